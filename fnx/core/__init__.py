@@ -1,0 +1,1 @@
+"""Layer 0: what a graph is. Imports nothing else of fnx."""

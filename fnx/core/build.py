@@ -1,0 +1,563 @@
+"""Checked constructors of nodes, and the operator sugar that programs and patterns share.
+
+Every pass and transform builds nodes through here. A constructor checks its operands (the
+errors are the user's when public functions let them through, so they say what came), puts
+commutative operands in one canonical order, and leaves out movements that move nothing.
+
+>>> x = const(2.0, dtypes.float32)
+>>> add(x, x).op
+ADD
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fnx.core import dtypes, ops
+from fnx.core.dtypes import DType
+from fnx.core.errors import (
+    ArgumentError,
+    AxisError,
+    DTypeError,
+    OutOfBoundsError,
+    OverflowedError,
+    ShapeError,
+)
+from fnx.core.ops import Op, Shape
+from fnx.core.uop import UOp
+
+# ---- constants --------------------------------------------------------------------------------
+
+
+def const_bits(value: Any, dtype: DType) -> int:
+    """The bit pattern that stands for ``value``; an integer that does not fit raises."""
+    if dtype.kind == "bool":
+        return int(bool(value))
+    if dtype is dtypes.float32:
+        try:
+            return int(struct.unpack("<I", struct.pack("<f", value))[0])
+        except OverflowError:
+            return 0x7F800000 if value > 0 else 0xFF800000
+    if dtype is dtypes.float64:
+        return int(struct.unpack("<Q", struct.pack("<d", value))[0])
+    number = int(value)
+    low, high = (0, (1 << dtype.bits) - 1) if dtype.kind == "uint" else \
+        (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1)
+    if not low <= number <= high:
+        raise OverflowedError(f"expected an integer that fits {dtype}, got {number}",
+                              hint="name a wider dtype, or reduce the value")
+    return number & ((1 << dtype.bits) - 1)
+
+
+def const(value: Any, dtype: DType, shape: Shape = ()) -> UOp:
+    """A constant, expanded to ``shape``."""
+    node = UOp(ops.CONST, dtype, (), const_bits(value, dtype))
+    return expand(node, shape) if shape else node
+
+
+def const_of(node: UOp) -> Any:
+    """The Python value of a CONST node."""
+    bits = node.arg
+    kind = node.dtype.kind
+    if kind == "float":
+        return struct.unpack("<f", struct.pack("<I", bits))[0] if node.dtype.bits == 32 else \
+            struct.unpack("<d", struct.pack("<Q", bits))[0]
+    if kind == "bool":
+        return bool(bits)
+    return bits - (1 << node.dtype.bits) if kind != "uint" and bits >> (node.dtype.bits - 1) \
+        else bits
+
+
+def like(node: UOp, value: Any) -> UOp:
+    """A constant of the dtype and shape of ``node``."""
+    return const(value, node.dtype, node.shape)
+
+
+# ---- elementwise ------------------------------------------------------------------------------
+
+_KIND_LETTER = {"float": "f", "int": "i", "uint": "i", "index": "i", "bool": "b"}
+
+
+def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
+    """An elementwise node over operands of one shape and the dtypes that ``op`` accepts."""
+    if len(src) != op.arity:
+        raise ArgumentError(f"{op}: expected {op.arity} operands, got {len(src)}")
+    values = src[1:] if op is ops.WHERE else src
+    dtype = values[0].dtype
+    for s in values:
+        if s.dtype is not dtype:
+            raise DTypeError(f"{op}: expected operands of one dtype, got "
+                             f"{' and '.join(v.dtype.name for v in values)}",
+                             hint="convert one of them with .astype(...)")
+        if s.shape != src[0].shape:
+            raise ShapeError(f"{op}: expected operands of one shape, got "
+                             f"{' and '.join(str(v.shape) for v in src)}")
+    if _KIND_LETTER[dtype.kind] not in op.accepts:
+        raise DTypeError(f"{op} does not take {dtype}")
+    if op is ops.WHERE:
+        if src[0].dtype is not dtypes.bool_ or src[0].shape != src[1].shape:
+            raise DTypeError(f"WHERE: expected a bool condition of shape {src[1].shape}, got "
+                             f"{src[0].dtype} {src[0].shape}")
+    elif op.commutative and (src[0].op is ops.CONST, src[0].number) > (
+            src[1].op is ops.CONST, src[1].number):
+        src = (src[1], src[0])
+    return UOp(op, dtypes.bool_ if op.result == "bool" else dtype, src, arg)
+
+
+def cast(x: UOp, dtype: DType) -> UOp:
+    """Convert values: float -> integer truncates and saturates, anything -> bool is != 0."""
+    return x if x.dtype is dtype else UOp(ops.CAST, dtype, (x,))
+
+
+def bitcast(x: UOp, dtype: DType) -> UOp:
+    """The same bits as another dtype of equal width."""
+    if x.dtype.bits != dtype.bits or x.dtype.is_bool or dtype.is_bool:
+        raise DTypeError(f"bitcast: expected types of equal width, got {x.dtype} and {dtype}")
+    return x if x.dtype is dtype else UOp(ops.BITCAST, dtype, (x,))
+
+
+def neg(x: UOp) -> UOp:
+    return elementwise(ops.NEG, x)
+
+
+def exp(x: UOp) -> UOp:
+    return elementwise(ops.EXP, x)
+
+
+def log(x: UOp) -> UOp:
+    return elementwise(ops.LOG, x)
+
+
+def sqrt(x: UOp) -> UOp:
+    return elementwise(ops.SQRT, x)
+
+
+def logical_not(x: UOp) -> UOp:
+    return elementwise(ops.NOT, x)
+
+
+def add(a: UOp, b: UOp) -> UOp:
+    return elementwise(ops.ADD, a, b)
+
+
+def sub(a: UOp, b: UOp) -> UOp:
+    return elementwise(ops.SUB, a, b)
+
+
+def mul(a: UOp, b: UOp) -> UOp:
+    return elementwise(ops.MUL, a, b)
+
+
+def div(a: UOp, b: UOp) -> UOp:
+    return elementwise(ops.DIV, a, b)
+
+
+def idiv(a: UOp, b: UOp) -> UOp:
+    return elementwise(ops.IDIV, a, b)
+
+
+def rem(a: UOp, b: UOp) -> UOp:
+    return elementwise(ops.REM, a, b)
+
+
+def power(a: UOp, b: UOp) -> UOp:
+    return elementwise(ops.POW, a, b)
+
+
+def maximum(a: UOp, b: UOp) -> UOp:
+    return elementwise(ops.MAX, a, b)
+
+
+def minimum(a: UOp, b: UOp) -> UOp:
+    return elementwise(ops.MIN, a, b)
+
+
+def lt(a: UOp, b: UOp) -> UOp:
+    return elementwise(ops.CMPLT, a, b)
+
+
+def le(a: UOp, b: UOp) -> UOp:
+    return elementwise(ops.CMPLE, a, b)
+
+
+def eq(a: UOp, b: UOp) -> UOp:
+    return elementwise(ops.CMPEQ, a, b)
+
+
+def ne(a: UOp, b: UOp) -> UOp:
+    return elementwise(ops.CMPNE, a, b)
+
+
+def and_(a: UOp, b: UOp) -> UOp:
+    return elementwise(ops.AND, a, b)
+
+
+def or_(a: UOp, b: UOp) -> UOp:
+    return elementwise(ops.OR, a, b)
+
+
+def where(condition: UOp, a: UOp, b: UOp) -> UOp:
+    """``a`` where ``condition`` holds, else ``b``."""
+    return elementwise(ops.WHERE, condition, a, b)
+
+
+def mulacc(a: UOp, b: UOp, c: UOp) -> UOp:
+    """a * b + c with one rounding."""
+    return elementwise(ops.MULACC, a, b, c)
+
+
+# ---- movement ---------------------------------------------------------------------------------
+
+
+def reshape(x: UOp, shape: Shape) -> UOp:
+    """The same elements in row-major order under another shape."""
+    shape = tuple(shape)
+    if math.prod(shape) != math.prod(x.shape) or min(shape, default=0) < 0:
+        raise ShapeError(f"reshape: expected {math.prod(x.shape)} elements, got shape {shape}")
+    if shape == x.shape:
+        return x
+    if x.op is ops.RESHAPE:
+        return reshape(x.src[0], shape)
+    return UOp(ops.RESHAPE, x.dtype, (x,), shape)
+
+
+def permute(x: UOp, axes: Sequence[int]) -> UOp:
+    """Axis i of the result is axis ``axes[i]`` of x."""
+    axes = tuple(axes)
+    if sorted(axes) != list(range(len(x.shape))):
+        raise AxisError(f"permute: expected an order of {len(x.shape)} axes, got {axes}")
+    if x.op is ops.PERMUTE:
+        return permute(x.src[0], tuple(x.arg[a] for a in axes))
+    return x if axes == tuple(range(len(axes))) else UOp(ops.PERMUTE, x.dtype, (x,), axes)
+
+
+def expand(x: UOp, shape: Shape) -> UOp:
+    """Broadcast: new axes in front, and axes of length 1 repeated."""
+    shape = tuple(shape)
+    if x.shape == shape:
+        return x
+    missing = len(shape) - len(x.shape)
+    if missing < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[missing:])):
+        raise ShapeError(f"expected a shape that broadcasts to {shape}, got {x.shape}")
+    if missing:
+        x = reshape(x, (1,) * missing + x.shape)
+    if x.op is ops.EXPAND:
+        x = x.src[0]
+    return x if x.shape == shape else UOp(ops.EXPAND, x.dtype, (x,), shape)
+
+
+def pad(x: UOp, widths: Iterable[tuple[int, int]], fill: Any = 0) -> UOp:
+    """Add ``fill`` (a number, or a 0-d node) before and after each axis; widths >= 0."""
+    arg = tuple((int(lo), int(hi)) for lo, hi in widths)
+    if len(arg) != len(x.shape) or any(lo < 0 or hi < 0 for lo, hi in arg):
+        raise ShapeError(f"pad: expected {len(x.shape)} pairs of widths >= 0, got {arg}")
+    value = fill if isinstance(fill, UOp) else const(fill, x.dtype)
+    return UOp(ops.PAD, x.dtype, (x, value), arg) if any(p != (0, 0) for p in arg) else x
+
+
+def shrink(x: UOp, bounds: Iterable[tuple[int, int]]) -> UOp:
+    """The part lo <= i < hi of each axis."""
+    arg = tuple((int(lo), int(hi)) for lo, hi in bounds)
+    if len(arg) != len(x.shape) or any(not 0 <= lo <= hi <= n
+                                       for (lo, hi), n in zip(arg, x.shape)):
+        raise OutOfBoundsError(f"shrink: expected bounds inside {x.shape}, got {arg}")
+    whole = all(lo == 0 and hi == n for (lo, hi), n in zip(arg, x.shape))
+    return x if whole else UOp(ops.SHRINK, x.dtype, (x,), arg)
+
+
+def flip(x: UOp, axes: Iterable[int]) -> UOp:
+    """Reverse the order along ``axes``."""
+    arg = tuple(sorted(a for a in set(axes) if x.shape[a] > 1))
+    return UOp(ops.FLIP, x.dtype, (x,), arg) if arg else x
+
+
+def concat(xs: Sequence[UOp], axis: int) -> UOp:
+    """Join along ``axis``; the other axes agree."""
+    first = xs[0]
+    for x in xs:
+        if x.dtype is not first.dtype:
+            raise DTypeError(f"concat: expected one dtype, got {first.dtype} and {x.dtype}")
+        if x.shape[:axis] + x.shape[axis + 1:] != first.shape[:axis] + first.shape[axis + 1:]:
+            raise ShapeError("concat: expected shapes that agree except along axis "
+                             f"{axis}, got {first.shape} and {x.shape}")
+    return first if len(xs) == 1 else UOp(ops.CONCAT, first.dtype, tuple(xs), axis)
+
+
+def barrier(x: UOp, id: int) -> UOp:
+    """x itself, kept apart from equal computations behind another id."""
+    return UOp(ops.BARRIER, x.dtype, (x,), id)
+
+
+def iota(n: int, dtype: DType = dtypes.int32) -> UOp:
+    """0, 1, ... n-1."""
+    return UOp(ops.IOTA, dtype, (), int(n))
+
+
+# ---- reductions, indexed reads and writes -----------------------------------------------------
+
+
+def reduce(x: UOp, monoid: Op, axes: Iterable[int]) -> UOp:
+    """Fold ``axes`` (0 <= axis < ndim) of x with a monoid; the axes go away."""
+    arg = tuple(sorted(set(axes)))
+    if any(not 0 <= a < len(x.shape) for a in arg):
+        raise AxisError(f"reduce: expected axes of {x.shape}, got {arg}")
+    if monoid not in ops.MONOIDS or _KIND_LETTER[x.dtype.kind] not in monoid.accepts:
+        raise DTypeError(f"reduce: {monoid} does not fold {x.dtype}")
+    return UOp(ops.REDUCE, x.dtype, (x,), ops.Reduce(monoid, arg)) if arg else x
+
+
+def gather(x: UOp, *index: UOp) -> UOp:
+    """x[i1, i2, ...] for index arrays of one shape over the leading axes; clamped."""
+    _check_index(x, index)
+    return UOp(ops.GATHER, x.dtype, (x, *index))
+
+
+def scatter(x: UOp, index: Sequence[UOp], updates: UOp, mode: str) -> UOp:
+    """x with ``updates`` written ("set") or combined ("add" "mul" "min" "max") at index.
+
+    Updates outside are dropped, duplicates apply in index order.
+    """
+    _check_index(x, index)
+    want = index[0].shape + x.shape[len(index):]
+    if updates.shape != want or updates.dtype is not x.dtype:
+        raise ShapeError(f"scatter: expected updates {x.dtype}{list(want)}, got "
+                         f"{updates.dtype}{list(updates.shape)}")
+    if mode not in ("set", "add", "mul", "min", "max"):
+        raise ArgumentError(f"scatter: expected set, add, mul, min or max; got {mode!r}")
+    return UOp(ops.SCATTER, x.dtype, (x, *index, updates), mode)
+
+
+def _check_index(x: UOp, index: Sequence[UOp]) -> None:
+    if not 0 < len(index) <= len(x.shape):
+        raise OutOfBoundsError(f"expected 1 to {len(x.shape)} indices, got {len(index)}")
+    for i in index:
+        if not i.dtype.is_integer:
+            raise DTypeError(f"expected integer indices, got {i.dtype}")
+        if i.shape != index[0].shape:
+            raise ShapeError(f"expected indices of one shape, got {index[0].shape}, {i.shape}")
+
+
+# ---- scopes -----------------------------------------------------------------------------------
+
+
+def param(slot: int, dtype: DType, shape: Shape) -> UOp:
+    """Input ``slot`` of the FUNCTION it stands in."""
+    return UOp(ops.PARAM, dtype, (), ops.Param(slot, tuple(shape)))
+
+
+def function(outs: Iterable[UOp], n_params: int, name: str = "") -> UOp:
+    """Close a graph over PARAM(0..n_params-1)."""
+    return UOp(ops.FUNCTION, dtypes.void, tuple(outs), ops.Function(name, n_params))
+
+
+def call(fn: UOp, args: Sequence[UOp], name: str = "") -> tuple[UOp, ...]:
+    """The results of calling a FUNCTION."""
+    if len(args) != fn.arg.n_params:
+        raise ArgumentError(f"call: expected {fn.arg.n_params} operands, got {len(args)}")
+    outs = tuple((o.shape, o.dtype) for o in fn.src)
+    node = UOp(ops.CALL, dtypes.void, (fn, *args), ops.Call(name or fn.arg.name, outs))
+    return results(node)
+
+
+def results(called: UOp) -> tuple[UOp, ...]:
+    """All results of a CALL node."""
+    return tuple(UOp(ops.GET, dtype, (called,), i)
+                 for i, (_, dtype) in enumerate(called.arg.outs))
+
+
+# ---- kernel level -----------------------------------------------------------------------------
+
+
+def index_const(n: int) -> UOp:
+    return const(n, dtypes.index)
+
+
+def range_(extent: UOp | int, id: int, kind: str = "SEQ", name: str = "") -> UOp:
+    """A loop variable 0 <= r < extent."""
+    bound = index_const(extent) if isinstance(extent, int) else extent
+    return UOp(ops.RANGE, dtypes.index, (bound,), ops.Range(id, kind, name))
+
+
+def ref(slot: int, dtype: DType, dims: Iterable[UOp | int], name: str = "") -> UOp:
+    """Buffer argument ``slot`` of a kernel; dims are extents (numbers or index nodes)."""
+    src = tuple(index_const(d) if isinstance(d, int) else d for d in dims)
+    return UOp(ops.REF, dtype, src, ops.Ref(slot, name))
+
+
+def var(slot: int, dtype: DType, low: int = 0, high: int = 1 << 40, name: str = "") -> UOp:
+    """Scalar argument ``slot`` of a kernel."""
+    return UOp(ops.VAR, dtype, (), ops.Var(slot, low, high, name))
+
+
+def at(buffer: UOp, *index: UOp) -> UOp:
+    """INDEX: a place in a REF or STAGE, one index a dimension."""
+    if len(index) != (dims := len(buffer.src) - (buffer.op is ops.STAGE)):
+        raise ShapeError(f"expected {dims} indices, got {len(index)}")
+    return UOp(ops.INDEX, buffer.dtype, (buffer, *index))
+
+
+def load(place: UOp, valid: UOp | None = None) -> UOp:
+    """The value at a place; 0 where ``valid`` is false (nothing is read there)."""
+    return UOp(ops.LOAD, place.dtype, (place,) if valid is None else (place, valid))
+
+
+def store(place: UOp, value: UOp, valid: UOp | None = None, combine: Op | None = None) -> UOp:
+    """Write ``value`` (or fold it into what is there) where ``valid``."""
+    if value.dtype is not place.dtype:
+        raise DTypeError(f"store: expected {place.dtype}, got {value.dtype}")
+    src = (place, value) if valid is None else (place, value, valid)
+    return UOp(ops.STORE, dtypes.void, src, combine)
+
+
+def fold(value: UOp, monoid: Op, ranges: Sequence[UOp]) -> UOp:
+    """Kernel-level REDUCE over ranges."""
+    arg = ops.Reduce(monoid, (), value.dtype)
+    return UOp(ops.REDUCE, value.dtype, (value, *ranges), arg) if ranges else value
+
+
+def stage(value: UOp, ranges: Sequence[UOp], id: int, space: str = "PRIV", name: str = "") -> UOp:
+    """A small buffer filled over ``ranges`` (its dimensions, outermost first)."""
+    return UOp(ops.STAGE, value.dtype, (value, *ranges), ops.Stage(id, space, name))
+
+
+def kernel(stores: Iterable[UOp], name: str, order: Iterable[int] = ()) -> UOp:
+    """A finished kernel."""
+    return UOp(ops.KERNEL, dtypes.void, tuple(stores), ops.Kernel(name, tuple(order)))
+
+
+# ---- operator sugar ---------------------------------------------------------------------------
+
+Self = TypeVar("Self", bound="Operators")
+
+
+class Operators:
+    """Python's operators in terms of one method; programs, kernels and patterns inherit it."""
+
+    __slots__ = ()
+
+    def _apply(self: Self, op: Op, *operands: Any) -> Self:
+        raise NotImplementedError
+
+    def __add__(self: Self, o: Any) -> Self:
+        return self._apply(ops.ADD, self, o)
+
+    def __radd__(self: Self, o: Any) -> Self:
+        return self._apply(ops.ADD, o, self)
+
+    def __sub__(self: Self, o: Any) -> Self:
+        return self._apply(ops.SUB, self, o)
+
+    def __rsub__(self: Self, o: Any) -> Self:
+        return self._apply(ops.SUB, o, self)
+
+    def __mul__(self: Self, o: Any) -> Self:
+        return self._apply(ops.MUL, self, o)
+
+    def __rmul__(self: Self, o: Any) -> Self:
+        return self._apply(ops.MUL, o, self)
+
+    def __truediv__(self: Self, o: Any) -> Self:
+        return self._apply(ops.DIV, self, o)
+
+    def __rtruediv__(self: Self, o: Any) -> Self:
+        return self._apply(ops.DIV, o, self)
+
+    def __floordiv__(self: Self, o: Any) -> Self:
+        return self._apply(ops.IDIV, self, o)
+
+    def __rfloordiv__(self: Self, o: Any) -> Self:
+        return self._apply(ops.IDIV, o, self)
+
+    def __mod__(self: Self, o: Any) -> Self:
+        return self._apply(ops.REM, self, o)
+
+    def __rmod__(self: Self, o: Any) -> Self:
+        return self._apply(ops.REM, o, self)
+
+    def __pow__(self: Self, o: Any) -> Self:
+        return self._apply(ops.POW, self, o)
+
+    def __rpow__(self: Self, o: Any) -> Self:
+        return self._apply(ops.POW, o, self)
+
+    def __and__(self: Self, o: Any) -> Self:
+        return self._apply(ops.AND, self, o)
+
+    def __rand__(self: Self, o: Any) -> Self:
+        return self._apply(ops.AND, o, self)
+
+    def __or__(self: Self, o: Any) -> Self:
+        return self._apply(ops.OR, self, o)
+
+    def __ror__(self: Self, o: Any) -> Self:
+        return self._apply(ops.OR, o, self)
+
+    def __xor__(self: Self, o: Any) -> Self:
+        return self._apply(ops.XOR, self, o)
+
+    def __rxor__(self: Self, o: Any) -> Self:
+        return self._apply(ops.XOR, o, self)
+
+    def __lshift__(self: Self, o: Any) -> Self:
+        return self._apply(ops.SHL, self, o)
+
+    def __rshift__(self: Self, o: Any) -> Self:
+        return self._apply(ops.SHR, self, o)
+
+    def __neg__(self: Self) -> Self:
+        return self._apply(ops.NEG, self)
+
+    def __abs__(self: Self) -> Self:
+        return self._apply(ops.ABS, self)
+
+    def __invert__(self: Self) -> Self:
+        return self._apply(ops.NOT, self)
+
+    def __lt__(self: Self, o: Any) -> Self:
+        return self._apply(ops.CMPLT, self, o)
+
+    def __le__(self: Self, o: Any) -> Self:
+        return self._apply(ops.CMPLE, self, o)
+
+    def __gt__(self: Self, o: Any) -> Self:
+        return self._apply(ops.CMPLT, o, self)
+
+    def __ge__(self: Self, o: Any) -> Self:
+        return self._apply(ops.CMPLE, o, self)
+
+    def __eq__(self: Self, o: Any) -> Self:  # type: ignore[override]
+        return self._apply(ops.CMPEQ, self, o)
+
+    def __ne__(self: Self, o: Any) -> Self:  # type: ignore[override]
+        return self._apply(ops.CMPNE, self, o)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """NumPy's broadcasting rule.
+
+    Raises:
+        ShapeError: names the shapes that do not fit.
+    """
+    rank = max((len(s) for s in shapes), default=0)
+    out = [1] * rank
+    for s in shapes:
+        for i, n in enumerate(s, rank - len(s)):
+            if n != 1:
+                if out[i] not in (1, n):
+                    raise ShapeError("expected shapes that broadcast, got "
+                                     f"{' and '.join(str(t) for t in shapes)}",
+                                     hint="insert axes with x[:, None] or reshape one of them")
+                out[i] = n
+    return tuple(out)
+
+
+def of_numpy(x: np.ndarray[Any, Any]) -> UOp | None:
+    """A CONST for a 0-d NumPy value; None for a larger array."""
+    return const(x[()], dtypes.as_dtype(x.dtype)) if x.ndim == 0 else None

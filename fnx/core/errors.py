@@ -1,0 +1,124 @@
+"""Errors: a class, what was expected and what came, the user's file:line, how to mend it.
+
+Every error a user can see derives from FnxError and from the Python class one would expect
+(ValueError, TypeError, IndexError ...), so ``except ValueError`` keeps working.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_SKIPPED = (_PACKAGE, os.path.dirname(os.__file__) + os.sep + "contextlib.py", "<")
+
+Site = tuple[str, int]  # file, line
+
+
+def user_site(skip: int = 1) -> Site | None:
+    """The innermost frame that is not fnx's own code."""
+    frame = sys._getframe(skip)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_SKIPPED) or name.startswith("<ipython"):
+            return name, frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def show_site(site: Site | None) -> str:
+    """``file:line`` relative to the working directory where that is shorter."""
+    if site is None:
+        return "<unknown line>"
+    path = site[0]
+    if path.startswith(os.getcwd() + os.sep):
+        path = path[len(os.getcwd()) + 1:]
+    return f"{path}:{site[1]}"
+
+
+class FnxError(Exception):
+    """Base of all errors of fnx.
+
+    Args:
+        message: what was expected and what came.
+        hint: how to mend it.
+        site: the user's (file, line); found from the call stack when not given.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", site: Site | None = None) -> None:
+        self.message = message
+        self.hint = hint
+        self.site = site if site is not None else user_site(2)
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        text = f"{show_site(self.site)}: {self.message}"
+        return f"{text}\n  How to mend it: {self.hint}" if self.hint else text
+
+
+class ShapeError(FnxError, TypeError, ValueError):
+    """Shapes that do not fit together."""
+
+
+class DTypeError(FnxError, TypeError):
+    """A dtype that an operation does not take, or that fnx does not hold."""
+
+
+class AxisError(FnxError, ValueError, IndexError):
+    """An axis outside the array's dimensions, or named twice."""
+
+
+class OutOfBoundsError(FnxError, IndexError):
+    """A static index outside its axis."""
+
+
+class OverflowedError(FnxError, OverflowError):
+    """An integer that does not fit its dtype."""
+
+
+class TracedValueError(FnxError, TypeError):
+    """The value of a traced array was asked for (``if``, ``float()``, ``np.asarray``)."""
+
+
+class LeakedTracerError(FnxError, RuntimeError):
+    """A traced array was used after the function that made it had returned."""
+
+
+class GradError(FnxError, TypeError):
+    """grad was asked for something that has no derivative."""
+
+
+class PytreeError(FnxError, TypeError, ValueError):
+    """Trees of arguments or results whose structures do not fit."""
+
+
+class StaticArgumentError(FnxError, TypeError, ValueError):
+    """A static argument that cannot be hashed, or that names no parameter."""
+
+
+class DonatedError(FnxError, RuntimeError):
+    """A donated array was used again."""
+
+
+class ArgumentError(FnxError, TypeError, ValueError):
+    """Any other argument that an operation does not take."""
+
+
+class MutationError(FnxError, TypeError):
+    """An attempt to change an immutable array."""
+
+
+class KernelError(FnxError, ValueError):
+    """A hand-written kernel or its schedule that means nothing."""
+
+
+class NotBuiltError(FnxError, NotImplementedError):
+    """A thing that fnx will have and does not have yet."""
+
+
+class DeviceError(FnxError, RuntimeError):
+    """A fault on a device: names the kernel and the user's line."""
+
+
+class SpecError(FnxError, ValueError):
+    """A graph that is not legal at its level: a bug in a pass of fnx, never the user's."""

@@ -1,0 +1,37 @@
+"""What lowering knows of a machine: a plain value that takes part in cache keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine that kernels are compiled for.
+
+    Attributes:
+        name: the backend's name ("cpu", "interp", "null", ...).
+        triple: LLVM's target triple; empty where nothing is compiled.
+        cpu: LLVM's name of the processor.
+        features: LLVM's feature string.
+        vector_bits: width of a vector register.
+        vector_registers: how many of them there are.
+        fma: whether fused multiply-add is one instruction.
+        l1, l2: bytes of the data caches of one core.
+        cores: processors that share the work. Never part of how a sum associates.
+    """
+
+    name: str
+    triple: str = ""
+    cpu: str = ""
+    features: str = ""
+    vector_bits: int = 512
+    vector_registers: int = 32
+    fma: bool = True
+    l1: int = 32 << 10
+    l2: int = 1 << 20
+    cores: int = 1
+
+    def lanes(self, itemsize: int) -> int:
+        """Elements of ``itemsize`` bytes in one vector register."""
+        return max(1, self.vector_bits // (8 * itemsize))
