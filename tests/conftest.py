@@ -1,0 +1,40 @@
+"""What every test runs under: the spec of each level checked, and a cache of its own.
+
+The object cache of a test run lives in one temporary directory that all workers of
+pytest-xdist share: tests of the cache are real, and the user's own cache is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_OWNER = "FNX_TEST_CACHE_OWNER"  # the process that made the directory also removes it
+
+if _OWNER not in os.environ:  # before fnx is imported: its configuration reads the environment
+    os.environ["FNX_CACHE_DIR"] = tempfile.mkdtemp(prefix="fnx-test-")
+    os.environ[_OWNER] = str(os.getpid())
+
+_COMMON = dict(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("dev", **_COMMON)
+settings.register_profile("ci", derandomize=True, print_blob=True, **_COMMON)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@pytest.fixture(autouse=True)
+def _check_spec() -> Iterator[None]:
+    """Every graph is checked between all passes, whatever a test left behind."""
+    from fnx.core.config import override
+
+    with override(check_spec=True):
+        yield
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if os.environ.get(_OWNER) == str(os.getpid()):
+        shutil.rmtree(os.environ["FNX_CACHE_DIR"], ignore_errors=True)
