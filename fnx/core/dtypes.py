@@ -40,16 +40,16 @@ class DType:
         return self._vec[lanes]
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        """So that ``np.dtype(fnx.float32)`` works."""
+        return self.np
+
+    @property
     def np(self) -> np.dtype[Any]:
         """The NumPy dtype that holds one element (``index`` is held as int64)."""
         if self._np is None:
             raise DTypeError(f"{self.name} has no NumPy type")
         return self._np
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """So that ``np.dtype(fnx.float32)`` works."""
-        return self.np
 
     @property
     def itemsize(self) -> int:
