@@ -1,0 +1,359 @@
+"""A private face of LLVM: IR text -> object code -> addresses, through llvmlite's own library.
+
+llvmlite wraps each call into LLVM in one process-wide lock, so a thread that emits code stops
+every other thread's LLVM calls. The functions of its shared library are called here through
+ctypes prototypes of our own: the GIL is released, no lock is taken, and each thread has a
+target machine of its own (an LLVM context lives for one compilation). The library is found
+without importing llvmlite, and loaded at first use.
+
+    text --compile_ir--> object bytes --link--> Library (addresses; code is freed with it)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.metadata
+import importlib.util
+import itertools
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint8, c_uint64, c_void_p
+from typing import Any
+
+from fnx.core.errors import DeviceError, SpecError
+from fnx.core.target import Target
+
+SUPPORTED = (22,)  # LLVM's major versions whose prototypes are known to be these
+
+_Text = POINTER(c_char_p)
+
+
+class _Element(ctypes.Structure):
+    _fields_ = [("kind", c_uint8), ("value", c_char_p), ("size", c_size_t)]
+
+
+class _Symbol(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("address", c_uint64)]
+
+
+_OBJECT_IMAGE = 2  # kind of an _Element: bytes of an object file
+
+# name: (result, arguments)
+_PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "GetVersionInfo": (ctypes.c_uint, ()),
+    "DisposeString": (None, (c_char_p,)),
+    "InitializeNativeTarget": (c_int, ()),
+    "InitializeNativeAsmPrinter": (c_int, ()),
+    "GetProcessTriple": (None, (_Text,)),
+    "GetHostCPUName": (None, (_Text,)),
+    "GetHostCPUFeatures": (c_int, (_Text,)),
+    "ContextCreate": (c_void_p, ()),
+    "ContextDispose": (None, (c_void_p,)),
+    "ParseAssembly": (c_void_p, (c_void_p, c_char_p, _Text)),
+    "VerifyModule": (c_int, (c_void_p, _Text)),
+    "DisposeModule": (None, (c_void_p,)),
+    "GetTargetFromTriple": (c_void_p, (c_char_p, _Text)),
+    "CreateTargetMachine": (c_void_p, (c_void_p, c_char_p, c_char_p, c_char_p, c_int, c_char_p,
+                                       c_char_p, c_int, c_int, c_char_p)),
+    "DisposeTargetMachine": (None, (c_void_p,)),
+    "TargetMachineEmitToMemory": (c_void_p, (c_void_p, c_void_p, c_int, _Text)),
+    "GetBufferStart": (c_void_p, (c_void_p,)),
+    "GetBufferSize": (c_size_t, (c_void_p,)),
+    "DisposeMemoryBuffer": (None, (c_void_p,)),
+    "CreateLLJITCompiler": (c_void_p, (c_void_p, c_bool, c_bool, _Text)),
+    "LLJIT_Link": (c_void_p, (c_void_p, c_char_p, POINTER(_Element), c_size_t, POINTER(_Symbol),
+                              c_size_t, POINTER(_Symbol), c_size_t, _Text)),
+    "LLJIT_Dylib_Tracker_Dispose": (c_bool, (c_void_p, _Text)),
+}
+
+_loading = threading.Lock()
+
+
+class _LLVM:
+    """The loaded library: one attribute for each row of ``_PROTOTYPES``."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(_library_path())
+        for name, (result, arguments) in _PROTOTYPES.items():
+            function = getattr(library, f"LLVMPY_{name}")
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+        packed = self.GetVersionInfo()
+        self.version = ((packed >> 16) & 255, (packed >> 8) & 255, packed & 255)
+        if self.version[0] not in SUPPORTED:
+            raise DeviceError(f"expected llvmlite with LLVM {SUPPORTED[0]}, got "
+                              f"{'.'.join(map(str, self.version))}",
+                              hint="install the llvmlite that fnx asks for: pip install -U fnx")
+        self.InitializeNativeTarget()
+        self.InitializeNativeAsmPrinter()
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+
+def _library_path() -> str:
+    spec = importlib.util.find_spec("llvmlite")
+    if spec is None or spec.origin is None:
+        raise DeviceError("expected llvmlite, which compiles kernels; it is not installed",
+                          hint="pip install llvmlite")
+    name = {"darwin": "libllvmlite.dylib", "win32": "llvmlite.dll"}.get(
+        sys.platform, "libllvmlite.so")
+    return os.path.join(os.path.dirname(spec.origin), "binding", name)
+
+
+@functools.cache
+def _load() -> _LLVM:
+    return _LLVM()
+
+
+def _llvm() -> _LLVM:
+    with _loading:  # the load is not to happen twice
+        return _load()
+
+
+def version() -> str:
+    """LLVM's version and llvmlite's, for cache keys; loads neither.
+
+    >>> version().startswith("llvmlite")
+    True
+    """
+    return f"llvmlite {_llvmlite_version()}"
+
+
+@functools.cache
+def _llvmlite_version() -> str:
+    return importlib.metadata.version("llvmlite")
+
+
+class _Message:
+    """A ``char**`` that LLVM fills with a string which we free."""
+
+    __slots__ = ("pointer", "reference")
+
+    def __init__(self) -> None:
+        self.pointer = c_char_p()
+        self.reference = byref(self.pointer)
+
+    def take(self) -> str:
+        """The string, once."""
+        text = (self.pointer.value or b"").decode("utf-8", "replace").strip()
+        if self.pointer:
+            _llvm().DisposeString(self.pointer)
+            self.pointer.value = None
+        return text
+
+
+# ---- the host -------------------------------------------------------------------------------
+
+
+@functools.cache
+def host_target() -> Target:
+    """The machine this process runs on.
+
+    >>> host_target().name
+    'cpu'
+    """
+    lib, out = _llvm(), _Message()
+    lib.GetProcessTriple(out.reference)
+    triple = out.take()
+    lib.GetHostCPUName(out.reference)
+    cpu = out.take()
+    lib.GetHostCPUFeatures(out.reference)
+    features = sorted(f for f in out.take().split(",") if f)
+    if triple.startswith(("x86_64", "i686")):
+        features.append("-prefer-256-bit")  # some hosts default to half of their width
+    have = set(features)
+    bits, registers = _vectors(triple, have)
+    l1, l2 = _cache_bytes(1, 32 << 10), _cache_bytes(2, 1 << 20)
+    return Target("cpu", triple, cpu, ",".join(features), bits, registers,
+                  not triple.startswith("x86") or "+fma" in have, l1, l2, cores())
+
+
+def _vectors(triple: str, features: set[str]) -> tuple[int, int]:
+    """Width and number of the vector registers."""
+    if not triple.startswith("x86_64"):
+        return 128, 32
+    if {"+avx512f", "+avx512vl", "+avx512bw", "+avx512dq"} <= features:
+        return 512, 32
+    return (256, 16) if "+avx" in features else (128, 16)
+
+
+def cores() -> int:
+    """Processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+def _cache_bytes(level: int, default: int) -> int:
+    """Bytes of one core's data cache of this level, as the system tells."""
+    base = "/sys/devices/system/cpu/cpu0/cache"
+    try:
+        for entry in sorted(os.listdir(base)):
+            found = {}
+            for field in ("level", "type", "size"):
+                with open(os.path.join(base, entry, field)) as f:
+                    found[field] = f.read().strip()
+            if found["level"] == str(level) and found["type"] != "Instruction":
+                unit = {"K": 1 << 10, "M": 1 << 20}.get(found["size"][-1:], 1)
+                return int(found["size"].rstrip("KM")) * unit
+    except (OSError, KeyError, ValueError):
+        pass
+    return _sysctl("hw.l1dcachesize" if level == 1 else "hw.l2cachesize") or default
+
+
+def _sysctl(name: str) -> int:
+    if sys.platform != "darwin":
+        return 0
+    value, size = ctypes.c_int64(), c_size_t(8)
+    ctypes.CDLL(None).sysctlbyname(name.encode(), byref(value), byref(size), None, 0)
+    return value.value
+
+
+# ---- compiling ------------------------------------------------------------------------------
+
+
+class _Machine:
+    """An LLVM target machine; belongs to one thread."""
+
+    __slots__ = ("lib", "ref")
+
+    def __init__(self, target: Target) -> None:
+        self.ref = None
+        self.lib, error = _llvm(), _Message()
+        triple = target.triple.encode()
+        found = self.lib.GetTargetFromTriple(triple, error.reference)
+        if not found:
+            raise DeviceError(f"LLVM has no target {target.triple!r}: {error.take()}")
+        self.ref = self.lib.CreateTargetMachine(
+            found, triple, target.cpu.encode(), target.features.encode(), 2, b"pic", b"small",
+            0, 0, b"")
+
+    def __del__(self) -> None:
+        if self.ref:
+            self.lib.DisposeTargetMachine(self.ref)
+
+
+class _PerThread(threading.local):
+    def __init__(self) -> None:
+        self.machines: dict[tuple[str, str, str], _Machine] = {}
+
+
+_per_thread = _PerThread()
+
+
+def _machine(target: Target) -> _Machine:
+    key = (target.triple, target.cpu, target.features)
+    machine = _per_thread.machines.get(key)
+    if machine is None:
+        machine = _per_thread.machines[key] = _Machine(target)
+    return machine
+
+
+def _emit(text: str, target: Target, as_object: bool) -> bytes:
+    lib, error = _llvm(), _Message()
+    machine = _machine(target)
+    context = lib.ContextCreate()
+    module = None
+    try:
+        module = lib.ParseAssembly(context, text.encode(), error.reference)
+        if not module or lib.VerifyModule(module, error.reference):
+            raise SpecError(f"LLVM refuses a kernel's text: {error.take()}")
+        buffer = lib.TargetMachineEmitToMemory(machine.ref, module, as_object, error.reference)
+        if not buffer:
+            raise SpecError(f"LLVM emits no code: {error.take()}")
+        try:
+            return ctypes.string_at(lib.GetBufferStart(buffer), lib.GetBufferSize(buffer))
+        finally:
+            lib.DisposeMemoryBuffer(buffer)
+    finally:
+        if module:
+            lib.DisposeModule(module)
+        lib.ContextDispose(context)
+        error.take()
+
+
+def compile_ir(text: str, target: Target) -> bytes:
+    """An object file from LLVM IR text: code generation at level 2, position independent.
+
+    Raises:
+        SpecError: LLVM refuses the text; its message is kept.
+    """
+    return _emit(text, target, True)
+
+
+def assembly(text: str, target: Target) -> str:
+    """The assembly that ``compile_ir`` would encode.
+
+    >>> "ret" in assembly("define void @f() { ret void }", host_target())
+    True
+    """
+    return _emit(text, target, False).decode()
+
+
+# ---- linking --------------------------------------------------------------------------------
+
+
+class Library:
+    """Linked code: ``addresses`` maps symbols to addresses, valid while this object lives."""
+
+    __slots__ = ("addresses", "_tracker", "__weakref__")
+
+    def __init__(self, addresses: dict[str, int], tracker: int) -> None:
+        self.addresses = addresses
+        self._tracker: int | None = tracker
+
+    def __del__(self) -> None:
+        tracker, self._tracker = self._tracker, None
+        if tracker and not sys.is_finalizing():  # the process's end frees everything
+            error = _Message()
+            _llvm().LLJIT_Dylib_Tracker_Dispose(tracker, error.reference)
+            error.take()
+
+
+_library_numbers = itertools.count()  # a library's name can't be used twice
+
+
+@functools.cache
+def _linker() -> Any:
+    error = _Message()
+    linker = _llvm().CreateLLJITCompiler(None, True, False, error.reference)
+    if not linker:
+        raise DeviceError(f"LLVM has no linker for this machine: {error.take()}")
+    return linker
+
+
+def link(objects: Sequence[tuple[bytes, Sequence[str]]],
+         imports: Mapping[str, int] | None = None) -> Library:
+    """Load object files as one library.
+
+    Args:
+        objects: (object file, symbols to export) each.
+        imports: addresses of the symbols that the objects do not define.
+
+    >>> code = compile_ir("define i64 @one() { ret i64 1 }", host_target())
+    >>> library = link([(code, ["one"])])
+    >>> ctypes.CFUNCTYPE(ctypes.c_int64)(library.addresses["one"])()
+    1
+    """
+    imports = imports or {}
+    elements = (_Element * len(objects))(*(
+        _Element(_OBJECT_IMAGE, data, len(data)) for data, _ in objects))
+    names = [name for _, symbols in objects for name in symbols]
+    exports = (_Symbol * len(names))(*(_Symbol(name.encode(), 0) for name in names))
+    known = (_Symbol * len(imports))(*(_Symbol(n.encode(), a) for n, a in imports.items()))
+    error = _Message()
+    with _loading_linker:
+        linker = _linker()
+    tracker = _llvm().LLJIT_Link(
+        linker, f"fnx.{next(_library_numbers)}".encode(), elements, len(objects), known,
+        len(imports), exports, len(names), error.reference)
+    if not tracker:
+        raise DeviceError(f"LLVM can't link {', '.join(names) or 'an object'}: {error.take()}")
+    return Library({name: exports[i].address for i, name in enumerate(names)}, tracker)
+
+
+_loading_linker = threading.Lock()

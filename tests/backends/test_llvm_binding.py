@@ -1,0 +1,113 @@
+"""The face of LLVM: text to object to address, in several threads, and what it refuses."""
+
+import ctypes
+import threading
+
+import pytest
+
+from fnx.backends import llvm_binding as llvm
+from fnx.backends import objects
+from fnx.core.errors import DeviceError, SpecError
+
+ADD = "define i64 @{0}(i64 %a) {{ %b = add i64 %a, {1}  ret i64 %b }}"
+SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+
+
+def call(library: llvm.Library, name: str, argument: int) -> int:
+    return SIGNATURE(library.addresses[name])(argument)
+
+
+def test_objects_of_one_link_are_callable():
+    target = llvm.host_target()
+    objects_ = [(llvm.compile_ir(ADD.format(f"f{i}", i), target), [f"f{i}"]) for i in range(5)]
+    library = llvm.link(objects_)
+    assert [call(library, f"f{i}", 10) for i in range(5)] == [10, 11, 12, 13, 14]
+
+
+def test_one_symbol_in_two_libraries():
+    target = llvm.host_target()
+    libraries = [llvm.link([(llvm.compile_ir(ADD.format("same", i), target), ["same"])])
+                 for i in range(3)]
+    assert [call(library, "same", 0) for library in libraries] == [0, 1, 2]
+    del libraries[1]
+    assert [call(library, "same", 0) for library in libraries] == [0, 2]
+
+
+def test_equal_text_is_equal_code():
+    target = llvm.host_target()
+    assert llvm.compile_ir(ADD.format("f", 1), target) == llvm.compile_ir(
+        ADD.format("f", 1), target)
+
+
+def test_threads_compile_and_link_at_once():
+    target, results = llvm.host_target(), {}
+
+    def work(i: int) -> None:
+        for j in range(10):
+            name = f"t{i}_{j}"
+            library = llvm.link([(llvm.compile_ir(ADD.format(name, i * j), target), [name])])
+            results[i, j] = call(library, name, 1)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {(i, j): i * j + 1 for i in range(4) for j in range(10)}
+
+
+@pytest.mark.parametrize("text, said", [
+    ("define void @f() { rett void }", "expected instruction opcode"),
+    ("define i64 @f(i1 %c) { br i1 %c, label %a, label %b\na: %x = add i64 1, 1\n br label %b\n"
+     "b: ret i64 %x }", "does not dominate"),
+])
+def test_bad_text_is_refused_with_llvms_words(text, said):
+    with pytest.raises(SpecError, match=said):
+        llvm.compile_ir(text, llvm.host_target())
+
+
+def test_undefined_symbol_does_not_link():
+    text = "declare void @nowhere_to_be_found() define void @f() { call void " \
+           "@nowhere_to_be_found() ret void }"
+    data = llvm.compile_ir(text, llvm.host_target())
+    assert objects.externals(data) == {"nowhere_to_be_found"}
+    with pytest.raises(DeviceError, match="can.t link f: Failed to materialize"):
+        llvm.link([(data, ["f"])], objects.addresses())
+
+
+def test_externals_that_llvm_put_in_are_seen():
+    text = "define float @f(float %a, float %b) { %c = frem float %a, %b  ret float %c }"
+    found = objects.externals(llvm.compile_ir(text, llvm.host_target()))
+    assert found == {"fmodf"}
+    with pytest.raises(DeviceError, match="kernel remainder calls fmodf"):
+        objects.check_externals(found, "remainder")
+
+
+def test_allowed_externals_are_linked_and_work():
+    text = """declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+    define i64 @fill(i64 %a) {
+      %m = alloca [4096 x i8]
+      call void @llvm.memset.p0.i64(ptr %m, i8 7, i64 %a, i1 false)
+      %v = load i8, ptr %m
+      %w = zext i8 %v to i64
+      ret i64 %w }"""
+    data = llvm.compile_ir(text, llvm.host_target())
+    objects.check_externals(objects.externals(data), "fill")
+    library = llvm.link([(data, ["fill"])], objects.addresses())
+    assert call(library, "fill", 4096) == 7
+
+
+def test_externals_of_a_mach_o_object():
+    target = llvm.host_target()
+    if not target.triple.startswith("x86_64"):
+        pytest.skip("needs the x86 back end")
+    text = "declare void @g() define void @f() { call void @g() ret void }"
+    mac = type(target)("cpu", "x86_64-apple-macosx13.0", "haswell")
+    assert objects.externals(llvm.compile_ir(text, mac)) == {"g"}
+
+
+def test_host_target_is_sane():
+    target = llvm.host_target()
+    assert target.vector_bits in (128, 256, 512) and target.vector_registers in (16, 32)
+    assert 8 << 10 <= target.l1 <= target.l2 and target.cores >= 1
+    assert target is llvm.host_target()
