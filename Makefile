@@ -1,0 +1,42 @@
+# Everything runs in a virtual environment that the first target makes. All that a machine needs
+# is Python (3.11 to 3.13) and make: compiled code comes out of the llvmlite wheel.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+.PHONY: demo test lint notebooks bench clean help
+.DELETE_ON_ERROR:
+
+help:  ## what one can ask for
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 18
+
+demo: $(VENV)/examples.stamp  ## train an MLP on handwritten digits, five seeds
+	$(BIN)/python examples/digits.py $(ARGS)
+
+test: $(VENV)/test.stamp  ## the test suite and the examples in docstrings, in parallel
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict $(ARGS)
+
+notebooks: $(VENV)/notebooks.stamp  ## execute every notebook
+	$(BIN)/jupyter execute --timeout=120 $(ARGS) notebooks/*.ipynb
+
+bench: $(VENV)/bench.stamp  ## compare with JAX; ARGS=--write renews docs/benchmarks.md
+	$(BIN)/python benchmarks/compare.py $(ARGS)
+
+clean:  ## remove the virtual environment and everything that tools leave behind
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp for each extra of pyproject.toml: renewed when that file changes.
+$(VENV)/%.stamp: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[$*]'
+	@touch $@
