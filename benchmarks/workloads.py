@@ -38,7 +38,7 @@ def _integers(ns: Any, generator: np.random.Generator, high: int, *shape: int) -
     return ns.jnp.asarray(generator.integers(0, high, shape).astype("int32"))
 
 
-def _gradient_step(ns: Any, loss: Callable[..., Any], rate: float = 0.1) -> Callable[..., Any]:
+def _gradient_step(ns: Any, loss: Callable[..., Any], rate: float = 0.1) -> Any:
     """jit of: loss and gradient, and plain gradient descent on every parameter."""
     def step(params: Any, x: Any, y: Any) -> Any:
         value, gradient = ns.jax.value_and_grad(loss)(params, x, y)

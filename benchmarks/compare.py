@@ -1,0 +1,163 @@
+"""Run the workloads on JAX and on fnx in turn, in processes of their own, and compare.
+
+    python benchmarks/compare.py                 prints the table
+    python benchmarks/compare.py --write         also renews the table in docs/benchmarks.md
+
+Each round runs JAX, then fnx with an empty object cache, then fnx again with the cache that the
+run before it filled. A ratio is fnx / JAX inside one round; what is shown is the median over the
+rounds, so that a machine that is busy for a while tells on both sides. The results of the first
+round must agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- table: written by compare.py -->", "<!-- end of table -->"
+NAMES = ("mlp_step", "matmul1024", "saxpy16M", "softmax4096", "dispatch", "dispatch100")
+RTOL, ATOL = 1e-4, 1e-5
+
+Times = dict[str, list[float]]  # name -> seconds of the first call, of a steady one
+
+
+def run(target: str, names: list[str], folder: Path, label: str, cache: Path) -> Times:
+    """One process of run.py; its values stay in folder/label.npz."""
+    times = folder / f"{label}.json"
+    command = [sys.executable, str(HERE / "run.py"), target, *names, "--times", str(times),
+               "--values", str(folder / f"{label}.npz")]
+    environment = os.environ | {"FNX_CACHE_DIR": str(cache), "JAX_PLATFORMS": "cpu",
+                                "PYTHONPATH": str(HERE.parent)}
+    print(f"-- {label}", flush=True)
+    subprocess.run(command, env=environment, check=False)
+    return json.loads(times.read_text()) if times.exists() else {}
+
+
+def disagreements(folder: Path, names: list[str]) -> dict[str, str]:
+    """name -> what differs, for the workloads whose results are not the same."""
+    found: dict[str, str] = {}
+    if not all((folder / f"{side}.npz").exists() for side in ("jax", "fnx")):
+        return dict.fromkeys(names, "no result")
+    with np.load(folder / "jax.npz") as expected, np.load(folder / "fnx.npz") as got:
+        for key in expected.files:
+            name = key.partition("/")[0]
+            if name not in names:
+                continue
+            if key not in got.files:
+                found[name] = "no result"
+                continue
+            wrong = ~np.isclose(got[key], expected[key], rtol=RTOL, atol=ATOL)
+            if wrong.any():
+                worst = np.max(np.abs(got[key] - expected[key])[wrong])
+                found[name] = f"{wrong.sum()} of {wrong.size} differ, by {worst:.2g} at most"
+    return found
+
+
+def rounds(names: list[str], count: int) -> tuple[dict[str, list[Times]], dict[str, str]]:
+    """label -> times of each round, and the disagreements of the first round."""
+    measured: dict[str, list[Times]] = {"jax": [], "fnx": [], "fnx warm": []}
+    wrong: dict[str, str] = {}
+    for i in range(count):
+        with tempfile.TemporaryDirectory(prefix="fnx-bench-") as name:
+            folder, cache = Path(name), Path(name) / "cache"
+            for label in measured:
+                measured[label].append(run(label[:3], names, folder, label, cache))
+            if i == 0:
+                wrong = disagreements(folder, names)
+    return measured, wrong
+
+
+def cpu_model() -> str:
+    """What the processor calls itself."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if "model name" in line),
+                platform.machine())
+
+
+def machine() -> str:
+    """The machine, the versions and the day, in one line."""
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}"
+                         for name in ("jax", "numpy", "llvmlite"))
+    day = datetime.date.today().isoformat()
+    return (f"{cpu_model()}, {os.cpu_count()} cores, {platform.system()}, "
+            f"Python {platform.python_version()}, {versions}; {day}")
+
+
+def duration(seconds: float) -> str:
+    scale, unit = (1.0, "s") if seconds >= 1 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "us")
+    value = seconds * scale
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
+def row(name: str, measured: dict[str, list[Times]], wrong: dict[str, str]) -> list[str]:
+    """Cells of one line of the table: medians over the rounds in which both sides ran."""
+    both = [times for times in zip(*measured.values()) if all(name in t for t in times)]
+    if not both:
+        return [name, *["-"] * 7, "does not run"]
+
+    def median(side: int, column: int) -> str:
+        return duration(statistics.median(times[side][name][column] for times in both))
+
+    def ratio(column: int) -> str:
+        values = [fnx[name][column] / jax[name][column] for jax, fnx, _ in both]
+        return f"{statistics.median(values):.2f}"
+
+    return [name, median(0, 0), median(1, 0), ratio(0), median(2, 0), median(0, 1), median(1, 1),
+            ratio(1), wrong.get(name, "yes")]
+
+
+def table(names: list[str], measured: dict[str, list[Times]], wrong: dict[str, str]) -> str:
+    head = ["workload", "JAX first", "fnx first", "ratio", "fnx first, cached", "JAX steady",
+            "fnx steady", "ratio", "agrees"]
+    lines = [head, ["---"] * len(head)]
+    lines += [row(name, measured, wrong) for name in ["import", *names]]
+    lines[2][-1] = ""
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def write(text: str) -> None:
+    """Put ``text`` between the two marks of docs/benchmarks.md."""
+    page = PAGE.read_text()
+    before, mark, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (mark and end):
+        raise SystemExit(f"expected the marks {BEGIN!r} and {END!r} in {PAGE.name}")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="compare fnx with JAX")
+    parser.add_argument("names", nargs="*", help=f"workloads; by default {', '.join(NAMES)}")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--write", action="store_true", help="renew docs/benchmarks.md")
+    options = parser.parse_args()
+    names: list[Any] = options.names or list(NAMES)
+    measured, wrong = rounds(names, options.rounds)
+    text = f"{machine()}; medians of {options.rounds} rounds.\n\n{table(names, measured, wrong)}"
+    print(f"\n{text}")
+    if options.write:
+        write(text)
+    for name, what in wrong.items():
+        print(f"{name}: {what}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
