@@ -80,8 +80,6 @@ def like(node: UOp, value: Any) -> UOp:
 
 # ---- elementwise ------------------------------------------------------------------------------
 
-_KIND_LETTER = {"float": "f", "int": "i", "uint": "i", "index": "i", "bool": "b"}
-
 
 def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
     """An elementwise node over operands of one shape and the dtypes that ``op`` accepts."""
@@ -97,7 +95,7 @@ def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
         if s.shape != src[0].shape:
             raise ShapeError(f"{op}: expected operands of one shape, got "
                              f"{' and '.join(str(v.shape) for v in src)}")
-    if _KIND_LETTER[dtype.kind] not in op.accepts:
+    if not op.takes(dtype):
         raise DTypeError(f"{op} does not take {dtype}")
     if op is ops.WHERE:
         if src[0].dtype is not dtypes.bool_ or src[0].shape != src[1].shape:
@@ -306,7 +304,7 @@ def reduce(x: UOp, monoid: Op, axes: Iterable[int]) -> UOp:
     arg = tuple(sorted(set(axes)))
     if any(not 0 <= a < len(x.shape) for a in arg):
         raise AxisError(f"reduce: expected axes of {x.shape}, got {arg}")
-    if monoid not in ops.MONOIDS or _KIND_LETTER[x.dtype.kind] not in monoid.accepts:
+    if monoid not in ops.MONOIDS or not monoid.takes(x.dtype):
         raise DTypeError(f"reduce: {monoid} does not fold {x.dtype}")
     return UOp(ops.REDUCE, x.dtype, (x,), ops.Reduce(monoid, arg)) if arg else x
 

@@ -1,0 +1,231 @@
+"""What each op means in NumPy: the functions that the rows of the op table name.
+
+A meaning takes the node and its operands' values. Integer division by zero, INT_MIN / -1,
+shifts past the width and float -> integer overflow have defined values (JAX's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from fnx.core.uop import UOp
+
+Array = np.ndarray[Any, Any]
+Meaning = Callable[..., Any]
+
+
+def precise(f: Callable[[Array], Array]) -> Meaning:
+    """float32 functions are computed in float64 and rounded once."""
+    def meaning(node: UOp, x: Array) -> Array:
+        if x.dtype == np.float32:
+            return f(x.astype(np.float64)).astype(np.float32)
+        return f(x)
+    return meaning
+
+
+def plain(f: Callable[..., Array]) -> Meaning:
+    def meaning(node: UOp, *xs: Array) -> Array:
+        return f(*xs)
+    return meaning
+
+
+def integer_division(node: UOp, a: Array, b: Array) -> Array:
+    """Rounds to zero. x / 0 is -1 (all ones), INT_MIN / -1 is INT_MIN, as in JAX."""
+    zero, minus = b == 0, (b == -1) & (a.dtype.kind == "i")
+    safe = np.where(zero | minus, 1, b).astype(b.dtype)
+    floored = a // safe
+    inexact = floored * safe != a
+    quotient = floored + (inexact & ((a < 0) != (safe < 0)))
+    quotient = np.where(minus, np.subtract(0, a, dtype=a.dtype), quotient)
+    ones = np.iinfo(a.dtype).max if a.dtype.kind == "u" else -1
+    return np.where(zero, ones, quotient).astype(a.dtype)
+
+
+def remainder(node: UOp, a: Array, b: Array) -> Array:
+    """Sign of the dividend. x rem 0 is x; float: C's fmod."""
+    if a.dtype.kind == "f":
+        return np.fmod(a, b)
+    zero = b == 0
+    one = np.where(zero | (b == -1), 1, b) if a.dtype.kind == "i" else np.where(zero, 1, b)
+    return np.where(zero, a, np.fmod(a, one.astype(b.dtype))).astype(a.dtype)
+
+
+def maximum(node: UOp, a: Array, b: Array) -> Array:
+    """IEEE 754-2019 maximum: NaN wins, and -0 < +0."""
+    if a.dtype.kind != "f":
+        return np.maximum(a, b)
+    return np.where(a == b, np.where(np.signbit(a), b, a), np.maximum(a, b))
+
+
+def minimum(node: UOp, a: Array, b: Array) -> Array:
+    """IEEE 754-2019 minimum: NaN wins, and -0 < +0."""
+    if a.dtype.kind != "f":
+        return np.minimum(a, b)
+    return np.where(a == b, np.where(np.signbit(a), a, b), np.minimum(a, b))
+
+
+def power(node: UOp, a: Array, b: Array) -> Array:
+    if a.dtype == np.float32:
+        return np.power(a.astype(np.float64), b.astype(np.float64)).astype(np.float32)
+    return np.power(a, b)
+
+
+def shift_left(node: UOp, a: Array, b: Array) -> Array:
+    """Past the width: 0."""
+    past = b.astype(np.uint64) >= node.dtype.bits
+    return np.where(past, 0, np.left_shift(a, np.where(past, 0, b).astype(b.dtype))
+                    ).astype(a.dtype)
+
+
+def shift_right(node: UOp, a: Array, b: Array) -> Array:
+    """Arithmetic for signed types, logical for unsigned; past the width: all sign bits."""
+    past = b.astype(np.uint64) >= node.dtype.bits
+    last = np.asarray(node.dtype.bits - 1, b.dtype)
+    shifted = np.right_shift(a, np.where(past, last, b).astype(b.dtype))
+    return shifted if a.dtype.kind == "i" else np.where(past, 0, shifted).astype(a.dtype)
+
+
+def cast(node: UOp, x: Array) -> Array:
+    """float -> integer rounds to zero and saturates, NaN is 0; anything -> bool is x != 0."""
+    to = node.dtype.np
+    if to.kind in "iu" and x.dtype.kind == "f":
+        info = np.iinfo(to)
+        wide = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf,
+                                      neginf=-np.inf))
+        low, high = wide <= info.min, wide >= info.max
+        middle = np.where(low | high, 0, wide).astype(to)
+        return np.where(low, info.min, np.where(high, info.max, middle)).astype(to)
+    return x != 0 if to.kind == "b" else x.astype(to)
+
+
+def bitcast(node: UOp, x: Array) -> Array:
+    return np.ascontiguousarray(x).view(node.dtype.np).reshape(x.shape)
+
+
+def multiply_add(node: UOp, a: Array, b: Array, c: Array) -> Array:
+    """a * b + c with one rounding (float64: two, in the interpreter)."""
+    if a.dtype == np.float32:
+        return (a.astype(np.float64) * b + c).astype(np.float32)
+    return a * b + c
+
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+
+
+def threefry(node: UOp, k0: Array, k1: Array, c0: Array, c1: Array) -> Array:
+    """Threefry-2x32, 20 rounds (Salmon et al., SC 2011); ``arg`` is the word returned."""
+    keys = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
+    x, y = c0 + keys[0], c1 + keys[1]
+    for block in range(5):
+        for r in _ROTATIONS[block % 2]:
+            x = x + y
+            y = ((y << np.uint32(r)) | (y >> np.uint32(32 - r))) ^ x
+        x = x + keys[(block + 1) % 3]
+        y = y + keys[(block + 2) % 3] + np.uint32(block + 1)
+    return (x, y)[node.arg]
+
+
+def const(node: UOp) -> Array:
+    return const_value(node)
+
+
+def const_value(node: UOp) -> Array:
+    """The 0-d NumPy value of a CONST, from its bit pattern."""
+    np_dtype = node.dtype.np
+    if np_dtype.kind == "b":
+        return np.asarray(bool(node.arg))
+    raw = int(node.arg).to_bytes(np_dtype.itemsize, "little")
+    return np.frombuffer(raw, np_dtype.newbyteorder("<"))[0].astype(np_dtype)  # type: ignore
+
+
+def iota(node: UOp) -> Array:
+    return np.arange(node.arg, dtype=node.dtype.np)
+
+
+def expand(node: UOp, x: Array) -> Array:
+    return np.broadcast_to(x, node.arg)
+
+
+def pad(node: UOp, x: Array, fill: Array) -> Array:
+    out = np.full(node.shape, fill, x.dtype)
+    out[tuple(slice(lo, lo + n) for (lo, _), n in zip(node.arg, x.shape))] = x
+    return out
+
+
+def shrink(node: UOp, x: Array) -> Array:
+    return x[tuple(slice(lo, hi) for lo, hi in node.arg)]
+
+
+def reduce(node: UOp, x: Array) -> Array:
+    monoid, axes = node.arg.monoid, node.arg.axes
+    return fold(monoid.ufunc, x, axes, monoid.identity(node.dtype))
+
+
+def fold(ufunc: np.ufunc, x: Array, axes: tuple[int, ...], identity: Any) -> Array:
+    """``x`` folded over ``axes``, which go away; the identity where there is nothing."""
+    if not axes:
+        return x
+    if x.dtype.kind == "f" and ufunc is np.add:
+        return np.asarray(np.sum(x, axis=axes, dtype=x.dtype))
+    start = np.asarray(identity, x.dtype)
+    if _is_extremum(ufunc, x):
+        bits = ufunc.reduce(_ordered(x, ufunc), axis=axes, initial=_ordered(start, ufunc)[()])
+        return _unordered(np.asarray(bits), x.dtype)
+    return np.asarray(ufunc.reduce(x, axis=axes, dtype=x.dtype, initial=start[()]))
+
+
+def fold_at(ufunc: np.ufunc, out: Array, at: tuple[Array, ...], updates: Array) -> None:
+    """Fold updates into places of ``out``, one after the other."""
+    if _is_extremum(ufunc, out):
+        bits = _ordered(out, ufunc)
+        ufunc.at(bits, at, _ordered(updates, ufunc))
+        out[...] = _unordered(bits, out.dtype)
+    else:
+        ufunc.at(out, at, updates)
+
+
+def _is_extremum(ufunc: np.ufunc, x: Array) -> bool:
+    return x.dtype.kind == "f" and ufunc in (np.maximum, np.minimum)
+
+
+def _ordered(x: Array, ufunc: np.ufunc) -> Array:
+    """Integers in the order of floats, -0 < +0, with NaN where ``ufunc`` keeps it."""
+    info = np.iinfo(np.dtype(f"int{8 * x.dtype.itemsize}"))
+    bits = np.asarray(x).view(info.dtype)
+    bits = np.where(bits < 0, bits ^ info.max, bits)
+    return np.where(np.isnan(x), info.max if ufunc is np.maximum else info.min,
+                    bits).astype(info.dtype)
+
+
+def _unordered(bits: Array, dtype: np.dtype[Any]) -> Array:
+    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits).view(dtype)
+
+
+def gather(node: UOp, x: Array, *index: Array) -> Array:
+    """Indices are clamped into their axis; a caller that wants another mode masks."""
+    inside = tuple(np.clip(i.astype(np.int64), 0, max(n - 1, 0)) for i, n in zip(index, x.shape))
+    return x[inside]
+
+
+def scatter(node: UOp, x: Array, *rest: Array) -> Array:
+    """Updates at an index outside are dropped; duplicates apply in index order."""
+    index, updates = rest[:-1], rest[-1]
+    out = np.array(x)
+    inside = np.ones(index[0].shape, bool)
+    for i, n in zip(index, x.shape):
+        inside &= (i.astype(np.int64) >= 0) & (i.astype(np.int64) < n)
+    at = tuple(i[inside] for i in index)
+    if node.arg == "set":
+        for row, update in zip(zip(*at), updates[inside]):
+            out[row] = update
+    else:
+        fold_at(_COMBINE[node.arg], out, at, updates[inside])
+    return out
+
+
+_COMBINE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum,
+                                 "min": np.minimum}
