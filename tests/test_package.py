@@ -1,0 +1,159 @@
+"""What holds of the package as a whole: import, documentation, house rules."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PUBLIC = ("fnx", "fnx.numpy", "fnx.lax", "fnx.nn", "fnx.random", "fnx.tree")
+IMPORT_ALL = "import fnx, fnx.numpy, fnx.lax, fnx.nn, fnx.random"
+
+
+def python(code: str, **environment: str) -> str:
+    """Standard output of a fresh interpreter that runs ``code``."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True,
+                          env=os.environ | environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def tracked(*suffixes: str) -> list[Path]:
+    """Files of the repository with one of the suffixes, without what tools generate."""
+    hidden = {".venv", ".git", "build", "dist", "__pycache__"}
+    return [path for path in sorted(ROOT.rglob("*")) if path.suffix in suffixes
+            and not hidden & set(path.relative_to(ROOT).parts)
+            and not any(part.endswith(".egg-info") or part.startswith(".")
+                        for part in path.relative_to(ROOT).parts)]
+
+
+# ---- import ---------------------------------------------------------------------------------
+
+
+def test_import_costs_at_most_half_of_numpy_more() -> None:
+    code = f"""
+import time
+start = time.perf_counter()
+import numpy
+between = time.perf_counter()
+{IMPORT_ALL}
+print((time.perf_counter() - start) / (between - start))
+"""
+    python(code)  # writes the bytecode
+    ratios = [float(python(code)) for _ in range(9)]
+    assert statistics.median(ratios) <= 1.5, ratios
+
+
+def test_import_touches_no_device() -> None:
+    code = f"""
+import sys, threading
+{IMPORT_ALL}
+print(sorted({{"llvmlite", "jax", "scipy", "sklearn", "ml_dtypes"}} & set(sys.modules)))
+print(threading.active_count())
+"""
+    assert python(code).splitlines() == ["[]", "1"]
+
+
+def test_no_compiler_is_needed(tmp_path: Path) -> None:
+    """With nothing at all on PATH and no cache, a function is compiled and gives its value."""
+    code = """
+import shutil, fnx, fnx.numpy as jnp
+assert not any(map(shutil.which, ("cc", "gcc", "clang", "ld", "nvcc")))
+print(fnx.jit(lambda x: x * 2 + 1)(jnp.arange(3.0)).tolist())
+"""
+    assert python(code, PATH=str(tmp_path), FNX_CACHE_DIR="") == "[1.0, 3.0, 5.0]"
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The top-level packages that a file imports, also those inside functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield str(node.module).partition(".")[0]
+
+
+def test_third_parties_are_the_declared_dependencies() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {re.split(r"[^\w-]", d)[0].replace("-", "_") for d in project["dependencies"]}
+    assert declared == {"numpy", "typing_extensions", "llvmlite"}
+    optional = {"ml_dtypes"}  # used where the user has it
+    for path in (ROOT / "fnx").rglob("*.py"):
+        foreign = set(imported(path)) - sys.stdlib_module_names - {"fnx"}
+        assert foreign <= declared | optional, path
+
+
+# ---- documentation --------------------------------------------------------------------------
+
+
+def public_functions() -> Iterator[tuple[str, Any]]:
+    """Every public function and class of fnx's own under the name that users write."""
+    for module_name in PUBLIC:
+        module = importlib.import_module(module_name)
+        for name in getattr(module, "__all__", None) or vars(module):
+            value = getattr(module, name)
+            if (not name.startswith("_") and callable(value)
+                    and getattr(value, "__module__", "").startswith("fnx")):
+                yield f"{module_name}.{name}", value
+
+
+@pytest.mark.parametrize("module_name", PUBLIC)
+def test_public_modules_say_what_they_are(module_name: str) -> None:
+    module = importlib.import_module(module_name)
+    assert module.__doc__, f"{module_name} has no docstring"
+
+
+def test_public_functions_have_a_docstring_with_an_example() -> None:
+    functions = dict(public_functions())
+    assert {"fnx.jit", "fnx.grad", "fnx.numpy.sum", "fnx.nn.relu"} <= set(functions)
+    undocumented = [name for name, f in functions.items()
+                    if ">>> " not in (inspect.getdoc(f) or "") and not is_error(f)]
+    assert not undocumented
+
+
+def is_error(value: Any) -> bool:
+    """Error classes say what they mean in one line; their examples are the tests of errors."""
+    return isinstance(value, type) and issubclass(value, Exception) and bool(value.__doc__)
+
+
+def test_links_in_the_documentation_lead_somewhere() -> None:
+    pages = tracked(".md")
+    assert {ROOT / "README.md", ROOT / "docs" / "glossary.md"} <= set(pages)
+    for page in pages:
+        text = page.read_text()
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+            assert "://" in target or (page.parent / target).exists(), f"{page.name}: {target}"
+        for target in re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|md|ipynb|toml))`", text):
+            homes = (ROOT, ROOT / "fnx", page.parent)
+            assert any((home / target).exists() for home in homes), f"{page.name}: {target}"
+
+
+# ---- house rules ----------------------------------------------------------------------------
+
+
+def test_no_line_is_over_100_columns() -> None:
+    """Rows of Markdown tables cannot be broken, so they may be longer."""
+    files = [*tracked(".py", ".md", ".toml"), ROOT / "Makefile", ROOT / ".ci" / "run"]
+    assert len(files) > 30
+    long = [f"{path.relative_to(ROOT)}:{i}" for path in files
+            for i, line in enumerate(path.read_text().splitlines(), 1)
+            if len(line) > 100 and not line.startswith("|")]
+    assert not long
+
+
+def test_files_stay_small_enough_to_read() -> None:
+    sizes = {path: len(path.read_text().splitlines()) for path in (ROOT / "fnx").rglob("*.py")}
+    assert sizes
+    assert not [f"{path.relative_to(ROOT)}: {n}" for path, n in sizes.items() if n > 700]
