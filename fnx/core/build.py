@@ -291,6 +291,11 @@ def barrier(x: UOp, id: int) -> UOp:
     return UOp(ops.BARRIER, x.dtype, (x,), id)
 
 
+def stop_gradient(x: UOp) -> UOp:
+    """x itself, a constant to derivatives; simplify removes it."""
+    return UOp(ops.STOP, x.dtype, (x,))
+
+
 def iota(n: int, dtype: DType = dtypes.int32) -> UOp:
     """0, 1, ... n-1."""
     return UOp(ops.IOTA, dtype, (), int(n))

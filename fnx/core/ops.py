@@ -341,6 +341,7 @@ FLIP = Op("FLIP", "t", "movement", 1, arg=tuple, meaning=lambda n, x: np.flip(x,
 CONCAT = Op("CONCAT", "t", "movement", None, arg=int, shape=_concatenated,
             meaning=lambda n, *xs: np.concatenate(xs, n.arg))
 BARRIER = Op("BARRIER", "t", "movement", 1, arg=int, meaning=lambda n, x: x)
+STOP = Op("STOP", "t", "movement", 1, meaning=lambda n, x: x)
 
 # reductions, indexed reads and writes (REDUCE also at kernel level, over ranges)
 REDUCE = Op("REDUCE", "tk", "reduce", None, arg=Reduce, shape=_reduced, meaning=m.reduce)
