@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .PHONY: demo test lint notebooks bench clean help
+.NOTPARALLEL:  # one environment, one pip at a time
 .DELETE_ON_ERROR:
 
 help:  ## what one can ask for

@@ -1,0 +1,74 @@
+"""Imports go one way: core <- {transforms, lower, backends} <- transforms/jit.py <- public."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "fnx"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# room -> the rooms it may import from
+ALLOWED = {
+    "core": {"core"},
+    "transforms": {"core", "transforms"},
+    "lower": {"core", "lower"},
+    "backends": {"core", "backends"},
+    "transforms/jit.py": {"core", "transforms", "transforms/jit.py", "lower", "backends"},
+    "public": {"core", "transforms", "transforms/jit.py", "public"},
+}
+
+
+def room(module: str) -> str:
+    """The room of a dotted name inside fnx."""
+    if module.startswith("fnx.transforms.jit"):
+        return "transforms/jit.py"
+    first = (module.split(".") + [""])[1]
+    return first if first in ALLOWED else "public"
+
+
+def modules(tree: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
+    """Every module of fnx that is imported anywhere in a file, with the statement."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: imports are absolute"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name.split(".")[0] == "fnx":
+                yield name, node
+
+
+def broken(source: str, home: str) -> list[str]:
+    """The imports of a file in room ``home`` that the layers do not allow."""
+    tree = ast.parse(source)
+    inside = {id(child) for node in ast.walk(tree)
+              if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+              for child in ast.walk(node)}
+    return [f"line {node.lineno}: {name}" for name, node in modules(tree)
+            if room(name) not in ALLOWED[home] or id(node) in inside]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_along_the_layers(path: Path) -> None:
+    relative = path.relative_to(PACKAGE).as_posix()
+    home = room(f"fnx.{relative.removesuffix('.py').replace('/', '.')}")
+    assert broken(path.read_text(), home) == []
+
+
+@pytest.mark.parametrize(("source", "home"), [
+    ("import fnx.lower.tile", "transforms"),
+    ("from fnx.backends import cpu", "lower"),
+    ("from fnx import numpy", "core"),
+    ("from fnx.transforms.jit import jit", "transforms"),
+    ("import fnx.lower.pipeline", "public"),
+    ("def f():\n    from fnx.core import ops", "core"),
+])
+def test_a_wrong_import_is_found(source: str, home: str) -> None:
+    assert len(broken(source, home)) == 1
