@@ -1,0 +1,51 @@
+"""The tools under benchmarks/: what they measure is stored, what differs is found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+HERE = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def compare(monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.syspath_prepend(str(HERE))
+    import compare
+
+    return compare
+
+
+def test_run_stores_times_and_values(tmp_path: Path) -> None:
+    times, values = tmp_path / "times.json", tmp_path / "values.npz"
+    subprocess.run([sys.executable, str(HERE / "run.py"), "fnx", "dispatch", "--times", str(times),
+                    "--values", str(values)], cwd=HERE.parent, check=True,
+                   env={"PYTHONPATH": str(HERE.parent)})
+    first, steady = json.loads(times.read_text())["dispatch"]
+    assert 0 < steady < first
+    with np.load(values) as stored:
+        np.testing.assert_array_equal(stored["dispatch/0"], np.ones(8, "float32"))
+
+
+def test_disagreements_are_found(compare: object, tmp_path: Path) -> None:
+    right = np.linspace(0, 1, 8)
+    wrong = right + np.where(np.arange(8) == 3, 0.25, 0)
+    np.savez(tmp_path / "jax.npz", **{"a/0": right, "b/0": right, "c/0": right})
+    np.savez(tmp_path / "fnx.npz", **{"a/0": right, "b/0": wrong})
+    found = compare.disagreements(tmp_path, ["a", "b", "c"])  # type: ignore[attr-defined]
+    assert found == {"b": "1 of 8 differ, by 0.25 at most", "c": "no result"}
+
+
+def test_ratios_are_taken_inside_a_round(compare: object) -> None:
+    """The second round is ten times slower on both sides, as on a busy machine."""
+    measured = {"jax": [{"f": [1.0, 1e-3]}, {"f": [10.0, 1e-2]}, {"f": [1.0, 1e-3]}],
+                "fnx": [{"f": [0.5, 2e-3]}, {"f": [5.0, 2e-2]}, {"f": [0.5, 2e-3]}],
+                "fnx warm": [{"f": [0.1, 2e-3]}] * 3}
+    cells = compare.row("f", measured, {})  # type: ignore[attr-defined]
+    assert cells == ["f", "1 s", "500 ms", "0.50", "100 ms", "1 ms", "2 ms", "2.00", "yes"]
+    assert compare.row("g", measured, {})[-1] == "does not run"  # type: ignore[attr-defined]
