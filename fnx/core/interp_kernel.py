@@ -52,7 +52,24 @@ def run_kernel(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[Any]) ->
             _StoreRun(store, kernel, buffers, scalars).run()
 
 
+def extent(node: UOp, scalars: Sequence[Any]) -> int:
+    """The value of an index expression over VARs and constants."""
+    if node.ranges:
+        raise KernelError(f"expected an extent that depends on no range, got {node}",
+                          site=_site(node))
+    values: dict[UOp, Any] = {}
+    for n in toposort([node]):
+        if n.op is ops.VAR:
+            values[n] = np.asarray(scalars[n.arg.slot], n.dtype.np)
+        else:
+            assert n.op.meaning is not None
+            values[n] = n.op.meaning(n, *[values[s] for s in n.src])
+    return int(values[node])
+
+
 class _StoreRun:
+    """One STORE of a running kernel."""
+
     def __init__(self, store: UOp, kernel: UOp, buffers: Sequence[Array],
                  scalars: Sequence[Any]) -> None:
         self.store, self.buffers, self.scalars = store, buffers, scalars
@@ -63,7 +80,7 @@ class _StoreRun:
         self.axis = {r: i for i, r in enumerate(ranges)}
         self.extent: dict[UOp, int] = {}
         for r in ranges:
-            self.extent[r] = self._extent(r.src[0])
+            self.extent[r] = extent(r.src[0], scalars)
         self.nodes = nodes
         self.written: Array | None = None
         self.reduce_cuts: dict[Any, dict[UOp, int]] = {}
@@ -249,7 +266,7 @@ class _StoreRun:
         return out
 
     def _linear(self, place: UOp, values: Values, valid: Array) -> Array:
-        extents = [self._extent(d) for d in place.src[0].src]
+        extents = [extent(d, self.scalars) for d in place.src[0].src]
         at: Array = np.zeros((1,) * len(self.axis), np.int64)
         for index, n in zip(self._inside(place, values, valid, extents), extents):
             at = at * n + index
@@ -276,7 +293,7 @@ class _StoreRun:
         if ref.op is not ops.REF:
             raise KernelError(f"expected a STORE into a REF, got {ref}", site=_site(ref))
         buffer = self.buffers[ref.arg.slot]
-        need = math.prod(self._extent(d) for d in ref.src)
+        need = math.prod(extent(d, self.scalars) for d in ref.src)
         if buffer.dtype != ref.dtype.np or buffer.size < need:
             raise KernelError(f"{_name(ref)}: expected {need} elements of {ref.dtype}, got "
                               f"{buffer.size} of {buffer.dtype}", site=_site(ref))
@@ -284,19 +301,6 @@ class _StoreRun:
         if need and not np.may_share_memory(flat, buffer):
             raise KernelError(f"{_name(ref)}: expected a C-contiguous array")
         return flat
-
-    def _extent(self, node: UOp) -> int:
-        if node.ranges:
-            raise KernelError(f"expected an extent that depends on no range, got {node}",
-                              site=_site(node))
-        values: dict[UOp, Any] = {}
-        for n in toposort([node]):
-            if n.op is ops.VAR:
-                values[n] = np.asarray(self.scalars[n.arg.slot], n.dtype.np)
-            else:
-                assert n.op.meaning is not None
-                values[n] = n.op.meaning(n, *[values[s] for s in n.src])
-        return int(values[node])
 
     # ---- checks ----
 
@@ -320,7 +324,7 @@ class _StoreRun:
         if not again.size:
             found, times = np.unique(at, return_counts=True)
             again = found[times > 1]
-        dims = [self._extent(d) for d in place.src[0].src]
+        dims = [extent(d, self.scalars) for d in place.src[0].src]
         where = tuple(int(i) for i in np.unravel_index(int(again[0]), dims)) if dims else ()
         raise KernelError(f"{_name(place.src[0])}: two iterations write the place {where}",
                           site=_site(self.store), hint="combine them with a monoid, or fold the "

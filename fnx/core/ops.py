@@ -39,7 +39,8 @@ class Op:
         arity: number of operands, or None where it varies.
         accepts: dtype kinds of the value operands ("f" float, "i" signed and unsigned and
             index, "u" unsigned only, "b" bool).
-        result: "same" as the operands, "bool", or "arg"/"any" where the constructor decides.
+        result: "same" as the first operand, "bool", "where" (as the second), "void" (no
+            value), or "any" where the constructor decides.
         shape: shape of the result from (src, arg). Elementwise: that of the operands.
         arg: the type of ``UOp.arg`` (NoneType where there is none).
         meaning: NumPy value from (node, *operand values). None: the interpreter walks it.
@@ -265,7 +266,7 @@ def _all_ones(t: DType) -> Any:
 PARAM = Op("PARAM", "t", "source", 0, result="any", shape=_shape_of_arg, arg=Param)
 LEAF = Op("LEAF", "t", "source", 0, result="any", shape=_shape_of_arg, arg=Leaf)
 BUFFER = Op("BUFFER", "t", "source", 0, result="any", shape=_shape_of_arg, arg=Buffer)
-CONST = Op("CONST", "tkp", "source", 0, result="any", shape=_scalar, arg=int, meaning=m.const)
+CONST = Op("CONST", "tkpc", "source", 0, result="any", shape=_scalar, arg=int, meaning=m.const)
 IOTA = Op("IOTA", "t", "source", 0, result="any", shape=lambda s, a: (a,), arg=int, meaning=m.iota)
 
 # elementwise, one operand
@@ -345,24 +346,24 @@ STOP = Op("STOP", "t", "movement", 1, meaning=lambda n, x: x)
 
 # reductions, indexed reads and writes (REDUCE also at kernel level, over ranges)
 REDUCE = Op("REDUCE", "tk", "reduce", None, arg=Reduce, shape=_reduced, meaning=m.reduce)
-GATHER = Op("GATHER", "t", "gather", None, result="any", shape=_gathered, meaning=m.gather)
-SCATTER = Op("SCATTER", "t", "scatter", None, result="any", arg=str, meaning=m.scatter)
+GATHER = Op("GATHER", "t", "gather", None, shape=_gathered, meaning=m.gather)
+SCATTER = Op("SCATTER", "t", "scatter", None, arg=str, meaning=m.scatter)
 
 # scopes
-FUNCTION = Op("FUNCTION", "tc", "scope", None, result="any", shape=_scalar, arg=Function)
-CALL = Op("CALL", "t", "scope", None, result="any", shape=_scalar, arg=Call)
+FUNCTION = Op("FUNCTION", "tc", "scope", None, result="void", shape=_scalar, arg=Function)
+CALL = Op("CALL", "t", "scope", None, result="void", shape=_scalar, arg=Call)
 GET = Op("GET", "t", "scope", 1, result="any", shape=_gotten, arg=int)
 
 # kernel level: scalars over ranges
 RANGE = Op("RANGE", "k", "kernel", 1, shape=_scalar, arg=Range)
 VAR = Op("VAR", "kp", "kernel", 0, result="any", shape=_scalar, arg=Var)
 REF = Op("REF", "kp", "kernel", None, result="any", shape=_scalar, arg=Ref)
-INDEX = Op("INDEX", "kp", "kernel", None, result="any", shape=_scalar, arg=(int, type(None)))
-LOAD = Op("LOAD", "kp", "kernel", None, result="any", shape=_scalar)
-STORE = Op("STORE", "kp", "kernel", None, result="any", shape=_scalar,
+INDEX = Op("INDEX", "kp", "kernel", None, shape=_scalar, arg=(int, type(None)))
+LOAD = Op("LOAD", "kp", "kernel", None, shape=_scalar)
+STORE = Op("STORE", "kp", "kernel", None, result="void", shape=_scalar,
            arg=(Op, type(None)))
-STAGE = Op("STAGE", "kp", "kernel", None, result="any", shape=_scalar, arg=Stage)
-KERNEL = Op("KERNEL", "kc", "kernel", None, result="any", shape=_scalar, arg=Kernel)
+STAGE = Op("STAGE", "kp", "kernel", None, shape=_scalar, arg=Stage)
+KERNEL = Op("KERNEL", "kc", "kernel", None, result="void", shape=_scalar, arg=Kernel)
 
 # program level: lines of a PROGRAM, in order (the table in lower/linearize.py says what is legal)
 PROGRAM = Op("PROGRAM", "p", "program", None, result="any", shape=_scalar)
@@ -381,9 +382,9 @@ SHUFFLE = Op("SHUFFLE", "p", "program", 2, result="any", shape=_scalar, arg=tupl
 EXTRACT = Op("EXTRACT", "p", "program", 1, result="any", shape=_scalar, arg=int)
 
 # command level
-SLOT = Op("SLOT", "c", "command", 0, result="any", shape=_scalar, arg=Slot)
-EXEC = Op("EXEC", "c", "command", None, result="any", shape=_scalar, arg=Exec)
-COMMANDS = Op("COMMANDS", "c", "command", None, result="any", shape=_scalar)
+SLOT = Op("SLOT", "c", "command", 0, result="void", shape=_scalar, arg=Slot)
+EXEC = Op("EXEC", "c", "command", None, result="void", shape=_scalar, arg=Exec)
+COMMANDS = Op("COMMANDS", "c", "command", None, result="void", shape=_scalar)
 # fmt: on
 
 ELEMENTWISE = frozenset(op for op in OPS.values() if op.kind == "elementwise")
