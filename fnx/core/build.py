@@ -433,6 +433,24 @@ def kernel(stores: Iterable[UOp], name: str, order: Iterable[int] = ()) -> UOp:
     return UOp(ops.KERNEL, dtypes.void, tuple(stores), ops.Kernel(name, tuple(order)))
 
 
+# ---- command level ----------------------------------------------------------------------------
+
+
+def slot(kind: str, index: int, offset: int, nbytes: int, dtype: DType) -> UOp:
+    """Memory of a call: argument or result ``index`` ("in", "out"), or a part of the arena."""
+    return UOp(ops.SLOT, dtype, (), ops.Slot(kind, index, offset, nbytes))
+
+
+def exec_(fn: UOp, slots: Iterable[UOp], scalars: Iterable[UOp], name: str) -> UOp:
+    """Run a KERNEL on a SLOT per REF slot and a CONST per VAR slot."""
+    return UOp(ops.EXEC, dtypes.void, (fn, *slots, *scalars), ops.Exec(name))
+
+
+def commands(execs: Iterable[UOp]) -> UOp:
+    """A command buffer: EXECs in the order they run."""
+    return UOp(ops.COMMANDS, dtypes.void, tuple(execs))
+
+
 # ---- operator sugar ---------------------------------------------------------------------------
 
 Self = TypeVar("Self", bound="Operators")

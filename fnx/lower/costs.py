@@ -1,0 +1,154 @@
+"""What recomputing a value would cost, and which reductions are contractions.
+
+Facts of tensor nodes that kernelize decides on; one walk over the graph, operands first.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from fnx.core import ops
+from fnx.core.ops import Op
+from fnx.core.uop import UOp
+
+# Cost of one element relative to an addition; an elementwise op not named here costs 1.
+_WEIGHT: dict[Op, int] = {
+    **dict.fromkeys((ops.EXP, ops.EXPM1, ops.LOG, ops.LOG1P, ops.TANH), 16),
+    **dict.fromkeys((ops.SIN, ops.COS, ops.POW), 40),
+    **dict.fromkeys((ops.DIV, ops.SQRT, ops.IDIV, ops.REM), 5),
+    ops.THREEFRY: 100,
+}
+_MOST = 1 << 20
+
+
+class Cost(NamedTuple):
+    """Recomputing one element: arithmetic, and how many arrays are read for it (capped)."""
+
+    weight: int
+    loads: frozenset[UOp]
+
+
+_NOTHING: frozenset[UOp] = frozenset()
+
+
+def costs(nodes: list[UOp]) -> dict[UOp, Cost]:
+    """Cost of each node, stopping at memory, reductions and calls."""
+    out: dict[UOp, Cost] = {}
+    for node in nodes:
+        kind = node.op.kind
+        if kind in ("elementwise", "movement"):
+            weight = _WEIGHT.get(node.op, 1) if kind == "elementwise" else 0
+            loads = _NOTHING
+            for s in node.src:
+                below = out[s]
+                weight += below.weight
+                if below.loads and len(loads) < 4:
+                    loads = loads | below.loads if loads else below.loads
+            out[node] = Cost(min(weight, _MOST), loads)
+        elif node.op is ops.CONST or node.op is ops.IOTA or math.prod(node.shape) == 1:
+            out[node] = Cost(0, _NOTHING)
+        else:
+            out[node] = Cost(0, frozenset((node,)))
+    return out
+
+
+def is_cheap(cost: Cost) -> bool:
+    """Whether computing a value again costs less than writing and reading it."""
+    return cost.weight <= 6 and len(cost.loads) <= 1 or cost.weight <= 24 and not cost.loads
+
+
+# ---- which axes a value varies along -------------------------------------------------------------
+
+
+def varying(nodes: list[UOp]) -> dict[UOp, int]:
+    """For each node the axes along which its value may change, as a bit set.
+
+    EXPAND is where a value stops varying: that is what makes a product a contraction.
+    """
+    out: dict[UOp, int] = {}
+    for node in nodes:
+        if node.op in _VARY:
+            out[node] = _VARY[node.op](node, out)
+        elif node.op.kind == "elementwise":
+            bits = 0
+            for s in node.src:
+                bits |= out[s]
+            out[node] = bits
+        else:
+            out[node] = _long_axes(node.shape)
+    return out
+
+
+def _long_axes(shape: ops.Shape) -> int:
+    return sum(1 << i for i, n in enumerate(shape) if n != 1)
+
+
+def _expand(node: UOp, out: dict[UOp, int]) -> int:
+    return out[node.src[0]] & _long_axes(node.src[0].shape)
+
+
+def _permute(node: UOp, out: dict[UOp, int]) -> int:
+    bits = out[node.src[0]]
+    return sum(1 << i for i, a in enumerate(node.arg) if bits >> a & 1)
+
+
+def _reshape(node: UOp, out: dict[UOp, int]) -> int:
+    """Aligned groups of axes vary together."""
+    bits, result = out[node.src[0]], 0
+    old, new = node.src[0].shape, node.shape
+    i = j = 0
+    while i < len(old) and j < len(new):
+        first_i, first_j = i, j
+        a, b = old[i], new[j]
+        i, j = i + 1, j + 1
+        while a != b and (i < len(old) or j < len(new)):
+            if a < b or j >= len(new):
+                a, i = a * old[i], i + 1
+            else:
+                b, j = b * new[j], j + 1
+        if any(bits >> k & 1 for k in range(first_i, i)):
+            result |= sum(1 << k for k in range(first_j, j) if new[k] != 1)
+    return result
+
+
+def _reduce(node: UOp, out: dict[UOp, int]) -> int:
+    bits, result, position = out[node.src[0]], 0, 0
+    for i in range(len(node.src[0].shape)):
+        if i not in node.arg.axes:
+            result |= (bits >> i & 1) << position
+            position += 1
+    return result
+
+
+_VARY = {ops.EXPAND: _expand, ops.PERMUTE: _permute, ops.RESHAPE: _reshape,
+         ops.REDUCE: _reduce, ops.CONST: lambda node, out: 0}
+
+
+def factors(node: UOp) -> list[UOp]:
+    """The operands of a tree of multiplications."""
+    out: list[UOp] = []
+    stack = [node]
+    while stack:
+        n = stack.pop()
+        if n.op is ops.MUL:
+            stack.extend(n.src)
+        else:
+            out.append(n)
+    return out
+
+
+def is_contraction(node: UOp, varies: dict[UOp, int]) -> bool:
+    """A sum of products over two families of results (matmul, in whatever spelling).
+
+    True where one factor varies along a result axis that another does not, and the other way
+    round. A matrix times a vector is a plain reduction: it is bound by memory.
+    """
+    if node.op is not ops.REDUCE or node.arg.monoid is not ops.ADD \
+            or not node.dtype.is_float or node.src[0].op is not ops.MUL:
+        return False
+    kept = _long_axes(node.src[0].shape)
+    for a in node.arg.axes:
+        kept &= ~(1 << a)
+    bits = [varies[f] & kept for f in factors(node.src[0])]
+    return any(a & ~b and b & ~a for a in bits for b in bits)

@@ -1,0 +1,47 @@
+"""Empty: arrays without elements disappear from the graph, except as results.
+
+    before  ADD(REDUCE(x[3, 0], axis 1), CONCAT(y[2], z[0]))
+    after   ADD(EXPAND(0.0), y)
+
+Every later pass may then assume that each extent it loops over is at least 1.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fnx.core import build, ops
+from fnx.core.uop import UOp, toposort
+
+
+def drop_empty(fn: UOp) -> UOp:
+    """A FUNCTION in which no node but a result or a parameter has zero elements."""
+    nodes = toposort(fn.src)
+    if all(math.prod(n.shape) for n in nodes):
+        return fn
+    new: dict[UOp, UOp] = {}
+    for node in nodes:
+        src = tuple([new.get(s, s) for s in node.src])
+        new[node] = _without_empty(node, src)
+    return build.function([new[o] for o in fn.src], fn.arg.n_params, fn.arg.name)
+
+
+def _without_empty(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    """``node`` over ``src``, or what it equals where an operand is empty."""
+    if node.op is ops.PARAM or node.op is ops.CALL or not node.src:
+        return node
+    if not math.prod(node.shape) and node.op is not ops.GET:
+        return build.const(0, node.dtype, node.shape)
+    if math.prod(src[0].shape) == 0:
+        if node.op is ops.REDUCE:
+            identity = node.arg.monoid.identity(node.dtype)
+            return build.const(identity, node.dtype, node.shape)
+        if node.op is ops.PAD:
+            return build.expand(src[1], node.shape)
+        if node.op is ops.GATHER:
+            return build.const(0, node.dtype, node.shape)
+    if node.op is ops.CONCAT:
+        return build.concat([s for s in src if math.prod(s.shape)], node.arg)
+    if node.op is ops.SCATTER and math.prod(src[-1].shape) == 0:
+        return src[0]
+    return node if src == node.src else node.replace(src=src)

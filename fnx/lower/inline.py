@@ -1,0 +1,51 @@
+"""Inline: calls of FUNCTIONs are replaced by their bodies.
+
+    before  FUNCTION(GET(CALL(FUNCTION(ADD(p0, p0)), MUL(p0, p1)), 0))
+    after   FUNCTION(ADD(MUL(p0, p1), MUL(p0, p1)))
+
+Calls of hand-written KERNELs stay. A body that is called ten times is inlined ten times; the
+ten copies become equal kernels, which are one interned node and are compiled once.
+"""
+
+from __future__ import annotations
+
+from fnx.core import build, ops
+from fnx.core.uop import UOp, substitute, toposort
+
+
+def inline(fn: UOp) -> UOp:
+    """A FUNCTION without calls of FUNCTIONs."""
+    flat: dict[UOp, UOp] = {}
+    for body in toposort([fn], into_functions=True):
+        if body.op is ops.FUNCTION:
+            flat[body] = _inline_one(body, flat)
+    return flat[fn]
+
+
+def _inline_one(fn: UOp, flat: dict[UOp, UOp]) -> UOp:
+    """``fn`` with its calls replaced; the bodies it calls are in ``flat`` already."""
+    nodes = toposort(fn.src)
+    if not any(_calls_function(n) for n in nodes):
+        return fn
+    new: dict[UOp, UOp] = {}
+    results: dict[UOp, list[UOp]] = {}
+    for node in nodes:
+        if node.op is ops.FUNCTION:
+            continue
+        if _calls_function(node):
+            results[node] = _body(flat[node.src[0]], [new[s] for s in node.src[1:]])
+        elif node.op is ops.GET and node.src[0] in results:
+            new[node] = results[node.src[0]][node.arg]
+        else:
+            src = tuple([new.get(s, s) for s in node.src])
+            new[node] = node if src == node.src else node.replace(src=src)
+    return build.function([new[o] for o in fn.src], fn.arg.n_params, fn.arg.name)
+
+
+def _calls_function(node: UOp) -> bool:
+    return node.op is ops.CALL and node.src[0].op is ops.FUNCTION
+
+
+def _body(fn: UOp, args: list[UOp]) -> list[UOp]:
+    params = {p: args[p.arg.slot] for p in toposort(fn.src) if p.op is ops.PARAM}
+    return substitute(fn.src, params)

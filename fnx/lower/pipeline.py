@@ -1,0 +1,200 @@
+"""The whole compiler as a list one can read: a FUNCTION becomes COMMANDS.
+
+>>> from fnx.core import build, dtypes
+>>> from fnx.core.target import Target
+>>> x = build.param(0, dtypes.float32, (8,))
+>>> lowered = lower(build.function([build.exp(build.add(x, x))], 1), Target("interp"))
+>>> [k.arg.name for k in lowered.kernels]
+['map_exp_add']
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fnx.core import build, ops, spec
+from fnx.core.config import config
+from fnx.core.program import KernelCode
+from fnx.core.target import Target
+from fnx.core.uop import UOp
+from fnx.lower import memory, tile
+from fnx.lower.codegen import kernel_code
+from fnx.lower.collapse import collapse
+from fnx.lower.empty import drop_empty
+from fnx.lower.extents import generalize
+from fnx.lower.inline import inline
+from fnx.lower.kernelize import kernelize
+from fnx.lower.ranges import Step, build_kernels
+from fnx.lower.results import Result, unique_results
+from fnx.lower.schedule import choose
+from fnx.lower.simplify import simplify
+from fnx.lower.split_reduce import split_reduce
+
+
+class Pass(NamedTuple):
+    """A step of the compiler: its name, its function, and the level before and after."""
+
+    name: str
+    run: Callable[[UOp], UOp]
+    before: str
+    after: str
+
+
+# FUNCTION -> FUNCTION, tensor level. Then: kernelize, ranges, collapse, generalize (kernel
+# level, one kernel at a time), choose and tile (once per distinct kernel), memory, commands.
+PASSES = (
+    Pass("inline", inline, "tensor", "tensor"),
+    Pass("simplify", simplify, "tensor", "tensor"),
+    Pass("drop_empty", drop_empty, "tensor", "tensor"),
+    Pass("split_reduce", split_reduce, "tensor", "tensor"),
+)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """What jit links and replays, and what a reader may print.
+
+    Attributes:
+        function: the tensor graph after the tensor passes.
+        commands: the COMMANDS node.
+        arena: bytes of intermediate buffers.
+        code: how to print each KERNEL (empty where the target compiles nothing).
+        results: where each result of the original FUNCTION is found.
+        kernels: the KERNEL of each command, in order.
+        outs: (shape, dtype) of the buffers that hold results.
+        milliseconds: time of each pass.
+    """
+
+    function: UOp
+    commands: UOp
+    arena: int
+    code: dict[UOp, KernelCode]
+    results: tuple[Result, ...]
+    kernels: tuple[UOp, ...]
+    outs: tuple[UOp, ...]
+    milliseconds: dict[str, float]
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.milliseconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.milliseconds[name] = self.milliseconds.get(name, 0.0) + (now - self._last) * 1e3
+        self._last = now
+
+
+class Placed(NamedTuple):
+    """A tiled kernel with its operands (nodes) and scalars (CONSTs)."""
+
+    kernel: UOp
+    operands: tuple[UOp, ...]
+    scalars: tuple[UOp, ...]
+    step: Step
+
+
+def lower(fn: UOp, target: Target, runtime_extents: bool = False) -> Lowered:
+    """Lower a FUNCTION.
+
+    Args:
+        fn: a closed FUNCTION.
+        target: the machine.
+        runtime_extents: loop lengths and constants become arguments of the kernels, where
+            they can: for eager calls, which see many shapes.
+    """
+    clock = _Clock()
+    for p in PASSES:
+        if config.check_spec:
+            spec.check([fn], p.before)
+        fn = p.run(fn)
+        clock.lap(p.name)
+    fn, results = unique_results(fn)
+    if config.check_spec:
+        spec.check([fn], "tensor")
+    grouping = kernelize(fn)
+    clock.lap("kernelize")
+    steps = build_kernels(grouping)
+    clock.lap("ranges")
+    placed = _tiled(steps, target, runtime_extents, clock)
+    commands, arena = _commands(placed, fn)
+    clock.lap("commands")
+    code = {p.kernel: kernel_code(p.kernel, target) for p in placed} if target.triple else {}
+    clock.lap("digest")
+    return Lowered(fn, commands, arena, code, results, tuple(p.kernel for p in placed),
+                   fn.src, clock.milliseconds)
+
+
+def _tiled(steps: list[Step], target: Target, runtime_extents: bool,
+           clock: _Clock) -> list[Placed]:
+    """Schedule and tile each distinct kernel once."""
+    out: list[Placed] = []
+    for step in steps:
+        kernel, scalars = step.kernel, ()  # type: tuple[UOp, tuple[UOp, ...]]
+        if step.schedule is None:
+            kernel = collapse(kernel)
+            if runtime_extents:
+                kernel, scalars = generalize(kernel)
+        kernel = tile.canonical(kernel)
+        clock.lap("collapse")
+        out += _tile_one(kernel, scalars, step, target)
+        clock.lap("tile")
+    return out
+
+
+_tiles: dict[tuple[Any, ...], Any] = {}
+_MAX_TILES = 4096
+
+
+def _tile_one(kernel: UOp, scalars: tuple[UOp, ...], step: Step, target: Target) -> list[Placed]:
+    key = (kernel, step.schedule, target)
+    found = _tiles.get(key)
+    if found is None:
+        schedule = choose(kernel, target) if not step.schedule else step.schedule
+        tiled = tile.tile(kernel, schedule)
+        found = tile.split_global(tiled)
+        if config.check_spec:
+            for k in (*found[0], found[1]):
+                spec.check([k], "kernel")
+        if len(_tiles) >= _MAX_TILES:
+            _tiles.clear()
+        _tiles[key] = found
+    packs, main, temporaries = found
+    return _place(packs, main, temporaries, scalars, step)
+
+
+def _place(packs: Any, main: UOp, temporaries: Any, scalars: tuple[UOp, ...],
+           step: Step) -> list[Placed]:
+    if packs:
+        raise NotImplementedError
+    return [Placed(main, step.operands, scalars, step)]
+
+
+def _commands(placed: list[Placed], fn: UOp) -> tuple[UOp, int]:
+    """Slots for all operands, and one EXEC a kernel."""
+    outs = {node: i for i, node in enumerate(fn.src)}
+    sizes = {n: memory.size_of(n) for p in placed for n in p.operands
+             if n.op is not ops.PARAM and n not in outs}
+    offsets, arena = memory.plan([p.operands for p in placed], sizes)
+
+    def slot(node: UOp) -> UOp:
+        nbytes = memory.size_of(node)
+        if node.op is ops.PARAM:
+            return build.slot("in", node.arg.slot, 0, nbytes, node.dtype)
+        if node in outs:
+            return build.slot("out", outs[node], 0, nbytes, node.dtype)
+        return build.slot("arena", 0, offsets[node], nbytes, node.dtype)
+
+    execs = [build.exec_(p.kernel, [slot(n) for n in p.operands], p.scalars,
+                         _name(p)) for p in placed]
+    return build.commands(execs), arena
+
+
+def _name(p: Placed) -> str:
+    """The kernel's name and the user's lines, for profiles and faults."""
+    lines = [f"{file.rpartition('/')[2]}:{line}" for file, line in p.step.sites[:2]]
+    return f"{p.kernel.arg.name} ({', '.join(lines)})" if lines else str(p.kernel.arg.name)

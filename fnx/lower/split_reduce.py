@@ -1,0 +1,79 @@
+"""Split reduce: a long reduction with few results becomes two, so that workers can share it.
+
+    before  REDUCE(x[16777216], ADD, axis 0)
+    after   REDUCE(REDUCE(RESHAPE(x, (64, 262144)), ADD, axis 1), ADD, axis 0)
+
+How the sum associates follows from the shape only, never from the number of workers.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fnx.core import build, ops
+from fnx.core.uop import UOp, inherit, toposort
+
+MIN_WORK = 1 << 16   # elements folded in all below which one worker is enough
+MAX_RESULTS = 64     # with more results than this, the results themselves are shared out
+MIN_CHUNK = 1 << 12  # elements a chunk folds at least
+MAX_CHUNKS = 64
+
+
+def split_reduce(fn: UOp) -> UOp:
+    """A FUNCTION in which long REDUCEs with few results are folded in chunks first."""
+    new: dict[UOp, UOp] = {}
+    for node in toposort(fn.src):
+        src = tuple([new.get(s, s) for s in node.src])
+        fresh = node if src == node.src else node.replace(src=src)
+        if node.op is ops.REDUCE and _is_long(node):
+            fresh = inherit(_split(fresh), node)
+        new[node] = fresh
+    outs = [new[o] for o in fn.src]
+    return fn if tuple(outs) == fn.src else build.function(outs, fn.arg.n_params, fn.arg.name)
+
+
+def _is_long(node: UOp) -> bool:
+    total = math.prod(node.src[0].shape)
+    return total >= MIN_WORK and math.prod(node.shape) <= MAX_RESULTS
+
+
+def _split(node: UOp) -> UOp:
+    """Fold chunks of the longest run of reduced axes, then the rest."""
+    x, monoid = node.src[0], node.arg.monoid
+    shape, axes = _join_reduced(x.shape, node.arg.axes)
+    axis = max(axes, key=lambda a: shape[a])
+    n = shape[axis]
+    chunks = _chunks(n, math.prod(shape[a] for a in axes if a != axis))
+    if chunks == 1:
+        return node
+    x = build.reshape(x, shape)
+    length = -(-n // chunks)
+    if length * chunks != n:
+        widths = [(0, length * chunks - n if i == axis else 0) for i in range(len(shape))]
+        x = build.pad(x, widths, monoid.identity(x.dtype))
+    x = build.reshape(x, (*shape[:axis], chunks, length, *shape[axis + 1:]))
+    inner = [a if a < axis else a + 1 for a in axes]
+    return build.reduce(build.reduce(x, monoid, inner), monoid,
+                        [axis - sum(a < axis for a in axes)])
+
+
+def _join_reduced(shape: ops.Shape, axes: tuple[int, ...]) -> tuple[ops.Shape, list[int]]:
+    """Neighbouring reduced axes become one axis; size and meaning stay."""
+    joined: list[int] = []
+    reduced: list[int] = []
+    for i, n in enumerate(shape):
+        if i in axes and i - 1 in axes:
+            joined[-1] *= n
+            continue
+        if i in axes:
+            reduced.append(len(joined))
+        joined.append(n)
+    return tuple(joined), reduced
+
+
+def _chunks(n: int, rest: int) -> int:
+    """Number of chunks: a divisor of n if a good one exists, else as many as are worth it."""
+    most = min(MAX_CHUNKS, n * rest // MIN_CHUNK, n)
+    divisors = [c for c in range(1, most + 1) if n % c == 0]
+    best = divisors[-1] if divisors else 1
+    return best if best * 2 >= most else max(most, 1)
