@@ -1,0 +1,88 @@
+"""Data that arrives from Python and NumPy: which dtype it gets, and whether it fits.
+
+64-bit data that arrives without being asked for becomes 32 bits wide, unless ``config.x64``;
+an integer that does not fit raises. A dtype that is named is taken at its word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fnx.core import dtypes
+from fnx.core.config import config
+from fnx.core.dtypes import DType
+from fnx.core.errors import DTypeError, OverflowedError, ShapeError
+
+NDArray = np.ndarray[Any, Any]
+_WIDER = "name a wider dtype with dtype=, or reduce the values"
+
+
+def default_float() -> DType:
+    """What a Python float becomes, and the result of dividing integers."""
+    return dtypes.float64 if config.x64 else dtypes.float32
+
+
+def default_int() -> DType:
+    """What a Python int becomes."""
+    return dtypes.int32
+
+
+SCALARS: dict[type, Callable[[], DType]] = {
+    bool: lambda: dtypes.bool_, int: default_int, float: default_float}
+
+
+def dtype_argument(dtype: Any) -> DType:
+    """The type that a ``dtype=`` argument names; Python's float and int are the defaults."""
+    return default_float() if dtype is float else dtypes.as_dtype(dtype)
+
+
+def fits(x: Any, to: DType) -> Any:
+    """A Python scalar that will be a constant of dtype ``to``; checked if an integer."""
+    if to.is_integer and isinstance(x, float):
+        return int(x) if x == x and abs(x) != float("inf") else 0
+    return x
+
+
+def numpy_data(x: Any, to: DType | None) -> NDArray:
+    """NumPy data of a dtype that fnx holds, from anything that NumPy takes.
+
+    Raises:
+        DTypeError: objects, text, dates, and types that fnx does not hold.
+        OverflowedError: an integer that does not fit.
+    """
+    data = x if isinstance(x, np.ndarray) else _converted(x)
+    if data.dtype.kind not in "biuf":
+        raise DTypeError(
+            f"expected numbers, got NumPy data of dtype {data.dtype}",
+            hint="make the rows of one length and the elements numbers, then .astype(float32)"
+            if data.dtype.kind == "O" else "convert the data to numbers first")
+    if to is None:
+        narrowed = None if config.x64 else dtypes.NARROW.get(data.dtype)
+        to = narrowed if narrowed is not None else dtypes.as_dtype(data.dtype)
+    if data.dtype == to.np:
+        return data
+    if to.is_integer and data.dtype.kind in "iu" and data.size:
+        _check_range(data, to)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return data.astype(to.np)
+
+
+def _converted(x: Any) -> NDArray:
+    try:
+        return np.asarray(x)
+    except OverflowError as e:
+        raise OverflowedError(f"expected integers that fit 64 bits: {e}", hint=_WIDER) from e
+    except ValueError as e:
+        raise ShapeError(f"expected rows of one shape: {e}",
+                         hint="pad the rows to one length") from e
+
+
+def _check_range(data: NDArray, to: DType) -> None:
+    info = np.iinfo(to.np)
+    low, high = int(data.min()), int(data.max())
+    if low < info.min or high > info.max:
+        raise OverflowedError(f"expected integers that fit {to}, got "
+                              f"{low if low < info.min else high}", hint=_WIDER)
