@@ -1,0 +1,147 @@
+"""The traces that are open: who owns a LEAF, and which value it has.
+
+Each transform traces a function with fresh LEAFs, so that a derivative of one call is never
+taken for that of another. Traces nest; each thread has its own stack of them. Under ``grad``
+outside ``jit`` a leaf knows its value, and Python's ``if`` works on what depends on it. Such a
+value is a node too, and may hold leaves of the traces around it.
+
+>>> from fnx.core import build, dtypes
+>>> with Scope("grad") as scope:
+...     x = scope.leaf(dtypes.float32, (), value=build.const(3.0, dtypes.float32))
+...     known(build.add(x, x))
+<ADD float32[] of 2>
+>>> known(x)                                                # doctest: +IGNORE_EXCEPTION_DETAIL
+Traceback (most recent call last):
+fnx.core.errors.LeakedTracerError: ...
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from types import TracebackType
+
+from fnx.core import ops
+from fnx.core.dtypes import DType
+from fnx.core.errors import LeakedTracerError, Site, TracedValueError
+from fnx.core.ops import Shape
+from fnx.core.uop import UOp, current_site, substitute, toposort
+
+_ids = itertools.count()
+
+
+class _Open(threading.local):
+    """The open scopes of this thread, innermost last; all leaves and known values of them."""
+
+    def __init__(self) -> None:
+        self.scopes: list[Scope] = []
+        self.owner: dict[UOp, Scope] = {}
+        self.values: dict[UOp, UOp] = {}
+
+
+_open = _Open()
+
+
+class Scope:
+    """One trace while it is open, as a context manager. ``name`` says whose, for messages."""
+
+    __slots__ = ("name", "leaves", "remembered", "site")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.leaves: list[UOp] = []
+        self.remembered: list[UOp] = []
+        self.site: Site | None = None
+
+    def leaf(self, dtype: DType, shape: Shape, value: UOp | None = None) -> UOp:
+        """A fresh LEAF of this trace; ``value`` where one is known."""
+        node = UOp(ops.LEAF, dtype, (), ops.Leaf(next(_ids), tuple(shape)))
+        self.leaves.append(node)
+        _open.owner[node] = self
+        if value is not None:
+            _open.values[node] = value
+        return node
+
+    def __enter__(self) -> Scope:
+        _open.scopes.append(self)
+        self.site, current_site.site = current_site.site, None  # the traced code has its own lines
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        _open.scopes.remove(self)
+        current_site.site = self.site
+        for node in self.leaves:
+            del _open.owner[node]
+            _open.values.pop(node, None)
+        for node in self.remembered:
+            _open.values.pop(node, None)
+
+
+def is_open() -> bool:
+    """Whether this thread is tracing."""
+    return bool(_open.scopes)
+
+
+def remember(node: UOp, value: UOp) -> None:
+    """Keep the value of an intermediate (a node without leaves) while its trace is open.
+
+    So a loop that asks for a value at each step does not compute all steps before again.
+    """
+    if _open.scopes and node not in _open.values:
+        _open.values[node] = value
+        _open.scopes[-1].remembered.append(node)
+
+
+def known(node: UOp) -> UOp:
+    """The same graph with leaves replaced by their values.
+
+    Raises:
+        TracedValueError: a leaf has no value (``jit``, ``vmap``).
+        LeakedTracerError: the trace of a leaf is closed.
+    """
+    values = _open.values
+    while True:
+        order = toposort([node], stop=values.__contains__)
+        found = False
+        for n in order:
+            if n in values:
+                found = True
+            elif n.op is ops.LEAF:
+                raise _no_value(n)
+        if not found:
+            return node
+        node = substitute([node], values)[0]
+
+
+def check_open(leaf: UOp) -> None:
+    """Raise LeakedTracerError unless the trace that owns ``leaf`` is open in this thread."""
+    if leaf not in _open.owner:
+        raise _no_value(leaf)
+
+
+def _no_value(leaf: UOp) -> LeakedTracerError | TracedValueError:
+    what = f"a traced {leaf.dtype}{list(leaf.shape)}"
+    scope = _open.owner.get(leaf)
+    if scope is None:
+        return LeakedTracerError(
+            f"expected an array, got {what} that outlived the function it was traced in",
+            hint="return it from the traced function instead of storing it outside, "
+                 "and do not hand it to another thread")
+    return TracedValueError(
+        f"expected a value, got {what}: {scope.name} traces without values",
+        hint="name the argument in static_argnums, or choose with fnx.numpy.where or "
+             "fnx.lax.cond instead of Python's `if`")
+
+
+def describe(node: UOp) -> str:
+    """Which open traces a node depends on, as ``(jit)``; ``(closed)`` for leaves of none.
+
+    >>> from fnx.core import dtypes
+    >>> with Scope("jit") as scope:
+    ...     print(describe(scope.leaf(dtypes.float32, ())))
+    (jit)
+    """
+    owners = {_open.owner.get(n) for n in toposort([node]) if n.op is ops.LEAF}
+    names = [s.name for s in _open.scopes if s in owners]
+    return f"({', '.join(names + ['closed'] * (None in owners))})"
