@@ -12,11 +12,94 @@ body with different operands, and no PARAM of one scope can be taken for that of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
-from fnx.core import build, ops, scope
+from fnx.core import build, ops, scope, tree
+from fnx.core.array import Array, asarray
+from fnx.core.dtypes import DType
 from fnx.core.errors import SpecError
-from fnx.core.uop import UOp, substitute, toposort
+from fnx.core.ops import Shape
+from fnx.core.uop import UOp, current_site, substitute, toposort
+
+
+class Aval(NamedTuple):
+    """What is known of a traced argument or result: dtype, shape, weak type."""
+
+    dtype: DType
+    shape: Shape
+    weak: bool = False
+
+
+class Traced(NamedTuple):
+    """A traced function: see the module's docstring. ``captures`` come after the arguments."""
+
+    function: UOp
+    captures: list[UOp]
+    out_tree: tree.TreeDef
+    out_avals: list[Aval]
+
+
+def trace(f: Callable[..., Any], avals: Sequence[Aval], in_tree: tree.TreeDef,
+          values: Sequence[UOp] | None = None, name: str = "") -> Traced:
+    """Run ``f`` once on leaves and close what it returns.
+
+    Args:
+        f: called with the arguments of ``in_tree``.
+        avals: of the leaves of ``in_tree``.
+        in_tree: the structure of ``(args, kwargs)``.
+        values: of the leaves, where they are known.
+        name: of the FUNCTION, for people.
+    """
+    with tracing(name or "a transform") as opened:
+        known = values if values is not None else [None] * len(avals)
+        leaves = [opened.leaf(a.dtype, a.shape, v) for a, v in zip(avals, known)]
+        args, kwargs = tree.unflatten(in_tree, [Array(x, a.weak) for x, a in zip(leaves, avals)])
+        outs, out_tree = tree.flatten(f(*args, **kwargs))
+        arrays = [asarray(x) for x in outs]
+        nodes = [x._node for x in arrays]
+        function, captures = close(nodes, leaves, name)
+    return Traced(function, captures, out_tree,
+                  [Aval(n.dtype, n.shape, x.weak) for n, x in zip(nodes, arrays)])
+
+
+@contextmanager
+def tracing(name: str) -> Iterator[scope.Scope]:
+    """An open scope in which user code runs: each of its public calls has its own line."""
+    site, current_site.site = current_site.site, None
+    try:
+        with no_collection(), scope.Scope(name) as opened:
+            yield opened
+    finally:
+        current_site.site = site
+
+
+class _Pauses:
+    """How many threads want the garbage collector off, and whether it was on before."""
+
+    lock = threading.Lock()
+    count = 0
+    was_on = False
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Pause the cyclic garbage collector: making nodes costs half as much without it."""
+    with _Pauses.lock:
+        if _Pauses.count == 0:
+            _Pauses.was_on = gc.isenabled()
+            gc.disable()
+        _Pauses.count += 1
+    try:
+        yield
+    finally:
+        with _Pauses.lock:
+            _Pauses.count -= 1
+            if _Pauses.count == 0 and _Pauses.was_on:
+                gc.enable()
 
 
 def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "") -> tuple[UOp, list[UOp]]:
