@@ -1,0 +1,1 @@
+"""Elementary functions written as graphs of basic IEEE operations."""
