@@ -1,0 +1,187 @@
+"""Index algebra: every result means the same as what went in, on all values of its ranges."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fnx.core import build, dtypes, ops, symbolic
+from fnx.core.build import index_const
+from fnx.core.uop import UOp, live_nodes, toposort
+
+BINARY = (build.add, build.sub, build.mul, build.idiv, build.rem, build.minimum, build.maximum)
+COMPARISONS = (build.lt, build.le, build.eq, build.ne)
+VALUES = (1, 2, 3, 5)
+
+
+def leaves() -> list[UOp]:
+    v = build.var(0, dtypes.index, 1, 5, "v")
+    return [build.range_(3, 0), build.range_(4, 1), build.range_(v, 2), v,
+            build.var(1, dtypes.index, 0, 3, "w")]
+
+
+def environments():
+    r0, r1, r2, v, w = leaves()
+    for value in VALUES:
+        for a, b, c, d in itertools.product(range(3), range(4), range(value), range(0, 4, 3)):
+            yield {r0: a, r1: b, r2: c, 0: value, 1: d}
+
+
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 4) -> UOp:
+    if depth == 0 or draw(st.integers(0, 3)) == 0:
+        return draw(st.sampled_from(leaves() + [index_const(n) for n in (-3, -1, 0, 1, 2, 4, 12)]))
+    pick = draw(st.integers(0, len(BINARY)))
+    a, b = draw(expressions(depth - 1)), draw(expressions(depth - 1))
+    if pick == len(BINARY):
+        return build.where(draw(conditions(depth - 1)), a, b)
+    return BINARY[pick](a, b)
+
+
+@st.composite
+def conditions(draw: st.DrawFn, depth: int = 2) -> UOp:
+    a, b = draw(expressions(depth)), draw(expressions(depth))
+    c = draw(st.sampled_from(COMPARISONS))(a, b)
+    if depth and draw(st.booleans()):
+        other = draw(conditions(depth - 1))
+        return draw(st.sampled_from((build.and_, build.or_)))(c, other)
+    return build.logical_not(c) if draw(st.booleans()) else c
+
+
+def defined(node: UOp, env: dict) -> bool:
+    """No division by zero: a divisor is taken to be non-zero."""
+    return all(symbolic.evaluate(n.src[1], env) != 0 for n in toposort([node])
+               if n.op in (ops.IDIV, ops.REM))
+
+
+@settings(deadline=None, max_examples=150)
+@given(expressions())
+def test_simplify_keeps_values_and_bounds_hold(node: UOp) -> None:
+    simpler = symbolic.simplify(node)
+    low, high = symbolic.bounds(node)
+    terms, constant = symbolic.linear(node)
+    for env in itertools.islice(environments(), 0, None, 3):
+        if not defined(node, env):
+            continue
+        want = symbolic.evaluate(node, env)
+        assert symbolic.evaluate(simpler, env) == want
+        assert low <= want <= high
+        assert constant + sum(c * math.prod(symbolic.evaluate(a, env) for a in m)
+                              for m, c in terms.items()) == want
+
+
+@settings(deadline=None, max_examples=100)
+@given(expressions())
+def test_simplify_is_idempotent(node: UOp) -> None:
+    simpler = symbolic.simplify(node)
+    assert symbolic.simplify(simpler) is simpler
+
+
+@settings(deadline=None, max_examples=100)
+@given(conditions(3))
+def test_conditions_keep_their_truth(condition: UOp) -> None:
+    simpler, known = symbolic.simplify(condition), symbolic.proves(condition)
+    for env in itertools.islice(environments(), 0, None, 3):
+        if not defined(condition, env):
+            continue
+        want = bool(symbolic.evaluate(condition, env))
+        assert bool(symbolic.evaluate(simpler, env)) == want
+        assert known in (None, want)
+
+
+DIMS = st.lists(st.integers(1, 6), min_size=1, max_size=4)
+
+
+@settings(deadline=None, max_examples=60)
+@given(DIMS, st.randoms())
+def test_unravel_is_the_inverse_of_ravel(dims: list[int], random) -> None:
+    ranges = [build.range_(n, i) for i, n in enumerate(dims)]
+    flat = symbolic.ravel(ranges, dims)
+    back = symbolic.unravel(flat, dims)
+    for n, r, i in zip(dims, ranges, back, strict=True):
+        assert i is (r if n > 1 else index_const(0))
+    cut = random.randint(0, len(dims))
+    merged = [math.prod(dims[:cut]), math.prod(dims[cut:])]
+    for env in itertools.islice(itertools.product(*map(range, dims)), 50):
+        values = dict(zip(ranges, env, strict=True))
+        got = [symbolic.evaluate(i, values) for i in symbolic.unravel(flat, merged)]
+        assert got == list(divmod(symbolic.evaluate(flat, values), merged[1]))
+    assert all(n.op not in (ops.IDIV, ops.REM)
+               for n in toposort(symbolic.unravel(flat, merged)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 4).flatmap(lambda n: st.permutations(range(n))))
+def test_run_time_extents_cancel_too(order: list[int]) -> None:
+    dims = [build.var(i, dtypes.index, name=f"d{i}") for i in order]
+    ranges = [build.range_(d, i) for i, d in enumerate(dims)]
+    assert symbolic.unravel(symbolic.ravel(ranges, dims), dims) == tuple(ranges)
+    outer = dims[0]
+    for d in dims[1:]:
+        outer = build.mul(outer, d)
+    i, = symbolic.unravel(symbolic.ravel(ranges, dims), [outer])
+    assert symbolic.unravel(i, dims) == tuple(ranges)
+
+
+def test_ravel_undoes_unravel() -> None:
+    x = build.range_(60, 0)
+    assert symbolic.ravel(symbolic.unravel(x, (3, 4, 5)), (3, 4, 5)) is x
+    n = build.var(0, dtypes.index, 1, 100)
+    y = build.range_(build.mul(n, index_const(7)), 1)
+    assert symbolic.ravel(symbolic.unravel(y, (7, n)), (7, n)) is y
+
+
+def test_offsets_of_padding_are_unravelled_as_if_inside() -> None:
+    r, c = build.range_(9, 0), build.range_(5, 1)
+    shifted = build.add(symbolic.ravel((r, c), (9, 5)), index_const(-5))
+    row, column = symbolic.unravel(shifted, (7, 5))
+    assert row is build.sub(r, index_const(1)) or row is build.add(r, index_const(-1))
+    assert column is c
+
+
+def test_coefficient() -> None:
+    n = build.var(0, dtypes.index)
+    r, s = build.range_(8, 0), build.range_(n, 1)
+    flat = symbolic.ravel((r, s), (8, n))
+    assert symbolic.coefficient(flat, r) is n
+    assert symbolic.coefficient(flat, s) == 1
+    assert symbolic.coefficient(flat, build.range_(3, 2)) == 0
+    assert symbolic.coefficient(build.idiv(r, index_const(3)), r) is None
+    assert symbolic.coefficient(build.mul(r, r), r) is None
+
+
+@pytest.mark.parametrize("make", [build.add, build.minimum], ids=["add", "minimum"])
+def test_long_chains(make) -> None:
+    r = build.range_(7, 0)
+    node: UOp = r
+    for i in range(100_000):
+        node = make(node, index_const(i % 5 + 7))
+    low, high = symbolic.bounds(node)
+    assert low <= high
+    assert symbolic.simplify(node).op in (ops.ADD, ops.RANGE)
+
+
+def test_nested_divisions_are_not_recursive() -> None:
+    data = build.cast(build.load(build.at(build.ref(0, dtypes.int32, (4,)), index_const(0))),
+                      dtypes.index)
+    node = data
+    for _ in range(20_000):
+        node = build.idiv(build.sub(node, index_const(4)), index_const(3))
+    assert symbolic.bounds(node) == (-2, -1)
+
+
+def test_memo_holds_no_nodes() -> None:
+    def work() -> None:
+        r = build.range_(97, 12345)
+        x = build.idiv(build.add(build.mul(r, index_const(7)), index_const(1)), index_const(5))
+        symbolic.simplify(build.rem(build.maximum(x, r), index_const(11)))
+        symbolic.bounds(x)
+    work()
+    before = live_nodes()
+    for _ in range(5):
+        work()
+    assert live_nodes() <= before
