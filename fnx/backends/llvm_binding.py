@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.metadata
 import importlib.util
 import itertools
 import os
@@ -114,18 +113,14 @@ def _llvm() -> _LLVM:
         return _load()
 
 
+@functools.cache
 def version() -> str:
-    """LLVM's version and llvmlite's, for cache keys; loads neither.
+    """The compiler's version, for cache keys.
 
-    >>> version().startswith("llvmlite")
+    >>> version().startswith("LLVM 2")
     True
     """
-    return f"llvmlite {_llvmlite_version()}"
-
-
-@functools.cache
-def _llvmlite_version() -> str:
-    return importlib.metadata.version("llvmlite")
+    return f"LLVM {'.'.join(map(str, _llvm().version))}"
 
 
 class _Message:

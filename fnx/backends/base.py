@@ -1,0 +1,127 @@
+"""What a device is: it allocates storage, encodes commands, and its buffers are submitted.
+
+    device = get_device("cpu")                       # loads its module at first use
+    buffer = device.encode(commands, code, arena)    # compiles or fetches kernels; immutable
+    buffer.submit(ins, outs)                         # returns as soon as the work is queued
+    outs[0].view(np.float32, (3, 4))                 # waits until the value is there
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from fnx.core.errors import ArgumentError
+from fnx.core.target import Target
+from fnx.core.uop import UOp
+
+
+class Code(Protocol):
+    """What a device needs of a compiled kernel: see ``KernelCode`` of core/program.py."""
+
+    @property
+    def symbol(self) -> str:
+        """Name of the function in the object file."""
+
+    @property
+    def key(self) -> bytes | str:
+        """Content digest of kernel, target and versions."""
+
+    @property
+    def parallel(self) -> UOp:
+        """Iterations of the PAR range, over VARs."""
+
+    @property
+    def scratch(self) -> UOp:
+        """Bytes of private memory, over VARs."""
+
+    def text(self) -> str:
+        """LLVM IR; asked for only where the object is in no cache."""
+
+
+class Storage(ABC):
+    """Memory of a device that holds one array."""
+
+    __slots__ = ("nbytes", "ptr")
+    ptr: int
+    nbytes: int
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Return when the last submission that writes it is done."""
+
+    @abstractmethod
+    def view(self, np_dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """A read-only array of the value; waits for it, and keeps the storage alive."""
+
+
+class CommandBuffer(ABC):
+    """Encoded commands, immutable; any number of submissions may be in flight."""
+
+    __slots__ = ("__weakref__",)
+
+    @abstractmethod
+    def submit(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
+        """Queue the commands on these arguments (storages of the same device)."""
+
+
+class Device(ABC):
+    """A machine that executes command buffers."""
+
+    name: str
+    target: Target
+
+    @abstractmethod
+    def alloc(self, nbytes: int) -> Storage:
+        """Fresh memory, its content undefined."""
+
+    @abstractmethod
+    def upload(self, value: np.ndarray[Any, Any]) -> Storage:
+        """A storage with a copy of an array, row-major."""
+
+    @abstractmethod
+    def encode(self, commands: UOp, code: Mapping[UOp, Code], arena: int) -> CommandBuffer:
+        """A COMMANDS node as a command buffer; ``arena`` is the bytes of its temporaries."""
+
+    def prepare(self, code: Code) -> None:  # noqa: B027
+        """A kernel that ``encode`` will ask for: compile it beside, where that makes sense."""
+
+    def synchronize(self) -> None:  # noqa: B027
+        """Return when all submitted work is done."""
+
+    def stats(self) -> dict[str, int]:
+        """Counters of this process, for tests and profiles."""
+        return {}
+
+
+_MODULES = {"cpu": "fnx.backends.cpu", "interp": "fnx.backends.interp",
+            "null": "fnx.backends.null"}
+_devices: dict[str, Device] = {}
+_lock = threading.Lock()
+
+
+def get_device(name: str) -> Device:
+    """The device with this name; made at first use.
+
+    >>> get_device("interp").name
+    'interp'
+
+    Raises:
+        ArgumentError: there is no such device.
+    """
+    found = _devices.get(name)
+    if found is not None:
+        return found
+    if name not in _MODULES:
+        raise ArgumentError(f"expected one of {', '.join(_MODULES)}; got {name!r}",
+                            hint="set fnx.config.device to one of them")
+    module = importlib.import_module(_MODULES[name])
+    with _lock:
+        if name not in _devices:
+            _devices[name] = module.device()
+        return _devices[name]

@@ -1,0 +1,151 @@
+"""Command queues without a device: what is encoded, the timeline, what work in flight holds.
+
+A COMMANDS node becomes a tuple of ``Command``; a backend encodes each through the verb of its
+op. Submissions of one queue run in order, and each has a number on the queue's timeline
+(``Signal``). A call leases what it writes beside its arguments (an argument block and an arena)
+and ``InFlight`` keeps all of it until the number is reached, so two calls in flight, threads
+and re-entrant calls never share memory.
+
+    COMMANDS(EXEC(KERNEL, SLOT in 0, SLOT out 0, CONST 16)) -> (Command(kernel, slots, (16,)),)
+"""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from fnx.backends.allocator import Pool
+from fnx.backends.base import CommandBuffer, Storage
+from fnx.core import ops
+from fnx.core.errors import SpecError, show_site
+from fnx.core.uop import UOp
+
+
+class Command:
+    """An EXEC: ``slots`` of the kernel's REFs, ``scalars`` (64-bit patterns) of its VARs."""
+
+    __slots__ = ("kernel", "name", "node", "scalars", "slots")
+
+    def __init__(self, node: UOp) -> None:
+        kernel, *rest = node.src
+        if kernel.op is not ops.KERNEL:
+            raise SpecError(f"expected EXEC of a KERNEL, got {kernel}")
+        self.node, self.kernel = node, kernel
+        self.name = f"{node.arg.name} ({show_site(node.sites[0])})" if node.sites else \
+            node.arg.name
+        self.slots: tuple[ops.Slot, ...] = tuple(s.arg for s in rest if s.op is ops.SLOT)
+        self.scalars: tuple[int, ...] = tuple(
+            int(s.arg) & ((1 << 64) - 1) for s in rest if s.op is ops.CONST)
+
+
+def commands_of(node: UOp) -> tuple[Command, ...]:
+    """The commands of a COMMANDS node, in order."""
+    if node.op is not ops.COMMANDS:
+        raise SpecError(f"expected COMMANDS, got {node}")
+    return tuple(Command(s) for s in node.src)
+
+
+def check_arguments(commands: tuple[Command, ...], ins: int, outs: int) -> None:
+    """Refuse a submission with fewer arguments than its commands use.
+
+    Raises:
+        SpecError: says how many are expected.
+    """
+    have = {"in": ins, "out": outs}
+    for kind, count in have.items():
+        used = [s.index for c in commands for s in c.slots if s.kind == kind]
+        if used and max(used) >= count:
+            raise SpecError(f"expected {max(used) + 1} arguments of kind {kind!r}, got {count}")
+
+
+class Signal(ABC):
+    """A timeline: submissions have growing numbers, and are done in order."""
+
+    @abstractmethod
+    def wait(self, value: int) -> None:
+        """Return when the submission with this number is done.
+
+        Raises:
+            DeviceError: it was aborted, or the wait took longer than ``config.time_limit``.
+        """
+
+
+class Leasing(CommandBuffer):
+    """A command buffer with a list of argument blocks that no call uses now."""
+
+    __slots__ = ("leases", "names")
+    leases: list[Any]
+    names: tuple[str, ...]
+
+
+class InFlight:
+    """What submitted work uses, kept until it is done."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[int, Leasing, Any, tuple[Any, ...]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def keep(self, value: int, buffer: Leasing, lease: Any, *things: Any) -> None:
+        """Hold things until the timeline has passed ``value``; the lease then goes back."""
+        self._entries.append((value, buffer, lease, things))
+
+    def release(self, completed: int) -> None:
+        """Let go of everything up to a timeline value."""
+        entries = self._entries
+        while entries and entries[0][0] <= completed:
+            _, buffer, lease, _ = entries.popleft()
+            buffer.leases.append(lease)
+
+    def names(self) -> tuple[str, ...]:
+        """Names of the kernels of the oldest submission in flight."""
+        return self._entries[0][1].names if self._entries else ()
+
+
+class HostStorage(Storage):
+    """A block of a pool of host memory, and the timeline value of its last writer."""
+
+    __slots__ = ("_free", "signal", "timeline")
+
+    def __init__(self, pool: Pool, signal: Signal, nbytes: int) -> None:
+        self.ptr = 0  # what ``__del__`` sees where the next line raises
+        self.ptr, self._free = pool.take(nbytes)
+        self.nbytes, self.signal, self.timeline = nbytes, signal, 0
+
+    def __del__(self) -> None:
+        if self.ptr:
+            self._free.append(self.ptr)
+
+    def wait(self) -> None:
+        """Return when the value is there."""
+        if self.timeline:
+            self.signal.wait(self.timeline)
+            self.timeline = 0
+
+    def view(self, np_dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """A read-only array of the value, which keeps this storage alive."""
+        if self.timeline:
+            self.wait()
+        return np.ndarray(shape, np_dtype, memoryview(self._window()).toreadonly())
+
+    def window(self) -> np.ndarray[Any, Any]:
+        """The bytes, writable, for a device that computes with NumPy."""
+        return np.ndarray((self.nbytes,), np.uint8, self._window())
+
+    def _window(self) -> Any:
+        window: Any = (ctypes.c_char * self.nbytes).from_address(self.ptr)
+        window.owner = self
+        return window
+
+    def fill(self, value: np.ndarray[Any, Any]) -> None:
+        """Copy an array's elements here, row-major; only for fresh storages."""
+        if not value.flags.c_contiguous:
+            value = np.ascontiguousarray(value)
+        ctypes.memmove(self.ptr, value.__array_interface__["data"][0], self.nbytes)

@@ -1,0 +1,233 @@
+"""Kernels by content digest: linked ones in memory, object files on disk, LLVM on helper threads.
+
+    prepare(code):  linked already? -> object on disk? -> text(), queued for the helpers
+    get(codes):     waits for the helpers, checks externals, links all that is new at once
+
+``prepare`` may be called for each kernel as lowering makes it, so that LLVM runs beside the
+Python of the next one. A linked kernel lives as long as a command buffer (or the list of the
+most recently used) holds it; its code is freed with it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from weakref import WeakValueDictionary
+
+from fnx.backends import llvm_binding as llvm
+from fnx.backends import objects
+from fnx.backends.base import Code
+from fnx.backends.cache import DiskCache, directory
+from fnx.core.target import Target
+
+_RECENT = 1024  # linked kernels kept though no command buffer holds them
+_HELPERS = 4
+
+
+class Kernel:
+    """A linked kernel: its address, valid while this object lives."""
+
+    __slots__ = ("__weakref__", "_library", "address", "key")
+
+    def __init__(self, key: bytes, address: int, library: llvm.Library) -> None:
+        self.key, self.address, self._library = key, address, library
+
+
+class _Job:
+    """One kernel on its way to an object file."""
+
+    __slots__ = ("data", "done", "error", "key", "symbol")
+
+    def __init__(self, key: bytes, symbol: str) -> None:
+        self.key, self.symbol = key, symbol
+        self.data: bytes | None = None
+        self.error: BaseException | None = None
+        self.done = threading.Event()
+
+    def object(self) -> bytes:
+        """The object file, once a helper has it."""
+        while not self.done.wait(0.1):  # short sleeps: Ctrl-C is seen between them
+            pass
+        if self.error is not None:
+            raise self.error
+        assert self.data is not None
+        return self.data
+
+
+class Helpers:
+    """Threads that run LLVM; started when there is work for them."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = max(1, min(limit, _HELPERS))
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all threads and work (in a forked child the threads are gone)."""
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._open = 0
+        self._changed = threading.Condition()
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Run something on a helper, soon."""
+        with self._changed:
+            self._open += 1
+            if len(self._threads) < min(self._limit, self._open):
+                thread = threading.Thread(target=self._loop, name="fnx-llvm", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        self._work.put(work)
+
+    def _loop(self) -> None:
+        work_queue, changed = self._work, self._changed
+        while (work := work_queue.get()) is not None:
+            work()
+            del work  # it holds a kernel's text
+            with changed:
+                self._open -= 1
+                changed.notify_all()
+
+    def drain(self) -> None:
+        """Return when all work is done."""
+        with self._changed:
+            while self._open:
+                self._changed.wait(0.1)
+
+    def stop(self) -> None:
+        """Drop work that has not begun, and join the threads: LLVM must not run at exit."""
+        with self._changed:
+            threads, self._threads = self._threads, []
+            try:
+                while True:
+                    self._work.get_nowait()
+            except queue.Empty:
+                pass
+            self._open = 0
+        for _ in threads:
+            self._work.put(None)
+        for thread in threads:
+            thread.join()
+
+
+class Kernels:
+    """All kernels of one target in this process."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.helpers = Helpers(target.cores)
+        self.counts = {"compiled": 0, "disk": 0, "memory": 0}
+        self.lock = threading.RLock()
+        self._linked: WeakValueDictionary[bytes, Kernel] = WeakValueDictionary()
+        self._recent: OrderedDict[bytes, Kernel] = OrderedDict()
+        self._jobs: dict[bytes, _Job] = {}
+
+    def prepare(self, code: Code) -> None:
+        """See to it that ``get`` will find the kernel soon."""
+        key = _key(code)
+        with self.lock:
+            if key not in self._jobs and key not in self._linked:
+                self._start(key, code)
+
+    def _start(self, key: bytes, code: Code) -> _Job:
+        job = self._jobs[key] = _Job(key, code.symbol)
+        disk = DiskCache(directory())
+        try:
+            job.data = disk.get(key)
+            if job.data is not None:
+                self.counts["disk"] += 1
+                job.done.set()
+                return job
+            text = code.text()
+        except BaseException:
+            del self._jobs[key]
+            raise
+        self.counts["compiled"] += 1
+        self.helpers.run(functools.partial(_compile, job, text, self.target, disk))
+        return job
+
+    def get(self, codes: Sequence[Code]) -> list[Kernel]:
+        """The linked kernels of some codes, in their order.
+
+        Raises:
+            DeviceError: a kernel calls a function that is not allowed.
+            SpecError: LLVM refuses a kernel.
+        """
+        found: dict[bytes, Kernel] = {}
+        new: list[tuple[bytes, str]] = []
+        with self.lock:
+            for code in codes:
+                key = _key(code)
+                kernel = self._linked.get(key)
+                if kernel is not None:
+                    self.counts["memory"] += 1
+                    found[key] = kernel
+                elif key not in self._jobs:
+                    self._start(key, code)
+            jobs = {_key(code): self._jobs[_key(code)] for code in codes if _key(code) not in found}
+        try:
+            new = [(key, job.symbol) for key, job in jobs.items() if job.object()]
+        finally:
+            with self.lock:
+                for key, job in jobs.items():
+                    if job.done.is_set():
+                        self._jobs.pop(key, None)
+        with self.lock:
+            found |= self._link([(key, s, jobs[key].object()) for key, s in new])
+            for key, kernel in found.items():
+                self._recent[key] = kernel
+                self._recent.move_to_end(key)
+            while len(self._recent) > _RECENT:
+                self._recent.popitem(last=False)
+        return [found[_key(code)] for code in codes]
+
+    def _link(self, new: list[tuple[bytes, str, bytes]]) -> dict[bytes, Kernel]:
+        """One library for all, as long as their symbols differ; else one each."""
+        groups = [new] if len({s for _, s, _ in new}) == len(new) else [[entry] for entry in new]
+        linked: dict[bytes, Kernel] = {}
+        for group in groups:
+            if group:
+                library = llvm.link([(data, [s]) for _, s, data in group], objects.addresses())
+                for key, s, _ in group:
+                    linked[key] = Kernel(key, library.addresses[s], library)
+        self._linked.update(linked)
+        return linked
+
+    def forget(self) -> None:
+        """Drop the list of recently used kernels."""
+        with self.lock:
+            self._recent.clear()
+
+
+def _key(code: Code) -> bytes:
+    return code.key if isinstance(code.key, bytes) else code.key.encode()
+
+
+def _compile(job: _Job, text: str, target: Target, disk: DiskCache) -> None:
+    """On a helper: text to object, checked and kept on disk."""
+    try:
+        data = llvm.compile_ir(text, target)
+        objects.check_externals(objects.externals(data), job.symbol)
+        job.data = data
+    except BaseException as e:
+        job.error = e
+    job.done.set()
+    if job.data is not None:
+        disk.put(job.key, job.data)
+
+
+def compiled_once(text: str, symbols: Sequence[str], target: Target,
+                  imports: dict[str, int]) -> llvm.Library:
+    """Fixed code of a backend (the queue's own loops): from disk where it was compiled before."""
+    disk = DiskCache(directory())
+    key = hashlib.sha256(f"{llvm.version()}|{target}|{text}".encode()).digest()
+    data = disk.get(key)
+    if data is None:
+        data = llvm.compile_ir(text, target)
+        disk.put(key, data)
+    return llvm.link([(data, symbols)], imports)
+
+

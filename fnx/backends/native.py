@@ -1,0 +1,205 @@
+"""A small builder of LLVM IR text for the queue's native loops: 64-bit integers and control flow.
+
+Every value is an i64 (addresses too); memory is words of 8 bytes at (address, index). Local
+variables are stack slots, blocks come from ``with``:
+
+>>> f = Function("count", ("limit",))
+>>> i = f.variable(0)
+>>> with f.loop():
+...     with f.when(f.compare("uge", i.get(), f["limit"])):
+...         f.leave()
+...     i.set(f.add(i.get(), 1))
+>>> f.give(i.get())
+>>> print(f.text().splitlines()[0])
+define i64 @count(i64 %limit) nounwind {
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+Value = str | int  # an SSA name or a constant
+
+
+class Variable:
+    """A local variable of a Function."""
+
+    __slots__ = ("_function", "_slot")
+
+    def __init__(self, function: Function, slot: str) -> None:
+        self._function, self._slot = function, slot
+
+    def get(self) -> str:
+        """Its value now."""
+        return self._function.line(f"load i64, ptr {self._slot}", "v")
+
+    def set(self, value: Value) -> None:
+        """Change its value."""
+        self._function.line(f"store i64 {value}, ptr {self._slot}")
+
+
+class Function:
+    """One function under construction; ``self["name"]`` is an argument."""
+
+    def __init__(self, name: str, params: Sequence[str]) -> None:
+        self.name, self.params = name, tuple(params)
+        self._slots: list[str] = []
+        self._lines: list[str] = []
+        self._count = 0
+        self._ended = False  # whether the current block has its terminator
+        self._exits: list[tuple[str, str]] = []  # (next round, behind) of each open loop
+
+    def __getitem__(self, param: str) -> str:
+        assert param in self.params
+        return f"%{param}"
+
+    def text(self) -> str:
+        """The function as LLVM IR."""
+        params = ", ".join(f"i64 %{p}" for p in self.params)
+        body = "\n".join(["entry:", *self._slots, *self._lines])
+        return f"define i64 @{self.name}({params}) nounwind {{\n{body}\n}}\n"
+
+    # ---- straight code ----------------------------------------------------------------------
+
+    def _fresh(self, hint: str) -> str:
+        self._count += 1
+        return f"{hint}{self._count}"
+
+    def line(self, text: str, hint: str = "") -> str:
+        """Append an instruction; with a hint its result gets a name, which is returned."""
+        if self._ended:
+            return "poison"  # code behind a jump is never run
+        name = f"%{self._fresh(hint)}" if hint else ""
+        self._lines.append(f"  {name} = {text}" if hint else f"  {text}")
+        return name
+
+    def variable(self, value: Value) -> Variable:
+        """A local variable with a first value."""
+        slot = f"%{self._fresh('slot')}"
+        self._slots.append(f"  {slot} = alloca i64")
+        made = Variable(self, slot)
+        made.set(value)
+        return made
+
+    def space(self, nbytes: int) -> str:
+        """Address of some bytes on the stack."""
+        slot = f"%{self._fresh('space')}"
+        self._slots.append(f"  {slot} = alloca [{nbytes} x i8], align 16")
+        return self.line(f"ptrtoint ptr {slot} to i64", "a")
+
+    def binary(self, op: str, a: Value, b: Value) -> str:
+        """An integer instruction."""
+        return self.line(f"{op} i64 {a}, {b}", "b")
+
+    def add(self, a: Value, b: Value) -> str:
+        return self.binary("add", a, b)
+
+    def sub(self, a: Value, b: Value) -> str:
+        return self.binary("sub", a, b)
+
+    def mul(self, a: Value, b: Value) -> str:
+        return self.binary("mul", a, b)
+
+    def compare(self, relation: str, a: Value, b: Value) -> str:
+        """A truth value, for ``when``."""
+        return self.line(f"icmp {relation} i64 {a}, {b}", "c")
+
+    def smaller(self, a: Value, b: Value) -> str:
+        """The smaller of two unsigned values."""
+        truth = self.compare("ult", a, b)
+        return self.line(f"select i1 {truth}, i64 {a}, i64 {b}", "m")
+
+    # ---- memory -----------------------------------------------------------------------------
+
+    def word(self, address: Value, index: Value = 0) -> str:
+        """Address of a word."""
+        return self.add(address, self.mul(index, 8) if isinstance(index, str) else index * 8)
+
+    def _pointer(self, address: Value, index: Value) -> str:
+        return self.line(f"inttoptr i64 {self.word(address, index)} to ptr", "p")
+
+    def load(self, address: Value, index: Value = 0, order: str = "") -> str:
+        """A word; ``order`` makes the access atomic."""
+        p = self._pointer(address, index)
+        kind = "load atomic" if order else "load"
+        return self.line(f"{kind} i64, ptr {p} {order}, align 8", "l")
+
+    def store(self, address: Value, index: Value, value: Value, order: str = "") -> None:
+        """Write a word; ``order`` makes the access atomic."""
+        p = self._pointer(address, index)
+        kind = "store atomic" if order else "store"
+        self.line(f"{kind} i64 {value}, ptr {p} {order}, align 8")
+
+    def fetch_add(self, address: Value, index: Value, value: Value) -> str:
+        """Add atomically; the word before."""
+        p = self._pointer(address, index)
+        return self.line(f"atomicrmw add ptr {p}, i64 {value} seq_cst", "f")
+
+    def swap_if(self, address: Value, index: Value, old: Value, new: Value) -> str:
+        """Write ``new`` where the word is ``old``, atomically; whether it was."""
+        p = self._pointer(address, index)
+        pair = self.line(f"cmpxchg ptr {p}, i64 {old}, i64 {new} seq_cst seq_cst", "x")
+        return self.line(f"extractvalue {{i64, i1}} {pair}, 1", "c")
+
+    # ---- control ----------------------------------------------------------------------------
+
+    def _jump(self, label: str) -> None:
+        self.line(f"br label %{label}")
+        self._ended = True
+
+    def _block(self, label: str) -> None:
+        if not self._ended:
+            self._jump(label)
+        self._lines.append(f"{label}:")
+        self._ended = False
+
+    @contextlib.contextmanager
+    def when(self, truth: str) -> Iterator[None]:
+        """Run the block where ``truth`` holds."""
+        then, behind = self._fresh("then"), self._fresh("behind")
+        self.line(f"br i1 {truth}, label %{then}, label %{behind}")
+        self._ended = True
+        self._block(then)
+        yield
+        self._block(behind)
+
+    @contextlib.contextmanager
+    def loop(self) -> Iterator[None]:
+        """Run the block until ``leave``."""
+        head, behind = self._fresh("loop"), self._fresh("behind")
+        self._block(head)
+        self._exits.append((head, behind))
+        yield
+        if not self._ended:
+            self._jump(head)
+        self._exits.pop()
+        self._block(behind)
+
+    def leave(self) -> None:
+        """Go behind the innermost loop."""
+        self._jump(self._exits[-1][1])
+
+    def again(self) -> None:
+        """Start the next round of the innermost loop."""
+        self._jump(self._exits[-1][0])
+
+    @contextlib.contextmanager
+    def count(self, limit: Value) -> Iterator[str]:
+        """Run the block for i = 0 .. limit - 1 (no ``again`` inside)."""
+        at = self.variable(0)
+        with self.loop():
+            i = at.get()
+            with self.when(self.compare("uge", i, limit)):
+                self.leave()
+            yield i
+            at.set(self.add(i, 1))
+
+    def call(self, name: str, *arguments: Value) -> str:
+        """Call a function of this module that takes and gives i64."""
+        return self.line(f"call i64 @{name}({', '.join(f'i64 {a}' for a in arguments)})", "r")
+
+    def give(self, value: Value) -> None:
+        """Return."""
+        self.line(f"ret i64 {value}")
+        self._ended = True

@@ -1,0 +1,89 @@
+"""A device that records and computes nothing: for tests of planning, and for counting.
+
+No memory is allocated. A view shows NaN (integers: 0), so that a value that was never computed
+can't be taken for one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.backends.base import Code, CommandBuffer, Device, Storage
+from fnx.backends.hcq import Command, check_arguments, commands_of
+from fnx.core.target import Target
+from fnx.core.uop import UOp
+
+
+class NullStorage(Storage):
+    """So many bytes, nowhere."""
+
+    __slots__ = ()
+
+    def __init__(self, nbytes: int) -> None:
+        self.ptr, self.nbytes = 0, nbytes
+
+    def wait(self) -> None:
+        """Nothing is ever pending."""
+
+    def view(self, np_dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """NaN, or zeros of a type that has no NaN."""
+        dtype = np.dtype(np_dtype)
+        fill = np.full((), np.nan if dtype.kind in "fc" else 0, dtype)
+        return np.broadcast_to(fill, shape)
+
+
+class NullCommandBuffer(CommandBuffer):
+    """Commands that are only counted."""
+
+    __slots__ = ("_device", "arena", "commands")
+
+    def __init__(self, device: NullDevice, commands: tuple[Command, ...], arena: int) -> None:
+        self._device, self.commands, self.arena = device, commands, arena
+
+    def submit(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
+        """Record the submission."""
+        check_arguments(self.commands, len(ins), len(outs))
+        self._device.submissions.append(self)
+
+
+class NullDevice(Device):
+    """Records what it is asked for.
+
+    Attributes:
+        submissions: the command buffers submitted, the newest last (the last 10,000).
+        allocated: bytes asked for.
+    """
+
+    name = "null"
+
+    def __init__(self) -> None:
+        self.target = Target("null")
+        self.submissions: deque[NullCommandBuffer] = deque(maxlen=10_000)
+        self.allocated = 0
+
+    def alloc(self, nbytes: int) -> NullStorage:
+        """A storage without memory."""
+        self.allocated += nbytes
+        return NullStorage(nbytes)
+
+    def upload(self, value: np.ndarray[Any, Any]) -> NullStorage:
+        """A storage without memory; the value is not kept."""
+        return self.alloc(value.nbytes)
+
+    def encode(self, commands: UOp, code: Mapping[UOp, Code], arena: int) -> NullCommandBuffer:
+        """The commands as they are."""
+        return NullCommandBuffer(self, commands_of(commands), arena)
+
+    def stats(self) -> dict[str, int]:
+        """Commands submitted and bytes asked for."""
+        return {"submissions": len(self.submissions), "allocated": self.allocated,
+                "commands": sum(len(b.commands) for b in self.submissions)}
+
+
+def device() -> NullDevice:
+    """The device, for ``get_device``."""
+    return NullDevice()
