@@ -1,0 +1,350 @@
+"""Contractions: matmul, dot, tensordot, einsum, each as one EXPAND, MUL, REDUCE.
+
+    einsum("bij,bjk->bik", x, y)
+      ->  x as (b, i, 1, j), y as (b, 1, k, j), both expanded to (b, i, k, j);
+          MUL; REDUCE(ADD) over the last axis
+
+There is no matmul op: every pairwise contraction has this one form, with the axes in the order
+batch, left, right, folded, so the compiler knows it again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import array as core
+from fnx.core import axes, build, dtypes, narrow, ops
+from fnx.core.array import Array, promoted, public
+from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.uop import UOp
+from fnx.numpy.movement import diagonal_of
+
+Labels = tuple[Any, ...]
+
+
+def contract(a: UOp, la: Labels, b: UOp, lb: Labels, out: Labels) -> UOp:
+    """The sum of products over all labels that are not in ``out``.
+
+    Args:
+        la, lb: a label for each axis, each once; lengths of a shared label agree.
+        out: labels of the result, in order.
+    """
+    a, la = _sum_out(a, la, {*lb, *out})
+    b, lb = _sum_out(b, lb, {*la, *out})
+    batch = [x for x in la if x in lb and x in out]
+    left = [x for x in la if x not in lb]
+    right = [x for x in lb if x not in la]
+    folded = [x for x in la if x in lb and x not in out]
+    lengths = {**dict(zip(la, a.shape)), **dict(zip(lb, b.shape))}
+    order = (*batch, *left, *right, *folded)
+    product = build.mul(_aligned(a, la, order, lengths), _aligned(b, lb, order, lengths))
+    first = len(order) - len(folded)
+    result = build.reduce(product, ops.ADD, range(first, len(order)))
+    return build.permute(result, [order[:first].index(x) for x in out])
+
+
+def _aligned(x: UOp, labels: Labels, order: Labels, lengths: dict[Any, int]) -> UOp:
+    """x with its axes in ``order``, repeated along those that it lacks."""
+    mine = [y for y in order if y in labels]
+    x = build.permute(x, [labels.index(y) for y in mine])
+    x = build.reshape(x, tuple(lengths[y] if y in labels else 1 for y in order))
+    return build.expand(x, tuple(lengths[y] for y in order))
+
+
+def _sum_out(x: UOp, labels: Labels, wanted: set[Any]) -> tuple[UOp, Labels]:
+    """Axes that nobody else has are summed at once."""
+    alone = [i for i, y in enumerate(labels) if y not in wanted]
+    return build.reduce(x, ops.ADD, alone), tuple(y for y in labels if y in wanted)
+
+
+def _operands(name: str, xs: Sequence[Any], preferred: Any) -> tuple[list[UOp], bool]:
+    """Nodes of one dtype; bools become int32, and whether the result is to be bool again."""
+    nodes, _ = promoted("any", name, xs, broadcast=False)
+    if preferred is not None:
+        nodes = [build.cast(n, narrow.dtype_argument(preferred)) for n in nodes]
+    was_bool = nodes[0].dtype.is_bool
+    return ([build.cast(n, dtypes.int32) for n in nodes] if was_bool else nodes), was_bool
+
+
+def _finish(node: UOp, was_bool: bool) -> Array:
+    return Array(build.ne(node, build.like(node, 0)) if was_bool else node)
+
+
+@public
+def matmul(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """Matrix product of the last two axes, broadcast over the others; ``a @ b``.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.matmul(jnp.ones((2, 3)), jnp.ones((3, 1)))
+    Array([[3.],
+           [3.]], dtype=float32)
+    """
+    (x, y), was_bool = _operands("matmul", (a, b), preferred_element_type)
+    if not x.shape or not y.shape:
+        raise ShapeError(f"matmul: expected at least one axis, got shapes {x.shape} and "
+                         f"{y.shape}", hint="use * with a scalar")
+    la: Labels = ("m", "k") if len(x.shape) > 1 else ("k",)
+    lb: Labels = ("k", "n") if len(y.shape) > 1 else ("k",)
+    k, other = x.shape[-1], y.shape[-2 if len(y.shape) > 1 else -1]
+    if k != other:
+        raise ShapeError(f"matmul: expected the last axis of {x.shape} as long as the "
+                         f"{'second last' if len(y.shape) > 1 else 'only'} axis of {y.shape}, "
+                         f"got {k} and {other}", hint="transpose one of them, or check the sizes")
+    lead_a, lead_b = x.shape[:-len(la)], y.shape[:-len(lb)]
+    lead = _broadcast("matmul", lead_a, lead_b)
+    x, la = _lead_labels(x, lead_a, lead, la)
+    y, lb = _lead_labels(y, lead_b, lead, lb)
+    out = (*range(len(lead)), *[z for z in ("m", "n") if z in la + lb])
+    node = contract(x, la, y, lb, out)
+    return _finish(build.reshape(node, (*lead, *node.shape[len(lead):])), was_bool)
+
+
+def _broadcast(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        return build.broadcast_shapes(*shapes)
+    except ShapeError as e:
+        raise ShapeError(f"{name}: {e.message}", hint=e.hint) from None
+
+
+def _lead_labels(x: UOp, own: tuple[int, ...], lead: tuple[int, ...], rest: Labels
+                 ) -> tuple[UOp, Labels]:
+    """Label the batch axes by their place in ``lead``; those of length 1 there are dropped
+    where the other operand is longer, so that they are expanded, not folded."""
+    first = len(lead) - len(own)
+    keep = [i for i, n in enumerate(own) if n == lead[first + i]]
+    shape = (*[own[i] for i in keep], *x.shape[len(own):])
+    return build.reshape(x, shape), (*[first + i for i in keep], *rest)
+
+
+@public
+def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """The last axis of ``a`` against the second last of ``b``; a product where one is 0-d.
+
+    >>> import fnx.numpy as jnp
+    >>> print(jnp.dot(jnp.arange(3), jnp.arange(3)))
+    5
+    """
+    x, y = core.asarray(a), core.asarray(b)
+    if x.ndim == 0 or y.ndim == 0:
+        return x * y
+    if x.ndim <= 2 and y.ndim <= 2:
+        return matmul(x, y, preferred_element_type=preferred_element_type)
+    return tensordot(x, y, ((-1,), (-2 if y.ndim > 1 else -1,)),
+                     preferred_element_type=preferred_element_type)
+
+
+@public
+def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """The sum of products of all elements.
+
+    >>> import fnx.numpy as jnp
+    >>> print(jnp.vdot(jnp.ones((2, 2)), jnp.ones((2, 2))))
+    4.0
+    """
+    x, y = core.asarray(a), core.asarray(b)
+    return matmul(x.reshape(x.size), y.reshape(y.size),
+                  preferred_element_type=preferred_element_type)
+
+
+@public
+def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """The last axis of ``a`` against the last of ``b``.
+
+    >>> import fnx.numpy as jnp
+    >>> print(jnp.inner(jnp.arange(3), jnp.arange(3)))
+    5
+    """
+    x, y = core.asarray(a), core.asarray(b)
+    if x.ndim == 0 or y.ndim == 0:
+        return x * y
+    return tensordot(x, y, ((-1,), (-1,)), preferred_element_type=preferred_element_type)
+
+
+@public
+def outer(a: Any, b: Any) -> Array:
+    """All products of an element of ``a`` and one of ``b``.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.outer(jnp.arange(2), jnp.arange(2))
+    Array([[0, 0],
+           [0, 1]], dtype=int32)
+    """
+    x, y = core.asarray(a), core.asarray(b)
+    return x.reshape((x.size, 1)) * y.reshape((1, y.size))
+
+
+@public
+def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None,
+              preferred_element_type: Any = None) -> Array:
+    """Sum of products over pairs of axes.
+
+    Args:
+        axes: n, for the last n of ``a`` against the first n of ``b``; or (axes of a, axes of b).
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.tensordot(jnp.ones((2, 3)), jnp.ones((3, 4)), 1).shape
+    (2, 4)
+    """
+    (x, y), was_bool = _operands("tensordot", (a, b), preferred_element_type)
+    of_a, of_b = _pairs(axes, len(x.shape), len(y.shape))
+    if [x.shape[i] for i in of_a] != [y.shape[i] for i in of_b]:
+        raise ShapeError(f"tensordot: expected pairs of axes of one length, got axes {of_a} of "
+                         f"{x.shape} and {of_b} of {y.shape}")
+    la = tuple(("a", i) for i in range(len(x.shape)))
+    lb = tuple(la[of_a[of_b.index(i)]] if i in of_b else ("b", i) for i in range(len(y.shape)))
+    folded = {la[i] for i in of_a}
+    out = tuple(z for z in la + lb if z not in folded)
+    return _finish(contract(x, la, y, lb, out), was_bool)
+
+
+def _pairs(given: Any, rank_a: int, rank_b: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if isinstance(given, int):
+        if not 0 <= given <= min(rank_a, rank_b):
+            raise ArgumentError(f"tensordot: expected 0 to {min(rank_a, rank_b)} axes, got {given}")
+        return tuple(range(rank_a - given, rank_a)), tuple(range(given))
+    one, two = [(g,) if isinstance(g, int) else tuple(g) for g in given]
+    if len(one) != len(two):
+        raise ArgumentError(f"tensordot: expected as many axes of each, got {one} and {two}")
+    return axes.listed("tensordot", one, rank_a), axes.listed("tensordot", two, rank_b)
+
+
+# ---- einsum -----------------------------------------------------------------------------------
+
+
+@public
+def einsum(subscripts: str, /, *operands: Any, precision: Any = None,
+           preferred_element_type: Any = None, optimize: Any = "optimal", out: None = None
+           ) -> Array:
+    """Einstein's summation: a letter for each axis, ``...`` for the rest.
+
+    Letters that are not in the output are summed; a letter twice in one operand is its diagonal.
+    Without ``->``, the output has the letters that occur once, in alphabetical order.
+
+    >>> import fnx.numpy as jnp
+    >>> x = jnp.asarray([[1.0, 2.0], [3.0, 4.0]])
+    >>> print(jnp.einsum("ii", x), jnp.einsum("ij->j", x), jnp.einsum("ij,j->i", x, x[0]))
+    5.0 [4. 6.] [ 5. 11.]
+    """
+    nodes, was_bool = _operands("einsum", operands, preferred_element_type)
+    inputs, output = parse(subscripts, [len(n.shape) for n in nodes])
+    terms = [_without_repeats(n, labels, subscripts) for n, labels in zip(nodes, inputs)]
+    terms = _broadcast_labels(terms, subscripts)
+    while len(terms) > 1:
+        i, j = _cheapest_pair(terms, output)
+        second, first = terms.pop(j), terms.pop(i)
+        others = {x for _, labels in terms for x in labels} | set(output)
+        keep = tuple(x for x in dict.fromkeys(first[1] + second[1]) if x in others)
+        out_labels = keep if terms else tuple(output)
+        present = set(first[1] + second[1])
+        out_labels = tuple(x for x in out_labels if x in present)
+        terms.append((contract(*first, *second, out_labels), out_labels))
+    node, labels = terms[0]
+    node, labels = _sum_out(node, labels, set(output))
+    return _finish(build.permute(node, [labels.index(x) for x in output]), was_bool)
+
+
+def parse(spec: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
+    """Labels of the operands' axes and of the result's; axes of ``...`` are negative numbers.
+
+    >>> parse("...ij,jk", [3, 2])
+    ([(-1, 'i', 'j'), ('j', 'k')], (-1, 'i', 'k'))
+    """
+    if not isinstance(spec, str):
+        raise ArgumentError(f"einsum: expected subscripts as a str, got {type(spec).__name__}",
+                            hint='write them as in einsum("ij,jk->ik", a, b)')
+    left, arrow, right = spec.replace(" ", "").partition("->")
+    texts = left.split(",")
+    if len(texts) != len(ranks):
+        raise ArgumentError(f"einsum: expected {len(texts)} operands for {spec!r}, got "
+                            f"{len(ranks)}")
+    inputs = [_labels(t, rank, spec) for t, rank in zip(texts, ranks)]
+    rest = max((sum(isinstance(x, int) for x in labels) for labels in inputs), default=0)
+    if arrow:
+        output = _labels(right, rest + len(right.replace("...", "")), spec)
+    else:
+        letters = [x for labels in inputs for x in labels if isinstance(x, str)]
+        output = (*range(-rest, 0), *sorted(x for x in set(letters) if letters.count(x) == 1))
+    known = {x for labels in inputs for x in labels}
+    if not set(output) <= known or len(set(output)) != len(output):
+        raise ArgumentError(f"einsum: expected output letters that occur in the inputs, each "
+                            f"once; got {spec!r}")
+    if rest and "..." not in right and arrow:
+        raise ArgumentError(f"einsum: expected '...' in the output of {spec!r}",
+                            hint="the axes that ... stands for are kept")
+    return inputs, output
+
+
+def _labels(text: str, rank: int, spec: str) -> Labels:
+    before, dots, after = text.partition("...")
+    letters = before + after
+    if not letters.isalpha() and letters:
+        raise ArgumentError(f"einsum: expected letters, commas, '...' and '->'; got {spec!r}")
+    rest = rank - len(letters)
+    if rest < 0 or (rest and not dots):
+        raise ShapeError(f"einsum: expected an operand of {len(letters)} axes for {text!r} in "
+                         f"{spec!r}, got {rank}", hint="use ... for further axes")
+    return (*before, *range(-rest, 0), *after)
+
+
+def _without_repeats(x: UOp, labels: Labels, spec: str) -> tuple[UOp, Labels]:
+    """Each label once: a repeated one takes the diagonal."""
+    while len(set(labels)) < len(labels):
+        label = next(y for y in labels if labels.count(y) > 1)
+        i = labels.index(label)
+        j = labels.index(label, i + 1)
+        if x.shape[i] != x.shape[j]:
+            raise ShapeError(f"einsum: expected axes of one length for {label!r} in {spec!r}, "
+                             f"got {x.shape[i]} and {x.shape[j]}")
+        rest = [a for a in range(len(labels)) if a not in (i, j)]
+        x = diagonal_of(build.permute(x, [*rest, i, j]))
+        labels = (*[labels[a] for a in rest], label)
+    return x, labels
+
+
+def _broadcast_labels(terms: list[tuple[UOp, Labels]], spec: str) -> list[tuple[UOp, Labels]]:
+    """Check lengths; an axis of length 1 where another operand is longer is dropped."""
+    lengths: dict[Any, int] = {}
+    for x, labels in terms:
+        for n, y in zip(x.shape, labels):
+            known = lengths.setdefault(y, n)
+            if known == 1:
+                lengths[y] = n
+            elif n not in (1, known):
+                raise ShapeError(f"einsum: expected axes of one length for {y!r} in {spec!r}, "
+                                 f"got {known} and {n}", hint="check the order of the letters")
+    out = []
+    for x, labels in terms:
+        keep = [i for i, (n, y) in enumerate(zip(x.shape, labels)) if n == lengths[y]]
+        out.append((build.reshape(x, tuple(x.shape[i] for i in keep)),
+                    tuple(labels[i] for i in keep)))
+    return out
+
+
+def _cheapest_pair(terms: list[tuple[UOp, Labels]], output: Labels) -> tuple[int, int]:
+    """The two terms whose product has the fewest elements, before folding."""
+    def cost(i: int, j: int) -> int:
+        (x, lx), (y, ly) = terms[i], terms[j]
+        return math.prod({**dict(zip(lx, x.shape)), **dict(zip(ly, y.shape))}.values())
+    pairs = [(i, j) for j in range(len(terms)) for i in range(j)]
+    return min(pairs, key=lambda p: cost(*p))
+
+
+@public
+def kron(a: Any, b: Any) -> Array:
+    """The Kronecker product.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.kron(jnp.asarray([1, 2]), jnp.asarray([1, 1]))
+    Array([1, 1, 2, 2], dtype=int32)
+    """
+    x, y = core.asarray(a), core.asarray(b)
+    rank = max(x.ndim, y.ndim)
+    of_x = (1,) * (rank - x.ndim) + x.shape
+    of_y = (1,) * (rank - y.ndim) + y.shape
+    left = x.reshape(tuple(m for n in of_x for m in (n, 1)))
+    right = y.reshape(tuple(m for n in of_y for m in (1, n)))
+    return (left * right).reshape(tuple(int(m) for m in np.multiply(of_x, of_y)))
