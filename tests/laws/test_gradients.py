@@ -1,0 +1,309 @@
+"""Reverse mode against finite differences in float64, to second order, by random projection.
+
+Every op that has a derivative is checked: elementwise ops on operands that are drawn for them,
+the others by examples. An op without an example fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fnx.core import build, dtypes, interp, ops, scope, spec
+from fnx.core.trace import close
+from fnx.core.uop import UOp
+from fnx.transforms.derivatives import DERIVATIVES
+from fnx.transforms.reverse import Cotangent, pullback
+from fnx.transforms.rules import Elementwise, Structural
+
+F8 = dtypes.float64
+Values = list[np.ndarray[Any, Any]]
+Make = Callable[..., UOp]
+
+
+def params(values: Sequence[Any]) -> list[UOp]:
+    return [build.param(i, dtypes.as_dtype(v.dtype), v.shape) for i, v in enumerate(values)]
+
+
+def projected(outs: Sequence[UOp], rng: np.random.Generator) -> UOp:
+    """A random linear function of all results: bigger than any chance cancellation."""
+    total = build.const(0.0, F8)
+    for out in outs:
+        weights = [build.const(w, F8) for w in rng.normal(size=out.shape).ravel()]
+        if not weights:
+            continue
+        flat = build.reshape(out, (len(weights),))
+        parts = build.concat([build.reshape(w, (1,)) for w in weights], 0)
+        product = build.mul(flat, parts)
+        total = build.add(total, build.reduce(product, ops.ADD, (0,)))
+    return total
+
+
+def gradients(loss: UOp, wrt: list[UOp]) -> list[UOp]:
+    outs, cts = pullback([loss], [Cotangent(build.like(loss, 1))], wrt)
+    assert outs[0].shape == ()
+    return [build.like(w, 0) if ct is None else ct.value for w, ct in zip(wrt, cts)]
+
+
+def check(make: Make, values: Values, order: int = 2, seed: int = 0, tol: float = 2e-6) -> None:
+    """The derivative of make(*values) along a random direction, and that of its gradient."""
+    rng = np.random.default_rng(seed)
+    xs = params(values)
+    floats = [x for x in xs if x.dtype.is_float]
+    loss = projected([make(*xs)], rng)
+    for step in range(order):
+        grads = gradients(loss, floats)
+        spec.check(grads, "tensor")
+        env = dict(zip(xs, values))
+        direction = {x: rng.normal(size=x.shape) for x in floats}
+        got = sum((g * direction[x]).sum()
+                  for x, g in zip(floats, interp.evaluate(grads, env)))
+        assert got == pytest.approx(slope(loss, env, direction), rel=tol, abs=tol), step + 1
+        loss = projected(grads, rng)
+
+
+def slope(loss: UOp, env: dict[UOp, Any], direction: dict[UOp, Any]) -> float:
+    """Central differences, extrapolated once."""
+    def at(h: float) -> float:
+        moved = {x: v + h * direction[x] if x in direction else v for x, v in env.items()}
+        return float(interp.evaluate([loss], moved)[0])
+
+    def central(h: float) -> float:
+        return (at(h) - at(-h)) / (2 * h)
+
+    return (4 * central(5e-4) - central(1e-3)) / 3
+
+
+# ---- every op ---------------------------------------------------------------------------------
+
+
+def uniform(*shape: int, low: float = 0.6, high: float = 1.7, seed: int = 1) -> Any:
+    return np.random.default_rng(seed + len(shape)).uniform(low, high, shape)
+
+
+def ints(*values: int) -> Any:
+    return np.array(values, np.int32)
+
+
+def distinct(*shape: int) -> Any:
+    n = int(np.prod(shape))
+    return np.random.default_rng(0).permutation(n).reshape(shape) * 0.37 - 1.0
+
+
+def reduced(monoid: ops.Op, *axes: int) -> Make:
+    return lambda x: build.reduce(x, monoid, axes)
+
+
+def scattered(mode: str) -> Make:
+    return lambda x, i, u: build.scatter(x, [i], u, mode)
+
+
+WHERE_EXAMPLE = (lambda a, b: build.where(build.lt(a, b), build.mul(a, a), build.exp(b)),
+                 [uniform(3, seed=5), uniform(3, seed=6)])
+SCATTERED = [distinct(4, 2), ints(1, 3, 1, 7, 1), distinct(5, 2) * 1.1 + 0.05]
+WITH_ZEROS = np.array([[1.5, 0.0, 2.0, 0.7], [0.0, 1.2, 0.0, 3.0], [1.1, 0.8, 2.0, 0.5]])
+MUL_UPDATES = np.array([[2.0, 0.0], [0.0, 1.5], [1.3, 0.7], [1.1, 1.0], [0.4, 0.0]])
+
+EXAMPLES: dict[ops.Op, list[tuple[Make, Values]]] = {
+    ops.WHERE: [WHERE_EXAMPLE],
+    ops.CAST: [(lambda x: build.cast(build.cast(x, F8), F8), [uniform(3)])],
+    ops.ABS: [(lambda x: build.elementwise(ops.ABS, x), [distinct(5) + 0.01])],
+    ops.REM: [(lambda a, b: build.rem(a, b), [uniform(4) * 5, uniform(4, seed=9)])],
+    ops.RESHAPE: [(lambda x: build.reshape(x, (3, 4)), [uniform(2, 6)])],
+    ops.PERMUTE: [(lambda x: build.permute(x, (2, 0, 1)), [uniform(2, 3, 4)])],
+    ops.EXPAND: [(lambda x: build.expand(x, (4, 2, 3)), [uniform(2, 1)]),
+                 (lambda x: build.expand(x, (0, 3)), [uniform(1, 3)])],
+    ops.PAD: [(lambda x, v: build.pad(x, [(1, 2), (0, 1)], v), [uniform(2, 3), uniform()])],
+    ops.SHRINK: [(lambda x: build.shrink(x, [(1, 3), (0, 2)]), [uniform(4, 3)])],
+    ops.FLIP: [(lambda x: build.flip(x, (0, 1)), [uniform(2, 3)])],
+    ops.CONCAT: [(lambda x, y: build.concat([x, y, x], 1), [uniform(2, 3), uniform(2, 1)])],
+    ops.BARRIER: [(lambda x: build.barrier(x, 3), [uniform(3)])],
+    ops.REDUCE: [(reduced(ops.ADD, 0), [uniform(3, 2)]),
+                 (reduced(ops.MAX, 1), [distinct(3, 4)]),
+                 (reduced(ops.MIN, 0, 2), [distinct(2, 3, 4)]),
+                 (reduced(ops.MUL, 1), [WITH_ZEROS]),
+                 (reduced(ops.MUL, 0, 1), [uniform(5, 1, 2)]),
+                 (reduced(ops.MUL, 0), [uniform(0, 2)])],
+    ops.GATHER: [(lambda x, i: build.gather(x, i), [uniform(4, 2), ints(3, 0, 3, 9)]),
+                 (lambda x, i, j: build.gather(x, i, j),
+                  [uniform(4, 2, 3), ints(3, -5, 0), ints(1, 1, 0)])],
+    ops.SCATTER: [(scattered(mode), SCATTERED) for mode in ("add", "set", "max", "min")] + [
+        (scattered("mul"), [uniform(4, 2), ints(1, 1, 1, 2, 9), MUL_UPDATES]),
+        (lambda x, i, j, u: build.scatter(x, [i, j], u, "set"),
+         [uniform(3, 2), ints(0, 2, 0), ints(1, 5, 1), uniform(3)])],
+}
+
+
+def examples(op: ops.Op) -> list[tuple[Make, Values]]:
+    if op not in EXAMPLES and op.kind == "elementwise":
+        values = [uniform(3, seed=10 + i) for i in range(op.arity or 1)]
+        return [(lambda *xs: build.elementwise(op, *xs), values)]
+    return EXAMPLES[op]
+
+
+DIFFERENTIABLE = [op for op, rule in DERIVATIVES.items()
+                  if type(rule).operands is not type(DERIVATIVES[ops.IOTA]).operands
+                  and not isinstance(rule, Structural)]
+CASES = [(op, k) for op in DIFFERENTIABLE for k in range(len(examples(op)))]
+
+
+@pytest.mark.parametrize("op, k", CASES, ids=lambda x: str(x))
+def test_each_op_has_the_slope_that_differences_show(op: ops.Op, k: int) -> None:
+    make, values = examples(op)[k]
+    squared = lambda *xs: square(make(*[mixed(x) for x in xs]))
+    check(make, values)
+    check(squared, values)
+
+
+def square(x: UOp) -> UOp:
+    return build.mul(x, x)
+
+
+def mixed(x: UOp) -> UOp:
+    """A smooth, increasing function with a second derivative; leaves integers alone."""
+    if not x.dtype.is_float:
+        return x
+    return build.add(x, build.mul(build.like(x, 0.1), build.mul(x, x)))
+
+
+@pytest.mark.parametrize("op, k", CASES, ids=lambda x: str(x))
+def test_forward_and_reverse_read_the_same_row(op: ops.Op, k: int) -> None:
+    """<ct, push(t)> = <pull(ct), t>, for tangents of all operands together."""
+    make, values = examples(op)[k]
+    xs = params(values)
+    node = make(*xs)
+    while node.op is not op and node.src:
+        node = node.src[0]
+    if node.op is not op:
+        pytest.skip("the constructor leaves the op out")
+    rule, rng = DERIVATIVES[op], np.random.default_rng(3)
+    tangents = [build.param(100 + i, s.dtype, s.shape) if i in rule.operands(node) else None
+                for i, s in enumerate(node.src)]
+    ct = build.param(200, node.dtype, node.shape)
+    env: dict[UOp, Any] = dict(zip(xs, values))
+    env.update({p: rng.normal(size=p.shape) for p in [*tangents, ct] if p is not None})
+    pushed = rule.push(node, tangents)
+    assert pushed is not None
+    forward = (interp.evaluate([pushed], env)[0] * env[ct]).sum()
+    reverse = sum((interp.evaluate([rule.pull(node, i, ct)], env)[0] * env[t]).sum()
+                  for i, t in enumerate(tangents) if t is not None)
+    assert forward == pytest.approx(reverse, rel=1e-9, abs=1e-12)
+
+
+def test_elementwise_rows_are_those_of_elementwise_ops() -> None:
+    for op, rule in DERIVATIVES.items():
+        if isinstance(rule, Elementwise):
+            assert op.kind == "elementwise" and len(rule.along) == op.arity
+
+
+# ---- graphs -----------------------------------------------------------------------------------
+
+UNARY = (ops.NEG, ops.SIN, ops.COS, ops.TANH, ops.EXP)
+BINARY = (ops.ADD, ops.SUB, ops.MUL)
+
+
+@st.composite
+def programs(draw: st.DrawFn, size: int = 8) -> list[tuple[Any, ...]]:
+    """Lines (what, operands...) over the values before them; two inputs of shape (2, 3)."""
+    lines: list[tuple[Any, ...]] = []
+    for n in range(draw(st.integers(2, size))):
+        value = st.integers(0, n + 1)
+        kind = draw(st.sampled_from(["unary", "binary", "rows", "pick", "where", "flip", "call"]))
+        what = {"unary": st.sampled_from(UNARY), "binary": st.sampled_from(BINARY),
+                "rows": st.sampled_from([ops.ADD, ops.MAX, ops.MUL])}.get(kind, st.none())
+        lines.append((kind, draw(what), draw(value), draw(value)))
+    return lines
+
+
+def run(lines: list[tuple[Any, ...]], xs: list[UOp], calls: bool) -> UOp:
+    values = list(xs)
+    for kind, what, i, j in lines:
+        a, b = values[i], values[j]
+        values.append(STEPS[kind](what, a, b) if kind != "call" else
+                      called(a, b) if calls else body(a, b))
+    return values[-1]
+
+
+def body(a: UOp, b: UOp) -> UOp:
+    """Reduces, so that a call of it has residuals."""
+    row = build.reduce(build.exp(build.mul(a, build.like(a, 0.3))), ops.ADD, (1,))
+    spread = build.expand(build.reshape(row, (2, 1)), (2, 3))
+    return build.div(build.elementwise(ops.SIN, build.mul(a, b)), spread)
+
+
+def called(a: UOp, b: UOp) -> UOp:
+    shape = a.shape
+    inner = body(build.param(0, F8, shape), build.param(1, F8, shape))
+    outer = build.call(build.function([inner, build.param(0, F8, shape)], 2, "inner"),
+                       [build.param(1, F8, shape), build.param(0, F8, shape)])
+    fn = build.function([build.param(0, F8, shape), outer[0]], 2, "outer")
+    return build.call(fn, [b, a])[1]
+
+
+def _rows(monoid: ops.Op, a: UOp, b: UOp) -> UOp:
+    # scaled and shifted apart, so that products stay small and maxima do not tie
+    a = build.add(build.elementwise(ops.TANH, a), ramp(a))
+    row = build.reduce(a, monoid, (1,))
+    return build.expand(build.reshape(row, (2, 1)), (2, 3))
+
+
+def ramp(a: UOp) -> UOp:
+    steps = build.mul(build.cast(build.iota(3), F8), build.const(2.5, F8, (3,)))
+    return build.expand(build.reshape(steps, (1, 3)), a.shape)
+
+
+STEPS: dict[str, Callable[[Any, UOp, UOp], UOp]] = {
+    "unary": lambda op, a, b: build.elementwise(op, build.elementwise(ops.TANH, a)),
+    "binary": lambda op, a, b: build.elementwise(op, a, b),
+    "rows": _rows,
+    "pick": lambda _, a, b: build.gather(build.concat([a, b], 0), build.cast(
+        build.iota(2), dtypes.int32)),
+    "where": lambda _, a, b: build.where(build.lt(ramp(a), build.like(a, 1.0)), a,
+                                         build.sqrt(build.add(build.mul(b, b),
+                                                              build.like(b, 1.0)))),
+    "flip": lambda _, a, b: build.pad(build.shrink(build.flip(a, (0,)), [(0, 2), (1, 3)]),
+                                      [(0, 0), (1, 0)]),
+}
+
+
+@settings(max_examples=40)
+@given(programs(), st.integers(0, 1000))
+def test_gradients_of_graphs(lines: list[tuple[Any, ...]], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = [rng.uniform(-0.9, 0.9, (2, 3)) for _ in range(2)]
+    check(lambda *xs: build.elementwise(ops.TANH, run(lines, list(xs), calls=True)), values,
+          seed=seed, tol=2e-5)
+
+
+@settings(max_examples=40)
+@given(programs(), st.integers(0, 1000))
+def test_a_call_has_the_derivatives_of_its_body(lines: list[tuple[Any, ...]], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = [rng.uniform(-0.9, 0.9, (2, 3)) for _ in range(2)]
+    xs = params(values)
+    found = []
+    for calls in (False, True):
+        loss = projected([run(lines, xs, calls)], np.random.default_rng(1))
+        first = gradients(loss, xs)
+        second = gradients(projected(first, np.random.default_rng(2)), xs)
+        third = gradients(projected(second, np.random.default_rng(3)), xs)
+        found.append(interp.evaluate([*first, *second, *third], dict(zip(xs, values))))
+    for plain, by_call in zip(*found):
+        np.testing.assert_allclose(by_call, plain, rtol=1e-7, atol=1e-9)
+
+
+@settings(max_examples=20)
+@given(programs())
+def test_equal_functions_have_one_gradient(lines: list[tuple[Any, ...]]) -> None:
+    """The order of sums follows from the function, not from what was traced before."""
+    def closed() -> UOp:
+        with scope.Scope("grad") as opened:
+            xs = [opened.leaf(F8, (2, 3)) for _ in range(2)]
+            loss = projected([run(lines, xs, calls=True)], np.random.default_rng(0))
+            return close(gradients(loss, xs), xs)[0]
+    assert closed() is closed()
