@@ -131,6 +131,9 @@ class _StoreRun:
         at = np.broadcast_to(self._linear(place, values, valid), shape)[valid]
         value = np.broadcast_to(values[store.src[1]], shape)[valid]
         target = self._flat(place.src[0])
+        if store.arg is ops.STORE:  # in the order of the loops: the last one wins
+            target[at] = value
+            return
         if store.arg is not None:
             fold_at(store.arg.ufunc, target, (at,), value)
             return

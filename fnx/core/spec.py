@@ -302,12 +302,13 @@ def _fold(node: UOp) -> bool:
 
 
 def _identities(kernel: UOp) -> bool:
-    """One node an id (RANGE, STAGE) or slot (REF, VAR)."""
+    """One node an id (RANGE, STAGE) or VAR slot; REFs of a slot are views of one dtype."""
     seen: dict[tuple[Op, int], UOp] = {}
     for n in toposort([kernel]):
         if n.op in (ops.RANGE, ops.STAGE, ops.REF, ops.VAR):
             id = n.arg.id if n.op in (ops.RANGE, ops.STAGE) else n.arg.slot
-            if id < 0 or seen.setdefault((n.op, id), n) is not n:
+            first = seen.setdefault((n.op, id), n)
+            if id < 0 or (first.dtype is not n.dtype if n.op is ops.REF else first is not n):
                 return False
     return True
 
@@ -339,15 +340,15 @@ KERNEL = (
     Rule((ops.INDEX,), "a REF or STAGE and one index of dtype index a dimension", _index),
     Rule((ops.LOAD,), "a place and perhaps a bool", _load),
     Rule((ops.STORE,), "a place in a REF, a value of its dtype, and perhaps a bool", _store),
-    Rule((ops.STORE,), "no combine, or a monoid that takes the value",
-         lambda n: n.arg is None or (n.arg in ops.MONOIDS and n.arg.takes(n.src[1].dtype))),
+    Rule((ops.STORE,), "no combine, a monoid that takes the value, or STORE (the last wins)",
+         lambda n: n.arg is None or n.arg is ops.STORE or (n.arg in ops.MONOIDS and n.arg.takes(n.src[1].dtype))),
     Rule((ops.REDUCE, ops.STAGE), "a value and distinct ranges, none of them parallel", _closes),
     Rule((ops.REDUCE,), "ranges, a monoid that takes the accumulator's dtype, no axes", _fold),
     Rule((ops.STAGE,), f"one of the spaces {', '.join(_SPACES)}",
          lambda n: n.arg.space in _SPACES),
     Rule((ops.KERNEL,), "STOREs", lambda n: bool(n.src) and all(
         s.op is ops.STORE for s in n.src)),
-    Rule((ops.KERNEL,), "one RANGE or STAGE an id, one REF or VAR a slot", _identities),
+    Rule((ops.KERNEL,), "one RANGE or STAGE an id, one VAR and one dtype of REFs a slot", _identities),
     Rule((ops.KERNEL,), "an order with each range of the kernel once", _order),
     Rule((ops.KERNEL,), "at most one PAR range, outermost", _parallel),
 )

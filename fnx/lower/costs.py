@@ -6,6 +6,7 @@ Facts of tensor nodes that kernelize decides on; one walk over the graph, operan
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from fnx.core import ops
@@ -56,6 +57,14 @@ def costs(nodes: list[UOp]) -> dict[UOp, Cost]:
 def is_cheap(cost: Cost) -> bool:
     """Whether computing a value again costs less than writing and reading it."""
     return cost.weight <= 6 and len(cost.loads) <= 1 or cost.weight <= 24 and not cost.loads
+
+
+def reduction_depths(nodes: list[UOp]) -> dict[UOp, int]:
+    """For each node, how many reductions follow one another on the way to it."""
+    out: dict[UOp, int] = {}
+    for node in nodes:
+        out[node] = (node.op is ops.REDUCE) + max((out[s] for s in node.src), default=0)
+    return out
 
 
 # ---- which axes a value varies along -------------------------------------------------------------
@@ -121,8 +130,10 @@ def _reduce(node: UOp, out: dict[UOp, int]) -> int:
     return result
 
 
-_VARY = {ops.EXPAND: _expand, ops.PERMUTE: _permute, ops.RESHAPE: _reshape,
-         ops.REDUCE: _reduce, ops.CONST: lambda node, out: 0}
+_VARY: dict[Op, Callable[[UOp, dict[UOp, int]], int]] = {
+    ops.EXPAND: _expand, ops.PERMUTE: _permute, ops.RESHAPE: _reshape,
+    ops.REDUCE: _reduce, ops.CONST: lambda node, out: 0,
+}
 
 
 def factors(node: UOp) -> list[UOp]:

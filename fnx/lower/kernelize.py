@@ -15,8 +15,8 @@ reading it at an index (see indexing.py) inside some group. Then:
   otherwise                                it gets a buffer: in a group that reads it at its
                                            results' own index (one more output), else in a new one
 
-A reduction is computed inside a group only at the group's own index or at a leading part of it (a row
-statistic); a contraction only at the group's own index, one a group, so that it can be tiled.
+A reduction is computed inside a group only at the group's own index or at a leading part of
+it (a row statistic); a contraction only at the group's own index, one a group, to be tiled.
 """
 
 from __future__ import annotations
@@ -106,11 +106,14 @@ class Grouping:
         self.groups: list[Group] = []
         self.writer: dict[UOp, Group] = {}
         self.extent: dict[int, int] = {}  # of loops of reductions
-        self._loops: dict[tuple[Index, ops.Shape], tuple[int, ...]] = {}
+        self.depth = costs.reduction_depths(self.nodes)
+        self._loop_depth: dict[int, int] = {}
+        self._around: dict[int, set[int]] = {}  # the loops around a loop of a reduction
+        self._loops: dict[tuple[Index, ops.Shape, int], tuple[int, ...]] = {}
         self._uses: dict[UOp, dict[Group, list[Index]]] = {}
         self._merged: dict[Group, Group] = {}
 
-    # ---- the walk ------------------------------------------------------------------------------
+    # ---- the walk
 
     def run(self) -> Grouping:
         results = set(self.fn.src)
@@ -148,7 +151,7 @@ class Grouping:
             found.extend(i for i in indices if i not in found)
         return out
 
-    # ---- computing a node in the groups that read it ---------------------------------------------
+    # ---- computing a node in the groups that read it
 
     def _compute(self, node: UOp, uses: dict[Group, list[Index]]) -> bool:
         """Compute the node inside the groups that read it, if that is legal and pays."""
@@ -189,17 +192,27 @@ class Grouping:
             return group.contraction is None and (group.is_own(index) or group.is_row(index))
         if group.is_own(index) or group.is_row(index):
             return True
-        if _is_misaligned(index):
+        if group.contraction is not None and _loops_of(index).issuperset(group.own):
+            return True  # the product itself, not one of its factors
+        if _is_misaligned(index) or self._needs_rows(node, group, index):
             return False
         if group.contraction is not None and node.op is ops.GATHER:
             return False
         often = group.contraction is not None or self._repeats(group, index) > MAX_COPIES
         return not often or self.cost[node].weight <= PROLOGUE_WEIGHT
 
+    def _needs_rows(self, node: UOp, group: Group, index: Index) -> bool:
+        """Whether a reduction below could not be computed with it, as no row of the group."""
+        return (group.contraction is not None or not _common(index, group.own)) and any(
+            n.op is ops.REDUCE for n in self.cost[node].loads)
+
     def _repeats(self, group: Group, index: Index) -> int:
-        """How often a value at ``index`` would be computed again by the group's own loops."""
+        """How often a value at ``index`` would be computed again by loops around it."""
         used = _loops_of(index)
-        return math.prod(n for i, n in enumerate(group.space) if i not in used) if used else 1
+        around = set(range(max((t for t in used if t < len(group.space)), default=0)))
+        for loop in used:
+            around |= self._around.get(loop, set())
+        return math.prod(group.space[i] for i in around - used if i < len(group.space))
 
     def _may_merge(self, node: UOp, uses: dict[Group, list[Index]]) -> bool:
         """All read it at their own index over the same loops, and no one waits for another."""
@@ -239,14 +252,20 @@ class Grouping:
         lead = min(rows)
         if lead == 0 or group.contraction is not None:
             return False
-        differing = [n for n, ts in zip(node.shape, zip(*indices)) if len(set(ts)) > 1]
-        plain = all(type(t) is int for index in indices for t in index)
-        if not plain or math.prod(differing) * node.dtype.itemsize > MAX_STAGE_BYTES:
+        fill = min(indices, key=self._loop_order)  # in the loop that runs first
+        differing = [i for i, ts in enumerate(zip(*indices)) if len(set(ts)) > 1]
+        row = math.prod(node.shape[i] for i in differing) * node.dtype.itemsize
+        if row > MAX_STAGE_BYTES or any(type(t) is not int for index in indices for t in index) \
+                or any(fill[i] not in self._loop_depth for i in differing):
             return False
-        fill = max(indices, key=lambda index: max(index))  # the loop of a reduction, if any
         group.stages[node] = fill
         self._add(node, group, fill)
         return True
+
+    def _loop_order(self, index: Index) -> int:
+        """Loops of reductions run before the group's own inner loops, by depth."""
+        depths = [self._loop_depth[t] for t in index if t in self._loop_depth]
+        return max(depths) if depths else len(self.nodes)
 
     def _add(self, node: UOp, group: Group, index: Index) -> None:
         """Compute ``node`` at ``index`` in ``group``: its operands are read there."""
@@ -278,15 +297,20 @@ class Grouping:
         self._uses.setdefault(node, {}).setdefault(group, []).append(index)
 
     def reduced_index(self, node: UOp, index: Index) -> Index:
-        """Where a REDUCE at ``index`` reads its operand. Equal reductions share their loops."""
+        """Where a REDUCE at ``index`` reads its operand.
+
+        Reductions of one depth share their loops; one that waits for another has its own.
+        """
         axes, shape = node.arg.axes, node.src[0].shape
         lengths = tuple(shape[a] for a in axes)
-        key = (squeeze(index), lengths)
+        key = (squeeze(index), lengths, self.depth[node])
         loops = self._loops.get(key)
         if loops is None:
             first = 1000 + len(self.extent)
             loops = self._loops[key] = tuple(range(first, first + len(axes)))
             self.extent.update(zip(loops, lengths))
+            self._loop_depth.update(dict.fromkeys(loops, self.depth[node]))
+            self._around.update(dict.fromkeys(loops, _loops_of(index)))
         kept, fresh = iter(index), iter(loops)
         out = []
         for a, n in enumerate(shape):
@@ -294,7 +318,7 @@ class Grouping:
             out.append(ZERO if n == 1 else token)
         return tuple(out)
 
-    # ---- buffers -----------------------------------------------------------------------------------
+    # ---- buffers
 
     def _new_group(self, space: ops.Shape) -> Group:
         group = Group(len(self.groups), space)

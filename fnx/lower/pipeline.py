@@ -98,7 +98,8 @@ class Placed(NamedTuple):
     step: Step
 
 
-def lower(fn: UOp, target: Target, runtime_extents: bool = False) -> Lowered:
+def lower(fn: UOp, target: Target, runtime_extents: bool = False,
+          prepare: Callable[[KernelCode], None] | None = None) -> Lowered:
     """Lower a FUNCTION.
 
     Args:
@@ -106,6 +107,7 @@ def lower(fn: UOp, target: Target, runtime_extents: bool = False) -> Lowered:
         target: the machine.
         runtime_extents: loop lengths and constants become arguments of the kernels, where
             they can: for eager calls, which see many shapes.
+        prepare: told of each kernel as it is ready, so that it can be compiled beside.
     """
     clock = _Clock()
     for p in PASSES:
@@ -120,29 +122,37 @@ def lower(fn: UOp, target: Target, runtime_extents: bool = False) -> Lowered:
     clock.lap("kernelize")
     steps = build_kernels(grouping)
     clock.lap("ranges")
-    placed = _tiled(steps, target, runtime_extents, clock)
+    code: dict[UOp, KernelCode] = {}
+    placed: list[Placed] = []
+    for step in steps:
+        made = _tiled(step, target, runtime_extents)
+        placed += made
+        clock.lap("tile")
+        for p in made:
+            if target.triple and p.kernel not in code:
+                code[p.kernel] = kernel_code(p.kernel, target)
+                if prepare is not None:
+                    prepare(code[p.kernel])
+        clock.lap("code")
     commands, arena = _commands(placed, fn)
-    clock.lap("commands")
-    code = {p.kernel: kernel_code(p.kernel, target) for p in placed} if target.triple else {}
-    clock.lap("digest")
+    clock.lap("memory")
     return Lowered(fn, commands, arena, code, results, tuple(p.kernel for p in placed),
                    fn.src, clock.milliseconds)
 
 
-def _tiled(steps: list[Step], target: Target, runtime_extents: bool,
-           clock: _Clock) -> list[Placed]:
-    """Schedule and tile each distinct kernel once."""
+def _tiled(step: Step, target: Target, runtime_extents: bool) -> list[Placed]:
+    """A kernel under its schedule: itself, after the kernels that pack what it reads."""
+    kernel, scalars = step.kernel, ()  # type: tuple[UOp, tuple[UOp, ...]]
+    if step.schedule is None:
+        kernel = collapse(kernel)
+        if runtime_extents:
+            kernel, scalars = generalize(kernel)
+    packs, main = _tile(tile.canonical(kernel), step.schedule, target)
+    operands = list(step.operands)
     out: list[Placed] = []
-    for step in steps:
-        kernel, scalars = step.kernel, ()  # type: tuple[UOp, tuple[UOp, ...]]
-        if step.schedule is None:
-            kernel = collapse(kernel)
-            if runtime_extents:
-                kernel, scalars = generalize(kernel)
-        kernel = tile.canonical(kernel)
-        clock.lap("collapse")
-        out += _tile_one(kernel, scalars, step, target)
-        clock.lap("tile")
+    for pack in packs:
+        out.append(pack.placed(operands, scalars, step))
+    out.append(Placed(main, tuple(operands), scalars, step))
     return out
 
 
@@ -150,28 +160,20 @@ _tiles: dict[tuple[Any, ...], Any] = {}
 _MAX_TILES = 4096
 
 
-def _tile_one(kernel: UOp, scalars: tuple[UOp, ...], step: Step, target: Target) -> list[Placed]:
-    key = (kernel, step.schedule, target)
+def _tile(kernel: UOp, schedule: Any, target: Target) -> Any:
+    """Schedule and tile a kernel; equal kernels once."""
+    key = (kernel, schedule, target)
     found = _tiles.get(key)
     if found is None:
-        schedule = choose(kernel, target) if not step.schedule else step.schedule
-        tiled = tile.tile(kernel, schedule)
-        found = tile.split_global(tiled)
+        chosen = choose(kernel, target) if not schedule else schedule
+        found = tile.split_global(tile.tile(kernel, chosen))
         if config.check_spec:
             for k in (*found[0], found[1]):
                 spec.check([k], "kernel")
         if len(_tiles) >= _MAX_TILES:
             _tiles.clear()
         _tiles[key] = found
-    packs, main, temporaries = found
-    return _place(packs, main, temporaries, scalars, step)
-
-
-def _place(packs: Any, main: UOp, temporaries: Any, scalars: tuple[UOp, ...],
-           step: Step) -> list[Placed]:
-    if packs:
-        raise NotImplementedError
-    return [Placed(main, step.operands, scalars, step)]
+    return found
 
 
 def _commands(placed: list[Placed], fn: UOp) -> tuple[UOp, int]:

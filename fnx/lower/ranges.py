@@ -56,7 +56,7 @@ class _Builder:
         self.grouping, self.group, self.position = grouping, group, position
         self.extent = {**grouping.extent, **dict(enumerate(group.space))}
         self.slots: dict[UOp, int] = {}
-        self.ranges = _Ranges(self.extent)
+        self.ranges = _Ranges(self.extent, len(group.space))
         self.tokens: dict[Token, UOp] = {}
         self.done: dict[tuple[UOp, Index], UOp] = {}
         self.stages: dict[UOp, tuple[UOp, tuple[int, ...]]] = {}
@@ -79,9 +79,7 @@ class _Builder:
         return stores, [node if into is None else into for node, _, _ in values]
 
     def _order(self, stores: list[UOp]) -> tuple[int, ...]:
-        own = len(self.group.space)
-        used = sorted(self.ranges)
-        return tuple(i for i in used if i < own) + tuple(i for i in used if i >= own)
+        return tuple(sorted(r.arg.id for r in self.ranges.values()))
 
     def _name(self) -> str:
         """What the kernel does, from its structure only."""
@@ -92,7 +90,7 @@ class _Builder:
                              if n.op.kind == "elementwise")
         return "_".join([kind, *list(seen)[:3]])
 
-    # ---- reading -----------------------------------------------------------------------------------
+    # ---- reading
 
     def _read(self, node: UOp, index: Index) -> UOp:
         """The value of a node at an index: computed here, staged here, constant or in memory."""
@@ -154,7 +152,7 @@ class _Builder:
             low, high = low * n + t_low, high * n + t_high
         return low, high
 
-    # ---- computing ---------------------------------------------------------------------------------
+    # ---- computing
 
     def _compute(self, node: UOp, index: Index) -> UOp:
         rule = _RULES.get(node.op)
@@ -163,6 +161,8 @@ class _Builder:
         elif node.op.kind == "elementwise":
             src = tuple([self._read(s, index) for s in node.src])
             value = UOp(node.op, node.dtype, src, node.arg)
+        elif not node.src:
+            value = self._read(node, index)
         elif node.op is ops.RESHAPE and memory_of(node) not in self.group.inside \
                 and memory_of(node).op is not ops.CONST:
             value = build.load(self._place(node, index), self._valid(node.shape, index))
@@ -234,13 +234,16 @@ class _Builder:
 
 
 class _Ranges(dict[int, UOp]):
-    """Loop -> RANGE, made when first asked for."""
+    """Loop -> RANGE, made when first asked for; loops of reductions follow the group's own."""
 
-    def __init__(self, extent: dict[int, int]) -> None:
-        self.extent = extent
+    def __init__(self, extent: dict[int, int], own: int) -> None:
+        self.extent, self.own, self.next = extent, own, own
 
     def __missing__(self, loop: int) -> UOp:
-        node = self[loop] = build.range_(self.extent[loop], loop)
+        id = loop
+        if loop >= self.own:
+            id, self.next = self.next, self.next + 1
+        node = self[loop] = build.range_(self.extent[loop], id)
         return node
 
 

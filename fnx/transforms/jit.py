@@ -1,0 +1,499 @@
+"""jit: trace once per signature, lower once, replay. Also how eager calls compute.
+
+This is the one file that sees transforms, lower and backends.
+
+    call   -> signature of the arguments (tree, shapes, dtypes, static values)
+    first  -> trace to a FUNCTION, lower to COMMANDS, link on a device
+    then   -> storages of arguments and captures, submit, wrap the results
+
+Inside another trace a jitted function is a CALL: traced once, however often it is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fnx.backends.base import Device, get_device
+from fnx.core import array, build, memory, ops, scope, trace, tree
+from fnx.core.array import Array
+from fnx.core.config import config
+from fnx.core.dtypes import DType
+from fnx.core.errors import (
+    ArgumentError,
+    DonatedError,
+    DTypeError,
+    FnxError,
+    StaticArgumentError,
+)
+from fnx.core.ops import Shape
+from fnx.core.uop import UOp, current_site
+from fnx.lower.pipeline import Lowered, lower
+from fnx.transforms.stages import Stages
+from fnx.transforms.watch import Watch
+
+MAX_ENTRIES = 256       # signatures kept per jitted function
+MAX_EAGER = 1024        # programs kept for eager calls
+MAX_MISSES = 32         # explanations kept
+Aval = tuple[Shape, DType, bool]
+
+
+# ---- programs on a device -----------------------------------------------------------------------
+
+
+class Executable:
+    """A FUNCTION lowered for a device and linked: ``run`` takes and gives storages."""
+
+    __slots__ = ("device", "lowered", "buffer", "sizes", "results", "forwards")
+
+    def __init__(self, fn: UOp, device: Device, runtime_extents: bool) -> None:
+        self.device = device
+        self.lowered: Lowered = lower(fn, device.target, runtime_extents,
+                                      device.prepare)
+        self.buffer = device.encode(self.lowered.commands, self.lowered.code, self.lowered.arena)
+        self.sizes = [max(1, n.dtype.itemsize * _size(n.shape)) for n in self.lowered.outs]
+        self.results = self.lowered.results
+        self.forwards = any(kind == "in" for kind, _ in self.results) or \
+            len(self.results) != len(self.sizes)
+
+    def run(self, ins: Sequence[Any]) -> Sequence[Any]:
+        """Submit with argument storages; storages of the results, in order."""
+        alloc = self.device.alloc
+        outs = [alloc(n) for n in self.sizes]
+        self.buffer.submit(ins, outs)
+        if not self.forwards:
+            return outs
+        return [ins[i] if kind == "in" else outs[i] for kind, i in self.results]
+
+
+def _size(shape: Shape) -> int:
+    n = 1
+    for d in shape:
+        n *= d
+    return n
+
+
+class _Cache(OrderedDict[Any, Executable]):
+    """Least recently used programs of eager calls, by FUNCTION."""
+
+    lock = threading.Lock()
+
+    def find(self, fn: UOp) -> Executable:
+        key = (fn, config.device, config.key())
+        with self.lock:
+            found = self.get(key)
+            if found is not None:
+                self.move_to_end(key)
+                return found
+        made = Executable(fn, get_device(config.device), runtime_extents=True)
+        with self.lock:
+            self[key] = made
+            if len(self) > MAX_EAGER:
+                self.popitem(last=False)
+        return made
+
+
+_eager = _Cache()
+
+
+def _evaluate(nodes: Sequence[UOp]) -> Sequence[Any]:
+    """Compute nodes over BUFFERs and CONSTs: one graph, one program."""
+    fn, captures = trace.close(nodes, ())
+    return _eager.find(fn).run([c.arg.handle for c in captures])
+
+
+def _put(value: np.ndarray[Any, Any]) -> Any:
+    return get_device(config.device).upload(value)
+
+
+memory.set_evaluator(_evaluate, _put)
+
+
+# ---- tracing ------------------------------------------------------------------------------------
+
+
+class Traced:
+    """What a signature was traced to.
+
+    Attributes:
+        fn: the FUNCTION.
+        captures: nodes that stand for its last parameters.
+        outs: (dtype, shape, weak) of the results.
+        links: position in the watch -> position in captures, for arrays it read from outside.
+        keeps: whether the captures outlive the trace they were found in.
+    """
+
+    __slots__ = ("fn", "captures", "outs", "out_tree", "watch", "links", "keeps", "executable",
+                 "storages")
+
+    def __init__(self, fn: UOp, captures: list[UOp], outs: list[Array], out_tree: tree.TreeDef,
+                 watch: Watch) -> None:
+        self.fn, self.captures, self.out_tree, self.watch = fn, captures, out_tree, watch
+        self.outs = [(x._dtype, x._shape, x.weak) for x in outs]
+        self.links = self._find_links()
+        linked = set(self.links.values())
+        self.keeps = all(c.op is ops.BUFFER or i in linked for i, c in enumerate(captures))
+        self.executable: Executable | None = None
+        self.storages: list[Any] = []
+        self._update()
+
+    def _find_links(self) -> dict[int, int]:
+        position = {c: i for i, c in enumerate(self.captures)}
+        links: dict[int, int] = {}
+        for i, (_, _, value) in enumerate(self.watch.entries):
+            if type(value) is Array and not value.is_deleted():
+                found = position.get(value._node)
+                if found is not None and found not in links.values():
+                    links[i] = found
+        return links
+
+    def _update(self) -> None:
+        self.storages = [c.arg.handle if c.op is ops.BUFFER else None for c in self.captures]
+
+    def follow(self) -> tuple[str, Any, Any] | None:
+        """Take over rebound arrays of equal type; what else changed, if anything did."""
+        entries = self.watch.entries
+        while True:
+            change = self.watch.changed()
+            if change is None:
+                return None
+            i = next(i for i, e in enumerate(entries) if e[2] is change[1] and e[1] == change[0])
+            old, new = change[1], change[2]
+            if i not in self.links or type(new) is not Array or new.is_deleted() or \
+                    (new._shape, new._dtype, new.weak) != (old._shape, old._dtype, old.weak):
+                return change
+            entries[i] = (entries[i][0], entries[i][1], new)
+            self.captures[self.links[i]] = new._node
+            self._update()
+
+
+@contextmanager
+def _tracing() -> Iterator[None]:
+    """The user's function runs under its own lines, without garbage collection."""
+    site, current_site.site = current_site.site, None
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        current_site.site = site
+        if collecting:
+            gc.enable()
+
+
+class CacheInfo(NamedTuple):
+    """Counts of a jitted function. ``misses`` says why each trace after the first happened."""
+
+    hits: int
+    traces: int
+    compiles: int
+    entries: int
+    misses: tuple[str, ...]
+
+
+class Jitted:
+    """A function under ``jit``."""
+
+    def __init__(self, f: Callable[..., Any], static_argnums: tuple[int, ...],
+                 static_argnames: tuple[str, ...], donate_argnums: tuple[int, ...]) -> None:
+        functools.update_wrapper(self, f)
+        self._f = f
+        self._static = static_argnums
+        self._static_names = frozenset(static_argnames)
+        self._donate = donate_argnums
+        self._name = getattr(f, "__name__", type(f).__name__)
+        self._entries: OrderedDict[Any, Traced] = OrderedDict()
+        self._plain = not static_argnums and not static_argnames and not donate_argnums
+        self._lock = threading.RLock()
+        self._hits = self._traces = self._compiles = 0
+        self._misses: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"<jit of {self._name}>"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    # ---- calls
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        dynamic, statics = (args, ()) if self._plain else self._split(args, kwargs)
+        leaves, in_tree = tree.flatten((dynamic, kwargs if self._plain else self._rest(kwargs)))
+        if scope.is_open():
+            return self._traced_call(leaves, in_tree, statics, args, kwargs)
+        for i, x in enumerate(leaves):
+            if type(x) is not Array or x._storage is None:
+                leaves[i] = self._concrete(x, in_tree, i)
+        avals = tuple([(x._shape, x._dtype, x.weak) for x in leaves])
+        key = (in_tree, avals, statics, config.device, config.x64, config.check_index)
+        entry = self._entries.get(key)
+        if entry is None or entry.watch.changed() is not None:
+            entry = self._entry(key, args, kwargs)
+        else:
+            self._hits += 1
+        executable = entry.executable
+        if executable is None:
+            executable = self._link(entry)
+        ins = [x._storage for x in leaves]
+        if entry.storages:
+            ins += entry.storages
+        outs = executable.run(ins)
+        if self._donate:
+            self._give_away(args, leaves)
+        make = array.from_storage
+        results = [make(s, dtype, shape, weak)
+                   for s, (dtype, shape, weak) in zip(outs, entry.outs)]
+        return entry.out_tree.unflatten(results)
+
+    def _traced_call(self, leaves: list[Any], in_tree: tree.TreeDef, statics: tuple[Any, ...],
+                     args: Any, kwargs: Any) -> Any:
+        """Inside another trace: a CALL of the FUNCTION."""
+        arrays = [self._array(x, in_tree, i) for i, x in enumerate(leaves)]
+        avals = tuple([(x._shape, x._dtype, x.weak) for x in arrays])
+        key = (in_tree, avals, statics, config.device, config.x64, config.check_index)
+        entry = self._entries.get(key)
+        if entry is None or entry.watch.changed() is not None:
+            entry = self._entry(key, args, kwargs)
+        else:
+            self._hits += 1
+        nodes = build.call(entry.fn, [x._node for x in arrays] + entry.captures, self._name)
+        results = [Array(n, weak) for n, (_, _, weak) in zip(nodes, entry.outs)]
+        return entry.out_tree.unflatten(results)
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]
+               ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Dynamic positional arguments, and the static ones as a hashable key."""
+        static = {i % len(args) if args and -len(args) <= i < 0 else i for i in self._static}
+        values = [(i, args[i]) for i in sorted(static) if 0 <= i < len(args)]
+        values += [(k, kwargs[k]) for k in sorted(self._static_names & kwargs.keys())]
+        for name, value in values:
+            try:
+                hash(value)
+            except TypeError as e:
+                raise StaticArgumentError(
+                    f"expected a hashable value for static argument {name!r} of {self._name}, "
+                    f"got {type(value).__name__}",
+                    hint="pass a tuple or a frozen dataclass instead, or make it dynamic") from e
+        dynamic = tuple(x for i, x in enumerate(args) if i not in static)
+        return dynamic, tuple((name, type(value), value) for name, value in values)
+
+    def _rest(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in kwargs.items() if k not in self._static_names}
+
+    def _array(self, x: Any, in_tree: tree.TreeDef, i: int) -> Array:
+        try:
+            return array.asarray(x)
+        except FnxError as e:
+            path = _path(in_tree, i)
+            raise DTypeError(f"argument {path} of {self._name}: {e.message}",
+                             hint=e.hint or "name it in static_argnums") from None
+
+    def _concrete(self, x: Any, in_tree: tree.TreeDef, i: int) -> Array:
+        """An argument as an Array with memory."""
+        if type(x) is Array and x.is_deleted():
+            raise DonatedError(f"argument {_path(in_tree, i)} of {self._name}: expected an array "
+                               "with a value, got one that was donated",
+                               hint="use the result of the call it was donated to")
+        made = self._array(x, in_tree, i)
+        if made._storage is None:
+            array.settle(made)
+        return made
+
+    def _give_away(self, args: tuple[Any, ...], leaves: list[Array]) -> None:
+        """Donated arguments have no value any more; their memory goes back to the pool."""
+        for i in self._donate:
+            if i < len(args):
+                for x in tree.leaves(args[i]):
+                    if type(x) is Array:
+                        x._storage = x._uop = x._value = None
+
+    # ---- tracing and linking
+
+    def _entry(self, key: Any, args: Any, kwargs: Any) -> Traced:
+        """The trace of a signature: followed, or made anew."""
+        with self._lock:
+            entry = self._entries.get(key)
+            change = None if entry is None else entry.follow()
+            if entry is not None and change is None:
+                self._hits += 1
+                return entry
+            self._explain(key, change)
+            entry = self._trace(key, args, kwargs)
+            if entry.keeps:
+                self._entries[key] = entry
+                while len(self._entries) > MAX_ENTRIES:
+                    self._entries.popitem(last=False)
+            return entry
+
+    def _trace(self, key: Any, args: Any, kwargs: Any) -> Traced:
+        in_tree, avals = key[0], key[1]
+        with scope.Scope(f"jit of {self._name}") as s, _tracing():
+            arrays = [Array(s.leaf(t, shape), weak) for shape, t, weak in avals]
+            dynamic, named = in_tree.unflatten(arrays)
+            out = self._f(*self._filled(args, dynamic), **{**kwargs, **named})
+            leaves, out_tree = tree.flatten(out)
+            outs = [self._result(x, out_tree, i) for i, x in enumerate(leaves)]
+            fn, captures = trace.close([x._node for x in outs], s.leaves, self._name)
+        self._traces += 1
+        return Traced(fn, captures, outs, out_tree, Watch(self._f))
+
+    def _filled(self, args: tuple[Any, ...], dynamic: tuple[Any, ...]) -> list[Any]:
+        """Positional arguments with traced values in the places of the dynamic ones."""
+        static = {i % len(args) if args and -len(args) <= i < 0 else i for i in self._static}
+        values = iter(dynamic)
+        return [x if i in static else next(values) for i, x in enumerate(args)]
+
+    def _result(self, x: Any, out_tree: tree.TreeDef, i: int) -> Array:
+        try:
+            return array.asarray(x)
+        except FnxError as e:
+            raise ArgumentError(f"result {_path(out_tree, i)} of {self._name}: {e.message}",
+                                hint="return arrays, numbers or None in tuples, lists and dicts"
+                                ) from None
+
+    def _link(self, entry: Traced) -> Executable:
+        with self._lock:
+            if entry.executable is None:
+                entry.executable = Executable(entry.fn, get_device(config.device), False)
+                self._compiles += 1
+            return entry.executable
+
+    def _explain(self, key: Any, change: tuple[str, Any, Any] | None) -> None:
+        if not self._entries:
+            return
+        if change is not None:
+            why = f"{change[0]}: {_short(change[1])} -> {_short(change[2])}"
+        else:
+            why = _difference(next(reversed(self._entries)), key)
+        self._misses = [*self._misses[-MAX_MISSES + 1:], why]
+
+    # ---- looking inside
+
+    def lower(self, *args: Any, **kwargs: Any) -> Stages:
+        """All stages of this signature, for reading: graph, kernels, commands, LLVM IR."""
+        dynamic, statics = (args, ()) if self._plain else self._split(args, kwargs)
+        leaves, in_tree = tree.flatten((dynamic, kwargs if self._plain else self._rest(kwargs)))
+        arrays = [self._array(x, in_tree, i) for i, x in enumerate(leaves)]
+        avals = tuple([(x._shape, x._dtype, x.weak) for x in arrays])
+        key = (in_tree, avals, statics, config.device, config.x64, config.check_index)
+        entry = self._entry(key, args, kwargs)
+        executable = entry.executable or self._link(entry)
+        return Stages(entry.fn, executable.lowered, executable.device)
+
+    def cache_info(self) -> CacheInfo:
+        """How often it was traced, compiled and replayed, and why it was traced again."""
+        return CacheInfo(self._hits, self._traces, self._compiles, len(self._entries),
+                         tuple(self._misses))
+
+    def clear_cache(self) -> None:
+        """Forget all traces and programs."""
+        with self._lock:
+            self._entries.clear()
+
+
+def _path(treedef: tree.TreeDef, i: int) -> str:
+    return tree.keystr(tree.paths(treedef)[i])
+
+
+def _short(x: Any) -> str:
+    text = repr(x)
+    return text if len(text) < 60 else f"{text[:57]}..."
+
+
+def _difference(old: Any, new: Any) -> str:
+    """Which argument differs between two signatures, from what to what."""
+    if old[0] != new[0]:
+        return tree.difference(old[0], new[0])
+    for i, (a, b) in enumerate(zip(old[1], new[1])):
+        if a != b:
+            return f"{_path(new[0], i)}: {_aval(a)} -> {_aval(b)}"
+    for (name, _, a), (_, _, b) in zip(old[2], new[2]):
+        if a != b or type(a) is not type(b):
+            return f"static {name}: {_short(a)} -> {_short(b)}"
+    return f"configuration: {old[3:]} -> {new[3:]}"
+
+
+def _aval(a: Aval) -> str:
+    return f"{a[1]}{list(a[0])}{' weak' if a[2] else ''}"
+
+
+def jit(f: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[int] = (),
+        static_argnames: str | Sequence[str] = (), donate_argnums: int | Sequence[int] = ()
+        ) -> Any:
+    """Compile a function: traced once per signature, then replayed.
+
+    Args:
+        f: a pure function of pytrees of arrays. Left out: a decorator.
+        static_argnums: positions of arguments that are values of the trace (hashable), compared
+            by value at each call.
+        static_argnames: the same by keyword.
+        donate_argnums: positions of arguments that are not used again by the caller: their
+            memory is free once the call has run.
+
+    Returns:
+        A function like f, with ``lower(*args)``, ``cache_info()`` and ``clear_cache()``.
+
+    Raises:
+        StaticArgumentError: a static argument cannot be hashed, or names no parameter.
+        DonatedError: a donated array is used again.
+
+    >>> import fnx
+    >>> @fnx.jit
+    ... def f(x):
+    ...     return x * 2 + 1
+    >>> f(fnx.numpy.asarray([1.0, 2.0]))
+    Array([3., 5.], dtype=float32)
+    >>> f.cache_info().traces
+    1
+    """
+    if f is None:
+        return functools.partial(jit, static_argnums=static_argnums,
+                                 static_argnames=static_argnames, donate_argnums=donate_argnums)
+    if not callable(f):
+        raise ArgumentError(f"jit: expected a function, got {type(f).__name__}",
+                            hint="write jit(f)(x), not jit(f(x))")
+    nums, names = _static_arguments(f, _tuple(static_argnums), _tuple(static_argnames))
+    return Jitted(f, nums, names, _tuple(donate_argnums))
+
+
+def _tuple(x: Any) -> tuple[Any, ...]:
+    return (x,) if isinstance(x, (int, str)) else tuple(x)
+
+
+def _static_arguments(f: Callable[..., Any], nums: tuple[int, ...], names: tuple[str, ...]
+                      ) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Static arguments both by position and by name, whichever way they were given."""
+    if not nums and not names:
+        return nums, names
+    try:
+        parameters = list(inspect.signature(f).parameters.values())
+    except (ValueError, TypeError):
+        return nums, names
+    by_position = [p.name for p in parameters
+                   if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    for i in nums:
+        if not open_ended and not -len(by_position) <= i < len(by_position):
+            raise StaticArgumentError(
+                f"expected static_argnums below {len(by_position)}, got {i}",
+                hint=f"the parameters are {', '.join(by_position)}")
+    known = {p.name for p in parameters}
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        for name in names:
+            if name not in known:
+                raise StaticArgumentError(f"expected a parameter name, got {name!r}",
+                                          hint=f"the parameters are {', '.join(sorted(known))}")
+    more_names = {by_position[i] for i in nums if -len(by_position) <= i < len(by_position)}
+    more_nums = {by_position.index(n) for n in names if n in by_position}
+    return tuple({*nums, *more_nums}), tuple({*names, *more_names})
+
+
+__all__ = ["CacheInfo", "Executable", "Jitted", "jit"]

@@ -1,0 +1,43 @@
+"""Run the untiled kernels of a FUNCTION one by one on the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build, ops, spec
+from fnx.core.interp import run_kernel
+from fnx.core.uop import UOp, toposort
+from fnx.lower.collapse import collapse
+from fnx.lower.extents import generalize
+from fnx.lower.kernelize import kernelize, memory_of
+from fnx.lower.ranges import Step, build_kernels
+
+
+
+def steps_of(fn: UOp) -> list[Step]:
+    return build_kernels(kernelize(fn))
+
+
+def run_steps(fn: UOp, args: Sequence[np.ndarray[Any, Any]], *, collapsed: bool = True,
+              runtime_extents: bool = False) -> list[np.ndarray[Any, Any]]:
+    """Results of ``fn`` through kernelize, ranges, collapse and generalize."""
+    memory: dict[UOp, np.ndarray[Any, Any]] = {
+        p: np.array(args[p.arg.slot]) for p in toposort(fn.src) if p.op is ops.PARAM}
+    for step in steps_of(fn):
+        kernel, scalars = step.kernel, ()
+        spec.check([kernel], "kernel")
+        if collapsed and step.schedule is None:
+            kernel = collapse(kernel)
+            spec.check([kernel], "kernel")
+        if runtime_extents and step.schedule is None:
+            kernel, scalars = generalize(kernel)
+            spec.check([kernel], "kernel")
+        for w in step.writes:
+            garbage = np.full(w.shape, 7, w.dtype.np)
+            memory.setdefault(w, garbage)
+        run_kernel(kernel, [memory[o] for o in step.operands],
+                   [build.const_of(s) for s in scalars])
+    return [memory[memory_of(o)].reshape(o.shape) for o in fn.src]

@@ -1,0 +1,144 @@
+"""Which nodes share a kernel, and that the kernels compute the graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.lower.steps import run_steps, steps_of
+
+from fnx.core import build as b
+from fnx.core import dtypes, ops
+from fnx.core.interp import apply
+from fnx.core.uop import UOp
+
+f32, i32 = dtypes.float32, dtypes.int32
+
+
+def p(slot: int, *shape: int, dtype: dtypes.DType = f32) -> UOp:
+    return b.param(slot, dtype, shape)
+
+
+def matmul(x: UOp, w: UOp) -> UOp:
+    m, k, n = *x.shape, w.shape[1]
+    left = b.expand(b.reshape(x, (m, k, 1)), (m, k, n))
+    right = b.expand(b.reshape(w, (1, k, n)), (m, k, n))
+    return b.reduce(b.mul(left, right), ops.ADD, [1])
+
+
+def keep(x: UOp, shape: ops.Shape) -> UOp:
+    return b.expand(b.reshape(x, (*x.shape, 1)), shape)
+
+
+def softmax(z: UOp) -> UOp:
+    e = b.exp(b.sub(z, keep(b.reduce(z, ops.MAX, [1]), z.shape)))
+    return b.div(e, keep(b.reduce(e, ops.ADD, [1]), z.shape))
+
+
+def relu(x: UOp) -> UOp:
+    return b.where(b.le(x, b.like(x, 0)), b.like(x, 0), x)
+
+
+def mean(x: UOp) -> UOp:
+    total = b.reduce(x, ops.ADD, [1])
+    return keep(b.mul(total, b.like(total, 1 / x.shape[1])), x.shape)
+
+
+def layer_norm(x: UOp) -> UOp:
+    d = b.sub(x, mean(x))
+    return b.div(d, b.sqrt(b.add(mean(b.mul(d, d)), b.like(d, 1e-5))))
+
+
+def fn(*outs: UOp, n: int = 5) -> UOp:
+    return b.function(outs, n)
+
+
+X, W, B = p(0, 5, 7), p(1, 7, 6), p(2, 6)
+Z = b.add(matmul(X, W), b.expand(B, (5, 6)))
+W2 = p(3, 6, 4)
+
+# graph -> how many kernels it takes
+CASES: dict[str, tuple[UOp, int]] = {
+    "elementwise": (fn(b.mul(b.exp(X), X)), 1),
+    "matmul with epilogue": (fn(relu(Z)), 1),
+    "softmax of a matmul": (fn(softmax(Z)), 2),
+    "two layers": (fn(matmul(relu(Z), W2)), 2),
+    "softmax": (fn(softmax(X)), 1),
+    "layer norm": (fn(layer_norm(X)), 1),
+    "several outputs of one nest": (fn(b.add(X, X), b.mul(b.add(X, X), X)), 1),
+    "optimizer on a gradient": (fn(b.sub(W2, matmul(b.permute(Z, (1, 0)), p(4, 5, 4))),
+                                   b.mul(matmul(b.permute(Z, (1, 0)), p(4, 5, 4)), W2)), 2),
+    "row and column sums": (fn(b.reduce(X, ops.ADD, [0]), b.reduce(X, ops.ADD, [1])), 2),
+    "cheap value read twice": (fn(b.reduce(b.add(X, X), ops.ADD, [0]),
+                                  b.reduce(b.add(X, X), ops.ADD, [1])), 2),
+    "sum of a softmax": (fn(b.reduce(softmax(X), ops.ADD, [0, 1])), 2),
+    "transposed": (fn(b.permute(b.exp(X), (1, 0))), 1),
+    "flipped, shrunk, padded": (fn(b.pad(b.shrink(b.flip(b.exp(X), [1]), [(1, 4), (0, 5)]),
+                                         [(1, 0), (2, 3)], 1.5)), 1),
+    "concatenated": (fn(b.concat([X, b.neg(X), p(1, 7, 7)], 0)), 1),
+    "merged axes": (fn(b.add(b.reshape(b.exp(X), (35,)), p(1, 35))), 2),
+    "constant": (fn(b.const(3.0, f32, (2, 3)), b.iota(4)), 2),
+}
+
+
+def data(function: UOp, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    shapes = {0: (5, 7), 1: (7, 6), 2: (6,), 3: (6, 4), 4: (5, 4)}
+    from fnx.core.uop import toposort
+    for node in toposort(function.src):
+        if node.op is ops.PARAM:
+            shapes[node.arg.slot] = node.shape
+    return [rng.standard_normal(shapes[i]).astype("float32") for i in range(5)]
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("runtime_extents", [False, True])
+def test_kernels_compute_the_graph(name: str, runtime_extents: bool) -> None:
+    function, _ = CASES[name]
+    args = data(function)
+    for got, want in zip(run_steps(function, args, runtime_extents=runtime_extents),
+                         apply(function, args)):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_number_of_kernels(name: str) -> None:
+    function, count = CASES[name]
+    assert len(steps_of(function)) == count
+
+
+def test_equal_layers_are_one_kernel() -> None:
+    x = p(0, 8, 16)
+    for _ in range(10):
+        x = b.exp(b.neg(layer_norm(x)))
+        x = b.barrier(x, len(x.sites))
+        x = b.flip(x, [0])  # not read at its own index: a buffer between layers
+    kernels = {s.kernel for s in steps_of(fn(x))}
+    assert len(kernels) <= 3
+
+
+def test_scatter_combines_in_index_order() -> None:
+    index, updates = p(0, 9, dtype=i32), p(1, 9, 3)
+    rng = np.random.default_rng(1)
+    args = [rng.integers(-1, 6, 9).astype("int32"), rng.standard_normal((9, 3)).astype("f4")]
+    for mode in ("set", "add", "mul", "min", "max"):
+        function = fn(b.scatter(b.const(0.5, f32, (4, 3)), [index], updates, mode), n=2)
+        got, = run_steps(function, args)
+        np.testing.assert_allclose(got, apply(function, args)[0], rtol=1e-6)
+
+
+def test_gather_reads_a_buffer_through_data() -> None:
+    x, i = p(0, 6, 4), p(1, 2, 3, dtype=i32)
+    function = fn(b.mul(b.gather(b.exp(x), i), b.gather(b.exp(x), i)), n=2)
+    args = [np.ones((6, 4), "f4"), np.array([[0, 5, -3], [9, 2, 2]], "i4")]
+    np.testing.assert_allclose(run_steps(function, args)[0], apply(function, args)[0])
+
+
+def test_a_cycle_between_groups_is_never_made() -> None:
+    """y and s(y) and y + s(y): the sum must run between two kernels of equal space."""
+    y = b.exp(X)
+    total = b.reduce(y, ops.ADD, [0])
+    z = b.div(y, b.expand(total, y.shape))
+    function = fn(z, b.reduce(z, ops.MAX, [0]), b.add(y, z))
+    args = data(function)
+    for got, want in zip(run_steps(function, args), apply(function, args)):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
