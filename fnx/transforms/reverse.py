@@ -89,7 +89,7 @@ class _Walk:
         self.forms: dict[UOp, UOp] = {}  # CALL -> the FUNCTION to call instead
         self.sources = frozenset(wrt)
         for node in self.order:
-            if node.op is not ops.FUNCTION and node.src:
+            if node.src and node.op in DERIVATIVES and node.op is not ops.FUNCTION:
                 self._classify(node)
 
     def _classify(self, node: UOp) -> None:

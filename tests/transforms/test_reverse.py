@@ -1,0 +1,201 @@
+"""The reverse walk: calls and their residuals, what is computed how often, cost."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from fnx.core import build, dtypes, interp, ops
+from fnx.core.errors import GradError
+from fnx.core.trace import inline, no_collection
+from fnx.core.uop import UOp, toposort
+from fnx.transforms.residuals import SAVED
+from fnx.transforms.reverse import Cotangent, Pattern, call_forms, pullback
+
+F8 = dtypes.float64
+SHAPE = (2, 3)
+
+
+def body() -> UOp:
+    """x, w -> sum over rows of exp(x * w), repeated; one REDUCE."""
+    x, w = build.param(0, F8, SHAPE), build.param(1, F8, SHAPE)
+    row = build.reduce(build.exp(build.elementwise(ops.TANH, build.mul(x, w))), ops.ADD, (1,))
+    spread = build.expand(build.reshape(row, (2, 1)), SHAPE)
+    return build.function([build.mul(x, build.log(spread))], 2, "body")
+
+
+def total(y: UOp) -> UOp:
+    return build.reduce(y, ops.ADD, range(len(y.shape)))
+
+
+def value_and_grads(loss: UOp, wrt: list[UOp]) -> tuple[UOp, list[UOp]]:
+    outs, cts = pullback([loss], [Cotangent(build.like(loss, 1))], wrt)
+    return outs[0], [build.like(w, 0) if ct is None else ct.value for w, ct in zip(wrt, cts)]
+
+
+def calls_in(roots: list[UOp]) -> list[UOp]:
+    return [n for n in toposort(roots) if n.op is ops.CALL]
+
+
+def executed(roots: list[UOp]) -> Counter[ops.Op]:
+    """How often each op runs: bodies count once for each call."""
+    count: Counter[ops.Op] = Counter()
+    for node in toposort(roots):
+        count[node.op] += 1
+        if node.op is ops.CALL:
+            count += executed(list(node.src[0].src))
+    return count
+
+
+X, W = build.param(0, F8, SHAPE), build.param(1, F8, SHAPE)
+ENV = {X: np.linspace(0.1, 1.0, 6).reshape(SHAPE), W: np.full(SHAPE, 0.7)}
+
+
+def test_forward_of_a_call_runs_once() -> None:
+    y = build.call(body(), [X, W])[0]
+    value, grads = value_and_grads(total(y), [X, W])
+    found = calls_in([value, *grads])
+    assert len(found) == 2  # one forward, one backward
+    forward, backward = sorted(found, key=lambda n: len(n.arg.outs))
+    assert forward.src[0].arg.name == "body" and backward.src[0].arg.name == "body.backward"
+    # forward: one sum; backward: one sum (of the cotangent); loss: one
+    assert executed([value, *grads])[ops.REDUCE] == 3
+    assert executed([value])[ops.REDUCE] == 2
+
+
+def test_residuals_are_the_dear_results() -> None:
+    forms, _ = call_forms(body(), Pattern((0, 1), (0,)))
+    assert [n.op for n in forms.forward.src[1:]] == [ops.REDUCE]
+    assert all(n.op in SAVED for n in forms.forward.src[1:])
+    assert sorted(forms.sources) == [("cotangent", 0), ("input", 0), ("input", 1), ("result", 1)]
+
+
+def test_a_body_without_dear_results_has_no_residuals_and_stays_itself() -> None:
+    fn = build.function([build.exp(build.param(0, F8, SHAPE))], 1, "f")
+    forms, _ = call_forms(fn, Pattern((0,), (0,)))
+    assert forms.forward is fn
+
+
+def test_random_bits_are_residuals() -> None:
+    key = [build.param(i, dtypes.uint32, SHAPE) for i in range(4)]
+    bits = build.elementwise(ops.THREEFRY, *key, arg=0)
+    keep = build.lt(bits, build.const(1 << 31, dtypes.uint32, SHAPE))
+    x = build.param(4, F8, SHAPE)
+    fn = build.function([build.where(keep, x, build.like(x, 0))], 5, "dropout")
+    forms, _ = call_forms(fn, Pattern((4,), (0,)))
+    assert forms.forward.src[1:] == (bits,)
+    assert ops.THREEFRY not in {n.op for n in toposort(forms.backward.src)}
+
+
+def test_forms_are_made_once_for_equal_calls() -> None:
+    y = X
+    for _ in range(10):
+        y = build.call(body(), [build.elementwise(ops.TANH, y), W])[0]
+    value, grads = value_and_grads(total(y), [X])
+    bodies = {n.src[0] for n in calls_in([value, *grads])}
+    assert len(bodies) == 2  # one forward, one backward
+    assert len(calls_in([value, *grads])) == 20
+
+
+def test_order_three_of_nested_calls_equals_that_of_the_body() -> None:
+    def twice() -> UOp:
+        first = build.call(body(), [build.param(0, F8, SHAPE), build.param(1, F8, SHAPE)])[0]
+        second = build.call(body(), [build.elementwise(ops.TANH, first), first])[0]
+        return build.function([second], 2, "twice")
+
+    def derive(y: UOp) -> list[np.ndarray]:
+        out = []
+        for _ in range(3):
+            _, grads = value_and_grads(total(build.elementwise(ops.TANH, y)), [X, W])
+            out += interp.evaluate(grads, ENV)
+            y = grads[0]
+        return out
+
+    called = derive(build.call(twice(), [X, W])[0])
+    x, w = X, W
+    first = _inline(body(), [x, w])
+    plain = derive(_inline(body(), [build.elementwise(ops.TANH, first), first]))
+    for a, b in zip(called, plain):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
+
+
+def _inline(fn: UOp, args: list[UOp]) -> UOp:
+    return inline(fn, args)[0]
+
+
+def test_only_active_operands_get_a_gradient() -> None:
+    y = build.call(body(), [X, W])[0]
+    _, (gx,) = value_and_grads(total(y), [X])
+    backward = [n.src[0] for n in calls_in([gx]) if n.arg.name == "body.backward"]
+    assert [len(fn.src) for fn in backward] == [1]
+
+
+def test_a_result_that_is_not_read_has_no_cotangent() -> None:
+    x = build.param(0, F8, ())
+    fn = build.function([build.exp(x), build.elementwise(ops.SIN, x)], 1, "two")
+    a = build.param(0, F8, ())
+    _, (g,) = value_and_grads(build.call(fn, [a])[1], [a])
+    assert ops.COS in executed([g]) and executed([g])[ops.EXP] <= 1
+
+
+def test_an_operand_given_twice_sums() -> None:
+    y = build.call(body(), [X, X])[0]
+    _, (g,) = value_and_grads(total(y), [X])
+    _, (plain,) = value_and_grads(total(_inline(body(), [X, X])), [X])
+    np.testing.assert_allclose(*interp.evaluate([g, plain], ENV), rtol=1e-12)
+
+
+def test_nothing_is_built_for_what_does_not_depend() -> None:
+    big = W
+    for _ in range(50):
+        big = build.elementwise(ops.SIN, big)
+    _, (g,) = value_and_grads(total(build.mul(X, big)), [X])
+    assert ops.COS not in executed([g])
+    outs, cts = pullback([total(big)], [Cotangent(build.const(1.0, F8))], [X])
+    assert cts == [None]
+
+
+def test_a_kernel_without_a_derivative_says_so() -> None:
+    n = build.index_const(3)
+    i = build.range_(n, 0)
+    store = build.store(build.at(build.ref(1, F8, [3]), i), build.load(
+        build.at(build.ref(0, F8, [3]), i)))
+    kernel = build.kernel([store], "copy")
+    x = build.param(0, F8, (3,))
+    node = UOp(ops.CALL, dtypes.void, (kernel, x), ops.Call("copy", (((3,), F8),)))
+    y = build.results(node)[0]
+    with pytest.raises(GradError, match="kernel copy.*\n.*vjp="):
+        value_and_grads(total(y), [x])
+    assert value_and_grads(total(build.stop_gradient(y)), [x])[1] == [build.like(x, 0)]
+
+
+def test_a_long_chain_does_not_recurse() -> None:
+    x = y = build.param(0, F8, ())
+    for _ in range(30_000):
+        y = build.elementwise(ops.SIN, y)
+    _, (g,) = value_and_grads(y, [x])
+    assert len(toposort([g])) > 60_000
+
+
+def test_time_grows_with_the_graph_and_not_faster() -> None:
+    def loop(n: int) -> UOp:
+        y = X
+        for i in range(n):
+            y = build.add(build.mul(y, W), build.elementwise(ops.TANH, y))
+        return total(y)
+
+    def seconds(n: int) -> float:
+        rounds, loss = [], loop(n)
+        for _ in range(7):
+            with no_collection():
+                start = time.perf_counter()
+                value_and_grads(loss, [X, W])
+                rounds.append(time.perf_counter() - start)
+        return min(rounds)
+
+    seconds(100)
+    assert seconds(2000) <= 2.5 * seconds(1000)
+    assert seconds(500) < 0.2
