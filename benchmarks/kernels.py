@@ -1,0 +1,186 @@
+"""Hand-tiled kernels against the machine's limits: what code generation itself achieves.
+
+    python -m benchmarks.kernels [name ...]
+
+Each row is the median of 7 rounds on one core: saxpy and softmax in GB/s, GEMM in percent of
+the register-tile limit (the same tile on panels that stay in the L1 cache, same run).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fnx.backends import llvm_binding as llvm
+from fnx.core import build, dtypes, ops
+from fnx.core.uop import UOp
+from fnx.lower.linearize import linearize
+from fnx.lower.llvm import render
+
+Array = np.ndarray[Any, Any]
+F32 = dtypes.float32
+C = build.index_const
+
+
+class Compiled:
+    """A kernel function, called with NumPy arrays; its memory is 64-byte aligned."""
+
+    def __init__(self, kernel: UOp) -> None:
+        target = llvm.host_target()
+        start = time.perf_counter()
+        self.program = linearize(kernel, target)
+        self.text = render(self.program, "kernel", target)
+        self.python_ms = (time.perf_counter() - start) * 1e3
+        start = time.perf_counter()
+        code = llvm.compile_ir(self.text, target)
+        self.llvm_ms = (time.perf_counter() - start) * 1e3
+        self.library = llvm.link([(code, ["kernel"])])
+        self.call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2,
+                                     ctypes.c_void_p)(self.library.addresses["kernel"])
+
+    def assembly(self) -> str:
+        return llvm.assembly(self.text, llvm.host_target())
+
+    def prepare(self, buffers: list[Array], scalars: list[int], hi: int,
+                scratch: Array) -> Callable[[], None]:
+        pointers = (ctypes.c_void_p * len(buffers))(*[b.ctypes.data for b in buffers])
+        values = (ctypes.c_int64 * max(1, len(scalars)))(*scalars)
+        args = (ctypes.addressof(pointers), ctypes.addressof(values), 0, hi, scratch.ctypes.data)
+        keep = (pointers, values, buffers, scratch)
+        return lambda: self.call(*args) if keep else None
+
+
+def aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
+    """Zeros at a multiple of 64 bytes."""
+    nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start:start + nbytes].view(dtype).reshape(shape)
+
+
+def index_sum(*terms: tuple[UOp, int]) -> UOp:
+    total = None
+    for node, factor in terms:
+        term = node if factor == 1 else build.mul(node, C(factor))
+        total = term if total is None else build.add(total, term)
+    assert total is not None
+    return total
+
+
+# ---- kernels ----------------------------------------------------------------------------------
+
+
+def saxpy(lanes: int = 16, unroll: int = 4) -> UOp:
+    """o = a * x + y over a run-time extent; the PAR range counts blocks."""
+    n = build.var(0, dtypes.index, name="n")
+    block = lanes * unroll
+    blocks = build.idiv(build.add(n, C(block - 1)), C(block))
+    i = build.range_(blocks, 0, "PAR")
+    u = build.range_(unroll, 1, "UNROLL")
+    lane = build.range_(lanes, 2, "VEC")
+    at = index_sum((i, block), (u, lanes), (lane, 1))
+    inside = build.lt(at, n)
+    a = build.load(build.at(build.ref(0, F32, ())))
+    x, y = (build.load(build.at(build.ref(s, F32, (n,)), at), inside) for s in (1, 2))
+    value = build.add(build.mul(a, x), y)
+    return build.kernel([build.store(build.at(build.ref(3, F32, (n,)), at), value, inside)],
+                        "saxpy", (0, 1, 2))
+
+
+def softmax(columns: int, exp: Callable[[UOp], UOp], lanes: int = 16, unroll: int = 4) -> UOp:
+    """Rows stay in cache: max, then exp and its sum, then the division."""
+    rows = build.var(0, dtypes.index, name="rows")
+    row = build.range_(rows, 0, "PAR")
+    step = lanes * unroll
+    column, valid = [], []
+    ranges = []
+    for i in range(3):
+        r = (build.range_(-(-columns // step), 1 + 3 * i), build.range_(unroll, 2 + 3 * i,
+             "UNROLL"), build.range_(lanes, 3 + 3 * i, "VEC"))
+        ranges.append(r)
+        column.append(index_sum((r[0], step), (r[1], lanes), (r[2], 1)))
+        valid.append(None if columns % step == 0 else build.lt(column[-1], C(columns)))
+    x, o = (build.ref(s, F32, (rows, columns)) for s in (0, 1))
+
+    def masked(value: UOp, i: int, identity: float) -> UOp:
+        inside = valid[i]
+        return value if inside is None else build.where(inside, value, build.const(identity, F32))
+
+    largest = build.fold(masked(build.load(build.at(x, row, column[0]), valid[0]), 0, -np.inf),
+                         ops.MAX, ranges[0])
+    e = exp(build.sub(build.load(build.at(x, row, column[1]), valid[1]), largest))
+    kept = build.stage(e, ranges[1], id=0)
+    total = build.fold(masked(e, 1, 0.0), ops.ADD, ranges[1])
+    scale = build.div(build.const(1, F32), total)
+    value = build.mul(build.load(build.at(kept, *ranges[2])), scale)
+    return build.kernel([build.store(build.at(o, row, column[2]), value, valid[2])], "softmax",
+                        tuple(range(10)))
+
+
+def gemm(m: int, n: int, k: int, rows: int = 14, vectors: int = 2, lanes: int = 16,
+         block: int = 8) -> UOp:
+    """o = a @ b. A worker packs ``block`` row tiles of a at a time; b is packed once a call."""
+    tiles_m, tiles_n = -(-m // rows), -(-n // (vectors * lanes))
+    io = build.range_(-(-tiles_m // block), 0, "PAR")
+    jr = build.range_(tiles_n, 1)
+    ir = build.range_(block, 2)
+    kk = build.range_(k, 3)
+    i = build.range_(rows, 4, "UNROLL")
+    j = build.range_(vectors, 5, "UNROLL")
+    lane = build.range_(lanes, 6, "VEC")
+    row = index_sum((io, rows * block), (ir, rows), (i, 1))
+    column = index_sum((jr, vectors * lanes), (j, lanes), (lane, 1))
+    row_ok = None if tiles_m % block == 0 and m % rows == 0 else build.lt(row, C(m))
+    column_ok = None if n % (vectors * lanes) == 0 else build.lt(column, C(n))
+    a, b, o = build.ref(0, F32, (m, k)), build.ref(1, F32, (k, n)), build.ref(2, F32, (m, n))
+    packed_a = build.stage(build.load(build.at(a, row, kk), row_ok), (ir, kk, i), id=0)
+    packed_b = build.stage(build.load(build.at(b, kk, column), column_ok), (jr, kk, j, lane),
+                           id=1)
+    product = build.mul(build.load(build.at(packed_a, ir, kk, i)),
+                        build.load(build.at(packed_b, jr, kk, j, lane)))
+    total = build.fold(product, ops.ADD, (kk,))
+    conditions = [c for c in (row_ok, column_ok) if c is not None]
+    valid = conditions[0] if len(conditions) == 1 else build.and_(*conditions) \
+        if conditions else None
+    return build.kernel([build.store(build.at(o, row, column), total, valid)], "gemm",
+                        (0, 1, 2, 3, 4, 5, 6))
+
+
+def tile_limit(k: int = 256, rows: int = 14, vectors: int = 2, lanes: int = 16,
+               repeats: int = 1000) -> UOp:
+    """The register tile alone, on panels that stay in L1.
+
+    Which panel is data (always the first), so that the tile is computed again each time.
+    """
+    again = build.range_(repeats, 0)
+    kk = build.range_(k, 1)
+    i, j = build.range_(rows, 2, "UNROLL"), build.range_(vectors, 3, "UNROLL")
+    lane = build.range_(lanes, 4, "VEC")
+    a, b = build.ref(0, F32, (1, k, rows)), build.ref(1, F32, (k, vectors, lanes))
+    o = build.ref(2, F32, (1, rows, vectors, lanes))
+    which = build.cast(build.load(build.at(build.ref(3, dtypes.int32, (repeats,)), again)),
+                       dtypes.index)
+    product = build.mul(build.load(build.at(a, which, kk, i)),
+                        build.load(build.at(b, kk, j, lane)))
+    total = build.fold(product, ops.ADD, (kk,))
+    return build.kernel([build.store(build.at(o, which, i, j, lane), total)], "tile",
+                        (0, 1, 2, 3, 4))
+
+
+# ---- measuring --------------------------------------------------------------------------------
+
+
+def median_seconds(f: Callable[[], None], rounds: int = 7) -> float:
+    f()
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        f()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)

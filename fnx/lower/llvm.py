@@ -1,0 +1,477 @@
+"""LLVM IR text of a PROGRAM: one renderer, one row for each op.
+
+    LOOP i = 0 .. s0                 L1:
+      p = INDEX(x, i)                  %v1 = phi i64 [ 0, %B0 ], [ %n1, %L1 ]
+      STORE p, 1.0                     %v2 = getelementptr float, ptr %b0, i64 %v1
+    END                                store float 0x3FF0000000000000, ptr %v2, align 4
+                                       %n1 = add nuw nsw i64 %v1, 1
+                                       %c1 = icmp slt i64 %n1, %s0
+                                       br i1 %c1, label %L1, label %X1
+                                     X1:
+
+Loops test at the end; a test before the first iteration is left out where both bounds are
+constant. Buffers may alias (an output may be a donated input), so nothing is said about them;
+scratch is the worker's own. No fast-math flags, and no call that the target would make a call
+of: an op without a row here has to be rewritten by decompose.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+
+from fnx.core import build, dtypes, ops
+from fnx.core.dtypes import DType
+from fnx.core.errors import KernelError
+from fnx.core.ops import Op
+from fnx.core.target import Target
+from fnx.core.uop import UOp
+
+_SCALARS = {"bool": "i1", "int32": "i32", "uint32": "i32", "float32": "float",
+            "float64": "double", "index": "i64"}
+_SUFFIXES = {"bool": "i1", "int32": "i32", "uint32": "i32", "float32": "f32",
+             "float64": "f64", "index": "i64"}
+_LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
+
+
+def render(program: UOp, symbol: str, target: Target) -> str:
+    """The module that defines ``symbol`` as a kernel function.
+
+    >>> i = UOp(ops.LOOP, dtypes.index, (build.index_const(0), build.index_const(4)), 1)
+    >>> p = UOp(ops.PROGRAM, dtypes.void, (i, UOp(ops.END, dtypes.void, (i,))))
+    >>> print(render(p, "f", Target("cpu")).splitlines()[0])
+    define void @f(ptr noalias readonly %buffers, ptr noalias readonly %scalars, i64 %lo, i64 %hi,
+    ptr noalias align 64 %scratch) nounwind {
+    """
+    printer = _Printer(target)
+    printer.prologue(program)
+    for node in program.src:
+        _ROWS[node.op](printer, node)
+    return "\n".join([f"define void @{symbol}(ptr noalias readonly %buffers, ptr noalias readonly "
+                      "%scalars, i64 %lo, i64 %hi, ptr noalias align 64 %scratch) nounwind {",
+                      "B0:", *printer.out, "  ret void", "}", ""])
+
+
+def type_of(t: DType) -> str:
+    """LLVM's name of a type of values."""
+    scalar = _SCALARS[t.scalar.name]
+    return scalar if t.lanes == 1 else f"<{t.lanes} x {scalar}>"
+
+
+def _memory_type(t: DType) -> str:
+    """LLVM's name of a type in memory: a bool is a byte."""
+    if not t.is_bool:
+        return type_of(t)
+    return "i8" if t.lanes == 1 else f"<{t.lanes} x i8>"
+
+
+def _suffix(t: DType) -> str:
+    scalar = _SUFFIXES[t.scalar.name]
+    return scalar if t.lanes == 1 else f"v{t.lanes}{scalar}"
+
+
+def constant(node: UOp) -> str:
+    """A CONST as LLVM writes it; floats as the bits of a double."""
+    if node.dtype.is_bool:
+        return "true" if node.arg else "false"
+    if not node.dtype.is_float:
+        return str(build.const_of(node))
+    bits = node.arg
+    if node.dtype.bits == 32:
+        if bits >> 23 & 255 == 255:  # infinities, and NaNs with their payload
+            bits = (bits >> 31) << 63 | 0x7FF << 52 | (bits & 0x7FFFFF) << 29
+        else:
+            value, = struct.unpack("<f", struct.pack("<I", bits))
+            bits, = struct.unpack("<Q", struct.pack("<d", value))
+    return f"0x{bits:016X}"
+
+
+class _Loop:
+    """What END needs to know of its LOOP."""
+
+    __slots__ = ("before", "latch", "guarded", "carries", "at")
+
+    def __init__(self, before: str, guarded: bool, at: int) -> None:
+        self.before, self.guarded, self.at = before, guarded, at
+        self.latch = ""
+        self.carries: list[tuple[UOp, int]] = []  # with the line to fill in
+
+
+class _Printer:
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.out: list[str] = []
+        self.names: dict[UOp, str] = {}
+        self.loops: dict[UOp, _Loop] = {}
+        self.block = "B0"
+        self.count = 0
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"%v{self.count}"
+
+    def line(self, text: str) -> str:
+        """A line that defines a new name."""
+        name = self.fresh()
+        self.out.append(f"  {name} = {text}")
+        return name
+
+    def define(self, node: UOp, text: str) -> None:
+        self.names[node] = self.line(text)
+
+    def label(self, name: str) -> None:
+        self.out.append(f"{name}:")
+        self.block = name
+
+    def operand(self, node: UOp) -> str:
+        """What stands for a node where it is used."""
+        name = self.names.get(node)
+        if name is None:
+            row = _INLINE.get(node.op)
+            if row is None:
+                raise KernelError(f"a line uses {node}, which no line before it defines")
+            name = self.names[node] = row(self, node)
+        return name
+
+    def typed(self, node: UOp) -> str:
+        return f"{type_of(node.dtype)} {self.operand(node)}"
+
+    def prologue(self, program: UOp) -> None:
+        """Read the pointers and scalars that the program uses, in the order of their slots."""
+        used = {s for node in program.src for s in node.src if s.op in (ops.REF, ops.VAR)}
+        for node in sorted(used, key=lambda n: (n.op.number, n.arg.slot, n.dtype.name)):
+            if node.op is ops.REF:
+                at = self.line(f"getelementptr ptr, ptr %buffers, i64 {node.arg.slot}")
+                self.define(node, f"load ptr, ptr {at}, align 8")
+            else:
+                at = self.line(f"getelementptr i64, ptr %scalars, i64 {node.arg.slot}")
+                self.names[node] = self.from_bits(self.line(f"load i64, ptr {at}, align 8"),
+                                                  node.dtype)
+
+    def from_bits(self, name: str, t: DType) -> str:
+        """A scalar argument: the low bits of 64."""
+        if t is dtypes.index:
+            return name
+        if t.bits < 64:
+            name = self.line(f"trunc i64 {name} to i{t.bits}")
+        return self.line(f"bitcast i{t.bits} {name} to {type_of(t)}") if t.is_float else name
+
+
+# ---- operands that stand on no line -------------------------------------------------------------
+
+
+def _lanes(p: _Printer, node: UOp) -> str:
+    t = _SCALARS[node.dtype.scalar.name]
+    return f"<{', '.join(f'{t} {i}' for i in range(node.dtype.lanes))}>"
+
+
+_INLINE: dict[Op, Callable[[_Printer, UOp], str]] = {
+    ops.CONST: lambda p, n: constant(n),
+    ops.LANES: _lanes,
+    ops.PART: lambda p, n: ("%lo", "%hi")[n.arg],
+}
+
+
+# ---- elementwise ------------------------------------------------------------------------------
+
+# {t}: type of the operands, {s}: its suffix in names of intrinsics, {zero} {ones}: constants
+_TEMPLATES: dict[Op, dict[str, str]] = {
+    ops.NEG: {"f": "fneg {t} {0}", "su": "sub {t} {zero}, {0}"},
+    ops.ABS: {"f": "call {t} @llvm.fabs.{s}({t} {0})", "u": "or {t} {0}, {0}",
+              "s": "call {t} @llvm.abs.{s}({t} {0}, i1 false)"},
+    ops.NOT: {"sub": "xor {t} {0}, {ones}"},
+    ops.SQRT: {"f": "call {t} @llvm.sqrt.{s}({t} {0})"},
+    ops.FLOOR: {"f": "call {t} @llvm.floor.{s}({t} {0})"},
+    ops.CEIL: {"f": "call {t} @llvm.ceil.{s}({t} {0})"},
+    ops.TRUNC: {"f": "call {t} @llvm.trunc.{s}({t} {0})"},
+    ops.ROUND: {"f": "call {t} @llvm.roundeven.{s}({t} {0})"},
+    ops.ADD: {"f": "fadd {t} {0}, {1}", "su": "add {t} {0}, {1}"},
+    ops.SUB: {"f": "fsub {t} {0}, {1}", "su": "sub {t} {0}, {1}"},
+    ops.MUL: {"f": "fmul {t} {0}, {1}", "su": "mul {t} {0}, {1}"},
+    ops.DIV: {"f": "fdiv {t} {0}, {1}"},
+    ops.IDIV: {"s": "sdiv {t} {0}, {1}", "u": "udiv {t} {0}, {1}"},
+    ops.REM: {"s": "srem {t} {0}, {1}", "u": "urem {t} {0}, {1}"},
+    ops.MAX: {"f": "call {t} @llvm.maximum.{s}({t} {0}, {t} {1})",
+              "s": "call {t} @llvm.smax.{s}({t} {0}, {t} {1})",
+              "u": "call {t} @llvm.umax.{s}({t} {0}, {t} {1})", "b": "or {t} {0}, {1}"},
+    ops.MIN: {"f": "call {t} @llvm.minimum.{s}({t} {0}, {t} {1})",
+              "s": "call {t} @llvm.smin.{s}({t} {0}, {t} {1})",
+              "u": "call {t} @llvm.umin.{s}({t} {0}, {t} {1})", "b": "and {t} {0}, {1}"},
+    ops.CMPLT: {"f": "fcmp olt {t} {0}, {1}", "s": "icmp slt {t} {0}, {1}",
+                "ub": "icmp ult {t} {0}, {1}"},
+    ops.CMPLE: {"f": "fcmp ole {t} {0}, {1}", "s": "icmp sle {t} {0}, {1}",
+                "ub": "icmp ule {t} {0}, {1}"},
+    ops.CMPEQ: {"f": "fcmp oeq {t} {0}, {1}", "sub": "icmp eq {t} {0}, {1}"},
+    ops.CMPNE: {"f": "fcmp une {t} {0}, {1}", "sub": "icmp ne {t} {0}, {1}"},
+    ops.AND: {"sub": "and {t} {0}, {1}"},
+    ops.OR: {"sub": "or {t} {0}, {1}"},
+    ops.XOR: {"sub": "xor {t} {0}, {1}"},
+    ops.MULACC: {"f": "call {t} @llvm.fma.{s}({t} {0}, {t} {1}, {t} {2})"},
+}
+
+
+def _elementwise(op: Op) -> Callable[[_Printer, UOp], None]:
+    rows = {letter: text for letters, text in _TEMPLATES[op].items() for letter in letters}
+
+    def row(p: _Printer, node: UOp) -> None:
+        t = node.src[0].dtype
+        text = rows.get(_LETTER[t.kind])
+        if text is None:
+            raise KernelError(f"{op} of {t.scalar} has no instruction; decompose rewrites it")
+        vector = t.lanes > 1
+        p.define(node, text.format(
+            *[p.operand(s) for s in node.src], t=type_of(t), s=_suffix(t),
+            zero="zeroinitializer" if vector else "0", ones=_filled(t, "-1")))
+    return row
+
+
+def _filled(t: DType, value: str) -> str:
+    """A constant in all lanes."""
+    return value if t.lanes == 1 else f"splat ({type_of(t.scalar)} {value})"
+
+
+def _shift(p: _Printer, node: UOp) -> None:
+    """LLVM leaves shifts past the width undefined; here they give 0, or all sign bits."""
+    x, by = node.src
+    t, last = type_of(x.dtype), x.dtype.bits - 1
+    signed = node.op is ops.SHR and x.dtype.kind != "uint"
+    mnemonic = "shl" if node.op is ops.SHL else "ashr" if signed else "lshr"
+    count = by.src[0] if by.op is ops.SPLAT else by
+    if count.op is ops.CONST and 0 <= build.const_of(count) <= last:
+        p.define(node, f"{mnemonic} {t} {p.operand(x)}, {p.operand(by)}")
+    elif signed:
+        low = p.line(f"call {t} @llvm.umin.{_suffix(by.dtype)}({p.typed(by)}, "
+                     f"{t} {_filled(by.dtype, str(last))})")
+        p.define(node, f"ashr {t} {p.operand(x)}, {low}")
+    else:
+        inside = p.line(f"icmp ule {p.typed(by)}, {_filled(by.dtype, str(last))}")
+        shifted = p.line(f"{mnemonic} {t} {p.operand(x)}, {p.operand(by)}")
+        zero = "zeroinitializer" if x.dtype.lanes > 1 else "0"
+        mask = type_of(dtypes.bool_.vec(x.dtype.lanes))
+        p.define(node, f"select {mask} {inside}, {t} {shifted}, {t} {zero}")
+
+
+def _where(p: _Printer, node: UOp) -> None:
+    p.define(node, f"select {', '.join(p.typed(s) for s in node.src)}")
+
+
+def _cast(p: _Printer, node: UOp) -> None:
+    a, b = node.src[0].dtype, node.dtype
+    x, to = p.typed(node.src[0]), type_of(b)
+    if b.is_bool:
+        zero = "zeroinitializer" if a.lanes > 1 else "0.0" if a.is_float else "0"
+        p.define(node, f"{'fcmp une' if a.is_float else 'icmp ne'} {x}, {zero}")
+    elif a.is_float and not b.is_float:
+        sign = "u" if b.kind == "uint" else "s"
+        p.define(node, f"call {to} @llvm.fpto{sign}i.sat.{_suffix(b)}.{_suffix(a)}({x})")
+    else:
+        mnemonic = _conversion(a, b)
+        if mnemonic:
+            p.define(node, f"{mnemonic} {x} to {to}")
+        else:
+            p.names[node] = p.operand(node.src[0])
+
+
+def _conversion(a: DType, b: DType) -> str:
+    """The instruction between types that are not float -> integer; empty: none is needed."""
+    unsigned = a.kind in ("uint", "bool")
+    if a.is_float:
+        return "fpext" if b.bits > a.bits else "fptrunc" if b.bits < a.bits else ""
+    if b.is_float:
+        return "uitofp" if unsigned else "sitofp"
+    if b.bits == a.bits:
+        return ""
+    return "trunc" if b.bits < a.bits else "zext" if unsigned else "sext"
+
+
+def _bitcast(p: _Printer, node: UOp) -> None:
+    a, b = type_of(node.src[0].dtype), type_of(node.dtype)
+    if a == b:
+        p.names[node] = p.operand(node.src[0])
+    else:
+        p.define(node, f"bitcast {p.typed(node.src[0])} to {b}")
+
+
+# ---- memory -----------------------------------------------------------------------------------
+
+
+def _stage(p: _Printer, node: UOp) -> None:
+    p.define(node, f"getelementptr i8, ptr %scratch, i64 {p.operand(node.src[0])}")
+
+
+def _index(p: _Printer, node: UOp) -> None:
+    pointer, offset = node.src
+    if offset.op is ops.CONST and offset.arg == 0:
+        p.names[node] = p.operand(pointer)
+        return
+    p.define(node, f"getelementptr {_memory_type(node.dtype.scalar)}, ptr {p.operand(pointer)}, "
+                   f"{p.typed(offset)}")
+
+
+def _mask(p: _Printer, node: UOp, position: int) -> str:
+    lanes = node.src[0].dtype.lanes
+    if len(node.src) > position:
+        return p.typed(node.src[position])
+    return f"<{lanes} x i1> splat (i1 true)"
+
+
+def _load(p: _Printer, node: UOp) -> None:
+    place, t = node.src[0], node.dtype
+    at, memory = p.operand(place), _memory_type(t)
+    suffix = memory_suffix(t)
+    if place.dtype.lanes > 1:
+        name = p.line(f"call {memory} @llvm.masked.gather.{suffix}.v{t.lanes}p0(<{t.lanes} x ptr> "
+                      f"align {t.itemsize} {at}, {_mask(p, node, 1)}, {memory} zeroinitializer)")
+    elif len(node.src) == 1:
+        name = p.line(f"load {memory}, ptr {at}, align {place.arg}")
+    elif t.lanes > 1:
+        name = p.line(f"call {memory} @llvm.masked.load.{suffix}.p0(ptr align {place.arg} {at}, "
+                      f"{_mask(p, node, 1)}, {memory} zeroinitializer)")
+    else:  # where it is not valid, read what can always be read
+        valid = p.typed(node.src[1])
+        safe = p.line(f"select {valid}, ptr {at}, ptr %buffers")
+        read = p.line(f"load {memory}, ptr {safe}, align {t.itemsize}")
+        name = p.line(f"select {valid}, {memory} {read}, {memory} {'0.0' if t.is_float else '0'}")
+    if t.is_bool:
+        zero = "zeroinitializer" if t.lanes > 1 else "0"
+        name = p.line(f"icmp ne {memory} {name}, {zero}")
+    p.names[node] = name
+
+
+def memory_suffix(t: DType) -> str:
+    return _suffix(t).replace("i1", "i8") if t.is_bool else _suffix(t)
+
+
+def _store(p: _Printer, node: UOp) -> None:
+    place, value = node.src[:2]
+    t = value.dtype
+    at, memory, name = p.operand(place), _memory_type(t), p.operand(value)
+    if t.is_bool:
+        name = p.line(f"zext {type_of(t)} {name} to {memory}")
+    if place.dtype.lanes > 1:
+        text = (f"call void @llvm.masked.scatter.{memory_suffix(t)}.v{t.lanes}p0({memory} {name}, "
+                f"<{t.lanes} x ptr> align {t.itemsize} {at}, {_mask(p, node, 2)})")
+    elif len(node.src) == 2:
+        hint = ", !nontemporal !{i32 1}" if node.op is ops.STREAM else ""
+        text = f"store {memory} {name}, ptr {at}, align {place.arg}{hint}"
+    else:
+        text = (f"call void @llvm.masked.store.{memory_suffix(t)}.p0({memory} {name}, "
+                f"ptr align {place.arg} {at}, {_mask(p, node, 2)})")
+    p.out.append(f"  {text}")
+
+
+# ---- vectors ----------------------------------------------------------------------------------
+
+
+def _splat(p: _Printer, node: UOp) -> None:
+    x, t = node.src[0], type_of(node.dtype)
+    if x.op is ops.CONST:
+        p.names[node] = f"splat ({type_of(x.dtype)} {constant(x)})"
+        return
+    first = p.line(f"insertelement {t} poison, {p.typed(x)}, i64 0")
+    p.define(node, f"shufflevector {t} {first}, {t} poison, "
+                   f"<{node.dtype.lanes} x i32> zeroinitializer")
+
+
+def _prefix(p: _Printer, node: UOp) -> None:
+    """Lanes below a count, compared in 32 bits."""
+    w, count = node.dtype.lanes, p.operand(node.src[0])
+    low = p.line(f"call i64 @llvm.smax.i64(i64 {count}, i64 0)")
+    high = p.line(f"call i64 @llvm.umin.i64(i64 {low}, i64 {w})")
+    narrow = p.line(f"trunc i64 {high} to i32")
+    first = p.line(f"insertelement <{w} x i32> poison, i32 {narrow}, i64 0")
+    every = p.line(f"shufflevector <{w} x i32> {first}, <{w} x i32> poison, "
+                   f"<{w} x i32> zeroinitializer")
+    lanes = ", ".join(f"i32 {i}" for i in range(w))
+    p.define(node, f"icmp ult <{w} x i32> <{lanes}>, {every}")
+
+
+def _shuffle(p: _Printer, node: UOp) -> None:
+    lanes = ", ".join(f"i32 {i}" for i in node.arg)
+    p.define(node, f"shufflevector {p.typed(node.src[0])}, {p.typed(node.src[1])}, "
+                   f"<{len(node.arg)} x i32> <{lanes}>")
+
+
+def _extract(p: _Printer, node: UOp) -> None:
+    p.define(node, f"extractelement {p.typed(node.src[0])}, i64 {node.arg}")
+
+
+# ---- loops and branches -------------------------------------------------------------------------
+
+
+def _loop(p: _Printer, node: UOp) -> None:
+    start, stop = node.src
+    known = start.op is ops.CONST and stop.op is ops.CONST \
+        and build.const_of(start) < build.const_of(stop)
+    n = node.arg
+    first = p.operand(start)
+    before = p.block
+    if known:
+        p.out.append(f"  br label %L{n}")
+    else:
+        guard = p.line(f"icmp slt i64 {first}, {p.operand(stop)}")
+        p.out.append(f"  br i1 {guard}, label %L{n}, label %X{n}")
+    p.label(f"L{n}")
+    p.names[node] = p.fresh()
+    p.loops[node] = _Loop(before, not known, len(p.out))
+    p.out.append("")
+
+
+def _carry(p: _Printer, node: UOp) -> None:
+    p.names[node] = p.fresh()
+    p.loops[node.src[0]].carries.append((node, len(p.out)))
+    p.out.append("")
+
+
+def _end(p: _Printer, node: UOp) -> None:
+    loop = node.src[0]
+    n, state = loop.arg, p.loops[loop]
+    state.latch = p.block
+    counter, (start, stop) = p.names[loop], loop.src
+    p.out[state.at] = (f"  {counter} = phi i64 [ {p.operand(start)}, %{state.before} ], "
+                       f"[ %n{n}, %{p.block} ]")
+    for (carry, at), next_ in zip(state.carries, node.src[1:]):
+        p.out[at] = (f"  {p.names[carry]} = phi {type_of(carry.dtype)} "
+                     f"[ {p.operand(carry.src[1])}, %{state.before} ], "
+                     f"[ {p.operand(next_)}, %{p.block} ]")
+    p.out += [f"  %n{n} = add nuw nsw i64 {counter}, 1",
+              f"  %c{n} = icmp slt i64 %n{n}, {p.operand(stop)}",
+              f"  br i1 %c{n}, label %L{n}, label %X{n}"]
+    p.label(f"X{n}")
+
+
+def _last(p: _Printer, node: UOp) -> None:
+    end = node.src[0]
+    state = p.loops[end.src[0]]
+    carry, next_ = state.carries[node.arg][0], end.src[1 + node.arg]
+    if not state.guarded:
+        p.names[node] = p.operand(next_)
+        return
+    p.define(node, f"phi {type_of(node.dtype)} [ {p.operand(carry.src[1])}, %{state.before} ], "
+                   f"[ {p.operand(next_)}, %{state.latch} ]")
+
+
+def _if(p: _Printer, node: UOp) -> None:
+    p.out.append(f"  br {p.typed(node.src[0])}, label %T{node.arg}, label %F{node.arg}")
+    p.label(f"T{node.arg}")
+
+
+def _endif(p: _Printer, node: UOp) -> None:
+    n = node.src[0].arg
+    p.out.append(f"  br label %F{n}")
+    p.label(f"F{n}")
+
+
+def _rows() -> Iterator[tuple[Op, Callable[[_Printer, UOp], None]]]:
+    for op in _TEMPLATES:
+        yield op, _elementwise(op)
+    yield from {
+        ops.SHL: _shift, ops.SHR: _shift, ops.WHERE: _where, ops.CAST: _cast,
+        ops.BITCAST: _bitcast, ops.STAGE: _stage, ops.INDEX: _index, ops.LOAD: _load,
+        ops.STORE: _store, ops.STREAM: _store, ops.SPLAT: _splat, ops.PREFIX: _prefix,
+        ops.SHUFFLE: _shuffle, ops.EXTRACT: _extract, ops.LOOP: _loop, ops.CARRY: _carry,
+        ops.END: _end, ops.LAST: _last, ops.IF: _if, ops.ENDIF: _endif,
+    }.items()
+
+
+_ROWS = dict(_rows())

@@ -1,0 +1,278 @@
+"""Statements and loops of a tiled KERNEL: which loops there are and what runs in each.
+
+Statements are STOREs, STAGE fills, and REDUCEs over ranges that become loops (a REDUCE over
+UNROLL and VEC ranges only is a value). A statement's path lists its loops from the outside:
+
+    row softmax, order (row, c0, c1, c2)                  path
+    mx = REDUCE(x[row, c0], MAX, c0)                      row | c0
+    e  = STAGE(exp(x[row, c1] - mx), c1)                  row | c1
+    s  = REDUCE(exp(x[row, c1] - mx), ADD, c1)            row | c1
+    STORE(o[row, c2], e[c2] / s)                          row c2 |
+
+The loops left of the bar are shared with whoever reads the result, those right of it belong to
+the statement: its result is ready when they have ended. Statements with equal next loop share
+it, unless a dependence lies between them:
+
+    row: { c0: {mx}  c1: {e, s}  c2: {STORE} }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fnx.core import ops
+from fnx.core.errors import KernelError
+from fnx.core.uop import UOp, toposort
+
+LOOPS = frozenset({"PAR", "SEQ"})  # kinds of ranges that become loops
+REPLICATED = frozenset({"UNROLL", "VEC"})  # kinds that become instances and lanes
+
+
+class Statement:
+    """A node that is run in the loops ``path``; those from ``path[own]`` on are its own.
+
+    ``closed`` are all ranges it folds or fills over; ``depends`` are (statement, how many outer
+    loops may be shared with it).
+    """
+
+    __slots__ = ("node", "path", "own", "closed", "depends")
+
+    def __init__(self, node: UOp, path: tuple[UOp, ...], own: int,
+                 closed: tuple[UOp, ...]) -> None:
+        self.node, self.path, self.own, self.closed = node, path, own, closed
+        self.depends: list[tuple[Statement, int]] = []
+
+    def __repr__(self) -> str:
+        names = [r.arg.name or str(r.arg.id) for r in self.path]
+        return f"<{self.node.op} {' '.join(names[:self.own])} | {' '.join(names[self.own:])}>"
+
+
+class Nest:
+    """A loop over ``range`` (None: the whole kernel) with ``body`` in order of execution."""
+
+    __slots__ = ("range", "depth", "statements", "body")
+
+    def __init__(self, range_: UOp | None, depth: int) -> None:
+        self.range, self.depth = range_, depth
+        self.statements: list[Statement] = []  # all that are inside, also in inner loops
+        self.body: list[Nest | Statement] = []
+
+
+class Order:
+    """The kernel's order of loops: ranges it does not list come last, by id."""
+
+    def __init__(self, kernel: UOp) -> None:
+        self.rank = {id: i for i, id in enumerate(kernel.arg.order)}
+
+    def __call__(self, r: UOp) -> tuple[int, int]:
+        return self.rank.get(r.arg.id, len(self.rank)), r.arg.id
+
+    def loops(self, ranges: Iterable[UOp]) -> tuple[UOp, ...]:
+        return tuple(sorted((r for r in ranges if r.arg.kind in LOOPS), key=self))
+
+    def instances(self, ranges: Iterable[UOp]) -> tuple[UOp, ...]:
+        return tuple(sorted((r for r in ranges if r.arg.kind == "UNROLL"), key=self))
+
+
+def is_statement(node: UOp) -> bool:
+    """Whether a node is run in loops of its own, not computed where it is used."""
+    return node.op is ops.STORE or node.op is ops.STAGE or (
+        node.op is ops.REDUCE and any(r.arg.kind in LOOPS for r in node.src[1:]))
+
+
+def nest(kernel: UOp) -> Nest:
+    """The loops of a tiled KERNEL.
+
+    Raises:
+        KernelError: ranges of a kind that no loop can be made of, or in an impossible order.
+    """
+    nodes = toposort(kernel.src)
+    _check_ranges(nodes, kernel)
+    root = Nest(None, 0)
+    root.statements = _statements(nodes, Order(kernel))
+    _arrange(root)
+    return root
+
+
+def _check_ranges(nodes: list[UOp], kernel: UOp) -> None:
+    for n in nodes:
+        if n.op is ops.RANGE and n.arg.kind not in LOOPS | REPLICATED:
+            raise KernelError(f"expected PAR, SEQ, UNROLL and VEC ranges, got {n.arg.kind}")
+    parallel = {n for n in nodes if n.op is ops.RANGE and n.arg.kind == "PAR"}
+    if len(parallel) > 1:
+        raise KernelError(f"expected at most one PAR range, got {len(parallel)}",
+                          hint="merge them into one range, or make one of them SEQ")
+    for store in kernel.src if parallel else ():
+        if not parallel <= store.ranges:
+            raise KernelError("expected every store inside the PAR range",
+                              hint="a store outside would be done once by each worker")
+
+
+# ---- statements -------------------------------------------------------------------------------
+
+
+def _statements(nodes: list[UOp], order: Order) -> list[Statement]:
+    """All statements, each after those it depends on. Readers choose the outer loops, so they
+    come first; a node read in two places that share no loops is run in both."""
+    found = [n for n in nodes if is_statement(n)]
+    reads = _reads(nodes, found)
+    outers: dict[UOp, dict[tuple[UOp, ...], Statement]] = {n: {} for n in found}
+    for node in reversed(found):
+        if node.op is ops.STORE:
+            path = order.loops(node.ranges)
+            outers[node] = {path: Statement(node, path, len(path), ())}
+        else:
+            inner = order.loops(node.src[1:])
+            for outer in outers[node]:
+                _check_own(node, inner, outer)
+                outers[node][outer] = Statement(node, outer + inner, len(outer), node.src[1:])
+        for s in list(outers[node].values()):
+            for read in reads[node]:
+                outers[read].setdefault(_shared(s.path, read), s)
+    out = [s for n in found for s in outers[n].values()]
+    for s in out:
+        for read in reads[s.node]:
+            outer = _shared(s.path, read)
+            s.depends.append((outers[read][outer], len(outer)))
+    _order_stores(out)
+    return out
+
+
+def _reads(nodes: list[UOp], found: list[UOp]) -> dict[UOp, list[UOp]]:
+    """The statements whose results each statement reads, as far as the next statement."""
+    number = {n: i for i, n in enumerate(found)}
+    visible: dict[UOp, int] = {}  # bit sets
+    reads: dict[UOp, list[UOp]] = {}
+    for n in nodes:
+        seen = 0
+        for s in n.src:
+            seen |= visible[s]
+        if n in number:
+            reads[n] = [found[i] for i in range(seen.bit_length()) if seen >> i & 1]
+            seen = 1 << number[n]
+        visible[n] = seen
+    return reads
+
+
+def _shared(path: tuple[UOp, ...], read: UOp) -> tuple[UOp, ...]:
+    """The loops of a reader inside which ``read`` is run: down to its innermost free range."""
+    for i in range(len(path), 0, -1):
+        if path[i - 1] in read.ranges:
+            return path[:i]
+    return ()
+
+
+def _check_own(node: UOp, inner: tuple[UOp, ...], outer: tuple[UOp, ...]) -> None:
+    if not set(inner).isdisjoint(outer):
+        raise KernelError("expected the free ranges of a reduction or stage outside those it "
+                          f"closes, got {node}", hint="change the order of the loops")
+    if any(r.arg.kind == "PAR" for r in inner):
+        raise KernelError("expected a PAR range that nothing folds or fills over",
+                          hint="make it SEQ, or split it and fold the parts in another kernel")
+
+
+def _order_stores(statements: list[Statement]) -> None:
+    """Stores to one buffer keep their order; they share the loops that move both alike."""
+    last: dict[int, list[Statement]] = {}
+    for s in statements:
+        if s.node.op is not ops.STORE:
+            continue
+        place = s.node.src[0]
+        earlier = last.setdefault(place.src[0].arg.slot, [])
+        for e in earlier:
+            same = [i for i, j in zip(place.src[1:], e.node.src[0].src[1:]) if i is j]
+            shared = 0
+            for r, t in zip(s.path, e.path):
+                if r is not t or not any(r in i.ranges for i in same):
+                    break
+                shared += 1
+            s.depends.append((e, shared))
+        earlier.append(s)
+
+
+# ---- loops ------------------------------------------------------------------------------------
+
+
+def _arrange(root: Nest) -> None:
+    """Fill the bodies, from the outside in."""
+    pending = [root]
+    while pending:
+        outer = pending.pop()
+        depth = outer.depth
+        last: dict[UOp, int] = {}  # where in the body the last loop over a range stands
+        position: dict[int, int] = {}
+        clusters, before = _clusters(outer.statements, depth)
+        for number in _sorted(clusters, before, depth):
+            members = clusters[number]
+            r = _next(members[0], depth)
+            first = max((position[b] + 1 for b in before[number]), default=0)
+            if r is not None and last.get(r, -1) >= first:
+                position[number] = last[r]
+                item = outer.body[last[r]]
+                assert isinstance(item, Nest)
+                item.statements += members
+                continue
+            position[number] = len(outer.body)
+            if r is None:
+                outer.body += members
+                continue
+            last[r] = len(outer.body)
+            inner = Nest(r, depth + 1)
+            inner.statements += members
+            outer.body.append(inner)
+        rank = {s: i for i, s in enumerate(outer.statements)}
+        for item in outer.body:
+            if isinstance(item, Nest):
+                item.statements.sort(key=rank.__getitem__)
+                pending.append(item)
+
+
+def _next(s: Statement, depth: int) -> UOp | None:
+    return s.path[depth] if len(s.path) > depth else None
+
+
+def _clusters(statements: list[Statement],
+              depth: int) -> tuple[dict[int, list[Statement]], dict[int, set[int]]]:
+    """Statements that have to share the next loop, since one reads in an iteration what another
+    computed in it; and for each cluster those that have to be finished before."""
+    number = {s: i for i, s in enumerate(statements)}
+    cluster = list(range(len(statements)))
+
+    def find(i: int) -> int:
+        while cluster[i] != i:
+            i = cluster[i]
+        return i
+
+    for s in statements:
+        for read, shared in s.depends:
+            if read in number and shared > depth:
+                a, b = sorted((find(number[read]), find(number[s])))
+                cluster[b] = a
+    members: dict[int, list[Statement]] = {}
+    before: dict[int, set[int]] = {}
+    for i, s in enumerate(statements):
+        members.setdefault(find(i), []).append(s)
+        before.setdefault(find(i), set()).update(
+            find(number[read]) for read, shared in s.depends
+            if read in number and shared <= depth)
+    return members, before
+
+
+def _sorted(clusters: dict[int, list[Statement]], before: dict[int, set[int]],
+            depth: int) -> list[int]:
+    """Clusters after those they need; of those that may come next, one that shares the loop."""
+    out: list[int] = []
+    waiting = list(clusters)
+    latest: UOp | None = None
+    while waiting:
+        ready = [c for c in waiting if before[c].issubset(out)]
+        if not ready:
+            raise KernelError("expected an order of loops in which every value is computed "
+                              "before it is read", hint="change the order of the loops")
+        same = [c for c in ready if latest is not None
+                and _next(clusters[c][0], depth) is latest]
+        chosen = (same or ready)[0]
+        latest = _next(clusters[chosen][0], depth)
+        waiting.remove(chosen)
+        out.append(chosen)
+    return out

@@ -1,0 +1,54 @@
+"""Peeling: in how many iterations of a loop do its conditions hold for all lanes?
+
+A split that rounds up leaves a condition which is true in all iterations but the last:
+
+    i = SEQ range ceil(n / 16), l = VEC range 16      for i in 0 .. n // 16:      no masks
+    STORE(o[16*i + l], v, valid=16*i + l < n)         for i in n // 16 .. ceil:   masked
+
+Only loops without inner loops are peeled, and only for conditions that depend on lanes or
+unrolled instances: the code is there twice, and that is what it buys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fnx.core import build, dtypes, ops
+from fnx.core.uop import UOp, toposort
+from fnx.lower.access import Terms, positive_form
+from fnx.lower.nest import REPLICATED, Nest, is_statement
+
+Limit = tuple[Terms, int, int]  # (terms, constant, step): holds while step*i < terms + constant
+
+
+def limits(inner: Nest, r: UOp, proved: Callable[[UOp], bool | None]) -> dict[UOp, Limit]:
+    """The conditions below a loop over r that hold up to some iteration, and that limit."""
+    if any(isinstance(item, Nest) for item in inner.body):
+        return {}
+    roots = [s for statement in inner.statements for s in statement.node.src]
+    found: dict[UOp, Limit] = {}
+    for node in toposort(roots, stop=is_statement):
+        if node.op in (ops.CMPLT, ops.CMPLE) and r in node.ranges \
+                and node.src[0].dtype is dtypes.index and proved(node) is None \
+                and any(x.arg.kind in REPLICATED for x in node.ranges):
+            limit = _limit(node, r)
+            if limit is not None:
+                found[node] = limit
+    return found
+
+
+def _limit(condition: UOp, r: UOp) -> Limit | None:
+    terms, constant = positive_form(condition)
+    step = -terms.pop((r,), 0)
+    if step <= 0:
+        return None
+    for monomial, c in list(terms.items()):
+        replicated = [a for a in monomial if any(x.arg.kind in REPLICATED for x in a.ranges)]
+        if any(r in a.ranges for a in monomial):
+            return None
+        if replicated:
+            if len(monomial) > 1 or monomial[0].op is not ops.RANGE or c > 0:
+                return None
+            constant += c * (build.const_of(monomial[0].src[0]) - 1)
+            del terms[monomial]
+    return terms, constant, step

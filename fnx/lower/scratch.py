@@ -1,0 +1,53 @@
+"""Where the PRIV stages of a kernel lie in a worker's scratch memory, and how much that is.
+
+Stages follow one another, each at a multiple of 64 bytes; sizes may depend on run-time extents.
+
+>>> from fnx.core import dtypes
+>>> r = build.range_(100, 0)
+>>> s = build.stage(build.const(1, dtypes.float32), [r], id=0)
+>>> o = build.at(build.ref(0, dtypes.float32, (100,)), q := build.range_(100, 1))
+>>> symbolic.bounds(nbytes(build.kernel([build.store(o, build.load(build.at(s, q)))], "copy")))
+(448, 448)
+"""
+
+from __future__ import annotations
+
+from fnx.core import build, ops, symbolic
+from fnx.core.errors import KernelError
+from fnx.core.uop import UOp, toposort
+
+_LINE = 64
+
+
+def layout(kernel: UOp) -> dict[UOp, UOp]:
+    """The byte offset of each STAGE, an index expression."""
+    return _layout(kernel)[0]
+
+
+def nbytes(kernel: UOp) -> UOp:
+    """Bytes of scratch that one worker needs, an index expression over VARs."""
+    return _layout(kernel)[1]
+
+
+def _layout(kernel: UOp) -> tuple[dict[UOp, UOp], UOp]:
+    offsets: dict[UOp, UOp] = {}
+    end = build.index_const(0)
+    for node in toposort(kernel.src):
+        if node.op is not ops.STAGE:
+            continue
+        if node.arg.space != "PRIV":
+            raise KernelError(f"expected stages of space PRIV, got {node.arg.space}",
+                              hint="a GLOBAL stage is a kernel of its own")
+        offsets[node] = end
+        end = symbolic.simplify(build.add(end, _lines(node)))
+    return offsets, end
+
+
+def _lines(stage: UOp) -> UOp:
+    """The stage's bytes, rounded up to whole cache lines."""
+    size = build.index_const(stage.dtype.itemsize)
+    for r in stage.src[1:]:
+        size = build.mul(size, r.src[0])
+    line = build.index_const(_LINE)
+    up = build.idiv(build.add(size, build.index_const(_LINE - 1)), line)
+    return build.mul(up, line)
