@@ -1,8 +1,8 @@
 """Checked constructors of nodes, and the operator sugar that programs and patterns share.
 
 Every pass and transform builds nodes through here. A constructor checks its operands (the
-errors are the user's when public functions let them through, so they say what came), puts
-commutative operands in one canonical order, and leaves out movements that move nothing.
+errors are the user's when public functions let them through, so they say what came) and
+leaves out movements that move nothing.
 
 >>> x = const(2.0, dtypes.float32)
 >>> add(x, x).op
@@ -101,9 +101,6 @@ def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
         if src[0].dtype is not dtypes.bool_ or src[0].shape != src[1].shape:
             raise DTypeError(f"WHERE: expected a bool condition of shape {src[1].shape}, got "
                              f"{src[0].dtype} {src[0].shape}")
-    elif op.commutative and (src[0].op is ops.CONST, src[0].number) > (
-            src[1].op is ops.CONST, src[1].number):
-        src = (src[1], src[0])
     return UOp(op, dtypes.bool_ if op.result == "bool" else dtype, src, arg)
 
 

@@ -16,7 +16,20 @@ from typing import Any
 
 from fnx.core.dtypes import DType
 from fnx.core.errors import Site
-from fnx.core.ops import FUNCTION, KERNEL, RANGE, REDUCE, STAGE, Op
+from fnx.core.ops import (
+    CONST,
+    FUNCTION,
+    KERNEL,
+    LEAF,
+    PARAM,
+    RANGE,
+    REDUCE,
+    REF,
+    STAGE,
+    VAR,
+    Op,
+)
+from fnx.core.ops import Reduce as ReduceArg
 
 _NO_RANGES: frozenset[UOp] = frozenset()
 _MAX_SITES = 8
@@ -52,22 +65,28 @@ class UOp:
     """A node: ``op``, ``dtype``, ``src`` (nodes), ``arg`` (never a node).
 
     ``shape`` and ``ranges`` (free ranges, kernel level) are filled once. ``number`` grows with
-    creation and orders commutative operands. ``sites`` are the user's lines it came from.
+    creation. Operands of a commutative op are sorted by ``rank``, which follows from the
+    content: so it is the same in every process. ``sites`` are the user's lines it came from.
     """
 
-    __slots__ = ("op", "dtype", "src", "arg", "shape", "ranges", "number", "sites", "_digest",
-                 "__weakref__")
+    __slots__ = ("op", "dtype", "src", "arg", "shape", "ranges", "rank", "number", "sites",
+                 "_digest", "__weakref__")
     op: Op
     dtype: DType
     src: tuple[UOp, ...]
     arg: Any
     shape: tuple[int, ...]
     ranges: frozenset[UOp]
+    rank: int
     number: int
     sites: tuple[Site, ...]
     _digest: bytes | None
 
     def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
+        if op.commutative:
+            a, b = src
+            if (a.rank, a.number) > (b.rank, b.number):
+                src = (b, a)
         key = (op, dtype, src, arg)
         ref = _table.get(key)
         if ref is not None:
@@ -99,7 +118,8 @@ class UOp:
     def digest(self) -> bytes:
         """Merkle digest of the content: equal in every process. Not for nodes with handles."""
         if self._digest is None:
-            for node in toposort([self], into_functions=True):
+            for node in toposort([self], into_functions=True,
+                                 stop=lambda n: n._digest is not None):
                 if node._digest is None:
                     h = hashlib.blake2b(digest_size=16)
                     h.update(f"{node.op.name}|{node.dtype.name}|{node.arg!r}|".encode())
@@ -117,6 +137,7 @@ def _make(key: tuple[Any, ...]) -> UOp:
     node.op, node.dtype, node.src, node.arg = op, dtype, src, arg
     node.shape = op.shape(src, arg)
     node.ranges = _free_ranges(node)
+    node.rank = _rank(op, dtype, src, arg)
     node.number = next(_numbers)
     site = current_site.site
     node.sites = () if site is None else (site,)
@@ -134,6 +155,32 @@ def _make(key: tuple[Any, ...]) -> UOp:
             if _table.get(key) is found:
                 _table[key] = ref
                 return node
+
+
+_LAST = 1 << 63
+_NAMED: dict[Op, Callable[[Any], int]] = {  # sources in the order that a reader expects
+    PARAM: lambda arg: arg.slot, LEAF: lambda arg: arg.id, RANGE: lambda arg: arg.id,
+    REF: lambda arg: arg.slot, VAR: lambda arg: arg.slot, CONST: lambda arg: _LAST + arg,
+}
+_STABLE: dict[type, Callable[[Any], Any]] = {  # what of an arg hashes alike in every process
+    int: lambda arg: arg, tuple: lambda arg: arg,
+    ReduceArg: lambda arg: (arg.monoid.number, arg.axes),
+}
+
+
+def _rank(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> int:
+    """Named sources come first, constants last; the rest is in an order that content decides.
+
+    Two nodes may have one rank; ``number`` then decides. (Hashes of integers and of tuples of
+    them are not randomized by Python.)
+    """
+    named = _NAMED.get(op)
+    if named is not None:
+        return named(arg)
+    stable = _STABLE.get(type(arg))
+    content = (op.number, dtype.bits, stable(arg) if stable is not None else 0,
+               *[s.rank for s in src])
+    return (hash(content) & 0x3FFFFFFFFFFFFFFF) + (1 << 32)
 
 
 def _free_ranges(node: UOp) -> frozenset[UOp]:
