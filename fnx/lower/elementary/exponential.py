@@ -38,24 +38,23 @@ _TINY = {dtypes.float32: 2.0 ** -26, dtypes.float64: 2.0 ** -55}
 
 
 def _reduce(x: Value) -> tuple[Value, Value, Value]:
-    """(bits whose lowest are n, high part of r, low part of r)"""
-    high, low = _LN2[x.dtype]
+    """(n, bits whose lowest are n, x - n * the high part of log 2)"""
     rounder = FORMATS[x.dtype].rounder
     shifted = mulacc(x, k.LOG2_E, rounder)
     n = shifted - rounder
-    return shifted.bits(), mulacc(n, -high, x), n * -low
+    return n, shifted.bits(), mulacc(n, -_LN2[x.dtype][0], x)
 
 
 def _power_of_two(n: Value, offset: Value | int, like: Value) -> Value:
-    """2**(n + offset), from the low bits of n; ``offset`` is in units of the exponent field."""
+    """2**n from the low bits of n; ``offset`` is the bias, in place in the exponent field."""
     return ((n << FORMATS[like.dtype].mantissa) + offset).as_float(like.dtype)
 
 
 def _exp_reduced(x: Value) -> tuple[Value, Value]:
     """(bits whose lowest are n, exp(r))"""
-    n, high, low = _reduce(x)
-    r = high + low
-    return n, mulacc(r, mulacc(r, polynomial(_EXP[x.dtype], r), 1.0), 1.0)
+    n, bits, high = _reduce(x)
+    r = mulacc(n, -_LN2[x.dtype][1], high)
+    return bits, mulacc(r, mulacc(r, polynomial(_EXP[x.dtype], r), 1.0), 1.0)
 
 
 def exp(x: UOp) -> UOp:
@@ -78,10 +77,11 @@ def expm1(x: UOp) -> UOp:
     """
     a = Value(x)
     form = FORMATS[x.dtype]
-    n, high, low = _reduce(clamp(a, *_EXPM1_RANGE[x.dtype]))
+    n, bits, high = _reduce(clamp(a, *_EXPM1_RANGE[x.dtype]))
+    low = n * -_LN2[x.dtype][1]
     r = high + low
     q = high + mulacc(r * r, polynomial(_EXPM1[x.dtype], r), low)
-    half = _power_of_two(n, form.bias - 1 << form.mantissa, a)
+    half = _power_of_two(bits, form.bias - 1 << form.mantissa, a)
     y = 2.0 * mulacc(half, q, half - 0.5)
     return where(magnitude(a) < _TINY[x.dtype], a, y).node
 

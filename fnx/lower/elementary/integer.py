@@ -1,9 +1,8 @@
-"""Integer operations whose corner cases the machine leaves undefined, and Threefry.
+"""Integer division, whose corner cases the machine leaves undefined, and Threefry.
 
 Division by zero gives -1 (all ones) and leaves the dividend as remainder; INT_MIN / -1 is
-INT_MIN; a shift past the width gives 0, or the sign. 32-bit quotients are computed in float64,
-which vectorizes and is exact: two 32-bit integers that don't divide are further from the next
-integer than float64 rounds.
+INT_MIN. 32-bit quotients are computed in float64, which vectorizes and is exact: where the
+quotient is no integer, it is further from the next one than float64 rounds.
 """
 
 from __future__ import annotations
@@ -44,38 +43,6 @@ def remainder(node: UOp) -> UOp:
         return node
     a, b = map(Value, node.src)
     return where(b.equals(0), a, a - _quotient(a, b) * b).node
-
-
-def _inside(amount: Value, bits: int) -> Value:
-    """Whether 0 <= amount < bits."""
-    if amount.dtype.bits == 32:
-        return Value(build.bitcast(amount.node, dtypes.uint32)) < bits
-    return (0 <= amount) & (amount < bits)
-
-
-def shift_left(node: UOp) -> UOp:
-    """SHL: past the width, 0."""
-    amount, bits = node.src[1], node.dtype.bits
-    if amount.op is ops.CONST:
-        return node if 0 <= build.const_of(amount) < bits else build.like(node, 0)
-    a, b = map(Value, node.src)
-    return where(_inside(b, bits), a << (b & bits - 1), 0).node
-
-
-def shift_right(node: UOp) -> UOp:
-    """SHR: past the width, the sign of a signed integer, 0 of another."""
-    bits, signed = node.dtype.bits, node.dtype.kind != "uint"
-    a, b = map(Value, node.src)
-    last = a >> bits - 1 if signed else a.constant(0)
-    if node.src[1].op is ops.CONST:
-        return node if 0 <= build.const_of(node.src[1]) < bits else last.node
-    return where(_inside(b, bits), a >> (b & bits - 1), last).node
-
-
-def absolute(node: UOp) -> UOp:
-    """ABS of an integer; that of the lowest is itself."""
-    a = Value(node.src[0])
-    return a.node if a.dtype.kind == "uint" else where(a < 0, 0 - a, a).node
 
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

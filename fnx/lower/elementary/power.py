@@ -29,8 +29,9 @@ from fnx.lower.elementary.values import (
     where,
 )
 
-# Beyond these the power of two is 0 or infinite; and y * log2 x is so for any larger |y|.
-_EXPONENT_LIMIT = {dtypes.float32: 200.0, dtypes.float64: 1100.0}
+# 2 to the power of these is 0 or infinite (in float32: once rounded to it); and so is x**y,
+# unless x = 1, for all larger |y| than the last.
+_LIMIT_32, _LIMIT = 200.0, 1100.0
 _LARGEST_Y = 2.0 ** 66
 
 
@@ -41,8 +42,8 @@ def _power_32(x: Value, y: Value) -> Value:
     z = s * s
     log_m = s + s * z * polynomial(k.POW_LOG_32, z)
     log2_x = mulacc(log_m, 2.0 * k.LOG2_E, e.cast(dtypes.float64))
-    log2_x = where(x.equals(0.0), -INF, where(x.equals(INF), INF, log2_x))
-    exponent = clamp(y.cast(dtypes.float64) * log2_x, -200.0, 200.0)
+    log2_x = where(x.equals(0.0), -INF, where(x < INF, log2_x, x.cast(dtypes.float64)))
+    exponent = clamp(y.cast(dtypes.float64) * log2_x, -_LIMIT_32, _LIMIT_32)
     n = exponent.round()
     f = exponent - n
     power = mulacc(f, polynomial(k.POW_EXP2_32, f), 1.0)
@@ -56,15 +57,16 @@ def _log2_64(x: Value) -> Pair:
     normal, extra = scaled_to_normal(x)
     m, e = mantissa_and_exponent(normal)
     f = m - 1.0
-    d, d_low = fast_two_sum(m, m.constant(1.0))
+    d, d_low = fast_two_sum(m.constant(1.0), m)
     q = f / d
     p, p_low = two_product(q, d)
     s = fast_two_sum(q, ((f - p) - p_low - q * d_low) / d)
     z = times(s, s)
     # atanh(s) = s + s z (1/3 + z P(z))
-    series = plus(pair(x, k.THIRD_PARTS), fast_two_sum(z[0] * polynomial(k.POW_LOG_64, z[0]),
-                                                       x.constant(0.0)))
-    log_m = plus(s, times(times(s, z), series))
+    tail = z[0] * polynomial(k.POW_LOG_64, z[0])
+    third, third_low = pair(x, k.THIRD_PARTS)
+    series, error = fast_two_sum(third, tail)
+    log_m = plus(s, times(times(s, z), (series, error + third_low)))
     scaled = times(log_m, pair(x, (2 * k.LOG2_E_PARTS[0], 2 * k.LOG2_E_PARTS[1])))
     exponent = e.cast(dtypes.float64) + extra
     high, low = fast_two_sum(exponent, scaled[0])
@@ -77,9 +79,9 @@ def _power_64(x: Value, y: Value) -> Value:
     log2_x = _log2_64(x)
     bounded = clamp(y, -_LARGEST_Y, _LARGEST_Y)
     high, low = times((bounded, bounded.constant(0.0)), log2_x)
-    special = bounded * where(x.equals(0.0), -INF, INF, of=x)
-    at_end = x.equals(0.0) | x.equals(INF)
-    exponent = clamp(where(at_end, special, high), -1100.0, 1100.0)
+    inside = (0.0 < x) & (x < INF)
+    special = bounded * where(x.equals(0.0), -INF, x)
+    exponent = clamp(where(inside, high, special), -_LIMIT, _LIMIT)
     n = exponent.round()
     f = (exponent - n) + where(exponent.equals(high), low, 0.0)
     power = mulacc(f, polynomial(k.POW_EXP2_64, f), 1.0)

@@ -34,8 +34,8 @@ def _centred(r: Value, m: Value) -> Value:
 
 
 def _residue(i: Value, m: Value) -> Value:
-    """i mod m of integers 0 <= i < 2**53."""
-    return _centred(i - (i / m).round() * m, m)
+    """i mod m of integers 0 <= i < 2**53. (Rounding i / m up could take the product past 2**53.)"""
+    return _centred(i - (i / m).trunc() * m, m)
 
 
 def _product_32(a: Value, b: Value, m: Value) -> Value:

@@ -37,6 +37,7 @@ from fnx.lower.elementary.values import (
 _SIN = {dtypes.float32: k.SIN_32, dtypes.float64: k.SIN_64}
 _COS = {dtypes.float32: k.COS_32, dtypes.float64: k.COS_64}
 
+_TINY = 2.0 ** -28                # sin(x) rounds to x; the parts of smaller products underflow
 _WORD_32, _WORDS_32 = 26, 8       # 24 + 26 bits are exact in 53; 8 * 26 >= 128 + 31 + 24
 _WORD_64, _WORDS_64 = 24, 9       # 27 + 24 bits, and the sum of two such products
 _STEPS = (32, 16, 8, 4, 2, 1)     # words that the barrel shifter skips
@@ -142,7 +143,8 @@ def sin(x: UOp) -> UOp:
     """Sine of an angle in radians."""
     a = Value(x)
     y = _rotated(x, 0)
-    return (y.bits() ^ (a.bits() & ~FORMATS[x.dtype].magnitude)).as_float(x.dtype).node
+    signed = (y.bits() ^ (a.bits() & ~FORMATS[x.dtype].magnitude)).as_float(x.dtype)
+    return where(magnitude(a) < _TINY, a, signed).node
 
 
 def cos(x: UOp) -> UOp:
