@@ -1,0 +1,118 @@
+"""Open traces: values of leaves, leaks, threads."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from fnx.core import build, dtypes, interp, ops, scope
+from fnx.core.errors import LeakedTracerError, TracedValueError
+from fnx.core.uop import UOp
+
+F = dtypes.float32
+
+
+def number(x: float) -> UOp:
+    return build.const(x, F)
+
+
+def value(node: UOp) -> float:
+    return float(interp.evaluate([scope.known(node)], {})[0])
+
+
+def test_leaves_are_fresh() -> None:
+    with scope.Scope("grad") as opened:
+        assert opened.leaf(F, (2,)) is not opened.leaf(F, (2,))
+
+
+def test_a_graph_without_leaves_is_known_as_it_is() -> None:
+    x = build.add(number(1), number(2))
+    assert scope.known(x) is x and not scope.is_open()
+
+
+def test_values_go_through_nested_traces() -> None:
+    with scope.Scope("outer") as outer:
+        x = outer.leaf(F, (), number(2.0))
+        with scope.Scope("inner") as inner:
+            y = inner.leaf(F, (), build.mul(x, x))
+            assert value(build.add(x, y)) == 6.0
+            assert scope.is_open()
+        assert value(build.mul(x, x)) == 4.0
+
+
+def test_no_value_names_the_transform_and_the_cure() -> None:
+    with scope.Scope("jit of step") as opened:
+        x = opened.leaf(F, (2, 3))
+        with pytest.raises(TracedValueError, match=r"float32\[2, 3\].*jit of step") as e:
+            scope.known(build.exp(x))
+        assert "static_argnums" in str(e.value) and "where" in str(e.value)
+
+
+def test_a_value_that_holds_an_unknown_leaf_is_unknown() -> None:
+    with scope.Scope("jit") as jit, scope.Scope("grad") as grad:
+        x = grad.leaf(F, (), build.exp(jit.leaf(F, ())))
+        with pytest.raises(TracedValueError, match="jit"):
+            scope.known(x)
+
+
+def test_a_leaf_that_outlived_its_trace() -> None:
+    with scope.Scope("grad") as opened:
+        x = opened.leaf(F, (), number(1.0))
+    with pytest.raises(LeakedTracerError, match="outlived"):
+        scope.known(build.exp(x))
+    with pytest.raises(LeakedTracerError):
+        scope.check_open(x)
+
+
+def test_closing_after_an_error() -> None:
+    with pytest.raises(ZeroDivisionError), scope.Scope("grad") as opened:
+        opened.leaf(F, (), number(1.0))
+        raise ZeroDivisionError
+    assert not scope.is_open()
+
+
+def test_remembered_values_are_not_computed_again() -> None:
+    with scope.Scope("grad") as opened:
+        x = opened.leaf(F, (), number(1.0))
+        y = build.exp(x)
+        scope.remember(y, number(5.0))
+        assert scope.known(build.add(y, y)) is build.add(number(5.0), number(5.0))
+    with pytest.raises(LeakedTracerError):
+        scope.known(y)
+
+
+def test_a_loop_that_asks_at_each_step_stays_linear() -> None:
+    with scope.Scope("grad") as opened:
+        y = opened.leaf(F, (), number(1.0))
+        for _ in range(200):
+            y = build.elementwise(ops.SIN, y)
+            known = scope.known(y)
+            assert known.src[0].op is ops.CONST
+            scope.remember(y, number(float(interp.evaluate([known], {})[0])))
+
+
+def test_each_thread_has_its_own_traces() -> None:
+    seen: list[object] = []
+
+    def other(x: UOp) -> None:
+        seen.append(scope.is_open())
+        try:
+            scope.known(x)
+        except LeakedTracerError as e:
+            seen.append(e)
+
+    with scope.Scope("grad") as opened:
+        thread = threading.Thread(target=other, args=(opened.leaf(F, (), number(1.0)),))
+        thread.start()
+        thread.join()
+    assert seen[0] is False and isinstance(seen[1], LeakedTracerError)
+
+
+def test_a_deep_graph() -> None:
+    with scope.Scope("grad") as opened:
+        y = opened.leaf(F, (), number(0.5))
+        for _ in range(100_000):
+            y = build.neg(y)
+        assert np.isclose(value(y), 0.5)
