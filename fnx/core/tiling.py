@@ -1,0 +1,163 @@
+"""Loop transforms as plain data: what ``schedule=`` of a hand-written kernel takes.
+
+A schedule is a sequence of transforms. Ranges are named as the kernel names them; operands by
+their parameter's name, or by slot. ``lower/tile.py`` says what each does and when it is legal.
+
+>>> schedule = [split("m", 14, "io", "i"), unroll("i"), parallel("io"), stage("x", at="io")]
+>>> schedule[0]
+split('m', 14, 'io', 'i')
+>>> unroll("i") == vectorize("i")
+False
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fnx.core.errors import KernelError
+
+SPACES = ("PRIV", "GLOBAL")
+
+
+class Transform:
+    """A transform: compared, hashed and printed by its class and its fields."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __init__(self, *values: Any) -> None:
+        for name, value in zip(self.__slots__, values, strict=True):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self._values()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__.lower()}({', '.join(map(repr, self._values()))})"
+
+    def __reduce__(self) -> Any:
+        return type(self), self._values()
+
+
+class Split(Transform):
+    __slots__ = ("range", "factor", "outer", "inner")
+    range: str
+    factor: int
+    outer: str
+    inner: str
+
+
+class Order(Transform):
+    __slots__ = ("names",)
+    names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"order({', '.join(map(repr, self.names))})"
+
+
+class Parallel(Transform):
+    __slots__ = ("range",)
+    range: str
+
+
+class Vectorize(Transform):
+    __slots__ = ("range",)
+    range: str
+
+
+class Unroll(Transform):
+    __slots__ = ("range",)
+    range: str
+
+
+class Stage(Transform):
+    __slots__ = ("operand", "at", "space")
+    operand: str | int
+    at: str | None
+    space: str
+
+    def __repr__(self) -> str:
+        return f"stage({self.operand!r}, at={self.at!r}, space={self.space!r})"
+
+
+Schedule = tuple[Transform, ...]
+
+
+def split(range: str, factor: int, outer: str = "", inner: str = "") -> Split:
+    """Run a range as ceil(extent / factor) times ``factor``: range == outer * factor + inner.
+
+    Args:
+        range: the range to split.
+        factor: extent of the inner range, a number.
+        outer: name of the outer range; by default ``<range>o``.
+        inner: name of the inner range; by default ``<range>i``.
+
+    >>> split("m", 16)
+    split('m', 16, 'mo', 'mi')
+    """
+    if not isinstance(factor, int) or isinstance(factor, bool) or factor < 1:
+        raise KernelError(f"split({range!r}): expected a factor >= 1, got {factor!r}")
+    return Split(range, factor, outer or f"{range}o", inner or f"{range}i")
+
+
+def order(*names: str) -> Order:
+    """The loops from the outermost inwards; each range of the kernel once.
+
+    >>> order("mo", "k", "mi")
+    order('mo', 'k', 'mi')
+    """
+    return Order(names)
+
+
+def parallel(range: str) -> Parallel:
+    """Share the iterations of the outermost range among the workers.
+
+    >>> parallel("mo")
+    parallel('mo')
+    """
+    return Parallel(range)
+
+
+def vectorize(range: str) -> Vectorize:
+    """Make the values of a range the lanes of vectors; its extent is a number.
+
+    >>> vectorize("ni")
+    vectorize('ni')
+    """
+    return Vectorize(range)
+
+
+def unroll(range: str) -> Unroll:
+    """Repeat the code for each value of a range; its extent is a number.
+
+    >>> unroll("mi")
+    unroll('mi')
+    """
+    return Unroll(range)
+
+
+def stage(operand: str | int, at: str | None = None, space: str = "PRIV") -> Stage:
+    """Copy what the kernel reads of an operand into a small buffer, in the order of its loops.
+
+    What is computed from that operand alone goes along: it is computed once, when it is copied.
+
+    Args:
+        operand: an input's name or slot.
+        at: the loop in which to fill the buffer, each time round; None: at the start.
+        space: "PRIV", a worker's own; "GLOBAL", filled once by all workers and read by all.
+
+    >>> stage("x", at="mo")
+    stage('x', at='mo', space='PRIV')
+    """
+    if space not in SPACES:
+        raise KernelError(f"stage({operand!r}): expected a space of {', '.join(SPACES)}, "
+                          f"got {space!r}")
+    return Stage(operand, at, space)
