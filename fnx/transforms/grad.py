@@ -311,7 +311,8 @@ def _cotangents(plan: _Plan, cotangent: Any) -> list[UOp]:
             continue
         ct = asarray(x)
         if ct.shape != shape:
-            raise ShapeError(f"expected a cotangent of shape {shape}, got {ct.shape}")
+            raise ShapeError(f"expected a cotangent of shape {shape}, got {ct.shape}",
+                             hint="give one element for each element of the result")
         if ct._dtype is not dtype and not ct.weak:
             raise DTypeError(f"expected a cotangent of {dtype}, got {ct._dtype}",
                              hint=f"convert it with .astype({dtype})")
