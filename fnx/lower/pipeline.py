@@ -20,7 +20,8 @@ from fnx.core.config import config
 from fnx.core.program import KernelCode
 from fnx.core.target import Target
 from fnx.core.uop import UOp
-from fnx.lower import memory, tile
+from fnx.lower import memory
+from fnx.lower.canonical import canonical
 from fnx.lower.codegen import kernel_code
 from fnx.lower.collapse import collapse
 from fnx.lower.empty import drop_empty
@@ -32,6 +33,8 @@ from fnx.lower.results import Result, unique_results
 from fnx.lower.schedule import choose
 from fnx.lower.simplify import simplify
 from fnx.lower.split_reduce import split_reduce
+from fnx.lower.staging import Part, split_global
+from fnx.lower.tile import tile
 
 
 class Pass(NamedTuple):
@@ -147,29 +150,31 @@ def _tiled(step: Step, target: Target, runtime_extents: bool) -> list[Placed]:
         kernel = collapse(kernel)
         if runtime_extents:
             kernel, scalars = generalize(kernel)
-    packs, main = _tile(tile.canonical(kernel), step.schedule, target)
-    operands = list(step.operands)
-    out: list[Placed] = []
-    for pack in packs:
-        out.append(pack.placed(operands, scalars, step))
-    out.append(Placed(main, tuple(operands), scalars, step))
-    return out
+    packs, main, temporaries = _tile(canonical(kernel), step.schedule, target)
+    operands = [*step.operands, *[_temporary(t) for t in temporaries]]
+    return [Placed(part.kernel, tuple([operands[i] for i in part.refs]),
+                   tuple([scalars[i] for i in part.scalars]), step) for part in (*packs, main)]
 
 
-_tiles: dict[tuple[Any, ...], Any] = {}
+def _temporary(ref: UOp) -> UOp:
+    """A buffer of its own for what a GLOBAL stage packs."""
+    shape = tuple(build.const_of(d) for d in ref.src)
+    return UOp(ops.BUFFER, ref.dtype, (), ops.Buffer(object(), shape))
+
+
+_tiles: dict[tuple[Any, ...], tuple[list[Part], Part, list[UOp]]] = {}
 _MAX_TILES = 4096
 
 
-def _tile(kernel: UOp, schedule: Any, target: Target) -> Any:
+def _tile(kernel: UOp, schedule: Any, target: Target) -> tuple[list[Part], Part, list[UOp]]:
     """Schedule and tile a kernel; equal kernels once."""
     key = (kernel, schedule, target)
     found = _tiles.get(key)
     if found is None:
         chosen = choose(kernel, target) if not schedule else schedule
-        found = tile.split_global(tile.tile(kernel, chosen))
+        found = split_global(tile(kernel, chosen))
         if config.check_spec:
-            for k in (*found[0], found[1]):
-                spec.check([k], "kernel")
+            spec.check([part.kernel for part in (*found[0], found[1])], "kernel")
         if len(_tiles) >= _MAX_TILES:
             _tiles.clear()
         _tiles[key] = found

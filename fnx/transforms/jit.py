@@ -37,12 +37,14 @@ from fnx.core.errors import (
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp, current_site
 from fnx.lower.pipeline import Lowered, lower
+from fnx.transforms.launcher import MISS, Launch, make_launcher
 from fnx.transforms.stages import Stages
 from fnx.transforms.watch import Watch
 
 MAX_ENTRIES = 256       # signatures kept per jitted function
 MAX_EAGER = 1024        # programs kept for eager calls
 MAX_MISSES = 32         # explanations kept
+MAX_LAUNCHERS = 4       # tried one after the other before a key is built
 Aval = tuple[Shape, DType, bool]
 
 
@@ -132,7 +134,7 @@ class Traced:
     """
 
     __slots__ = ("fn", "captures", "outs", "out_tree", "watch", "links", "keeps", "executable",
-                 "storages")
+                 "storages", "launch")
 
     def __init__(self, fn: UOp, captures: list[UOp], outs: list[Array], out_tree: tree.TreeDef,
                  watch: Watch) -> None:
@@ -142,6 +144,7 @@ class Traced:
         linked = set(self.links.values())
         self.keeps = all(c.op is ops.BUFFER or i in linked for i, c in enumerate(captures))
         self.executable: Executable | None = None
+        self.launch: Launch | None = None
         self.storages: list[Any] = []
         self._update()
 
@@ -172,6 +175,7 @@ class Traced:
                 return change
             entries[i] = (entries[i][0], entries[i][1], new)
             self.captures[self.links[i]] = new._node
+            self.launch = None
             self._update()
 
 
@@ -212,6 +216,7 @@ class Jitted:
         self._name = getattr(f, "__name__", type(f).__name__)
         self._entries: OrderedDict[Any, Traced] = OrderedDict()
         self._plain = not static_argnums and not static_argnames and not donate_argnums
+        self._launchers: list[Launch] = []
         self._lock = threading.RLock()
         self._hits = self._traces = self._compiles = 0
         self._misses: list[str] = []
@@ -225,6 +230,18 @@ class Jitted:
     # ---- calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not scope.is_open():
+            for launch in self._launchers:
+                out = launch(args, kwargs)
+                if out is not MISS:
+                    self._hits += 1
+                    if self._donate:
+                        self._give_away(args)
+                    return out
+        return self._general_call(args, kwargs)
+
+    def _general_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Any call: finds, or makes, the trace of its signature."""
         dynamic, statics = (args, ()) if self._plain else self._split(args, kwargs)
         leaves, in_tree = tree.flatten((dynamic, kwargs if self._plain else self._rest(kwargs)))
         if scope.is_open():
@@ -232,26 +249,29 @@ class Jitted:
         for i, x in enumerate(leaves):
             if type(x) is not Array or x._storage is None:
                 leaves[i] = self._concrete(x, in_tree, i)
+        self._check_donated(args)
         avals = tuple([(x._shape, x._dtype, x.weak) for x in leaves])
         key = (in_tree, avals, statics, config.device, config.x64, config.check_index)
-        entry = self._entries.get(key)
-        if entry is None or entry.watch.changed() is not None:
-            entry = self._entry(key, args, kwargs)
-        else:
-            self._hits += 1
-        executable = entry.executable
-        if executable is None:
-            executable = self._link(entry)
-        ins = [x._storage for x in leaves]
-        if entry.storages:
-            ins += entry.storages
-        outs = executable.run(ins)
+        entry = self._entry(key, args, kwargs)
+        executable = entry.executable or self._link(entry)
+        if entry.launch is None and entry.keeps:
+            self._make_launcher(key, entry, executable, args)
+        outs = executable.run([*[x._storage for x in leaves], *entry.storages])
         if self._donate:
-            self._give_away(args, leaves)
-        make = array.from_storage
-        results = [make(s, dtype, shape, weak)
+            self._give_away(args)
+        results = [array.from_storage(s, dtype, shape, weak)
                    for s, (dtype, shape, weak) in zip(outs, entry.outs)]
         return entry.out_tree.unflatten(results)
+
+    def _make_launcher(self, key: Any, entry: Traced, executable: Executable,
+                       args: tuple[Any, ...]) -> None:
+        in_tree, avals, statics = key[:3]
+        static = {s[0] for s in statics}
+        positions = [i for i in range(len(args)) if i not in static]
+        entry.launch = make_launcher(in_tree, avals, statics, positions, entry.watch.entries,
+                                     entry.storages, entry.outs, entry.out_tree, executable.run)
+        live = [e.launch for e in self._entries.values() if e.launch is not None]
+        self._launchers = live[:-MAX_LAUNCHERS - 1:-1]
 
     def _traced_call(self, leaves: list[Any], in_tree: tree.TreeDef, statics: tuple[Any, ...],
                      args: Any, kwargs: Any) -> Any:
@@ -259,11 +279,7 @@ class Jitted:
         arrays = [self._array(x, in_tree, i) for i, x in enumerate(leaves)]
         avals = tuple([(x._shape, x._dtype, x.weak) for x in arrays])
         key = (in_tree, avals, statics, config.device, config.x64, config.check_index)
-        entry = self._entries.get(key)
-        if entry is None or entry.watch.changed() is not None:
-            entry = self._entry(key, args, kwargs)
-        else:
-            self._hits += 1
+        entry = self._entry(key, args, kwargs)
         nodes = build.call(entry.fn, [x._node for x in arrays] + entry.captures, self._name)
         results = [Array(n, weak) for n, (_, _, weak) in zip(nodes, entry.outs)]
         return entry.out_tree.unflatten(results)
@@ -307,7 +323,20 @@ class Jitted:
             array.settle(made)
         return made
 
-    def _give_away(self, args: tuple[Any, ...], leaves: list[Array]) -> None:
+    def _check_donated(self, args: tuple[Any, ...]) -> None:
+        """A donated array may be given once: its memory is not the caller's any more."""
+        seen: dict[int, int] = {}
+        for i, arg in enumerate(args if self._donate else ()):
+            for x in tree.leaves(arg):
+                if type(x) is Array:
+                    first = seen.setdefault(id(x._storage), i)
+                    if first != i and (i in self._donate or first in self._donate):
+                        raise DonatedError(
+                            f"arguments {first} and {i} of {self._name}: expected donated arrays "
+                            "to be given once, got the same array twice",
+                            hint="pass x.copy() for one of them")
+
+    def _give_away(self, args: tuple[Any, ...]) -> None:
         """Donated arguments have no value any more; their memory goes back to the pool."""
         for i in self._donate:
             if i < len(args):
@@ -397,6 +426,7 @@ class Jitted:
         """Forget all traces and programs."""
         with self._lock:
             self._entries.clear()
+            self._launchers = []
 
 
 def _path(treedef: tree.TreeDef, i: int) -> str:
