@@ -69,12 +69,22 @@ class Group:
         self.count = 0
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether it writes what it writes and nothing else."""
+        return self.call is not None or self.scatter is not None or self.base_of is not None
+
+    @property
     def own(self) -> Index:
         """The index of the group's results."""
         return tuple(range(len(self.space)))
 
     def is_own(self, index: Index) -> bool:
         return squeeze(index) == self.own
+
+    def covers(self, index: Index) -> bool:
+        """Whether ``index`` has all of the group's own loops and nothing else, in any order."""
+        found = squeeze(index)
+        return len(found) == len(self.space) and set(found) == set(self.own)
 
     def is_row(self, index: Index) -> bool:
         """Whether ``index`` is a non-empty leading part of the group's own."""
@@ -187,7 +197,7 @@ class Grouping:
             return False
         if node.op is ops.REDUCE:
             if costs.is_contraction(node, self.varies):
-                return group.is_own(index) and group.contraction is None \
+                return group.covers(index) and group.contraction is None \
                     and not group.reduces and not group.stages
             return group.contraction is None and (group.is_own(index) or group.is_row(index))
         if group.is_own(index) or group.is_row(index):
@@ -217,12 +227,12 @@ class Grouping:
     def _may_merge(self, node: UOp, uses: dict[Group, list[Index]]) -> bool:
         """All read it at their own index over the same loops, and no one waits for another."""
         groups = list(uses)
-        if any(len(i) != 1 or not g.is_own(i[0]) or g.scatter or g.call
+        if any(len(i) != 1 or i[0] == MEMORY or not g.is_own(i[0]) or g.is_fixed
                or g.space != groups[0].space for g, i in uses.items()):
             return False
-        if sum(g.contraction is not None for g in groups) > 1 or \
-                sum(g.count for g in groups) > MAX_NODES or \
-                any(g.contraction for g in groups) and any(g.reduces for g in groups):
+        contractions = sum(g.contraction is not None for g in groups)
+        if contractions > 1 or sum(g.count for g in groups) > MAX_NODES or \
+                contractions and any(g.reduces for g in groups):
             return False
         return not any(g.reaches(h) for g in groups for h in groups if g is not h)
 
@@ -235,7 +245,8 @@ class Grouping:
                 here += [i for i in indices if i not in here]
             first.stages.update(g.stages)
             first.reads |= g.reads
-            first.contraction = first.contraction or g.contraction
+            first.contraction = g.contraction if first.contraction is None else \
+                first.contraction
             first.reduces += g.reduces
             first.count += g.count
             self._merged[g] = first
@@ -341,7 +352,7 @@ class Grouping:
 
     def _may_join(self, node: UOp, group: Group, uses: dict[Group, list[Index]]) -> bool:
         indices = uses[group]
-        if len(indices) != 1 or group.call or group.scatter or indices[0] == MEMORY:
+        if len(indices) != 1 or group.is_fixed or indices[0] == MEMORY:
             return False
         index = indices[0]
         if not group.is_own(index) and not (group.is_row(index) and group.contraction is None):
