@@ -59,9 +59,6 @@ class Value(build.Operators):
         """The integer part."""
         return self._apply(ops.TRUNC, self)
 
-    def sqrt(self) -> Value:
-        return self._apply(ops.SQRT, self)
-
     def equals(self, other: Any) -> Value:
         return self._apply(ops.CMPEQ, self, other)
 
