@@ -82,7 +82,7 @@ class _Shape:
     def __init__(self, ranges: frozenset[UOp], order: Order) -> None:
         self.loops = order.loops(ranges)
         self.unrolled = order.instances(ranges)
-        vectors = [r for r in ranges if r.arg.kind == "VEC"]
+        vectors = [r for r in ranges if r.arg.kind == "VEC" and extent_of(r) > 1]
         if len(vectors) > 1:
             raise KernelError("expected at most one VEC range in one value, got "
                               f"{len(vectors)}", hint="make the others UNROLL or SEQ")
@@ -281,7 +281,8 @@ class _Linearizer:
         if r.arg.kind == "UNROLL":
             return build.index_const(env[r])
         if r.arg.kind == "VEC":
-            return UOp(ops.LANES, dtypes.index.vec(extent_of(r)))
+            lanes = extent_of(r)
+            return UOp(ops.LANES, dtypes.index.vec(lanes)) if lanes > 1 else build.index_const(0)
         if r not in self.counter:
             raise KernelError(f"a value is used outside the loop over {r}")
         return self.counter[r]

@@ -1,0 +1,96 @@
+"""Runs a tiled KERNEL on this machine's processor, and on the interpreter."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.backends import llvm_binding as llvm
+from fnx.backends import objects
+from fnx.core import build, symbolic
+from fnx.core.interp_kernel import run_kernel
+from fnx.core.uop import UOp
+from fnx.lower.codegen import kernel_code
+
+Array = np.ndarray[Any, Any]
+
+
+def aligned(values: Any, dtype: Any = None) -> Array:
+    """A copy at a multiple of 64 bytes, with as much again behind it that nobody may touch."""
+    values = np.asarray(values, dtype)
+    raw = np.full(values.nbytes + 192, 0xA5, np.uint8)
+    start = -raw.ctypes.data % 64
+    out = raw[start:start + values.nbytes].view(values.dtype).reshape(values.shape)
+    out[...] = values
+    return out
+
+
+def bits(value: Any) -> int:
+    """A scalar argument: its bit pattern."""
+    if isinstance(value, (float, np.floating)):
+        array = np.asarray(value, np.float32 if not isinstance(value, np.float64) else None)
+        return int(array.view(f"i{array.itemsize}"))
+    return int(value)
+
+
+def run(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[int] = (),
+        cuts: Sequence[float] = ()) -> None:
+    """Run compiled code on aligned arrays; ``cuts`` divide the PAR range into parts."""
+    target = llvm.host_target()
+    code = kernel_code(kernel, target)
+    data = llvm.compile_ir(code.text(), target)
+    assert objects.externals(data) <= objects.ALLOWED
+    library = llvm.link([(data, [code.symbol])])
+    env: dict[Any, int] = dict(enumerate(scalars))
+    scratch = aligned(np.zeros(symbolic.evaluate(code.scratch, env), np.uint8))
+    pointers = (ctypes.c_void_p * max(1, len(buffers)))(*[b.ctypes.data for b in buffers])
+    values = (ctypes.c_int64 * max(1, len(scalars)))(*[bits(s) for s in scalars])
+    f = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64,
+                         ctypes.c_void_p)(library.addresses[code.symbol])
+    n = symbolic.evaluate(code.parallel, env)
+    edges = [0, *sorted(int(c * n) for c in cuts), n]
+    guards = [np.frombuffer((ctypes.c_uint8 * 64).from_address(a.ctypes.data + a.nbytes), np.uint8)
+              for a in (*buffers, scratch)]
+    before = [g.copy() for g in guards]
+    for lo, hi in zip(edges, edges[1:]):
+        f(ctypes.addressof(pointers), ctypes.addressof(values), lo, hi, scratch.ctypes.data)
+    for guard, old in zip(guards, before):
+        assert np.array_equal(guard, old), "something was written behind a buffer"
+
+
+def both(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[Any] = (),
+         cuts: Sequence[float] = ()) -> tuple[list[Array], list[Array]]:
+    """The buffers after the machine and after the interpreter ran the kernel."""
+    mine = [aligned(b) for b in buffers]
+    theirs = [np.array(b) for b in buffers]
+    run(kernel, mine, scalars, cuts)
+    run_kernel(kernel, theirs, scalars)
+    return mine, theirs
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """Equal bit for bit, where all NaNs are one."""
+    if a.dtype.kind != "f":
+        return bool(np.array_equal(a, b))
+    nan = np.isnan(a) & np.isnan(b)
+    return bool(np.all(nan | (a.view(f"i{a.itemsize}") == b.view(f"i{b.itemsize}"))))
+
+
+def split(extent: UOp | int, *factors: tuple[int, str], ids: int = 0,
+          outer: str = "SEQ") -> tuple[UOp, UOp | None, tuple[UOp, ...]]:
+    """A range as outer * inner...: the index, its condition, the ranges."""
+    whole = build.index_const(extent) if isinstance(extent, int) else extent
+    block = int(np.prod([n for n, _ in factors]))
+    step = build.index_const(block)
+    count = symbolic.simplify(build.idiv(build.add(whole, build.index_const(block - 1)), step))
+    ranges = [build.range_(count, ids, outer)]
+    index = build.mul(ranges[0], step)
+    for i, (n, kind) in enumerate(factors):
+        block //= n
+        ranges.append(build.range_(n, ids + 1 + i, kind))
+        index = build.add(index, build.mul(ranges[-1], build.index_const(block)))
+    inside = symbolic.simplify(build.lt(index, whole))
+    return index, None if symbolic.proves(inside) else inside, tuple(ranges)

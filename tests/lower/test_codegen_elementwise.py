@@ -1,0 +1,201 @@
+"""Streaming kernels on the machine are the interpreter, bit for bit, at every tail length."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fnx.core import build, dtypes, ops
+from tests.lower.machine import both, same_bits, split
+
+KIND = {"float32": "f", "float64": "f", "int32": "i", "uint32": "i", "bool": "b"}
+SPECIAL = {
+    "f": [0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf, 1e-40, 1.5, -2.5, 3e9, -3e9, 0.5],
+    "i": [0, 1, 2, 3, 7, 31, 2**31 - 1],
+    "b": [False, True],
+}
+BINARY = {
+    "f": [ops.ADD, ops.SUB, ops.MUL, ops.DIV, ops.MAX, ops.MIN],
+    "i": [ops.ADD, ops.SUB, ops.MUL, ops.MAX, ops.MIN, ops.AND, ops.OR, ops.XOR, ops.SHL,
+          ops.SHR, ops.IDIV, ops.REM],
+    "b": [ops.AND, ops.OR, ops.XOR],
+}
+UNARY = {
+    "f": [ops.NEG, ops.ABS, ops.FLOOR, ops.CEIL, ops.TRUNC, ops.ROUND, ops.SQRT],
+    "i": [ops.NEG, ops.ABS, ops.NOT],
+    "b": [ops.NOT],
+}
+
+
+@st.composite
+def expressions(draw, leaves):
+    """A value over the leaves, using every kind of op that is printed."""
+    pool = list(leaves)
+    for _ in range(draw(st.integers(1, 6))):
+        x = draw(st.sampled_from(pool))
+        kind = KIND[x.dtype.name]
+        same = [v for v in pool if v.dtype is x.dtype]
+        y = draw(st.sampled_from(same))
+        how = draw(st.sampled_from(["unary", "binary", "cast", "compare", "where"]))
+        if how == "unary":
+            new = build.elementwise(draw(st.sampled_from(UNARY[kind])), x)
+        elif how == "binary":
+            new = build.elementwise(draw(st.sampled_from(BINARY[kind])), x, y)
+        elif how == "cast":
+            new = build.cast(x, draw(st.sampled_from(dtypes.USER)))
+        elif how == "compare":
+            new = build.elementwise(draw(st.sampled_from(sorted(
+                ops.COMPARISONS, key=lambda o: o.name))), x, y)
+        else:
+            conditions = [v for v in pool if v.dtype is dtypes.bool_] or [build.lt(x, y)]
+            new = build.where(draw(st.sampled_from(conditions)), x, y)
+        pool.append(new)
+    return pool[-1]
+
+
+def data(rng, n, dtype):
+    kind = KIND[dtype.name]
+    out = rng.choice(np.array(SPECIAL[kind], dtype.np), n)
+    random = (rng.normal(size=n) * 100).astype(np.float64)
+    if kind == "f":
+        return np.where(rng.random(n) < 0.6, random.astype(dtype.np), out)
+    if kind == "i":
+        return np.where(rng.random(n) < 0.6, random.astype(np.int64).astype(dtype.np), out)
+    return out
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_elementwise_bits(data_):
+    draw = data_.draw
+    n = draw(st.integers(0, 70))
+    lanes = draw(st.sampled_from([1, 4, 8, 16]))
+    factors = [(draw(st.sampled_from([1, 2, 3])), "UNROLL"), (lanes, "VEC")]
+    extent = n
+    scalars = []
+    if draw(st.booleans()):
+        extent = build.var(0, dtypes.index, 0, 1000)
+        scalars = [n]
+    i, inside, _ = split(extent, *factors, outer=draw(st.sampled_from(["SEQ", "PAR"])))
+    kinds = draw(st.lists(st.sampled_from(dtypes.USER), min_size=2, max_size=3))
+    leaves = [build.load(build.at(build.ref(s, t, (extent,)), i), inside)
+              for s, t in enumerate(kinds)]
+    value = draw(expressions(leaves))
+    out = build.at(build.ref(len(kinds), value.dtype, (extent,)), i)
+    kernel = build.kernel([build.store(out, value, inside)], "k", range(3))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    buffers = [data(rng, n, t) for t in kinds] + [np.zeros(n, value.dtype.np)]
+    mine, theirs = both(kernel, buffers, scalars, draw(st.sampled_from([[], [0.5]])))
+    assert same_bits(mine[-1], theirs[-1]), (mine[-1], theirs[-1])
+
+
+@pytest.mark.parametrize("target", [dtypes.int32, dtypes.uint32], ids=str)
+@pytest.mark.parametrize("source", [dtypes.float32, dtypes.float64], ids=str)
+def test_float_to_integer_saturates(source, target):
+    x = np.array([np.nan, np.inf, -np.inf, 2.0**31, -2.0**31, 2.0**32, -1.5, 1.9, 2.0**31 - 200],
+                 source.np)
+    i, inside, _ = split(len(x), (4, "VEC"))
+    value = build.cast(build.load(build.at(build.ref(0, source, (len(x),)), i), inside), target)
+    o = build.at(build.ref(1, target, (len(x),)), i)
+    mine, theirs = both(build.kernel([build.store(o, value, inside)], "k", range(2)),
+                        [x, np.zeros(len(x), target.np)])
+    assert np.array_equal(mine[1], theirs[1])
+    assert mine[1][0] == 0 and mine[1][1] == np.iinfo(target.np).max
+
+
+@settings(deadline=None, max_examples=20)
+@given(n=st.integers(0, 40), m=st.integers(1, 5), stride=st.sampled_from([-1, 1, 2, 3]),
+       before=st.integers(0, 20), after=st.integers(0, 20), lanes=st.sampled_from([1, 4, 16]))
+def test_padded_and_strided_views(n, m, stride, before, after, lanes):
+    """o[r, j] = x[r, stride * (j - before)] inside, 0 elsewhere."""
+    total = before + n + after
+    j, inside, ranges = split(total, (lanes, "VEC"), ids=1)
+    r = build.range_(m, 0, "PAR")
+    width = max(1, abs(stride) * n)
+    C = build.index_const
+    k = build.mul(build.sub(j, C(before)), C(stride))
+    if stride < 0:
+        k = build.add(k, C(max(n - 1, 0)))
+    low = build.le(C(before), j)
+    high = build.lt(j, C(before + n))
+    valid = build.and_(low, high)
+    x = build.load(build.at(build.ref(0, dtypes.float32, (m, width)), r, k), valid)
+    o = build.at(build.ref(1, dtypes.float32, (m, total)), r, j)
+    kernel = build.kernel([build.store(o, x, inside)], "pad", range(4))
+    rng = np.random.default_rng(n)
+    mine, theirs = both(kernel, [rng.normal(size=(m, width)).astype("f"),
+                                 np.full((m, total), 7, "f")])
+    assert same_bits(mine[1], theirs[1])
+
+
+@settings(deadline=None, max_examples=15)
+@given(n=st.integers(0, 50), lanes=st.sampled_from([1, 4, 16]))
+def test_range_values(n, lanes):
+    """A range as a value, in 32 bits and as a float."""
+    i, inside, _ = split(n, (2, "UNROLL"), (lanes, "VEC"))
+    stores = []
+    for s, t in enumerate((dtypes.int32, dtypes.uint32, dtypes.float32)):
+        v = build.cast(build.sub(build.mul(i, build.index_const(3)), build.index_const(5)), t)
+        stores.append(build.store(build.at(build.ref(s, t, (n,)), i), v, inside))
+    kernel = build.kernel(stores, "iota", range(3))
+    mine, theirs = both(kernel, [np.zeros(n, t) for t in ("i4", "u4", "f4")])
+    for a, b in zip(mine, theirs):
+        assert same_bits(a, b)
+
+
+@settings(deadline=None, max_examples=15)
+@given(n=st.integers(0, 50), size=st.integers(1, 30), lanes=st.sampled_from([1, 4, 16]),
+       seed=st.integers(0, 9))
+def test_gather(n, size, lanes, seed):
+    """An index that is data; out of bounds where the load is not valid."""
+    rng = np.random.default_rng(seed)
+    index = rng.integers(-3, size + 3, n).astype("i4")
+    i, inside, _ = split(n, (lanes, "VEC"))
+    at = build.cast(build.load(build.at(build.ref(1, dtypes.int32, (n,)), i), inside),
+                    dtypes.index)
+    C = build.index_const
+    valid = build.and_(build.le(C(0), at), build.lt(at, C(size)))
+    x = build.load(build.at(build.ref(0, dtypes.float32, (size, 2)), at, C(1)), valid)
+    kernel = build.kernel([build.store(build.at(build.ref(2, dtypes.float32, (n,)), i), x,
+                                       inside)], "gather", range(2))
+    mine, theirs = both(kernel, [rng.normal(size=(size, 2)).astype("f"), index,
+                                 np.zeros(n, "f")])
+    assert same_bits(mine[2], theirs[2])
+
+
+@settings(deadline=None, max_examples=10)
+@given(n=st.integers(0, 50), size=st.integers(1, 8), seed=st.integers(0, 9))
+def test_scatter_add_in_order(n, size, seed):
+    """A zeroing store, then combining stores in the order of their range."""
+    rng = np.random.default_rng(seed)
+    index = rng.integers(0, size, n).astype("i4")
+    x = (rng.normal(size=n) * 10.0 ** rng.integers(-6, 6, n)).astype("f")
+    C = build.index_const
+    place = build.ref(2, dtypes.float32, (size,))
+    z, fill, _ = split(size, (4, "VEC"), ids=10)
+    zero = build.store(build.at(place, z), build.const(0, dtypes.float32), fill)
+    r = build.range_(n, 0)
+    at = build.cast(build.load(build.at(build.ref(0, dtypes.int32, (n,)), r)), dtypes.index)
+    value = build.load(build.at(build.ref(1, dtypes.float32, (n,)), r))
+    add = build.store(build.at(place, at), value, build.lt(C(0), at), ops.ADD)
+    mine, theirs = both(build.kernel([zero, add], "scatter", (10, 11, 0)),
+                        [index, x, np.full(size, 9, "f")])
+    assert same_bits(mine[2], theirs[2])
+
+
+def test_in_place_update_of_two_buffers():
+    """Both stores read what the other overwrites, at the same place."""
+    n = 37
+    i, inside, _ = split(n, (2, "UNROLL"), (4, "VEC"))
+    x, y = (build.load(build.at(build.ref(s, dtypes.float32, (n,)), i), inside) for s in (0, 1))
+    out = [build.at(build.ref(s, dtypes.float32, (n,)), i) for s in (2, 3)]
+    kernel = build.kernel([build.store(out[0], build.add(x, y), inside),
+                           build.store(out[1], build.sub(x, y), inside)], "swap", range(3))
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=n).astype("f") for _ in range(2))
+    from tests.lower.machine import aligned, run
+    p, q = aligned(a), aligned(b)
+    run(kernel, [p, q, p, q])
+    assert same_bits(p, a + b) and same_bits(q, a - b)
