@@ -102,7 +102,7 @@ _GENERIC = (
 )
 
 _MOVED = {ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.PAD, ops.SHRINK, ops.FLIP, ops.CONCAT,
-          ops.BARRIER}
+          ops.BARRIER, ops.STOP}
 _PLAIN = ops.ELEMENTWISE - {ops.WHERE}
 
 
