@@ -1,0 +1,135 @@
+"""Every op has its row in each table, or a reason why not.
+
+``EXAMPLES`` holds one small graph for each op of the tensor level; those of elementwise ops are
+made from their rows. Each is legal, has a meaning, a derivative row, and runs as machine code.
+A new op fails here until all of its rows are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from fnx.backends.base import get_device
+from fnx.core import build, dtypes, interp, ops, spec
+from fnx.core.dtypes import DType
+from fnx.core.ops import Op
+from fnx.core.uop import UOp, toposort
+from fnx.transforms.derivatives import DERIVATIVES
+from fnx.transforms.jit import Executable
+
+SHAPE = (3, 5)
+
+# Not in a FUNCTION of its own: why there is no example.
+NO_EXAMPLE = {
+    ops.LEAF: "the input of an open trace; a closed FUNCTION has PARAMs in their place",
+    ops.BUFFER: "memory of the scope around; a closed FUNCTION has PARAMs in their place",
+}
+
+
+def x(dtype: DType = dtypes.float32, slot: int = 0, shape: tuple[int, ...] = SHAPE) -> UOp:
+    return build.param(slot, dtype, shape)
+
+
+def _index() -> UOp:
+    return build.iota(3)
+
+
+def _call() -> tuple[UOp, ...]:
+    return build.call(build.function([build.neg(x()), build.add(x(), x())], 1, "f"), [x()], "f")
+
+
+EXAMPLES: dict[Op, Callable[[], UOp]] = {
+    ops.PARAM: x,
+    ops.CONST: lambda: build.const(2.5, dtypes.float32, SHAPE),
+    ops.IOTA: lambda: build.iota(7),
+    ops.RESHAPE: lambda: build.reshape(x(), (5, 3)),
+    ops.PERMUTE: lambda: build.permute(x(), (1, 0)),
+    ops.EXPAND: lambda: build.expand(x(shape=(3, 1)), (3, 4)),
+    ops.PAD: lambda: build.pad(x(), ((1, 2), (0, 3)), 1.5),
+    ops.SHRINK: lambda: build.shrink(x(), ((1, 3), (0, 2))),
+    ops.FLIP: lambda: build.flip(x(), (1,)),
+    ops.CONCAT: lambda: build.concat([x(), x(slot=1, shape=(2, 5))], 0),
+    ops.BARRIER: lambda: build.barrier(x(), 1),
+    ops.STOP: lambda: build.stop_gradient(x()),
+    ops.REDUCE: lambda: build.reduce(x(), ops.ADD, (1,)),
+    ops.GATHER: lambda: build.gather(x(), build.flip(_index(), (0,))),
+    ops.SCATTER: lambda: build.scatter(x(), [_index()], x(slot=1), "add"),
+    ops.FUNCTION: lambda: _call()[0],
+    ops.CALL: lambda: _call()[0],
+    ops.GET: lambda: _call()[1],
+}
+
+
+def elementwise_examples(op: Op) -> list[UOp]:
+    """The op on every element type that its row accepts."""
+    taken = [t for t in dtypes.USER if op.takes(t)]
+    if op is ops.THREEFRY:
+        return [build.elementwise(op, *[x(dtypes.uint32, i) for i in range(4)], arg=word)
+                for word in (0, 1)]
+    if op is ops.CAST:
+        return [build.cast(x(a), b) for a in taken for b in dtypes.USER if a is not b]
+    if op is ops.BITCAST:
+        return [build.bitcast(x(a), b) for a in taken for b in taken
+                if a is not b and a.bits == b.bits]
+    if op is ops.WHERE:
+        return [build.where(x(dtypes.bool_), x(t, 1), x(t, 2)) for t in taken]
+    assert op.arity is not None
+    return [build.elementwise(op, *[x(t, i) for i in range(op.arity)]) for t in taken]
+
+
+def examples(op: Op) -> list[UOp]:
+    return elementwise_examples(op) if op.kind == "elementwise" else [EXAMPLES[op]()]
+
+
+def values(node: UOp) -> list[np.ndarray]:
+    """One array for each PARAM of the node, by slot: small numbers of both signs."""
+    rng = np.random.default_rng(0)
+    params = {n.arg.slot: n for n in toposort([node]) if n.op is ops.PARAM}
+    out = []
+    for slot in range(len(params)):
+        param = params[slot]
+        drawn = rng.uniform(0.25, 3, param.shape) * rng.choice([-1, 1], param.shape)
+        out.append((np.abs(drawn) if param.dtype.kind == "uint" else drawn)
+                   .astype(param.dtype.np))
+    return out
+
+
+TENSOR = sorted(ops.at_level("t") - NO_EXAMPLE.keys(), key=lambda op: op.number)
+
+
+def test_every_op_has_an_example_or_a_reason() -> None:
+    assert set(TENSOR) == set(EXAMPLES) | ops.ELEMENTWISE
+    for op in EXAMPLES:
+        assert op in toposort_ops(EXAMPLES[op]())
+    for op in ops.ELEMENTWISE:
+        made = elementwise_examples(op)
+        assert made and all(node.op is op for node in made)
+
+
+def toposort_ops(node: UOp) -> set[Op]:
+    return {n.op for n in toposort([node], into_functions=True)}
+
+
+def test_every_op_of_the_tensor_level_has_a_derivative_row() -> None:
+    assert set(DERIVATIVES) == ops.at_level("t")
+
+
+@pytest.mark.parametrize("op", TENSOR, ids=repr)
+def test_every_op_is_legal_has_a_meaning_and_runs(op: Op) -> None:
+    """Machine code gives what the interpreter says, within a few rounding errors."""
+    device = get_device("cpu")
+    for node in examples(op):
+        args = values(node)
+        fn = build.function([node], len(args))
+        spec.check([fn], "tensor")
+        expected, = interp.apply(fn, args)
+        out, = Executable(fn, device, False).run([device.upload(a) for a in args])
+        got = out.view(node.dtype.np, node.shape)
+        if node.dtype.is_float:
+            tolerance = 4 * np.finfo(node.dtype.np).eps
+            np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+        else:
+            np.testing.assert_array_equal(got, expected)
