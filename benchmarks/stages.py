@@ -54,9 +54,11 @@ def one(target: str, name: str) -> None:
 
 
 def main() -> None:
-    if len(sys.argv) == 3:
-        return one(sys.argv[1], sys.argv[2])
-    name = sys.argv[1] if len(sys.argv) == 2 else "mlp_step"
+    arguments = sys.argv[1:]
+    if len(arguments) == 2:
+        one(*arguments)
+        return
+    name = arguments[0] if arguments else "mlp_step"
     for target in ("jax", "fnx"):
         with tempfile.TemporaryDirectory(prefix="fnx-bench-") as cache:
             environment = os.environ | {"FNX_CACHE_DIR": cache, "JAX_PLATFORMS": "cpu",
