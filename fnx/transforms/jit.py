@@ -12,12 +12,10 @@ Inside another trace a jitted function is a CALL: traced once, however often it 
 from __future__ import annotations
 
 import functools
-import gc
 import inspect
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +33,7 @@ from fnx.core.errors import (
     StaticArgumentError,
 )
 from fnx.core.ops import Shape
-from fnx.core.uop import UOp, current_site
+from fnx.core.uop import UOp
 from fnx.lower.pipeline import Lowered, lower
 from fnx.transforms.launcher import MISS, Launch, make_launcher
 from fnx.transforms.stages import Stages
@@ -58,9 +56,10 @@ class Executable:
 
     def __init__(self, fn: UOp, device: Device, runtime_extents: bool) -> None:
         self.device = device
-        self.lowered: Lowered = lower(fn, device.target, runtime_extents,
-                                      device.prepare)
-        self.buffer = device.encode(self.lowered.commands, self.lowered.code, self.lowered.arena)
+        with trace.no_collection():
+            made: Lowered = lower(fn, device.target, runtime_extents, device.prepare)
+        self.buffer = device.encode(made.commands, made.code, made.arena)
+        self.lowered = made
         self.sizes = [max(1, n.dtype.itemsize * _size(n.shape)) for n in self.lowered.outs]
         self.results = self.lowered.results
         self.forwards = any(kind == "in" for kind, _ in self.results) or \
@@ -177,20 +176,6 @@ class Traced:
             self.captures[self.links[i]] = new._node
             self.launch = None
             self._update()
-
-
-@contextmanager
-def _tracing() -> Iterator[None]:
-    """The user's function runs under its own lines, without garbage collection."""
-    site, current_site.site = current_site.site, None
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        current_site.site = site
-        if collecting:
-            gc.enable()
 
 
 class CacheInfo(NamedTuple):
@@ -364,7 +349,7 @@ class Jitted:
 
     def _trace(self, key: Any, args: Any, kwargs: Any) -> Traced:
         in_tree, avals = key[0], key[1]
-        with scope.Scope(f"jit of {self._name}") as s, _tracing():
+        with trace.tracing(f"jit of {self._name}") as s:
             arrays = [Array(s.leaf(t, shape), weak) for shape, t, weak in avals]
             dynamic, named = in_tree.unflatten(arrays)
             out = self._f(*self._filled(args, dynamic), **{**kwargs, **named})
