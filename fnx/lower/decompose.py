@@ -11,12 +11,13 @@ bits, and none is one that LLVM would make a call of the C library of. The code 
 shifts past the width and float -> integer overflow their defined values; IDIV and REM of
 integers are left where the divisor is neither 0 nor -1.
 
-Largest errors seen in units in the last place, against the exact value:
+Largest errors seen, in units in the last place, fused or not (float32: 42 million bit patterns
+and 2 million ordinary arguments; float64: 60,000 arguments against mpmath):
 
-    |         | EXP  | EXPM1 | LOG  | LOG1P | SIN  | COS  | TANH | POW  |
-    |---------|------|-------|------|-------|------|------|------|------|
-    | float32 | 0.00 | 0.00  | 0.00 | 0.00  | 0.00 | 0.00 | 0.00 | 0.00 |
-    | float64 | 0.00 | 0.00  | 0.00 | 0.00  | 0.00 | 0.00 | 0.00 | 0.00 |
+    |         | EXP  | EXPM1 | TANH | LOG  | LOG1P | SIN  | COS  | POW  |
+    |---------|------|-------|------|------|-------|------|------|------|
+    | float32 | 1.16 | 1.41  | 1.57 | 0.82 | 1.39  | 1.53 | 1.55 | 0.51 |
+    | float64 | 1.02 | 1.39  | 1.31 | 0.75 | 1.26  | 1.02 | 0.84 | 1.19 |
 """
 
 from __future__ import annotations
