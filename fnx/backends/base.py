@@ -91,6 +91,10 @@ class Device(ABC):
     def prepare(self, code: Code) -> None:  # noqa: B027
         """A kernel that ``encode`` will ask for: compile it beside, where that makes sense."""
 
+    def assembly(self, text: str) -> str:
+        """Machine code of LLVM IR, as text; empty where nothing is compiled."""
+        return ""
+
     def synchronize(self) -> None:  # noqa: B027
         """Return when all submitted work is done."""
 

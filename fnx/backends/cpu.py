@@ -35,6 +35,7 @@ from fnx.core.uop import UOp
 SHORT = 100_000.0  # estimated nanoseconds of work up to which a buffer runs where it is called
 TINY = 5_000.0  # ... and up to which releasing the GIL does not pay
 CHUNK = 30_000.0  # nanoseconds that a chunk should take at least
+LONG_CHUNK = 20_000_000.0  # ... and about at most: between chunks work can be aborted
 CHUNKS_PER_CORE = 16
 
 _pointer = attrgetter("ptr")
@@ -51,7 +52,8 @@ class _Encoded:
         self.iterations = symbolic.evaluate(code.parallel, env)
         self.scratch = symbolic.evaluate(code.scratch, env)
         self.work = nanoseconds(command.kernel, env)
-        most = min(self.iterations, cores * CHUNKS_PER_CORE, int(self.work / CHUNK))
+        balanced = max(cores * CHUNKS_PER_CORE, int(self.work / LONG_CHUNK))
+        most = min(self.iterations, balanced, int(self.work / CHUNK))
         self.chunk = max(1, -(-self.iterations // max(1, most)))
         self.chunks = -(-self.iterations // self.chunk)
 
@@ -211,6 +213,10 @@ class CpuDevice(Device):
         kernels = dict(zip(codes, self.kernels.get(list(codes.values()))))
         return CpuCommandBuffer(self, [_Encoded(c, codes[c.kernel], kernels[c.kernel],
                                                 self.target.cores) for c in decoded], arena)
+
+    def assembly(self, text: str) -> str:
+        """Machine code of LLVM IR, as text."""
+        return llvm_binding.assembly(text, self.target)
 
     def synchronize(self) -> None:
         """Return when all submitted work is done."""

@@ -113,11 +113,11 @@ def lower(fn: UOp, target: Target, runtime_extents: bool = False,
         prepare: told of each kernel as it is ready, so that it can be compiled beside.
     """
     clock = _Clock()
-    for p in PASSES:
+    for step in PASSES:
         if config.check_spec:
-            spec.check([fn], p.before)
-        fn = p.run(fn)
-        clock.lap(p.name)
+            spec.check([fn], step.before)
+        fn = step.run(fn)
+        clock.lap(step.name)
     fn, results = unique_results(fn)
     if config.check_spec:
         spec.check([fn], "tensor")
@@ -127,8 +127,8 @@ def lower(fn: UOp, target: Target, runtime_extents: bool = False,
     clock.lap("ranges")
     code: dict[UOp, KernelCode] = {}
     placed: list[Placed] = []
-    for step in steps:
-        made = _tiled(step, target, runtime_extents)
+    for group in steps:
+        made = _tiled(group, target, runtime_extents)
         placed += made
         clock.lap("tile")
         for p in made:
@@ -171,7 +171,7 @@ def _tile(kernel: UOp, schedule: Any, target: Target) -> tuple[list[Part], Part,
     key = (kernel, schedule, target)
     found = _tiles.get(key)
     if found is None:
-        chosen = choose(kernel, target) if not schedule else schedule
+        chosen = schedule if schedule else choose(kernel, target)
         found = split_global(tile(kernel, chosen))
         if config.check_spec:
             spec.check([part.kernel for part in (*found[0], found[1])], "kernel")

@@ -273,7 +273,7 @@ class Jitted:
                ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Dynamic positional arguments, and the static ones as a hashable key."""
         static = {i % len(args) if args and -len(args) <= i < 0 else i for i in self._static}
-        values = [(i, args[i]) for i in sorted(static) if 0 <= i < len(args)]
+        values: list[tuple[int | str, Any]] = [(i, args[i]) for i in sorted(static) if 0 <= i < len(args)]
         values += [(k, kwargs[k]) for k in sorted(self._static_names & kwargs.keys())]
         for name, value in values:
             try:
