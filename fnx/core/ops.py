@@ -48,22 +48,24 @@ class Op:
         commutative: operands may be swapped, bit for bit.
         identity: for a monoid, dtype -> the value that changes nothing.
         ufunc: for a monoid, how NumPy folds it.
+        exact: every machine gives the bits of ``meaning``; else within ulps.
     """
 
     __slots__ = ("name", "levels", "kind", "arity", "accepts", "result", "shape", "arg",
-                 "meaning", "symbol", "commutative", "identity", "ufunc", "number")
+                 "meaning", "symbol", "commutative", "identity", "ufunc", "exact", "number")
 
     def __init__(self, name: str, levels: str, kind: Kind, arity: int | None, *,
                  accepts: str = "fib", result: str = "same", shape: ShapeRule | None = None,
                  arg: type | tuple[type, ...] = type(None), meaning: Meaning | None = None,
                  symbol: str = "", commutative: bool = False,
                  identity: Callable[[DType], Any] | None = None,
-                 ufunc: np.ufunc | None = None) -> None:
+                 ufunc: np.ufunc | None = None, exact: bool = True) -> None:
         self.name, self.levels, self.kind, self.arity = name, levels, kind, arity
         self.accepts, self.result, self.arg = accepts, result, arg
         self.shape = shape if shape is not None else _shape_of_first
         self.meaning, self.symbol = meaning, symbol
         self.commutative, self.identity, self.ufunc = commutative, identity, ufunc
+        self.exact = exact
         self.number = len(OPS)
         OPS[name] = self
 
@@ -274,13 +276,20 @@ NEG = Op("NEG", "tkp", "elementwise", 1, accepts="fi", symbol="-{0}", meaning=m.
 ABS = Op("ABS", "tkp", "elementwise", 1, accepts="fi", meaning=m.plain(np.abs))
 NOT = Op("NOT", "tkp", "elementwise", 1, accepts="ib", symbol="~{0}", meaning=m.plain(np.invert))
 SQRT = Op("SQRT", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.sqrt))
-EXP = Op("EXP", "tkp", "elementwise", 1, accepts="f", meaning=m.precise(np.exp))
-EXPM1 = Op("EXPM1", "tkp", "elementwise", 1, accepts="f", meaning=m.precise(np.expm1))
-LOG = Op("LOG", "tkp", "elementwise", 1, accepts="f", meaning=m.precise(np.log))
-LOG1P = Op("LOG1P", "tkp", "elementwise", 1, accepts="f", meaning=m.precise(np.log1p))
-SIN = Op("SIN", "tkp", "elementwise", 1, accepts="f", meaning=m.precise(np.sin))
-COS = Op("COS", "tkp", "elementwise", 1, accepts="f", meaning=m.precise(np.cos))
-TANH = Op("TANH", "tkp", "elementwise", 1, accepts="f", meaning=m.precise(np.tanh))
+EXP = Op("EXP", "tkp", "elementwise", 1, accepts="f", exact=False,
+         meaning=m.precise(np.exp))
+EXPM1 = Op("EXPM1", "tkp", "elementwise", 1, accepts="f", exact=False,
+         meaning=m.precise(np.expm1))
+LOG = Op("LOG", "tkp", "elementwise", 1, accepts="f", exact=False,
+         meaning=m.precise(np.log))
+LOG1P = Op("LOG1P", "tkp", "elementwise", 1, accepts="f", exact=False,
+         meaning=m.precise(np.log1p))
+SIN = Op("SIN", "tkp", "elementwise", 1, accepts="f", exact=False,
+         meaning=m.precise(np.sin))
+COS = Op("COS", "tkp", "elementwise", 1, accepts="f", exact=False,
+         meaning=m.precise(np.cos))
+TANH = Op("TANH", "tkp", "elementwise", 1, accepts="f", exact=False,
+         meaning=m.precise(np.tanh))
 FLOOR = Op("FLOOR", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.floor))
 CEIL = Op("CEIL", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.ceil))
 TRUNC = Op("TRUNC", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.trunc))
@@ -300,7 +309,8 @@ DIV = Op("DIV", "tkp", "elementwise", 2, accepts="f", symbol="({0} / {1})",
 IDIV = Op("IDIV", "tkp", "elementwise", 2, accepts="i", symbol="({0} // {1})",
           meaning=m.integer_division)
 REM = Op("REM", "tkp", "elementwise", 2, accepts="fi", symbol="({0} % {1})", meaning=m.remainder)
-POW = Op("POW", "tkp", "elementwise", 2, accepts="f", symbol="{0}**{1}", meaning=m.power)
+POW = Op("POW", "tkp", "elementwise", 2, accepts="f", symbol="{0}**{1}", meaning=m.power,
+         exact=False)
 MAX = Op("MAX", "tkp", "elementwise", 2, accepts="fi", commutative=True, meaning=m.maximum,
          ufunc=np.maximum, identity=lowest)
 MIN = Op("MIN", "tkp", "elementwise", 2, accepts="fi", commutative=True, meaning=m.minimum,
@@ -324,7 +334,8 @@ SHR = Op("SHR", "tkp", "elementwise", 2, accepts="i", symbol="({0} >> {1})", mea
 
 # elementwise, more operands
 WHERE = Op("WHERE", "tkp", "elementwise", 3, result="where", meaning=m.plain(np.where))
-MULACC = Op("MULACC", "tkp", "elementwise", 3, accepts="f", meaning=m.multiply_add)
+MULACC = Op("MULACC", "tkp", "elementwise", 3, accepts="f", meaning=m.multiply_add,
+            exact=False)
 THREEFRY = Op("THREEFRY", "tkp", "elementwise", 4, accepts="u", arg=int, meaning=m.threefry)
 
 # movement
@@ -366,15 +377,14 @@ STAGE = Op("STAGE", "kp", "kernel", None, shape=_scalar, arg=Stage)
 KERNEL = Op("KERNEL", "kc", "kernel", None, result="void", shape=_scalar, arg=Kernel)
 
 # program level: lines of a PROGRAM, in order (the table in lower/linearize.py says what is legal)
-PROGRAM = Op("PROGRAM", "p", "program", None, result="any", shape=_scalar)
+PROGRAM = Op("PROGRAM", "p", "program", None, result="void", shape=_scalar)
 PART = Op("PART", "p", "program", 0, result="any", shape=_scalar, arg=int)
 LOOP = Op("LOOP", "p", "program", 2, result="any", shape=_scalar, arg=int)
 CARRY = Op("CARRY", "p", "program", 2, result="any", shape=_scalar, arg=int)
-END = Op("END", "p", "program", None, result="any", shape=_scalar)
+END = Op("END", "p", "program", None, result="void", shape=_scalar)
 LAST = Op("LAST", "p", "program", 1, result="any", shape=_scalar, arg=int)
-IF = Op("IF", "p", "program", 1, result="any", shape=_scalar, arg=int)
-ENDIF = Op("ENDIF", "p", "program", 1, result="any", shape=_scalar)
-STREAM = Op("STREAM", "p", "program", 2, result="any", shape=_scalar)
+IF = Op("IF", "p", "program", 1, result="void", shape=_scalar, arg=int)
+ENDIF = Op("ENDIF", "p", "program", 1, result="void", shape=_scalar)
 SPLAT = Op("SPLAT", "p", "program", 1, result="any", shape=_scalar)
 LANES = Op("LANES", "p", "program", 0, result="any", shape=_scalar)
 PREFIX = Op("PREFIX", "p", "program", 1, result="any", shape=_scalar)

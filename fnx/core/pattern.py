@@ -1,0 +1,165 @@
+"""Patterns over nodes, written with the same operators as programs.
+
+A pattern matches a node or does not, and names parts of it. Names that repeat must be the same
+node. Operands of a commutative op match in either order. A Python number matches a constant of
+that value, bit for bit (-0.0 is not 0.0), also where it is expanded to a shape.
+
+>>> from fnx.core import build, dtypes
+>>> x, y = build.param(0, dtypes.float32, (3,)), build.param(1, dtypes.float32, (3,))
+>>> match(var("a") * 1.0, build.mul(build.like(x, 1.0), x))["a"] is x
+True
+>>> match(var("a") * var("a"), build.mul(x, y)) is None
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fnx.core import build, ops
+from fnx.core.build import Operators
+from fnx.core.errors import FnxError
+from fnx.core.ops import Op
+from fnx.core.uop import UOp
+
+Captures = dict[str, UOp]
+_ANY: Any = object()
+_SPREAD = frozenset({ops.EXPAND, ops.RESHAPE})
+CONSTANT_OPS = frozenset({ops.CONST}) | _SPREAD  # roots that a constant may have
+
+
+class UPat(Operators):
+    """What a node must be.
+
+    Args:
+        op: its op, or a set of ops; None for any.
+        src: patterns of all its operands; None for any operands.
+        name: what the node is called in the replacement.
+        kinds: its dtype is a float ("f"), an integer ("i") or bool ("b"): any of the letters.
+        arg: its arg.
+        constant: an expanded or plain CONST; ``name`` is then the CONST.
+        value: the number that a constant has.
+    """
+
+    __slots__ = ("ops", "src", "name", "kinds", "arg", "constant", "value")
+
+    def __init__(self, op: Op | frozenset[Op] | None = None, src: tuple[Any, ...] | None = None,
+                 name: str = "", *, kinds: str = "", arg: Any = _ANY, constant: bool = False,
+                 value: Any = None) -> None:
+        self.ops = frozenset({op}) if isinstance(op, Op) else op
+        self.src = None if src is None else tuple(as_pattern(s) for s in src)
+        self.name, self.kinds, self.arg = name, kinds, arg
+        self.constant, self.value = constant, value
+
+    def _apply(self, op: Op, *operands: Any) -> UPat:
+        return UPat(op, operands)
+
+    def named(self, name: str) -> UPat:
+        """The same pattern with a name for the whole."""
+        return UPat(self.ops, self.src, name, kinds=self.kinds, arg=self.arg,
+                    constant=self.constant, value=self.value)
+
+    def root_ops(self) -> frozenset[Op] | None:
+        """The ops of the nodes that this can match; None for any."""
+        return CONSTANT_OPS if self.constant else self.ops
+
+
+def var(name: str, kinds: str = "") -> UPat:
+    """Any node."""
+    return UPat(name=name, kinds=kinds)
+
+
+def const(name: str, kinds: str = "") -> UPat:
+    """Any constant, plain or expanded; the name is the CONST."""
+    return UPat(name=name, kinds=kinds, constant=True)
+
+
+def as_pattern(x: Any) -> UPat:
+    """A pattern, or the pattern of a number."""
+    return x if isinstance(x, UPat) else UPat(constant=True, value=x)
+
+
+def constant_of(node: UOp) -> UOp | None:
+    """The CONST that all elements of a node are, seen through EXPAND and RESHAPE."""
+    while node.op in _SPREAD:
+        node = node.src[0]
+    return node if node.op is ops.CONST else None
+
+
+def match(pattern: UPat, node: UOp) -> Captures | None:
+    """The names of the first way in which ``node`` fits ``pattern``."""
+    return next(_matches(pattern, node, {}), None)
+
+
+def _matches(pattern: UPat, node: UOp, found: Captures) -> Iterator[Captures]:
+    if pattern.constant:
+        constant = constant_of(node)
+        if constant is None or not _has_value(constant, pattern.value):
+            return
+        node = constant
+    elif pattern.ops is not None and node.op not in pattern.ops:
+        return
+    if pattern.kinds and not _of_kind(node, pattern.kinds):
+        return
+    if pattern.arg is not _ANY and node.arg != pattern.arg:
+        return
+    if pattern.name:
+        bound = found.get(pattern.name)
+        if bound is None:
+            found = {**found, pattern.name: node}
+        elif bound is not node:
+            return
+    if pattern.src is None:
+        yield found
+    elif len(pattern.src) == len(node.src):
+        yield from _all_match(pattern.src, node.src, found)
+        if node.op.commutative:
+            yield from _all_match(pattern.src, node.src[::-1], found)
+
+
+def _all_match(patterns: tuple[UPat, ...], nodes: tuple[UOp, ...],
+               found: Captures) -> Iterator[Captures]:
+    if not patterns:
+        yield found
+        return
+    for more in _matches(patterns[0], nodes[0], found):
+        yield from _all_match(patterns[1:], nodes[1:], more)
+
+
+def _of_kind(node: UOp, kinds: str) -> bool:
+    kind = node.dtype.kind
+    return kind[0] in kinds or (kind in ("uint", "index") and "i" in kinds)
+
+
+def _has_value(constant: UOp, value: Any) -> bool:
+    if value is None:
+        return True
+    if isinstance(value, bool) != constant.dtype.is_bool:
+        return False
+    if not constant.dtype.is_float and value != int(value):
+        return False
+    try:
+        return bool(constant.arg == build.const_bits(value, constant.dtype))
+    except FnxError:
+        return False
+
+
+def build_from(pattern: UPat, found: Captures, like: UOp) -> UOp:
+    """The node that a pattern without alternatives describes; numbers get ``like``'s type."""
+    if pattern.value is not None:
+        return build.like(like, pattern.value)
+    if pattern.src is None:
+        node = found[pattern.name]
+        if node.op is ops.CONST and node.shape != like.shape:
+            return build.expand(node, like.shape)
+        return node
+    assert pattern.ops is not None and len(pattern.ops) == 1, "one op, to build it"
+    (op,) = pattern.ops
+    inner = like if op not in ops.COMPARISONS else _operand_like(pattern, found, like)
+    return build.elementwise(op, *[build_from(s, found, inner) for s in pattern.src])
+
+
+def _operand_like(pattern: UPat, found: Captures, like: UOp) -> UOp:
+    assert pattern.src is not None
+    return next((found[s.name] for s in pattern.src if s.name and not s.constant), like)

@@ -1,0 +1,193 @@
+"""Rules of simplify for elementwise values. All of them keep every bit (payloads of NaN aside).
+
+So nothing is reassociated in floats; ``x * 0`` stays in floats (x may be infinite), and so does
+``x + 0.0`` (x may be -0.0), while ``x + -0.0`` is x. Integers wrap, so their ring algebra holds.
+
+    (x * 1) - (-y)                 ->  x + y
+    where(c, x, where(c, y, z))    ->  where(c, x, z)
+    exp(x) + sqrt(4.0)             ->  exp(x) + 2.0
+
+Constants are folded through the meaning of an op, where every machine gives the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build, dtypes, ops
+from fnx.core.dtypes import DType
+from fnx.core.ops import Op
+from fnx.core.pattern import UPat, as_pattern, const, constant_of, var
+from fnx.core.rewrite import Rule
+from fnx.core.uop import UOp
+
+n, i, f, x, t = var("x", "fi"), var("x", "i"), var("x", "f"), var("x"), var("x", "b")
+m, y, z = var("y", "fi"), var("y"), var("z")
+c, d = const("c"), const("d")
+
+
+def spread(value: Any, like: UOp) -> UOp:
+    """A constant with the dtype and shape of a node; ``value`` is a number or a CONST."""
+    node = value if isinstance(value, UOp) else build.const(value, like.dtype)
+    return build.expand(node, like.shape)
+
+
+def folded(node: UOp) -> UOp | None:
+    """An elementwise node of constants as a constant."""
+    constants = [k for s in node.src if (k := constant_of(s)) is not None]
+    if len(constants) < len(node.src):
+        return None
+    assert node.op.meaning is not None
+    with np.errstate(all="ignore"):
+        value = np.asarray(node.op.meaning(node, *[ops.const_value(k) for k in constants]))
+    bits = int.from_bytes(value.astype(node.dtype.np).tobytes(), "little")
+    return build.expand(UOp(ops.CONST, node.dtype, (), bits), node.shape)
+
+
+FOLD = Rule(UPat(frozenset(op for op in ops.ELEMENTWISE if op.exact), None, "node"),
+            lambda node: folded(node), name="fold constants")
+
+
+# ---- identities, absorbing elements -----------------------------------------------------------
+
+_MONOIDS = sorted(ops.MONOIDS, key=lambda op: op.number)
+_UNITS: dict[Op, str] = dict.fromkeys(_MONOIDS, "fib") | {ops.ADD: "i"}
+_ABSORB = {ops.AND: ops.OR.identity, ops.OR: ops.AND.identity, ops.MUL: ops.ADD.identity,
+           ops.MAX: ops.highest, ops.MIN: ops.lowest}  # integers and bools; NaN beats floats
+
+
+def _is(constant: UOp, value: Any) -> bool:
+    return bool(constant.arg == build.const_bits(value, constant.dtype))
+
+
+def _unit(op: Op) -> Rule:
+    identity = op.identity
+    assert identity is not None
+    return Rule(UPat(op, (var("x", _UNITS[op]), c)), x,
+                lambda x, c: _is(c, identity(c.dtype)), f"{op} with its identity")
+
+
+def _absorb(op: Op) -> Rule:
+    value = _ABSORB[op]
+    assert value is not None
+    return Rule(UPat(op, (var("x", "ib"), c)), lambda x, c: spread(c, x),
+                lambda x, c: _is(c, value(c.dtype)), f"{op} with what absorbs")
+
+
+def _gather_constants(op: Op) -> Rule:
+    kinds = "fib" if op in (ops.MAX, ops.MIN) else "ib"
+    return Rule(UPat(op, (UPat(op, (var("x", kinds), c)), d)),
+                UPat(op, (x, UPat(op, (c, d)))), name=f"{op} of two constants")
+
+
+UNITS = [
+    *[_unit(op) for op in _UNITS],
+    *[_absorb(op) for op in _ABSORB],
+    *[_gather_constants(op) for op in _UNITS],
+    *[Rule(UPat(op, (x, x)), x, name=f"{op} with itself")
+      for op in (ops.AND, ops.OR, ops.MAX, ops.MIN)],
+    Rule(f + -0.0, f, name="x + -0"),
+    Rule(n - 0, n, name="x - 0"),
+    Rule(f / 1.0, f, name="x / 1"),
+    Rule(i // 1, i, name="x // 1"),
+    Rule(i << 0, i, name="x << 0"),
+    Rule(i >> 0, i, name="x >> 0"),
+    Rule(i - i, as_pattern(0), name="x - x"),
+    Rule(UPat(ops.XOR, (x, x)), lambda x: spread(0, x), name="x ^ x"),
+    Rule(t ^ True, ~t, name="x ^ True"),
+]
+
+
+# ---- signs and inverses -----------------------------------------------------------------------
+
+
+def _reciprocal(x: UOp, c: UOp) -> UOp | None:
+    """x / c as x * (1 / c), where 1 / c is exact: c is a power of two."""
+    value = build.const_of(c)
+    if value == 0 or not math.isfinite(value) or abs(math.frexp(value)[0]) != 0.5:
+        return None
+    inverse = build.const(1 / value, c.dtype)
+    if not math.isfinite(1 / value) or 1 / build.const_of(inverse) != value:
+        return None
+    return build.mul(x, spread(inverse, x))
+
+
+def _not_unsigned(**found: UOp) -> bool:
+    return found["x"].dtype.kind != "uint"
+
+
+SIGNS = [
+    Rule(-UPat(ops.NEG, (n,)), n, name="-(-x)"),
+    Rule(~~x, x, name="~~x"),
+    Rule(abs(-n), abs(n), _not_unsigned, "abs(-x)"),
+    Rule(abs(abs(n)), abs(n), name="abs(abs(x))"),
+    Rule(n + -m, n - m, name="x + -y"),
+    Rule(n - -m, n + m, name="x - -y"),
+    Rule(-n * -m, n * m, name="-x * -y"),
+    Rule(-n * c, lambda x, c: build.mul(x, build.neg(spread(c, x))), name="-x * c"),
+    Rule(n * -1, -n, name="x * -1"),
+    Rule(-f / -y, f / y, name="-x / -y"),
+    Rule(f / c, _reciprocal, name="x / 2**k"),
+    Rule(UPat(ops.POW, (f, as_pattern(1.0))), f, name="x**1"),
+    Rule(UPat(ops.POW, (f, as_pattern(0.0))), as_pattern(1.0), name="x**0"),
+    Rule(UPat(ops.POW, (f, as_pattern(2.0))), f * f,
+         lambda x: x.dtype is dtypes.float32, "x**2"),  # float64: pow may round otherwise
+]
+
+
+# ---- conditions -------------------------------------------------------------------------------
+
+_p = var("p")
+_CHOICE = UPat(ops.WHERE, (_p, x, y))
+
+CONDITIONS = [
+    Rule(UPat(ops.CMPLT, (x, x)), as_pattern(False), name="x < x"),
+    Rule(UPat(ops.CMPLE, (var("x", "ib"), x)), as_pattern(True), name="x <= x"),
+    Rule(UPat(ops.CMPEQ, (var("x", "ib"), x)), as_pattern(True), name="x == x"),
+    Rule(UPat(ops.CMPNE, (var("x", "ib"), x)), as_pattern(False), name="x != x"),
+    Rule(~UPat(ops.CMPEQ, (x, y)), UPat(ops.CMPNE, (x, y)), name="not =="),
+    Rule(~UPat(ops.CMPNE, (x, y)), UPat(ops.CMPEQ, (x, y)), name="not !="),
+    Rule(~UPat(ops.CMPLT, (var("x", "ib"), y)), UPat(ops.CMPLE, (y, x)), name="not <"),
+    Rule(~UPat(ops.CMPLE, (var("x", "ib"), y)), UPat(ops.CMPLT, (y, x)), name="not <="),
+    Rule(UPat(ops.WHERE, (as_pattern(True), x, y)), x, name="where(True)"),
+    Rule(UPat(ops.WHERE, (as_pattern(False), x, y)), y, name="where(False)"),
+    Rule(UPat(ops.WHERE, (_p, x, x)), x, name="where of equals"),
+    Rule(UPat(ops.WHERE, (_p, as_pattern(True), as_pattern(False))), _p, name="where as bool"),
+    Rule(UPat(ops.WHERE, (~_p, x, y)), _CHOICE, name="where not"),
+    Rule(UPat(ops.WHERE, (_p, _CHOICE, z)), UPat(ops.WHERE, (_p, x, z)), name="where in where"),
+    Rule(UPat(ops.WHERE, (_p, z, _CHOICE)), UPat(ops.WHERE, (_p, z, y)), name="else in where"),
+]
+
+
+# ---- conversions ------------------------------------------------------------------------------
+
+
+def _holds_all(wide: DType, narrow: DType) -> bool:
+    """Whether every value of ``narrow`` is a value of ``wide``."""
+    if narrow.is_bool or wide is narrow:
+        return not wide.is_bool or narrow.is_bool
+    if wide.is_float:
+        digits = {32: 24, 64: 53}[wide.bits]
+        return narrow.bits <= (digits if narrow.is_integer else wide.bits)
+    return wide.is_integer and narrow.kind == "uint" and wide.bits > narrow.bits
+
+
+def _cast_twice(x: UOp, middle: UOp, last: UOp) -> UOp | None:
+    first = x.dtype
+    if not _holds_all(middle.dtype, first):
+        return None
+    wraps = last.dtype.is_integer and first.is_integer and middle.dtype.is_float
+    return None if wraps and last.dtype is not first else build.cast(x, last.dtype)
+
+
+CONVERSIONS = [
+    Rule(UPat(ops.CAST, (UPat(ops.CAST, (x,), "middle"),), "last"), _cast_twice,
+         name="cast of an exact cast"),
+    Rule(UPat(ops.BITCAST, (UPat(ops.BITCAST, (x,)),), "last"),
+         lambda x, last: build.bitcast(x, last.dtype), name="bitcast of bitcast"),
+]
+
+RULES = (*UNITS, *SIGNS, *CONDITIONS, *CONVERSIONS, FOLD)

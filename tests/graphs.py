@@ -1,0 +1,300 @@
+"""Random tensor graphs for property tests: legal by construction, driven by the op table.
+
+    @given(graphs())
+    def test_law(graph):
+        assert_same(apply(my_pass(graph.fn), graph.args), apply(graph.fn, graph.args))
+
+A graph has PARAMs, constants, every elementwise op on every dtype that its row takes, all
+movements, folds, gathers, scatters and calls of inner functions. Lengths include 0, 1 and vector
+tails; values include both zeros, infinities, NaN, subnormals and the ends of the integers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+
+from fnx.core import build, dtypes, ops
+from fnx.core.dtypes import DType
+from fnx.core.ops import Op
+from fnx.core.uop import UOp
+
+LENGTHS = (0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33)
+MOST_ELEMENTS = 600
+FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, -2.5, math.inf, -math.inf, math.nan, 1e-40, 1e30,
+          -1e30, 88.5, 1e-5)
+INTEGERS = (0, 1, 2, 3, -1, -2, 7, 31, 32, 33, 100, -2**31, 2**31 - 1, 2**32 - 1)
+
+
+class Graph(NamedTuple):
+    """A closed FUNCTION and values for its PARAMs."""
+
+    fn: UOp
+    args: list[np.ndarray[Any, Any]]
+
+    @property
+    def operands(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        return [(a.shape, a.dtype) for a in self.args]
+
+
+def values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Any:
+    """Random values of which a third are special."""
+    if dtype.is_bool:
+        return rng.integers(0, 2, shape).astype(bool)
+    special: Sequence[Any] = FLOATS if dtype.is_float else \
+        [i for i in INTEGERS if np.iinfo(dtype.np).min <= i <= np.iinfo(dtype.np).max]
+    plain = rng.standard_normal(shape) if dtype.is_float else rng.integers(0, 100, shape)
+    odd = np.asarray(special, np.float64 if dtype.is_float else np.int64)
+    picked = odd[rng.integers(0, len(odd), shape)]
+    with np.errstate(all="ignore"):
+        return np.where(rng.random(shape) < 0.33, picked, plain).astype(dtype.np)
+
+
+def shapes(most: int = MOST_ELEMENTS) -> st.SearchStrategy[tuple[int, ...]]:
+    """Shapes of rank 0 to 3 with at most so many elements."""
+    return st.lists(st.sampled_from(LENGTHS), max_size=3).map(tuple).filter(
+        lambda s: math.prod(s) <= most)
+
+
+class Builder:
+    """A graph that grows: ``pool`` holds the nodes so far; every step adds one."""
+
+    def __init__(self, draw: Any, types: Sequence[DType], allowed: Collection[Op],
+                 depth: int) -> None:
+        self.draw, self.types, self.allowed, self.depth = draw, tuple(types), allowed, depth
+        self.pool: list[UOp] = []
+        self.params: list[UOp] = []
+
+    # ---- choices ----
+
+    def one(self, choices: Sequence[Any]) -> Any:
+        return self.draw(st.sampled_from(choices))
+
+    def number(self, low: int, high: int) -> int:
+        return int(self.draw(st.integers(low, high)))
+
+    def param(self, dtype: DType, shape: tuple[int, ...]) -> UOp:
+        node = build.param(len(self.params), dtype, shape)
+        self.params.append(node)
+        self.pool.append(node)
+        return node
+
+    def constant(self, dtype: DType, shape: tuple[int, ...]) -> UOp:
+        special: Sequence[Any] = (True, False) if dtype.is_bool else FLOATS if dtype.is_float \
+            else [i for i in INTEGERS
+                  if np.iinfo(dtype.np).min <= i <= np.iinfo(dtype.np).max]
+        return build.const(self.one(special), dtype, shape)
+
+    def operand(self, dtype: DType, shape: tuple[int, ...]) -> UOp:
+        """A node of this type: one of the pool, a constant, or a fresh PARAM."""
+        found = [n for n in self.pool if n.dtype is dtype and n.shape == shape]
+        if found and self.number(0, 3):
+            return self.one(found)
+        return self.constant(dtype, shape) if self.number(0, 1) else self.param(dtype, shape)
+
+    def any(self, accepted: Callable[[UOp], bool]) -> UOp | None:
+        found = [n for n in self.pool if accepted(n)]
+        return self.one(found) if found else None
+
+    # ---- steps ----
+
+    def step(self) -> None:
+        op = self.one(sorted(self.allowed, key=lambda op: op.number))
+        if op in STEPS:
+            accepted, make = STEPS[op]
+        else:
+            accepted, make = (lambda n: op.takes(n.dtype)), _elementwise
+        x = self.any(accepted)
+        node = None if x is None else make(self, op, x)
+        if node is not None and math.prod(node.shape) <= 4 * MOST_ELEMENTS:
+            self.pool.append(node)
+
+
+def _elementwise(b: Builder, op: Op, x: UOp) -> UOp:
+    assert op.arity is not None
+    rest = [b.operand(x.dtype, x.shape) for _ in range(op.arity - 1)]
+    arg = b.number(0, 1) if op is ops.THREEFRY else None
+    src = [x, *rest] if b.number(0, 1) else [*rest, x]
+    return build.elementwise(op, *src, arg=arg)
+
+
+def _cast(b: Builder, op: Op, x: UOp) -> UOp:
+    return build.cast(x, b.one(b.types))
+
+
+def _bitcast(b: Builder, op: Op, x: UOp) -> UOp:
+    same = [t for t in b.types if t.bits == x.dtype.bits and not t.is_bool]
+    return build.bitcast(x, b.one(same or [x.dtype]))
+
+
+def _where(b: Builder, op: Op, x: UOp) -> UOp:
+    src = [x, b.operand(x.dtype, x.shape)]
+    return build.where(b.operand(dtypes.bool_, x.shape), *(src if b.number(0, 1) else src[::-1]))
+
+
+def _reshape(b: Builder, op: Op, x: UOp) -> UOp:
+    dims = list(x.shape)
+    for _ in range(b.number(1, 3)):
+        at = b.number(0, len(dims))
+        kind = b.one(("insert", "drop", "merge", "split"))
+        if kind == "insert" and len(dims) < 5:
+            dims.insert(at, 1)
+        elif kind == "drop" and at < len(dims) and dims[at] == 1:
+            del dims[at]
+        elif kind == "merge" and at + 1 < len(dims):
+            dims[at:at + 2] = [dims[at] * dims[at + 1]]
+        elif kind == "split" and at < len(dims) and len(dims) < 5:
+            factors = [f for f in (2, 3, 5) if dims[at] % f == 0]
+            if factors:
+                f = b.one(factors)
+                dims[at:at + 1] = [f, dims[at] // f]
+    return build.reshape(x, tuple(dims))
+
+
+def _permute(b: Builder, op: Op, x: UOp) -> UOp:
+    return build.permute(x, b.draw(st.permutations(range(len(x.shape)))))
+
+
+def _expand(b: Builder, op: Op, x: UOp) -> UOp:
+    shape = [b.one(LENGTHS) if n == 1 and b.number(0, 1) else n for n in x.shape]
+    if len(shape) < 3 and b.number(0, 1):
+        shape.insert(0, b.one(LENGTHS))
+    return build.expand(x, tuple(shape)) if math.prod(shape) <= 4 * MOST_ELEMENTS else x
+
+
+def _pad(b: Builder, op: Op, x: UOp) -> UOp:
+    return build.pad(x, [(b.number(0, 2), b.number(0, 3)) for _ in x.shape],
+                           b.operand(x.dtype, ()))
+
+
+def _shrink(b: Builder, op: Op, x: UOp) -> UOp:
+    return build.shrink(x, [sorted((b.number(0, n), b.number(0, n))) for n in x.shape])
+
+
+def _flip(b: Builder, op: Op, x: UOp) -> UOp:
+    return build.flip(x, [a for a in range(len(x.shape)) if b.number(0, 1)])
+
+
+def _concat(b: Builder, op: Op, x: UOp) -> UOp:
+    axis = b.number(0, len(x.shape) - 1)
+    parts = [x]
+    for _ in range(b.number(1, 2)):
+        shape = (*x.shape[:axis], b.one((0, 1, 2, x.shape[axis])), *x.shape[axis + 1:])
+        parts.insert(b.number(0, 1), b.operand(x.dtype, shape))
+    return build.concat(parts, axis)
+
+
+def _barrier(b: Builder, op: Op, x: UOp) -> UOp:
+    return build.barrier(x, b.number(0, 1))
+
+
+def _stop(b: Builder, op: Op, x: UOp) -> UOp:
+    return build.stop_gradient(x)
+
+
+def _reduce(b: Builder, op: Op, x: UOp) -> UOp:
+    monoid = b.one([m for m in sorted(ops.MONOIDS, key=lambda m: m.number) if m.takes(x.dtype)])
+    return build.reduce(x, monoid, [a for a in range(len(x.shape)) if b.number(0, 1)])
+
+
+def _indices(b: Builder, x: UOp) -> list[UOp]:
+    shape = b.draw(shapes(30))
+    return [b.operand(b.one((dtypes.int32, dtypes.uint32)), shape)
+            for _ in range(b.number(1, len(x.shape)))]
+
+
+def _gather(b: Builder, op: Op, x: UOp) -> UOp:
+    return build.gather(x, *_indices(b, x))
+
+
+def _scatter(b: Builder, op: Op, x: UOp) -> UOp:
+    index = _indices(b, x)
+    modes = ("set",) if x.dtype.is_bool else ("set", "add", "mul", "min", "max")
+    updates = b.operand(x.dtype, index[0].shape + x.shape[len(index):])
+    return build.scatter(x, index, updates, b.one(modes))
+
+
+def _iota(b: Builder, op: Op, x: UOp) -> UOp:
+    return build.iota(b.one(LENGTHS), b.one([t for t in b.types if not t.is_bool]))
+
+
+def _const(b: Builder, op: Op, x: UOp) -> UOp:
+    return b.constant(b.one(b.types), b.draw(shapes(64)))
+
+
+def _call(b: Builder, op: Op, x: UOp) -> UOp:
+    if not b.depth:
+        return x
+    inner = Builder(b.draw, b.types, b.allowed, b.depth - 1)
+    fn = _grow(inner, b.number(1, 4), b.number(1, 2))
+    args = [b.operand(p.dtype, p.shape) for p in inner.params]
+    results = build.call(fn, args, name="inner")
+    b.pool.extend(results)
+    return results[0]
+
+
+def _whatever(x: UOp) -> bool:
+    return True
+
+
+STEPS: dict[Op, tuple[Callable[[UOp], bool], Callable[[Builder, Op, UOp], UOp]]] = {
+    ops.CAST: (_whatever, _cast), ops.WHERE: (_whatever, _where),
+    ops.BITCAST: (lambda x: not x.dtype.is_bool, _bitcast),
+    ops.RESHAPE: (_whatever, _reshape), ops.PERMUTE: (_whatever, _permute),
+    ops.EXPAND: (_whatever, _expand), ops.PAD: (_whatever, _pad),
+    ops.SHRINK: (_whatever, _shrink), ops.FLIP: (_whatever, _flip),
+    ops.CONCAT: (lambda x: x.shape != (), _concat),
+    ops.BARRIER: (_whatever, _barrier), ops.STOP: (_whatever, _stop),
+    ops.REDUCE: (_whatever, _reduce),
+    ops.GATHER: (lambda x: x.shape != () and 0 not in x.shape, _gather),
+    ops.SCATTER: (lambda x: x.shape != (), _scatter),
+    ops.IOTA: (_whatever, _iota), ops.CONST: (_whatever, _const), ops.CALL: (_whatever, _call),
+}
+ALL_OPS = frozenset(STEPS) | ops.ELEMENTWISE
+
+
+def _grow(b: Builder, steps: int, n_outs: int) -> UOp:
+    b.param(b.one(b.types), b.draw(shapes()))
+    for _ in range(steps):
+        b.step()
+    outs = [b.pool[-1]] + [b.one(b.pool) for _ in range(n_outs - 1)]
+    return build.function(outs, len(b.params), "generated")
+
+
+@st.composite
+def graphs(draw: Any, types: Sequence[DType] = dtypes.USER, allowed: Collection[Op] = ALL_OPS,
+           steps: int = 12, calls: int = 1) -> Graph:
+    """A random graph and values for its PARAMs.
+
+    Args:
+        types: dtypes that PARAMs, constants and casts may have. (Comparisons make bools.)
+        allowed: ops that are used; the keys of ``STEPS`` and any elementwise op.
+        steps: at most so many nodes are made on purpose, beside operands and constants.
+        calls: how deep functions may be nested.
+    """
+    b = Builder(draw, types, allowed, calls)
+    fn = _grow(b, draw(st.integers(1, steps)), draw(st.integers(1, 3)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    return Graph(fn, [values(rng, p.dtype, p.shape) for p in b.params])
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """Equal dtype, shape and bits; any NaN equals any NaN."""
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if a.dtype.kind != "f":
+        return bool(np.array_equal(a, b))
+    equal = (a == b) & (np.signbit(a) == np.signbit(b))
+    return bool(np.all(equal | (np.isnan(a) & np.isnan(b))))
+
+
+def assert_same(got: Sequence[Any], want: Sequence[Any]) -> None:
+    """Each pair of values has the same bits."""
+    assert len(got) == len(want)
+    for i, (g, w) in enumerate(zip(got, want)):
+        assert same_bits(g, w), f"output {i}: got\n{g!r}\nexpected\n{w!r}"
