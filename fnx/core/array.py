@@ -31,7 +31,7 @@ from fnx.core.errors import (
 )
 from fnx.core.memory import Storage, set_evaluator
 from fnx.core.ops import Op, Shape
-from fnx.core.uop import UOp, current_site
+from fnx.core.uop import UOp, current_site, toposort
 
 NDArray = np.ndarray[Any, Any]
 P = ParamSpec("P")
@@ -158,9 +158,14 @@ class Array(build.Operators):
     def _known(self) -> Any:
         """Storage with the value; of a traced array where its trace knows it."""
         if self._storage is not None:
+            if scope.is_open():
+                scope.note_read(self._storage)
             return self._storage
         if self._value is None:
             node = scope.known(self._node)
+            if scope.is_open():
+                scope.note_read(*[n.arg.handle for n in toposort([node])
+                                  if n.op is ops.BUFFER])
             self._value = memory.evaluate([node])[0]
             buffer = ops.Buffer(self._value, self._shape)
             scope.remember(self._node, UOp(ops.BUFFER, self._dtype, (), buffer))

@@ -148,7 +148,7 @@ def _tiled(step: Step, target: Target, runtime_extents: bool) -> list[Placed]:
     kernel, scalars = step.kernel, ()  # type: tuple[UOp, tuple[UOp, ...]]
     if step.schedule is None:
         kernel = collapse(kernel)
-        if runtime_extents:
+        if runtime_extents and not step.tiled:
             kernel, scalars = generalize(kernel)
     packs, main, temporaries = _tile(canonical(kernel), step.schedule, target)
     operands = [*step.operands, *[_temporary(t) for t in temporaries]]

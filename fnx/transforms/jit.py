@@ -136,10 +136,10 @@ class Traced:
                  "storages", "launch")
 
     def __init__(self, fn: UOp, captures: list[UOp], outs: list[Array], out_tree: tree.TreeDef,
-                 watch: Watch) -> None:
+                 watch: Watch, read: set[Any]) -> None:
         self.fn, self.captures, self.out_tree, self.watch = fn, captures, out_tree, watch
         self.outs = [(x._dtype, x._shape, x.weak) for x in outs]
-        self.links = self._find_links()
+        self.links = self._find_links(read)
         linked = set(self.links.values())
         self.keeps = all(c.op is ops.BUFFER or i in linked for i, c in enumerate(captures))
         self.executable: Executable | None = None
@@ -147,8 +147,9 @@ class Traced:
         self.storages: list[Any] = []
         self._update()
 
-    def _find_links(self) -> dict[int, int]:
-        position = {c: i for i, c in enumerate(self.captures)}
+    def _find_links(self, read: set[Any]) -> dict[int, int]:
+        position = {c: i for i, c in enumerate(self.captures)
+                    if c.op is not ops.BUFFER or c.arg.handle not in read}
         links: dict[int, int] = {}
         for i, (_, _, value) in enumerate(self.watch.entries):
             if type(value) is Array and not value.is_deleted():
@@ -220,8 +221,6 @@ class Jitted:
                 out = launch(args, kwargs)
                 if out is not MISS:
                     self._hits += 1
-                    if self._donate:
-                        self._give_away(args)
                     return out
         return self._general_call(args, kwargs)
 
@@ -254,7 +253,8 @@ class Jitted:
         static = {s[0] for s in statics}
         positions = [i for i in range(len(args)) if i not in static]
         entry.launch = make_launcher(in_tree, avals, statics, positions, entry.watch.entries,
-                                     entry.storages, entry.outs, entry.out_tree, executable.run)
+                                     entry.storages, entry.outs, entry.out_tree, executable.run,
+                                     self._donated_leaves(in_tree, positions))
         live = [e.launch for e in self._entries.values() if e.launch is not None]
         self._launchers = live[:-MAX_LAUNCHERS - 1:-1]
 
@@ -293,20 +293,31 @@ class Jitted:
         try:
             return array.asarray(x)
         except FnxError as e:
-            path = _path(in_tree, i)
+            path = _argument(in_tree, i)
             raise DTypeError(f"argument {path} of {self._name}: {e.message}",
-                             hint=e.hint or "name it in static_argnums") from None
+                             hint="pass arrays or numbers; an argument that is neither goes into "
+                             "static_argnums or static_argnames") from None
 
     def _concrete(self, x: Any, in_tree: tree.TreeDef, i: int) -> Array:
         """An argument as an Array with memory."""
         if type(x) is Array and x.is_deleted():
-            raise DonatedError(f"argument {_path(in_tree, i)} of {self._name}: expected an array "
+            raise DonatedError(f"argument {_argument(in_tree, i)} of {self._name}: expected an array "
                                "with a value, got one that was donated",
                                hint="use the result of the call it was donated to")
         made = self._array(x, in_tree, i)
         if made._storage is None:
             array.settle(made)
         return made
+
+    def _donated_leaves(self, in_tree: tree.TreeDef, positions: list[int]) -> list[int]:
+        """Numbers of the leaves that are donated."""
+        out: list[int] = []
+        first = 0
+        for position, child in zip(positions, in_tree.children[0].children):
+            if position in self._donate:
+                out += range(first, first + child.num_leaves)
+            first += child.num_leaves
+        return out
 
     def _check_donated(self, args: tuple[Any, ...]) -> None:
         """A donated array may be given once: its memory is not the caller's any more."""
@@ -357,7 +368,7 @@ class Jitted:
             outs = [self._result(x, out_tree, i) for i, x in enumerate(leaves)]
             fn, captures = trace.close([x._node for x in outs], s.leaves, self._name)
         self._traces += 1
-        return Traced(fn, captures, outs, out_tree, Watch(self._f))
+        return Traced(fn, captures, outs, out_tree, Watch(self._f), s.read)
 
     def _filled(self, args: tuple[Any, ...], dynamic: tuple[Any, ...]) -> list[Any]:
         """Positional arguments with traced values in the places of the dynamic ones."""
@@ -418,6 +429,12 @@ def _path(treedef: tree.TreeDef, i: int) -> str:
     return tree.keystr(tree.paths(treedef)[i])
 
 
+def _argument(in_tree: tree.TreeDef, i: int) -> str:
+    """Where leaf ``i`` of (args, kwargs) is found: ``args[0]['w']`` or ``kwargs['scale']``."""
+    where, *rest = tree.paths(in_tree)[i]
+    return f"{'kwargs' if where.key else 'args'}{tree.keystr(tuple(rest))}"
+
+
 def _short(x: Any) -> str:
     text = repr(x)
     return text if len(text) < 60 else f"{text[:57]}..."
@@ -429,7 +446,7 @@ def _difference(old: Any, new: Any) -> str:
         return tree.difference(old[0], new[0])
     for i, (a, b) in enumerate(zip(old[1], new[1])):
         if a != b:
-            return f"{_path(new[0], i)}: {_aval(a)} -> {_aval(b)}"
+            return f"{_argument(new[0], i)}: {_aval(a)} -> {_aval(b)}"
     for (name, _, a), (_, _, b) in zip(old[2], new[2]):
         if a != b or type(a) is not type(b):
             return f"static {name}: {_short(a)} -> {_short(b)}"

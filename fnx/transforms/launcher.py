@@ -63,7 +63,8 @@ class _Source:
 def make_launcher(in_tree: tree.TreeDef, avals: Sequence[Aval], statics: Sequence[Any],
                   positions: Sequence[int], watched: Sequence[tuple[Any, str, Any]],
                   captured: Sequence[Any], outs: Sequence[Any], out_tree: tree.TreeDef,
-                  run: Callable[[Sequence[Any]], Sequence[Any]]) -> Launch | None:
+                  run: Callable[[Sequence[Any]], Sequence[Any]],
+                  donated: Sequence[int]) -> Launch | None:
     """The launcher of a signature; None where its trees hold containers it does not know.
 
     Args:
@@ -76,6 +77,7 @@ def make_launcher(in_tree: tree.TreeDef, avals: Sequence[Aval], statics: Sequenc
         outs: (dtype, shape, weak) of the results.
         out_tree: their structure.
         run: storages of arguments and captures -> storages of results.
+        donated: leaves that have no value afterwards.
     """
     if in_tree.num_leaves > MAX_LEAVES or any(type(s[0]) is str for s in statics):
         return None
@@ -86,10 +88,16 @@ def make_launcher(in_tree: tree.TreeDef, avals: Sequence[Aval], statics: Sequenc
     _leaf_guards(src, leaves, avals)
     _outside_guards(src, watched)
     _configuration(src)
+    if donated:  # given once: else the general path says what is wrong
+        ids = ", ".join(f"id({x}._storage)" for x in leaves)
+        src.guard(f"len({{{ids}}}) != {len(leaves)}")
     src.space["run"] = run
     ins = "".join(f"{x}._storage, " for x in leaves)
     ins += "".join(f"{src.constant(s, 's')}, " for s in captured)
     src.lines.append(f"  outs = run(({ins}))")
+    if donated:
+        gone = ", ".join(leaves[i] for i in donated)
+        src.lines.append(f"  for x in ({gone},): x._storage = x._uop = x._value = None")
     made = iter([f"make(outs[{i}], {src.constant(t, 'D')}, {src.constant(shape, 'S')}, {weak})"
                  for i, (t, shape, weak) in enumerate(outs)])
     result = _built(src, out_tree, made)
