@@ -99,8 +99,8 @@ def kept_in_order(store: UOp) -> list[UOp]:
 
 def _is_alone(place: UOp, r: UOp) -> bool:
     """Whether one index is a multiple of r and of nothing else, so its values never meet."""
-    return symbolic.bounds(r)[1] == 0 or any(i.ranges == {r} and symbolic.coefficient(i, r) not in (0, None)
-               for i in place.src[1:])
+    return symbolic.bounds(r)[1] == 0 or any(
+        i.ranges == {r} and symbolic.coefficient(i, r) not in (0, None) for i in place.src[1:])
 
 
 def _check_order(store: UOp, kept: Sequence[Loop], loops: Loops) -> None:

@@ -26,27 +26,32 @@ from fnx.lower.loops import name_of, quoted
 _MAX_UNROLLED_FILL = 16
 
 
-def place_stages(kernel: UOp, stages: Sequence[Stage]) -> UOp:
+def place_stages(kernel: UOp, stages: Sequence[Stage], names: Sequence[str]) -> UOp:
     """A KERNEL with stages for some of its operands.
+
+    Args:
+        kernel: a KERNEL over its final loops.
+        stages: what to stage, and at which loop.
+        names: all loops, outermost first, also those of extent 1 that have no RANGE.
 
     Raises:
         KernelError: no such operand or loop, or nothing to stage.
     """
     for step in stages:
-        kernel = _place(kernel, step)
+        kernel = _place(kernel, step, names)
     return kernel
 
 
-def _place(kernel: UOp, step: Stage) -> UOp:
+def _place(kernel: UOp, step: Stage, names: Sequence[str]) -> UOp:
     nodes = toposort(kernel.src)
     slot = _slot(kernel, nodes, step)
-    place = {id: i for i, id in enumerate(kernel.arg.order)}
-    position = {r: place[r.arg.id] for r in nodes if r.op is ops.RANGE}
-    outside = _outside(position, step)
+    outside = _outside(names, step)
+    place = {name: i for i, name in enumerate(names)}
+    position = {r: place.get(name_of(r), len(names)) for r in nodes if r.op is ops.RANGE}
     users = consumers(nodes)
     written = {s.src[1] for s in kernel.src}
     to: dict[UOp, UOp] = {}
-    fresh = 1 + max(place, default=-1)
+    fresh = 1 + max(kernel.arg.order, default=-1)
     number = 1 + max((n.arg.id for n in nodes if n.op is ops.STAGE), default=-1)
     order = list(kernel.arg.order)
     for load in nodes:
@@ -88,16 +93,13 @@ def _slot(kernel: UOp, nodes: Sequence[UOp], step: Stage) -> int:
     return found[0]
 
 
-def _outside(position: dict[UOp, int], step: Stage) -> int:
+def _outside(names: Sequence[str], step: Stage) -> int:
     """The position of the loop in which a stage is filled; -1: the start of the kernel."""
     if step.at is None:
         return -1
-    for r, i in position.items():
-        if name_of(r) == step.at:
-            return i
-    raise KernelError(f"{step}: expected a loop of {quoted(name_of(r) for r in position)}; "
-                      f"got {step.at!r}",
-                      hint="a loop that runs once is no loop: leave `at` away, or name another")
+    if step.at not in names:
+        raise KernelError(f"{step}: expected a loop of {quoted(names)}; got {step.at!r}")
+    return names.index(step.at)
 
 
 def _grown(load: UOp, users: dict[UOp, list[UOp]], written: set[UOp]) -> UOp:

@@ -4,12 +4,14 @@
             split("m", 14, "io", "i"), split("n", 16, "jr", "l"), order("io", "jr", "k", "i", "l"),
             parallel("io"), unroll("i"), vectorize("l"), stage("w", at="jr")
     after   W = STAGE(w[k', 16*jr + l'], k', l')                    filled in loop jr: a panel
-            a = x[14*io + i, k] where 14*io + i < M
+            a = x[min(14*io + i, M - 1), k]
             STORE(o[14*io + i, 16*jr + l], REDUCE(a * W[k, l], k, ADD),
                   valid = 14*io + i < M and 16*jr + l < N)          order io jr k i l k' l'
 
 Splits round up. Where a value of a range is outside, STOREs do not write, LOADs do not read
-(they give 0), and a REDUCE over it takes the monoid's identity. Loops of extent 1 go away.
+(they give 0), and a REDUCE over it takes the monoid's identity. A range of the result that is
+no lane needs no condition on loads: they read the last place again, and nobody sees what comes
+of it (above: x[min(14*io + i, M - 1), k]). Loops of extent 1 go away.
 Stages are placed when all loops are known, wherever they stand in the schedule.
 """
 
@@ -19,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 from fnx.core import build, dtypes, ops, symbolic
 from fnx.core.tiling import Stage, Transform
-from fnx.core.uop import UOp, inherit, toposort
+from fnx.core.uop import UOp, inherit, substitute, toposort
 from fnx.lower.canonical import canonical
 from fnx.lower.legality import check
 from fnx.lower.loops import Loops
@@ -45,25 +47,31 @@ def tile(kernel: UOp, schedule: Sequence[Transform]) -> UOp:
     loops = Loops(kernel)
     loops.apply(schedule)
     order = loops.finish()
-    stores = _Rewriter(loops).rewrite(kernel.src)
+    stores = _Rewriter(loops, kernel.src).rewrite(kernel.src)
     check(kernel, loops, stores, order)
     tiled = inherit(build.kernel(stores, kernel.arg.name, order), kernel)
     stages = [step for step in schedule if isinstance(step, Stage)]
-    return canonical(place_stages(tiled, stages))
+    return canonical(place_stages(tiled, stages, list(loops.leaves)))
 
 
 class _Rewriter:
     """One walk: ranges become what stands for them, and validity goes where it belongs."""
 
-    def __init__(self, loops: Loops) -> None:
+    def __init__(self, loops: Loops, stores: Sequence[UOp]) -> None:
         self.loops = loops
         self.new: dict[UOp, UOp] = {}
         self.guard: dict[UOp, UOp] = {}
+        self.exact: dict[UOp, UOp] = {}  # the value of a range that is clamped in ``new``
+        clamped = _clampable(stores)
         for r, loop in loops.of.items():
             self.new[r] = loop.value()
             conditions = list(loop.guards())
             if conditions:
                 self.guard[r] = _all(conditions)
+                if r in clamped and all(leaf.kind != "VEC" for leaf in loop.leaves()):
+                    last = build.sub(loop.extent, build.index_const(1))
+                    self.exact[r] = self.new[r]
+                    self.new[r] = symbolic.simplify(build.minimum(self.new[r], last))
 
     def rewrite(self, stores: Sequence[UOp]) -> list[UOp]:
         for node in toposort(stores):
@@ -110,13 +118,16 @@ class _Rewriter:
         buffer = place.src[0]
         if buffer.op not in (ops.REF, ops.STAGE):
             return buffer  # a stage of one element is that element
-        conditions = self.conditions(node.src[0].ranges)
+        conditions = self.conditions(node.src[0].ranges.difference(self.exact))
         if conditions and _is_inside(place):
             conditions = []
         return UOp(ops.LOAD, node.dtype, (place, *self.valid(node, conditions)))
 
     def store(self, node: UOp) -> UOp:
         place, value = self.new[node.src[0]], self.new[node.src[1]]
+        if self.exact:
+            exact = substitute(node.src[0].src[1:], {**self.new, **self.exact})
+            place = build.at(place.src[0], *map(symbolic.simplify, exact))
         valid = self.valid(node, self.conditions(node.ranges))
         return UOp(ops.STORE, node.dtype, (place, value, *valid), node.arg)
 
@@ -143,6 +154,18 @@ _ROWS: dict[ops.Op, Callable[[_Rewriter, UOp], UOp]] = {
     ops.REDUCE: _Rewriter.reduce, ops.STAGE: _Rewriter.stage,
     **dict.fromkeys(ops.COMPARISONS, _Rewriter.simplified),
 }
+
+
+def _clampable(stores: Sequence[UOp]) -> frozenset[UOp]:
+    """Ranges of the result that nothing folds; none where a buffer is read and written, or
+    where places are data."""
+    nodes = toposort(stores)
+    written = {s.src[0].src[0] for s in stores}
+    closed = {r for n in nodes if n.op in (ops.REDUCE, ops.STAGE) for r in n.src[1:]}
+    data = any(n.op is ops.LOAD for s in stores for n in toposort(s.src[0].src[1:]))
+    if data or any(n.op is ops.LOAD and n.src[0].src[0] in written for n in nodes):
+        return frozenset()
+    return frozenset(r for s in stores for r in s.ranges) - closed
 
 
 def _all(conditions: Sequence[UOp]) -> UOp:

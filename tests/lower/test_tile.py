@@ -85,7 +85,7 @@ def test_tiled_matmul_is_matmul(draw: st.DataObject) -> None:
         split("k", draw.draw(FACTORS), "ko", "ki"),
         order(*draw.draw(st.permutations(["io", "jr"])), "ko", "ki", *inner),
         unroll("i"), vectorize("l")]
-    at = [None, *[x for x in ("io", "jr", "ko")]]
+    at = [None, "io", "jr", "ko"]
     for operand in draw.draw(st.sets(st.sampled_from(("x", "w")))):
         where = draw.draw(st.sampled_from(at))
         steps.append(stage(operand, where, "GLOBAL" if where is None and draw.draw(st.booleans())

@@ -1,0 +1,233 @@
+"""choose: the compiler's schedules are legal, keep the values, and follow from structure."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fnx.core import build, dtypes, ops, spec, symbolic
+from fnx.core.dtypes import DType
+from fnx.core.interp import run_kernel
+from fnx.core.target import Target
+from fnx.core.tiling import Parallel, Stage, Vectorize
+from fnx.core.uop import UOp, toposort
+from fnx.lower import contraction
+from fnx.lower.schedule import choose
+from fnx.lower.tile import canonical, split_global, tile
+
+AVX512 = Target("cpu")
+AVX2 = Target("cpu", vector_bits=256, vector_registers=16)
+F, D = dtypes.float32, dtypes.float64
+
+
+class Maker:
+    """Builds kernels over named ranges; a letter of an operand's subscript is a range."""
+
+    def __init__(self, extents: dict[str, int], run_time: bool = False) -> None:
+        self.extents = extents
+        self.scalars: list[int] = []
+        self.range: dict[str, UOp] = {}
+        self.refs: list[UOp] = []
+        for i, (name, n) in enumerate(extents.items()):
+            extent: Any = n
+            if run_time:
+                extent = build.var(len(self.scalars), dtypes.index, name=name)
+                self.scalars.append(n)
+            self.range[name] = build.range_(extent, i)
+
+    def place(self, subscript: str, dtype: DType = F) -> UOp:
+        ranges = [self.range[x] for x in subscript]
+        ref = build.ref(len(self.refs), dtype, [r.src[0] for r in ranges])
+        self.refs.append(ref)
+        return build.at(ref, *ranges)
+
+    def load(self, subscript: str, dtype: DType = F) -> UOp:
+        return build.load(self.place(subscript, dtype))
+
+    def fold(self, value: UOp, over: str, monoid: ops.Op = ops.ADD) -> UOp:
+        return build.fold(value, monoid, [self.range[x] for x in over])
+
+    def kernel(self, *stores: UOp) -> UOp:
+        return canonical(build.kernel(stores, "k", [r.arg.id for r in self.range.values()]))
+
+    def shape(self, ref: UOp) -> list[int]:
+        lengths = {r.src[0]: self.extents[n] for n, r in self.range.items()}
+        return [lengths[d] for d in ref.src]
+
+
+def compare(maker: Maker, kernel: UOp, target: Target = AVX512, exact: bool = False) -> UOp:
+    """Run a kernel untiled and under the chosen schedule; returns the tiled one."""
+    random = np.random.default_rng(7)
+    buffers = [random.standard_normal(maker.shape(r)).astype(r.dtype.np) for r in maker.refs]
+    want, got = [b.copy() for b in buffers], [b.copy() for b in buffers]
+    run_kernel(kernel, want, maker.scalars)
+    tiled = tile(kernel, choose(kernel, target))
+    packs, main, temporaries = split_global(tiled)
+    scalars = dict(enumerate(maker.scalars))
+    got += [np.full([symbolic.evaluate(d, scalars) for d in t.src], np.nan, t.dtype.np)
+            for t in temporaries]
+    for part in (*packs, main):
+        spec.check([part.kernel], "kernel")
+        run_kernel(part.kernel, [got[s] for s in part.refs],
+                   [maker.scalars[s] for s in part.scalars])
+    for a, b in zip(want, got):
+        if exact:
+            np.testing.assert_array_equal(b, a)
+        else:
+            np.testing.assert_allclose(b, a, rtol=2e-4, atol=2e-4)
+    return main.kernel
+
+
+def kinds(kernel: UOp) -> set[str]:
+    return {n.arg.kind for n in toposort(kernel.src) if n.op is ops.RANGE}
+
+
+SUBSCRIPTS = st.tuples(st.permutations("mk"), st.permutations("kn"), st.permutations("mn"))
+
+
+@settings(deadline=None, max_examples=40)
+@given(SUBSCRIPTS, st.sampled_from(((1, 9, 4), (30, 70, 40), (16, 3, 20), (33, 10, 64), (5, 40, 1),
+                                    (15, 130, 17), (120, 64, 16))),
+       st.sampled_from((AVX512, AVX2)), st.sampled_from((F, D)), st.booleans(), st.booleans())
+def test_matrix_products(subscripts: Any, sizes: Any, target: Target, dtype: DType,
+                         run_time: bool, scaled: bool) -> None:
+    a, b, o = map("".join, subscripts)
+    make = Maker(dict(zip("mnk", sizes)), run_time)
+    left = make.load(a, dtype)
+    if scaled:
+        left = build.mul(left, make.load("m", dtype))
+    value = make.fold(build.mul(left, make.load(b, dtype)), "k")
+    compare(make, make.kernel(build.store(make.place(o, dtype), build.neg(value))), target)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.permutations("bmk"), st.permutations("bkn"), st.sampled_from(((3, 5, 4, 6),
+       (2, 20, 34, 18), (6, 1, 30, 5))), st.booleans())
+def test_batched_matrix_products(a: Any, b: Any, sizes: Any, run_time: bool) -> None:
+    make = Maker(dict(zip("bmnk", sizes)), run_time)
+    value = make.fold(build.mul(make.load("".join(a)), make.load("".join(b))), "k")
+    compare(make, make.kernel(build.store(make.place("bmn"), value)))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data(), st.booleans(), st.sampled_from((F, D)))
+def test_folds_along_any_axes(data: st.DataObject, run_time: bool, dtype: DType) -> None:
+    names = data.draw(st.permutations("abc"), label="layout")
+    over = data.draw(st.sets(st.sampled_from("abc"), min_size=1, max_size=3), label="over")
+    sizes = data.draw(st.sampled_from(((3, 5, 70), (40, 1, 9), (17, 33, 4))), label="sizes")
+    monoid = data.draw(st.sampled_from((ops.ADD, ops.MAX, ops.MIN)))
+    make = Maker(dict(zip("abc", sizes)), run_time)
+    x = make.load("".join(names), dtype)
+    kept = "".join(n for n in "abc" if n not in over)
+    value = build.add(make.fold(build.mul(x, x), "".join(sorted(over)), monoid), build.like(x, 1))
+    compare(make, make.kernel(build.store(make.place(kept, dtype), value)))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.permutations("abc"), st.permutations("abc"),
+       st.sampled_from(((3, 5, 7), (20, 33, 40), (1, 64, 3), (200, 18, 19))), st.booleans(),
+       st.sampled_from((AVX512, AVX2)))
+def test_maps_are_exact(x: Any, y: Any, sizes: Any, run_time: bool, target: Target) -> None:
+    make = Maker(dict(zip("abc", sizes)), run_time)
+    value = build.add(build.mul(make.load("".join(x)), make.load("c")), make.load("".join(y)))
+    first = build.store(make.place("abc"), value)
+    second = build.store(make.place("".join(y)), build.neg(value))
+    compare(make, make.kernel(first, second), target, exact=True)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(1, 6), st.sampled_from((1, 3, 16, 65, 200)), st.booleans())
+def test_rows_with_stages(rows: int, columns: int, run_time: bool) -> None:
+    make = Maker({"r": rows, "x": columns, "y": columns, "z": columns}, run_time)
+    if run_time:  # one length, three loops over it
+        r = make.range
+        for i, name in enumerate("yz", 2):
+            r[name] = build.range_(r["x"].src[0], i)
+        make.scalars = [rows, columns]
+    source = build.ref(0, F, [make.range["r"].src[0], make.range["x"].src[0]])
+    make.refs.append(source)
+    row, x, y, z = (make.range[n] for n in "rxyz")
+    largest = make.fold(build.load(build.at(source, row, x)), "x", ops.MAX)
+    e = build.exp(build.sub(build.load(build.at(source, row, y)), largest))
+    kept, total = build.stage(e, [y], 0), make.fold(e, "y")
+    value = build.div(build.load(build.at(kept, z)), total)
+    tiled = compare(make, make.kernel(build.store(make.place("rz"), value),
+                                      build.store(make.place("r"), total)))
+    assert columns == 1 or "VEC" in kinds(tiled)
+
+
+def test_scatters_keep_their_order() -> None:
+    make = Maker({"i": 50, "c": 40})
+    i, c = make.range["i"], make.range["c"]
+    index = build.ref(1, dtypes.int32, (50,))
+    target = build.ref(2, F, (9, 40))
+    update = make.load("ic")
+    place = build.at(target, build.cast(build.load(build.at(index, i)), dtypes.index), c)
+    kernel = make.kernel(build.store(place, update, None, ops.ADD))
+    tiled = tile(kernel, choose(kernel, AVX512))
+    lanes, = (n for n in toposort(tiled.src) if n.op is ops.RANGE and n.arg.kind == "VEC")
+    assert lanes.arg.name.startswith("r1")
+    u = np.random.default_rng(1).standard_normal((50, 40)).astype(np.float32)
+    where = np.random.default_rng(2).integers(0, 9, 50).astype(np.int32)
+    want, got = np.zeros((9, 40), np.float32), np.zeros((9, 40), np.float32)
+    np.add.at(want, where, u)
+    run_kernel(tiled, [u, where, got], [])
+    np.testing.assert_array_equal(got, want)
+
+
+def matmul(m: int, n: int, k: int, a: str = "mk", b: str = "kn") -> UOp:
+    make = Maker({"m": m, "n": n, "k": k})
+    value = make.fold(build.mul(make.load(a), make.load(b)), "k")
+    return make.kernel(build.store(make.place("mn"), value))
+
+
+def test_how_the_product_is_spelled_does_not_matter() -> None:
+    make = Maker({"m": 64, "n": 128, "k": 32})
+    a, b = make.load("mk"), make.load("kn")
+    swapped = make.kernel(build.store(make.place("mn"), make.fold(build.mul(b, a), "k")))
+    assert choose(swapped, AVX512) == choose(matmul(64, 128, 32), AVX512)
+
+
+def test_the_register_tile_fits_the_registers() -> None:
+    for target in (AVX512, AVX2):
+        for m, n in ((1, 1), (7, 10), (64, 10), (1000, 1000), (128, 48)):
+            for size in (4, 8):
+                t = contraction.register_tile(m, n, size, target)
+                assert t.rows * t.vectors + t.vectors + 1 <= target.vector_registers
+                assert t.lanes == target.lanes(size)
+    assert contraction.register_tile(4096, 4096, 4, AVX512).rows >= 12
+    assert contraction.register_tile(4096, 4096, 4, AVX2)[:2] == (6, 2)
+
+
+@pytest.mark.parametrize("n,parallel", [(100, False), (1 << 20, True)])
+def test_little_work_stays_with_the_caller(n: int, parallel: bool) -> None:
+    make = Maker({"i": n})
+    kernel = make.kernel(build.store(make.place("i"), build.exp(make.load("i"))))
+    steps = choose(kernel, AVX512)
+    assert any(isinstance(s, Parallel) for s in steps) == parallel
+    assert any(isinstance(s, Vectorize) for s in steps)
+
+
+def test_the_right_factor_is_packed_once_where_it_is_large() -> None:
+    small, large = choose(matmul(512, 64, 64), AVX512), choose(matmul(512, 512, 512), AVX512)
+    assert not any(isinstance(s, Stage) and s.space == "GLOBAL" for s in small)
+    assert any(isinstance(s, Stage) and s.space == "GLOBAL" for s in large)
+
+
+def test_the_schedule_does_not_depend_on_the_workers() -> None:
+    kernel = matmul(300, 200, 100)
+    assert choose(kernel, Target("cpu", cores=1)) == choose(kernel, Target("cpu", cores=64))
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.lists(st.integers(1, 4000), min_size=1, max_size=1))
+def test_run_time_lengths_are_one_kernel(sizes: list[int]) -> None:
+    make = Maker({"i": sizes[0]}, run_time=True)
+    kernel = make.kernel(build.store(make.place("i"), build.neg(make.load("i"))))
+    compare(make, kernel, exact=True)
+    assert math.prod(sizes) >= 1
