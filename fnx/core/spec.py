@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from fnx.core import dtypes, ops
+from fnx.core import dtypes, ops, spec_program
 from fnx.core.errors import SpecError
 from fnx.core.interp_kernel import extent
 from fnx.core.ops import Op
@@ -356,7 +356,7 @@ KERNEL = (
 
 # ---- program level ----------------------------------------------------------------------------
 
-PROGRAM: tuple[Rule, ...] = ()
+PROGRAM = tuple(Rule(*row) for row in spec_program.ROWS)
 
 
 # ---- command level ----------------------------------------------------------------------------

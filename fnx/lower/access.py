@@ -30,11 +30,10 @@ ALIGNMENT = 64  # of buffers and of scratch
 
 
 class Access(NamedTuple):
-    """A place of lane 0, and how lanes move: by ``stride``, or by a vector of offsets."""
+    """The address of all lanes; ``stride`` says which: 0 of a scalar, -1 of lanes in reverse."""
 
-    place: UOp
+    address: UOp
     stride: int | None
-    offsets: UOp | None
 
 
 class Offset(NamedTuple):
@@ -120,20 +119,25 @@ class Addresses:
         sums, constant = self.parts(offset.common, offset.constant, env)
         pointer = base
         for part in sums.values():
-            pointer = lines.add(ops.INDEX, dtype, (pointer, part))
-        width = 0 if lane is None else build.const_of(lane.src[0])
+            pointer = lines.add(ops.ADDRESS, dtype, (pointer, part))
+        width = 1 if lane is None else build.const_of(lane.src[0])
+        if offset.stride not in (0, 1, -1):
+            if constant:
+                pointer = lines.add(ops.ADDRESS, dtype, (pointer, build.index_const(constant)))
+            return Access(self.each_lane(pointer, self._lane_offsets(offset, width, env)), None)
         if offset.stride == -1:
             constant -= width - 1
-        if offset.stride is None and constant:  # a part of the vector of offsets is no constant
-            pointer = lines.add(ops.INDEX, dtype, (pointer, build.index_const(constant)))
-            constant = 0
-        place_ = lines.add(ops.INDEX, dtype, (pointer, build.index_const(constant)),
-                           _alignment(offset.common, constant, dtype.itemsize))
-        if offset.stride in (0, 1, -1):
-            return Access(place_, offset.stride, None)
-        return Access(place_, offset.stride, self._lane_offsets(offset, lane, width, env))
+        address = lines.add(ops.ADDRESS, dtype.vec(width if offset.stride else 1),
+                            (pointer, build.index_const(constant)),
+                            _alignment(offset.common, constant, dtype.itemsize))
+        return Access(address, offset.stride)
 
-    def _lane_offsets(self, offset: Offset, lane: UOp | None, width: int, env: Env) -> UOp:
+    def each_lane(self, pointer: UOp, offsets: UOp) -> UOp:
+        """An address for each lane."""
+        return self.lines.add(ops.ADDRESS, pointer.dtype.vec(offsets.dtype.lanes),
+                              (pointer, offsets), pointer.dtype.itemsize)
+
+    def _lane_offsets(self, offset: Offset, width: int, env: Env) -> UOp:
         lines = self.lines
         total: UOp | None = None
         for monomial, c in offset.lane.items():

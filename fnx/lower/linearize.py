@@ -1,10 +1,9 @@
 """linearize: a tiled KERNEL -> a PROGRAM, a linear list of lines with explicit vectors.
 
     i = SEQ range n // 16, l = VEC range 16         LOOP i = 0 .. n // 16
-    STORE(o[16*i + l], x[16*i + l] * 2)               p = INDEX(x, 16*i)
-                                                      v = LOAD float32x16 p
+    STORE(o[16*i + l], x[16*i + l] * 2)               v = LOAD ADDRESS(x, 16*i)
                                                       w = MUL v SPLAT(2)
-                                                      STORE INDEX(o, 16*i) w
+                                                      STORE ADDRESS(o, 16*i) w
                                                     END
 
 Each node is computed in the innermost loop among its free ranges; UNROLL ranges become one
@@ -24,11 +23,11 @@ What a PROGRAM may hold (level "p"); all integers that address or count are ``in
 | LAST | (END,) | position | the CARRY's value after the loop |
 | IF / ENDIF | (bool,) / (IF,) | number / | the lines between are run where it holds |
 | REF | () | Ref(slot) | pointer to a buffer |
-| STAGE | (byte offset,) | Stage | pointer into scratch |
-| INDEX | (pointer, offset) | alignment | pointer + elements; a vector offset: a vector of them |
-| LOAD | (pointer, mask?) | | contiguous from a scalar pointer; 0 where the mask is false |
-| STORE | (pointer, value, mask?) | | alike |
-| STREAM | (pointer, value) | | an aligned STORE past the caches |
+| SCRATCH | (byte offset,) | Stage | pointer into scratch |
+| ADDRESS | (pointer, offset) | alignment | pointer + elements; its dtype is what is there: \
+contiguous lanes, or with a vector of offsets one by one |
+| LOAD | (ADDRESS, mask?) | | the lanes there; 0 where the mask is false |
+| STORE | (ADDRESS, value, mask?) | | alike |
 | SPLAT | (scalar,) | | the scalar in all lanes |
 | LANES | () | | 0, 1, 2 ... |
 | PREFIX | (count,) | | lanes below count (any integer) |
@@ -69,7 +68,7 @@ def linearize(kernel: UOp, target: Target) -> UOp:
     >>> o = build.at(build.ref(0, dtypes.float32, (8,)), r)
     >>> k = build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones", [0])
     >>> [line.op for line in linearize(k, Target("cpu")).src]
-    [LOOP, INDEX, INDEX, STORE, END]
+    [LOOP, ADDRESS, ADDRESS, STORE, END]
     """
     return _Linearizer(kernel, target).run()
 
@@ -358,34 +357,29 @@ class _Linearizer:
         buffer = place.src[0]
         if buffer.op is ops.STAGE:
             offset = self.value(self.stages[buffer], _NOTHING)
-            base = self.lines.add(ops.STAGE, buffer.dtype, (offset,), buffer.arg)
+            base = self.lines.add(ops.SCRATCH, buffer.dtype, (offset,), buffer.arg)
         else:
             base = UOp(ops.REF, buffer.dtype, (), ops.Ref(buffer.arg.slot))
         return self.addresses.access(place, base, lane, env)
 
     def load(self, node: UOp, env: Env) -> UOp:
         shape, lines, dtype = self.shape(node.ranges), self.lines, node.dtype
-        place, stride, offsets = self.access(node.src[0], env, shape.lane)
+        at, stride = self.access(node.src[0], env, shape.lane)
         scalar, vector = self.masks(node.src[1:], env)
         depth = self.depth(node)
         if stride == 0 and vector is None:
-            return lines.add(ops.LOAD, dtype, (place,) if scalar is None else (place, scalar),
+            return lines.add(ops.LOAD, dtype, (at,) if scalar is None else (at, scalar),
                              at_least=depth)
         lanes = shape.lanes
         mask = lines.both(scalar, vector)
         mask = None if mask is None else lines.widen(mask, lanes)
         if stride == -1 and mask is not None:
             mask = self.reversed_(mask)
-        if stride not in (1, -1):
-            place = self.vector_place(place, offsets, lanes)
-        out = lines.add(ops.LOAD, dtype.vec(lanes), (place,) if mask is None else (place, mask),
+        if stride == 0:  # the lanes are valid one by one, and may all be invalid
+            at = self.addresses.each_lane(at, lines.widen(build.index_const(0), lanes))
+        out = lines.add(ops.LOAD, dtype.vec(lanes), (at,) if mask is None else (at, mask),
                         at_least=depth)
         return self.reversed_(out) if stride == -1 else out
-
-    def vector_place(self, place: UOp, offsets: UOp | None, lanes: int) -> UOp:
-        if offsets is None:
-            offsets = self.lines.widen(build.index_const(0), lanes)
-        return self.lines.add(ops.INDEX, place.dtype.vec(lanes), (place, offsets))
 
     def reversed_(self, x: UOp) -> UOp:
         return self.lines.add(ops.SHUFFLE, x.dtype, (x, x), tuple(range(x.dtype.lanes))[::-1])
@@ -396,7 +390,7 @@ class _Linearizer:
         shape, out = self.shape(store.ranges), []
         for env in self.instances(shape.unrolled, _NOTHING):
             v = self.value(value, env)
-            at, stride, offsets = self.access(place, env, shape.lane)
+            at, stride = self.access(place, env, shape.lane)
             scalar, vector = self.masks(store.src[2:], env)
             if shape.lane is not None:
                 if stride == 0:
@@ -404,13 +398,11 @@ class _Linearizer:
                                       hint="vectorize a range that the store's index uses")
                 v = self.lines.widen(v, shape.lanes)
                 if stride == -1:
-                    v, stride = self.reversed_(v), 1
+                    v = self.reversed_(v)
                     vector = None if vector is None else self.reversed_(vector)
-                if stride != 1:
-                    if store.arg is not None:
-                        raise KernelError("expected a combining store's lanes side by side",
-                                          hint="do not vectorize the range it scatters over")
-                    at = self.vector_place(at, offsets, shape.lanes)
+                if stride is None and store.arg is not None:
+                    raise KernelError("expected a combining store's lanes side by side",
+                                      hint="do not vectorize the range it scatters over")
             out.append(_Store(at, v, scalar, vector, store.arg))
         return out
 
@@ -418,17 +410,17 @@ class _Linearizer:
         """The lines of stores; neighbours under one condition share a branch."""
         lines = self.lines
         for condition, group in itertools.groupby(stores, key=lambda s: s.condition):
-            branch = None if condition is None else lines.put(
-                ops.IF, dtypes.void, (condition,), lines.number())
+            branch = None if condition is None else lines.branch(condition)
             for s in group:
                 mask = () if s.mask is None else (s.mask,)
                 value = s.value
-                if s.combine is not None:
+                if s.combine not in (None, ops.STORE):
+                    assert s.combine is not None
                     old = lines.put(ops.LOAD, value.dtype, (s.place, *mask))
                     value = lines.put(s.combine, value.dtype, (old, value))
                 lines.put(ops.STORE, dtypes.void, (s.place, value, *mask))
             if branch is not None:
-                lines.put(ops.ENDIF, dtypes.void, (branch,))
+                lines.end_branch(branch)
 
     # ---- reductions -------------------------------------------------------------------------
 

@@ -17,11 +17,10 @@ from typing import Any
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.ops import Op
+from fnx.core.spec_program import UNLINED
 from fnx.core.uop import UOp
 
-# Ops that may be used anywhere and stand on no line of their own.
-UNLINED = frozenset({ops.CONST, ops.VAR, ops.REF, ops.PART, ops.LANES})
-_EFFECTS = frozenset({ops.STORE, ops.STREAM, ops.LOOP, ops.END, ops.IF, ops.ENDIF})
+_EFFECTS = frozenset({ops.STORE, ops.LOOP, ops.END, ops.IF, ops.ENDIF})
 
 
 class Lines:
@@ -86,6 +85,17 @@ class Lines:
         self.stack[-1].extend(inner)
         self._depth[end] = len(self.stack) - 1
         return [self.put(ops.LAST, n.dtype, (end,), i) for i, n in enumerate(nexts)]
+
+    def branch(self, condition: UOp) -> UOp:
+        """Begin lines that are run only where ``condition`` holds."""
+        return self.put(ops.IF, dtypes.void, (condition,), self.number())
+
+    def end_branch(self, branch: UOp) -> None:
+        """End them; what they define is not to be used after."""
+        here = self.stack[-1]
+        for node in here[here.index(branch):]:
+            del self._depth[node]
+        self.put(ops.ENDIF, dtypes.void, (branch,))
 
     # ---- integers, folded where they are constant ----
 

@@ -1,7 +1,7 @@
 """LLVM IR text of a PROGRAM: one renderer, one row for each op.
 
     LOOP i = 0 .. s0                 L1:
-      p = INDEX(x, i)                  %v1 = phi i64 [ 0, %B0 ], [ %n1, %L1 ]
+      p = ADDRESS(x, i)                %v1 = phi i64 [ 0, %B0 ], [ %n1, %L1 ]
       STORE p, 1.0                     %v2 = getelementptr float, ptr %b0, i64 %v1
     END                                store float 0x3FF0000000000000, ptr %v2, align 4
                                        %n1 = add nuw nsw i64 %v1, 1
@@ -295,11 +295,11 @@ def _bitcast(p: _Printer, node: UOp) -> None:
 # ---- memory -----------------------------------------------------------------------------------
 
 
-def _stage(p: _Printer, node: UOp) -> None:
+def _scratch(p: _Printer, node: UOp) -> None:
     p.define(node, f"getelementptr i8, ptr %scratch, i64 {p.operand(node.src[0])}")
 
 
-def _index(p: _Printer, node: UOp) -> None:
+def _address(p: _Printer, node: UOp) -> None:
     pointer, offset = node.src
     if offset.op is ops.CONST and offset.arg == 0:
         p.names[node] = p.operand(pointer)
@@ -309,9 +309,9 @@ def _index(p: _Printer, node: UOp) -> None:
 
 
 def _mask(p: _Printer, node: UOp, position: int) -> str:
-    lanes = node.src[0].dtype.lanes
     if len(node.src) > position:
         return p.typed(node.src[position])
+    lanes = node.src[0].dtype.lanes
     return f"<{lanes} x i1> splat (i1 true)"
 
 
@@ -319,7 +319,7 @@ def _load(p: _Printer, node: UOp) -> None:
     place, t = node.src[0], node.dtype
     at, memory = p.operand(place), _memory_type(t)
     suffix = memory_suffix(t)
-    if place.dtype.lanes > 1:
+    if place.src[1].dtype.lanes > 1:
         name = p.line(f"call {memory} @llvm.masked.gather.{suffix}.v{t.lanes}p0(<{t.lanes} x ptr> "
                       f"align {t.itemsize} {at}, {_mask(p, node, 1)}, {memory} zeroinitializer)")
     elif len(node.src) == 1:
@@ -348,12 +348,11 @@ def _store(p: _Printer, node: UOp) -> None:
     at, memory, name = p.operand(place), _memory_type(t), p.operand(value)
     if t.is_bool:
         name = p.line(f"zext {type_of(t)} {name} to {memory}")
-    if place.dtype.lanes > 1:
+    if place.src[1].dtype.lanes > 1:
         text = (f"call void @llvm.masked.scatter.{memory_suffix(t)}.v{t.lanes}p0({memory} {name}, "
                 f"<{t.lanes} x ptr> align {t.itemsize} {at}, {_mask(p, node, 2)})")
     elif len(node.src) == 2:
-        hint = ", !nontemporal !{i32 1}" if node.op is ops.STREAM else ""
-        text = f"store {memory} {name}, ptr {at}, align {place.arg}{hint}"
+        text = f"store {memory} {name}, ptr {at}, align {place.arg}"
     else:
         text = (f"call void @llvm.masked.store.{memory_suffix(t)}.p0({memory} {name}, "
                 f"ptr align {place.arg} {at}, {_mask(p, node, 2)})")
@@ -467,8 +466,8 @@ def _rows() -> Iterator[tuple[Op, Callable[[_Printer, UOp], None]]]:
         yield op, _elementwise(op)
     yield from {
         ops.SHL: _shift, ops.SHR: _shift, ops.WHERE: _where, ops.CAST: _cast,
-        ops.BITCAST: _bitcast, ops.STAGE: _stage, ops.INDEX: _index, ops.LOAD: _load,
-        ops.STORE: _store, ops.STREAM: _store, ops.SPLAT: _splat, ops.PREFIX: _prefix,
+        ops.BITCAST: _bitcast, ops.SCRATCH: _scratch, ops.ADDRESS: _address, ops.LOAD: _load,
+        ops.STORE: _store, ops.SPLAT: _splat, ops.PREFIX: _prefix,
         ops.SHUFFLE: _shuffle, ops.EXTRACT: _extract, ops.LOOP: _loop, ops.CARRY: _carry,
         ops.END: _end, ops.LAST: _last, ops.IF: _if, ops.ENDIF: _endif,
     }.items()

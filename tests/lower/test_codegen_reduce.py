@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fnx.core import build, dtypes, ops
 from fnx.core.target import Target
 from fnx.core.uop import UOp
+from fnx.lower.decompose import decompose
 from fnx.lower.linearize import linearize
 from fnx.lower.llvm import render
 from tests.lower.machine import aligned, both, run, same_bits, split
@@ -174,8 +175,8 @@ def fixed_text():
     """The text of a softmax kernel with masks, a stage and two reductions."""
     choices = iter([2, 16, 1, 4, 3, 16])
     kernel = softmax(3, 50, lambda strategy: next(choices))
-    from fnx.lower.codegen import kernel_code
-    return kernel_code(kernel, Target("cpu", triple="x86_64")).text()
+    target = Target("cpu", triple="x86_64")
+    return render(linearize(decompose(kernel, target), target), "f", target)
 
 
 def test_text_is_the_same_in_every_process():
