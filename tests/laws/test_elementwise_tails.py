@@ -1,0 +1,115 @@
+"""Each elementwise op at every length of a vector's tail: jit = eager = interpreter.
+
+All ops that take a dtype are one function with many results, so each length costs one trace.
+jit and eager agree in every bit (they compile different kernels: the first knows the length, the
+second takes it as an argument). The interpreter agrees in every bit too, but for functions that
+are computed by polynomials, where it agrees within the sum of both error bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fnx.backends.base import get_device
+from fnx.core import build, dtypes, interp, ops
+from fnx.core.array import Array, asarray, public
+from fnx.core.dtypes import DType
+from fnx.core.uop import UOp
+from fnx.transforms.jit import jit
+
+NDArray = np.ndarray[Any, Any]
+LETTER = {"bool": "b", "int": "i", "uint": "i", "float": "f"}
+APPROXIMATE = {op.name for op in (ops.EXP, ops.EXPM1, ops.LOG, ops.LOG1P, ops.SIN, ops.COS,
+                                  ops.TANH, ops.POW, ops.MULACC)}
+MAX_ULPS = 4
+CORNERS = {
+    "float": [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, 3e9, -7.5, 1e-30],
+    "int": [0, 1, -1, 2 ** 31 - 1, -2 ** 31, 7],
+    "uint": [0, 1, 2 ** 32 - 1, 2 ** 31, 7],
+    "bool": [False, True],
+}
+
+
+def nodes_of(t: DType, x: UOp, y: UOp, z: UOp, w: UOp) -> Iterator[tuple[str, UOp]]:
+    """(name, node) of every elementwise op that takes operands of dtype t."""
+    for op in sorted(ops.ELEMENTWISE, key=lambda op: op.number):
+        if op is ops.CAST:
+            for to in dtypes.USER:
+                if to is not t:
+                    yield f"CAST {to}", build.cast(x, to)
+        elif op is ops.BITCAST:
+            for to in dtypes.USER:
+                if to is not t and to.bits == t.bits and not to.is_bool:
+                    yield f"BITCAST {to}", build.bitcast(x, to)
+        elif op is ops.THREEFRY:
+            if t is dtypes.uint32:
+                for word in (0, 1):
+                    yield f"THREEFRY {word}", build.elementwise(op, x, y, z, w, arg=word)
+        elif op is ops.WHERE:
+            yield "WHERE", build.where(build.ne(z, w), x, y)
+        elif LETTER[t.kind] in op.accepts:
+            if op in (ops.SHL, ops.SHR):  # mostly inside the width
+                yield op.name, build.elementwise(op, x, build.and_(y, build.like(y, 39)))
+            else:
+                yield op.name, build.elementwise(op, *(x, y, z)[:op.arity])
+
+
+def _results(*xs: Array) -> list[Array]:
+    nodes = [x._node for x in xs]
+    return [Array(node) for _, node in nodes_of(xs[0]._dtype, *nodes)]
+
+
+eager = public(_results)
+compiled = jit(_results)
+
+
+def operands(t: DType, n: int) -> list[NDArray]:
+    """Four operands of length n: corners, random bit patterns and ordinary numbers."""
+    rng = np.random.default_rng(n)
+    out = []
+    for _ in range(4):
+        corners = rng.choice(np.array(CORNERS[t.kind]), n).astype(t.np)
+        if t.is_bool:
+            out.append(corners)
+            continue
+        patterns = rng.integers(0, 1 << t.bits, n, f"u{t.itemsize}").view(t.np)
+        usual = rng.uniform(0 if t.kind == "uint" else -20, 20, n).astype(t.np)
+        out.append(np.choose(rng.integers(0, 3, n), [corners, patterns, usual]))
+    return out
+
+
+def agree(got: NDArray, want: NDArray, ulps: int) -> bool:
+    """Equal bits (one NaN is like another), or floats within ``ulps`` of each other."""
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return False
+    if got.dtype.kind != "f":
+        return bool((got == want).all())
+    equal = (np.isnan(got) & np.isnan(want)) | \
+        ((got == want) & (np.signbit(got) == np.signbit(want)))
+    if not ulps or equal.all():
+        return bool(equal.all())
+    with np.errstate(all="ignore"):
+        near = np.abs(got - want) <= ulps * np.spacing(np.abs(want))
+    return bool((equal | near).all())
+
+
+LENGTHS = [(t, n) for t in dtypes.USER
+           for n in range(2 * get_device("cpu").target.lanes(t.itemsize if t.bits > 1 else 4) + 2)]
+
+
+@pytest.mark.parametrize("t,n", LENGTHS, ids=str)
+def test_every_op_at_every_tail_length(t: DType, n: int) -> None:
+    xs = operands(t, n)
+    params = [build.param(i, t, (n,)) for i in range(4)]
+    names, nodes = zip(*nodes_of(t, *params))
+    want = interp.evaluate(nodes, dict(zip(params, xs)))
+    arrays = [asarray(x, t) for x in xs]
+    by_jit, by_eager = [[np.asarray(r) for r in f(*arrays)] for f in (compiled, eager)]
+    assert len(names) == len(by_jit) == len(by_eager)
+    for name, j, e, w in zip(names, by_jit, by_eager, want):
+        assert agree(j, e, 0), f"{name}: jit and eager differ"
+        assert agree(j, w, MAX_ULPS if name in APPROXIMATE else 0), f"{name}: not the meaning"
