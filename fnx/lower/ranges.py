@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fnx.core import build, dtypes, ops
-from fnx.core.errors import Site
+from fnx.core.errors import Site, SpecError
 from fnx.core.uop import UOp
 from fnx.lower.indexing import ZERO, Index, Token, identity_index, index_node, source_index
 from fnx.lower.kernelize import Group, Grouping, memory_of
@@ -106,11 +106,17 @@ class _Builder:
             value = node
         elif node.op is ops.IOTA:
             value = build.cast(self._index(index[0]), node.dtype)
+        elif self._in_memory(node):
+            value = build.load(self._place(node, index), self._valid(node.shape, index))
         else:
-            place = self._place(node, index)
-            value = build.load(place, self._valid(node.shape, index))
+            raise SpecError(f"{node}: expected a buffer or a value of this kernel")
         self.done[node, index] = value
         return value
+
+    def _in_memory(self, node: UOp) -> bool:
+        """Whether the node is read from a buffer here, and not computed."""
+        return node.op is ops.PARAM or (node in self.grouping.writer
+                                        and node not in self.group.inside)
 
     def _place(self, node: UOp, index: Index) -> UOp:
         return build.at(self._ref(node), *[self._index(t) for t in index])
@@ -165,8 +171,7 @@ class _Builder:
             value = UOp(node.op, node.dtype, src, node.arg)
         elif not node.src:
             value = self._read(node, index)
-        elif node.op is ops.RESHAPE and memory_of(node) not in self.group.inside \
-                and memory_of(node).op is not ops.CONST:
+        elif node.op is ops.RESHAPE and self._in_memory(memory_of(node)):
             value = build.load(self._place(node, index), self._valid(node.shape, index))
         else:
             value = self._read(node.src[0], source_index(node, 0, index))

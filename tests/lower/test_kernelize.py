@@ -76,6 +76,8 @@ CASES: dict[str, tuple[UOp, int]] = {
                                          [(1, 0), (2, 3)], 1.5)), 1),
     "concatenated": (fn(b.concat([X, b.neg(X), p(1, 7, 7)], 0)), 1),
     "merged axes": (fn(b.add(b.reshape(b.exp(X), (35,)), p(1, 35))), 2),
+    "reshaped counter": (fn(b.add(X, b.expand(b.reshape(b.cast(b.iota(5), f32), (5, 1)),
+                                              (5, 7)))), 1),
     "constant": (fn(b.const(3.0, f32, (2, 3)), b.iota(4)), 2),
 }
 
