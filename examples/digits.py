@@ -171,11 +171,11 @@ def plot(path: str, run: Run, data: Digits) -> None:
 
 def report(step: Any, runs: list[Run], data: Digits, size: int, out: str) -> None:
     middle = sorted(runs, key=lambda run: run.accuracy)[len(runs) // 2]
-    commands = step.lower(middle.state, data.x_train[:size], data.y_train[:size], RATE)
-    moved = sum(kernel.bytes for kernel in commands.kernels)
+    stages = step.lower(middle.state, data.x_train[:size], data.y_train[:size], RATE)
+    moved = sum(kernel.bytes for kernel in stages.kernels)
     print(f"first call       {runs[0].first_call * 1e3:.0f} ms (trace, compile, run)")
     print(f"time per step    {statistics.median(r.per_step for r in runs) * 1e6:.0f} us")
-    print(f"one step         {len(commands.kernels)} kernels, {moved / 1e6:.2f} MB moved")
+    print(f"one step         {len(stages.kernels)} kernels, {moved / 1e6:.2f} MB moved")
     plot(out, middle, data)
     wrong = int(np.sum(middle.predicted != data.y_test))
     print(f"{out:16s} loss curve and misread digits ({wrong} of {len(data.y_test)})")
