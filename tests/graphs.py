@@ -7,23 +7,28 @@
 A graph has PARAMs, constants, every elementwise op on every dtype that its row takes, all
 movements, folds, gathers, scatters and calls of inner functions. Lengths include 0, 1 and vector
 tails; values include both zeros, infinities, NaN, subnormals and the ends of the integers.
+
+Hypothesis draws a seed and a number of steps. A graph of fewer steps is a prefix of one of more,
+so a failure shrinks to its first steps; choices inside come from ``random``, which gives them a
+wider spread than drawing each would.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, ops, show
 from fnx.core.dtypes import DType
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
-LENGTHS = (0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33)
+LENGTHS = (1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 0)
 MOST_ELEMENTS = 600
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, -2.5, math.inf, -math.inf, math.nan, 1e-40, 1e30,
           -1e30, 88.5, 1e-5)
@@ -36,9 +41,8 @@ class Graph(NamedTuple):
     fn: UOp
     args: list[np.ndarray[Any, Any]]
 
-    @property
-    def operands(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-        return [(a.shape, a.dtype) for a in self.args]
+    def __repr__(self) -> str:  # what hypothesis prints of a failing example
+        return f"\n{show.pretty(self.fn)}\nargs = {self.args}"
 
 
 def values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Any:
@@ -54,28 +58,31 @@ def values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> An
         return np.where(rng.random(shape) < 0.33, picked, plain).astype(dtype.np)
 
 
-def shapes(most: int = MOST_ELEMENTS) -> st.SearchStrategy[tuple[int, ...]]:
-    """Shapes of rank 0 to 3 with at most so many elements."""
-    return st.lists(st.sampled_from(LENGTHS), max_size=3).map(tuple).filter(
-        lambda s: math.prod(s) <= most)
-
-
 class Builder:
     """A graph that grows: ``pool`` holds the nodes so far; every step adds one."""
 
-    def __init__(self, draw: Any, types: Sequence[DType], allowed: Collection[Op],
+    def __init__(self, rng: random.Random, types: Sequence[DType], allowed: Collection[Op],
                  depth: int) -> None:
-        self.draw, self.types, self.allowed, self.depth = draw, tuple(types), allowed, depth
+        self.rng, self.types, self.allowed, self.depth = rng, tuple(types), allowed, depth
+        self.plain = [op for op in _sorted(allowed) if op in ops.ELEMENTWISE]
+        self.other = [op for op in _sorted(allowed) if op not in ops.ELEMENTWISE]
         self.pool: list[UOp] = []
         self.params: list[UOp] = []
 
     # ---- choices ----
 
     def one(self, choices: Sequence[Any]) -> Any:
-        return self.draw(st.sampled_from(choices))
+        return self.rng.choice(choices)
 
     def number(self, low: int, high: int) -> int:
-        return int(self.draw(st.integers(low, high)))
+        return self.rng.randint(low, high)
+
+    def shape(self, most: int = MOST_ELEMENTS) -> tuple[int, ...]:
+        """A shape of rank 0 to 3 with at most so many elements."""
+        while True:
+            shape = tuple(self.one(LENGTHS) for _ in range(self.number(0, 3)))
+            if math.prod(shape) <= most:
+                return shape
 
     def param(self, dtype: DType, shape: tuple[int, ...]) -> UOp:
         node = build.param(len(self.params), dtype, shape)
@@ -97,13 +104,15 @@ class Builder:
         return self.constant(dtype, shape) if self.number(0, 1) else self.param(dtype, shape)
 
     def any(self, accepted: Callable[[UOp], bool]) -> UOp | None:
+        """A node of the pool; often the youngest, so that graphs get deep."""
         found = [n for n in self.pool if accepted(n)]
-        return self.one(found) if found else None
+        return self.one(found[-2:] if self.number(0, 2) else found) if found else None
 
     # ---- steps ----
 
     def step(self) -> None:
-        op = self.one(sorted(self.allowed, key=lambda op: op.number))
+        op = self.one((self.plain if self.number(0, 1) else self.other) or self.plain
+                      or self.other)
         if op in STEPS:
             accepted, make = STEPS[op]
         else:
@@ -112,6 +121,10 @@ class Builder:
         node = None if x is None else make(self, op, x)
         if node is not None and math.prod(node.shape) <= 4 * MOST_ELEMENTS:
             self.pool.append(node)
+
+
+def _sorted(some: Collection[Op]) -> list[Op]:
+    return sorted(some, key=lambda op: op.number)
 
 
 def _elementwise(b: Builder, op: Op, x: UOp) -> UOp:
@@ -156,7 +169,7 @@ def _reshape(b: Builder, op: Op, x: UOp) -> UOp:
 
 
 def _permute(b: Builder, op: Op, x: UOp) -> UOp:
-    return build.permute(x, b.draw(st.permutations(range(len(x.shape)))))
+    return build.permute(x, b.rng.sample(range(len(x.shape)), len(x.shape)))
 
 
 def _expand(b: Builder, op: Op, x: UOp) -> UOp:
@@ -197,12 +210,12 @@ def _stop(b: Builder, op: Op, x: UOp) -> UOp:
 
 
 def _reduce(b: Builder, op: Op, x: UOp) -> UOp:
-    monoid = b.one([m for m in sorted(ops.MONOIDS, key=lambda m: m.number) if m.takes(x.dtype)])
+    monoid = b.one([m for m in _sorted(ops.MONOIDS) if m.takes(x.dtype)])
     return build.reduce(x, monoid, [a for a in range(len(x.shape)) if b.number(0, 1)])
 
 
 def _indices(b: Builder, x: UOp) -> list[UOp]:
-    shape = b.draw(shapes(30))
+    shape = b.shape(30)
     return [b.operand(b.one((dtypes.int32, dtypes.uint32)), shape)
             for _ in range(b.number(1, len(x.shape)))]
 
@@ -223,13 +236,13 @@ def _iota(b: Builder, op: Op, x: UOp) -> UOp:
 
 
 def _const(b: Builder, op: Op, x: UOp) -> UOp:
-    return b.constant(b.one(b.types), b.draw(shapes(64)))
+    return b.constant(b.one(b.types), b.shape(64))
 
 
 def _call(b: Builder, op: Op, x: UOp) -> UOp:
     if not b.depth:
         return x
-    inner = Builder(b.draw, b.types, b.allowed, b.depth - 1)
+    inner = Builder(b.rng, b.types, b.allowed, b.depth - 1)
     fn = _grow(inner, b.number(1, 4), b.number(1, 2))
     args = [b.operand(p.dtype, p.shape) for p in inner.params]
     results = build.call(fn, args, name="inner")
@@ -258,16 +271,18 @@ ALL_OPS = frozenset(STEPS) | ops.ELEMENTWISE
 
 
 def _grow(b: Builder, steps: int, n_outs: int) -> UOp:
-    b.param(b.one(b.types), b.draw(shapes()))
+    b.param(b.one(b.types), b.shape())
     for _ in range(steps):
         b.step()
-    outs = [b.pool[-1]] + [b.one(b.pool) for _ in range(n_outs - 1)]
-    return build.function(outs, len(b.params), "generated")
+    read = {s for n in b.pool for s in n.src}
+    unread = [n for n in b.pool if n not in read]  # as outputs: so most nodes matter
+    outs = unread[-n_outs:]
+    return build.function([*outs, b.one(b.pool)], len(b.params), "generated")
 
 
 @st.composite
 def graphs(draw: Any, types: Sequence[DType] = dtypes.USER, allowed: Collection[Op] = ALL_OPS,
-           steps: int = 12, calls: int = 1) -> Graph:
+           steps: int = 24, calls: int = 1) -> Graph:
     """A random graph and values for its PARAMs.
 
     Args:
@@ -276,9 +291,16 @@ def graphs(draw: Any, types: Sequence[DType] = dtypes.USER, allowed: Collection[
         steps: at most so many nodes are made on purpose, beside operands and constants.
         calls: how deep functions may be nested.
     """
-    b = Builder(draw, types, allowed, calls)
-    fn = _grow(b, draw(st.integers(1, steps)), draw(st.integers(1, 3)))
-    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    return graph_of(draw(st.integers(0, 2**32)), draw(st.integers(1, steps)), types, allowed,
+                    calls)
+
+
+def graph_of(seed: int, steps: int, types: Sequence[DType] = dtypes.USER,
+             allowed: Collection[Op] = ALL_OPS, calls: int = 1) -> Graph:
+    """The graph of a seed: what ``graphs`` draws."""
+    b = Builder(random.Random(seed), types, allowed, calls)
+    fn = _grow(b, steps, 1 + seed % 8)
+    rng = np.random.default_rng(seed)
     return Graph(fn, [values(rng, p.dtype, p.shape) for p in b.params])
 
 

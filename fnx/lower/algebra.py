@@ -156,7 +156,7 @@ CONDITIONS = [
     Rule(UPat(ops.WHERE, (as_pattern(False), x, y)), y, name="where(False)"),
     Rule(UPat(ops.WHERE, (_p, x, x)), x, name="where of equals"),
     Rule(UPat(ops.WHERE, (_p, as_pattern(True), as_pattern(False))), _p, name="where as bool"),
-    Rule(UPat(ops.WHERE, (~_p, x, y)), _CHOICE, name="where not"),
+    Rule(UPat(ops.WHERE, (~_p, x, y)), UPat(ops.WHERE, (_p, y, x)), name="where not"),
     Rule(UPat(ops.WHERE, (_p, _CHOICE, z)), UPat(ops.WHERE, (_p, x, z)), name="where in where"),
     Rule(UPat(ops.WHERE, (_p, z, _CHOICE)), UPat(ops.WHERE, (_p, z, y)), name="else in where"),
 ]
