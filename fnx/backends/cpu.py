@@ -223,7 +223,8 @@ class CpuDevice(Device):
         self.queue.wait_all()
 
     def stats(self) -> dict[str, int]:
-        """Kernels compiled, fetched from disk or memory; bytes held and free; submissions."""
+        """Kernels compiled, fetched from disk or memory; microseconds spent on printing, LLVM
+        (beside the lowering) and linking; bytes held and free; submissions."""
         return {**self.kernels.counts, **self.pool.stats(), "submitted": self.queue.submitted}
 
     def _before_fork(self) -> None:

@@ -14,6 +14,7 @@ import functools
 import hashlib
 import queue
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
@@ -40,11 +41,12 @@ class Kernel:
 class _Job:
     """One kernel on its way to an object file."""
 
-    __slots__ = ("data", "done", "error", "key", "symbol")
+    __slots__ = ("data", "done", "error", "key", "nanoseconds", "symbol")
 
     def __init__(self, key: bytes, symbol: str) -> None:
         self.key, self.symbol = key, symbol
         self.data: bytes | None = None
+        self.nanoseconds = 0  # of LLVM
         self.error: BaseException | None = None
         self.done = threading.Event()
 
@@ -119,7 +121,8 @@ class Kernels:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.helpers = Helpers(target.cores)
-        self.counts = {"compiled": 0, "disk": 0, "memory": 0}
+        self.counts = {"compiled": 0, "disk": 0, "memory": 0,
+                       "print_us": 0, "llvm_us": 0, "link_us": 0}
         self.lock = threading.RLock()
         self._linked: WeakValueDictionary[bytes, Kernel] = WeakValueDictionary()
         self._recent: OrderedDict[bytes, Kernel] = OrderedDict()
@@ -141,10 +144,12 @@ class Kernels:
                 self.counts["disk"] += 1
                 job.done.set()
                 return job
+            start = time.perf_counter_ns()
             text = code.text()
         except BaseException:
             del self._jobs[key]
             raise
+        self.counts["print_us"] += (time.perf_counter_ns() - start) // 1000
         self.counts["compiled"] += 1
         self.helpers.run(functools.partial(_compile, job, text, self.target, disk))
         return job
@@ -176,7 +181,10 @@ class Kernels:
                     if job.done.is_set():
                         self._jobs.pop(key, None)
         with self.lock:
+            self.counts["llvm_us"] += sum(job.nanoseconds for job in jobs.values()) // 1000
+            start = time.perf_counter_ns()
             found |= self._link([(key, s, jobs[key].object()) for key, s in new])
+            self.counts["link_us"] += (time.perf_counter_ns() - start) // 1000
             for key, kernel in found.items():
                 self._recent[key] = kernel
                 self._recent.move_to_end(key)
@@ -209,7 +217,9 @@ def _key(code: Code) -> bytes:
 def _compile(job: _Job, text: str, target: Target, disk: DiskCache) -> None:
     """On a helper: text to object, checked and kept on disk."""
     try:
+        start = time.perf_counter_ns()
         data = llvm.compile_ir(text, target)
+        job.nanoseconds = time.perf_counter_ns() - start
         objects.check_externals(objects.externals(data), job.symbol)
         job.data = data
     except BaseException as e:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -56,10 +57,14 @@ class Executable:
 
     def __init__(self, fn: UOp, device: Device, runtime_extents: bool) -> None:
         self.device = device
+        before = device.stats()
         with trace.no_collection():
             made: Lowered = lower(fn, device.target, runtime_extents, device.prepare)
         self.buffer = device.encode(made.commands, made.code, made.arena)
         self.lowered = made
+        after = device.stats()
+        made.milliseconds.update({k[:-3]: (after[k] - before[k]) / 1e3
+                                  for k in after if k.endswith("_us")})
         self.sizes = [max(1, n.dtype.itemsize * _size(n.shape)) for n in self.lowered.outs]
         self.results = self.lowered.results
         self.forwards = any(kind == "in" for kind, _ in self.results) or \
@@ -133,7 +138,7 @@ class Traced:
     """
 
     __slots__ = ("fn", "captures", "outs", "out_tree", "watch", "links", "keeps", "executable",
-                 "storages", "launch")
+                 "storages", "launch", "milliseconds")
 
     def __init__(self, fn: UOp, captures: list[UOp], outs: list[Array], out_tree: tree.TreeDef,
                  watch: Watch, read: set[Any]) -> None:
@@ -144,6 +149,7 @@ class Traced:
         self.keeps = all(c.op is ops.BUFFER or i in linked for i, c in enumerate(captures))
         self.executable: Executable | None = None
         self.launch: Launch | None = None
+        self.milliseconds = 0.0
         self.storages: list[Any] = []
         self._update()
 
@@ -360,6 +366,7 @@ class Jitted:
 
     def _trace(self, key: Any, args: Any, kwargs: Any) -> Traced:
         in_tree, avals = key[0], key[1]
+        start = time.perf_counter()
         with trace.tracing(f"jit of {self._name}") as s:
             arrays = [Array(s.leaf(t, shape), weak) for shape, t, weak in avals]
             dynamic, named = in_tree.unflatten(arrays)
@@ -368,7 +375,9 @@ class Jitted:
             outs = [self._result(x, out_tree, i) for i, x in enumerate(leaves)]
             fn, captures = trace.close([x._node for x in outs], s.leaves, self._name)
         self._traces += 1
-        return Traced(fn, captures, outs, out_tree, Watch(self._f), s.read)
+        made = Traced(fn, captures, outs, out_tree, Watch(self._f), s.read)
+        made.milliseconds = (time.perf_counter() - start) * 1e3
+        return made
 
     def _filled(self, args: tuple[Any, ...], dynamic: tuple[Any, ...]) -> list[Any]:
         """Positional arguments with traced values in the places of the dynamic ones."""
@@ -411,7 +420,7 @@ class Jitted:
         key = (in_tree, avals, statics, config.device, config.x64, config.check_index)
         entry = self._entry(key, args, kwargs)
         executable = entry.executable or self._link(entry)
-        return Stages(entry.fn, executable.lowered, executable.device)
+        return Stages(entry.fn, executable.lowered, executable.device, entry.milliseconds)
 
     def cache_info(self) -> CacheInfo:
         """How often it was traced, compiled and replayed, and why it was traced again."""

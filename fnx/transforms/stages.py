@@ -49,13 +49,14 @@ class Stages:
         commands: the COMMANDS node.
         kernels: a KernelInfo per command, in the order they run.
         arena: bytes of intermediate buffers.
-        milliseconds: time of each pass.
+        milliseconds: of the trace, of each pass (``code`` holds ``print``), of LLVM (it runs
+            beside the passes) and of linking.
     """
 
-    def __init__(self, graph: UOp, lowered: _Lowered, device: _Device) -> None:
+    def __init__(self, graph: UOp, lowered: _Lowered, device: _Device, trace: float) -> None:
         self.graph, self.simplified = graph, lowered.function
         self.commands, self.arena = lowered.commands, lowered.arena
-        self.milliseconds = lowered.milliseconds
+        self.milliseconds = {"trace": trace, **lowered.milliseconds}
         self.kernels = tuple(_info(e) for e in lowered.commands.src)
         self._code, self._device = lowered.code, device
 
@@ -66,9 +67,13 @@ class Stages:
                f"{self.arena} bytes of arena>"
 
     def text(self, level: str = "graph") -> str:
-        """A level as text: "graph", "simplified", "kernels", "commands" or "llvm"."""
+        """A level as text: "graph", "simplified", "kernels", "program", "commands" or
+        "llvm"."""
         if level == "kernels":
             return "\n\n".join(show.pretty(k.node) for k in self._distinct())
+        if level == "program":
+            return "\n\n".join(show.pretty(self._code[k.node].program())
+                               for k in self._distinct() if k.node in self._code)
         if level == "llvm":
             return self.llvm()
         return show.pretty(getattr(self, level))
