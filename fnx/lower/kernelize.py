@@ -137,6 +137,8 @@ class Grouping:
     def _place(self, node: UOp, is_result: bool) -> None:
         uses = self._collect(node)
         op = node.op
+        if not math.prod(node.shape) and op is not ops.CALL:
+            return  # an empty result has no elements to compute
         if op is ops.PARAM or op is ops.KERNEL:
             return
         if op is ops.CONST or op is ops.IOTA:

@@ -196,8 +196,9 @@ class _Builder:
         x, *rest = node.src
         first = [self._clamped(self._read(s, index[:len(s.shape)]), n)
                  for s, n in zip(rest, x.shape)]
-        tail = [self._index(t) for t in index[len(rest[0].shape):]]
-        return build.load(build.at(self._ref(x), *first, *tail))
+        tail = index[len(rest[0].shape):]
+        place = build.at(self._ref(x), *first, *[self._index(t) for t in tail])
+        return build.load(place, self._valid(x.shape[len(rest):], tail))
 
     def _clamped(self, i: UOp, n: int) -> UOp:
         wide = build.cast(i, dtypes.index)
