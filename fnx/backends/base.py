@@ -12,36 +12,14 @@ import importlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from fnx.core.errors import ArgumentError
+from fnx.core.program import KernelCode
 from fnx.core.target import Target
 from fnx.core.uop import UOp
-
-
-class Code(Protocol):
-    """What a device needs of a compiled kernel: see ``KernelCode`` of core/program.py."""
-
-    @property
-    def symbol(self) -> str:
-        """Name of the function in the object file."""
-
-    @property
-    def key(self) -> bytes | str:
-        """Content digest of kernel, target and versions."""
-
-    @property
-    def parallel(self) -> UOp:
-        """Iterations of the PAR range, over VARs."""
-
-    @property
-    def scratch(self) -> UOp:
-        """Bytes of private memory, over VARs."""
-
-    def text(self) -> str:
-        """LLVM IR; asked for only where the object is in no cache."""
 
 
 class Storage(ABC):
@@ -85,10 +63,10 @@ class Device(ABC):
         """A storage with a copy of an array, row-major."""
 
     @abstractmethod
-    def encode(self, commands: UOp, code: Mapping[UOp, Code], arena: int) -> CommandBuffer:
+    def encode(self, commands: UOp, code: Mapping[UOp, KernelCode], arena: int) -> CommandBuffer:
         """A COMMANDS node as a command buffer; ``arena`` is the bytes of its temporaries."""
 
-    def prepare(self, code: Code) -> None:  # noqa: B027
+    def prepare(self, code: KernelCode) -> None:  # noqa: B027
         """A kernel that ``encode`` will ask for: compile it beside, where that makes sense."""
 
     def assembly(self, text: str) -> str:

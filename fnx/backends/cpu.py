@@ -23,13 +23,14 @@ import numpy as np
 from fnx.backends import cpu_runtime as runtime
 from fnx.backends import llvm_binding
 from fnx.backends.allocator import Block, Pool
-from fnx.backends.base import Code, Device
+from fnx.backends.base import Device
 from fnx.backends.cpu_queue import CpuQueue, native
 from fnx.backends.hcq import Command, HostStorage, Leasing, check_arguments, commands_of
 from fnx.backends.kernels import Kernel, Kernels
 from fnx.backends.work import nanoseconds
 from fnx.core import symbolic
 from fnx.core.errors import SpecError
+from fnx.core.program import KernelCode
 from fnx.core.uop import UOp
 
 SHORT = 100_000.0  # estimated nanoseconds of work up to which a buffer runs where it is called
@@ -46,7 +47,7 @@ class _Encoded:
 
     __slots__ = ("chunk", "chunks", "command", "iterations", "kernel", "scratch", "work")
 
-    def __init__(self, command: Command, code: Code, kernel: Kernel, cores: int) -> None:
+    def __init__(self, command: Command, code: KernelCode, kernel: Kernel, cores: int) -> None:
         self.command, self.kernel = command, kernel
         env: dict[UOp | int, int] = {i: _signed(s) for i, s in enumerate(command.scalars)}
         self.iterations = symbolic.evaluate(code.parallel, env)
@@ -202,11 +203,11 @@ class CpuDevice(Device):
         storage.fill(value)
         return storage
 
-    def prepare(self, code: Code) -> None:
+    def prepare(self, code: KernelCode) -> None:
         """Compile a kernel on a helper thread."""
         self.kernels.prepare(code)
 
-    def encode(self, commands: UOp, code: Mapping[UOp, Code], arena: int) -> CpuCommandBuffer:
+    def encode(self, commands: UOp, code: Mapping[UOp, KernelCode], arena: int) -> CpuCommandBuffer:
         """Compile or fetch the kernels, link them, and encode the commands."""
         decoded = commands_of(commands)
         codes = {c.kernel: code[c.kernel] for c in decoded}

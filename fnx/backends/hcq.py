@@ -12,6 +12,7 @@ and re-entrant calls never share memory.
 from __future__ import annotations
 
 import ctypes
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from typing import Any
@@ -133,7 +134,10 @@ class HostStorage(Storage):
         """A read-only array of the value, which keeps this storage alive."""
         if self.timeline:
             self.wait()
-        return np.ndarray(shape, np_dtype, memoryview(self._window()).toreadonly())
+        # ``frombuffer`` keeps the read-only memoryview as the base: it can't be made writable.
+        count = math.prod(shape)
+        data: Any = memoryview(self._window()).toreadonly() if count else bytes(8)
+        return np.frombuffer(data, np_dtype, count).reshape(shape)
 
     def window(self) -> np.ndarray[Any, Any]:
         """The bytes, writable, for a device that computes with NumPy."""

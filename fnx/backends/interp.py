@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from fnx.backends.allocator import Pool
-from fnx.backends.base import Code, CommandBuffer, Device
+from fnx.backends.base import CommandBuffer, Device
 from fnx.backends.hcq import Command, HostStorage, Signal, check_arguments, commands_of
 from fnx.core import ops
 from fnx.core.dtypes import DType
 from fnx.core.interp_kernel import run_kernel
+from fnx.core.program import KernelCode
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 
@@ -99,7 +100,8 @@ class InterpDevice(Device):
         storage.fill(value)
         return storage
 
-    def encode(self, commands: UOp, code: Mapping[UOp, Code], arena: int) -> InterpCommandBuffer:
+    def encode(self, commands: UOp, code: Mapping[UOp, KernelCode],
+               arena: int) -> InterpCommandBuffer:
         """The commands as they are; ``code`` is not used."""
         return InterpCommandBuffer(commands_of(commands), arena)
 

@@ -10,19 +10,20 @@ most recently used) holds it; its code is freed with it.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import hashlib
 import queue
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from fnx.backends import llvm_binding as llvm
 from fnx.backends import objects
-from fnx.backends.base import Code
 from fnx.backends.cache import DiskCache, directory
+from fnx.core.errors import DeviceError
+from fnx.core.program import KernelCode
 from fnx.core.target import Target
 
 _RECENT = 1024  # linked kernels kept though no command buffer holds them
@@ -41,14 +42,41 @@ class Kernel:
 class _Job:
     """One kernel on its way to an object file."""
 
-    __slots__ = ("data", "done", "error", "key", "nanoseconds", "symbol")
+    __slots__ = ("_disk", "_text", "data", "done", "error", "key", "nanoseconds", "symbol")
 
-    def __init__(self, key: bytes, symbol: str) -> None:
-        self.key, self.symbol = key, symbol
-        self.data: bytes | None = None
+    def __init__(self, key: bytes, symbol: str, disk: DiskCache) -> None:
+        self.key, self.symbol, self._disk = key, symbol, disk
+        self._text = ""
+        self.data = disk.get(key)
         self.nanoseconds = 0  # of LLVM
         self.error: BaseException | None = None
         self.done = threading.Event()
+        if self.data is not None:
+            self.done.set()
+
+    def set_text(self, text: str) -> None:
+        """What is to be compiled."""
+        self._text = text
+
+    def compile(self, target: Target) -> None:
+        """On a helper: text to object, checked and kept on disk."""
+        try:
+            start = time.perf_counter_ns()
+            data = llvm.compile_ir(self._text, target)
+            self.nanoseconds = time.perf_counter_ns() - start
+            objects.check_externals(objects.externals(data), self.symbol)
+            self.data = data
+        except BaseException as e:
+            self.error = e
+        self._text = ""
+        self.done.set()
+        if self.data is not None:
+            self._disk.put(self.key, self.data)
+
+    def drop(self) -> None:
+        """Nobody will compile it."""
+        self.error = DeviceError(f"kernel {self.symbol} was not compiled: the process ends")
+        self.done.set()
 
     def object(self) -> bytes:
         """The object file, once a helper has it."""
@@ -63,32 +91,33 @@ class _Job:
 class Helpers:
     """Threads that run LLVM; started when there is work for them."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = max(1, min(limit, _HELPERS))
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._limit = max(1, min(target.cores, _HELPERS))
         self.reset()
 
     def reset(self) -> None:
         """Forget all threads and work (in a forked child the threads are gone)."""
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._open = 0
+        self._open = 0  # jobs that are queued or running
         self._changed = threading.Condition()
 
-    def run(self, work: Callable[[], None]) -> None:
-        """Run something on a helper, soon."""
+    def run(self, job: _Job) -> None:
+        """Compile something on a helper, soon."""
         with self._changed:
             self._open += 1
+            self._work.put(job)
             if len(self._threads) < min(self._limit, self._open):
                 thread = threading.Thread(target=self._loop, name="fnx-llvm", daemon=True)
                 self._threads.append(thread)
                 thread.start()
-        self._work.put(work)
 
     def _loop(self) -> None:
-        work_queue, changed = self._work, self._changed
-        while (work := work_queue.get()) is not None:
-            work()
-            del work  # it holds a kernel's text
+        work, changed = self._work, self._changed
+        while (job := work.get()) is not None:
+            job.compile(self._target)
+            del job
             with changed:
                 self._open -= 1
                 changed.notify_all()
@@ -103,14 +132,12 @@ class Helpers:
         """Drop work that has not begun, and join the threads: LLVM must not run at exit."""
         with self._changed:
             threads, self._threads = self._threads, []
-            try:
-                while True:
-                    self._work.get_nowait()
-            except queue.Empty:
-                pass
-            self._open = 0
-        for _ in threads:
-            self._work.put(None)
+            with contextlib.suppress(queue.Empty):
+                while (job := self._work.get_nowait()) is not None:
+                    job.drop()
+                    self._open -= 1
+            for _ in threads:
+                self._work.put(None)
         for thread in threads:
             thread.join()
 
@@ -120,7 +147,7 @@ class Kernels:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.helpers = Helpers(target.cores)
+        self.helpers = Helpers(target)
         self.counts = {"compiled": 0, "disk": 0, "memory": 0,
                        "print_us": 0, "llvm_us": 0, "link_us": 0}
         self.lock = threading.RLock()
@@ -128,33 +155,26 @@ class Kernels:
         self._recent: OrderedDict[bytes, Kernel] = OrderedDict()
         self._jobs: dict[bytes, _Job] = {}
 
-    def prepare(self, code: Code) -> None:
+    def prepare(self, code: KernelCode) -> None:
         """See to it that ``get`` will find the kernel soon."""
-        key = _key(code)
+        key = code.key
         with self.lock:
             if key not in self._jobs and key not in self._linked:
                 self._start(key, code)
 
-    def _start(self, key: bytes, code: Code) -> _Job:
-        job = self._jobs[key] = _Job(key, code.symbol)
-        disk = DiskCache(directory())
-        try:
-            job.data = disk.get(key)
-            if job.data is not None:
-                self.counts["disk"] += 1
-                job.done.set()
-                return job
+    def _start(self, key: bytes, code: KernelCode) -> None:
+        job = _Job(key, code.symbol, DiskCache(directory()))
+        if job.data is not None:
+            self.counts["disk"] += 1
+        else:
             start = time.perf_counter_ns()
-            text = code.text()
-        except BaseException:
-            del self._jobs[key]
-            raise
-        self.counts["print_us"] += (time.perf_counter_ns() - start) // 1000
-        self.counts["compiled"] += 1
-        self.helpers.run(functools.partial(_compile, job, text, self.target, disk))
-        return job
+            job.set_text(code.text())
+            self.counts["print_us"] += (time.perf_counter_ns() - start) // 1000
+            self.counts["compiled"] += 1
+            self.helpers.run(job)
+        self._jobs[key] = job
 
-    def get(self, codes: Sequence[Code]) -> list[Kernel]:
+    def get(self, codes: Sequence[KernelCode]) -> list[Kernel]:
         """The linked kernels of some codes, in their order.
 
         Raises:
@@ -165,14 +185,14 @@ class Kernels:
         new: list[tuple[bytes, str]] = []
         with self.lock:
             for code in codes:
-                key = _key(code)
+                key = code.key
                 kernel = self._linked.get(key)
                 if kernel is not None:
                     self.counts["memory"] += 1
                     found[key] = kernel
                 elif key not in self._jobs:
                     self._start(key, code)
-            jobs = {_key(code): self._jobs[_key(code)] for code in codes if _key(code) not in found}
+            jobs = {code.key: self._jobs[code.key] for code in codes if code.key not in found}
         try:
             new = [(key, job.symbol) for key, job in jobs.items() if job.object()]
         finally:
@@ -190,7 +210,7 @@ class Kernels:
                 self._recent.move_to_end(key)
             while len(self._recent) > _RECENT:
                 self._recent.popitem(last=False)
-        return [found[_key(code)] for code in codes]
+        return [found[code.key] for code in codes]
 
     def _link(self, new: list[tuple[bytes, str, bytes]]) -> dict[bytes, Kernel]:
         """One library for all, as long as their symbols differ; else one each."""
@@ -208,25 +228,6 @@ class Kernels:
         """Drop the list of recently used kernels."""
         with self.lock:
             self._recent.clear()
-
-
-def _key(code: Code) -> bytes:
-    return code.key if isinstance(code.key, bytes) else code.key.encode()
-
-
-def _compile(job: _Job, text: str, target: Target, disk: DiskCache) -> None:
-    """On a helper: text to object, checked and kept on disk."""
-    try:
-        start = time.perf_counter_ns()
-        data = llvm.compile_ir(text, target)
-        job.nanoseconds = time.perf_counter_ns() - start
-        objects.check_externals(objects.externals(data), job.symbol)
-        job.data = data
-    except BaseException as e:
-        job.error = e
-    job.done.set()
-    if job.data is not None:
-        disk.put(job.key, job.data)
 
 
 def compiled_once(text: str, symbols: Sequence[str], target: Target,

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends.base import Code, CommandBuffer, Device, Storage
+from fnx.backends.base import CommandBuffer, Device, Storage
 from fnx.backends.hcq import Command, check_arguments, commands_of
+from fnx.core.program import KernelCode
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 
@@ -74,7 +75,8 @@ class NullDevice(Device):
         """A storage without memory; the value is not kept."""
         return self.alloc(value.nbytes)
 
-    def encode(self, commands: UOp, code: Mapping[UOp, Code], arena: int) -> NullCommandBuffer:
+    def encode(self, commands: UOp, code: Mapping[UOp, KernelCode],
+               arena: int) -> NullCommandBuffer:
         """The commands as they are."""
         return NullCommandBuffer(self, commands_of(commands), arena)
 

@@ -9,7 +9,7 @@ import numpy as np
 from fnx.core import build, dtypes, ops
 from fnx.core.uop import UOp
 
-# o[i] = (x[i] * 1.5 + a) * ... repeated: the same arithmetic as ``scaled`` below
+# o[i] = x[i] with v -> v * 0.9999 + a applied {repeats} times; a is scalar 0
 SCALED = """define void @{symbol}(ptr %b, ptr %s, i64 %lo, i64 %hi, ptr %scratch) {{
 entry:
   %x = load ptr, ptr %b
@@ -28,7 +28,7 @@ loop:
 again:
   %t = phi i64 [ 0, %loop ], [ %t1, %again ]
   %w = phi float [ %v, %loop ], [ %w2, %again ]
-  %w1 = fmul float %w, 1.5
+  %w1 = fmul float %w, 0x3FEFFF2E40000000
   %w2 = fadd float %w1, %a
   %t1 = add i64 %t, 1
   %more = icmp slt i64 %t1, {repeats}
@@ -59,20 +59,20 @@ class Code:
 
 
 def scaled(n: int, repeats: int = 1, name: str = "scaled") -> tuple[UOp, Code]:
-    """The kernel o[i] = x[i] with v -> v * 1.5 + a applied ``repeats`` times; a is scalar 0.
+    """A kernel as a node and as the code above.
 
-    As a node it applies it once more often than it must only if repeats == 1: the interpreter
-    runs the unrolled expression.
+    With more than 8 repeats the node says only how much work there is (a loop of that length),
+    not what the code computes: such a kernel is not for the interpreter.
     """
     i = build.range_(n, 0, "PAR")
     x, o = build.ref(0, dtypes.float32, (n,)), build.ref(1, dtypes.float32, (n,))
     a = build.var(0, dtypes.float32, name="a")
-    half = build.const(1.5, dtypes.float32)
+    factor = build.const(0.9999, dtypes.float32)
     if repeats <= 8:
         value = build.load(build.at(x, i))
         for _ in range(repeats):
-            value = build.add(build.mul(value, half), a)
-    else:  # as a loop whose work the estimate sees; the interpreter is not asked for these
+            value = build.add(build.mul(value, factor), a)
+    else:
         r = build.range_(repeats, 1, "SEQ")
         value = build.fold(build.mul(build.add(build.load(build.at(x, i)), build.cast(
             r, dtypes.float32)), a), ops.ADD, (r,))
@@ -83,7 +83,7 @@ def scaled(n: int, repeats: int = 1, name: str = "scaled") -> tuple[UOp, Code]:
 
 def expected(x: np.ndarray, a: float, repeats: int = 1) -> np.ndarray:
     for _ in range(repeats):
-        x = x * np.float32(1.5) + np.float32(a)
+        x = x * np.float32(0.9999) + np.float32(a)
     return x
 
 

@@ -1,0 +1,137 @@
+"""The pool: alignment, no two live blocks overlap, reuse, and what it gives back."""
+
+import gc
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fnx.backends.allocator import ALIGNMENT, HUGE, Block, Pool, size_class
+from fnx.core.errors import DeviceError
+
+sizes = st.one_of(st.integers(0, 5000), st.integers(0, 4 << 20))
+
+
+@given(st.integers(0, 1 << 50))
+def test_a_class_holds_its_sizes_and_wastes_little(nbytes):
+    size = size_class(nbytes)
+    assert size >= max(nbytes, 1) and size % ALIGNMENT == 0
+    assert size_class(size) == size
+    assert size <= max(nbytes * 9 // 8 + 1, nbytes + ALIGNMENT)
+
+
+@given(st.integers(0, 1 << 40), st.integers(0, 1 << 40))
+def test_classes_grow_with_sizes(a, b):
+    assert (size_class(a) <= size_class(b)) or a > b
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.booleans(), sizes), max_size=60))
+def test_live_blocks_are_aligned_and_apart(steps):
+    pool, live = Pool(), []
+    for free, nbytes in steps:
+        if free and live:
+            live.pop(nbytes % len(live))
+        else:
+            live.append(Block(pool, nbytes))
+    spans = sorted((b.ptr, b.ptr + max(b.nbytes, 1)) for b in live)
+    assert all(start % ALIGNMENT == 0 for start, _ in spans)
+    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:]))
+    live.clear()
+    pool.trim()
+
+
+def test_freed_memory_is_reused_at_once():
+    pool = Pool()
+    for nbytes in (1, 100, 40_000, 3 << 20):
+        address = Block(pool, nbytes).ptr
+        assert Block(pool, nbytes).ptr == address
+
+
+def test_sizes_of_one_class_share_memory():
+    pool = Pool()
+    address = Block(pool, 1000).ptr
+    assert Block(pool, 1024).ptr == address and size_class(1000) == size_class(1024)
+
+
+def test_nothing_is_preallocated_and_trim_returns_it():
+    pool = Pool()
+    assert pool.stats() == {"held": 0, "free": 0}
+    block = Block(pool, HUGE)
+    assert HUGE <= pool.stats()["held"] <= HUGE + (64 << 10) and pool.stats()["free"] == 0
+    del block
+    assert pool.stats()["free"] == HUGE
+    pool.trim()
+    assert pool.stats() == {"held": 0, "free": 0}
+
+
+def test_cached_memory_is_bounded():
+    """Sizes that never come again do not pile up."""
+    pool = Pool()
+    for i in range(200):
+        Block(pool, (32 << 20) + i * (5 << 20))
+    assert pool.stats()["held"] < 4 << 30
+
+
+def test_the_whole_block_is_writable():
+    import ctypes
+
+    pool = Pool()
+    blocks = [Block(pool, n) for n in (1, 64, 65, 32 << 10, (32 << 10) + 1, HUGE, 3 * HUGE + 5)]
+    for i, b in enumerate(blocks):
+        ctypes.memset(b.ptr, i + 1, b.nbytes)
+    for i, b in enumerate(blocks):
+        assert set(ctypes.string_at(b.ptr, b.nbytes)) == {i + 1}
+
+
+def test_threads_never_share_a_block():
+    pool, clashes = Pool(), []
+
+    def work(mark: int) -> None:
+        rng = np.random.default_rng(mark)
+        import ctypes
+
+        for _ in range(300):
+            blocks = [Block(pool, int(n)) for n in rng.integers(1, 3000, 8)]
+            for b in blocks:
+                ctypes.memset(b.ptr, mark, b.nbytes)
+            if any(set(ctypes.string_at(b.ptr, b.nbytes)) != {mark} for b in blocks):
+                clashes.append(mark)
+
+    threads = [threading.Thread(target=work, args=(i + 1,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not clashes
+
+
+def test_an_impossible_allocation_says_how_much():
+    pool = Pool()
+    with pytest.raises(DeviceError, match=r"expected 4,611,686,018,427,387,904 bytes .*held"):
+        Block(pool, 1 << 62)
+    gc.collect()  # the half-made block has nothing to give back
+    assert Block(pool, 100).ptr
+
+
+def test_a_failed_allocation_first_empties_the_pool():
+    """Under a limit of address space, memory cached in one class serves another."""
+    code = """
+import resource
+from fnx.backends.allocator import Block, Pool
+pool = Pool()
+Block(pool, 8 << 20)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (230 << 20), resource.RLIM_INFINITY))
+for mb in (100, 150, 200, 120):
+    Block(pool, mb << 20)
+print("fine")
+"""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("reads /proc")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "fine\n", done.stderr

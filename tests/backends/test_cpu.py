@@ -1,0 +1,338 @@
+"""The cpu device: results, any number of workers, submissions in flight, threads, bad input."""
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fnx.backends import cpu_runtime as runtime
+from fnx.backends.base import get_device
+from fnx.backends.cpu import SHORT
+from fnx.core import build, dtypes
+from fnx.core.config import override
+from fnx.core.errors import DeviceError, SpecError
+from tests.backends import kit
+
+LONG = 300  # repeats of a kernel on some 10,000 elements that is not run inline
+
+
+@pytest.fixture(scope="module")
+def cpu():
+    return get_device("cpu")
+
+
+def encoded(cpu, n, length=1, repeats=1, a=0.25):
+    return cpu.encode(*kit.chain(n, length, repeats, a))
+
+
+def run(cpu, buffer, x):
+    out = cpu.alloc(x.nbytes)
+    buffer.submit([cpu.upload(x)], [out])
+    return out
+
+
+def values(n):
+    return np.linspace(-1, 1, n, dtype=np.float32)
+
+
+@settings(max_examples=40)
+@given(n=st.integers(1, 3000), length=st.integers(1, 5), a=st.floats(-2, 2, width=32))
+def test_chains_through_the_arena(n, length, a):
+    cpu = get_device("cpu")
+    out = run(cpu, encoded(cpu, n, length, 1, a), values(n))
+    np.testing.assert_array_equal(out.view(np.float32, (n,)), kit.expected(values(n), a, length))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 31, 1000, 10_007])
+def test_any_number_of_workers_gives_the_same_bits(cpu, n):
+    buffer = encoded(cpu, n, 3, 300_000 // n)
+    assert buffer.work > SHORT
+    results = []
+    for workers in (1, 2, 3, 5, 2):
+        with override(workers=workers):
+            results.append(run(cpu, buffer, values(n)).view(np.float32, (n,)).tobytes())
+    assert len(set(results)) == 1
+    if n <= 1000:
+        want = kit.expected(values(n), 0.25, 3 * (300_000 // n))
+        assert results[0] == want.tobytes()
+
+
+def test_all_chunks_are_run_once(cpu):
+    """Long enough for every worker to take part; each element is checked."""
+    n = 100_003
+    buffer = encoded(cpu, n, 2, 20)
+    want = kit.expected(values(n), 0.25, 40)
+    with override(workers=3):
+        for _ in range(5):
+            np.testing.assert_array_equal(
+                run(cpu, buffer, values(n)).view(np.float32, (n,)), want)
+
+
+def test_two_submissions_in_flight(cpu):
+    n = 10_000
+    buffer = encoded(cpu, n, 2, LONG)
+    inputs = [values(n) + np.float32(i) for i in range(20)]
+    outs = [run(cpu, buffer, x) for x in inputs]
+    for x, out in zip(inputs, outs):
+        np.testing.assert_array_equal(out.view(np.float32, (n,)), kit.expected(x, 0.25, 2 * LONG))
+
+
+def test_results_feed_later_submissions_in_order(cpu):
+    """Long and short buffers by turns: a short one behind a long one is not run early."""
+    n = 5000
+    long, short = encoded(cpu, n, 1, LONG), encoded(cpu, n)
+    storage = cpu.upload(values(n))
+    for _ in range(6):
+        for buffer in (long, short):
+            out = cpu.alloc(4 * n)
+            buffer.submit([storage], [out])
+            storage = out
+    np.testing.assert_array_equal(storage.view(np.float32, (n,)),
+                                  kit.expected(values(n), 0.25, 6 * (LONG + 1)))
+
+
+def test_more_submissions_than_the_ring_holds(cpu):
+    n, count = 5000, 3 * runtime.CAPACITY
+    buffer = encoded(cpu, n, 1, 60)
+    storage = cpu.upload(values(n))
+    for _ in range(count):
+        out = cpu.alloc(4 * n)
+        buffer.submit([storage], [out])
+        storage = out
+    np.testing.assert_array_equal(storage.view(np.float32, (n,)),
+                                  kit.expected(values(n), 0.25, 60 * count))
+
+
+@pytest.mark.parametrize("repeats", [1, LONG])
+def test_threads_hammer_one_buffer(cpu, repeats):
+    n = 4000
+    buffer, failures = encoded(cpu, n, 2, repeats), []
+
+    def work(seed: int) -> None:
+        try:
+            for i in range(40 if repeats == 1 else 8):
+                x = values(n) * np.float32(seed + i)
+                got = run(cpu, buffer, x).view(np.float32, (n,))
+                np.testing.assert_array_equal(got, kit.expected(x, 0.25, 2 * repeats))
+        except BaseException as e:
+            failures.append(e)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(5)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures
+
+
+def test_reentrant_submission_while_another_is_in_flight(cpu):
+    """A buffer called from a callback (here: a finalizer) of its own submission."""
+    n = 1000
+    buffer, seen = encoded(cpu, n, 2), []
+
+    class Argument:
+        def __init__(self, storage):
+            self.storage = storage
+
+        @property
+        def ptr(self):
+            if not seen:
+                seen.append(run(cpu, buffer, values(n)).view(np.float32, (n,))[0])
+            return self.storage.ptr
+
+        timeline = 0
+
+    run(cpu, buffer, values(n))
+    out = cpu.alloc(4 * n)
+    buffer.submit([Argument(cpu.upload(values(n) * 2))], [out])
+    np.testing.assert_array_equal(out.view(np.float32, (n,)),
+                                  kit.expected(values(n) * 2, 0.25, 2))
+    assert seen == [kit.expected(values(n), 0.25, 2)[0]]
+
+
+def test_one_argument_as_input_and_output(cpu):
+    """A donated argument is updated in place."""
+    storage = cpu.upload(values(500))
+    encoded(cpu, 500).submit([storage], [storage])
+    np.testing.assert_array_equal(storage.view(np.float32, (500,)), kit.expected(values(500), .25))
+
+
+def test_unused_arguments_are_fine_and_missing_ones_are_not(cpu):
+    buffer, x, out = encoded(cpu, 8), cpu.upload(values(8)), cpu.alloc(32)
+    with pytest.raises(SpecError, match="expected 1 arguments of kind 'in', got 0"):
+        buffer.submit([], [out])
+    extra = cpu.alloc(4)
+    for _ in range(2):
+        buffer.submit([x, extra], [out, extra])
+        np.testing.assert_array_equal(out.view(np.float32, (8,)), kit.expected(values(8), 0.25))
+    with pytest.raises(SpecError, match="expected .2, 2. inputs and outputs, got .1, 2."):
+        buffer.submit([x], [out, extra])
+
+
+def test_slots_with_offsets(cpu):
+    kernel, code = kit.scaled(16)
+    one = build.const(1.0, dtypes.float32)
+    commands = kit.commands(
+        kit.execute(kernel, [kit.slot("in", 1, 64, 64), kit.slot("out", 0, 64)], one),
+        kit.execute(kernel, [kit.slot("in", 0, 64), kit.slot("out", 0, 64, 64)], one))
+    x, y = values(16), values(32) + np.float32(5)
+    out = cpu.alloc(128)
+    cpu.encode(commands, {kernel: code}, 0).submit([cpu.upload(x), cpu.upload(y)], [out])
+    got = out.view(np.float32, (2, 16))
+    np.testing.assert_array_equal(got, [kit.expected(y[16:], 1), kit.expected(x, 1)])
+
+
+SCRATCH = """define void @scratchy(ptr %b, ptr %s, i64 %lo, i64 %hi, ptr %scratch) {
+entry:
+  %o = load ptr, ptr %b
+  %last = getelementptr i8, ptr %scratch, i64 99992
+  br label %loop
+loop:
+  %i = phi i64 [ %lo, %entry ], [ %i1, %loop ]
+  %p = getelementptr i64, ptr %o, i64 %i
+  store volatile i64 %i, ptr %scratch
+  store volatile i64 7, ptr %last
+  %x = load volatile i64, ptr %scratch
+  %y = load volatile i64, ptr %last
+  %v = add i64 %x, %y
+  store i64 %v, ptr %p
+  %i1 = add i64 %i, 1
+  %c = icmp slt i64 %i1, %hi
+  br i1 %c, label %loop, label %exit
+exit:
+  ret void
+}
+"""
+
+
+@pytest.mark.parametrize("n, repeats", [(1, 1), (64, 1 << 20)])
+def test_scratch_is_there_inline_and_on_workers(cpu, n, repeats):
+    i, r = build.range_(n, 0, "PAR"), build.range_(repeats, 1)
+    o = build.ref(0, dtypes.float64, (n,))
+    value = build.fold(build.cast(r, dtypes.float64), build.ops.ADD, (r,))
+    kernel = build.kernel([build.store(build.at(o, i), value)], "scratchy", (0, 1))
+    code = kit.Code("scratchy", SCRATCH, n, 100_000)
+    commands = kit.commands(kit.execute(kernel, [kit.slot("out", 0, 8 * n)]))
+    buffer = cpu.encode(commands, {kernel: code}, 0)
+    with override(workers=3):
+        out = cpu.alloc(8 * n)
+        buffer.submit([], [out])
+        assert out.view(np.int64, (n,)).tolist() == [i + 7 for i in range(n)]
+        assert (cpu.queue.submitted > 0) or n == 1
+
+
+def test_views_are_read_only_and_keep_the_memory(cpu):
+    storage = cpu.upload(np.arange(1000, dtype=np.int32))
+    view = storage.view(np.int32, (10, 100))
+    with pytest.raises(ValueError):
+        view[0] = 1
+    with pytest.raises(ValueError):
+        view.flags.writeable = True
+    address = storage.ptr
+    del storage
+    gc.collect()
+    others = [cpu.alloc(4000) for _ in range(5)]
+    assert address not in {o.ptr for o in others}
+    np.testing.assert_array_equal(view.ravel(), np.arange(1000))
+    part = view[3:5]
+    del view, others
+    gc.collect()
+    assert cpu.alloc(4000).ptr != address and part[0, 0] == 300
+    del part
+    gc.collect()
+    assert address in {o.ptr for o in [cpu.alloc(4000) for _ in range(10)]}
+
+
+@pytest.mark.parametrize("x", [
+    np.zeros((0, 3), np.float32), np.array(3.5), np.arange(12.0).reshape(3, 4).T,
+    np.array([True, False]), np.arange(20, dtype=np.uint32)[::-2]])
+def test_upload_copies_any_layout(cpu, x):
+    storage = cpu.upload(x)
+    np.testing.assert_array_equal(storage.view(x.dtype, x.shape), x)
+
+
+def test_memory_of_work_in_flight_is_not_reused(cpu):
+    """Arguments that nobody holds any more live until their submission is done."""
+    n = 30_000
+    buffer = encoded(cpu, n, 3, LONG)
+    outs = []
+    for i in range(6):
+        outs.append(run(cpu, buffer, values(n) + np.float32(i)))  # the input is dropped here
+        cpu.upload(np.full(n, np.nan, np.float32))  # would overwrite it
+    for i, out in enumerate(outs):
+        np.testing.assert_array_equal(out.view(np.float32, (n,)),
+                                      kit.expected(values(n) + np.float32(i), 0.25, 3 * LONG))
+
+
+def test_a_buffer_may_die_while_it_runs(cpu):
+    n = 20_000
+    buffer = encoded(cpu, n, 2, LONG, 0.125)
+    out, watch = run(cpu, buffer, values(n)), weakref.ref(buffer)
+    del buffer
+    cpu.kernels.forget()
+    gc.collect()
+    np.testing.assert_array_equal(out.view(np.float32, (n,)),
+                                  kit.expected(values(n), 0.125, 2 * LONG))
+    cpu.synchronize()
+    gc.collect()
+    assert watch() is None
+
+
+def test_leases_come_back(cpu):
+    for repeats in (1, LONG):
+        buffer = encoded(cpu, 10_000, 2, repeats)
+        for _ in range(5):
+            run(cpu, buffer, values(10_000)).wait()
+            cpu.synchronize()
+        assert 1 <= len(buffer.leases) <= 2
+
+
+def test_steady_state_takes_no_new_memory(cpu):
+    buffer = encoded(cpu, 10_000, 4, LONG)
+    run(cpu, buffer, values(10_000)).wait()
+    cpu.synchronize()
+    held = cpu.stats()["held"]
+    for _ in range(10):
+        run(cpu, buffer, values(10_000)).wait()
+        cpu.synchronize()
+    assert cpu.stats()["held"] == held
+
+
+def test_time_limit_names_the_kernel_and_the_device_stays_usable(cpu):
+    n = 100_000
+    endless = encoded(cpu, n, 3, 300_000)
+    out = run(cpu, endless, values(n))
+    with override(time_limit=0.2), pytest.raises(DeviceError, match="time limit, for kernel scal"):
+        out.wait()
+    with pytest.raises(DeviceError, match="was aborted"):
+        out.view(np.float32, (n,))
+    again = cpu.alloc(4 * n)
+    with pytest.raises(DeviceError, match="was aborted"):
+        encoded(cpu, n).submit([out], [again])
+    small = run(cpu, encoded(cpu, n, 2), values(n))
+    np.testing.assert_array_equal(small.view(np.float32, (n,)), kit.expected(values(n), 0.25, 2))
+    cpu.synchronize()
+
+
+def test_subnormal_numbers_survive_whatever_mode_the_caller_is_in(cpu):
+    """Another library may have switched flushing to zero on for this thread."""
+    x = np.full(100, 1e-40, np.float32)
+    want = kit.expected(x, 0.0)
+    assert want[0] != 0
+    np.testing.assert_array_equal(
+        run(cpu, encoded(cpu, 100, a=0.0), x).view(np.float32, (100,)), want)
+    big = run(cpu, encoded(cpu, 100_000, 1, 10, 0.0), np.full(100_000, 1e-40, np.float32))
+    assert big.view(np.float32, (100_000,))[5] != 0
+
+
+def test_stats_count(cpu):
+    before = cpu.stats()
+    encoded(cpu, 777)
+    encoded(cpu, 777)
+    after = cpu.stats()
+    fetched = {k: after[k] - before[k] for k in ("compiled", "disk", "memory")}
+    assert fetched["memory"] == 1 and fetched["compiled"] + fetched["disk"] == 1

@@ -1,0 +1,149 @@
+"""Kernels by content: compiled once a process and once a disk, freed with their owners."""
+
+import gc
+import threading
+
+import pytest
+
+from fnx.backends import llvm_binding as llvm
+from fnx.backends.kernels import Kernels
+from fnx.core.config import override
+from fnx.core.errors import DeviceError, SpecError
+from tests.backends import kit
+
+_number = iter(range(10**6))
+
+
+def code(text: str = "ret void", before: str = "") -> kit.Code:
+    """A kernel that no test before has compiled."""
+    symbol = f"unique_{next(_number)}"
+    return kit.Code(symbol, f"{before}\ndefine void @{symbol}(ptr %b, ptr %s, i64 %lo, i64 %hi, "
+                            f"ptr %scratch) {{ {text} }}", 1)
+
+
+def fetched(kernels: Kernels) -> list[int]:
+    return [kernels.counts[name] for name in ("compiled", "disk", "memory")]
+
+
+@pytest.fixture
+def kernels(tmp_path):
+    with override(cache_dir=str(tmp_path)):
+        made = Kernels(llvm.host_target())
+        yield made
+        made.helpers.stop()
+
+
+def test_memory_then_disk_then_compiler(kernels):
+    codes = [code() for _ in range(4)]
+    first = kernels.get(codes)
+    assert len({k.address for k in first}) == 4
+    assert fetched(kernels) == [4, 0, 0]
+    assert kernels.get(codes) == first
+    assert fetched(kernels) == [4, 0, 4]
+    kernels.helpers.drain()  # the disk is written after the result is there
+    other = Kernels(kernels.target)  # like another process
+    assert all(k.address for k in other.get(codes))
+    assert fetched(other) == [0, 4, 0]
+    assert [c.asked for c in codes] == [1] * 4
+
+
+def test_equal_keys_are_one_kernel(kernels):
+    one = code()
+    a, b = kernels.get([one, one])
+    assert a is b and kernels.counts["compiled"] == 1
+
+
+def test_prepared_kernels_are_not_compiled_again(kernels):
+    codes = [code() for _ in range(3)]
+    for c in codes * 2:
+        kernels.prepare(c)
+    kernels.get(codes)
+    assert kernels.counts["compiled"] == 3 and [c.asked for c in codes] == [1, 1, 1]
+
+
+def test_without_a_disk_it_compiles(kernels):
+    with override(cache_dir=""):
+        one = code()
+        kernels.get([one])
+        Kernels(kernels.target).get([one])
+        assert one.asked == 2
+
+
+def test_kernels_of_one_name_live_together(kernels):
+    a, b = code(), code("%x = load i64, ptr %s\n store i64 %x, ptr %scratch\n ret void")
+    b.symbol, b._text = a.symbol, b._text.replace(b.symbol, a.symbol)
+    first, second = kernels.get([a, b])
+    assert first.address != second.address
+
+
+def test_code_is_freed_with_its_owners(kernels):
+    freed = []
+
+    class Library(llvm.Library):
+        __slots__ = ()
+
+        def __del__(self):
+            freed.append(self)
+            super().__del__()
+
+    one = code()
+    kernel, = kernels.get([one])
+    kernels.helpers.drain()
+    kernel._library.__class__ = Library
+    kernels.forget()
+    assert not freed
+    del kernel
+    gc.collect()
+    assert len(freed) == 1
+    assert kernels.get([one])[0].address and kernels.counts["disk"] == 1
+
+
+def test_a_call_of_an_unknown_function_names_kernel_and_symbol(kernels):
+    bad = code("%x = call double @exp(double 1.0)\n ret void", "declare double @exp(double)")
+    with pytest.raises(DeviceError, match=f"kernel {bad.symbol} calls exp; expected"):
+        kernels.get([code(), bad])
+    with pytest.raises(DeviceError, match="calls exp"):  # nothing bad was kept anywhere
+        kernels.get([bad])
+
+
+def test_text_that_llvm_refuses(kernels):
+    with pytest.raises(SpecError, match="LLVM refuses"):
+        kernels.get([code("rett void")])
+
+
+def test_a_lowering_that_fails_leaves_no_job_behind(kernels):
+    class Broken(kit.Code):
+        def text(self):
+            self.asked += 1
+            raise ValueError("no text")
+
+    broken = Broken("b", "", 1)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no text"):
+            kernels.get([broken])
+    assert broken.asked == 2
+
+
+def test_threads_get_the_same_kernels(kernels):
+    codes, results, errors = [code() for _ in range(6)], [], []
+
+    def work() -> None:
+        try:
+            results.append([k.key for k in kernels.get(codes)])
+        except BaseException as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors and results == [[c.key for c in codes]] * 4
+    assert kernels.counts["compiled"] == 6
+
+
+def test_helpers_start_again_after_a_stop(kernels):
+    kernels.get([code()])
+    kernels.helpers.stop()
+    kernels.get([code()])
+    assert kernels.counts["compiled"] == 2
