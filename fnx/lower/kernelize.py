@@ -381,7 +381,12 @@ class Grouping:
         for other in uses:
             other.reads.add(group)
         index = identity_index(updates.shape)
-        self._use(updates, group, index)
+        varies = self.varies[updates]
+        for s in node.src[1:-1]:
+            varies |= self.varies[s]
+        # a loop that nothing depends on would not be run: then the updates are read from memory
+        runs = varies == sum(1 << i for i, n in enumerate(updates.shape) if n != 1)
+        self._use(updates, group, index if runs else MEMORY)
         for s in node.src[1:-1]:
             self._use(s, group, index[:len(s.shape)])
         self._use(node.src[0], base, identity_index(node.shape))

@@ -128,6 +128,14 @@ def test_scatter_combines_in_index_order() -> None:
         np.testing.assert_allclose(got, apply(function, args)[0], rtol=1e-6)
 
 
+def test_scatter_of_constants_runs_every_iteration() -> None:
+    """Nothing in the store depends on the loop: it must still run seven times."""
+    index, updates = b.const(2, i32, (7,)), b.const(3, i32, (7,))
+    function = fn(b.scatter(p(0, 4, dtype=i32), [index], updates, "mul"), n=1)
+    args = [np.array([1, 1, 1, 1], "int32")]
+    np.testing.assert_array_equal(run_steps(function, args)[0], apply(function, args)[0])
+
+
 def test_gather_reads_a_buffer_through_data() -> None:
     x, i = p(0, 6, 4), p(1, 2, 3, dtype=i32)
     function = fn(b.mul(b.gather(b.exp(x), i), b.gather(b.exp(x), i)), n=2)
