@@ -294,7 +294,8 @@ def _atom(op: ops.Op, *operands: Polynomial) -> Polynomial:
 def _of_atom(node: UOp) -> Polynomial:
     """Bounds are found now, while those of the operands are at hand: nesting may be deep."""
     low, high = _atom_bounds(node)
-    found = _of_int(low) if low == high else _ITSELF
+    empty = node.op is ops.RANGE and bounds(node.src[0])[0] < 1  # it may have no value at all
+    found = _of_int(low) if low == high and not empty else _ITSELF
     _polynomials[node] = found
     return {(node,): 1} if found is _ITSELF else found
 

@@ -155,7 +155,7 @@ class Loops:
         """Make the RANGEs, numbered in loop order; returns their ids. Loops of extent 1 go."""
         number = 0
         for loop in self.leaves.values():
-            if symbolic.bounds(loop.extent)[1] <= 1:
+            if symbolic.bounds(loop.extent) == (1, 1):
                 loop.final = build.const(0, dtypes.index)
             else:
                 loop.final = build.range_(loop.extent, number, loop.kind, loop.name)

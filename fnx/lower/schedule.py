@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fnx.core import ops, tiling
+from fnx.core import ops, symbolic, tiling
 from fnx.core.target import Target
 from fnx.core.tiling import Schedule, Transform
 from fnx.core.uop import UOp, toposort
@@ -41,6 +41,8 @@ def choose(kernel: UOp, target: Target) -> Schedule:
     >>> choose(copy, Target("cpu"))[-1]
     vectorize('r0_l')
     """
+    if any(symbolic.bounds(r.src[0])[1] == 0 for r in ranges_of(kernel)):
+        return ()
     found = contraction.find(kernel)
     if found is not None:
         return tuple(contraction.schedule(found, target))

@@ -59,13 +59,16 @@ class Value(build.Operators):
         return f"<kernel value {self.dtype} over ({names})>"
 
 
-class Reference:
+class Reference(build.Operators):
     """A buffer of a kernel: ``x[i, j]`` reads a place, ``o[i, j] = value`` writes one."""
 
     __slots__ = ("_buffer", "shape", "_written")
 
     def __init__(self, buffer: UOp, shape: Shape, written: bool = False) -> None:
         self._buffer, self.shape, self._written = buffer, shape, written
+
+    def _apply(self, op: Op, *operands: Any) -> Reference:
+        raise _whole(self)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -217,10 +220,14 @@ def _kind(x: Any) -> tuple[DType, bool]:
     if isinstance(x, np.generic):
         return dtypes.as_dtype(x.dtype), False
     if isinstance(x, Reference):
-        raise KernelError(f"expected a value, got the whole of {x.name!r}",
-                          hint="read one place: x[i], or x[()] of a 0-d array")
+        raise _whole(x)
     raise KernelError(f"expected a value of the kernel or a number, got {type(x).__name__}",
                       hint="an array comes in as an argument of the kernel")
+
+
+def _whole(x: Reference) -> KernelError:
+    return KernelError(f"expected a value, got the whole of {x.name!r}",
+                       hint="read one place: x[i], or x[()] of a 0-d array")
 
 
 def _as_node(x: Any, to: DType) -> UOp:
