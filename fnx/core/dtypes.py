@@ -137,7 +137,7 @@ def promote(a: DType, a_weak: bool, b: DType, b_weak: bool) -> tuple[DType, bool
     uint32 with int32 is int32, as in JAX without 64-bit types.
     """
     if a is b:
-        return a, a_weak and b_weak
+        return a, a_weak and b_weak and not a.is_bool
     if a_weak != b_weak:
         weak, strong = (a, b) if a_weak else (b, a)
         if _category(weak) <= _category(strong):

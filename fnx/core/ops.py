@@ -77,10 +77,17 @@ class Op:
         return any(letter in self.accepts for letter in _LETTERS[dtype.kind])
 
     def __reduce__(self) -> Any:
-        return (OPS.__getitem__, (self.name,))
+        return (named, (self.name,))
 
 
 OPS: dict[str, Op] = {}
+
+
+def named(name: str) -> Op:
+    """The op with this name."""
+    return OPS[name]
+
+
 _LETTERS = {"float": "f", "int": "i", "uint": "iu", "index": "i", "bool": "b", "void": ""}
 
 

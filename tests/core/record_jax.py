@@ -1,0 +1,104 @@
+"""Records what JAX does at the corners, for tests that run where JAX is not installed.
+
+    python tests/core/record_jax.py            # writes tests/core/jax.json
+
+Recorded with JAX 0.10.2 on CPU: the promotion lattice, integer division, shifts, conversions,
+float remainders and extrema. Values are bit patterns (integers), so that NaN and -0.0 survive;
+operands are the corners of a dtype, for two operands all pairs of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+INTEGERS = [0, 1, -1, 2, -2, 3, -3, 7, -7, 31, 32, 33, 100, -100, 2**31 - 1, -2**31, 2**31,
+            2**32 - 1]
+FLOATS = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, 2.5, -2.5, 3.7, -3.7, 1e9, -1e9, 3e9, -3e9, 1e20,
+          -1e20, np.inf, -np.inf, np.nan, 1e-40, 16777217.0]
+PYTHON = {"bool": False, "int32": 1, "float32": 1.0}
+TYPES = ["bool", "int32", "uint32", "float32", "float64"]
+
+
+def corners(name: str) -> np.ndarray[Any, Any]:
+    if name == "bool":
+        return np.array([False, True])
+    if name.startswith("float"):
+        return np.array(FLOATS, name)
+    info = np.iinfo(name)
+    return np.array([i for i in INTEGERS if info.min <= i <= info.max], name)
+
+
+def bits(x: Any) -> list[int]:
+    x = np.asarray(x)
+    return [int(v) for v in (x if x.dtype == bool else x.view(f"uint{8 * x.dtype.itemsize}"))]
+
+
+def pairs(name: str) -> tuple[Any, Any]:
+    v = corners(name)
+    a, b = np.array(list(itertools.product(v, v)), name).T
+    return jnp.asarray(a), jnp.asarray(b)
+
+
+def promotion() -> list[Any]:
+    rows = []
+    for a, b in itertools.product(TYPES, TYPES):
+        for aw, bw in itertools.product((False, True), (False, True)):
+            if (aw and a not in PYTHON) or (bw and b not in PYTHON):
+                continue
+            wide = "float64" in (a, b)
+            with jax.enable_x64(wide):
+                x, y = (jnp.asarray(PYTHON[t]) if w else jnp.zeros((), t)
+                        for t, w in ((a, aw), (b, bw)))
+                out = jnp.multiply(x, y) if a != "bool" or b != "bool" else jnp.bitwise_or(x, y)
+                rows.append([a, aw, b, bw, str(out.dtype), bool(out.weak_type)])
+    return rows
+
+
+BINARY = {"IDIV": lax.div, "REM": lax.rem, "SHL": lax.shift_left,
+          "SHR": lambda a, b: (lax.shift_right_arithmetic if a.dtype == jnp.int32
+                               else lax.shift_right_logical)(a, b),
+          "ADD": lax.add, "MUL": lax.mul, "SUB": lax.sub}
+UNARY = {"NEG": lax.neg, "ABS": lax.abs, "NOT": lax.bitwise_not}
+FLOAT_UNARY = {"FLOOR": lax.floor, "CEIL": lax.ceil, "TRUNC": jnp.trunc,
+               "ROUND": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
+               "SQRT": lax.sqrt, "NEG": lax.neg, "ABS": lax.abs}
+FLOAT_BINARY = {"REM": lax.rem, "MAX": lax.max, "MIN": lax.min, "DIV": lax.div}
+
+
+def main() -> None:
+    out: dict[str, Any] = {
+        "jax": jax.__version__, "promotion": promotion(), "ops": [], "casts": [],
+        "corners": {t: bits(corners(t)) for t in TYPES}}
+    for t in ("int32", "uint32"):
+        a, b = pairs(t)
+        for name, f in BINARY.items():
+            out["ops"].append([name, t, 2, bits(f(a, b))])
+        for name, f in UNARY.items():
+            if not (t == "uint32" and name == "ABS"):
+                v = jnp.asarray(corners(t))
+                out["ops"].append([name, t, 1, bits(f(v))])
+    with jax.enable_x64(True):
+        for t in ("float32", "float64"):
+            a, b = pairs(t)
+            for name, f in FLOAT_BINARY.items():
+                out["ops"].append([name, t, 2, bits(f(a, b))])
+            for name, f in FLOAT_UNARY.items():
+                v = jnp.asarray(corners(t))
+                out["ops"].append([name, t, 1, bits(f(v))])
+        for a, b in itertools.permutations(TYPES, 2):
+            v = jnp.asarray(corners(a))
+            out["casts"].append([a, b, bits(lax.convert_element_type(v, b))])
+    path = pathlib.Path(__file__).parent / "jax.json"
+    path.write_text(json.dumps(out).replace("], [\"", "],\n[\"") + "\n")
+
+
+if __name__ == "__main__":
+    main()
