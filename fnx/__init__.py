@@ -1,0 +1,24 @@
+"""fnx: composable transforms of pure Python functions, compiled to machine code.
+
+>>> import fnx
+>>> import fnx.numpy as jnp
+>>> loss = lambda w: jnp.sum((w - 3.0) ** 2)
+>>> step = fnx.jit(lambda w: w - 0.5 * fnx.grad(loss)(w))
+>>> step(jnp.zeros(2))
+Array([3., 3.], dtype=float32)
+"""
+
+from fnx import lax, nn, numpy, random, tree, tree_util
+from fnx.core.array import Array
+from fnx.core.aval import ShapeDtypeStruct
+from fnx.core.config import config
+from fnx.core.errors import FnxError
+from fnx.transforms.call import call
+from fnx.transforms.grad import grad, value_and_grad, vjp
+from fnx.transforms.jit import jit
+
+__all__ = [
+    "Array", "FnxError", "ShapeDtypeStruct", "call", "config", "grad", "jit", "lax", "nn", "numpy",
+    "random", "tree", "tree_util", "value_and_grad", "vjp",
+]
+__version__ = "0.1.0"

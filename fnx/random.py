@@ -26,7 +26,7 @@ from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, DTypeError, NotBuiltError, ShapeError
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp
-from fnx.numpy import cumsum, maximum, minimum, moveaxis, take
+from fnx.numpy import cumsum, maximum, minimum
 from fnx.numpy.reductions import argmax
 
 __all__ = [
@@ -434,7 +434,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
         return permutation(key, int(array), axis)
     at = axes.one("permutation", axis, array.ndim)
     order = Array(_shuffled(words, array.shape[at], array.shape[at]))
-    return take(array, order, at, mode="clip")
+    return core.get_item(array, (slice(None),) * at + (order,))
 
 
 def _shuffled(words: tuple[UOp, UOp], n: int, size: int) -> UOp:
@@ -491,13 +491,8 @@ def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = Non
         index = Array(_shuffled(_words("choice", key), n, n))[:count].reshape(size)
     if of is None:
         return index
-    return moveaxis(take(moveaxis(of, axis, 0), index, 0, mode="clip"), *_blocks(axis, size, of))
-
-
-def _blocks(axis: int, size: Shape, of: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Where the index axes go: from the front to where the drawn axis was."""
     at = axes.one("choice", axis, of.ndim)
-    return tuple(range(len(size))), tuple(range(at, at + len(size)))
+    return core.get_item(of, (slice(None),) * at + (index,))
 
 
 def _weighted(key: Any, p: Any, n: int, size: Shape) -> Array:

@@ -529,6 +529,8 @@ def apply(function: Function, *xs: Any) -> Array:
         return Array(function.build(*nodes))
     nodes, weak = promoted(function.domain, function.name, xs)
     node = function.build(*nodes)
+    if function is elementwise.POWER:  # 2.5 ** integers is as strong as they are
+        weak = weak and all(kind_of(operand(x))[1] for x in xs)
     return Array(node, weak and not node.dtype.is_bool)
 
 
@@ -539,9 +541,10 @@ def static_power(x: Array, n: float) -> Array:
     if type(n) is int and n < 0 and not x._dtype.is_float:
         raise DTypeError(f"power: expected a power >= 0 of integers, got {n}",
                          hint="convert to float first: x.astype(float32) ** n")
+    (node, exponent), weak = promoted("integer", "power", (x, n))
+    weak = weak and (x.weak or type(n) is float)
     if not whole or abs(n) > 1 << 16:
-        return apply(elementwise.POWER, x, n)
-    (node, _), weak = promoted("integer", "power", (x, n), broadcast=False)
+        return Array(elementwise.power(node, exponent), weak)
     return Array(elementwise.integer_power(node, int(n)), weak)
 
 

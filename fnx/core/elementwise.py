@@ -90,21 +90,21 @@ def _or_bool(op: Op, on_bool: Op) -> Callable[[UOp, UOp], UOp]:
     return make
 
 
-def square(x: UOp) -> UOp:
-    return _e(ops.AND, x, x) if x.dtype.is_bool else build.mul(x, x)
-
-
 def floor_divide(a: UOp, b: UOp) -> UOp:
-    """Rounds down. Float: by the remainder, so that q * b + r = a as nearly as can be."""
+    """Rounds down. Float: by the remainder, so that q * b + r = a as nearly as can be.
+
+    An integer by zero is -1 or -2, as in JAX.
+    """
+    zero = build.like(a, 0)
+    by_zero = build.eq(b, zero)
     if a.dtype.is_float:
-        r = remainder(a, b)
-        return _e(ops.ROUND, build.div(build.sub(a, r), b))
+        nearest = _e(ops.ROUND, build.div(build.sub(a, remainder(a, b)), b))
+        return build.where(by_zero, build.div(a, b), nearest)
     quotient = build.idiv(a, b)
     if a.dtype.kind == "uint":
         return quotient
-    zero, left = build.like(a, 0), build.rem(a, b)
-    down = build.and_(build.ne(left, zero),
-                      build.ne(build.lt(a, zero), build.lt(b, zero)))
+    opposite = build.or_(build.ne(build.lt(a, zero), build.lt(b, zero)), by_zero)
+    down = build.and_(build.ne(build.rem(a, b), zero), opposite)
     return build.where(down, build.sub(quotient, build.like(a, 1)), quotient)
 
 
@@ -309,7 +309,7 @@ NEGATIVE = Function("negative", "number", _unary(ops.NEG))
 POSITIVE = Function("positive", "any", lambda x: x)
 ABSOLUTE = Function("absolute", "any", absolute)
 SIGN = Function("sign", "number", sign)
-SQUARE = Function("square", "any", square)
+SQUARE = Function("square", "integer", lambda x: build.mul(x, x))
 FLOOR = Function("floor", "any", _rounding(ops.FLOOR))
 CEIL = Function("ceil", "any", _rounding(ops.CEIL))
 TRUNC = Function("trunc", "any", _rounding(ops.TRUNC))

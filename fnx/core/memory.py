@@ -56,6 +56,11 @@ def set_evaluator(evaluate: Callable[[Sequence[UOp]], Sequence[Any]],
 set_evaluator(_none, _none)
 
 
+def evaluator() -> tuple[Callable[[Sequence[UOp]], Sequence[Any]], Callable[[NDArray], Any]]:
+    """What is registered: (evaluate, put)."""
+    return _Hooks.evaluate, _Hooks.put
+
+
 def evaluate(nodes: Sequence[UOp]) -> Sequence[Any]:
     """Storage with the values of nodes over BUFFERs and CONSTs."""
     return _Hooks.evaluate(nodes)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core import array as core
-from fnx.core import axes, build, dtypes, narrow
+from fnx.core import axes, build, dtypes, narrow, ops
 from fnx.core.array import Array, as_node, operand, promoted, public
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError
@@ -216,7 +216,7 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
     out = build.permute(out, (*range(1, at + 1), 0, *range(at + 1, len(shape))))
     t = _type(dtype, a.dtype)
     if t.is_integer:
-        out = build.elementwise(build.ops.FLOOR, out)
+        out = build.elementwise(ops.FLOOR, out)
     result = Array(build.cast(out, t))
     if not retstep:
         return result
@@ -272,7 +272,8 @@ def _triangle(name: str, x: Array, k: int, lower: bool) -> Array:
     if x.ndim < 2:
         raise ArgumentError(f"{name}: expected at least 2 axes, got shape {x.shape}")
     node = x._node
-    test = _diagonal_test(*node.shape[-2:], k if lower else k - 1, True)
+    n, m = node.shape[-2:]
+    test = _diagonal_test(n, m, k if lower else k - 1, True)
     test = build.expand(test, node.shape)
     zero = build.like(node, 0)
     return Array(build.where(test, node, zero) if lower else build.where(test, zero, node),

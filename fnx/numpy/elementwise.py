@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fnx.core import build, dtypes, elementwise
-from fnx.core.array import Array, apply, as_node, asarray, operand, promoted, public, same_shape
+from fnx.core.array import (
+    Array,
+    apply,
+    as_node,
+    asarray,
+    operand,
+    promoted,
+    public,
+    same_shape,
+    static_power,
+)
 from fnx.core.elementwise import Function
 from fnx.core.errors import ArgumentError
 
@@ -118,14 +129,12 @@ def power(x: Any, y: Any, /) -> Array:
     >>> print(jnp.power(3.0, 2))
     9.0
     """
-    if type(y) is int or type(y) is float:
-        return asarray(x) ** y if type(x) is Array else _power_of(x, y)
-    return apply(elementwise.POWER, x, y)
+    return _whole_power(x, y) if type(y) in (int, float) else apply(elementwise.POWER, x, y)
 
 
 @public
-def _power_of(x: Any, y: float) -> Array:
-    return asarray(x) ** y
+def _whole_power(x: Any, y: float) -> Array:
+    return static_power(asarray(x), y)
 
 
 pow = power
@@ -175,7 +184,7 @@ def round(a: Any, decimals: int = 0) -> Array:
         return x
     if decimals == 0:
         return rint(x)
-    scale = 10.0 ** decimals
+    scale = float(10 ** decimals) if decimals >= 0 else 1.0 / 10 ** -decimals
     rounded = rint(x * scale) / scale
     return rounded if x._dtype.is_float else rounded.astype(x.dtype)
 
@@ -188,13 +197,15 @@ def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -
     >>> print(jnp.nan_to_num(float("nan")))
     0.0
     """
-    x = asarray(x)
-    if not x._dtype.is_float:
-        return x
-    info = np.finfo(x.dtype)
-    x = where(isnan(x), nan, x)
-    x = where(equal(x, float("inf")), float(info.max) if posinf is None else posinf, x)
-    return where(equal(x, float("-inf")), float(info.min) if neginf is None else neginf, x)
+    array = asarray(x)
+    if not array._dtype.is_float:
+        return array
+    info = np.finfo(array.dtype)
+    top = float(info.max) if posinf is None else posinf
+    bottom = float(info.min) if neginf is None else neginf
+    array = where(isnan(array), nan, array)
+    array = where(equal(array, math.inf), top, array)
+    return where(equal(array, -math.inf), bottom, array)
 
 
 @public

@@ -14,6 +14,7 @@ from fnx.core import axes, build, dtypes
 from fnx.core.array import Array, as_node, operand, promoted, public
 from fnx.core.errors import ArgumentError, AxisError, ShapeError
 from fnx.core.uop import UOp
+from fnx.numpy.elementwise import maximum
 
 
 def _keeping(x: Array, node: UOp) -> Array:
@@ -521,8 +522,11 @@ def take(a: Any, indices: Any, axis: int | None = None, out: None = None,
     at = axes.one("take", axis, x.ndim)
     index = core.asarray(np.asarray(indices) if isinstance(indices, (list, tuple)) else indices)
     if mode == "wrap":
-        index, mode = index % x.shape[at], "clip"
-    return core._at_get(x, (slice(None),) * at + (index,), mode or "fill", fill_value)
+        index = index % x.shape[at]
+    if mode == "clip":
+        index = maximum(index, 0)
+    reading = "fill" if mode in (None, "fill") else "clip"
+    return core._at_get(x, (slice(None),) * at + (index,), reading, fill_value)
 
 
 @public

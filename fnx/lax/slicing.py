@@ -1,0 +1,212 @@
+"""Slices at fixed places and at places that are data, under the names of ``jax.lax``."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+import fnx.numpy as jnp
+from fnx.core import array as core
+from fnx.core import axes, build, dtypes, indexing
+from fnx.core.array import Array, as_node, public
+from fnx.core.errors import OutOfBoundsError, ShapeError
+from fnx.core.uop import UOp
+
+
+@public
+def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int],
+          strides: Sequence[int] | None = None) -> Array:
+    """The part start <= i < limit of each axis, every stride-th element.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.slice(jnp.arange(6), (1,), (6,), (2,))
+    Array([1, 3, 5], dtype=int32)
+    """
+    x = core.asarray(operand)
+    steps = (1,) * x.ndim if strides is None else tuple(strides)
+    bounds = list(zip(start_indices, limit_indices, steps, x.shape))
+    if not len(start_indices) == len(limit_indices) == len(steps) == x.ndim \
+            or any(not 0 <= lo <= hi <= n or s < 1 for lo, hi, s, n in bounds):
+        raise OutOfBoundsError(f"slice: expected bounds inside {x.shape}, got "
+                               f"{tuple(start_indices)} to {tuple(limit_indices)}",
+                               hint="0 <= start <= limit <= length, stride >= 1")
+    return core.get_item(x, tuple(builtins.slice(lo, hi, s) for lo, hi, s, _ in bounds))
+
+
+@public
+def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None,
+                 stride: int = 1, axis: int = 0) -> Array:
+    """``slice`` along one axis.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.slice_in_dim(jnp.arange(6), 4, None)
+    Array([4, 5], dtype=int32)
+    """
+    x = core.asarray(operand)
+    at = axes.one("slice_in_dim", axis, x.ndim)
+    return core.get_item(x, (builtins.slice(None),) * at
+                         + (builtins.slice(start_index, limit_index, stride),))
+
+
+@public
+def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
+    """The elements at a fixed index of an axis.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.index_in_dim(jnp.arange(6), 4)
+    Array([4], dtype=int32)
+    """
+    x = core.asarray(operand)
+    at = axes.one("index_in_dim", axis, x.ndim)
+    out = core.get_item(x, (builtins.slice(None),) * at + (index,))
+    return jnp.expand_dims(out, at) if keepdims else out
+
+
+def _starts(name: str, x: Array, starts: Any, sizes: Sequence[int]) -> list[Any]:
+    """Starts as ints or nodes of int32, kept so that the slice is inside the axis."""
+    listed = list(starts) if isinstance(starts, (tuple, list)) else \
+        [core.asarray(starts)[i] for i in range(core.asarray(starts).size)]
+    if len(listed) != x.ndim or len(sizes) != x.ndim:
+        raise ShapeError(f"{name}: expected {x.ndim} indices and sizes, got {len(listed)} and "
+                         f"{len(sizes)}", hint="one for each axis")
+    out: list[Any] = []
+    for start, size, n in zip(listed, sizes, x.shape):
+        if not 0 <= size <= n:
+            raise ShapeError(f"{name}: expected a size of at most {n}, got {size}",
+                             hint="a slice is no longer than its axis")
+        if isinstance(start, int):
+            start = start + n if start < 0 else start
+            out.append(min(max(start, 0), n - size))
+            continue
+        node = as_node(core.asarray(start), dtypes.int32)
+        if node.shape:
+            raise ShapeError(f"{name}: expected 0-d indices, got shape {node.shape}")
+        node = build.where(build.lt(node, build.like(node, 0)),
+                           build.add(node, build.like(node, n)), node)
+        node = build.minimum(build.maximum(node, build.like(node, 0)), build.like(node, n - size))
+        out.append(node)
+    return out
+
+
+def _window(starts: Sequence[Any], sizes: Sequence[int]) -> tuple[list[int], list[UOp]]:
+    """The axes whose start is data, and the indices of the slice along them."""
+    moving = [a for a, s in enumerate(starts) if isinstance(s, UOp)]
+    shape = tuple(sizes[a] for a in moving)
+    index = []
+    for i, a in enumerate(moving):
+        line = build.reshape(build.iota(sizes[a]),
+                             tuple(n if j == i else 1 for j, n in enumerate(shape)))
+        index.append(build.add(build.expand(starts[a], shape), build.expand(line, shape)))
+    return moving, index
+
+
+def _fixed(starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]
+           ) -> list[tuple[int, int]]:
+    return [(0, n) if isinstance(s, UOp) else (s, s + size)
+            for s, size, n in zip(starts, sizes, shape)]
+
+
+@public
+def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Array:
+    """A part of fixed size whose place is data; it is moved inside where it would stick out.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.dynamic_slice(jnp.arange(6), (jnp.asarray(5),), (2,))
+    Array([4, 5], dtype=int32)
+    """
+    x = core.asarray(operand)
+    sizes = axes.shape("dynamic_slice", slice_sizes)
+    starts = _starts("dynamic_slice", x, start_indices, sizes)
+    node = build.shrink(x._node, _fixed(starts, sizes, x.shape))
+    moving, index = _window(starts, sizes)
+    if moving:
+        order = [*moving, *[a for a in range(x.ndim) if a not in moving]]
+        node = build.gather(build.permute(node, order), *index) if 0 not in node.shape else \
+            build.const(0, node.dtype, tuple(sizes[a] for a in order))
+        node = build.permute(node, [order.index(a) for a in range(x.ndim)])
+    return Array(node, x.weak)
+
+
+@public
+def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array:
+    """A copy with a part, whose place is data, replaced.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.dynamic_update_slice(jnp.arange(4), jnp.asarray([9, 9]), (jnp.asarray(1),))
+    Array([0, 9, 9, 3], dtype=int32)
+    """
+    x, new = core.asarray(operand), core.asarray(update)
+    if new.ndim != x.ndim:
+        raise ShapeError(f"dynamic_update_slice: expected an update of {x.ndim} axes, got shape "
+                         f"{new.shape}")
+    starts = _starts("dynamic_update_slice", x, start_indices, new.shape)
+    value = as_node(new, x._dtype)
+    moving, index = _window(starts, new.shape)
+    region = _fixed(starts, new.shape, x.shape)
+    if moving and value.shape and 0 not in value.shape:
+        order = [*moving, *[a for a in range(x.ndim) if a not in moving]]
+        inside = build.permute(build.shrink(x._node, region), order)
+        flags = inside.dtype.is_bool
+        parts = [inside, build.permute(value, order)]
+        base, put = [build.cast(p, dtypes.int32) for p in parts] if flags else parts
+        changed = build.cast(build.scatter(base, index, put, "set"), inside.dtype)
+        value = build.permute(changed, [order.index(a) for a in range(x.ndim)])
+    entries = tuple(builtins.slice(lo, hi) for lo, hi in region)
+    return Array(indexing.write(x._node, entries, value, "set"), x.weak)
+
+
+@public
+def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Array:
+    """``dynamic_slice`` along one axis.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.dynamic_slice_in_dim(jnp.arange(6), jnp.asarray(1), 2)
+    Array([1, 2], dtype=int32)
+    """
+    x = core.asarray(operand)
+    at = axes.one("dynamic_slice_in_dim", axis, x.ndim)
+    starts: list[Any] = [0] * x.ndim
+    starts[at] = start_index
+    return dynamic_slice(x, starts, (*x.shape[:at], slice_size, *x.shape[at + 1:]))
+
+
+@public
+def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Array:
+    """The elements at an index of an axis that is data.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.dynamic_index_in_dim(jnp.arange(6), jnp.asarray(4))
+    Array([4], dtype=int32)
+    """
+    out = dynamic_slice_in_dim(operand, index, 1, axis)
+    return out if keepdims else jnp.squeeze(out, axis)
+
+
+@public
+def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int) -> Array:
+    """``dynamic_update_slice`` along one axis.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.dynamic_update_slice_in_dim(jnp.arange(4), jnp.asarray([9]), jnp.asarray(2), 0)
+    Array([0, 1, 9, 3], dtype=int32)
+    """
+    x = core.asarray(operand)
+    starts: list[Any] = [0] * x.ndim
+    starts[axes.one("dynamic_update_slice_in_dim", axis, x.ndim)] = start_index
+    return dynamic_update_slice(x, update, starts)
+
+
+@public
+def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int) -> Array:
+    """A copy with the elements at an index of an axis replaced.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.dynamic_update_index_in_dim(jnp.arange(3), 9, jnp.asarray(0), 0)
+    Array([9, 1, 2], dtype=int32)
+    """
+    x, new = core.asarray(operand), core.asarray(update)
+    at = axes.one("dynamic_update_index_in_dim", axis, x.ndim)
+    if new.ndim < x.ndim:
+        new = jnp.expand_dims(new, at)
+    return dynamic_update_slice_in_dim(x, new, index, at)

@@ -1,0 +1,140 @@
+"""Functions of ``fnx.nn`` over whole axes: softmax and its like, one_hot, standardize."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import fnx.numpy as jnp
+from fnx.core import array as core
+from fnx.core import axes, build, dtypes, narrow, ops
+from fnx.core.array import Array, as_node, operand, public
+from fnx.core.elementwise import DOMAINS
+from fnx.core.ops import Op
+from fnx.core.uop import UOp
+
+
+def _inexact(name: str, x: Any) -> UOp:
+    array = core.asarray(x)
+    return as_node(array, DOMAINS["inexact"](name, array._dtype, narrow.default_float()))
+
+
+def _mask(where: Any, x: UOp, fill: float) -> UOp:
+    """x where the mask holds, else ``fill``."""
+    if where is None:
+        return x
+    test = build.expand(as_node(operand(where), dtypes.bool_), x.shape)
+    return build.where(test, x, build.like(x, fill))
+
+
+def _over(x: UOp, monoid: Op, over: tuple[int, ...]) -> UOp:
+    """A fold whose axes stay, with length 1."""
+    return build.reshape(build.reduce(x, monoid, over),
+                         tuple(1 if i in over else n for i, n in enumerate(x.shape)))
+
+
+def _largest(x: UOp, over: tuple[int, ...]) -> UOp:
+    """The maximum as a constant; shifting by it changes no value, so no derivative either."""
+    if any(x.shape[a] == 0 for a in over):
+        return build.const(0, x.dtype, tuple(1 if i in over else n
+                                             for i, n in enumerate(x.shape)))
+    return build.stop_gradient(_over(x, ops.MAX, over))
+
+
+def _shifted(x: UOp, over: tuple[int, ...]) -> UOp:
+    return build.sub(x, build.expand(_largest(x, over), x.shape))
+
+
+@public
+def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
+    """exp(x) over its sum along an axis; 0 where the mask ``where`` is False.
+
+    >>> import fnx
+    >>> fnx.nn.softmax(fnx.numpy.zeros(4))
+    Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
+    """
+    node = _mask(where, _inexact("softmax", x), -math.inf)
+    over = axes.several("softmax", axis, len(node.shape))
+    powers = build.exp(_shifted(node, over))
+    total = build.expand(_over(powers, ops.ADD, over), node.shape)
+    return Array(_mask(where, build.div(powers, total), 0.0))
+
+
+@public
+def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
+    """log(softmax(x)), without the loss of small probabilities.
+
+    >>> import fnx
+    >>> print(fnx.nn.log_softmax(fnx.numpy.asarray([0.0])))
+    [0.]
+    """
+    node = _mask(where, _inexact("log_softmax", x), -math.inf)
+    over = axes.several("log_softmax", axis, len(node.shape))
+    shifted = _shifted(node, over)
+    total = build.log(_over(build.exp(shifted), ops.ADD, over))
+    return Array(_mask(where, build.sub(shifted, build.expand(total, node.shape)), -math.inf))
+
+
+@public
+def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False,
+              where: Any = None) -> Array:
+    """log(sum(b * exp(a))), without overflow; -inf, with derivative 0, where all are -inf.
+
+    >>> import fnx
+    >>> print(fnx.nn.logsumexp(fnx.numpy.asarray([1000.0])))
+    1000.0
+    """
+    node = _mask(where, _inexact("logsumexp", a), -math.inf)
+    factor = None if b is None else as_node(operand(b), node.dtype)
+    if factor is not None:
+        shape = build.broadcast_shapes(node.shape, factor.shape)
+        node, factor = build.expand(node, shape), build.expand(factor, shape)
+        node = build.where(build.eq(factor, build.like(factor, 0)),
+                           build.like(node, -math.inf), node)
+    over = axes.several("logsumexp", axis, len(node.shape))
+    top = _largest(node, over)
+    finite = build.lt(build.elementwise(ops.ABS, top), build.like(top, math.inf))
+    top = build.where(finite, top, build.like(top, 0))
+    powers = build.exp(build.sub(node, build.expand(top, node.shape)))
+    total = _over(powers if factor is None else build.mul(factor, powers), ops.ADD, over)
+    empty = build.eq(total, build.like(total, 0))
+    out = build.where(empty, build.like(total, -math.inf), build.add(build.log(total), top))
+    if not keepdims:
+        out = build.reshape(out, tuple(n for i, n in enumerate(node.shape) if i not in over))
+    return Array(out)
+
+
+@public
+def one_hot(x: Any, num_classes: int, *, dtype: Any = float, axis: int = -1) -> Array:
+    """1 at the place that each integer names, 0 elsewhere, along a new axis.
+
+    >>> import fnx
+    >>> fnx.nn.one_hot(fnx.numpy.asarray([1, 0]), 2)
+    Array([[0., 1.],
+           [1., 0.]], dtype=float32)
+    """
+    node = core.asarray(x)._node
+    at = axes.one("one_hot", axis, len(node.shape) + 1)
+    n = axes.shape("one_hot", num_classes)[0]
+    shape = (*node.shape[:at], n, *node.shape[at:])
+    place = build.expand(build.reshape(node, (*node.shape[:at], 1, *node.shape[at:])), shape)
+    line = build.reshape(build.iota(n), tuple(n if i == at else 1 for i in range(len(shape))))
+    label = build.expand(build.cast(line, node.dtype), shape)
+    return Array(build.cast(build.eq(place, label), narrow.dtype_argument(dtype)))
+
+
+@public
+def standardize(x: Any, axis: Any = -1, mean: Any = None, variance: Any = None,
+                epsilon: Any = 1e-5, where: Any = None) -> Array:
+    """x less its mean, over the root of its variance plus epsilon.
+
+    >>> import fnx
+    >>> print(fnx.nn.standardize(fnx.numpy.asarray([1.0, 3.0]), epsilon=0.0))
+    [-1.  1.]
+    """
+    array = jnp.asarray(x)
+    middle = jnp.mean(array, axis, keepdims=True, where=where) if mean is None else \
+        jnp.asarray(mean)
+    spread = jnp.mean(jnp.square(array), axis, keepdims=True, where=where) - jnp.square(middle) \
+        if variance is None else jnp.asarray(variance)
+    return (array - middle) / jnp.sqrt(spread + epsilon)

@@ -1,0 +1,72 @@
+"""Pytrees under the names of ``jax.tree``: ``fnx.tree.map``, ``flatten``, ``leaves``, ...
+
+>>> import fnx
+>>> fnx.tree.map(lambda x: 2 * x, {"a": 1, "b": (2, None)})
+{'a': 2, 'b': (4, None)}
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from fnx.core.tree import (
+    IsLeaf,
+    TreeDef,
+    flatten,
+    flatten_with_path,
+    leaves,
+    map,
+    map_with_path,
+    structure,
+    unflatten,
+)
+
+__all__ = [
+    "all", "flatten", "flatten_with_path", "leaves", "leaves_with_path", "map", "map_with_path",
+    "reduce", "structure", "transpose", "unflatten",
+]
+
+_all = all
+
+
+def all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
+    """Whether all leaves are true.
+
+    >>> all([True, {"x": 1}])
+    True
+    """
+    return _all(leaves(tree, is_leaf))
+
+
+_NOTHING = object()
+
+
+def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _NOTHING,
+           is_leaf: IsLeaf | None = None) -> Any:
+    """Fold the leaves from left to right.
+
+    >>> reduce(lambda a, b: a + b, [1, {"x": 2}])
+    3
+    """
+    xs = leaves(tree, is_leaf)
+    return functools.reduce(function, xs) if initializer is _NOTHING else \
+        functools.reduce(function, xs, initializer)
+
+
+def leaves_with_path(tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[Any, Any]]:
+    """(path, leaf) pairs."""
+    return flatten_with_path(tree, is_leaf)[0]
+
+
+def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef, pytree_to_transpose: Any) -> Any:
+    """A tree of trees inside out.
+
+    >>> transpose(structure([0, 0]), structure({"a": 0}), [{"a": 1}, {"a": 2}])
+    {'a': [1, 2]}
+    """
+    rows = [inner_treedef.flatten_up_to(t)
+            for t in outer_treedef.flatten_up_to(pytree_to_transpose)]
+    columns = [unflatten(outer_treedef, column) for column in zip(*rows)]
+    return unflatten(inner_treedef, columns)

@@ -1,0 +1,151 @@
+"""Record what JAX answers to expressions: tests/golden/public.json, which the tests replay on fnx.
+
+    python scripts/record_jax_goldens.py
+
+Each expression sees jnp, lax, nn, random, np and the small arrays of ``tests/golden/inputs.py``.
+What is stored: dtype, weak type, shape, values. Only public behaviour is recorded.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
+
+STRONG = ["b", "i", "u", "f"]
+WEAK = ["True", "2", "2.5"]
+BINARY = ["add", "multiply", "divide", "floor_divide", "power", "maximum", "less"]
+
+PROMOTION = [f"jnp.{op}({x}, {y})" for op in BINARY for x in STRONG for y in STRONG + WEAK] + [
+    f"jnp.{op}({x}, {y})" for op in BINARY for x in WEAK for y in STRONG] + [
+    f"jnp.{f}({x})" for f in ("exp", "abs", "floor", "sum", "mean", "max", "square", "isnan")
+    for x in STRONG] + [
+    "jnp.asarray(1) + f", "jnp.asarray(1.0) + i", "jnp.asarray([1, 2]) * 2.5", "i / i", "i // 2",
+    "-i % 3", "f ** 2", "i ** 2", "i ** -f", "2 ** i", "f % 1.5", "-f // 2", "b & True", "i ^ 1",
+    "i << 2", "-i >> 1", "jnp.where(b, 1, 2.5)", "jnp.where(b, i, 2)", "f == 1", "i == 1.0",
+    "jnp.asarray(np.float64(3)) + f", "jnp.asarray(np.int64(3)) + u", "jnp.full((2,), 1)",
+    "jnp.full_like(f, 1)", "jnp.arange(3)", "jnp.arange(3.0)", "jnp.arange(0.0, 1.0, 0.25)",
+    "jnp.zeros(2, int)", "jnp.zeros(2, float)", "jnp.zeros(2, bool)", "f.astype(int)",
+    "jnp.asarray([1e20, -1e20, np.nan]).astype(int)", "jnp.asarray([300.7, -1.5]).astype('uint32')",
+    "jnp.concatenate([i, f])", "jnp.stack([i, u])", "jnp.clip(i, 1.5, 2)", "jnp.clip(f, 1, 2)",
+    "jnp.var(i)", "jnp.std(b)", "jnp.prod(u)", "jnp.cumsum(b)", "jnp.argmax(f)", "jnp.any(i)",
+]
+
+INDEXING = [
+    "x[1]", "x[-1, ::-1]", "x[:, 1:, ::2]", "x[..., 0]", "x[None, :, 0]", "x[out]", "x[:, out]",
+    "x[np.array([0, 1]), :, np.array([2, 0])]", "x[:, np.array([0, 1]), np.array([2, 0])]",
+    "x[np.array([[0], [1]]), np.array([0, 2])]", "x[x > 5]", "v[out]", "v[jnp.int32(9)]",
+    "v.at[out].get()", "v.at[out].get(mode='fill')", "v.at[out].get(mode='fill', fill_value=-7)",
+    "v.at[out].get(mode='clip')", "jnp.take(v, out)", "jnp.take(v, out, mode='clip')",
+    "jnp.take(v, out, mode='wrap')", "jnp.take(i, out)", "jnp.take(u, out)", "jnp.take(b, out)",
+    "jnp.take(x, np.array([1, 0]), axis=1)", "v.at[out].set(9.0)", "v.at[out].add(9.0)",
+    "v.at[out].set(9.0, mode='clip')", "v.at[np.array([1, 1, 1])].add(1.0)",
+    "v.at[np.array([1, 1, 1])].multiply(2.0)", "v.at[1:3].set(0)", "v.at[::-2].add(10)",
+    "x.at[0, :, 1].set(-1)", "x.at[:, np.array([0, 2])].min(3)", "x.at[..., 0].max(7)",
+    "x.at[1, np.array([0, 0])].add(np.arange(4.0))", "i.at[out].set(7)", "b.at[0].set(False)",
+    "jnp.take_along_axis(x, np.array([[[1], [0], [3]], [[0], [1], [2]]]), -1)",
+    "jnp.take_along_axis(x, np.array([[[1, 0, 0, 2]]]), 1)",
+    "lax.dynamic_slice(x, (1, jnp.int32(1), jnp.int32(5)), (1, 2, 2))",
+    "lax.dynamic_slice(v, (jnp.int32(-1),), (2,))",
+    "lax.dynamic_update_slice(x, jnp.zeros((1, 2, 2)), (jnp.int32(5), 0, jnp.int32(1)))",
+    "lax.dynamic_index_in_dim(x, 1, 1, False)", "lax.slice(x, (0, 1, 0), (2, 3, 3), (1, 1, 2))",
+]
+
+FUNCTIONS = [
+    "jnp.einsum('ij,jk', m, m.T)", "jnp.einsum('ii->i', s)", "jnp.einsum('ii', s)",
+    "jnp.einsum('...j,j->...', x[..., 1:], f)", "jnp.einsum('ij,jk,kl->il', m, m.T, m)",
+    "jnp.einsum('bij,bkj->bik', x, x)", "jnp.einsum('i,j->ij', f, v)", "x[..., 1:] @ f", "x[..., 1:] @ m.T",
+    "jnp.tensordot(x, m, ((1,), (1,)))", "jnp.dot(m, f)", "jnp.inner(m, m)", "jnp.outer(f, f)",
+    "jnp.vdot(f, f)", "jnp.kron(f, f)", "jnp.trace(s)", "jnp.tril(s, 1)", "jnp.triu(s, -1)",
+    "jnp.eye(3, 4, 1)", "jnp.tri(3, k=-1)", "jnp.linspace(0, 1, 7)", "jnp.linspace(f, 1, 3)",
+    "jnp.linspace(0, 1, 4, endpoint=False)", "jnp.diag(f)", "jnp.diag(s, 1)", "jnp.diagonal(x)",
+    "jnp.pad(m, ((1, 0), (0, 2)), constant_values=7)", "jnp.pad(v, 2, mode='reflect')",
+    "jnp.pad(v, 2, mode='wrap')", "jnp.roll(x, (1, 2), (0, 2))", "jnp.roll(m, 5)",
+    "jnp.repeat(m, 2, 1)", "jnp.repeat(v, np.array([1, 0, 2, 1, 3]))", "jnp.tile(m, (2, 1, 2))",
+    "jnp.moveaxis(x, 0, -1)", "jnp.split(v, [1, 3])[1]", "jnp.array_split(v, 3)[2]",
+    "jnp.cumsum(x, 1)", "jnp.cumprod(f)", "jnp.logaddexp(f, -f)", "jnp.hypot(f, 4.0)",
+    "jnp.sign(-f)", "jnp.sinh(v - 2)", "jnp.cosh(v - 2)", "jnp.tan(f)", "jnp.exp2(f)",
+    "jnp.log2(f)", "jnp.log10(f)", "jnp.round(f * 1.37, 1)", "jnp.nan_to_num(odd)",
+    "jnp.max(odd)", "jnp.argmax(odd)", "jnp.argmin(odd)", "jnp.sum(odd, where=odd == odd)",
+    "jnp.maximum(odd, 0)", "jnp.sign(odd)", "jnp.floor_divide(odd, 2)", "jnp.isclose(f, f + 1e-9)",
+    "jnp.linalg.norm(m)", "jnp.linalg.norm(m, axis=1)", "jnp.linalg.norm(m, 1)",
+    "jnp.linalg.norm(f, 3)", "jnp.linalg.norm(f, np.inf)", "jnp.var(m, 0, ddof=1)",
+    "jnp.mean(x, (0, 2), keepdims=True)", "jnp.meshgrid(f, v)[0]",
+    "nn.relu(v - 2)", "nn.gelu(v - 2)", "nn.gelu(v - 2, approximate=False)", "nn.silu(v - 2)",
+    "nn.softplus(v - 2)", "nn.sigmoid(v - 2)", "nn.elu(v - 2)", "nn.selu(v - 2)",
+    "nn.celu(v - 2, 0.5)", "nn.leaky_relu(v - 2)", "nn.log_sigmoid(v - 2)", "nn.mish(v - 2)",
+    "nn.hard_swish(v - 2)", "nn.glu(x, 2)", "nn.softmax(x)", "nn.softmax(x, (0, 1))",
+    "nn.log_softmax(x, 0)", "nn.logsumexp(x, 1)", "nn.softmax(f, where=b)",
+    "nn.one_hot(np.array([0, 2, -1, 3]), 3)", "nn.one_hot(np.array([0, 2]), 3, axis=0)",
+    "nn.standardize(x)", "lax.erf(v - 2)", "lax.erfc(v)", "lax.erf_inv(f / 4)", "lax.rsqrt(f)",
+    "lax.clamp(1.0, f, 2.0)", "lax.rev(x, (0, 2))", "lax.pad(v, 0.0, [(-1, 2, 1)])",
+    "lax.broadcast_in_dim(f, (3, 2), (0,))", "lax.reduce_max(x, (0, 1))", "lax.iota('int32', 4)",
+    "lax.dot_general(x, x, (((2,), (2,)), ((0,), (0,))))", "lax.div(-i, 2)", "lax.rem(-i, 2)",
+    "lax.shift_right_logical(-i, 1)", "lax.bitcast_convert_type(f, 'int32')",
+    "lax.cumsum(v, reverse=True)", "lax.select_n(np.array([0, 1, 2]), f, -f, 10 * f)",
+]
+
+RANDOM = [
+    "random.PRNGKey(0)", "random.PRNGKey(-1)", "random.PRNGKey(2**40 + 5)", "random.split(k)",
+    "random.split(k, 5)", "random.split(k, (2, 3))", "random.fold_in(k, 3)",
+    "random.fold_in(k, 2**32 - 1)", "random.bits(k)", "random.bits(k, (3, 5))",
+    "random.uniform(k)", "random.uniform(k, (7,))", "random.uniform(k, (3,), minval=-2, maxval=9)",
+    "random.randint(k, (20,), 0, 10)", "random.randint(k, (20,), -1000, 2**31 - 1)",
+    "random.randint(k, (5,), 3, 3)", "random.randint(k, (2, 3), np.array([0, 5, 9]), 10)",
+    "random.randint(k, (5,), 0, 1000, 'uint32')", "random.normal(k, (50,))",
+    "random.normal(k, (3, 4))", "random.bernoulli(k, 0.3, (20,))", "random.rademacher(k, (9,))",
+    "random.exponential(k, (9,))", "random.gumbel(k, (9,))", "random.laplace(k, (9,))",
+    "random.logistic(k, (9,))", "random.truncated_normal(k, -2.0, 1.0, (20,))",
+    "random.permutation(k, 1)", "random.permutation(k, 40)", "random.permutation(k, x, 1)",
+    "random.choice(k, 10, (4, 2))", "random.choice(k, x, (3,), axis=2)",
+    "random.choice(k, 10, (6,), replace=False)",
+    "random.choice(k, 4, (9,), p=np.array([0.1, 0.2, 0.3, 0.4]))",
+    "random.categorical(k, m)", "random.categorical(k, m, axis=0)",
+    "random.categorical(k, m, shape=(3, 2))",
+    "nn.initializers.glorot_normal()(k, (4, 3))", "nn.initializers.he_uniform()(k, (4, 3))",
+    "nn.initializers.lecun_normal()(k, (4, 3))", "nn.initializers.normal(0.1)(k, (4, 3))",
+]
+
+GROUPS = {"promotion": PROMOTION, "indexing": INDEXING, "functions": FUNCTIONS, "random": RANDOM}
+
+
+def inputs() -> Any:
+    """The module of shared inputs, by path, so that tests/ need not be a package."""
+    spec = importlib.util.spec_from_file_location("inputs", GOLDEN / "inputs.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def answer(expression: str, names: dict[str, Any]) -> dict[str, Any]:
+    """What an expression evaluates to, as plain data."""
+    x = eval(expression, names)  # noqa: S307
+    values = np.asarray(x)
+    if hasattr(x, "dtype") and jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key):
+        values = np.asarray(jax.random.key_data(x))
+    return {"dtype": str(values.dtype), "weak": bool(getattr(x, "weak_type", False)),
+            "shape": list(values.shape), "values": values.ravel().tolist()}
+
+
+def main() -> None:
+    names = inputs().names(jax, jax.numpy, jax.lax, jax.nn, jax.random)
+    recorded = {group: {e: answer(e, names) for e in expressions}
+                for group, expressions in GROUPS.items()}
+    recorded["jax"] = jax.__version__  # type: ignore[assignment]
+    lines = [f'  "jax": {json.dumps(jax.__version__)}']
+    for group in GROUPS:
+        rows = ",\n".join(f"    {json.dumps(e)}: {json.dumps(a)}"
+                          for e, a in recorded[group].items())
+        lines.append(f'  "{group}": {{\n{rows}\n  }}')
+    (GOLDEN / "public.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Public functions are tested with the interpreter as evaluator: the meaning of their graphs.
+
+That the CPU computes the same is the business of tests/laws and tests/lower. So these tests
+compile nothing, and a failure here is a failure of what a public function builds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fnx.core import interp, memory, trace
+from fnx.core.uop import UOp
+
+
+class HostStorage:
+    """Memory of the interpreter: a NumPy array that nobody writes."""
+
+    def __init__(self, value: Any) -> None:
+        self.array = np.array(value)
+        self.array.flags.writeable = False
+        self.nbytes = self.array.nbytes
+
+    def view(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        return self.array.view(dtype).reshape(shape)
+
+    def wait(self) -> None:
+        pass
+
+
+def evaluate(nodes: Sequence[UOp]) -> list[HostStorage]:
+    """Close the graph as jit does, which checks for leaked tracers, then interpret it."""
+    fn, captures = trace.close(nodes, ())
+    values = [c.arg.handle.view(c.dtype.np, c.shape) for c in captures]
+    return [HostStorage(v) for v in interp.apply(fn, values)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _interpreted() -> Iterator[None]:
+    before = memory.evaluator()
+    memory.set_evaluator(evaluate, HostStorage)
+    yield
+    memory.set_evaluator(*before)
