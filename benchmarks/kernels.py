@@ -19,6 +19,8 @@ import numpy as np
 from fnx.backends import llvm_binding as llvm
 from fnx.core import build, dtypes, ops
 from fnx.core.uop import UOp
+from fnx.lower.decompose import decompose
+from fnx.lower.fills import block_fills
 from fnx.lower.linearize import linearize
 from fnx.lower.llvm import render
 
@@ -33,7 +35,7 @@ class Compiled:
     def __init__(self, kernel: UOp) -> None:
         target = llvm.host_target()
         start = time.perf_counter()
-        self.program = linearize(kernel, target)
+        self.program = linearize(decompose(block_fills(kernel, target), target), target)
         self.text = render(self.program, "kernel", target)
         self.python_ms = (time.perf_counter() - start) * 1e3
         start = time.perf_counter()

@@ -13,16 +13,17 @@ class KernelCode:
     Attributes:
         symbol: name of the function in the module.
         key: digest of all that the object depends on: kernel, target and versions.
+        program: makes the PROGRAM that is printed, for reading.
         text: prints the LLVM IR; the same bytes in every process.
         parallel: iterations of the PAR range (1 without one), an index expression over VARs.
         scratch: bytes of memory that each worker needs for itself, likewise.
     """
 
-    __slots__ = ("key", "parallel", "scratch", "symbol", "text")
+    __slots__ = ("key", "parallel", "program", "scratch", "symbol", "text")
 
-    def __init__(self, symbol: str, key: bytes, text: Callable[[], str], parallel: UOp,
-                 scratch: UOp) -> None:
-        self.symbol, self.key, self.text = symbol, key, text
+    def __init__(self, symbol: str, key: bytes, program: Callable[[], UOp],
+                 text: Callable[[], str], parallel: UOp, scratch: UOp) -> None:
+        self.symbol, self.key, self.program, self.text = symbol, key, program, text
         self.parallel, self.scratch = parallel, scratch
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""A tiled KERNEL -> its code: decompose, linearize, print, under a content digest.
+"""A tiled KERNEL -> its code: block_fills, decompose, linearize, print, under a digest.
 
-    KernelCode(symbol, key, text, parallel, scratch) = kernel_code(kernel, target)
+    KernelCode(symbol, key, program, text, parallel, scratch) = kernel_code(kernel, target)
 
 The key needs no lowering: it digests the tiled kernel (without names and lines), the target,
 and the versions of fnx and LLVM, so a kernel that is in a cache costs a walk over its nodes.
@@ -22,6 +22,7 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower import scratch
 from fnx.lower.decompose import decompose
+from fnx.lower.fills import block_fills
 from fnx.lower.linearize import linearize
 from fnx.lower.llvm import render
 
@@ -43,10 +44,15 @@ def kernel_code(kernel: UOp, target: Target) -> KernelCode:
     key = content.digest()
     symbol = f"fnx_{key.hex()[:24]}"
 
-    def text() -> str:
-        return render(linearize(decompose(kernel, target), target), symbol, target)
+    blocked = block_fills(kernel, target)
 
-    return KernelCode(symbol, key, text, _parallel(kernel), scratch.nbytes(kernel))
+    def program() -> UOp:
+        return linearize(decompose(blocked, target), target)
+
+    def text() -> str:
+        return render(program(), symbol, target)
+
+    return KernelCode(symbol, key, program, text, _parallel(kernel), scratch.nbytes(blocked))
 
 
 def _parallel(kernel: UOp) -> UOp:

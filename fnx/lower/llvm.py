@@ -375,6 +375,10 @@ def _splat(p: _Printer, node: UOp) -> None:
 def _prefix(p: _Printer, node: UOp) -> None:
     """Lanes below a count, compared in 32 bits."""
     w, count = node.dtype.lanes, p.operand(node.src[0])
+    if node.src[0].op is ops.CONST:
+        known = build.const_of(node.src[0])
+        p.names[node] = f"<{', '.join(f'i1 {int(i < known)}' for i in range(w))}>"
+        return
     low = p.line(f"call i64 @llvm.smax.i64(i64 {count}, i64 0)")
     high = p.line(f"call i64 @llvm.umin.i64(i64 {low}, i64 {w})")
     narrow = p.line(f"trunc i64 {high} to i32")

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fnx.core import ops
+from fnx.core import build, ops
 from fnx.core.errors import KernelError
 from fnx.core.uop import UOp, toposort
 
@@ -72,6 +72,14 @@ class Order:
 
     def instances(self, ranges: Iterable[UOp]) -> tuple[UOp, ...]:
         return tuple(sorted((r for r in ranges if r.arg.kind == "UNROLL"), key=self))
+
+
+def extent_of(r: UOp) -> int:
+    """The extent of an UNROLL or VEC range, which is a constant."""
+    if r.src[0].op is not ops.CONST:
+        raise KernelError(f"expected a constant extent of an {r.arg.kind} range",
+                          hint="split the range by a constant first")
+    return int(build.const_of(r.src[0]))
 
 
 def is_statement(node: UOp) -> bool:

@@ -5,25 +5,28 @@ A split that rounds up leaves a condition which is true in all iterations but th
     i = SEQ range ceil(n / 16), l = VEC range 16      for i in 0 .. n // 16:      no masks
     STORE(o[16*i + l], v, valid=16*i + l < n)         for i in n // 16 .. ceil:   masked
 
-Only loops without inner loops are peeled, and only for conditions that depend on lanes or
-unrolled instances: the code is there twice, and that is what it buys.
+Only loops without inner loops and with few instances are peeled, and only for conditions that
+depend on lanes or unrolled instances: the code is there twice, and that is what it buys.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from fnx.core import build, dtypes, ops
+from fnx.core import dtypes, ops
 from fnx.core.uop import UOp, toposort
 from fnx.lower.access import Terms, positive_form
-from fnx.lower.nest import REPLICATED, Nest, is_statement
+from fnx.lower.nest import REPLICATED, Nest, Statement, extent_of, is_statement
+
+_MOST = 8  # instances of a statement, above which a second copy costs more than masks do
 
 Limit = tuple[Terms, int, int]  # (terms, constant, step): holds while step*i < terms + constant
 
 
 def limits(inner: Nest, r: UOp, proved: Callable[[UOp], bool | None]) -> dict[UOp, Limit]:
     """The conditions below a loop over r that hold up to some iteration, and that limit."""
-    if any(isinstance(item, Nest) for item in inner.body):
+    if any(isinstance(item, Nest) or _instances(item) > _MOST for item in inner.body):
         return {}
     roots = [s for statement in inner.statements for s in statement.node.src]
     found: dict[UOp, Limit] = {}
@@ -35,6 +38,11 @@ def limits(inner: Nest, r: UOp, proved: Callable[[UOp], bool | None]) -> dict[UO
             if limit is not None:
                 found[node] = limit
     return found
+
+
+def _instances(statement: Statement) -> int:
+    ranges = statement.node.ranges.union(statement.closed)
+    return math.prod([extent_of(r) for r in ranges if r.arg.kind == "UNROLL"])
 
 
 def _limit(condition: UOp, r: UOp) -> Limit | None:
@@ -49,6 +57,6 @@ def _limit(condition: UOp, r: UOp) -> Limit | None:
         if replicated:
             if len(monomial) > 1 or monomial[0].op is not ops.RANGE or c > 0:
                 return None
-            constant += c * (build.const_of(monomial[0].src[0]) - 1)
+            constant += c * (extent_of(monomial[0]) - 1)
             del terms[monomial]
     return terms, constant, step

@@ -14,8 +14,6 @@ from fnx.core import build, spec, symbolic
 from fnx.core.interp_kernel import run_kernel
 from fnx.core.uop import UOp
 from fnx.lower.codegen import kernel_code
-from fnx.lower.decompose import decompose
-from fnx.lower.linearize import linearize
 
 Array = np.ndarray[Any, Any]
 
@@ -43,7 +41,7 @@ def run(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[int] = (),
     """Run compiled code on aligned arrays; ``cuts`` divide the PAR range into parts."""
     target = llvm.host_target()
     code = kernel_code(kernel, target)
-    spec.check([linearize(decompose(kernel, target), target)], "program")
+    spec.check([code.program()], "program")
     data = llvm.compile_ir(code.text(), target)
     assert objects.externals(data) <= objects.ALLOWED
     library = llvm.link([(data, [code.symbol])])

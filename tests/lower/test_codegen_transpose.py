@@ -1,0 +1,108 @@
+"""Blocks that are transposed in registers: stores across lanes, and stages filled across."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fnx.backends import llvm_binding as llvm
+from fnx.core import build, dtypes, ops
+from fnx.core.interp_kernel import run_kernel
+from fnx.core.target import Target
+from fnx.core.uop import toposort
+from fnx.lower.fills import block_fills
+from fnx.lower.linearize import linearize
+from fnx.lower.transpose import _network
+from tests.lower.machine import both, same_bits, split
+
+F32 = dtypes.float32
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
+@pytest.mark.parametrize("n", [4, 8, 16, 32])
+def test_network_transposes(n, itemsize):
+    steps, order = _network(n, itemsize)
+    block = np.arange(n * n).reshape(n, n)
+    rows = list(block)
+    for bit, (low, high) in enumerate(steps):
+        for i in range(n):
+            if not i >> bit & 1:
+                pair = np.concatenate([rows[i], rows[i | 1 << bit]])
+                rows[i], rows[i | 1 << bit] = pair[list(low)], pair[list(high)]
+    assert np.array_equal(np.array([rows[i] for i in order]), block.T)
+    assert len(steps) == n.bit_length() - 1
+
+
+@settings(deadline=None, max_examples=25)
+@given(m=st.integers(1, 40), n=st.integers(1, 40), lanes=st.sampled_from([4, 8, 16]),
+       rows=st.sampled_from([3, 4, 7, 8, 14, 16]),
+       dtype=st.sampled_from([dtypes.float32, dtypes.int32, dtypes.float64]))
+def test_transposed_copy(m, n, lanes, rows, dtype):
+    """o[j, i] = x[i, j] with lanes along j and instances along i, tails on both."""
+    i, i_ok, _ = split(m, (rows, "UNROLL"), ids=0)
+    j, j_ok, _ = split(n, (lanes, "VEC"), ids=10)
+    ok = [c for c in (i_ok, j_ok) if c is not None]
+    valid = None if not ok else ok[0] if len(ok) == 1 else build.and_(*ok)
+    x = build.load(build.at(build.ref(0, dtype, (m, n)), i, j), valid)
+    store = build.store(build.at(build.ref(1, dtype, (n, m)), j, i), build.add(x, x), valid)
+    kernel = build.kernel([store], "transpose", (0, 10, 1, 11))
+    mine, theirs = both(kernel, [np.arange(m * n).reshape(m, n).astype(dtype.np),
+                                 np.zeros((n, m), dtype.np)])
+    assert same_bits(mine[1], theirs[1])
+
+
+def test_transposed_copy_writes_vectors():
+    i, _, _ = split(32, (16, "UNROLL"), ids=0)
+    j, _, _ = split(32, (16, "VEC"), ids=10)
+    x = build.load(build.at(build.ref(0, F32, (32, 32)), i, j))
+    store = build.store(build.at(build.ref(1, F32, (32, 32)), j, i), x)
+    program = linearize(build.kernel([store], "transpose", (0, 10, 1, 11)), Target("cpu"))
+    stores = [line for line in program.src if line.op is ops.STORE]
+    assert len(stores) == 16
+    assert all(s.src[0].src[1].dtype.lanes == 1 and s.src[1].dtype.lanes == 16 for s in stores)
+
+
+def packed(m, k, rows, monoid=ops.ADD):
+    """o[m] = sum over k of x[m, k]^2 through a stage that is filled across its rows."""
+    row, row_ok, (ir, i) = split(m, (rows, "UNROLL"), ids=0, outer="PAR")
+    kk, q = build.range_(k, 10), build.range_(k, 11)
+    x = build.load(build.at(build.ref(0, F32, (m, k)), row, kk), row_ok)
+    panel = build.stage(build.mul(x, x), (kk, i), id=0)
+    total = build.fold(build.load(build.at(panel, q, i)), monoid, (q,))
+    store = build.store(build.at(build.ref(1, F32, (m,)), row), total, row_ok)
+    return build.kernel([store], "packed", (0, 10, 11, 1))
+
+
+@settings(deadline=None, max_examples=15)
+@given(m=st.integers(1, 30), k=st.integers(1, 50), rows=st.sampled_from([2, 4, 6, 14, 16]))
+def test_packed_rows(m, k, rows):
+    kernel = packed(m, k, rows)
+    x = np.random.default_rng(k).integers(-3, 4, (m, k)).astype("f")
+    mine, theirs = both(kernel, [x, np.zeros(m, "f")])
+    assert same_bits(mine[1], theirs[1])
+
+
+def test_fills_are_blocked_and_mean_the_same():
+    target = llvm.host_target()
+    lanes = target.lanes(4)
+    kernel = packed(2 * lanes + 3, 3 * lanes + 1, lanes)
+    blocked = block_fills(kernel, target)
+    kinds = [[r.arg.kind for r in n.src[1:]] for n in toposort(blocked.src)
+             if n.op is ops.STAGE]
+    assert kinds == [["SEQ", "VEC", "UNROLL"]]
+    assert block_fills(blocked, target) is blocked
+    x = np.random.default_rng(0).normal(size=(2 * lanes + 3, 3 * lanes + 1)).astype("f")
+    outs = []
+    for k in (kernel, blocked):
+        out = np.zeros(len(x), "f")
+        run_kernel(k, [x, out], [])
+        outs.append(out)
+    assert same_bits(*outs)
+
+
+@pytest.mark.parametrize("rows,k", [(2, 64), (16, 3)])
+def test_small_fills_stay(rows, k):
+    kernel = packed(32, k, rows)
+    assert block_fills(kernel, Target("cpu")) is kernel
