@@ -37,7 +37,7 @@ MUTEX, WORK, HELP, JOINED, FINISHED, RING = 112, 128, 144, 160, 176, 192
 CAPACITY = 64
 QUEUE_WORDS = RING + 2 * CAPACITY
 
-SPINS = 300  # rounds of ``pause`` (some 20 to 50 us) before a worker sleeps
+SPINS = 1000  # rounds of ``pause`` (some 10 to 50 us) before a worker sleeps
 _LEFT = 0xFFFFFFFF
 _THREADS = {"pthread_mutex_lock": 1, "pthread_mutex_unlock": 1, "pthread_cond_wait": 2,
             "pthread_cond_timedwait": 3, "pthread_cond_signal": 1, "pthread_cond_broadcast": 1,

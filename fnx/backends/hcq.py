@@ -116,9 +116,13 @@ class HostStorage(Storage):
     __slots__ = ("_free", "signal", "timeline")
 
     def __init__(self, pool: Pool, signal: Signal, nbytes: int) -> None:
-        self.ptr = 0  # what ``__del__`` sees where the next line raises
-        self.ptr, self._free = pool.take(nbytes)
+        self.ptr = 0  # what ``__del__`` sees where a line below raises
         self.nbytes, self.signal, self.timeline = nbytes, signal, 0
+        try:  # as ``Pool.take``, without the call
+            self._free = pool.lists[nbytes]
+            self.ptr = self._free.pop()
+        except LookupError:
+            self.ptr, self._free = pool.take(nbytes)
 
     def __del__(self) -> None:
         if self.ptr:
