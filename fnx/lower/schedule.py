@@ -28,6 +28,7 @@ _INLINE = 1 << 16  # additions (or their like) that are not worth waking a worke
 _CHUNK = 1 << 14  # and how many of them one parallel iteration should have
 _BLOCK = 16  # side of a transposed block: a cache line of float32
 _UNROLL = 4
+_STRIDED = {ops.LOAD: 0.8, ops.STORE: 1.2}  # a lane of a gather or scatter, in scalar accesses
 
 
 def choose(kernel: UOp, target: Target) -> Schedule:
@@ -73,7 +74,7 @@ class _Statement:
             if lane is not None and lane in ranges:
                 step = abs(stride(n.src[0], lane)) if n.op in (ops.LOAD, ops.STORE) else 1
                 vectors = -(-extent(lane) // lanes) / extent(lane)
-                count *= vectors if step <= 1 else 2.0
+                count *= vectors if step <= 1 else _STRIDED.get(n.op, 1.0)
             total += count
         return total
 
@@ -104,7 +105,7 @@ class _Plan:
         shared = self._shared(vectors, blocked)
         for r in self.ranges:
             if r in vectors:
-                self._vectorize(r, r is shared)
+                self._vectorize(r, r is shared, not blocked)
             elif r in blocked:
                 self._cut(r, _BLOCK)
             elif r is shared:
@@ -161,9 +162,9 @@ class _Plan:
             times //= 2
         return times
 
-    def _vectorize(self, r: UOp, shared: bool) -> None:
+    def _vectorize(self, r: UOp, shared: bool, unrolled: bool) -> None:
         name, lanes = name_of(r), self._lanes_along(r)
-        times = self._unroll(r, lanes)
+        times = self._unroll(r, lanes) if unrolled else 1
         loops, rest = [name], name
         if shared:
             step = lanes * times
