@@ -12,7 +12,6 @@ explicit vectors), c command (what a queue executes).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,6 +20,7 @@ from fnx.core import meanings as m
 from fnx.core.dtypes import DType
 from fnx.core.meanings import Meaning
 from fnx.core.meanings import const_value as const_value
+from fnx.core.record import Record
 
 if TYPE_CHECKING:
     from fnx.core.uop import UOp
@@ -94,32 +94,28 @@ _LETTERS = {"float": "f", "int": "i", "uint": "iu", "index": "i", "bool": "b", "
 # ---- args: what an op carries besides its operands ------------------------------------------
 
 
-@dataclass(frozen=True)
-class Param:
+class Param(Record):
     """An input of a FUNCTION: its slot and shape."""
 
     slot: int
     shape: Shape
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(Record):
     """An input of a trace that is still open. ``id`` is unique in the process."""
 
     id: int
     shape: Shape
 
 
-@dataclass(frozen=True)
-class Buffer:
+class Buffer(Record):
     """Memory of a concrete array. ``handle`` is compared by identity; its owner keeps it."""
 
     handle: Any
     shape: Shape
 
 
-@dataclass(frozen=True)
-class Reduce:
+class Reduce(Record):
     """Fold ``axes`` (tensor level) or the ranges in src[1:] (kernel level) with ``monoid``.
 
     At kernel level ``axes`` is empty and the accumulator has dtype ``accumulator``.
@@ -130,16 +126,14 @@ class Reduce:
     accumulator: DType | None = None
 
 
-@dataclass(frozen=True)
-class Function:
+class Function(Record):
     """A closed graph: src are its outputs, PARAM(0..n_params-1) its inputs."""
 
     name: str
     n_params: int
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Record):
     """A call of src[0] (a FUNCTION, or a hand-written KERNEL) with operands src[1:].
 
     ``outs`` are (shape, dtype) of the results, read by GET. ``schedule`` is for kernels.
@@ -150,8 +144,7 @@ class Call:
     schedule: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True)
-class Range:
+class Range(Record):
     """A loop of the kernel level. kind: GRID, THREAD, PAR, SEQ, UNROLL or VEC."""
 
     id: int
@@ -159,16 +152,14 @@ class Range:
     name: str = ""
 
 
-@dataclass(frozen=True)
-class Ref:
+class Ref(Record):
     """A buffer argument of a kernel."""
 
     slot: int
     name: str = ""
 
 
-@dataclass(frozen=True)
-class Var:
+class Var(Record):
     """A scalar argument of a kernel (a run-time extent, a lifted constant), with bounds."""
 
     slot: int
@@ -177,8 +168,7 @@ class Var:
     name: str = ""
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(Record):
     """A small buffer inside a kernel. space: REG, PRIV (a worker's own), SHARED or GLOBAL."""
 
     id: int
@@ -186,16 +176,14 @@ class Stage:
     name: str = ""
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(Record):
     """A finished kernel: ``order`` lists range ids from the outermost loop inwards."""
 
     name: str
     order: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(Record):
     """Memory a command reads or writes.
 
     kind: "in" (argument ``index`` of the call), "out" (result ``index``), "arena" (bytes
@@ -208,8 +196,7 @@ class Slot:
     nbytes: int
 
 
-@dataclass(frozen=True)
-class Exec:
+class Exec(Record):
     """Run a kernel. ``names`` are the user's lines or names for profiles and faults."""
 
     name: str

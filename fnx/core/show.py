@@ -23,7 +23,6 @@ True
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -31,6 +30,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, show_site
 from fnx.core.ops import Op
+from fnx.core.record import Record, values
 from fnx.core.uop import UOp, toposort
 
 _SCOPES = (ops.FUNCTION, ops.KERNEL)
@@ -169,9 +169,8 @@ def python_arg(arg: Any, prefix: str) -> str:
     if isinstance(arg, ops.Buffer) and prefix:
         raise ArgumentError("expected a graph without BUFFERs, got one",
                             hint="close the trace: its buffers become operands")
-    if dataclasses.is_dataclass(arg):
-        fields = [getattr(arg, f.name) for f in dataclasses.fields(arg)]
-        inside = ", ".join(python_arg(f, prefix) for f in fields)
+    if isinstance(arg, Record):
+        inside = ", ".join(python_arg(v, prefix) for v in values(arg))
         return f"{prefix}{type(arg).__name__}({inside})"
     return repr(arg)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from fnx.core.record import Record
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Record):
     """A machine that kernels are compiled for.
 
     Attributes:

@@ -7,7 +7,6 @@ taken only to replace a dead entry.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import threading
 import weakref
@@ -118,6 +117,8 @@ class UOp:
     def digest(self) -> bytes:
         """Merkle digest of the content: equal in every process. Not for nodes with handles."""
         if self._digest is None:
+            import hashlib  # loads OpenSSL, which `import fnx` need not pay for
+
             for node in toposort([self], into_functions=True,
                                  stop=lambda n: n._digest is not None):
                 if node._digest is None:

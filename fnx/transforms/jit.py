@@ -17,7 +17,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,10 +35,12 @@ from fnx.core.errors import (
 )
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp
-from fnx.lower.pipeline import Lowered, lower
 from fnx.transforms.launcher import MISS, Launch, make_launcher
-from fnx.transforms.stages import Stages
 from fnx.transforms.watch import Watch
+
+if TYPE_CHECKING:
+    from fnx.lower.pipeline import Lowered
+    from fnx.transforms.stages import Stages
 
 MAX_ENTRIES = 256       # signatures kept per jitted function
 MAX_EAGER = 1024        # programs kept for eager calls
@@ -50,6 +52,12 @@ Aval = tuple[Shape, DType, bool]
 # ---- programs on a device -----------------------------------------------------------------------
 
 
+def _compiler() -> Callable[..., Lowered]:
+    """The compiler. It is half of fnx's code: loaded with the first program, not by the import."""
+    from fnx.lower.pipeline import lower
+    return lower
+
+
 class Executable:
     """A FUNCTION lowered for a device and linked: ``run`` takes and gives storages."""
 
@@ -58,8 +66,9 @@ class Executable:
     def __init__(self, fn: UOp, device: Device, runtime_extents: bool) -> None:
         self.device = device
         before = device.stats()
+        lower = _compiler()
         with trace.no_collection():
-            made: Lowered = lower(fn, device.target, runtime_extents, device.prepare)
+            made = lower(fn, device.target, runtime_extents, device.prepare)
         self.buffer = device.encode(made.commands, made.code, made.arena)
         self.lowered = made
         after = device.stats()
@@ -413,6 +422,8 @@ class Jitted:
 
     def lower(self, *args: Any, **kwargs: Any) -> Stages:
         """All stages of this signature, for reading: graph, kernels, commands, LLVM IR."""
+        from fnx.transforms.stages import Stages  # printing is for readers
+
         dynamic, statics = (args, ()) if self._plain else self._split(args, kwargs)
         leaves, in_tree = tree.flatten((dynamic, kwargs if self._plain else self._rest(kwargs)))
         arrays = [self._array(x, in_tree, i) for i, x in enumerate(leaves)]
