@@ -1,6 +1,6 @@
 """Hand-tiled kernels against the machine's limits: what code generation itself achieves.
 
-    python -m benchmarks.kernels [name ...]
+    python -m benchmarks.kernels
 
 Each row is the median of 7 rounds on one core: saxpy and softmax in GB/s, GEMM in percent of
 the register-tile limit (the same tile on panels that stay in the L1 cache, same run).
@@ -45,8 +45,8 @@ class Compiled:
         self.call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2,
                                      ctypes.c_void_p)(self.library.addresses["kernel"])
 
-    def assembly(self) -> str:
-        return llvm.assembly(self.text, llvm.host_target())
+    def cost(self) -> str:
+        return f"lowered in {self.python_ms:.1f} ms, compiled in {self.llvm_ms:.1f} ms"
 
     def prepare(self, buffers: list[Array], scalars: list[int], hi: int,
                 scratch: Array) -> Callable[[], None]:
@@ -62,7 +62,8 @@ def aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
     nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.zeros(nbytes + 64, np.uint8)
     start = -raw.ctypes.data % 64
-    return raw[start:start + nbytes].view(dtype).reshape(shape)
+    out: Array = raw[start:start + nbytes].view(dtype).reshape(shape)
+    return out
 
 
 def index_sum(*terms: tuple[UOp, int]) -> UOp:
@@ -185,3 +186,41 @@ def median_seconds(f: Callable[[], None], rounds: int = 7) -> float:
         f()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
+
+
+def saxpy_row() -> str:
+    n = 1 << 22
+    kernel = Compiled(saxpy())
+    a, x, y, o = aligned(()), aligned((n,)), aligned((n,)), aligned((n,))
+    seconds = median_seconds(kernel.prepare([a, x, y, o], [n], n // 64, aligned((1,))))
+    return f"saxpy {n}: {12 * n / seconds / 1e9:.1f} GB/s; {kernel.cost()}"
+
+
+def softmax_row(n: int = 4096) -> str:
+    kernel = Compiled(softmax(n, build.exp))
+    x, o = aligned((n, n)), aligned((n, n))
+    x[:] = np.random.default_rng(0).normal(size=x.shape)
+    seconds = median_seconds(kernel.prepare([x, o], [n], n, aligned((n,))))
+    return f"softmax {n}x{n}: {seconds * 1e3:.2f} ms; {kernel.cost()}"
+
+
+def gemm_row(n: int) -> str:
+    block = max(1, (256 << 10) // (14 * 4 * n))  # the packed rows of a: a quarter of the L2 cache
+    kernel, limit = Compiled(gemm(n, n, n, block=block)), Compiled(tile_limit())
+    a, b, o = (aligned((n, n)) for _ in range(3))
+    panels = [aligned((256, 14)), aligned((256, 32)), aligned((14, 32)),
+              aligned((1000,), np.int32)]
+    # room for both packed operands, rounded up to whole tiles
+    run = kernel.prepare([a, b, o], [], -(-n // (14 * block)), aligned((2 * (n + 64) * (n + 64),)))
+    tile = limit.prepare(panels, [], 1, aligned((1,)))
+    best = 2 * 1000 * 256 * 14 * 32 / median_seconds(tile) / 1e9
+    reached = 2 * n**3 / median_seconds(run) / 1e9
+    return (f"gemm {n}: {reached:.0f} GFLOP/s, {100 * reached / best:.0f} % of the tile's "
+            f"{best:.0f}; {kernel.cost()}")
+
+
+if __name__ == "__main__":
+    print(saxpy_row())
+    print(softmax_row())
+    for size in (1000, 1024, 2048):
+        print(gemm_row(size))
