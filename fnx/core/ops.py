@@ -355,7 +355,7 @@ GATHER = Op("GATHER", "t", "gather", None, shape=_gathered, meaning=m.gather)
 SCATTER = Op("SCATTER", "t", "scatter", None, arg=str, meaning=m.scatter)
 
 # scopes
-FUNCTION = Op("FUNCTION", "tc", "scope", None, result="void", shape=_scalar, arg=Function)
+FUNCTION = Op("FUNCTION", "t", "scope", None, result="void", shape=_scalar, arg=Function)
 CALL = Op("CALL", "t", "scope", None, result="void", shape=_scalar, arg=Call)
 GET = Op("GET", "t", "scope", 1, result="any", shape=_gotten, arg=int)
 

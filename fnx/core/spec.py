@@ -130,6 +130,7 @@ VALUES = (
     Rule((ops.THREEFRY,), "the word 0 or 1 as arg", lambda n: n.arg in (0, 1)),
     Rule((ops.CONST,), "a bit pattern no wider than its dtype",
          lambda n: 0 <= n.arg < 1 << n.dtype.bits),
+    Rule((ops.VAR,), "bounds low <= high", lambda n: n.arg.low <= n.arg.high),
 )
 
 
@@ -334,7 +335,6 @@ KERNEL = (
          lambda n: n.src[0].dtype is dtypes.index and not n.src[0].ranges),
     Rule((ops.RANGE,), f"one of the kinds {', '.join(_RANGE_KINDS)}",
          lambda n: n.arg.kind in _RANGE_KINDS),
-    Rule((ops.VAR,), "bounds low <= high", lambda n: n.arg.low <= n.arg.high),
     Rule((ops.REF,), "extents of dtype index that depend on no range",
          lambda n: all(d.dtype is dtypes.index and not d.ranges for d in n.src)),
     Rule((ops.INDEX,), "a REF or STAGE and one index of dtype index a dimension", _index),
