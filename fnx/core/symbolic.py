@@ -28,10 +28,23 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from fnx.core import build, dtypes, ops
+from fnx.core.polynomial import (
+    Monomial,
+    Polynomial,
+    add,
+    atom_order,
+    common,
+    constant,
+    divide,
+    mul,
+    node_of,
+    of_int,
+    only_atom,
+    scaled_down,
+    without,
+)
 from fnx.core.uop import UOp, toposort
 
-Monomial = tuple[UOp, ...]
-Polynomial = dict[Monomial, int]
 Bounds = tuple[int, int]
 Extent = UOp | int
 
@@ -39,67 +52,6 @@ _ONE: Polynomial = {(): 1}
 _ITSELF: Polynomial = {}  # memo of an atom: a polynomial that held its own key would never die
 _polynomials: WeakKeyDictionary[UOp, Polynomial] = WeakKeyDictionary()
 _bounds: WeakKeyDictionary[UOp, Bounds] = WeakKeyDictionary()
-
-
-# ---- polynomials ------------------------------------------------------------------------------
-
-
-def _atom_order(atom: UOp) -> tuple[Any, ...]:
-    """The same order in every process: ranges by id (outermost first once canonical)."""
-    if atom.op is ops.RANGE:
-        return (0, atom.arg.id, atom.number)
-    if atom.op is ops.VAR:
-        return (1, atom.arg.slot, atom.number)
-    return (2, atom.op.number, atom.digest())
-
-
-def _order(monomial: Monomial) -> list[tuple[Any, ...]]:
-    return [_atom_order(a) for a in monomial]
-
-
-def _add(p: Polynomial, q: Polynomial, scale: int = 1) -> Polynomial:
-    out = dict(p)
-    for m, c in q.items():
-        total = out.get(m, 0) + c * scale
-        if total:
-            out[m] = total
-        else:
-            out.pop(m, None)
-    return out
-
-
-def _mul(p: Polynomial, q: Polynomial) -> Polynomial:
-    out: Polynomial = {}
-    for m, c in p.items():
-        for n, d in q.items():
-            mn = tuple(sorted(m + n, key=_atom_order)) if m and n else m or n
-            out[mn] = out.get(mn, 0) + c * d
-    return {m: c for m, c in out.items() if c}
-
-
-def _constant(p: Polynomial) -> int | None:
-    return 0 if not p else p[()] if len(p) == 1 and () in p else None
-
-
-def _of_int(n: int) -> Polynomial:
-    return {(): n} if n else {}
-
-
-def _node(p: Polynomial) -> UOp:
-    """Terms of outer ranges first, so that partial sums leave inner loops; constant last."""
-    total: UOp | None = None
-    for m in sorted(p, key=lambda m: (not m, _order(m))):
-        factor = abs(p[m])
-        term = build.index_const(factor) if not m else m[0]
-        for atom in m[1:]:
-            term = build.mul(term, atom)
-        if m and factor != 1:
-            term = build.mul(term, build.index_const(factor))
-        if total is None:
-            total = term if p[m] > 0 else build.index_const(p[m]) if not m else build.neg(term)
-        else:
-            total = build.add(total, term) if p[m] > 0 else build.sub(total, term)
-    return build.index_const(0) if total is None else total
 
 
 # ---- bounds -----------------------------------------------------------------------------------
@@ -184,20 +136,6 @@ def _extent(atom: UOp) -> UOp | None:
     return None
 
 
-def _without(p: Polynomial, atom: UOp) -> tuple[Polynomial, Polynomial] | None:
-    """(a, b) with p == a * atom + b; None where atom occurs squared."""
-    a: Polynomial = {}
-    b: Polynomial = {}
-    for m, c in p.items():
-        if atom not in m:
-            b[m] = c
-        elif m.count(atom) > 1:
-            return None
-        else:
-            a[tuple(x for x in m if x is not atom)] = c
-    return a, b
-
-
 def _lower(p: Polynomial) -> int:
     """A lower bound: each atom below an extent goes to the end that makes p small, as a
     polynomial, so that terms cancel; then each VAR is its lower bound and a rest >= 0."""
@@ -205,9 +143,9 @@ def _lower(p: Polynomial) -> int:
            for m in p):
         return _interval(p)[0]
     atoms = {a for m in p for a in m}
-    for atom in sorted(atoms, key=_atom_order, reverse=True):
+    for atom in sorted(atoms, key=atom_order, reverse=True):
         extent = _extent(atom)
-        parts = None if extent is None else _without(p, atom)
+        parts = None if extent is None else without(p, atom)
         if parts is None or extent is None:
             continue
         a, b = parts
@@ -215,7 +153,7 @@ def _lower(p: Polynomial) -> int:
         if low >= 0:
             p = b
         elif high <= 0:
-            p = _add(b, _mul(a, _add(_polynomial(extent), _ONE, -1)))
+            p = add(b, mul(a, add(_polynomial(extent), _ONE, -1)))
     return max(_interval(p)[0], _shifted_lower(p))
 
 
@@ -225,8 +163,8 @@ def _shifted_lower(p: Polynomial) -> int:
     for m, c in p.items():
         term: Polynomial = {(): c}
         for atom in m:
-            term = _mul(term, _add({(atom,): 1}, _of_int(_atom_bounds(atom)[0])))
-        out = _add(out, term)
+            term = mul(term, add({(atom,): 1}, of_int(_atom_bounds(atom)[0])))
+        out = add(out, term)
     total = 0
     for m, c in out.items():
         if not m:
@@ -243,7 +181,7 @@ def bounds(node: UOp) -> Bounds:
     found = _bounds.get(node)
     if found is None:
         p = _polynomial(node)
-        found = _bounds[node] = (_lower(p), -_lower(_add({}, p, -1)))
+        found = _bounds[node] = (_lower(p), -_lower(add({}, p, -1)))
     return found
 
 
@@ -257,117 +195,69 @@ def _trunc(a: int, b: int) -> int:
     return q if (a < 0) == (b < 0) else -q
 
 
-def _divide(p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """(q, rest) with p == q * d + rest: the terms of p that d divides, as far as it goes."""
-    n = _constant(d)
-    if n is not None:
-        q = {m: c // n for m, c in p.items() if (not m or c % n == 0) and c // n}
-        return q, _add(p, q, -n)
-    lead = max(d, key=lambda m: (len(m), _order(m)))
-    q, rest = {}, p
-    for _ in range(4 * len(p) + 4):
-        for m, c in rest.items():
-            quotient = _over(m, lead)
-            if quotient is not None and c % d[lead] == 0:
-                step = {quotient: c // d[lead]}
-                break
-        else:
-            break
-        q, rest = _add(q, step), _add(rest, _mul(step, d), -1)
-    return q, rest
-
-
-def _over(m: Monomial, n: Monomial) -> Monomial | None:
-    """m / n as monomials, or None."""
-    left = list(m)
-    for atom in n:
-        if atom not in left:
-            return None
-        left.remove(atom)
-    return tuple(left)
-
-
 def _atom(op: ops.Op, *operands: Polynomial) -> Polynomial:
-    return _of_atom(build.elementwise(op, *[_node(p) for p in operands]))
+    return _of_atom(build.elementwise(op, *[node_of(p) for p in operands]))
 
 
 def _of_atom(node: UOp) -> Polynomial:
     """Bounds are found now, while those of the operands are at hand: nesting may be deep."""
     low, high = _atom_bounds(node)
     empty = node.op is ops.RANGE and bounds(node.src[0])[0] < 1  # it may have no value at all
-    found = _of_int(low) if low == high and not empty else _ITSELF
+    found = of_int(low) if low == high and not empty else _ITSELF
     _polynomials[node] = found
     return {(node,): 1} if found is _ITSELF else found
 
 
-def _common(p: Polynomial, d: Polynomial) -> int:
-    """The greatest number that divides d and each term of p but the constant."""
-    return math.gcd(*d.values(), *(c for m, c in p.items() if m))
-
-
-def _scaled_down(p: Polynomial, g: int) -> Polynomial:
-    return {m: c // g for m, c in p.items() if c // g}
-
-
-def _only_atom(p: Polynomial, op: ops.Op) -> UOp | None:
-    """The atom when p is one atom of ``op`` and nothing else."""
-    if len(p) == 1:
-        (m, c), = p.items()
-        if c == 1 and len(m) == 1 and m[0].op is op:
-            return m[0]
-    return None
-
-
 def _idiv(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
     """a // b; ``positive`` says that a >= 0 is known."""
-    x, y = _constant(a), _constant(b)
+    x, y = constant(a), constant(b)
     if x is not None and y is not None:
-        return _of_int(_trunc(x, y))
-    q, rest = _divide(a, b) if b else ({}, a)
+        return of_int(_trunc(x, y))
+    q, rest = divide(a, b) if b else ({}, a)
     if not rest:
         return q
     if not b or _lower(b) < 0 or not (positive or _lower(a) >= 0):
         return _atom(ops.IDIV, a, b)
     if _lower(rest) < 0:
         q, rest = {}, a
-    elif _lower(_add(b, rest, -1)) > 0:
+    elif _lower(add(b, rest, -1)) > 0:
         return q
-    g = _common(rest, b)
+    g = common(rest, b)
     if g > 1:  # (g*p + c) // (g*d) == (p + c//g) // d
-        return _add(q, _idiv(_scaled_down(rest, g), _scaled_down(b, g), positive))
-    inner = _only_atom(rest, ops.IDIV)
+        return add(q, _idiv(scaled_down(rest, g), scaled_down(b, g), positive))
+    inner = only_atom(rest, ops.IDIV)
     if inner is not None and bounds(inner.src[0])[0] >= 0 and bounds(inner.src[1])[0] >= 0:
-        return _add(q, _idiv(_polynomial(inner.src[0]), _mul(_polynomial(inner.src[1]), b)))
-    inner = _only_atom(rest, ops.REM)
+        return add(q, _idiv(_polynomial(inner.src[0]), mul(_polynomial(inner.src[1]), b)))
+    inner = only_atom(rest, ops.REM)
     if inner is not None and bounds(inner.src[0])[0] >= 0:  # x % (a*b) // b == x // b % a
-        outer, left = _divide(_polynomial(inner.src[1]), b)
+        outer, left = divide(_polynomial(inner.src[1]), b)
         if not left:
-            return _add(q, _rem(_idiv(_polynomial(inner.src[0]), b), outer))
-    return _add(q, _atom(ops.IDIV, rest, b))
+            return add(q, _rem(_idiv(_polynomial(inner.src[0]), b), outer))
+    return add(q, _atom(ops.IDIV, rest, b))
 
 
 def _rem(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
     """a % b; ``positive`` says that a >= 0 is known."""
-    x, y = _constant(a), _constant(b)
+    x, y = constant(a), constant(b)
     if x is not None and y is not None:
-        return _of_int(x - y * _trunc(x, y))
-    rest = _divide(a, b)[1] if b else a
+        return of_int(x - y * _trunc(x, y))
+    rest = divide(a, b)[1] if b else a
     if not rest:
         return {}
     if not b or _lower(b) < 0 or not (positive or _lower(a) >= 0):
         return _atom(ops.REM, a, b)
     if _lower(rest) < 0:
         rest = a
-    elif _lower(_add(b, rest, -1)) > 0:
+    elif _lower(add(b, rest, -1)) > 0:
         return rest
-    g = _common(rest, b)
+    g = common(rest, b)
     if g > 1:  # (g*p + c) % (g*d) == g * (p % d) + c  for 0 <= c < g
         c = rest.get((), 0) % g
-        inside = _rem(_scaled_down(_add(rest, _of_int(c), -1), g), _scaled_down(b, g), positive)
-        return _add(_of_int(c), inside, g)
-    inner = _only_atom(rest, ops.REM)
+        inside = _rem(scaled_down(add(rest, of_int(c), -1), g), scaled_down(b, g), positive)
+        return add(of_int(c), inside, g)
+    inner = only_atom(rest, ops.REM)
     if inner is not None and bounds(inner.src[0])[0] >= 0:  # x % (a*b) % b == x % b
-        if not _divide(_polynomial(inner.src[1]), b)[1]:
+        if not divide(_polynomial(inner.src[1]), b)[1]:
             return _rem(_polynomial(inner.src[0]), b)
     return _atom(ops.REM, rest, b)
 
@@ -381,9 +271,9 @@ def _recombined(p: Polynomial) -> Polynomial:
             x, d = atom.src
             quotient = _polynomial(build.idiv(x, d))
             factor: Polynomial = {tuple(a for a in m if a is not atom): c}
-            product = _mul(_mul(quotient, _polynomial(d)), factor)
+            product = mul(mul(quotient, _polynomial(d)), factor)
             if all(p.get(n) == k for n, k in product.items()):
-                p = _add(_add(_add(p, product, -1), {m: c}, -1), _mul(factor, _polynomial(x)))
+                p = add(add(add(p, product, -1), {m: c}, -1), mul(factor, _polynomial(x)))
     return p
 
 
@@ -398,16 +288,16 @@ def _select(node: UOp, done: _Done) -> Polynomial:
         return a if condition.arg else b  # type: ignore[no-any-return]
     if a == b:
         return a  # type: ignore[no-any-return]
-    return _of_atom(build.where(condition, _node(a), _node(b)))
+    return _of_atom(build.where(condition, node_of(a), node_of(b)))
 
 
 def _extreme(node: UOp, done: _Done) -> Polynomial:
     a, b = done[node.src[0]], done[node.src[1]]
     small, large = (a, b) if node.op is ops.MIN else (b, a)
-    difference = _add(b, a, -1)
+    difference = add(b, a, -1)
     if _lower(difference) >= 0:
         return small  # type: ignore[no-any-return]
-    if _lower(_add({}, difference, -1)) >= 0:
+    if _lower(add({}, difference, -1)) >= 0:
         return large  # type: ignore[no-any-return]
     return _atom(node.op, a, b)
 
@@ -418,11 +308,11 @@ def _binary(f: Callable[[Polynomial, Polynomial], Polynomial]) -> Callable[[UOp,
 
 
 _ARITHMETIC: dict[ops.Op, Callable[[UOp, _Done], Polynomial]] = {
-    ops.CONST: lambda node, done: _of_int(build.const_of(node)),
-    ops.ADD: _binary(lambda a, b: _recombined(_add(a, b))),
-    ops.SUB: _binary(lambda a, b: _recombined(_add(a, b, -1))),
-    ops.NEG: lambda node, done: _add({}, done[node.src[0]], -1),
-    ops.MUL: _binary(_mul),
+    ops.CONST: lambda node, done: of_int(build.const_of(node)),
+    ops.ADD: _binary(lambda a, b: _recombined(add(a, b))),
+    ops.SUB: _binary(lambda a, b: _recombined(add(a, b, -1))),
+    ops.NEG: lambda node, done: add({}, done[node.src[0]], -1),
+    ops.MUL: _binary(mul),
     ops.IDIV: _binary(_idiv),
     ops.REM: _binary(_rem),
     ops.MIN: _extreme,
@@ -439,14 +329,14 @@ def _positive(p: Polynomial) -> UOp:
     """The condition p > 0: positive terms to the right, negative ones to the left."""
     if _lower(p) > 0:
         return _truth(True)
-    if _lower(_add({}, p, -1)) >= 0:
+    if _lower(add({}, p, -1)) >= 0:
         return _truth(False)
     g = math.gcd(*(c for m, c in p.items() if m))
     if g > 1:  # g*q + c > 0  is  q + ceil(c/g) > 0
-        p = {**{m: c // g for m, c in p.items() if m}, **_of_int(-(-p.get((), 0) // g))}
+        p = {**{m: c // g for m, c in p.items() if m}, **of_int(-(-p.get((), 0) // g))}
     left = {m: -c for m, c in p.items() if c < 0}
     right = {m: c for m, c in p.items() if c > 0}
-    return build.lt(_node(left), _node(right))
+    return build.lt(node_of(left), node_of(right))
 
 
 def _compared(node: UOp, done: _Done) -> UOp:
@@ -454,15 +344,15 @@ def _compared(node: UOp, done: _Done) -> UOp:
     if node.src[0].dtype is not dtypes.index:
         return _rebuilt(node, done)
     if node.op is ops.CMPLT:
-        return _positive(_add(b, a, -1))
+        return _positive(add(b, a, -1))
     if node.op is ops.CMPLE:
-        return _positive(_add(_add(b, a, -1), _ONE))
-    difference = _add(a, b, -1)
+        return _positive(add(add(b, a, -1), _ONE))
+    difference = add(a, b, -1)
     if not difference:
         return _truth(node.op is ops.CMPEQ)
-    if _lower(difference) > 0 or _lower(_add({}, difference, -1)) > 0:
+    if _lower(difference) > 0 or _lower(add({}, difference, -1)) > 0:
         return _truth(node.op is ops.CMPNE)
-    return build.elementwise(node.op, _node(a), _node(b))
+    return build.elementwise(node.op, node_of(a), node_of(b))
 
 
 def _connected(node: UOp, done: _Done) -> UOp:
@@ -500,7 +390,7 @@ def _is_known(node: UOp) -> bool:
 
 def _result(node: UOp, done: _Done) -> UOp:
     value = done[node]
-    return _node(value) if node.dtype is dtypes.index else value
+    return node_of(value) if node.dtype is dtypes.index else value
 
 
 def _walk(root: UOp) -> _Done:
@@ -550,11 +440,11 @@ def coefficient(node: UOp, range_: UOp) -> UOp | int | None:
     """What ``node`` grows by when ``range_`` grows by one: an int, or an index expression of
     run-time extents; None where that is not the same everywhere."""
     p = _polynomial(node)
-    parts = _without(p, range_)
+    parts = without(p, range_)
     if parts is None or any(range_ in a.ranges and a is not range_ for m in p for a in m):
         return None
-    n = _constant(parts[0])
-    return _node(parts[0]) if n is None else n
+    n = constant(parts[0])
+    return node_of(parts[0]) if n is None else n
 
 
 def proves(condition: UOp) -> bool | None:
@@ -567,8 +457,8 @@ def ravel(indices: Iterable[UOp], dims: Iterable[Extent]) -> UOp:
     """The row-major offset of a place."""
     total: Polynomial = {}
     for i, d in zip(indices, dims, strict=True):
-        total = _add(_mul(total, _extent_polynomial(d)), _polynomial(i))
-    return _node(_recombined(total))
+        total = add(mul(total, _extent_polynomial(d)), _polynomial(i))
+    return node_of(_recombined(total))
 
 
 def unravel(offset: UOp, dims: Sequence[Extent]) -> tuple[UOp, ...]:
@@ -580,15 +470,15 @@ def unravel(offset: UOp, dims: Sequence[Extent]) -> tuple[UOp, ...]:
     out: list[UOp] = []
     for d in reversed(dims[1:]):
         divisor = _extent_polynomial(d)
-        out.append(_node(_rem(rest, divisor, positive=True)))
+        out.append(node_of(_rem(rest, divisor, positive=True)))
         rest = _idiv(rest, divisor, positive=True)
     if dims:
-        out.append(_node(rest))
+        out.append(node_of(rest))
     return tuple(reversed(out))
 
 
 def _extent_polynomial(extent: Extent) -> Polynomial:
-    return _of_int(extent) if isinstance(extent, int) else _polynomial(extent)
+    return of_int(extent) if isinstance(extent, int) else _polynomial(extent)
 
 
 def evaluate(node: UOp, env: Mapping[UOp | int, int]) -> int:

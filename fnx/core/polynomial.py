@@ -1,0 +1,147 @@
+"""Polynomials over the atoms of index expressions: {monomial of atoms: coefficient}.
+
+The monomial () holds the constant. Atoms in a monomial are sorted, and no coefficient is 0, so
+equal polynomials are equal dicts. Nothing here knows what an atom's value may be: see
+symbolic.py.
+
+>>> r = build.range_(8, 0)
+>>> divide({(r,): 6, (): 7}, {(): 3}) == ({(r,): 2, (): 2}, {(): 1})
+True
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fnx.core import build, ops
+from fnx.core.uop import UOp
+
+Monomial = tuple[UOp, ...]
+Polynomial = dict[Monomial, int]
+
+
+def atom_order(atom: UOp) -> tuple[Any, ...]:
+    """The same order in every process: ranges by id (outermost first once canonical)."""
+    if atom.op is ops.RANGE:
+        return (0, atom.arg.id, atom.number)
+    if atom.op is ops.VAR:
+        return (1, atom.arg.slot, atom.number)
+    return (2, atom.op.number, atom.digest())
+
+
+def order(monomial: Monomial) -> list[tuple[Any, ...]]:
+    """Sorts monomials: see atom_order."""
+    return [atom_order(a) for a in monomial]
+
+
+def add(p: Polynomial, q: Polynomial, scale: int = 1) -> Polynomial:
+    """p + scale * q."""
+    out = dict(p)
+    for m, c in q.items():
+        total = out.get(m, 0) + c * scale
+        if total:
+            out[m] = total
+        else:
+            out.pop(m, None)
+    return out
+
+
+def mul(p: Polynomial, q: Polynomial) -> Polynomial:
+    """p * q."""
+    out: Polynomial = {}
+    for m, c in p.items():
+        for n, d in q.items():
+            mn = tuple(sorted(m + n, key=atom_order)) if m and n else m or n
+            out[mn] = out.get(mn, 0) + c * d
+    return {m: c for m, c in out.items() if c}
+
+
+def constant(p: Polynomial) -> int | None:
+    """The value of a polynomial without atoms, else None."""
+    return 0 if not p else p[()] if len(p) == 1 and () in p else None
+
+
+def of_int(n: int) -> Polynomial:
+    """The constant polynomial n."""
+    return {(): n} if n else {}
+
+
+def node_of(p: Polynomial) -> UOp:
+    """Terms of outer ranges first, so that partial sums leave inner loops; constant last."""
+    total: UOp | None = None
+    for m in sorted(p, key=lambda m: (not m, order(m))):
+        factor = abs(p[m])
+        term = build.index_const(factor) if not m else m[0]
+        for atom in m[1:]:
+            term = build.mul(term, atom)
+        if m and factor != 1:
+            term = build.mul(term, build.index_const(factor))
+        if total is None:
+            total = term if p[m] > 0 else build.index_const(p[m]) if not m else build.neg(term)
+        else:
+            total = build.add(total, term) if p[m] > 0 else build.sub(total, term)
+    return build.index_const(0) if total is None else total
+
+
+def without(p: Polynomial, atom: UOp) -> tuple[Polynomial, Polynomial] | None:
+    """(a, b) with p == a * atom + b; None where atom occurs squared."""
+    a: Polynomial = {}
+    b: Polynomial = {}
+    for m, c in p.items():
+        if atom not in m:
+            b[m] = c
+        elif m.count(atom) > 1:
+            return None
+        else:
+            a[tuple(x for x in m if x is not atom)] = c
+    return a, b
+
+
+def divide(p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """(q, rest) with p == q * d + rest: the terms of p that d divides, as far as it goes."""
+    n = constant(d)
+    if n is not None:
+        q = {m: c // n for m, c in p.items() if (not m or c % n == 0) and c // n}
+        return q, add(p, q, -n)
+    lead = max(d, key=lambda m: (len(m), order(m)))
+    q, rest = {}, p
+    for _ in range(4 * len(p) + 4):
+        for m, c in rest.items():
+            quotient = _over(m, lead)
+            if quotient is not None and c % d[lead] == 0:
+                step = {quotient: c // d[lead]}
+                break
+        else:
+            break
+        q, rest = add(q, step), add(rest, mul(step, d), -1)
+    return q, rest
+
+
+def _over(m: Monomial, n: Monomial) -> Monomial | None:
+    """m / n as monomials, or None."""
+    left = list(m)
+    for atom in n:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
+
+
+def common(p: Polynomial, d: Polynomial) -> int:
+    """The greatest number that divides d and each term of p but the constant."""
+    return math.gcd(*d.values(), *(c for m, c in p.items() if m))
+
+
+def scaled_down(p: Polynomial, g: int) -> Polynomial:
+    """Each coefficient // g."""
+    return {m: c // g for m, c in p.items() if c // g}
+
+
+def only_atom(p: Polynomial, op: ops.Op) -> UOp | None:
+    """The atom when p is one atom of ``op`` and nothing else."""
+    if len(p) == 1:
+        (m, c), = p.items()
+        if c == 1 and len(m) == 1 and m[0].op is op:
+            return m[0]
+    return None
