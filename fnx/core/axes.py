@@ -54,7 +54,8 @@ def listed(name: str, axes: Iterable[Any], ndim: int) -> tuple[int, ...]:
 
 def shape(name: str, given: Any) -> Shape:
     """A shape argument: an int or a sequence of ints >= 0."""
-    if not isinstance(given, Sequence) and not hasattr(given, "__len__"):
+    if getattr(given, "ndim", None) == 0 or not isinstance(given, Sequence) and \
+            not hasattr(given, "__len__"):
         given = (given,)
     try:
         out = tuple([operator.index(n) for n in given])

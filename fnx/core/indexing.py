@@ -99,7 +99,8 @@ def _fitted(value: UOp, shape: Shape) -> UOp:
         return build.expand(value, shape)
     except ShapeError as e:
         raise ShapeError(f"expected a value that broadcasts to {shape}, the shape of what is "
-                         f"indexed; got {value.shape}", hint=e.hint) from None
+                         f"indexed; got {value.shape}",
+                         hint="reshape the value, or insert axes with value[:, None]") from None
 
 
 _COMBINE = {"add": ops.ADD, "mul": ops.MUL, "min": ops.MIN, "max": ops.MAX}

@@ -146,7 +146,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Array:
     """x where the condition holds, else y; the branch not taken has no derivative.
 
     >>> import fnx.numpy as jnp
-    >>> jnp.where(jnp.arange(3) > 0, 1.0, 0.0)
+    >>> jnp.where(jnp.arange(3) > 0, jnp.ones(3), 0.0)
     Array([0., 1., 1.], dtype=float32)
     """
     if x is None or y is None:

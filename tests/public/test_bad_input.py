@@ -1,0 +1,217 @@
+"""Bad input: the class of the error, the user's file:line in its message, and the advice."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.lax as lax
+import fnx.nn as nn
+import fnx.numpy as jnp
+import fnx.random as random
+from fnx.core import errors, scope
+from fnx.core.array import Array
+from fnx.core.dtypes import float32
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def x() -> Array:
+    return jnp.asarray(X)
+
+
+def assign() -> None:
+    x()[0] = 1.0
+
+
+def delete() -> None:
+    del x()[0]
+
+
+def traced(f: Callable[[Array], Any]) -> Callable[[], Any]:
+    """f of an array that is traced without a value."""
+    def call() -> Any:
+        with scope.Scope("jit") as trace:
+            return f(Array(trace.leaf(float32, (3,))))
+    return call
+
+
+def leaked() -> Array:
+    with scope.Scope("jit") as trace:
+        out = Array(trace.leaf(float32, (3,)))
+    return out
+
+
+def branch(a: Array) -> int:
+    return 1 if a[0] > 0 else 2
+
+
+# name: (what the user writes, class, also catchable as, part of the message, part of the advice)
+CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str, str]] = {
+    "shapes that do not broadcast": (
+        lambda: x() + jnp.ones(2), errors.ShapeError, ValueError, "add: expected", "x[:, None]"),
+    "matmul of wrong lengths": (
+        lambda: x() @ x(), errors.ShapeError, ValueError, "got 3 and 2", "transpose"),
+    "matmul of a scalar": (
+        lambda: jnp.matmul(x(), 2.0), errors.ShapeError, ValueError, "at least one axis", "*"),
+    "einsum of wrong lengths": (
+        lambda: jnp.einsum("ij,jk", x(), x()), errors.ShapeError, ValueError, "'j'", "letters"),
+    "reshape to another size": (
+        lambda: x().reshape(4, 2), errors.ShapeError, ValueError, "expected 6 elements", "product"),
+    "stack of unequal shapes": (
+        lambda: jnp.stack([x(), jnp.ones(2)]), errors.ShapeError, ValueError, "one shape",
+        "broadcast_arrays"),
+    "ragged list": (
+        lambda: jnp.asarray([[1, 2], [3]]), errors.ShapeError, ValueError, "rows of one shape",
+        "pad"),
+    "float where bits are meant": (
+        lambda: x() & 1, errors.DTypeError, TypeError, "bitwise_and", "astype(int32)"),
+    "difference of bools": (
+        lambda: (x() > 1) - (x() > 2), errors.DTypeError, TypeError, "got bool", "^"),
+    "list as an operand": (
+        lambda: x() + [1, 2, 3], errors.DTypeError, TypeError, "got list", "asarray"),
+    "NumPy object array": (
+        lambda: jnp.asarray(np.array([1, None], object)), errors.DTypeError, TypeError,
+        "dtype object", "astype(float32)"),
+    "text": (
+        lambda: jnp.asarray("abc"), errors.DTypeError, TypeError, "expected numbers", "numbers"),
+    "dtype that fnx does not hold": (
+        lambda: x().astype("complex64"), errors.DTypeError, TypeError, "complex64", "astype"),
+    "axis out of range": (
+        lambda: x().sum(axis=2), errors.AxisError, ValueError, "-2 <= axis < 2", "2 axes"),
+    "axis named twice": (
+        lambda: x().sum(axis=(0, -2)), errors.AxisError, IndexError, "each axis once", "once"),
+    "axis that is no integer": (
+        lambda: nn.softmax(x(), axis="rows"), errors.AxisError,
+        ValueError, "'rows'", "int"),
+    "transpose with too few axes": (
+        lambda: x().transpose(0), errors.AxisError, ValueError, "expected 2 axes", "every axis"),
+    "static index out of bounds": (
+        lambda: x()[2], errors.OutOfBoundsError, IndexError, "-2 <= index < 2 on axis 0", "inside"),
+    "static index out of bounds in a write": (
+        lambda: x().at[0, -4].set(1), errors.OutOfBoundsError, IndexError, "axis 1", "inside"),
+    "too many indices": (
+        lambda: x()[0, 0, 0], errors.OutOfBoundsError, IndexError, "at most 2", "axes"),
+    "list as an index": (
+        lambda: x()[[0, 1]], errors.ArgumentError, TypeError, "no list", "np.array"),
+    "float as an index": (
+        lambda: x()[1.5], errors.DTypeError, TypeError, "1.5", "astype(int32)"),
+    "float array as an index": (
+        lambda: x()[np.array([0.0])], errors.DTypeError, TypeError, "float64", "astype(np.int32)"),
+    "mask of another shape": (
+        lambda: x()[np.array([True, False, True])], errors.ShapeError, ValueError, "mask of shape",
+        "axes it indexes"),
+    "value that does not fit where it is written": (
+        lambda: x().at[0].set(np.ones(2)), errors.ShapeError, ValueError, "(3,)", "reshape"),
+    "largest of nothing": (
+        lambda: jnp.zeros((0,)).max(), errors.ShapeError, ValueError, "at least one element",
+        "initial="),
+    "integer that does not fit": (
+        lambda: jnp.asarray(2**40), errors.OverflowedError, OverflowError, "fits int32", "dtype"),
+    "NumPy integer that does not fit": (
+        lambda: jnp.asarray(np.array([1, 2**40])), errors.OverflowedError, OverflowError,
+        "1099511627776", "dtype"),
+    "operand that does not fit": (
+        lambda: jnp.arange(3) + 2**31, errors.OverflowedError, OverflowError, "fits int32",
+        "dtype"),
+    "negative power of integers": (
+        lambda: jnp.arange(3) ** -1, errors.DTypeError, TypeError, "power >= 0", "float32"),
+    "assignment": (
+        assign, errors.MutationError, TypeError, "immutable", "x = x.at[0].set(value)"),
+    "deletion": (delete, errors.MutationError, TypeError, "immutable", "x[keep]"),
+    "bool of many": (
+        lambda: bool(x()), errors.ShapeError, ValueError, "one element", ".any()"),
+    "len of a scalar": (
+        lambda: len(jnp.asarray(1.0)), errors.ShapeError, TypeError, "0-d", ".size"),
+    "index by a float scalar": (
+        lambda: [1, 2][jnp.asarray(1.0)], errors.DTypeError, TypeError, "integers", "int(x)"),
+    "if on a traced value": (
+        traced(branch), errors.TracedValueError, TypeError, "jit traces without values", "where"),
+    "float of a traced value": (
+        traced(lambda a: float(a[0])), errors.TracedValueError, TypeError, "jit", "where"),
+    "NumPy of a traced value": (
+        traced(lambda a: np.asarray(a)), errors.TracedValueError, TypeError, "jit", "where"),
+    "mask by a traced value": (
+        traced(lambda a: a[a > 0]), errors.TracedValueError, TypeError, "shape of the result",
+        "where"),
+    "shape from a traced value": (
+        traced(lambda a: jnp.zeros(a[0].astype(int))), errors.TracedValueError, TypeError, "jit",
+        "where"),
+    "leaked tracer": (
+        lambda: leaked() + 1, errors.LeakedTracerError, RuntimeError, "outlived", "return it"),
+    "leaked tracer in a list": (
+        lambda: jnp.concatenate([leaked(), x()[0]]), errors.LeakedTracerError, RuntimeError,
+        "outlived", "return it"),
+    "value of a leaked tracer": (
+        lambda: np.asarray(leaked()), errors.LeakedTracerError, RuntimeError, "outlived",
+        "return it"),
+    "wrong pytrees": (
+        lambda: fnx.tree.map(lambda a, b: a, {"w": [1, 2]}, {"w": [1]}), errors.PytreeError,
+        ValueError, "path ['w']", "one structure"),
+    "key of another shape": (
+        lambda: random.normal(random.split(random.key(0)), (2,)), errors.ShapeError, ValueError,
+        "uint32[2]", "random.key(seed)"),
+    "uniform integers": (
+        lambda: random.uniform(random.key(0), (2,), int), errors.DTypeError, TypeError,
+        "float dtype", "randint"),
+    "slice longer than its axis": (
+        lambda: lax.dynamic_slice(x(), (0, 0), (3, 1)), errors.ShapeError, ValueError,
+        "at most 2", "axis"),
+    "one argument of where": (
+        lambda: jnp.where(x() > 1), errors.ArgumentError, TypeError, "a condition alone", "shape"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_error(name: str) -> None:
+    act, kind, python_kind, message, advice = CASES[name]
+    with pytest.raises(kind) as caught:
+        act()
+    error = caught.value
+    assert issubclass(kind, python_kind)
+    assert isinstance(error, errors.FnxError)
+    first, *rest = str(error).splitlines()
+    assert message in first
+    assert advice in " ".join(rest), f"no such advice in {str(error)!r}"
+    lines, start = inspect.getsourcelines(inspect.getmodule(test_error))  # type: ignore[arg-type]
+    place, _, _ = first.partition(": ")
+    file, _, line = place.rpartition(":")
+    assert file.endswith("test_bad_input.py")
+    assert 0 < int(line) <= len(lines) + start
+
+
+def test_the_line_is_that_of_the_user() -> None:
+    a, b = x(), jnp.ones(4)
+    here = inspect.currentframe()
+    assert here is not None
+    with pytest.raises(errors.ShapeError) as caught:
+        a + b
+    assert caught.value.site == (__file__, here.f_lineno - 1)
+
+
+def test_donated_array_says_so() -> None:
+    a = x()
+    a._storage = a._uop = None  # what jit does to a donated argument
+    with pytest.raises(errors.DonatedError, match="donated"):
+        a + 1
+    assert a.is_deleted()
+
+
+def test_indices_that_are_data_do_not_raise() -> None:
+    i = jnp.asarray([0, 9])
+    np.testing.assert_array_equal(np.asarray(x()[i])[1], X[1])
+    np.testing.assert_array_equal(np.asarray(x().at[i].set(0))[1], X[1])
+
+
+def test_copies_of_a_value_survive_its_donation() -> None:
+    a = x()
+    b, c = copy.deepcopy(a), a.copy()
+    a._storage = a._uop = None
+    np.testing.assert_array_equal(np.asarray(b), X)
+    np.testing.assert_array_equal(np.asarray(c), X)

@@ -1,0 +1,106 @@
+"""fnx.random: laws. (That the bits are JAX's: tests/public/test_golden.py.)"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fnx.numpy as jnp
+import fnx.random as random
+from fnx.core import interp, scope, trace
+from fnx.core.array import Array
+from fnx.core.dtypes import uint32
+
+SEEDS = st.integers(0, 2**32 - 1)
+quick = settings(max_examples=25, deadline=None)
+
+
+@quick
+@given(SEEDS, st.integers(1, 40))
+def test_an_element_depends_on_key_and_place_only(seed: int, n: int) -> None:
+    k = random.key(seed)
+    long = np.asarray(random.bits(k, (64,)))
+    np.testing.assert_array_equal(np.asarray(random.bits(k, (n,))), long[:n])
+    np.testing.assert_array_equal(np.asarray(random.bits(k, (4, 16))).ravel(), long)
+
+
+@quick
+@given(SEEDS)
+def test_keys_differ(seed: int) -> None:
+    k = random.key(seed)
+    rows = [tuple(r) for r in np.asarray(random.split(k, 20)).tolist()]
+    assert len(set(rows)) == len(rows)
+    assert rows[:5] == [tuple(random.fold_in(k, i).tolist()) for i in range(5)]
+    np.testing.assert_array_equal(np.asarray(random.split(k, 3))[:2],
+                                  np.asarray(random.split(k, 2)))
+
+
+@quick
+@given(SEEDS, st.floats(-100, 100), st.floats(0.5, 100))
+def test_uniform_stays_inside(seed: int, low: float, width: float) -> None:
+    x = np.asarray(random.uniform(random.key(seed), (200,), minval=low, maxval=low + width))
+    assert (x >= np.float32(low)).all() and (x <= np.float32(low + width)).all()
+
+
+@quick
+@given(SEEDS, st.integers(-2**31, 2**31 - 2), st.integers(1, 2**32))
+def test_randint_stays_inside(seed: int, low: int, width: int) -> None:
+    high = min(low + width, 2**31 - 1)
+    x = np.asarray(random.randint(random.key(seed), (100,), low, high)).astype(np.int64)
+    assert (x >= low).all() and (x < high).all()
+
+
+@quick
+@given(SEEDS, st.integers(0, 60))
+def test_a_permutation_has_each_element_once(seed: int, n: int) -> None:
+    assert sorted(random.permutation(random.key(seed), n).tolist()) == list(range(n))
+
+
+@quick
+@given(SEEDS, st.integers(0, 30))
+def test_a_traced_permutation_is_the_eager_one(seed: int, n: int) -> None:
+    k = random.key(seed)
+    with scope.Scope("jit") as tracing:
+        leaf = tracing.leaf(uint32, (2,))
+        out = random.permutation(Array(leaf), n)
+        fn, _ = trace.close([out._node], [leaf])
+    (got,) = interp.apply(fn, [np.asarray(k)])
+    np.testing.assert_array_equal(got, np.asarray(random.permutation(k, n)))
+
+
+def test_moments() -> None:
+    k = random.key(3)
+    n = (20_000,)
+    for name, mean, deviation in (("normal", 0, 1), ("uniform", 0.5, 12**-0.5),
+                                  ("exponential", 1, 1), ("laplace", 0, 2**0.5),
+                                  ("gumbel", 0.5772, 1.2825), ("logistic", 0, 1.8138)):
+        x = np.asarray(getattr(random, name)(k, n), np.float64)
+        assert abs(x.mean() - mean) < 5 * deviation / n[0]**0.5, name
+        assert abs(x.std() / deviation - 1) < 0.05, name
+
+
+def test_bits_are_balanced_and_float64_has_all_of_its() -> None:
+    k = random.key(11)
+    words = np.asarray(random.bits(k, (4096,)))
+    ones = np.unpackbits(words.view(np.uint8)).mean()
+    assert abs(ones - 0.5) < 0.01
+    x = np.asarray(random.uniform(k, (4096,), np.float64))
+    assert (np.frexp(x)[0] * 2**53 % 2**20 != 0).mean() > 0.99
+
+
+def test_choice_with_weights() -> None:
+    p = jnp.asarray([0.0, 0.25, 0.75])
+    x = np.asarray(random.choice(random.key(0), 3, (4000,), p=p))
+    counts = np.bincount(x, minlength=3) / 4000
+    np.testing.assert_allclose(counts, [0, 0.25, 0.75], atol=0.03)
+    y = np.asarray(random.categorical(random.key(0), jnp.log(p), shape=(4000,)))
+    np.testing.assert_allclose(np.bincount(y, minlength=3) / 4000, [0, 0.25, 0.75], atol=0.03)
+
+
+def test_choice_without_replacement() -> None:
+    x: Any = random.choice(random.key(0), 6, (2, 3), replace=False)
+    assert sorted(itertools.chain(*x.tolist())) == list(range(6))
