@@ -70,7 +70,7 @@ class _Run:
 
     def __init__(self, roots: list[UOp], env: Mapping[UOp, Array]) -> None:
         self.roots, self.env = roots, env
-        self.order = toposort(roots, stop=env.__contains__)
+        self.order = toposort(roots, stop=lambda n: n in env or n.op is ops.KERNEL)
         self.virtual = self._virtual_nodes()
         self.reads = {n: self._reads(n) for n in self.order if n not in self.virtual}
         self.value: dict[UOp, Any] = {}
@@ -106,10 +106,8 @@ class _Run:
 
     def _reads(self, node: UOp) -> tuple[UOp, ...]:
         """The nodes whose values ``node`` needs: its operands, through virtual ones."""
-        if node in self.env or node.op is ops.FUNCTION:
+        if node in self.env or node.op in (ops.FUNCTION, ops.KERNEL):
             return ()
-        if node.op is ops.CALL:
-            return node.src[1:] if node.src[0].op is ops.KERNEL else node.src
         if node.op is not ops.REDUCE or node.src[0] not in self.virtual:
             return node.src
         below = toposort(node.src, stop=lambda n: n not in self.virtual)
@@ -186,5 +184,6 @@ def _buffer(node: UOp, value: Mapping[UOp, Any]) -> Array:
 _SPECIAL: dict[ops.Op, Callable[[UOp, Mapping[UOp, Any]], Any]] = {
     ops.PARAM: _missing, ops.LEAF: _missing, ops.BUFFER: _buffer,
     ops.FUNCTION: lambda node, value: node,
+    ops.KERNEL: lambda node, value: node,
     ops.GET: lambda node, value: value[node.src[0]][node.arg],
 }

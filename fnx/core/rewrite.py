@@ -124,7 +124,7 @@ def graph_rewrite(roots: Iterable[UOp], rules: RuleSet,
     roots = list(roots)
     done: dict[UOp, UOp] = dict(known or {})
     by_op = rules.by_op
-    for node in toposort(roots):
+    for node in toposort(roots, stop=done.__contains__ if done else None):
         if node in done:
             continue
         changed = False

@@ -340,15 +340,17 @@ KERNEL = (
     Rule((ops.INDEX,), "a REF or STAGE and one index of dtype index a dimension", _index),
     Rule((ops.LOAD,), "a place and perhaps a bool", _load),
     Rule((ops.STORE,), "a place in a REF, a value of its dtype, and perhaps a bool", _store),
-    Rule((ops.STORE,), "no combine, a monoid that takes the value, or STORE (the last wins)",
-         lambda n: n.arg is None or n.arg is ops.STORE or (n.arg in ops.MONOIDS and n.arg.takes(n.src[1].dtype))),
+    Rule((ops.STORE,), "no combine, STORE (the last wins), or a monoid that takes the value",
+         lambda n: n.arg in (None, ops.STORE)
+         or (n.arg in ops.MONOIDS and n.arg.takes(n.src[1].dtype))),
     Rule((ops.REDUCE, ops.STAGE), "a value and distinct ranges, none of them parallel", _closes),
     Rule((ops.REDUCE,), "ranges, a monoid that takes the accumulator's dtype, no axes", _fold),
     Rule((ops.STAGE,), f"one of the spaces {', '.join(_SPACES)}",
          lambda n: n.arg.space in _SPACES),
     Rule((ops.KERNEL,), "STOREs", lambda n: bool(n.src) and all(
         s.op is ops.STORE for s in n.src)),
-    Rule((ops.KERNEL,), "one RANGE or STAGE an id, one VAR and one dtype of REFs a slot", _identities),
+    Rule((ops.KERNEL,), "one RANGE or STAGE an id, one VAR and one dtype of REFs a slot",
+         _identities),
     Rule((ops.KERNEL,), "an order with each range of the kernel once", _order),
     Rule((ops.KERNEL,), "at most one PAR range, outermost", _parallel),
 )

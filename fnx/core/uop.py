@@ -258,12 +258,13 @@ def substitute(roots: Iterable[UOp], to: Mapping[UOp, UOp]) -> list[UOp]:
 
 
 def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
-    """For each node in a toposorted list, the nodes that read it (once per operand)."""
+    """For each node in a toposorted list, the nodes of it that read it (once per operand)."""
     out: dict[UOp, list[UOp]] = {n: [] for n in nodes}
     for node in out:
         if node.op is not FUNCTION:
             for s in node.src:
-                out[s].append(node)
+                if s in out:
+                    out[s].append(node)
     return out
 
 

@@ -1,8 +1,9 @@
 """simplify: a FUNCTION -> the same FUNCTION with less to compute, every bit of every value kept.
 
 One bottom-up walk of the rules in ``algebra.py`` (elementwise values) and ``movements.py``
-(shapes, constants). The bodies of CALLs are visited once for each distinct FUNCTION. PARAMs
-that nothing reads any more stay: the signature does not change.
+(shapes, constants). The bodies of CALLs are visited once for each distinct FUNCTION; KERNELs
+written by hand are left alone. PARAMs that nothing reads any more stay: the signature does not
+change.
 
 >>> from fnx.core import build, dtypes, ops
 >>> x = build.param(0, dtypes.float32, (2, 3))
@@ -29,7 +30,9 @@ def simplify(fn: UOp) -> UOp:
     """The simplified FUNCTION; the same object where nothing can be simplified."""
     done: dict[UOp, UOp] = {}
     for node in toposort([fn], into_functions=True, stop=lambda n: n.op is KERNEL):
-        if node.op is FUNCTION:
+        if node.op is KERNEL:
+            done[node] = node
+        elif node.op is FUNCTION:
             outs = tuple(graph_rewrite(node.src, RULES, known=done))
             done[node] = node if outs == node.src else node.replace(src=outs)
     return done[fn]
