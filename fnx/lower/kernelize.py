@@ -22,11 +22,11 @@ it (a row statistic); a contraction only at the group's own index, one a group, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from fnx.core import ops
 from fnx.core.uop import UOp, toposort
 from fnx.lower import costs
+from fnx.lower.group import Group, common, in_order, is_misaligned, loops_of, memory_of
 from fnx.lower.indexing import ZERO, Index, identity_index, source_index, squeeze
 
 MAX_STAGE_BYTES = 128 << 10  # a row that is kept inside a kernel; half of a small L2
@@ -35,74 +35,6 @@ MAX_COPIES = 4               # times a cheap value is computed again
 PROLOGUE_WEIGHT = 6          # arithmetic an operand of a contraction may carry
 
 MEMORY: Index = ("memory",)  # read as a whole: it needs a buffer
-
-
-class Group:
-    """Nodes that become one kernel.
-
-    Attributes:
-        space: lengths of the loops over its results (axes of length 1 left out).
-        roots: (node, index) of the values it writes.
-        inside: nodes computed in it, each with the indices it is computed at.
-        stages: node -> index at which its STAGE is filled.
-        reads: groups whose buffers it reads.
-        scatter: the SCATTER node it applies, or None.
-        base_of: the SCATTER node whose base it writes, or None.
-        call: the CALL of a hand-written kernel that it stands for, or None.
-    """
-
-    __slots__ = ("number", "space", "roots", "inside", "stages", "reads", "contraction",
-                 "reduces", "scatter", "base_of", "call", "count")
-
-    def __init__(self, number: int, space: ops.Shape) -> None:
-        self.number = number
-        self.space = tuple(n for n in space if n != 1)
-        self.roots: list[tuple[UOp, Index]] = []
-        self.inside: dict[UOp, list[Index]] = {}
-        self.stages: dict[UOp, Index] = {}
-        self.reads: set[Group] = set()
-        self.contraction: UOp | None = None
-        self.reduces = 0
-        self.scatter: UOp | None = None
-        self.base_of: UOp | None = None
-        self.call: UOp | None = None
-        self.count = 0
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether it writes what it writes and nothing else."""
-        return self.call is not None or self.scatter is not None or self.base_of is not None
-
-    @property
-    def own(self) -> Index:
-        """The index of the group's results."""
-        return tuple(range(len(self.space)))
-
-    def is_own(self, index: Index) -> bool:
-        return squeeze(index) == self.own
-
-    def covers(self, index: Index) -> bool:
-        """Whether ``index`` has all of the group's own loops and nothing else, in any order."""
-        found = squeeze(index)
-        return len(found) == len(self.space) and set(found) == set(self.own)
-
-    def is_row(self, index: Index) -> bool:
-        """Whether ``index`` is a non-empty leading part of the group's own."""
-        found = squeeze(index)
-        return bool(found) and found == self.own[:len(found)]
-
-    def reaches(self, other: Group) -> bool:
-        """Whether this group reads ``other``'s buffers, directly or through others."""
-        seen: set[Group] = set()
-        stack = list(self.reads)
-        while stack:
-            g = stack.pop()
-            if g is other:
-                return True
-            if g not in seen:
-                seen.add(g)
-                stack.extend(g.reads)
-        return False
 
 
 class Grouping:
@@ -131,7 +63,7 @@ class Grouping:
             if node in results or node in self._uses:
                 self._place(node, node in results)
         live = {self._find(g) for g in self.groups}
-        self.groups = _in_order([g for g in self.groups if g in live])
+        self.groups = in_order([g for g in self.groups if g in live])
         return self
 
     def _place(self, node: UOp, is_result: bool) -> None:
@@ -204,9 +136,9 @@ class Grouping:
             return group.contraction is None and (group.is_own(index) or group.is_row(index))
         if group.is_own(index) or group.is_row(index):
             return True
-        if group.contraction is not None and _loops_of(index).issuperset(group.own):
+        if group.contraction is not None and loops_of(index).issuperset(group.own):
             return True  # the product itself, not one of its factors
-        if _is_misaligned(index) or self._needs_rows(node, group, index):
+        if is_misaligned(index) or self._needs_rows(node, group, index):
             return False
         if group.contraction is not None and node.op is ops.GATHER:
             return False
@@ -215,12 +147,12 @@ class Grouping:
 
     def _needs_rows(self, node: UOp, group: Group, index: Index) -> bool:
         """Whether a reduction below could not be computed with it, as no row of the group."""
-        return (group.contraction is not None or not _common(index, group.own)) and any(
+        return (group.contraction is not None or not common(index, group.own)) and any(
             n.op is ops.REDUCE for n in self.cost[node].loads)
 
     def _repeats(self, group: Group, index: Index) -> int:
         """How often a value at ``index`` would be computed again by loops around it."""
-        used = _loops_of(index)
+        used = loops_of(index)
         around = set(range(max((t for t in used if t < len(group.space)), default=0)))
         for loop in used:
             around |= self._around.get(loop, set())
@@ -261,7 +193,7 @@ class Grouping:
 
     def _stage(self, node: UOp, group: Group, indices: list[Index]) -> bool:
         """Keep a row of the value inside the kernel: read at several indices of one row."""
-        rows = [len(_common(index, group.own)) for index in indices]
+        rows = [len(common(index, group.own)) for index in indices]
         lead = min(rows)
         if lead == 0 or group.contraction is not None:
             return False
@@ -323,7 +255,7 @@ class Grouping:
             loops = self._loops[key] = tuple(range(first, first + len(axes)))
             self.extent.update(zip(loops, lengths))
             self._loop_depth.update(dict.fromkeys(loops, self.depth[node]))
-            self._around.update(dict.fromkeys(loops, _loops_of(index)))
+            self._around.update(dict.fromkeys(loops, loops_of(index)))
         kept, fresh = iter(index), iter(loops)
         out = []
         for a, n in enumerate(shape):
@@ -413,60 +345,8 @@ class Grouping:
         return group
 
 
-def memory_of(node: UOp) -> UOp:
-    """The node whose buffer holds this one: a RESHAPE is the same memory."""
-    while node.op is ops.RESHAPE:
-        node = node.src[0]
-    return node
-
-
-def _is_misaligned(index: Index) -> bool:
-    """Whether reading there takes a division; from a buffer it does not (a RESHAPE is free)."""
-    return any(type(t) is tuple and t[0] == "part" for t in index)
-
-
-def _loops_of(index: Index) -> set[int]:
-    """All loops that occur in the tokens of an index."""
-    out: set[int] = set()
-    stack = list(index)
-    while stack:
-        token = stack.pop()
-        if type(token) is int:
-            if token != ZERO:
-                out.add(token)
-        elif type(token) is tuple:
-            stack.extend(t for t, _ in token[1]) if token[0] == "join" else \
-                stack.append(token[1])
-    return out
-
-
 def _all(uses: dict[Group, list[Index]]) -> list[Index]:
     return [i for indices in uses.values() for i in indices]
-
-
-def _common(index: Index, own: Index) -> Index:
-    found = squeeze(index)
-    n = 0
-    while n < min(len(found), len(own)) and found[n] == own[n]:
-        n += 1
-    return found[:n]
-
-
-def _in_order(groups: Iterable[Group]) -> list[Group]:
-    """Groups such that each runs after those it reads; last created first among equals."""
-    done: dict[Group, None] = {}
-    for first in sorted(groups, key=lambda g: -g.number):
-        stack = [(first, False)]
-        while stack:
-            group, ready = stack.pop()
-            if group in done:
-                continue
-            if ready:
-                done[group] = None
-                continue
-            stack.append((group, True))
-            stack += [(g, False) for g in sorted(group.reads, key=lambda g: g.number)]
-    return list(done)
 
 
 def kernelize(fn: UOp) -> Grouping:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import Site, SpecError
 from fnx.core.uop import UOp
+from fnx.lower.group import Group, memory_of
 from fnx.lower.indexing import ZERO, Index, Token, identity_index, index_node, source_index
-from fnx.lower.kernelize import Group, Grouping, memory_of
+from fnx.lower.kernelize import Grouping
 
 
 @dataclass(frozen=True, eq=False)

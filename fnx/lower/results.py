@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from fnx.core import build, ops
 from fnx.core.uop import UOp
-from fnx.lower.kernelize import memory_of
+from fnx.lower.group import memory_of
 
 Result = tuple[str, int]  # ("in", argument) or ("out", buffer)
 

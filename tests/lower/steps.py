@@ -12,9 +12,9 @@ from fnx.core.interp import run_kernel
 from fnx.core.uop import UOp, toposort
 from fnx.lower.collapse import collapse
 from fnx.lower.extents import generalize
-from fnx.lower.kernelize import kernelize, memory_of
+from fnx.lower.group import memory_of
+from fnx.lower.kernelize import kernelize
 from fnx.lower.ranges import Step, build_kernels
-
 
 
 def steps_of(fn: UOp) -> list[Step]:

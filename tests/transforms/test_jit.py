@@ -101,7 +101,7 @@ def test_keyword_arguments() -> None:
 def test_methods_and_results_without_arrays() -> None:
     class Model:
         @jit
-        def apply(self_params: Any, x: Array) -> Any:  # noqa: N805
+        def apply(self_params: Any, x: Array) -> Any:
             return {"y": x + self_params, "none": None, "one": 1.0}
 
     out = Model.apply(arr(1), arr(2))
