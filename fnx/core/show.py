@@ -34,17 +34,19 @@ from fnx.core.record import Record, values
 from fnx.core.uop import UOp, toposort
 
 _SCOPES = (ops.FUNCTION, ops.KERNEL)
+_LISTS = (ops.PROGRAM, ops.COMMANDS)  # their operands are what one reads
 
 
 # ---- to read ----------------------------------------------------------------------------------
 
 
-def pretty(roots: UOp | Iterable[UOp], *, sites: bool = False) -> str:
+def pretty(roots: UOp | Iterable[UOp], *, sites: bool = False, scopes: bool = True) -> str:
     """One line a node; every FUNCTION and KERNEL is a block of its own before its first use.
 
     Args:
         roots: a node or several.
         sites: whether to print the user's lines that nodes came from.
+        scopes: whether to print FUNCTIONs and KERNELs that other nodes name.
     """
     roots = [roots] if isinstance(roots, UOp) else list(roots)
     blocks: list[str] = []
@@ -52,8 +54,10 @@ def pretty(roots: UOp | Iterable[UOp], *, sites: bool = False) -> str:
     for node in toposort(roots, into_functions=True):
         if node.op in _SCOPES:
             names[node] = _unique(node.arg.name or node.op.name.lower(), names)
-            blocks.append("\n".join(_block(node, names, sites)))
-    rest = [r for r in roots if r.op not in _SCOPES]
+            if scopes or node in roots:
+                blocks.append("\n".join(_block(node, names, sites)))
+    rest = [n for r in roots if r.op not in _SCOPES
+            for n in (r.src if r.op in _LISTS else (r,))]
     if rest:
         blocks.append("\n".join(_lines(rest, names, sites)))
     return "\n\n".join(blocks)

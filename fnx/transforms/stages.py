@@ -76,7 +76,7 @@ class Stages:
                                for k in self._distinct() if k.node in self._code)
         if level == "llvm":
             return self.llvm()
-        return show.pretty(getattr(self, level))
+        return show.pretty(getattr(self, level), scopes=level != "commands")
 
     def llvm(self) -> str:
         """LLVM IR of the distinct kernels."""
