@@ -102,14 +102,14 @@ class Pool:
     def __init__(self) -> None:
         self.lists: dict[int, Free] = {}
         self._classes: dict[int, Free] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may allocate in the middle
         self._mapped: dict[int, int] = {}  # address of each large block: bytes of its mapping
         self._small = 0  # bytes in slabs
         self._staggered = 0
 
     def reset(self) -> None:
         """A forked child: a lock that another thread held is not to be waited for."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def take(self, nbytes: int) -> tuple[int, Free]:
         """A block of at least ``nbytes`` and the free list to append it to afterwards.

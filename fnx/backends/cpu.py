@@ -29,7 +29,7 @@ from fnx.backends.hcq import Command, HostStorage, Leasing, check_arguments, com
 from fnx.backends.kernels import Kernel, Kernels
 from fnx.backends.work import nanoseconds
 from fnx.core import symbolic
-from fnx.core.errors import SpecError
+from fnx.core.errors import DeviceError, SpecError
 from fnx.core.program import KernelCode
 from fnx.core.uop import UOp
 
@@ -42,13 +42,13 @@ CHUNKS_PER_CORE = 16
 _pointer = attrgetter("ptr")
 
 
-class _Encoded:
-    """A command with numbers in place of expressions."""
+class _Plan:
+    """How a kernel runs with some scalars: numbers in place of expressions."""
 
-    __slots__ = ("chunk", "chunks", "command", "iterations", "kernel", "scratch", "work")
+    __slots__ = ("chunk", "chunks", "iterations", "kernel", "scratch", "work")
 
     def __init__(self, command: Command, code: KernelCode, kernel: Kernel, cores: int) -> None:
-        self.command, self.kernel = command, kernel
+        self.kernel = kernel
         env: dict[UOp | int, int] = {i: _signed(s) for i, s in enumerate(command.scalars)}
         self.iterations = symbolic.evaluate(code.parallel, env)
         self.scratch = symbolic.evaluate(code.scratch, env)
@@ -70,13 +70,13 @@ class CpuCommandBuffer(Leasing):
                  "_private", "_program", "_queue", "_run", "_scratch", "_temporary", "_words",
                  "work")
 
-    def __init__(self, device: CpuDevice, encoded: list[_Encoded], arena: int) -> None:
+    def __init__(self, device: CpuDevice, encoded: list[tuple[Command, _Plan]], arena: int) -> None:
         self._queue, self._pool = device.queue, device.pool
         self._encoded = encoded  # holds the kernels: their code lives as long as this does
-        self.names = tuple(e.command.name for e in encoded)
-        self.work = sum(e.work for e in encoded)
+        self.names = tuple(c.name for c, _ in encoded)
+        self.work = sum(p.work for _, p in encoded)
         self._run = device.native.run_held if self.work <= TINY else device.native.run
-        self._scratch = max((e.scratch for e in encoded), default=0)
+        self._scratch = max((p.scratch for _, p in encoded), default=0)
         self._private = -(-arena // 64) * 64  # where scratch begins in the temporary memory
         self._temporary = self._private + (self._scratch if self.work <= SHORT else 0)
         self.leases: list[tuple[Any, int]] = []
@@ -95,7 +95,7 @@ class CpuCommandBuffer(Leasing):
             lease = self._lease()
         at = 0
         if self._temporary:
-            temporary = Block(self._pool, self._temporary)
+            temporary = self._memory_for_call()
             at = temporary.ptr
         try:
             self._pack(lease[0], 0, at + self._private, at, *map(_pointer, ins),
@@ -115,7 +115,7 @@ class CpuCommandBuffer(Leasing):
         for storage in ins:
             queue.check(storage.timeline)
         lease = self.leases.pop() if self.leases else self._lease()
-        temporary = Block(self._pool, self._temporary)
+        temporary = self._memory_for_call()
         self._pack(lease[0], 0, temporary.ptr + self._private, temporary.ptr,
                    *map(_pointer, ins), *map(_pointer, outs))
         if self.work <= SHORT and queue.idle():
@@ -126,6 +126,15 @@ class CpuCommandBuffer(Leasing):
         else:
             queue.submit(self._program, lease[1], self._scratch, outs, self, lease, temporary,
                          tuple(ins), tuple(outs))
+
+    def _memory_for_call(self) -> Block:
+        """The arena of one call, and scratch behind it."""
+        try:
+            return Block(self._pool, self._temporary)
+        except DeviceError as e:
+            kernels = ", ".join(dict.fromkeys(self.names))
+            raise DeviceError(f"{e.message}; they are for the temporaries of {kernels}",
+                              hint=e.hint, site=e.site) from None
 
     def _lease(self) -> tuple[Any, int]:
         """An argument block: writable memory and its address."""
@@ -140,7 +149,7 @@ class CpuCommandBuffer(Leasing):
 
     def _lay_out(self, ins: int, outs: int) -> None:
         """Number the arguments and write the words that the native loop walks."""
-        check_arguments(tuple(e.command for e in self._encoded), ins, outs)
+        check_arguments(tuple(c for c, _ in self._encoded), ins, outs)
         with self._lock:
             if self._counts is not None:
                 return
@@ -149,11 +158,11 @@ class CpuCommandBuffer(Leasing):
             table: list[int] = []
             records: list[int] = []
             scalars: list[int] = []
-            for e in self._encoded:
-                records += [e.kernel.address, len(table) // 2, 8 * len(scalars), e.iterations,
-                            e.chunk, e.chunks]
-                scalars += [_signed(s) for s in e.command.scalars]
-                for slot in e.command.slots:
+            for command, plan in self._encoded:
+                records += [plan.kernel.address, len(table) // 2, 8 * len(scalars),
+                            plan.iterations, plan.chunk, plan.chunks]
+                scalars += [_signed(s) for s in command.scalars]
+                for slot in command.slots:
                     at = base[slot.kind] + (0 if slot.kind == "arena" else slot.index)
                     table += [at, slot.offset]
             self._write(table, records, scalars, runtime.ARGUMENTS + ins + outs)
@@ -212,8 +221,12 @@ class CpuDevice(Device):
         decoded = commands_of(commands)
         codes = {c.kernel: code[c.kernel] for c in decoded}
         kernels = dict(zip(codes, self.kernels.get(list(codes.values()))))
-        return CpuCommandBuffer(self, [_Encoded(c, codes[c.kernel], kernels[c.kernel],
-                                                self.target.cores) for c in decoded], arena)
+        known: dict[Any, _Plan] = {}  # of equal commands
+        for c in decoded:
+            if (key := (c.kernel, c.scalars)) not in known:
+                known[key] = _Plan(c, codes[c.kernel], kernels[c.kernel], self.target.cores)
+        encoded = [(c, known[c.kernel, c.scalars]) for c in decoded]
+        return CpuCommandBuffer(self, encoded, arena)
 
     def assembly(self, text: str) -> str:
         """Machine code of LLVM IR, as text."""

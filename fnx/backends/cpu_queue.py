@@ -73,7 +73,7 @@ class _Workers:
     """Running threads, the memory of their queue, and their private scratch."""
 
     def __init__(self, lib: _Native, pool: Pool, count: int, scratch: int, value: int) -> None:
-        self.lib, self.count, self.scratch = lib, count, scratch
+        self.lib, self.asked, self.scratch = lib, count, scratch
         self._memory = (ctypes.c_int64 * (runtime.QUEUE_WORDS + 16))()
         start = -ctypes.addressof(self._memory) % 128 // 8
         self.words = memoryview(self._memory).cast("B").cast("q")[start:]
@@ -85,9 +85,17 @@ class _Workers:
             lib.condition_init(self.address + 8 * condition, None)
         self._private = [Block(pool, max(64, scratch)) for _ in range(count)]
         self._arguments = (ctypes.c_int64 * (runtime.WORKER_WORDS * count))()
-        self._threads = [self._start(i) for i in range(count)]
+        self._threads: list[int] = []
+        for i in range(count):
+            if not self._start(i):
+                break  # the system has no more threads: fewer will do
 
-    def _start(self, i: int) -> int:
+    @property
+    def count(self) -> int:
+        """Threads that run."""
+        return len(self._threads)
+
+    def _start(self, i: int) -> bool:
         at = runtime.WORKER_WORDS * i
         self._arguments[at + runtime.QUEUE] = self.address
         self._arguments[at + runtime.PRIVATE] = self._private[i].ptr
@@ -95,10 +103,12 @@ class _Workers:
         code = self.lib.addresses["help" if i else "lead"]
         failed = self.lib.create(ctypes.byref(thread), None, code,
                                  ctypes.addressof(self._arguments) + 8 * at)
-        if failed:
+        if not failed:
+            self._threads.append(thread.value or 0)
+        elif i == 0:
             raise DeviceError(f"the system starts no worker thread: {os.strerror(failed)}",
-                              hint="set fnx.config.workers to a smaller number")
-        return thread.value or 0
+                              hint="end some threads or processes")
+        return not failed
 
     def completed(self) -> int:
         return self.words[runtime.COMPLETED]
@@ -168,12 +178,13 @@ class CpuQueue(Signal):
     def _ready(self, scratch: int) -> _Workers:
         """Threads as many as asked for, with enough scratch."""
         workers = self._workers
-        count = config.workers or cores()
-        if workers is not None and workers.count == count and workers.scratch >= scratch:
+        count = max(1, config.workers or cores())
+        if workers is not None and workers.asked == count and workers.scratch >= scratch:
             return workers
         if workers is not None:
             self.wait_all()
             scratch = max(scratch, workers.scratch)
+            self._workers = None
             workers.stop(float("inf"))
         made = _Workers(self._native, self._pool, count, scratch, self.submitted)
         self._workers = made
@@ -239,9 +250,9 @@ class CpuQueue(Signal):
     # ---- the process ------------------------------------------------------------------------
 
     def _at_exit(self) -> None:
+        self.abort()  # what nobody waits for is not computed, and is not to be read
         workers, self._workers = self._workers, None
         if workers is not None:
-            self._native.abort(workers.address)
             if not workers.stop(_PATIENCE):
                 self._lost += [workers, self._flight]
 

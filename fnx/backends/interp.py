@@ -69,6 +69,8 @@ class InterpCommandBuffer(CommandBuffer):
     def submit(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
         """Run the commands now."""
         check_arguments(self.commands, len(ins), len(outs))
+        for storage in (*ins, *outs):
+            storage.wait()
         arena = np.zeros(self._arena, np.uint8)
         inputs, outputs = [s.window() for s in ins], [s.window() for s in outs]
 

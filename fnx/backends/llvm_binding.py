@@ -177,10 +177,17 @@ def _vectors(triple: str, features: set[str]) -> tuple[int, int]:
 
 
 def cores() -> int:
-    """Processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
+    """Processors this process may use: its affinity, and the quota of its control group."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    count = len(os.sched_getaffinity(0))
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as f:
+            quota, period = f.read().split()
+        count = min(count, -(-int(quota) // int(period)))
+    except (OSError, ValueError):  # no such file, or "max"
+        pass
+    return max(1, count)
 
 
 def _cache_bytes(level: int, default: int) -> int:

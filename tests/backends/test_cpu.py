@@ -353,6 +353,43 @@ def test_subnormal_numbers_survive_whatever_mode_the_caller_is_in(cpu):
         np.testing.assert_array_equal(g.view(np.uint32), w.view(np.uint32))
 
 
+def test_no_memory_for_temporaries_names_the_kernels(cpu):
+    commands, code, _ = kit.chain(8, 2)
+    buffer = cpu.encode(commands, code, 1 << 60)
+    with pytest.raises(DeviceError, match="expected 1,152,.* bytes .*temporaries of scaled\n"):
+        run(cpu, buffer, values(8))
+    assert run(cpu, encoded(cpu, 8, 2), values(8)).view(np.float32, (8,))[0] != 0
+
+
+def test_fewer_threads_than_asked_for_will_do(cpu, monkeypatch):
+    """The system refuses the third thread."""
+    real, made = cpu.native.create, []
+
+    def create(*arguments):
+        made.append(arguments)
+        return 11 if len(made) > 2 else real(*arguments)
+
+    n = 20_000
+    monkeypatch.setattr(cpu.native, "create", create)
+    with override(workers=7):
+        out = run(cpu, encoded(cpu, n, 2, LONG), values(n))
+        np.testing.assert_array_equal(out.view(np.float32, (n,)),
+                                      kit.expected(values(n), 0.25, 2 * LONG))
+        run(cpu, encoded(cpu, n, 2, LONG), values(n)).wait()
+    assert len(made) == 3 and cpu.queue._workers.count == 2
+
+
+def test_the_first_thread_must_start(cpu, monkeypatch):
+    monkeypatch.setattr(cpu.native, "create", lambda *arguments: 11)
+    n = 20_000
+    with override(workers=6), pytest.raises(DeviceError, match="starts no worker thread"):
+        run(cpu, encoded(cpu, n, 2, LONG), values(n))
+    monkeypatch.undo()
+    out = run(cpu, encoded(cpu, n, 2, LONG), values(n))
+    np.testing.assert_array_equal(out.view(np.float32, (n,)),
+                                  kit.expected(values(n), 0.25, 2 * LONG))
+
+
 def test_stats_count(cpu):
     before = cpu.stats()
     encoded(cpu, 777)

@@ -31,10 +31,12 @@ def right(out, repeats, length=2):
 """
 
 
-def script(code: str, timeout: float = 60, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-X", "faulthandler", "-c",
-                           BEGIN + textwrap.dedent(code)], capture_output=True, text=True,
-                          timeout=timeout, env={**os.environ, **environment})
+def script(code: str, timeout: float = 60, before: str = "",
+           **environment: str) -> subprocess.CompletedProcess:
+    whole = textwrap.dedent(before) + BEGIN + textwrap.dedent(code)
+    return subprocess.run([sys.executable, "-X", "faulthandler", "-c", whole],
+                          capture_output=True, text=True, timeout=timeout,
+                          env={**os.environ, **environment})
 
 
 def test_ctrl_c_ends_a_wait_within_a_second():
@@ -116,6 +118,22 @@ def test_exit_with_work_in_flight(repeats):
         print("submitted", flush=True)
         """, timeout=30)
     assert (done.stdout, done.stderr, done.returncode) == ("submitted\n", "", 0)
+
+
+def test_results_read_while_the_process_ends_are_an_error():
+    """A handler registered before the device was made runs after the device's own."""
+    done = script("late.append(submit(1_000_000))", timeout=30, before="""
+        import atexit
+        late = []
+        @atexit.register
+        def read():
+            try:
+                late[0].wait()
+                print("done")
+            except Exception as e:
+                print("aborted" in str(e))
+        """)
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_exit_while_llvm_runs():
