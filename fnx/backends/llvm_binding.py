@@ -18,7 +18,7 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint8, c_uint64, c_void_p
 from typing import Any
 
@@ -68,6 +68,8 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "LLJIT_Dylib_Tracker_Dispose": (c_bool, (c_void_p, _Text)),
 }
 
+_INSTANT = frozenset({"GetBufferStart", "GetBufferSize", "DisposeMemoryBuffer",
+                      "DisposeString"})
 _loading = threading.Lock()
 
 
@@ -76,8 +78,10 @@ class _LLVM:
 
     def __init__(self) -> None:
         library = ctypes.CDLL(_library_path())
+        held = ctypes.PyDLL(_library_path())  # keeps the GIL, for what takes no time
+        self.library = library
         for name, (result, arguments) in _PROTOTYPES.items():
-            function = getattr(library, f"LLVMPY_{name}")
+            function = getattr(held if name in _INSTANT else library, f"LLVMPY_{name}")
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
         packed = self.GetVersionInfo()
@@ -123,14 +127,15 @@ def version() -> str:
     return f"LLVM {'.'.join(map(str, _llvm().version))}"
 
 
-class _Message:
+class Message:
     """A ``char**`` that LLVM fills with a string which we free."""
 
-    __slots__ = ("pointer", "reference")
+    __slots__ = ("address", "pointer", "reference")
 
     def __init__(self) -> None:
         self.pointer = c_char_p()
         self.reference = byref(self.pointer)
+        self.address = ctypes.addressof(self.pointer)
 
     def take(self) -> str:
         """The string, once."""
@@ -151,7 +156,7 @@ def host_target() -> Target:
     >>> host_target().name
     'cpu'
     """
-    lib, out = _llvm(), _Message()
+    lib, out = _llvm(), Message()
     lib.GetProcessTriple(out.reference)
     triple = out.take()
     lib.GetHostCPUName(out.reference)
@@ -164,7 +169,7 @@ def host_target() -> Target:
     bits, registers = _vectors(triple, have)
     l1, l2 = _cache_bytes(1, 32 << 10), _cache_bytes(2, 1 << 20)
     return Target("cpu", triple, cpu, ",".join(features), bits, registers,
-                  not triple.startswith("x86") or "+fma" in have, l1, l2, cores())
+                  not triple.startswith("x86") or "+fma" in have, l1, l2, cores(), version())
 
 
 def _vectors(triple: str, features: set[str]) -> tuple[int, int]:
@@ -224,8 +229,8 @@ class _Machine:
     __slots__ = ("lib", "ref")
 
     def __init__(self, target: Target) -> None:
-        self.ref = None
-        self.lib, error = _llvm(), _Message()
+        self.ref: int = 0
+        self.lib, error = _llvm(), Message()
         triple = target.triple.encode()
         found = self.lib.GetTargetFromTriple(triple, error.reference)
         if not found:
@@ -247,35 +252,48 @@ class _PerThread(threading.local):
 _per_thread = _PerThread()
 
 
-def _machine(target: Target) -> _Machine:
+def machine(target: Target) -> int:
+    """Address of this thread's LLVM target machine."""
     key = (target.triple, target.cpu, target.features)
-    machine = _per_thread.machines.get(key)
-    if machine is None:
-        machine = _per_thread.machines[key] = _Machine(target)
-    return machine
+    found = _per_thread.machines.get(key)
+    if found is None:
+        found = _per_thread.machines[key] = _Machine(target)
+    return found.ref
 
 
 def _emit(text: str, target: Target, as_object: bool) -> bytes:
-    lib, error = _llvm(), _Message()
-    machine = _machine(target)
+    lib, error = _llvm(), Message()
     context = lib.ContextCreate()
     module = None
     try:
         module = lib.ParseAssembly(context, text.encode(), error.reference)
         if not module or lib.VerifyModule(module, error.reference):
             raise SpecError(f"LLVM refuses a kernel's text: {error.take()}")
-        buffer = lib.TargetMachineEmitToMemory(machine.ref, module, as_object, error.reference)
+        buffer = lib.TargetMachineEmitToMemory(machine(target), module, as_object,
+                                               error.reference)
         if not buffer:
             raise SpecError(f"LLVM emits no code: {error.take()}")
-        try:
-            return ctypes.string_at(lib.GetBufferStart(buffer), lib.GetBufferSize(buffer))
-        finally:
-            lib.DisposeMemoryBuffer(buffer)
+        return taken(buffer)
     finally:
         if module:
             lib.DisposeModule(module)
         lib.ContextDispose(context)
         error.take()
+
+
+def taken(buffer: int) -> bytes:
+    """The content of an LLVM memory buffer, which is freed."""
+    lib = _llvm()
+    try:
+        return ctypes.string_at(lib.GetBufferStart(buffer), lib.GetBufferSize(buffer))
+    finally:
+        lib.DisposeMemoryBuffer(buffer)
+
+
+def functions(names: Iterable[str]) -> dict[str, int]:
+    """Addresses of functions of the library, for native code that calls them."""
+    library = _llvm().library
+    return {name: ctypes.cast(getattr(library, name), c_void_p).value or 0 for name in names}
 
 
 def compile_ir(text: str, target: Target) -> bytes:
@@ -311,7 +329,7 @@ class Library:
     def __del__(self) -> None:
         tracker, self._tracker = self._tracker, None
         if tracker and not sys.is_finalizing():  # the process's end frees everything
-            error = _Message()
+            error = Message()
             _llvm().LLJIT_Dylib_Tracker_Dispose(tracker, error.reference)
             error.take()
 
@@ -321,7 +339,7 @@ _library_numbers = itertools.count()  # a library's name can't be used twice
 
 @functools.cache
 def _linker() -> Any:
-    error = _Message()
+    error = Message()
     linker = _llvm().CreateLLJITCompiler(None, True, False, error.reference)
     if not linker:
         raise DeviceError(f"LLVM has no linker for this machine: {error.take()}")
@@ -347,7 +365,7 @@ def link(objects: Sequence[tuple[bytes, Sequence[str]]],
     names = [name for _, symbols in objects for name in symbols]
     exports = (_Symbol * len(names))(*(_Symbol(name.encode(), 0) for name in names))
     known = (_Symbol * len(imports))(*(_Symbol(n.encode(), a) for n, a in imports.items()))
-    error = _Message()
+    error = Message()
     with _loading_linker:
         linker = _linker()
     tracker = _llvm().LLJIT_Link(

@@ -18,6 +18,7 @@ class Target(Record):
         fma: whether fused multiply-add is one instruction.
         l1, l2: bytes of the data caches of one core.
         cores: processors that share the work. Never part of how a sum associates.
+        compiler: name and version of what makes machine code of LLVM IR.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Target(Record):
     l1: int = 32 << 10
     l2: int = 1 << 20
     cores: int = 1
+    compiler: str = ""
 
     def lanes(self, itemsize: int) -> int:
         """Elements of ``itemsize`` bytes in one vector register."""

@@ -3,14 +3,14 @@
     KernelCode(symbol, key, program, text, parallel, scratch) = kernel_code(kernel, target)
 
 The key needs no lowering: it digests the tiled kernel (without names and lines), the target,
-and the versions of fnx and LLVM, so a kernel that is in a cache costs a walk over its nodes.
+which names the compiler's version, and fnx's own sources, so a kernel that is in a cache costs
+a walk over its nodes.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
 import os
 from collections.abc import Callable
 from typing import Any
@@ -88,8 +88,8 @@ def _digest(kernel: UOp) -> bytes:
 
 @functools.cache
 def versions() -> bytes:
-    """A digest of fnx's own sources and of the LLVM that compiles."""
-    content = hashlib.sha256(importlib.metadata.version("llvmlite").encode())
+    """A digest of fnx's own sources."""
+    content = hashlib.sha256()
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     for folder, folders, files in os.walk(package):
         folders.sort()
