@@ -41,6 +41,14 @@ def test_disagreements_are_found(compare: object, tmp_path: Path) -> None:
     assert found == {"b": "1 of 8 differ, by 0.25 at most", "c": "no result"}
 
 
+def test_small_results_among_large_ones_may_differ_more(compare: object, tmp_path: Path) -> None:
+    large = np.array([0.0, 100.0, -100.0, 100.0])
+    np.savez(tmp_path / "jax.npz", **{"a/0": large, "b/0": large / 100})
+    np.savez(tmp_path / "fnx.npz", **{"a/0": large + 5e-4, "b/0": large / 100 + 5e-4})
+    found = compare.disagreements(tmp_path, ["a", "b"])  # type: ignore[attr-defined]
+    assert list(found) == ["b"]
+
+
 def test_ratios_are_taken_inside_a_round(compare: object) -> None:
     """The second round is ten times slower on both sides, as on a busy machine."""
     measured = {"jax": [{"f": [1.0, 1e-3]}, {"f": [10.0, 1e-2]}, {"f": [1.0, 1e-3]}],
