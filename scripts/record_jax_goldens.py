@@ -60,8 +60,9 @@ INDEXING = [
 FUNCTIONS = [
     "jnp.einsum('ij,jk', m, m.T)", "jnp.einsum('ii->i', s)", "jnp.einsum('ii', s)",
     "jnp.einsum('...j,j->...', x[..., 1:], f)", "jnp.einsum('ij,jk,kl->il', m, m.T, m)",
-    "jnp.einsum('bij,bkj->bik', x, x)", "jnp.einsum('i,j->ij', f, v)", "x[..., 1:] @ f", "x[..., 1:] @ m.T",
-    "jnp.tensordot(x, m, ((1,), (1,)))", "jnp.dot(m, f)", "jnp.inner(m, m)", "jnp.outer(f, f)",
+    "jnp.einsum('bij,bkj->bik', x, x)", "jnp.einsum('i,j->ij', f, v)", "x[..., 1:] @ f",
+    "x[..., 1:] @ m.T", "jnp.tensordot(x, m, ((1,), (1,)))", "jnp.dot(m, f)",
+    "jnp.inner(m, m)", "jnp.outer(f, f)",
     "jnp.vdot(f, f)", "jnp.kron(f, f)", "jnp.trace(s)", "jnp.tril(s, 1)", "jnp.triu(s, -1)",
     "jnp.eye(3, 4, 1)", "jnp.tri(3, k=-1)", "jnp.linspace(0, 1, 7)", "jnp.linspace(f, 1, 3)",
     "jnp.linspace(0, 1, 4, endpoint=False)", "jnp.diag(f)", "jnp.diag(s, 1)", "jnp.diagonal(x)",
@@ -126,7 +127,7 @@ def inputs() -> Any:
 
 def answer(expression: str, names: dict[str, Any]) -> dict[str, Any]:
     """What an expression evaluates to, as plain data."""
-    x = eval(expression, names)  # noqa: S307
+    x = eval(expression, names)
     values = np.asarray(x)
     if hasattr(x, "dtype") and jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key):
         values = np.asarray(jax.random.key_data(x))

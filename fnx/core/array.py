@@ -451,10 +451,32 @@ def promoted(domain: str, name: str, xs: Sequence[Any], *, broadcast: bool = Tru
     for x in xs[1:]:
         t, weak = dtypes.promote(t, weak, *kind_of(x))
     to = DOMAINS[domain](name, t, narrow.default_float())
-    nodes = [as_node(x, to) for x in xs]
-    if broadcast:
+    nodes = [as_node(x, to) for x in xs if type(x) is Array]
+    if broadcast and len(nodes) > 1:
         nodes = same_shape(name, nodes)
+    if len(nodes) < len(xs):  # put the numbers between the arrays
+        shape = nodes[0].shape if nodes and broadcast else ()
+        rest = iter(nodes)
+        nodes = [next(rest) if type(x) is Array else number(x, to, shape) for x in xs]
     return nodes, weak and to.kind != "bool"
+
+
+_numbers: dict[Any, UOp] = {}
+_MAX_NUMBERS = 4096
+
+
+def number(x: Any, to: DType, shape: Shape) -> UOp:
+    """A Python number as a constant. The last few are kept: eager loops use the same ones."""
+    if x == 0 and type(x) is float:  # 0.0 and -0.0 are equal as keys
+        return build.const(narrow.fits(x, to), to, shape)
+    key = (type(x), x, to, shape)
+    node = _numbers.get(key)
+    if node is None:
+        node = build.const(narrow.fits(x, to), to, shape)
+        if len(_numbers) >= _MAX_NUMBERS:
+            _numbers.clear()
+        _numbers[key] = node
+    return node
 
 
 def same_shape(name: str, nodes: list[UOp]) -> list[UOp]:
@@ -516,7 +538,7 @@ def settle(out: Any) -> None:
                    and x._storage is None and x._uop is not None]
         if not pending:
             return
-    storages = memory.evaluate([scope.known(x._node) for x in pending])
+    storages = memory.evaluate([x._node for x in pending])
     for x, storage in zip(pending, storages):
         x._storage, x._uop = storage, None
 

@@ -1,7 +1,8 @@
 """Public functions are tested with the interpreter as evaluator: the meaning of their graphs.
 
 That the CPU computes the same is the business of tests/laws and tests/lower. So these tests
-compile nothing, and a failure here is a failure of what a public function builds.
+compile nothing, and a failure here is a failure of what a public function builds. A module
+with ``COMPILED = True`` runs as users do.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def evaluate(nodes: Sequence[UOp]) -> list[HostStorage]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _interpreted() -> Iterator[None]:
+def _interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
+    if getattr(request.module, "COMPILED", False):
+        yield
+        return
     before = memory.evaluator()
     memory.set_evaluator(evaluate, HostStorage)
     yield

@@ -300,8 +300,8 @@ def test_tensordot(n: int, data: Any) -> None:
     same(jnp.tensordot(jnp.asarray(x), jnp.asarray(y), n), np.tensordot(x, y, n))
 
 
-@pytest.mark.parametrize("args", [(5,), (2, 9), (2, 9, 3), (9, 2, -2), (0,), (3, 1), (0.0, 1.0, 0.3),
-                                  (1.5, 4.0), (5.0,)])
+@pytest.mark.parametrize("args", [(5,), (2, 9), (2, 9, 3), (9, 2, -2), (0,), (3, 1),
+                                  (0.0, 1.0, 0.3), (1.5, 4.0), (5.0,)])
 def test_arange(args: tuple[float, ...]) -> None:
     want = np.arange(*args)
     got = np.asarray(jnp.arange(*args))
