@@ -94,8 +94,10 @@ NARROW = {np.dtype("int64"): int32, np.dtype("uint64"): uint32, np.dtype("float6
 
 def named(name: str) -> DType:
     """The type with this name; ``float32x16`` names a vector type."""
-    base, _, lanes = name.partition("x")
-    return _BY_NAME[base].vec(int(lanes or 1))
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    base, _, lanes = name.rpartition("x")
+    return _BY_NAME[base].vec(int(lanes))
 
 
 def as_dtype(spec: Any) -> DType:

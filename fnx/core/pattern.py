@@ -42,7 +42,7 @@ class UPat(Operators):
         value: the number that a constant has.
     """
 
-    __slots__ = ("ops", "src", "name", "kinds", "arg", "constant", "value")
+    __slots__ = ("ops", "src", "name", "kinds", "arg", "constant", "value", "is_plain")
 
     def __init__(self, op: Op | frozenset[Op] | None = None, src: tuple[Any, ...] | None = None,
                  name: str = "", *, kinds: str = "", arg: Any = _ANY, constant: bool = False,
@@ -51,6 +51,7 @@ class UPat(Operators):
         self.src = None if src is None else tuple(as_pattern(s) for s in src)
         self.name, self.kinds, self.arg = name, kinds, arg
         self.constant, self.value = constant, value
+        self.is_plain = bool(name) and src is None and not kinds and arg is _ANY and not constant
 
     def _apply(self, op: Op, *operands: Any) -> UPat:
         return UPat(op, operands)
@@ -89,6 +90,8 @@ def constant_of(node: UOp) -> UOp | None:
 
 def match(pattern: UPat, node: UOp) -> Captures | None:
     """The names of the first way in which ``node`` fits ``pattern``."""
+    if pattern.is_plain:
+        return {pattern.name: node} if pattern.ops is None or node.op in pattern.ops else None
     return next(_matches(pattern, node, {}), None)
 
 

@@ -39,17 +39,20 @@ class Rule:
             that gives a node, or None where the rule does not apply after all.
         guard: a condition on the captures.
         name: how the rule is called in counts and errors.
+        needs: ops of which one operand at least must have one: a quick test before the match,
+            found from the pattern where that names its operands.
     """
 
     __slots__ = ("pattern", "replacement", "guard", "name", "site", "needs")
 
     def __init__(self, pattern: UPat, replacement: UPat | Callable[..., UOp | None],
-                 guard: Callable[..., bool] | None = None, name: str = "") -> None:
+                 guard: Callable[..., bool] | None = None, name: str = "",
+                 needs: frozenset[Op] | None = None) -> None:
         frame = sys._getframe(1)
         self.site = frame.f_code.co_filename, frame.f_lineno
         self.pattern, self.replacement, self.guard = pattern, replacement, guard
         self.name = name or f"line {self.site[1]}"
-        self.needs = _needs(pattern)
+        self.needs = needs or _needs(pattern)
 
     def __repr__(self) -> str:
         return f"Rule({self.name!r}, {self.site[0]}:{self.site[1]})"

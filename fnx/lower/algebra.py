@@ -20,7 +20,7 @@ import numpy as np
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.ops import Op
-from fnx.core.pattern import UPat, as_pattern, const, constant_of, var
+from fnx.core.pattern import CONSTANT_OPS, UPat, as_pattern, const, constant_of, var
 from fnx.core.rewrite import Rule
 from fnx.core.uop import UOp
 
@@ -48,7 +48,7 @@ def folded(node: UOp) -> UOp | None:
 
 
 FOLD = Rule(UPat(frozenset(op for op in ops.ELEMENTWISE if op.exact), None, "node"),
-            lambda node: folded(node), name="fold constants")
+            folded, name="fold constants", needs=CONSTANT_OPS)
 
 
 # ---- identities, absorbing elements -----------------------------------------------------------

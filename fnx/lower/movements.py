@@ -53,9 +53,11 @@ def _folded_constant(node: UOp) -> UOp | None:
 CONSTANTS = [
     Rule(UPat(_VALUES, None, "node"), lambda node: spread(0, node),
          lambda node: 0 in node.shape and node.op not in CONSTANT_OPS, "no elements"),
-    Rule(UPat(_SAME_ELEMENTS, None, "node"), _constant, name="movement of a constant"),
+    Rule(UPat(_SAME_ELEMENTS, None, "node"), _constant, name="movement of a constant",
+         needs=CONSTANT_OPS),
     Rule(UPat(ops.REDUCE, None, "node"), _folded_constant, name="fold of a constant"),
-    Rule(UPat(ops.GATHER, None, "node"), _gathered_constant, name="gather from a constant"),
+    Rule(UPat(ops.GATHER, None, "node"), _gathered_constant, name="gather from a constant",
+         needs=CONSTANT_OPS),
     Rule(UPat(ops.SCATTER, None, "node"), lambda node: node.src[0],
          lambda node: 0 in node.src[-1].shape, "scatter of nothing"),
 ]
@@ -191,7 +193,7 @@ def _fold_twice(x: UOp, inner: UOp, node: UOp) -> UOp | None:
 
 PAST = [
     Rule(UPat(ops.ELEMENTWISE, None, "node"), _before_expand,
-         name="elementwise before expand"),
+         name="elementwise before expand", needs=CONSTANT_OPS),
     Rule(UPat(ops.REDUCE, (x,), "node"), lambda x, node: _unit_axes(node),
          name="fold of axes of length 1"),
     Rule(UPat(ops.REDUCE, (UPat(ops.REDUCE, (x,), "inner"),), "node"), _fold_twice,
