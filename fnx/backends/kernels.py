@@ -240,5 +240,3 @@ def compiled_once(text: str, symbols: Sequence[str], target: Target,
         data = llvm.compile_ir(text, target)
         disk.put(key, data)
     return llvm.link([(data, symbols)], imports)
-
-

@@ -18,7 +18,7 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint8, c_uint64, c_void_p
 from typing import Any
 
@@ -79,7 +79,6 @@ class _LLVM:
     def __init__(self) -> None:
         library = ctypes.CDLL(_library_path())
         held = ctypes.PyDLL(_library_path())  # keeps the GIL, for what takes no time
-        self.library = library
         for name, (result, arguments) in _PROTOTYPES.items():
             function = getattr(held if name in _INSTANT else library, f"LLVMPY_{name}")
             function.restype, function.argtypes = result, arguments
@@ -127,15 +126,14 @@ def version() -> str:
     return f"LLVM {'.'.join(map(str, _llvm().version))}"
 
 
-class Message:
+class _Message:
     """A ``char**`` that LLVM fills with a string which we free."""
 
-    __slots__ = ("address", "pointer", "reference")
+    __slots__ = ("pointer", "reference")
 
     def __init__(self) -> None:
         self.pointer = c_char_p()
         self.reference = byref(self.pointer)
-        self.address = ctypes.addressof(self.pointer)
 
     def take(self) -> str:
         """The string, once."""
@@ -156,7 +154,7 @@ def host_target() -> Target:
     >>> host_target().name
     'cpu'
     """
-    lib, out = _llvm(), Message()
+    lib, out = _llvm(), _Message()
     lib.GetProcessTriple(out.reference)
     triple = out.take()
     lib.GetHostCPUName(out.reference)
@@ -230,7 +228,7 @@ class _Machine:
 
     def __init__(self, target: Target) -> None:
         self.ref: int = 0
-        self.lib, error = _llvm(), Message()
+        self.lib, error = _llvm(), _Message()
         triple = target.triple.encode()
         found = self.lib.GetTargetFromTriple(triple, error.reference)
         if not found:
@@ -252,7 +250,7 @@ class _PerThread(threading.local):
 _per_thread = _PerThread()
 
 
-def machine(target: Target) -> int:
+def _machine(target: Target) -> int:
     """Address of this thread's LLVM target machine."""
     key = (target.triple, target.cpu, target.features)
     found = _per_thread.machines.get(key)
@@ -262,18 +260,18 @@ def machine(target: Target) -> int:
 
 
 def _emit(text: str, target: Target, as_object: bool) -> bytes:
-    lib, error = _llvm(), Message()
+    lib, error = _llvm(), _Message()
     context = lib.ContextCreate()
     module = None
     try:
         module = lib.ParseAssembly(context, text.encode(), error.reference)
         if not module or lib.VerifyModule(module, error.reference):
             raise SpecError(f"LLVM refuses a kernel's text: {error.take()}")
-        buffer = lib.TargetMachineEmitToMemory(machine(target), module, as_object,
+        buffer = lib.TargetMachineEmitToMemory(_machine(target), module, as_object,
                                                error.reference)
         if not buffer:
             raise SpecError(f"LLVM emits no code: {error.take()}")
-        return taken(buffer)
+        return _taken(buffer)
     finally:
         if module:
             lib.DisposeModule(module)
@@ -281,19 +279,13 @@ def _emit(text: str, target: Target, as_object: bool) -> bytes:
         error.take()
 
 
-def taken(buffer: int) -> bytes:
+def _taken(buffer: int) -> bytes:
     """The content of an LLVM memory buffer, which is freed."""
     lib = _llvm()
     try:
         return ctypes.string_at(lib.GetBufferStart(buffer), lib.GetBufferSize(buffer))
     finally:
         lib.DisposeMemoryBuffer(buffer)
-
-
-def functions(names: Iterable[str]) -> dict[str, int]:
-    """Addresses of functions of the library, for native code that calls them."""
-    library = _llvm().library
-    return {name: ctypes.cast(getattr(library, name), c_void_p).value or 0 for name in names}
 
 
 def compile_ir(text: str, target: Target) -> bytes:
@@ -329,7 +321,7 @@ class Library:
     def __del__(self) -> None:
         tracker, self._tracker = self._tracker, None
         if tracker and not sys.is_finalizing():  # the process's end frees everything
-            error = Message()
+            error = _Message()
             _llvm().LLJIT_Dylib_Tracker_Dispose(tracker, error.reference)
             error.take()
 
@@ -339,7 +331,7 @@ _library_numbers = itertools.count()  # a library's name can't be used twice
 
 @functools.cache
 def _linker() -> Any:
-    error = Message()
+    error = _Message()
     linker = _llvm().CreateLLJITCompiler(None, True, False, error.reference)
     if not linker:
         raise DeviceError(f"LLVM has no linker for this machine: {error.take()}")
@@ -365,7 +357,7 @@ def link(objects: Sequence[tuple[bytes, Sequence[str]]],
     names = [name for _, symbols in objects for name in symbols]
     exports = (_Symbol * len(names))(*(_Symbol(name.encode(), 0) for name in names))
     known = (_Symbol * len(imports))(*(_Symbol(n.encode(), a) for n, a in imports.items()))
-    error = Message()
+    error = _Message()
     with _loading_linker:
         linker = _linker()
     tracker = _llvm().LLJIT_Link(
