@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 
 from fnx.core import array as core
-from fnx.core import axes, build, dtypes, memory, narrow, ops, scope, special
-from fnx.core.array import Array, as_node, operand, public
+from fnx.core import axes, build, dtypes, memory, narrow, operate, ops, scope, special
+from fnx.core.array import Array, public
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, DTypeError, NotBuiltError, ShapeError
 from fnx.core.ops import Shape
+from fnx.core.promotion import as_node, operand
 from fnx.core.uop import UOp
 from fnx.numpy import cumsum, maximum, minimum
 from fnx.numpy.reductions import argmax
@@ -272,7 +273,7 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     Array([-1, -1,  1], dtype=int32)
     """
     t = dtypes.int32 if dtype is None else dtypes.as_dtype(dtype)
-    return core.astype(2 * bernoulli(key, 0.5, axes.shape("rademacher", shape)).astype(int) - 1,
+    return operate.astype(2 * bernoulli(key, 0.5, axes.shape("rademacher", shape)).astype(int) - 1,
                        t)
 
 
@@ -319,7 +320,7 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None,
 def _inner(bound: Any, t: DType, towards: float) -> Any:
     """The next number inside a bound that is a plain number; an array bounds as it is."""
     if type(bound) is Array:
-        return core.astype(bound, t)
+        return operate.astype(bound, t)
     return np.nextafter(np.asarray(bound, t.np), np.asarray(towards, t.np), dtype=t.np)
 
 
@@ -434,7 +435,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
         return permutation(key, int(array), axis)
     at = axes.one("permutation", axis, array.ndim)
     order = Array(_shuffled(words, array.shape[at], array.shape[at]))
-    return core.get_item(array, (slice(None),) * at + (order,))
+    return operate.get_item(array, (slice(None),) * at + (order,))
 
 
 def _shuffled(words: tuple[UOp, UOp], n: int, size: int) -> UOp:
@@ -492,7 +493,7 @@ def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = Non
     if of is None:
         return index
     at = axes.one("choice", axis, of.ndim)
-    return core.get_item(of, (slice(None),) * at + (index,))
+    return operate.get_item(of, (slice(None),) * at + (index,))
 
 
 def _weighted(key: Any, p: Any, n: int, size: Shape) -> Array:

@@ -12,24 +12,22 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from fnx.core import build, dtypes, elementwise, indexing, memory, narrow, ops, scope, tree
+from fnx.core import build, dtypes, memory, narrow, ops, scope, tree
 from fnx.core.dtypes import DType
-from fnx.core.elementwise import DOMAINS, OPERATORS, Function
+from fnx.core.elementwise import OPERATORS
 from fnx.core.errors import (
     ArgumentError,
     DonatedError,
     DTypeError,
-    FnxError,
     MutationError,
     ShapeError,
     user_site,
 )
-from fnx.core.memory import Storage, set_evaluator
 from fnx.core.ops import Op, Shape
 from fnx.core.uop import UOp, current_site, toposort
 
@@ -57,11 +55,12 @@ class Array(build.Operators):
     __array_ufunc__ = None
     __array_priority__ = 100
 
-    if TYPE_CHECKING:  # set by fnx.numpy.methods, from its functions
+    if TYPE_CHECKING:  # set by core/operate.py and fnx/numpy/methods.py, from functions
         all: Callable[..., Array]
         any: Callable[..., Array]
         argmax: Callable[..., Array]
         argmin: Callable[..., Array]
+        astype: Callable[..., Array]
         clip: Callable[..., Array]
         cumprod: Callable[..., Array]
         cumsum: Callable[..., Array]
@@ -84,6 +83,7 @@ class Array(build.Operators):
         trace: Callable[..., Array]
         transpose: Callable[..., Array]
         var: Callable[..., Array]
+        view: Callable[..., Array]
 
     def __init__(self, node: UOp, weak: bool = False) -> None:
         self._uop, self._storage, self._value = node, None, None
@@ -149,9 +149,9 @@ class Array(build.Operators):
         return self.swapaxes(-1, -2)
 
     @property
-    def at(self) -> At:
+    def at(self) -> Any:
         """``x.at[index].set(value)`` and its like: a changed copy."""
-        return At(self)
+        return _METHODS["at"](self)
 
     # ---- values
 
@@ -287,21 +287,19 @@ class Array(build.Operators):
         for x in operands:
             if type(x) is not Array and not isinstance(x, _OPERANDS):
                 return _refused(op, x)  # type: ignore[no-any-return]
-        if op is ops.POW and type(operands[1]) in (int, float):
-            return static_power(*operands)
-        return apply(OPERATORS[op], *operands)
+        return _METHODS["operator"](op, *operands)
 
     def __matmul__(self, other: Any) -> Array:
-        return self.dot(other) if self.ndim == 0 else _operator("matmul")(self, other)
+        return _METHODS["matmul"](self, other)
 
     def __rmatmul__(self, other: Any) -> Array:
-        return _operator("matmul")(other, self)
+        return _METHODS["matmul"](other, self)
 
     def __rlshift__(self, other: Any) -> Array:
-        return apply(OPERATORS[ops.SHL], other, self)
+        return self._apply(ops.SHL, other, self)
 
     def __rrshift__(self, other: Any) -> Array:
-        return apply(OPERATORS[ops.SHR], other, self)
+        return self._apply(ops.SHR, other, self)
 
     def __divmod__(self, other: Any) -> tuple[Array, Array]:
         return self // other, self % other
@@ -316,15 +314,7 @@ class Array(build.Operators):
         return self.round(digits)
 
     def __getitem__(self, index: Any) -> Array:
-        return get_item(self, index)
-
-    def astype(self, dtype: Any) -> Array:
-        """The values as another dtype."""
-        return astype(self, dtype)
-
-    def view(self, dtype: Any) -> Array:
-        """The same bits as another dtype of equal width."""
-        return bitcast(self, dtype)
+        return _METHODS["get_item"](self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise MutationError("expected no assignment into an Array, which is immutable",
@@ -356,16 +346,16 @@ def _show_index(index: Any) -> str:
     return ", ".join(map(one, index)) if isinstance(index, tuple) else one(index)
 
 
-METHODS: dict[str, Callable[..., Array]] = {}
-
-
-def _operator(name: str) -> Callable[..., Array]:
-    return METHODS[name]
+_METHODS: dict[str, Callable[..., Array]] = {}
 
 
 def set_methods(functions: dict[str, Callable[..., Array]]) -> None:
-    """Make public functions methods of Array: each takes the array first."""
-    METHODS.update(functions)
+    """Make functions methods of Array: each takes the array first.
+
+    core/operate.py gives "operator", "get_item" and "at", which the class calls; fnx.numpy the
+    rest.
+    """
+    _METHODS.update(functions)
     for name, f in functions.items():
         if not hasattr(Array, name):
             setattr(Array, name, f)
@@ -391,7 +381,7 @@ def asarray(x: Any, dtype: Any = None) -> Array:
     """Anything array-like as an Array: see ``fnx.numpy.asarray``."""
     to = None if dtype is None else narrow.dtype_argument(dtype)
     if type(x) is Array:
-        return x if to is None or to is x._dtype and not x.weak else _cast(x, to)
+        return x if to is None or to is x._dtype and not x.weak else strong_cast(x, to)
     scalar = narrow.SCALARS.get(type(x))
     if scalar is not None:
         t = to or scalar()
@@ -405,20 +395,24 @@ def asarray(x: Any, dtype: Any = None) -> Array:
 
 
 def _stack(items: list[Array]) -> Array:
-    nodes, weak = promoted("any", "asarray", items)
-    return Array(build.concat([build.reshape(n, (1, *n.shape)) for n in nodes], 0), weak)
+    t, weak = kind_of(items[0])
+    for x in items[1:]:
+        t, weak = dtypes.promote(t, weak, x._dtype, x.weak)
+        if x._shape != items[0]._shape:
+            raise ShapeError(f"expected rows of one shape, got {items[0]._shape} and {x._shape}",
+                             hint="pad the rows to one length")
+    rows = [build.reshape(build.cast(x._node, t), (1, *x._shape)) for x in items]
+    return Array(build.concat(rows, 0), weak)
 
 
-def _cast(x: Array, to: DType) -> Array:
+def strong_cast(x: Array, to: DType) -> Array:
+    """x as a dtype that is not weak."""
     return Array(build.cast(x._node, to)) if x._dtype is not to else _strong(x)
 
 
 def _strong(x: Array) -> Array:
     return Array(x._node) if x._storage is None else \
         from_storage(x._storage, x._dtype, x._shape)
-
-
-# ---- promotion --------------------------------------------------------------------------------
 
 
 def kind_of(x: Any) -> tuple[DType, bool]:
@@ -431,75 +425,6 @@ def kind_of(x: Any) -> tuple[DType, bool]:
         return t, not t.is_bool
     raise DTypeError(f"expected an array or a number, got {type(x).__name__}",
                      hint="convert it with fnx.numpy.asarray(...)")
-
-
-def operand(x: Any) -> Any:
-    """An Array or a Python scalar, from whatever a function was given."""
-    if type(x) is Array or type(x) in narrow.SCALARS:
-        return x
-    if isinstance(x, (list, tuple)):
-        raise DTypeError(f"expected an array or a number, got {type(x).__name__}",
-                         hint="convert it with fnx.numpy.asarray(...)")
-    return asarray(x)
-
-
-def promoted(domain: str, name: str, xs: Sequence[Any], *, broadcast: bool = True
-             ) -> tuple[list[UOp], bool]:
-    """Nodes of one dtype and shape for operands, and whether the result is weak."""
-    xs = [operand(x) for x in xs]
-    t, weak = kind_of(xs[0])
-    for x in xs[1:]:
-        t, weak = dtypes.promote(t, weak, *kind_of(x))
-    to = DOMAINS[domain](name, t, narrow.default_float())
-    nodes = [as_node(x, to) for x in xs if type(x) is Array]
-    if broadcast and len(nodes) > 1:
-        nodes = same_shape(name, nodes)
-    if len(nodes) < len(xs):  # put the numbers between the arrays
-        shape = nodes[0].shape if nodes and broadcast else ()
-        rest = iter(nodes)
-        nodes = [next(rest) if type(x) is Array else number(x, to, shape) for x in xs]
-    return nodes, weak and to.kind != "bool"
-
-
-_numbers: dict[Any, UOp] = {}
-_MAX_NUMBERS = 4096
-
-
-def number(x: Any, to: DType, shape: Shape) -> UOp:
-    """A Python number as a constant. The last few are kept: eager loops use the same ones."""
-    if x == 0 and type(x) is float:  # 0.0 and -0.0 are equal as keys
-        return build.const(narrow.fits(x, to), to, shape)
-    key = (type(x), x, to, shape)
-    node = _numbers.get(key)
-    if node is None:
-        node = build.const(narrow.fits(x, to), to, shape)
-        if len(_numbers) >= _MAX_NUMBERS:
-            _numbers.clear()
-        _numbers[key] = node
-    return node
-
-
-def same_shape(name: str, nodes: list[UOp]) -> list[UOp]:
-    """Nodes broadcast to one shape."""
-    first = nodes[0].shape
-    if all(n.shape == first for n in nodes):
-        return nodes
-    try:
-        shape = build.broadcast_shapes(*[n.shape for n in nodes])
-    except ShapeError as e:
-        raise ShapeError(f"{name}: {e.message}", hint=e.hint) from None
-    return [build.expand(n, shape) for n in nodes]
-
-
-def as_node(x: Any, to: DType) -> UOp:
-    """The node of an operand as a dtype."""
-    if type(x) is Array:
-        node = x._node
-        if node.dtype is to:
-            return node
-        return build.ne(node, build.like(node, 0)) if to.is_bool and \
-            not node.dtype.is_bool else build.cast(node, to)
-    return build.const(narrow.fits(x, to), to)
 
 
 # ---- public calls -----------------------------------------------------------------------------
@@ -541,163 +466,3 @@ def settle(out: Any) -> None:
     storages = memory.evaluate([x._node for x in pending])
     for x, storage in zip(pending, storages):
         x._storage, x._uop = storage, None
-
-
-@public
-def apply(function: Function, *xs: Any) -> Array:
-    """An elementwise function of operands: promote, broadcast, build."""
-    if function.domain == "truth":
-        nodes = same_shape(function.name, [as_node(operand(x), dtypes.bool_) for x in xs])
-        return Array(function.build(*nodes))
-    nodes, weak = promoted(function.domain, function.name, xs)
-    node = function.build(*nodes)
-    if function is elementwise.POWER:  # 2.5 ** integers is as strong as they are
-        weak = weak and all(kind_of(operand(x))[1] for x in xs)
-    return Array(node, weak and not node.dtype.is_bool)
-
-
-@public
-def static_power(x: Array, n: float) -> Array:
-    """``x ** n`` for a Python number n: a whole one multiplies."""
-    whole = type(n) is int or n == 2.0
-    if type(n) is int and n < 0 and not x._dtype.is_float:
-        raise DTypeError(f"power: expected a power >= 0 of integers, got {n}",
-                         hint="convert to float first: x.astype(float32) ** n")
-    (node, exponent), weak = promoted("integer", "power", (x, n))
-    weak = weak and (x.weak or type(n) is float)
-    if not whole or abs(n) > 1 << 16:
-        return Array(elementwise.power(node, exponent), weak)
-    return Array(elementwise.integer_power(node, int(n)), weak)
-
-
-@public
-def get_item(x: Array, index: Any) -> Array:
-    """``x[index]``."""
-    return Array(indexing.get(x._node, index_entries(index)), x.weak)
-
-
-@public
-def astype(x: Any, dtype: Any) -> Array:
-    """The values of x as another dtype."""
-    x = asarray(x)
-    return _cast(x, narrow.dtype_argument(dtype))
-
-
-@public
-def bitcast(x: Any, dtype: Any) -> Array:
-    """The bits of x as another dtype of equal width."""
-    return Array(build.bitcast(asarray(x)._node, narrow.dtype_argument(dtype)))
-
-
-def index_entries(index: Any) -> tuple[Any, ...]:
-    """An index as a tuple of int, slice, None, Ellipsis, NumPy arrays and nodes."""
-    return tuple([_entry(i) for i in (index if isinstance(index, tuple) else (index,))])
-
-
-def _entry(i: Any) -> Any:
-    if type(i) is int or i is None or i is Ellipsis or type(i) is slice:
-        return i if type(i) is not slice else slice(*[_bound(b) for b in
-                                                      (i.start, i.stop, i.step)])
-    if type(i) is Array:
-        return i._numpy() if i._dtype.is_bool and i._storage is not None else i._node
-    if isinstance(i, (np.ndarray, np.generic)):
-        return _array_entry(np.asarray(i))
-    if isinstance(i, (list, tuple)):
-        raise ArgumentError(f"expected an index that is no {type(i).__name__}",
-                            hint="use x[np.array([...])]")
-    if isinstance(i, bool):
-        return np.asarray(i)
-    if hasattr(i, "__index__"):
-        return i.__index__()
-    return i
-
-
-def _array_entry(i: NDArray) -> Any:
-    if i.dtype.kind == "b":
-        return i
-    if i.size == 0 and i.dtype.kind == "f":  # np.array([])
-        i = i.astype(np.int32)
-    if i.dtype.kind not in "iu":
-        raise DTypeError(f"expected integer or bool arrays as an index, got {i.dtype}",
-                         hint="convert it with .astype(np.int32)")
-    return memory.buffer(narrow.numpy_data(i, dtypes.int32)) if i.ndim else int(i)
-
-
-def _bound(b: Any) -> int | None:
-    if b is None or type(b) is int:
-        return b
-    if not hasattr(b, "__index__"):
-        raise DTypeError(f"expected whole numbers in a slice, got {b!r}", hint="use int(...)")
-    return int(b.__index__())
-
-
-# ---- x.at[...] --------------------------------------------------------------------------------
-
-
-class At:
-    """``x.at``: index it, then say what to do there.
-
-    >>> import fnx.numpy as jnp
-    >>> jnp.zeros(3).at[1].set(5.0)
-    Array([0., 5., 0.], dtype=float32)
-    """
-
-    __slots__ = ("_x", "_index")
-
-    def __init__(self, x: Array, index: Any = None) -> None:
-        self._x, self._index = x, index
-
-    def __getitem__(self, index: Any) -> At:
-        return At(self._x, index)
-
-    def get(self, *, mode: str | None = None, fill_value: Any = None,
-            indices_are_sorted: bool = False, unique_indices: bool = False) -> Array:
-        """The elements there. ``mode``: "clip" (default), "fill" or "promise_in_bounds"."""
-        return _at_get(self._x, self._index, mode, fill_value)
-
-    def set(self, value: Any, *, mode: str | None = None, **hints: bool) -> Array:
-        """A copy with ``value`` there. Indices outside are dropped; ``mode="clip"`` clamps."""
-        return _at_write(self._x, self._index, value, "set", mode)
-
-    def add(self, value: Any, *, mode: str | None = None, **hints: bool) -> Array:
-        """A copy with ``value`` added there, once per occurrence of an index."""
-        return _at_write(self._x, self._index, value, "add", mode)
-
-    def subtract(self, value: Any, *, mode: str | None = None, **hints: bool) -> Array:
-        """A copy with ``value`` subtracted there."""
-        return _at_write(self._x, self._index, -asarray(value), "add", mode)
-
-    def multiply(self, value: Any, *, mode: str | None = None, **hints: bool) -> Array:
-        """A copy with what is there multiplied by ``value``."""
-        return _at_write(self._x, self._index, value, "mul", mode)
-
-    mul = multiply
-
-    def divide(self, value: Any, *, mode: str | None = None, **hints: bool) -> Array:
-        """A copy with what is there divided by ``value``."""
-        ones = Array(build.const(1, self._x._dtype, self._x._shape))
-        return self._x / _at_write(ones, self._index, value, "mul", mode)
-
-    def min(self, value: Any, *, mode: str | None = None, **hints: bool) -> Array:
-        """A copy with the smaller of what is there and ``value``."""
-        return _at_write(self._x, self._index, value, "min", mode)
-
-    def max(self, value: Any, *, mode: str | None = None, **hints: bool) -> Array:
-        """A copy with the larger of what is there and ``value``."""
-        return _at_write(self._x, self._index, value, "max", mode)
-
-
-@public
-def _at_get(x: Array, index: Any, mode: str | None, fill_value: Any) -> Array:
-    fill = None if fill_value is None else as_node(fill_value, x._dtype)
-    return Array(indexing.get(x._node, index_entries(index), mode or "clip", fill), x.weak)
-
-
-@public
-def _at_write(x: Array, index: Any, value: Any, how: str, mode: str | None) -> Array:
-    update = as_node(operand(value), x._dtype)
-    node = indexing.write(x._node, index_entries(index), update, how, mode or "drop")
-    return Array(node, x.weak)
-
-
-__all__ = ["Array", "At", "FnxError", "Storage", "apply", "asarray", "public", "set_evaluator"]

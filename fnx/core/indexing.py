@@ -97,7 +97,7 @@ def _fitted(value: UOp, shape: Shape) -> UOp:
         value = build.reshape(value, value.shape[1:])
     try:
         return build.expand(value, shape)
-    except ShapeError as e:
+    except ShapeError:
         raise ShapeError(f"expected a value that broadcasts to {shape}, the shape of what is "
                          f"indexed; got {value.shape}",
                          hint="reshape the value, or insert axes with value[:, None]") from None

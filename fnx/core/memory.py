@@ -46,7 +46,8 @@ def set_evaluator(evaluate: Callable[[Sequence[UOp]], Sequence[Any]],
     """Register how arrays compute.
 
     Args:
-        evaluate: nodes over BUFFERs and CONSTs -> storage of each.
+        evaluate: nodes over BUFFERs and CONSTs -> storage of each. A LEAF among their sources
+            outlived its trace: ``trace.close`` raises, so evaluators begin with it.
         put: NumPy array (of a dtype that fnx holds, any strides) -> storage with a copy of it.
     """
     _Hooks.evaluate = staticmethod(evaluate)

@@ -7,10 +7,11 @@ from typing import Any
 
 import fnx.numpy as jnp
 from fnx.core import array as core
-from fnx.core import build, dtypes, elementwise, ops, special, tree
-from fnx.core.array import Array, apply, public
+from fnx.core import build, dtypes, elementwise, operate, ops, special, tree
+from fnx.core.array import Array, public
 from fnx.core.elementwise import Function
 from fnx.core.errors import ArgumentError
+from fnx.core.operate import apply
 from fnx.core.uop import UOp
 
 
@@ -176,7 +177,7 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Array:
     >>> print(lax.convert_element_type(1.5, int))
     1
     """
-    return core.astype(operand, new_dtype)
+    return operate.astype(operand, new_dtype)
 
 
 @public
@@ -187,7 +188,7 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
     >>> print(lax.bitcast_convert_type(1.0, "uint32"))
     1065353216
     """
-    return core.bitcast(operand, new_dtype)
+    return operate.bitcast(operand, new_dtype)
 
 
 @public

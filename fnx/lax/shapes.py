@@ -7,10 +7,11 @@ from typing import Any
 
 import fnx.numpy as jnp
 from fnx.core import array as core
-from fnx.core import axes, build, narrow, ops
-from fnx.core.array import Array, as_node, promoted, public
+from fnx.core import axes, build, narrow, operate, ops, promotion
+from fnx.core.array import Array, public
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.ops import Op
+from fnx.core.promotion import as_node, promoted
 from fnx.numpy.contraction import contract
 from fnx.numpy.reductions import fold
 
@@ -127,7 +128,7 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
     Array([0, 1, 0, 2], dtype=int32)
     """
     x = core.asarray(operand)
-    fill = as_node(core.operand(padding_value), x._dtype)
+    fill = as_node(promotion.operand(padding_value), x._dtype)
     node = x._node
     if len(padding_config) != x.ndim or any(k < 0 for _, _, k in padding_config):
         raise ArgumentError(f"pad: expected {x.ndim} triples (before, after, between >= 0), got "
@@ -229,7 +230,7 @@ def argmax(operand: Any, axis: int, index_dtype: Any = int) -> Array:
     >>> print(lax.argmax(jnp.arange(3), 0, int))
     2
     """
-    return core.astype(jnp.argmax(operand, axis), index_dtype)
+    return operate.astype(jnp.argmax(operand, axis), index_dtype)
 
 
 @public
@@ -240,7 +241,7 @@ def argmin(operand: Any, axis: int, index_dtype: Any = int) -> Array:
     >>> print(lax.argmin(jnp.arange(3), 0, int))
     0
     """
-    return core.astype(jnp.argmin(operand, axis), index_dtype)
+    return operate.astype(jnp.argmin(operand, axis), index_dtype)
 
 
 @public

@@ -8,9 +8,10 @@ from typing import Any
 
 import fnx.numpy as jnp
 from fnx.core import array as core
-from fnx.core import axes, build, dtypes, indexing
-from fnx.core.array import Array, as_node, public
+from fnx.core import axes, build, dtypes, indexing, operate
+from fnx.core.array import Array, public
 from fnx.core.errors import OutOfBoundsError, ShapeError
+from fnx.core.promotion import as_node
 from fnx.core.uop import UOp
 
 
@@ -31,7 +32,7 @@ def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[in
         raise OutOfBoundsError(f"slice: expected bounds inside {x.shape}, got "
                                f"{tuple(start_indices)} to {tuple(limit_indices)}",
                                hint="0 <= start <= limit <= length, stride >= 1")
-    return core.get_item(x, tuple(builtins.slice(lo, hi, s) for lo, hi, s, _ in bounds))
+    return operate.get_item(x, tuple(builtins.slice(lo, hi, s) for lo, hi, s, _ in bounds))
 
 
 @public
@@ -45,7 +46,7 @@ def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None,
     """
     x = core.asarray(operand)
     at = axes.one("slice_in_dim", axis, x.ndim)
-    return core.get_item(x, (builtins.slice(None),) * at
+    return operate.get_item(x, (builtins.slice(None),) * at
                          + (builtins.slice(start_index, limit_index, stride),))
 
 
@@ -59,7 +60,7 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     """
     x = core.asarray(operand)
     at = axes.one("index_in_dim", axis, x.ndim)
-    out = core.get_item(x, (builtins.slice(None),) * at + (index,))
+    out = operate.get_item(x, (builtins.slice(None),) * at + (index,))
     return jnp.expand_dims(out, at) if keepdims else out
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import fnx.numpy as jnp
 from fnx.core import build, elementwise, ops, special
-from fnx.core.array import Array, apply, public
+from fnx.core.array import Array, public
 from fnx.core.elementwise import Function
+from fnx.core.operate import apply
 from fnx.core.uop import UOp
 
 Activation = Callable[[Any], Array]

@@ -8,9 +8,10 @@ from typing import Any
 import fnx.numpy as jnp
 from fnx.core import array as core
 from fnx.core import axes, build, dtypes, narrow, ops
-from fnx.core.array import Array, as_node, operand, public
+from fnx.core.array import Array, public
 from fnx.core.elementwise import DOMAINS
 from fnx.core.ops import Op
+from fnx.core.promotion import as_node, operand
 from fnx.core.uop import UOp
 
 

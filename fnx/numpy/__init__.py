@@ -5,7 +5,8 @@
 Array(9., dtype=float32)
 """
 
-from fnx.core.array import Array, astype
+from fnx.core.array import Array
+from fnx.core.operate import astype
 from fnx.numpy import linalg, methods
 from fnx.numpy.contraction import (
     dot,

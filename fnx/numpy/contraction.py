@@ -18,8 +18,9 @@ import numpy as np
 
 from fnx.core import array as core
 from fnx.core import axes, build, dtypes, narrow, ops
-from fnx.core.array import Array, promoted, public
+from fnx.core.array import Array, public
 from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.promotion import promoted
 from fnx.core.uop import UOp
 from fnx.numpy.movement import diagonal_of
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from fnx.core import array as core
 from fnx.core import axes, build, dtypes, narrow, ops
-from fnx.core.array import Array, as_node, operand, promoted, public
+from fnx.core.array import Array, public
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError
 from fnx.core.ops import Shape
+from fnx.core.promotion import as_node, operand, promoted
 from fnx.core.uop import UOp
 
 

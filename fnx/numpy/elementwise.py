@@ -9,19 +9,11 @@ from typing import Any
 import numpy as np
 
 from fnx.core import build, dtypes, elementwise
-from fnx.core.array import (
-    Array,
-    apply,
-    as_node,
-    asarray,
-    operand,
-    promoted,
-    public,
-    same_shape,
-    static_power,
-)
+from fnx.core.array import Array, asarray, public
 from fnx.core.elementwise import Function
 from fnx.core.errors import ArgumentError
+from fnx.core.operate import apply, static_power
+from fnx.core.promotion import as_node, operand, promoted, same_shape
 
 Unary = Callable[[Any], Array]
 Binary = Callable[[Any, Any], Array]

@@ -6,9 +6,10 @@ from typing import Any
 
 from fnx.core import array as core
 from fnx.core import axes, build, narrow, ops
-from fnx.core.array import Array, as_node, public
+from fnx.core.array import Array, public
 from fnx.core.elementwise import DOMAINS
 from fnx.core.errors import ArgumentError, NotBuiltError
+from fnx.core.promotion import as_node
 from fnx.core.uop import UOp
 from fnx.numpy.reductions import fold
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from fnx.core import array as core
-from fnx.core import axes, build, dtypes
-from fnx.core.array import Array, as_node, operand, promoted, public
+from fnx.core import axes, build, dtypes, operate
+from fnx.core.array import Array, public
 from fnx.core.errors import ArgumentError, AxisError, ShapeError
+from fnx.core.promotion import as_node, operand, promoted
 from fnx.core.uop import UOp
 from fnx.numpy.elementwise import maximum
 
@@ -223,7 +224,7 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
                          hint="use stack")
     nodes, weak = promoted("any", "concatenate", xs, broadcast=False)
     out = Array(build.concat(nodes, axes.one("concatenate", axis, xs[0].ndim)), weak)
-    return out if dtype is None else core.astype(out, dtype)
+    return out if dtype is None else operate.astype(out, dtype)
 
 
 concat = concatenate
@@ -396,7 +397,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", constant_values: Any
                             f"{mode!r}")
     for at, (low, high) in enumerate(widths):  # NumPy says which element goes where
         places = np.pad(np.arange(x.shape[at]), (low, high), mode=mode)  # type: ignore[call-overload]
-        x = core.get_item(x, (slice(None),) * at + (places,)) if low or high else x
+        x = operate.get_item(x, (slice(None),) * at + (places,)) if low or high else x
     return x
 
 
@@ -442,7 +443,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None, *,
     if total_repeat_length is not None:
         places = np.pad(places, (0, max(0, total_repeat_length - len(places))), mode="edge")
         places = places[:total_repeat_length]
-    return core.get_item(x, (slice(None),) * at + (places,))
+    return operate.get_item(x, (slice(None),) * at + (places,))
 
 
 @public
@@ -526,7 +527,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: None = None,
     if mode == "clip":
         index = maximum(index, 0)
     reading = "fill" if mode in (None, "fill") else "clip"
-    return core._at_get(x, (slice(None),) * at + (index,), reading, fill_value)
+    return operate.at_get(x, (slice(None),) * at + (index,), reading, fill_value)
 
 
 @public
@@ -558,6 +559,6 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, mode: str | N
         else:
             line = build.reshape(build.iota(n), tuple(n if j == i else 1 for j in range(x.ndim)))
             entries.append(Array(line))
-    out = core._at_get(x, tuple(entries), mode or "fill", fill_value)
+    out = operate.at_get(x, tuple(entries), mode or "fill", fill_value)
     wanted = (*shape[:at], index.shape[at], *shape[at + 1:])
     return _keeping(x, build.expand(out._node, wanted))

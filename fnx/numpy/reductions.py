@@ -8,11 +8,12 @@ from typing import Any
 
 from fnx.core import array as core
 from fnx.core import axes, build, dtypes, narrow, ops
-from fnx.core.array import Array, as_node, operand, public
+from fnx.core.array import Array, public
 from fnx.core.dtypes import DType
 from fnx.core.elementwise import DOMAINS
 from fnx.core.errors import ShapeError
 from fnx.core.ops import Op
+from fnx.core.promotion import as_node, operand
 from fnx.core.uop import UOp
 from fnx.numpy.elementwise import isclose
 from fnx.numpy.movement import diagonal

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core import array as core
-from fnx.core import dtypes
+from fnx.core import dtypes, promotion
 from fnx.core.array import Array, public
 from fnx.core.dtypes import DType
 
@@ -88,7 +88,7 @@ def result_type(*args: Any) -> np.dtype[Any]:
 def _type_of(x: Any) -> tuple[DType, bool]:
     if isinstance(x, (ScalarType, np.dtype, type, str, DType)):
         return dtypes.as_dtype(x), x is int or x is float
-    return core.kind_of(core.operand(x))
+    return core.kind_of(promotion.operand(x))
 
 
 promote_types = result_type

@@ -15,7 +15,7 @@ import fnx
 import fnx.nn as nn
 import fnx.numpy as jnp
 from fnx.core import special
-from fnx.core.array import apply
+from fnx.core.operate import apply
 
 INF, NAN = float("inf"), float("nan")
 

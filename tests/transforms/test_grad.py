@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fnx.core import build, elementwise, interp, memory, ops, tree
-from fnx.core.array import Array, apply, asarray, public
+from fnx.core import build, elementwise, interp, memory, ops, trace, tree
+from fnx.core.array import Array, asarray, public
 from fnx.core.errors import (
     ArgumentError,
     DTypeError,
@@ -20,6 +20,7 @@ from fnx.core.errors import (
     PytreeError,
     ShapeError,
 )
+from fnx.core.operate import apply
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.grad import FLOAT0, grad, value_and_grad, vjp
 
@@ -40,6 +41,7 @@ class Values:
 
 
 def evaluate(nodes: Any) -> list[Values]:
+    trace.close(nodes, ())  # finds leaked tracers, as jit does
     EVALUATED.append(list(nodes))
     return [Values(v) for v in interp.evaluate(nodes, {})]
 
