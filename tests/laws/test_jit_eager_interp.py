@@ -1,0 +1,170 @@
+"""jit = eager = interpreter, on generated graphs.
+
+One graph is computed in four ways: fused with known lengths (jit), fused with lengths as
+arguments (an eager call), one op at a time (eager calls that follow each other), and by the
+interpreter from the same command buffer. Elementwise ops, movements and integers have the same
+bits in all of them; functions that are computed by polynomials have the same bits in the three
+that run machine code; folds of floats agree within a bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fnx.backends.base import Device, get_device
+from fnx.core import build, dtypes, ops
+from fnx.core.dtypes import DType
+from fnx.core.uop import UOp, toposort
+from fnx.lower.inline import inline
+from fnx.transforms.jit import Executable
+from tests.graphs import ALL_OPS, Graph, assert_same, graphs
+
+NDArray = np.ndarray[Any, Any]
+CPU, INTERP = get_device("cpu"), get_device("interp")
+INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.bool_)
+FOLDS = {ops.REDUCE, ops.SCATTER}  # of floats they round, in an order that the kernel decides
+EXACT = frozenset(op for op in ALL_OPS if op.exact) - FOLDS
+
+
+def run(fn: UOp, args: Sequence[NDArray], device: Device, lengths_later: bool) -> list[NDArray]:
+    """Results of a FUNCTION, compiled as jit does or as eager calls do."""
+    ins = [device.upload(a) for a in args]
+    outs = Executable(fn, device, lengths_later).run(ins)
+    return [out.view(o.dtype.np, o.shape) for out, o in zip(outs, fn.src)]
+
+
+def one_by_one(fn: UOp, args: Sequence[NDArray]) -> list[NDArray]:
+    """Each node by itself, from its operands' values."""
+    fn = inline(fn)
+    values: dict[UOp, NDArray] = {}
+    for node in toposort(fn.src):
+        if node.op is ops.PARAM:
+            values[node] = args[node.arg.slot]
+            continue
+        params = [build.param(i, s.dtype, s.shape) for i, s in enumerate(node.src)]
+        alone = build.function([node.replace(src=tuple(params)) if params else node], len(params))
+        values[node], = run(alone, [values[s] for s in node.src], CPU, True)
+    return [values[o] for o in fn.src]
+
+
+def compiled(graph: Graph) -> list[NDArray]:
+    """Results that jit, one eager call and many eager calls agree on, in every bit."""
+    by_jit = run(graph.fn, graph.args, CPU, False)
+    assert_same(run(graph.fn, graph.args, CPU, True), by_jit)
+    assert_same(one_by_one(graph.fn, graph.args), by_jit)
+    return by_jit
+
+
+@settings(max_examples=40)
+@given(graphs(types=INTEGERS, steps=14))
+def test_integers_have_the_same_bits_everywhere(graph: Graph) -> None:
+    assert_same(run(graph.fn, graph.args, INTERP, False), compiled(graph))
+
+
+@settings(max_examples=40)
+@given(graphs(allowed=EXACT, steps=14))
+def test_exact_ops_have_the_same_bits_everywhere(graph: Graph) -> None:
+    assert_same(run(graph.fn, graph.args, INTERP, False), compiled(graph))
+
+
+@settings(max_examples=30)
+@given(graphs(allowed=ALL_OPS - FOLDS, steps=14))
+def test_functions_have_the_same_bits_in_every_kernel(graph: Graph) -> None:
+    compiled(graph)
+
+
+# ---- folds of floats ----------------------------------------------------------------------------
+
+C = 2.0  # of the bound: C * log2(n) * eps * sum of |x|
+C_EQUAL = 8.0  # for equal terms: every step rounds in one direction, thousands of times a lane
+WIDTHS = (0, 1, 2, 3, 7, 16, 17, 33, 100, 257)
+
+
+def ways(make: Any, args: Sequence[NDArray]) -> list[NDArray]:
+    """A one-node result by jit, by an eager call, and by the interpreter."""
+    params = [build.param(i, dtypes.as_dtype(a.dtype), a.shape) for i, a in enumerate(args)]
+    fn = build.function([make(*params)], len(params))
+    return [run(fn, args, CPU, False)[0], run(fn, args, CPU, True)[0],
+            run(fn, args, INTERP, False)[0]]
+
+
+def assert_within(got: NDArray, exact: NDArray, size: NDArray, n: int, what: str,
+                  c: float = C) -> None:
+    """|got - exact| is at most the bound for a fold of n terms whose sizes add up to ``size``."""
+    eps = np.finfo(got.dtype).eps
+    error = np.abs(got.astype(np.longdouble) - exact)
+    bound = c * max(1.0, math.log2(max(n, 1))) * eps * size
+    assert got.shape == exact.shape and np.all(error <= bound), \
+        f"{what}: {np.max(error / np.maximum(bound, 1e-300))} times the bound"
+
+
+@st.composite
+def folds(draw: Any) -> tuple[DType, NDArray, tuple[int, ...]]:
+    dtype = draw(st.sampled_from([dtypes.float32, dtypes.float64]))
+    shape = tuple(draw(st.lists(st.sampled_from(WIDTHS), min_size=1, max_size=3)))
+    while math.prod(shape) > 100_000:
+        shape = shape[1:]
+    axes = tuple(a for a in range(len(shape)) if draw(st.booleans()))
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    return dtype, rng.uniform(*draw(st.sampled_from([(-1, 1), (0.1, 1.7)])), shape
+                              ).astype(dtype.np), axes
+
+
+@settings(max_examples=40)
+@given(folds())
+def test_sums_agree_within_the_bound(case: Any) -> None:
+    _, x, axes = case
+    wide = x.astype(np.longdouble)
+    n = math.prod(x.shape[a] for a in axes)
+    for got in ways(lambda p: build.reduce(p, ops.ADD, axes), [x]):
+        assert_within(got, wide.sum(axes), np.abs(wide).sum(axes), n, "sum")
+
+
+@settings(max_examples=40)
+@given(folds())
+def test_largest_and_smallest_are_exact(case: Any) -> None:
+    _, x, axes = case
+    x = np.where(x > 0.9, np.nan, np.where(np.abs(x) < 0.2, -0.0 * x, x)).astype(x.dtype)
+    for monoid in (ops.MAX, ops.MIN):
+        by_jit, by_eager, meaning = ways(lambda p, m=monoid: build.reduce(p, m, axes), [x])
+        assert_same([by_jit, by_eager], [meaning, meaning])
+
+
+@settings(max_examples=40)
+@given(st.sampled_from([np.float32, np.float64]), st.integers(0, 40), st.integers(0, 70),
+       st.integers(0, 40), st.integers(0, 3), st.integers(0, 1000))
+def test_products_of_matrices_agree_within_the_bound(t: Any, m: int, k: int, n: int,
+                                                     transposed: int, seed: int) -> None:
+    """x @ y for x or y given transposed: the tiles end raggedly in each direction."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.standard_normal((m, k)).astype(t), rng.standard_normal((k, n)).astype(t)
+
+    def product(p: UOp, q: UOp) -> UOp:
+        p = build.permute(p, (1, 0)) if transposed & 1 else p
+        q = build.permute(q, (1, 0)) if transposed & 2 else q
+        rows = build.expand(build.reshape(p, (m, k, 1)), (m, k, n))
+        columns = build.expand(build.reshape(q, (1, k, n)), (m, k, n))
+        return build.reduce(build.mul(rows, columns), ops.ADD, (1,))
+
+    given_x = np.ascontiguousarray(x.T) if transposed & 1 else x
+    given_y = np.ascontiguousarray(y.T) if transposed & 2 else y
+    wide_x, wide_y = x.astype(np.longdouble), y.astype(np.longdouble)
+    for got in ways(product, [given_x, given_y]):
+        assert_within(got, wide_x @ wide_y, np.abs(wide_x) @ np.abs(wide_y), k, "x @ y")
+
+
+@pytest.mark.parametrize("n", [1, 16, 1000, 4099, 50_021, 65_536, 300_007])
+@pytest.mark.parametrize("value", [0.1, None])
+def test_long_sums_agree_within_the_bound(n: int, value: float | None) -> None:
+    x = np.full(n, value, np.float32) if value is not None else \
+        np.random.default_rng(n).standard_normal(n).astype(np.float32)
+    wide = x.astype(np.longdouble)
+    for got in ways(lambda p: build.reduce(p, ops.ADD, (0,)), [x]):
+        assert_within(got, wide.sum(), np.abs(wide).sum(), n, "sum", C_EQUAL if value else C)
