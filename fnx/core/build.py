@@ -314,6 +314,8 @@ def reduce(x: UOp, monoid: Op, axes: Iterable[int]) -> UOp:
 def gather(x: UOp, *index: UOp) -> UOp:
     """x[i1, i2, ...] for index arrays of one shape over the leading axes; clamped."""
     _check_index(x, index)
+    if 0 in x.shape[:len(index)] and 0 not in index[0].shape:
+        raise OutOfBoundsError(f"gather: expected axes with elements, got shape {x.shape}")
     return UOp(ops.GATHER, x.dtype, (x, *index))
 
 

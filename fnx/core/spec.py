@@ -182,6 +182,11 @@ def _indices(x: UOp, index: tuple[UOp, ...]) -> bool:
         i.dtype.is_integer and i.shape == index[0].shape for i in index)
 
 
+def _gather(node: UOp) -> bool:
+    x, *index = node.src
+    return _indices(x, tuple(index)) and (0 not in x.shape[:len(index)] or 0 in node.shape)
+
+
 def _scatter(node: UOp) -> bool:
     x, *index, updates = node.src
     return len(node.src) >= 3 and _indices(x, tuple(index)) and updates.dtype is x.dtype and \
@@ -247,8 +252,7 @@ TENSOR = (
     Rule((ops.FLIP,), "distinct axes in order", lambda n: _axes(n, n.arg)),
     Rule((ops.CONCAT,), "one dtype, and shapes that agree except along the axis", _concat),
     Rule((ops.REDUCE,), "one operand, axes in order, and a monoid that takes it", _reduce),
-    Rule((ops.GATHER,), "integer indices of one shape, at most one an axis",
-         lambda n: len(n.src) > 1 and _indices(n.src[0], n.src[1:])),
+    Rule((ops.GATHER,), "integer indices of one shape, at most one an axis with elements", _gather),
     Rule((ops.SCATTER,), "indices of one shape, and updates of the shape they select", _scatter),
     Rule((ops.FUNCTION,), "a closed body: no LEAF, no BUFFER, one PARAM a slot < n_params",
          _closed),

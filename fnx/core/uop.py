@@ -29,6 +29,7 @@ from fnx.core.ops import (
     Op,
 )
 from fnx.core.ops import Reduce as ReduceArg
+from fnx.core.ops import Stage as StageArg
 
 _NO_RANGES: frozenset[UOp] = frozenset()
 _MAX_SITES = 8
@@ -166,7 +167,9 @@ _NAMED: dict[Op, Callable[[Any], int]] = {  # sources in the order that a reader
 _STABLE: dict[type, Callable[[Any], Any]] = {  # what of an arg hashes alike in every process
     int: lambda arg: arg, tuple: lambda arg: arg,
     ReduceArg: lambda arg: (arg.monoid.number, arg.axes),
+    StageArg: lambda arg: arg.id, Op: lambda arg: arg.number,
 }
+_KINDS = {kind: i for i, kind in enumerate(("bool", "int", "uint", "float", "index", "void"))}
 
 
 def _rank(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> int:
@@ -179,7 +182,7 @@ def _rank(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> int:
     if named is not None:
         return named(arg)
     stable = _STABLE.get(type(arg))
-    content = (op.number, dtype.bits, stable(arg) if stable is not None else 0,
+    content = (op.number, dtype.bits, _KINDS[dtype.kind], stable(arg) if stable is not None else 0,
                *[s.rank for s in src])
     return (hash(content) & 0x3FFFFFFFFFFFFFFF) + (1 << 32)
 

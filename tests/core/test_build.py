@@ -56,6 +56,7 @@ B = build.param(2, dtypes.bool_, (2, 3))
     (lambda: build.reduce(X, ops.SUB, [0]), DTypeError, "does not fold"),
     (lambda: build.gather(X, X), DTypeError, "integer indices"),
     (lambda: build.gather(X, N, N, N), OutOfBoundsError, "1 to 2 indices"),
+    (lambda: build.gather(build.param(0, F, (0, 3)), N), OutOfBoundsError, "with elements"),
     (lambda: build.scatter(X, [N], X, "set"), ShapeError, "expected updates"),
     (lambda: build.call(build.function([X], 1), []), ArgumentError, "expected 1 operands"),
     (lambda: build.at(build.ref(0, F, (2, 3)), build.range_(2, 0)), ShapeError, "2 indices"),

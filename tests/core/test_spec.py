@@ -142,6 +142,8 @@ TENSOR: dict[str, Mutation] = {
         ops.REDUCE, F, (X, X), ops.Reduce(ops.ADD, (0,))),
     "gather at floats": lambda g, r: UOp(ops.GATHER, F, (X, build.param(1, F, (2,)))),
     "gather at too many": lambda g, r: UOp(ops.GATHER, F, (X, *[build.param(1, I, (2,))] * 3)),
+    "gather from nothing": lambda g, r: UOp(
+        ops.GATHER, F, (build.param(0, F, (0, 3)), build.param(1, I, (2,)))),
     "scatter of other updates": lambda g, r: UOp(
         ops.SCATTER, F, (X, build.param(1, I, (2,)), X), "set"),
     "scatter in no mode": lambda g, r: UOp(
