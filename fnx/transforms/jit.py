@@ -33,7 +33,7 @@ from fnx.core.errors import (
     FnxError,
     StaticArgumentError,
 )
-from fnx.core.ops import Shape
+from fnx.core.ops import Shape, const_value
 from fnx.core.uop import UOp
 from fnx.transforms.launcher import MISS, Launch, make_launcher
 from fnx.transforms.watch import Watch
@@ -121,6 +121,8 @@ _eager = _Cache()
 
 def _evaluate(nodes: Sequence[UOp]) -> Sequence[Any]:
     """Compute nodes over BUFFERs and CONSTs: one graph, one program."""
+    if len(nodes) == 1 and nodes[0].op is ops.CONST:  # a Python number among the arguments
+        return [_put(const_value(nodes[0]))]
     fn, captures = trace.close(nodes, ())
     return _eager.find(fn).run([c.arg.handle for c in captures])
 
@@ -288,7 +290,8 @@ class Jitted:
                ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Dynamic positional arguments, and the static ones as a hashable key."""
         static = {i % len(args) if args and -len(args) <= i < 0 else i for i in self._static}
-        values: list[tuple[int | str, Any]] = [(i, args[i]) for i in sorted(static) if 0 <= i < len(args)]
+        values: list[tuple[int | str, Any]] = [(i, args[i]) for i in sorted(static)
+                                               if 0 <= i < len(args)]
         values += [(k, kwargs[k]) for k in sorted(self._static_names & kwargs.keys())]
         for name, value in values:
             try:
@@ -316,8 +319,8 @@ class Jitted:
     def _concrete(self, x: Any, in_tree: tree.TreeDef, i: int) -> Array:
         """An argument as an Array with memory."""
         if type(x) is Array and x.is_deleted():
-            raise DonatedError(f"argument {_argument(in_tree, i)} of {self._name}: expected an array "
-                               "with a value, got one that was donated",
+            raise DonatedError(f"argument {_argument(in_tree, i)} of {self._name}: expected an "
+                               "array with a value, got one that was donated",
                                hint="use the result of the call it was donated to")
         made = self._array(x, in_tree, i)
         if made._storage is None:
