@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fnx.core import build, ops
 from fnx.core.uop import UOp, inherit, toposort
 from fnx.lower.loops import ranges_of
@@ -24,22 +26,28 @@ def canonical(kernel: UOp) -> UOp:
     True
     """
     number = {r: i for i, r in enumerate(ranges_of(kernel))}
-    stages = 0
-    new: dict[UOp, UOp] = {}
-    for node in toposort(kernel.src):
-        src = tuple([new[s] for s in node.src])
-        arg = node.arg
-        if node.op is ops.RANGE:
-            if arg.id != number[node]:
-                arg = ops.Range(number[node], arg.kind, arg.name)
-        elif node.op is ops.STAGE:
-            if arg.id != stages:
-                arg = ops.Stage(stages, arg.space, arg.name)
-            stages += 1
-        same = src == node.src and arg is node.arg
-        new[node] = node if same else inherit(UOp(node.op, node.dtype, src, arg), node)
-    stores = tuple(new[s] for s in kernel.src)
+    ranges = {r: ops.Range(i, r.arg.kind, r.arg.name) for r, i in number.items()
+              if r.arg.id != i}
+    stores = _renamed(kernel.src, ranges)
+    # Commutative operands are sorted by their ranges' numbers: stages are met after that.
+    met = [n for n in toposort(stores) if n.op is ops.STAGE]
+    stages = {n: ops.Stage(i, n.arg.space, n.arg.name) for i, n in enumerate(met)
+              if n.arg.id != i}
+    stores = _renamed(stores, stages)
     order = tuple(range(len(number)))
     if stores == kernel.src and order == kernel.arg.order:
         return kernel
     return inherit(build.kernel(stores, kernel.arg.name, order), kernel)
+
+
+def _renamed(roots: tuple[UOp, ...], args: dict[UOp, Any]) -> tuple[UOp, ...]:
+    """The roots with other args on some nodes."""
+    if not args:
+        return roots
+    new: dict[UOp, UOp] = {}
+    for node in toposort(roots):
+        src = tuple([new[s] for s in node.src])
+        arg = args.get(node, node.arg)
+        same = src == node.src and arg is node.arg
+        new[node] = node if same else inherit(UOp(node.op, node.dtype, src, arg), node)
+    return tuple([new[r] for r in roots])

@@ -132,15 +132,22 @@ class _Linearizer(Values):
         if not limits:
             return [(start, stop, [])]
         lines = self.lines
+        for condition, limit in limits.items():
+            if peel.governs(condition, inner):
+                stop = lines.either(ops.MIN, stop, self.iterations(limit, limit.slack))
         full = stop
-        for terms, constant, step in limits.values():
-            room = lines.either(ops.MAX, self.addresses.total(terms, constant, NOTHING),
-                                build.index_const(0))
-            room = lines.plus(room, build.index_const(step - 1))
-            full = lines.either(ops.MIN, full, lines.divided(room, step))
+        for limit in limits.values():
+            full = lines.either(ops.MIN, full, self.iterations(limit, 0))
         middle = lines.either(ops.MAX, full, start) if r.arg.kind == "PAR" else full
         parts = [(start, full, list(limits)), (middle, stop, [])]
         return [p for p in parts if not (p[0].op is ops.CONST and p[0] is p[1])]
+
+    def iterations(self, limit: peel.Limit, slack: int) -> UOp:
+        """In how many iterations, from the first on, step*i < terms + constant + slack."""
+        lines = self.lines
+        total = self.addresses.total(limit.terms, limit.constant + slack, NOTHING)
+        room = lines.either(ops.MAX, total, build.index_const(0))
+        return lines.divided(lines.plus(room, build.index_const(limit.step - 1)), limit.step)
 
     def iterate(self, inner: Nest, r: UOp, folds: Sequence[Statement], start: UOp,
                 stop: UOp) -> None:
