@@ -29,7 +29,6 @@ from fnx.core.ops import (
     Op,
 )
 from fnx.core.ops import Reduce as ReduceArg
-from fnx.core.ops import Stage as StageArg
 
 _NO_RANGES: frozenset[UOp] = frozenset()
 _MAX_SITES = 8
@@ -167,7 +166,7 @@ _NAMED: dict[Op, Callable[[Any], int]] = {  # sources in the order that a reader
 _STABLE: dict[type, Callable[[Any], Any]] = {  # what of an arg hashes alike in every process
     int: lambda arg: arg, tuple: lambda arg: arg,
     ReduceArg: lambda arg: (arg.monoid.number, arg.axes),
-    StageArg: lambda arg: arg.id, Op: lambda arg: arg.number,
+    Op: lambda arg: arg.number,
 }
 _KINDS = {kind: i for i, kind in enumerate(("bool", "int", "uint", "float", "index", "void"))}
 
