@@ -19,10 +19,10 @@ import numpy as np
 from fnx.backends import llvm_binding as llvm
 from fnx.core import build, dtypes, ops
 from fnx.core.uop import UOp
-from fnx.lower.decompose import decompose
-from fnx.lower.fills import block_fills
-from fnx.lower.linearize import linearize
-from fnx.lower.llvm import render
+from fnx.lower.program.decompose import decompose
+from fnx.lower.program.fills import block_fills
+from fnx.lower.program.linearize import linearize
+from fnx.lower.program.llvm import render
 
 Array = np.ndarray[Any, Any]
 F32 = dtypes.float32

@@ -20,7 +20,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.pattern import UPat
 from fnx.core.rewrite import Rule, RuleSet, graph_rewrite
 from fnx.core.uop import UOp, substitute, toposort
-from fnx.lower.simplify import simplify
+from fnx.lower.tensor.simplify import simplify
 
 F = dtypes.float32
 SIZE = 4_000  # about a training step of a small transformer

@@ -1,4 +1,4 @@
-"""Derive the constants of fnx/lower/elementary/coefficients.py, or check the ones it holds.
+"""Derive the constants of fnx/lower/program/elementary/coefficients.py, or check the ones it holds.
 
     python scripts/fit_polynomials.py            # print the table
     python scripts/fit_polynomials.py --check    # exit 1 unless the table still has its bounds
@@ -194,7 +194,7 @@ def main() -> int:
     table: dict[str, Any] = {}
     if args.check:
         sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-        from fnx.lower.elementary import coefficients
+        from fnx.lower.program.elementary import coefficients
         table = vars(coefficients)
     bad = 0
     for fit in FITS:

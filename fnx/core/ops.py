@@ -3,7 +3,8 @@
 A row says: at which levels the op is legal, its kind, how many operands it takes, which element
 types, how shape and dtype of the result follow, what it means in NumPy, and how it prints.
 Adding an elementwise op touches four places: its row here, its row in
-transforms/derivatives.py, its row in lower/decompose.py or lower/llvm.py, its public function.
+transforms/derivatives.py, its row in lower/program/decompose.py or llvm.py, its public
+function.
 
 Levels: t tensor (whole arrays), k kernel (scalars over RANGEs), p program (a linear list with
 explicit vectors), c command (what a queue executes).
@@ -370,7 +371,7 @@ STORE = Op("STORE", "kp", "kernel", None, result="void", shape=_scalar,
 STAGE = Op("STAGE", "k", "kernel", None, shape=_scalar, arg=Stage)
 KERNEL = Op("KERNEL", "kc", "kernel", None, result="void", shape=_scalar, arg=Kernel)
 
-# program level: lines of a PROGRAM, in order (the table in lower/linearize.py says what is legal)
+# program level: lines of a PROGRAM, in order (lower/program/linearize.py says what is legal)
 PROGRAM = Op("PROGRAM", "p", "program", None, result="void", shape=_scalar)
 SCRATCH = Op("SCRATCH", "p", "program", 1, result="any", shape=_scalar, arg=Stage)
 ADDRESS = Op("ADDRESS", "p", "program", 2, result="any", shape=_scalar, arg=(int, type(None)))

@@ -1,7 +1,7 @@
 """What is legal at program level: lines in order, loops that nest, vectors of equal lanes.
 
 Rows of (ops, what is expected, whether a node holds it), taken up by core/spec.py. What each
-line means is in the table of lower/linearize.py.
+line means is in the table of lower/program/linearize.py.
 """
 
 from __future__ import annotations

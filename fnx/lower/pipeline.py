@@ -21,20 +21,20 @@ from fnx.core.program import KernelCode
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 from fnx.lower import memory
-from fnx.lower.canonical import canonical
-from fnx.lower.codegen import kernel_code
-from fnx.lower.collapse import collapse
-from fnx.lower.empty import drop_empty
-from fnx.lower.extents import generalize
-from fnx.lower.inline import inline
-from fnx.lower.kernelize import kernelize
-from fnx.lower.ranges import Step, build_kernels
-from fnx.lower.results import Result, unique_results
-from fnx.lower.schedule import choose
-from fnx.lower.simplify import simplify
-from fnx.lower.split_reduce import split_reduce
-from fnx.lower.staging import Part, split_global
-from fnx.lower.tile import tile
+from fnx.lower.grouping.kernelize import kernelize
+from fnx.lower.grouping.ranges import Step, build_kernels
+from fnx.lower.grouping.results import Result, unique_results
+from fnx.lower.kernel.canonical import canonical
+from fnx.lower.kernel.collapse import collapse
+from fnx.lower.kernel.extents import generalize
+from fnx.lower.kernel.schedule import choose
+from fnx.lower.kernel.staging import Part, split_global
+from fnx.lower.kernel.tile import tile
+from fnx.lower.program.codegen import kernel_code
+from fnx.lower.tensor.empty import drop_empty
+from fnx.lower.tensor.inline import inline
+from fnx.lower.tensor.simplify import simplify
+from fnx.lower.tensor.split_reduce import split_reduce
 
 
 class Pass(NamedTuple):

@@ -22,7 +22,7 @@ from fnx.backends.base import Device, get_device
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.uop import UOp, toposort
-from fnx.lower.inline import inline
+from fnx.lower.tensor.inline import inline
 from fnx.transforms.jit import Executable
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs
 

@@ -16,7 +16,7 @@ from fnx.core.pattern import UPat
 from fnx.core.rewrite import Rule, RuleSet, graph_rewrite
 from fnx.core.spec import check
 from fnx.core.uop import UOp, current_site, substitute, toposort
-from fnx.lower.simplify import RULES, simplify
+from fnx.lower.tensor.simplify import RULES, simplify
 from tests.graphs import STEPS, Builder, Graph, assert_same, graphs, values
 
 

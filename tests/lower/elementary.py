@@ -11,7 +11,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.ops import Op
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
-from fnx.lower.decompose import decompose
+from fnx.lower.program.decompose import decompose
 
 Array = np.ndarray[Any, Any]
 FUSED, UNFUSED = Target("cpu"), Target("cpu", fma=False)

@@ -13,7 +13,7 @@ from fnx.backends import objects
 from fnx.core import build, spec, symbolic
 from fnx.core.interp_kernel import run_kernel
 from fnx.core.uop import UOp
-from fnx.lower.codegen import kernel_code
+from fnx.lower.program.codegen import kernel_code
 
 Array = np.ndarray[Any, Any]
 

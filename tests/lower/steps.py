@@ -10,11 +10,11 @@ import numpy as np
 from fnx.core import build, ops, spec
 from fnx.core.interp import run_kernel
 from fnx.core.uop import UOp, toposort
-from fnx.lower.collapse import collapse
-from fnx.lower.extents import generalize
-from fnx.lower.group import memory_of
-from fnx.lower.kernelize import kernelize
-from fnx.lower.ranges import Step, build_kernels
+from fnx.lower.grouping.group import memory_of
+from fnx.lower.grouping.kernelize import kernelize
+from fnx.lower.grouping.ranges import Step, build_kernels
+from fnx.lower.kernel.collapse import collapse
+from fnx.lower.kernel.extents import generalize
 
 
 def steps_of(fn: UOp) -> list[Step]:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from fnx.core import build, dtypes, ops
 from fnx.core.target import Target
 from fnx.core.uop import UOp
-from fnx.lower.decompose import decompose
-from fnx.lower.linearize import linearize
-from fnx.lower.llvm import render
+from fnx.lower.program.decompose import decompose
+from fnx.lower.program.linearize import linearize
+from fnx.lower.program.llvm import render
 from tests.lower.machine import aligned, both, run, same_bits, split
 
 F32 = dtypes.float32
@@ -187,7 +187,7 @@ def test_text_is_the_same_in_every_process():
 
 
 def test_key_ignores_names_and_sees_content():
-    from fnx.lower.codegen import kernel_code
+    from fnx.lower.program.codegen import kernel_code
 
     def copy(n, name, kind="PAR"):
         r = build.range_(n, 0, kind, name)

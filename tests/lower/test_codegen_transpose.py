@@ -12,9 +12,9 @@ from fnx.core import build, dtypes, ops
 from fnx.core.interp_kernel import run_kernel
 from fnx.core.target import Target
 from fnx.core.uop import toposort
-from fnx.lower.fills import block_fills
-from fnx.lower.linearize import linearize
-from fnx.lower.transpose import _network
+from fnx.lower.program.fills import block_fills
+from fnx.lower.program.linearize import linearize
+from fnx.lower.program.transpose import _network
 from tests.lower.machine import both, same_bits, split
 
 F32 = dtypes.float32

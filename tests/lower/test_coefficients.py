@@ -11,7 +11,7 @@ import mpmath
 import pytest
 from mpmath import mp, mpf
 
-from fnx.lower.elementary import coefficients as k
+from fnx.lower.program.elementary import coefficients as k
 
 _SCRIPT = pathlib.Path(__file__).parents[2] / "scripts" / "fit_polynomials.py"
 

@@ -16,7 +16,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.ops import Op
 from fnx.core.target import Target
 from fnx.core.uop import toposort
-from fnx.lower.decompose import EXPANSIONS, decompose
+from fnx.lower.program.decompose import EXPANSIONS, decompose
 from tests.lower.elementary import FUSED, UNFUSED, decomposed, same, ulps_32
 
 Array = np.ndarray[Any, Any]

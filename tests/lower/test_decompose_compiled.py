@@ -13,8 +13,8 @@ from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
-from fnx.lower.codegen import kernel_code
-from fnx.lower.decompose import EXPANSIONS
+from fnx.lower.program.codegen import kernel_code
+from fnx.lower.program.decompose import EXPANSIONS
 from tests.lower.elementary import FUSED, UNFUSED, decomposed, same
 
 Array = np.ndarray[Any, Any]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.lower.steps import run_steps, steps_of
 
 from fnx.core import build as b
 from fnx.core import dtypes, ops
 from fnx.core.interp import apply
 from fnx.core.uop import UOp
+from tests.lower.steps import run_steps, steps_of
 
 f32, i32 = dtypes.float32, dtypes.int32
 

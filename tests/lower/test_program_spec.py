@@ -10,8 +10,8 @@ from fnx.core import build, dtypes, ops, spec
 from fnx.core.errors import SpecError
 from fnx.core.target import Target
 from fnx.core.uop import UOp
-from fnx.lower.decompose import decompose
-from fnx.lower.linearize import linearize
+from fnx.lower.program.decompose import decompose
+from fnx.lower.program.linearize import linearize
 from tests.lower.test_codegen_reduce import softmax
 
 F32 = dtypes.float32

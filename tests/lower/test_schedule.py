@@ -16,9 +16,9 @@ from fnx.core.interp import run_kernel
 from fnx.core.target import Target
 from fnx.core.tiling import Parallel, Stage, Vectorize
 from fnx.core.uop import UOp, toposort
-from fnx.lower import contraction
-from fnx.lower.schedule import choose
-from fnx.lower.tile import canonical, split_global, tile
+from fnx.lower.kernel import contraction
+from fnx.lower.kernel.schedule import choose
+from fnx.lower.kernel.tile import canonical, split_global, tile
 
 AVX512 = Target("cpu")
 AVX2 = Target("cpu", vector_bits=256, vector_registers=16)

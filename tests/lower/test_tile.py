@@ -14,7 +14,7 @@ from fnx.core.errors import KernelError
 from fnx.core.interp import run_kernel
 from fnx.core.tiling import order, parallel, split, stage, unroll, vectorize
 from fnx.core.uop import UOp, toposort
-from fnx.lower.tile import canonical, split_global, tile
+from fnx.lower.kernel.tile import canonical, split_global, tile
 
 F = dtypes.float32
 

@@ -1,0 +1,1 @@
+"""kernel level -> kernel level: fewer and shared loops, schedules, tiles, packing."""

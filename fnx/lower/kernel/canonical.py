@@ -1,0 +1,53 @@
+"""Canonical numbers: equal kernels become the identical node.
+
+    before  STORE(o[r7], x[r7])    r7: Range(7)         order ()
+    after   STORE(o[r0], x[r0])    r0: Range(0)         order (0,)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fnx.core import build, ops
+from fnx.core.uop import UOp, inherit, toposort
+from fnx.lower.kernel.loops import ranges_of
+
+
+def canonical(kernel: UOp) -> UOp:
+    """The KERNEL with ranges and stages renumbered: ranges by ``order``, stages as they are met.
+
+    Equal kernels become the identical node.
+
+    >>> from fnx.core import dtypes
+    >>> def ones(id):
+    ...     o = build.at(build.ref(0, dtypes.float32, (8,)), build.range_(8, id))
+    ...     return build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones")
+    >>> canonical(ones(5)) is canonical(ones(7))
+    True
+    """
+    number = {r: i for i, r in enumerate(ranges_of(kernel))}
+    ranges = {r: ops.Range(i, r.arg.kind, r.arg.name) for r, i in number.items()
+              if r.arg.id != i}
+    stores = _renamed(kernel.src, ranges)
+    # Commutative operands are sorted by their ranges' numbers: stages are met after that.
+    met = [n for n in toposort(stores) if n.op is ops.STAGE]
+    stages = {n: ops.Stage(i, n.arg.space, n.arg.name) for i, n in enumerate(met)
+              if n.arg.id != i}
+    stores = _renamed(stores, stages)
+    order = tuple(range(len(number)))
+    if stores == kernel.src and order == kernel.arg.order:
+        return kernel
+    return inherit(build.kernel(stores, kernel.arg.name, order), kernel)
+
+
+def _renamed(roots: tuple[UOp, ...], args: dict[UOp, Any]) -> tuple[UOp, ...]:
+    """The roots with other args on some nodes."""
+    if not args:
+        return roots
+    new: dict[UOp, UOp] = {}
+    for node in toposort(roots):
+        src = tuple([new[s] for s in node.src])
+        arg = args.get(node, node.arg)
+        same = src == node.src and arg is node.arg
+        new[node] = node if same else inherit(UOp(node.op, node.dtype, src, arg), node)
+    return tuple([new[r] for r in roots])

@@ -1,0 +1,1 @@
+"""kernel level -> program level -> LLVM IR: explicit vectors, then text."""

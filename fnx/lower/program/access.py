@@ -1,0 +1,207 @@
+"""Addresses and masks: where a LOAD or STORE of the kernel level goes, lane by lane.
+
+The row-major offset of an INDEX is a sum of products. Each part is computed in the loop it
+depends on, and pointers are chained from the outside in, so that the innermost step is a
+constant that fits the instruction:
+
+    o[io*4 + i, l]  of shape (m, n)      p1 = o + io*(4*n)       in loop io
+    with i unrolled, l the lanes         p2 = p1 + i*n           a constant times n: no loop
+                                         store <16 x float> at p2
+
+How the offset moves with the lane decides the instruction: not at all (a scalar, to be
+splatted), by 1 (a vector), by -1 (a vector, reversed), otherwise a gather or scatter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from fnx.core import build, dtypes, ops, symbolic
+from fnx.core.uop import UOp
+from fnx.lower.program.lines import Lines
+
+Env = dict[UOp, int]  # the UNROLL ranges' values
+Monomial = tuple[UOp, ...]
+Terms = dict[Monomial, int]
+
+ALIGNMENT = 64  # of buffers and of scratch
+
+
+class Access(NamedTuple):
+    """The address of all lanes; ``stride`` says which: 0 of a scalar, -1 of lanes in reverse."""
+
+    address: UOp
+    stride: int | None
+
+
+class Offset(NamedTuple):
+    """A flat offset: what is the same for all lanes, and what is not."""
+
+    common: Terms
+    lane: Terms
+    constant: int
+    stride: int | None
+
+
+def split_lanes(terms: Terms, lane: UOp | None) -> tuple[Terms, Terms]:
+    """Terms that do not depend on the lane, and those that do."""
+    if lane is None:
+        return terms, {}
+    own = {m: c for m, c in terms.items() if any(lane in a.ranges for a in m)}
+    return ({m: c for m, c in terms.items() if m not in own}, own) if own else (terms, own)
+
+
+def offset_of(place: UOp, lane: UOp | None) -> Offset:
+    """The flat offset of an INDEX."""
+    buffer, indices = place.src[0], place.src[1:]
+    dims = [r.src[0] for r in buffer.src[1:]] if buffer.op is ops.STAGE else buffer.src
+    terms, constant = symbolic.linear(symbolic.ravel(indices, dims))
+    common, own = split_lanes(terms, lane)
+    stride = 0 if not own else own[(lane,)] if lane is not None and len(own) == 1 \
+        and (lane,) in own else None
+    return Offset(common, own, constant, stride)
+
+
+class Addresses:
+    """Writes addresses and masks; ``value(node, env)`` gives an atom's scalar or vector."""
+
+    def __init__(self, lines: Lines, value: Callable[[UOp, Env], UOp]) -> None:
+        self.lines, self.value = lines, value
+        self._offsets: dict[UOp, Offset] = {}
+
+    def offset(self, place: UOp, lane: UOp | None) -> Offset:
+        found = self._offsets.get(place)
+        if found is None:
+            found = self._offsets[place] = offset_of(place, lane)
+        return found
+
+    # ---- sums ----
+
+    def parts(self, terms: Terms, constant: int, env: Env) -> tuple[dict[int, UOp], int]:
+        """The sum of each loop depth, outermost first, and what is constant."""
+        lines = self.lines
+        sums: dict[int, UOp] = {}
+        for monomial, c in terms.items():
+            factors = []
+            for atom in monomial:
+                if atom in env:
+                    c *= env[atom]
+                else:
+                    factors.append(self.value(atom, env))
+            if not c or not factors:
+                constant += c
+                continue
+            if len(factors) > 1:
+                factors.sort(key=lines.depth)
+            product = lines.times(factors[0], c)
+            for f in factors[1:]:
+                product = lines.times(product, f)
+            depth = lines.depth(product)
+            sums[depth] = lines.plus(sums[depth], product) if depth in sums else product
+        return (dict(sorted(sums.items())) if len(sums) > 1 else sums), constant
+
+    def total(self, terms: Terms, constant: int, env: Env) -> UOp:
+        """The whole sum as one integer."""
+        sums, rest = self.parts(terms, constant, env)
+        out = build.index_const(0)
+        for part in sums.values():
+            out = self.lines.plus(out, part)
+        return self.lines.plus(out, build.index_const(rest))
+
+    # ---- places ----
+
+    def access(self, place: UOp, base: UOp, lane: UOp | None, env: Env) -> Access:
+        """Where an INDEX points, from the pointer ``base`` of its buffer."""
+        lines, dtype = self.lines, place.dtype
+        offset = self.offset(place, lane)
+        sums, constant = self.parts(offset.common, offset.constant, env)
+        pointer = base
+        for part in sums.values():
+            pointer = lines.add(ops.ADDRESS, dtype, (pointer, part))
+        width = 1 if lane is None else build.const_of(lane.src[0])
+        if offset.stride not in (0, 1, -1):
+            if constant:
+                pointer = lines.add(ops.ADDRESS, dtype, (pointer, build.index_const(constant)))
+            return Access(self.each_lane(pointer, self._lane_offsets(offset, width, env)), None)
+        if offset.stride == -1:
+            constant -= width - 1
+        address = lines.add(ops.ADDRESS, dtype.vec(width if offset.stride else 1),
+                            (pointer, build.index_const(constant)),
+                            _alignment(offset.common, constant, dtype.itemsize))
+        return Access(address, offset.stride)
+
+    def each_lane(self, pointer: UOp, offsets: UOp) -> UOp:
+        """An address for each lane."""
+        return self.lines.add(ops.ADDRESS, pointer.dtype.vec(offsets.dtype.lanes),
+                              (pointer, offsets), pointer.dtype.itemsize)
+
+    def _lane_offsets(self, offset: Offset, width: int, env: Env) -> UOp:
+        lines = self.lines
+        total: UOp | None = None
+        for monomial, c in offset.lane.items():
+            product: UOp = build.index_const(c)
+            for atom in monomial:
+                factor = build.index_const(env[atom]) if atom in env else self.value(atom, env)
+                product = factor if product.op is ops.CONST and product.arg == 1 \
+                    else self._vector(ops.MUL, product, factor)
+            total = product if total is None else self._vector(ops.ADD, total, product)
+        assert total is not None
+        return lines.widen(total, width)
+
+    def _vector(self, op: ops.Op, a: UOp, b: UOp) -> UOp:
+        lanes = max(a.dtype.lanes, b.dtype.lanes)
+        return self.lines.add(op, a.dtype.scalar.vec(lanes),
+                              (self.lines.widen(a, lanes), self.lines.widen(b, lanes)))
+
+    # ---- masks ----
+
+    def lane_condition(self, condition: UOp, lane: UOp, env: Env) -> UOp | None:
+        """The mask of an inequality that is linear in the lane; None for any other condition."""
+        if condition.op not in _SLACK or condition.src[0].dtype is not dtypes.index:
+            return None
+        terms, constant = positive_form(condition)
+        rest, own = split_lanes(terms, lane)
+        step = own.get((lane,), 0)
+        if len(own) != 1 or not (step < 0 or step == 1):
+            return None
+        mask = dtypes.bool_.vec(build.const_of(lane.src[0]))
+        lines = self.lines
+        if step < 0:  # rest - k*lane > 0: the first ceil(rest / k) lanes
+            count = self.total(rest, constant + (-step - 1), env)
+            if step != -1:
+                count = lines.divided(lines.either(ops.MAX, count, build.index_const(0)), -step)
+            return lines.add(ops.PREFIX, mask, (count,))
+        count = self.total({m: -c for m, c in rest.items()}, 1 - constant, env)
+        return lines.add(ops.NOT, mask, (lines.add(ops.PREFIX, mask, (count,)),))
+
+
+_SLACK = {ops.CMPLT: 0, ops.CMPLE: 1}
+
+
+def positive_form(condition: UOp) -> tuple[Terms, int]:
+    """(terms, constant) whose sum is positive exactly where a < b or a <= b holds."""
+    a, b = condition.src
+    left, c = symbolic.linear(a)
+    right, d = symbolic.linear(b)
+    terms = dict(right)
+    for m, n in left.items():
+        terms[m] = terms.get(m, 0) - n
+    return {m: n for m, n in terms.items() if n}, d - c + _SLACK[condition.op]
+
+
+def _alignment(terms: Terms, constant: int, itemsize: int) -> int:
+    """Bytes that the address is a multiple of, given an aligned buffer."""
+    return math.gcd(ALIGNMENT, constant * itemsize, *(c * itemsize for c in terms.values()))
+
+
+def conjuncts(condition: UOp) -> Iterable[UOp]:
+    """The conditions of which ``condition`` is the conjunction."""
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        if node.op is ops.AND and node.dtype is dtypes.bool_:
+            stack.extend((node.src[1], node.src[0]))
+        else:
+            yield node

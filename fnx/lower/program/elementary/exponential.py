@@ -1,0 +1,98 @@
+"""exp, expm1 and tanh by one range reduction.
+
+    exp(x) = 2**n * exp(r),   n = round(x / log 2),   r = x - n * log 2
+
+n comes out of the low bits of x / log 2 + 1.5 * 2**mantissa, so its float and its integer cost one
+addition each, and 2**n is a shift. 2**n does not fit the format where the result is subnormal
+or close to overflow: there the exponent is offset by a power of two that is multiplied in last,
+where it rounds (or overflows) once.
+"""
+
+from __future__ import annotations
+
+from fnx.core import dtypes
+from fnx.core.uop import UOp
+from fnx.lower.program.elementary import coefficients as k
+from fnx.lower.program.elementary.values import (
+    FORMATS,
+    Value,
+    clamp,
+    magnitude,
+    mulacc,
+    polynomial,
+    where,
+    with_sign,
+)
+
+_LN2 = {dtypes.float32: k.LN2_32, dtypes.float64: k.LN2_64}
+_EXP = {dtypes.float32: k.EXP_32, dtypes.float64: k.EXPM1_64}
+_TANH = {dtypes.float32: k.TANH_32, dtypes.float64: k.TANH_64}
+_EXPM1 = {dtypes.float32: k.EXPM1_32, dtypes.float64: k.EXPM1_64}
+# Below the first exp(x) rounds to 0; above the second it overflows.
+_EXP_RANGE = {dtypes.float32: (-104.5, 89.0), dtypes.float64: (-746.0, 710.0)}
+# Below the first expm1(x) rounds to -1.
+_EXPM1_RANGE = {dtypes.float32: (-18.0, 89.0), dtypes.float64: (-38.0, 710.0)}
+# Here tanh(x) rounds to 1.
+_TANH_LIMIT = {dtypes.float32: 9.5, dtypes.float64: 19.5}
+_TINY = {dtypes.float32: 2.0 ** -26, dtypes.float64: 2.0 ** -55}
+
+
+def _reduce(x: Value) -> tuple[Value, Value, Value]:
+    """(n, bits whose lowest are n, x - n * the high part of log 2)"""
+    rounder = FORMATS[x.dtype].rounder
+    shifted = mulacc(x, k.LOG2_E, rounder)
+    n = shifted - rounder
+    return n, shifted.bits(), mulacc(n, -_LN2[x.dtype][0], x)
+
+
+def _power_of_two(n: Value, offset: Value | int, like: Value) -> Value:
+    """2**n from the low bits of n; ``offset`` is the bias, in place in the exponent field."""
+    return ((n << FORMATS[like.dtype].mantissa) + offset).as_float(like.dtype)
+
+
+def _exp_reduced(x: Value) -> tuple[Value, Value]:
+    """(bits whose lowest are n, exp(r))"""
+    n, bits, high = _reduce(x)
+    r = mulacc(n, -_LN2[x.dtype][1], high)
+    return bits, mulacc(r, mulacc(r, polynomial(_EXP[x.dtype], r), 1.0), 1.0)
+
+
+def exp(x: UOp) -> UOp:
+    """e**x"""
+    a = clamp(Value(x), *_EXP_RANGE[x.dtype])
+    form = FORMATS[x.dtype]
+    n, p = _exp_reduced(a)
+    negative = a < 0.0
+    lift = (form.bias + 1) // 2
+    offset = where(negative, form.bias + lift << form.mantissa,
+                   form.bias - 1 << form.mantissa, of=n)
+    return (p * _power_of_two(n, offset, a) * where(negative, 2.0 ** -lift, 2.0, of=a)).node
+
+
+def expm1(x: UOp) -> UOp:
+    """e**x - 1, precise near 0.
+
+    The low part of r is added last, or its rounding would double near x = log(2) / 2. Half of
+    2**n is used, since 2**n may overflow where the result does not.
+    """
+    a = Value(x)
+    form = FORMATS[x.dtype]
+    n, bits, high = _reduce(clamp(a, *_EXPM1_RANGE[x.dtype]))
+    low = n * -_LN2[x.dtype][1]
+    r = high + low
+    q = high + mulacc(r * r, polynomial(_EXPM1[x.dtype], r), low)
+    half = _power_of_two(bits, form.bias - 1 << form.mantissa, a)
+    y = 2.0 * mulacc(half, q, half - 0.5)
+    return where(magnitude(a) < _TINY[x.dtype], a, y).node
+
+
+def tanh(x: UOp) -> UOp:
+    """Hyperbolic tangent: 1 - 2 / (exp(2 |x|) + 1) with the sign of x; a polynomial near 0."""
+    a = Value(x)
+    size, limit = magnitude(a), _TANH_LIMIT[x.dtype]
+    bounded = where(size > limit, limit, size)
+    n, p = _exp_reduced(bounded + bounded)
+    e = p * _power_of_two(n, FORMATS[x.dtype].bias << FORMATS[x.dtype].mantissa, a)
+    z = a * a
+    near = mulacc(size * z, polynomial(_TANH[x.dtype], z), size)
+    return with_sign(where(size < 0.55, near, 1.0 - 2.0 / (e + 1.0)), a).node

@@ -1,0 +1,76 @@
+"""Transposing a square block in registers: n vectors of n lanes, log2(n) steps of n shuffles.
+
+    a0 a1 a2 a3        a0 b0 a1 b1       a0 b0 c0 d0
+    b0 b1 b2 b3   ->   a2 b2 a3 b3  ->   a1 b1 c1 d1
+    c0 c1 c2 c3        c0 d0 c1 d1       a2 b2 c2 d2
+    d0 d1 d2 d3        c2 d2 c3 d3       a3 b3 c3 d3
+
+Each step takes pairs of vectors and swaps one bit of the row number for one bit of the lane
+number, by interleavings that are single instructions inside and between 128-bit blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from fnx.core import ops
+from fnx.core.uop import UOp
+from fnx.lower.program.lines import Lines
+
+Lanes = tuple[int, ...]
+_BLOCK = 16  # bytes
+
+
+def transpose(lines: Lines, rows: Sequence[UOp]) -> list[UOp]:
+    """Column i of the block that ``rows`` are, for each i."""
+    steps, order = _network(len(rows), rows[0].dtype.itemsize)
+    dtype, vectors = rows[0].dtype, list(rows)
+    for bit, (low, high) in enumerate(steps):
+        for i in range(len(vectors)):
+            j = i | 1 << bit
+            if i != j:
+                a, b = vectors[i], vectors[j]
+                vectors[i] = lines.add(ops.SHUFFLE, dtype, (a, b), low)
+                vectors[j] = lines.add(ops.SHUFFLE, dtype, (a, b), high)
+    return [vectors[i] for i in order]
+
+
+def can_transpose(lanes: int) -> bool:
+    """Whether blocks of this size can be transposed."""
+    return lanes >= 4 and lanes & (lanes - 1) == 0
+
+
+@cache
+def _network(n: int, itemsize: int) -> tuple[list[tuple[Lanes, Lanes]], list[int]]:
+    """The two shuffles of each step, and which vector ends up with each column."""
+    block = min(n, _BLOCK // itemsize)
+    steps = [_interleaved(n, block, piece) for piece in (1, 2, 4, 8) if 2 * piece <= block]
+    for _ in range((n // block).bit_length() - 1):
+        steps.append(_gathered_blocks(n, block))
+    labels = [[(row, lane) for lane in range(n)] for row in range(n)]
+    for bit, step in enumerate(steps):
+        for i in range(n):
+            j = i | 1 << bit
+            if i != j:
+                both = labels[i] + labels[j]
+                labels[i], labels[j] = ([both[k] for k in lanes] for lanes in step)
+    column = [vector[0][1] for vector in labels]
+    assert labels == [[(row, c) for row in range(n)] for c in column]
+    return steps, [column.index(c) for c in range(n)]
+
+
+def _interleaved(n: int, block: int, piece: int) -> tuple[Lanes, Lanes]:
+    """Pieces of one and of the other vector in turn, from either half of each block."""
+    halves = []
+    for half in (0, block // 2):
+        starts = [b + half + p for b in range(0, n, block) for p in range(0, block // 2, piece)]
+        halves.append(tuple(lane for s in starts for source in (0, n)
+                            for lane in range(source + s, source + s + piece)))
+    return halves[0], halves[1]
+
+
+def _gathered_blocks(n: int, block: int) -> tuple[Lanes, Lanes]:
+    """The even, or the odd, blocks of one and then of the other vector."""
+    return tuple(tuple(lane for s in range(first * block, 2 * n, 2 * block)  # type: ignore
+                       for lane in range(s, s + block)) for first in (0, 1))

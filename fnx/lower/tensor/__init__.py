@@ -1,0 +1,1 @@
+"""tensor level -> tensor level: what can be said of whole arrays."""

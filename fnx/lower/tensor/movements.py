@@ -1,0 +1,203 @@
+"""Rules of simplify for movements, constants and nodes without elements.
+
+    shrink(pad(x))                  ->  shrink(x), or pad(shrink(x)), or x
+    permute(permute(x)), ...        ->  one movement
+    expand(x) * expand(y)           ->  expand(x * y), where x and y have one shape
+    any movement of a constant      ->  the constant, expanded
+    any node with no elements       ->  a constant, expanded to its shape
+"""
+
+from __future__ import annotations
+
+import math
+
+from fnx.core import build, ops
+from fnx.core.pattern import CONSTANT_OPS, UPat, constant_of, var
+from fnx.core.rewrite import Rule
+from fnx.core.uop import UOp
+from fnx.lower.tensor.algebra import spread
+
+x = var("x")
+_VALUES = frozenset(op for op in ops.OPS.values() if "t" in op.levels and op.kind != "scope"
+                    and op.kind != "source") | {ops.GET}
+_SAME_ELEMENTS = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, ops.FLIP,
+                            ops.CONCAT, ops.PAD})
+
+
+# ---- constants --------------------------------------------------------------------------------
+
+
+def _constant(node: UOp) -> UOp | None:
+    """A movement whose elements are all one constant, in its plain form."""
+    first = constant_of(node.src[0])
+    if first is None or any(constant_of(s) is not first for s in node.src[1:]):
+        return None
+    return build.expand(first, node.shape)
+
+
+def _gathered_constant(node: UOp) -> UOp | None:
+    value = constant_of(node.src[0])
+    return None if value is None else build.expand(value, node.shape)
+
+
+def _folded_constant(node: UOp) -> UOp | None:
+    """MAX, MIN, AND and OR of equals; any fold over nothing."""
+    monoid, value = node.arg.monoid, constant_of(node.src[0])
+    if math.prod(node.src[0].shape) == 0:
+        return spread(monoid.identity(node.dtype), node)
+    if value is not None and monoid in (ops.MAX, ops.MIN, ops.AND, ops.OR):
+        return build.expand(value, node.shape)
+    return None
+
+
+CONSTANTS = [
+    Rule(UPat(_VALUES, None, "node"), lambda node: spread(0, node),
+         lambda node: 0 in node.shape and node.op not in CONSTANT_OPS, "no elements"),
+    Rule(UPat(_SAME_ELEMENTS, None, "node"), _constant, name="movement of a constant",
+         needs=CONSTANT_OPS),
+    Rule(UPat(ops.REDUCE, None, "node"), _folded_constant, name="fold of a constant"),
+    Rule(UPat(ops.GATHER, None, "node"), _gathered_constant, name="gather from a constant",
+         needs=CONSTANT_OPS),
+    Rule(UPat(ops.SCATTER, None, "node"), lambda node: node.src[0],
+         lambda node: 0 in node.src[-1].shape, "scatter of nothing"),
+]
+
+
+# ---- two movements ----------------------------------------------------------------------------
+
+
+def _pad_twice(x: UOp, fill: UOp, inner: UOp, outer: UOp) -> UOp:
+    widths = [(a + c, b + d) for (a, b), (c, d) in zip(inner.arg, outer.arg)]
+    return build.pad(x, widths, fill)
+
+
+def _shrink_twice(x: UOp, inner: UOp, outer: UOp) -> UOp:
+    return build.shrink(x, [(a + lo, a + hi)
+                            for (a, _), (lo, hi) in zip(inner.arg, outer.arg)])
+
+
+def _shrink_pad(x: UOp, fill: UOp, inner: UOp, outer: UOp) -> UOp:
+    bounds, widths = [], []
+    for n, (before, _), (lo, hi) in zip(x.shape, inner.arg, outer.arg):
+        start, stop = (min(max(v - before, 0), n) for v in (lo, hi))
+        bounds.append((start, stop))
+        widths.append((min(before, hi) - min(before, lo),
+                       hi - lo - (stop - start) - (min(before, hi) - min(before, lo))))
+    return build.pad(build.shrink(x, bounds), widths, fill)
+
+
+def _shrink_expand(x: UOp, outer: UOp) -> UOp:
+    kept = [(0, 1) if n == 1 else bounds for n, bounds in zip(x.shape, outer.arg)]
+    return build.expand(build.shrink(x, kept), outer.shape)
+
+
+def _shrink_concat(inner: UOp, outer: UOp) -> UOp | None:
+    """Only the parts that the bounds touch, where that is not all of them."""
+    axis, start, parts = inner.arg, 0, []
+    low, high = outer.arg[axis]
+    for s in inner.src:
+        n = s.shape[axis]
+        lo, hi = max(low - start, 0), min(high - start, n)
+        if lo < hi:
+            parts.append(build.shrink(s, (*outer.arg[:axis], (lo, hi), *outer.arg[axis + 1:])))
+        start += n
+    return build.concat(parts, axis) if 0 < len(parts) < len(inner.src) else None
+
+
+def _concat(node: UOp) -> UOp | None:
+    """Without parts that have no elements, and with nested parts along the same axis."""
+    parts: list[UOp] = []
+    for s in node.src:
+        if s.op is ops.CONCAT and s.arg == node.arg:
+            parts += s.src
+        elif s.shape[node.arg]:
+            parts.append(s)
+    return build.concat(parts, node.arg) if parts and tuple(parts) != node.src else None
+
+
+def _unmoved(node: UOp) -> UOp | None:
+    """A PERMUTE that moves only axes of length 1, as a RESHAPE."""
+    moved = [a for a in node.arg if node.src[0].shape[a] != 1]
+    return build.reshape(node.src[0], node.shape) if moved == sorted(moved) else None
+
+
+_inner, _fill = UPat(ops.PAD, (x, var("fill")), "inner"), var("fill")
+
+MOVEMENTS = [
+    Rule(UPat(ops.RESHAPE, (UPat(ops.RESHAPE, (x,)),), "node"),
+         lambda x, node: build.reshape(x, node.arg), name="reshape of reshape"),
+    Rule(UPat(ops.PERMUTE, (UPat(ops.PERMUTE, (x,)),), "node"),
+         lambda x, node: build.permute(node.src[0], node.arg), name="permute of permute"),
+    Rule(UPat(ops.PERMUTE, (x,), "node"), lambda x, node: _unmoved(node),
+         name="permute as reshape"),
+    Rule(UPat(ops.EXPAND, (UPat(ops.EXPAND, (x,)),), "node"),
+         lambda x, node: build.expand(x, node.arg), name="expand of expand"),
+    Rule(UPat(ops.FLIP, (UPat(ops.FLIP, (x,), "inner"),), "node"),
+         lambda x, inner, node: build.flip(x, set(inner.arg) ^ set(node.arg)),
+         name="flip of flip"),
+    Rule(UPat(ops.PAD, (_inner, _fill), "outer"), _pad_twice, name="pad of pad"),
+    Rule(UPat(ops.SHRINK, (UPat(ops.SHRINK, (x,), "inner"),), "outer"), _shrink_twice,
+         name="shrink of shrink"),
+    Rule(UPat(ops.SHRINK, (_inner,), "outer"), _shrink_pad, name="shrink of pad"),
+    Rule(UPat(ops.SHRINK, (UPat(ops.EXPAND, (x,)),), "outer"), _shrink_expand,
+         name="shrink of expand"),
+    Rule(UPat(ops.SHRINK, (UPat(ops.CONCAT, None, "inner"),), "outer"), _shrink_concat,
+         name="shrink of concat"),
+    Rule(UPat(ops.CONCAT, None, "node"), lambda node: _concat(node), name="concat of concat"),
+    Rule(UPat(ops.STOP, (x,)), x, name="stop: only derivatives see it"),
+]
+
+
+# ---- past other nodes -------------------------------------------------------------------------
+
+
+def _before_expand(node: UOp) -> UOp | None:
+    """Elementwise work on fewer elements: before the EXPAND that all operands share."""
+    sources = {s.src[0].shape for s in node.src if constant_of(s) is None and s.op is ops.EXPAND}
+    if any(constant_of(s) is None and s.op is not ops.EXPAND for s in node.src) \
+            or len(sources) > 1:
+        return None
+    shape = next(iter(sources), ())
+    if math.prod(shape) >= math.prod(node.shape):
+        return None
+    src = [build.expand(k, shape) if (k := constant_of(s)) is not None else s.src[0]
+           for s in node.src]
+    return build.expand(UOp(node.op, node.dtype, tuple(src), node.arg), node.shape)
+
+
+def _unit_axes(node: UOp) -> UOp | None:
+    """Axes of length 1 are not folded but dropped. A float sum starts from +0: -0.0 is lost."""
+    operand, monoid = node.src[0], node.arg.monoid
+    ones = [a for a in node.arg.axes if operand.shape[a] == 1]
+    if not ones or (len(ones) < len(node.arg.axes) and monoid is ops.ADD
+                    and node.dtype.is_float):
+        return None
+    kept = [a for a in range(len(operand.shape)) if a not in ones]
+    less = build.reshape(operand, tuple(operand.shape[a] for a in kept))
+    if len(ones) < len(node.arg.axes):
+        return build.reduce(less, monoid, [kept.index(a) for a in node.arg.axes
+                                           if a not in ones])
+    is_sum = monoid is ops.ADD and node.dtype.is_float
+    return build.add(less, spread(0.0, less)) if is_sum else less
+
+
+def _fold_twice(x: UOp, inner: UOp, node: UOp) -> UOp | None:
+    """One REDUCE over the axes of two, where association changes no bit."""
+    monoid = node.arg.monoid
+    if inner.arg.monoid is not monoid or (
+            node.dtype.is_float and monoid not in (ops.MAX, ops.MIN)):
+        return None
+    left = [a for a in range(len(x.shape)) if a not in inner.arg.axes]
+    return build.reduce(x, monoid, [*inner.arg.axes, *[left[a] for a in node.arg.axes]])
+
+
+PAST = [
+    Rule(UPat(ops.ELEMENTWISE, None, "node"), _before_expand,
+         name="elementwise before expand", needs=CONSTANT_OPS),
+    Rule(UPat(ops.REDUCE, (x,), "node"), lambda x, node: _unit_axes(node),
+         name="fold of axes of length 1"),
+    Rule(UPat(ops.REDUCE, (UPat(ops.REDUCE, (x,), "inner"),), "node"), _fold_twice,
+         name="fold of fold"),
+]
+
+RULES = (*CONSTANTS, *MOVEMENTS, *PAST)

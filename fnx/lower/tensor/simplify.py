@@ -1,0 +1,38 @@
+"""simplify: a FUNCTION -> the same FUNCTION with less to compute, every bit of every value kept.
+
+One bottom-up walk of the rules in ``algebra.py`` (elementwise values) and ``movements.py``
+(shapes, constants). The bodies of CALLs are visited once for each distinct FUNCTION; KERNELs
+written by hand are left alone. PARAMs that nothing reads any more stay: the signature does not
+change.
+
+>>> from fnx.core import build, dtypes, ops
+>>> x = build.param(0, dtypes.float32, (2, 3))
+>>> y = build.mul(build.neg(build.neg(x)), build.like(x, 1.0))
+>>> before = build.function([build.permute(build.permute(y, (1, 0)), (1, 0))], 1)
+>>> simplify(before).src[0] is x
+True
+
+Floats are not reassociated, ``x * 0`` and ``x + 0.0`` stay, and ops whose bits depend on the
+machine (``Op.exact`` is false) are not computed here.
+"""
+
+from __future__ import annotations
+
+from fnx.core.ops import FUNCTION, KERNEL
+from fnx.core.rewrite import RuleSet, graph_rewrite
+from fnx.core.uop import UOp, toposort
+from fnx.lower.tensor import algebra, movements
+
+RULES = RuleSet((*algebra.RULES, *movements.RULES))
+
+
+def simplify(fn: UOp) -> UOp:
+    """The simplified FUNCTION; the same object where nothing can be simplified."""
+    done: dict[UOp, UOp] = {}
+    for node in toposort([fn], into_functions=True, stop=lambda n: n.op is KERNEL):
+        if node.op is KERNEL:
+            done[node] = node
+        elif node.op is FUNCTION:
+            outs = tuple(graph_rewrite(node.src, RULES, known=done))
+            done[node] = node if outs == node.src else node.replace(src=outs)
+    return done[fn]
