@@ -26,6 +26,9 @@ settings.register_profile("ci", derandomize=True, print_blob=True, **_COMMON)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
+collect_ignore_glob = ["*/record_*.py"]  # they record what JAX says, and import it
+
+
 @pytest.fixture(autouse=True)
 def _check_spec() -> Iterator[None]:
     """Every graph is checked between all passes, whatever a test left behind."""
