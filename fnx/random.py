@@ -131,12 +131,22 @@ def fold_in(key: Any, data: Any) -> Array:
 
 
 def key_data(keys: Any) -> Array:
-    """The uint32 words of a key, which here are the key itself."""
+    """The uint32 words of a key, which here are the key itself.
+
+    >>> import fnx.random
+    >>> fnx.random.key_data(fnx.random.key(7))
+    Array([0, 7], dtype=uint32)
+    """
     return core.asarray(keys)
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Array:
-    """A key from its words."""
+    """A key from its words.
+
+    >>> import fnx.random
+    >>> fnx.random.wrap_key_data([0, 7])
+    Array([0, 7], dtype=uint32)
+    """
     return core.asarray(key_bits_array, dtypes.uint32)
 
 

@@ -56,7 +56,11 @@ def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _N
 
 
 def leaves_with_path(tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[Any, Any]]:
-    """(path, leaf) pairs."""
+    """(path, leaf) pairs.
+
+    >>> [leaf for path, leaf in leaves_with_path({"b": 1, "a": 2})]
+    [2, 1]
+    """
     return flatten_with_path(tree, is_leaf)[0]
 
 

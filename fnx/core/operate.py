@@ -58,7 +58,11 @@ def get_item(x: Array, index: Any) -> Array:
 
 @public
 def astype(x: Any, dtype: Any) -> Array:
-    """The values of x as another dtype."""
+    """The values of x as another dtype.
+
+    >>> astype(1.5, "int32")
+    Array(1, dtype=int32)
+    """
     x = asarray(x)
     return strong_cast(x, narrow.dtype_argument(dtype))
 

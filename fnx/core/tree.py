@@ -276,6 +276,9 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeDe
     """The leaves of a tree in order, and its structure.
 
     ``is_leaf(x)`` true keeps a container whole.
+
+    >>> flatten({"b": 2, "a": (1, None)})[0]
+    [1, 2]
     """
     out: list[Any] = []
     return out, _flatten(tree, out, is_leaf)
@@ -298,7 +301,11 @@ def _flatten(tree: Any, out: list[Any], is_leaf: IsLeaf | None) -> TreeDef:
 
 
 def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
-    """The tree with this structure and these leaves."""
+    """The tree with this structure and these leaves.
+
+    >>> unflatten(structure({"a": 0, "b": (0, 0)}), [1, 2, 3])
+    {'a': 1, 'b': (2, 3)}
+    """
     given = list(leaves)
     if len(given) != treedef.num_leaves:
         raise PytreeError(f"expected {treedef.num_leaves} leaves for {treedef}, got {len(given)}")
@@ -413,7 +420,11 @@ def keystr(path: Path) -> str:
 
 def flatten_with_path(tree: Any, is_leaf: IsLeaf | None = None
                       ) -> tuple[list[tuple[Path, Any]], TreeDef]:
-    """(path, leaf) pairs and the structure."""
+    """(path, leaf) pairs and the structure.
+
+    >>> [(keystr(path), leaf) for path, leaf in flatten_with_path({"a": (1, 2)})[0]]
+    [("['a'][0]", 1), ("['a'][1]", 2)]
+    """
     xs, treedef = flatten(tree, is_leaf)
     return list(zip(paths(treedef), xs)), treedef
 

@@ -203,23 +203,35 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
 # ---- reductions -------------------------------------------------------------------------------
 
 
-def _reduction(name: str, monoid: Op, text: str) -> Any:
+def _reduction(name: str, monoid: Op, text: str, operand: str, result: str) -> Any:
     @public
     def f(operand: Any, axes: Sequence[int]) -> Array:
         x = core.asarray(operand)
         return Array(fold(name, x._node, monoid, tuple(axes), False))
     f.__name__ = f.__qualname__ = name
-    f.__doc__ = text
+    f.__doc__ = f"""{text}
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.{name}(jnp.asarray({operand}), (0,))
+    {result}
+    """
     return f
 
 
-reduce_sum = _reduction("reduce_sum", ops.ADD, "The sum over axes, in the dtype of the operand.")
-reduce_prod = _reduction("reduce_prod", ops.MUL, "The product over axes.")
-reduce_max = _reduction("reduce_max", ops.MAX, "The largest over axes; NaN wins.")
-reduce_min = _reduction("reduce_min", ops.MIN, "The smallest over axes; NaN wins.")
-reduce_and = _reduction("reduce_and", ops.AND, "All bits that all have, over axes.")
-reduce_or = _reduction("reduce_or", ops.OR, "All bits that any has, over axes.")
-reduce_xor = _reduction("reduce_xor", ops.XOR, "Exclusive or over axes.")
+reduce_sum = _reduction("reduce_sum", ops.ADD, "The sum over axes, in the dtype of the operand.",
+                        "[1, 2, 4]", "Array(7, dtype=int32)")
+reduce_prod = _reduction("reduce_prod", ops.MUL, "The product over axes.",
+                         "[1, 2, 4]", "Array(8, dtype=int32)")
+reduce_max = _reduction("reduce_max", ops.MAX, "The largest over axes; NaN wins.",
+                        "[1, 2, 4]", "Array(4, dtype=int32)")
+reduce_min = _reduction("reduce_min", ops.MIN, "The smallest over axes; NaN wins.",
+                        "[1, 2, 4]", "Array(1, dtype=int32)")
+reduce_and = _reduction("reduce_and", ops.AND, "All bits that all have, over axes.",
+                        "[3, 6]", "Array(2, dtype=int32)")
+reduce_or = _reduction("reduce_or", ops.OR, "All bits that any has, over axes.",
+                       "[3, 6]", "Array(7, dtype=int32)")
+reduce_xor = _reduction("reduce_xor", ops.XOR, "Exclusive or over axes.",
+                        "[3, 6]", "Array(5, dtype=int32)")
 
 
 @public
