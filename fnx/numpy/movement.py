@@ -396,7 +396,8 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", constant_values: Any
         raise ArgumentError("pad: expected mode constant, edge, reflect, symmetric or wrap; got "
                             f"{mode!r}")
     for at, (low, high) in enumerate(widths):  # NumPy says which element goes where
-        places = np.pad(np.arange(x.shape[at]), (low, high), mode=mode)  # type: ignore[call-overload]
+        old = np.arange(x.shape[at])
+        places = np.pad(old, (low, high), mode=mode)  # type: ignore[call-overload]
         x = operate.get_item(x, (slice(None),) * at + (places,)) if low or high else x
     return x
 
