@@ -24,6 +24,7 @@ from fnx.lower.kernel.loops import name_of, ranges_of
 from fnx.lower.kernel.workload import extent, itemsize, loads_below, product, stride
 
 _PACK_COLUMNS = 96 << 10  # bytes of the right factor above which it is packed
+_BLOCK = 4  # row tiles packed together at most: 56 rows on AVX-512
 _PARALLEL = 1 << 19  # multiply-adds above which workers share the rows
 
 
@@ -166,9 +167,13 @@ def _shared(found: Contraction, name: _Names, rows: int) -> str:
 
 
 def _block(tile: Tile, depth: int, size: int, rows: int, target: Target) -> int:
-    """Row tiles whose panels take half of the L2 cache; at least four blocks to share."""
+    """Row tiles packed together: their panels fit half of the L2 cache, and leave four blocks.
+
+    More than a few would not reuse the right factor noticeably better, and large blocks are
+    hard to share evenly.
+    """
     fit = target.l2 // 2 // (tile.rows * depth * size)
-    return max(1, min(fit, -(-rows // (4 * tile.rows))))
+    return max(1, min(fit, _BLOCK, -(-rows // (4 * tile.rows))))
 
 
 def _stages(found: Contraction, tile: Tile, block: int, size: int, name: _Names,

@@ -70,6 +70,9 @@ def _place(kernel: UOp, step: Stage, names: Sequence[str]) -> UOp:
         stage = build.stage(filled, inner, number + len(to), step.space,
                             load.src[0].src[0].arg.name)
         to[value] = inherit(build.load(build.at(stage, *closed)), value)
+    alive = {name_of(r) for r in position}
+    if not to and any(name not in alive for name in names[outside + 1:]):
+        return kernel  # the loops that it would close run once: there is nothing to pack
     if not to:
         raise KernelError(f"{step}: expected loads of the operand over ranges inside of "
                           f"{step.at!r}; got none",

@@ -1,0 +1,67 @@
+"""The hand-written kernels of the examples: one source, several schedules and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from examples.kernels import gemm_schedule, matmul, saxpy, softmax
+from fnx.core.config import override
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(params=["cpu", "interp"])
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    with override(device=request.param):
+        yield request.param
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype("float32")
+
+
+SCHEDULES = {"choice": None, "14x32": gemm_schedule(), "8x32": gemm_schedule(rows=8),
+             "4x8": gemm_schedule(rows=4, columns=8, lanes=8, block=2)}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("m,k,n", [(1, 1, 1), (14, 16, 32), (100, 99, 101), (57, 130, 33)])
+def test_matmul(device: str, schedule: str, m: int, k: int, n: int) -> None:
+    x, w = normal(m, k), normal(k, n)
+    product = fnx.jit(matmul(SCHEDULES[schedule]))
+    np.testing.assert_allclose(product(x, w), x.astype("f8") @ w, rtol=1e-4, atol=1e-5)
+
+
+def test_ragged_matmul_under_two_schedules() -> None:
+    x, w = normal(1000, 999), normal(999, 1001)
+    a = np.asarray(matmul(gemm_schedule())(x, w))
+    b = np.asarray(matmul(gemm_schedule(rows=8))(x, w))
+    np.testing.assert_array_equal(a, b)  # the sum over k is the same chain in both
+    np.testing.assert_allclose(a, x.astype("f8") @ w, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows,columns", [(1, 1), (3, 16), (5, 67), (17, 300)])
+def test_softmax(device: str, rows: int, columns: int) -> None:
+    x = normal(rows, columns) * 10
+    e = np.exp(x - x.max(1, keepdims=True), dtype="f8")
+    np.testing.assert_allclose(softmax(x), e / e.sum(1, keepdims=True), rtol=2e-6)
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 63, 64, 65, 1000])
+def test_saxpy(device: str, n: int) -> None:
+    x, y = normal(n), normal(n)
+    np.testing.assert_array_equal(saxpy(2.0, x, y), np.float32(2) * x + y)
+
+
+def test_kernels_under_jit_with_other_work() -> None:
+    """A hand-written kernel beside generated ones, in one command buffer."""
+    x, w = normal(30, 40), normal(40, 50)
+    f = fnx.jit(lambda x, w: softmax(jnp.tanh(matmul(gemm_schedule())(x * 2, w))).sum(0))
+    z = np.tanh((x * 2) @ w)
+    e = np.exp(z - z.max(1, keepdims=True))
+    np.testing.assert_allclose(f(x, w), (e / e.sum(1, keepdims=True)).sum(0), rtol=1e-4)
