@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- table: written by compare.py -->", "<!-- end of table -->"
+BEGIN, END = "<!-- written by {} -->", "<!-- end of {} -->"
 NAMES = ("mlp_step", "matmul1024", "saxpy16M", "softmax4096", "dispatch", "dispatch100")
 RTOL, ATOL = 1e-4, 1e-5
 
@@ -102,7 +103,7 @@ def cpu_model() -> str:
 
 
 def machine() -> str:
-    """The machine, the versions and the day, in one line."""
+    """The machine, the versions and the day."""
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}"
                          for name in ("jax", "numpy", "llvmlite"))
     day = datetime.date.today().isoformat()
@@ -142,14 +143,14 @@ def table(names: list[str], measured: dict[str, list[Times]], wrong: dict[str, s
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
-def write(text: str) -> None:
-    """Put ``text`` between the two marks of docs/benchmarks.md."""
-    page = PAGE.read_text()
-    before, mark, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (mark and end):
-        raise SystemExit(f"expected the marks {BEGIN!r} and {END!r} in {PAGE.name}")
-    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+def write(text: str, tool: str) -> None:
+    """Put ``text`` between the two marks of a tool in docs/benchmarks.md."""
+    begin, end = BEGIN.format(tool), END.format(tool)
+    before, found_begin, rest = PAGE.read_text().partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found_begin and found_end):
+        raise SystemExit(f"expected the marks {begin!r} and {end!r} in {PAGE.name}")
+    PAGE.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
 
 
 def main() -> int:
@@ -160,10 +161,11 @@ def main() -> int:
     options = parser.parse_args()
     names: list[Any] = options.names or list(NAMES)
     measured, wrong = rounds(names, options.rounds)
-    text = f"{machine()}; medians of {options.rounds} rounds.\n\n{table(names, measured, wrong)}"
+    head = textwrap.fill(f"{machine()}; medians of {options.rounds} rounds.", 100)
+    text = f"{head}\n\n{table(names, measured, wrong)}"
     print(f"\n{text}")
     if options.write:
-        write(text)
+        write(text, "compare.py")
     for name, what in wrong.items():
         print(f"{name}: {what}")
     return 1 if wrong else 0

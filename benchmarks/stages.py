@@ -2,12 +2,14 @@
 
     python benchmarks/stages.py                  mlp_step
     python benchmarks/stages.py softmax4096
+    python benchmarks/stages.py --write          mlp_step, into docs/benchmarks.md
 
 Both libraries run in processes of their own, fnx with an empty object cache.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -16,6 +18,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from compare import write
+from run import load
+from workloads import WORKLOADS
 
 HERE = Path(__file__).resolve().parent
 
@@ -41,29 +47,40 @@ def fnx_stages(f: Any, args: tuple[Any, ...]) -> dict[str, float]:
 
 def one(target: str, name: str) -> None:
     """Print the stages of one workload on one target; runs in a process of its own."""
-    from run import load
-    from workloads import WORKLOADS
-
     ns, _ = load(target)
     f, args = WORKLOADS[name](ns)
     measure = {"jax": jax_stages, "fnx": fnx_stages}[target]
     stages, whole = timed(lambda: measure(f, args))
-    for stage, milliseconds in stages.items():
-        print(f"{target}  {stage:16s} {milliseconds:9.2f} ms")
-    print(f"{target}  {'all':16s} {whole:9.2f} ms")
+    for stage, milliseconds in [*stages.items(), ("all", whole)]:
+        print(f"| {target} | {stage} | {milliseconds:.2f} |")
 
 
-def main() -> None:
-    arguments = sys.argv[1:]
-    if len(arguments) == 2:
-        one(*arguments)
-        return
-    name = arguments[0] if arguments else "mlp_step"
+def both(name: str) -> str:
+    """The table of one workload on both targets."""
+    lines = ["| | stage | ms |", "| --- | --- | --- |"]
     for target in ("jax", "fnx"):
         with tempfile.TemporaryDirectory(prefix="fnx-bench-") as cache:
             environment = os.environ | {"FNX_CACHE_DIR": cache, "JAX_PLATFORMS": "cpu",
                                         "PYTHONPATH": str(HERE.parent)}
-            subprocess.run([sys.executable, __file__, target, name], env=environment, check=True)
+            done = subprocess.run([sys.executable, __file__, name, "--target", target], text=True,
+                                  env=environment, check=True, stdout=subprocess.PIPE)
+        lines += done.stdout.splitlines()
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="stages of a first call")
+    parser.add_argument("name", nargs="?", default="mlp_step", help="a workload")
+    parser.add_argument("--target", choices=("jax", "fnx"), help="only this one, in this process")
+    parser.add_argument("--write", action="store_true", help="renew docs/benchmarks.md")
+    options = parser.parse_args()
+    if options.target:
+        one(options.target, options.name)
+        return
+    table = both(options.name)
+    print(table)
+    if options.write:
+        write(table, "stages.py")
 
 
 if __name__ == "__main__":
