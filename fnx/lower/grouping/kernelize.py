@@ -88,9 +88,13 @@ class Grouping:
             self._buffer(node, uses)
 
     def _collect(self, node: UOp) -> dict[Group, list[Index]]:
-        """Who reads the node, with merged groups resolved and equal indices dropped."""
+        """Who reads the node."""
+        return self._resolved(self._uses.pop(node, {}))
+
+    def _resolved(self, uses: dict[Group, list[Index]]) -> dict[Group, list[Index]]:
+        """Uses with merged groups resolved and equal indices dropped."""
         out: dict[Group, list[Index]] = {}
-        for group, indices in self._uses.pop(node, {}).items():
+        for group, indices in uses.items():
             found = out.setdefault(self._find(group), [])
             found.extend(i for i in indices if i not in found)
         return out
@@ -100,8 +104,8 @@ class Grouping:
     def _compute(self, node: UOp, uses: dict[Group, list[Index]]) -> bool:
         """Compute the node inside the groups that read it, if that is legal and pays."""
         if len(uses) > 1 and self._may_merge(node, uses):
-            group = self._merge(list(uses))
-            uses = {group: list(dict.fromkeys(i for g in uses.values() for i in g))}
+            self._merge(list(uses))
+            uses = self._resolved(uses)
         copies = sum(len(i) for i in uses.values())
         if copies == 1:
             (group, (index,)), = uses.items()
@@ -170,7 +174,7 @@ class Grouping:
             return False
         return not any(g.reaches(h) for g in groups for h in groups if g is not h)
 
-    def _merge(self, groups: list[Group]) -> Group:
+    def _merge(self, groups: list[Group]) -> None:
         first, *rest = sorted(groups, key=lambda g: g.number)
         for g in rest:
             first.roots += [r for r in g.roots if r not in first.roots]
@@ -189,7 +193,6 @@ class Grouping:
         for h in self.groups:
             if not h.reads.isdisjoint(rest):
                 h.reads = {self._find(r) for r in h.reads}
-        return first
 
     def _stage(self, node: UOp, group: Group, indices: list[Index]) -> bool:
         """Keep a row of the value inside the kernel: read at several indices of one row."""
@@ -272,6 +275,7 @@ class Grouping:
 
     def _buffer(self, node: UOp, uses: dict[Group, list[Index]]) -> None:
         """Give the node a buffer, written by a group that reads it at its own index if one can."""
+        uses = self._resolved(uses)  # groups may have become one since
         group = next((g for g in sorted(uses, key=lambda g: g.number)
                       if self._may_join(node, g, uses)), None)
         if group is None:

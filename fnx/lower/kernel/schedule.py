@@ -91,6 +91,8 @@ class _Plan:
         folds = [n for n in self.nodes if n.op in (ops.REDUCE, ops.STAGE)]
         closed = {r for n in folds for r in n.src[1:]}
         free = {r for n in folds for r in n.ranges} - closed
+        # a stage is filled once for each iteration of its free ranges: those stay loops
+        self.staged = {r for n in folds if n.op is ops.STAGE for r in n.ranges}
         self.outer = [r for r in self.ranges if r in free]
         self.statements = [_Statement(n, n.src[1:]) for n in folds] + \
             [_Statement(s, [r for r in self.ranges if r in s.ranges and r not in free])
@@ -120,7 +122,8 @@ class _Plan:
         apart, cost = self._apart()
         best: list[UOp] = apart
         for r in self.outer:
-            if r in self.kept or any(r not in s.ranges for s in self.kernel.src):
+            if r in self.kept or r in self.staged or \
+                    any(r not in s.ranges for s in self.kernel.src):
                 continue
             together = sum(s.cost(r, self._lanes_along(r)) for s in self.statements)
             if together < cost:
@@ -144,7 +147,7 @@ class _Plan:
 
     def _is_free(self, r: UOp, chosen: Sequence[UOp]) -> bool:
         """Whether lanes along r are legal and meet no other lanes."""
-        return r not in self.kept and extent(r) > 1 and not any(
+        return r not in self.kept and r not in self.staged and extent(r) > 1 and not any(
             r in s.own and any(c in s.own for c in chosen) for s in self.statements)
 
     def _lanes_along(self, r: UOp | None) -> int:
