@@ -377,6 +377,15 @@ def from_numpy(value: NDArray, weak: bool = False) -> Array:
     return from_storage(memory.put(value), dtypes.as_dtype(value.dtype), value.shape, weak)
 
 
+def concrete(x: Any) -> Array:
+    """A number or NumPy data as an Array with memory: what jit makes of such an argument."""
+    scalar = narrow.SCALARS.get(type(x))
+    if scalar is None:
+        return from_numpy(narrow.numpy_data(x, None))
+    t = scalar()
+    return from_numpy(ops.const_value(build.const(x, t)), not t.is_bool)
+
+
 def asarray(x: Any, dtype: Any = None) -> Array:
     """Anything array-like as an Array: see ``fnx.numpy.asarray``."""
     to = None if dtype is None else narrow.dtype_argument(dtype)

@@ -35,7 +35,7 @@ from fnx.core.errors import (
 )
 from fnx.core.ops import Shape, const_value
 from fnx.core.uop import UOp
-from fnx.transforms.launcher import MISS, Launch, make_launcher
+from fnx.transforms.launcher import CONVERTED, MISS, Launch, make_launcher
 from fnx.transforms.watch import Watch
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ class Jitted:
     def _traced_call(self, leaves: list[Any], in_tree: tree.TreeDef, statics: tuple[Any, ...],
                      args: Any, kwargs: Any) -> Any:
         """Inside another trace: a CALL of the FUNCTION."""
-        arrays = [self._array(x, in_tree, i) for i, x in enumerate(leaves)]
+        arrays = [self._named(array.asarray, x, in_tree, i) for i, x in enumerate(leaves)]
         avals = tuple([(x._shape, x._dtype, x.weak) for x in arrays])
         key = (in_tree, avals, statics, config.device, config.x64, config.check_index)
         entry = self._entry(key, args, kwargs)
@@ -307,9 +307,11 @@ class Jitted:
     def _rest(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         return {k: v for k, v in kwargs.items() if k not in self._static_names}
 
-    def _array(self, x: Any, in_tree: tree.TreeDef, i: int) -> Array:
+    def _named(self, convert: Callable[[Any], Array], x: Any, in_tree: tree.TreeDef, i: int
+               ) -> Array:
+        """An argument as an Array; an error says which one."""
         try:
-            return array.asarray(x)
+            return convert(x)
         except FnxError as e:
             path = _argument(in_tree, i)
             raise DTypeError(f"argument {path} of {self._name}: {e.message}",
@@ -322,7 +324,9 @@ class Jitted:
             raise DonatedError(f"argument {_argument(in_tree, i)} of {self._name}: expected an "
                                "array with a value, got one that was donated",
                                hint="use the result of the call it was donated to")
-        made = self._array(x, in_tree, i)
+        if type(x) in CONVERTED:
+            return self._named(array.concrete, x, in_tree, i)
+        made = self._named(array.asarray, x, in_tree, i)
         if made._storage is None:
             array.settle(made)
         return made
@@ -429,7 +433,7 @@ class Jitted:
 
         dynamic, statics = (args, ()) if self._plain else self._split(args, kwargs)
         leaves, in_tree = tree.flatten((dynamic, kwargs if self._plain else self._rest(kwargs)))
-        arrays = [self._array(x, in_tree, i) for i, x in enumerate(leaves)]
+        arrays = [self._named(array.asarray, x, in_tree, i) for i, x in enumerate(leaves)]
         avals = tuple([(x._shape, x._dtype, x.weak) for x in arrays])
         key = (in_tree, avals, statics, config.device, config.x64, config.check_index)
         entry = self._entry(key, args, kwargs)

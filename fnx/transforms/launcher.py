@@ -7,7 +7,10 @@
         a0, a1 = args
         if type(a0) is not dict or len(a0) != 2: return MISS
         x0 = a0['b']; x1 = a0['w']; x2 = a1
-        if type(x0) is not Array or x0._shape != S0 or x0._dtype is not D0 or ...: return MISS
+        if type(x0) is not Array:
+            if type(x0) not in CONVERTED: return MISS       (NumPy data, numbers)
+            x0 = convert(x0)
+        if x0._storage is None or x0._shape != S0 or x0._dtype is not D0 or ...: return MISS
         ...
         outs = run((x0._storage, x1._storage, x2._storage))
         return make(outs[0], ...)
@@ -22,11 +25,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from fnx.core import array, tree
 from fnx.core.array import Array
 from fnx.core.config import config
 
 MISS = object()
+CONVERTED = frozenset({np.ndarray, float, int, bool})  # arguments that become Arrays on the way
 MAX_LEAVES = 2000
 
 Aval = tuple[Any, Any, bool]
@@ -39,7 +45,8 @@ class _Source:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.space: dict[str, Any] = {"Array": Array, "MISS": MISS, "make": array.from_storage,
-                                      "config": config}
+                                      "config": config, "CONVERTED": CONVERTED,
+                                      "convert": array.concrete}
         self.names = 0
 
     def name(self, prefix: str) -> str:
@@ -153,7 +160,10 @@ def _unpack(src: _Source, treedef: tree.TreeDef, what: str, leaves: list[str]) -
 
 def _leaf_guards(src: _Source, leaves: list[str], avals: Sequence[Aval]) -> None:
     for x, (shape, t, weak) in zip(leaves, avals):
-        src.guard(f"type({x}) is not Array", f"{x}._storage is None",
+        src.lines.append(f"  if type({x}) is not Array:\n"
+                         f"    if type({x}) not in CONVERTED: return MISS\n"
+                         f"    {x} = convert({x})")
+        src.guard(f"{x}._storage is None",
                   f"{x}._shape != {src.constant(shape, 'S')}",
                   f"{x}._dtype is not {src.constant(t, 'D')}", f"{x}.weak is not {weak}")
 
