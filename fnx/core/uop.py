@@ -68,7 +68,7 @@ class UOp:
     content: so it is the same in every process. ``sites`` are the user's lines it came from.
     """
 
-    __slots__ = ("op", "dtype", "src", "arg", "shape", "ranges", "rank", "number", "sites",
+    __slots__ = ("op", "dtype", "src", "arg", "shape", "ranges", "rank", "form", "number", "sites",
                  "_digest", "__weakref__")
     op: Op
     dtype: DType
@@ -77,6 +77,7 @@ class UOp:
     shape: tuple[int, ...]
     ranges: frozenset[UOp]
     rank: int
+    form: tuple[int, int]
     number: int
     sites: tuple[Site, ...]
     _digest: bytes | None
@@ -138,7 +139,7 @@ def _make(key: tuple[Any, ...]) -> UOp:
     node.op, node.dtype, node.src, node.arg = op, dtype, src, arg
     node.shape = op.shape(src, arg)
     node.ranges = _free_ranges(node)
-    node.rank = _rank(op, dtype, src, arg)
+    node.rank, node.form = _rank(op, dtype, src, arg)
     node.number = next(_numbers)
     site = current_site.site
     node.sites = () if site is None else (site,)
@@ -171,19 +172,30 @@ _STABLE: dict[type, Callable[[Any], Any]] = {  # what of an arg hashes alike in 
 _KINDS = {kind: i for i, kind in enumerate(("bool", "int", "uint", "float", "index", "void"))}
 
 
-def _rank(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> int:
+def _rank(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int, tuple[int, int]]:
     """Named sources come first, constants last; the rest is in an order that content decides.
 
-    Two nodes may have one rank; ``number`` then decides. (Hashes of integers and of tuples of
-    them are not randomized by Python.)
+    What a node and two levels of operands do decides before what they are made of: so equal
+    layers, on different inputs, order their operands alike and become the same kernels. These
+    hashes are ``form``: of the node alone, and with its operands. Two nodes may have one rank;
+    ``number`` then decides. (Hashes of integers and of tuples of them are not randomized.)
     """
+    stable = _STABLE.get(type(arg))
+    alone = hash((op.number, dtype.bits, _KINDS[dtype.kind],
+                  stable(arg) if stable is not None else 0))
     named = _NAMED.get(op)
     if named is not None:
-        return named(arg)
-    stable = _STABLE.get(type(arg))
-    content = (op.number, dtype.bits, _KINDS[dtype.kind], stable(arg) if stable is not None else 0,
-               *[s.rank for s in src])
-    return (hash(content) & 0x3FFFFFFFFFFFFFFF) + (1 << 32)
+        kind = op.number if op is not CONST else alone
+        return named(arg), (kind, kind)
+    if len(src) == 2:  # the same as below, without loops: most nodes
+        x, y = src
+        form = alone, hash((alone, x.form[0], y.form[0]))
+        near, far = hash((alone, x.form[1], y.form[1])), hash((alone, x.rank, y.rank))
+    else:
+        form = alone, hash((alone, *[s.form[0] for s in src]))
+        near = hash((alone, *[s.form[1] for s in src]))
+        far = hash((alone, *[s.rank for s in src]))
+    return ((near & 0x3FFFFFFF) + 1 << 32) + (far & 0xFFFFFFFF), form
 
 
 def _free_ranges(node: UOp) -> frozenset[UOp]:
