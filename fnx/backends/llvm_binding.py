@@ -18,7 +18,7 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint8, c_uint64, c_void_p
 from typing import Any
 
@@ -318,9 +318,9 @@ class Library:
         self.addresses = addresses
         self._tracker: int | None = tracker
 
-    def __del__(self) -> None:
+    def __del__(self, ends: Callable[[], bool] = sys.is_finalizing) -> None:
         tracker, self._tracker = self._tracker, None
-        if tracker and not sys.is_finalizing():  # the process's end frees everything
+        if tracker and not ends():  # the process's end frees everything, and takes sys away
             error = _Message()
             _llvm().LLJIT_Dylib_Tracker_Dispose(tracker, error.reference)
             error.take()

@@ -122,7 +122,7 @@ _eager = _Cache()
 def _evaluate(nodes: Sequence[UOp]) -> Sequence[Any]:
     """Compute nodes over BUFFERs and CONSTs: one graph, one program."""
     if len(nodes) == 1 and nodes[0].op is ops.CONST:  # a Python number among the arguments
-        return [_put(const_value(nodes[0]))]
+        return [_put(np.asarray(const_value(nodes[0])))]
     fn, captures = trace.close(nodes, ())
     return _eager.find(fn).run([c.arg.handle for c in captures])
 
