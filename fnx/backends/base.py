@@ -84,7 +84,7 @@ class Device(ABC):
 _MODULES = {"cpu": "fnx.backends.cpu", "interp": "fnx.backends.interp",
             "null": "fnx.backends.null"}
 _devices: dict[str, Device] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 def get_device(name: str) -> Device:

@@ -80,7 +80,7 @@ class CpuCommandBuffer(Leasing):
         self._private = -(-arena // 64) * 64  # where scratch begins in the temporary memory
         self._temporary = self._private + (self._scratch if self.work <= SHORT else 0)
         self.leases: list[tuple[Any, int]] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._counts: tuple[int, int] | None = None
         self._inline = False  # from the first submission on, where the work is short
 

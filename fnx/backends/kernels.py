@@ -68,10 +68,12 @@ class _Job:
             self.data = data
         except BaseException as e:
             self.error = e
-        self._text = ""
-        self.done.set()
+        finally:
+            self._text = ""
+            self.done.set()
         if self.data is not None:
-            self._disk.put(self.key, self.data)
+            with contextlib.suppress(Exception):  # the cache fails no run, and ends no helper
+                self._disk.put(self.key, self.data)
 
     def drop(self) -> None:
         """Nobody will compile it."""
@@ -100,27 +102,37 @@ class Helpers:
         """Forget all threads and work (in a forked child the threads are gone)."""
         self._work: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._open = 0  # jobs that are queued or running
+        self._open: list[_Job] = []  # queued or running
         self._changed = threading.Condition()
 
     def run(self, job: _Job) -> None:
-        """Compile something on a helper, soon."""
+        """Compile something on a helper, soon; here, where the system has no more threads."""
         with self._changed:
-            self._open += 1
+            self._open.append(job)
             self._work.put(job)
-            if len(self._threads) < min(self._limit, self._open):
-                thread = threading.Thread(target=self._loop, name="fnx-llvm", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+            if len(self._threads) < min(self._limit, len(self._open)):
+                self._start()
+            alone = not self._threads
+        if alone:
+            self._work.put(None)
+            self._loop()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._loop, name="fnx-llvm", daemon=True)
+        with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
+            thread.start()
+            self._threads.append(thread)
 
     def _loop(self) -> None:
-        work, changed = self._work, self._changed
+        work, changed, jobs = self._work, self._changed, self._open
         while (job := work.get()) is not None:
-            job.compile(self._target)
-            del job
-            with changed:
-                self._open -= 1
-                changed.notify_all()
+            try:
+                job.compile(self._target)
+            finally:  # whatever happened: ``drain`` waits for it
+                with changed:
+                    jobs.remove(job)
+                    changed.notify_all()
+                del job
 
     def drain(self) -> None:
         """Return when all work is done."""
@@ -135,7 +147,7 @@ class Helpers:
             with contextlib.suppress(queue.Empty):
                 while (job := self._work.get_nowait()) is not None:
                     job.drop()
-                    self._open -= 1
+                    self._open.remove(job)
             for _ in threads:
                 self._work.put(None)
         for thread in threads:

@@ -70,7 +70,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 _INSTANT = frozenset({"GetBufferStart", "GetBufferSize", "DisposeMemoryBuffer",
                       "DisposeString"})
-_loading = threading.Lock()
+_loading = threading.RLock()
 
 
 class _LLVM:
@@ -106,14 +106,16 @@ def _library_path() -> str:
     return os.path.join(os.path.dirname(spec.origin), "binding", name)
 
 
-@functools.cache
-def _load() -> _LLVM:
-    return _LLVM()
+_loaded: list[_LLVM] = []
 
 
 def _llvm() -> _LLVM:
-    with _loading:  # the load is not to happen twice
-        return _load()
+    """The library. Finalizers of code call this, wherever they run: no lock once it is loaded."""
+    if not _loaded:
+        with _loading:  # the load is not to happen twice
+            if not _loaded:
+                _loaded.append(_LLVM())
+    return _loaded[0]
 
 
 @functools.cache
@@ -368,4 +370,4 @@ def link(objects: Sequence[tuple[bytes, Sequence[str]]],
     return Library({name: exports[i].address for i, name in enumerate(names)}, tracker)
 
 
-_loading_linker = threading.Lock()
+_loading_linker = threading.RLock()

@@ -80,7 +80,7 @@ def tracing(name: str) -> Iterator[scope.Scope]:
 class _Pauses:
     """How many threads want the garbage collector off, and whether it was on before."""
 
-    lock = threading.Lock()
+    lock = threading.RLock()
     count = 0
     was_on = False
 

@@ -147,3 +147,40 @@ def test_helpers_start_again_after_a_stop(kernels):
     kernels.helpers.stop()
     kernels.get([code()])
     assert kernels.counts["compiled"] == 2
+
+
+def test_without_threads_the_caller_compiles(kernels, monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert len(kernels.get([code() for _ in range(3)])) == 3
+    kernels.helpers.drain()
+
+
+def test_work_of_before_a_reset_does_not_count_afterwards(kernels, monkeypatch):
+    compile_ir, free = llvm.compile_ir, threading.Event()
+
+    def slow(text, target):
+        free.wait(10)
+        return compile_ir(text, target)
+
+    monkeypatch.setattr(llvm, "compile_ir", slow)
+    kernels.prepare(code())
+    before = kernels.helpers._threads
+    kernels.helpers.reset()
+    free.set()
+    for thread in before:
+        thread.join(0.5)  # it waits for work of its own queue
+    assert kernels.get([code()])[0].address
+
+
+def test_a_disk_that_fails_does_not_stop_the_helpers(kernels, monkeypatch):
+    def fail(self, key, value):
+        raise MemoryError
+
+    monkeypatch.setattr("fnx.backends.cache.DiskCache.put", fail)
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
+    for _ in range(5):
+        assert kernels.get([code()])[0].address
+    kernels.helpers.drain()

@@ -111,3 +111,14 @@ def test_host_target_is_sane():
     assert target.vector_bits in (128, 256, 512) and target.vector_registers in (16, 32)
     assert 8 << 10 <= target.l1 <= target.l2 and target.cores >= 1
     assert target is llvm.host_target()
+
+
+def test_code_is_freed_while_another_thread_loads():
+    """A finalizer runs in the middle of anything: it must not wait for a lock."""
+    library = [llvm.link([(llvm.compile_ir("define i64 @f() { ret i64 1 }",
+                                           llvm.host_target()), ["f"])])]
+    thread = threading.Thread(target=library.clear, daemon=True)
+    with llvm._loading:
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
