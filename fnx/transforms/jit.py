@@ -99,7 +99,7 @@ def _size(shape: Shape) -> int:
 class _Cache(OrderedDict[Any, Executable]):
     """Least recently used programs of eager calls, by FUNCTION."""
 
-    lock = threading.Lock()
+    lock = threading.RLock()  # a finalizer may compute, too
 
     def find(self, fn: UOp) -> Executable:
         key = (fn, config.device, config.key())
@@ -122,7 +122,7 @@ _eager = _Cache()
 def _evaluate(nodes: Sequence[UOp]) -> Sequence[Any]:
     """Compute nodes over BUFFERs and CONSTs: one graph, one program."""
     if len(nodes) == 1 and nodes[0].op is ops.CONST:  # a Python number among the arguments
-        return [_put(np.asarray(const_value(nodes[0])))]
+        return [_put(const_value(nodes[0]))]
     fn, captures = trace.close(nodes, ())
     return _eager.find(fn).run([c.arg.handle for c in captures])
 
@@ -167,13 +167,12 @@ class Traced:
     def _find_links(self, read: set[Any]) -> dict[int, int]:
         position = {c: i for i, c in enumerate(self.captures)
                     if c.op is not ops.BUFFER or c.arg.handle not in read}
-        links: dict[int, int] = {}
+        places: dict[UOp, list[int]] = {}  # where an array was found outside
         for i, (_, _, value) in enumerate(self.watch.entries):
             if type(value) is Array and not value.is_deleted():
-                found = position.get(value._node)
-                if found is not None and found not in links.values():
-                    links[i] = found
-        return links
+                places.setdefault(value._node, []).append(i)
+        return {at[0]: position[node] for node, at in places.items()
+                if len(at) == 1 and node in position}  # of two names, one may be rebound
 
     def _update(self) -> None:
         self.storages = [c.arg.handle if c.op is ops.BUFFER else None for c in self.captures]

@@ -30,6 +30,7 @@ import numpy as np
 from fnx.core import array, tree
 from fnx.core.array import Array
 from fnx.core.config import config
+from fnx.transforms.watch import MISSING
 
 MISS = object()
 CONVERTED = frozenset({np.ndarray, float, int, bool})  # arguments that become Arrays on the way
@@ -46,7 +47,7 @@ class _Source:
         self.lines: list[str] = []
         self.space: dict[str, Any] = {"Array": Array, "MISS": MISS, "make": array.from_storage,
                                       "config": config, "CONVERTED": CONVERTED,
-                                      "convert": array.concrete}
+                                      "convert": array.concrete, "MISSING": MISSING}
         self.names = 0
 
     def name(self, prefix: str) -> str:
@@ -172,7 +173,7 @@ def _outside_guards(src: _Source, watched: Sequence[tuple[Any, str, Any]]) -> No
     for where, name, value in watched:
         known = src.constant(value, "v")
         if type(where) is dict:
-            src.guard(f"{src.constant(where, 'g')}.get({name!r}, MISS) is not {known}")
+            src.guard(f"{src.constant(where, 'g')}.get({name!r}, MISSING) is not {known}")
         else:
             cell = src.constant(where, "c")
             src.lines.append(f"  try: now = {cell}.cell_contents\n"
