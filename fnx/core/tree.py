@@ -18,6 +18,7 @@ import collections
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from fnx.core.equality import same
 from fnx.core.errors import PytreeError
 
 T = TypeVar("T")
@@ -93,7 +94,7 @@ class TreeDef:
         if self is other:
             return True
         return (isinstance(other, TreeDef) and self.container is other.container
-                and self.data == other.data and self.children == other.children)
+                and same(self.data, other.data) and self.children == other.children)
 
     def __repr__(self) -> str:
         return f"TreeDef({self})"
@@ -155,9 +156,13 @@ def _add(cls: type, take: Any, make: Any, keys: Any, show: Any) -> None:
     _CONTAINERS[cls] = Container(cls, take, make, keys, show)
 
 
-_add(tuple, lambda x: (x, None), lambda d, xs: tuple(xs), _numbered,
+def _items(x: Any) -> tuple[Sequence[Any], Hashable]:
+    return x, None
+
+
+_add(tuple, _items, lambda d, xs: tuple(xs), _numbered,
      lambda d, texts: f"({', '.join(texts)}{',' * (len(texts) == 1)})")
-_add(list, lambda x: (x, None), lambda d, xs: list(xs), _numbered,
+_add(list, _items, lambda d, xs: list(xs), _numbered,
      lambda d, texts: f"[{', '.join(texts)}]")
 _add(dict, _take_dict, lambda d, xs: dict(zip(d, xs)), _named, _show_dict)
 _add(type(None), lambda x: ((), None), lambda d, xs: None, _numbered, lambda d, texts: "None")
@@ -176,10 +181,15 @@ def _container(x: Any) -> Container | None:
     if row is None and isinstance(x, tuple) and hasattr(cls, "_fields"):
         fields = cls._fields
         row = _CONTAINERS[cls] = Container(
-            cls, lambda x: (x, None), lambda d, xs: cls(*xs),
+            cls, _items, lambda d, xs: cls(*xs),
             lambda d, n: [Key(f, "attr") for f in fields],
             lambda d, texts: _show_fields(cls, zip(fields, texts)))
     return row
+
+
+def is_named_tuple(row: Container) -> bool:
+    """Whether the children are all fields in order: not those of a type that was registered."""
+    return row.take is _items and row.type not in (tuple, list)
 
 
 def _show_fields(cls: type, fields: Iterable[tuple[str, str]]) -> str:

@@ -12,7 +12,6 @@ Inside another trace a jitted function is a CALL: traced once, however often it 
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 import time
 from collections import OrderedDict
@@ -25,17 +24,27 @@ from fnx.backends.base import Device, get_device
 from fnx.core import array, build, memory, ops, scope, trace, tree
 from fnx.core.array import Array
 from fnx.core.config import config
-from fnx.core.dtypes import DType
 from fnx.core.errors import (
     ArgumentError,
     DonatedError,
     DTypeError,
     FnxError,
-    StaticArgumentError,
 )
 from fnx.core.ops import Shape, const_value
 from fnx.core.uop import UOp
-from fnx.transforms.launcher import CONVERTED, MISS, Launch, make_launcher
+from fnx.transforms.launcher import CONVERTED, MISS, Launch, NamedStatic, make_launcher
+from fnx.transforms.signature import (
+    Key,
+    StaticArguments,
+    Traced,
+    argument,
+    difference,
+    key_of,
+    path,
+    positions,
+    short,
+    static_arguments,
+)
 from fnx.transforms.watch import Watch
 
 if TYPE_CHECKING:
@@ -46,7 +55,6 @@ MAX_ENTRIES = 256       # signatures kept per jitted function
 MAX_EAGER = 1024        # programs kept for eager calls
 MAX_MISSES = 32         # explanations kept
 MAX_LAUNCHERS = 4       # tried one after the other before a key is built
-Aval = tuple[Shape, DType, bool]
 
 
 # ---- programs on a device -----------------------------------------------------------------------
@@ -134,67 +142,6 @@ def _put(value: np.ndarray[Any, Any]) -> Any:
 memory.set_evaluator(_evaluate, _put)
 
 
-# ---- tracing ------------------------------------------------------------------------------------
-
-
-class Traced:
-    """What a signature was traced to.
-
-    Attributes:
-        fn: the FUNCTION.
-        captures: nodes that stand for its last parameters.
-        outs: (dtype, shape, weak) of the results.
-        links: position in the watch -> position in captures, for arrays it read from outside.
-        keeps: whether the captures outlive the trace they were found in.
-    """
-
-    __slots__ = ("fn", "captures", "outs", "out_tree", "watch", "links", "keeps", "executable",
-                 "storages", "launch", "milliseconds")
-
-    def __init__(self, fn: UOp, captures: list[UOp], outs: list[Array], out_tree: tree.TreeDef,
-                 watch: Watch, read: set[Any]) -> None:
-        self.fn, self.captures, self.out_tree, self.watch = fn, captures, out_tree, watch
-        self.outs = [(x._dtype, x._shape, x.weak) for x in outs]
-        self.links = self._find_links(read)
-        linked = set(self.links.values())
-        self.keeps = all(c.op is ops.BUFFER or i in linked for i, c in enumerate(captures))
-        self.executable: Executable | None = None
-        self.launch: Launch | None = None
-        self.milliseconds = 0.0
-        self.storages: list[Any] = []
-        self._update()
-
-    def _find_links(self, read: set[Any]) -> dict[int, int]:
-        position = {c: i for i, c in enumerate(self.captures)
-                    if c.op is not ops.BUFFER or c.arg.handle not in read}
-        places: dict[UOp, list[int]] = {}  # where an array was found outside
-        for i, (_, _, value) in enumerate(self.watch.entries):
-            if type(value) is Array and not value.is_deleted():
-                places.setdefault(value._node, []).append(i)
-        return {at[0]: position[node] for node, at in places.items()
-                if len(at) == 1 and node in position}  # of two names, one may be rebound
-
-    def _update(self) -> None:
-        self.storages = [c.arg.handle if c.op is ops.BUFFER else None for c in self.captures]
-
-    def follow(self) -> tuple[str, Any, Any] | None:
-        """Take over rebound arrays of equal type; what else changed, if anything did."""
-        entries = self.watch.entries
-        while True:
-            change = self.watch.changed()
-            if change is None:
-                return None
-            i = next(i for i, e in enumerate(entries) if e[2] is change[1] and e[1] == change[0])
-            old, new = change[1], change[2]
-            if i not in self.links or type(new) is not Array or new.is_deleted() or \
-                    (new._shape, new._dtype, new.weak) != (old._shape, old._dtype, old.weak):
-                return change
-            entries[i] = (entries[i][0], entries[i][1], new)
-            self.captures[self.links[i]] = new._node
-            self.launch = None
-            self._update()
-
-
 class CacheInfo(NamedTuple):
     """Counts of a jitted function. ``misses`` says why each trace after the first happened."""
 
@@ -212,12 +159,10 @@ class Jitted:
                  static_argnames: tuple[str, ...], donate_argnums: tuple[int, ...]) -> None:
         functools.update_wrapper(self, f)
         self._f = f
-        self._static = static_argnums
-        self._static_names = frozenset(static_argnames)
         self._donate = donate_argnums
         self._name = getattr(f, "__name__", type(f).__name__)
-        self._entries: OrderedDict[Any, Traced] = OrderedDict()
-        self._plain = not static_argnums and not static_argnames and not donate_argnums
+        self._static = StaticArguments(static_argnums, static_argnames, self._name)
+        self._entries: OrderedDict[Key, Traced] = OrderedDict()
         self._launchers: list[Launch] = []
         self._lock = threading.RLock()
         self._hits = self._traces = self._compiles = 0
@@ -242,19 +187,17 @@ class Jitted:
 
     def _general_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Any call: finds, or makes, the trace of its signature."""
-        dynamic, statics = (args, ()) if self._plain else self._split(args, kwargs)
-        leaves, in_tree = tree.flatten((dynamic, kwargs if self._plain else self._rest(kwargs)))
+        leaves, in_tree, statics = self._flat(args, kwargs)
         if scope.is_open():
             return self._traced_call(leaves, in_tree, statics, args, kwargs)
         for i, x in enumerate(leaves):
             if type(x) is not Array or x._storage is None:
                 leaves[i] = self._concrete(x, in_tree, i)
         self._check_donated(args)
-        avals = tuple([(x._shape, x._dtype, x.weak) for x in leaves])
-        key = (in_tree, avals, statics, config.device, config.x64, config.check_index)
+        key = key_of(in_tree, leaves, statics)
         entry = self._entry(key, args, kwargs)
         executable = entry.executable or self._link(entry)
-        if entry.launch is None and entry.keeps:
+        if entry.calls_before_launcher and entry.keeps:
             self._make_launcher(key, entry, executable, args)
         outs = executable.run([*[x._storage for x in leaves], *entry.storages])
         if self._donate:
@@ -263,14 +206,25 @@ class Jitted:
                    for s, (dtype, shape, weak) in zip(outs, entry.outs)]
         return entry.out_tree.unflatten(results)
 
-    def _make_launcher(self, key: Any, entry: Traced, executable: Executable,
+    def _flat(self, args: tuple[Any, ...], kwargs: dict[str, Any]
+              ) -> tuple[list[Any], tree.TreeDef, tuple[NamedStatic, ...]]:
+        """Leaves and structure of the dynamic arguments; the static ones."""
+        statics: tuple[NamedStatic, ...] = ()
+        if self._static:
+            args, kwargs, statics = self._static.split(args, kwargs)
+        return *tree.flatten((args, kwargs)), statics
+
+    def _make_launcher(self, key: Key, entry: Traced, executable: Executable,
                        args: tuple[Any, ...]) -> None:
+        entry.calls_before_launcher -= 1
+        if entry.calls_before_launcher:
+            return
         in_tree, avals, statics = key[:3]
-        static = {s[0] for s in statics}
-        positions = [i for i in range(len(args)) if i not in static]
-        entry.launch = make_launcher(in_tree, avals, statics, positions, entry.watch.entries,
+        static = {name for name, _ in statics}
+        dynamic = [i for i in range(len(args)) if i not in static]
+        entry.launch = make_launcher(in_tree, avals, statics, dynamic, entry.watch.entries,
                                      entry.storages, entry.outs, entry.out_tree, executable.run,
-                                     self._donated_leaves(in_tree, positions))
+                                     self._donated_leaves(in_tree, dynamic, len(args)))
         live = [e.launch for e in self._entries.values() if e.launch is not None]
         self._launchers = live[:-MAX_LAUNCHERS - 1:-1]
 
@@ -278,33 +232,11 @@ class Jitted:
                      args: Any, kwargs: Any) -> Any:
         """Inside another trace: a CALL of the FUNCTION."""
         arrays = [self._named(array.asarray, x, in_tree, i) for i, x in enumerate(leaves)]
-        avals = tuple([(x._shape, x._dtype, x.weak) for x in arrays])
-        key = (in_tree, avals, statics, config.device, config.x64, config.check_index)
+        key = key_of(in_tree, arrays, statics)
         entry = self._entry(key, args, kwargs)
         nodes = build.call(entry.fn, [x._node for x in arrays] + entry.captures, self._name)
         results = [Array(n, weak) for n, (_, _, weak) in zip(nodes, entry.outs)]
         return entry.out_tree.unflatten(results)
-
-    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]
-               ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Dynamic positional arguments, and the static ones as a hashable key."""
-        static = {i % len(args) if args and -len(args) <= i < 0 else i for i in self._static}
-        values: list[tuple[int | str, Any]] = [(i, args[i]) for i in sorted(static)
-                                               if 0 <= i < len(args)]
-        values += [(k, kwargs[k]) for k in sorted(self._static_names & kwargs.keys())]
-        for name, value in values:
-            try:
-                hash(value)
-            except TypeError as e:
-                raise StaticArgumentError(
-                    f"expected a hashable value for static argument {name!r} of {self._name}, "
-                    f"got {type(value).__name__}",
-                    hint="pass a tuple or a frozen dataclass instead, or make it dynamic") from e
-        dynamic = tuple(x for i, x in enumerate(args) if i not in static)
-        return dynamic, tuple((name, type(value), value) for name, value in values)
-
-    def _rest(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        return {k: v for k, v in kwargs.items() if k not in self._static_names}
 
     def _named(self, convert: Callable[[Any], Array], x: Any, in_tree: tree.TreeDef, i: int
                ) -> Array:
@@ -312,15 +244,14 @@ class Jitted:
         try:
             return convert(x)
         except FnxError as e:
-            path = _argument(in_tree, i)
-            raise DTypeError(f"argument {path} of {self._name}: {e.message}",
+            raise DTypeError(f"argument {argument(in_tree, i)} of {self._name}: {e.message}",
                              hint="pass arrays or numbers; an argument that is neither goes into "
                              "static_argnums or static_argnames") from None
 
     def _concrete(self, x: Any, in_tree: tree.TreeDef, i: int) -> Array:
         """An argument as an Array with memory."""
         if type(x) is Array and x.is_deleted():
-            raise DonatedError(f"argument {_argument(in_tree, i)} of {self._name}: expected an "
+            raise DonatedError(f"argument {argument(in_tree, i)} of {self._name}: expected an "
                                "array with a value, got one that was donated",
                                hint="use the result of the call it was donated to")
         if type(x) in CONVERTED:
@@ -330,12 +261,13 @@ class Jitted:
             array.settle(made)
         return made
 
-    def _donated_leaves(self, in_tree: tree.TreeDef, positions: list[int]) -> list[int]:
+    def _donated_leaves(self, in_tree: tree.TreeDef, dynamic: list[int], count: int) -> list[int]:
         """Numbers of the leaves that are donated."""
+        donated = positions(self._donate, count)
         out: list[int] = []
         first = 0
-        for position, child in zip(positions, in_tree.children[0].children):
-            if position in self._donate:
+        for position, child in zip(dynamic, in_tree.children[0].children):
+            if position in donated:
                 out += range(first, first + child.num_leaves)
             first += child.num_leaves
         return out
@@ -343,11 +275,12 @@ class Jitted:
     def _check_donated(self, args: tuple[Any, ...]) -> None:
         """A donated array may be given once: its memory is not the caller's any more."""
         seen: dict[int, int] = {}
+        donated = positions(self._donate, len(args))
         for i, arg in enumerate(args if self._donate else ()):
             for x in tree.leaves(arg):
                 if type(x) is Array:
                     first = seen.setdefault(id(x._storage), i)
-                    if first != i and (i in self._donate or first in self._donate):
+                    if first != i and (i in donated or first in donated):
                         raise DonatedError(
                             f"arguments {first} and {i} of {self._name}: expected donated arrays "
                             "to be given once, got the same array twice",
@@ -355,37 +288,39 @@ class Jitted:
 
     def _give_away(self, args: tuple[Any, ...]) -> None:
         """Donated arguments have no value any more; their memory goes back to the pool."""
-        for i in self._donate:
-            if i < len(args):
+        for i in positions(self._donate, len(args)):
+            if 0 <= i < len(args):
                 for x in tree.leaves(args[i]):
                     if type(x) is Array:
                         x._storage = x._uop = x._value = None
 
     # ---- tracing and linking
 
-    def _entry(self, key: Any, args: Any, kwargs: Any) -> Traced:
+    def _entry(self, key: Key, args: Any, kwargs: Any) -> Traced:
         """The trace of a signature: followed, or made anew."""
         with self._lock:
             entry = self._entries.get(key)
             change = None if entry is None else entry.follow()
             if entry is not None and change is None:
+                self._entries.move_to_end(key)
                 self._hits += 1
                 return entry
             self._explain(key, change)
             entry = self._trace(key, args, kwargs)
             if entry.keeps:
                 self._entries[key] = entry
+                self._entries.move_to_end(key)
                 while len(self._entries) > MAX_ENTRIES:
                     self._entries.popitem(last=False)
             return entry
 
-    def _trace(self, key: Any, args: Any, kwargs: Any) -> Traced:
+    def _trace(self, key: Key, args: Any, kwargs: Any) -> Traced:
         in_tree, avals = key[0], key[1]
         start = time.perf_counter()
         with trace.tracing(f"jit of {self._name}") as s:
             arrays = [Array(s.leaf(t, shape), weak) for shape, t, weak in avals]
             dynamic, named = in_tree.unflatten(arrays)
-            out = self._f(*self._filled(args, dynamic), **{**kwargs, **named})
+            out = self._f(*self._static.filled(args, dynamic), **{**kwargs, **named})
             leaves, out_tree = tree.flatten(out)
             outs = [self._result(x, out_tree, i) for i, x in enumerate(leaves)]
             fn, captures = trace.close([x._node for x in outs], s.leaves, self._name)
@@ -394,17 +329,11 @@ class Jitted:
         made.milliseconds = (time.perf_counter() - start) * 1e3
         return made
 
-    def _filled(self, args: tuple[Any, ...], dynamic: tuple[Any, ...]) -> list[Any]:
-        """Positional arguments with traced values in the places of the dynamic ones."""
-        static = {i % len(args) if args and -len(args) <= i < 0 else i for i in self._static}
-        values = iter(dynamic)
-        return [x if i in static else next(values) for i, x in enumerate(args)]
-
     def _result(self, x: Any, out_tree: tree.TreeDef, i: int) -> Array:
         try:
             return array.asarray(x)
         except FnxError as e:
-            raise ArgumentError(f"result {_path(out_tree, i)} of {self._name}: {e.message}",
+            raise ArgumentError(f"result {path(out_tree, i)} of {self._name}: {e.message}",
                                 hint="return arrays, numbers or None in tuples, lists and dicts"
                                 ) from None
 
@@ -413,15 +342,16 @@ class Jitted:
             if entry.executable is None:
                 entry.executable = Executable(entry.fn, get_device(config.device), False)
                 self._compiles += 1
-            return entry.executable
+            made: Executable = entry.executable
+            return made
 
-    def _explain(self, key: Any, change: tuple[str, Any, Any] | None) -> None:
+    def _explain(self, key: Key, change: tuple[str, Any, Any] | None) -> None:
         if not self._entries:
             return
         if change is not None:
-            why = f"{change[0]}: {_short(change[1])} -> {_short(change[2])}"
+            why = f"{change[0]}: {short(change[1])} -> {short(change[2])}"
         else:
-            why = _difference(next(reversed(self._entries)), key)
+            why = difference(next(reversed(self._entries)), key)
         self._misses = [*self._misses[-MAX_MISSES + 1:], why]
 
     # ---- looking inside
@@ -430,11 +360,9 @@ class Jitted:
         """All stages of this signature, for reading: graph, kernels, commands, LLVM IR."""
         from fnx.transforms.stages import Stages  # printing is for readers
 
-        dynamic, statics = (args, ()) if self._plain else self._split(args, kwargs)
-        leaves, in_tree = tree.flatten((dynamic, kwargs if self._plain else self._rest(kwargs)))
+        leaves, in_tree, statics = self._flat(args, kwargs)
         arrays = [self._named(array.asarray, x, in_tree, i) for i, x in enumerate(leaves)]
-        avals = tuple([(x._shape, x._dtype, x.weak) for x in arrays])
-        key = (in_tree, avals, statics, config.device, config.x64, config.check_index)
+        key = key_of(in_tree, arrays, statics)
         entry = self._entry(key, args, kwargs)
         executable = entry.executable or self._link(entry)
         return Stages(entry.fn, executable.lowered, executable.device, entry.milliseconds)
@@ -449,38 +377,6 @@ class Jitted:
         with self._lock:
             self._entries.clear()
             self._launchers = []
-
-
-def _path(treedef: tree.TreeDef, i: int) -> str:
-    return tree.keystr(tree.paths(treedef)[i])
-
-
-def _argument(in_tree: tree.TreeDef, i: int) -> str:
-    """Where leaf ``i`` of (args, kwargs) is found: ``args[0]['w']`` or ``kwargs['scale']``."""
-    where, *rest = tree.paths(in_tree)[i]
-    return f"{'kwargs' if where.key else 'args'}{tree.keystr(tuple(rest))}"
-
-
-def _short(x: Any) -> str:
-    text = repr(x)
-    return text if len(text) < 60 else f"{text[:57]}..."
-
-
-def _difference(old: Any, new: Any) -> str:
-    """Which argument differs between two signatures, from what to what."""
-    if old[0] != new[0]:
-        return tree.difference(old[0], new[0])
-    for i, (a, b) in enumerate(zip(old[1], new[1])):
-        if a != b:
-            return f"{_argument(new[0], i)}: {_aval(a)} -> {_aval(b)}"
-    for (name, _, a), (_, _, b) in zip(old[2], new[2]):
-        if a != b or type(a) is not type(b):
-            return f"static {name}: {_short(a)} -> {_short(b)}"
-    return f"configuration: {old[3:]} -> {new[3:]}"
-
-
-def _aval(a: Aval) -> str:
-    return f"{a[1]}{list(a[0])}{' weak' if a[2] else ''}"
 
 
 def jit(f: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[int] = (),
@@ -518,40 +414,12 @@ def jit(f: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[i
     if not callable(f):
         raise ArgumentError(f"jit: expected a function, got {type(f).__name__}",
                             hint="write jit(f)(x), not jit(f(x))")
-    nums, names = _static_arguments(f, _tuple(static_argnums), _tuple(static_argnames))
+    nums, names = static_arguments(f, _tuple(static_argnums), _tuple(static_argnames))
     return Jitted(f, nums, names, _tuple(donate_argnums))
 
 
 def _tuple(x: Any) -> tuple[Any, ...]:
     return (x,) if isinstance(x, (int, str)) else tuple(x)
-
-
-def _static_arguments(f: Callable[..., Any], nums: tuple[int, ...], names: tuple[str, ...]
-                      ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Static arguments both by position and by name, whichever way they were given."""
-    if not nums and not names:
-        return nums, names
-    try:
-        parameters = list(inspect.signature(f).parameters.values())
-    except (ValueError, TypeError):
-        return nums, names
-    by_position = [p.name for p in parameters
-                   if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    for i in nums:
-        if not open_ended and not -len(by_position) <= i < len(by_position):
-            raise StaticArgumentError(
-                f"expected static_argnums below {len(by_position)}, got {i}",
-                hint=f"the parameters are {', '.join(by_position)}")
-    known = {p.name for p in parameters}
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        for name in names:
-            if name not in known:
-                raise StaticArgumentError(f"expected a parameter name, got {name!r}",
-                                          hint=f"the parameters are {', '.join(sorted(known))}")
-    more_names = {by_position[i] for i in nums if -len(by_position) <= i < len(by_position)}
-    more_nums = {by_position.index(n) for n in names if n in by_position}
-    return tuple({*nums, *more_nums}), tuple({*names, *more_names})
 
 
 __all__ = ["CacheInfo", "Executable", "Jitted", "jit"]

@@ -30,6 +30,7 @@ import numpy as np
 from fnx.core import array, tree
 from fnx.core.array import Array
 from fnx.core.config import config
+from fnx.core.equality import Static, same
 from fnx.transforms.watch import MISSING
 
 MISS = object()
@@ -37,6 +38,7 @@ CONVERTED = frozenset({np.ndarray, float, int, bool})  # arguments that become A
 MAX_LEAVES = 2000
 
 Aval = tuple[Any, Any, bool]
+NamedStatic = tuple[int | str, Static]
 Launch = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -47,7 +49,8 @@ class _Source:
         self.lines: list[str] = []
         self.space: dict[str, Any] = {"Array": Array, "MISS": MISS, "make": array.from_storage,
                                       "config": config, "CONVERTED": CONVERTED,
-                                      "convert": array.concrete, "MISSING": MISSING}
+                                      "convert": array.concrete, "MISSING": MISSING, "same": same}
+        self._known: dict[tuple[str, int], str] = {}
         self.names = 0
 
     def name(self, prefix: str) -> str:
@@ -56,19 +59,18 @@ class _Source:
 
     def constant(self, value: Any, prefix: str = "k") -> str:
         """The name under which the generated function sees an object."""
-        for known, found in self.space.items():
-            if found is value and known.startswith(prefix):
-                return known
-        name = self.name(prefix)
-        self.space[name] = value
-        return name
+        key = prefix, id(value)
+        if key not in self._known:
+            self._known[key] = name = self.name(prefix)
+            self.space[name] = value
+        return self._known[key]
 
     def guard(self, *conditions: str) -> None:
         """Go on only where none of the conditions holds."""
         self.lines.append(f"  if {' or '.join(conditions)}: return MISS")
 
 
-def make_launcher(in_tree: tree.TreeDef, avals: Sequence[Aval], statics: Sequence[Any],
+def make_launcher(in_tree: tree.TreeDef, avals: Sequence[Aval], statics: Sequence[NamedStatic],
                   positions: Sequence[int], watched: Sequence[tuple[Any, str, Any]],
                   captured: Sequence[Any], outs: Sequence[Any], out_tree: tree.TreeDef,
                   run: Callable[[Sequence[Any]], Sequence[Any]],
@@ -78,7 +80,7 @@ def make_launcher(in_tree: tree.TreeDef, avals: Sequence[Aval], statics: Sequenc
     Args:
         in_tree: structure of (dynamic positional arguments, keyword arguments).
         avals: (shape, dtype, weak) of the leaves.
-        statics: (position or name, type, value) of the static arguments.
+        statics: (position or name, value) of the static arguments.
         positions: positions of the dynamic arguments among all.
         watched: (cell or namespace, name, value) that must still be the same objects.
         captured: storages that follow those of the arguments.
@@ -118,19 +120,19 @@ def make_launcher(in_tree: tree.TreeDef, avals: Sequence[Aval], statics: Sequenc
     return launch
 
 
-def _arguments(src: _Source, in_tree: tree.TreeDef, statics: Sequence[Any],
+def _arguments(src: _Source, in_tree: tree.TreeDef, statics: Sequence[NamedStatic],
                positions: Sequence[int], leaves: list[str]) -> bool:
     """Take the arguments apart; False where a container is not known."""
     dynamic, named = in_tree.children
-    count = len(positions) + len(statics)
-    src.guard(f"len(kwargs) != {named.num_leaves if named.children else 0}",
-              f"len(args) != {count}")
-    for i, kind, value in statics:
-        known = src.constant(value)
-        src.guard(f"type(args[{i}]) is not {src.constant(kind)}", f"args[{i}] != {known}")
+    src.guard(f"len(args) != {len(positions) + len(statics)}")
+    for i, static in statics:
+        src.guard(f"not same(args[{i}], {src.constant(static.value)})")
     for i, child in zip(positions, dynamic.children):
         if not _unpack(src, child, f"args[{i}]", leaves):
             return False
+    if not named.children:
+        src.guard("kwargs")
+        return True
     return _unpack(src, named, "kwargs", leaves)
 
 
@@ -145,7 +147,7 @@ def _unpack(src: _Source, treedef: tree.TreeDef, what: str, leaves: list[str]) -
     if kind is type(None):
         src.guard(f"{what} is not None")
         return True
-    if kind not in (tuple, list, dict) and not hasattr(kind, "_fields"):
+    if kind not in (tuple, list, dict) and not tree.is_named_tuple(treedef.container):
         return False
     here = src.name("a")
     src.lines.append(f"  {here} = {what}")
@@ -204,6 +206,6 @@ def _built(src: _Source, treedef: tree.TreeDef, made: Any) -> str | None:
     if kind is dict:
         keys = [src.constant(k, "n") for k in treedef.data]  # type: ignore[attr-defined]
         return "{" + ", ".join(f"{k}: {t}" for k, t in zip(keys, texts)) + "}"
-    if hasattr(kind, "_fields"):
+    if tree.is_named_tuple(treedef.container):
         return f"{src.constant(kind)}({', '.join(texts)})"
     return None

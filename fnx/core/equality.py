@@ -1,0 +1,52 @@
+"""Exact equality of values that a trace may depend on.
+
+Python says 1 == 1.0 == True and 0.0 == -0.0; a program that was traced with one of them is wrong
+for another: 2 * 1.0 is a float, x / -0.0 is negative. So signatures compare with ``same``, which
+also looks into tuples, frozen sets and dataclasses. Values that are the same have equal hashes
+wherever they are hashable.
+
+>>> same((1, "a"), (1, "a")), same((1,), (1.0,)), same(0.0, -0.0)
+(True, False, False)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether no program can tell two values apart (of unknown types: whether they are equal)."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float | complex):
+        return repr(a) == repr(b)
+    if isinstance(a, np.generic):
+        return bool(a.dtype == b.dtype) and a.tobytes() == b.tobytes()
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if not bool(a == b):
+        return False
+    if isinstance(a, frozenset):
+        twins = {y: y for y in b}
+        return all(same(x, twins[x]) for x in a)
+    fields = getattr(type(a), "__dataclass_fields__", {})
+    return all(same(getattr(a, n), getattr(b, n)) for n, f in fields.items() if f.compare)
+
+
+class Static:
+    """A hashable value as a part of a key, compared with ``same``."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and same(self.value, other.value)

@@ -1,0 +1,149 @@
+"""Signatures: what Python calls equal is no reason to reuse a trace; launchers know the same."""
+
+import dataclasses
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx.numpy as jnp
+from fnx import jit
+from fnx.core import tree
+from fnx.core.array import Array
+from fnx.core.errors import DonatedError
+from fnx.transforms.launcher import MISS
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    scale: Any
+
+
+@tree.register_dataclass
+@dataclasses.dataclass
+class Layer:
+    w: Any
+    scale: Any = dataclasses.field(default=1, metadata={"static": True})
+
+
+class Swapped(namedtuple("Swapped", "a b")):
+    """Named tuples whose children are in another order."""
+
+
+tree.register_pytree_node(Swapped, lambda p: ((p.b, p.a), None), lambda d, xs: Swapped(*xs[::-1]))
+
+
+@pytest.mark.parametrize("make", [lambda s: s, lambda s: (s,), lambda s: ((s, 1),), Options],
+                         ids=["scalar", "tuple", "nested", "dataclass"])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_static_values_are_told_apart_exactly(make: Any, by_name: bool) -> None:
+    def scale(s: Any) -> Any:
+        while isinstance(s, tuple):
+            s = s[0]
+        return s.scale if isinstance(s, Options) else s
+
+    f = jit(lambda x, s: x * scale(s), static_argnames="s")
+    x = jnp.arange(3)
+    for s in (2, 2.0, 2, 1, True, 1.0, True):
+        value = make(s)
+        for _ in range(2):
+            out = f(x, s=value) if by_name else f(x, value)
+            want = x * s
+            assert out.dtype == want.dtype and out.tolist() == want.tolist()
+    assert f.cache_info().traces == 5
+
+
+def test_zero_has_a_sign() -> None:
+    f = jit(lambda x, s: x / s, static_argnums=1)
+    x = jnp.ones(1)
+    for s in (0.0, -0.0, 0.0, -0.0):
+        with np.errstate(all="ignore"):
+            assert f(x, s).tolist() == (np.ones(1) / s).tolist()
+
+
+def test_static_fields_of_containers_are_told_apart() -> None:
+    f = jit(lambda layer: layer.w * layer.scale)
+    for scale, dtype in ((2, np.int32), (2.0, np.float32), (2, np.int32)):
+        assert f(Layer(jnp.arange(3), scale)).dtype == dtype
+
+
+def test_a_registered_named_tuple_is_what_its_functions_say() -> None:
+    f = jit(lambda p: Swapped(p.a * 10, p.b))
+    for _ in range(3):
+        out = f(Swapped(jnp.ones(2), jnp.zeros(2)))
+        assert type(out) is Swapped
+        assert out.a.tolist() == [10, 10] and out.b.tolist() == [0, 0]
+
+
+def test_trees_by_name_take_the_launcher() -> None:
+    f = jit(lambda p: p["a"] + p["b"])
+    p = {"a": jnp.ones(2), "b": jnp.ones(2)}
+    f(p=p)
+    launch, = f._launchers
+    assert launch((), {"p": p}).tolist() == [2, 2]
+    assert launch((p,), {}) is MISS and launch((), {"p": p, "q": 1}) is MISS
+
+
+def test_donation_counts_from_the_end() -> None:
+    f = jit(lambda x, y: x + y, donate_argnums=-1)
+    x = jnp.ones(3)
+    for _ in range(3):
+        y = jnp.ones(3)
+        f(x, y)
+        assert y.is_deleted() and not x.is_deleted()
+    with pytest.raises(DonatedError):
+        f(x, y)
+
+
+def test_an_array_rebound_at_each_call_makes_no_launcher_each_time(monkeypatch: Any) -> None:
+    from fnx.transforms import jit as module
+
+    made: list[Any] = []
+
+    def counted(*args: Any) -> Any:
+        made.append(args)
+        return make(*args)
+
+    make = module.make_launcher
+    monkeypatch.setattr(module, "make_launcher", counted)
+    w: Array = jnp.ones(2)
+    f = jit(lambda x: x * w)
+    for i in range(5):
+        w = jnp.ones(2) * i
+        assert f(jnp.ones(2)).tolist() == [i, i]
+    assert len(made) == 1
+    for _ in range(3):
+        assert f(jnp.ones(2)).tolist() == [4, 4]
+    assert len(made) == 2
+
+
+def test_a_signature_without_launcher_is_not_tried_again(monkeypatch: Any) -> None:
+    from fnx.transforms import jit as module
+
+    f = jit(lambda layer: layer.w + 1)
+    f(Layer(jnp.ones(2)))
+    monkeypatch.setattr(module, "make_launcher", None)
+    assert f(Layer(jnp.ones(2))).tolist() == [2, 2]
+
+
+def test_recently_used_signatures_stay(monkeypatch: Any) -> None:
+    from fnx.transforms import jit as module
+
+    monkeypatch.setattr(module, "MAX_ENTRIES", 2)
+    f = jit(lambda layer: layer.w + 1)
+    for n in (1, 2, 1, 3, 1):
+        f(Layer(jnp.ones(n)))
+    assert f.cache_info().traces == 3
+
+
+def test_a_value_that_cannot_be_printed_does_not_fail_the_call() -> None:
+    class Mute:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    value: Any = Mute()
+    f = jit(lambda x: x if value is None else x + 1)
+    assert f(jnp.ones(1)).tolist() == [2]
+    value = None
+    assert f(jnp.ones(1)).tolist() == [1]
