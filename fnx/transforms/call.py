@@ -17,6 +17,7 @@ from typing import Any
 
 from fnx.core import array, build, dtypes, ops, trace, tree
 from fnx.core.array import Array
+from fnx.core.config import config
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, KernelError, NotBuiltError
 from fnx.core.ops import Shape
@@ -88,7 +89,8 @@ class _Unit:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return _run(self, args, kwargs)
 
-    def _entry(self, key: Any, make: Callable[[], Any], keeps: Callable[[Any], bool]) -> Any:
+    def _entry(self, signature: Any, make: Callable[[], Any], keeps: Callable[[Any], bool]) -> Any:
+        key = signature, config.key()
         with self._lock:
             found = self._entries.get(key)
             if found is not None and found[0].changed() is None:

@@ -260,3 +260,12 @@ def test_errors_outside_of_kernels() -> None:
 def test_zero_sizes(device: str) -> None:
     assert matmul_with([])(data(0, 4), data(4, 3)).shape == (0, 3)
     np.testing.assert_array_equal(matmul_with([])(data(2, 0), data(0, 3)), np.zeros((2, 3)))
+
+
+def test_a_boundary_is_traced_anew_under_another_configuration() -> None:
+    f = fnx.call(lambda x: x * jnp.arange(3.0))
+    x = jnp.ones(3)
+    assert f(x).dtype == np.float32
+    with override(x64=True):
+        assert f(x).dtype == np.float64
+    assert f(x).dtype == np.float32
