@@ -154,6 +154,6 @@ class HostStorage(Storage):
 
     def fill(self, value: np.ndarray[Any, Any]) -> None:
         """Copy an array's elements here, row-major; only for fresh storages."""
-        if not value.flags.c_contiguous:
-            value = np.ascontiguousarray(value)
+        if type(value) is not np.ndarray or not value.flags.c_contiguous:
+            value = np.ascontiguousarray(value)  # a NumPy scalar lends its memory for a moment only
         ctypes.memmove(self.ptr, value.__array_interface__["data"][0], self.nbytes)

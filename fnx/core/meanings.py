@@ -139,7 +139,7 @@ def const_value(node: UOp) -> Array:
     if np_dtype.kind == "b":
         return np.asarray(bool(node.arg))
     raw = int(node.arg).to_bytes(np_dtype.itemsize, "little")
-    return np.frombuffer(raw, np_dtype.newbyteorder("<"))[0].astype(np_dtype)  # type: ignore
+    return np.frombuffer(raw, np_dtype.newbyteorder("<")).reshape(()).astype(np_dtype)
 
 
 def iota(node: UOp) -> Array:

@@ -199,6 +199,8 @@ class Jitted:
         executable = entry.executable or self._link(entry)
         if entry.calls_before_launcher and entry.keeps:
             self._make_launcher(key, entry, executable, args)
+        if None in entry.storages:
+            entry.refuse_leaks()
         outs = executable.run([*[x._storage for x in leaves], *entry.storages])
         if self._donate:
             self._give_away(args)
