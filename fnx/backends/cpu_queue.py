@@ -132,12 +132,11 @@ class CpuQueue(Signal):
     Attributes:
         clear: nothing is pending and nothing was ever aborted: short work may run at once,
             without a look at the timeline.
-        submitted: timeline value of the last submission.
     """
 
     def __init__(self, target: Target, pool: Pool) -> None:
         self.clear = True
-        self.submitted = 0
+        self._before = 0  # timeline value of the last submission to the workers before these
         self._native, self._pool = native(target), pool
         self._lock = threading.RLock()
         self._workers: _Workers | None = None
@@ -149,6 +148,13 @@ class CpuQueue(Signal):
                             after_in_child=self._in_child)
 
     # ---- submitting -------------------------------------------------------------------------
+
+    @property
+    def submitted(self) -> int:
+        """Timeline value of the last submission. What the workers see is what counts: Ctrl-C
+        may come between a submission and the next line of Python."""
+        workers = self._workers
+        return self._before if workers is None else workers.words[runtime.SUBMITTED]
 
     def idle(self) -> bool:
         """Whether nothing is pending; lets go of what is done."""
@@ -164,7 +170,7 @@ class CpuQueue(Signal):
         """Queue a program on a block; ``keep`` is held until it is done."""
         with self._lock:
             workers = self._ready(scratch)
-            value = self.submitted + 1
+            value = workers.words[runtime.SUBMITTED] + 1
             self.clear = False
             for storage in outs:
                 storage.timeline = value
@@ -172,7 +178,6 @@ class CpuQueue(Signal):
             self._flight.keep(value, buffer, *keep)
             while not self._native.submit(workers.address, program, block):
                 self._sleep(workers, value - runtime.CAPACITY // 2)
-            self.submitted = value
             self._flight.release(workers.completed())
 
     def _ready(self, scratch: int) -> _Workers:
@@ -184,9 +189,9 @@ class CpuQueue(Signal):
         if workers is not None:
             self.wait_all()
             scratch = max(scratch, workers.scratch)
-            self._workers = None
+            self._before, self._workers = self.submitted, None
             workers.stop(float("inf"))
-        made = _Workers(self._native, self._pool, count, scratch, self.submitted)
+        made = _Workers(self._native, self._pool, count, scratch, self._before)
         self._workers = made
         return made
 
@@ -251,7 +256,7 @@ class CpuQueue(Signal):
 
     def _at_exit(self) -> None:
         self.abort()  # what nobody waits for is not computed, and is not to be read
-        workers, self._workers = self._workers, None
+        self._before, workers, self._workers = self.submitted, self._workers, None
         if workers is not None:
             if not workers.stop(_PATIENCE):
                 self._lost += [workers, self._flight]
@@ -269,7 +274,7 @@ class CpuQueue(Signal):
         """The threads are gone; the memory of their queue is left as it was at the fork."""
         if self._workers is not None:
             self._lost.append(self._workers)
-        self._workers = None
+        self._before, self._workers = self.submitted, None
         self._flight = InFlight()
         self.clear = not self._aborted
         self._lock = threading.RLock()

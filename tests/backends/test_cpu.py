@@ -270,6 +270,31 @@ def test_memory_of_work_in_flight_is_not_reused(cpu):
                                       kit.expected(values(n) + np.float32(i), 0.25, 3 * LONG))
 
 
+def test_an_interrupt_right_after_a_submission_does_not_shift_the_timeline(cpu, monkeypatch):
+    n = 20_000
+    buffer = encoded(cpu, n, 3, LONG)
+    run(cpu, buffer, values(n)).wait()
+    native = cpu.queue._native
+
+    class Interrupted:
+        wait = staticmethod(native.wait)
+
+        @staticmethod
+        def submit(*words):
+            native.submit(*words)
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cpu.queue, "_native", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(cpu, buffer, values(n))
+    before = cpu.queue.submitted
+    out = run(cpu, buffer, values(n))
+    assert out.timeline == cpu.queue.submitted == before + 1
+    np.testing.assert_array_equal(out.view(np.float32, (n,)),
+                                  kit.expected(values(n), 0.25, 3 * LONG))
+
+
 def test_a_buffer_may_die_while_it_runs(cpu):
     n = 20_000
     buffer = encoded(cpu, n, 2, LONG, 0.125)
