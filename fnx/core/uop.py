@@ -8,6 +8,7 @@ taken only to replace a dead entry.
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -44,6 +45,16 @@ class _Interned(weakref.ref["UOp"]):
 
 _table: dict[tuple[Any, ...], _Interned] = {}
 _lock = threading.RLock()
+
+
+def _in_child() -> None:
+    """A forked child: a lock that another thread held is not to be waited for."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 def _drop(ref: weakref.ref[UOp]) -> None:

@@ -7,6 +7,7 @@ import math
 import os
 import pickle
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, ops, uop
 from fnx.core.uop import UOp, current_site, live_nodes, substitute, toposort
 from tests.graphs import Graph, graph_of, graphs
 
@@ -226,3 +227,26 @@ def test_free_ranges() -> None:
 def test_a_node_has_no_truth_value() -> None:
     with pytest.raises(TypeError, match="is"):
         bool(build.param(0, F, ()))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_makes_nodes_though_another_thread_held_the_lock() -> None:
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with uop._lock:
+            held.set()
+            go_on.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(30)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)  # the end of a child that waits
+        x = build.param(12345, dtypes.float32, (3,))
+        del x
+        os._exit(0)
+    go_on.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
