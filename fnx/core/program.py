@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from fnx.core.uop import UOp
+
+LOADED = time.time()  # when fnx was imported: sources that are newer are not those that run
 
 
 class KernelCode:

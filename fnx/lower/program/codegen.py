@@ -17,7 +17,7 @@ from typing import Any
 
 from fnx.core import build, ops
 from fnx.core.ops import Op
-from fnx.core.program import KernelCode
+from fnx.core.program import LOADED, KernelCode
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower.program import scratch
@@ -89,12 +89,23 @@ def _digest(kernel: UOp) -> bytes:
 @functools.cache
 def versions() -> bytes:
     """A digest of fnx's own sources."""
-    content = hashlib.sha256()
     package = os.path.abspath(__file__).rpartition(os.path.join("", "lower", ""))[0]
+    return digest_of_sources(package, LOADED)
+
+
+def digest_of_sources(package: str, loaded: float) -> bytes:
+    """A digest of the Python files of a package that was imported at a time.
+
+    What was edited since is not what runs: then the digest is this process's own, so that the
+    code it makes is not taken for that of the new sources.
+    """
+    content = hashlib.sha256()
     for folder, folders, files in os.walk(package):
         folders.sort()
         for name in sorted(files):
             if name.endswith(".py"):
                 with open(os.path.join(folder, name), "rb") as f:
                     content.update(f.read())
+                    if os.fstat(f.fileno()).st_mtime > loaded:
+                        content.update(os.urandom(16))
     return content.digest()
