@@ -196,11 +196,11 @@ class Jitted:
         self._check_donated(args)
         key = key_of(in_tree, leaves, statics)
         entry = self._entry(key, args, kwargs)
+        if None in entry.storages:
+            entry.refuse_leaks()
         executable = entry.executable or self._link(entry)
         if entry.calls_before_launcher and entry.keeps:
             self._make_launcher(key, entry, executable, args)
-        if None in entry.storages:
-            entry.refuse_leaks()
         outs = executable.run([*[x._storage for x in leaves], *entry.storages])
         if self._donate:
             self._give_away(args)

@@ -14,7 +14,7 @@ import reprlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.core import ops, tree
+from fnx.core import ops, scope, tree
 from fnx.core.array import Array
 from fnx.core.config import config
 from fnx.core.dtypes import DType
@@ -84,6 +84,12 @@ class Traced:
 
     def _update(self) -> None:
         self.storages = [c.arg.handle if c.op is ops.BUFFER else None for c in self.captures]
+
+    def refuse_leaks(self) -> None:
+        """Raise LeakedTracerError: outside of all traces a capture has no memory."""
+        for node in self.captures:
+            if node.op is not ops.BUFFER:
+                scope.known(node)
 
     def follow(self) -> tuple[str, Any, Any] | None:
         """Take over rebound arrays of equal type; what else changed, if anything did."""

@@ -11,7 +11,7 @@ import fnx.numpy as jnp
 from fnx import jit
 from fnx.core import tree
 from fnx.core.array import Array
-from fnx.core.errors import DonatedError
+from fnx.core.errors import DonatedError, LeakedTracerError
 from fnx.transforms.launcher import MISS
 
 
@@ -147,3 +147,18 @@ def test_a_value_that_cannot_be_printed_does_not_fail_the_call() -> None:
     assert f(jnp.ones(1)).tolist() == [2]
     value = None
     assert f(jnp.ones(1)).tolist() == [1]
+
+
+def test_a_tracer_left_in_a_variable_is_refused_also_where_its_trace_is_kept() -> None:
+    box: Any = None
+    inner = jit(lambda x: x * box)
+
+    def outer(x: Array) -> Array:
+        nonlocal box
+        box = x
+        return inner(x)
+
+    assert jit(outer)(jnp.ones(2)).tolist() == [1, 1]
+    for _ in range(2):
+        with pytest.raises(LeakedTracerError):
+            inner(jnp.ones(2))
