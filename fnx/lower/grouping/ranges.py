@@ -9,6 +9,7 @@ in the order of first use, results last, so that equal groups become the identic
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -129,15 +130,21 @@ class _Builder:
     def _index(self, token: Token) -> UOp:
         return index_node(token, self.ranges, self.tokens)
 
-    def _valid(self, shape: ops.Shape, index: Index) -> UOp | None:
-        """The condition under which an index lies inside; None where it always does."""
-        out: UOp | None = None
-        for n, token in zip(shape, index):
+    def _valid(self, shape: ops.Shape, index: Index, within: bool = True) -> UOp | None:
+        """The condition under which an index lies inside; None where it always does.
+
+        ``within``: also what it was split and joined from; elsewhere its parts mean nothing.
+        """
+        limits: list[tuple[Token, int]] = list(zip(index, shape))
+        if within:
+            for token, _ in limits:  # grows
+                limits += _limits(token)
+        conditions: dict[UOp, None] = {}
+        for token, n in limits:
             low, high = self._bounds(token)
             if low < 0 or high >= n:
-                inside = self._inside(self._index(token), n, low < 0, high >= n)
-                out = inside if out is None else build.and_(out, inside)
-        return out
+                conditions[self._inside(self._index(token), n, low < 0, high >= n)] = None
+        return functools.reduce(build.and_, conditions) if conditions else None
 
     def _inside(self, i: UOp, n: int, low: bool, high: bool) -> UOp:
         below = build.lt(i, build.index_const(n))
@@ -209,7 +216,7 @@ class _Builder:
     def pad(self, node: UOp, index: Index) -> UOp:
         x, fill = node.src
         inner = source_index(node, 0, index)
-        valid = self._valid(x.shape, inner)
+        valid = self._valid(x.shape, inner, within=False)
         value = self._read(x, inner)
         return value if valid is None else build.where(valid, value, self._read(fill, ()))
 
@@ -240,6 +247,18 @@ class _Builder:
         tail = [self._index(t) for t in own[count:]]
         place = build.at(self._ref(node), *where, *tail)
         return [build.store(place, value, valid, _COMBINE[node.arg])], [node]
+
+
+def _limits(token: Token) -> list[tuple[Token, int]]:
+    """Tokens that a token was made from, with the lengths that they count to."""
+    if type(token) is int:
+        return []
+    kind = token[0]
+    if kind == "join":
+        return list(token[1])
+    if kind == "part":
+        return [(token[1], token[4])]
+    return _limits(token[1])
 
 
 class _Ranges(dict[int, UOp]):
