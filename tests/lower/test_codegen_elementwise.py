@@ -185,6 +185,25 @@ def test_scatter_add_in_order(n, size, seed):
     assert same_bits(mine[2], theirs[2])
 
 
+@settings(deadline=None, max_examples=12)
+@given(n=st.integers(1, 40), columns=st.integers(2, 5), lanes=st.sampled_from([2, 4, 16]),
+       monoid=st.sampled_from([ops.ADD, ops.MAX]), seed=st.integers(0, 9))
+def test_lanes_of_a_combining_store_may_lie_apart(n, columns, lanes, monoid, seed):
+    """o[at, i, c] is combined with x[c, i], lanes along i: columns elements from one another."""
+    rng = np.random.default_rng(seed)
+    i, inside, _ = split(n, (lanes, "VEC"))
+    c = build.range_(columns, 10)
+    at = build.cast(build.load(build.at(build.ref(0, dtypes.int32, (1,)), build.index_const(0))),
+                    dtypes.index)
+    value = build.load(build.at(build.ref(1, dtypes.float32, (columns, n)), c, i), inside)
+    add = build.store(build.at(build.ref(2, dtypes.float32, (3, n, columns)), at, i, c), value,
+                      inside, monoid)
+    arrays = [np.array([1], "i4"), rng.normal(size=(columns, n)).astype("f"),
+              rng.normal(size=(3, n, columns)).astype("f")]
+    mine, theirs = both(build.kernel([add], "scatter", (0, 10, 1)), arrays)
+    assert same_bits(mine[2], theirs[2])
+
+
 def test_in_place_update_of_two_buffers():
     """Both stores read what the other overwrites, at the same place."""
     n = 37

@@ -53,9 +53,6 @@ def _instance(values: Values, store: UOp, env: Env, value: UOp) -> Store:
             raise KernelError("expected lanes that write to different places, got a VEC range "
                               "that the store's index does not use",
                               hint="vectorize a range that the index uses")
-        if stride is None and store.arg not in (None, ops.STORE):
-            raise KernelError("expected a combining store's lanes side by side",
-                              hint="do not vectorize the range it scatters over")
         value = values.lines.widen(value, extent_of(lane))
         if stride == -1:
             value = values.reversed_(value)
