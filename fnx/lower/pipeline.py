@@ -24,6 +24,7 @@ from fnx.lower import memory
 from fnx.lower.grouping.kernelize import kernelize
 from fnx.lower.grouping.ranges import Step, build_kernels
 from fnx.lower.grouping.results import Result, unique_results
+from fnx.lower.kernel import contraction
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.kernel.collapse import collapse
 from fnx.lower.kernel.extents import generalize
@@ -148,7 +149,7 @@ def _tiled(step: Step, target: Target, runtime_extents: bool) -> list[Placed]:
     kernel, scalars = step.kernel, ()  # type: tuple[UOp, tuple[UOp, ...]]
     if step.schedule is None:
         kernel = collapse(kernel)
-        if runtime_extents and not step.tiled:
+        if runtime_extents and not step.tiled and contraction.find(kernel) is None:
             kernel, scalars = generalize(kernel)
     packs, main, temporaries = _tile(canonical(kernel), step.schedule, target)
     operands = [*step.operands, *[_temporary(t) for t in temporaries]]

@@ -348,3 +348,29 @@ def test_lower_shows_every_stage() -> None:
     assert stages.kernels[0].flops >= 2 * 4 * 5 * 6
     for level in ("graph", "simplified", "kernels", "commands"):
         assert stages.text(level)
+
+
+@pytest.mark.parametrize("how", ["add", "max"])
+def test_an_update_may_be_read_across_its_rows(how: str) -> None:
+    """x.at[i].add(f(a).T): lanes along a's rows write places that lie apart."""
+    x, a = np.zeros((3, 31, 4), np.float32), np.arange(124, dtype=np.float32).reshape(4, 31) / 99
+
+    def f(x: Any, a: Any, i: Any) -> Any:
+        return getattr(x.at[i], how)(jnp.tanh(a).T)
+
+    want = x.copy()
+    want[1] = np.tanh(a).T
+    for g in (f, jit(f)):
+        got = g(jnp.asarray(x), jnp.asarray(a), jnp.asarray(1))
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+
+def test_gradient_of_a_product_of_constant_matrices() -> None:
+    """Grouping sees no contraction where nothing varies; the schedule makes one all the same."""
+
+    def f(x: Any) -> Any:
+        y = jnp.tanh(jnp.full((18, 38), 0.5))
+        return jnp.sum((y.T @ y) * x), y
+
+    gradient, _ = grad(f, has_aux=True)(jnp.ones((38, 38)))
+    np.testing.assert_allclose(gradient, np.full((38, 38), 18 * np.tanh(0.5) ** 2), rtol=1e-5)
