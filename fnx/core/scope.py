@@ -142,8 +142,8 @@ def _no_value(leaf: UOp) -> LeakedTracerError | TracedValueError:
                  "and do not hand it to another thread")
     return TracedValueError(
         f"expected a value, got {what}: {scope.name} traces without values",
-        hint="name the argument in static_argnums, or choose with fnx.numpy.where or "
-             "fnx.lax.cond instead of Python's `if`")
+        hint="name the argument in static_argnums, or choose with fnx.numpy.where "
+             "instead of Python's `if`")
 
 
 def describe(node: UOp) -> str:
