@@ -265,7 +265,7 @@ class _StoreRun:
                     f"{_name(place.src[0])}: expected 0 <= index < {n} in dimension {dim}, "
                     f"got {shown}", site=_site(place),
                     hint="give the LOAD or STORE a valid condition, or mend the index")
-            out.append(at if valid.ndim == 0 else np.where(valid, at, 0))
+            out.append(at if valid.ndim == 0 and valid else np.where(valid, at, 0))
         return out
 
     def _linear(self, place: UOp, values: Values, valid: Array) -> Array:

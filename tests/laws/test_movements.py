@@ -83,3 +83,10 @@ def test_chains_of_movements(device: str, given_moves: tuple[list[Move], tuple[i
     with override(device=device):
         got = jit(lambda a: chain(jnp, a))(jnp.asarray(x))
         np.testing.assert_array_equal(np.asarray(got), chain(np, x))
+
+
+@pytest.mark.parametrize("device", ["interp", "cpu"])
+def test_an_element_of_padding_alone(device: str) -> None:
+    with override(device=device):
+        f = jit(lambda x: jnp.pad(x, (0, 1)).reshape(1, 3)[:, 2:])
+        assert f(jnp.ones(2)).tolist() == [[0]]
