@@ -46,3 +46,4 @@ def test_same_means_equal_in_full(a: Any, b: Any) -> None:
 def test_new_objects_of_one_value_are_the_same() -> None:
     assert same(float("nan"), float("nan")) and same((1, ("a",)), (1, tuple("a")))
     assert not same((1,), (1, 2)) and not same(Options(1), (1,))
+    assert not same(Options(np.float32(0)), Options(()))
