@@ -26,7 +26,7 @@ from fnx.core import ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import LeakedTracerError, Site, TracedValueError
 from fnx.core.ops import Shape
-from fnx.core.uop import UOp, current_site, substitute, toposort
+from fnx.core.uop import LEAF_BITS, UOp, current_site, substitute, toposort
 
 _ids = itertools.count()
 
@@ -61,7 +61,8 @@ class Scope:
 
     def leaf(self, dtype: DType, shape: Shape, value: UOp | None = None) -> UOp:
         """A fresh LEAF of this trace; ``value`` where one is known."""
-        node = UOp(ops.LEAF, dtype, (), ops.Leaf(next(_ids), tuple(shape)))
+        id = next(_ids) << LEAF_BITS | len(self.leaves)
+        node = UOp(ops.LEAF, dtype, (), ops.Leaf(id, tuple(shape)))
         self.leaves.append(node)
         _open.owner[node] = self
         if value is not None:

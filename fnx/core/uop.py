@@ -171,8 +171,10 @@ def _make(key: tuple[Any, ...]) -> UOp:
 
 
 _LAST = 1 << 63
+LEAF_BITS = 20  # the low bits of a LEAF's id: its position in its trace, alike in each trace
+_LEAF_MASK = (1 << LEAF_BITS) - 1
 _NAMED: dict[Op, Callable[[Any], int]] = {  # sources in the order that a reader expects
-    PARAM: lambda arg: arg.slot, LEAF: lambda arg: arg.id, RANGE: lambda arg: arg.id,
+    PARAM: lambda arg: arg.slot, LEAF: lambda arg: arg.id & _LEAF_MASK, RANGE: lambda arg: arg.id,
     REF: lambda arg: arg.slot, VAR: lambda arg: arg.slot, CONST: lambda arg: _LAST + arg,
 }
 _STABLE: dict[type, Callable[[Any], Any]] = {  # what of an arg hashes alike in every process

@@ -9,6 +9,7 @@ from fnx.core import build as b
 from fnx.core import dtypes, ops
 from fnx.core.interp import apply
 from fnx.core.uop import UOp
+from fnx.lower.tensor.split_reduce import split_reduce
 from tests.lower.steps import run_steps, steps_of
 
 f32, i32 = dtypes.float32, dtypes.int32
@@ -152,3 +153,12 @@ def test_a_cycle_between_groups_is_never_made() -> None:
     args = data(function)
     for got, want in zip(run_steps(function, args), apply(function, args)):
         np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_long_chains_across_rows_are_cut() -> None:
+    """Column sums of many rows: in chunks, so that rounding errors do not pile up."""
+    x = p(0, 20_000, 70)
+    cut = split_reduce(fn(b.reduce(x, ops.ADD, [0]), n=1))
+    assert [s.writes[0].shape for s in steps_of(cut)] == [(50, 70), (70,)]
+    rows = p(0, 70, 20_000)
+    assert split_reduce(fn(b.reduce(rows, ops.ADD, [1]), n=1)).src[0].src[0] is rows

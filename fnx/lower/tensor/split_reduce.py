@@ -15,6 +15,7 @@ from fnx.core.uop import UOp, inherit, toposort
 
 MIN_WORK = 1 << 16   # elements folded in all below which one worker is enough
 MAX_RESULTS = 64     # with more results than this, the results themselves are shared out
+LONG = 1 << 13       # a chain of additions across rows that loses too many bits
 MIN_CHUNK = 1 << 12  # elements a chunk folds at least
 MAX_CHUNKS = 64
 
@@ -33,8 +34,16 @@ def split_reduce(fn: UOp) -> UOp:
 
 
 def _is_long(node: UOp) -> bool:
-    total = math.prod(node.src[0].shape)
-    return total >= MIN_WORK and math.prod(node.shape) <= MAX_RESULTS
+    """Few results, or a long chain across rows: lanes shorten those along rows.
+
+    A sum of products may be a contraction, which is tiled as it is.
+    """
+    x, axes = node.src[0], node.arg.axes
+    total = math.prod(x.shape)
+    if total >= MIN_WORK and math.prod(node.shape) <= MAX_RESULTS:
+        return True
+    chain = math.prod(x.shape[a] for a in axes)
+    return chain >= LONG and len(x.shape) - 1 not in axes and x.op is not ops.MUL
 
 
 def _split(node: UOp) -> UOp:
