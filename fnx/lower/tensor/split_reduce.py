@@ -52,7 +52,7 @@ def _split(node: UOp) -> UOp:
     shape, axes = _join_reduced(x.shape, node.arg.axes)
     axis = max(axes, key=lambda a: shape[a])
     n = shape[axis]
-    chunks = _chunks(n, math.prod(shape[a] for a in axes if a != axis))
+    chunks = _chunks(n, math.prod(x.shape))
     if chunks == 1:
         return node
     x = build.reshape(x, shape)
@@ -80,9 +80,9 @@ def _join_reduced(shape: ops.Shape, axes: tuple[int, ...]) -> tuple[ops.Shape, l
     return tuple(joined), reduced
 
 
-def _chunks(n: int, rest: int) -> int:
+def _chunks(n: int, total: int) -> int:
     """Number of chunks: a divisor of n if a good one exists, else as many as are worth it."""
-    most = min(MAX_CHUNKS, n * rest // MIN_CHUNK, n)
+    most = min(MAX_CHUNKS, total // MIN_CHUNK, n)
     divisors = [c for c in range(1, most + 1) if n % c == 0]
     best = divisors[-1] if divisors else 1
     return best if best * 2 >= most else max(most, 1)
