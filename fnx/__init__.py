@@ -14,7 +14,7 @@ from fnx import lax, nn, numpy, random, tree, tree_util
 from fnx.core.array import Array
 from fnx.core.aval import ShapeDtypeStruct
 from fnx.core.config import config
-from fnx.core.errors import FnxError
+from fnx.core.errors import FnxError, later
 from fnx.transforms.call import call
 from fnx.transforms.grad import grad, value_and_grad, vjp
 from fnx.transforms.jit import jit
@@ -24,3 +24,9 @@ __all__ = [
     "random", "tree", "tree_util", "value_and_grad", "vjp",
 ]
 __version__ = "0.1.0"
+
+__getattr__ = later("fnx", frozenset({
+    "checkpoint", "custom_jvp", "custom_vjp", "debug", "device_get", "device_put",
+    "disable_jit", "eval_shape", "hessian", "jacfwd", "jacrev", "jvp", "linear_transpose",
+    "linearize", "make_jaxpr", "pmap", "pure_callback", "remat", "scipy", "vmap",
+}))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from typing import NoReturn
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _SKIPPED = (_PACKAGE, os.path.dirname(os.__file__) + os.sep + "contextlib.py", "<")
@@ -112,8 +114,8 @@ class KernelError(FnxError, ValueError):
     """A hand-written kernel or its schedule that means nothing."""
 
 
-class NotBuiltError(FnxError, NotImplementedError):
-    """A thing that fnx will have and does not have yet."""
+class NotBuiltError(FnxError, NotImplementedError, AttributeError):
+    """A thing that fnx will have and does not have yet (so ``hasattr`` is false)."""
 
 
 class DeviceError(FnxError, RuntimeError):
@@ -122,3 +124,13 @@ class DeviceError(FnxError, RuntimeError):
 
 class SpecError(FnxError, ValueError):
     """A graph that is not legal at its level: a bug in a pass of fnx, never the user's."""
+
+
+def later(module: str, names: frozenset[str]) -> Callable[[str], NoReturn]:
+    """A module's ``__getattr__`` that knows the names which JAX has and fnx does not have yet."""
+    def missing(name: str) -> NoReturn:
+        if name in names:
+            raise NotBuiltError(f"{module}.{name} is not there yet",
+                                hint="the readme says what is there")
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    return missing

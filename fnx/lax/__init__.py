@@ -1,5 +1,6 @@
 """Functions under the names of ``jax.lax``: elementwise, shapes, slices, contractions."""
 
+from fnx.core.errors import later
 from fnx.lax.elementwise import (
     abs,
     add,
@@ -112,3 +113,10 @@ __all__ = [
     "slice_in_dim", "sqrt", "square", "squeeze", "stop_gradient", "sub", "tan", "tanh",
     "transpose",
 ]
+
+__getattr__ = later("fnx.lax", frozenset({
+    "associative_scan", "cond", "conv", "conv_general_dilated", "conv_transpose",
+    "cumlogsumexp", "cummax", "cummin", "fori_loop", "gather", "map", "pmean", "psum",
+    "reduce", "reduce_precision", "reduce_window", "scan", "scatter", "scatter_add", "sort",
+    "sort_key_val", "switch", "top_k", "while_loop",
+}))

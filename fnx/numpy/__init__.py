@@ -6,6 +6,7 @@ Array(9., dtype=float32)
 """
 
 from fnx.core.array import Array
+from fnx.core.errors import later
 from fnx.core.operate import astype
 from fnx.numpy import linalg, methods
 from fnx.numpy.contraction import (
@@ -408,3 +409,13 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+__getattr__ = later("fnx.numpy", frozenset({
+    "apply_along_axis", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
+    "arctanh", "argpartition", "argsort", "argwhere", "bfloat16", "bincount", "complex128",
+    "complex64", "convolve", "corrcoef", "correlate", "cov", "cross", "fft", "flatnonzero",
+    "float16", "histogram", "indices", "int16", "int64", "int8", "interp", "lexsort",
+    "median", "mgrid", "nanmax", "nanmean", "nanmin", "nansum", "nonzero", "ogrid",
+    "partition", "percentile", "piecewise", "quantile", "searchsorted", "select", "sort",
+    "uint16", "uint64", "uint8", "unique", "vectorize",
+}))

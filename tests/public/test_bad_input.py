@@ -216,3 +216,13 @@ def test_copies_of_a_value_survive_its_donation() -> None:
     a._storage = a._uop = None
     np.testing.assert_array_equal(np.asarray(b), X)
     np.testing.assert_array_equal(np.asarray(c), X)
+
+
+def test_names_that_are_not_there_yet() -> None:
+    for module, name in ((fnx, "vmap"), (lax, "scan"), (jnp, "sort")):
+        assert not hasattr(module, name)
+        with pytest.raises(errors.NotBuiltError, match=f"{name} is not there yet") as e:
+            getattr(module, name)
+        assert "readme" in str(e.value)
+    with pytest.raises(AttributeError, match="no attribute 'sin_of'"):
+        jnp.sin_of
