@@ -98,8 +98,12 @@ def floor_divide(a: UOp, b: UOp) -> UOp:
     zero = build.like(a, 0)
     by_zero = build.eq(b, zero)
     if a.dtype.is_float:
-        nearest = _e(ops.ROUND, build.div(build.sub(a, remainder(a, b)), b))
-        return build.where(by_zero, build.div(a, b), nearest)
+        left = build.rem(a, b)
+        whole = build.div(build.sub(a, left), b)
+        other = build.and_(build.ne(left, zero), build.ne(build.lt(left, zero),
+                                                          build.lt(b, zero)))
+        whole = build.where(other, build.sub(whole, build.like(a, 1)), whole)
+        return build.where(by_zero, build.div(a, b), _e(ops.ROUND, whole))
     quotient = build.idiv(a, b)
     if a.dtype.kind == "uint":
         return quotient
@@ -203,7 +207,8 @@ def hypot(a: UOp, b: UOp) -> UOp:
     plain = build.or_(build.eq(high, zero), build.eq(high, build.like(a, math.inf)))
     ratio = build.div(low, build.where(plain, one, high))
     inside = build.mul(high, build.sqrt(build.add(one, build.mul(ratio, ratio))))
-    return build.where(plain, high, inside)
+    infinite = build.or_(isinf(x), isinf(y))
+    return build.where(infinite, build.like(a, math.inf), build.where(plain, high, inside))
 
 
 def log2(x: UOp) -> UOp:

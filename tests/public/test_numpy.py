@@ -321,3 +321,12 @@ def test_arrays_without_elements_and_without_axes(shape: tuple[int, ...]) -> Non
 
 def test_matmul_over_an_axis_without_elements_is_zero() -> None:
     same(jnp.ones((2, 0)) @ jnp.ones((0, 3)), np.zeros((2, 3), np.float32))
+
+
+def test_division_and_hypotenuse_beside_infinity() -> None:
+    """As in JAX: 3 // -inf is -1; the hypotenuse is infinite beside a NaN too."""
+    inf, nan = float("inf"), float("nan")
+    a, b = jnp.asarray([3.0, -1.0, 3.0, -1.0, 0.0]), jnp.asarray([-inf, inf, inf, -inf, inf])
+    assert jnp.floor_divide(a, b).tolist() == [-1, -1, 0, 0, 0]
+    assert jnp.hypot(jnp.asarray([nan, -inf, 3.0]), jnp.asarray([inf, nan, 4.0])).tolist() == [
+        inf, inf, 5.0]
