@@ -13,6 +13,7 @@ body with different operands, and no PARAM of one scope can be taken for that of
 from __future__ import annotations
 
 import gc
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -102,12 +103,15 @@ def no_collection() -> Iterator[None]:
                 gc.enable()
 
 
-def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "") -> tuple[UOp, list[UOp]]:
+def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: int = 0
+          ) -> tuple[UOp, list[UOp]]:
     """The FUNCTION of ``outs`` over ``leaves``, and what else it reads.
 
     Args:
         outs: results of the trace, in terms of its leaves.
         leaves: the explicit parameters, in order; one that is not read keeps its slot.
+        numbers: if the graph has no more than so many float constants (0, 1, -1, infinities
+            and NaN apart), they are captured too, so that other numbers are the same FUNCTION.
 
     Returns:
         The FUNCTION, with the captures as its last parameters; and the captures.
@@ -117,7 +121,12 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "") -> tuple[U
     """
     params = {leaf: build.param(i, leaf.dtype, leaf.shape) for i, leaf in enumerate(leaves)}
     captures: list[UOp] = []
+    constants: list[UOp] = []
     for node in toposort(outs):
+        if node.op is ops.CONST and numbers and _is_number(node):
+            constants.append(node)
+        elif node.op is ops.KERNEL:
+            numbers = 0  # a hand-written kernel keeps the constants inside it
         if node.op is ops.PARAM:
             raise SpecError(f"{node} of another scope in the trace of {name or 'a function'}")
         if node in params or node.op not in _FOREIGN:
@@ -126,7 +135,19 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "") -> tuple[U
             scope.check_open(node)
         params[node] = build.param(len(params), node.dtype, node.shape)
         captures.append(node)
+    if constants and len(constants) <= numbers:
+        for node in constants:
+            params[node] = build.param(len(params), node.dtype, ())
+        captures += constants
     return build.function(substitute(outs, params), len(params), name), captures
+
+
+def _is_number(node: UOp) -> bool:
+    """Whether a constant is a float that means nothing in itself."""
+    if not node.dtype.is_float:
+        return False
+    value = build.const_of(node)
+    return math.isfinite(value) and value not in (0.0, 1.0, -1.0)
 
 
 def inline(fn: UOp, args: Sequence[UOp]) -> list[UOp]:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from fnx.transforms.stages import Stages
 
 MAX_ENTRIES = 256       # signatures kept per jitted function
+MAX_NUMBERS = 2         # constants of an eager call up to which they are arguments
 MAX_EAGER = 1024        # programs kept for eager calls
 MAX_MISSES = 32         # explanations kept
 MAX_LAUNCHERS = 4       # tried one after the other before a key is built
@@ -131,8 +132,9 @@ def _evaluate(nodes: Sequence[UOp]) -> Sequence[Any]:
     """Compute nodes over BUFFERs and CONSTs: one graph, one program."""
     if len(nodes) == 1 and nodes[0].op is ops.CONST:  # a Python number among the arguments
         return [_put(const_value(nodes[0]))]
-    fn, captures = trace.close(nodes, ())
-    return _eager.find(fn).run([c.arg.handle for c in captures])
+    fn, captures = trace.close(nodes, (), numbers=MAX_NUMBERS)
+    return _eager.find(fn).run([c.arg.handle if c.op is ops.BUFFER else _put(const_value(c))
+                                for c in captures])
 
 
 def _put(value: np.ndarray[Any, Any]) -> Any:

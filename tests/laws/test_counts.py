@@ -126,3 +126,15 @@ def test_one_trace_serves_value_gradient_and_second_derivative() -> None:
     slopes = fnx.jit(lambda p: fnx.tree.map(jnp.sum, fnx.grad(network.loss)(p, x))[0][0])
     fnx.jit(fnx.grad(slopes))(params)
     assert network.traces == 1
+
+
+def test_another_number_is_the_same_eager_program() -> None:
+    from fnx.transforms import jit
+
+    x = jnp.arange(5.0)
+    x * 0.25 - 3.5
+    before = len(jit._eager)
+    for i in range(1, 20):
+        np.testing.assert_array_equal(x * (0.25 + i) - (3.5 + i),
+                                      np.arange(5, dtype="f4") * (0.25 + i) - (3.5 + i))
+    assert len(jit._eager) == before
