@@ -18,7 +18,7 @@ are skipped, tested before each command and chunk.
 
 from __future__ import annotations
 
-from fnx.backends.native import Function, Value
+from fnx.backends.native import Function, Value, Variable
 
 # program
 COMMANDS, SLOTS, TABLE, RECORDS, RESOLVED, PROGRAM_WORDS = range(6)
@@ -334,13 +334,7 @@ def _lead(pause: str, mode: int) -> Function:
     with f.loop():
         head = f.load(queue, COMPLETED)
         with f.when(f.compare("eq", f.load(queue, SUBMITTED, "acquire"), head)):
-            with f.when(f.compare("ne", f.load(queue, STOP, "acquire"), 0)):
-                f.fetch_add(queue, RETURNED, 1)
-                f.give(0)
-            spins.set(f.add(spins.get(), 1))
-            with f.when(f.compare("ule", spins.get(), SPINS)):
-                f.line(pause)
-                f.again()
+            _idle(f, queue, spins, pause)
             _lead_sleeps(f, queue, head)
             spins.set(0)
             f.again()
@@ -355,6 +349,17 @@ def _lead(pause: str, mode: int) -> Function:
             _unlock(f, queue)
     f.give(0)
     return f
+
+
+def _idle(f: Function, queue: str, spins: Variable, pause: str) -> None:
+    """Nothing to do: leave if the queue stops, else spin on, for a while."""
+    with f.when(f.compare("ne", f.load(queue, STOP, "acquire"), 0)):
+        f.fetch_add(queue, RETURNED, 1)
+        f.give(0)
+    spins.set(f.add(spins.get(), 1))
+    with f.when(f.compare("ule", spins.get(), SPINS)):
+        f.line(pause)
+        f.again()
 
 
 def _lead_sleeps(f: Function, queue: str, head: str) -> None:
@@ -381,13 +386,7 @@ def _help(pause: str, mode: int) -> Function:
             f.call("take", queue, f.load(f["worker"], PRIVATE))
             spins.set(0)
             f.again()
-        with f.when(f.compare("ne", f.load(queue, STOP, "acquire"), 0)):
-            f.fetch_add(queue, RETURNED, 1)
-            f.give(0)
-        spins.set(f.add(spins.get(), 1))
-        with f.when(f.compare("ule", spins.get(), SPINS)):
-            f.line(pause)
-            f.again()
+        _idle(f, queue, spins, pause)
         spins.set(0)
         _helper_sleeps(f, queue)
     f.give(0)

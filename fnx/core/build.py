@@ -16,8 +16,6 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
-
 from fnx.core import dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import (
@@ -71,6 +69,17 @@ def const_of(node: UOp) -> Any:
         return bool(bits)
     return bits - (1 << node.dtype.bits) if kind != "uint" and bits >> (node.dtype.bits - 1) \
         else bits
+
+
+def is_number(node: UOp) -> bool:
+    """Whether a node is a float constant that means nothing in itself: not 0, 1, -1, inf, NaN.
+
+    Such a constant may become an argument, so that other numbers share the code.
+    """
+    if node.op is not ops.CONST or not node.dtype.is_float:
+        return False
+    value = const_of(node)
+    return math.isfinite(value) and value not in (0.0, 1.0, -1.0)
 
 
 def like(node: UOp, value: Any) -> UOp:
@@ -576,8 +585,3 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
                                      hint="insert axes with x[:, None] or reshape one of them")
                 out[i] = n
     return tuple(out)
-
-
-def of_numpy(x: np.ndarray[Any, Any]) -> UOp | None:
-    """A CONST for a 0-d NumPy value; None for a larger array."""
-    return const(x[()], dtypes.as_dtype(x.dtype)) if x.ndim == 0 else None

@@ -395,7 +395,6 @@ COMMANDS = Op("COMMANDS", "c", "command", None, result="void", shape=_scalar)
 # fmt: on
 
 ELEMENTWISE = frozenset(op for op in OPS.values() if op.kind == "elementwise")
-MOVEMENT = frozenset(op for op in OPS.values() if op.kind == "movement")
 COMMUTATIVE = frozenset(op for op in OPS.values() if op.commutative)
 MONOIDS = frozenset(op for op in OPS.values() if op.identity is not None)
 COMPARISONS = frozenset({CMPLT, CMPLE, CMPEQ, CMPNE})

@@ -101,8 +101,6 @@ _GENERIC = (
     Rule(_ALL, "the dtype that OP's row derives", _dtype_derived),
 )
 
-_MOVED = {ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.PAD, ops.SHRINK, ops.FLIP, ops.CONCAT,
-          ops.BARRIER, ops.STOP}
 _PLAIN = ops.ELEMENTWISE - {ops.WHERE}
 
 

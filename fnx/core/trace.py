@@ -13,7 +13,6 @@ body with different operands, and no PARAM of one scope can be taken for that of
 from __future__ import annotations
 
 import gc
-import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -123,7 +122,7 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
     captures: list[UOp] = []
     constants: list[UOp] = []
     for node in toposort(outs):
-        if node.op is ops.CONST and numbers and _is_number(node):
+        if numbers and build.is_number(node):
             constants.append(node)
         elif node.op is ops.KERNEL:
             numbers = 0  # a hand-written kernel keeps the constants inside it
@@ -140,14 +139,6 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
             params[node] = build.param(len(params), node.dtype, ())
         captures += constants
     return build.function(substitute(outs, params), len(params), name), captures
-
-
-def _is_number(node: UOp) -> bool:
-    """Whether a constant is a float that means nothing in itself."""
-    if not node.dtype.is_float:
-        return False
-    value = build.const_of(node)
-    return math.isfinite(value) and value not in (0.0, 1.0, -1.0)
 
 
 def inline(fn: UOp, args: Sequence[UOp]) -> list[UOp]:

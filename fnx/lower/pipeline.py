@@ -149,8 +149,10 @@ def _tiled(step: Step, target: Target, runtime_extents: bool) -> list[Placed]:
     kernel, scalars = step.kernel, ()  # type: tuple[UOp, tuple[UOp, ...]]
     if step.schedule is None:
         kernel = collapse(kernel)
-        if runtime_extents and not step.tiled and contraction.find(kernel) is None:
-            kernel, scalars = generalize(kernel)
+        if runtime_extents:
+            general, numbers = generalize(kernel)
+            if contraction.find(general) is None:  # its tiles follow its extents
+                kernel, scalars = general, numbers
     packs, main, temporaries = _tile(canonical(kernel), step.schedule, target)
     operands = [*step.operands, *[_temporary(t) for t in temporaries]]
     return [Placed(part.kernel, tuple([operands[i] for i in part.refs]),

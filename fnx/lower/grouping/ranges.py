@@ -26,7 +26,7 @@ class Step:
     """One kernel and what its buffer slots stand for: nodes of the tensor graph.
 
     ``writes`` are the operands it writes (the last ones); ``schedule`` is the user's for a
-    hand-written kernel, else None; ``tiled``: a contraction, whose tiles follow its extents.
+    hand-written kernel, else None.
     """
 
     kernel: UOp
@@ -34,7 +34,6 @@ class Step:
     writes: tuple[UOp, ...]
     schedule: tuple[object, ...] | None
     sites: tuple[Site, ...]
-    tiled: bool
 
 
 def build_kernels(grouping: Grouping) -> list[Step]:
@@ -49,7 +48,7 @@ def _call_step(group: Group) -> Step:
     assert call is not None
     writes = build.results(call)
     operands = (*[memory_of(s) for s in call.src[1:]], *writes)
-    return Step(call.src[0], operands, writes, call.arg.schedule, call.sites, True)
+    return Step(call.src[0], operands, writes, call.arg.schedule, call.sites)
 
 
 class _Builder:
@@ -72,8 +71,7 @@ class _Builder:
         stores, writes = self._scatter() if group.scatter is not None else self._results()
         sites = tuple(dict.fromkeys(s for n in writes for s in n.sites))
         kernel = build.kernel(stores, self._name(), self._order(stores))
-        return Step(kernel, tuple(self.slots), tuple(writes), None, sites,
-                    group.contraction is not None)
+        return Step(kernel, tuple(self.slots), tuple(writes), None, sites)
 
     def _results(self) -> tuple[list[UOp], list[UOp]]:
         values = [(node, index, self._read(node, index)) for node, index in self.group.roots]

@@ -9,12 +9,8 @@ split or compared keeps its numbers. Contractions keep theirs, since tiles are c
 
 from __future__ import annotations
 
-import math
-
 from fnx.core import build, ops
 from fnx.core.uop import UOp, toposort
-
-_KEPT = (0.0, 1.0, -1.0)  # constants that simplify, or that mean something in themselves
 
 
 def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
@@ -68,7 +64,7 @@ class _Generalizer:
                 new[node] = node  # its dimensions follow its indices: see _index
             elif node.op is ops.INDEX and node.src[0].op is ops.REF:
                 new[node] = self._index(node)
-            elif _is_lifted(node):
+            elif build.is_number(node):
                 new[node] = self._lift(node)
             else:
                 src = tuple([new[s] for s in node.src])
@@ -125,12 +121,3 @@ class _Generalizer:
 
 def _is_slice(i: UOp) -> bool:
     return i.op is ops.ADD and i.src[0].op is ops.RANGE and i.src[1].op is ops.CONST
-
-
-def _is_lifted(node: UOp) -> bool:
-    if node.op is not ops.CONST or not node.dtype.is_float:
-        return False
-    value = build.const_of(node)
-    return math.isfinite(value) and value not in _KEPT
-
-

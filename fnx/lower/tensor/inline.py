@@ -9,8 +9,8 @@ ten copies become equal kernels, which are one interned node and are compiled on
 
 from __future__ import annotations
 
-from fnx.core import build, ops
-from fnx.core.uop import UOp, substitute, toposort
+from fnx.core import build, ops, trace
+from fnx.core.uop import UOp, toposort
 
 
 def inline(fn: UOp) -> UOp:
@@ -33,7 +33,7 @@ def _inline_one(fn: UOp, flat: dict[UOp, UOp]) -> UOp:
         if node.op is ops.FUNCTION:
             continue
         if _calls_function(node):
-            results[node] = _body(flat[node.src[0]], [new[s] for s in node.src[1:]])
+            results[node] = trace.inline(flat[node.src[0]], [new[s] for s in node.src[1:]])
         elif node.op is ops.GET and node.src[0] in results:
             new[node] = results[node.src[0]][node.arg]
         else:
@@ -44,8 +44,3 @@ def _inline_one(fn: UOp, flat: dict[UOp, UOp]) -> UOp:
 
 def _calls_function(node: UOp) -> bool:
     return node.op is ops.CALL and node.src[0].op is ops.FUNCTION
-
-
-def _body(fn: UOp, args: list[UOp]) -> list[UOp]:
-    params = {p: args[p.arg.slot] for p in toposort(fn.src) if p.op is ops.PARAM}
-    return substitute(fn.src, params)
