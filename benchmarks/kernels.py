@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends import llvm_binding as llvm
+from fnx.backends.llvm import binding as llvm
 from fnx.core import build, dtypes, ops
 from fnx.core.uop import UOp
 from fnx.lower.program.decompose import decompose
 from fnx.lower.program.fills import block_fills
 from fnx.lower.program.linearize import linearize
-from fnx.lower.program.llvm import render
+from fnx.lower.render.llvm import render
 
 Array = np.ndarray[Any, Any]
 F32 = dtypes.float32

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fnx.core import build, dtypes, ops
-from fnx.core.pattern import UPat
-from fnx.core.rewrite import Rule, RuleSet, graph_rewrite
+from fnx.core.rewriting.pattern import UPat
+from fnx.core.rewriting.rewrite import Rule, RuleSet, graph_rewrite
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.tensor.simplify import simplify
 

@@ -11,8 +11,8 @@ Array([3., 3.], dtype=float32)
 import numpy as _numpy  # before all else: under a deep stack of imports it takes 7 ms longer
 
 from fnx import lax, nn, numpy, random, tree, tree_util
-from fnx.core.array import Array
-from fnx.core.aval import ShapeDtypeStruct
+from fnx.core.array.array import Array
+from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.config import config
 from fnx.core.errors import FnxError, later
 from fnx.transforms.call import call

@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fnx.core import elementwise, ops
-from fnx.core.elementwise import Function
+from fnx.core import ops
+from fnx.core.array import elementwise
+from fnx.core.array.elementwise import Function
 from fnx.core.tiling import order, parallel, split, stage, unroll, vectorize
-from fnx.transforms import kernel_trace
-from fnx.transforms.kernel_trace import Reference, Value
+from fnx.transforms.kernels import kernel_trace
+from fnx.transforms.kernels.kernel_trace import Reference, Value
 
 __all__ = [
     "Reference", "Value", "abs", "all", "any", "cast", "ceil", "cos", "exp", "expm1", "floor",

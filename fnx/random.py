@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import array as core
-from fnx.core import axes, build, dtypes, memory, narrow, operate, ops, scope, special
-from fnx.core.array import Array, public
+from fnx.core import build, dtypes, ops
+from fnx.core.array import array as core
+from fnx.core.array import axes, convert, operate, scope, special, storage
+from fnx.core.array.array import Array, public
+from fnx.core.array.promotion import as_node, operand
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, DTypeError, NotBuiltError, ShapeError
 from fnx.core.ops import Shape
-from fnx.core.promotion import as_node, operand
 from fnx.core.uop import UOp
 from fnx.numpy import cumsum, maximum, minimum
 from fnx.numpy.reductions import argmax
@@ -168,7 +169,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 
 
 def _float_type(name: str, dtype: Any) -> DType:
-    t = narrow.default_float() if dtype is None else narrow.dtype_argument(dtype)
+    t = convert.default_float() if dtype is None else convert.dtype_argument(dtype)
     if not t.is_float:
         raise DTypeError(f"{name}: expected a float dtype, got {t}", hint="use randint")
     return t
@@ -462,9 +463,9 @@ def _sorted_by(word: UOp, values: UOp) -> UOp:
     """``values`` in the order of ``word``; equal words keep their order."""
     n = word.shape[0]
     if not scope.is_open():
-        first, second = memory.evaluate([word, values])
+        first, second = storage.evaluate([word, values])
         keys, data = (s.view(x.dtype.np, (n,)) for s, x in ((first, word), (second, values)))
-        return memory.buffer(data[np.argsort(keys, kind="stable")])
+        return storage.buffer(data[np.argsort(keys, kind="stable")])
     mine = build.expand(build.reshape(word, (n, 1)), (n, n))
     other = build.expand(build.reshape(word, (1, n)), (n, n))
     row = build.expand(build.reshape(build.iota(n), (n, 1)), (n, n))
@@ -511,7 +512,7 @@ def _weighted(key: Any, p: Any, n: int, size: Shape) -> Array:
     if weights.shape != (n,):
         raise ShapeError(f"choice: expected p of shape {(n,)}, got {weights.shape}",
                          hint="one probability for each element")
-    running = cumsum(weights.astype(narrow.default_float()) if not weights._dtype.is_float
+    running = cumsum(weights.astype(convert.default_float()) if not weights._dtype.is_float
                      else weights)
     drawn = running[-1] * (1 - uniform(key, size, running.dtype))
     return (running < drawn[..., None]).sum(-1)

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from fnx.core.tree import (
+from fnx.core.array.tree import (
     IsLeaf,
     TreeDef,
     flatten,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from fnx.core.tree import (
+from fnx.core.array.tree import (
     Key,
     Path,
     TreeDef,

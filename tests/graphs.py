@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops, show
+from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
+from fnx.core.levels import show
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 

@@ -65,7 +65,7 @@ def test_imports_go_along_the_layers(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("source", "home"), [
-    ("import fnx.lower.kernel.tile", "transforms"),
+    ("import fnx.lower.schedule.tile", "transforms"),
     ("from fnx.backends import cpu", "lower"),
     ("from fnx import numpy", "core"),
     ("from fnx.transforms.jit import jit", "transforms"),

@@ -81,7 +81,7 @@ class Device(ABC):
         return {}
 
 
-_MODULES = {"cpu": "fnx.backends.cpu", "interp": "fnx.backends.interp",
+_MODULES = {"cpu": "fnx.backends.cpu.device", "interp": "fnx.backends.interp",
             "null": "fnx.backends.null"}
 _devices: dict[str, Device] = {}
 _lock = threading.RLock()

@@ -1,4 +1,4 @@
-"""The interpreter as a device: the same commands, each kernel run by core/interp_kernel.py.
+"""The interpreter as a device: the same commands, each kernel run by core/levels/interp_kernel.py.
 
 Slow, and right by definition: what every other device is compared with. Submissions run at
 once, on the calling thread.
@@ -16,7 +16,7 @@ from fnx.backends.base import CommandBuffer, Device
 from fnx.backends.hcq import Command, HostStorage, Signal, check_arguments, commands_of
 from fnx.core import ops
 from fnx.core.dtypes import DType
-from fnx.core.interp_kernel import run_kernel
+from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.program import KernelCode
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort

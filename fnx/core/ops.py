@@ -3,7 +3,7 @@
 A row says: at which levels the op is legal, its kind, how many operands it takes, which element
 types, how shape and dtype of the result follow, what it means in NumPy, and how it prints.
 Adding an elementwise op touches four places: its row here, its row in
-transforms/derivatives.py, its row in lower/program/decompose.py or llvm.py, its public
+transforms/ad/derivatives.py, its row in lower/program/decompose.py or llvm.py, its public
 function.
 
 Levels: t tensor (whole arrays), k kernel (scalars over RANGEs), p program (a linear list with
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fnx.core import meanings as m
+from fnx.core import numpy_semantics as m
 from fnx.core.dtypes import DType
-from fnx.core.meanings import Meaning
-from fnx.core.meanings import const_value as const_value
+from fnx.core.numpy_semantics import Meaning
+from fnx.core.numpy_semantics import const_value as const_value
 from fnx.core.record import Record
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Loop transforms as plain data: what ``schedule=`` of a hand-written kernel takes.
 
 A schedule is a sequence of transforms. Ranges are named as the kernel names them; operands by
-their parameter's name, or by slot. ``lower/kernel/tile.py`` says what each does, and when.
+their parameter's name, or by slot. ``lower/schedule/tile.py`` says what each does, and when.
 
 >>> schedule = [split("m", 14, "io", "i"), unroll("i"), parallel("io"), stage("x", at="io")]
 >>> schedule[0]

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx.core import array as core
-from fnx.core import build, dtypes, elementwise, operate, ops, special, tree
-from fnx.core.array import Array, public
-from fnx.core.elementwise import Function
+from fnx.core import build, dtypes, ops
+from fnx.core.array import array as core
+from fnx.core.array import elementwise, operate, special, tree
+from fnx.core.array.array import Array, public
+from fnx.core.array.elementwise import Function
+from fnx.core.array.operate import apply
 from fnx.core.errors import ArgumentError
-from fnx.core.operate import apply
 from fnx.core.uop import UOp
 
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx.core import array as core
-from fnx.core import axes, build, narrow, operate, ops, promotion
-from fnx.core.array import Array, public
+from fnx.core import build, ops
+from fnx.core.array import array as core
+from fnx.core.array import axes, convert, operate, promotion
+from fnx.core.array.array import Array, public
+from fnx.core.array.promotion import as_node, promoted
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.ops import Op
-from fnx.core.promotion import as_node, promoted
 from fnx.numpy.contraction import contract
 from fnx.numpy.reductions import fold
 
@@ -312,7 +313,7 @@ def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = Non
     (fold_l, fold_r), (batch_l, batch_r) = dimension_numbers
     (x, y), _ = promoted("any", "dot_general", (lhs, rhs), broadcast=False)
     if preferred_element_type is not None:
-        t = narrow.dtype_argument(preferred_element_type)
+        t = convert.dtype_argument(preferred_element_type)
         x, y = build.cast(x, t), build.cast(y, t)
     pairs = [*zip(batch_l, batch_r), *zip(fold_l, fold_r)]
     for i, j in pairs:

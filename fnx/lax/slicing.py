@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx.core import array as core
-from fnx.core import axes, build, dtypes, indexing, operate
-from fnx.core.array import Array, public
+from fnx.core import build, dtypes
+from fnx.core.array import array as core
+from fnx.core.array import axes, indexing, operate
+from fnx.core.array.array import Array, public
+from fnx.core.array.promotion import as_node
 from fnx.core.errors import OutOfBoundsError, ShapeError
-from fnx.core.promotion import as_node
 from fnx.core.uop import UOp
 
 

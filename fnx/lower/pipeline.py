@@ -15,24 +15,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fnx.core import build, ops, spec
+from fnx.core import build, ops
 from fnx.core.config import config
+from fnx.core.levels import spec
 from fnx.core.program import KernelCode
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 from fnx.lower import memory
-from fnx.lower.grouping.kernelize import kernelize
-from fnx.lower.grouping.ranges import Step, build_kernels
-from fnx.lower.grouping.results import Result, unique_results
-from fnx.lower.kernel import contraction
+from fnx.lower.fusion.kernelize import kernelize
+from fnx.lower.fusion.ranges import Step, build_kernels
+from fnx.lower.fusion.unique_results import Result, unique_results
 from fnx.lower.kernel.canonical import canonical
-from fnx.lower.kernel.collapse import collapse
-from fnx.lower.kernel.extents import generalize
-from fnx.lower.kernel.schedule import choose
-from fnx.lower.kernel.staging import Part, split_global
-from fnx.lower.kernel.tile import tile
+from fnx.lower.kernel.coalesce import coalesce
+from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.program.codegen import kernel_code
-from fnx.lower.tensor.empty import drop_empty
+from fnx.lower.schedule import contraction
+from fnx.lower.schedule.choose import choose
+from fnx.lower.schedule.staging import Part, split_global
+from fnx.lower.schedule.tile import tile
+from fnx.lower.tensor.drop_empty import drop_empty
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
 from fnx.lower.tensor.split_reduce import split_reduce
@@ -47,7 +48,7 @@ class Pass(NamedTuple):
     after: str
 
 
-# FUNCTION -> FUNCTION, tensor level. Then: kernelize, ranges, collapse, generalize (kernel
+# FUNCTION -> FUNCTION, tensor level. Then: kernelize, ranges, coalesce, generalize (kernel
 # level, one kernel at a time), choose and tile (once per distinct kernel), memory, commands.
 PASSES = (
     Pass("inline", inline, "tensor", "tensor"),
@@ -122,9 +123,9 @@ def lower(fn: UOp, target: Target, runtime_extents: bool = False,
     fn, results = unique_results(fn)
     if config.check_spec:
         spec.check([fn], "tensor")
-    grouping = kernelize(fn)
+    fusion = kernelize(fn)
     clock.lap("kernelize")
-    steps = build_kernels(grouping)
+    steps = build_kernels(fusion)
     clock.lap("ranges")
     code: dict[UOp, KernelCode] = {}
     placed: list[Placed] = []
@@ -148,7 +149,7 @@ def _tiled(step: Step, target: Target, runtime_extents: bool) -> list[Placed]:
     """A kernel under its schedule: itself, after the kernels that pack what it reads."""
     kernel, scalars = step.kernel, ()  # type: tuple[UOp, tuple[UOp, ...]]
     if step.schedule is None:
-        kernel = collapse(kernel)
+        kernel = coalesce(kernel)
         if runtime_extents:
             general, numbers = generalize(kernel)
             if contraction.find(general) is None:  # its tiles follow its extents

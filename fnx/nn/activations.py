@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx.core import build, elementwise, ops, special
-from fnx.core.array import Array, public
-from fnx.core.elementwise import Function
-from fnx.core.operate import apply
+from fnx.core import build, ops
+from fnx.core.array import elementwise, special
+from fnx.core.array.array import Array, public
+from fnx.core.array.elementwise import Function
+from fnx.core.array.operate import apply
 from fnx.core.uop import UOp
 
 Activation = Callable[[Any], Array]

@@ -8,7 +8,7 @@ from typing import Any
 
 import fnx.numpy as jnp
 from fnx import random
-from fnx.core.array import Array, public
+from fnx.core.array.array import Array, public
 from fnx.core.errors import ArgumentError, ShapeError
 
 __all__ = [

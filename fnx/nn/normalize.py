@@ -6,18 +6,19 @@ import math
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx.core import array as core
-from fnx.core import axes, build, dtypes, narrow, ops
-from fnx.core.array import Array, public
-from fnx.core.elementwise import DOMAINS
+from fnx.core import build, dtypes, ops
+from fnx.core.array import array as core
+from fnx.core.array import axes, convert
+from fnx.core.array.array import Array, public
+from fnx.core.array.elementwise import DOMAINS
+from fnx.core.array.promotion import as_node, operand
 from fnx.core.ops import Op
-from fnx.core.promotion import as_node, operand
 from fnx.core.uop import UOp
 
 
 def _inexact(name: str, x: Any) -> UOp:
     array = core.asarray(x)
-    return as_node(array, DOMAINS["inexact"](name, array._dtype, narrow.default_float()))
+    return as_node(array, DOMAINS["inexact"](name, array._dtype, convert.default_float()))
 
 
 def _mask(where: Any, x: UOp, fill: float) -> UOp:
@@ -121,7 +122,7 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = float, axis: int = -1) -> 
     place = build.expand(build.reshape(node, (*node.shape[:at], 1, *node.shape[at:])), shape)
     line = build.reshape(build.iota(n), tuple(n if i == at else 1 for i in range(len(shape))))
     label = build.expand(build.cast(line, node.dtype), shape)
-    return Array(build.cast(build.eq(place, label), narrow.dtype_argument(dtype)))
+    return Array(build.cast(build.eq(place, label), convert.dtype_argument(dtype)))
 
 
 @public

@@ -5,9 +5,9 @@
 Array(9., dtype=float32)
 """
 
-from fnx.core.array import Array
+from fnx.core.array.array import Array
+from fnx.core.array.operate import astype
 from fnx.core.errors import later
-from fnx.core.operate import astype
 from fnx.numpy import linalg, methods
 from fnx.numpy.contraction import (
     dot,

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import array as core
-from fnx.core import axes, build, dtypes, narrow, ops
-from fnx.core.array import Array, public
+from fnx.core import build, dtypes, ops
+from fnx.core.array import array as core
+from fnx.core.array import axes, convert
+from fnx.core.array.array import Array, public
+from fnx.core.array.promotion import promoted
 from fnx.core.errors import ArgumentError, ShapeError
-from fnx.core.promotion import promoted
 from fnx.core.uop import UOp
 from fnx.numpy.movement import diagonal_of
 
@@ -66,7 +67,7 @@ def _operands(name: str, xs: Sequence[Any], preferred: Any) -> tuple[list[UOp], 
     """Nodes of one dtype; bools become int32, and whether the result is to be bool again."""
     nodes, _ = promoted("any", name, xs, broadcast=False)
     if preferred is not None:
-        nodes = [build.cast(n, narrow.dtype_argument(preferred)) for n in nodes]
+        nodes = [build.cast(n, convert.dtype_argument(preferred)) for n in nodes]
     was_bool = nodes[0].dtype.is_bool
     return ([build.cast(n, dtypes.int32) for n in nodes] if was_bool else nodes), was_bool
 

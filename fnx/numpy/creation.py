@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import array as core
-from fnx.core import axes, build, dtypes, narrow, ops
-from fnx.core.array import Array, public
+from fnx.core import build, dtypes, ops
+from fnx.core.array import array as core
+from fnx.core.array import axes, convert
+from fnx.core.array.array import Array, public
+from fnx.core.array.promotion import as_node, operand, promoted
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError
 from fnx.core.ops import Shape
-from fnx.core.promotion import as_node, operand, promoted
 from fnx.core.uop import UOp
 
 
@@ -55,8 +56,8 @@ def array(object: Any, dtype: Any = None, copy: bool = True, order: str | None =
 
 def _type(dtype: Any, otherwise: DType | None = None) -> DType:
     if dtype is None:
-        return narrow.default_float() if otherwise is None else otherwise
-    return narrow.dtype_argument(dtype)
+        return convert.default_float() if otherwise is None else otherwise
+    return convert.dtype_argument(dtype)
 
 
 @public
@@ -177,7 +178,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
     (first, last, by) = numbers
     if by == 0:
         raise ArgumentError("arange: expected a step other than 0, got 0")
-    t = _type(dtype, narrow.default_float() if any(
+    t = _type(dtype, convert.default_float() if any(
         isinstance(x, (float, np.floating)) for x in numbers) else dtypes.int32)
     n = max(0, math.ceil((last - first) / by))
     if n == 0:

@@ -1,4 +1,4 @@
-"""Elementwise functions of ``fnx.numpy``: a row each, over the rows of core/elementwise.py."""
+"""Elementwise functions of ``fnx.numpy``: a row each, over core/array/elementwise.py."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, elementwise
-from fnx.core.array import Array, asarray, public
-from fnx.core.elementwise import Function
+from fnx.core import build, dtypes
+from fnx.core.array import elementwise
+from fnx.core.array.array import Array, asarray, public
+from fnx.core.array.elementwise import Function
+from fnx.core.array.operate import apply, static_power
+from fnx.core.array.promotion import as_node, operand, promoted, same_shape
 from fnx.core.errors import ArgumentError
-from fnx.core.operate import apply, static_power
-from fnx.core.promotion import as_node, operand, promoted, same_shape
 
 Unary = Callable[[Any], Array]
 Binary = Callable[[Any, Any], Array]

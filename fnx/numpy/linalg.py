@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnx.core import array as core
-from fnx.core import axes, build, narrow, ops
-from fnx.core.array import Array, public
-from fnx.core.elementwise import DOMAINS
+from fnx.core import build, ops
+from fnx.core.array import array as core
+from fnx.core.array import axes, convert
+from fnx.core.array.array import Array, public
+from fnx.core.array.elementwise import DOMAINS
+from fnx.core.array.promotion import as_node
 from fnx.core.errors import ArgumentError, NotBuiltError
-from fnx.core.promotion import as_node
 from fnx.core.uop import UOp
 from fnx.numpy.reductions import fold
 
@@ -31,7 +32,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     5.0
     """
     array = core.asarray(x)
-    node = as_node(array, DOMAINS["inexact"]("norm", array._dtype, narrow.default_float()))
+    node = as_node(array, DOMAINS["inexact"]("norm", array._dtype, convert.default_float()))
     over = axes.several("norm", axis, array.ndim)
     if ord is None or (ord == "fro" and len(over) == 2) or (ord == 2 and len(over) == 1):
         return Array(_root_of_squares(node, over, keepdims))

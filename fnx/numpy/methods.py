@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnx.core.array import Array, set_methods
+from fnx.core.array.array import Array, set_methods
 from fnx.numpy import contraction, elementwise, movement, reductions
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import array as core
-from fnx.core import axes, build, dtypes, operate
-from fnx.core.array import Array, public
+from fnx.core import build, dtypes
+from fnx.core.array import array as core
+from fnx.core.array import axes, operate
+from fnx.core.array.array import Array, public
+from fnx.core.array.promotion import as_node, operand, promoted
 from fnx.core.errors import ArgumentError, AxisError, ShapeError
-from fnx.core.promotion import as_node, operand, promoted
 from fnx.core.uop import UOp
 from fnx.numpy.elementwise import maximum
 

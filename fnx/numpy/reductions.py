@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fnx.core import array as core
-from fnx.core import axes, build, dtypes, narrow, ops
-from fnx.core.array import Array, public
+from fnx.core import build, dtypes, ops
+from fnx.core.array import array as core
+from fnx.core.array import axes, convert
+from fnx.core.array.array import Array, public
+from fnx.core.array.elementwise import DOMAINS
+from fnx.core.array.promotion import as_node, operand
 from fnx.core.dtypes import DType
-from fnx.core.elementwise import DOMAINS
 from fnx.core.errors import ShapeError
 from fnx.core.ops import Op
-from fnx.core.promotion import as_node, operand
 from fnx.core.uop import UOp
 from fnx.numpy.elementwise import isclose
 from fnx.numpy.movement import diagonal
@@ -49,13 +50,13 @@ Reduction = Callable[..., Array]
 
 def _reduction(name: str, monoid: Op, domain: str, text: str, example: str, value: str
                ) -> Reduction:
-    """A public fold. ``domain``: dtype of the elements, as in core/elementwise.py."""
+    """A public fold. ``domain``: dtype of the elements, as in core/array/elementwise.py."""
     @public
     def f(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
           initial: Any = None, where: Any = None) -> Array:
         x = core.asarray(a)
-        t = DOMAINS[domain](name, x._dtype, narrow.default_float()) if dtype is None else \
-            narrow.dtype_argument(dtype)
+        t = DOMAINS[domain](name, x._dtype, convert.default_float()) if dtype is None else \
+            convert.dtype_argument(dtype)
         node = as_node(x, t)
         if monoid in (ops.MAX, ops.MIN):
             _nonempty(name, node, axis, initial)
@@ -120,8 +121,8 @@ def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
 
 
 def _inexact(x: Array, dtype: Any) -> UOp:
-    t = DOMAINS["inexact"]("mean", x._dtype, narrow.default_float()) if dtype is None else \
-        narrow.dtype_argument(dtype)
+    t = DOMAINS["inexact"]("mean", x._dtype, convert.default_float()) if dtype is None else \
+        convert.dtype_argument(dtype)
     return as_node(x, t)
 
 
@@ -243,7 +244,7 @@ def _running(name: str, a: Any, axis: int | None, dtype: Any, monoid: Op) -> Arr
     """Inclusive scan in log2(n) steps: x[i] takes in x[i - 1], then i - 2, i - 4, ..."""
     x = core.asarray(a)
     t: DType = DOMAINS["integer"](name, x._dtype, x._dtype) if dtype is None else \
-        narrow.dtype_argument(dtype)
+        convert.dtype_argument(dtype)
     node = as_node(x, t)
     if axis is None:
         node, axis = build.reshape(node, (x.size,)), 0

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import array as core
-from fnx.core import dtypes, promotion
-from fnx.core.array import Array, public
+from fnx.core import dtypes
+from fnx.core.array import array as core
+from fnx.core.array import promotion
+from fnx.core.array.array import Array, public
 from fnx.core.dtypes import DType
 
 

@@ -15,16 +15,17 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.core import array, build, dtypes, ops, trace, tree
-from fnx.core.array import Array
+from fnx.core import build, dtypes, ops
+from fnx.core.array import array, trace, tree
+from fnx.core.array.array import Array
 from fnx.core.config import config
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, KernelError, NotBuiltError
 from fnx.core.ops import Shape
 from fnx.core.tiling import Schedule, Transform
 from fnx.core.uop import UOp
-from fnx.transforms.kernel_trace import Reference, trace_kernel
-from fnx.transforms.watch import Watch
+from fnx.transforms.kernels.kernel_trace import Reference, trace_kernel
+from fnx.transforms.replay.captures import Captures
 
 _MAX_ENTRIES = 256
 Out = tuple[Shape, DType]
@@ -77,7 +78,7 @@ class _Unit:
     def __init__(self, f: Callable[..., Any], name: str) -> None:
         functools.update_wrapper(self, f)
         self._f, self._name = f, name
-        self._entries: dict[Any, tuple[Watch, Any]] = {}
+        self._entries: dict[Any, tuple[Captures, Any]] = {}
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -99,7 +100,7 @@ class _Unit:
             if keeps(made):
                 if len(self._entries) >= _MAX_ENTRIES:
                     self._entries.clear()
-                self._entries[key] = Watch(self._f), made
+                self._entries[key] = Captures(self._f), made
             return made
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

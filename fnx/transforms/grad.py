@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fnx.core import build, tree
-from fnx.core.array import Array, asarray, public
+from fnx.core import build
+from fnx.core.array import tree
+from fnx.core.array.array import Array, asarray, public
+from fnx.core.array.trace import Aval, close, inline, tracing
 from fnx.core.dtypes import DType
 from fnx.core.errors import (
     ArgumentError,
@@ -28,9 +30,8 @@ from fnx.core.errors import (
     ShapeError,
 )
 from fnx.core.ops import Shape
-from fnx.core.trace import Aval, close, inline, tracing
 from fnx.core.uop import UOp, substitute
-from fnx.transforms.reverse import Cotangent, Pattern, call_forms, pullback
+from fnx.transforms.ad.reverse import Cotangent, Pattern, call_forms, pullback
 
 # The gradient of an integer: no information, in JAX's dtype for it.
 FLOAT0 = np.dtype([("float0", np.void, 0)])

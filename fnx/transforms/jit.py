@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fnx.backends.base import Device, get_device
-from fnx.core import array, build, memory, ops, scope, trace, tree
-from fnx.core.array import Array
+from fnx.core import build, ops
+from fnx.core.array import array, scope, storage, trace, tree
+from fnx.core.array.array import Array
 from fnx.core.config import config
 from fnx.core.errors import (
     ArgumentError,
@@ -32,8 +33,9 @@ from fnx.core.errors import (
 )
 from fnx.core.ops import Shape, const_value
 from fnx.core.uop import UOp
-from fnx.transforms.launcher import CONVERTED, MISS, Launch, NamedStatic, make_launcher
-from fnx.transforms.signature import (
+from fnx.transforms.replay.captures import Captures
+from fnx.transforms.replay.launcher import CONVERTED, MISS, Launch, NamedStatic, make_launcher
+from fnx.transforms.replay.signature import (
     Key,
     StaticArguments,
     Traced,
@@ -45,11 +47,10 @@ from fnx.transforms.signature import (
     short,
     static_arguments,
 )
-from fnx.transforms.watch import Watch
 
 if TYPE_CHECKING:
     from fnx.lower.pipeline import Lowered
-    from fnx.transforms.stages import Stages
+    from fnx.transforms.replay.stages import Stages
 
 MAX_ENTRIES = 256       # signatures kept per jitted function
 MAX_NUMBERS = 2         # constants of an eager call up to which they are arguments
@@ -141,7 +142,7 @@ def _put(value: np.ndarray[Any, Any]) -> Any:
     return get_device(config.device).upload(value)
 
 
-memory.set_evaluator(_evaluate, _put)
+storage.set_evaluator(_evaluate, _put)
 
 
 class CacheInfo(NamedTuple):
@@ -329,7 +330,7 @@ class Jitted:
             outs = [self._result(x, out_tree, i) for i, x in enumerate(leaves)]
             fn, captures = trace.close([x._node for x in outs], s.leaves, self._name)
         self._traces += 1
-        made = Traced(fn, captures, outs, out_tree, Watch(self._f), s.read)
+        made = Traced(fn, captures, outs, out_tree, Captures(self._f), s.read)
         made.milliseconds = (time.perf_counter() - start) * 1e3
         return made
 
@@ -362,7 +363,7 @@ class Jitted:
 
     def lower(self, *args: Any, **kwargs: Any) -> Stages:
         """All stages of this signature, for reading: graph, kernels, commands, LLVM IR."""
-        from fnx.transforms.stages import Stages  # printing is for readers
+        from fnx.transforms.replay.stages import Stages  # printing is for readers
 
         leaves, in_tree, statics = self._flat(args, kwargs)
         arrays = [self._named(array.asarray, x, in_tree, i) for i, x in enumerate(leaves)]

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.backends import cpu_runtime as runtime
-from fnx.backends import llvm_binding as llvm
 from fnx.backends.base import get_device
-from fnx.backends.cpu import SHORT
+from fnx.backends.cpu import runtime
+from fnx.backends.cpu.device import SHORT
+from fnx.backends.llvm import binding as llvm
 from fnx.core import build, dtypes
 from fnx.core.config import override
 from fnx.core.errors import DeviceError, SpecError

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from fnx.backends import llvm_binding as llvm
-from fnx.backends.kernels import Kernels
+from fnx.backends.llvm import binding as llvm
+from fnx.backends.llvm.kernels import Kernels
 from fnx.core.config import override
 from fnx.core.errors import DeviceError, SpecError
 from tests.backends import kit

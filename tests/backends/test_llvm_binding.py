@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from fnx.backends import llvm_binding as llvm
-from fnx.backends import objects
+from fnx.backends.llvm import binding as llvm
+from fnx.backends.llvm import objects
 from fnx.core.errors import DeviceError, SpecError
 
 ADD = "define i64 @{0}(i64 %a) {{ %b = add i64 %a, {1}  ret i64 %b }}"

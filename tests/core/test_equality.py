@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core.equality import Static, same
+from fnx.core.array.equality import Static, same
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, interp, interp_kernel, ops
+from fnx.core import build, dtypes, ops
 from fnx.core.errors import ArgumentError, KernelError
-from fnx.core.interp import apply, evaluate, run_kernel
+from fnx.core.levels import interp, interp_kernel
+from fnx.core.levels.interp import apply, evaluate, run_kernel
 from fnx.core.uop import UOp, current_site, toposort
 from tests.graphs import Graph, assert_same, graphs, same_bits
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import SpecError
-from fnx.core.pattern import UPat, build_from, const, constant_of, match, var
-from fnx.core.rewrite import Rule, RuleSet, graph_rewrite
+from fnx.core.rewriting.pattern import UPat, build_from, const, constant_of, match, var
+from fnx.core.rewriting.rewrite import Rule, RuleSet, graph_rewrite
 from fnx.core.uop import UOp, current_site, toposort
 from tests.graphs import Graph, graphs
 

@@ -7,8 +7,10 @@ import threading
 import numpy as np
 import pytest
 
-from fnx.core import build, dtypes, interp, ops, scope
+from fnx.core import build, dtypes, ops
+from fnx.core.array import scope
 from fnx.core.errors import LeakedTracerError, TracedValueError
+from fnx.core.levels import interp
 from fnx.core.uop import UOp
 
 F = dtypes.float32

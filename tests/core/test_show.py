@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import ArgumentError
-from fnx.core.show import dot, from_python, pretty, to_python
+from fnx.core.levels.show import dot, from_python, pretty, to_python
 from fnx.core.uop import UOp, current_site, toposort
 from tests.graphs import Graph, graphs
 from tests.kernels import commands_of, kernel_of, scaled

@@ -15,7 +15,7 @@ import pytest
 
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import FnxError, SpecError
-from fnx.core.spec import LEVELS, check
+from fnx.core.levels.spec import LEVELS, check
 from fnx.core.uop import UOp, substitute, toposort
 from tests.graphs import graph_of
 from tests.kernels import commands_of, kernel_of

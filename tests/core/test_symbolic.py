@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops, symbolic
+from fnx.core import build, dtypes, ops
 from fnx.core.build import index_const
+from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, live_nodes, toposort
 
 BINARY = (build.add, build.sub, build.mul, build.idiv, build.rem, build.minimum, build.maximum)

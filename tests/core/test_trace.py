@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, interp, ops, scope, spec, tree
-from fnx.core.array import Array
+from fnx.core import build, dtypes, ops
+from fnx.core.array import scope, tree
+from fnx.core.array.array import Array
+from fnx.core.array.trace import Aval, close, inline, no_collection, trace
 from fnx.core.errors import LeakedTracerError, SpecError
-from fnx.core.trace import Aval, close, inline, no_collection, trace
+from fnx.core.levels import interp, spec
 from fnx.core.uop import UOp, toposort
 
 I4 = dtypes.int32

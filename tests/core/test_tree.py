@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import tree
+from fnx.core.array import tree
 from fnx.core.errors import PytreeError
 
 

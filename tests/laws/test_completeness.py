@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 from fnx.backends.base import get_device
-from fnx.core import build, dtypes, interp, ops, spec
+from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
+from fnx.core.levels import interp, spec
 from fnx.core.ops import Op
 from fnx.core.uop import UOp, toposort
-from fnx.transforms.derivatives import DERIVATIVES
+from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.jit import Executable
 
 SHAPE = (3, 5)

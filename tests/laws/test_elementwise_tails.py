@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from fnx.backends.base import get_device
-from fnx.core import build, dtypes, interp, ops
-from fnx.core.array import Array, asarray, public
+from fnx.core import build, dtypes, ops
+from fnx.core.array.array import Array, asarray, public
 from fnx.core.dtypes import DType
+from fnx.core.levels import interp
 from fnx.core.uop import UOp
 from fnx.transforms.jit import jit
 

@@ -14,12 +14,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, interp, ops, scope, spec
-from fnx.core.trace import close
+from fnx.core import build, dtypes, ops
+from fnx.core.array import scope
+from fnx.core.array.trace import close
+from fnx.core.levels import interp, spec
 from fnx.core.uop import UOp
-from fnx.transforms.derivatives import DERIVATIVES
-from fnx.transforms.reverse import Cotangent, pullback
-from fnx.transforms.rules import Elementwise, Structural
+from fnx.transforms.ad.derivatives import DERIVATIVES
+from fnx.transforms.ad.reverse import Cotangent, pullback
+from fnx.transforms.ad.rules import Elementwise, Structural
 
 F8 = dtypes.float64
 Values = list[np.ndarray[Any, Any]]

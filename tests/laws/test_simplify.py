@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, interp, ops
+from fnx.core import build, dtypes, ops
 from fnx.core.errors import FnxError
-from fnx.core.pattern import UPat
-from fnx.core.rewrite import Rule, RuleSet, graph_rewrite
-from fnx.core.spec import check
+from fnx.core.levels import interp
+from fnx.core.levels.spec import check
+from fnx.core.rewriting.pattern import UPat
+from fnx.core.rewriting.rewrite import Rule, RuleSet, graph_rewrite
 from fnx.core.uop import UOp, current_site, substitute, toposort
 from fnx.lower.tensor.simplify import RULES, simplify
 from tests.graphs import STEPS, Builder, Graph, assert_same, graphs, values

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends import llvm_binding as llvm
-from fnx.backends import objects
-from fnx.core import build, spec, symbolic
-from fnx.core.interp_kernel import run_kernel
+from fnx.backends.llvm import binding as llvm
+from fnx.backends.llvm import objects
+from fnx.core import build
+from fnx.core.levels import spec
+from fnx.core.levels.interp_kernel import run_kernel
+from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp
 from fnx.lower.program.codegen import kernel_code
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, ops, spec
-from fnx.core.interp import run_kernel
+from fnx.core import build, ops
+from fnx.core.levels import spec
+from fnx.core.levels.interp import run_kernel
 from fnx.core.uop import UOp, toposort
-from fnx.lower.grouping.group import memory_of
-from fnx.lower.grouping.kernelize import kernelize
-from fnx.lower.grouping.ranges import Step, build_kernels
-from fnx.lower.kernel.collapse import collapse
-from fnx.lower.kernel.extents import generalize
+from fnx.lower.fusion.group import memory_of
+from fnx.lower.fusion.kernelize import kernelize
+from fnx.lower.fusion.ranges import Step, build_kernels
+from fnx.lower.kernel.coalesce import coalesce
+from fnx.lower.kernel.runtime_extents import generalize
 
 
 def steps_of(fn: UOp) -> list[Step]:
@@ -23,14 +24,14 @@ def steps_of(fn: UOp) -> list[Step]:
 
 def run_steps(fn: UOp, args: Sequence[np.ndarray[Any, Any]], *, collapsed: bool = True,
               runtime_extents: bool = False) -> list[np.ndarray[Any, Any]]:
-    """Results of ``fn`` through kernelize, ranges, collapse and generalize."""
+    """Results of ``fn`` through kernelize, ranges, coalesce and generalize."""
     memory: dict[UOp, np.ndarray[Any, Any]] = {
         p: np.array(args[p.arg.slot]) for p in toposort(fn.src) if p.op is ops.PARAM}
     for step in steps_of(fn):
         kernel, scalars = step.kernel, ()
         spec.check([kernel], "kernel")
         if collapsed and step.schedule is None:
-            kernel = collapse(kernel)
+            kernel = coalesce(kernel)
             spec.check([kernel], "kernel")
         if runtime_extents and step.schedule is None:
             kernel, scalars = generalize(kernel)

@@ -15,7 +15,7 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp
 from fnx.lower.program.decompose import decompose
 from fnx.lower.program.linearize import linearize
-from fnx.lower.program.llvm import render
+from fnx.lower.render.llvm import render
 from tests.lower.machine import aligned, both, run, same_bits, split
 
 F32 = dtypes.float32

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.backends import llvm_binding as llvm
+from fnx.backends.llvm import binding as llvm
 from fnx.core import build, dtypes, ops
-from fnx.core.interp_kernel import run_kernel
+from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.target import Target
 from fnx.core.uop import toposort
 from fnx.lower.program.fills import block_fills

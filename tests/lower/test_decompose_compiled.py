@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.backends import llvm_binding, objects
+from fnx.backends.llvm import binding, objects
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.ops import Op
@@ -41,11 +41,11 @@ def _aligned(x: Array) -> Array:
 
 def compiled(op: Op, xs: list[Array], dtype: DType, lanes: int, arg: Any) -> Array:
     """The results of op in machine code that calls nothing."""
-    target = llvm_binding.host_target()
+    target = binding.host_target()
     code = kernel_code(_kernel(op, dtype, lanes, arg), target)
-    data = llvm_binding.compile_ir(code.text(), target)
+    data = binding.compile_ir(code.text(), target)
     assert objects.externals(data) == set()
-    library = llvm_binding.link([(data, [code.symbol])])
+    library = binding.link([(data, [code.symbol])])
     memory = [_aligned(x) for x in (*xs, np.zeros(N, dtype.np))]
     pointers = (ctypes.c_void_p * len(memory))(*[x.ctypes.data for x in memory])
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
@@ -81,7 +81,7 @@ CASES = [(op, t) for op in EXPANSIONS for t in dtypes.USER
 @pytest.mark.parametrize("op,dtype", CASES, ids=str)
 def test_scalar_and_vector_code_have_the_bits_of_the_expansion(op: Op, dtype: DType) -> None:
     xs, arg = _operands(op, dtype), 1 if op is ops.THREEFRY else None
-    target = FUSED if llvm_binding.host_target().fma else UNFUSED
+    target = FUSED if binding.host_target().fma else UNFUSED
     want = decomposed(op, *xs, arg=arg, target=target)
-    for lanes in (1, llvm_binding.host_target().lanes(dtype.itemsize)):
+    for lanes in (1, binding.host_target().lanes(dtype.itemsize)):
         assert same(compiled(op, xs, dtype, lanes, arg), want).all()

@@ -7,7 +7,7 @@ import pytest
 
 from fnx.core import build as b
 from fnx.core import dtypes, ops
-from fnx.core.interp import apply
+from fnx.core.levels.interp import apply
 from fnx.core.uop import UOp
 from fnx.lower.tensor.split_reduce import split_reduce
 from tests.lower.steps import run_steps, steps_of

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from fnx.core import build, dtypes, ops, spec
+from fnx.core import build, dtypes, ops
 from fnx.core.errors import SpecError
+from fnx.core.levels import spec
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 from fnx.lower.program.decompose import decompose

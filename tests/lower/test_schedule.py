@@ -10,15 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops, spec, symbolic
+from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
-from fnx.core.interp import run_kernel
+from fnx.core.levels import spec
+from fnx.core.levels.interp import run_kernel
+from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.tiling import Parallel, Stage, Vectorize
 from fnx.core.uop import UOp, toposort
-from fnx.lower.kernel import contraction
-from fnx.lower.kernel.schedule import choose
-from fnx.lower.kernel.tile import canonical, split_global, tile
+from fnx.lower.schedule import contraction
+from fnx.lower.schedule.choose import choose
+from fnx.lower.schedule.tile import canonical, split_global, tile
 
 AVX512 = Target("cpu")
 AVX2 = Target("cpu", vector_bits=256, vector_registers=16)

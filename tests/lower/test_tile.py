@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops, spec
+from fnx.core import build, dtypes, ops
 from fnx.core.errors import KernelError
-from fnx.core.interp import run_kernel
+from fnx.core.levels import spec
+from fnx.core.levels.interp import run_kernel
 from fnx.core.tiling import order, parallel, split, stage, unroll, vectorize
 from fnx.core.uop import UOp, toposort
-from fnx.lower.kernel.tile import canonical, split_global, tile
+from fnx.lower.schedule.tile import canonical, split_global, tile
 
 F = dtypes.float32
 

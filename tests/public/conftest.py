@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.core import interp, memory, trace
+from fnx.core.array import storage, trace
+from fnx.core.levels import interp
 from fnx.core.uop import UOp
 
 
@@ -44,7 +45,7 @@ def _interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
     if getattr(request.module, "COMPILED", False):
         yield
         return
-    before = memory.evaluator()
-    memory.set_evaluator(evaluate, HostStorage)
+    before = storage.evaluator()
+    storage.set_evaluator(evaluate, HostStorage)
     yield
-    memory.set_evaluator(*before)
+    storage.set_evaluator(*before)

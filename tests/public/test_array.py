@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fnx.numpy as jnp
-from fnx.core import scope
-from fnx.core.array import Array, settle
+from fnx.core.array import scope
+from fnx.core.array.array import Array, settle
 from fnx.core.config import override
 from fnx.core.dtypes import float32
 

@@ -15,8 +15,9 @@ import fnx.lax as lax
 import fnx.nn as nn
 import fnx.numpy as jnp
 import fnx.random as random
-from fnx.core import errors, scope
-from fnx.core.array import Array
+from fnx.core import errors
+from fnx.core.array import scope
+from fnx.core.array.array import Array
 from fnx.core.dtypes import float32
 
 COMPILED = True  # the lines of errors are found among the frames that users have

@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as hnp
 import fnx
 import fnx.nn as nn
 import fnx.numpy as jnp
-from fnx.core import special
-from fnx.core.operate import apply
+from fnx.core.array import special
+from fnx.core.array.operate import apply
 
 INF, NAN = float("inf"), float("nan")
 

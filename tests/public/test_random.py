@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import fnx.numpy as jnp
 import fnx.random as random
-from fnx.core import interp, scope, trace
-from fnx.core.array import Array
+from fnx.core.array import scope, trace
+from fnx.core.array.array import Array
 from fnx.core.dtypes import uint32
+from fnx.core.levels import interp
 
 SEEDS = st.integers(0, 2**32 - 1)
 quick = settings(max_examples=25, deadline=None)

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.core import build, dtypes, interp, ops
+from fnx.core import build, dtypes, ops
+from fnx.core.levels import interp
 from fnx.core.uop import UOp, toposort
-from fnx.transforms.derivatives import DERIVATIVES
-from fnx.transforms.reverse import Cotangent, pullback
+from fnx.transforms.ad.derivatives import DERIVATIVES
+from fnx.transforms.ad.reverse import Cotangent, pullback
 
 F8 = dtypes.float64
 INF, NAN = np.inf, np.nan

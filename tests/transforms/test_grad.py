@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fnx.core import build, elementwise, interp, memory, ops, trace, tree
-from fnx.core.array import Array, asarray, public
+from fnx.core import build, ops
+from fnx.core.array import elementwise, storage, trace, tree
+from fnx.core.array.array import Array, asarray, public
+from fnx.core.array.operate import apply
 from fnx.core.errors import (
     ArgumentError,
     DTypeError,
@@ -20,7 +22,7 @@ from fnx.core.errors import (
     PytreeError,
     ShapeError,
 )
-from fnx.core.operate import apply
+from fnx.core.levels import interp
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.grad import FLOAT0, grad, value_and_grad, vjp
 
@@ -48,11 +50,11 @@ def evaluate(nodes: Any) -> list[Values]:
 
 @pytest.fixture(autouse=True)
 def _by_the_interpreter() -> Iterator[None]:
-    before = memory._Hooks.evaluate, memory._Hooks.put
-    memory.set_evaluator(evaluate, Values)
+    before = storage._Hooks.evaluate, storage._Hooks.put
+    storage.set_evaluator(evaluate, Values)
     EVALUATED.clear()
     yield
-    memory.set_evaluator(*before)
+    storage.set_evaluator(*before)
 
 
 @public

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fnx.numpy as jnp
-from fnx.core import tree
-from fnx.core.array import Array
+from fnx.core.array import tree
+from fnx.core.array.array import Array
 from fnx.core.errors import (
     ArgumentError,
     DonatedError,
@@ -366,7 +366,7 @@ def test_an_update_may_be_read_across_its_rows(how: str) -> None:
 
 
 def test_gradient_of_a_product_of_constant_matrices() -> None:
-    """Grouping sees no contraction where nothing varies; the schedule makes one all the same."""
+    """Fusion sees no contraction where nothing varies; the schedule makes one all the same."""
 
     def f(x: Any) -> Any:
         y = jnp.tanh(jnp.full((18, 38), 0.5))

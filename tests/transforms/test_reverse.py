@@ -7,12 +7,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fnx.core import build, dtypes, interp, ops
+from fnx.core import build, dtypes, ops
+from fnx.core.array.trace import inline
 from fnx.core.errors import GradError
-from fnx.core.trace import inline
+from fnx.core.levels import interp
 from fnx.core.uop import UOp, toposort
-from fnx.transforms.residuals import SAVED
-from fnx.transforms.reverse import Cotangent, Pattern, call_forms, pullback
+from fnx.transforms.ad.residuals import SAVED
+from fnx.transforms.ad.reverse import Cotangent, Pattern, call_forms, pullback
 
 F8 = dtypes.float64
 SHAPE = (2, 3)

@@ -9,10 +9,10 @@ import pytest
 
 import fnx.numpy as jnp
 from fnx import jit
-from fnx.core import tree
-from fnx.core.array import Array
+from fnx.core.array import tree
+from fnx.core.array.array import Array
 from fnx.core.errors import DonatedError, LeakedTracerError
-from fnx.transforms.launcher import MISS
+from fnx.transforms.replay.launcher import MISS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""kernel level -> kernel level: fewer and shared loops, schedules, tiles, packing."""
+"""kernel level -> kernel level: fewer loops, shared kernels, canonical numbers."""

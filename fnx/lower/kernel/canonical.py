@@ -10,7 +10,7 @@ from typing import Any
 
 from fnx.core import build, ops
 from fnx.core.uop import UOp, inherit, toposort
-from fnx.lower.kernel.loops import ranges_of
+from fnx.lower.schedule.loops import ranges_of
 
 
 def canonical(kernel: UOp) -> UOp:

@@ -18,9 +18,10 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from fnx.core import build, dtypes, ops, symbolic
+from fnx.core import build, dtypes, ops
+from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp
-from fnx.lower.program.lines import Lines
+from fnx.lower.program.builder import Lines
 
 Env = dict[UOp, int]  # the UNROLL ranges' values
 Monomial = tuple[UOp, ...]

@@ -24,13 +24,14 @@ from fnx.lower.program import scratch
 from fnx.lower.program.decompose import decompose
 from fnx.lower.program.fills import block_fills
 from fnx.lower.program.linearize import linearize
-from fnx.lower.program.llvm import render
+from fnx.lower.render.llvm import render
 
 
 def kernel_code(kernel: UOp, target: Target) -> KernelCode:
     """The code of a tiled KERNEL for a target.
 
-    >>> from fnx.core import dtypes, symbolic
+    >>> from fnx.core import dtypes
+    >>> from fnx.core.rewriting import symbolic
     >>> r = build.range_(8, 0, "PAR")
     >>> o = build.at(build.ref(0, dtypes.float32, (8,)), r)
     >>> k = build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones", [0])

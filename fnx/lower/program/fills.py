@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build, ops, symbolic
+from fnx.core import build, ops
+from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.uop import UOp, inherit, substitute, toposort
-from fnx.lower.program.nest import extent_of
+from fnx.lower.program.loop_nest import extent_of
 from fnx.lower.program.transpose import can_transpose
 
 _LEAST = 4  # rows of a block from which on transposing pays

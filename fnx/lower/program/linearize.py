@@ -47,9 +47,9 @@ from fnx.core import build, dtypes, ops
 from fnx.core.errors import KernelError
 from fnx.core.target import Target
 from fnx.core.uop import UOp
-from fnx.lower.program import peel, stores
+from fnx.lower.program import loop_peeling, stores
 from fnx.lower.program.access import Env
-from fnx.lower.program.nest import Nest, Statement, nest
+from fnx.lower.program.loop_nest import Nest, Statement, nest
 from fnx.lower.program.values import NOTHING, Values
 
 
@@ -128,12 +128,12 @@ class _Linearizer(Values):
         start, stop = build.index_const(0), self.value(r.src[0], NOTHING)
         if r.arg.kind == "PAR":
             start, stop = (UOp(ops.PART, dtypes.index, (), i) for i in (0, 1))
-        limits = peel.limits(inner, r, self.proved)
+        limits = loop_peeling.limits(inner, r, self.proved)
         if not limits:
             return [(start, stop, [])]
         lines = self.lines
         for condition, limit in limits.items():
-            if peel.governs(condition, inner):
+            if loop_peeling.governs(condition, inner):
                 stop = lines.either(ops.MIN, stop, self.iterations(limit, limit.slack))
         full = stop
         for limit in limits.values():
@@ -142,7 +142,7 @@ class _Linearizer(Values):
         parts = [(start, full, list(limits)), (middle, stop, [])]
         return [p for p in parts if not (p[0].op is ops.CONST and p[0] is p[1])]
 
-    def iterations(self, limit: peel.Limit, slack: int) -> UOp:
+    def iterations(self, limit: loop_peeling.Limit, slack: int) -> UOp:
         """In how many iterations, from the first on, step*i < terms + constant + slack."""
         lines = self.lines
         total = self.addresses.total(limit.terms, limit.constant + slack, NOTHING)

@@ -12,8 +12,9 @@ Stages follow one another, each at a multiple of 64 bytes; sizes may depend on r
 
 from __future__ import annotations
 
-from fnx.core import build, ops, symbolic
+from fnx.core import build, ops
 from fnx.core.errors import KernelError
+from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 
 _LINE = 64

@@ -16,8 +16,8 @@ from fnx.core import build, dtypes, ops
 from fnx.core.errors import KernelError
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.program.access import Env
-from fnx.lower.program.lines import Lines
-from fnx.lower.program.nest import extent_of
+from fnx.lower.program.builder import Lines
+from fnx.lower.program.loop_nest import extent_of
 from fnx.lower.program.transpose import can_transpose, transpose
 from fnx.lower.program.values import NOTHING, Values
 

@@ -16,7 +16,7 @@ from functools import cache
 
 from fnx.core import ops
 from fnx.core.uop import UOp
-from fnx.lower.program.lines import Lines
+from fnx.lower.program.builder import Lines
 
 Lanes = tuple[int, ...]
 _BLOCK = 16  # bytes

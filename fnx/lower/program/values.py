@@ -11,14 +11,15 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from fnx.core import build, dtypes, ops, symbolic
+from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
+from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp
 from fnx.lower.program import scratch
 from fnx.lower.program.access import Access, Addresses, Env, conjuncts, split_lanes
-from fnx.lower.program.lines import Lines
-from fnx.lower.program.nest import Order, extent_of
+from fnx.lower.program.builder import Lines
+from fnx.lower.program.loop_nest import Order, extent_of
 
 NOTHING: Env = {}
 

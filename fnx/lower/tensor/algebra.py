@@ -20,8 +20,8 @@ import numpy as np
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.ops import Op
-from fnx.core.pattern import CONSTANT_OPS, UPat, as_pattern, const, constant_of, var
-from fnx.core.rewrite import Rule
+from fnx.core.rewriting.pattern import CONSTANT_OPS, UPat, as_pattern, const, constant_of, var
+from fnx.core.rewriting.rewrite import Rule
 from fnx.core.uop import UOp
 
 n, i, f, x, t = var("x", "fi"), var("x", "i"), var("x", "f"), var("x"), var("x", "b")

@@ -9,7 +9,8 @@ ten copies become equal kernels, which are one interned node and are compiled on
 
 from __future__ import annotations
 
-from fnx.core import build, ops, trace
+from fnx.core import build, ops
+from fnx.core.array import trace
 from fnx.core.uop import UOp, toposort
 
 

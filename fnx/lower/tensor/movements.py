@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 
 from fnx.core import build, ops
-from fnx.core.pattern import CONSTANT_OPS, UPat, constant_of, var
-from fnx.core.rewrite import Rule
+from fnx.core.rewriting.pattern import CONSTANT_OPS, UPat, constant_of, var
+from fnx.core.rewriting.rewrite import Rule
 from fnx.core.uop import UOp
 from fnx.lower.tensor.algebra import spread
 

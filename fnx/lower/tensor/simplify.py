@@ -19,7 +19,7 @@ machine (``Op.exact`` is false) are not computed here.
 from __future__ import annotations
 
 from fnx.core.ops import FUNCTION, KERNEL
-from fnx.core.rewrite import RuleSet, graph_rewrite
+from fnx.core.rewriting.rewrite import RuleSet, graph_rewrite
 from fnx.core.uop import UOp, toposort
 from fnx.lower.tensor import algebra, movements
 

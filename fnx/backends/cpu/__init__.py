@@ -1,0 +1,1 @@
+"""The host as a queue device: memory, worker threads, native command loop."""

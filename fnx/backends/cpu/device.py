@@ -1,0 +1,259 @@
+"""The host as a queue device: pooled memory, kernels from LLVM, a native command loop.
+
+A command buffer is encoded once into words that the native loop walks (runtime.py). A call
+writes its argument pointers into a leased block and gives the native loop two addresses. Short
+buffers run on the calling thread if nothing is pending; longer ones are queued for the workers.
+PAR ranges are cut into chunks whose limits depend on the kernel and the target only, so that
+the number of workers changes no bit of a result.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import struct
+import threading
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from fnx.backends.allocator import Block, Pool
+from fnx.backends.base import Device
+from fnx.backends.cost_estimate import nanoseconds
+from fnx.backends.cpu import runtime
+from fnx.backends.cpu.queue import CpuQueue, native
+from fnx.backends.hcq import Command, HostStorage, Leasing, check_arguments, commands_of
+from fnx.backends.llvm import binding
+from fnx.backends.llvm.kernels import Kernel, Kernels
+from fnx.core.errors import DeviceError, SpecError
+from fnx.core.program import KernelCode
+from fnx.core.rewriting import symbolic
+from fnx.core.uop import UOp
+
+SHORT = 100_000.0  # estimated nanoseconds of work up to which a buffer runs where it is called
+TINY = 5_000.0  # ... and up to which releasing the GIL does not pay
+CHUNK = 30_000.0  # nanoseconds that a chunk should take at least
+LONG_CHUNK = 20_000_000.0  # ... and about at most: between chunks work can be aborted
+CHUNKS_PER_CORE = 16
+
+_pointer = attrgetter("ptr")
+
+
+class _Plan:
+    """How a kernel runs with some scalars: numbers in place of expressions."""
+
+    __slots__ = ("chunk", "chunks", "iterations", "kernel", "scratch", "work")
+
+    def __init__(self, command: Command, code: KernelCode, kernel: Kernel, cores: int) -> None:
+        self.kernel = kernel
+        env: dict[UOp | int, int] = {i: _signed(s) for i, s in enumerate(command.scalars)}
+        self.iterations = symbolic.evaluate(code.parallel, env)
+        self.scratch = symbolic.evaluate(code.scratch, env)
+        self.work = nanoseconds(command.kernel, env)
+        balanced = max(cores * CHUNKS_PER_CORE, int(self.work / LONG_CHUNK))
+        most = min(self.iterations, balanced, int(self.work / CHUNK))
+        self.chunk = max(1, -(-self.iterations // max(1, most)))
+        self.chunks = -(-self.iterations // self.chunk)
+
+
+def _signed(pattern: int) -> int:
+    return pattern - (1 << 64) if pattern >> 63 else pattern
+
+
+class CpuCommandBuffer(Leasing):
+    """Encoded commands. The number of arguments is fixed by the first submission."""
+
+    __slots__ = ("_counts", "_encoded", "_inline", "_lock", "_memory", "_pack", "_pool",
+                 "_private", "_program", "_queue", "_run", "_scratch", "_temporary", "_words",
+                 "work")
+
+    def __init__(self, device: CpuDevice, encoded: list[tuple[Command, _Plan]], arena: int) -> None:
+        self._queue, self._pool = device.queue, device.pool
+        self._encoded = encoded  # holds the kernels: their code lives as long as this does
+        self.names = tuple(c.name for c, _ in encoded)
+        self.work = sum(p.work for _, p in encoded)
+        self._run = device.native.run_held if self.work <= TINY else device.native.run
+        self._scratch = max((p.scratch for _, p in encoded), default=0)
+        self._private = -(-arena // 64) * 64  # where scratch begins in the temporary memory
+        self._temporary = self._private + (self._scratch if self.work <= SHORT else 0)
+        self.leases: list[tuple[Any, int]] = []
+        self._lock = threading.RLock()
+        self._counts: tuple[int, int] | None = None
+        self._inline = False  # from the first submission on, where the work is short
+
+    def submit(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
+        """Queue the commands, or run them here if they are short and nothing is pending."""
+        if not (self._inline and self._queue.clear):
+            self._submit(ins, outs)
+            return
+        try:
+            lease = self.leases.pop()
+        except IndexError:
+            lease = self._lease()
+        at = 0
+        if self._temporary:
+            temporary = self._memory_for_call()
+            at = temporary.ptr
+        try:
+            self._pack(lease[0], 0, at + self._private, at, *map(_pointer, ins),
+                       *map(_pointer, outs))
+        except struct.error:
+            raise self._miscounted(ins, outs) from None
+        self._run(self._program, lease[1])
+        self.leases.append(lease)
+
+    def _submit(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
+        """The general case: first submission, long work, or something is pending."""
+        queue = self._queue
+        if self._counts is None:
+            self._lay_out(len(ins), len(outs))
+        if self._counts != (len(ins), len(outs)):
+            raise self._miscounted(ins, outs)
+        for storage in ins:
+            queue.check(storage.timeline)
+        lease = self.leases.pop() if self.leases else self._lease()
+        temporary = self._memory_for_call()
+        self._pack(lease[0], 0, temporary.ptr + self._private, temporary.ptr,
+                   *map(_pointer, ins), *map(_pointer, outs))
+        if self.work <= SHORT and queue.idle():
+            for storage in outs:
+                storage.timeline = 0
+            self._run(self._program, lease[1])
+            self.leases.append(lease)
+        else:
+            queue.submit(self._program, lease[1], self._scratch, outs, self, lease, temporary,
+                         tuple(ins), tuple(outs))
+
+    def _memory_for_call(self) -> Block:
+        """The arena of one call, and scratch behind it."""
+        try:
+            return Block(self._pool, self._temporary)
+        except DeviceError as e:
+            kernels = ", ".join(dict.fromkeys(self.names))
+            raise DeviceError(f"{e.message}; they are for the temporaries of {kernels}",
+                              hint=e.hint, site=e.site) from None
+
+    def _lease(self) -> tuple[Any, int]:
+        """An argument block: writable memory and its address."""
+        memory = (ctypes.c_char * (8 * self._words))()
+        return memory, ctypes.addressof(memory)
+
+    def _miscounted(self, ins: Sequence[Any], outs: Sequence[Any]) -> SpecError:
+        return SpecError(f"expected {self._counts} inputs and outputs, got "
+                         f"{(len(ins), len(outs))}")
+
+    # ---- encoding -----------------------------------------------------------------------------
+
+    def _lay_out(self, ins: int, outs: int) -> None:
+        """Number the arguments and write the words that the native loop walks."""
+        check_arguments(tuple(c for c, _ in self._encoded), ins, outs)
+        with self._lock:
+            if self._counts is not None:
+                return
+            base = {"arena": runtime.ARENA, "in": runtime.ARGUMENTS,
+                    "out": runtime.ARGUMENTS + ins}
+            table: list[int] = []
+            records: list[int] = []
+            scalars: list[int] = []
+            for command, plan in self._encoded:
+                records += [plan.kernel.address, len(table) // 2, 8 * len(scalars),
+                            plan.iterations, plan.chunk, plan.chunks]
+                scalars += [_signed(s) for s in command.scalars]
+                for slot in command.slots:
+                    at = base[slot.kind] + (0 if slot.kind == "arena" else slot.index)
+                    table += [at, slot.offset]
+            self._write(table, records, scalars, runtime.ARGUMENTS + ins + outs)
+            self._pack = struct.Struct(f"{runtime.ARGUMENTS + ins + outs}q").pack_into
+            self._counts = (ins, outs)
+            self._inline = self.work <= SHORT
+
+    def _write(self, table: list[int], records: list[int], scalars: list[int],
+               arguments: int) -> None:
+        header = runtime.PROGRAM_WORDS
+        size = header + len(table) + len(records) + len(scalars)
+        memory = (ctypes.c_int64 * size)()
+        start = ctypes.addressof(memory)
+        first_record = header + len(table)
+        first_scalar = first_record + len(records)
+        for i in range(runtime.SCALARS, len(records), runtime.RECORD_WORDS):
+            records[i] += start + 8 * first_scalar
+        slots = len(table) // 2
+        memory[:] = [len(self._encoded), slots, start + 8 * header, start + 8 * first_record,
+                     arguments, *table, *records, *scalars]
+        self._memory, self._program = memory, start
+        self._words = arguments + slots
+
+
+class CpuDevice(Device):
+    """This machine."""
+
+    name = "cpu"
+
+    def __init__(self) -> None:
+        self.target = binding.host_target()
+        self.pool = Pool()
+        self.native = native(self.target)
+        self.queue = CpuQueue(self.target, self.pool)
+        self.kernels = Kernels(self.target)
+        atexit.register(self.kernels.helpers.stop)
+        os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork,
+                            after_in_child=self._in_child)
+
+    def alloc(self, nbytes: int) -> HostStorage:
+        """Fresh memory."""
+        return HostStorage(self.pool, self.queue, nbytes)
+
+    def upload(self, value: np.ndarray[Any, Any]) -> HostStorage:
+        """A copy of an array."""
+        storage = HostStorage(self.pool, self.queue, value.nbytes)
+        storage.fill(value)
+        return storage
+
+    def prepare(self, code: KernelCode) -> None:
+        """Compile a kernel on a helper thread."""
+        self.kernels.prepare(code)
+
+    def encode(self, commands: UOp, code: Mapping[UOp, KernelCode], arena: int) -> CpuCommandBuffer:
+        """Compile or fetch the kernels, link them, and encode the commands."""
+        decoded = commands_of(commands)
+        codes = {c.kernel: code[c.kernel] for c in decoded}
+        kernels = dict(zip(codes, self.kernels.get(list(codes.values()))))
+        known: dict[Any, _Plan] = {}  # of equal commands
+        for c in decoded:
+            if (key := (c.kernel, c.scalars)) not in known:
+                known[key] = _Plan(c, codes[c.kernel], kernels[c.kernel], self.target.cores)
+        encoded = [(c, known[c.kernel, c.scalars]) for c in decoded]
+        return CpuCommandBuffer(self, encoded, arena)
+
+    def assembly(self, text: str) -> str:
+        """Machine code of LLVM IR, as text."""
+        return binding.assembly(text, self.target)
+
+    def synchronize(self) -> None:
+        """Return when all submitted work is done."""
+        self.queue.wait_all()
+
+    def stats(self) -> dict[str, int]:
+        """Kernels compiled, fetched from disk or memory; microseconds spent on printing, LLVM
+        (beside the lowering) and linking; bytes held and free; submissions."""
+        return {**self.kernels.counts, **self.pool.stats(), "submitted": self.queue.submitted}
+
+    def _before_fork(self) -> None:
+        self.kernels.lock.acquire()
+        self.kernels.helpers.drain()
+
+    def _after_fork(self) -> None:
+        self.kernels.lock.release()
+
+    def _in_child(self) -> None:
+        self.kernels.lock = threading.RLock()
+        self.kernels.helpers.reset()
+        self.pool.reset()
+
+
+def device() -> CpuDevice:
+    """The device, for ``get_device``."""
+    return CpuDevice()

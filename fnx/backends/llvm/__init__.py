@@ -1,0 +1,1 @@
+"""LLVM through llvmlite's library: text to machine code, kernels by digest."""

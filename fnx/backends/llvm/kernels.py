@@ -1,0 +1,254 @@
+"""Kernels by content digest: linked ones in memory, object files on disk, LLVM on helper threads.
+
+    prepare(code):  linked already? -> object on disk? -> text(), queued for the helpers
+    get(codes):     waits for the helpers, checks externals, links all that is new at once
+
+``prepare`` may be called for each kernel as lowering makes it, so that LLVM runs beside the
+Python of the next one. A linked kernel lives as long as a command buffer (or the list of the
+most recently used) holds it; its code is freed with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from weakref import WeakValueDictionary
+
+from fnx.backends.cache import DiskCache, directory
+from fnx.backends.llvm import binding as llvm
+from fnx.backends.llvm import objects
+from fnx.core.errors import DeviceError
+from fnx.core.program import KernelCode
+from fnx.core.target import Target
+
+_RECENT = 1024  # linked kernels kept though no command buffer holds them
+_HELPERS = 4
+
+
+class Kernel:
+    """A linked kernel: its address, valid while this object lives."""
+
+    __slots__ = ("__weakref__", "_library", "address", "key")
+
+    def __init__(self, key: bytes, address: int, library: llvm.Library) -> None:
+        self.key, self.address, self._library = key, address, library
+
+
+class _Job:
+    """One kernel on its way to an object file."""
+
+    __slots__ = ("_disk", "_text", "data", "done", "error", "key", "nanoseconds", "symbol")
+
+    def __init__(self, key: bytes, symbol: str, disk: DiskCache) -> None:
+        self.key, self.symbol, self._disk = key, symbol, disk
+        self._text = ""
+        self.data = disk.get(key)
+        self.nanoseconds = 0  # of LLVM
+        self.error: BaseException | None = None
+        self.done = threading.Event()
+        if self.data is not None:
+            self.done.set()
+
+    def set_text(self, text: str) -> None:
+        """What is to be compiled."""
+        self._text = text
+
+    def compile(self, target: Target) -> None:
+        """On a helper: text to object, checked and kept on disk."""
+        try:
+            start = time.perf_counter_ns()
+            data = llvm.compile_ir(self._text, target)
+            self.nanoseconds = time.perf_counter_ns() - start
+            objects.check_externals(objects.externals(data), self.symbol)
+            self.data = data
+        except BaseException as e:
+            self.error = e
+        finally:
+            self._text = ""
+            self.done.set()
+        if self.data is not None:
+            with contextlib.suppress(Exception):  # the cache fails no run, and ends no helper
+                self._disk.put(self.key, self.data)
+
+    def drop(self) -> None:
+        """Nobody will compile it."""
+        self.error = DeviceError(f"kernel {self.symbol} was not compiled: the process ends")
+        self.done.set()
+
+    def object(self) -> bytes:
+        """The object file, once a helper has it."""
+        while not self.done.wait(0.1):  # short sleeps: Ctrl-C is seen between them
+            pass
+        if self.error is not None:
+            raise self.error
+        assert self.data is not None
+        return self.data
+
+
+class Helpers:
+    """Threads that run LLVM; started when there is work for them."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._limit = max(1, min(target.cores, _HELPERS))
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all threads and work (in a forked child the threads are gone)."""
+        self._work: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._open: list[_Job] = []  # queued or running
+        self._changed = threading.Condition()
+
+    def run(self, job: _Job) -> None:
+        """Compile something on a helper, soon; here, where the system has no more threads."""
+        with self._changed:
+            self._open.append(job)
+            self._work.put(job)
+            if len(self._threads) < min(self._limit, len(self._open)):
+                self._start()
+            alone = not self._threads
+        if alone:
+            self._work.put(None)
+            self._loop()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._loop, name="fnx-llvm", daemon=True)
+        with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
+            thread.start()
+            self._threads.append(thread)
+
+    def _loop(self) -> None:
+        work, changed, jobs = self._work, self._changed, self._open
+        while (job := work.get()) is not None:
+            try:
+                job.compile(self._target)
+            finally:  # whatever happened: ``drain`` waits for it
+                with changed:
+                    jobs.remove(job)
+                    changed.notify_all()
+                del job
+
+    def drain(self) -> None:
+        """Return when all work is done."""
+        with self._changed:
+            while self._open:
+                self._changed.wait(0.1)
+
+    def stop(self) -> None:
+        """Drop work that has not begun, and join the threads: LLVM must not run at exit."""
+        with self._changed:
+            threads, self._threads = self._threads, []
+            with contextlib.suppress(queue.Empty):
+                while (job := self._work.get_nowait()) is not None:
+                    job.drop()
+                    self._open.remove(job)
+            for _ in threads:
+                self._work.put(None)
+        for thread in threads:
+            thread.join()
+
+
+class Kernels:
+    """All kernels of one target in this process."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.helpers = Helpers(target)
+        self.counts = {"compiled": 0, "disk": 0, "memory": 0,
+                       "print_us": 0, "llvm_us": 0, "link_us": 0}
+        self.lock = threading.RLock()
+        self._linked: WeakValueDictionary[bytes, Kernel] = WeakValueDictionary()
+        self._recent: OrderedDict[bytes, Kernel] = OrderedDict()
+        self._jobs: dict[bytes, _Job] = {}
+
+    def prepare(self, code: KernelCode) -> None:
+        """See to it that ``get`` will find the kernel soon."""
+        key = code.key
+        with self.lock:
+            if key not in self._jobs and key not in self._linked:
+                self._start(key, code)
+
+    def _start(self, key: bytes, code: KernelCode) -> None:
+        job = _Job(key, code.symbol, DiskCache(directory()))
+        if job.data is not None:
+            self.counts["disk"] += 1
+        else:
+            start = time.perf_counter_ns()
+            job.set_text(code.text())
+            self.counts["print_us"] += (time.perf_counter_ns() - start) // 1000
+            self.counts["compiled"] += 1
+            self.helpers.run(job)
+        self._jobs[key] = job
+
+    def get(self, codes: Sequence[KernelCode]) -> list[Kernel]:
+        """The linked kernels of some codes, in their order.
+
+        Raises:
+            DeviceError: a kernel calls a function that is not allowed.
+            SpecError: LLVM refuses a kernel.
+        """
+        found: dict[bytes, Kernel] = {}
+        new: list[tuple[bytes, str]] = []
+        with self.lock:
+            for code in codes:
+                key = code.key
+                kernel = self._linked.get(key)
+                if kernel is not None:
+                    self.counts["memory"] += 1
+                    found[key] = kernel
+                elif key not in self._jobs:
+                    self._start(key, code)
+            jobs = {code.key: self._jobs[code.key] for code in codes if code.key not in found}
+        try:
+            new = [(key, job.symbol) for key, job in jobs.items() if job.object()]
+        finally:
+            with self.lock:
+                for key, job in jobs.items():
+                    if job.done.is_set():
+                        self._jobs.pop(key, None)
+        with self.lock:
+            self.counts["llvm_us"] += sum(job.nanoseconds for job in jobs.values()) // 1000
+            start = time.perf_counter_ns()
+            found |= self._link([(key, s, jobs[key].object()) for key, s in new])
+            self.counts["link_us"] += (time.perf_counter_ns() - start) // 1000
+            for key, kernel in found.items():
+                self._recent[key] = kernel
+                self._recent.move_to_end(key)
+            while len(self._recent) > _RECENT:
+                self._recent.popitem(last=False)
+        return [found[code.key] for code in codes]
+
+    def _link(self, new: list[tuple[bytes, str, bytes]]) -> dict[bytes, Kernel]:
+        """One library for all, as long as their symbols differ; else one each."""
+        groups = [new] if len({s for _, s, _ in new}) == len(new) else [[entry] for entry in new]
+        linked: dict[bytes, Kernel] = {}
+        for group in groups:
+            if group:
+                library = llvm.link([(data, [s]) for _, s, data in group], objects.addresses())
+                for key, s, _ in group:
+                    linked[key] = Kernel(key, library.addresses[s], library)
+        self._linked.update(linked)
+        return linked
+
+    def forget(self) -> None:
+        """Drop the list of recently used kernels."""
+        with self.lock:
+            self._recent.clear()
+
+
+def compiled_once(text: str, symbols: Sequence[str], target: Target,
+                  imports: dict[str, int]) -> llvm.Library:
+    """Fixed code of a backend (the queue's own loops): from disk where it was compiled before."""
+    disk = DiskCache(directory())
+    key = hashlib.sha256(f"{llvm.version()}|{target}|{text}".encode()).digest()
+    data = disk.get(key)
+    if data is None:
+        data = llvm.compile_ir(text, target)
+        disk.put(key, data)
+    return llvm.link([(data, symbols)], imports)

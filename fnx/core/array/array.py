@@ -1,0 +1,477 @@
+"""The user's Array, the ``public`` decorator, and how values of others become Arrays.
+
+An Array is immutable. A *concrete* one has memory (``_storage``); a *traced* one has only its
+node, under some transform. ``weak`` is JAX's weak type: a value that came from a Python scalar
+and gives way in promotion; it lives here, never in the graph.
+
+Eager means now: when the outermost public call ends and no trace is open, what it returns is
+evaluated as one graph, by the function that ``set_evaluator`` registered.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from fnx.core import build, dtypes, ops
+from fnx.core.array import convert, scope, storage, tree
+from fnx.core.array.elementwise import OPERATORS
+from fnx.core.dtypes import DType
+from fnx.core.errors import (
+    ArgumentError,
+    DonatedError,
+    DTypeError,
+    MutationError,
+    ShapeError,
+    user_site,
+)
+from fnx.core.ops import Op, Shape
+from fnx.core.uop import UOp, current_site, toposort
+
+NDArray = np.ndarray[Any, Any]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Array(build.Operators):
+    """An immutable n-dimensional array; make one with ``fnx.numpy.asarray``.
+
+    >>> import fnx.numpy as jnp
+    >>> x = jnp.asarray([1.0, 2.0, 3.0])
+    >>> x * 2 + x[0]
+    Array([3., 5., 7.], dtype=float32)
+    """
+
+    __slots__ = ("_uop", "_storage", "_shape", "_dtype", "weak", "_value", "__weakref__")
+    _uop: UOp | None
+    _storage: Any
+    _shape: Shape
+    _dtype: DType
+    weak: bool
+    _value: Any
+    __array_ufunc__ = None
+    __array_priority__ = 100
+
+    if TYPE_CHECKING:  # set by core/array/operate.py and fnx/numpy/methods.py, from functions
+        all: Callable[..., Array]
+        any: Callable[..., Array]
+        argmax: Callable[..., Array]
+        argmin: Callable[..., Array]
+        astype: Callable[..., Array]
+        clip: Callable[..., Array]
+        cumprod: Callable[..., Array]
+        cumsum: Callable[..., Array]
+        diagonal: Callable[..., Array]
+        dot: Callable[..., Array]
+        flatten: Callable[..., Array]
+        max: Callable[..., Array]
+        mean: Callable[..., Array]
+        min: Callable[..., Array]
+        prod: Callable[..., Array]
+        ravel: Callable[..., Array]
+        repeat: Callable[..., Array]
+        reshape: Callable[..., Array]
+        round: Callable[..., Array]
+        squeeze: Callable[..., Array]
+        std: Callable[..., Array]
+        sum: Callable[..., Array]
+        swapaxes: Callable[..., Array]
+        take: Callable[..., Array]
+        trace: Callable[..., Array]
+        transpose: Callable[..., Array]
+        var: Callable[..., Array]
+        view: Callable[..., Array]
+
+    def __init__(self, node: UOp, weak: bool = False) -> None:
+        self._uop, self._storage, self._value = node, None, None
+        self._shape, self._dtype, self.weak = node.shape, node.dtype, weak
+
+    # ---- what it is
+
+    @property
+    def _node(self) -> UOp:
+        """The node that stands for this array in a graph."""
+        node = self._uop
+        if node is None:
+            if self._storage is None:
+                raise DonatedError("expected an array with a value, got one that was donated",
+                                   hint="use the result of the call it was donated to")
+            node = UOp(ops.BUFFER, self._dtype, (), ops.Buffer(self._storage, self._shape))
+            self._uop = node
+        return node
+
+    @property
+    def shape(self) -> Shape:
+        """Lengths of the axes."""
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type, as NumPy's dtype."""
+        return self._dtype.np
+
+    @property
+    def ndim(self) -> int:
+        """How many axes."""
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        """How many elements."""
+        return math.prod(self._shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self._dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self._dtype.itemsize
+
+    @property
+    def weak_type(self) -> bool:
+        """Whether the dtype gives way in promotion, as that of a Python scalar does."""
+        return self.weak
+
+    @property
+    def T(self) -> Array:
+        """The axes in reverse order."""
+        return self.transpose()
+
+    @property
+    def mT(self) -> Array:
+        """The last two axes swapped."""
+        return self.swapaxes(-1, -2)
+
+    @property
+    def at(self) -> Any:
+        """``x.at[index].set(value)`` and its like: a changed copy."""
+        return _METHODS["at"](self)
+
+    # ---- values
+
+    def _known(self) -> Any:
+        """Storage with the value; of a traced array where its trace knows it."""
+        if self._storage is not None:
+            if scope.is_open():
+                scope.note_read(self._storage)
+            return self._storage
+        if self._value is None:
+            node = scope.known(self._node)
+            if scope.is_open():
+                scope.note_read(*[n.arg.handle for n in toposort([node])
+                                  if n.op is ops.BUFFER])
+            self._value = storage.evaluate([node])[0]
+            buffer = ops.Buffer(self._value, self._shape)
+            scope.remember(self._node, UOp(ops.BUFFER, self._dtype, (), buffer))
+        return self._value
+
+    def _numpy(self) -> NDArray:
+        view: NDArray = self._known().view(self._dtype.np, self._shape)
+        return view
+
+    def block_until_ready(self) -> Array:
+        """This array, once its value is there."""
+        if self._storage is not None:
+            self._storage.wait()
+        return self
+
+    def is_ready(self) -> bool:
+        """Whether the value can be read without waiting."""
+        ready = getattr(self._storage, "ready", None)
+        return self._storage is not None and (ready is None or bool(ready()))
+
+    def is_deleted(self) -> bool:
+        """Whether the array was donated."""
+        return self._uop is None and self._storage is None
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
+        value = self._numpy()
+        if dtype is not None and np.dtype(dtype) != value.dtype:
+            if copy is False:
+                raise ArgumentError(f"expected dtype {value.dtype} where copy=False, got {dtype}",
+                                    hint="leave copy= out")
+            return value.astype(dtype)
+        return value.copy() if copy else value
+
+    def item(self, *index: int) -> Any:
+        """One element as a Python number."""
+        return self._numpy().item(*index)
+
+    def tolist(self) -> Any:
+        """Nested lists of Python numbers."""
+        return self._numpy().tolist()
+
+    def _scalar(self, what: str) -> Any:
+        if self.size != 1:
+            raise ShapeError(f"{what}: expected an array of one element, got shape {self._shape}",
+                             hint="reduce it first, with .any(), .all() or .sum()")
+        return self._numpy().item()
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool()"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float()"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int()"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex()"))
+
+    def __index__(self) -> int:
+        if self._shape or not self._dtype.is_integer:
+            raise DTypeError(f"expected a 0-d array of integers as an index, got "
+                             f"{self._dtype}{list(self._shape)}", hint="use int(x)")
+        return int(self._scalar("index"))
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise ShapeError("len(): expected an array of at least one dimension, got a 0-d one",
+                             hint="use .size")
+        return self._shape[0]
+
+    def __iter__(self) -> Iterator[Array]:
+        n = len(self)
+        if self._storage is None:
+            return iter([self[i] for i in range(n)])
+        rows = self._numpy()
+        return iter([from_numpy(np.asarray(rows[i])) for i in range(n)])
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())
+
+    # ---- text, copies
+
+    def __repr__(self) -> str:
+        weak = ", weak_type=True" if self.weak else ""
+        if self.is_deleted():
+            return f"<donated Array {self._dtype}{list(self._shape)}>"
+        if self._storage is None:
+            return f"Traced<{self._dtype}{list(self._shape)}{weak}>{scope.describe(self._node)}"
+        if not self.size and self._shape != (0,):
+            return f"Array([], shape={self._shape}, dtype={self._dtype}{weak})"
+        text = np.array2string(self._numpy(), separator=", ", prefix="Array(", suffix=",")
+        return f"Array({text}, dtype={self._dtype}{weak})"
+
+    def __str__(self) -> str:
+        return repr(self) if self._storage is None else str(self._numpy())
+
+    def __format__(self, spec: str) -> str:
+        if self._storage is None:
+            return format(repr(self), spec)
+        return format(self.item() if not self._shape else str(self), spec)
+
+    def __copy__(self) -> Array:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return self if self._storage is None else from_numpy(self._numpy(), self.weak)
+
+    def __reduce__(self) -> Any:
+        return from_numpy, (np.array(self._numpy()), self.weak)
+
+    def copy(self) -> Array:
+        """An array of its own memory (so that this one may be donated)."""
+        return self.__deepcopy__(None)
+
+    # ---- computing
+
+    def _apply(self, op: Op, *operands: Any) -> Array:
+        for x in operands:
+            if type(x) is not Array and not isinstance(x, _OPERANDS):
+                return _refused(op, x)  # type: ignore[no-any-return]
+        return _METHODS["operator"](op, *operands)
+
+    def __matmul__(self, other: Any) -> Array:
+        return _METHODS["matmul"](self, other)
+
+    def __rmatmul__(self, other: Any) -> Array:
+        return _METHODS["matmul"](other, self)
+
+    def __rlshift__(self, other: Any) -> Array:
+        return self._apply(ops.SHL, other, self)
+
+    def __rrshift__(self, other: Any) -> Array:
+        return self._apply(ops.SHR, other, self)
+
+    def __divmod__(self, other: Any) -> tuple[Array, Array]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Array, Array]:
+        return other // self, other % self
+
+    def __pos__(self) -> Array:
+        return self
+
+    def __round__(self, digits: int = 0) -> Array:
+        return self.round(digits)
+
+    def __getitem__(self, index: Any) -> Array:
+        return _METHODS["get_item"](self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise MutationError("expected no assignment into an Array, which is immutable",
+                            hint=f"write x = x.at[{_show_index(index)}].set(value)")
+
+    def __delitem__(self, index: Any) -> None:
+        raise MutationError("expected no deletion from an Array, which is immutable",
+                            hint="select what stays, as in x[keep]")
+
+
+_OPERANDS = (Array, bool, int, float, np.ndarray, np.generic)
+
+
+def _refused(op: Op, x: Any) -> Any:
+    if isinstance(x, (list, tuple, complex)):
+        raise DTypeError(f"{OPERATORS[op].name}: expected an array or a number, got "
+                         f"{type(x).__name__}",
+                         hint="convert it with fnx.numpy.asarray(...)" if not
+                         isinstance(x, complex) else "fnx holds no complex numbers yet")
+    return NotImplemented
+
+
+def _show_index(index: Any) -> str:
+    def one(i: Any) -> str:
+        if isinstance(i, slice):
+            parts = ["" if p is None else str(p) for p in (i.start, i.stop)]
+            return ":".join(parts) + ("" if i.step is None else f":{i.step}")
+        return "..." if i is Ellipsis else str(i) if isinstance(i, int) or i is None else "index"
+    return ", ".join(map(one, index)) if isinstance(index, tuple) else one(index)
+
+
+_METHODS: dict[str, Callable[..., Array]] = {}
+
+
+def set_methods(functions: dict[str, Callable[..., Array]]) -> None:
+    """Make functions methods of Array: each takes the array first.
+
+    operate.py gives "operator", "get_item" and "at", which the class calls; fnx.numpy the rest.
+    """
+    _METHODS.update(functions)
+    for name, f in functions.items():
+        if not hasattr(Array, name):
+            setattr(Array, name, f)
+
+
+# ---- new arrays -------------------------------------------------------------------------------
+
+
+def from_storage(storage: Any, dtype: DType, shape: Shape, weak: bool = False) -> Array:
+    """A concrete array over memory that is filled, or will be."""
+    x = object.__new__(Array)
+    x._uop, x._storage, x._value = None, storage, None
+    x._shape, x._dtype, x.weak = shape, dtype, weak
+    return x
+
+
+def from_numpy(value: NDArray, weak: bool = False) -> Array:
+    """A concrete array with a copy of NumPy data of a dtype that fnx holds."""
+    return from_storage(storage.put(value), dtypes.as_dtype(value.dtype), value.shape, weak)
+
+
+def concrete(x: Any) -> Array:
+    """A number or NumPy data as an Array with memory: what jit makes of such an argument."""
+    scalar = convert.SCALARS.get(type(x))
+    if scalar is None:
+        return from_numpy(convert.numpy_data(x, None))
+    t = scalar()
+    return from_numpy(ops.const_value(build.const(x, t)), not t.is_bool)
+
+
+def asarray(x: Any, dtype: Any = None) -> Array:
+    """Anything array-like as an Array: see ``fnx.numpy.asarray``."""
+    to = None if dtype is None else convert.dtype_argument(dtype)
+    if type(x) is Array:
+        return x if to is None or to is x._dtype and not x.weak else strong_cast(x, to)
+    scalar = convert.SCALARS.get(type(x))
+    if scalar is not None:
+        t = to or scalar()
+        return Array(build.const(convert.fits(x, t), t), to is None and not t.is_bool)
+    if isinstance(x, (list, tuple)) and any(type(leaf) is Array for leaf in tree.leaves(x)):
+        return _stack([asarray(item, dtype) for item in x])
+    data = convert.numpy_data(x, to)
+    if isinstance(x, np.generic):
+        return Array(build.const(data[()], dtypes.as_dtype(data.dtype)))
+    return from_numpy(data)
+
+
+def _stack(items: list[Array]) -> Array:
+    t, weak = kind_of(items[0])
+    for x in items[1:]:
+        t, weak = dtypes.promote(t, weak, x._dtype, x.weak)
+        if x._shape != items[0]._shape:
+            raise ShapeError(f"expected rows of one shape, got {items[0]._shape} and {x._shape}",
+                             hint="pad the rows to one length")
+    rows = [build.reshape(build.cast(x._node, t), (1, *x._shape)) for x in items]
+    return Array(build.concat(rows, 0), weak)
+
+
+def strong_cast(x: Array, to: DType) -> Array:
+    """x as a dtype that is not weak."""
+    return Array(build.cast(x._node, to)) if x._dtype is not to else _strong(x)
+
+
+def _strong(x: Array) -> Array:
+    return Array(x._node) if x._storage is None else \
+        from_storage(x._storage, x._dtype, x._shape)
+
+
+def kind_of(x: Any) -> tuple[DType, bool]:
+    """(dtype, weak) of an operand, as it enters promotion."""
+    if type(x) is Array:
+        return x._dtype, x.weak
+    scalar = convert.SCALARS.get(type(x))
+    if scalar is not None:
+        t = scalar()
+        return t, not t.is_bool
+    raise DTypeError(f"expected an array or a number, got {type(x).__name__}",
+                     hint="convert it with fnx.numpy.asarray(...)")
+
+
+# ---- public calls -----------------------------------------------------------------------------
+
+_UNKNOWN = ("<unknown>", 0)
+
+
+def public(f: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function of the public API: remembers the user's line, computes eager results.
+
+    A call within a public call (and not in a trace that it opened) does neither.
+    """
+    @functools.wraps(f)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if current_site.site is not None:
+            return f(*args, **kwargs)
+        current_site.site = user_site(2) or _UNKNOWN
+        try:
+            out = f(*args, **kwargs)
+            if not scope.is_open():
+                settle(out)
+            return out
+        finally:
+            current_site.site = None
+    return call
+
+
+def settle(out: Any) -> None:
+    """Compute what is not computed yet among the Arrays of a pytree, as one graph."""
+    if type(out) is Array:
+        if out._storage is not None or out._uop is None:
+            return
+        pending = [out]
+    else:
+        pending = [x for x in tree.leaves(out) if type(x) is Array
+                   and x._storage is None and x._uop is not None]
+        if not pending:
+            return
+    found = storage.evaluate([x._node for x in pending])
+    for x, memory in zip(pending, found):
+        x._storage, x._uop = memory, None

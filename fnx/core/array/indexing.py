@@ -1,0 +1,380 @@
+"""NumPy's indexing of a node: ``x[index]``, and writing at an index.
+
+An index is a tuple of int, slice, None, Ellipsis, masks (NumPy arrays of bool) and nodes of
+integers. It splits into a *basic* part, which only moves (SHRINK, FLIP, RESHAPE), and an
+*advanced* part, which is one GATHER or SCATTER:
+
+    x[1:, i, None]  ->  y = x[1:, :, None] (moves);  GATHER over y's axis 1, whose result axes
+                        stand where NumPy puts them
+
+A write is the same two parts backwards: a SCATTER into the region that the basic part selects,
+which is then put back into x under a mask of constants (WHERE keeps every bit of what is
+outside). A static integer outside its axis raises. An index that is data clamps when read and
+is dropped when written, as in JAX, unless ``mode`` says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build, dtypes, ops
+from fnx.core.array import storage
+from fnx.core.errors import (
+    ArgumentError,
+    DTypeError,
+    OutOfBoundsError,
+    ShapeError,
+    TracedValueError,
+)
+from fnx.core.ops import Shape
+from fnx.core.uop import UOp
+
+READ_MODES = ("clip", "fill", "promise_in_bounds")
+WRITE_MODES = ("drop", "clip", "fill", "promise_in_bounds")
+
+
+def get(x: UOp, index: Sequence[Any], mode: str = "clip", fill: UOp | None = None) -> UOp:
+    """``x[index]``.
+
+    Args:
+        mode: for indices that are data: "clip", or "fill" (``fill`` where outside).
+        fill: 0-d; by default NaN, the smallest int, the largest unsigned int, or True.
+    """
+    if mode not in READ_MODES + ("drop",):
+        raise ArgumentError(f"expected mode {', '.join(READ_MODES)}; got {mode!r}")
+    plan = _Plan(x.shape, index)
+    y = plan.select(x)
+    if not plan.advanced:
+        return y
+    indices, inside = plan.indices()
+    front = build.permute(y, plan.to_front(len(y.shape)))
+    if 0 in front.shape[:len(indices)]:
+        _check_empty(front.shape, indices)
+        out = build.const(0, x.dtype, indices[0].shape + front.shape[len(indices):])
+    else:
+        out = build.gather(front, *indices)
+    if mode in ("fill", "drop"):
+        other = default_fill(x) if fill is None else fill
+        inside = build.reshape(inside, inside.shape + (1,) * (len(out.shape) - len(inside.shape)))
+        out = build.where(build.expand(inside, out.shape), out, build.expand(other, out.shape))
+    return build.permute(out, plan.into_place(len(out.shape)))
+
+
+def write(x: UOp, index: Sequence[Any], value: UOp, how: str, mode: str = "drop") -> UOp:
+    """x with ``value`` written or combined at ``index``.
+
+    Args:
+        how: "set", "add", "mul", "min" or "max".
+        mode: for indices that are data: "drop" those outside, or "clip" them.
+    """
+    if mode not in WRITE_MODES:
+        raise ArgumentError(f"expected mode {', '.join(WRITE_MODES)}; got {mode!r}")
+    plan = _Plan(x.shape, index)
+    region = plan.select(x)
+    if not plan.advanced:
+        update = _combined(region, _fitted(value, region.shape), how)
+    else:
+        update = _scattered(plan, region, value, how, mode)
+    if plan.is_whole:
+        return plan.restore(update)
+    mask = plan.restore(build.const(True, dtypes.bool_, region.shape), True)
+    return build.where(mask, plan.restore(update), x)
+
+
+def default_fill(x: UOp) -> UOp:
+    """What JAX fills in for an index outside."""
+    value = {"float": float("nan"), "bool": True}.get(x.dtype.kind)
+    if value is None:
+        value = ops.highest(x.dtype) if x.dtype.kind == "uint" else ops.lowest(x.dtype)
+    return build.const(value, x.dtype)
+
+
+def _fitted(value: UOp, shape: Shape) -> UOp:
+    """A value broadcast to the shape it is written to; leading axes of length 1 may go."""
+    while len(value.shape) > len(shape) and value.shape[0] == 1:
+        value = build.reshape(value, value.shape[1:])
+    try:
+        return build.expand(value, shape)
+    except ShapeError:
+        raise ShapeError(f"expected a value that broadcasts to {shape}, the shape of what is "
+                         f"indexed; got {value.shape}",
+                         hint="reshape the value, or insert axes with value[:, None]") from None
+
+
+_COMBINE = {"add": ops.ADD, "mul": ops.MUL, "min": ops.MIN, "max": ops.MAX}
+_ON_BOOL = {"add": ops.OR, "max": ops.OR, "mul": ops.AND, "min": ops.AND}
+
+
+def _combined(old: UOp, value: UOp, how: str) -> UOp:
+    if how == "set":
+        return value
+    return build.elementwise((_ON_BOOL if old.dtype.is_bool else _COMBINE)[how], old, value)
+
+
+def _scattered(plan: _Plan, region: UOp, value: UOp, how: str, mode: str) -> UOp:
+    indices, _ = plan.indices()
+    order = plan.to_front(len(region.shape))
+    front = build.permute(region, order)
+    rest = front.shape[len(indices):]
+    placed = plan.into_place(len(indices[0].shape) + len(rest))
+    whole = indices[0].shape + rest
+    value = _fitted(value, tuple(whole[a] for a in placed))
+    value = build.permute(value, _inverse(placed))
+    if mode == "clip":
+        indices = [_clipped(i, n) for i, n in zip(indices, front.shape)]
+    if front.dtype.is_bool:  # SCATTER combines numbers
+        front, value = (build.cast(n, dtypes.int32) for n in (front, value))
+        how = {"add": "max", "mul": "min"}.get(how, how)
+    out = front if 0 in front.shape else build.scatter(front, indices, value, how)
+    return build.permute(build.cast(out, region.dtype), _inverse(order))
+
+
+def _clipped(i: UOp, n: int) -> UOp:
+    return build.minimum(build.maximum(i, build.like(i, 0)), build.like(i, max(n - 1, 0)))
+
+
+def _inverse(order: Sequence[int]) -> tuple[int, ...]:
+    out = [0] * len(order)
+    for i, a in enumerate(order):
+        out[a] = i
+    return tuple(out)
+
+
+def _check_empty(shape: Shape, indices: Sequence[UOp]) -> None:
+    if 0 not in indices[0].shape:
+        raise OutOfBoundsError(f"expected no index into an axis of length 0, got "
+                               f"{len(indices)} of shape {indices[0].shape} into {shape}",
+                               hint="test x.size first")
+
+
+# ---- the plan ---------------------------------------------------------------------------------
+
+
+class _Slice:
+    """start, step and number of elements of a slice of an axis of length n."""
+
+    __slots__ = ("n", "start", "step", "count")
+
+    def __init__(self, s: slice, n: int) -> None:
+        try:
+            start, stop, step = s.indices(n)
+        except ValueError as e:
+            raise ArgumentError(f"expected a slice step other than 0, got {s}",
+                                hint="use a step of 1 or -1") from e
+        self.n, self.start, self.step = n, start, step
+        self.count = len(range(start, stop, step))
+
+
+class _Plan:
+    """An index of a shape, taken apart.
+
+    ``slices[axis]`` is what the basic part takes of each axis of x. ``axes`` are those that an
+    int drops or an array indexes; ``advanced`` maps an axis of the basic result to its array.
+    """
+
+    def __init__(self, shape: Shape, index: Sequence[Any]) -> None:
+        self.shape = shape
+        entries = _spelled_out(shape, index)
+        arrays = any(isinstance(e, UOp) for e in entries)
+        self.slices: list[_Slice] = []
+        self.dims: list[int | None] = []       # axes of the basic result; None: length 1
+        self.advanced: dict[int, Any] = {}
+        dropped: list[int] = []
+        self.places: list[int] = []            # where in ``entries`` the advanced ones stand
+        self.in_front = 0                      # axes of the basic result before the first of them
+        for place, entry in enumerate(entries):
+            if entry is None:
+                self.dims.append(None)
+            if entry is None or entry is Ellipsis:
+                continue
+            axis, n = len(self.slices), shape[len(self.slices)]
+            self.slices.append(_Slice(entry if isinstance(entry, slice) else slice(None), n))
+            if isinstance(entry, slice):
+                self.dims.append(axis)
+                continue
+            if isinstance(entry, int):
+                entry = _inside(entry, n, axis, shape)
+                if not arrays:
+                    self.slices[axis] = _Slice(slice(entry, entry + 1), n)
+                    dropped.append(axis)
+                    continue
+            self.in_front = self.in_front if self.advanced else len(self.dims)
+            self.advanced[len(self.dims)] = entry
+            self.places.append(place)
+            self.dims.append(axis)
+        self.is_whole = all(s.step == 1 and s.count == s.n for s in self.slices)
+
+    # ---- the basic part
+
+    @property
+    def region(self) -> Shape:
+        """Shape of what the basic part selects."""
+        return tuple(1 if d is None else self.slices[d].count for d in self.dims)
+
+    def select(self, x: UOp) -> UOp:
+        """The basic part: slices, dropped and new axes."""
+        bounds = []
+        for s in self.slices:
+            low = s.start if s.step > 0 else s.start + (s.count - 1) * s.step
+            bounds.append((low, low + (s.count - 1) * abs(s.step) + 1) if s.count else (0, 0))
+        x = build.shrink(x, bounds)
+        x = build.flip(x, [a for a, s in enumerate(self.slices) if s.step < 0])
+        for axis, s in enumerate(self.slices):
+            if abs(s.step) > 1 and s.count > 1:
+                x = _strided(x, axis, abs(s.step), s.count)
+        return build.reshape(x, self.region)
+
+    def restore(self, y: UOp, mask: bool = False) -> UOp:
+        """``select`` backwards: the region in its place in x, zeros (False) around it."""
+        y = build.reshape(y, tuple(s.count for s in self.slices))
+        for axis, s in enumerate(self.slices):
+            if abs(s.step) > 1 and s.count > 1:
+                y = _spread(y, axis, abs(s.step))
+        y = build.flip(y, [a for a, s in enumerate(self.slices) if s.step < 0])
+        widths = []
+        for s, n in zip(self.slices, y.shape):
+            low = min(s.start, s.start + (s.count - 1) * s.step) if s.count else 0
+            widths.append((low, s.n - n - low))
+        return build.pad(y, widths, False if y.dtype.is_bool else 0)
+
+    # ---- the advanced part
+
+    def indices(self) -> tuple[list[UOp], UOp]:
+        """Index nodes of one shape, negative ones counted from the end; where all are inside."""
+        nodes, valid = [], []
+        shapes = [() if isinstance(e, int) else e.shape for e in self.advanced.values()]
+        try:
+            shape = build.broadcast_shapes(*shapes)
+        except ShapeError as e:
+            raise ShapeError(f"index: {e.message}", hint=e.hint) from None
+        for dim, entry in self.advanced.items():
+            n = self.region[dim]
+            node = _index_node(entry, n)
+            zero = build.like(node, 0)
+            if not isinstance(entry, int):
+                valid.append(build.expand(
+                    build.and_(build.le(zero, node), build.lt(node, build.like(node, n))), shape))
+            nodes.append(build.expand(node, shape))
+        inside = valid[0]
+        for v in valid[1:]:
+            inside = build.and_(inside, v)
+        return nodes, inside
+
+    def to_front(self, rank: int) -> tuple[int, ...]:
+        """The order of axes that puts the indexed ones first."""
+        first = tuple(self.advanced)
+        return first + tuple(a for a in range(rank) if a not in self.advanced)
+
+    def into_place(self, rank: int) -> tuple[int, ...]:
+        """The order that moves the index axes from the front to where NumPy has them.
+
+        That is where the indices stand if they stand together, else the front.
+        """
+        together = self.places == list(range(self.places[0], self.places[0] + len(self.places)))
+        count = rank - (len(self.region) - len(self.advanced))
+        at = self.in_front if together else 0
+        rest = list(range(count, rank))
+        return tuple(rest[:at] + list(range(count)) + rest[at:])
+
+
+def _is_mask(entry: Any) -> bool:
+    return isinstance(entry, np.ndarray)
+
+
+def _spelled_out(shape: Shape, index: Sequence[Any]) -> list[Any]:
+    """One entry per axis or new axis: masks as indices of what is True, and slices after ``...``.
+
+    ``...`` itself stays: even where it stands for no axis, it sets index arrays apart.
+    """
+    dots = [place for place, e in enumerate(index) if e is Ellipsis]
+    if len(dots) > 1:
+        raise ArgumentError("expected at most one ... in an index, got more")
+    missing = len(shape) - sum(_axes_of(e) for e in index)
+    if missing < 0:
+        raise OutOfBoundsError(f"expected at most {len(shape)} indices for shape {shape}, got "
+                               f"{len(shape) - missing}", hint="index only the axes there are")
+    at = dots[0] if dots else len(index)
+    entries: list[Any] = []
+    axis = 0
+    for entry in (*index[:at + len(dots)], *[slice(None)] * missing, *index[at + len(dots):]):
+        if _is_mask(entry):
+            entries.extend(_of_mask(entry, shape[axis:axis + entry.ndim]))
+        else:
+            entries.append(entry)
+        axis += _axes_of(entry)
+    return entries
+
+
+def _axes_of(entry: Any) -> int:
+    """How many axes of x an entry indexes."""
+    if entry is None or entry is Ellipsis:
+        return 0
+    if _is_mask(entry):
+        return int(entry.ndim)
+    if isinstance(entry, (int, slice)) or isinstance(entry, UOp) and entry.dtype.is_integer:
+        return 1
+    if isinstance(entry, UOp) and entry.dtype.is_bool:
+        raise TracedValueError(
+            "expected a bool mask whose value is known, got a traced one: how many elements "
+            "it selects would be the shape of the result",
+            hint="use fnx.numpy.where(mask, x, 0), or .at[...] with integer indices")
+    got = entry.dtype if isinstance(entry, UOp) else repr(entry)
+    raise DTypeError(f"expected integers, slices or bool masks as an index, got {got}",
+                     hint="convert it with .astype(int32)")
+
+
+def _of_mask(mask: np.ndarray[Any, Any], part: Shape) -> list[UOp]:
+    if not mask.ndim:
+        raise ArgumentError("expected a bool mask of at least one dimension, got a 0-d one",
+                            hint="use fnx.numpy.where")
+    if part != mask.shape:
+        raise ShapeError(f"expected a mask of shape {part}, got {mask.shape}",
+                         hint="a mask has the shape of the axes it indexes")
+    return [storage.buffer(i.astype(np.int32)) for i in np.nonzero(mask)]
+
+
+def _inside(i: int, n: int, axis: int, shape: Shape) -> int:
+    if not -n <= i < n:
+        raise OutOfBoundsError(f"expected {-n} <= index < {n} on axis {axis} of shape {shape}, "
+                               f"got {i}", hint="use an index inside the axis")
+    return i + n if i < 0 else i
+
+
+def _index_node(entry: int | UOp, n: int) -> UOp:
+    """An index as a node of int32; negative values count from the end."""
+    if isinstance(entry, int):
+        return build.const(entry, dtypes.int32)
+    if entry.dtype.kind == "uint":
+        return build.cast(build.minimum(entry, build.like(entry, 0x7FFFFFFF)), dtypes.int32)
+    back = build.add(entry, build.like(entry, n))
+    return build.where(build.lt(entry, build.like(entry, 0)), back, entry)
+
+
+def _strided(x: UOp, axis: int, step: int, count: int) -> UOp:
+    """Every ``step``-th element: rows of length ``step``, of which the first column stays."""
+    n = x.shape[axis]
+    widths = [(0, 0)] * len(x.shape)
+    widths[axis] = (0, count * step - n)
+    x = build.pad(x, widths, False if x.dtype.is_bool else 0)
+    shape = x.shape
+    x = build.reshape(x, (*shape[:axis], count, step, *shape[axis + 1:]))
+    bounds = [(0, m) for m in x.shape]
+    bounds[axis + 1] = (0, 1)
+    x = build.shrink(x, bounds)
+    return build.reshape(x, (*shape[:axis], count, *shape[axis + 1:]))
+
+
+def _spread(y: UOp, axis: int, step: int) -> UOp:
+    """``_strided`` backwards: ``step - 1`` zeros between elements."""
+    shape, count = y.shape, y.shape[axis]
+    y = build.reshape(y, (*shape[:axis], count, 1, *shape[axis + 1:]))
+    widths = [(0, 0)] * len(y.shape)
+    widths[axis + 1] = (0, step - 1)
+    y = build.pad(y, widths, False if y.dtype.is_bool else 0)
+    y = build.reshape(y, (*shape[:axis], count * step, *shape[axis + 1:]))
+    bounds = [(0, m) for m in y.shape]
+    bounds[axis] = (0, (count - 1) * step + 1)
+    return build.shrink(y, bounds)

@@ -1,0 +1,89 @@
+"""Promotion: operands of a function as nodes of one dtype and one shape.
+
+Operands are Arrays, NumPy data and Python numbers. A number becomes a constant of the dtype that
+the others agree on (it is weak); what they agree on is JAX's lattice (core/dtypes.py), then the
+domain of the function (core/array/elementwise.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fnx.core import build, dtypes
+from fnx.core.array import convert
+from fnx.core.array.array import Array, asarray, kind_of
+from fnx.core.array.elementwise import DOMAINS
+from fnx.core.dtypes import DType
+from fnx.core.errors import DTypeError, ShapeError
+from fnx.core.ops import Shape
+from fnx.core.uop import UOp
+
+
+def operand(x: Any) -> Any:
+    """An Array or a Python scalar, from whatever a function was given."""
+    if type(x) is Array or type(x) in convert.SCALARS:
+        return x
+    if isinstance(x, (list, tuple)):
+        raise DTypeError(f"expected an array or a number, got {type(x).__name__}",
+                         hint="convert it with fnx.numpy.asarray(...)")
+    return asarray(x)
+
+
+def promoted(domain: str, name: str, xs: Sequence[Any], *, broadcast: bool = True
+             ) -> tuple[list[UOp], bool]:
+    """Nodes of one dtype and shape for operands, and whether the result is weak."""
+    xs = [operand(x) for x in xs]
+    t, weak = kind_of(xs[0])
+    for x in xs[1:]:
+        t, weak = dtypes.promote(t, weak, *kind_of(x))
+    to = DOMAINS[domain](name, t, convert.default_float())
+    nodes = [as_node(x, to) for x in xs if type(x) is Array]
+    if broadcast and len(nodes) > 1:
+        nodes = same_shape(name, nodes)
+    if len(nodes) < len(xs):  # put the numbers between the arrays
+        shape = nodes[0].shape if nodes and broadcast else ()
+        rest = iter(nodes)
+        nodes = [next(rest) if type(x) is Array else number(x, to, shape) for x in xs]
+    return nodes, weak and to.kind != "bool"
+
+
+_numbers: dict[Any, UOp] = {}
+_MAX_NUMBERS = 4096
+
+
+def number(x: Any, to: DType, shape: Shape) -> UOp:
+    """A Python number as a constant. The last few are kept: eager loops use the same ones."""
+    if x == 0 and type(x) is float:  # 0.0 and -0.0 are equal as keys
+        return build.const(convert.fits(x, to), to, shape)
+    key = (type(x), x, to, shape)
+    node = _numbers.get(key)
+    if node is None:
+        node = build.const(convert.fits(x, to), to, shape)
+        if len(_numbers) >= _MAX_NUMBERS:
+            _numbers.clear()
+        _numbers[key] = node
+    return node
+
+
+def same_shape(name: str, nodes: list[UOp]) -> list[UOp]:
+    """Nodes broadcast to one shape."""
+    first = nodes[0].shape
+    if all(n.shape == first for n in nodes):
+        return nodes
+    try:
+        shape = build.broadcast_shapes(*[n.shape for n in nodes])
+    except ShapeError as e:
+        raise ShapeError(f"{name}: {e.message}", hint=e.hint) from None
+    return [build.expand(n, shape) for n in nodes]
+
+
+def as_node(x: Any, to: DType) -> UOp:
+    """The node of an operand as a dtype."""
+    if type(x) is Array:
+        node = x._node
+        if node.dtype is to:
+            return node
+        return build.ne(node, build.like(node, 0)) if to.is_bool and \
+            not node.dtype.is_bool else build.cast(node, to)
+    return build.const(convert.fits(x, to), to)

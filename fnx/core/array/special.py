@@ -1,0 +1,157 @@
+"""The error function and its inverse, made of ops.
+
+erf near 0 is its Taylor series; further out it is 1 - erfc, and erfc(x) is t exp(-x**2) times a
+Chebyshev series in t = 2 / (2 + x) (coefficients: scripts/fit_erfc.py). The inverse is that of
+M. Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011), with his coefficients,
+as in XLA, so that normal random numbers agree with JAX's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fnx.core import build, ops
+from fnx.core.array.elementwise import Function
+from fnx.core.uop import UOp
+
+_ERFC = (
+    0.577033738616469689,
+    0.355436921270498487,
+    0.0650951588287865246,
+    0.00367114239583663917,
+    -0.0011128447433526325,
+    -0.000160758299153780798,
+    0.0000327803157417313706,
+    5.44244164550501603e-6,
+    -1.51546655531714816e-6,
+    -1.42976081811698649e-7,
+    8.23460882741949343e-8,
+    -1.29628468523065625e-9,
+    -4.1547216310151983e-9,
+    6.34705827836281118e-10,
+    1.43208227122562237e-10,
+    -6.16039010520458554e-11,
+    2.06121385547216963e-12,
+    3.57149314884770445e-12,
+    -8.58642284325179648e-13,
+    -6.14560021379063055e-14,
+    7.41872574859661706e-14,
+    -1.28950427550323256e-14,
+    -2.35872638571063236e-15,
+    1.57293493816859114e-15,
+    -2.27829662395464652e-16,
+    -6.31233045075642981e-17,
+    3.5916763531814923e-17,
+    -5.04980914984772928e-18,
+)
+_ERFC_TERMS = {32: 13, 64: 28}
+_TAYLOR_TERMS = {32: 9, 64: 15}
+_NEAR = 0.75     # where erf changes from the series to 1 - erfc
+
+# Giles: (upper bound of w, offset, take the root of w first?, coefficients, highest power first).
+_INVERSE = {
+    32: (
+        (5.0, 2.5, False, (
+            2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+            -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)),
+        (math.inf, 3.0, True, (
+            -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+            -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)),
+    ),
+    64: (
+        (6.25, 3.125, False, (
+            -3.6444120640178196996e-21, -1.685059138182016589e-19, 1.2858480715256400167e-18,
+            1.115787767802518096e-17, -1.333171662854620906e-16, 2.0972767875968561637e-17,
+            6.6376381343583238325e-15, -4.0545662729752068639e-14, -8.1519341976054721522e-14,
+            2.6335093153082322977e-12, -1.2975133253453532498e-11, -5.4154120542946279317e-11,
+            1.051212273321532285e-09, -4.1126339803469836976e-09, -2.9070369957882005086e-08,
+            4.2347877827932403518e-07, -1.3654692000834678645e-06, -1.3882523362786468719e-05,
+            0.0001867342080340571352, -0.00074070253416626697512, -0.0060336708714301490533,
+            0.24015818242558961693, 1.6536545626831027356)),
+        (16.0, 3.25, True, (
+            2.2137376921775787049e-09, 9.0756561938885390979e-08, -2.7517406297064545428e-07,
+            1.8239629214389227755e-08, 1.5027403968909827627e-06, -4.013867526981545969e-06,
+            2.9234449089955446044e-06, 1.2475304481671778723e-05, -4.7318229009055733981e-05,
+            6.8284851459573175448e-05, 2.4031110387097893999e-05, -0.0003550375203628474796,
+            0.00095328937973738049703, -0.0016882755560235047313, 0.0024914420961078508066,
+            -0.0037512085075692412107, 0.005370914553590063617, 1.0052589676941592334,
+            3.0838856104922207635)),
+        (math.inf, 5.0, True, (
+            -2.7109920616438573243e-11, -2.5556418169965252055e-10, 1.5076572693500548083e-09,
+            -3.7894654401267369937e-09, 7.6157012080783393804e-09, -1.4960026627149240478e-08,
+            2.9147953450901080826e-08, -6.7711997758452339498e-08, 2.2900482228026654717e-07,
+            -9.9298272942317002539e-07, 4.5260625972231537039e-06, -1.9681778105531670567e-05,
+            7.5995277030017761139e-05, -0.00021503011930044477347, -0.00013871931833623122026,
+            1.0103004648645343977, 4.8499064014085844221)),
+    ),
+}
+
+
+def polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:
+    """Horner's scheme; the highest power comes first."""
+    out = build.like(x, coefficients[0])
+    for c in coefficients[1:]:
+        out = build.mulacc(out, x, build.like(x, c))
+    return out
+
+
+def _erfc_positive(x: UOp) -> UOp:
+    """erfc of x >= 0."""
+    two = build.like(x, 2)
+    t = build.div(two, build.add(two, x))
+    y = build.sub(build.mul(build.like(x, 4), t), two)
+    terms = _ERFC[:_ERFC_TERMS[x.dtype.bits]]
+    last, before = build.like(x, terms[-1]), build.like(x, 0)
+    for c in reversed(terms[1:-1]):  # Clenshaw's scheme
+        last, before = build.sub(build.mulacc(y, last, build.like(x, c)), before), last
+    half = build.mulacc(build.mul(y, build.like(x, 0.5)), last, build.like(x, terms[0]))
+    series = build.sub(half, before)
+    return build.mul(build.mul(t, series), build.exp(build.neg(build.mul(x, x))))
+
+
+def _split(x: UOp) -> tuple[UOp, UOp, UOp]:
+    """|x| < _NEAR, x < 0, and |x| by a choice, whose derivative at 0 is that of x."""
+    below = build.lt(x, build.like(x, 0))
+    size = build.where(below, build.neg(x), x)
+    return build.lt(size, build.like(x, _NEAR)), below, size
+
+
+def _taylor(x: UOp) -> UOp:
+    n = _TAYLOR_TERMS[x.dtype.bits]
+    terms = [2 / math.sqrt(math.pi) * (-1) ** k / (math.factorial(k) * (2 * k + 1))
+             for k in reversed(range(n))]
+    return build.mul(x, polynomial(build.mul(x, x), terms))
+
+
+def erf(x: UOp) -> UOp:
+    near, below, size = _split(x)
+    far = build.sub(build.like(x, 1), _erfc_positive(size))
+    return build.where(near, _taylor(x), build.where(below, build.neg(far), far))
+
+
+def erfc(x: UOp) -> UOp:
+    near, below, size = _split(x)
+    far = _erfc_positive(size)
+    other = build.sub(build.like(x, 2), far)
+    return build.where(near, build.sub(build.like(x, 1), _taylor(x)),
+                       build.where(below, other, far))
+
+
+def erf_inv(x: UOp) -> UOp:
+    """NaN outside -1..1; infinite at its ends."""
+    one = build.like(x, 1)
+    w = build.neg(build.elementwise(ops.LOG1P, build.neg(build.mul(x, x))))
+    out: UOp | None = None
+    for bound, offset, root, coefficients in reversed(_INVERSE[x.dtype.bits]):
+        base = build.sub(build.sqrt(w) if root else w, build.like(x, offset))
+        value = polynomial(base, coefficients)
+        out = value if out is None else build.where(build.lt(w, build.like(x, bound)), value, out)
+    assert out is not None
+    at_end = build.eq(build.elementwise(ops.ABS, x), one)
+    return build.mul(x, build.where(at_end, build.like(x, math.inf), out))
+
+
+ERF = Function("erf", "inexact", erf)
+ERFC = Function("erfc", "inexact", erfc)
+ERF_INV = Function("erf_inv", "inexact", erf_inv)

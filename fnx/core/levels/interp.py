@@ -1,0 +1,189 @@
+"""The NumPy interpreter: the meaning of every node, and the oracle of every test.
+
+Tensor level, here: ``evaluate`` walks a graph once, operands first. Each op's value is its
+``meaning`` from the op table; only scopes (CALL, GET) and sources are walked here.
+Kernel level, in ``interp_kernel.py``: ``run_kernel``.
+
+A contraction is EXPAND, MUL, REDUCE, and its product can be far larger than its operands. So
+an elementwise node above 16 MB that only REDUCEs read is *virtual*: it is never held whole.
+The REDUCE computes it by slices, cut along axes that stay wherever there are any (each result
+is then the same fold as without cutting), else along folded axes, whose partial results are
+folded in order. EXPAND costs nothing: it is a NumPy view with stride 0.
+
+>>> from fnx.core import build, dtypes
+>>> x = build.param(0, dtypes.float32, (3,))
+>>> evaluate([build.add(x, x)], {x: np.arange(3, dtype=np.float32)})
+[array([0., 2., 4.], dtype=float32)]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import ops
+from fnx.core.errors import ArgumentError, SpecError
+from fnx.core.levels.interp_kernel import LIMIT, run_kernel
+from fnx.core.numpy_semantics import fold
+from fnx.core.uop import UOp, consumers, toposort
+
+__all__ = ["Array", "apply", "evaluate", "run_kernel"]
+
+Array = np.ndarray[Any, Any]
+
+
+def evaluate(roots: Iterable[UOp], env: Mapping[UOp, Array]) -> list[Array]:
+    """The values of tensor-level nodes.
+
+    Args:
+        roots: nodes to compute.
+        env: values of PARAM, LEAF and BUFFER nodes (or of any node, which is then not
+            computed). A BUFFER that is missing is read through its handle.
+
+    Raises:
+        ArgumentError: a PARAM or LEAF has no value.
+    """
+    with np.errstate(all="ignore"):
+        return _Run(list(roots), env).values()
+
+
+def apply(fn: UOp, args: Sequence[Array]) -> list[Array]:
+    """The results of a closed FUNCTION on values of its PARAMs.
+
+    >>> from fnx.core import build, dtypes
+    >>> x = build.param(0, dtypes.int32, ())
+    >>> apply(build.function([build.neg(x)], 1), [np.int32(3)])
+    [array(-3, dtype=int32)]
+    """
+    if len(args) != fn.arg.n_params:
+        raise ArgumentError(f"expected {fn.arg.n_params} operands, got {len(args)}")
+    env = {node: np.asarray(args[node.arg.slot])
+           for node in toposort(fn.src) if node.op is ops.PARAM}
+    return evaluate(fn.src, env)
+
+
+class _Run:
+    """One evaluation: a value is dropped as soon as its last reader has been computed."""
+
+    def __init__(self, roots: list[UOp], env: Mapping[UOp, Array]) -> None:
+        self.roots, self.env = roots, env
+        self.order = toposort(roots, stop=lambda n: n in env or n.op is ops.KERNEL)
+        self.virtual = self._virtual_nodes()
+        self.reads = {n: self._reads(n) for n in self.order if n not in self.virtual}
+        self.value: dict[UOp, Any] = {}
+
+    def values(self) -> list[Array]:
+        left = dict.fromkeys(self.reads, 0)
+        for reads in self.reads.values():
+            for s in reads:
+                left[s] += 1
+        for r in self.roots:
+            left[r] += 1
+        for node, reads in self.reads.items():
+            self.value[node] = self._compute(node)
+            for s in reads:
+                left[s] -= 1
+                if not left[s]:
+                    del self.value[s]
+        return [self.value[r] for r in self.roots]
+
+    def _virtual_nodes(self) -> set[UOp]:
+        """Elementwise nodes above LIMIT that nothing but REDUCEs read, directly or not."""
+        big = [n for n in self.order if n.op in ops.ELEMENTWISE and n not in self.env
+               and math.prod(n.shape) * n.dtype.itemsize > LIMIT]
+        if not big:
+            return set()
+        readers = consumers(self.order)
+        virtual: set[UOp] = set()
+        roots = set(self.roots)
+        for n in reversed(big):
+            if n not in roots and all(r.op is ops.REDUCE or r in virtual for r in readers[n]):
+                virtual.add(n)
+        return virtual
+
+    def _reads(self, node: UOp) -> tuple[UOp, ...]:
+        """The nodes whose values ``node`` needs: its operands, through virtual ones."""
+        if node in self.env or node.op in (ops.FUNCTION, ops.KERNEL):
+            return ()
+        if node.op is not ops.REDUCE or node.src[0] not in self.virtual:
+            return node.src
+        below = toposort(node.src, stop=lambda n: n not in self.virtual)
+        return tuple(n for n in below if n not in self.virtual)
+
+    def _compute(self, node: UOp) -> Any:
+        if node in self.env:
+            return _checked(node, np.asarray(self.env[node]))
+        if node.op is ops.CALL:
+            return self._call(node)
+        if node.op in _SPECIAL:
+            return _SPECIAL[node.op](node, self.value)
+        if node.op is ops.REDUCE and node.src[0] in self.virtual:
+            whole = tuple(slice(0, n) for n in node.src[0].shape)
+            return _checked(node, self._fold(node, whole))
+        assert node.op.meaning is not None, f"{node.op} is not of the tensor level"
+        return _checked(node, np.asarray(
+            node.op.meaning(node, *[self.value[s] for s in node.src])))
+
+    def _call(self, node: UOp) -> list[Array]:
+        body, args = node.src[0], [self.value[s] for s in node.src[1:]]
+        if body.op is ops.FUNCTION:
+            return apply(body, args)
+        outs = [np.full(shape, ops.highest(t) if t.is_integer or t.is_bool else np.nan, t.np)
+                for shape, t in node.arg.outs]
+        run_kernel(body, [*args, *outs], ())
+        return outs
+
+    def _fold(self, node: UOp, part: tuple[slice, ...]) -> Array:
+        """A REDUCE over ``part`` of its virtual operand, cut in two while it is too big."""
+        x = node.src[0]
+        extents = [s.stop - s.start for s in part]
+        if math.prod(extents) * x.dtype.itemsize <= LIMIT:
+            monoid = node.arg.monoid
+            return fold(monoid.ufunc, self._slice(x, part), node.arg.axes,
+                        monoid.identity(node.dtype))
+        kept = [a for a in range(len(part)) if a not in node.arg.axes and extents[a] > 1]
+        cut = kept[0] if kept else max(range(len(part)), key=extents.__getitem__)
+        middle = (part[cut].start + part[cut].stop) // 2
+        low, high = (self._fold(node, (*part[:cut], s, *part[cut + 1:]))
+                     for s in (slice(part[cut].start, middle), slice(middle, part[cut].stop)))
+        if kept:
+            return np.concatenate([low, high], sum(a not in node.arg.axes for a in range(cut)))
+        return np.asarray(node.arg.monoid.meaning(node, low, high))
+
+    def _slice(self, root: UOp, part: tuple[slice, ...]) -> Array:
+        values: dict[UOp, Array] = {}
+        for n in toposort([root], stop=lambda n: n not in self.virtual):
+            if n in self.virtual:
+                assert n.op.meaning is not None
+                values[n] = np.asarray(n.op.meaning(n, *[values[s] for s in n.src]))
+            else:
+                values[n] = self.value[n][part]
+        return values[root]
+
+
+def _checked(node: UOp, value: Array) -> Array:
+    if value.shape != node.shape or value.dtype != node.dtype.np:
+        raise SpecError(f"{node}: expected {node.dtype}{list(node.shape)}, got "
+                        f"{value.dtype}{list(value.shape)}",
+                        site=node.sites[0] if node.sites else None)
+    return value
+
+
+def _missing(node: UOp, value: Mapping[UOp, Any]) -> Array:
+    raise ArgumentError(f"expected a value for {node}, got none")
+
+
+def _buffer(node: UOp, value: Mapping[UOp, Any]) -> Array:
+    view = node.arg.handle.view(node.dtype.np, node.shape)
+    return _checked(node, np.asarray(view))
+
+
+_SPECIAL: dict[ops.Op, Callable[[UOp, Mapping[UOp, Any]], Any]] = {
+    ops.PARAM: _missing, ops.LEAF: _missing, ops.BUFFER: _buffer,
+    ops.FUNCTION: lambda node, value: node,
+    ops.KERNEL: lambda node, value: node,
+    ops.GET: lambda node, value: value[node.src[0]][node.arg],
+}

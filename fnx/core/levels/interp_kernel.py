@@ -1,0 +1,357 @@
+"""The kernel level of the interpreter: every RANGE is an axis of NumPy arrays.
+
+The STOREs of a KERNEL run one after the other. Inside a STORE each RANGE has an axis (in the
+kernel's loop order), and a value has extent 1 along the axes of ranges it does not depend on.
+So the whole iteration space of an expression is one NumPy expression:
+
+    STORE(o[m], REDUCE(x[m, k] * w[k], k))    x[m, k]: (M, K)   w[k]: (1, K)   sum: (M, 1)
+
+Nothing above 16 MB is held at once, except where one element needs it: first the STORE's own
+ranges are cut into windows, outermost first (so combining stores keep their order), then the
+ranges of a REDUCE, whose partial results are folded in order. A window of a range holds only
+where that range is free: REDUCE and STAGE see all of the ranges that they close.
+
+What hardware would do silently raises KernelError here: an index out of bounds, two
+iterations that write one place without a combine, a read of another place of a buffer that
+the same STORE writes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import ops
+from fnx.core.errors import KernelError
+from fnx.core.numpy_semantics import fold, fold_at
+from fnx.core.uop import UOp, toposort
+
+Array = np.ndarray[Any, Any]
+Windows = dict[UOp, tuple[int, int]]  # of the ranges that are cut: lo, hi
+Values = dict[UOp, Array]
+
+LIMIT = 16 << 20  # bytes of one array; an expression holds a few of them: about 64 MB
+
+
+def run_kernel(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[Any]) -> None:
+    """Run a KERNEL, tiled or not, on NumPy arrays that are written in place.
+
+    Args:
+        kernel: a KERNEL node.
+        buffers: the array of each REF slot (C-contiguous; any shape of enough elements).
+        scalars: the value of each VAR slot.
+
+    Raises:
+        KernelError: names the buffer, the index and the extent, with the user's line.
+    """
+    with np.errstate(all="ignore"):
+        for store in kernel.src:
+            _StoreRun(store, kernel, buffers, scalars).run()
+
+
+def extent(node: UOp, scalars: Sequence[Any]) -> int:
+    """The value of an index expression over VARs and constants."""
+    if node.ranges:
+        raise KernelError(f"expected an extent that depends on no range, got {node}",
+                          site=_site(node))
+    values: dict[UOp, Any] = {}
+    for n in toposort([node]):
+        if n.op is ops.VAR:
+            values[n] = np.asarray(scalars[n.arg.slot], n.dtype.np)
+        else:
+            assert n.op.meaning is not None
+            values[n] = n.op.meaning(n, *[values[s] for s in n.src])
+    return int(values[node])
+
+
+class _StoreRun:
+    """One STORE of a running kernel."""
+
+    def __init__(self, store: UOp, kernel: UOp, buffers: Sequence[Array],
+                 scalars: Sequence[Any]) -> None:
+        self.store, self.buffers, self.scalars = store, buffers, scalars
+        nodes = toposort([store])
+        rank = {id: i for i, id in enumerate(kernel.arg.order)}
+        ranges = sorted((n for n in nodes if n.op is ops.RANGE),
+                        key=lambda r: (rank.get(r.arg.id, len(rank)), r.arg.id))
+        self.axis = {r: i for i, r in enumerate(ranges)}
+        self.extent: dict[UOp, int] = {}
+        for r in ranges:
+            self.extent[r] = extent(r.src[0], scalars)
+        self.nodes = nodes
+        self.written: Array | None = None
+        self.reduce_cuts: dict[Any, dict[UOp, int]] = {}
+        self._check_own_reads()
+
+    # ---- the loop over windows ----
+
+    def run(self) -> None:
+        free = sorted(self.store.ranges, key=self.axis.__getitem__)
+        cuts = self._cuts(free)
+        base: Values = {}
+        for windows in _windows(cuts, self.extent):
+            self._write(windows, base)
+
+    def _cuts(self, free: list[UOp]) -> dict[UOp, int]:
+        """Step of each range that is cut, so that the largest array fits LIMIT if it can."""
+        cuts: dict[UOp, int] = {}
+        for r in free:
+            peak = max((self._bytes(n, cuts) for n in self.nodes), default=0)
+            if peak <= LIMIT:
+                break
+            if self.store.arg is None and all(r not in n.ranges for n in self.nodes
+                                              if self._bytes(n, cuts) > LIMIT):
+                continue
+            cuts[r] = max(1, self.extent[r] * LIMIT // peak)
+        return cuts
+
+    def _bytes(self, node: UOp, cuts: Mapping[UOp, int]) -> int:
+        return 8 * math.prod(cuts.get(r, self.extent[r]) for r in node.ranges)
+
+    def _write(self, windows: Windows, base: Values) -> None:
+        """Evaluate and write one window; ``base`` keeps what no window changes."""
+        values = dict(base)
+        store = self.store
+        roots = (*store.src[1:], *store.src[0].src)
+        for root in roots:
+            if root.op is not ops.REF:
+                self._evaluate(root, windows, values)
+        for n, v in values.items():
+            if not any(r in windows for r in n.ranges):
+                base[n] = v
+        shape = [1] * len(self.axis)
+        for r in store.ranges:
+            lo, hi = windows.get(r, (0, self.extent[r]))
+            shape[self.axis[r]] = hi - lo
+        valid = np.broadcast_to(values[store.src[2]] if len(store.src) == 3 else True, shape)
+        place = store.src[0]
+        at = np.broadcast_to(self._linear(place, values, valid), shape)[valid]
+        value = np.broadcast_to(values[store.src[1]], shape)[valid]
+        target = self._flat(place.src[0])
+        if store.arg is ops.STORE:  # in the order of the loops: the last one wins
+            target[at] = value
+            return
+        if store.arg is not None:
+            fold_at(store.arg.ufunc, target, (at,), value)
+            return
+        self._check_written_once(target, at, place)
+        target[at] = value
+
+    # ---- values ----
+
+    def _evaluate(self, root: UOp, windows: Windows, values: Values) -> Array:
+        """Fill ``values`` for everything below ``root`` that is open in this scope."""
+        def closed_apart(n: UOp) -> bool:
+            return n in values or n.op is ops.REF or self._needs_scope(n, windows)
+
+        for node in toposort([root], stop=closed_apart):
+            if node in values or node.op is ops.REF:
+                continue
+            if node.op is ops.INDEX:
+                continue  # its LOAD or STORE reads the operands
+            if self._needs_scope(node, windows):
+                values[node] = self._scoped(node, windows, values)
+            else:
+                values[node] = self._compute(node, windows, values)
+        return values[root]
+
+    def _compute(self, node: UOp, windows: Windows, values: Values) -> Array:
+        op, ones = node.op, (1,) * len(self.axis)
+        if op is ops.RANGE:
+            lo, hi = windows.get(node, (0, self.extent[node]))
+            axis = self.axis[node]
+            return np.arange(lo, hi, dtype=np.int64).reshape(*ones[:axis], -1,
+                                                             *ones[axis + 1:])
+        if op is ops.VAR:
+            return np.asarray(self.scalars[node.arg.slot], node.dtype.np).reshape(ones)
+        if op is ops.LOAD:
+            return self._load(node, values)
+        if op is ops.REDUCE:
+            return self._fold(node, values[node.src[0]], windows)
+        if op is ops.STAGE:
+            return values[node.src[0]]
+        if op.meaning is None or op not in _PURE:
+            raise KernelError(f"expected a node of the kernel level, got {node}",
+                              site=_site(node))
+        out = np.asarray(op.meaning(node, *[values[s] for s in node.src]))
+        return out.reshape(ones) if out.ndim == 0 else out
+
+    def _needs_scope(self, node: UOp, windows: Windows) -> bool:
+        """Whether a closing node cannot share the values of the scope it stands in."""
+        if node.op is not ops.REDUCE and node.op is not ops.STAGE:
+            return False
+        return any(r in windows for r in node.src[1:]) or \
+            (node.op is ops.REDUCE and bool(self._reduce_cut(node, windows)))
+
+    def _scoped(self, node: UOp, windows: Windows, values: Values) -> Array:
+        closed = node.src[1:]
+        inner: Windows = {r: w for r, w in windows.items() if r not in closed}
+        cut = self._reduce_cut(node, inner) if node.op is ops.REDUCE else {}
+        out: Array | None = None
+        for window in _windows(cut, self.extent):
+            scope = {**inner, **window}
+            changed = [r for r in {*closed, *cut} if r in window or r in windows]
+            kept = {n: v for n, v in values.items() if not any(r in n.ranges for r in changed)}
+            value = self._evaluate(node.src[0], scope, kept)
+            values.update((n, v) for n, v in kept.items()
+                          if not any(r in n.ranges for r in changed))
+            if node.op is ops.STAGE:
+                return value
+            part = self._fold(node, value, scope)
+            out = part if out is None else np.asarray(node.arg.monoid.meaning(node, out, part))
+        if out is None:  # a range of extent 0 among those that are cut
+            raise AssertionError("an empty range is never cut")
+        return out
+
+    def _reduce_cut(self, node: UOp, windows: Windows) -> dict[UOp, int]:
+        """Steps for the ranges of a REDUCE whose operand is too big in this scope."""
+        key = node, tuple((r, hi - lo) for r, (lo, hi) in windows.items())
+        if key not in self.reduce_cuts:
+            self.reduce_cuts[key] = self._find_reduce_cut(node, windows)
+        return self.reduce_cuts[key]
+
+    def _find_reduce_cut(self, node: UOp, windows: Windows) -> dict[UOp, int]:
+        sizes: dict[UOp, int] = {r: hi - lo for r, (lo, hi) in windows.items()}
+        for r in node.src[1:]:
+            sizes.pop(r, None)
+        cuts: dict[UOp, int] = {}
+        local = toposort(node.src[:1], stop=lambda n: n.op in (ops.REDUCE, ops.STAGE))
+        for r in sorted(node.src[1:], key=self.axis.__getitem__):
+            peak = max(self._bytes(n, {**sizes, **cuts}) for n in local)
+            if peak <= LIMIT:
+                break
+            cuts[r] = max(1, self.extent[r] * LIMIT // peak)
+        return cuts
+
+    def _fold(self, node: UOp, value: Array, windows: Windows) -> Array:
+        shape, axes = list(value.shape), []
+        for r in node.src[1:]:
+            lo, hi = windows.get(r, (0, self.extent[r]))
+            axis = self.axis[r]
+            shape[axis] = hi - lo
+            axes.append(axis)
+        accumulator = node.arg.accumulator or node.dtype
+        full = np.broadcast_to(value, shape).astype(accumulator.np, copy=False)
+        monoid = node.arg.monoid
+        folded = fold(monoid.ufunc, full, tuple(axes), monoid.identity(accumulator))
+        return np.expand_dims(folded.astype(node.dtype.np, copy=False), tuple(axes))
+
+    def _load(self, node: UOp, values: Values) -> Array:
+        place = node.src[0]
+        valid = values[node.src[1]] if len(node.src) == 2 else np.ones((), bool)
+        if place.src[0].op is ops.STAGE:
+            read = self._from_stage(place, values, valid)
+        else:
+            flat = self._flat(place.src[0])
+            at = self._linear(place, values, valid)
+            read = flat[at] if flat.size else np.zeros(at.shape, flat.dtype)
+        return read if len(node.src) == 1 else np.where(valid, read, np.zeros((), read.dtype))
+
+    # ---- places ----
+
+    def _inside(self, place: UOp, values: Values, valid: Array,
+                extents: Sequence[int]) -> list[Array]:
+        """The checked index of each dimension; 0 where not valid."""
+        out = []
+        for dim, (index, n) in enumerate(zip(place.src[1:], extents)):
+            at = values[index]
+            outside = ((at < 0) | (at >= n)) & valid
+            if outside.any():
+                shown = int(np.broadcast_to(at, outside.shape)[outside][0])
+                raise KernelError(
+                    f"{_name(place.src[0])}: expected 0 <= index < {n} in dimension {dim}, "
+                    f"got {shown}", site=_site(place),
+                    hint="give the LOAD or STORE a valid condition, or mend the index")
+            out.append(at if valid.ndim == 0 and valid else np.where(valid, at, 0))
+        return out
+
+    def _linear(self, place: UOp, values: Values, valid: Array) -> Array:
+        extents = [extent(d, self.scalars) for d in place.src[0].src]
+        at: Array = np.zeros((1,) * len(self.axis), np.int64)
+        for index, n in zip(self._inside(place, values, valid, extents), extents):
+            at = at * n + index
+        return at
+
+    def _from_stage(self, place: UOp, values: Values, valid: Array) -> Array:
+        stage = place.src[0]
+        dims = stage.src[1:]
+        extents = [self.extent[r] for r in dims]
+        index = self._inside(place, values, valid, extents)
+        shape = list(values[stage].shape)
+        for r in dims:  # a value that does not depend on a dimension is the same all along it
+            shape[self.axis[r]] = self.extent[r]
+        held = np.broadcast_to(values[stage], shape)
+        if held.size == 0:
+            return np.zeros(np.broadcast_shapes(*(i.shape for i in index)), held.dtype)
+        at = [np.arange(n).reshape([-1 if a == b else 1 for b in range(len(shape))])
+              for a, n in enumerate(shape)]
+        for r, i in zip(dims, index):
+            at[self.axis[r]] = i
+        return np.asarray(held[tuple(at)])
+
+    def _flat(self, ref: UOp) -> Array:
+        if ref.op is not ops.REF:
+            raise KernelError(f"expected a STORE into a REF, got {ref}", site=_site(ref))
+        buffer = self.buffers[ref.arg.slot]
+        need = math.prod(extent(d, self.scalars) for d in ref.src)
+        if buffer.dtype != ref.dtype.np or buffer.size < need:
+            raise KernelError(f"{_name(ref)}: expected {need} elements of {ref.dtype}, got "
+                              f"{buffer.size} of {buffer.dtype}", site=_site(ref))
+        flat: Array = buffer.reshape(-1)
+        if need and not np.may_share_memory(flat, buffer):
+            raise KernelError(f"{_name(ref)}: expected a C-contiguous array")
+        return flat
+
+    # ---- checks ----
+
+    def _check_own_reads(self) -> None:
+        place = self.store.src[0]
+        for n in self.nodes:
+            if n.op is ops.INDEX and n is not place and n.src[0].op is ops.REF \
+                    and n.src[0].arg.slot == place.src[0].arg.slot:
+                raise KernelError(
+                    f"{_name(place.src[0])}: a store reads another place of the buffer that it "
+                    "writes", site=_site(n), hint="write to another buffer")
+
+    def _check_written_once(self, target: Array, at: Array, place: UOp) -> None:
+        if self.written is None:
+            self.written = np.zeros(target.size, bool)
+        before = np.count_nonzero(self.written)
+        again = at[self.written[at]]
+        self.written[at] = True
+        if np.count_nonzero(self.written) - before == at.size:
+            return
+        if not again.size:
+            found, times = np.unique(at, return_counts=True)
+            again = found[times > 1]
+        dims = [extent(d, self.scalars) for d in place.src[0].src]
+        where = tuple(int(i) for i in np.unravel_index(int(again[0]), dims)) if dims else ()
+        raise KernelError(f"{_name(place.src[0])}: two iterations write the place {where}",
+                          site=_site(self.store), hint="combine them with a monoid, or fold the "
+                          "range that the index does not use")
+
+
+def _windows(cuts: Mapping[UOp, int], extent: Mapping[UOp, int]) -> Iterator[Windows]:
+    """All windows of the ranges that are cut, in the order of the loops."""
+    if not cuts:
+        yield {}
+        return
+    (r, step), *rest = cuts.items()
+    for lo in range(0, extent[r], step):
+        for windows in _windows(dict(rest), extent):
+            yield {r: (lo, min(lo + step, extent[r])), **windows}
+
+
+def _name(ref: UOp) -> str:
+    arg = ref.arg
+    return arg.name or (f"buffer {arg.slot}" if ref.op is ops.REF else f"stage {arg.id}")
+
+
+def _site(node: UOp) -> Any:
+    return node.sites[0] if node.sites else None
+
+
+_PURE = ops.ELEMENTWISE | {ops.CONST}

@@ -1,0 +1,433 @@
+"""What is legal at each level, as data: one row a rule.
+
+``check`` asks every node for every rule of its op, operands first. First come the rules that
+the op table implies (``_GENERIC``: the op belongs to the level; number of operands, type of
+arg, dtype and shape), then the rows of the level. A graph that breaks one is a bug of a pass,
+so the error names the level, the rule, the node and the user's line that it came from.
+
+>>> from fnx.core import build
+>>> x = build.param(0, dtypes.float32, (3,))
+>>> check([build.neg(x)], "tensor")
+>>> check([UOp(ops.NEG, dtypes.int32, (x,))], "tensor")
+Traceback (most recent call last):
+    ...
+fnx.core.errors.SpecError: ...: tensor level: expected the dtype that NEG's row derives; got ...
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from fnx.core import dtypes, ops
+from fnx.core.errors import SpecError
+from fnx.core.levels import spec_program
+from fnx.core.levels.interp_kernel import extent
+from fnx.core.ops import Op
+from fnx.core.uop import UOp, toposort
+
+
+class Rule(NamedTuple):
+    """``holds(node)`` is true for every legal node whose op is in ``ops``."""
+
+    ops: Collection[Op]
+    expected: str
+    holds: Callable[[UOp], bool]
+
+
+class Level(NamedTuple):
+    """A level: its letter in the op table, its rules, and nodes that hold another level."""
+
+    letter: str
+    rules: tuple[Rule, ...]
+    scopes: Mapping[Op, str] = {}
+
+
+def check(roots: Iterable[UOp], level: str) -> None:
+    """Check whole graphs, with the bodies of their FUNCTIONs and KERNELs, each once.
+
+    Args:
+        roots: the graphs.
+        level: "tensor", "kernel", "program" or "command".
+
+    Raises:
+        SpecError: names the rule and the node that breaks it.
+    """
+    scopes = LEVELS[level].scopes
+    for node in toposort(roots, into_functions=True, stop=lambda n: n.op in scopes):
+        if node.op in scopes:
+            check([node], scopes[node.op])
+        for rule in () if node.op in scopes else _rules_of(level, node.op):
+            if not rule.holds(node):
+                raise SpecError(
+                    f"{level} level: expected {rule.expected.replace('OP', node.op.name)}; got "
+                    f"{node} with operands {', '.join(map(repr, node.src)) or 'none'}",
+                    hint="a pass of fnx made this node; config.check_spec finds which",
+                    site=node.sites[0] if node.sites else None)
+
+
+@cache
+def _rules_of(level: str, op: Op) -> tuple[Rule, ...]:
+    letter, rules, _ = LEVELS[level]
+    if letter not in op.levels:
+        return (Rule((op,), f"an op of this level, not {op}", lambda node: False),)
+    vectors = Rule((op,), "a scalar dtype", lambda node: letter == "p" or node.dtype.lanes == 1)
+    return (*_GENERIC, vectors, *(rule for rule in rules if op in rule.ops))
+
+
+# ---- rules that the op table implies ----------------------------------------------------------
+
+
+def _dtype_derived(node: UOp) -> bool:
+    result, src = node.op.result, node.src
+    if result == "void":
+        return node.dtype is dtypes.void
+    if result == "bool":
+        return node.dtype.scalar is dtypes.bool_
+    if result == "where":
+        return node.dtype is src[1].dtype is src[2].dtype
+    if result == "same":
+        return node.dtype is src[0].dtype and node.dtype is not dtypes.void
+    return node.dtype is not dtypes.void
+
+
+_ALL = tuple(ops.OPS.values())
+_GENERIC = (
+    Rule(_ALL, "as many operands as OP's row says",
+         lambda n: n.op.arity is None or len(n.src) == n.op.arity),
+    Rule(_ALL, "the arg that OP's row says", lambda n: isinstance(n.arg, n.op.arg)
+         and not isinstance(n.arg, bool)),
+    Rule(_ALL, "the dtype that OP's row derives", _dtype_derived),
+)
+
+_PLAIN = ops.ELEMENTWISE - {ops.WHERE}
+
+
+def _plain(node: UOp) -> bool:
+    first = node.src[0]
+    return node.op.takes(first.dtype) and all(
+        s.dtype is first.dtype and s.shape == first.shape for s in node.src)
+
+
+def _where(node: UOp) -> bool:
+    condition, a, b = node.src
+    return condition.dtype.scalar is dtypes.bool_ and condition.dtype.lanes == a.dtype.lanes \
+        and condition.shape == a.shape == b.shape
+
+
+def _bitcast(node: UOp) -> bool:
+    a, b = node.dtype, node.src[0].dtype
+    return a.bits == b.bits and a.lanes == b.lanes and not a.is_bool and not b.is_bool
+
+
+VALUES = (
+    Rule(_PLAIN, "operands of one shape and one dtype that OP takes", _plain),
+    Rule((ops.WHERE,), "a bool condition and two values of one shape", _where),
+    Rule((ops.BITCAST,), "two dtypes of equal width, neither of them bool", _bitcast),
+    Rule((ops.THREEFRY,), "the word 0 or 1 as arg", lambda n: n.arg in (0, 1)),
+    Rule((ops.CONST,), "a bit pattern no wider than its dtype",
+         lambda n: 0 <= n.arg < 1 << n.dtype.bits),
+    Rule((ops.VAR,), "bounds low <= high", lambda n: n.arg.low <= n.arg.high),
+)
+
+
+# ---- tensor level -----------------------------------------------------------------------------
+
+
+def _ints(arg: Any, least: int = 0) -> bool:
+    return isinstance(arg, tuple) and all(type(i) is int and i >= least for i in arg)
+
+
+def _pairs(node: UOp) -> bool:
+    return len(node.arg) == len(node.src[0].shape) and all(
+        _ints(pair) and len(pair) == 2 for pair in node.arg)
+
+
+def _expand(node: UOp) -> bool:
+    old = node.src[0].shape
+    return _ints(node.arg) and len(old) == len(node.arg) and \
+        all(n in (1, m) for n, m in zip(old, node.arg))
+
+
+def _shrink(node: UOp) -> bool:
+    return _pairs(node) and all(lo <= hi <= n
+                                for (lo, hi), n in zip(node.arg, node.src[0].shape))
+
+
+def _concat(node: UOp) -> bool:
+    shapes = [s.shape for s in node.src]
+    axis = node.arg
+    return bool(shapes) and 0 <= axis < len(shapes[0]) and all(
+        s.dtype is node.dtype and len(s.shape) == len(shapes[0])
+        and s.shape[:axis] + s.shape[axis + 1:] == shapes[0][:axis] + shapes[0][axis + 1:]
+        for s in node.src)
+
+
+def _axes(node: UOp, axes: tuple[int, ...]) -> bool:
+    return _ints(axes) and list(axes) == sorted(set(axes)) and \
+        all(a < len(node.src[0].shape) for a in axes)
+
+
+def _reduce(node: UOp) -> bool:
+    monoid = node.arg.monoid
+    return len(node.src) == 1 and monoid in ops.MONOIDS and monoid.takes(node.dtype) and \
+        node.arg.axes != () and _axes(node, node.arg.axes)
+
+
+def _indices(x: UOp, index: tuple[UOp, ...]) -> bool:
+    return 0 < len(index) <= len(x.shape) and all(
+        i.dtype.is_integer and i.shape == index[0].shape for i in index)
+
+
+def _gather(node: UOp) -> bool:
+    x, *index = node.src
+    return _indices(x, tuple(index)) and (0 not in x.shape[:len(index)] or 0 in node.shape)
+
+
+def _scatter(node: UOp) -> bool:
+    x, *index, updates = node.src
+    return len(node.src) >= 3 and _indices(x, tuple(index)) and updates.dtype is x.dtype and \
+        updates.shape == index[0].shape + x.shape[len(index):] and \
+        node.arg in ("set", "add", "mul", "min", "max") and \
+        (node.arg == "set" or ops.ADD.takes(x.dtype))
+
+
+def _closed(fn: UOp) -> bool:
+    by_slot: dict[int, UOp] = {}
+    for node in toposort(fn.src, stop=lambda n: n.op is ops.KERNEL):
+        if node.op in (ops.LEAF, ops.BUFFER):
+            return False
+        if node.op is ops.PARAM and (node.arg.slot >= fn.arg.n_params
+                                     or by_slot.setdefault(node.arg.slot, node) is not node):
+            return False
+    return True
+
+
+def _call(node: UOp) -> bool:
+    if not node.src or node.src[0].op not in (ops.FUNCTION, ops.KERNEL):
+        return False
+    body, args = node.src[0], node.src[1:]
+    if body.op is ops.KERNEL:
+        given = [(math.prod(a.shape), a.dtype) for a in args]
+        given += [(math.prod(shape), dtype) for shape, dtype in node.arg.outs]
+        return all(ref.arg.slot < len(given) and given[ref.arg.slot][1] is ref.dtype
+                   for ref in toposort([body]) if ref.op is ops.REF)
+    params = [p for p in toposort(body.src) if p.op is ops.PARAM]
+    return len(args) == body.arg.n_params and \
+        node.arg.outs == tuple((o.shape, o.dtype) for o in body.src) and \
+        all(args[p.arg.slot].dtype is p.dtype and args[p.arg.slot].shape == p.shape
+            for p in params)
+
+
+def _get(node: UOp) -> bool:
+    call = node.src[0]
+    return call.op is ops.CALL and 0 <= node.arg < len(call.arg.outs) and \
+        node.dtype is call.arg.outs[node.arg][1]
+
+
+_SOURCES = (ops.PARAM, ops.LEAF, ops.BUFFER)
+_NOT_ARRAYS = (ops.CALL, ops.FUNCTION, ops.KERNEL)
+
+TENSOR = (
+    Rule(tuple(ops.at_level("t")), "a dtype of the user's level",
+         lambda n: n.dtype in dtypes.USER or n.dtype is dtypes.void),
+    Rule(tuple(ops.at_level("t") - {ops.CALL, ops.GET}), "arrays as operands",
+         lambda n: all(s.op not in _NOT_ARRAYS for s in n.src)),
+    Rule(_SOURCES, "a shape of lengths >= 0", lambda n: _ints(n.arg.shape)),
+    Rule((ops.PARAM,), "a slot >= 0", lambda n: n.arg.slot >= 0),
+    Rule((ops.IOTA,), "a length >= 0 and a numeric dtype",
+         lambda n: n.arg >= 0 and not n.dtype.is_bool),
+    Rule((ops.RESHAPE,), "a shape of as many elements",
+         lambda n: _ints(n.arg) and math.prod(n.arg) == math.prod(n.src[0].shape)),
+    Rule((ops.PERMUTE,), "each axis once",
+         lambda n: _ints(n.arg) and sorted(n.arg) == list(range(len(n.src[0].shape)))),
+    Rule((ops.EXPAND,), "a shape of equal rank that differs only where the length was 1", _expand),
+    Rule((ops.PAD,), "a pair of widths >= 0 an axis", _pairs),
+    Rule((ops.PAD,), "a 0-d fill of the operand's dtype",
+         lambda n: n.src[1].dtype is n.dtype and n.src[1].shape == ()),
+    Rule((ops.SHRINK,), "bounds 0 <= lo <= hi <= length for each axis", _shrink),
+    Rule((ops.FLIP,), "distinct axes in order", lambda n: _axes(n, n.arg)),
+    Rule((ops.CONCAT,), "one dtype, and shapes that agree except along the axis", _concat),
+    Rule((ops.REDUCE,), "one operand, axes in order, and a monoid that takes it", _reduce),
+    Rule((ops.GATHER,), "integer indices of one shape, at most one an axis with elements", _gather),
+    Rule((ops.SCATTER,), "indices of one shape, and updates of the shape they select", _scatter),
+    Rule((ops.FUNCTION,), "a closed body: no LEAF, no BUFFER, one PARAM a slot < n_params",
+         _closed),
+    Rule((ops.CALL,), "operands and results as the body's PARAMs and outputs", _call),
+    Rule((ops.CALL,), "arrays as operands",
+         lambda n: all(s.op not in _NOT_ARRAYS for s in n.src[1:])),
+    Rule((ops.GET,), "a result of a CALL, with its dtype", _get),
+)
+
+
+# ---- kernel level -----------------------------------------------------------------------------
+
+_PLACES = (ops.REF, ops.STAGE, ops.INDEX, ops.STORE, ops.KERNEL)
+_RANGE_KINDS = ("GRID", "THREAD", "PAR", "SEQ", "UNROLL", "VEC")
+_SPACES = ("REG", "PRIV", "SHARED", "GLOBAL")
+
+
+def _are_values(nodes: Iterable[UOp], dtype: dtypes.DType | None = None) -> bool:
+    return all(n.op not in _PLACES and dtype in (None, n.dtype) for n in nodes)
+
+
+def _index(node: UOp) -> bool:
+    buffer = node.src[0] if node.src else node
+    dims = len(buffer.src) - (buffer.op is ops.STAGE)
+    return buffer.op in (ops.REF, ops.STAGE) and len(node.src) == 1 + dims and \
+        _are_values(node.src[1:], dtypes.index)
+
+
+def _load(node: UOp) -> bool:
+    return 1 <= len(node.src) <= 2 and node.src[0].op is ops.INDEX and \
+        _are_values(node.src[1:], dtypes.bool_)
+
+
+def _store(node: UOp) -> bool:
+    if not 2 <= len(node.src) <= 3 or node.src[0].op is not ops.INDEX:
+        return False
+    place, value = node.src[:2]
+    return place.src[0].op is ops.REF and value.dtype is place.dtype and \
+        _are_values((value,)) and _are_values(node.src[2:], dtypes.bool_)
+
+
+def _closes(node: UOp) -> bool:
+    closed = node.src[1:]
+    return bool(node.src) and _are_values(node.src[:1]) and len(set(closed)) == len(closed) and \
+        all(r.op is ops.RANGE and r.arg.kind != "PAR" for r in closed)
+
+
+def _fold(node: UOp) -> bool:
+    monoid, accumulator = node.arg.monoid, node.arg.accumulator
+    return len(node.src) > 1 and node.arg.axes == () and monoid in ops.MONOIDS and \
+        accumulator is not None and monoid.takes(accumulator)
+
+
+def _identities(kernel: UOp) -> bool:
+    """One node an id (RANGE, STAGE) or VAR slot; REFs of a slot are views of one dtype."""
+    seen: dict[tuple[Op, int], UOp] = {}
+    for n in toposort([kernel]):
+        if n.op in (ops.RANGE, ops.STAGE, ops.REF, ops.VAR):
+            id = n.arg.id if n.op in (ops.RANGE, ops.STAGE) else n.arg.slot
+            first = seen.setdefault((n.op, id), n)
+            if id < 0 or (first.dtype is not n.dtype if n.op is ops.REF else first is not n):
+                return False
+    return True
+
+
+def _order(kernel: UOp) -> bool:
+    order = kernel.arg.order
+    ids = {n.arg.id for n in toposort([kernel]) if n.op is ops.RANGE}
+    return not order or (len(order) == len(ids) and set(order) == ids)
+
+
+def _parallel(kernel: UOp) -> bool:
+    ids = [n.arg.id for n in toposort([kernel]) if n.op is ops.RANGE and n.arg.kind == "PAR"]
+    return not ids or (len(ids) == 1 and kernel.arg.order[:1] in ((), (ids[0],)))
+
+
+_VALUE_OPS = tuple(ops.at_level("k") - {ops.INDEX, ops.LOAD, ops.STORE, ops.KERNEL})
+
+KERNEL = (
+    Rule(tuple(ops.at_level("k")), "scalars", lambda n: n.shape == ()),
+    Rule(_VALUE_OPS, "values as operands; places are read by LOAD",
+         lambda n: _are_values(n.src)),
+    Rule((ops.RANGE,), "an extent of dtype index that depends on no range",
+         lambda n: n.src[0].dtype is dtypes.index and not n.src[0].ranges),
+    Rule((ops.RANGE,), f"one of the kinds {', '.join(_RANGE_KINDS)}",
+         lambda n: n.arg.kind in _RANGE_KINDS),
+    Rule((ops.REF,), "extents of dtype index that depend on no range",
+         lambda n: all(d.dtype is dtypes.index and not d.ranges for d in n.src)),
+    Rule((ops.INDEX,), "a REF or STAGE and one index of dtype index a dimension", _index),
+    Rule((ops.LOAD,), "a place and perhaps a bool", _load),
+    Rule((ops.STORE,), "a place in a REF, a value of its dtype, and perhaps a bool", _store),
+    Rule((ops.STORE,), "no combine, STORE (the last wins), or a monoid that takes the value",
+         lambda n: n.arg in (None, ops.STORE)
+         or (n.arg in ops.MONOIDS and n.arg.takes(n.src[1].dtype))),
+    Rule((ops.REDUCE, ops.STAGE), "a value and distinct ranges, none of them parallel", _closes),
+    Rule((ops.REDUCE,), "ranges, a monoid that takes the accumulator's dtype, no axes", _fold),
+    Rule((ops.STAGE,), f"one of the spaces {', '.join(_SPACES)}",
+         lambda n: n.arg.space in _SPACES),
+    Rule((ops.KERNEL,), "STOREs", lambda n: bool(n.src) and all(
+        s.op is ops.STORE for s in n.src)),
+    Rule((ops.KERNEL,), "one RANGE or STAGE an id, one VAR and one dtype of REFs a slot",
+         _identities),
+    Rule((ops.KERNEL,), "an order with each range of the kernel once", _order),
+    Rule((ops.KERNEL,), "at most one PAR range, outermost", _parallel),
+)
+
+
+# ---- program level ----------------------------------------------------------------------------
+
+PROGRAM = tuple(Rule(*row) for row in spec_program.ROWS)
+
+
+# ---- command level ----------------------------------------------------------------------------
+
+
+def _operands(node: UOp) -> tuple[list[UOp], list[UOp]]:
+    return ([s for s in node.src[1:] if s.op is ops.SLOT],
+            [s for s in node.src[1:] if s.op is ops.CONST])
+
+
+def _kernel_args(kernel: UOp, op: Op) -> dict[int, UOp]:
+    return {n.arg.slot: n for n in toposort([kernel]) if n.op is op}
+
+
+def _exec(node: UOp) -> bool:
+    if not node.src or node.src[0].op is not ops.KERNEL:
+        return False
+    slots, scalars = _operands(node)
+    refs, variables = (_kernel_args(node.src[0], op) for op in (ops.REF, ops.VAR))
+    return node.src[1:] == (*slots, *scalars) and len(slots) > max(refs, default=-1) and \
+        len(scalars) > max(variables, default=-1) and \
+        all(scalars[i].dtype is v.dtype for i, v in variables.items())
+
+
+def _bounded(node: UOp) -> bool:
+    scalars = _operands(node)[1]
+    return all(v.arg.low <= ops.const_value(scalars[i]) <= v.arg.high
+               for i, v in _kernel_args(node.src[0], ops.VAR).items() if v.dtype.is_integer)
+
+
+def _large_enough(node: UOp) -> bool:
+    slots, constants = _operands(node)
+    scalars = [ops.const_value(c) for c in constants]
+    return all(math.prod(extent(d, scalars) for d in ref.src) * ref.dtype.itemsize
+               <= slots[i].arg.nbytes for i, ref in _kernel_args(node.src[0], ops.REF).items())
+
+
+def _apart(node: UOp) -> bool:
+    """A slot of the arena that is written shares no byte with another, unless all of them."""
+    slots = _operands(node)[0]
+    written = {store.src[0].src[0].arg.slot for store in node.src[0].src}
+    arena = [(i, s.arg) for i, s in enumerate(slots) if s.arg.kind == "arena"]
+    for i, a in arena:
+        for j, b in arena if i in written else ():
+            if i != j and (a.offset, a.nbytes) != (b.offset, b.nbytes) and \
+                    a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes:
+                return False
+    return True
+
+
+COMMAND = (
+    Rule((ops.SLOT,), "memory in, out or arena, index, offset and size >= 0",
+         lambda n: n.arg.kind in ("in", "out", "arena") and n.arg.index >= 0
+         and n.arg.offset >= 0 and n.arg.nbytes >= 0),
+    Rule((ops.CONST,), "a bit pattern no wider than its dtype",
+         lambda n: 0 <= n.arg < 1 << n.dtype.bits),
+    Rule((ops.EXEC,), "a KERNEL, a SLOT for each REF, a CONST of its dtype for each VAR", _exec),
+    Rule((ops.EXEC,), "scalars inside the bounds of their VARs", _bounded),
+    Rule((ops.EXEC,), "slots as large as the buffers of the kernel", _large_enough),
+    Rule((ops.EXEC,), "written memory that overlaps no other slot of the command", _apart),
+    Rule((ops.COMMANDS,), "EXECs", lambda n: all(s.op is ops.EXEC for s in n.src)),
+)
+
+LEVELS = {
+    "tensor": Level("t", (*VALUES, *TENSOR), {ops.KERNEL: "kernel"}),
+    "kernel": Level("k", (*VALUES, *KERNEL)),
+    "program": Level("p", (*VALUES, *PROGRAM)),
+    "command": Level("c", COMMAND, {ops.KERNEL: "kernel"}),
+}

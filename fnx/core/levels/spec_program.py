@@ -1,0 +1,169 @@
+"""What is legal at program level: lines in order, loops that nest, vectors of equal lanes.
+
+Rows of (ops, what is expected, whether a node holds it), taken up by core/levels/spec.py. What each
+line means is in the table of lower/program/linearize.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fnx.core import dtypes, ops
+from fnx.core.ops import Op
+from fnx.core.uop import UOp
+
+# Ops that may be used anywhere and stand on no line of their own.
+UNLINED = frozenset({ops.CONST, ops.VAR, ops.REF, ops.PART, ops.LANES})
+_POINTERS = frozenset({ops.REF, ops.SCRATCH, ops.ADDRESS})
+
+
+def _address(node: UOp) -> bool:
+    pointer, offset = node.src
+    return pointer.op in _POINTERS and pointer.dtype.lanes == 1 and \
+        pointer.dtype is node.dtype.scalar and offset.dtype.scalar is dtypes.index and \
+        offset.dtype.lanes in (1, node.dtype.lanes)
+
+
+def _access(node: UOp) -> bool:
+    """A LOAD or STORE: an aligned address of its dtype, and perhaps a mask."""
+    written = 1 if node.op is ops.STORE else 0
+    address, value = node.src[0], node.src[1] if written else node
+    mask = node.src[1 + written:]
+    return address.op is ops.ADDRESS and address.arg is not None and \
+        address.dtype is value.dtype and len(mask) <= 1 and \
+        all(m.dtype is dtypes.bool_.vec(value.dtype.lanes) for m in mask)
+
+
+def _shuffle(node: UOp) -> bool:
+    a, b = node.src
+    return a.dtype is b.dtype and a.dtype.lanes > 1 and \
+        node.dtype is a.dtype.scalar.vec(len(node.arg)) and \
+        all(type(i) is int and 0 <= i < 2 * a.dtype.lanes for i in node.arg)
+
+
+def _last(node: UOp) -> bool:
+    end = node.src[0]
+    return end.op is ops.END and 0 <= node.arg < len(end.src) - 1 and \
+        node.dtype is end.src[1 + node.arg].dtype
+
+
+class _Reader:
+    """Reads the lines of a PROGRAM in order; ``holds`` says whether they are a program."""
+
+    def __init__(self) -> None:
+        self.scopes: list[set[UOp]] = [set()]
+        self.open: list[UOp] = []  # LOOPs and IFs
+        self.carries: dict[UOp, list[UOp]] = {}
+        self.numbers: set[int] = set()
+
+    def known(self, node: UOp) -> bool:
+        return node.op in UNLINED or any(node in s for s in self.scopes)
+
+    def line(self, node: UOp) -> bool:
+        """Take in a line; false where it may not stand here."""
+        if node.op in UNLINED or not all(self.known(s) for s in node.src):
+            return False
+        row = _LINES.get(node.op)
+        if row is not None and not row(self, node):
+            return False
+        self.scopes[-1].add(node)
+        return True
+
+    def loop(self, node: UOp) -> bool:
+        self.open.append(node)
+        self.scopes.append(set())
+        self.carries[node] = []
+        fresh = node.arg not in self.numbers
+        self.numbers.add(node.arg)
+        return fresh
+
+    def carry(self, node: UOp) -> bool:
+        loop = node.src[0]
+        found = self.carries.get(loop)
+        if found is None or self.open[-1:] != [loop] or node.arg != len(found) or \
+                self.scopes[-1] != {loop, *found}:
+            return False
+        found.append(node)
+        return True
+
+    def end(self, node: UOp) -> bool:
+        loop, *nexts = node.src
+        if self.open[-1:] != [loop] or loop.op is not ops.LOOP or \
+                [n.dtype for n in nexts] != [c.dtype for c in self.carries[loop]]:
+            return False
+        self.open.pop()
+        self.scopes.pop()
+        return True
+
+    def branch(self, node: UOp) -> bool:
+        self.open.append(node)
+        self.scopes.append(set())
+        fresh = node.arg not in self.numbers
+        self.numbers.add(node.arg)
+        return fresh
+
+    def endif(self, node: UOp) -> bool:
+        if self.open[-1:] != [node.src[0]] or node.src[0].op is not ops.IF:
+            return False
+        self.open.pop()
+        self.scopes.pop()
+        return True
+
+    def last(self, node: UOp) -> bool:
+        return node.src[0] in self.scopes[-1]
+
+
+_LINES: dict[Op, Callable[[_Reader, UOp], bool]] = {
+    ops.LOOP: _Reader.loop, ops.CARRY: _Reader.carry, ops.END: _Reader.end,
+    ops.IF: _Reader.branch, ops.ENDIF: _Reader.endif, ops.LAST: _Reader.last,
+}
+
+
+def first_wrong_line(program: UOp) -> UOp | None:
+    """The first line of a PROGRAM that may not stand where it does."""
+    reader = _Reader()
+    for node in program.src:
+        if not reader.line(node):
+            return node
+    return program if reader.open else None
+
+
+def _integer_vector(node: UOp) -> bool:
+    return node.dtype.is_integer and node.dtype.lanes > 1
+
+
+ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
+    ((ops.PROGRAM,), "lines that use lines before them, and loops and branches that nest",
+     lambda n: first_wrong_line(n) is None),
+    ((ops.LOOP,), "bounds and a counter of dtype index",
+     lambda n: n.dtype is n.src[0].dtype is n.src[1].dtype is dtypes.index),
+    ((ops.CARRY,), "a LOOP and an initial value of its own dtype",
+     lambda n: n.src[0].op is ops.LOOP and n.dtype is n.src[1].dtype),
+    ((ops.END,), "a LOOP and the next value of each CARRY",
+     lambda n: bool(n.src) and n.src[0].op is ops.LOOP),
+    ((ops.LAST,), "an END and the position of one of its values", _last),
+    ((ops.IF,), "a scalar bool", lambda n: n.src[0].dtype is dtypes.bool_),
+    ((ops.ENDIF,), "an IF", lambda n: n.src[0].op is ops.IF),
+    ((ops.REF,), "no operands and a slot >= 0", lambda n: not n.src and n.arg.slot >= 0),
+    ((ops.SCRATCH,), "the byte offset of PRIV memory",
+     lambda n: n.src[0].dtype is dtypes.index and n.arg.space == "PRIV"),
+    ((ops.ADDRESS,), "a pointer, an offset for all or each of its lanes, a power of two",
+     lambda n: _address(n) and (n.arg is None or n.arg in (1, 2, 4, 8, 16, 32, 64))),
+    ((ops.LOAD,), "an address of its dtype and a mask of its lanes",
+     lambda n: len(n.src) in (1, 2) and _access(n)),
+    ((ops.STORE,), "an address, a value of its dtype, a mask of its lanes, and no monoid",
+     lambda n: len(n.src) in (2, 3) and _access(n) and n.arg is None),
+    ((ops.SPLAT,), "a scalar and a vector dtype of it",
+     lambda n: n.dtype is n.src[0].dtype.vec(n.dtype.lanes) and n.dtype.lanes > 1
+     and n.src[0].dtype.lanes == 1),
+    ((ops.LANES,), "a vector of integers", _integer_vector),
+    ((ops.PREFIX,), "a count of dtype index and a vector of bools",
+     lambda n: n.src[0].dtype is dtypes.index and n.dtype.scalar is dtypes.bool_
+     and n.dtype.lanes > 1),
+    ((ops.SHUFFLE,), "two vectors of one dtype and lanes of theirs", _shuffle),
+    ((ops.EXTRACT,), "a vector and one of its lanes",
+     lambda n: n.dtype is n.src[0].dtype.scalar and 0 <= n.arg < n.src[0].dtype.lanes > 1),
+    ((ops.PART,), "0 or 1 and dtype index", lambda n: n.arg in (0, 1) and n.dtype is dtypes.index),
+    ((ops.CAST,), "as many lanes as its operand",
+     lambda n: n.dtype.lanes == n.src[0].dtype.lanes),
+)

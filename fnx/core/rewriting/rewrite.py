@@ -1,0 +1,174 @@
+"""Rules as data, and the one walk that applies them.
+
+``graph_rewrite`` visits every node once, operands first, and rewrites it until no rule fits:
+
+    rules: x + 0 -> x,  --x -> x          -(-(x + 0))   ->   x
+
+An unchanged graph comes back as the same object. What a rule returns is visited in turn, so
+rules need not build simplified nodes. New nodes get the sites of the node they stand for.
+
+>>> from fnx.core import build, dtypes
+>>> from fnx.core.rewriting.pattern import var
+>>> x = build.param(0, dtypes.int32, (3,))
+>>> rules = RuleSet([Rule(var("a") + 0, var("a"), name="add zero"), Rule(-(-var("a")), var("a"))])
+>>> [y] = graph_rewrite([build.neg(build.neg(build.add(x, build.like(x, 0))))], rules)
+>>> y is x, rules.counts["add zero"]
+(True, 1)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from fnx.core.errors import SpecError
+from fnx.core.ops import FUNCTION, OPS, Op
+from fnx.core.rewriting.pattern import UPat, build_from, match
+from fnx.core.uop import UOp, current_site, inherit, toposort
+
+_MOST = 200  # rewrites of one node, before its rules are said to run in a circle
+
+
+class Rule:
+    """Where ``pattern`` fits and ``guard`` holds, ``replacement`` stands for the node.
+
+    Args:
+        pattern: what is matched.
+        replacement: a pattern over the same names, or a function of the captures (by name)
+            that gives a node, or None where the rule does not apply after all.
+        guard: a condition on the captures.
+        name: how the rule is called in counts and errors.
+        needs: ops of which one operand at least must have one: a quick test before the match,
+            found from the pattern where that names its operands.
+    """
+
+    __slots__ = ("pattern", "replacement", "guard", "name", "site", "needs")
+
+    def __init__(self, pattern: UPat, replacement: UPat | Callable[..., UOp | None],
+                 guard: Callable[..., bool] | None = None, name: str = "",
+                 needs: frozenset[Op] | None = None) -> None:
+        frame = sys._getframe(1)
+        self.site = frame.f_code.co_filename, frame.f_lineno
+        self.pattern, self.replacement, self.guard = pattern, replacement, guard
+        self.name = name or f"line {self.site[1]}"
+        self.needs = needs or _needs(pattern)
+
+    def __repr__(self) -> str:
+        return f"Rule({self.name!r}, {self.site[0]}:{self.site[1]})"
+
+    def apply(self, node: UOp) -> UOp | None:
+        """What stands for ``node``, or None."""
+        found = match(self.pattern, node)
+        if found is None or (self.guard is not None and not self.guard(**found)):
+            return None
+        site = current_site.site
+        if node.sites:
+            current_site.site = node.sites[0]
+        try:
+            new = build_from(self.replacement, found, node) \
+                if isinstance(self.replacement, UPat) else self.replacement(**found)
+        finally:
+            current_site.site = site
+        if new is None or new is node:
+            return None
+        if new.dtype is not node.dtype or new.shape != node.shape:
+            raise SpecError(f"{self}: expected {node.dtype}{list(node.shape)}, got {new}")
+        return inherit(new, node)
+
+
+def _needs(pattern: UPat) -> frozenset[Op] | None:
+    """Ops of which one operand at least has one, where the pattern says so: a quick test."""
+    known = [s.root_ops() for s in pattern.src or ()]
+    return min((k for k in known if k is not None), key=len, default=None)
+
+
+class RuleSet:
+    """Rules by the op of their root, tried in order. ``counts`` tells how often each applied."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.rules = tuple(rules)
+        self.counts: Counter[str] = Counter()
+        self.by_op: dict[Op, list[Rule]] = {}
+        for rule in self.rules:
+            for op in rule.pattern.root_ops() or OPS.values():
+                self.by_op.setdefault(op, []).append(rule)
+
+    def __add__(self, other: RuleSet) -> RuleSet:
+        return RuleSet((*self.rules, *other.rules))
+
+    def apply(self, node: UOp) -> UOp | None:
+        """What the first rule that fits makes of ``node``, or None."""
+        rules = self.by_op.get(node.op)
+        if rules is None:
+            return None
+        below = {s.op for s in node.src}
+        for rule in rules:
+            if rule.needs is None or not rule.needs.isdisjoint(below):
+                new = rule.apply(node)
+                if new is not None:
+                    self.counts[rule.name] += 1
+                    return new
+        return None
+
+
+def graph_rewrite(roots: Iterable[UOp], rules: RuleSet,
+                  known: Mapping[UOp, UOp] | None = None) -> list[UOp]:
+    """The roots rewritten bottom-up to a fixed point. Does not enter a FUNCTION.
+
+    Args:
+        roots: the graphs.
+        rules: what is applied.
+        known: nodes that are rewritten already, and to what.
+
+    Raises:
+        SpecError: rules run in a circle, or a rule changes a dtype or shape.
+    """
+    roots = list(roots)
+    done: dict[UOp, UOp] = dict(known or {})
+    by_op = rules.by_op
+    for node in toposort(roots, stop=done.__contains__ if done else None):
+        if node in done:
+            continue
+        changed = False
+        if node.op is not FUNCTION:
+            for s in node.src:
+                if done[s] is not s:
+                    changed = True
+                    break
+        if changed:
+            _settle(node, rules, done)
+        elif node.op in by_op and (new := rules.apply(node)) is not None:
+            _settle(node, rules, done, new)
+        else:
+            done[node] = node
+    return [done[r] for r in roots]
+
+
+def _settle(root: UOp, rules: RuleSet, done: dict[UOp, UOp], first: UOp | None = None) -> None:
+    """Fill ``done[root]``; ``first`` is what a rule has made of it already."""
+    stack = [(root, root if first is None else first, 0)]
+    while stack:
+        node, current, times = stack.pop()
+        if current is not node and current in done:
+            done[node] = done[current]
+            continue
+        waiting = [s for s in current.src if s not in done] if current.op is not FUNCTION else []
+        if waiting:
+            if node in waiting:
+                raise SpecError(f"{rules.counts.most_common(3)}: a rule puts {node} below itself")
+            stack.append((node, current, times))
+            stack += [(s, s, 0) for s in waiting]
+            continue
+        src = current.src if current.op is FUNCTION else tuple([done[s] for s in current.src])
+        rebuilt = current if src == current.src else current.replace(src=src)
+        if rebuilt in done:
+            done[node] = done[current] = done[rebuilt]
+            continue
+        new = rules.apply(rebuilt)
+        if new is None:
+            done[node] = done[current] = done[rebuilt] = rebuilt
+        elif times == _MOST:
+            raise SpecError(f"rules run in a circle at {rebuilt}: {rules.counts.most_common(5)}")
+        else:
+            stack.append((node, new, times + 1))

@@ -1,0 +1,507 @@
+"""Integer algebra of index expressions: normal form, bounds, proofs, mixed-radix indices.
+
+An index expression (dtype ``index``: an unbounded integer) is kept as a polynomial
+{monomial of atoms: coefficient}; the monomial () holds the constant. Atoms are RANGEs, VARs,
+values that are data, and what no rule resolves: a division, a remainder, min, max, where.
+Divisions fold when bounds prove it, also where extents are known at run time only:
+
+>>> r, c = build.range_(8, 0), build.range_(5, 1)
+>>> flat = ravel((r, c), (8, 5))
+>>> unravel(flat, (8, 5)) == (r, c)
+True
+>>> bounds(flat)
+(0, 39)
+>>> n = build.var(0, dtypes.index, name="n")
+>>> column = build.range_(n, 2)
+>>> unravel(ravel((r, column), (8, n)), (8, n)) == (r, column)
+True
+
+IDIV rounds to zero and REM has the sign of the dividend (core/ops.py), so both fold only where
+the dividend is known to be >= 0, or is a multiple. A divisor is taken to be non-zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from fnx.core import build, dtypes, ops
+from fnx.core.rewriting.polynomial import (
+    Monomial,
+    Polynomial,
+    add,
+    atom_order,
+    common,
+    constant,
+    divide,
+    mul,
+    node_of,
+    of_int,
+    only_atom,
+    scaled_down,
+    without,
+)
+from fnx.core.uop import UOp, toposort
+
+Bounds = tuple[int, int]
+Extent = UOp | int
+
+_ONE: Polynomial = {(): 1}
+_ITSELF: Polynomial = {}  # memo of an atom: a polynomial that held its own key would never die
+_polynomials: WeakKeyDictionary[UOp, Polynomial] = WeakKeyDictionary()
+_bounds: WeakKeyDictionary[UOp, Bounds] = WeakKeyDictionary()
+
+
+# ---- bounds -----------------------------------------------------------------------------------
+
+
+def _times(a: Bounds, b: Bounds) -> Bounds:
+    corners = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
+    return min(corners), max(corners)
+
+
+def _interval(p: Polynomial) -> Bounds:
+    """Bounds of each term by itself."""
+    low = high = 0
+    for m, c in p.items():
+        term = (c, c)
+        for atom in m:
+            term = _times(term, _atom_bounds(atom))
+        low, high = low + term[0], high + term[1]
+    return low, high
+
+
+def _atom_bounds(atom: UOp) -> Bounds:
+    found = _bounds.get(atom)
+    if found is None:
+        row = _BOUNDS.get(atom.op)
+        found = _bounds[atom] = _dtype_bounds(atom) if row is None else row(atom)
+    return found
+
+
+def _dtype_bounds(atom: UOp) -> Bounds:
+    """A value that is data: all that its type (before a cast) can hold."""
+    t = atom.src[0].dtype if atom.op is ops.CAST else atom.dtype
+    if t.is_bool:
+        return 0, 1
+    bits = t.bits if t.is_integer else 64
+    return (0, (1 << bits) - 1) if t.kind == "uint" else (-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+def _quotient_bounds(atom: UOp) -> Bounds:
+    (low, high), (d0, d1) = bounds(atom.src[0]), bounds(atom.src[1])
+    if d0 < 0:
+        biggest = max(abs(low), abs(high), 1)
+        return -biggest, biggest
+    corners = [_trunc(n, d) for n in (low, high) for d in (max(d0, 1), max(d1, 1))]
+    return min(corners), max(corners)
+
+
+def _remainder_bounds(atom: UOp) -> Bounds:
+    (low, high), (d0, d1) = bounds(atom.src[0]), bounds(atom.src[1])
+    most = max(abs(d0), abs(d1), 1) - 1
+    return max(min(low, 0), -most), min(max(high, 0), most)
+
+
+def _hull(*parts: Bounds) -> Bounds:
+    return min(p[0] for p in parts), max(p[1] for p in parts)
+
+
+def _corner(pick: Callable[[int, int], int]) -> Callable[[UOp], Bounds]:
+    def rule(atom: UOp) -> Bounds:
+        a, b = bounds(atom.src[0]), bounds(atom.src[1])
+        return pick(a[0], b[0]), pick(a[1], b[1])
+    return rule
+
+
+_BOUNDS: dict[ops.Op, Callable[[UOp], Bounds]] = {
+    ops.RANGE: lambda r: (0, max(0, bounds(r.src[0])[1] - 1)),
+    ops.VAR: lambda v: (v.arg.low, v.arg.high),
+    ops.IDIV: _quotient_bounds,
+    ops.REM: _remainder_bounds,
+    ops.MIN: _corner(min),
+    ops.MAX: _corner(max),
+    ops.WHERE: lambda w: _hull(bounds(w.src[1]), bounds(w.src[2])),
+}
+
+
+def _extent(atom: UOp) -> UOp | None:
+    """The d of an atom with 0 <= atom < d."""
+    if atom.op is ops.RANGE:
+        return atom.src[0]
+    if atom.op is ops.REM and bounds(atom.src[0])[0] >= 0 and bounds(atom.src[1])[0] >= 0:
+        return atom.src[1]
+    return None
+
+
+def _lower(p: Polynomial) -> int:
+    """A lower bound: each atom below an extent goes to the end that makes p small, as a
+    polynomial, so that terms cancel; then each VAR is its lower bound and a rest >= 0."""
+    if all(len(m) < 2 and all(a.op is ops.RANGE and a.src[0].op is ops.CONST for a in m)
+           for m in p):
+        return _interval(p)[0]
+    atoms = {a for m in p for a in m}
+    for atom in sorted(atoms, key=atom_order, reverse=True):
+        extent = _extent(atom)
+        parts = None if extent is None else without(p, atom)
+        if parts is None or extent is None:
+            continue
+        a, b = parts
+        low, high = _interval(a)
+        if low >= 0:
+            p = b
+        elif high <= 0:
+            p = add(b, mul(a, add(_polynomial(extent), _ONE, -1)))
+    return max(_interval(p)[0], _shifted_lower(p))
+
+
+def _shifted_lower(p: Polynomial) -> int:
+    """With each atom replaced by (lower bound + rest): terms that cancel do so first."""
+    out: Polynomial = {}
+    for m, c in p.items():
+        term: Polynomial = {(): c}
+        for atom in m:
+            term = mul(term, add({(atom,): 1}, of_int(_atom_bounds(atom)[0])))
+        out = add(out, term)
+    total = 0
+    for m, c in out.items():
+        if not m:
+            total += c
+        elif c < 0:
+            total += c * math.prod(hi - lo for lo, hi in map(_atom_bounds, m))
+    return total
+
+
+def bounds(node: UOp) -> Bounds:
+    """Smallest and largest value that an index expression can be shown to take."""
+    if node.op in _LEAVES:
+        return _atom_bounds(node)
+    found = _bounds.get(node)
+    if found is None:
+        p = _polynomial(node)
+        found = _bounds[node] = (_lower(p), -_lower(add({}, p, -1)))
+    return found
+
+
+# ---- division ---------------------------------------------------------------------------------
+
+
+def _trunc(a: int, b: int) -> int:
+    if b == 0:
+        return -1
+    q = abs(a) // abs(b)
+    return q if (a < 0) == (b < 0) else -q
+
+
+def _atom(op: ops.Op, *operands: Polynomial) -> Polynomial:
+    return _of_atom(build.elementwise(op, *[node_of(p) for p in operands]))
+
+
+def _of_atom(node: UOp) -> Polynomial:
+    """Bounds are found now, while those of the operands are at hand: nesting may be deep."""
+    low, high = _atom_bounds(node)
+    empty = node.op is ops.RANGE and bounds(node.src[0])[0] < 1  # it may have no value at all
+    found = of_int(low) if low == high and not empty else _ITSELF
+    _polynomials[node] = found
+    return {(node,): 1} if found is _ITSELF else found
+
+
+def _idiv(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
+    """a // b; ``positive`` says that a >= 0 is known."""
+    x, y = constant(a), constant(b)
+    if x is not None and y is not None:
+        return of_int(_trunc(x, y))
+    q, rest = divide(a, b) if b else ({}, a)
+    if not rest:
+        return q
+    if not b or _lower(b) < 0 or not (positive or _lower(a) >= 0):
+        return _atom(ops.IDIV, a, b)
+    if _lower(rest) < 0:
+        q, rest = {}, a
+    elif _lower(add(b, rest, -1)) > 0:
+        return q
+    g = common(rest, b)
+    if g > 1:  # (g*p + c) // (g*d) == (p + c//g) // d
+        return add(q, _idiv(scaled_down(rest, g), scaled_down(b, g), positive))
+    inner = only_atom(rest, ops.IDIV)
+    if inner is not None and bounds(inner.src[0])[0] >= 0 and bounds(inner.src[1])[0] >= 0:
+        return add(q, _idiv(_polynomial(inner.src[0]), mul(_polynomial(inner.src[1]), b)))
+    inner = only_atom(rest, ops.REM)
+    if inner is not None and bounds(inner.src[0])[0] >= 0:  # x % (a*b) // b == x // b % a
+        outer, left = divide(_polynomial(inner.src[1]), b)
+        if not left:
+            return add(q, _rem(_idiv(_polynomial(inner.src[0]), b), outer))
+    return add(q, _atom(ops.IDIV, rest, b))
+
+
+def _rem(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
+    """a % b; ``positive`` says that a >= 0 is known."""
+    x, y = constant(a), constant(b)
+    if x is not None and y is not None:
+        return of_int(x - y * _trunc(x, y))
+    rest = divide(a, b)[1] if b else a
+    if not rest:
+        return {}
+    if not b or _lower(b) < 0 or not (positive or _lower(a) >= 0):
+        return _atom(ops.REM, a, b)
+    if _lower(rest) < 0:
+        rest = a
+    elif _lower(add(b, rest, -1)) > 0:
+        return rest
+    g = common(rest, b)
+    if g > 1:  # (g*p + c) % (g*d) == g * (p % d) + c  for 0 <= c < g
+        c = rest.get((), 0) % g
+        inside = _rem(scaled_down(add(rest, of_int(c), -1), g), scaled_down(b, g), positive)
+        return add(of_int(c), inside, g)
+    inner = only_atom(rest, ops.REM)
+    if inner is not None and bounds(inner.src[0])[0] >= 0:  # x % (a*b) % b == x % b
+        if not divide(_polynomial(inner.src[1]), b)[1]:
+            return _rem(_polynomial(inner.src[0]), b)
+    return _atom(ops.REM, rest, b)
+
+
+def _recombined(p: Polynomial) -> Polynomial:
+    """(x // d) * d + x % d == x, also times a factor."""
+    for m, c in list(p.items()):
+        for atom in m:
+            if atom.op is not ops.REM or m not in p:
+                continue
+            x, d = atom.src
+            quotient = _polynomial(build.idiv(x, d))
+            factor: Polynomial = {tuple(a for a in m if a is not atom): c}
+            product = mul(mul(quotient, _polynomial(d)), factor)
+            if all(p.get(n) == k for n, k in product.items()):
+                p = add(add(add(p, product, -1), {m: c}, -1), mul(factor, _polynomial(x)))
+    return p
+
+
+# ---- one walk: index nodes become polynomials, conditions become simpler conditions -----------
+
+_Done = dict[UOp, Any]  # index node: Polynomial; bool node: UOp
+
+
+def _select(node: UOp, done: _Done) -> Polynomial:
+    condition, a, b = (done[s] for s in node.src)
+    if condition.op is ops.CONST:
+        return a if condition.arg else b  # type: ignore[no-any-return]
+    if a == b:
+        return a  # type: ignore[no-any-return]
+    return _of_atom(build.where(condition, node_of(a), node_of(b)))
+
+
+def _extreme(node: UOp, done: _Done) -> Polynomial:
+    a, b = done[node.src[0]], done[node.src[1]]
+    small, large = (a, b) if node.op is ops.MIN else (b, a)
+    difference = add(b, a, -1)
+    if _lower(difference) >= 0:
+        return small  # type: ignore[no-any-return]
+    if _lower(add({}, difference, -1)) >= 0:
+        return large  # type: ignore[no-any-return]
+    return _atom(node.op, a, b)
+
+
+def _binary(f: Callable[[Polynomial, Polynomial], Polynomial]) -> Callable[[UOp, _Done],
+                                                                          Polynomial]:
+    return lambda node, done: f(done[node.src[0]], done[node.src[1]])
+
+
+_ARITHMETIC: dict[ops.Op, Callable[[UOp, _Done], Polynomial]] = {
+    ops.CONST: lambda node, done: of_int(build.const_of(node)),
+    ops.ADD: _binary(lambda a, b: _recombined(add(a, b))),
+    ops.SUB: _binary(lambda a, b: _recombined(add(a, b, -1))),
+    ops.NEG: lambda node, done: add({}, done[node.src[0]], -1),
+    ops.MUL: _binary(mul),
+    ops.IDIV: _binary(_idiv),
+    ops.REM: _binary(_rem),
+    ops.MIN: _extreme,
+    ops.MAX: _extreme,
+    ops.WHERE: _select,
+}
+
+
+def _truth(value: bool) -> UOp:
+    return build.const(value, dtypes.bool_)
+
+
+def _positive(p: Polynomial) -> UOp:
+    """The condition p > 0: positive terms to the right, negative ones to the left."""
+    if _lower(p) > 0:
+        return _truth(True)
+    if _lower(add({}, p, -1)) >= 0:
+        return _truth(False)
+    g = math.gcd(*(c for m, c in p.items() if m))
+    if g > 1:  # g*q + c > 0  is  q + ceil(c/g) > 0
+        p = {**{m: c // g for m, c in p.items() if m}, **of_int(-(-p.get((), 0) // g))}
+    left = {m: -c for m, c in p.items() if c < 0}
+    right = {m: c for m, c in p.items() if c > 0}
+    return build.lt(node_of(left), node_of(right))
+
+
+def _compared(node: UOp, done: _Done) -> UOp:
+    a, b = (done[s] for s in node.src)
+    if node.src[0].dtype is not dtypes.index:
+        return _rebuilt(node, done)
+    if node.op is ops.CMPLT:
+        return _positive(add(b, a, -1))
+    if node.op is ops.CMPLE:
+        return _positive(add(add(b, a, -1), _ONE))
+    difference = add(a, b, -1)
+    if not difference:
+        return _truth(node.op is ops.CMPEQ)
+    if _lower(difference) > 0 or _lower(add({}, difference, -1)) > 0:
+        return _truth(node.op is ops.CMPNE)
+    return build.elementwise(node.op, node_of(a), node_of(b))
+
+
+def _connected(node: UOp, done: _Done) -> UOp:
+    """AND and OR: a constant operand decides or falls away, equal operands are one."""
+    a, b = (done[s] for s in node.src)
+    for x, y in ((a, b), (b, a)):
+        if x.op is ops.CONST:
+            return y if bool(x.arg) == (node.op is ops.AND) else x  # type: ignore[no-any-return]
+    return a if a is b else build.elementwise(node.op, a, b)
+
+
+def _negated(node: UOp, done: _Done) -> UOp:
+    inner = done[node.src[0]]
+    if inner.op is ops.CONST:
+        return _truth(not inner.arg)
+    return inner.src[0] if inner.op is ops.NOT else build.logical_not(inner)
+
+
+def _rebuilt(node: UOp, done: _Done) -> UOp:
+    src = tuple(_result(s, done) for s in node.src)
+    return node if src == node.src else node.replace(src=src)
+
+
+_CONDITIONS: dict[ops.Op, Callable[[UOp, _Done], UOp]] = {
+    ops.CMPLT: _compared, ops.CMPLE: _compared, ops.CMPEQ: _compared, ops.CMPNE: _compared,
+    ops.AND: _connected, ops.OR: _connected, ops.NOT: _negated,
+}
+_LEAVES = frozenset({ops.RANGE, ops.VAR, ops.LOAD, ops.CAST, ops.GATHER})
+
+
+def _is_known(node: UOp) -> bool:
+    return node in _polynomials or node.op in _LEAVES or \
+        not (node.dtype is dtypes.index or node.op in _CONDITIONS)
+
+
+def _result(node: UOp, done: _Done) -> UOp:
+    value = done[node]
+    return node_of(value) if node.dtype is dtypes.index else value
+
+
+def _walk(root: UOp) -> _Done:
+    done: _Done = {}
+    for node in toposort([root], stop=_is_known):
+        if node.dtype is not dtypes.index:
+            rule = _CONDITIONS.get(node.op)
+            done[node] = node if rule is None else rule(node, done)
+            continue
+        found = _polynomials.get(node)
+        if found is None:
+            row = _ARITHMETIC.get(node.op)
+            found = _of_atom(node) if row is None else row(node, done)
+            _polynomials[node] = _ITSELF if found == {(node,): 1} else found
+        done[node] = {(node,): 1} if found is _ITSELF else found
+    return done
+
+
+def _polynomial(node: UOp) -> Polynomial:
+    found = _polynomials.get(node)
+    if found is None:
+        found = _walk(node)[node]
+    return {(node,): 1} if found is _ITSELF else found
+
+
+# ---- what the rest of fnx asks ----------------------------------------------------------------
+
+
+def simplify(node: UOp) -> UOp:
+    """The normal form of an index expression, or of a condition over index expressions.
+
+    >>> r = build.range_(6, 0)
+    >>> simplify(build.idiv(build.mul(r, build.index_const(4)), build.index_const(2))) is \\
+    ...     build.mul(r, build.index_const(2))
+    True
+    """
+    return _result(node, _walk(node))
+
+
+def linear(node: UOp) -> tuple[dict[Monomial, int], int]:
+    """({monomial: coefficient}, constant) of an index expression."""
+    p = _polynomial(node)
+    return {m: c for m, c in p.items() if m}, p.get((), 0)
+
+
+def coefficient(node: UOp, range_: UOp) -> UOp | int | None:
+    """What ``node`` grows by when ``range_`` grows by one: an int, or an index expression of
+    run-time extents; None where that is not the same everywhere."""
+    p = _polynomial(node)
+    parts = without(p, range_)
+    if parts is None or any(range_ in a.ranges and a is not range_ for m in p for a in m):
+        return None
+    n = constant(parts[0])
+    return node_of(parts[0]) if n is None else n
+
+
+def proves(condition: UOp) -> bool | None:
+    """Whether a condition holds always (True), never (False), or that is not known (None)."""
+    found = simplify(condition)
+    return bool(found.arg) if found.op is ops.CONST else None
+
+
+def ravel(indices: Iterable[UOp], dims: Iterable[Extent]) -> UOp:
+    """The row-major offset of a place."""
+    total: Polynomial = {}
+    for i, d in zip(indices, dims, strict=True):
+        total = add(mul(total, _extent_polynomial(d)), _polynomial(i))
+    return node_of(_recombined(total))
+
+
+def unravel(offset: UOp, dims: Sequence[Extent]) -> tuple[UOp, ...]:
+    """The indices of a row-major offset, which is taken to be inside ``dims``.
+
+    (What comes back for an offset outside means nothing: such a place is never read.)
+    """
+    rest = _polynomial(offset)
+    out: list[UOp] = []
+    for d in reversed(dims[1:]):
+        divisor = _extent_polynomial(d)
+        out.append(node_of(_rem(rest, divisor, positive=True)))
+        rest = _idiv(rest, divisor, positive=True)
+    if dims:
+        out.append(node_of(rest))
+    return tuple(reversed(out))
+
+
+def _extent_polynomial(extent: Extent) -> Polynomial:
+    return of_int(extent) if isinstance(extent, int) else _polynomial(extent)
+
+
+def evaluate(node: UOp, env: Mapping[UOp | int, int]) -> int:
+    """The value of an expression; ``env`` has RANGEs by node and VARs by slot (or node)."""
+    values: dict[UOp, int] = {}
+    for n in toposort([node], stop=lambda n: n.op is ops.RANGE):
+        if n.op is ops.CONST:
+            values[n] = build.const_of(n)
+        elif n in env:
+            values[n] = env[n]
+        elif n.op is ops.VAR:
+            values[n] = env[n.arg.slot]
+        else:
+            values[n] = int(_EVALUATE[n.op](*[values[s] for s in n.src]))
+    return values[node]
+
+
+_EVALUATE: dict[ops.Op, Callable[..., int]] = {
+    ops.ADD: lambda a, b: a + b, ops.SUB: lambda a, b: a - b, ops.MUL: lambda a, b: a * b,
+    ops.NEG: lambda a: -a, ops.IDIV: _trunc, ops.REM: lambda a, b: a - b * _trunc(a, b),
+    ops.MIN: min, ops.MAX: max, ops.WHERE: lambda c, a, b: a if c else b,
+    ops.CMPLT: lambda a, b: a < b, ops.CMPLE: lambda a, b: a <= b,
+    ops.CMPEQ: lambda a, b: a == b, ops.CMPNE: lambda a, b: a != b,
+    ops.AND: lambda a, b: a & b, ops.OR: lambda a, b: a | b, ops.NOT: lambda a: not a,
+    ops.CAST: lambda a: a,
+}

@@ -1,0 +1,133 @@
+"""Group: tensor nodes that become one kernel, and what can be asked of the index they are read at.
+
+A group has loops over its results (its space, axes of length 1 left out, numbered 0, 1, ...)
+and loops of reductions. ``own`` is the index (0, 1, ...) of its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fnx.core import ops
+from fnx.core.uop import UOp
+from fnx.lower.fusion.index_tokens import ZERO, Index, squeeze
+
+
+class Group:
+    """Nodes that become one kernel.
+
+    Attributes:
+        space: lengths of the loops over its results (axes of length 1 left out).
+        roots: (node, index) of the values it writes.
+        inside: nodes computed in it, each with the indices it is computed at.
+        stages: node -> index at which its STAGE is filled.
+        reads: groups whose buffers it reads.
+        scatter: the SCATTER node it applies, or None.
+        base_of: the SCATTER node whose base it writes, or None.
+        call: the CALL of a hand-written kernel that it stands for, or None.
+    """
+
+    __slots__ = ("number", "space", "roots", "inside", "stages", "reads", "contraction",
+                 "reduces", "scatter", "base_of", "call", "count")
+
+    def __init__(self, number: int, space: ops.Shape) -> None:
+        self.number = number
+        self.space = tuple(n for n in space if n != 1)
+        self.roots: list[tuple[UOp, Index]] = []
+        self.inside: dict[UOp, list[Index]] = {}
+        self.stages: dict[UOp, Index] = {}
+        self.reads: set[Group] = set()
+        self.contraction: UOp | None = None
+        self.reduces = 0
+        self.scatter: UOp | None = None
+        self.base_of: UOp | None = None
+        self.call: UOp | None = None
+        self.count = 0
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it writes what it writes and nothing else."""
+        return self.call is not None or self.scatter is not None or self.base_of is not None
+
+    @property
+    def own(self) -> Index:
+        """The index of the group's results."""
+        return tuple(range(len(self.space)))
+
+    def is_own(self, index: Index) -> bool:
+        return squeeze(index) == self.own
+
+    def covers(self, index: Index) -> bool:
+        """Whether ``index`` has all of the group's own loops and nothing else, in any order."""
+        found = squeeze(index)
+        return len(found) == len(self.space) and set(found) == set(self.own)
+
+    def is_row(self, index: Index) -> bool:
+        """Whether ``index`` is a non-empty leading part of the group's own."""
+        found = squeeze(index)
+        return bool(found) and found == self.own[:len(found)]
+
+    def reaches(self, other: Group) -> bool:
+        """Whether this group reads ``other``'s buffers, directly or through others."""
+        seen: set[Group] = set()
+        stack = list(self.reads)
+        while stack:
+            g = stack.pop()
+            if g is other:
+                return True
+            if g not in seen:
+                seen.add(g)
+                stack.extend(g.reads)
+        return False
+
+
+def memory_of(node: UOp) -> UOp:
+    """The node whose buffer holds this one: a RESHAPE is the same memory."""
+    while node.op is ops.RESHAPE:
+        node = node.src[0]
+    return node
+
+
+def is_misaligned(index: Index) -> bool:
+    """Whether reading there takes a division; from a buffer it does not (a RESHAPE is free)."""
+    return any(type(t) is tuple and t[0] == "part" for t in index)
+
+
+def loops_of(index: Index) -> set[int]:
+    """All loops that occur in the tokens of an index."""
+    out: set[int] = set()
+    stack = list(index)
+    while stack:
+        token = stack.pop()
+        if type(token) is int:
+            if token != ZERO:
+                out.add(token)
+        elif type(token) is tuple:
+            stack.extend(t for t, _ in token[1]) if token[0] == "join" else \
+                stack.append(token[1])
+    return out
+
+
+def common(index: Index, own: Index) -> Index:
+    found = squeeze(index)
+    n = 0
+    while n < min(len(found), len(own)) and found[n] == own[n]:
+        n += 1
+    return found[:n]
+
+
+def in_order(groups: Iterable[Group]) -> list[Group]:
+    """Groups such that each runs after those it reads; last created first among equals."""
+    done: dict[Group, None] = {}
+    for first in sorted(groups, key=lambda g: -g.number):
+        stack = [(first, False)]
+        while stack:
+            group, ready = stack.pop()
+            if group in done:
+                continue
+            if ready:
+                done[group] = None
+                continue
+            stack.append((group, True))
+            stack += [(g, False) for g in sorted(group.reads, key=lambda g: g.number)]
+    return list(done)

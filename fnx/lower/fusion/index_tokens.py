@@ -1,0 +1,205 @@
+"""Where a node is read: index tokens, the integers that fusion works on.
+
+A value read inside a kernel is read at one token per axis. A token is
+
+    ZERO                        the axis has length 1
+    int                         a loop of the kernel: its output axes are 0, 1, ..., the loops of
+                                reductions have larger numbers
+    ("join", ((token, n), ...)) mixed radix, outermost first
+    ("part", token, d, n, m)    (token // d) % n of a token that counts to m
+    ("shift", token, k)         token + k; may lie outside the axis, then the value is masked
+    ("flip", token, n)          n - 1 - token
+
+Movement ops only change tokens. Tokens are compared by value, so fusion needs no index
+arithmetic; `index_node` turns them into nodes once a kernel is decided.
+
+>>> from fnx.core import build, dtypes
+>>> x = build.param(0, dtypes.float32, (4, 6))
+>>> source_index(build.permute(x, (1, 0)), 0, (7, 8))
+(8, 7)
+>>> source_index(build.reshape(x, (24,)), 0, (7,))
+(('part', 7, 6, 4, 24), ('part', 7, 1, 6, 24))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fnx.core import build, ops
+from fnx.core.uop import UOp
+
+Token = Any  # int | tuple, see above
+Index = tuple[Token, ...]
+ZERO = -1
+
+
+def identity_index(shape: ops.Shape) -> Index:
+    """Tokens of a kernel's own results: its axes in order; axes of length 1 are ZERO."""
+    out: list[Token] = []
+    axis = 0
+    for n in shape:
+        out.append(ZERO if n == 1 else axis)
+        axis += n != 1
+    return tuple(out)
+
+
+def squeeze(index: Index) -> Index:
+    """The tokens without those of length-1 axes."""
+    return tuple(t for t in index if t != ZERO)
+
+
+def shift(token: Token, by: int) -> Token:
+    """token + by, marked as not the plain loop even where by is 0."""
+    if type(token) is tuple and token[0] == "shift":
+        return ("shift", token[1], token[2] + by)
+    return ("shift", token, by)
+
+
+# ---- movement -----------------------------------------------------------------------------------
+
+
+def source_index(node: UOp, i: int, index: Index) -> Index:
+    """Where operand ``i`` of an elementwise or movement node is read for the node at index."""
+    rule = _RULES.get(node.op)
+    return index if rule is None else rule(node, i, index)
+
+
+def _reshape(node: UOp, i: int, index: Index) -> Index:
+    return reindex(node.shape, node.src[0].shape, index)
+
+
+def _permute(node: UOp, i: int, index: Index) -> Index:
+    out: list[Token] = [ZERO] * len(index)
+    for position, axis in enumerate(node.arg):
+        out[axis] = index[position]
+    return tuple(out)
+
+
+def _expand(node: UOp, i: int, index: Index) -> Index:
+    return tuple([ZERO if n == 1 else t for n, t in zip(node.src[0].shape, index)])
+
+
+def _pad(node: UOp, i: int, index: Index) -> Index:
+    if i == 1:
+        return ()
+    return tuple([t if widths == (0, 0) else shift(t, -widths[0])
+                  for t, widths in zip(index, node.arg)])
+
+
+def _shrink(node: UOp, i: int, index: Index) -> Index:
+    return tuple([t if (lo, hi) == (0, n) else shift(t, lo)
+                  for t, (lo, hi), n in zip(index, node.arg, node.src[0].shape)])
+
+
+def _flip(node: UOp, i: int, index: Index) -> Index:
+    return tuple([("flip", t, n) if axis in node.arg else t
+                  for axis, (t, n) in enumerate(zip(index, node.shape))])
+
+
+def _concat(node: UOp, i: int, index: Index) -> Index:
+    start = sum(s.shape[node.arg] for s in node.src[:i])
+    return tuple([shift(t, -start) if axis == node.arg else t for axis, t in enumerate(index)])
+
+
+_RULES: dict[ops.Op, Callable[[UOp, int, Index], Index]] = {
+    ops.RESHAPE: _reshape, ops.PERMUTE: _permute, ops.EXPAND: _expand, ops.PAD: _pad,
+    ops.SHRINK: _shrink, ops.FLIP: _flip, ops.CONCAT: _concat,
+}
+
+
+def reindex(shape: ops.Shape, source: ops.Shape, index: Index) -> Index:
+    """Tokens of the same row-major place under another shape."""
+    parts = [(t, n) for t, n in zip(index, shape) if n != 1]
+    flat: list[tuple[Token, int]] = []
+    for t, n in parts:
+        if type(t) is tuple and t[0] == "join" and math.prod(m for _, m in t[1]) == n:
+            flat.extend(t[1])
+        else:
+            flat.append((t, n))
+    flat = _merge_parts(flat)
+    out: list[Token] = []
+    queue = flat[::-1]
+    for n in source:
+        out.append(ZERO if n == 1 else _take(queue, n))
+    return tuple(out)
+
+
+def _take(queue: list[tuple[Token, int]], n: int) -> Token:
+    """Consume tokens worth ``n`` from the end of ``queue`` (outermost last)."""
+    taken: list[tuple[Token, int]] = []
+    got = 1
+    while got < n:
+        token, m = queue.pop()
+        need = n // got
+        if got * m <= n and n % (got * m) == 0:
+            taken.append((token, m))
+            got *= m
+        elif m % need == 0 and got * need == n:
+            rest = m // need
+            taken.append((_part(token, rest, need, m), need))
+            queue.append((_part(token, 1, rest, m), rest))
+            got = n
+        else:  # misaligned: go through the flat offset of all that is left
+            queue.append((token, m))
+            everything = (*taken, *queue[::-1])
+            total = math.prod(k for _, k in everything)
+            flat = ("join", everything) if len(everything) > 1 else everything[0][0]
+            rest = total // n
+            queue[:] = [(_part(flat, 1, rest, total), rest)] if rest > 1 else []
+            return _part(flat, rest, n, total)
+    return taken[0][0] if len(taken) == 1 else ("join", tuple(_merge_parts(taken)))
+
+
+def _part(token: Token, d: int, n: int, whole: int) -> Token:
+    if type(token) is tuple and token[0] == "part":
+        return ("part", token[1], token[2] * d, n, token[4])
+    return ("part", token, d, n, whole)
+
+
+def _merge_parts(flat: list[tuple[Token, int]]) -> list[tuple[Token, int]]:
+    """(t // 6) % 4 followed by t % 6 is t where t counts to 24."""
+    out: list[tuple[Token, int]] = []
+    for t, n in flat:
+        if out and type(t) is tuple and t[0] == "part":
+            u, m = out[-1]
+            if type(u) is tuple and u[0] == "part" and u[1] == t[1] and u[2] == t[2] * n:
+                merged = ("part", t[1], t[2], m * n, t[4])
+                out[-1] = (t[1] if t[2] == 1 and m * n == t[4] else merged, m * n)
+                continue
+        out.append((t, n))
+    return out
+
+
+# ---- tokens -> nodes ----------------------------------------------------------------------------
+
+
+def index_node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UOp:
+    """The index expression of a token; ``ranges`` maps loops to RANGE nodes."""
+    if token == ZERO:
+        return build.index_const(0)
+    if type(token) is int:
+        return ranges[token]
+    found = memo.get(token)
+    if found is None:
+        found = memo[token] = _node(token, ranges, memo)
+    return found
+
+
+def _node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UOp:
+    kind = token[0]
+    if kind == "join":
+        total = build.index_const(0)
+        for t, n in token[1]:
+            scaled = build.mul(total, build.index_const(n))
+            total = build.add(scaled, index_node(t, ranges, memo))
+        return total
+    inner = index_node(token[1], ranges, memo)
+    if kind == "part":
+        _, _, d, n, _ = token
+        quotient = inner if d == 1 else build.idiv(inner, build.index_const(d))
+        return build.rem(quotient, build.index_const(n))
+    if kind == "shift":
+        return build.add(inner, build.index_const(token[2]))
+    return build.sub(build.index_const(token[2] - 1), inner)

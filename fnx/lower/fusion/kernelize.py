@@ -1,0 +1,358 @@
+"""Kernelize: choose which values get buffers, and so which nodes share a kernel.
+
+    before  y = softmax(x @ w + b)          (one graph of 12 nodes)
+    after   Group 0: space (m, n)   ADD(REDUCE(MUL(x, w)), b)         -> buffer z
+            Group 1: space (m, n)   max, exp, sum, division over z    -> y
+
+One walk from the results backwards. When a node is reached all who read it are placed, each
+reading it at an index (see indexing.py) inside some group. Then:
+
+  read in one group at one index           it is computed there
+  ... at several indices of one row        it becomes a STAGE of the row, if the row is small
+  read in several groups at their results' the groups become one, if that makes no cycle
+    own index
+  cheap                                    it is computed again in each
+  otherwise                                it gets a buffer: in a group that reads it at its
+                                           results' own index (one more output), else in a new one
+
+A reduction is computed inside a group only at the group's own index or at a leading part of
+it (a row statistic); a contraction only at the group's own index, one a group, to be tiled.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fnx.core import ops
+from fnx.core.uop import UOp, toposort
+from fnx.lower.fusion import cost
+from fnx.lower.fusion.group import Group, common, in_order, is_misaligned, loops_of, memory_of
+from fnx.lower.fusion.index_tokens import ZERO, Index, identity_index, source_index, squeeze
+
+MAX_STAGE_BYTES = 128 << 10  # a row that is kept inside a kernel; half of a small L2
+MAX_NODES = 400              # of one group
+MAX_COPIES = 4               # times a cheap value is computed again
+PROLOGUE_WEIGHT = 6          # arithmetic an operand of a contraction may carry
+
+MEMORY: Index = ("memory",)  # read as a whole: it needs a buffer
+
+
+class Fusion:
+    """The result: groups in the order they run, and who writes each buffered node."""
+
+    def __init__(self, fn: UOp) -> None:
+        self.fn = fn
+        self.nodes = toposort(fn.src)
+        self.cost = cost.costs(self.nodes)
+        self.varies = cost.varying(self.nodes)
+        self.groups: list[Group] = []
+        self.writer: dict[UOp, Group] = {}
+        self.extent: dict[int, int] = {}  # of loops of reductions
+        self.depth = cost.reduction_depths(self.nodes)
+        self._loop_depth: dict[int, int] = {}
+        self._around: dict[int, set[int]] = {}  # the loops around a loop of a reduction
+        self._loops: dict[tuple[Index, ops.Shape, int], tuple[int, ...]] = {}
+        self._uses: dict[UOp, dict[Group, list[Index]]] = {}
+        self._merged: dict[Group, Group] = {}
+
+    # ---- the walk
+
+    def run(self) -> Fusion:
+        results = set(self.fn.src)
+        for node in reversed(self.nodes):
+            if node in results or node in self._uses:
+                self._place(node, node in results)
+        live = {self._find(g) for g in self.groups}
+        self.groups = in_order([g for g in self.groups if g in live])
+        return self
+
+    def _place(self, node: UOp, is_result: bool) -> None:
+        uses = self._collect(node)
+        op = node.op
+        if not math.prod(node.shape) and op is not ops.CALL:
+            return  # an empty result has no elements to compute
+        if op is ops.PARAM or op is ops.KERNEL:
+            return
+        if op is ops.CONST or op is ops.IOTA:
+            if is_result or MEMORY in _all(uses):
+                self._buffer(node, uses)
+        elif op is ops.GET:
+            self._get(node, uses)
+        elif op is ops.CALL:
+            self._call(node)
+        elif op is ops.SCATTER:
+            self._scatter(node, uses)
+        elif op.kind == "movement" and not is_result and MEMORY not in _all(uses):
+            self._compute_everywhere(node, uses)
+        elif is_result or MEMORY in _all(uses) or not self._compute(node, uses):
+            self._buffer(node, uses)
+
+    def _collect(self, node: UOp) -> dict[Group, list[Index]]:
+        """Who reads the node."""
+        return self._resolved(self._uses.pop(node, {}))
+
+    def _resolved(self, uses: dict[Group, list[Index]]) -> dict[Group, list[Index]]:
+        """Uses with merged groups resolved and equal indices dropped."""
+        out: dict[Group, list[Index]] = {}
+        for group, indices in uses.items():
+            found = out.setdefault(self._find(group), [])
+            found.extend(i for i in indices if i not in found)
+        return out
+
+    # ---- computing a node in the groups that read it
+
+    def _compute(self, node: UOp, uses: dict[Group, list[Index]]) -> bool:
+        """Compute the node inside the groups that read it, if that is legal and pays."""
+        if len(uses) > 1 and self._may_merge(node, uses):
+            self._merge(list(uses))
+            uses = self._resolved(uses)
+        copies = sum(len(i) for i in uses.values())
+        if copies == 1:
+            (group, (index,)), = uses.items()
+            if not self._fits(node, group, index):
+                return False
+            self._add(node, group, index)
+            return True
+        if node.op.kind == "elementwise":
+            if cost.is_cheap(self.cost[node]) and copies <= MAX_COPIES:
+                self._compute_everywhere(node, uses)
+                return True
+            if len(uses) == 1:
+                return self._stage(node, *next(iter(uses.items())))
+        if node.op is ops.GATHER and copies <= MAX_COPIES:
+            self._compute_everywhere(node, uses)
+            return True
+        return False
+
+    def _compute_everywhere(self, node: UOp, uses: dict[Group, list[Index]]) -> None:
+        for group, indices in uses.items():
+            for index in indices:
+                self._add(node, group, index)
+
+    def _fits(self, node: UOp, group: Group, index: Index) -> bool:
+        """Whether a node read once may be computed where it is read."""
+        if group.count >= MAX_NODES or group.scatter is not None and node.op is ops.REDUCE:
+            return False
+        if node.op is ops.REDUCE:
+            if cost.is_contraction(node, self.varies):
+                return group.covers(index) and group.contraction is None \
+                    and not group.reduces and not group.stages
+            return group.contraction is None and (group.is_own(index) or group.is_row(index))
+        if group.is_own(index) or group.is_row(index):
+            return True
+        if group.contraction is not None and loops_of(index).issuperset(group.own):
+            return True  # the product itself, not one of its factors
+        if is_misaligned(index) or self._needs_rows(node, group, index):
+            return False
+        if group.contraction is not None and node.op is ops.GATHER:
+            return False
+        often = group.contraction is not None or self._repeats(group, index) > MAX_COPIES
+        return not often or self.cost[node].weight <= PROLOGUE_WEIGHT
+
+    def _needs_rows(self, node: UOp, group: Group, index: Index) -> bool:
+        """Whether a reduction below could not be computed with it, as no row of the group."""
+        return (group.contraction is not None or not common(index, group.own)) and any(
+            n.op is ops.REDUCE for n in self.cost[node].loads)
+
+    def _repeats(self, group: Group, index: Index) -> int:
+        """How often a value at ``index`` would be computed again by loops around it."""
+        used = loops_of(index)
+        around = set(range(max((t for t in used if t < len(group.space)), default=0)))
+        for loop in used:
+            around |= self._around.get(loop, set())
+        return math.prod(group.space[i] for i in around - used if i < len(group.space))
+
+    def _may_merge(self, node: UOp, uses: dict[Group, list[Index]]) -> bool:
+        """All read it at their own index over the same loops, and no one waits for another."""
+        groups = list(uses)
+        if any(len(i) != 1 or i[0] == MEMORY or not g.is_own(i[0]) or g.is_fixed
+               or g.space != groups[0].space for g, i in uses.items()):
+            return False
+        contractions = sum(g.contraction is not None for g in groups)
+        if contractions > 1 or sum(g.count for g in groups) > MAX_NODES or \
+                contractions and any(g.reduces for g in groups):
+            return False
+        return not any(g.reaches(h) for g in groups for h in groups if g is not h)
+
+    def _merge(self, groups: list[Group]) -> None:
+        first, *rest = sorted(groups, key=lambda g: g.number)
+        for g in rest:
+            first.roots += [r for r in g.roots if r not in first.roots]
+            for node, indices in g.inside.items():
+                here = first.inside.setdefault(node, [])
+                here += [i for i in indices if i not in here]
+            first.stages.update(g.stages)
+            first.reads |= g.reads
+            first.contraction = g.contraction if first.contraction is None else \
+                first.contraction
+            first.reduces += g.reduces
+            first.count += g.count
+            self._merged[g] = first
+            for node, _ in g.roots:
+                self.writer[node] = first
+        for h in self.groups:
+            if not h.reads.isdisjoint(rest):
+                h.reads = {self._find(r) for r in h.reads}
+
+    def _stage(self, node: UOp, group: Group, indices: list[Index]) -> bool:
+        """Keep a row of the value inside the kernel: read at several indices of one row."""
+        rows = [len(common(index, group.own)) for index in indices]
+        lead = min(rows)
+        if lead == 0 or group.contraction is not None:
+            return False
+        fill = min(indices, key=self._loop_order)  # in the loop that runs first
+        differing = [i for i, ts in enumerate(zip(*indices)) if len(set(ts)) > 1]
+        row = math.prod(node.shape[i] for i in differing) * node.dtype.itemsize
+        if row > MAX_STAGE_BYTES or any(type(t) is not int for index in indices for t in index) \
+                or any(fill[i] not in self._loop_depth for i in differing):
+            return False
+        group.stages[node] = fill
+        self._add(node, group, fill)
+        return True
+
+    def _loop_order(self, index: Index) -> int:
+        """Loops of reductions run before the group's own inner loops, by depth."""
+        depths = [self._loop_depth[t] for t in index if t in self._loop_depth]
+        return max(depths) if depths else len(self.nodes)
+
+    def _add(self, node: UOp, group: Group, index: Index) -> None:
+        """Compute ``node`` at ``index`` in ``group``: its operands are read there."""
+        here = group.inside.setdefault(node, [])
+        if index in here:
+            return
+        here.append(index)
+        group.count += 1
+        if node.op is ops.REDUCE:
+            if cost.is_contraction(node, self.varies):
+                group.contraction = node
+            else:
+                group.reduces += 1
+            self._use(node.src[0], group, self.reduced_index(node, index))
+        elif node.op is ops.GATHER:
+            self._use(memory_of(node.src[0]), group, MEMORY)
+            for s in node.src[1:]:
+                self._use(s, group, index[:len(s.shape)])
+        else:
+            for i, s in enumerate(node.src):
+                self._use(s, group, source_index(node, i, index))
+
+    def _use(self, node: UOp, group: Group, index: Index) -> None:
+        if node in self.writer:
+            group = self._find(group)
+            if self.writer[node] is not group:
+                group.reads.add(self.writer[node])
+            return
+        self._uses.setdefault(node, {}).setdefault(group, []).append(index)
+
+    def reduced_index(self, node: UOp, index: Index) -> Index:
+        """Where a REDUCE at ``index`` reads its operand.
+
+        Reductions of one depth share their loops; one that waits for another has its own.
+        """
+        axes, shape = node.arg.axes, node.src[0].shape
+        lengths = tuple(shape[a] for a in axes)
+        key = (squeeze(index), lengths, self.depth[node])
+        loops = self._loops.get(key)
+        if loops is None:
+            first = 1000 + len(self.extent)
+            loops = self._loops[key] = tuple(range(first, first + len(axes)))
+            self.extent.update(zip(loops, lengths))
+            self._loop_depth.update(dict.fromkeys(loops, self.depth[node]))
+            self._around.update(dict.fromkeys(loops, loops_of(index)))
+        kept, fresh = iter(index), iter(loops)
+        out = []
+        for a, n in enumerate(shape):
+            token = next(fresh) if a in axes else next(kept)
+            out.append(ZERO if n == 1 else token)
+        return tuple(out)
+
+    # ---- buffers
+
+    def _new_group(self, space: ops.Shape) -> Group:
+        group = Group(len(self.groups), space)
+        self.groups.append(group)
+        return group
+
+    def _buffer(self, node: UOp, uses: dict[Group, list[Index]]) -> None:
+        """Give the node a buffer, written by a group that reads it at its own index if one can."""
+        uses = self._resolved(uses)  # groups may have become one since
+        group = next((g for g in sorted(uses, key=lambda g: g.number)
+                      if self._may_join(node, g, uses)), None)
+        if group is None:
+            group = self._new_group(node.shape)
+            index = identity_index(node.shape)
+        else:
+            index = uses[group][0]
+        for other in uses:
+            if other is not group:
+                other.reads.add(group)
+        self._write(node, group, index)
+
+    def _may_join(self, node: UOp, group: Group, uses: dict[Group, list[Index]]) -> bool:
+        indices = uses[group]
+        if len(indices) != 1 or group.is_fixed or indices[0] == MEMORY:
+            return False
+        index = indices[0]
+        if not group.is_own(index) and not (group.is_row(index) and group.contraction is None):
+            return False
+        return self._fits(node, group, index) and not any(
+            group.reaches(other) for other in uses if other is not group)
+
+    def _write(self, node: UOp, group: Group, index: Index | None = None) -> None:
+        index = identity_index(node.shape) if index is None else index
+        group.roots.append((node, index))
+        self.writer[node] = group
+        self._add(node, group, index)
+
+    def _scatter(self, node: UOp, uses: dict[Group, list[Index]]) -> None:
+        """The base is written first, then updates are combined into it in index order."""
+        base = self._new_group(node.shape)
+        base.base_of = node
+        base.roots.append((node.src[0], identity_index(node.shape)))
+        updates = node.src[-1]
+        group = self._new_group(updates.shape)
+        group.scatter = node
+        group.reads.add(base)
+        self.writer[node] = group
+        for other in uses:
+            other.reads.add(group)
+        index = identity_index(updates.shape)
+        varies = self.varies[updates]
+        for s in node.src[1:-1]:
+            varies |= self.varies[s]
+        # a loop that nothing depends on would not be run: then the updates are read from memory
+        runs = varies == sum(1 << i for i, n in enumerate(updates.shape) if n != 1)
+        self._use(updates, group, index if runs else MEMORY)
+        for s in node.src[1:-1]:
+            self._use(s, group, index[:len(s.shape)])
+        self._use(node.src[0], base, identity_index(node.shape))
+
+    def _call(self, node: UOp) -> None:
+        group = self.writer[node]
+        for s in node.src[1:]:
+            self._use(memory_of(s), group, MEMORY)
+
+    def _get(self, node: UOp, uses: dict[Group, list[Index]]) -> None:
+        call = node.src[0]
+        group = self.writer.get(call)
+        if group is None:
+            group = self.writer[call] = self._new_group(())
+            group.call = call
+        self.writer[node] = group
+        for other in uses:
+            other.reads.add(group)
+        self._uses.setdefault(call, {})
+
+    def _find(self, group: Group) -> Group:
+        while group in self._merged:
+            group = self._merged[group]
+        return group
+
+
+def _all(uses: dict[Group, list[Index]]) -> list[Index]:
+    return [i for indices in uses.values() for i in indices]
+
+
+def kernelize(fn: UOp) -> Fusion:
+    """Group the nodes of a FUNCTION into kernels."""
+    return Fusion(fn).run()

@@ -1,0 +1,289 @@
+"""Ranges: a group of tensor nodes becomes a kernel over loops.
+
+    before  Group, space (m, n): ADD(REDUCE(MUL(EXPAND x, EXPAND w), ADD, axis 1), EXPAND b)
+    after   STORE(out[r0, r1], REDUCE(LOAD(x[r0, r2]) * LOAD(w[r2, r1]), r2, ADD) + LOAD(b[r1]))
+
+Every node is built once per index it is computed at, operands first. Buffers get their slots
+in the order of first use, results last, so that equal groups become the identical KERNEL.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fnx.core import build, dtypes, ops
+from fnx.core.errors import Site, SpecError
+from fnx.core.uop import UOp
+from fnx.lower.fusion.group import Group, memory_of
+from fnx.lower.fusion.index_tokens import (
+    ZERO,
+    Index,
+    Token,
+    identity_index,
+    index_node,
+    source_index,
+)
+from fnx.lower.fusion.kernelize import Fusion
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One kernel and what its buffer slots stand for: nodes of the tensor graph.
+
+    ``writes`` are the operands it writes (the last ones); ``schedule`` is the user's for a
+    hand-written kernel, else None.
+    """
+
+    kernel: UOp
+    operands: tuple[UOp, ...]
+    writes: tuple[UOp, ...]
+    schedule: tuple[object, ...] | None
+    sites: tuple[Site, ...]
+
+
+def build_kernels(fusion: Fusion) -> list[Step]:
+    """The kernels of all groups, in the order they run."""
+    position = {n: i for i, n in enumerate(fusion.nodes)}
+    return [_call_step(g) if g.call is not None else _Builder(fusion, g, position).step()
+            for g in fusion.groups]
+
+
+def _call_step(group: Group) -> Step:
+    call = group.call
+    assert call is not None
+    writes = build.results(call)
+    operands = (*[memory_of(s) for s in call.src[1:]], *writes)
+    return Step(call.src[0], operands, writes, call.arg.schedule, call.sites)
+
+
+class _Builder:
+    """Builds one kernel."""
+
+    def __init__(self, fusion: Fusion, group: Group, position: dict[UOp, int]) -> None:
+        self.fusion, self.group, self.position = fusion, group, position
+        self.extent = {**fusion.extent, **dict(enumerate(group.space))}
+        self.slots: dict[UOp, int] = {}
+        self.ranges = _Ranges(self.extent, len(group.space))
+        self.tokens: dict[Token, UOp] = {}
+        self.done: dict[tuple[UOp, Index], UOp] = {}
+        self.stages: dict[UOp, tuple[UOp, tuple[int, ...]]] = {}
+
+    def step(self) -> Step:
+        group = self.group
+        for node in sorted(group.inside, key=self.position.__getitem__):
+            for index in group.inside[node]:
+                self.done[node, index] = self._compute(node, index)
+        stores, writes = self._scatter() if group.scatter is not None else self._results()
+        sites = tuple(dict.fromkeys(s for n in writes for s in n.sites))
+        kernel = build.kernel(stores, self._name(), self._order(stores))
+        return Step(kernel, tuple(self.slots), tuple(writes), None, sites)
+
+    def _results(self) -> tuple[list[UOp], list[UOp]]:
+        values = [(node, index, self._read(node, index)) for node, index in self.group.roots]
+        into = self.group.base_of  # a scatter's base goes to the scatter's buffer
+        stores = [build.store(self._place(node if into is None else into, index), value)
+                  for node, index, value in values]
+        return stores, [node if into is None else into for node, _, _ in values]
+
+    def _order(self, stores: list[UOp]) -> tuple[int, ...]:
+        return tuple(sorted(r.arg.id for r in self.ranges.values()))
+
+    def _name(self) -> str:
+        """What the kernel does, from its structure only."""
+        group = self.group
+        kind = "scatter" if group.scatter is not None else "contract" if group.contraction \
+            is not None else "rows" if group.stages else "reduce" if group.reduces else "map"
+        seen = dict.fromkeys(n.op.name.lower() for n in group.inside
+                             if n.op.kind == "elementwise")
+        return "_".join([kind, *list(seen)[:3]])
+
+    # ---- reading
+
+    def _read(self, node: UOp, index: Index) -> UOp:
+        """The value of a node at an index: computed here, staged here, constant or in memory."""
+        found = self.done.get((node, index))
+        if found is not None:
+            return found
+        if node in self.stages:
+            stage, positions = self.stages[node]
+            value = build.load(build.at(stage, *[self._index(index[p]) for p in positions]))
+        elif node.op is ops.CONST:
+            value = node
+        elif node.op is ops.IOTA:
+            value = build.cast(self._index(index[0]), node.dtype)
+        elif self._in_memory(node):
+            value = build.load(self._place(node, index), self._valid(node.shape, index))
+        else:
+            raise SpecError(f"{node}: expected a buffer or a value of this kernel")
+        self.done[node, index] = value
+        return value
+
+    def _in_memory(self, node: UOp) -> bool:
+        """Whether the node is read from a buffer here, and not computed."""
+        return node.op is ops.PARAM or (node in self.fusion.writer
+                                        and node not in self.group.inside)
+
+    def _place(self, node: UOp, index: Index) -> UOp:
+        return build.at(self._ref(node), *[self._index(t) for t in index])
+
+    def _ref(self, node: UOp) -> UOp:
+        slot = self.slots.setdefault(memory_of(node), len(self.slots))
+        return build.ref(slot, node.dtype, node.shape)
+
+    def _index(self, token: Token) -> UOp:
+        return index_node(token, self.ranges, self.tokens)
+
+    def _valid(self, shape: ops.Shape, index: Index, within: bool = True) -> UOp | None:
+        """The condition under which an index lies inside; None where it always does.
+
+        ``within``: also what it was split and joined from; elsewhere its parts mean nothing.
+        """
+        limits: list[tuple[Token, int]] = list(zip(index, shape))
+        if within:
+            for token, _ in limits:  # grows
+                limits += _limits(token)
+        conditions: dict[UOp, None] = {}
+        for token, n in limits:
+            low, high = self._bounds(token)
+            if low < 0 or high >= n:
+                conditions[self._inside(self._index(token), n, low < 0, high >= n)] = None
+        return functools.reduce(build.and_, conditions) if conditions else None
+
+    def _inside(self, i: UOp, n: int, low: bool, high: bool) -> UOp:
+        below = build.lt(i, build.index_const(n))
+        above = build.le(build.index_const(0), i)
+        return build.and_(above, below) if low and high else below if high else above
+
+    def _bounds(self, token: Token) -> tuple[int, int]:
+        if type(token) is int:
+            return (0, 0) if token == ZERO else (0, self.extent[token] - 1)
+        if token[0] == "shift":
+            low, high = self._bounds(token[1])
+            return low + token[2], high + token[2]
+        if token[0] == "flip":
+            low, high = self._bounds(token[1])
+            return token[2] - 1 - high, token[2] - 1 - low
+        if token[0] == "part":
+            return 0, token[3] - 1
+        low = high = 0
+        for t, n in token[1]:
+            t_low, t_high = self._bounds(t)
+            low, high = low * n + t_low, high * n + t_high
+        return low, high
+
+    # ---- computing
+
+    def _compute(self, node: UOp, index: Index) -> UOp:
+        rule = _RULES.get(node.op)
+        if rule is not None:
+            value = rule(self, node, index)
+        elif node.op.kind == "elementwise":
+            src = tuple([self._read(s, index) for s in node.src])
+            value = UOp(node.op, node.dtype, src, node.arg)
+        elif not node.src:
+            value = self._read(node, index)
+        elif node.op is ops.RESHAPE and self._in_memory(memory_of(node)):
+            value = build.load(self._place(node, index), self._valid(node.shape, index))
+        else:
+            value = self._read(node.src[0], source_index(node, 0, index))
+        if self.group.stages.get(node) == index:
+            self._stage(node, index, value)
+        return value
+
+    def _stage(self, node: UOp, fill: Index, value: UOp) -> None:
+        own = set(self.group.own)
+        positions = tuple(i for i, t in enumerate(fill) if t != ZERO and t not in own)
+        stage = build.stage(value, [self.ranges[fill[p]] for p in positions],
+                            len(self.stages))
+        self.stages[node] = stage, positions
+
+    def reduce(self, node: UOp, index: Index) -> UOp:
+        inner = self.fusion.reduced_index(node, index)
+        value = self._read(node.src[0], inner)
+        loops = [self.ranges[inner[a]] for a in node.arg.axes if inner[a] != ZERO]
+        return build.fold(value, node.arg.monoid, loops)
+
+    def gather(self, node: UOp, index: Index) -> UOp:
+        x, *rest = node.src
+        first = [self._clamped(self._read(s, index[:len(s.shape)]), n)
+                 for s, n in zip(rest, x.shape)]
+        tail = index[len(rest[0].shape):]
+        place = build.at(self._ref(x), *first, *[self._index(t) for t in tail])
+        return build.load(place, self._valid(x.shape[len(rest):], tail))
+
+    def _clamped(self, i: UOp, n: int) -> UOp:
+        wide = build.cast(i, dtypes.index)
+        return build.minimum(build.maximum(wide, build.index_const(0)),
+                             build.index_const(n - 1))
+
+    def pad(self, node: UOp, index: Index) -> UOp:
+        x, fill = node.src
+        inner = source_index(node, 0, index)
+        valid = self._valid(x.shape, inner, within=False)
+        value = self._read(x, inner)
+        return value if valid is None else build.where(valid, value, self._read(fill, ()))
+
+    def concat(self, node: UOp, index: Index) -> UOp:
+        """The last part whose start is not past the index."""
+        at = self._index(index[node.arg])
+        value = self._read(node.src[-1], source_index(node, len(node.src) - 1, index))
+        end = node.shape[node.arg]
+        for i in range(len(node.src) - 2, -1, -1):
+            end -= node.src[i + 1].shape[node.arg]
+            part = self._read(node.src[i], source_index(node, i, index))
+            value = build.where(build.lt(at, build.index_const(end)), part, value)
+        return value
+
+    def _scatter(self) -> tuple[list[UOp], list[UOp]]:
+        """Updates are combined into the buffer in index order; those outside are dropped."""
+        node = self.group.scatter
+        assert node is not None
+        x, *index, updates = node.src
+        own = identity_index(updates.shape)
+        count = len(index[0].shape)
+        where = [build.cast(self._read(i, own[:count]), dtypes.index) for i in index]
+        valid: UOp | None = None
+        for i, n in zip(where, x.shape):
+            inside = self._inside(i, n, True, True)
+            valid = inside if valid is None else build.and_(valid, inside)
+        value = self._read(updates, own)
+        tail = [self._index(t) for t in own[count:]]
+        place = build.at(self._ref(node), *where, *tail)
+        return [build.store(place, value, valid, _COMBINE[node.arg])], [node]
+
+
+def _limits(token: Token) -> list[tuple[Token, int]]:
+    """Tokens that a token was made from, with the lengths that they count to."""
+    if type(token) is int:
+        return []
+    kind = token[0]
+    if kind == "join":
+        return list(token[1])
+    if kind == "part":
+        return [(token[1], token[4])]
+    return _limits(token[1])
+
+
+class _Ranges(dict[int, UOp]):
+    """Loop -> RANGE, made when first asked for; loops of reductions follow the group's own."""
+
+    def __init__(self, extent: dict[int, int], own: int) -> None:
+        self.extent, self.own, self.next = extent, own, own
+
+    def __missing__(self, loop: int) -> UOp:
+        id = loop
+        if loop >= self.own:
+            id, self.next = self.next, self.next + 1
+        node = self[loop] = build.range_(self.extent[loop], id)
+        return node
+
+
+# STORE as its own combine is "overwrite, the last wins".
+_COMBINE = {"set": ops.STORE, "add": ops.ADD, "mul": ops.MUL, "min": ops.MIN, "max": ops.MAX}
+
+_RULES: dict[ops.Op, Callable[[_Builder, UOp, Index], UOp]] = {
+    ops.REDUCE: _Builder.reduce, ops.GATHER: _Builder.gather, ops.PAD: _Builder.pad,
+    ops.CONCAT: _Builder.concat,
+}

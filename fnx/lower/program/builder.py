@@ -1,0 +1,174 @@
+"""The lines of a PROGRAM as they are written: one list per open loop, so that work is hoisted.
+
+A line goes to the innermost open loop among those its operands come from, which may be outside
+the loop that is being written; the same line is written once as long as that loop is open:
+
+    lines.open(...)                        n4 = n * 4         <- hoisted: depends on no loop
+    lines.add(MUL, n, 4)                   LOOP i
+    lines.add(MUL, i, 4)                     i4 = i * 4
+    lines.close(...)                       END
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fnx.core import build, dtypes, ops
+from fnx.core.dtypes import DType
+from fnx.core.levels.spec_program import UNLINED
+from fnx.core.ops import Op
+from fnx.core.uop import UOp
+
+_EFFECTS = frozenset({ops.STORE, ops.LOOP, ops.END, ops.IF, ops.ENDIF})
+
+
+class Lines:
+    """A program that is being written: a stack of open loops, outermost first."""
+
+    def __init__(self) -> None:
+        self.stack: list[list[UOp]] = [[]]
+        self._depth: dict[UOp, int] = {}
+        self._numbers = 0
+        self._loops: list[UOp] = []
+
+    def depth(self, node: UOp) -> int:
+        """How many loops are open around the line that defines ``node``."""
+        return 0 if node.op in UNLINED else self._depth[node]
+
+    def add(self, op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any = None,
+            at_least: int = 0) -> UOp:
+        """A line without effect, as far out as its operands allow (``at_least`` loops deep)."""
+        node = UOp(op, dtype, src, arg)
+        if op in UNLINED or node in self._depth:
+            return node
+        depth = at_least
+        for s in src:
+            if s.op not in UNLINED:
+                depth = max(depth, self._depth[s])
+        self._depth[node] = depth
+        self.stack[depth].append(node)
+        return node
+
+    def put(self, op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
+        """A line that stays here, whether or not there is an equal one already."""
+        node = UOp(op, dtype, src, arg)
+        self._depth[node] = len(self.stack) - 1
+        self.stack[-1].append(node)
+        return node
+
+    # ---- loops ----
+
+    def number(self) -> int:
+        """A number that no other loop or branch of this program has."""
+        self._numbers += 1
+        return self._numbers
+
+    def open(self, start: UOp, stop: UOp) -> UOp:
+        """Begin a loop start <= i < stop; what is returned stands for i."""
+        self.stack.append([])
+        loop = self.put(ops.LOOP, dtypes.index, (start, stop), self.number())
+        self._loops.append(loop)
+        return loop
+
+    def carry(self, init: UOp) -> UOp:
+        """A value that each iteration of the loop just begun hands to the next."""
+        loop = self._loops[-1]
+        return self.put(ops.CARRY, init.dtype, (loop, init), len(self.stack[-1]) - 1)
+
+    def close(self, nexts: Sequence[UOp]) -> list[UOp]:
+        """End the innermost loop; the last values of its carries, in their order."""
+        end = self.put(ops.END, dtypes.void, (self._loops.pop(), *nexts))
+        inner = self.stack.pop()
+        for node in inner:
+            self._depth.pop(node, None)
+        self.stack[-1].extend(inner)
+        self._depth[end] = len(self.stack) - 1
+        return [self.put(ops.LAST, n.dtype, (end,), i) for i, n in enumerate(nexts)]
+
+    def branch(self, condition: UOp) -> UOp:
+        """Begin lines that are run only where ``condition`` holds."""
+        return self.put(ops.IF, dtypes.void, (condition,), self.number())
+
+    def end_branch(self, branch: UOp) -> None:
+        """End them; what they define is not to be used after."""
+        here = self.stack[-1]
+        for node in here[here.index(branch):]:
+            del self._depth[node]
+        self.put(ops.ENDIF, dtypes.void, (branch,))
+
+    # ---- integers, folded where they are constant ----
+
+    def plus(self, a: UOp, b: UOp) -> UOp:
+        if a.op is ops.CONST and b.op is ops.CONST:
+            return build.index_const(build.const_of(a) + build.const_of(b))
+        if is_zero(a) or is_zero(b):
+            return a if is_zero(b) else b
+        return self.add(ops.ADD, a.dtype, (a, b))
+
+    def times(self, a: UOp, factor: UOp | int) -> UOp:
+        b = build.index_const(factor) if isinstance(factor, int) else factor
+        if a.op is ops.CONST and b.op is ops.CONST:
+            return build.index_const(build.const_of(a) * build.const_of(b))
+        if is_one(a) or is_one(b):
+            return a if is_one(b) else b
+        return self.add(ops.MUL, a.dtype, (a, b))
+
+    def either(self, op: Op, a: UOp, b: UOp) -> UOp:
+        """MIN or MAX of two integers."""
+        if a is b:
+            return a
+        if a.op is ops.CONST and b.op is ops.CONST:
+            pick = min if op is ops.MIN else max
+            return build.index_const(pick(build.const_of(a), build.const_of(b)))
+        return self.add(op, a.dtype, (a, b))
+
+    def divided(self, a: UOp, divisor: int) -> UOp:
+        """a // divisor for a >= 0."""
+        if divisor == 1:
+            return a
+        if a.op is ops.CONST:
+            return build.index_const(build.const_of(a) // divisor)
+        if divisor & (divisor - 1) == 0:
+            return self.add(ops.SHR, a.dtype, (a, build.index_const(divisor.bit_length() - 1)))
+        return self.add(ops.IDIV, a.dtype, (a, build.index_const(divisor)))
+
+    # ---- vectors ----
+
+    def widen(self, x: UOp, lanes: int) -> UOp:
+        """A scalar in all lanes; a vector as it is."""
+        if lanes == 1 or x.dtype.lanes == lanes:
+            return x
+        return self.add(ops.SPLAT, x.dtype.vec(lanes), (x,))
+
+    def both(self, a: UOp | None, b: UOp | None) -> UOp | None:
+        """The conjunction of two masks, where None is true."""
+        if a is None or b is None:
+            return a if b is None else b
+        lanes = max(a.dtype.lanes, b.dtype.lanes)
+        return self.add(ops.AND, dtypes.bool_.vec(lanes),
+                        (self.widen(a, lanes), self.widen(b, lanes)))
+
+    # ---- the result ----
+
+    def program(self) -> UOp:
+        """The PROGRAM: all lines but those that nothing with an effect needs."""
+        used: set[UOp] = set()
+        kept: list[UOp] = []
+        for node in reversed(self.stack[0]):
+            if node.op in _EFFECTS or node in used:
+                kept.append(node)
+                used.update(node.src)
+        return UOp(ops.PROGRAM, dtypes.void, tuple(reversed(kept)))
+
+
+def is_zero(node: UOp) -> bool:
+    return node.op is ops.CONST and node.arg == 0
+
+
+def is_one(node: UOp) -> bool:
+    return node.op is ops.CONST and node.arg == 1
+
+
+def zero(dtype: DType) -> UOp:
+    return build.const(0, dtype)

@@ -1,0 +1,1 @@
+"""program level -> source text: one file for each language."""

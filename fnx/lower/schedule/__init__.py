@@ -1,0 +1,1 @@
+"""Schedules: choosing one, what is legal, and a kernel under it: loops, tiles, packing."""

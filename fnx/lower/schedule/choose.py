@@ -1,0 +1,250 @@
+"""choose: the compiler's own schedule for an untiled kernel, from which range what depends on.
+
+    contraction    contraction.py
+    rows           STORE(o[r], REDUCE(x[r, c], c)): lanes along c, workers share r
+    columns        STORE(o[c], REDUCE(x[r, c], r)): lanes along c, each worker some of c
+    map            STORE(o[r, c], f(x[r, c])): lanes along the contiguous range
+    scatter        in order; lanes along a range that is an index of its own
+
+Lanes go where loads and stores are contiguous, as far as a cost says so. Extents that are
+known at run time only are taken to be large. Little work gets no parallel range at all: it is
+done at once by the thread that asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fnx.core import ops, tiling
+from fnx.core.rewriting import symbolic
+from fnx.core.target import Target
+from fnx.core.tiling import Schedule, Transform
+from fnx.core.uop import UOp, toposort
+from fnx.lower.schedule import contraction
+from fnx.lower.schedule.legality import kept_in_order
+from fnx.lower.schedule.loops import name_of, ranges_of
+from fnx.lower.schedule.workload import extent, itemsize, product, stride, work
+
+_INLINE = 1 << 16  # additions (or their like) that are not worth waking a worker for
+_CHUNK = 1 << 14  # and how many of them one parallel iteration should have
+_BLOCK = 16  # side of a transposed block: a cache line of float32
+_UNROLL = 4
+_STRIDED = {ops.LOAD: 0.8, ops.STORE: 1.2}  # a lane of a gather or scatter, in scalar accesses
+
+
+def choose(kernel: UOp, target: Target) -> Schedule:
+    """The schedule for a kernel on a target. How a sum associates follows from the kernel and
+    the vector width only, never from how many workers there are.
+
+    >>> from fnx.core import build, dtypes
+    >>> i = build.range_(1000, 0)
+    >>> x, o = (build.at(build.ref(s, dtypes.float32, (1000,)), i) for s in (0, 1))
+    >>> copy = build.kernel([build.store(o, build.load(x))], "copy", [0])
+    >>> choose(copy, Target("cpu"))[-1]
+    vectorize('r0_l')
+    """
+    if any(symbolic.bounds(r.src[0])[1] == 0 for r in ranges_of(kernel)):
+        return ()
+    found = contraction.find(kernel)
+    if found is not None:
+        return tuple(contraction.schedule(found, target))
+    return tuple(_Plan(kernel, target).schedule())
+
+
+class _Statement:
+    """A STORE, STAGE or REDUCE: the nodes computed for it, and the ranges of its own."""
+
+    __slots__ = ("nodes", "own", "node")
+
+    def __init__(self, node: UOp, own: Iterable[UOp]) -> None:
+        roots = node.src if node.op is ops.STORE else node.src[:1]
+        self.node, self.own = node, list(own)
+        self.nodes = [*toposort(roots, stop=lambda n: n.op in (ops.REDUCE, ops.LOAD)), node]
+
+    def cost(self, lane: UOp | None, lanes: int) -> float:
+        """Instructions with lanes along ``lane``, about."""
+        total = 0.0
+        for n in self.nodes:
+            if n.op is ops.REDUCE and n is not self.node:
+                continue
+            if n.op is not ops.REDUCE and n.op not in ops.ELEMENTWISE \
+                    and n.op not in (ops.LOAD, ops.STORE):
+                continue
+            ranges = n.ranges.union(n.src[1:]) if n.op is ops.REDUCE else n.ranges
+            count: float = product(ranges)
+            if lane is not None and lane in ranges:
+                step = abs(stride(n.src[0], lane)) if n.op in (ops.LOAD, ops.STORE) else 1
+                vectors = -(-extent(lane) // lanes) / extent(lane)
+                count *= vectors if step <= 1 else _STRIDED.get(n.op, 1.0)
+            total += count
+        return total
+
+
+class _Plan:
+    """Collects the transforms of a kernel that is no contraction."""
+
+    def __init__(self, kernel: UOp, target: Target) -> None:
+        self.kernel, self.target = kernel, target
+        self.nodes = toposort(kernel.src)
+        self.ranges = ranges_of(kernel)
+        self.kept = {r for s in kernel.src for r in kept_in_order(s)}
+        self.lanes = target.lanes(itemsize(self.nodes))
+        folds = [n for n in self.nodes if n.op in (ops.REDUCE, ops.STAGE)]
+        closed = {r for n in folds for r in n.src[1:]}
+        free = {r for n in folds for r in n.ranges} - closed
+        # a stage is filled once for each iteration of its free ranges: those stay loops
+        self.staged = {r for n in folds if n.op is ops.STAGE for r in n.ranges}
+        self.outer = [r for r in self.ranges if r in free]
+        self.statements = [_Statement(n, n.src[1:]) for n in folds] + \
+            [_Statement(s, [r for r in self.ranges if r in s.ranges and r not in free])
+             for s in kernel.src]
+        self.steps: list[Transform] = []
+        self.parts: dict[UOp, tuple[list[str], list[str]]] = {
+            r: ([name_of(r)], []) for r in self.ranges}  # names of (its loops, its lanes)
+
+    def schedule(self) -> list[Transform]:
+        vectors = self._vectors()
+        blocked = self._transposed(vectors)
+        shared = self._shared(vectors, blocked)
+        for r in self.ranges:
+            if r in vectors:
+                self._vectorize(r, r is shared, not blocked)
+            elif r in blocked:
+                self._cut(r, _BLOCK)
+            elif r is shared:
+                self._chunk(r)
+        self._order(shared, blocked)
+        return self.steps
+
+    # ---- lanes
+
+    def _vectors(self) -> list[UOp]:
+        """The ranges that become lanes: one of the outer ones for all, or each statement's."""
+        apart, cost = self._apart()
+        best: list[UOp] = apart
+        for r in self.outer:
+            if r in self.kept or r in self.staged or \
+                    any(r not in s.ranges for s in self.kernel.src):
+                continue
+            together = sum(s.cost(r, self._lanes_along(r)) for s in self.statements)
+            if together < cost:
+                best, cost = [r], together
+        return best
+
+    def _apart(self) -> tuple[list[UOp], float]:
+        chosen: list[UOp] = []
+        total = 0.0
+        for s in self.statements:
+            taken = [r for r in s.own if r in chosen]
+            options: list[UOp | None] = [*taken[:1]] or [
+                None, *[r for r in s.own if self._is_free(r, chosen)]]
+            costs = [s.cost(r, self._lanes_along(r)) for r in options]
+            least = min(costs)
+            pick = options[costs.index(least)]
+            total += least
+            if pick is not None and pick not in chosen:
+                chosen.append(pick)
+        return chosen, total
+
+    def _is_free(self, r: UOp, chosen: Sequence[UOp]) -> bool:
+        """Whether lanes along r are legal and meet no other lanes."""
+        return r not in self.kept and r not in self.staged and extent(r) > 1 and not any(
+            r in s.own and any(c in s.own for c in chosen) for s in self.statements)
+
+    def _lanes_along(self, r: UOp | None) -> int:
+        """No more lanes than a short range fills."""
+        if r is None:
+            return 1
+        return min(self.lanes, 1 << (extent(r) - 1).bit_length())
+
+    def _unroll(self, r: UOp, lanes: int) -> int:
+        """Vectors per iteration: 4, fewer where the code is long or the rest would be."""
+        count = sum(n.op in ops.ELEMENTWISE for n in self.nodes)
+        vectors = -(-extent(r) // lanes)
+        times = _UNROLL if count <= 16 else 2 if count <= 48 else 1
+        while times > 1 and -(-vectors // times) * times > 1.15 * vectors:
+            times //= 2
+        return times
+
+    def _vectorize(self, r: UOp, shared: bool, unrolled: bool) -> None:
+        name, lanes = name_of(r), self._lanes_along(r)
+        times = self._unroll(r, lanes) if unrolled else 1
+        loops, rest = [name], name
+        if shared:
+            step = lanes * times
+            chunk = max(1, self._chunk_of(r) // step) * step
+            self.steps.append(tiling.split(rest, chunk, f"{name}_p", f"{name}_t"))
+            loops, rest = [f"{name}_p", f"{name}_t"], f"{name}_t"
+        inner = f"{name}_v" if times > 1 else f"{name}_l"
+        self.steps.append(tiling.split(rest, lanes * times, f"{name}_o", inner))
+        loops[-1] = f"{name}_o"
+        lane = [f"{name}_l"]
+        if times > 1:
+            self.steps.append(tiling.split(inner, lanes, f"{name}_u", f"{name}_l"))
+            lane = [f"{name}_u", f"{name}_l"]
+            self.steps.append(tiling.unroll(f"{name}_u"))
+        self.parts[r] = (loops, lane)
+
+    # ---- transposed reads
+
+    def _transposed(self, vectors: Sequence[UOp]) -> list[UOp]:
+        """Ranges along which a place is contiguous that the lanes cross with a stride."""
+        out: list[UOp] = []
+        for s in self.statements:
+            lane = next((v for v in vectors if v in s.own), None)
+            for n in s.nodes:
+                if lane is None or n.op not in (ops.LOAD, ops.STORE) \
+                        or stride(n.src[0], lane) in (0, 1):
+                    continue
+                out += [r for r in s.own if r is not lane and stride(n.src[0], r) == 1
+                        and extent(r) > _BLOCK and r not in self.kept and r not in out]
+        return out
+
+    def _cut(self, r: UOp, factor: int) -> None:
+        name = name_of(r)
+        self.steps.append(tiling.split(name, factor, f"{name}_o", f"{name}_b"))
+        self.parts[r] = ([f"{name}_o", f"{name}_b"], [])
+
+    # ---- workers
+
+    def _shared(self, vectors: Sequence[UOp], blocked: Sequence[UOp]) -> UOp | None:
+        """The range that workers share: the first of some length that every store has."""
+        known = all(r.src[0].op is ops.CONST for r in self.ranges)
+        if known and work(self.nodes) < _INLINE:
+            return None
+        common = [r for r in self.ranges if r not in self.kept
+                  and all(r in s.ranges for s in self.kernel.src)]
+        loops = [r for r in common if r not in vectors]
+        for r in loops:
+            if extent(r) >= _UNROLL * (_BLOCK if r in blocked else 1):
+                return r
+        long = [r for r in common if r in vectors and extent(r) > 4 * self.lanes]
+        return long[0] if long else max(loops, key=extent, default=None)
+
+    def _chunk_of(self, r: UOp) -> int:
+        """How many of r make up a parallel iteration that is worth it."""
+        each = max(1, work(self.nodes) // extent(r))
+        chunk = max(1, _CHUNK // each)
+        if r.src[0].op is ops.CONST:
+            return min(chunk, -(-extent(r) // 8))
+        return max(1, 4 * chunk)
+
+    def _chunk(self, r: UOp) -> None:
+        chunk = self._chunk_of(r)
+        if chunk > 1:
+            name = name_of(r)
+            self.steps.append(tiling.split(name, chunk, f"{name}_p", f"{name}_c"))
+            self.parts[r] = ([f"{name}_p", f"{name}_c"], [])
+
+    def _order(self, shared: UOp | None, blocked: Sequence[UOp]) -> None:
+        """Shared first; ranges outside of folds; then the others; blocks; lanes last."""
+        first = [] if shared is None else self.parts[shared][0][:1]
+        inside = [r for r in self.ranges if r not in self.outer]
+        loops = [x for r in (*self.outer, *inside) for x in self.parts[r][0] if x not in first]
+        blocks = [self.parts[r][0][-1] for r in blocked]
+        lanes = [x for r in self.ranges for x in self.parts[r][1]]
+        self.steps.append(tiling.order(*first, *[x for x in loops if x not in blocks], *blocks,
+                                       *lanes))
+        if first:
+            self.steps.append(tiling.parallel(first[0]))
+        self.steps += [tiling.vectorize(x) for x in lanes if x.endswith("_l")]

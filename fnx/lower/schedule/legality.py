@@ -1,0 +1,123 @@
+"""Which loops a kernel may have: checked after a schedule is applied, before anything is built.
+
+    PAR      one range, the outermost; every STORE has it; no REDUCE or STAGE closes it
+    VEC      at most one in a value; its extent is a number (so is that of UNROLL)
+    REDUCE   loops of what is outside of it lie outside of its own, so it needs one accumulator
+             for each UNROLL and VEC lane and no more
+    STORE    one that combines, or whose places are data, keeps the order of its loops; only a
+             range that is an index of its own (no two values of it meet) may move
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fnx.core import ops
+from fnx.core.errors import KernelError
+from fnx.core.rewriting import symbolic
+from fnx.core.uop import UOp, toposort
+from fnx.lower.schedule.loops import Loop, Loops, name_of, quoted
+
+
+def check(kernel: UOp, loops: Loops, stores: Sequence[UOp], order: Sequence[int]) -> None:
+    """Raise KernelError where the loops of a kernel would change its meaning.
+
+    Args:
+        kernel: the kernel before.
+        loops: its loops under the schedule.
+        stores: its STOREs over the new ranges.
+        order: ids of the new ranges, outermost first.
+    """
+    position = {id: i for i, id in enumerate(order)}
+    _check_parallel(stores, loops)
+    for node in toposort(stores):
+        if node.op is ops.REDUCE or node.op is ops.STAGE:
+            _check_closed(node, position)
+        if node.op in (ops.REDUCE, ops.STAGE, ops.STORE):
+            _check_lanes(node)
+    for store in kernel.src:
+        kept = kept_in_order(store)
+        if kept:
+            _check_order(store, [loops.of[r] for r in kept], loops)
+
+
+def _check_parallel(stores: Sequence[UOp], loops: Loops) -> None:
+    parallel = [loop for loop in loops.leaves.values() if loop.kind == "PAR"]
+    if not parallel:
+        return
+    first = next(iter(loops.leaves.values()))
+    if len(parallel) > 1 or parallel[0] is not first:
+        raise KernelError(f"parallel: expected the outermost range {first.name!r}, got "
+                          f"{quoted(p.name for p in parallel)}",
+                          hint="put one range first with order(...) and make that parallel")
+    r = first.final
+    if r is None or r.op is not ops.RANGE:
+        return
+    for node in toposort(stores):
+        if node.op in (ops.REDUCE, ops.STAGE) and r in node.src[1:]:
+            raise KernelError(f"parallel({first.name!r}): expected a range of the result, got "
+                              "one that a sum or another fold runs over",
+                              hint="how a sum is split must not depend on the workers")
+    for store in stores:
+        if r not in store.ranges:
+            raise KernelError(f"parallel({first.name!r}): expected every store to depend on it; "
+                              f"the one to {buffer_name(store.src[0])} does not")
+
+
+def _check_closed(node: UOp, position: dict[int, int]) -> None:
+    own = [r for r in node.src[1:] if r.arg.kind in ("SEQ", "PAR")]
+    if not own or node.op is not ops.REDUCE:
+        return
+    first = min(own, key=lambda r: position[r.arg.id])
+    for r in node.ranges:
+        if r.arg.kind in ("SEQ", "PAR") and position[r.arg.id] > position[first.arg.id]:
+            raise KernelError(
+                f"expected the loop {name_of(r)!r} outside of {name_of(first)!r}, which is "
+                "folded: else there is one accumulator for each of its values",
+                hint=f"change the order, or unroll or vectorize {name_of(r)!r}")
+
+
+def _check_lanes(node: UOp) -> None:
+    seen = set(node.ranges)
+    for s in node.src[:2]:
+        seen |= s.ranges
+    lanes = sorted(name_of(r) for r in seen if r.arg.kind == "VEC")
+    if len(lanes) > 1:
+        raise KernelError(f"vectorize: expected one vectorized range in a value, got "
+                          f"{quoted(lanes)}", hint="unroll the others")
+
+
+def kept_in_order(store: UOp) -> list[UOp]:
+    """The ranges of a STORE whose iterations must keep their order, outermost first.
+
+    None for a plain store at places that are all different.
+    """
+    if store.arg is None and not any(n.op is ops.LOAD for n in toposort(store.src[0].src[1:])):
+        return []
+    free = [r for r in store.ranges if not _is_alone(store.src[0], r)]
+    return sorted(free, key=lambda r: r.arg.id)
+
+
+def _is_alone(place: UOp, r: UOp) -> bool:
+    """Whether one index is a multiple of r and of nothing else, so its values never meet."""
+    return symbolic.bounds(r)[1] == 0 or any(
+        i.ranges == {r} and symbolic.coefficient(i, r) not in (0, None) for i in place.src[1:])
+
+
+def _check_order(store: UOp, kept: Sequence[Loop], loops: Loops) -> None:
+    wanted = [leaf for loop in kept for leaf in loop.leaves()]
+    there = [leaf for leaf in loops.leaves.values() if leaf in wanted]
+    what = f"the store to {buffer_name(store.src[0])}, whose order counts"
+    if there != wanted:
+        raise KernelError(f"order: expected {quoted(leaf.name for leaf in wanted)} in this order "
+                          f"for {what}; got {quoted(leaf.name for leaf in there)}")
+    for leaf in wanted:
+        if leaf.kind in ("PAR", "VEC") or (leaf.kind == "UNROLL" and leaf is not wanted[-1]):
+            raise KernelError(f"expected a plain loop {leaf.name!r} for {what}; got {leaf.kind}",
+                              hint="two of its iterations may write one place")
+
+
+def buffer_name(place: UOp) -> str:
+    """How an error calls the buffer of an INDEX."""
+    buffer = place.src[0]
+    return repr(buffer.arg.name) if buffer.arg.name else f"operand {buffer.arg.slot}"

@@ -1,0 +1,164 @@
+"""The loops of a kernel while a schedule is applied: names, splits, order and kinds.
+
+    loops (m, n)              split("m", 14, "mo", "mi"), order("mo", "n", "mi"), unroll("mi")
+    loops (mo, n, mi)         m == mo * 14 + mi, where it is < M; mi is UNROLL
+
+Nothing of the kernel is touched here: ``value`` says what stands for a range afterwards, and
+``guard`` under which condition it is inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fnx.core import build, dtypes, ops
+from fnx.core.errors import KernelError
+from fnx.core.rewriting import symbolic
+from fnx.core.tiling import Order, Parallel, Split, Transform, Unroll, Vectorize
+from fnx.core.uop import UOp, toposort
+
+_KINDS: dict[type[Transform], str] = {Parallel: "PAR", Vectorize: "VEC", Unroll: "UNROLL"}
+
+
+def name_of(range_: UOp) -> str:
+    """A range's name; one without a name is called r and its id."""
+    return range_.arg.name or f"r{range_.arg.id}"
+
+
+def ranges_of(kernel: UOp) -> list[UOp]:
+    """All ranges: those of ``order``, outermost first, then the others as they are met."""
+    position = {id: i for i, id in enumerate(kernel.arg.order)}
+    found = [n for n in toposort(kernel.src) if n.op is ops.RANGE]
+    return sorted(found, key=lambda r: position.get(r.arg.id, len(position)))
+
+
+def quoted(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"
+
+
+class Loop:
+    """A range of the kernel, or one that a split made. ``parts``: (outer, inner) once split."""
+
+    __slots__ = ("name", "extent", "kind", "parts", "final")
+
+    def __init__(self, name: str, extent: UOp, kind: str = "SEQ") -> None:
+        self.name, self.extent, self.kind = name, extent, kind
+        self.parts: tuple[Loop, Loop] | None = None
+        self.final: UOp | None = None  # its RANGE in the tiled kernel; a CONST 0 for extent 1
+
+    def leaves(self) -> Iterator[Loop]:
+        """The loops that it became, outer before inner."""
+        if self.parts is None:
+            yield self
+        else:
+            for part in self.parts:
+                yield from part.leaves()
+
+    def ranges(self) -> list[UOp]:
+        """The RANGEs that it became in the tiled kernel."""
+        return [f for leaf in self.leaves() if (f := leaf.final) is not None
+                and f.op is ops.RANGE]
+
+    def value(self) -> UOp:
+        """What stands for it in the tiled kernel."""
+        if self.parts is None:
+            assert self.final is not None
+            return self.final
+        outer, inner = self.parts
+        return symbolic.simplify(build.add(build.mul(outer.value(), inner.extent),
+                                           inner.value()))
+
+    def guards(self) -> Iterator[UOp]:
+        """Conditions under which it is inside: one for each split that rounds up."""
+        if self.parts is None:
+            return
+        condition = symbolic.simplify(build.lt(self.value(), self.extent))
+        if condition.op is not ops.CONST:
+            yield condition
+        for part in self.parts:
+            yield from part.guards()
+
+    def digits(self, index: UOp) -> list[UOp]:
+        """The indices of its leaves (those with a RANGE) when it has the value ``index``."""
+        if self.parts is None:
+            assert self.final is not None
+            return [index] if self.final.op is ops.RANGE else []
+        outer, inner = self.parts
+        return [*outer.digits(symbolic.simplify(build.idiv(index, inner.extent))),
+                *inner.digits(symbolic.simplify(build.rem(index, inner.extent)))]
+
+
+class Loops:
+    """All loops of a kernel; ``leaves`` in loop order."""
+
+    def __init__(self, kernel: UOp) -> None:
+        self.of: dict[UOp, Loop] = {}
+        self.leaves: dict[str, Loop] = {}
+        for r in ranges_of(kernel):
+            name = name_of(r)
+            if name in self.leaves:
+                raise KernelError(f"expected ranges of different names, got two named {name!r}")
+            self.of[r] = self.leaves[name] = Loop(name, r.src[0], r.arg.kind)
+
+    def apply(self, schedule: Iterable[Transform]) -> None:
+        """Splits, orders and kinds, one after the other."""
+        for step in schedule:
+            if isinstance(step, Split):
+                self._split(step)
+            elif isinstance(step, Order):
+                self._order(step)
+            elif type(step) in _KINDS:
+                self._kind(step.range, _KINDS[type(step)], step)  # type: ignore[attr-defined]
+
+    def _leaf(self, name: str, step: Transform) -> Loop:
+        if name not in self.leaves:
+            raise KernelError(f"{step}: expected one of the ranges {quoted(self.leaves)}; "
+                              f"got {name!r}")
+        return self.leaves[name]
+
+    def _split(self, step: Split) -> None:
+        loop = self._leaf(step.range, step)
+        if loop.kind != "SEQ":
+            raise KernelError(f"{step}: expected a plain loop, got one that is {loop.kind}",
+                              hint="split first, then name the part to vectorize or unroll")
+        count = symbolic.simplify(build.idiv(
+            build.add(loop.extent, build.index_const(step.factor - 1)),
+            build.index_const(step.factor)))
+        outer, inner = Loop(step.outer, count), Loop(step.inner, build.index_const(step.factor))
+        loop.parts = outer, inner
+        leaves: dict[str, Loop] = {}
+        for name, leaf in self.leaves.items():
+            for new in (outer, inner) if leaf is loop else (leaf,):
+                if new.name in leaves or (leaf is loop and new.name != name
+                                          and new.name in self.leaves):
+                    raise KernelError(f"{step}: expected new names for the parts, got "
+                                      f"{new.name!r}, which is there already")
+                leaves[new.name] = new
+        self.leaves = leaves
+
+    def _order(self, step: Order) -> None:
+        for name in step.names:
+            self._leaf(name, step)
+        if sorted(step.names) != sorted(self.leaves):
+            raise KernelError(f"{step}: expected each of {quoted(self.leaves)} once")
+        self.leaves = {name: self.leaves[name] for name in step.names}
+
+    def _kind(self, name: str, kind: str, step: Transform) -> None:
+        loop = self._leaf(name, step)
+        if loop.kind != "SEQ":
+            raise KernelError(f"{step}: expected a plain loop, got one that is {loop.kind}")
+        if kind != "PAR" and loop.extent.op is not ops.CONST:
+            raise KernelError(f"{step}: expected a range whose extent is a number",
+                              hint=f"split it: split({name!r}, 16), then name the inner part")
+        loop.kind = kind
+
+    def finish(self) -> tuple[int, ...]:
+        """Make the RANGEs, numbered in loop order; returns their ids. Loops of extent 1 go."""
+        number = 0
+        for loop in self.leaves.values():
+            if symbolic.bounds(loop.extent) == (1, 1):
+                loop.final = build.const(0, dtypes.index)
+            else:
+                loop.final = build.range_(loop.extent, number, loop.kind, loop.name)
+                number += 1
+        return tuple(range(number))

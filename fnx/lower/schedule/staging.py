@@ -1,0 +1,219 @@
+"""Stages: what a loop reads of an operand is copied into a small buffer first.
+
+    before  REDUCE(x[14*io + i, k] * w[k, 16*jr + l], k)              order io jr k i l
+            stage("w", at="jr")
+    after   W = STAGE(w[k', 16*jr + l'], k', l')      filled in each iteration of jr
+            REDUCE(x[14*io + i, k] * W[k, l], k)      order io jr k i l k' l'
+
+A stage closes the ranges of the load that lie inside ``at``, and is laid out in their loop
+order: that is packing. Elementwise work over the same ranges is staged along (a scale, a cast),
+so it is done once for each element. A GLOBAL stage is the same for all workers: ``split_global``
+makes a kernel of its own of it, that writes a temporary buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fnx.core import build, ops
+from fnx.core.errors import KernelError
+from fnx.core.rewriting import symbolic
+from fnx.core.tiling import Stage
+from fnx.core.uop import UOp, consumers, inherit, substitute, toposort
+from fnx.lower.kernel.canonical import canonical
+from fnx.lower.schedule.loops import name_of, quoted
+
+_MAX_UNROLLED_FILL = 16
+
+
+def place_stages(kernel: UOp, stages: Sequence[Stage], names: Sequence[str]) -> UOp:
+    """A KERNEL with stages for some of its operands.
+
+    Args:
+        kernel: a KERNEL over its final loops.
+        stages: what to stage, and at which loop.
+        names: all loops, outermost first, also those of extent 1 that have no RANGE.
+
+    Raises:
+        KernelError: no such operand or loop, or nothing to stage.
+    """
+    for step in stages:
+        kernel = _place(kernel, step, names)
+    return kernel
+
+
+def _place(kernel: UOp, step: Stage, names: Sequence[str]) -> UOp:
+    nodes = toposort(kernel.src)
+    slot = _slot(kernel, nodes, step)
+    outside = _outside(names, step)
+    place = {name: i for i, name in enumerate(names)}
+    position = {r: place.get(name_of(r), len(names)) for r in nodes if r.op is ops.RANGE}
+    users = consumers(nodes)
+    written = {s.src[1] for s in kernel.src}
+    to: dict[UOp, UOp] = {}
+    fresh = 1 + max(kernel.arg.order, default=-1)
+    number = 1 + max((n.arg.id for n in nodes if n.op is ops.STAGE), default=-1)
+    order = list(kernel.arg.order)
+    for load in nodes:
+        if load.op is not ops.LOAD or load.src[0].src[0].op is not ops.REF \
+                or load.src[0].src[0].arg.slot != slot:
+            continue
+        value = _grown(load, users, written)
+        closed = [r for r in sorted(value.ranges, key=position.__getitem__)
+                  if position[r] > outside]
+        if value in to or not closed:
+            continue
+        inner = _fill_ranges(value, closed, fresh)
+        fresh += len(closed)
+        order += [r.arg.id for r in inner]
+        filled, = substitute([value], dict(zip(closed, inner)))
+        stage = build.stage(filled, inner, number + len(to), step.space,
+                            load.src[0].src[0].arg.name)
+        to[value] = inherit(build.load(build.at(stage, *closed)), value)
+    alive = {name_of(r) for r in position}
+    if not to and any(name not in alive for name in names[outside + 1:]):
+        return kernel  # the loops that it would close run once: there is nothing to pack
+    if not to:
+        raise KernelError(f"{step}: expected loads of the operand over ranges inside of "
+                          f"{step.at!r}; got none",
+                          hint="name a loop further out, or leave the stage away")
+    return build.kernel(substitute(kernel.src, to), kernel.arg.name, order)
+
+
+def _slot(kernel: UOp, nodes: Sequence[UOp], step: Stage) -> int:
+    """The slot of the operand that a stage names."""
+    refs: dict[int, UOp] = {n.arg.slot: n for n in nodes if n.op is ops.REF}
+    found = [slot for slot, ref in refs.items()
+             if step.operand in (slot, ref.arg.name) and step.operand != ""]
+    outputs = {s.src[0].src[0].arg.slot for s in kernel.src}
+    if not found:
+        there = [ref.arg.name or slot for slot, ref in sorted(refs.items())
+                 if slot not in outputs]
+        raise KernelError(f"{step}: expected one of the operands {quoted(map(str, there))}")
+    if found[0] in outputs:
+        raise KernelError(f"{step}: expected an operand that is only read; "
+                          f"{step.operand!r} is written")
+    return found[0]
+
+
+def _outside(names: Sequence[str], step: Stage) -> int:
+    """The position of the loop in which a stage is filled; -1: the start of the kernel."""
+    if step.at is None:
+        return -1
+    if step.at not in names:
+        raise KernelError(f"{step}: expected a loop of {quoted(names)}; got {step.at!r}")
+    return names.index(step.at)
+
+
+def _grown(load: UOp, users: dict[UOp, list[UOp]], written: set[UOp]) -> UOp:
+    """The largest elementwise value made of ``load`` alone, over the same ranges."""
+    value = load
+    while True:
+        above = users[value]
+        if len(above) != 1:
+            return value
+        user = above[0]
+        if user.op not in ops.ELEMENTWISE or user.ranges != load.ranges or user in written \
+                or user.dtype.kind in ("index", "bool"):
+            return value
+        value = user
+
+
+def _fill_ranges(value: UOp, closed: Sequence[UOp], first: int) -> list[UOp]:
+    return [build.range_(r.src[0], first + i, _fill_kind(value, closed, i), name_of(r) + "_")
+            for i, r in enumerate(closed)]
+
+
+def _fill_kind(value: UOp, closed: Sequence[UOp], i: int) -> str:
+    """VEC where loads and stores are contiguous; the last short loop is unrolled."""
+    r, last = closed[i], i == len(closed) - 1
+    if last and r.arg.kind == "VEC" and is_contiguous(value, r):
+        return "VEC"
+    short = r.src[0].op is ops.CONST and symbolic.bounds(r.src[0])[1] <= _MAX_UNROLLED_FILL
+    if r.arg.kind == "UNROLL" and short:
+        return "UNROLL"
+    return "UNROLL" if last and short and r.arg.kind == "VEC" else "SEQ"
+
+
+def is_contiguous(value: UOp, r: UOp) -> bool:
+    """Whether neighbours along r are neighbours in memory for every load that depends on r."""
+    for node in toposort([value]):
+        if node.op is ops.LOAD and r in node.src[0].ranges:
+            *rest, last = node.src[0].src[1:]
+            if symbolic.coefficient(last, r) != 1 or any(r in i.ranges for i in rest):
+                return False
+    return True
+
+
+# ---- GLOBAL stages ----------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """A kernel that was split off, or what is left.
+
+    ``refs[i]`` is the slot, before, of the kernel's buffer i; ``scalars[i]`` that of its VAR i.
+    Slots from the number of buffers of the whole on are temporaries.
+    """
+
+    kernel: UOp
+    refs: tuple[int, ...]
+    scalars: tuple[int, ...]
+
+
+def split_global(kernel: UOp) -> tuple[list[Part], Part, list[UOp]]:
+    """Kernels that fill the GLOBAL stages, the kernel that reads them, and the temporaries.
+
+    A temporary is a REF that tells slot, dtype and dimensions.
+    """
+    temporaries: list[UOp] = []
+    packs: list[Part] = []
+    to: dict[UOp, UOp] = {}
+    nodes = toposort(kernel.src)
+    count = 1 + max((n.arg.slot for n in nodes if n.op is ops.REF), default=-1)
+    for node in nodes:
+        if node.op is ops.STAGE and node.arg.space == "GLOBAL":
+            if node.ranges:
+                raise KernelError("a GLOBAL stage is filled once: expected at=None, got a stage "
+                                  f"inside {quoted(name_of(r) for r in node.ranges)}")
+            ref = build.ref(count + len(packs), node.dtype, [r.src[0] for r in node.src[1:]],
+                            node.arg.name)
+            temporaries.append(ref)
+            to[node] = ref
+            packs.append(_pack(kernel, node, ref))
+    if not packs:
+        scalars = {n.arg.slot for n in nodes if n.op is ops.VAR}
+        return [], Part(kernel, tuple(range(count)), tuple(sorted(scalars))), []
+    return packs, _part(substitute(kernel.src, to), kernel.arg.name, kernel.arg.order), temporaries
+
+
+def _pack(kernel: UOp, stage: UOp, ref: UOp) -> Part:
+    """STORE(temporary[d...], value) with the outermost range parallel."""
+    outer, *rest = stage.src[1:]
+    if outer.arg.kind == "SEQ":
+        parallel = outer.replace(arg=ops.Range(outer.arg.id, "PAR", outer.arg.name))
+        value, = substitute([stage.src[0]], {outer: parallel})
+        outer = parallel
+    else:
+        value = stage.src[0]
+    store = build.store(build.at(ref, outer, *rest), value)
+    return _part([store], f"{kernel.arg.name}_pack", [r.arg.id for r in (outer, *rest)])
+
+
+def _part(stores: Sequence[UOp], name: str, order: Sequence[int]) -> Part:
+    """A KERNEL with its own dense slots."""
+    nodes = toposort(stores)
+    refs = sorted({n.arg.slot for n in nodes if n.op is ops.REF})
+    scalars = sorted({n.arg.slot for n in nodes if n.op is ops.VAR})
+    to: dict[UOp, UOp] = {}
+    for n in nodes:
+        if n.op is ops.VAR:
+            to[n] = n.replace(arg=ops.Var(scalars.index(n.arg.slot), n.arg.low, n.arg.high,
+                                          n.arg.name))
+    for n in nodes:
+        if n.op is ops.REF:
+            dims = substitute(n.src, to)
+            to[n] = n.replace(src=tuple(dims), arg=ops.Ref(refs.index(n.arg.slot), n.arg.name))
+    live = {n.arg.id for n in nodes if n.op is ops.RANGE}
+    made = build.kernel(substitute(stores, to), name, [i for i in order if i in live])
+    return Part(canonical(made), tuple(refs), tuple(scalars))

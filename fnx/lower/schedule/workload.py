@@ -1,0 +1,79 @@
+"""What a schedule is chosen from: extents, how memory is walked along a range, and work.
+
+>>> from fnx.core import build, dtypes
+>>> r, c = build.range_(8, 0), build.range_(5, 1)
+>>> x = build.at(build.ref(0, dtypes.float32, (8, 5)), r, c)
+>>> stride(x, c), stride(x, r)
+(1, 5)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from fnx.core import build, dtypes, ops
+from fnx.core.rewriting import symbolic
+from fnx.core.uop import UOp, toposort
+
+ASSUMED = 512  # of an extent that is known at run time only
+FAR = 1 << 20  # a stride that is data, or known at run time only
+
+# Cost of an elementwise op in units of an addition.
+_WEIGHT = {**dict.fromkeys((ops.EXP, ops.EXPM1, ops.LOG, ops.LOG1P, ops.SIN, ops.COS, ops.TANH),
+                           12), ops.POW: 30, ops.DIV: 4, ops.SQRT: 4, ops.THREEFRY: 80,
+           ops.IDIV: 8, ops.REM: 8}
+
+
+def extent(r: UOp) -> int:
+    """The extent of a range, or what is assumed of it."""
+    n = r.src[0]
+    return int(build.const_of(n)) if n.op is ops.CONST else min(ASSUMED, symbolic.bounds(n)[1])
+
+
+def product(ranges: Iterable[UOp]) -> int:
+    return math.prod(map(extent, ranges))
+
+
+def stride(place: UOp, r: UOp) -> int:
+    """Elements between neighbours along r at a place; FAR where that is data."""
+    if r not in place.ranges:
+        return 0
+    buffer, *indices = place.src
+    dims = buffer.src if buffer.op is ops.REF else [d.src[0] for d in buffer.src[1:]]
+    total, step = 0, 1
+    for i, d in zip(reversed(indices), reversed(dims)):
+        c = symbolic.coefficient(i, r) if r in i.ranges else 0
+        if not isinstance(c, int):
+            return FAR
+        total += c * step
+        step *= build.const_of(d) if d.op is ops.CONST else FAR
+    return total
+
+
+def places(nodes: Iterable[UOp]) -> list[UOp]:
+    """The INDEXes that are loaded from or stored to."""
+    return [n.src[0] for n in nodes if n.op in (ops.LOAD, ops.STORE)]
+
+
+def itemsize(nodes: Iterable[UOp]) -> int:
+    """Bytes of the widest value that is computed with."""
+    return max((n.dtype.itemsize for n in nodes if n.dtype.kind not in ("void", "bool", "index")),
+               default=4)
+
+
+def work(nodes: Iterable[UOp]) -> int:
+    """Additions, or their like, that a kernel takes."""
+    total = 0
+    for n in nodes:
+        if n.op.kind == "elementwise" and n.dtype is not dtypes.index:
+            total += _WEIGHT.get(n.op, 1) * product(n.ranges)
+        elif n.op in (ops.LOAD, ops.STORE, ops.REDUCE):
+            total += product(n.ranges.union(n.src[1:] if n.op is ops.REDUCE else ()))
+    return total
+
+
+def loads_below(value: UOp) -> list[UOp]:
+    """The LOADs that a value is made of, without those inside other REDUCEs and STAGEs."""
+    return [n for n in toposort([value], stop=lambda n: n.op in (ops.REDUCE, ops.LOAD))
+            if n.op is ops.LOAD]

@@ -1,0 +1,1 @@
+"""Derivatives: one row per op, and the walks that read them."""

@@ -1,0 +1,255 @@
+"""The derivative table: one row per op of the tensor level, read by both modes.
+
+Values at singular points, where a choice is to be made:
+
+    sqrt'(0) = inf       abs'(0) = 0        ties of max and min share equally
+    pow'(0, y)           its limit: 0 for y > 1, 1 for y = 1, inf for 0 < y < 1; 0 for y = 0
+    d/dy pow(0, y)       0 for y >= 0
+    prod                 the product of the others, also where elements are zero
+
+sqrt(x)**2 has gradient NaN at 0: inf times a number that happens to be zero says nothing. (A
+branch that was not taken is another matter: see rules.py.) From these follow, by how public
+functions are composed: norm'(0) = 0 and relu'(0) = 0.
+
+>>> from fnx.core import dtypes
+>>> x = build.param(0, dtypes.float32, ())
+>>> y = build.sqrt(x)
+>>> DERIVATIVES[ops.SQRT].pull(y, 0, build.const(1.0, dtypes.float32))
+<DIV float32[] of 2>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fnx.core import build, ops
+from fnx.core.ops import OPS, Op
+from fnx.core.uop import UOp
+from fnx.transforms.ad import reduce_scatter as indexed
+from fnx.transforms.ad.rules import (
+    Elementwise,
+    JvpTerm,
+    Linear,
+    ReduceRule,
+    Rule,
+    ScatterRule,
+    Structural,
+    total,
+    zeros,
+)
+
+DERIVATIVES: dict[Op, Rule] = {}
+
+
+# ---- registrars -------------------------------------------------------------------------------
+
+
+def elementwise(op: Op, *along: JvpTerm | None,
+                singular: Callable[[UOp], bool] | None = None) -> None:
+    """Partials that multiply by values: ``along(t, y, *operands)``, one for each operand."""
+    DERIVATIVES[op] = Elementwise(along, True, singular)
+
+
+def piecewise(op: Op, *along: JvpTerm | None, taken: Callable[..., UOp] | None = None) -> None:
+    """Partials that are constants (1, -1, a half, 0), or choose by a condition."""
+    DERIVATIVES[op] = Elementwise(along, False, taken=taken)
+
+
+def linear(op: Op, transpose: Callable[[UOp, int, UOp], UOp],
+           operands: tuple[int, ...] | None = (0,), drops: bool = False) -> None:
+    """``transpose(node, i, ct)``: the cotangent of operand i. None: linear in all operands."""
+    DERIVATIVES[op] = Linear(transpose, operands, drops)
+
+
+def zero(*names: str) -> None:
+    """No derivative: integers, bools, and steps that are flat wherever they are continuous."""
+    for name in names:
+        DERIVATIVES[OPS[name]] = Rule()
+
+
+def structural(*which: Op) -> None:
+    """Derived by deriving a body."""
+    for op in which:
+        DERIVATIVES[op] = Structural()
+
+
+# ---- helpers ----------------------------------------------------------------------------------
+
+_e = build.elementwise
+
+
+def number_of(node: UOp) -> Any:
+    """The value of a constant that was expanded, else None."""
+    while node.op is ops.EXPAND or node.op is ops.RESHAPE:
+        node = node.src[0]
+    return build.const_of(node) if node.op is ops.CONST else None
+
+
+def _always(node: UOp) -> bool:
+    return True
+
+
+def _divides_by_variable(node: UOp) -> bool:
+    return number_of(node.src[1]) in (None, 0)
+
+
+def _roots(node: UOp) -> bool:
+    """x**n with a known n >= 1 (or 0) is finite, and so is its derivative."""
+    n = number_of(node.src[1])
+    return n is None or not (n >= 1 or n == 0)
+
+
+def _plus(x: UOp, number: float) -> UOp:
+    return build.add(x, build.like(x, number))
+
+
+def _sign_times(t: UOp, y: UOp, x: UOp) -> UOp:
+    zero = zeros(x)
+    return build.where(build.lt(zero, x), t,
+                       build.where(build.lt(x, zero), build.neg(t), zeros(t)))
+
+
+def _base(t: UOp, y: UOp, a: UOp, b: UOp) -> UOp:
+    """t * b * a**(b-1), and 0 where b is 0, whatever a is."""
+    n = number_of(b)
+    if n is not None:
+        return zeros(t) if n == 0 else build.mul(t, build.mul(b, build.power(a, _plus(b, -1))))
+    flat = build.eq(b, zeros(b))
+    slope = build.mul(b, build.power(a, _plus(b, -1)))
+    return build.where(flat, zeros(t), build.mul(t, slope))
+
+
+def _exponent(t: UOp, y: UOp, a: UOp, b: UOp) -> UOp:
+    """t * a**b * log(a), and its limit 0 at a = 0 where there is one."""
+    flat = build.and_(build.eq(a, zeros(a)), build.le(zeros(b), b))
+    return build.where(flat, zeros(t), build.mul(t, build.mul(y, build.log(a))))
+
+
+def _divisor(t: UOp, y: UOp, a: UOp, b: UOp) -> UOp:
+    """Shares t / b with the partial in a."""
+    return build.neg(build.mul(build.div(t, b), y))
+
+
+def _modulus(t: UOp, y: UOp, a: UOp, b: UOp) -> UOp:
+    """a rem b is a - n * b: -n, taken from (a - y) / b, which is whole but for rounding."""
+    return build.neg(build.mul(t, _e(ops.ROUND, build.div(build.sub(a, y), b))))
+
+
+def _share(wins: Callable[[UOp, UOp], UOp], i: int) -> JvpTerm:
+    """All to the winner, half in a tie. ``wins(a, b)``: a is strictly better."""
+    def along(t: UOp, y: UOp, *src: UOp) -> UOp:
+        tie = build.where(build.eq(*src), build.mul(t, build.like(t, 0.5)), zeros(t))
+        return build.where(wins(src[i], src[1 - i]), t, tie)
+    return along
+
+
+def _greater(a: UOp, b: UOp) -> UOp:
+    return build.lt(b, a)
+
+
+def _at_least(i: int, *src: UOp) -> UOp:
+    return build.le(src[1 - i], src[i])
+
+
+def _at_most(i: int, *src: UOp) -> UOp:
+    return build.le(src[i], src[1 - i])
+
+
+def _chosen(i: int, c: UOp, a: UOp, b: UOp) -> UOp:
+    return c if i == 1 else build.logical_not(c)
+
+
+# ---- transposes -------------------------------------------------------------------------------
+
+
+def _permute_back(node: UOp, i: int, ct: UOp) -> UOp:
+    return build.permute(ct, sorted(range(len(node.arg)), key=node.arg.__getitem__))
+
+
+def _sum_repeats(node: UOp, i: int, ct: UOp) -> UOp:
+    shape = node.src[0].shape
+    axes = [a for a, (n, m) in enumerate(zip(shape, node.shape)) if n != m]
+    return build.reshape(total(ct, axes), shape)
+
+
+def _cut_padding(node: UOp, i: int, ct: UOp) -> UOp:
+    if i == 0:
+        return build.shrink(ct, [(lo, lo + n) for (lo, _), n in
+                                 zip(node.arg, node.src[0].shape)])
+    inside = build.pad(build.like(build.eq(node.src[0], node.src[0]), True), node.arg)
+    return total(build.where(inside, zeros(ct), ct), range(len(ct.shape)))
+
+
+def _pad_back(node: UOp, i: int, ct: UOp) -> UOp:
+    return build.pad(ct, [(lo, n - hi) for (lo, hi), n in zip(node.arg, node.src[0].shape)])
+
+
+def _flip_back(node: UOp, i: int, ct: UOp) -> UOp:
+    return build.flip(ct, node.arg)
+
+
+def _piece(node: UOp, i: int, ct: UOp) -> UOp:
+    axis, start = node.arg, sum(s.shape[node.arg] for s in node.src[:i])
+    bounds = [(0, n) for n in node.shape]
+    bounds[axis] = (start, start + node.src[i].shape[axis])
+    return build.shrink(ct, bounds)
+
+
+def _cast_back(node: UOp, i: int, ct: UOp) -> UOp:
+    return ct if ct.dtype.is_bool else build.cast(ct, node.src[0].dtype)
+
+
+# ---- the table --------------------------------------------------------------------------------
+# fmt: off
+
+zero("PARAM", "LEAF", "BUFFER", "CONST", "IOTA",
+     "NOT", "FLOOR", "CEIL", "TRUNC", "ROUND", "BITCAST", "IDIV",
+     "CMPLT", "CMPLE", "CMPEQ", "CMPNE", "AND", "OR", "XOR", "SHL", "SHR", "THREEFRY", "STOP")
+
+piecewise(ops.NEG, lambda t, y, x: build.neg(t))
+piecewise(ops.ABS, _sign_times)
+piecewise(ops.ADD, lambda t, y, a, b: t, lambda t, y, a, b: t)
+piecewise(ops.SUB, lambda t, y, a, b: t, lambda t, y, a, b: build.neg(t))
+piecewise(ops.MAX, _share(_greater, 0), _share(_greater, 1), taken=_at_least)
+piecewise(ops.MIN, _share(build.lt, 0), _share(build.lt, 1), taken=_at_most)
+piecewise(ops.WHERE, None,
+          lambda t, y, c, a, b: build.where(c, t, zeros(t)),
+          lambda t, y, c, a, b: build.where(c, zeros(t), t), taken=_chosen)
+
+elementwise(ops.MUL, lambda t, y, a, b: build.mul(t, b), lambda t, y, a, b: build.mul(t, a))
+elementwise(ops.MULACC, lambda t, y, a, b, c: build.mul(t, b),
+            lambda t, y, a, b, c: build.mul(t, a), lambda t, y, a, b, c: t)
+elementwise(ops.DIV, lambda t, y, a, b: build.div(t, b), _divisor,
+            singular=_divides_by_variable)
+elementwise(ops.REM, lambda t, y, a, b: t, _modulus, singular=_divides_by_variable)
+elementwise(ops.POW, _base, _exponent, singular=_roots)
+elementwise(ops.SQRT, lambda t, y, x: build.div(t, build.add(y, y)), singular=_always)
+elementwise(ops.EXP, lambda t, y, x: build.mul(t, y), singular=_always)
+elementwise(ops.EXPM1, lambda t, y, x: build.mul(t, build.exp(x)), singular=_always)
+elementwise(ops.LOG, lambda t, y, x: build.div(t, x), singular=_always)
+elementwise(ops.LOG1P, lambda t, y, x: build.div(t, _plus(x, 1)), singular=_always)
+elementwise(ops.SIN, lambda t, y, x: build.mul(t, _e(ops.COS, x)))
+elementwise(ops.COS, lambda t, y, x: build.neg(build.mul(t, _e(ops.SIN, x))))
+elementwise(ops.TANH, lambda t, y, x: build.mul(build.add(t, build.mul(t, y)),
+                                                build.sub(build.like(y, 1), y)))
+
+linear(ops.CAST, _cast_back)
+linear(ops.RESHAPE, lambda node, i, ct: build.reshape(ct, node.src[0].shape))
+linear(ops.PERMUTE, _permute_back)
+linear(ops.EXPAND, _sum_repeats)
+linear(ops.PAD, _cut_padding, operands=(0, 1))
+linear(ops.SHRINK, _pad_back, drops=True)
+linear(ops.FLIP, _flip_back)
+linear(ops.CONCAT, _piece, operands=None)
+linear(ops.BARRIER, lambda node, i, ct: ct)
+linear(ops.GATHER, indexed.put_back, drops=True)
+
+DERIVATIVES[ops.REDUCE] = ReduceRule(
+    along={ops.ADD: lambda t, node: t, ops.MUL: indexed.times_others,
+           ops.MAX: indexed.share, ops.MIN: indexed.share},
+    taken={ops.MAX: indexed.winners, ops.MIN: indexed.winners})
+DERIVATIVES[ops.SCATTER] = ScatterRule(indexed.KEPT, indexed.WRITTEN, indexed.read)
+
+structural(ops.CALL, ops.GET, ops.FUNCTION)
+# fmt: on

@@ -1,0 +1,235 @@
+"""The kinds of derivative rules. Each op has one, in derivatives.py; both modes read it.
+
+A rule says which operands it can be differentiated in, how a tangent is pushed from them to the
+node, and how a cotangent is pulled from the node to one of them:
+
+    zero         not at all                       comparisons, integer ops, FLOOR
+    elementwise  partials, one for an operand     MUL: t -> t * b, t -> t * a
+    linear       the op itself, and its transpose EXPAND: sum over the new axes
+    fold         REDUCE                           MAX: the winners share
+    scatter      SCATTER                          "set": the last of duplicates
+    structural   by deriving a body               CALL
+
+A partial is written as what it does to a tangent, ``along(t, y, *operands)``. It is diagonal,
+so it does the same to a cotangent.
+
+**Structural zeros.** A cotangent that is zero because a branch was not taken has a mask (bool,
+None for everywhere) outside of which it is zero whatever is multiplied to it. ``pull_mask``
+says where the pulled cotangent can be other than zero: it pulls the mask as the cotangent, with
+"or" for the sum, and cuts it to where the operand was taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from fnx.core import build, dtypes, ops
+from fnx.core.uop import UOp
+
+JvpTerm = Callable[..., UOp]
+Tangents = Sequence[UOp | None]
+
+
+def total(x: UOp, axes: Iterable[int]) -> UOp:
+    """Sum of numbers, "or" of bools; repetition along an axis is not undone twice."""
+    axes = tuple(axes)
+    if not x.dtype.is_bool:
+        return build.reduce(x, ops.ADD, axes)
+    if x.op is ops.EXPAND and 0 not in x.shape:
+        kept = tuple(n if i in axes and x.src[0].shape[i] == 1 else m
+                     for i, (n, m) in enumerate(zip(x.src[0].shape, x.shape)))
+        once = build.expand(x.src[0], kept)
+        left = [i for i in axes if kept[i] != 1]
+        out = tuple(m for i, m in enumerate(x.shape) if i not in axes)
+        return build.reshape(build.reduce(once, ops.OR, left), out)
+    return build.reduce(x, ops.OR, axes)
+
+
+def both(a: UOp | None, b: UOp | None) -> UOp | None:
+    """Where two masks hold; None is everywhere."""
+    return b if a is None else a if b is None else a if a is b else build.and_(a, b)
+
+
+def zeros(node: UOp) -> UOp:
+    return build.like(node, 0)
+
+
+def add_all(parts: Iterable[UOp | None]) -> UOp | None:
+    """Sum in the order given; None is zero."""
+    out: UOp | None = None
+    for part in parts:
+        if part is not None:
+            out = part if out is None else build.add(out, part)
+    return out
+
+
+class Rule:
+    """The rule of an op without a derivative, and the base of the others."""
+
+    def operands(self, node: UOp) -> Sequence[int]:
+        """Positions in ``node.src`` that it can be differentiated in."""
+        return ()
+
+    def push(self, node: UOp, tangents: Tangents) -> UOp | None:
+        """The tangent of the node from those of its operands (None: zero)."""
+        return None
+
+    def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
+        """What the cotangent of the node adds to that of operand i."""
+        raise NotImplementedError(f"{node.op} has no derivative in operand {i}")
+
+    def pull_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
+        """Outside of which ``pull`` is structurally zero."""
+        return None
+
+    def singular(self, node: UOp) -> bool:
+        """Whether value or partial can be infinite or NaN though the operands are finite."""
+        return False
+
+    def scales(self, node: UOp) -> bool:
+        """Whether a partial multiplies by an operand, and is infinite where that is."""
+        return False
+
+
+class Elementwise(Rule):
+    """``along[i](t, y, *operands)`` is t times the partial in operand i; None: no partial.
+
+    ``taken(i, *operands)``: where the result is operand i (WHERE, MAX, MIN).
+    """
+
+    def __init__(self, along: Sequence[JvpTerm | None], multiplies: bool,
+                 singular: Callable[[UOp], bool] | None = None,
+                 taken: Callable[..., UOp] | None = None) -> None:
+        self.along, self.multiplies = along, multiplies
+        self.positions = tuple(i for i, f in enumerate(along) if f is not None)
+        self.may_be_singular, self.taken = singular, taken
+
+    def operands(self, node: UOp) -> Sequence[int]:
+        return self.positions
+
+    def push(self, node: UOp, tangents: Tangents) -> UOp | None:
+        pairs = [(i, tangents[i]) for i in self.positions]
+        return add_all([self.pull(node, i, t) for i, t in pairs if t is not None])
+
+    def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
+        along = self.along[i]
+        assert along is not None
+        return along(ct, node, *node.src)
+
+    def pull_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
+        return mask if self.taken is None else both(mask, self.taken(i, *node.src))
+
+    def singular(self, node: UOp) -> bool:
+        return self.may_be_singular is not None and self.may_be_singular(node)
+
+    def scales(self, node: UOp) -> bool:
+        return self.multiplies
+
+
+class Linear(Rule):
+    """The op is linear in ``positions`` (None: in all its operands) together.
+
+    ``transpose(node, i, ct)`` also takes a bool ct: a mask, whose sum is "or". ``drops``: it
+    leaves places of the operand at zero, the op did not read them.
+    """
+
+    def __init__(self, transpose: Callable[[UOp, int, UOp], UOp],
+                 positions: tuple[int, ...] | None = (0,), drops: bool = False) -> None:
+        self.transpose, self.positions, self.drops = transpose, positions, drops
+
+    def operands(self, node: UOp) -> Sequence[int]:
+        return range(len(node.src)) if self.positions is None else self.positions
+
+    def push(self, node: UOp, tangents: Tangents) -> UOp | None:
+        src = list(node.src)
+        for i in self.operands(node):
+            t = tangents[i]
+            src[i] = zeros(src[i]) if t is None else t
+        return node.replace(src=tuple(src))
+
+    def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
+        return self.transpose(node, i, ct)
+
+    def pull_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
+        if mask is None:
+            if not self.drops:
+                return None
+            mask = build.const(True, dtypes.bool_, node.shape)
+        return self.transpose(node, i, mask)
+
+
+class ReduceRule(Rule):
+    """REDUCE: a sum of ``along(t, node)`` over the folded axes; one ``along`` for a monoid."""
+
+    def __init__(self, along: dict[ops.Op, Callable[[UOp, UOp], UOp]],
+                 taken: dict[ops.Op, Callable[[UOp], UOp]]) -> None:
+        self.along, self.taken = along, taken
+
+    @staticmethod
+    def spread(node: UOp, x: UOp) -> UOp:
+        """A result of the REDUCE repeated over the axes that it folded."""
+        shape = node.src[0].shape
+        kept = tuple(1 if i in node.arg.axes else n for i, n in enumerate(shape))
+        return build.expand(build.reshape(x, kept), shape)
+
+    def operands(self, node: UOp) -> Sequence[int]:
+        return (0,) if node.arg.monoid in self.along else ()
+
+    def push(self, node: UOp, tangents: Tangents) -> UOp | None:
+        t = tangents[0]
+        return None if t is None else build.reduce(self.along[node.arg.monoid](t, node),
+                                                   ops.ADD, node.arg.axes)
+
+    def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
+        return self.along[node.arg.monoid](self.spread(node, ct), node)
+
+    def pull_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
+        taken = self.taken.get(node.arg.monoid)
+        spread = None if mask is None else self.spread(node, mask)
+        return both(spread, None if taken is None else taken(node))
+
+    def scales(self, node: UOp) -> bool:
+        return node.arg.monoid is ops.MUL
+
+
+class ScatterRule(Rule):
+    """SCATTER: places of x that were kept, and updates that were written, each by its factor.
+
+    ``kept[mode](t, node)`` goes along x, ``written[mode](t, node)`` along the updates; both give
+    zero for what was overwritten or dropped.
+    """
+
+    def __init__(self, kept: dict[str, Callable[[UOp, UOp], UOp]],
+                 written: dict[str, Callable[[UOp, UOp], UOp]],
+                 read: Callable[[UOp, UOp], UOp]) -> None:
+        self.kept, self.written, self.read = kept, written, read
+
+    def operands(self, node: UOp) -> Sequence[int]:
+        return (0, len(node.src) - 1)
+
+    def push(self, node: UOp, tangents: Tangents) -> UOp | None:
+        x, index, updates = tangents[0], node.src[1:-1], tangents[-1]
+        base = zeros(node) if x is None else self.kept[node.arg](x, node)
+        return base if updates is None else build.scatter(
+            base, index, self.written[node.arg](updates, node), "add")
+
+    def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
+        if i == 0:
+            return self.kept[node.arg](ct, node)
+        return self.written[node.arg](self.read(ct, node), node)
+
+    def pull_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
+        if i != 0 and mask is not None:
+            mask = self.read(mask, node)
+        if node.arg == "mul":  # a factor of zero is a number, not a choice
+            return mask
+        ones = build.like(node.src[i], 1)
+        factor = (self.kept if i == 0 else self.written)[node.arg](ones, node)
+        return mask if factor is ones else both(mask, build.ne(factor, zeros(ones)))
+
+    def scales(self, node: UOp) -> bool:
+        return bool(node.arg == "mul")
+
+
+class Structural(Rule):
+    """CALL and what reads it: derived by reverse.py from the body."""

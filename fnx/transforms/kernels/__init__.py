@@ -1,0 +1,1 @@
+"""Hand-written kernels: Python over references becomes untiled kernel IR."""

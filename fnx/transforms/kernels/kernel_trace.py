@@ -1,0 +1,338 @@
+"""Tracing of a hand-written kernel: Python code over references -> an untiled KERNEL.
+
+    i = k.range(o.shape[0], "i")          KERNEL(STORE(o[i], LOAD(x[i]) * LOAD(x[i])))
+    o[i] = x[i] * x[i]
+
+A ``Value`` is one number at each point of the ranges it depends on; a ``Reference`` is a buffer
+that is read and written by index. Ranges are values of dtype ``index``: whole numbers, for
+places. Everything is checked where it is written, so errors have the user's line.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build, dtypes, ops
+from fnx.core.array import elementwise
+from fnx.core.array.convert import SCALARS, default_float, fits
+from fnx.core.array.elementwise import DOMAINS, OPERATORS, Function
+from fnx.core.dtypes import DType
+from fnx.core.errors import DTypeError, KernelError, MutationError, OutOfBoundsError, user_site
+from fnx.core.ops import Op, Shape
+from fnx.core.rewriting import symbolic
+from fnx.core.uop import UOp, current_site
+
+# What whole numbers without bounds (dtype index) can do.
+_INDEX_FUNCTIONS = frozenset({
+    elementwise.ADD, elementwise.SUBTRACT, elementwise.MULTIPLY, elementwise.FLOOR_DIVIDE,
+    elementwise.REMAINDER, elementwise.MAXIMUM, elementwise.MINIMUM, elementwise.NEGATIVE,
+    elementwise.LESS, elementwise.LESS_EQUAL, elementwise.GREATER, elementwise.GREATER_EQUAL,
+    elementwise.EQUAL, elementwise.NOT_EQUAL})
+_COMBINE = {"add": ops.ADD, "multiply": ops.MUL, "min": ops.MIN, "max": ops.MAX}
+
+
+class Value(build.Operators):
+    """A number at each point of the ranges it depends on, in a kernel that is being traced."""
+
+    __slots__ = ("node",)
+    node: UOp
+    __array_ufunc__ = None
+
+    def __init__(self, node: UOp) -> None:
+        self.node = node
+
+    @property
+    def dtype(self) -> DType:
+        """The element type; ``index`` for ranges and what is computed from them."""
+        return self.node.dtype
+
+    def _apply(self, op: Op, *operands: Any) -> Value:
+        return apply(OPERATORS[op], *operands)
+
+    def __bool__(self) -> bool:
+        raise KernelError("expected a value that is known while tracing, got one of a kernel",
+                          hint="choose with k.where(condition, a, b) instead of `if`")
+
+    def __repr__(self) -> str:
+        names = ", ".join(sorted(r.arg.name or f"r{r.arg.id}" for r in self.node.ranges))
+        return f"<kernel value {self.dtype} over ({names})>"
+
+
+class Reference(build.Operators):
+    """A buffer of a kernel: ``x[i, j]`` reads a place, ``o[i, j] = value`` writes one."""
+
+    __slots__ = ("_buffer", "shape", "_written")
+
+    def __init__(self, buffer: UOp, shape: Shape, written: bool = False) -> None:
+        self._buffer, self.shape, self._written = buffer, shape, written
+
+    def _apply(self, op: Op, *operands: Any) -> Reference:
+        raise _whole(self)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type, as NumPy's dtype."""
+        return self._buffer.dtype.np
+
+    @property
+    def ndim(self) -> int:
+        """How many axes."""
+        return len(self.shape)
+
+    @property
+    def name(self) -> str:
+        """What errors and schedules call it."""
+        arg = self._buffer.arg
+        return arg.name or (f"operand {arg.slot}" if self._buffer.op is ops.REF else "a local")
+
+    def __getitem__(self, index: Any) -> Value:
+        return Value(build.load(self._place(index)))
+
+    def load(self, *index: Any, valid: Any) -> Value:
+        """The value at a place; 0 where ``valid`` is false, where nothing is read."""
+        return Value(build.load(self._place(index, checked=False), _condition(valid)))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._store(index, value, None, None)
+
+    def store(self, *index: Any, value: Any, valid: Any) -> None:
+        """Write a place, only where ``valid`` holds."""
+        self._store(index, value, valid, None)
+
+    def combine(self, how: str, index: Any, value: Any, valid: Any = None) -> None:
+        """Fold a value into what is at a place: "add", "multiply", "min" or "max".
+
+        Places may meet; they are visited in the order of the loops.
+        """
+        if how not in _COMBINE:
+            raise KernelError(f"combine: expected one of {', '.join(_COMBINE)}; got {how!r}")
+        self._store(index, value, valid, _COMBINE[how])
+
+    def _store(self, index: Any, value: Any, valid: Any, monoid: Op | None) -> None:
+        if not self._written:
+            raise MutationError(f"expected a store to an output, got one to {self.name!r}",
+                                hint="name one more result in out= and write that")
+        tracing = current()
+        dtype = self._buffer.dtype
+        to, _ = _kind(value)
+        if isinstance(value, Value) and to is not dtype:
+            raise DTypeError(f"store to {self.name!r}: expected {dtype}, got {to}",
+                             hint=f"convert with k.cast(value, {dtype.name!r})")
+        old, current_site.site = current_site.site, user_site(3)
+        try:
+            condition = None if valid is None else _condition(valid)
+            place = self._place(index, checked=valid is None)
+            tracing.stores.append(build.store(place, _as_node(value, dtype), condition, monoid))
+        finally:
+            current_site.site = old
+
+    def _place(self, index: Any, checked: bool = True) -> UOp:
+        given = index if isinstance(index, tuple) else (index,)
+        if len(given) != len(self.shape):
+            raise OutOfBoundsError(f"{self.name}: expected {len(self.shape)} indices, "
+                                   f"got {len(given)}", hint="a place has one index an axis; "
+                                   "of a 0-d array it is x[()]")
+        nodes = [_index(i) for i in given]
+        for axis, (i, n) in enumerate(zip(nodes, self.shape)):
+            low, high = symbolic.bounds(i)
+            if checked and not any(x.op is ops.CAST for m in symbolic.linear(i)[0] for x in m) \
+                    and n > 0 and (low < 0 or high >= n):
+                raise OutOfBoundsError(
+                    f"{self.name}: expected 0 <= index < {n} along axis {axis}, got {low} to "
+                    f"{high}", hint="use load(..., valid=condition) where the index may be "
+                    "outside")
+        return build.at(self._buffer, *nodes)
+
+
+# ---- the kernel that is being traced --------------------------------------------------------
+
+
+class Tracing:
+    """The stores and the number of ranges and locals of a kernel so far."""
+
+    __slots__ = ("name", "ranges", "stores", "locals")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ranges: list[UOp] = []
+        self.stores: list[UOp] = []
+        self.locals = 0
+
+
+class _Open(threading.local):
+    def __init__(self) -> None:
+        self.tracings: list[Tracing] = []
+
+
+_open = _Open()
+
+
+def current() -> Tracing:
+    """The kernel that is being traced in this thread."""
+    if not _open.tracings:
+        raise KernelError("expected to be called in a kernel",
+                          hint="a kernel is a function under fnx.call(out=...)")
+    return _open.tracings[-1]
+
+
+def trace_kernel(f: Callable[..., Any], name: str,
+                 make_args: Callable[[Callable[[DType, Shape, bool, str], Reference]],
+                                     Sequence[Any]]) -> UOp:
+    """The untiled KERNEL that f writes; ``make_args`` makes its arguments of references."""
+    tracing = Tracing(name)
+    outputs: list[Reference] = []
+    count = 0
+
+    def reference(dtype: DType, shape: Shape, written: bool, label: str) -> Reference:
+        nonlocal count
+        made = Reference(build.ref(count, dtype, shape, label), shape, written)
+        count += 1
+        if written:
+            outputs.append(made)
+        return made
+
+    _open.tracings.append(tracing)
+    try:
+        returned = f(*make_args(reference))
+    finally:
+        _open.tracings.pop()
+    if returned is not None:
+        raise KernelError(f"kernel {name}: expected no return value, got "
+                          f"{type(returned).__name__}", hint="write results: o[i] = value")
+    stored = {s.src[0].src[0] for s in tracing.stores}
+    for o in outputs:
+        if o._buffer not in stored and 0 not in o.shape:
+            raise KernelError(f"kernel {name}: expected a store to {o.name!r}, got none")
+    return build.kernel(tracing.stores, name, [r.arg.id for r in tracing.ranges])
+
+
+# ---- values ---------------------------------------------------------------------------------
+
+
+def _kind(x: Any) -> tuple[DType, bool]:
+    """(dtype, whether it is a Python scalar that gives way)."""
+    if isinstance(x, Value):
+        return x.dtype, False
+    scalar = SCALARS.get(type(x))
+    if scalar is not None:
+        return scalar(), type(x) is not bool
+    if isinstance(x, np.generic):
+        return dtypes.as_dtype(x.dtype), False
+    if isinstance(x, Reference):
+        raise _whole(x)
+    raise KernelError(f"expected a value of the kernel or a number, got {type(x).__name__}",
+                      hint="an array comes in as an argument of the kernel")
+
+
+def _whole(x: Reference) -> KernelError:
+    return KernelError(f"expected a value, got the whole of {x.name!r}",
+                       hint="read one place: x[i], or x[()] of a 0-d array")
+
+
+def _as_node(x: Any, to: DType) -> UOp:
+    if not isinstance(x, Value):
+        return build.const(fits(x, to), to)
+    if to.is_bool and not x.dtype.is_bool:
+        return build.ne(x.node, build.like(x.node, 0))
+    return build.cast(x.node, to)
+
+
+def _index(x: Any) -> UOp:
+    if isinstance(x, int | np.integer) and not isinstance(x, bool):
+        return build.index_const(int(x))
+    if isinstance(x, Value) and x.dtype.is_integer:
+        return build.cast(x.node, dtypes.index)
+    raise KernelError(f"expected an index (a range, or an integer value), got {x!r}",
+                      hint="k.range(n) makes a range; slices are loops over one")
+
+
+def _condition(x: Any) -> UOp:
+    if isinstance(x, Value) and x.dtype.is_bool:
+        return x.node
+    raise KernelError(f"expected a condition, got {x!r}", hint="compare values: i < n")
+
+
+def apply(f: Function, *operands: Any) -> Value:
+    """An elementwise function of values and Python scalars, with fnx's promotion."""
+    kinds = [_kind(x) for x in operands]
+    if any(t is dtypes.index for t, _ in kinds):
+        return _apply_index(f, operands, kinds)
+    t, weak = kinds[0]
+    for other in kinds[1:]:
+        t, weak = dtypes.promote(t, weak, *other)
+    to = DOMAINS[f.domain](f.name, t, default_float())
+    return Value(f.build(*[_as_node(x, to) for x in operands]))
+
+
+def _apply_index(f: Function, operands: Sequence[Any],
+                 kinds: Sequence[tuple[DType, bool]]) -> Value:
+    if f not in _INDEX_FUNCTIONS or any(not t.is_integer for t, _ in kinds):
+        names = " and ".join(t.name for t, _ in kinds)
+        raise DTypeError(f"{f.name}: expected numbers, got {names}",
+                         hint="ranges are for places; as numbers: k.cast(i, 'float32')")
+    nodes = [_index(x) for x in operands]
+    plain = {elementwise.FLOOR_DIVIDE: build.idiv, elementwise.REMAINDER: build.rem}.get(f)
+    if plain is not None and symbolic.bounds(nodes[0])[0] >= 0 < symbolic.bounds(nodes[1])[0]:
+        return Value(symbolic.simplify(plain(*nodes)))
+    return Value(symbolic.simplify(f.build(*nodes)))
+
+
+def select(condition: Any, a: Any, b: Any) -> Value:
+    """``a`` where the condition holds, else ``b``."""
+    (ta, wa), (tb, wb) = _kind(a), _kind(b)
+    if dtypes.index in (ta, tb):
+        return Value(build.where(_condition(condition), _index(a), _index(b)))
+    t, _ = dtypes.promote(ta, wa, tb, wb)
+    return Value(build.where(_condition(condition), _as_node(a, t), _as_node(b, t)))
+
+
+def convert(x: Any, dtype: Any) -> Value:
+    """A value as another dtype."""
+    to = dtypes.as_dtype(dtype)
+    return Value(_as_node(x, to))
+
+
+def make_range(n: Any, name: str) -> Value:
+    """A new range of the kernel that is being traced."""
+    tracing = current()
+    extent = _index(n)
+    if symbolic.bounds(extent)[0] < 0:
+        raise KernelError(f"range: expected a length >= 0, got {n!r}")
+    if name and any(r.arg.name == name for r in tracing.ranges):
+        raise KernelError(f"range: expected a new name, got {name!r} again")
+    r = build.range_(extent, len(tracing.ranges), "SEQ", name)
+    tracing.ranges.append(r)
+    return Value(r)
+
+
+def _ranges(name: str, over: Any) -> list[UOp]:
+    given = over if isinstance(over, tuple | list) else (over,)
+    for r in given:
+        if not (isinstance(r, Value) and r.node.op is ops.RANGE):
+            raise KernelError(f"{name}: expected ranges in over=, got {r!r}",
+                              hint="over= takes what k.range(...) returned")
+    return [r.node for r in given]
+
+
+def fold(name: str, monoid: Op, x: Any, over: Any) -> Value:
+    """Fold a value over ranges; they are closed then, and the result is free of them."""
+    t, _ = _kind(x)
+    to = t if t is not dtypes.bool_ or monoid in (ops.AND, ops.OR) else dtypes.int32
+    if to is dtypes.index:
+        raise DTypeError(f"{name}: expected numbers, got index",
+                         hint="convert with k.cast(i, 'int32') first")
+    return Value(build.fold(_as_node(x, to), monoid, _ranges(name, over)))
+
+
+def make_local(x: Any, over: Any) -> Reference:
+    """A small buffer that holds a value over ranges, and is read by index."""
+    tracing = current()
+    ranges = _ranges("local", over)
+    t, _ = _kind(x)
+    stage = build.stage(_as_node(x, t), ranges, tracing.locals)
+    tracing.locals += 1
+    return Reference(stage, tuple(symbolic.bounds(r.src[0])[1] for r in ranges))

@@ -1,0 +1,211 @@
+"""Launcher: the fast path of a jitted call, generated for exactly one signature.
+
+    f(params, x) with params a dict of two arrays   ->
+
+    def launch(args, kwargs):
+        if kwargs or len(args) != 2: return MISS
+        a0, a1 = args
+        if type(a0) is not dict or len(a0) != 2: return MISS
+        x0 = a0['b']; x1 = a0['w']; x2 = a1
+        if type(x0) is not Array:
+            if type(x0) not in CONVERTED: return MISS       (NumPy data, numbers)
+            x0 = convert(x0)
+        if x0._storage is None or x0._shape != S0 or x0._dtype is not D0 or ...: return MISS
+        ...
+        outs = run((x0._storage, x1._storage, x2._storage))
+        return make(outs[0], ...)
+
+It does no graph work and builds no key: it checks what the signature says and nothing else.
+Whatever it does not know (a container type of the user's, another signature) is a MISS, and
+the general path decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core.array import array, tree
+from fnx.core.array.array import Array
+from fnx.core.array.equality import Static, same
+from fnx.core.config import config
+from fnx.transforms.replay.captures import MISSING
+
+MISS = object()
+CONVERTED = frozenset({np.ndarray, float, int, bool})  # arguments that become Arrays on the way
+MAX_LEAVES = 2000
+
+Aval = tuple[Any, Any, bool]
+NamedStatic = tuple[int | str, Static]
+Launch = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+
+class _Source:
+    """Lines of the function being generated, and the objects they name."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.space: dict[str, Any] = {"Array": Array, "MISS": MISS, "make": array.from_storage,
+                                      "config": config, "CONVERTED": CONVERTED,
+                                      "convert": array.concrete, "MISSING": MISSING, "same": same}
+        self._known: dict[tuple[str, int], str] = {}
+        self.names = 0
+
+    def name(self, prefix: str) -> str:
+        self.names += 1
+        return f"{prefix}{self.names}"
+
+    def constant(self, value: Any, prefix: str = "k") -> str:
+        """The name under which the generated function sees an object."""
+        key = prefix, id(value)
+        if key not in self._known:
+            self._known[key] = name = self.name(prefix)
+            self.space[name] = value
+        return self._known[key]
+
+    def guard(self, *conditions: str) -> None:
+        """Go on only where none of the conditions holds."""
+        self.lines.append(f"  if {' or '.join(conditions)}: return MISS")
+
+
+def make_launcher(in_tree: tree.TreeDef, avals: Sequence[Aval], statics: Sequence[NamedStatic],
+                  positions: Sequence[int], watched: Sequence[tuple[Any, str, Any]],
+                  captured: Sequence[Any], outs: Sequence[Any], out_tree: tree.TreeDef,
+                  run: Callable[[Sequence[Any]], Sequence[Any]],
+                  donated: Sequence[int]) -> Launch | None:
+    """The launcher of a signature; None where its trees hold containers it does not know.
+
+    Args:
+        in_tree: structure of (dynamic positional arguments, keyword arguments).
+        avals: (shape, dtype, weak) of the leaves.
+        statics: (position or name, value) of the static arguments.
+        positions: positions of the dynamic arguments among all.
+        watched: (cell or namespace, name, value) that must still be the same objects.
+        captured: storages that follow those of the arguments.
+        outs: (dtype, shape, weak) of the results.
+        out_tree: their structure.
+        run: storages of arguments and captures -> storages of results.
+        donated: leaves that have no value afterwards.
+    """
+    if in_tree.num_leaves > MAX_LEAVES or any(type(s[0]) is str for s in statics):
+        return None
+    src = _Source()
+    leaves: list[str] = []
+    if not _arguments(src, in_tree, statics, positions, leaves):
+        return None
+    _leaf_guards(src, leaves, avals)
+    _outside_guards(src, watched)
+    _configuration(src)
+    if donated:  # given once: else the general path says what is wrong
+        ids = ", ".join(f"id({x}._storage)" for x in leaves)
+        src.guard(f"len({{{ids}}}) != {len(leaves)}")
+    src.space["run"] = run
+    ins = "".join(f"{x}._storage, " for x in leaves)
+    ins += "".join(f"{src.constant(s, 's')}, " for s in captured)
+    src.lines.append(f"  outs = run(({ins}))")
+    if donated:
+        gone = ", ".join(leaves[i] for i in donated)
+        src.lines.append(f"  for x in ({gone},): x._storage = x._uop = x._value = None")
+    made = iter([f"make(outs[{i}], {src.constant(t, 'D')}, {src.constant(shape, 'S')}, {weak})"
+                 for i, (t, shape, weak) in enumerate(outs)])
+    result = _built(src, out_tree, made)
+    if result is None:
+        return None
+    src.lines.append(f"  return {result}")
+    text = "def launch(args, kwargs):\n" + "\n".join(src.lines)
+    exec(compile(text, "<fnx launcher>", "exec"), src.space)
+    launch: Launch = src.space["launch"]
+    return launch
+
+
+def _arguments(src: _Source, in_tree: tree.TreeDef, statics: Sequence[NamedStatic],
+               positions: Sequence[int], leaves: list[str]) -> bool:
+    """Take the arguments apart; False where a container is not known."""
+    dynamic, named = in_tree.children
+    src.guard(f"len(args) != {len(positions) + len(statics)}")
+    for i, static in statics:
+        src.guard(f"not same(args[{i}], {src.constant(static.value)})")
+    for i, child in zip(positions, dynamic.children):
+        if not _unpack(src, child, f"args[{i}]", leaves):
+            return False
+    if not named.children:
+        src.guard("kwargs")
+        return True
+    return _unpack(src, named, "kwargs", leaves)
+
+
+def _unpack(src: _Source, treedef: tree.TreeDef, what: str, leaves: list[str]) -> bool:
+    """Name the leaves of ``what``, after checking that it has this structure."""
+    if treedef.container is None:
+        name = src.name("x")
+        src.lines.append(f"  {name} = {what}")
+        leaves.append(name)
+        return True
+    kind, children = treedef.container.type, treedef.children
+    if kind is type(None):
+        src.guard(f"{what} is not None")
+        return True
+    if kind not in (tuple, list, dict) and not tree.is_named_tuple(treedef.container):
+        return False
+    here = src.name("a")
+    src.lines.append(f"  {here} = {what}")
+    src.guard(f"type({here}) is not {src.constant(kind)}", f"len({here}) != {len(children)}")
+    keys: Sequence[Any] = range(len(children))
+    if kind is dict:
+        keys = list(treedef.data)  # type: ignore[call-overload]
+        if any(type(k) is not str for k in keys):
+            return False
+        src.guard(*[f"{k!r} not in {here}" for k in keys]) if keys else None
+    return all(_unpack(src, c, f"{here}[{k!r}]", leaves) for k, c in zip(keys, children))
+
+
+def _leaf_guards(src: _Source, leaves: list[str], avals: Sequence[Aval]) -> None:
+    for x, (shape, t, weak) in zip(leaves, avals):
+        src.lines.append(f"  if type({x}) is not Array:\n"
+                         f"    if type({x}) not in CONVERTED: return MISS\n"
+                         f"    {x} = convert({x})")
+        src.guard(f"{x}._storage is None",
+                  f"{x}._shape != {src.constant(shape, 'S')}",
+                  f"{x}._dtype is not {src.constant(t, 'D')}", f"{x}.weak is not {weak}")
+
+
+def _outside_guards(src: _Source, watched: Sequence[tuple[Any, str, Any]]) -> None:
+    for where, name, value in watched:
+        known = src.constant(value, "v")
+        if type(where) is dict:
+            src.guard(f"{src.constant(where, 'g')}.get({name!r}, MISSING) is not {known}")
+        else:
+            cell = src.constant(where, "c")
+            src.lines.append(f"  try: now = {cell}.cell_contents\n"
+                             "  except ValueError: return MISS")
+            src.guard(f"now is not {known}")
+
+
+def _configuration(src: _Source) -> None:
+    src.guard(f"config.device != {config.device!r}", f"config.x64 is not {config.x64}",
+              f"config.check_index is not {config.check_index}")
+
+
+def _built(src: _Source, treedef: tree.TreeDef, made: Any) -> str | None:
+    """An expression that puts the results together."""
+    if treedef.container is None:
+        return str(next(made))
+    kind = treedef.container.type
+    if kind is type(None):
+        return "None"
+    parts = [_built(src, c, made) for c in treedef.children]
+    texts = [p for p in parts if p is not None]
+    if len(texts) < len(parts):
+        return None
+    if kind is tuple:
+        return f"({''.join(t + ', ' for t in texts)})"
+    if kind is list:
+        return f"[{', '.join(texts)}]"
+    if kind is dict:
+        keys = [src.constant(k, "n") for k in treedef.data]  # type: ignore[attr-defined]
+        return "{" + ", ".join(f"{k}: {t}" for k, t in zip(keys, texts)) + "}"
+    if tree.is_named_tuple(treedef.container):
+        return f"{src.constant(kind)}({', '.join(texts)})"
+    return None

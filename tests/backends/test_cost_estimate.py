@@ -1,0 +1,42 @@
+"""The estimate of work: grows with extents, sees vectors and run-time extents."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fnx.backends.cost_estimate import nanoseconds
+from fnx.core import build, dtypes, ops
+from tests.backends import kit
+
+
+@given(st.integers(1, 10**6), st.integers(2, 50))
+def test_it_is_proportional_to_the_extent(n, times):
+    one, many = (nanoseconds(kit.scaled(m)[0], {}) for m in (n, n * times))
+    assert one > 0 and abs(many / one - times) < 1e-6 * times
+
+
+def _sum(kind, n):
+    i = build.range_(n, 0, kind)
+    x, o = build.ref(0, dtypes.float32, (n,)), build.ref(1, dtypes.float32, ())
+    total = build.fold(build.load(build.at(x, i)), ops.ADD, (i,))
+    return build.kernel([build.store(build.at(o), total)], "sum", (0,))
+
+
+def test_vector_code_is_faster():
+    assert nanoseconds(_sum("SEQ", 1600), {}) > 8 * nanoseconds(_sum("VEC", 1600), {})
+
+
+def test_extents_known_at_run_time():
+    kernel = _sum("SEQ", build.var(0, dtypes.index, name="n"))
+    small, large = (nanoseconds(kernel, {0: n}) for n in (100, 10_000))
+    assert 50 * small < large and nanoseconds(kernel, {0: 0}) < small
+
+
+def test_inner_loops_count_for_what_they_enclose():
+    """A GEMM's k loop is n times the work of its stores."""
+    n = 64
+    i, j, k = (build.range_(n, a) for a in range(3))
+    x, w, o = (build.ref(s, dtypes.float32, (n, n)) for s in range(3))
+    product = build.mul(build.load(build.at(x, i, k)), build.load(build.at(w, k, j)))
+    kernel = build.kernel([build.store(build.at(o, i, j), build.fold(product, ops.ADD, (k,)))],
+                          "gemm", (0, 1, 2))
+    assert n**3 / 2 < nanoseconds(kernel, {}) < 4 * n**3

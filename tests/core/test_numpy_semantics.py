@@ -1,0 +1,121 @@
+"""What ops mean at their corners, against values recorded from JAX (record_jax.py)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fnx.core import build, dtypes, numpy_semantics, ops
+from fnx.core.dtypes import named, promote
+from fnx.core.levels import interp
+from fnx.core.ops import OPS
+from fnx.core.uop import UOp
+from tests.graphs import same_bits, values
+
+GOLDEN = json.loads((pathlib.Path(__file__).parent / "jax.json").read_text())
+
+
+def from_bits(bits: list[int], dtype: str) -> np.ndarray[Any, Any]:
+    if dtype == "bool":
+        return np.array(bits, bool)
+    return np.array(bits, f"uint{8 * np.dtype(dtype).itemsize}").view(dtype)
+
+
+def corners(dtype: str, arity: int) -> list[np.ndarray[Any, Any]]:
+    v = from_bits(GOLDEN["corners"][dtype], dtype)
+    return list(np.array(list(itertools.product(v, repeat=arity)), dtype).T)
+
+
+def normal(x: np.ndarray[Any, Any]) -> Any:
+    """Where XLA's results are IEEE's: it flushes subnormals to zero, fnx keeps them."""
+    tiny = np.finfo(np.float32).tiny
+    return np.ones(x.shape, bool) if x.dtype.kind != "f" else (x == 0) | ~(np.abs(x) < tiny)
+
+
+def value(op: ops.Op, *xs: np.ndarray[Any, Any], dtype: dtypes.DType | None = None) -> Any:
+    params = [build.param(i, named(str(x.dtype)), x.shape) for i, x in enumerate(xs)]
+    node = UOp(op, dtype or params[0].dtype, tuple(params))
+    return interp.evaluate([node], dict(zip(params, xs)))[0]
+
+
+@pytest.mark.parametrize("a, a_weak, b, b_weak, want, weak", GOLDEN["promotion"])
+def test_promotion(a: str, a_weak: bool, b: str, b_weak: bool, want: str, weak: bool) -> None:
+    assert promote(named(a), a_weak, named(b), b_weak) == (named(want), weak)
+
+
+@pytest.mark.parametrize("name, dtype, arity, want", GOLDEN["ops"],
+                         ids=[f"{row[0]}-{row[1]}" for row in GOLDEN["ops"]])
+def test_corners(name: str, dtype: str, arity: int, want: list[int]) -> None:
+    operands = corners(dtype, arity)
+    got = value(OPS[name], *operands)
+    expected = from_bits(want, dtype)
+    kept = np.logical_and.reduce([normal(x) for x in (*operands, got)])
+    assert same_bits(got[kept], expected[kept])
+
+
+@pytest.mark.parametrize("a, b, want", GOLDEN["casts"],
+                         ids=[f"{row[0]}-{row[1]}" for row in GOLDEN["casts"]])
+def test_casts(a: str, b: str, want: list[int]) -> None:
+    (x,) = corners(a, 1)
+    got, expected = value(ops.CAST, x, dtype=named(b)), from_bits(want, b)
+    kept = normal(x) & normal(got)
+    assert same_bits(got[kept], expected[kept])
+
+
+@given(st.sampled_from([op for op in ops.ELEMENTWISE if op.arity is not None]),
+       st.sampled_from(dtypes.USER), st.integers(0, 1000))
+def test_meaning_of_every_elementwise_op_keeps_dtype_and_shape(
+        op: ops.Op, dtype: dtypes.DType, seed: int) -> None:
+    if not op.takes(dtype):
+        return
+    rng = np.random.default_rng(seed)
+    kinds = [dtypes.bool_ if op is ops.WHERE and i == 0 else dtype for i in range(op.arity or 0)]
+    xs = [values(rng, k, (3, 5)) for k in kinds]
+    params = [build.param(i, k, (3, 5)) for i, k in enumerate(kinds)]
+    if op in (ops.CAST, ops.BITCAST):
+        node = UOp(op, dtype, tuple(params))
+    else:
+        node = build.elementwise(op, *params, arg=0 if op is ops.THREEFRY else None)
+    (out,) = interp.evaluate([node], dict(zip(params, xs)))  # checks dtype and shape itself
+    for at in ((0, 0), (2, 4)):  # and an element depends on its operands' elements only
+        alone = [build.param(i, k, ()) for i, k in enumerate(kinds)]
+        single = node.replace(src=tuple(alone))
+        one = interp.evaluate([single], {p: x[at] for p, x in zip(single.src, (
+            xs if node.src == tuple(params) else xs[::-1]))})[0]
+        assert same_bits(one, out[at])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("ufunc, pairwise", [(np.maximum, numpy_semantics.maximum),
+                                             (np.minimum, numpy_semantics.minimum)])
+def test_folded_extrema_order_zeros_and_keep_nan(ufunc: Any, pairwise: Any, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        x = rng.choice(np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan], dtype,),
+                       rng.integers(1, 5), p=[.3, .3, .1, .1, .05, .05, .1])
+        want = x[0]
+        for v in x[1:]:
+            want = pairwise(None, want, v)
+        start = -np.inf if ufunc is np.maximum else np.inf
+        assert same_bits(numpy_semantics.fold(ufunc, x, (0,), start),
+                         np.asarray(want, dtype))
+
+
+def test_threefry_known_answers() -> None:
+    """The vectors of Random123 for Threefry-2x32 with 20 rounds."""
+    ones = 0xFFFFFFFF
+    rows = [((0, 0, 0, 0), (0x6B200159, 0x99BA4EFE)),
+            ((ones, ones, ones, ones), (0x1CB996FC, 0xBB002BE7)),
+            ((0x13198A2E, 0x03707344, 0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0))]
+    for operands, want in rows:
+        params = [build.const(v, dtypes.uint32) for v in operands]
+        got = interp.evaluate([build.elementwise(ops.THREEFRY, *params, arg=w) for w in (0, 1)],
+                              {})
+        assert tuple(int(g) for g in got) == want
