@@ -126,6 +126,10 @@ class UOp:
                   self.arg if arg is None else arg)
         return inherit(new, self)
 
+    def over(self, src: tuple[UOp, ...]) -> UOp:
+        """This node over other operands; itself where they are its own."""
+        return self if src == self.src else self.replace(src=src)
+
     def digest(self) -> bytes:
         """Merkle digest of the content: equal in every process. Not for nodes with handles."""
         if self._digest is None:
@@ -266,22 +270,35 @@ def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
     return out
 
 
-def substitute(roots: Iterable[UOp], to: Mapping[UOp, UOp]) -> list[UOp]:
-    """The roots with nodes replaced; unchanged parts come back as the same objects.
+Visit = Callable[[UOp, tuple[UOp, ...]], UOp | None]
 
-    Does not enter a FUNCTION. Replacements are not searched again.
+
+def rebuild(roots: Iterable[UOp], visit: Visit | None = None,
+            known: Mapping[UOp, UOp] | None = None) -> list[UOp]:
+    """The roots built again, operands first; unchanged parts come back as the same objects.
+
+    ``visit(node, src)`` gives what stands for a node whose operands are ``src`` now, or None
+    for the node itself over them. What it gives is not visited, and takes the node's sites.
+    ``known`` holds nodes that are decided already. Does not enter a FUNCTION.
     """
     roots = list(roots)
-    new: dict[UOp, UOp] = dict(to)
-    for node in toposort(roots, stop=to.__contains__):
-        if node in new:
+    done: dict[UOp, UOp] = dict(known or {})
+    for node in toposort(roots, stop=done.__contains__ if done else None):
+        if node in done:
             continue
-        if node.op is FUNCTION:
-            new[node] = node
-            continue
-        src = tuple([new[s] for s in node.src])
-        new[node] = node if src == node.src else node.replace(src=src)
-    return [new[r] for r in roots]
+        old = node.src
+        src = old if node.op is FUNCTION else tuple([done[s] for s in old])
+        made = None if visit is None else visit(node, src)
+        if made is None:
+            done[node] = node if src == old else node.replace(src=src)
+        else:
+            done[node] = made if made.sites else inherit(made, node)
+    return [done[r] for r in roots]
+
+
+def substitute(roots: Iterable[UOp], to: Mapping[UOp, UOp]) -> list[UOp]:
+    """The roots with nodes replaced; replacements are not searched again."""
+    return rebuild(roots, known=to)
 
 
 def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.core import build, dtypes, ops, uop
-from fnx.core.uop import UOp, current_site, live_nodes, substitute, toposort
+from fnx.core.uop import UOp, current_site, live_nodes, rebuild, substitute, toposort
 from tests.graphs import Graph, graph_of, graphs
 
 F = dtypes.float32
@@ -250,3 +250,30 @@ def test_a_child_makes_nodes_though_another_thread_held_the_lock() -> None:
     go_on.set()
     thread.join()
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_rebuild_gives_the_graph_itself_where_nothing_is_changed() -> None:
+    x = build.param(0, F, (3,))
+    out = build.add(build.exp(x), x)
+    assert rebuild([out]) == [out]
+    assert rebuild([out], lambda node, src: None) == [out]
+
+
+def test_rebuild_shows_a_node_with_its_rebuilt_operands_and_passes_functions_by() -> None:
+    x = build.param(0, F, (3,))
+    fn = build.function([build.exp(x)], 1)
+    (called,) = build.call(fn, [build.exp(x)])
+
+    def logarithms(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return build.log(*src) if node.op is ops.EXP else None
+    (out,) = rebuild([build.neg(called)], logarithms)
+    (expected,) = build.call(fn, [build.log(x)])
+    assert out is build.neg(expected)
+
+
+def test_rebuild_does_not_visit_what_is_known() -> None:
+    x = build.param(0, F, (3,))
+    inner = build.exp(x)
+    seen = []
+    (out,) = rebuild([build.neg(inner)], lambda node, src: seen.append(node), known={inner: x})
+    assert out is build.neg(x) and seen == [build.neg(inner)]

@@ -1,0 +1,69 @@
+"""The parts of kernel-level nodes by name, so that their layout in ``src`` is known here only.
+
+>>> from fnx.core import build, dtypes
+>>> r = build.range_(8, 0)
+>>> x = build.at(build.ref(0, dtypes.float32, (8,)), r)
+>>> half = build.lt(r, build.index_const(4))
+>>> read = build.load(x, half)
+>>> place(read) is x, validity(read) is half, dims(buffer(read)) == (r.src[0],)
+(True, True, True)
+"""
+
+from __future__ import annotations
+
+from fnx.core import dtypes, ops
+from fnx.core.uop import UOp
+
+
+def place(access: UOp) -> UOp:
+    """The INDEX that a LOAD or a STORE is about."""
+    return access.src[0]
+
+
+def buffer(node: UOp) -> UOp:
+    """The REF or STAGE of a place, or of the LOAD or STORE of one."""
+    return (node if node.op is ops.INDEX else node.src[0]).src[0]
+
+
+def indices(node: UOp) -> tuple[UOp, ...]:
+    """One index a dimension, of a place, or of the LOAD or STORE of one."""
+    return (node if node.op is ops.INDEX else node.src[0]).src[1:]
+
+
+def value(node: UOp) -> UOp:
+    """What a STORE writes, a REDUCE folds, or a STAGE keeps."""
+    return node.src[1 if node.op is ops.STORE else 0]
+
+
+def validity(access: UOp) -> UOp | None:
+    """The condition of a LOAD or a STORE, if it has one."""
+    at = 2 if access.op is ops.STORE else 1
+    return access.src[at] if len(access.src) > at else None
+
+
+def conjuncts(condition: UOp | None) -> list[UOp]:
+    """The conditions of which ``condition`` is the conjunction, in order; none for None."""
+    left = [] if condition is None else [condition]
+    out: list[UOp] = []
+    while left:
+        node = left.pop()
+        if node.op is ops.AND and node.dtype is dtypes.bool_:
+            left += reversed(node.src)
+        else:
+            out.append(node)
+    return out
+
+
+def closed(node: UOp) -> tuple[UOp, ...]:
+    """The ranges over which a REDUCE folds or a STAGE is filled."""
+    return node.src[1:]
+
+
+def extent(r: UOp) -> UOp:
+    """How often a RANGE runs, an index expression."""
+    return r.src[0]
+
+
+def dims(buffer: UOp) -> tuple[UOp, ...]:
+    """Extents of a REF, or of a STAGE (those of the ranges that it closes)."""
+    return buffer.src if buffer.op is ops.REF else tuple([r.src[0] for r in buffer.src[1:]])
