@@ -114,11 +114,11 @@ def softmax(columns: int, exp: Callable[[UOp], UOp], lanes: int = 16, unroll: in
         inside = valid[i]
         return value if inside is None else build.where(inside, value, build.const(identity, F32))
 
-    largest = build.fold(masked(build.load(build.at(x, row, column[0]), valid[0]), 0, -np.inf),
-                         ops.MAX, ranges[0])
+    read = build.load(build.at(x, row, column[0]), valid[0])
+    largest = build.reduce_ranges(masked(read, 0, -np.inf), ops.MAX, ranges[0])
     e = exp(build.sub(build.load(build.at(x, row, column[1]), valid[1]), largest))
     kept = build.stage(e, ranges[1], id=0)
-    total = build.fold(masked(e, 1, 0.0), ops.ADD, ranges[1])
+    total = build.reduce_ranges(masked(e, 1, 0.0), ops.ADD, ranges[1])
     scale = build.div(build.const(1, F32), total)
     value = build.mul(build.load(build.at(kept, *ranges[2])), scale)
     return build.kernel([build.store(build.at(o, row, column[2]), value, valid[2])], "softmax",
@@ -146,7 +146,7 @@ def gemm(m: int, n: int, k: int, rows: int = 14, vectors: int = 2, lanes: int = 
                            id=1)
     product = build.mul(build.load(build.at(packed_a, ir, kk, i)),
                         build.load(build.at(packed_b, jr, kk, j, lane)))
-    total = build.fold(product, ops.ADD, (kk,))
+    total = build.reduce_ranges(product, ops.ADD, (kk,))
     conditions = [c for c in (row_ok, column_ok) if c is not None]
     valid = conditions[0] if len(conditions) == 1 else build.and_(*conditions) \
         if conditions else None
@@ -170,7 +170,7 @@ def tile_limit(k: int = 256, rows: int = 14, vectors: int = 2, lanes: int = 16,
                        dtypes.index)
     product = build.mul(build.load(build.at(a, which, kk, i)),
                         build.load(build.at(b, kk, j, lane)))
-    total = build.fold(product, ops.ADD, (kk,))
+    total = build.reduce_ranges(product, ops.ADD, (kk,))
     return build.kernel([build.store(build.at(o, which, i, j, lane), total)], "tile",
                         (0, 1, 2, 3, 4))
 

@@ -48,13 +48,13 @@ class KernelMaker:
             return build.elementwise(rng.choice(_UNARY), self.value(depth - 1, *free))
         if kind == 1:
             k = self.range(rng.choice((1, 2, 9)))
-            return build.fold(self.value(depth - 1, *free, k), rng.choice(
+            return build.reduce_ranges(self.value(depth - 1, *free, k), rng.choice(
                 (ops.ADD, ops.MAX, ops.MIN)), [k])
         if kind == 2:
             c, read = self.range(5), self.range(5)
             held = build.stage(self.value(depth - 1, free[0], c), [c], self.next_stage)
             self.next_stage += 1
-            return build.fold(build.load(build.at(held, read)), ops.ADD, [read])
+            return build.reduce_ranges(build.load(build.at(held, read)), ops.ADD, [read])
         if kind == 3:
             x = self.value(depth - 1, *free)
             return build.where(build.lt(x, build.const(0.5, F)), x, build.const(2.0, F))

@@ -425,7 +425,7 @@ def store(place: UOp, value: UOp, valid: UOp | None = None, combine: Op | None =
     return UOp(ops.STORE, dtypes.void, src, combine)
 
 
-def fold(value: UOp, monoid: Op, ranges: Sequence[UOp]) -> UOp:
+def reduce_ranges(value: UOp, monoid: Op, ranges: Sequence[UOp]) -> UOp:
     """Kernel-level REDUCE over ranges."""
     arg = ops.Reduce(monoid, (), value.dtype)
     return UOp(ops.REDUCE, value.dtype, (value, *ranges), arg) if ranges else value

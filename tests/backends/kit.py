@@ -74,7 +74,7 @@ def scaled(n: int, repeats: int = 1, name: str = "scaled") -> tuple[UOp, Code]:
             value = build.add(build.mul(value, factor), a)
     else:
         r = build.range_(repeats, 1, "SEQ")
-        value = build.fold(build.mul(build.add(build.load(build.at(x, i)), build.cast(
+        value = build.reduce_ranges(build.mul(build.add(build.load(build.at(x, i)), build.cast(
             r, dtypes.float32)), a), ops.ADD, (r,))
     kernel = build.kernel([build.store(build.at(o, i), value)], name, (0,))
     symbol = f"{name}_{n}_{repeats}"

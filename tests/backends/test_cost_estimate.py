@@ -17,7 +17,7 @@ def test_it_is_proportional_to_the_extent(n, times):
 def _sum(kind, n):
     i = build.range_(n, 0, kind)
     x, o = build.ref(0, dtypes.float32, (n,)), build.ref(1, dtypes.float32, ())
-    total = build.fold(build.load(build.at(x, i)), ops.ADD, (i,))
+    total = build.reduce_ranges(build.load(build.at(x, i)), ops.ADD, (i,))
     return build.kernel([build.store(build.at(o), total)], "sum", (0,))
 
 
@@ -37,6 +37,6 @@ def test_inner_loops_count_for_what_they_enclose():
     i, j, k = (build.range_(n, a) for a in range(3))
     x, w, o = (build.ref(s, dtypes.float32, (n, n)) for s in range(3))
     product = build.mul(build.load(build.at(x, i, k)), build.load(build.at(w, k, j)))
-    kernel = build.kernel([build.store(build.at(o, i, j), build.fold(product, ops.ADD, (k,)))],
-                          "gemm", (0, 1, 2))
+    total = build.reduce_ranges(product, ops.ADD, (k,))
+    kernel = build.kernel([build.store(build.at(o, i, j), total)], "gemm", (0, 1, 2))
     assert n**3 / 2 < nanoseconds(kernel, {}) < 4 * n**3

@@ -215,7 +215,7 @@ exit:
 def test_scratch_is_there_inline_and_on_workers(cpu, n, repeats):
     i, r = build.range_(n, 0, "PAR"), build.range_(repeats, 1)
     o = build.ref(0, dtypes.float64, (n,))
-    value = build.fold(build.cast(r, dtypes.float64), build.ops.ADD, (r,))
+    value = build.reduce_ranges(build.cast(r, dtypes.float64), build.ops.ADD, (r,))
     kernel = build.kernel([build.store(build.at(o, i), value)], "scratchy", (0, 1))
     code = kit.Code("scratchy", SCRATCH, n, 100_000)
     commands = kit.commands(kit.execute(kernel, [kit.slot("out", 0, 8 * n)]))

@@ -132,8 +132,8 @@ def gemm(m: int, n: int, k: int) -> UOp:
     i, j, c = build.range_(m, 0, "PAR"), build.range_(n, 1), build.range_(k, 2)
     a, b, o = build.ref(0, F, (m, k), "a"), build.ref(1, F, (k, n), "b"), build.ref(2, F, (m, n))
     value = build.mul(build.load(build.at(a, i, c)), build.load(build.at(b, c, j)))
-    return build.kernel([build.store(build.at(o, i, j), build.fold(value, ops.ADD, [c]))], "g",
-                        (0, 1, 2))
+    total = build.reduce_ranges(value, ops.ADD, [c])
+    return build.kernel([build.store(build.at(o, i, j), total)], "g", (0, 1, 2))
 
 
 def tiled_gemm(m: int, n: int, k: int, tm: int = 4, tn: int = 8) -> UOp:
@@ -151,7 +151,7 @@ def tiled_gemm(m: int, n: int, k: int, tm: int = 4, tn: int = 8) -> UOp:
     packed_a = build.stage(build.load(build.at(a, mi, c), valid_m), [c, i], 1)
     value = build.mul(build.load(build.at(packed_a, c, i)),
                       build.load(build.at(packed_b, jo, c, j)))
-    store = build.store(build.at(o, mi, nj), build.fold(value, ops.ADD, [c]),
+    store = build.store(build.at(o, mi, nj), build.reduce_ranges(value, ops.ADD, [c]),
                         build.and_(valid_m, valid_n))
     return build.kernel([store], "tiled", (0, 2, 4, 1, 3))
 
@@ -170,10 +170,10 @@ def test_gemm(make: Any, limit: int, m: int, n: int, k: int,
 def softmax(rows: int, n: int) -> UOp:
     r, c = build.range_(rows, 0, "PAR"), [build.range_(n, i) for i in (1, 2, 3)]
     x, o = build.ref(0, F, (rows, n), "x"), build.ref(1, F, (rows, n), "o")
-    highest = build.fold(build.load(build.at(x, r, c[0])), ops.MAX, [c[0]])
+    highest = build.reduce_ranges(build.load(build.at(x, r, c[0])), ops.MAX, [c[0]])
     e = build.exp(build.sub(build.load(build.at(x, r, c[1])), highest))
     held = build.stage(e, [c[1]], 0)
-    value = build.div(build.load(build.at(held, c[2])), build.fold(e, ops.ADD, [c[1]]))
+    value = build.div(build.load(build.at(held, c[2])), build.reduce_ranges(e, ops.ADD, [c[1]]))
     return build.kernel([build.store(build.at(o, r, c[2]), value)], "softmax", (0, 1, 2, 3))
 
 
@@ -193,8 +193,8 @@ def test_a_range_may_be_open_in_one_place_and_closed_in_another(
     i = build.range_(9, 0)
     x, o = build.ref(0, F, [9]), build.ref(1, F, [9])
     v = build.load(build.at(x, i))
-    run = build.kernel([build.store(build.at(o, i), build.sub(v, build.fold(v, ops.MAX, [i])))],
-                       "k", [0])
+    highest = build.reduce_ranges(v, ops.MAX, [i])
+    run = build.kernel([build.store(build.at(o, i), build.sub(v, highest))], "k", [0])
     a, out = floats(9), np.empty(9, np.float32)
     run_kernel(run, [a, out], ())
     assert_same([out], [a - a.max()])

@@ -57,7 +57,7 @@ def test_text_and_drawings_have_every_node(graph: Graph, seed: int) -> None:
 def test_text_of_a_kernel() -> None:
     i, k = build.range_(3, 0, "PAR", "m"), build.range_(4, 1)
     x, o = build.ref(0, F, (3, 4), "x"), build.ref(1, F, (3,), "o")
-    node = build.kernel([build.store(build.at(o, i), build.fold(
+    node = build.kernel([build.store(build.at(o, i), build.reduce_ranges(
         build.load(build.at(x, i, k)), ops.ADD, [k]))], "rows", (0, 1))
     text = pretty(node)
     assert text.startswith("kernel rows order=(0, 1)")

@@ -233,7 +233,7 @@ KERNEL: dict[str, Mutation] = {
         n, arg=ops.Reduce(n.arg.monoid, (0,), F))),
     "fold without accumulator": mutate(of(ops.REDUCE), lambda n, r: raw(
         n, arg=ops.Reduce(n.arg.monoid))),
-    "fold of a parallel range": lambda k, r: build.fold(
+    "fold of a parallel range": lambda k, r: build.reduce_ranges(
         LOADED, ops.ADD, [build.range_(3, 91, "PAR")]),
     "stage in no space": mutate(of(ops.STAGE), lambda n, r: raw(
         n, arg=ops.Stage(n.arg.id, "DISK"))),
@@ -250,7 +250,7 @@ KERNEL: dict[str, Mutation] = {
     "order without a range": with_order(lambda o, r: o[:-1] or (99,)),
     "order of unknown ranges": with_order(lambda o, r: (*o, 99)),
     "two ranges of one id": mutate(of(ops.KERNEL), lambda n, r: also(n, build.store(
-        build.at(build.ref(30, dtypes.index, (1,)), build.index_const(0)), build.fold(
+        build.at(build.ref(30, dtypes.index, (1,)), build.index_const(0)), build.reduce_ranges(
             build.range_(77, n.arg.order[0]), ops.ADD, [build.range_(77, n.arg.order[0])])))),
     "two buffers of one slot": mutate(of(ops.KERNEL), lambda n, r: also(n, build.store(
         build.at(build.ref(0, dtypes.index, (4,)), R), R))),

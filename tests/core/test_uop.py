@@ -218,7 +218,7 @@ def test_free_ranges() -> None:
     i, j = build.range_(3, 0), build.range_(4, 1)
     both = build.add(i, j)
     assert both.ranges == {i, j}
-    assert build.fold(both, ops.ADD, [j]).ranges == {i}
+    assert build.reduce_ranges(both, ops.ADD, [j]).ranges == {i}
     assert build.stage(both, [i], 0).ranges == {j}
     o = build.ref(0, dtypes.index, (3, 4))
     assert build.kernel([build.store(build.at(o, i, j), both)], "k").ranges == frozenset()

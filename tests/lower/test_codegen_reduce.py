@@ -65,7 +65,7 @@ def test_reduce_any_axis_any_tile(data):
     both_ok = [c for c in (row_ok, col_ok) if c is not None]
     valid = None if not both_ok else both_ok[0] if len(both_ok) == 1 else build.and_(*both_ok)
     x = build.load(build.at(build.ref(0, dtype, (M, K)), row, col), valid)
-    total = build.fold(masked(x, col_ok, monoid), monoid, closed)
+    total = build.reduce_ranges(masked(x, col_ok, monoid), monoid, closed)
     out = build.at(build.ref(1, dtype, (M,)), row)
     kernel = build.kernel([build.store(out, total, row_ok)], "reduce", (0, 10, 11, 12, 1, 2))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
@@ -82,7 +82,7 @@ def test_float_sums_are_near_and_do_not_depend_on_parts(data):
     row, _, _ = split(m, ids=0, outer="PAR")
     col, ok, closed = split(k, *factors(draw), ids=10)
     x = build.load(build.at(build.ref(0, F32, (m, k)), row, col), ok)
-    total = build.fold(masked(build.mul(x, x), ok, ops.ADD), ops.ADD, closed)
+    total = build.reduce_ranges(masked(build.mul(x, x), ok, ops.ADD), ops.ADD, closed)
     kernel = build.kernel([build.store(build.at(build.ref(1, F32, (m,)), row), total)], "norm",
                           (0, 10, 11, 12))
     a = np.random.default_rng(k).normal(size=(m, k)).astype("f")
@@ -100,9 +100,9 @@ def softmax(rows, columns, draw):
     def read(i):
         return build.load(build.at(x, row, axes[i][0]), axes[i][1])
 
-    largest = build.fold(masked(read(0), axes[0][1], ops.MAX), ops.MAX, axes[0][2])
+    largest = build.reduce_ranges(masked(read(0), axes[0][1], ops.MAX), ops.MAX, axes[0][2])
     e = build.exp(build.sub(read(1), largest))
-    total = build.fold(masked(e, axes[1][1], ops.ADD), ops.ADD, axes[1][2])
+    total = build.reduce_ranges(masked(e, axes[1][1], ops.ADD), ops.ADD, axes[1][2])
     kept = build.stage(e, axes[1][2], id=0)
     steps = [build.index_const(n) for n in (
         int(np.prod([r.src[0].arg for r in axes[1][2][1:]])), axes[1][2][2].src[0].arg)]
@@ -138,7 +138,7 @@ def test_gemm_with_packed_panels(data, m, n, k):
                            id=1)
     product = build.mul(build.load(build.at(packed_a, ir, kk, i)),
                         build.load(build.at(packed_b, jr, kk, j, lane)))
-    total = build.maximum(build.fold(product, ops.ADD, (kk,)), build.const(0, F32))
+    total = build.maximum(build.reduce_ranges(product, ops.ADD, (kk,)), build.const(0, F32))
     ok = [c for c in (row_ok, column_ok) if c is not None]
     valid = None if not ok else ok[0] if len(ok) == 1 else build.and_(*ok)
     order = draw(st.sampled_from([(0, 10, 1, 20, 2, 11, 12), (0, 1, 10, 20, 2, 11, 12)]))
@@ -154,7 +154,7 @@ def test_two_readers_in_different_loops():
     m, n = 3, 5
     i, j, k = build.range_(m, 0), build.range_(n, 1), build.range_(4, 2)
     x = build.ref(0, F32, (n, 4))
-    s = build.fold(build.load(build.at(x, j, k)), ops.ADD, (k,))
+    s = build.reduce_ranges(build.load(build.at(x, j, k)), ops.ADD, (k,))
     outer = build.store(build.at(build.ref(1, F32, (m, n)), i, j), s)
     alone = build.store(build.at(build.ref(2, F32, (n,)), j), s)
     kernel = build.kernel([outer, alone], "twice", (0, 1, 2))
@@ -205,15 +205,15 @@ def test_reductions_that_share_a_range_share_the_loop():
     n = 10
     r, q = build.range_(n, 0), build.range_(n, 1)
     x = build.load(build.at(build.ref(0, F32, (n,)), r))
-    mean = build.fold(x, ops.ADD, (r,))
-    square = build.fold(build.mul(x, x), ops.ADD, (r,))
+    mean = build.reduce_ranges(x, ops.ADD, (r,))
+    square = build.reduce_ranges(build.mul(x, x), ops.ADD, (r,))
     y = build.load(build.at(build.ref(0, F32, (n,)), q))
     value = build.sub(build.mul(y, mean), square)
     kernel = build.kernel([build.store(build.at(build.ref(1, F32, (n,)), q), value)], "k",
                           (0, 1))
     program = linearize(kernel, Target("cpu"))
-    assert [line.op for line in program.src if line.op in (ops.LOOP, ops.CARRY)] == \
-        [ops.LOOP, ops.CARRY, ops.CARRY, ops.LOOP]
+    assert [line.op for line in program.src if line.op in (ops.FOR, ops.PHI)] == \
+        [ops.FOR, ops.PHI, ops.PHI, ops.FOR]
     loads = [line for line in program.src if line.op is ops.LOAD]
     assert len(loads) == 2, "one load in each loop"
 
@@ -225,7 +225,7 @@ def test_full_iterations_have_no_masks():
     kernel = build.kernel([build.store(build.at(build.ref(1, F32, (n,)), i), x, inside)], "k",
                           (0, 1))
     program = linearize(kernel, Target("cpu"))
-    loops = "".join({ops.LOOP: "(", ops.END: ")", ops.PREFIX: "m"}.get(line.op, "")
+    loops = "".join({ops.FOR: "(", ops.ENDFOR: ")", ops.LANESBELOW: "m"}.get(line.op, "")
                     for line in program.src)
     assert loops == "()(m)"
     assert "masked" in render(program, "f", Target("cpu"))
@@ -244,7 +244,7 @@ def test_impossible_schedules(case):
         q = build.range_(V, 1, "UNROLL")
     stores = [build.store(build.at(ref, r, q), build.const(1, F32))]
     if case == "par_closed":
-        total = build.fold(build.load(build.at(ref, r, q)), ops.ADD, (r,))
+        total = build.reduce_ranges(build.load(build.at(ref, r, q)), ops.ADD, (r,))
         stores = [build.store(build.at(build.ref(1, F32, (8,)), q), total)]
     if case == "store_outside":
         p = build.range_(8, 2, "PAR")
@@ -259,7 +259,7 @@ def test_impossible_schedules(case):
 
 def test_zero_iterations_give_the_identity():
     k = build.range_(build.var(0, dtypes.index), 0)
-    total = build.fold(build.load(build.at(build.ref(0, F32, (1,)), k)), ops.ADD, (k,))
+    total = build.reduce_ranges(build.load(build.at(build.ref(0, F32, (1,)), k)), ops.ADD, (k,))
     kernel = build.kernel([build.store(build.at(build.ref(1, F32, ())), total)], "empty", (0,))
     out = aligned(np.float32(5))
     run(kernel, [aligned(np.zeros(1, "f")), out], [0])

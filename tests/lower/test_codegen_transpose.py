@@ -70,7 +70,7 @@ def packed(m, k, rows, monoid=ops.ADD):
     kk, q = build.range_(k, 10), build.range_(k, 11)
     x = build.load(build.at(build.ref(0, F32, (m, k)), row, kk), row_ok)
     panel = build.stage(build.mul(x, x), (kk, i), id=0)
-    total = build.fold(build.load(build.at(panel, q, i)), monoid, (q,))
+    total = build.reduce_ranges(build.load(build.at(panel, q, i)), monoid, (q,))
     store = build.store(build.at(build.ref(1, F32, (m,)), row), total, row_ok)
     return build.kernel([store], "packed", (0, 10, 11, 1))
 

@@ -66,7 +66,7 @@ def mutations(rng, lines):
         return lines_with((line, UOp(line.op, wrong, line.src, line.arg)), lines)
     if how == "level":
         return lines[:i] + [build.range_(4, 0)] + lines[i:]
-    if how == "unclosed" and line.op in (ops.LOOP, ops.IF, ops.END, ops.ENDIF):
+    if how == "unclosed" and line.op in (ops.FOR, ops.IF, ops.ENDFOR, ops.ENDIF):
         return lines[:i] + lines[i + 1:]
     if how == "arity" and line.src:
         return lines[:i] + [UOp(line.op, line.dtype, line.src * 4, line.arg)] + lines[i + 1:]

@@ -52,7 +52,7 @@ class Maker:
         return build.load(self.place(subscript, dtype))
 
     def fold(self, value: UOp, over: str, monoid: ops.Op = ops.ADD) -> UOp:
-        return build.fold(value, monoid, [self.range[x] for x in over])
+        return build.reduce_ranges(value, monoid, [self.range[x] for x in over])
 
     def kernel(self, *stores: UOp) -> UOp:
         return canonical(build.kernel(stores, "k", [r.arg.id for r in self.range.values()]))

@@ -28,7 +28,7 @@ def matmul(m: int, n: int, k: int, ta: bool = False, tb: bool = False) -> UOp:
     bias, o = build.ref(2, F, (n,), "b"), build.ref(3, F, (m, n), "o")
     product = build.mul(build.load(build.at(x, *((i, r) if ta else (r, i)))),
                         build.load(build.at(w, *((c, i) if tb else (i, c)))))
-    total = build.add(build.fold(product, ops.ADD, [i]), build.load(build.at(bias, c)))
+    total = build.add(build.reduce_ranges(product, ops.ADD, [i]), build.load(build.at(bias, c)))
     value = build.maximum(total, build.const(0, F))
     return canonical(build.kernel([build.store(build.at(o, r, c), value)], "matmul"))
 
@@ -37,10 +37,10 @@ def softmax(rows: int, columns: int) -> UOp:
     row = build.range_(rows, 0, name="row")
     c = [build.range_(columns, 1 + i, name=f"c{i}") for i in range(3)]
     x, o = build.ref(0, F, (rows, columns), "x"), build.ref(1, F, (rows, columns), "o")
-    largest = build.fold(build.load(build.at(x, row, c[0])), ops.MAX, [c[0]])
+    largest = build.reduce_ranges(build.load(build.at(x, row, c[0])), ops.MAX, [c[0]])
     e = build.exp(build.sub(build.load(build.at(x, row, c[1])), largest))
     kept = build.stage(e, [c[1]], 0)
-    value = build.div(build.load(build.at(kept, c[2])), build.fold(e, ops.ADD, [c[1]]))
+    value = build.div(build.load(build.at(kept, c[2])), build.reduce_ranges(e, ops.ADD, [c[1]]))
     return canonical(build.kernel([build.store(build.at(o, row, c[2]), value)], "softmax"))
 
 
@@ -134,7 +134,7 @@ def test_what_is_computed_from_an_operand_alone_is_staged_with_it() -> None:
     scaled = build.mul(build.load(build.at(x, r, i)), build.load(build.at(s, r)))
     product = build.mul(build.exp(scaled), build.load(build.at(w, i, c)))
     kernel = canonical(build.kernel(
-        [build.store(build.at(o, r, c), build.fold(product, ops.ADD, [i]))], "scaled"))
+        [build.store(build.at(o, r, c), build.reduce_ranges(product, ops.ADD, [i]))], "scaled"))
     tiled = tile(kernel, [split("m", 4), split("k", 3), order("mo", "n", "ko", "ki", "mi"),
                           unroll("mi"), stage("x", "mo")])
     filled, = (n for n in toposort(tiled.src) if n.op is ops.STAGE)

@@ -43,7 +43,7 @@ def _shuffle(node: UOp) -> bool:
 
 def _last(node: UOp) -> bool:
     end = node.src[0]
-    return end.op is ops.END and 0 <= node.arg < len(end.src) - 1 and \
+    return end.op is ops.ENDFOR and 0 <= node.arg < len(end.src) - 1 and \
         node.dtype is end.src[1 + node.arg].dtype
 
 
@@ -52,7 +52,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.scopes: list[set[UOp]] = [set()]
-        self.open: list[UOp] = []  # LOOPs and IFs
+        self.open: list[UOp] = []  # FORs and IFs
         self.carries: dict[UOp, list[UOp]] = {}
         self.numbers: set[int] = set()
 
@@ -88,7 +88,7 @@ class _Reader:
 
     def end(self, node: UOp) -> bool:
         loop, *nexts = node.src
-        if self.open[-1:] != [loop] or loop.op is not ops.LOOP or \
+        if self.open[-1:] != [loop] or loop.op is not ops.FOR or \
                 [n.dtype for n in nexts] != [c.dtype for c in self.carries[loop]]:
             return False
         self.open.pop()
@@ -114,7 +114,7 @@ class _Reader:
 
 
 _LINES: dict[Op, Callable[[_Reader, UOp], bool]] = {
-    ops.LOOP: _Reader.loop, ops.CARRY: _Reader.carry, ops.END: _Reader.end,
+    ops.FOR: _Reader.loop, ops.PHI: _Reader.carry, ops.ENDFOR: _Reader.end,
     ops.IF: _Reader.branch, ops.ENDIF: _Reader.endif, ops.LAST: _Reader.last,
 }
 
@@ -135,13 +135,13 @@ def _integer_vector(node: UOp) -> bool:
 ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
     ((ops.PROGRAM,), "lines that use lines before them, and loops and branches that nest",
      lambda n: first_wrong_line(n) is None),
-    ((ops.LOOP,), "bounds and a counter of dtype index",
+    ((ops.FOR,), "bounds and a counter of dtype index",
      lambda n: n.dtype is n.src[0].dtype is n.src[1].dtype is dtypes.index),
-    ((ops.CARRY,), "a LOOP and an initial value of its own dtype",
-     lambda n: n.src[0].op is ops.LOOP and n.dtype is n.src[1].dtype),
-    ((ops.END,), "a LOOP and the next value of each CARRY",
-     lambda n: bool(n.src) and n.src[0].op is ops.LOOP),
-    ((ops.LAST,), "an END and the position of one of its values", _last),
+    ((ops.PHI,), "a FOR and an initial value of its own dtype",
+     lambda n: n.src[0].op is ops.FOR and n.dtype is n.src[1].dtype),
+    ((ops.ENDFOR,), "a FOR and the next value of each PHI",
+     lambda n: bool(n.src) and n.src[0].op is ops.FOR),
+    ((ops.LAST,), "an ENDFOR and the position of one of its values", _last),
     ((ops.IF,), "a scalar bool", lambda n: n.src[0].dtype is dtypes.bool_),
     ((ops.ENDIF,), "an IF", lambda n: n.src[0].op is ops.IF),
     ((ops.REF,), "no operands and a slot >= 0", lambda n: not n.src and n.arg.slot >= 0),
@@ -157,7 +157,7 @@ ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
      lambda n: n.dtype is n.src[0].dtype.vec(n.dtype.lanes) and n.dtype.lanes > 1
      and n.src[0].dtype.lanes == 1),
     ((ops.LANES,), "a vector of integers", _integer_vector),
-    ((ops.PREFIX,), "a count of dtype index and a vector of bools",
+    ((ops.LANESBELOW,), "a count of dtype index and a vector of bools",
      lambda n: n.src[0].dtype is dtypes.index and n.dtype.scalar is dtypes.bool_
      and n.dtype.lanes > 1),
     ((ops.SHUFFLE,), "two vectors of one dtype and lanes of theirs", _shuffle),

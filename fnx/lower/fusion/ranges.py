@@ -203,7 +203,7 @@ class _Builder:
         inner = self.fusion.reduced_index(node, index)
         value = self._read(node.src[0], inner)
         loops = [self.ranges[inner[a]] for a in node.arg.axes if inner[a] != ZERO]
-        return build.fold(value, node.arg.monoid, loops)
+        return build.reduce_ranges(value, node.arg.monoid, loops)
 
     def gather(self, node: UOp, index: Index) -> UOp:
         x, *rest = node.src

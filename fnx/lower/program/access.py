@@ -173,9 +173,9 @@ class Addresses:
             count = self.total(rest, constant + (-step - 1), env)
             if step != -1:
                 count = lines.divided(lines.either(ops.MAX, count, build.index_const(0)), -step)
-            return lines.add(ops.PREFIX, mask, (count,))
+            return lines.add(ops.LANESBELOW, mask, (count,))
         count = self.total({m: -c for m, c in rest.items()}, 1 - constant, env)
-        return lines.add(ops.NOT, mask, (lines.add(ops.PREFIX, mask, (count,)),))
+        return lines.add(ops.NOT, mask, (lines.add(ops.LANESBELOW, mask, (count,)),))
 
 
 _SLACK = {ops.CMPLT: 0, ops.CMPLE: 1}

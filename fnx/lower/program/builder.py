@@ -4,9 +4,9 @@ A line goes to the innermost open loop among those its operands come from, which
 the loop that is being written; the same line is written once as long as that loop is open:
 
     lines.open(...)                        n4 = n * 4         <- hoisted: depends on no loop
-    lines.add(MUL, n, 4)                   LOOP i
+    lines.add(MUL, n, 4)                   FOR i
     lines.add(MUL, i, 4)                     i4 = i * 4
-    lines.close(...)                       END
+    lines.close(...)                       ENDFOR
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fnx.core.levels.spec_program import UNLINED
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
-_EFFECTS = frozenset({ops.STORE, ops.LOOP, ops.END, ops.IF, ops.ENDIF})
+_EFFECTS = frozenset({ops.STORE, ops.FOR, ops.ENDFOR, ops.IF, ops.ENDIF})
 
 
 class Lines:
@@ -67,18 +67,18 @@ class Lines:
     def open(self, start: UOp, stop: UOp) -> UOp:
         """Begin a loop start <= i < stop; what is returned stands for i."""
         self.stack.append([])
-        loop = self.put(ops.LOOP, dtypes.index, (start, stop), self.number())
+        loop = self.put(ops.FOR, dtypes.index, (start, stop), self.number())
         self._loops.append(loop)
         return loop
 
     def carry(self, init: UOp) -> UOp:
         """A value that each iteration of the loop just begun hands to the next."""
         loop = self._loops[-1]
-        return self.put(ops.CARRY, init.dtype, (loop, init), len(self.stack[-1]) - 1)
+        return self.put(ops.PHI, init.dtype, (loop, init), len(self.stack[-1]) - 1)
 
     def close(self, nexts: Sequence[UOp]) -> list[UOp]:
         """End the innermost loop; the last values of its carries, in their order."""
-        end = self.put(ops.END, dtypes.void, (self._loops.pop(), *nexts))
+        end = self.put(ops.ENDFOR, dtypes.void, (self._loops.pop(), *nexts))
         inner = self.stack.pop()
         for node in inner:
             self._depth.pop(node, None)

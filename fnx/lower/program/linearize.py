@@ -1,10 +1,10 @@
 """linearize: a tiled KERNEL -> a PROGRAM, a linear list of lines with explicit vectors.
 
-    i = SEQ range n // 16, l = VEC range 16         LOOP i = 0 .. n // 16
+    i = SEQ range n // 16, l = VEC range 16         FOR i = 0 .. n // 16
     STORE(o[16*i + l], x[16*i + l] * 2)               v = LOAD ADDRESS(x, 16*i)
                                                       w = MUL v SPLAT(2)
                                                       STORE ADDRESS(o, 16*i) w
-                                                    END
+                                                    ENDFOR
 
 Each node is computed in the innermost loop among its free ranges; UNROLL ranges become one
 instance per value, a VEC range becomes lanes (nodes without it stay scalars, splatted where a
@@ -17,10 +17,10 @@ What a PROGRAM may hold (level "p"); all integers that address or count are ``in
 
 | line | src | arg | means |
 |---|---|---|---|
-| LOOP | (start, stop) | number | begins a loop; stands for the counter, which steps by 1 |
-| CARRY | (LOOP, init) | position | follows its LOOP; this iteration's value |
-| END | (LOOP, next of each CARRY...) | | ends the innermost open LOOP |
-| LAST | (END,) | position | the CARRY's value after the loop |
+| FOR | (start, stop) | number | begins a loop; stands for the counter, which steps by 1 |
+| PHI | (FOR, init) | position | follows its FOR; this iteration's value |
+| ENDFOR | (FOR, next of each PHI...) | | ends the innermost open FOR |
+| LAST | (ENDFOR,) | position | the PHI's value after the loop |
 | IF / ENDIF | (bool,) / (IF,) | number / | the lines between are run where it holds |
 | REF | () | Ref(slot) | pointer to a buffer |
 | SCRATCH | (byte offset,) | Stage | pointer into scratch |
@@ -30,7 +30,7 @@ vector of offsets: one for each lane |
 | STORE | (ADDRESS, value, mask?) | | alike |
 | SPLAT | (scalar,) | | the scalar in all lanes |
 | LANES | () | | 0, 1, 2 ... |
-| PREFIX | (count,) | | lanes below count (any integer) |
+| LANESBELOW | (count,) | | lanes below count (any integer) |
 | SHUFFLE | (a, b) | lanes | lanes of a, then of b |
 | EXTRACT | (vector,) | lane | one lane |
 | PART | () | 0 or 1 | bounds lo and hi of the PAR range |
@@ -63,7 +63,7 @@ def linearize(kernel: UOp, target: Target) -> UOp:
     >>> o = build.at(build.ref(0, dtypes.float32, (8,)), r)
     >>> k = build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones", [0])
     >>> [line.op for line in linearize(k, Target("cpu")).src]
-    [LOOP, ADDRESS, ADDRESS, STORE, END]
+    [FOR, ADDRESS, ADDRESS, STORE, ENDFOR]
     """
     return _Linearizer(kernel, target).run()
 

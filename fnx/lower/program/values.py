@@ -48,7 +48,7 @@ class Values:
         self.lines = Lines()
         self.addresses = Addresses(self.lines, self.value)
         self.stages = scratch.layout(kernel)
-        self.counter: dict[UOp, UOp] = {}  # the LOOP of each RANGE that is open
+        self.counter: dict[UOp, UOp] = {}  # the FOR of each RANGE that is open
         self.level: dict[UOp, int] = {}  # and how deep it is
         self.memo: dict[Any, UOp] = {}
         self.keys: list[list[Any]] = [[]]  # of ``memo``, by the loop that ends their life

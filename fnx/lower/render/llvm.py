@@ -1,9 +1,9 @@
 """LLVM IR text of a PROGRAM: one renderer, one row for each op.
 
-    LOOP i = 0 .. s0                 L1:
+    FOR i = 0 .. s0                  L1:
       p = ADDRESS(x, i)                %v1 = phi i64 [ 0, %B0 ], [ %n1, %L1 ]
       STORE p, 1.0                     %v2 = getelementptr float, ptr %b0, i64 %v1
-    END                                store float 0x3FF0000000000000, ptr %v2, align 4
+    ENDFOR                             store float 0x3FF0000000000000, ptr %v2, align 4
                                        %n1 = add nuw nsw i64 %v1, 1
                                        %c1 = icmp slt i64 %n1, %s0
                                        br i1 %c1, label %L1, label %X1
@@ -37,8 +37,8 @@ _LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
 def render(program: UOp, symbol: str, target: Target) -> str:
     """The module that defines ``symbol`` as a kernel function.
 
-    >>> i = UOp(ops.LOOP, dtypes.index, (build.index_const(0), build.index_const(4)), 1)
-    >>> p = UOp(ops.PROGRAM, dtypes.void, (i, UOp(ops.END, dtypes.void, (i,))))
+    >>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(4)), 1)
+    >>> p = UOp(ops.PROGRAM, dtypes.void, (i, UOp(ops.ENDFOR, dtypes.void, (i,))))
     >>> print(render(p, "f", Target("cpu")).splitlines()[0])
     define void @f(ptr noalias readonly %buffers, ptr noalias readonly %scalars, i64 %lo, i64 %hi,
     ptr noalias align 64 %scratch) nounwind {
@@ -87,7 +87,7 @@ def constant(node: UOp) -> str:
 
 
 class _Loop:
-    """What END needs to know of its LOOP."""
+    """What ENDFOR needs to know of its FOR."""
 
     __slots__ = ("before", "latch", "guarded", "carries", "at")
 
@@ -372,7 +372,7 @@ def _splat(p: _Printer, node: UOp) -> None:
                    f"<{node.dtype.lanes} x i32> zeroinitializer")
 
 
-def _prefix(p: _Printer, node: UOp) -> None:
+def _lanes_below(p: _Printer, node: UOp) -> None:
     """Lanes below a count, compared in 32 bits."""
     w, count = node.dtype.lanes, p.operand(node.src[0])
     if node.src[0].op is ops.CONST:
@@ -402,7 +402,7 @@ def _extract(p: _Printer, node: UOp) -> None:
 # ---- loops and branches -------------------------------------------------------------------------
 
 
-def _loop(p: _Printer, node: UOp) -> None:
+def _for(p: _Printer, node: UOp) -> None:
     start, stop = node.src
     known = start.op is ops.CONST and stop.op is ops.CONST \
         and build.const_of(start) < build.const_of(stop)
@@ -420,13 +420,13 @@ def _loop(p: _Printer, node: UOp) -> None:
     p.out.append("")
 
 
-def _carry(p: _Printer, node: UOp) -> None:
+def _phi(p: _Printer, node: UOp) -> None:
     p.names[node] = p.fresh()
     p.loops[node.src[0]].carries.append((node, len(p.out)))
     p.out.append("")
 
 
-def _end(p: _Printer, node: UOp) -> None:
+def _endfor(p: _Printer, node: UOp) -> None:
     loop = node.src[0]
     n, state = loop.arg, p.loops[loop]
     state.latch = p.block
@@ -471,9 +471,9 @@ def _rows() -> Iterator[tuple[Op, Callable[[_Printer, UOp], None]]]:
     yield from {
         ops.SHL: _shift, ops.SHR: _shift, ops.WHERE: _where, ops.CAST: _cast,
         ops.BITCAST: _bitcast, ops.SCRATCH: _scratch, ops.ADDRESS: _address, ops.LOAD: _load,
-        ops.STORE: _store, ops.SPLAT: _splat, ops.PREFIX: _prefix,
-        ops.SHUFFLE: _shuffle, ops.EXTRACT: _extract, ops.LOOP: _loop, ops.CARRY: _carry,
-        ops.END: _end, ops.LAST: _last, ops.IF: _if, ops.ENDIF: _endif,
+        ops.STORE: _store, ops.SPLAT: _splat, ops.LANESBELOW: _lanes_below,
+        ops.SHUFFLE: _shuffle, ops.EXTRACT: _extract, ops.FOR: _for, ops.PHI: _phi,
+        ops.ENDFOR: _endfor, ops.LAST: _last, ops.IF: _if, ops.ENDIF: _endif,
     }.items()
 
 

@@ -325,7 +325,7 @@ def fold(name: str, monoid: Op, x: Any, over: Any) -> Value:
     if to is dtypes.index:
         raise DTypeError(f"{name}: expected numbers, got index",
                          hint="convert with k.cast(i, 'int32') first")
-    return Value(build.fold(_as_node(x, to), monoid, _ranges(name, over)))
+    return Value(build.reduce_ranges(_as_node(x, to), monoid, _ranges(name, over)))
 
 
 def make_local(x: Any, over: Any) -> Reference:
