@@ -89,7 +89,7 @@ class InterpDevice(Device):
     name = "interp"
 
     def __init__(self) -> None:
-        self.target = Target("interp")
+        self.target = Target("interp", kind="kernels")
         self._pool, self._signal = Pool(), Done()
 
     def alloc(self, nbytes: int) -> HostStorage:

@@ -62,7 +62,7 @@ class NullDevice(Device):
     name = "null"
 
     def __init__(self) -> None:
-        self.target = Target("null")
+        self.target = Target("null", kind="kernels")
         self.submissions: deque[NullCommandBuffer] = deque(maxlen=10_000)
         self.allocated = 0
 

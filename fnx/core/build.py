@@ -444,9 +444,9 @@ def kernel(stores: Iterable[UOp], name: str, order: Iterable[int] = ()) -> UOp:
 # ---- command level ----------------------------------------------------------------------------
 
 
-def slot(kind: str, index: int, offset: int, nbytes: int, dtype: DType) -> UOp:
+def slot(kind: str, index: int, offset: int, nbytes: int) -> UOp:
     """Memory of a call: argument or result ``index`` ("in", "out"), or a part of the arena."""
-    return UOp(ops.SLOT, dtype, (), ops.Slot(kind, index, offset, nbytes))
+    return UOp(ops.SLOT, dtypes.void, (), ops.Slot(kind, index, offset, nbytes))
 
 
 def exec_(fn: UOp, slots: Iterable[UOp], scalars: Iterable[UOp], name: str) -> UOp:

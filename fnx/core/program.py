@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cached_property
 
 from fnx.core.uop import UOp
 
@@ -11,23 +12,33 @@ LOADED = time.time()  # when fnx was imported: sources that are newer are not th
 
 
 class KernelCode:
-    """A kernel as code, printed only where its object is in no cache.
+    """A kernel as code of its target, printed only where its object is in no cache.
 
     Attributes:
-        symbol: name of the function in the module.
         key: digest of all that the object depends on: kernel, target and versions.
-        program: makes the PROGRAM that is printed, for reading.
-        text: prints the LLVM IR; the same bytes in every process.
-        parallel: iterations of the PAR range (1 without one), an index expression over VARs.
-        scratch: bytes of memory that each worker needs for itself, likewise.
+        symbol: name of the function in the module.
+        program: makes the PROGRAM that is printed (the KERNEL of a target that takes those).
+        extents: what the device must know to start it, index expressions over VARs. On the
+            host "parallel", iterations of the PAR range (1 without one), and "scratch", bytes
+            of memory that each worker needs for itself.
     """
 
-    __slots__ = ("key", "parallel", "program", "scratch", "symbol", "text")
+    def __init__(self, key: Callable[[], bytes], program: Callable[[], UOp],
+                 text: Callable[[str], str], extents: Mapping[str, UOp]) -> None:
+        self._key, self._text = key, text
+        self.program, self.extents = program, extents
 
-    def __init__(self, symbol: str, key: bytes, program: Callable[[], UOp],
-                 text: Callable[[], str], parallel: UOp, scratch: UOp) -> None:
-        self.symbol, self.key, self.program, self.text = symbol, key, program, text
-        self.parallel, self.scratch = parallel, scratch
+    @cached_property
+    def key(self) -> bytes:
+        return self._key()
+
+    @cached_property
+    def symbol(self) -> str:
+        return f"fnx_{self.key.hex()[:24]}"
+
+    def text(self) -> str:
+        """The text that defines the function, the same bytes in every process."""
+        return self._text(self.symbol)
 
     def __repr__(self) -> str:
         return f"<KernelCode {self.symbol}>"

@@ -10,7 +10,7 @@ class Target(Record):
 
     Attributes:
         name: the backend's name ("cpu", "interp", "null", ...).
-        triple: LLVM's target triple; empty where nothing is compiled.
+        triple: LLVM's target triple.
         cpu: LLVM's name of the processor.
         features: LLVM's feature string.
         vector_bits: width of a vector register.
@@ -19,6 +19,7 @@ class Target(Record):
         l1, l2: bytes of the data caches of one core.
         cores: processors that share the work. Never part of how a sum associates.
         compiler: name and version of what makes machine code of LLVM IR.
+        kind: what kernels become on it, a row of lower/machines.py.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Target(Record):
     l2: int = 1 << 20
     cores: int = 1
     compiler: str = ""
+    kind: str = "host"
 
     def lanes(self, itemsize: int) -> int:
         """Elements of ``itemsize`` bytes in one vector register."""

@@ -79,13 +79,13 @@ class Executable:
         lower = _compiler()
         with trace.no_collection():
             made = lower(fn, device.target, runtime_extents, device.prepare)
-        self.buffer = device.encode(made.commands, made.code, made.arena)
+        self.buffer = device.encode(made.block.commands, made.code, made.block.arena)
         self.lowered = made
         after = device.stats()
         made.milliseconds.update({k[:-3]: (after[k] - before[k]) / 1e3
                                   for k in after if k.endswith("_us")})
-        self.sizes = [max(1, n.dtype.itemsize * _size(n.shape)) for n in self.lowered.outs]
-        self.results = self.lowered.results
+        self.sizes = [max(1, n.dtype.itemsize * _size(n.shape)) for n in made.block.outs]
+        self.results = made.block.results
         self.forwards = any(kind == "in" for kind, _ in self.results) or \
             len(self.results) != len(self.sizes)
 

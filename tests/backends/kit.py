@@ -51,7 +51,8 @@ class Code:
     def __init__(self, symbol: str, text: str, parallel: int, scratch: int = 0) -> None:
         self.symbol, self._text, self.asked = symbol, text, 0
         self.key = hashlib.sha256(text.encode()).digest()
-        self.parallel, self.scratch = build.index_const(parallel), build.index_const(scratch)
+        self.extents = {"parallel": build.index_const(parallel),
+                        "scratch": build.index_const(scratch)}
 
     def text(self) -> str:
         self.asked += 1

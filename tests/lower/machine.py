@@ -15,7 +15,9 @@ from fnx.core.levels import spec
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp
+from fnx.lower.driver import Driver
 from fnx.lower.program.codegen import kernel_code
+from fnx.lower.program.fills import block_fills
 
 Array = np.ndarray[Any, Any]
 
@@ -42,18 +44,18 @@ def run(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[int] = (),
         cuts: Sequence[float] = ()) -> None:
     """Run compiled code on aligned arrays; ``cuts`` divide the PAR range into parts."""
     target = llvm.host_target()
-    code = kernel_code(kernel, target)
+    code = kernel_code(block_fills(kernel, target), Driver(target))
     spec.check([code.program()], "program")
     data = llvm.compile_ir(code.text(), target)
     assert objects.externals(data) <= objects.ALLOWED
     library = llvm.link([(data, [code.symbol])])
     env: dict[Any, int] = dict(enumerate(scalars))
-    scratch = aligned(np.zeros(symbolic.evaluate(code.scratch, env), np.uint8))
+    scratch = aligned(np.zeros(symbolic.evaluate(code.extents["scratch"], env), np.uint8))
     pointers = (ctypes.c_void_p * max(1, len(buffers)))(*[b.ctypes.data for b in buffers])
     values = (ctypes.c_int64 * max(1, len(scalars)))(*[bits(s) for s in scalars])
     f = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64,
                          ctypes.c_void_p)(library.addresses[code.symbol])
-    n = symbolic.evaluate(code.parallel, env)
+    n = symbolic.evaluate(code.extents["parallel"], env)
     edges = [0, *sorted(int(c * n) for c in cuts), n]
     guards = [np.frombuffer((ctypes.c_uint8 * 64).from_address(a.ctypes.data + a.nbytes), np.uint8)
               for a in (*buffers, scratch)]

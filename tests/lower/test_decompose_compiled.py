@@ -13,6 +13,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
+from fnx.lower.driver import Driver
 from fnx.lower.program.codegen import kernel_code
 from fnx.lower.program.decompose import EXPANSIONS
 from tests.lower.elementary import FUSED, UNFUSED, decomposed, same
@@ -42,7 +43,7 @@ def _aligned(x: Array) -> Array:
 def compiled(op: Op, xs: list[Array], dtype: DType, lanes: int, arg: Any) -> Array:
     """The results of op in machine code that calls nothing."""
     target = binding.host_target()
-    code = kernel_code(_kernel(op, dtype, lanes, arg), target)
+    code = kernel_code(_kernel(op, dtype, lanes, arg), Driver(target))
     data = binding.compile_ir(code.text(), target)
     assert objects.externals(data) == set()
     library = binding.link([(data, [code.symbol])])

@@ -50,8 +50,8 @@ class _Plan:
     def __init__(self, command: Command, code: KernelCode, kernel: Kernel, cores: int) -> None:
         self.kernel = kernel
         env: dict[UOp | int, int] = {i: _signed(s) for i, s in enumerate(command.scalars)}
-        self.iterations = symbolic.evaluate(code.parallel, env)
-        self.scratch = symbolic.evaluate(code.scratch, env)
+        self.iterations = symbolic.evaluate(code.extents["parallel"], env)
+        self.scratch = symbolic.evaluate(code.extents["scratch"], env)
         self.work = nanoseconds(command.kernel, env)
         balanced = max(cores * CHUNKS_PER_CORE, int(self.work / LONG_CHUNK))
         most = min(self.iterations, balanced, int(self.work / CHUNK))

@@ -55,6 +55,10 @@ class Fusion:
         self._uses: dict[UOp, dict[Group, list[Index]]] = {}
         self._merged: dict[Group, Group] = {}
 
+    @property
+    def graphs(self) -> tuple[UOp]:
+        return (self.fn,)
+
     # ---- the walk
 
     def run(self) -> Fusion:

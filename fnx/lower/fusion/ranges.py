@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import Site, SpecError
+from fnx.core.tiling import Schedule
 from fnx.core.uop import UOp
 from fnx.lower.fusion.group import Group, memory_of
 from fnx.lower.fusion.index_tokens import (
@@ -39,8 +40,12 @@ class Step:
     kernel: UOp
     operands: tuple[UOp, ...]
     writes: tuple[UOp, ...]
-    schedule: tuple[object, ...] | None
+    schedule: Schedule | None
     sites: tuple[Site, ...]
+
+    @property
+    def graphs(self) -> tuple[UOp]:
+        return (self.kernel,)
 
 
 def build_kernels(fusion: Fusion) -> list[Step]:

@@ -1,9 +1,16 @@
 """Results: each result of a FUNCTION becomes one buffer, or is an argument passed through.
 
     before  FUNCTION(RESHAPE(a), a, p1)          with a = ADD(p0, p0)
-    after   FUNCTION(a), results (out 0, out 0, in 1)
+    after   FUNCTION(a); results (out 0, out 0, in 1)
 
 A RESHAPE is the same memory, and arrays are immutable, so results may share buffers.
+
+>>> from fnx.core import dtypes
+>>> p, q = (build.param(i, dtypes.float32, (4,)) for i in (0, 1))
+>>> a = build.add(p, p)
+>>> fn = build.function([build.reshape(a, (2, 2)), a, q], 2)
+>>> unique_results(fn).src == (a,), results_of(fn)
+(True, (('out', 0), ('out', 0), ('in', 1)))
 """
 
 from __future__ import annotations
@@ -15,14 +22,20 @@ from fnx.lower.fusion.group import memory_of
 Result = tuple[str, int]  # ("in", argument) or ("out", buffer)
 
 
-def unique_results(fn: UOp) -> tuple[UOp, tuple[Result, ...]]:
-    """The FUNCTION with each computed buffer once, and where each result is found."""
-    outs: dict[UOp, int] = {}
-    results: list[Result] = []
-    for out in fn.src:
-        base = memory_of(out)
-        if base.op is ops.PARAM:
-            results.append(("in", base.arg.slot))
-        else:
-            results.append(("out", outs.setdefault(base, len(outs))))
-    return build.function(outs, fn.arg.n_params, fn.arg.name), tuple(results)
+def unique_results(fn: UOp) -> UOp:
+    """The FUNCTION with each computed buffer once."""
+    return build.function(_buffers(fn), fn.arg.n_params, fn.arg.name)
+
+
+def results_of(fn: UOp) -> tuple[Result, ...]:
+    """Where each result of a FUNCTION is found once it is one of unique results."""
+    number = _buffers(fn)
+    places = [memory_of(out) for out in fn.src]
+    return tuple([("in", p.arg.slot) if p.op is ops.PARAM else ("out", number[p])
+                  for p in places])
+
+
+def _buffers(fn: UOp) -> dict[UOp, int]:
+    """The nodes whose buffers hold results, numbered."""
+    nodes = dict.fromkeys([memory_of(out) for out in fn.src])
+    return {n: i for i, n in enumerate([n for n in nodes if n.op is not ops.PARAM])}

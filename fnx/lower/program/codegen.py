@@ -1,6 +1,6 @@
-"""A tiled KERNEL -> its code: block_fills, decompose, linearize, print, under a digest.
+"""A tiled KERNEL -> its code: the passes of its machine, run where no cache has the object.
 
-    KernelCode(symbol, key, program, text, parallel, scratch) = kernel_code(kernel, target)
+    KernelCode(symbol, key, extents, program(), text()) = kernel_code(kernel, driver)
 
 The key needs no lowering: it digests the tiled kernel (without names and lines), the target,
 which names the compiler's version, and fnx's own sources, so a kernel that is in a cache costs
@@ -15,52 +15,52 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from fnx.core import build, ops
+from fnx.core import ops
 from fnx.core.ops import Op
 from fnx.core.program import LOADED, KernelCode
-from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
-from fnx.lower.program import scratch
-from fnx.lower.program.decompose import decompose
-from fnx.lower.program.fills import block_fills
-from fnx.lower.program.linearize import linearize
-from fnx.lower.render.llvm import render
+from fnx.lower.driver import Driver
+from fnx.lower.machines import MACHINES
 
 
-def kernel_code(kernel: UOp, target: Target) -> KernelCode:
-    """The code of a tiled KERNEL for a target.
+def kernel_code(kernel: UOp, driver: Driver) -> KernelCode:
+    """The code of a tiled KERNEL for the driver's target.
 
-    >>> from fnx.core import dtypes
+    >>> from fnx.core import build, dtypes
     >>> from fnx.core.rewriting import symbolic
+    >>> from fnx.core.target import Target
     >>> r = build.range_(8, 0, "PAR")
     >>> o = build.at(build.ref(0, dtypes.float32, (8,)), r)
     >>> k = build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones", [0])
-    >>> code = kernel_code(k, Target("cpu"))
-    >>> symbolic.bounds(code.parallel), code.text().startswith(f"define void @{code.symbol}(")
-    ((8, 8), True)
+    >>> code = kernel_code(k, Driver(Target("cpu")))
+    >>> symbolic.bounds(code.extents["parallel"])
+    (8, 8)
+    >>> code.text().startswith(f"define void @{code.symbol}(")
+    True
     """
-    content = hashlib.sha256(repr(target).encode())
-    content.update(versions())
-    content.update(_digest(kernel))
-    key = content.digest()
-    symbol = f"fnx_{key.hex()[:24]}"
+    made: KernelCode = driver.remember(("code", kernel), lambda: _code(kernel, driver))
+    return made
 
-    blocked = block_fills(kernel, target)
+
+def _code(kernel: UOp, driver: Driver) -> KernelCode:
+    target = driver.target
+    machine = MACHINES[target.kind]
+
+    def key() -> bytes:
+        content = hashlib.sha256(repr(target).encode())
+        content.update(versions())
+        content.update(_digest(kernel))
+        return content.digest()
 
     def program() -> UOp:
-        return linearize(decompose(blocked, target), target)
+        made: UOp = driver.run([p for p in machine.code if p.after != "text"], kernel)
+        return made
 
-    def text() -> str:
-        return render(program(), symbol, target)
+    def text(symbol: str) -> str:
+        body = driver.run([p for p in machine.code if p.after == "text"], program())
+        return machine.module(symbol, body)
 
-    return KernelCode(symbol, key, program, text, _parallel(kernel), scratch.nbytes(blocked))
-
-
-def _parallel(kernel: UOp) -> UOp:
-    for r in kernel.src[0].ranges:
-        if r.arg.kind == "PAR":
-            return r.src[0]
-    return build.index_const(1)
+    return KernelCode(key, program, text, machine.extents(kernel))
 
 
 # ---- digests ----------------------------------------------------------------------------------

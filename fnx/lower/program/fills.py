@@ -76,8 +76,10 @@ class _Rewriter:
             else:
                 made = n if src == n.src else n.replace(src=src)
             new[n] = inherit(made, n)
-        root = self.root
-        return inherit(build.kernel([new[s] for s in root.src], root.arg.name, self.order), root)
+        root, stores = self.root, [new[s] for s in self.root.src]
+        live = {n.arg.id for n in toposort(stores) if n.op is ops.RANGE}
+        order = [i for i in self.order if i in live]
+        return inherit(build.kernel(stores, root.arg.name, order), root)
 
     def fresh(self, extent: UOp, kind: str, like: UOp) -> UOp:
         """A new range; in the order it stands where the one that it replaces stands."""

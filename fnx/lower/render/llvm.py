@@ -34,12 +34,12 @@ _SUFFIXES = {"bool": "i1", "int32": "i32", "uint32": "i32", "float32": "f32",
 _LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
 
 
-def render(program: UOp, symbol: str, target: Target) -> str:
-    """The module that defines ``symbol`` as a kernel function.
+def render(program: UOp, target: Target) -> str:
+    """A kernel function, from its parameters on.
 
     >>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(4)), 1)
     >>> p = UOp(ops.PROGRAM, dtypes.void, (i, UOp(ops.ENDFOR, dtypes.void, (i,))))
-    >>> print(render(p, "f", Target("cpu")).splitlines()[0])
+    >>> print(module("f", render(p, Target("cpu"))).splitlines()[0])
     define void @f(ptr noalias readonly %buffers, ptr noalias readonly %scalars, i64 %lo, i64 %hi,
     ptr noalias align 64 %scratch) nounwind {
     """
@@ -47,9 +47,14 @@ def render(program: UOp, symbol: str, target: Target) -> str:
     printer.prologue(program)
     for node in program.src:
         _ROWS[node.op](printer, node)
-    return "\n".join([f"define void @{symbol}(ptr noalias readonly %buffers, ptr noalias readonly "
+    return "\n".join(["(ptr noalias readonly %buffers, ptr noalias readonly "
                       "%scalars, i64 %lo, i64 %hi, ptr noalias align 64 %scratch) nounwind {",
                       "B0:", *printer.out, "  ret void", "}", ""])
+
+
+def module(symbol: str, function: str) -> str:
+    """The module that defines ``symbol`` as a kernel function."""
+    return f"define void @{symbol}{function}"
 
 
 def type_of(t: DType) -> str:

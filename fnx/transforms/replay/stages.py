@@ -12,13 +12,18 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 
 
-class _Lowered(Protocol):
-    @property
-    def function(self) -> UOp: ...
+class _Block(Protocol):
     @property
     def commands(self) -> UOp: ...
     @property
     def arena(self) -> int: ...
+
+
+class _Lowered(Protocol):
+    @property
+    def function(self) -> UOp: ...
+    @property
+    def block(self) -> _Block: ...
     @property
     def code(self) -> Mapping[UOp, Any]: ...
     @property
@@ -56,9 +61,9 @@ class Stages:
 
     def __init__(self, graph: UOp, lowered: _Lowered, device: _Device, trace: float) -> None:
         self.graph, self.simplified = graph, lowered.function
-        self.commands, self.arena = lowered.commands, lowered.arena
+        self.commands, self.arena = lowered.block.commands, lowered.block.arena
         self.milliseconds = {"trace": trace, **lowered.milliseconds}
-        self.kernels = tuple(_info(e) for e in lowered.commands.src)
+        self.kernels = tuple(_info(e) for e in self.commands.src)
         self._code, self._device = lowered.code, device
 
     def __repr__(self) -> str:

@@ -1,0 +1,134 @@
+"""The driver: runs passes, times each, checks both sides of it, and tells who reads along.
+
+A pass takes a graph, or a small value that holds graphs (``graphs``), to the next one:
+
+>>> from fnx.core import build, dtypes
+>>> def twice_negated(fn):
+...     return fn.replace(src=tuple([build.neg(build.neg(out)) for out in fn.src]))
+>>> negate = Pass("negate", twice_negated, "tensor", "tensor")
+>>> fn = build.function([build.param(0, dtypes.float32, (3,))], 1)
+>>> driver = Driver(Target("interp"), keep=lambda step: print(step.name, step.after.src[0].op))
+>>> after = driver.run((negate,), fn)
+negate NEG
+>>> list(driver.milliseconds)
+['negate']
+
+**Reading along.** ``keep`` is called with a ``Ran`` after each pass: its name, what it was
+given and what it made, and its time. Nothing is taken from a cache then, so every pass of every
+distinct kernel is seen, in the order they run. Which pass makes what is in lower/pipeline.py.
+
+**Refused.** Where ``config.check_spec`` is set, what a pass is given and what it makes is held
+against the spec of its level. The error names the pass, the rule, and the node that breaks it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from fnx.core.bounded import Bounded
+from fnx.core.config import config
+from fnx.core.errors import SpecError
+from fnx.core.levels import spec
+from fnx.core.target import Target
+from fnx.core.uop import UOp
+
+
+class Pass(NamedTuple):
+    """A step of the compiler.
+
+    Attributes:
+        name: what errors, times and readers call it.
+        run: the function, of what the pass before it made.
+        before, after: the levels whose spec holds before and after it; "text" has none.
+        of_target: whether ``run`` takes the Target, too.
+    """
+
+    name: str
+    run: Callable[..., Any]
+    before: str
+    after: str
+    of_target: bool = False
+
+
+class Ran(NamedTuple):
+    """A pass that ran: what it was given, what it made of it, and how long that took."""
+
+    name: str
+    before: Any
+    after: Any
+    milliseconds: float
+
+
+MAX_RESULTS = 4096  # of passes over one kernel, in this process
+_results: Bounded[Any] = Bounded(MAX_RESULTS)
+_legal: Bounded[bool] = Bounded(MAX_RESULTS)  # (graph, level) that was checked
+
+
+class Driver:
+    """Runs passes for one target.
+
+    Attributes:
+        milliseconds: the time of each pass by name, summed over what it ran on.
+    """
+
+    def __init__(self, target: Target, keep: Callable[[Ran], None] | None = None) -> None:
+        self.target, self.keep = target, keep
+        self.milliseconds: dict[str, float] = {}
+        self._results = _results if keep is None else Bounded[Any](MAX_RESULTS)
+
+    def run(self, passes: Sequence[Pass], state: Any) -> Any:
+        """What the passes make of ``state``, one after the other.
+
+        Raises:
+            SpecError: what a pass was given, or made, breaks the spec of its level.
+        """
+        for step in passes:
+            if config.check_spec:
+                _check(state, step.before, f"before pass {step.name}")
+            start = time.perf_counter()
+            after = step.run(state, self.target) if step.of_target else step.run(state)
+            spent = (time.perf_counter() - start) * 1e3
+            self.milliseconds[step.name] = self.milliseconds.get(step.name, 0.0) + spent
+            if config.check_spec:
+                _check(after, step.after, f"after pass {step.name}")
+            if self.keep is not None:
+                self.keep(Ran(step.name, state, after, spent))
+            state = after
+        return state
+
+    def once(self, passes: tuple[Pass, ...], state: Hashable) -> Any:
+        """As ``run``; equal states are taken through the passes once in a process."""
+        return self.remember((passes, state), lambda: self.run(passes, state))
+
+    def remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """``make()``, once in a process for a key and this target."""
+        return self._results.find((key, self.target), make)
+
+
+def _check(state: Any, level: str, when: str) -> None:
+    if level == "text":
+        return
+    try:
+        for graph in graphs_of(state):
+            _legal.find((graph, level), partial(_holds, graph, level))
+    except SpecError as e:
+        raise SpecError(f"{when}: {e.message}", hint="a fault of fnx: the pass made, or was "
+                        "given, a node that the spec does not allow", site=e.site) from None
+
+
+def _holds(graph: UOp, level: str) -> bool:
+    spec.check([graph], level)
+    return True
+
+
+def graphs_of(state: Any) -> Sequence[UOp]:
+    """The graphs in what a pass is given or makes: itself, those of a list, or its ``graphs``."""
+    if isinstance(state, UOp):
+        return (state,)
+    if isinstance(state, list):
+        return [graph for part in state for graph in graphs_of(part)]
+    graphs: Sequence[UOp] = state.graphs
+    return graphs

@@ -1,0 +1,142 @@
+"""Machines: what one kind of target adds to the pipeline, in one place.
+
+Facts of a target are in core/target.py, a value that takes part in cache keys. Its behaviour is
+the row of ``MACHINES`` for its ``kind``: how kernels get their loops, what is made of a tiled
+kernel, and what the device must know to start it. A GPU is one more row: its own choice of
+GRID and THREAD ranges, SHARED stages, its own prologue; no other file asks what kind it is.
+
+    host        LLVM functions for parts of one outermost PAR range (lower/render/llvm.py)
+    kernels     kernels as they are, for devices that walk them (interp) or record them (null)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from fnx.core import build
+from fnx.core.target import Target
+from fnx.core.tiling import Schedule
+from fnx.core.uop import UOp
+from fnx.lower.driver import Pass
+from fnx.lower.program import scratch
+from fnx.lower.program.decompose import decompose
+from fnx.lower.program.fills import block_fills
+from fnx.lower.program.linearize import linearize
+from fnx.lower.render import llvm
+from fnx.lower.schedule.choose import choose
+from fnx.lower.schedule.staging import Part, split_global
+from fnx.lower.schedule.tile import tile
+
+
+class Work(NamedTuple):
+    """A kernel on its way to its loops.
+
+    Attributes:
+        kernel: the KERNEL.
+        schedule: the user's, () to choose one for a hand-written kernel; None where fnx made
+            the kernel and chooses, until it is chosen.
+        general: whether lengths and constants become arguments, where they can.
+        scalars: the CONST of each VAR slot.
+    """
+
+    kernel: UOp
+    schedule: Schedule | None
+    general: bool = False
+    scalars: tuple[UOp, ...] = ()
+
+    @property
+    def graphs(self) -> tuple[UOp]:
+        return (self.kernel,)
+
+
+class Tiled(NamedTuple):
+    """Kernels with their loops: those that pack, then the one that reads what they packed.
+
+    ``temporaries`` are REFs: slot, dtype and dimensions of what is packed.
+    """
+
+    parts: tuple[Part, ...]
+    temporaries: tuple[UOp, ...] = ()
+
+    @property
+    def graphs(self) -> list[UOp]:
+        return [part.kernel for part in self.parts]
+
+
+class Machine(NamedTuple):
+    """The behaviour of a kind of target.
+
+    Attributes:
+        tiling: passes from a Work with an untiled kernel to a Tiled.
+        code: passes from a tiled KERNEL to text; none: kernels are taken as they are.
+        module: the text under its symbol, as the device's compiler takes it.
+        extents: what the device must know to start a tiled kernel, by name: index expressions
+            over its VARs.
+    """
+
+    tiling: tuple[Pass, ...]
+    code: tuple[Pass, ...]
+    module: Callable[[str, str], str]
+    extents: Callable[[UOp], Mapping[str, UOp]]
+
+
+# ---- passes over one kernel -------------------------------------------------------------------
+
+
+def scheduled(work: Work, target: Target) -> Work:
+    """The schedule: the user's, else the one that the compiler chooses."""
+    return work if work.schedule else work._replace(schedule=choose(work.kernel, target))
+
+
+def tiled(work: Work) -> UOp:
+    """The KERNEL under its schedule."""
+    return tile(work.kernel, work.schedule or ())
+
+
+def split(kernel: UOp) -> Tiled:
+    """GLOBAL stages become kernels of their own."""
+    packs, main, temporaries = split_global(kernel)
+    return Tiled((*packs, main), tuple(temporaries))
+
+
+def filled(tiled: Tiled, target: Target) -> Tiled:
+    """Stages that are filled across their source are filled in blocks of vectors."""
+    return tiled._replace(parts=tuple([
+        part._replace(kernel=block_fills(part.kernel, target)) for part in tiled.parts]))
+
+
+TILING = (
+    Pass("choose", scheduled, "kernel", "kernel", of_target=True),
+    Pass("tile", tiled, "kernel", "kernel"),
+    Pass("split_global", split, "kernel", "kernel"),
+)
+
+
+# ---- the host ---------------------------------------------------------------------------------
+
+
+def host_extents(kernel: UOp) -> Mapping[str, UOp]:
+    """Iterations of the PAR range (1 without one), and bytes of a worker's scratch memory."""
+    parallel = [r.src[0] for r in kernel.src[0].ranges if r.arg.kind == "PAR"]
+    return {"parallel": parallel[0] if parallel else build.index_const(1),
+            "scratch": scratch.nbytes(kernel)}
+
+
+HOST = Machine(
+    tiling=(*TILING, Pass("fills", filled, "kernel", "kernel", of_target=True)),
+    code=(
+        Pass("decompose", decompose, "kernel", "kernel", of_target=True),
+        Pass("linearize", linearize, "kernel", "program", of_target=True),
+        Pass("render", llvm.render, "program", "text", of_target=True),
+    ),
+    module=llvm.module,
+    extents=host_extents,
+)
+
+
+# ---- devices that take kernels ------------------------------------------------------------------
+
+KERNELS = Machine(TILING, (), lambda symbol, text: "", lambda kernel: {})
+
+MACHINES = {"host": HOST, "kernels": KERNELS}
