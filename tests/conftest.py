@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -36,6 +37,25 @@ def _check_spec() -> Iterator[None]:
 
     with override(check_spec=True):
         yield
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true",
+                     help="write what golden tests see instead of comparing it")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """``golden(name, text)``: the text is that of tests/golden/<name>."""
+    def compare(name: str, text: str) -> None:
+        path = Path(__file__).parent / "golden" / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"no tests/golden/{name}; make it with --update-golden"
+        assert text == path.read_text(), \
+            f"tests/golden/{name} says otherwise; where this is right: --update-golden"
+    return compare
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

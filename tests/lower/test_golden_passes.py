@@ -1,0 +1,81 @@
+"""What each pass makes of three small functions, as text: tests/golden/passes.
+
+After a change on purpose: pytest tests/lower/test_golden_passes.py --update-golden, and read the
+difference. A pass that changes nothing says so, and what is equal is printed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fnx.core import build, dtypes, ops
+from fnx.core.levels import show
+from fnx.core.target import Target
+from fnx.core.uop import UOp
+from fnx.lower.commands import Block, Launches
+from fnx.lower.driver import Ran, graphs_of
+from fnx.lower.fusion.kernelize import Fusion
+from fnx.lower.machines import Work
+from fnx.lower.pipeline import lower
+
+F = dtypes.float32
+# Few and short registers: what is unrolled stays short.
+SMALL = Target("cpu", triple="x86_64", vector_bits=128, vector_registers=8, l1=1 << 14, l2=1 << 17)
+
+
+def elementwise() -> UOp:
+    """exp(-x) * x + 1, over a transposed argument."""
+    x = build.permute(build.param(0, F, (5, 6)), (1, 0))
+    y = build.mul(build.exp(build.neg(x)), x)
+    return build.function([build.add(y, build.const(1, F, y.shape))], 1, "elementwise")
+
+
+def softmax() -> UOp:
+    """A row of softmax: a maximum, a sum, and a division by it."""
+    x = build.param(0, F, (9, 40))
+    row = build.expand(build.reshape(build.reduce(x, ops.MAX, [1]), (9, 1)), x.shape)
+    e = build.exp(build.sub(x, row))
+    total = build.expand(build.reshape(build.reduce(e, ops.ADD, [1]), (9, 1)), x.shape)
+    return build.function([build.div(e, total)], 1, "softmax")
+
+
+def matmul() -> UOp:
+    """relu(x @ w)."""
+    x, w = build.param(0, F, (6, 20)), build.param(1, F, (20, 16))
+    product = build.mul(*[build.expand(build.reshape(a, shape), (6, 20, 16))
+                          for a, shape in ((x, (6, 20, 1)), (w, (1, 20, 16)))])
+    y = build.reduce(product, ops.ADD, [1])
+    return build.function([build.maximum(y, build.const(0, F, y.shape))], 2, "matmul")
+
+
+def shown(state: Any) -> str:
+    """What a pass was given or made, for reading."""
+    if isinstance(state, str):
+        return state.rstrip()
+    if isinstance(state, Fusion):
+        return "\n".join(f"group over {g.space}: {', '.join(n.op.name for n in g.inside)}"
+                         for g in state.groups)
+    text = "\n".join(show.pretty(graph, scopes=not isinstance(state, Block))
+                     for graph in graphs_of(state))
+    if isinstance(state, Work) and state.schedule:
+        return "\n".join([*map(repr, state.schedule), text])
+    if isinstance(state, Launches) and state.offsets:
+        return "\n".join(f"{show.pretty(node)} at {at}" for node, at in state.offsets.items())
+    return text
+
+
+@pytest.mark.parametrize("function", [elementwise, softmax, matmul])
+def test_passes_are_as_they_were(function: Callable[[], UOp],
+                                 golden: Callable[[str, str], None]) -> None:
+    sections = [f"==== traced\n{shown(function())}"]
+
+    def keep(ran: Ran) -> None:
+        before, after = shown(ran.before), shown(ran.after)
+        new = after.removesuffix(before).rstrip() or after
+        sections.append(f"==== {ran.name}" + (": nothing to do" if before == after else f"\n{new}"))
+
+    lower(function(), SMALL, keep=keep)
+    golden(f"passes/{function.__name__}.txt", "\n\n".join(sections) + "\n")

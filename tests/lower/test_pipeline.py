@@ -1,0 +1,177 @@
+"""The driver holds both sides of every pass against the spec, and tells who reads along."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fnx.core import build, dtypes, ops
+from fnx.core.config import override
+from fnx.core.errors import SpecError
+from fnx.core.target import Target
+from fnx.core.uop import UOp
+from fnx.lower import driver, pipeline
+from fnx.lower.commands import Block, Launches
+from fnx.lower.driver import Driver, Pass, Ran, graphs_of
+from fnx.lower.fusion.kernelize import Fusion
+from fnx.lower.fusion.ranges import Step
+from fnx.lower.machines import Tiled, Work
+from fnx.lower.pipeline import lower, passes
+
+F = dtypes.float32
+HOST = Target("cpu", triple="x86_64")
+
+
+def layer() -> UOp:
+    """relu(x @ w) and its largest value: two kernels, one of them a contraction."""
+    x, w = build.param(0, F, (40, 30)), build.param(1, F, (30, 50))
+    product = build.mul(*[build.expand(build.reshape(a, shape), (40, 30, 50))
+                          for a, shape in ((x, (40, 30, 1)), (w, (1, 30, 50)))])
+    y = build.maximum(build.reduce(product, ops.ADD, [1]), build.const(0, F, (40, 50)))
+    return build.function([y, build.reduce(build.exp(y), ops.MAX, [0, 1])], 2, "layer")
+
+
+def history(target: Target = HOST, **options: Any) -> list[Ran]:
+    out: list[Ran] = []
+    lower(layer(), target, keep=out.append, **options)
+    return out
+
+
+@cache
+def last_run(name: str) -> Ran:
+    return {ran.name: ran for ran in history()}[name]
+
+
+# ---- a mutated graph at each border --------------------------------------------------------------
+
+
+def mutated(state: Any) -> Any:
+    """What a pass was given, or made, with one illegal node in it."""
+    if isinstance(state, list):
+        return [mutated(state[0]), *state[1:]]
+    if isinstance(state, Fusion):
+        return Fusion(mutated(state.fn))
+    if isinstance(state, Step):
+        return Step(mutated(state.kernel), state.operands, state.writes, state.schedule, ())
+    if isinstance(state, Work):
+        return state._replace(kernel=mutated(state.kernel))
+    if isinstance(state, Tiled):
+        return state._replace(parts=(*state.parts[:-1], state.parts[-1]._replace(
+            kernel=mutated(state.parts[-1].kernel))))
+    if isinstance(state, Launches):
+        last = state.launches[-1]
+        return state._replace(launches=[last._replace(kernel=mutated(last.kernel))])
+    if isinstance(state, Block):
+        return state._replace(commands=mutated(state.commands))
+    assert isinstance(state, UOp)
+    return ILLEGAL[state.op](state)
+
+
+def with_wrong_dtype(fn: UOp) -> UOp:
+    out = fn.src[0]
+    return fn.replace(src=(UOp(ops.CMPLT, F, (out, out)), *fn.src[1:]))
+
+
+ILLEGAL = {
+    ops.FUNCTION: with_wrong_dtype,
+    ops.KERNEL: lambda kernel: kernel.replace(src=(*kernel.src, kernel.src[0].src[1])),
+    ops.PROGRAM: lambda program: program.replace(src=program.src[1:]),
+    ops.COMMANDS: lambda commands: commands.replace(src=(*commands.src, commands.src[0].src[1])),
+}
+
+
+@pytest.mark.parametrize("step", passes(HOST), ids=lambda step: step.name)
+def test_a_mutated_graph_is_refused_before_each_pass(step: Pass) -> None:
+    with pytest.raises(SpecError, match=f"before pass {step.name}: {step.before} level: "
+                                        r"expected .*; got <"):
+        Driver(HOST).run([step], mutated(last_run(step.name).before))
+
+
+@pytest.mark.parametrize("step", [p for p in passes(HOST) if p.after != "text"],
+                         ids=lambda step: step.name)
+def test_a_pass_that_breaks_the_spec_is_named(step: Pass) -> None:
+    before, after = last_run(step.name).before, mutated(last_run(step.name).after)
+    broken = step._replace(run=lambda *given: after)
+    with pytest.raises(SpecError, match=f"after pass {step.name}: {step.after} level: "
+                                        r"expected .*; got <"):
+        Driver(HOST).run([broken], before)
+
+
+def test_what_is_not_checked_runs() -> None:
+    step = next(p for p in passes(HOST) if p.name == "inline")
+    with override(check_spec=False):
+        Driver(HOST).run([step], with_wrong_dtype(layer()))
+
+
+# ---- reading along -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [HOST, Target("interp", kind="kernels")], ids=lambda t: t.kind)
+@pytest.mark.parametrize("general", [False, True])
+def test_every_pass_is_seen_in_order(target: Target, general: bool) -> None:
+    names = [ran.name for ran in history(target, general=general)]
+    assert list(dict.fromkeys(names)) == [p.name for p in passes(target)]
+    assert names.count("kernelize") == 1 < names.count("tile") == names.count("coalesce")
+
+
+def test_levels_follow_one_another() -> None:
+    """What a pass makes is what the next one is given, of the level it says."""
+    for before, after in zip(passes(HOST), passes(HOST)[1:]):
+        assert before.after == after.before or before.after == "text"
+    ran = history()
+    for a, b in zip(ran, ran[1:]):
+        if (a.name, b.name) in {(p.name, q.name) for p, q in
+                                zip(pipeline.TENSOR_PASSES, pipeline.TENSOR_PASSES[1:])}:
+            assert a.after is b.before
+
+
+def test_times_are_those_of_the_passes() -> None:
+    ran: list[Ran] = []
+    lowered = lower(layer(), HOST, keep=ran.append)
+    assert list(lowered.milliseconds) == list(dict.fromkeys(r.name for r in ran))
+    for name, total in lowered.milliseconds.items():
+        np.testing.assert_allclose(total, sum(r.milliseconds for r in ran if r.name == name))
+
+
+def test_equal_kernels_are_taken_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_results", driver.Bounded[Any](4096))
+    first, second = lower(layer(), HOST), lower(layer(), HOST)
+    assert "tile" in first.milliseconds and "tile" not in second.milliseconds
+    assert first.block == second.block and first.code.keys() == second.code.keys()
+    assert [first.code[k] for k in first.code] == [second.code[k] for k in second.code]
+
+
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = driver.Bounded[Any](3)
+    monkeypatch.setattr(driver, "_results", few)
+    lower(layer(), HOST)
+    assert len(few) == 3
+
+
+def test_nothing_is_printed_before_it_is_asked_for() -> None:
+    lowered = lower(layer(), Target("cpu", triple="x86_64", l1=12345))
+    assert "render" not in lowered.milliseconds
+    for code in lowered.code.values():
+        assert code.text().startswith(f"define void @{code.symbol}(")
+    assert "render" in lowered.milliseconds
+
+
+def test_kernels_are_handed_on_as_soon_as_they_are_ready() -> None:
+    seen: list[str] = []
+    lower(layer(), HOST, keep=lambda ran: seen.append(ran.name),
+          prepare=lambda code: seen.append("ready"))
+    first = seen.index("ready")
+    assert "coalesce" in seen[first:], "before the next kernel is begun"
+
+
+def test_a_block_says_where_results_are() -> None:
+    x = build.param(0, F, (4,))
+    y = build.neg(x)
+    fn = build.function([build.reshape(y, (2, 2)), x, y], 1)
+    block = lower(fn, HOST).block
+    assert block.results == (("out", 0), ("in", 0), ("out", 0))
+    assert [(o.shape, o.dtype) for o in block.outs] == [((4,), F)]
+    assert graphs_of(block) == (block.commands,)
