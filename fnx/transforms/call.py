@@ -11,24 +11,41 @@ with another schedule at other tiles.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, overload
 
 from fnx.core import build, dtypes, ops
-from fnx.core.array import array, trace, tree
+from fnx.core.array import tree
 from fnx.core.array.array import Array
-from fnx.core.config import config
+from fnx.core.array.aval import Aval
+from fnx.core.array.trace import Closed, trace
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, KernelError, NotBuiltError
 from fnx.core.ops import Shape
 from fnx.core.tiling import Schedule, Transform
 from fnx.core.uop import UOp
 from fnx.transforms.kernels.kernel_trace import Reference, trace_kernel
-from fnx.transforms.replay.captures import Captures
+from fnx.transforms.replay.signature import Arguments
+from fnx.transforms.replay.traces import Traces
+from fnx.transforms.transformed import Transformed
 
-_MAX_ENTRIES = 256
-Out = tuple[Shape, DType]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@overload
+def call(f: Callable[P, R], *, name: str | None = None) -> Transformed[P, R]: ...
+
+
+@overload
+def call(f: None = None, *, name: str | None = None
+         ) -> Callable[[Callable[P, R]], Transformed[P, R]]: ...
+
+
+@overload
+def call(f: Callable[..., None] | None = None, *, out: Callable[P, R], name: str | None = None,
+         schedule: Sequence[Transform] | None = None
+         ) -> Callable[[Callable[..., None]], Transformed[P, Any]]: ...
 
 
 def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
@@ -64,112 +81,79 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
         if given is not None:
             raise NotBuiltError(f"call: expected no {rule}= rule, got one",
                                 hint="rules of one's own are not there yet")
-    label = name or str(getattr(f, "__name__", type(f).__name__))
-    if out is None:
-        if schedule is not None:
-            raise ArgumentError("call: expected schedule= only with out=, which makes f a kernel")
-        return _Boundary(f, label)
-    return _Kernel(f, label, out, tuple(schedule or ()))
+    if out is not None:
+        return _Kernel(f, name=name, out=out, schedule=tuple(schedule or ()))
+    if schedule is not None:
+        raise ArgumentError("call: expected schedule= only with out=, which makes f a kernel")
+    return _Boundary(f, name=name)
 
 
-class _Unit:
-    """What both kinds share: traced once for each signature, anew when a global changed."""
-
-    def __init__(self, f: Callable[..., Any], name: str) -> None:
-        functools.update_wrapper(self, f)
-        self._f, self._name = f, name
-        self._entries: dict[Any, tuple[Captures, Any]] = {}
-        self._lock = threading.RLock()
-
-    def __repr__(self) -> str:
-        return f"<call of {self._name}>"
-
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _run(self, args, kwargs)
-
-    def _entry(self, signature: Any, make: Callable[[], Any], keeps: Callable[[Any], bool]) -> Any:
-        key = signature, config.key()
-        with self._lock:
-            found = self._entries.get(key)
-            if found is not None and found[0].changed() is None:
-                return found[1]
-            made = make()
-            if keeps(made):
-                if len(self._entries) >= _MAX_ENTRIES:
-                    self._entries.clear()
-                self._entries[key] = Captures(self._f), made
-            return made
-
-    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        raise NotImplementedError
-
-
-@array.public
-def _run(unit: _Unit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return unit.apply(args, kwargs)
-
-
-class _Boundary(_Unit):
+class _Boundary(Transformed[P, R]):
     """A pure function as a CALL."""
 
+    kind = "call"
+
+    def __init__(self, f: Callable[..., Any], name: str | None = None) -> None:
+        super().__init__(f, name=name)
+        self._name = name or self._name
+        self._arguments = Arguments(f, self._name)
+        self._traces: Traces[Closed] = Traces(f)
+
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        leaves, in_tree = tree.flatten((args, kwargs))
-        arrays = [array.asarray(x) for x in leaves]
-        avals = tuple([trace.Aval(x._dtype, x._shape, x.weak) for x in arrays])
-        traced: trace.Traced = self._entry(
-            (in_tree, avals), lambda: trace.trace(self._f, avals, in_tree, None, self._name),
-            lambda made: not made.captures)
-        nodes = build.call(traced.function, [x._node for x in arrays] + traced.captures,
-                           self._name)
-        return tree.unflatten(traced.out_tree,
-                              [Array(n, a.weak) for n, a in zip(nodes, traced.out_avals)])
+        arrays, key = self._arguments.key(args, kwargs)
+
+        def make() -> tuple[Closed, list[UOp]]:
+            closed = trace(self._f, key[1], key[0], by="call", name=self._name).close()
+            return closed, closed.captures
+
+        return self._traces.find(key, make).value.call(arrays)
 
 
-class _Kernel(_Unit):
+class _Kernel(Transformed[P, R]):
     """A hand-written kernel as a CALL."""
 
-    def __init__(self, f: Callable[..., Any], name: str, out: Callable[..., Any],
-                 schedule: Schedule) -> None:
-        super().__init__(f, name)
+    kind = "call"
+
+    def __init__(self, f: Callable[..., Any], out: Callable[..., Any], schedule: Schedule,
+                 name: str | None = None) -> None:
+        super().__init__(f, name=name, out=out, schedule=schedule)
+        self._name = name or self._name
         for step in schedule:
             if not isinstance(step, Transform):
-                raise KernelError(f"schedule of {name}: expected transforms as k.split(...), "
-                                  f"got {step!r}")
+                raise KernelError(f"schedule of {self._name}: expected transforms as "
+                                  f"k.split(...), got {step!r}")
         self._out, self._schedule = out, schedule
+        self._arguments = Arguments(f, self._name)
+        self._traces: Traces[UOp] = Traces(f)
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs:
             raise ArgumentError(f"kernel {self._name}: expected positional arguments, got "
                                 f"{', '.join(kwargs)} by name")
-        leaves, in_tree = tree.flatten(args)
-        arrays = [array.asarray(x) for x in leaves]
+        arrays, key = self._arguments.key(args, {})
+        in_tree = key[0].children[0]
         specs, out_tree = tree.flatten(self._out(*tree.unflatten(in_tree, arrays)))
         outs = tuple([self._spec(s) for s in specs])
-        key = (in_tree, tuple([(x._dtype, x._shape) for x in arrays]), outs, out_tree)
-        kernel: UOp = self._entry(key, lambda: self._trace(arrays, in_tree, outs, out_tree),
-                                  lambda made: True)
-        node = UOp(ops.CALL, dtypes.void, (kernel, *[x._node for x in arrays]),
-                   ops.Call(self._name, outs, self._schedule))
+        kernel = self._traces.find(
+            (*key, outs, out_tree), lambda: (self._trace(arrays, in_tree, outs, out_tree), []))
+        node = UOp(ops.CALL, dtypes.void, (kernel.value, *[x._node for x in arrays]),
+                   ops.Call(self._name, tuple([a[:2] for a in outs]), self._schedule))
         return tree.unflatten(out_tree, [Array(n) for n in build.results(node)])
 
-    def _spec(self, given: Any) -> Out:
+    def _spec(self, given: Any) -> Aval:
         if not (hasattr(given, "shape") and hasattr(given, "dtype")):
             raise KernelError(f"out= of {self._name}: expected something with shape and dtype, "
                               f"got {type(given).__name__}",
                               hint="return fnx.ShapeDtypeStruct(shape, dtype)")
-        dtype = given._dtype if isinstance(given, Array) else dtypes.as_dtype(given.dtype)
-        return tuple(given.shape), dtype
+        return Aval(tuple(given.shape), dtypes.as_dtype(given.dtype))
 
-    def _trace(self, arrays: Sequence[Array], in_tree: tree.TreeDef, outs: Sequence[Out],
+    def _trace(self, arrays: Sequence[Array], in_tree: tree.TreeDef, outs: Sequence[Aval],
                out_tree: tree.TreeDef) -> UOp:
         def make_args(reference: Callable[[DType, Shape, bool, str], Reference]) -> list[Any]:
             names = iter(self._names(in_tree, out_tree))
             given = [reference(x._dtype, x._shape, False, next(names)) for x in arrays]
             written = tree.unflatten(out_tree, [reference(dtype, shape, True, next(names))
-                                                for shape, dtype in outs])
+                                                for shape, dtype, _ in outs])
             several = isinstance(written, tuple | list)
             return [*tree.unflatten(in_tree, given), *(written if several else (written,))]
         return trace_kernel(self._f, self._name, make_args)

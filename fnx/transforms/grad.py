@@ -9,18 +9,16 @@ it runs as one. The leaf knows the value of x where x has one, so f may use Pyth
 
 from __future__ import annotations
 
-import functools
-import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, overload
 
 import numpy as np
 
 from fnx.core import build
 from fnx.core.array import tree
 from fnx.core.array.array import Array, asarray, public
-from fnx.core.array.trace import Aval, close, inline, tracing
-from fnx.core.dtypes import DType
+from fnx.core.array.aval import Aval
+from fnx.core.array.trace import Traced, inline, name_of, rewriting, trace
 from fnx.core.errors import (
     ArgumentError,
     DTypeError,
@@ -29,16 +27,20 @@ from fnx.core.errors import (
     PytreeError,
     ShapeError,
 )
-from fnx.core.ops import Shape
 from fnx.core.uop import UOp, substitute
 from fnx.transforms.ad.reverse import Cotangent, Pattern, call_forms, pullback
+from fnx.transforms.transformed import Transformed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
 
 # The gradient of an integer: no information, in JAX's dtype for it.
 FLOAT0 = np.dtype([("float0", np.void, 0)])
 
 
-def grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
-         allow_int: bool = False) -> Callable[..., Any]:
+def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
+         allow_int: bool = False) -> Transformed[P, Any]:
     """The gradient of a function with a scalar result.
 
     >>> import fnx
@@ -58,18 +60,12 @@ def grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
     Raises:
         GradError: the result is not a float scalar, or an argument is not of floats.
     """
-    both = value_and_grad(fun, argnums, has_aux, allow_int)
-
-    @public
-    def gradient(*args: Any, **kwargs: Any) -> Any:
-        value, grads = both(*args, **kwargs)
-        return (grads, value[1]) if has_aux else grads
-
-    return _named(gradient, fun, "grad")
+    return _Gradient(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
 
 
-def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0,
-                   has_aux: bool = False, allow_int: bool = False) -> Callable[..., Any]:
+def value_and_grad(fun: Callable[P, R], argnums: int | Sequence[int] = 0,
+                   has_aux: bool = False, allow_int: bool = False
+                   ) -> Transformed[P, tuple[R, Any]]:
     """The value and the gradient of a function with a scalar result, computed together.
 
     >>> import fnx
@@ -81,39 +77,59 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0,
     Returns:
         A function that returns (value, gradient), or ((value, aux), gradient).
     """
-    if not callable(fun):
-        raise ArgumentError(f"grad: expected a function, got {type(fun).__name__}",
-                            hint="write grad(f)(x), not grad(f(x))")
+    return _ValueAndGradient(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
 
-    @public
-    def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-        chosen = _positions(argnums, len(args), _name_of(fun))
+
+class _ValueAndGradient(Transformed[P, R]):
+    kind = "value_and_grad"
+    does = "The value and its gradient. Takes the arguments of the function."
+
+    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        argnums, has_aux, allow_int = self._options.values()
+        chosen = _positions(argnums, len(args), self._name)
+
+        def of_chosen(*given: Any) -> Any:
+            filled = list(args)
+            for i, x in zip(chosen, given):
+                filled[i] = x
+            return self._f(*filled, **kwargs)
+
         given, layout = _flatten(args, chosen, allow_int)
         inputs = [x for x in given if x._dtype.is_float]
-        with tracing("grad") as opened:
-            leaves = [opened.leaf(x._dtype, x.shape, x._node) for x in inputs]
-            traced_args = list(args)
-            for i, x in zip(chosen, layout.trees_of(_traced(given, leaves))):
-                traced_args[i] = x
-            out = fun(*traced_args, **kwargs)
-            loss, aux = _loss(out, has_aux)
-            rest, aux_tree = tree.flatten(aux)
-            traced = [x._node for x in rest if type(x) is Array]
+        values = [x._node for x in inputs]
+        traced = trace(of_chosen, layout.floats(given), layout.tree, values, by="grad",
+                       name=self._name, has_aux=has_aux)
+        with rewriting():
+            loss, leaves = _loss(traced), traced.leaves
             seed = Cotangent(build.like(loss._node, 1))
-            outs, cts = pullback([loss._node, *traced], [seed, *[None] * len(traced)], leaves)
+            nodes = traced.nodes
+            outs, cts = pullback(nodes, [seed, *[None] * (len(nodes) - 1)], leaves)
             grads = [build.like(leaf, 0) if ct is None else ct.value
                      for leaf, ct in zip(leaves, cts)]
-            values = {leaf: x._node for leaf, x in zip(leaves, inputs)}
-            nodes = substitute([*outs, *grads], values)
-        after = iter(nodes[1:])
-        value = Array(nodes[0], loss.weak)
-        aux = aux_tree.unflatten([Array(next(after), x.weak) if type(x) is Array else x
-                                  for x in rest])
-        found = layout.gradients([Array(g, x.weak) for g, x in zip(after, inputs)])
-        gradient = found[0] if isinstance(argnums, int) else tuple(found)
+            nodes = substitute([*outs, *grads], dict(zip(leaves, values)))
+        value, aux = traced.filled(nodes)
+        found = layout.gradients([Array(g, x.weak) for g, x in zip(nodes[len(outs):], inputs)])
+        gradient = found[0] if isinstance(argnums, int) else found
         return ((value, aux) if has_aux else value), gradient
 
-    return _named(value_and_gradient, fun, "value_and_grad")
+
+class _Gradient(_ValueAndGradient[P, R]):
+    kind = "grad"
+    does = "The gradient. Takes the arguments of the function."
+
+    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        value, gradient = super().apply(args, kwargs)
+        return (gradient, value[1]) if self._options["has_aux"] else gradient
+
+
+@overload
+def vjp(fun: Callable[..., R], *primals: Any, has_aux: Literal[False] = False
+        ) -> tuple[R, Pullback]: ...
+
+
+@overload
+def vjp(fun: Callable[..., tuple[R, S]], *primals: Any, has_aux: Literal[True]
+        ) -> tuple[R, Pullback, S]: ...
 
 
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
@@ -140,81 +156,66 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 @public
 def _vjp(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> Any:
     given, layout = _flatten(primals, range(len(primals)), allow_int=True)
-    inputs = [x for x in given if x._dtype.is_float]
-    with tracing("vjp") as opened:
-        leaves = [opened.leaf(x._dtype, x.shape, x._node) for x in inputs]
-        out = fun(*layout.trees_of(_traced(given, leaves)))
-        out, aux = _pair(out) if has_aux else (out, ())
-        flat, out_tree = tree.flatten(out)
-        results = [asarray(x) for x in flat]
-        rest, aux_tree = tree.flatten(aux)
-        traced = [x for x in rest if type(x) is Array]
-        body, captures = close([x._node for x in (*results, *traced)], leaves, _name_of(fun))
-    args = [*[x._node for x in inputs], *captures]
-    floats = tuple([i for i, x in enumerate(results) if x._dtype.is_float])
-    forms, whose = call_forms(body, Pattern(tuple(range(len(leaves))), floats))
+    values = [x._node for x in given if x._dtype.is_float]
+    traced = trace(fun, layout.floats(given), layout.tree, values, by="vjp", name=name_of(fun),
+                   has_aux=has_aux)
+    closed = traced.close()
+    args = [*values, *closed.captures]
+    floats = tuple([i for i, a in enumerate(closed.outs) if a.dtype.is_float])
+    forms, whose = call_forms(closed.function, Pattern(tuple(range(len(values))), floats))
     nodes = inline(forms.forward, args)
     saved = [Array(args[i] if kind == "input" else nodes[i])
              for kind, i in forms.sources if kind != "cotangent"]
-    avals = tuple([(x._dtype, x.shape) for x in results])
     pull = Pullback(saved, _Plan(forms.backward, forms.sources, tuple([i for i, _ in whose]),
-                                 out_tree, avals, layout))
-    after = iter(nodes[len(results):])
-    out = out_tree.unflatten([Array(n, x.weak) for n, x in zip(nodes, results)])
-    return out, pull, aux_tree.unflatten([Array(next(after), x.weak) if type(x) is Array else x
-                                          for x in rest])
+                                 closed.out_tree, closed.outs, layout))
+    out, aux = traced.filled(nodes)
+    return out, pull, aux
 
 
 class _Layout(NamedTuple):
-    """The trees of the arguments that are differentiated, and all their leaves."""
+    """The tree ``((arguments that are differentiated), {})``, and its leaves."""
 
-    trees: tuple[tree.TreeDef, ...]
+    tree: tree.TreeDef
     avals: tuple[Aval, ...]
 
-    def trees_of(self, leaves: Iterable[Any]) -> list[Any]:
-        """The arguments, of other leaves."""
-        rest = iter(leaves)
-        return [t.unflatten(itertools.islice(rest, t.num_leaves)) for t in self.trees]
+    def floats(self, leaves: Sequence[Array]) -> list[Any]:
+        """The leaves, with an Aval for each that is traced."""
+        return [a if a.dtype.is_float else x for x, a in zip(leaves, self.avals)]
 
-    def gradients(self, grads: Iterable[Array]) -> list[Any]:
+    def gradients(self, grads: Iterable[Array]) -> tuple[Any, ...]:
         """The arguments, of the gradients of the float leaves and float0 for the others."""
         rest = iter(grads)
-        return self.trees_of([next(rest) if a.dtype.is_float else np.zeros(a.shape, FLOAT0)
-                              for a in self.avals])
+        found: tuple[tuple[Any, ...], Any] = self.tree.unflatten(
+            [next(rest) if a.dtype.is_float else np.zeros(a.shape, FLOAT0) for a in self.avals])
+        return found[0]
 
 
 def _flatten(args: Sequence[Any], chosen: Sequence[int], allow_int: bool
              ) -> tuple[list[Array], _Layout]:
     """All leaves of the chosen arguments as Arrays; floats, unless ``allow_int``."""
-    trees, leaves = [], []
-    for i in chosen:
-        pairs, structure = tree.flatten_with_path(args[i])
-        trees.append(structure)
-        for path, x in pairs:
-            leaves.append(_leaf(x, f"args[{i}]{tree.keystr(path)}", allow_int))
-    avals = tuple([Aval(x._dtype, x.shape, x.weak) for x in leaves])
-    return leaves, _Layout(tuple(trees), avals)
+    leaves, in_tree = tree.flatten((tuple([args[i] for i in chosen]), {}))
+
+    def where(i: int) -> str:
+        _, position, *rest = tree.paths(in_tree)[i]
+        return f"args[{chosen[int(str(position.key))]}]{tree.keystr(tuple(rest))}"
+
+    arrays = [_leaf(x, where, i, allow_int) for i, x in enumerate(leaves)]
+    return arrays, _Layout(in_tree, tuple([x._aval for x in arrays]))
 
 
-def _leaf(x: Any, where: str, allow_int: bool) -> Array:
+def _leaf(x: Any, where: Callable[[int], str], i: int, allow_int: bool) -> Array:
     try:
         array = asarray(x)
     except FnxError as e:
-        raise GradError(f"expected a float array to differentiate in at {where}, got "
+        raise GradError(f"expected a float array to differentiate in at {where(i)}, got "
                         f"{type(x).__name__}",
                         hint="choose the arguments to differentiate in with argnums") from e
     if not array._dtype.is_float and not allow_int:
-        raise GradError(f"expected a float array to differentiate in at {where}, got "
-                        f"{array._dtype}{list(array.shape)}",
+        raise GradError(f"expected a float array to differentiate in at {where(i)}, got "
+                        f"{array._aval}",
                         hint="convert it with .astype(float32), choose other arguments with "
                              "argnums, or pass allow_int=True")
     return array
-
-
-def _traced(given: Sequence[Array], leaves: Sequence[UOp]) -> list[Array]:
-    """The arguments with each float in terms of its leaf."""
-    rest = iter(leaves)
-    return [Array(next(rest), x.weak) if x._dtype.is_float else x for x in given]
 
 
 def _positions(argnums: int | Sequence[int], n: int, name: str) -> list[int]:
@@ -228,39 +229,17 @@ def _positions(argnums: int | Sequence[int], n: int, name: str) -> list[int]:
     return out
 
 
-def _pair(out: Any) -> tuple[Any, Any]:
-    if not isinstance(out, tuple) or len(out) != 2:
-        raise ArgumentError("has_aux=True: expected a function that returns (result, aux), got "
-                            f"{type(out).__name__}", hint="return a tuple of two")
-    return out
-
-
-def _loss(out: Any, has_aux: bool) -> tuple[Array, Any]:
-    """The scalar to differentiate, and what is only handed on."""
-    out, aux = _pair(out) if has_aux else (out, ())
-    if type(out) is not Array:
-        structure = tree.structure(out)
-        if structure.container is not None or out is None:
-            raise GradError(f"expected a scalar result, got {structure}",
-                            hint="return one number; hand on the rest with has_aux=True")
-        out = asarray(out)
-    if out.shape != () or not out._dtype.is_float:
-        raise GradError(f"expected a float scalar as result, got {out._dtype}{list(out.shape)}",
+def _loss(traced: Traced) -> Array:
+    """The scalar to differentiate."""
+    if traced.out_tree.container is not None:
+        raise GradError(f"expected a scalar result, got {traced.out_tree}",
+                        hint="return one number; hand on the rest with has_aux=True")
+    loss, = traced.outs
+    if loss.shape != () or not loss._dtype.is_float:
+        raise GradError(f"expected a float scalar as result, got {loss._aval}",
                         hint="reduce it with .sum() or .mean(), or use vjp for other results"
-                        if out.shape else "convert it with .astype(float32)")
-    return out, aux
-
-
-def _name_of(fun: Callable[..., Any]) -> str:
-    return getattr(fun, "__name__", type(fun).__name__)
-
-
-def _named(g: Callable[..., Any], fun: Callable[..., Any], what: str) -> Callable[..., Any]:
-    """``g`` with the signature and name of what it was made from."""
-    functools.update_wrapper(g, fun, assigned=("__module__", "__qualname__"), updated=())
-    g.__name__ = f"{what}({_name_of(fun)})"
-    g.__doc__ = f"{what} of {_name_of(fun)}: takes the same arguments."
-    return g
+                        if loss.shape else "convert it with .astype(float32)")
+    return loss
 
 
 class _Plan(NamedTuple):
@@ -270,7 +249,7 @@ class _Plan(NamedTuple):
     sources: tuple[tuple[str, int], ...]
     results: tuple[int | None, ...]  # of backward, one for each float input
     out_tree: tree.TreeDef
-    avals: tuple[tuple[DType, Shape], ...]
+    outs: tuple[Aval, ...]
     layout: _Layout
 
 
@@ -295,9 +274,9 @@ def _pull(self: Pullback, cotangent: Any) -> tuple[Any, ...]:
                 for kind, i in plan.sources]
     found = inline(plan.backward, operands)
     floats = [a for a in plan.layout.avals if a.dtype.is_float]
-    return tuple(plan.layout.gradients(
+    return plan.layout.gradients(
         [Array(build.const(0, a.dtype, a.shape) if i is None else found[i], a.weak)
-         for a, i in zip(floats, plan.results)]))
+         for a, i in zip(floats, plan.results)])
 
 
 def _cotangents(plan: _Plan, cotangent: Any) -> list[UOp]:
@@ -307,7 +286,7 @@ def _cotangents(plan: _Plan, cotangent: Any) -> list[UOp]:
         raise PytreeError(f"expected a cotangent like the result, {plan.out_tree}; got "
                           f"{structure}", hint="give one array for each array of the result")
     nodes = []
-    for x, (dtype, shape) in zip(leaves, plan.avals):
+    for x, (shape, dtype, _) in zip(leaves, plan.outs):
         if not dtype.is_float:
             continue
         ct = asarray(x)

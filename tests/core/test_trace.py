@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from fnx.core import build, dtypes, ops
 from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
-from fnx.core.array.trace import Aval, close, inline, no_collection, trace
+from fnx.core.array.aval import Aval
+from fnx.core.array.trace import close, inline, no_collection, trace
 from fnx.core.errors import LeakedTracerError, SpecError
 from fnx.core.levels import interp, spec
 from fnx.core.uop import UOp, toposort
@@ -157,13 +158,13 @@ def test_trace_gives_function_captures_and_structure() -> None:
         return {"y": Array(build.mul(x["a"]._node, scale._node)),
                 "z": (Array(build.add(x["a"]._node, outside._node), weak=True), 3)}
 
-    a = Aval(I4, SHAPE)
+    a = Aval(SHAPE, I4)
     _, in_tree = tree.flatten((({"a": 0},), {"scale": 0}))
-    traced = trace(f, [a, a], in_tree, name="f")
+    traced = trace(f, [a, a], in_tree, by="jit", name="f").close()
     assert traced.function.arg == ops.Function("f", 3)
     assert traced.captures == [outside._node]
     assert str(traced.out_tree) == "{'y': *, 'z': (*, *)}"
-    assert traced.out_avals == [a, Aval(I4, SHAPE, True), Aval(I4, (), True)]
+    assert traced.outs == (a, Aval(SHAPE, I4, True), Aval((), I4, True))
     got = interp.apply(traced.function, [np.int32([1, 2]), np.int32([3, 4]), np.int32([5, 6])])
     np.testing.assert_array_equal(got[0], [3, 8])
     np.testing.assert_array_equal(got[1], [6, 8])
@@ -177,7 +178,7 @@ def test_values_of_leaves_are_known_while_tracing() -> None:
         return x
 
     _, in_tree = tree.flatten(((0,), {}))
-    trace(f, [Aval(I4, SHAPE)], in_tree, values=[buffer(8, 9)])
+    trace(f, [Aval(SHAPE, I4)], in_tree, values=[buffer(8, 9)], by="grad", name="f")
     assert seen == [[8, 9]]
 
 
@@ -202,3 +203,15 @@ def test_the_collector_is_on_again_afterwards() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_what_is_no_aval_is_passed_on_and_aux_may_be_anything() -> None:
+    def f(x: Any, word: str) -> Any:
+        return {"y": x}, [word, x, 3]
+
+    _, in_tree = tree.flatten(((0, "word"), {}))
+    traced = trace(f, [Aval(SHAPE, I4), "word"], in_tree, by="vjp", name="f", has_aux=True)
+    a, b = buffer(1, 2), buffer(3, 4)
+    out, aux = traced.filled([a, b])
+    assert out["y"]._node is a and aux[0] == "word" and aux[1]._node is b and aux[2] == 3
+    assert len(traced.close().function.src) == 2 and traced.close().captures == []

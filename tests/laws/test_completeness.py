@@ -19,7 +19,7 @@ from fnx.core.levels import interp, spec
 from fnx.core.ops import Op
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.jit import Executable
+from fnx.transforms.jit import link
 
 SHAPE = (3, 5)
 
@@ -127,7 +127,7 @@ def test_every_op_is_legal_has_a_meaning_and_runs(op: Op) -> None:
         fn = build.function([node], len(args))
         spec.check([fn], "tensor")
         expected, = interp.apply(fn, args)
-        out, = Executable(fn, device, False).run([device.upload(a) for a in args])
+        out, = link(fn, device).run([device.upload(a) for a in args])
         got = out.view(node.dtype.np, node.shape)
         if node.dtype.is_float:
             tolerance = 4 * np.finfo(node.dtype.np).eps

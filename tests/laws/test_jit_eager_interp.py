@@ -23,7 +23,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.uop import UOp, toposort
 from fnx.lower.tensor.inline import inline
-from fnx.transforms.jit import Executable
+from fnx.transforms.jit import link
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs
 
 NDArray = np.ndarray[Any, Any]
@@ -36,7 +36,7 @@ EXACT = frozenset(op for op in ALL_OPS if op.exact) - FOLDS
 def run(fn: UOp, args: Sequence[NDArray], device: Device, lengths_later: bool) -> list[NDArray]:
     """Results of a FUNCTION, compiled as jit does or as eager calls do."""
     ins = [device.upload(a) for a in args]
-    outs = Executable(fn, device, lengths_later).run(ins)
+    outs = link(fn, device, lengths_later).run(ins)
     return [out.view(o.dtype.np, o.shape) for out, o in zip(outs, fn.src)]
 
 

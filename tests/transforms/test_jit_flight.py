@@ -145,3 +145,62 @@ def test_a_loop_that_carries_its_state(donate: bool) -> None:
         want_sum, want_product = want_sum + x, want_product * x
     np.testing.assert_array_equal(state[0], want_sum)
     np.testing.assert_array_equal(state[1], want_product)
+
+
+# ---- no lock is held while user code runs
+
+
+def finished(*works: Any) -> bool:
+    """Whether all of these return in time, each in a thread of its own."""
+    threads = [threading.Thread(target=work, daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    return not any(thread.is_alive() for thread in threads)
+
+
+def test_two_functions_that_call_each_other_from_two_threads() -> None:
+    """Each is being traced by one thread when the other thread comes to it."""
+    barrier = threading.Barrier(2)
+    met = [False, False]
+    results: list[float] = []
+
+    def meet(i: int) -> None:
+        if not met[i]:
+            met[i] = True
+            barrier.wait(10)
+
+    @fnx.jit
+    def even(x: Any, n: Any) -> Any:
+        meet(0)
+        return x if n.shape == (0,) else odd(x + 1, n[1:])
+
+    @fnx.jit
+    def odd(x: Any, n: Any) -> Any:
+        meet(1)
+        return x if n.shape == (0,) else even(x + 1, n[1:])
+
+    steps = jnp.zeros(4)
+    assert finished(lambda: results.append(float(even(jnp.asarray(0.0), steps))),
+                    lambda: results.append(float(odd(jnp.asarray(0.0), steps))))
+    assert results == [4, 4]
+
+
+@pytest.mark.parametrize("transform", [fnx.jit, fnx.call])
+def test_a_traced_body_may_wait_for_a_thread_that_calls_the_same_function(transform: Any) -> None:
+    depth = threading.local()
+    depth.first = True
+    inside: list[float] = []
+
+    @transform
+    def f(x: Any) -> Any:
+        if getattr(depth, "first", False):
+            depth.first = False
+            assert finished(lambda: inside.append(float(f(jnp.asarray(1.0)))))
+        return x * 2
+
+    assert finished(lambda: None)
+    assert float(f(jnp.asarray(3.0))) == 6 and inside == [2]
+    if transform is fnx.jit:
+        assert (f.cache_info().traces, f.cache_info().compiles) == (1, 1)

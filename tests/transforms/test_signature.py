@@ -128,9 +128,9 @@ def test_a_signature_without_launcher_is_not_tried_again(monkeypatch: Any) -> No
 
 
 def test_recently_used_signatures_stay(monkeypatch: Any) -> None:
-    from fnx.transforms import jit as module
+    from fnx.transforms.replay import traces
 
-    monkeypatch.setattr(module, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(traces, "MAX_SIGNATURES", 2)
     f = jit(lambda layer: layer.w + 1)
     for n in (1, 2, 1, 3, 1):
         f(Layer(jnp.ones(n)))

@@ -19,6 +19,7 @@ import numpy as np
 
 from fnx.core import build, dtypes, ops
 from fnx.core.array import convert, scope, storage, tree
+from fnx.core.array.aval import Aval
 from fnx.core.array.elementwise import OPERATORS
 from fnx.core.dtypes import DType
 from fnx.core.errors import (
@@ -30,7 +31,7 @@ from fnx.core.errors import (
     user_site,
 )
 from fnx.core.ops import Op, Shape
-from fnx.core.uop import UOp, current_site, toposort
+from fnx.core.uop import UOp, current_site
 
 NDArray = np.ndarray[Any, Any]
 P = ParamSpec("P")
@@ -105,6 +106,10 @@ class Array(build.Operators):
         return node
 
     @property
+    def _aval(self) -> Aval:
+        return Aval(self._shape, self._dtype, self.weak)
+
+    @property
     def shape(self) -> Shape:
         """Lengths of the axes."""
         return self._shape
@@ -159,14 +164,9 @@ class Array(build.Operators):
     def _known(self) -> Any:
         """Storage with the value; of a traced array where its trace knows it."""
         if self._storage is not None:
-            if scope.is_open():
-                scope.note_read(self._storage)
             return self._storage
         if self._value is None:
             node = scope.known(self._node)
-            if scope.is_open():
-                scope.note_read(*[n.arg.handle for n in toposort([node])
-                                  if n.op is ops.BUFFER])
             self._value = storage.evaluate([node])[0]
             buffer = ops.Buffer(self._value, self._shape)
             scope.remember(self._node, UOp(ops.BUFFER, self._dtype, (), buffer))
@@ -364,7 +364,7 @@ def set_methods(functions: dict[str, Callable[..., Array]]) -> None:
 # ---- new arrays -------------------------------------------------------------------------------
 
 
-def from_storage(storage: Any, dtype: DType, shape: Shape, weak: bool = False) -> Array:
+def from_storage(storage: Any, shape: Shape, dtype: DType, weak: bool = False) -> Array:
     """A concrete array over memory that is filled, or will be."""
     x = object.__new__(Array)
     x._uop, x._storage, x._value = None, storage, None
@@ -374,7 +374,7 @@ def from_storage(storage: Any, dtype: DType, shape: Shape, weak: bool = False) -
 
 def from_numpy(value: NDArray, weak: bool = False) -> Array:
     """A concrete array with a copy of NumPy data of a dtype that fnx holds."""
-    return from_storage(storage.put(value), dtypes.as_dtype(value.dtype), value.shape, weak)
+    return from_storage(storage.put(value), value.shape, dtypes.as_dtype(value.dtype), weak)
 
 
 def concrete(x: Any) -> Array:
@@ -421,7 +421,7 @@ def strong_cast(x: Array, to: DType) -> Array:
 
 def _strong(x: Array) -> Array:
     return Array(x._node) if x._storage is None else \
-        from_storage(x._storage, x._dtype, x._shape)
+        from_storage(x._storage, x._shape, x._dtype)
 
 
 def kind_of(x: Any) -> tuple[DType, bool]:

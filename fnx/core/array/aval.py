@@ -1,13 +1,30 @@
-"""What is known of an array before it has a value: shape and dtype."""
+"""What is known of an array before it has a value: shape, dtype, weak type.
+
+``Aval`` is what traces, signatures and layouts of gradients hold; ``ShapeDtypeStruct`` is its
+public face.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fnx.core.array import axes, convert
+from fnx.core.dtypes import DType
 from fnx.core.ops import Shape
+
+
+class Aval(NamedTuple):
+    """Shape and dtype; ``weak``: the dtype gives way in promotion, as that of a Python scalar."""
+
+    shape: Shape
+    dtype: DType
+    weak: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}{' weak' if self.weak else ''}"
 
 
 class ShapeDtypeStruct:
@@ -17,13 +34,20 @@ class ShapeDtypeStruct:
     ShapeDtypeStruct(shape=(2, 3), dtype=float32)
     """
 
-    __slots__ = ("shape", "dtype")
-    shape: Shape
-    dtype: np.dtype[Any]
+    __slots__ = ("_aval",)
 
     def __init__(self, shape: Any, dtype: Any) -> None:
-        self.shape = axes.shape("ShapeDtypeStruct", shape)
-        self.dtype = convert.dtype_argument(dtype).np
+        self._aval = Aval(axes.shape("ShapeDtypeStruct", shape), convert.dtype_argument(dtype))
+
+    @property
+    def shape(self) -> Shape:
+        """Lengths of the axes."""
+        return self._aval.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type, as NumPy's dtype."""
+        return self._aval.dtype.np
 
     @property
     def ndim(self) -> int:
@@ -33,14 +57,13 @@ class ShapeDtypeStruct:
     @property
     def size(self) -> int:
         """How many elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     def __repr__(self) -> str:
         return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShapeDtypeStruct) and \
-            (self.shape, self.dtype) == (other.shape, other.dtype)
+        return isinstance(other, ShapeDtypeStruct) and self._aval == other._aval
 
     def __hash__(self) -> int:
-        return hash((self.shape, self.dtype))
+        return hash(self._aval)

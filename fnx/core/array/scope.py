@@ -20,7 +20,6 @@ from __future__ import annotations
 import itertools
 import threading
 from types import TracebackType
-from typing import Any
 
 from fnx.core import ops
 from fnx.core.dtypes import DType
@@ -46,15 +45,13 @@ _open = _Open()
 class Scope:
     """One trace while it is open, as a context manager.
 
-    ``name`` says whose, for messages. ``read`` is the memory whose values Python looked at
-    while the trace was open: the trace may have gone one way because of them.
+    ``name`` says whose, for messages.
     """
 
-    __slots__ = ("name", "leaves", "remembered", "site", "read")
+    __slots__ = ("name", "leaves", "remembered", "site")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.read: set[Any] = set()
         self.leaves: list[UOp] = []
         self.remembered: list[UOp] = []
         self.site: Site | None = None
@@ -88,12 +85,6 @@ class Scope:
 def is_open() -> bool:
     """Whether this thread is tracing."""
     return bool(_open.scopes)
-
-
-def note_read(*handles: Any) -> None:
-    """Python looks at the value in a memory; every open trace may depend on it."""
-    for scope in _open.scopes:
-        scope.read.update(handles)
 
 
 def remember(node: UOp, value: UOp) -> None:

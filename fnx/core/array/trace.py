@@ -13,67 +13,128 @@ body with different operands, and no PARAM of one scope can be taken for that of
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from fnx.core import build, ops
 from fnx.core.array import scope, tree
 from fnx.core.array.array import Array, asarray
-from fnx.core.dtypes import DType
-from fnx.core.errors import SpecError
-from fnx.core.ops import Shape
+from fnx.core.array.aval import Aval
+from fnx.core.errors import ArgumentError, FnxError, SpecError
 from fnx.core.uop import UOp, current_site, substitute, toposort
 
 
-class Aval(NamedTuple):
-    """What is known of a traced argument or result: dtype, shape, weak type."""
-
-    dtype: DType
-    shape: Shape
-    weak: bool = False
-
-
-class Traced(NamedTuple):
-    """A traced function: see the module's docstring. ``captures`` come after the arguments."""
+class Closed(NamedTuple):
+    """A FUNCTION, the captures that follow its arguments, the tree and kinds of its results."""
 
     function: UOp
     captures: list[UOp]
     out_tree: tree.TreeDef
-    out_avals: list[Aval]
+    outs: tuple[Aval, ...]
+
+    def call(self, args: Sequence[Array]) -> Any:
+        """A CALL of it; its results as the function returned them."""
+        nodes = build.call(self.function, [x._node for x in args] + self.captures)
+        return self.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, self.outs)])
 
 
-def trace(f: Callable[..., Any], avals: Sequence[Aval], in_tree: tree.TreeDef,
-          values: Sequence[UOp] | None = None, name: str = "") -> Traced:
-    """Run ``f`` once on leaves and close what it returns.
+class Traced(NamedTuple):
+    """What a function returned, in terms of the ``leaves`` that it ran on.
+
+    ``aux`` is handed on beside the results and may hold more than arrays.
+    """
+
+    name: str
+    leaves: list[UOp]
+    outs: list[Array]
+    out_tree: tree.TreeDef
+    aux: list[Any]
+    aux_tree: tree.TreeDef | None
+
+    @property
+    def nodes(self) -> list[UOp]:
+        """All arrays in it: those of the results, then those of aux."""
+        return [x._node for x in (*self.outs, *self.aux) if type(x) is Array]
+
+    def close(self) -> Closed:
+        """As a FUNCTION. The traces of what it captured have to be open."""
+        with rewriting():
+            function, captures = close(self.nodes, self.leaves, self.name)
+        return Closed(function, captures, self.out_tree, tuple([x._aval for x in self.outs]))
+
+    def filled(self, nodes: Iterable[UOp]) -> tuple[Any, Any]:
+        """(result, aux) with other nodes in the places of ``nodes``."""
+        rest = iter(nodes)
+        out = self.out_tree.unflatten([Array(next(rest), x.weak) for x in self.outs])
+        return out, self.aux_tree and self.aux_tree.unflatten(
+            [Array(next(rest), x.weak) if type(x) is Array else x for x in self.aux])
+
+
+def trace(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
+          values: Iterable[UOp | None] = itertools.repeat(None), *, by: str, name: str,
+          has_aux: bool = False) -> Traced:
+    """Run ``f`` once on leaves.
 
     Args:
         f: called with the arguments of ``in_tree``.
-        avals: of the leaves of ``in_tree``.
+        given: what stands in ``in_tree``: an Aval becomes a leaf, anything else is passed on.
         in_tree: the structure of ``(args, kwargs)``.
-        values: of the leaves, where they are known.
+        values: of the leaves, in order, where they are known.
+        by: the transform, for people.
         name: of the FUNCTION, for people.
+        has_aux: ``f`` returns (result, aux).
     """
-    with tracing(name or "a transform") as opened:
-        known = values if values is not None else [None] * len(avals)
-        leaves = [opened.leaf(a.dtype, a.shape, v) for a, v in zip(avals, known)]
-        args, kwargs = tree.unflatten(in_tree, [Array(x, a.weak) for x, a in zip(leaves, avals)])
-        outs, out_tree = tree.flatten(f(*args, **kwargs))
-        arrays = [asarray(x) for x in outs]
-        nodes = [x._node for x in arrays]
-        function, captures = close(nodes, leaves, name)
-    return Traced(function, captures, out_tree,
-                  [Aval(n.dtype, n.shape, x.weak) for n, x in zip(nodes, arrays)])
+    known = iter(values)
+    with tracing(f"{by} of {name}") as opened:
+        args, kwargs = in_tree.unflatten(
+            [Array(opened.leaf(x.dtype, x.shape, next(known)), x.weak) if type(x) is Aval else x
+             for x in given])
+        out = f(*args, **kwargs)
+        out, aux = _pair(out, name) if has_aux else (out, None)
+        flat, out_tree = tree.flatten(out)
+        outs = [_result(x, out_tree, i, name) for i, x in enumerate(flat)]
+    return Traced(name, opened.leaves, outs, out_tree,
+                  *(tree.flatten(aux) if has_aux else ([], None)))
+
+
+def name_of(f: Callable[..., Any]) -> str:
+    """What messages call a function."""
+    return str(getattr(f, "__name__", type(f).__name__))
+
+
+def _pair(out: Any, name: str) -> tuple[Any, Any]:
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise ArgumentError(f"has_aux=True: expected {name} to return (result, aux), got "
+                            f"{type(out).__name__}", hint="return a tuple of two")
+    return out
+
+
+def _result(x: Any, out_tree: tree.TreeDef, i: int, name: str) -> Array:
+    try:
+        return asarray(x)
+    except FnxError as e:
+        where = tree.keystr(tree.paths(out_tree)[i])
+        raise ArgumentError(f"result {where} of {name}: {e.message}", hint="return arrays, "
+                            "numbers or None in tuples, lists and dicts") from None
 
 
 @contextmanager
 def tracing(name: str) -> Iterator[scope.Scope]:
     """An open scope in which user code runs: each of its public calls has its own line."""
+    with no_collection(), scope.Scope(name) as opened:
+        yield opened
+
+
+@contextmanager
+def rewriting() -> Iterator[None]:
+    """Work on graphs that are there: nodes get the lines of those that they stand for."""
     site, current_site.site = current_site.site, None
     try:
-        with no_collection(), scope.Scope(name) as opened:
-            yield opened
+        with no_collection():
+            yield
     finally:
         current_site.site = site
 

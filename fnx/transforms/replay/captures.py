@@ -1,10 +1,11 @@
-"""Captures: what a traced function read besides its arguments, compared by identity at each call.
+"""Captures: what a traced function read besides its arguments, looked at again at each call.
 
 Python has no way to say that a function is pure, so fnx looks: the closure cells and the named
 globals of f, and those of the Python functions it reaches through them (also as defaults, as
-arguments of a partial, or under a wrapper), are remembered when f is traced. If one of them is
-another object at a later call, the trace is stale. What is reached through attributes, containers
-or installed packages is not watched: pass it as an argument.
+arguments of a partial, or under a wrapper), are remembered when f is traced. Where one of them
+is another object at a later call (numbers and texts: another value), the trace is not for it.
+What is reached through attributes, containers or installed packages is not seen, nor is what
+changes inside an object: pass it as an argument.
 
 >>> scale = 2
 >>> def f(x):
@@ -26,20 +27,36 @@ import sys
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, MethodType
 from typing import Any
+from weakref import ref
+
+from fnx.core import ops
+from fnx.core.array.array import Array
+from fnx.core.array.equality import same
+from fnx.core.uop import UOp, toposort
 
 MAX_FUNCTIONS = 200
 MISSING = object()  # the value of a name that has none
+BY_VALUE = frozenset({float, int, bool, complex, str, bytes})
 _INSTALLED = tuple({os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
                     os.path.dirname(os.__file__) + os.sep}) + tuple(
     p + os.sep for p in sys.path if p.endswith(("site-packages", "dist-packages")))
 _GLOBAL = {dis.opmap["LOAD_GLOBAL"]: 1, dis.opmap["LOAD_NAME"]: 0}  # low bits that are no name
 
 
+class Watched(ref[Array]):
+    """An array that is watched, not kept."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, x: Array) -> None:
+        self.aval = x._aval
+
+
 class Captures:
     """The outside values that a function reads.
 
     ``entries`` are (where, name, value): where is a closure cell or a namespace (a dict). Each
-    place is there once.
+    place is there once. An Array is there as Watched.
     """
 
     __slots__ = ("entries",)
@@ -54,19 +71,43 @@ class Captures:
                     continue
                 places.add((id(where), name))
                 value = _now(where, name)
-                self.entries.append((where, name, value))
+                kept = Watched(value) if type(value) is Array else value
+                self.entries.append((where, name, kept))
                 for g in _functions_of(value):
                     if g not in functions and not g.__code__.co_filename.startswith(_INSTALLED):
                         functions.add(g)
                         queue.append(g)
 
     def changed(self) -> tuple[str, Any, Any] | None:
-        """(name, old, new) of the first value that is another object now."""
+        """(name, value then, value now) of the first that is not the same now."""
         for where, name, value in self.entries:
             now = _now(where, name)
-            if now is not value:
-                return name, value, now
+            if now is not value and not _is_still(value, now):
+                return name, value.aval if type(value) is Watched else value, now
         return None
+
+    def gone(self) -> bool:
+        """Whether it can never hold again: an array that was read is there no more."""
+        return any(type(value) is Watched and value() is None for _, _, value in self.entries)
+
+    def determine(self, captures: list[UOp]) -> bool:
+        """Whether nodes that a trace captured are the same while these values are.
+
+        Memory is; a leaf of a trace around it is where a watched array is made of it.
+        """
+        leaves = {c for c in captures if c.op is not ops.BUFFER}
+        if leaves:
+            arrays = [value() for _, _, value in self.entries if type(value) is Watched]
+            leaves.difference_update(toposort([x._node for x in arrays
+                                               if x is not None and not x.is_deleted()]))
+        return not leaves
+
+
+def _is_still(value: Any, now: Any) -> bool:
+    """Whether a value that is not the object kept is the one that was meant."""
+    if type(value) is Watched:
+        return type(now) is Array and value() is now
+    return type(value) in BY_VALUE and same(value, now)
 
 
 def _now(where: Any, name: str) -> Any:

@@ -22,23 +22,20 @@ the general path decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-
-import numpy as np
 
 from fnx.core.array import array, tree
 from fnx.core.array.array import Array
-from fnx.core.array.equality import Static, same
+from fnx.core.array.aval import Aval
+from fnx.core.array.equality import same
 from fnx.core.config import config
-from fnx.transforms.replay.captures import MISSING
+from fnx.transforms.replay.captures import BY_VALUE, MISSING, Watched
+from fnx.transforms.replay.signature import CONVERTED, Key, NamedStatic
 
 MISS = object()
-CONVERTED = frozenset({np.ndarray, float, int, bool})  # arguments that become Arrays on the way
 MAX_LEAVES = 2000
 
-Aval = tuple[Any, Any, bool]
-NamedStatic = tuple[int | str, Static]
 Launch = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -70,25 +67,23 @@ class _Source:
         self.lines.append(f"  if {' or '.join(conditions)}: return MISS")
 
 
-def make_launcher(in_tree: tree.TreeDef, avals: Sequence[Aval], statics: Sequence[NamedStatic],
-                  positions: Sequence[int], watched: Sequence[tuple[Any, str, Any]],
-                  captured: Sequence[Any], outs: Sequence[Any], out_tree: tree.TreeDef,
+def make_launcher(key: Key, positions: Sequence[int], watched: Sequence[tuple[Any, str, Any]],
+                  captured: Sequence[Any], out_tree: tree.TreeDef, outs: Sequence[Aval],
                   run: Callable[[Sequence[Any]], Sequence[Any]],
                   donated: Sequence[int]) -> Launch | None:
     """The launcher of a signature; None where its trees hold containers it does not know.
 
     Args:
-        in_tree: structure of (dynamic positional arguments, keyword arguments).
-        avals: (shape, dtype, weak) of the leaves.
-        statics: (position or name, value) of the static arguments.
+        key: the signature.
         positions: positions of the dynamic arguments among all.
-        watched: (cell or namespace, name, value) that must still be the same objects.
+        watched: entries of Captures, which must hold.
         captured: storages that follow those of the arguments.
-        outs: (dtype, shape, weak) of the results.
-        out_tree: their structure.
+        out_tree: structure of the results.
+        outs: of the results.
         run: storages of arguments and captures -> storages of results.
         donated: leaves that have no value afterwards.
     """
+    in_tree, avals, statics = key[:3]
     if in_tree.num_leaves > MAX_LEAVES or any(type(s[0]) is str for s in statics):
         return None
     src = _Source()
@@ -108,8 +103,8 @@ def make_launcher(in_tree: tree.TreeDef, avals: Sequence[Aval], statics: Sequenc
     if donated:
         gone = ", ".join(leaves[i] for i in donated)
         src.lines.append(f"  for x in ({gone},): x._storage = x._uop = x._value = None")
-    made = iter([f"make(outs[{i}], {src.constant(t, 'D')}, {src.constant(shape, 'S')}, {weak})"
-                 for i, (t, shape, weak) in enumerate(outs)])
+    made = iter([f"make(outs[{i}], {src.constant(shape, 'S')}, {src.constant(t, 'D')}, {weak})"
+                 for i, (shape, t, weak) in enumerate(outs)])
     result = _built(src, out_tree, made)
     if result is None:
         return None
@@ -173,13 +168,18 @@ def _leaf_guards(src: _Source, leaves: list[str], avals: Sequence[Aval]) -> None
 
 def _outside_guards(src: _Source, watched: Sequence[tuple[Any, str, Any]]) -> None:
     for where, name, value in watched:
-        known = src.constant(value, "v")
         if type(where) is dict:
-            src.guard(f"{src.constant(where, 'g')}.get({name!r}, MISSING) is not {known}")
+            src.lines.append(f"  now = {src.constant(where, 'g')}.get({name!r}, MISSING)")
         else:
             cell = src.constant(where, "c")
             src.lines.append(f"  try: now = {cell}.cell_contents\n"
                              "  except ValueError: return MISS")
+        known = src.constant(value, "v")
+        if type(value) is Watched:
+            src.guard(f"type(now) is not Array or now is not {known}()")
+        elif type(value) in BY_VALUE:
+            src.guard(f"now is not {known} and not same(now, {known})")
+        else:
             src.guard(f"now is not {known}")
 
 
@@ -188,17 +188,23 @@ def _configuration(src: _Source) -> None:
               f"config.check_index is not {config.check_index}")
 
 
-def _built(src: _Source, treedef: tree.TreeDef, made: Any) -> str | None:
-    """An expression that puts the results together."""
+def _built(src: _Source, treedef: tree.TreeDef, made: Iterator[str]) -> str | None:
+    """An expression that puts the results together; what it nests is named on lines before."""
     if treedef.container is None:
-        return str(next(made))
+        return next(made)
     kind = treedef.container.type
     if kind is type(None):
         return "None"
-    parts = [_built(src, c, made) for c in treedef.children]
-    texts = [p for p in parts if p is not None]
-    if len(texts) < len(parts):
-        return None
+    texts: list[str] = []
+    for child in treedef.children:
+        text = _built(src, child, made)
+        if text is None:
+            return None
+        if child.children:
+            name = src.name("t")
+            src.lines.append(f"  {name} = {text}")
+            text = name
+        texts.append(text)
     if kind is tuple:
         return f"({''.join(t + ', ' for t in texts)})"
     if kind is list:

@@ -1,9 +1,9 @@
-"""What makes two calls of a jitted function the same, and what such a call was traced to.
+"""What makes two calls of a jitted function the same.
 
-    f(params, x, n=3), n static   ->   key: (tree, (shape, dtype, weak) of the leaves,
-                                             statics, device and configuration)
+    f(params, x, n=3), n static   ->   key: (tree, Avals of the leaves, statics,
+                                             device and configuration)
 
-``Key`` is looked up; ``Traced`` is what is found; ``difference`` says in words why one was not.
+``Key`` is looked up; ``difference`` says in words why it was not found.
 Static values are compared exactly (core/array/equality.py): 1, 1.0 and True are three signatures.
 """
 
@@ -11,121 +11,73 @@ from __future__ import annotations
 
 import inspect
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from fnx.core import ops
-from fnx.core.array import scope, tree
+import numpy as np
+
+from fnx.core.array import array, tree
 from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval
 from fnx.core.array.equality import Static
 from fnx.core.config import config
-from fnx.core.dtypes import DType
-from fnx.core.errors import StaticArgumentError
-from fnx.core.ops import Shape
-from fnx.core.uop import UOp
-from fnx.transforms.replay.captures import Captures
-from fnx.transforms.replay.launcher import Launch, NamedStatic
+from fnx.core.errors import DonatedError, DTypeError, FnxError, StaticArgumentError
+from fnx.transforms.replay.donation import positions
 
-Aval = tuple[Shape, DType, bool]
+NamedStatic = tuple[int | str, Static]
 Key = tuple[tree.TreeDef, tuple[Aval, ...], tuple[NamedStatic, ...], str, tuple[Any, ...]]
 
 
-def key_of(in_tree: tree.TreeDef, leaves: Sequence[Array], statics: tuple[NamedStatic, ...]
-           ) -> Key:
-    """The signature of a call."""
-    avals = tuple([(x._shape, x._dtype, x.weak) for x in leaves])
-    return in_tree, avals, statics, config.device, config.key()
+# Arguments that become Arrays in one step: NumPy data and numbers.
+CONVERTED = frozenset({np.ndarray, float, int, bool})
 
 
-def positions(numbers: Sequence[int], count: int) -> set[int]:
-    """Positions among ``count`` arguments; negative ones count from the end."""
-    return {i + count if i < 0 else i for i in numbers}
+class Arguments:
+    """How the arguments of a function become leaves and a signature.
 
-
-class Traced:
-    """What a signature was traced to.
-
-    Attributes:
-        fn: the FUNCTION.
-        captures: nodes that stand for its last parameters.
-        outs: (dtype, shape, weak) of the results.
-        links: position in the watch -> position in captures, for arrays it read from outside.
-        keeps: whether the captures outlive the trace they were found in.
-        executable: the program, once it was asked for.
-        launch: the launcher, once it paid to make one.
-        calls_before_launcher: general calls until then.
+    Static ones are values of the trace, by position and by name.
     """
-
-    __slots__ = ("fn", "captures", "outs", "out_tree", "watch", "links", "keeps", "executable",
-                 "storages", "launch", "calls_before_launcher", "milliseconds")
-
-    def __init__(self, fn: UOp, captures: list[UOp], outs: list[Array], out_tree: tree.TreeDef,
-                 watch: Captures, read: set[Any]) -> None:
-        self.fn, self.captures, self.out_tree, self.watch = fn, captures, out_tree, watch
-        self.outs = [(x._dtype, x._shape, x.weak) for x in outs]
-        self.links = self._find_links(read)
-        linked = set(self.links.values())
-        self.keeps = all(c.op is ops.BUFFER or i in linked for i, c in enumerate(captures))
-        self.executable: Any = None
-        self.launch: Launch | None = None
-        self.calls_before_launcher = 1
-        self.milliseconds = 0.0
-        self.storages: list[Any] = []
-        self._update()
-
-    def _find_links(self, read: set[Any]) -> dict[int, int]:
-        position = {c: i for i, c in enumerate(self.captures)
-                    if c.op is not ops.BUFFER or c.arg.handle not in read}
-        places: dict[UOp, list[int]] = {}  # where an array was found outside
-        for i, (_, _, value) in enumerate(self.watch.entries):
-            if type(value) is Array and not value.is_deleted():
-                places.setdefault(value._node, []).append(i)
-        return {at[0]: position[node] for node, at in places.items()
-                if len(at) == 1 and node in position}  # of two names, one may be rebound
-
-    def _update(self) -> None:
-        self.storages = [c.arg.handle if c.op is ops.BUFFER else None for c in self.captures]
-
-    def refuse_leaks(self) -> None:
-        """Raise LeakedTracerError: outside of all traces a capture has no memory."""
-        for node in self.captures:
-            if node.op is not ops.BUFFER:
-                scope.known(node)
-
-    def follow(self) -> tuple[str, Any, Any] | None:
-        """Take over rebound arrays of equal type; what else changed, if anything did."""
-        entries = self.watch.entries
-        while True:
-            change = self.watch.changed()
-            if change is None:
-                return None
-            i = next(i for i, e in enumerate(entries) if e[2] is change[1] and e[1] == change[0])
-            old, new = change[1], change[2]
-            if i not in self.links or type(new) is not Array or new.is_deleted() or \
-                    (new._shape, new._dtype, new.weak) != (old._shape, old._dtype, old.weak):
-                return change
-            entries[i] = (entries[i][0], entries[i][1], new)
-            self.captures[self.links[i]] = new._node
-            self.launch, self.calls_before_launcher = None, 2  # it may be rebound at each call
-            self._update()
-
-
-# ---- static arguments ---------------------------------------------------------------------------
-
-
-class StaticArguments:
-    """Which arguments are values of the trace, by position and by name."""
 
     __slots__ = ("numbers", "names", "function")
 
-    def __init__(self, numbers: tuple[int, ...], names: tuple[str, ...], function: str) -> None:
-        self.numbers, self.names, self.function = numbers, frozenset(names), function
+    def __init__(self, f: Callable[..., Any], name: str, static_argnums: tuple[int, ...] = (),
+                 static_argnames: tuple[str, ...] = ()) -> None:
+        numbers, names = _static_arguments(f, static_argnums, static_argnames)
+        self.numbers, self.names, self.function = numbers, frozenset(names), name
 
-    def __bool__(self) -> bool:
-        return bool(self.numbers or self.names)
+    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any], concrete: bool = False
+            ) -> tuple[list[Array], Key]:
+        """The dynamic arguments as Arrays (``concrete``: with memory), and the signature."""
+        statics: tuple[NamedStatic, ...] = ()
+        if self.numbers or self.names:
+            args, kwargs, statics = self._split(args, kwargs)
+        leaves, in_tree = tree.flatten((args, kwargs))
+        for i, x in enumerate(leaves):
+            if type(x) is not Array or concrete and x._storage is None:
+                leaves[i] = self._array(x, in_tree, i, concrete)
+        return leaves, (in_tree, tuple([x._aval for x in leaves]), statics, config.device,
+                        config.key())
 
-    def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]
-              ) -> tuple[tuple[Any, ...], dict[str, Any], tuple[NamedStatic, ...]]:
+    def _array(self, x: Any, in_tree: tree.TreeDef, i: int, concrete: bool) -> Array:
+        """An argument as an Array; an error says which one."""
+        try:
+            if concrete and type(x) in CONVERTED:
+                return array.concrete(x)
+            made = array.asarray(x)
+        except FnxError as e:
+            raise DTypeError(f"argument {argument(in_tree, i)} of {self.function}: {e.message}",
+                             hint="pass arrays or numbers; an argument that is neither goes into "
+                             "static_argnums or static_argnames") from None
+        if concrete and made.is_deleted():
+            raise DonatedError(f"argument {argument(in_tree, i)} of {self.function}: expected an "
+                               "array with a value, got one that was donated",
+                               hint="use the result of the call it was donated to")
+        if concrete:
+            array.settle(made)
+        return made
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]
+               ) -> tuple[tuple[Any, ...], dict[str, Any], tuple[NamedStatic, ...]]:
         """Dynamic arguments by position and by name, and the static ones as a part of a key."""
         static = positions(self.numbers, len(args))
         values: list[tuple[int | str, Any]] = [(i, args[i]) for i in sorted(static)
@@ -150,7 +102,7 @@ class StaticArguments:
         return [x if i in static else next(values) for i, x in enumerate(args)]
 
 
-def static_arguments(f: Callable[..., Any], nums: tuple[int, ...], names: tuple[str, ...]
+def _static_arguments(f: Callable[..., Any], nums: tuple[int, ...], names: tuple[str, ...]
                       ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Static arguments both by position and by name, whichever way they were given."""
     if not nums and not names:
@@ -181,11 +133,6 @@ def static_arguments(f: Callable[..., Any], nums: tuple[int, ...], names: tuple[
 # ---- in words -----------------------------------------------------------------------------------
 
 
-def path(treedef: tree.TreeDef, i: int) -> str:
-    """Where leaf ``i`` is found."""
-    return tree.keystr(tree.paths(treedef)[i])
-
-
 def argument(in_tree: tree.TreeDef, i: int) -> str:
     """Where leaf ``i`` of (args, kwargs) is found: ``args[0]['w']`` or ``kwargs['scale']``."""
     where, *rest = tree.paths(in_tree)[i]
@@ -197,8 +144,9 @@ _text.maxother = _text.maxstring = _text.maxlong = 60
 
 
 def short(x: Any) -> str:
-    """A value in a few words."""
-    return _text.repr(x)
+    """A value in a few words; of an array, which may not be there yet, only its kind."""
+    aval = x._aval if type(x) is Array else x
+    return f"an array {aval}" if type(aval) is Aval else _text.repr(x)
 
 
 def difference(old: Any, new: Any) -> str:
@@ -207,12 +155,8 @@ def difference(old: Any, new: Any) -> str:
         return tree.difference(old[0], new[0])
     for i, (a, b) in enumerate(zip(old[1], new[1])):
         if a != b:
-            return f"{argument(new[0], i)}: {_aval(a)} -> {_aval(b)}"
+            return f"{argument(new[0], i)}: {a} -> {b}"
     for (name, a), (_, b) in zip(old[2], new[2]):
         if a != b:
             return f"static {name}: {short(a.value)} -> {short(b.value)}"
     return f"configuration: {old[3:]} -> {new[3:]}"
-
-
-def _aval(a: Aval) -> str:
-    return f"{a[1]}{list(a[0])}{' weak' if a[2] else ''}"

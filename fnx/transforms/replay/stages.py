@@ -3,38 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from fnx.core import build, ops
 from fnx.core.levels import show
-from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
-
-
-class _Block(Protocol):
-    @property
-    def commands(self) -> UOp: ...
-    @property
-    def arena(self) -> int: ...
-
-
-class _Lowered(Protocol):
-    @property
-    def function(self) -> UOp: ...
-    @property
-    def block(self) -> _Block: ...
-    @property
-    def code(self) -> Mapping[UOp, Any]: ...
-    @property
-    def milliseconds(self) -> dict[str, float]: ...
-
-
-class _Device(Protocol):
-    @property
-    def target(self) -> Target: ...
-
-    def assembly(self, text: str) -> str: ...
+from fnx.transforms.replay.executable import Device, Lowered
 
 
 class KernelInfo(NamedTuple):
@@ -59,7 +33,7 @@ class Stages:
             beside the passes) and of linking.
     """
 
-    def __init__(self, graph: UOp, lowered: _Lowered, device: _Device, trace: float) -> None:
+    def __init__(self, graph: UOp, lowered: Lowered, device: Device, trace: float) -> None:
         self.graph, self.simplified = graph, lowered.function
         self.commands, self.arena = lowered.block.commands, lowered.block.arena
         self.milliseconds = {"trace": trace, **lowered.milliseconds}

@@ -1,0 +1,89 @@
+"""Bounded caches: what was used least recently goes first.
+
+>>> squares = Cache(2)
+>>> [squares.find(n, lambda n=n: n * n) for n in (2, 3, 2, 4)]
+[4, 9, 4, 16]
+>>> squares.get(3) is None, len(squares)
+(True, 2)
+
+No lock is held, least of all while a value is made (user code, LLVM): two threads may make the
+same value, then the first that is in wins and both get it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+Owner = TypeVar("Owner")
+
+
+class Cache(Generic[K, V]):
+    """At most ``limit`` values by key."""
+
+    __slots__ = ("limit", "_entries")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._entries: OrderedDict[K, V] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def values(self) -> list[V]:
+        """All values, the most recently used last."""
+        return list(self._entries.values())
+
+    def keys(self) -> list[K]:
+        """All keys, the most recently used last."""
+        return list(self._entries)
+
+    def get(self, key: K) -> V | None:
+        """The value of a key, which counts as used now."""
+        try:
+            self._entries.move_to_end(key)
+            return self._entries[key]
+        except KeyError:
+            return None
+
+    def keep(self, key: K, value: V) -> V:
+        """Store a value, unless there is one already: that which is there now."""
+        found = self._entries.setdefault(key, value)
+        while len(self._entries) > self.limit:
+            with suppress(KeyError):  # another thread may have evicted it
+                self._entries.popitem(last=False)
+        return found
+
+    def find(self, key: K, make: Callable[[], V]) -> V:
+        """The value of a key, made if there is none."""
+        found = self.get(key)
+        return self.keep(key, make()) if found is None else found
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._entries.clear()
+
+
+class CacheOf(Generic[Owner, K, V]):
+    """A Cache for each of some objects, which dies with it: values must not hold their owner."""
+
+    __slots__ = ("limit", "_caches")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._caches: WeakKeyDictionary[Owner, Cache[K, V]] = WeakKeyDictionary()
+
+    def __len__(self) -> int:
+        return len(self._caches)
+
+    def find(self, owner: Owner, key: K, make: Callable[[], V]) -> V:
+        """The value of a key of ``owner``, made if there is none."""
+        of_owner = self._caches.get(owner)
+        if of_owner is None:
+            of_owner = self._caches.setdefault(owner, Cache(self.limit))
+        return of_owner.find(key, make)

@@ -1,0 +1,61 @@
+"""Donation: arguments whose memory the caller gives away with the call.
+
+    p = step(p, x)    with p donated: the memory of the p before goes back to the pool when the
+                      call has been submitted, and it has no value any more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.errors import DonatedError
+
+
+def positions(numbers: Sequence[int], count: int) -> set[int]:
+    """Positions among ``count`` arguments; negative ones count from the end."""
+    return {i + count if i < 0 else i for i in numbers}
+
+
+class Donation:
+    """Which arguments of a function are donated."""
+
+    __slots__ = ("numbers", "function")
+
+    def __init__(self, numbers: tuple[int, ...], function: str) -> None:
+        self.numbers, self.function = numbers, function
+
+    def leaves(self, in_tree: tree.TreeDef, dynamic: list[int], count: int) -> list[int]:
+        """Numbers of the leaves that are donated, among those of the dynamic arguments."""
+        donated = positions(self.numbers, count)
+        out: list[int] = []
+        first = 0
+        for position, child in zip(dynamic, in_tree.children[0].children):
+            if position in donated:
+                out += range(first, first + child.num_leaves)
+            first += child.num_leaves
+        return out
+
+    def check(self, args: tuple[Any, ...]) -> None:
+        """A donated array may be given once: its memory is not the caller's any more."""
+        seen: dict[int, int] = {}
+        donated = positions(self.numbers, len(args))
+        for i, arg in enumerate(args if donated else ()):
+            for x in tree.leaves(arg):
+                if type(x) is Array:
+                    first = seen.setdefault(id(x._storage), i)
+                    if first != i and (i in donated or first in donated):
+                        raise DonatedError(
+                            f"arguments {first} and {i} of {self.function}: expected donated "
+                            "arrays to be given once, got the same array twice",
+                            hint="pass x.copy() for one of them")
+
+    def give_away(self, args: tuple[Any, ...]) -> None:
+        """Donated arguments have no value any more; their memory goes back to the pool."""
+        for i in positions(self.numbers, len(args)):
+            if 0 <= i < len(args):
+                for x in tree.leaves(args[i]):
+                    if type(x) is Array:
+                        x._storage = x._uop = x._value = None

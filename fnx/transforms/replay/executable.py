@@ -1,0 +1,163 @@
+"""Programs: a FUNCTION lowered for a device and linked, kept by FUNCTION, run on storages.
+
+    FUNCTION  -lower->  COMMANDS and code  -encode->  command buffer
+    run([storages of arguments and captures])  ->  [storages of results]
+
+The compiler and the devices come from jit.py, which alone may import them; here are only the
+parts of them that are used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from fnx.core import ops
+from fnx.core.array import trace
+from fnx.core.array.trace import Closed
+from fnx.core.cache import Cache
+from fnx.core.config import config
+from fnx.core.ops import const_value
+from fnx.core.target import Target
+from fnx.core.uop import UOp
+
+MAX_PROGRAMS = 1024
+MAX_NUMBERS = 2         # constants of an eager call up to which they are arguments
+
+
+class Block(Protocol):
+    """Commands, and where each result is found."""
+
+    @property
+    def commands(self) -> UOp: ...
+    @property
+    def arena(self) -> int: ...
+    @property
+    def outs(self) -> Sequence[UOp]: ...
+    @property
+    def results(self) -> Sequence[tuple[str, int]]: ...
+
+
+class Lowered(Protocol):
+    """What the compiler makes of a FUNCTION."""
+
+    @property
+    def function(self) -> UOp: ...
+    @property
+    def block(self) -> Block: ...
+    @property
+    def code(self) -> Mapping[UOp, Any]: ...
+    @property
+    def milliseconds(self) -> dict[str, float]: ...
+
+
+class Device(Protocol):
+    """What programs and their readers need of a device."""
+
+    @property
+    def target(self) -> Target: ...
+    def alloc(self, nbytes: int) -> Any: ...
+    def encode(self, commands: UOp, code: Mapping[UOp, Any], arena: int) -> Any: ...
+    def prepare(self, code: Any) -> None: ...
+    def stats(self) -> dict[str, int]: ...
+    def assembly(self, text: str) -> str: ...
+    def upload(self, value: np.ndarray[Any, Any]) -> Any: ...
+
+
+class Executable:
+    """A FUNCTION lowered for a device and linked: ``run`` takes and gives storages."""
+
+    __slots__ = ("device", "lowered", "buffer", "sizes", "results", "forwards")
+
+    def __init__(self, fn: UOp, device: Any, lower: Callable[..., Any],
+                 runtime_extents: bool) -> None:
+        self.device: Device = device
+        before = device.stats()
+        with trace.no_collection():
+            made: Lowered = lower(fn, device.target, runtime_extents, device.prepare)
+        self.buffer = device.encode(made.block.commands, made.code, made.block.arena)
+        self.lowered = made
+        after = device.stats()
+        made.milliseconds.update({k[:-3]: (after[k] - before[k]) / 1e3
+                                  for k in after if k.endswith("_us")})
+        self.sizes = [max(1, n.dtype.itemsize * math.prod(n.shape)) for n in made.block.outs]
+        self.results = made.block.results
+        self.forwards = any(kind == "in" for kind, _ in self.results) or \
+            len(self.results) != len(self.sizes)
+
+    def run(self, ins: Sequence[Any]) -> Sequence[Any]:
+        """Submit with argument storages; storages of the results, in order."""
+        alloc = self.device.alloc
+        outs = [alloc(n) for n in self.sizes]
+        self.buffer.submit(ins, outs)
+        if not self.forwards:
+            return outs
+        return [ins[i] if kind == "in" else outs[i] for kind, i in self.results]
+
+
+class Programs:
+    """Executables by FUNCTION, device and configuration; ``link(fn)`` makes one."""
+
+    def __init__(self, link: Callable[[UOp], Executable], limit: int = MAX_PROGRAMS) -> None:
+        self._link = link
+        self._kept: Cache[Any, Executable] = Cache(limit)
+        self.made = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def find(self, fn: UOp) -> Executable:
+        """The program of a FUNCTION on the configured device."""
+        key = fn, config.device, config.key()
+        found = self._kept.get(key)
+        if found is None:
+            made = self._link(fn)
+            found = self._kept.keep(key, made)
+            self.made += found is made
+        return found
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._kept.clear()
+
+
+class Replay:
+    """A trace and what it is replayed with.
+
+    Attributes:
+        storages: memory of the captures; None for a leaf of a trace around.
+        launch: the launcher, once it paid to make one.
+        calls_before_launcher: general calls until then.
+    """
+
+    __slots__ = ("closed", "milliseconds", "storages", "executable", "launch",
+                 "calls_before_launcher")
+
+    def __init__(self, closed: Closed, milliseconds: float, calls_before_launcher: int) -> None:
+        self.closed, self.milliseconds = closed, milliseconds
+        self.calls_before_launcher = calls_before_launcher
+        self.storages = [c.arg.handle if c.op is ops.BUFFER else None for c in closed.captures]
+        self.executable: Executable | None = None
+        self.launch: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
+
+
+class Eager(Programs):
+    """How eager calls compute: pending nodes are closed over memory and a number or two."""
+
+    def __init__(self, link: Callable[[UOp], Executable],
+                 put: Callable[[np.ndarray[Any, Any]], Any]) -> None:
+        super().__init__(link)
+        self.put = put
+
+    def evaluate(self, nodes: Sequence[UOp]) -> Sequence[Any]:
+        """Compute nodes over BUFFERs and CONSTs: one graph, one program."""
+        if len(nodes) == 1 and nodes[0].op is ops.CONST:  # a number among the arguments
+            return [self._memory(nodes[0])]
+        fn, captures = trace.close(nodes, (), numbers=MAX_NUMBERS)
+        return self.find(fn).run([self._memory(c) for c in captures])
+
+    def _memory(self, node: UOp) -> Any:
+        return node.arg.handle if node.op is ops.BUFFER else self.put(const_value(node))

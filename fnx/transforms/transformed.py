@@ -1,0 +1,102 @@
+"""What all transformed functions share: how they call, what they say of themselves, pickling.
+
+>>> class Doubled(Transformed):
+...     kind = "double"
+...     def apply(self, args, kwargs):
+...         return 2 * self._f(*args, **kwargs)
+>>> def f(x, y): return x + y
+>>> g = Doubled(f)
+>>> g, g.__name__, g(1, y=2)
+(<double of f>, 'double(f)', 6)
+>>> import inspect
+>>> print(inspect.signature(g))
+(x, y)
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from collections.abc import Callable
+from types import MethodType
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from fnx.core.array.array import public
+from fnx.core.array.trace import name_of
+from fnx.core.errors import ArgumentError
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+S = TypeVar("S")
+
+
+class Transformed(Generic[P, R_co]):
+    """A function made from ``f``, with options by name.
+
+    ``kind`` is the transform, ``does`` what the result computes, for its docstring.
+    """
+
+    kind: ClassVar[str]
+    does: ClassVar[str] = ""
+
+    def __init__(self, f: Callable[..., Any], **options: Any) -> None:
+        if not callable(f):
+            raise ArgumentError(f"{self.kind}: expected a function, got {type(f).__name__}",
+                                hint=f"write {self.kind}(f)(x), not {self.kind}(f(x))")
+        functools.update_wrapper(self, f)
+        self._f, self._name, self._options = f, name_of(f), options
+        if self.kind != "jit":  # which computes the same, so it is the same to its readers
+            self.__name__ = self.__qualname__ = f"{self.kind}({self._name})"
+            self.__doc__ = "\n\n".join(filter(None, (self.does, getattr(f, "__doc__", ""))))
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} of {self._name}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        out: R_co = _run(self, args, kwargs)
+        return out
+
+    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call, on a line of the user's that is known."""
+        raise NotImplementedError
+
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Transformed[P, R_co]: ...
+
+    @overload
+    def __get__(self: Transformed[Concatenate[S, Q], R], instance: S, owner: Any = None
+                ) -> Callable[Q, R]: ...
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    # ---- copies: a function is its own
+
+    def __copy__(self) -> Transformed[P, R_co]:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Transformed[P, R_co]:
+        return self
+
+    def __reduce__(self) -> Any:
+        """By its qualified name, as functions; where that is another's, by what it is made of."""
+        name = getattr(self._f, "__qualname__", self._name)
+        try:
+            if operator.attrgetter(name)(sys.modules[self.__module__]) is self:
+                return name
+        except (AttributeError, KeyError):  # it is local
+            pass
+        return _made, (type(self), self._f, self._options)
+
+
+def _made(kind: type[Transformed[..., Any]], f: Callable[..., Any], options: dict[str, Any]
+          ) -> Transformed[..., Any]:
+    return kind(f, **options)
+
+
+@public
+def _run(g: Transformed[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return g.apply(args, kwargs)
