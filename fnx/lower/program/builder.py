@@ -149,6 +149,43 @@ class Lines:
         return self.add(ops.AND, dtypes.bool_.vec(lanes),
                         (self.widen(a, lanes), self.widen(b, lanes)))
 
+    def reverse(self, x: UOp) -> UOp:
+        """The lanes in reverse."""
+        return self.add(ops.SHUFFLE, x.dtype, (x, x), tuple(range(x.dtype.lanes))[::-1])
+
+    def halves(self, x: UOp) -> tuple[UOp, UOp]:
+        """The lower and the upper half of the lanes, of which there are an even number."""
+        count = x.dtype.lanes // 2
+        if count == 1:
+            return self.lane(x, 0), self.lane(x, 1)
+        dtype = x.dtype.scalar.vec(count)
+        low, high = tuple(range(count)), tuple(range(count, 2 * count))
+        return (self.add(ops.SHUFFLE, dtype, (x, x), low),
+                self.add(ops.SHUFFLE, dtype, (x, x), high))
+
+    def lane(self, x: UOp, i: int) -> UOp:
+        """One lane."""
+        return self.add(ops.EXTRACT, x.dtype.scalar, (x,), i)
+
+    def total(self, monoid: Op, parts: Sequence[UOp]) -> UOp:
+        """All parts combined, in a tree of neighbours."""
+        while len(parts) > 1:
+            pairs = [self.add(monoid, a.dtype, (a, b)) for a, b in zip(parts[::2], parts[1::2])]
+            parts = [*pairs, *parts[len(pairs) * 2:]]
+        return parts[0]
+
+    def total_of_lanes(self, monoid: Op, x: UOp) -> UOp:
+        """All lanes combined: in a tree of halves, an odd number that is left in order."""
+        while x.dtype.lanes % 2 == 0:
+            low, high = self.halves(x)
+            x = self.add(monoid, low.dtype, (low, high))
+        if x.dtype.lanes == 1:
+            return x
+        total = self.lane(x, 0)
+        for i in range(1, x.dtype.lanes):
+            total = self.add(monoid, total.dtype, (total, self.lane(x, i)))
+        return total
+
     # ---- the result ----
 
     def program(self) -> UOp:
@@ -169,6 +206,3 @@ def is_zero(node: UOp) -> bool:
 def is_one(node: UOp) -> bool:
     return node.op is ops.CONST and node.arg == 1
 
-
-def zero(dtype: DType) -> UOp:
-    return build.const(0, dtype)

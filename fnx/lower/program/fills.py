@@ -17,7 +17,7 @@ from fnx.core import build, ops
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.uop import UOp, inherit, substitute, toposort
-from fnx.lower.program.loop_nest import extent_of
+from fnx.lower.program.roles import extent_of
 from fnx.lower.program.transpose import can_transpose
 
 _LEAST = 4  # rows of a block from which on transposing pays

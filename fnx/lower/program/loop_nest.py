@@ -18,14 +18,10 @@ it, unless a dependence lies between them:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from fnx.core import build, ops
+from fnx.core import ops
 from fnx.core.errors import KernelError
 from fnx.core.uop import UOp, toposort
-
-LOOPS = frozenset({"PAR", "SEQ"})  # kinds of ranges that become loops
-REPLICATED = frozenset({"UNROLL", "VEC"})  # kinds that become instances and lanes
+from fnx.lower.program.roles import LOOPS, REPLICATED, Order
 
 
 class Statement:
@@ -56,30 +52,6 @@ class Nest:
         self.range, self.depth = range_, depth
         self.statements: list[Statement] = []  # all that are inside, also in inner loops
         self.body: list[Nest | Statement] = []
-
-
-class Order:
-    """The kernel's order of loops: ranges it does not list come last, by id."""
-
-    def __init__(self, kernel: UOp) -> None:
-        self.rank = {id: i for i, id in enumerate(kernel.arg.order)}
-
-    def __call__(self, r: UOp) -> tuple[int, int]:
-        return self.rank.get(r.arg.id, len(self.rank)), r.arg.id
-
-    def loops(self, ranges: Iterable[UOp]) -> tuple[UOp, ...]:
-        return tuple(sorted((r for r in ranges if r.arg.kind in LOOPS), key=self))
-
-    def instances(self, ranges: Iterable[UOp]) -> tuple[UOp, ...]:
-        return tuple(sorted((r for r in ranges if r.arg.kind == "UNROLL"), key=self))
-
-
-def extent_of(r: UOp) -> int:
-    """The extent of an UNROLL or VEC range, which is a constant."""
-    if r.src[0].op is not ops.CONST:
-        raise KernelError(f"expected a constant extent of an {r.arg.kind} range",
-                          hint="split the range by a constant first")
-    return int(build.const_of(r.src[0]))
 
 
 def is_statement(node: UOp) -> bool:
@@ -127,10 +99,10 @@ def _statements(nodes: list[UOp], order: Order) -> list[Statement]:
     outers: dict[UOp, dict[tuple[UOp, ...], Statement]] = {n: {} for n in found}
     for node in reversed(found):
         if node.op is ops.STORE:
-            path = order.loops(node.ranges)
+            path = order.of_kind(node.ranges, LOOPS)
             outers[node] = {path: Statement(node, path, len(path), ())}
         else:
-            inner = order.loops(node.src[1:])
+            inner = order.of_kind(node.src[1:], LOOPS)
             for outer in outers[node]:
                 _check_own(node, inner, outer)
                 outers[node][outer] = Statement(node, outer + inner, len(outer), node.src[1:])

@@ -15,41 +15,89 @@ depend on lanes or unrolled instances: the code is there twice, and that is what
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
+from fnx.core.rewriting.polynomial import Polynomial
 from fnx.core.uop import UOp, toposort
-from fnx.lower.program.access import Terms, positive_form
-from fnx.lower.program.loop_nest import REPLICATED, Nest, Statement, extent_of, is_statement
+from fnx.lower.program.conditions import (
+    INEQUALITIES,
+    Conditions,
+    conjuncts,
+    masked,
+    positive_form,
+)
+from fnx.lower.program.loop_nest import Nest, Statement, is_statement
+from fnx.lower.program.roles import REPLICATED, SINGLE, extent_of
+from fnx.lower.program.values import Values
 
 _MOST = 8  # instances of a statement, above which a second copy costs more than masks do
 
+
+class Span(NamedTuple):
+    """A part that a loop is run in, and what holds in all of it."""
+
+    start: UOp
+    stop: UOp
+    assumed: tuple[UOp, ...]
 
 
 class Limit(NamedTuple):
     """Holds for all lanes while step*i < terms + constant, for some up to ``slack`` more."""
 
-    terms: Terms
+    terms: Polynomial
     constant: int
     step: int
     slack: int
 
 
-def limits(inner: Nest, r: UOp, proved: Callable[[UOp], bool | None]) -> dict[UOp, Limit]:
+def spans(values: Values, inner: Nest) -> list[Span]:
+    """The parts that a loop is run in: one, or two where a condition ends it."""
+    r, lines = inner.range, values.lines
+    assert r is not None
+    start, stop = build.index_const(0), values.value(r.src[0])
+    if r.arg.kind == "PAR":
+        start, stop = (UOp(ops.PART, dtypes.index, (), i) for i in (0, 1))
+    limits = _limits(inner, r, values.conditions)
+    if not limits:
+        return [Span(start, stop, ())]
+    for condition, limit in limits.items():
+        if _governs(condition, inner):
+            stop = lines.either(ops.MIN, stop, _iterations(values, limit, limit.slack))
+    full = stop
+    for limit in limits.values():
+        full = lines.either(ops.MIN, full, _iterations(values, limit, 0))
+    middle = lines.either(ops.MAX, full, start) if r.arg.kind == "PAR" else full
+    parts = [Span(start, full, tuple(limits)), Span(middle, stop, ())]
+    return [p for p in parts if p.start.op is not ops.CONST or p.start is not p.stop]
+
+
+def _iterations(values: Values, limit: Limit, slack: int) -> UOp:
+    """In how many iterations, from the first on, step*i < terms + constant + slack."""
+    lines = values.lines
+    total = values.addresses.total(limit.terms, limit.constant + slack, SINGLE)
+    room = lines.either(ops.MAX, total, build.index_const(0))
+    return lines.divided(lines.plus(room, build.index_const(limit.step - 1)), limit.step)
+
+
+def _limits(inner: Nest, r: UOp, conditions: Conditions) -> dict[UOp, Limit]:
     """The conditions below a loop over r that hold up to some iteration, and that limit."""
     if any(isinstance(item, Nest) or _instances(item) > _MOST for item in inner.body):
         return {}
     roots = [s for statement in inner.statements for s in statement.node.src]
     found: dict[UOp, Limit] = {}
     for node in toposort(roots, stop=is_statement):
-        if node.op in (ops.CMPLT, ops.CMPLE) and r in node.ranges \
-                and node.src[0].dtype is dtypes.index and proved(node) is None \
-                and any(x.arg.kind in REPLICATED for x in node.ranges):
+        if node.op in INEQUALITIES and r in node.ranges \
+                and node.src[0].dtype is dtypes.index and conditions.truth(node) is None \
+                and _is_replicated(node):
             limit = _limit(node, r)
             if limit is not None:
                 found[node] = limit
     return found
+
+
+def _is_replicated(node: UOp) -> bool:
+    return any(r.arg.kind in REPLICATED for r in node.ranges)
 
 
 def _instances(statement: Statement) -> int:
@@ -64,10 +112,9 @@ def _limit(condition: UOp, r: UOp) -> Limit | None:
         return None
     slack = 0
     for monomial, c in list(terms.items()):
-        replicated = [a for a in monomial if any(x.arg.kind in REPLICATED for x in a.ranges)]
         if any(r in a.ranges for a in monomial):
             return None
-        if replicated:
+        if any(map(_is_replicated, monomial)):
             if len(monomial) > 1 or monomial[0].op is not ops.RANGE or c > 0:
                 return None
             slack -= c * (extent_of(monomial[0]) - 1)
@@ -75,30 +122,14 @@ def _limit(condition: UOp, r: UOp) -> Limit | None:
     return Limit(terms, constant - slack, step, slack)
 
 
-def governs(condition: UOp, inner: Nest) -> bool:
+def _governs(condition: UOp, inner: Nest) -> bool:
     """Whether an iteration in which the condition holds for no lane has no effect."""
-    return all(condition in _parts(_validity(s.node)) for s in inner.statements)
+    return all(condition in _validity(s.node) for s in inner.statements)
 
 
-def _validity(statement: UOp) -> UOp | None:
+def _validity(statement: UOp) -> list[UOp]:
     """What must hold for a statement to write or fold anything."""
     if statement.op is ops.STORE and len(statement.src) == 3:
-        return statement.src[2]
-    value = statement.src[0]
-    if statement.op is ops.REDUCE and value.op is ops.WHERE and value.src[2].op is ops.CONST:
-        identity = statement.arg.monoid.identity(statement.dtype)
-        if value.src[2] is build.const(identity, value.dtype):
-            return value.src[0]
-    return None
-
-
-def _parts(condition: UOp | None) -> set[UOp]:
-    """The conditions that are joined by AND."""
-    out: set[UOp] = set()
-    stack = [] if condition is None else [condition]
-    while stack:
-        node = stack.pop()
-        out.add(node)
-        if node.op is ops.AND:
-            stack.extend(node.src)
-    return out
+        return list(conjuncts(statement.src[2]))
+    found = masked(statement) if statement.op is ops.REDUCE else None
+    return [] if found is None else list(conjuncts(found[0]))

@@ -15,17 +15,17 @@ splatted), by 1 (a vector), by -1 (a vector, reversed), otherwise a gather or sc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
 from fnx.core.rewriting import symbolic
+from fnx.core.rewriting.polynomial import Polynomial
 from fnx.core.uop import UOp
+from fnx.lower.program import scratch
 from fnx.lower.program.builder import Lines
-
-Env = dict[UOp, int]  # the UNROLL ranges' values
-Monomial = tuple[UOp, ...]
-Terms = dict[Monomial, int]
+from fnx.lower.program.conditions import INEQUALITIES, positive_form
+from fnx.lower.program.roles import SINGLE, Instance, extent_of
 
 ALIGNMENT = 64  # of buffers and of scratch
 
@@ -40,14 +40,14 @@ class Access(NamedTuple):
 class Offset(NamedTuple):
     """A flat offset: what is the same for all lanes, and what is not."""
 
-    common: Terms
-    lane: Terms
+    common: Polynomial
+    lane: Polynomial
     constant: int
     stride: int | None
 
 
-def split_lanes(terms: Terms, lane: UOp | None) -> tuple[Terms, Terms]:
-    """Terms that do not depend on the lane, and those that do."""
+def split_lanes(terms: Polynomial, lane: UOp | None) -> tuple[Polynomial, Polynomial]:
+    """Polynomial that do not depend on the lane, and those that do."""
     if lane is None:
         return terms, {}
     own = {m: c for m, c in terms.items() if any(lane in a.ranges for a in m)}
@@ -66,10 +66,17 @@ def offset_of(place: UOp, lane: UOp | None) -> Offset:
 
 
 class Addresses:
-    """Writes addresses and masks; ``value(node, env)`` gives an atom's scalar or vector."""
+    """Writes addresses and masks of lanes.
 
-    def __init__(self, lines: Lines, value: Callable[[UOp, Env], UOp]) -> None:
+    Args:
+        kernel: whose REFs and STAGEs are pointed into.
+        lines: where they are written.
+        value: (node, instance) -> the scalar or vector that an index's atom is.
+    """
+
+    def __init__(self, kernel: UOp, lines: Lines, value: Callable[[UOp, Instance], UOp]) -> None:
         self.lines, self.value = lines, value
+        self._stages = scratch.layout(kernel)
         self._offsets: dict[UOp, Offset] = {}
 
     def offset(self, place: UOp, lane: UOp | None) -> Offset:
@@ -80,17 +87,17 @@ class Addresses:
 
     # ---- sums ----
 
-    def parts(self, terms: Terms, constant: int, env: Env) -> tuple[dict[int, UOp], int]:
+    def parts(self, terms: Polynomial, constant: int, at: Instance) -> tuple[dict[int, UOp], int]:
         """The sum of each loop depth, outermost first, and what is constant."""
         lines = self.lines
         sums: dict[int, UOp] = {}
         for monomial, c in terms.items():
             factors = []
             for atom in monomial:
-                if atom in env:
-                    c *= env[atom]
+                if atom in at:
+                    c *= at[atom]
                 else:
-                    factors.append(self.value(atom, env))
+                    factors.append(self.value(atom, at))
             if not c or not factors:
                 constant += c
                 continue
@@ -103,9 +110,9 @@ class Addresses:
             sums[depth] = lines.plus(sums[depth], product) if depth in sums else product
         return (dict(sorted(sums.items())) if len(sums) > 1 else sums), constant
 
-    def total(self, terms: Terms, constant: int, env: Env) -> UOp:
+    def total(self, terms: Polynomial, constant: int, at: Instance) -> UOp:
         """The whole sum as one integer."""
-        sums, rest = self.parts(terms, constant, env)
+        sums, rest = self.parts(terms, constant, at)
         out = build.index_const(0)
         for part in sums.values():
             out = self.lines.plus(out, part)
@@ -113,19 +120,25 @@ class Addresses:
 
     # ---- places ----
 
-    def access(self, place: UOp, base: UOp, lane: UOp | None, env: Env) -> Access:
-        """Where an INDEX points, from the pointer ``base`` of its buffer."""
-        lines, dtype = self.lines, place.dtype
+    def base(self, buffer: UOp) -> UOp:
+        """The pointer to the start of a buffer."""
+        if buffer.op is ops.REF:
+            return UOp(ops.REF, buffer.dtype, (), ops.Ref(buffer.arg.slot))
+        offset = self.value(self._stages[buffer], SINGLE)
+        return self.lines.add(ops.SCRATCH, buffer.dtype, (offset,), buffer.arg)
+
+    def access(self, place: UOp, lane: UOp | None, at: Instance) -> Access:
+        """Where an INDEX points."""
+        lines, dtype, pointer = self.lines, place.dtype, self.base(place.src[0])
         offset = self.offset(place, lane)
-        sums, constant = self.parts(offset.common, offset.constant, env)
-        pointer = base
+        sums, constant = self.parts(offset.common, offset.constant, at)
         for part in sums.values():
             pointer = lines.add(ops.ADDRESS, dtype, (pointer, part))
-        width = 1 if lane is None else build.const_of(lane.src[0])
+        width = 1 if lane is None else extent_of(lane)
         if offset.stride not in (0, 1, -1):
             if constant:
                 pointer = lines.add(ops.ADDRESS, dtype, (pointer, build.index_const(constant)))
-            return Access(self.each_lane(pointer, self._lane_offsets(offset, width, env)), None)
+            return Access(self.each_lane(pointer, self._lane_offsets(offset, width, at)), None)
         if offset.stride == -1:
             constant -= width - 1
         address = lines.add(ops.ADDRESS, dtype.vec(width if offset.stride else 1),
@@ -138,13 +151,13 @@ class Addresses:
         return self.lines.add(ops.ADDRESS, pointer.dtype.vec(offsets.dtype.lanes),
                               (pointer, offsets), pointer.dtype.itemsize)
 
-    def _lane_offsets(self, offset: Offset, width: int, env: Env) -> UOp:
+    def _lane_offsets(self, offset: Offset, width: int, at: Instance) -> UOp:
         lines = self.lines
         total: UOp | None = None
         for monomial, c in offset.lane.items():
             product: UOp = build.index_const(c)
             for atom in monomial:
-                factor = build.index_const(env[atom]) if atom in env else self.value(atom, env)
+                factor = self.value(atom, at)
                 product = factor if product.op is ops.CONST and product.arg == 1 \
                     else self._vector(ops.MUL, product, factor)
             total = product if total is None else self._vector(ops.ADD, total, product)
@@ -158,51 +171,27 @@ class Addresses:
 
     # ---- masks ----
 
-    def lane_condition(self, condition: UOp, lane: UOp, env: Env) -> UOp | None:
+    def lane_condition(self, condition: UOp, lane: UOp, at: Instance) -> UOp | None:
         """The mask of an inequality that is linear in the lane; None for any other condition."""
-        if condition.op not in _SLACK or condition.src[0].dtype is not dtypes.index:
+        if condition.op not in INEQUALITIES or condition.src[0].dtype is not dtypes.index:
             return None
         terms, constant = positive_form(condition)
         rest, own = split_lanes(terms, lane)
         step = own.get((lane,), 0)
         if len(own) != 1 or not (step < 0 or step == 1):
             return None
-        mask = dtypes.bool_.vec(build.const_of(lane.src[0]))
+        mask = dtypes.bool_.vec(extent_of(lane))
         lines = self.lines
         if step < 0:  # rest - k*lane > 0: the first ceil(rest / k) lanes
-            count = self.total(rest, constant + (-step - 1), env)
+            count = self.total(rest, constant + (-step - 1), at)
             if step != -1:
                 count = lines.divided(lines.either(ops.MAX, count, build.index_const(0)), -step)
             return lines.add(ops.LANESBELOW, mask, (count,))
-        count = self.total({m: -c for m, c in rest.items()}, 1 - constant, env)
+        count = self.total({m: -c for m, c in rest.items()}, 1 - constant, at)
         return lines.add(ops.NOT, mask, (lines.add(ops.LANESBELOW, mask, (count,)),))
 
 
-_SLACK = {ops.CMPLT: 0, ops.CMPLE: 1}
-
-
-def positive_form(condition: UOp) -> tuple[Terms, int]:
-    """(terms, constant) whose sum is positive exactly where a < b or a <= b holds."""
-    a, b = condition.src
-    left, c = symbolic.linear(a)
-    right, d = symbolic.linear(b)
-    terms = dict(right)
-    for m, n in left.items():
-        terms[m] = terms.get(m, 0) - n
-    return {m: n for m, n in terms.items() if n}, d - c + _SLACK[condition.op]
-
-
-def _alignment(terms: Terms, constant: int, itemsize: int) -> int:
+def _alignment(terms: Polynomial, constant: int, itemsize: int) -> int:
     """Bytes that the address is a multiple of, given an aligned buffer."""
     return math.gcd(ALIGNMENT, constant * itemsize, *(c * itemsize for c in terms.values()))
 
-
-def conjuncts(condition: UOp) -> Iterable[UOp]:
-    """The conditions of which ``condition`` is the conjunction."""
-    stack = [condition]
-    while stack:
-        node = stack.pop()
-        if node.op is ops.AND and node.dtype is dtypes.bool_:
-            stack.extend((node.src[1], node.src[0]))
-        else:
-            yield node

@@ -1,0 +1,77 @@
+"""Conditions: which are known to hold where the program is being written, and which not to.
+
+A comparison of indices is decided by the bounds of its ranges, or since a loop was peeled such
+that it holds throughout (``assuming``). What is decided costs the program nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from fnx.core import build, dtypes, ops
+from fnx.core.rewriting import polynomial, symbolic
+from fnx.core.rewriting.polynomial import Polynomial
+from fnx.core.uop import UOp
+
+
+class Conditions:
+    """What is known of conditions; ``_truth`` is the only state."""
+
+    def __init__(self) -> None:
+        self._truth: dict[UOp, bool | None] = {}
+
+    def truth(self, condition: UOp) -> bool | None:
+        """Whether a condition is known to hold, or not to; None where neither is."""
+        if condition in self._truth:
+            return self._truth[condition]
+        if condition.op is ops.CONST:
+            return bool(condition.arg)
+        if condition.op is ops.AND:
+            parts = [self.truth(c) for c in conjuncts(condition)]
+            return False if False in parts else None if None in parts else True
+        if condition.op not in ops.COMPARISONS or condition.src[0].dtype is not dtypes.index:
+            return None
+        found = self._truth[condition] = symbolic.proves(condition)
+        return found
+
+    def untested(self, valid: Sequence[UOp]) -> list[UOp]:
+        """The conditions of an optional validity that have to be tested."""
+        return [c for v in valid for c in conjuncts(v) if self.truth(c) is not True]
+
+    @contextmanager
+    def assuming(self, conditions: Iterable[UOp]) -> Iterator[None]:
+        """Conditions that hold throughout what is written meanwhile."""
+        outside = self._truth
+        self._truth = {**outside, **dict.fromkeys(conditions, True)}
+        yield
+        self._truth = outside
+
+
+def conjuncts(condition: UOp) -> Iterable[UOp]:
+    """The conditions of which ``condition`` is the conjunction."""
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        if node.op is ops.AND and node.dtype is dtypes.bool_:
+            stack.extend((node.src[1], node.src[0]))
+        else:
+            yield node
+
+
+INEQUALITIES = {ops.CMPLT: 0, ops.CMPLE: 1}
+
+
+def positive_form(condition: UOp) -> tuple[Polynomial, int]:
+    """(terms, constant) whose sum is positive exactly where a < b or a <= b holds."""
+    (left, c), (right, d) = map(symbolic.linear, condition.src)
+    return polynomial.add(right, left, -1), d - c + INEQUALITIES[condition.op]
+
+
+def masked(reduce: UOp) -> tuple[UOp, UOp] | None:
+    """(condition, value) where a REDUCE takes in a value under a condition, else the identity."""
+    value, monoid = reduce.src[0], reduce.arg.monoid
+    if value.op is ops.WHERE and value.src[2] is build.const(monoid.identity(value.dtype),
+                                                             value.dtype):
+        return value.src[0], value.src[1]
+    return None

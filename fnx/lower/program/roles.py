@@ -1,0 +1,78 @@
+"""What ranges become in a program: PAR and SEQ loops, UNROLL instances, VEC lanes.
+
+    x[4*i + u, l]    i SEQ, u UNROLL 4, l VEC 16      in loop i: 4 instances of 16 lanes
+    w[l]                                              1 instance of 16 lanes
+    i * 2                                             in loop i: 1 scalar
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fnx.core import build, ops
+from fnx.core.errors import KernelError
+from fnx.core.uop import UOp
+
+LOOPS = frozenset({"PAR", "SEQ"})  # kinds of ranges that become loops
+REPLICATED = frozenset({"UNROLL", "VEC"})  # kinds that become instances and lanes
+_INSTANCES = frozenset({"UNROLL"})
+
+Instance = dict[UOp, int]  # the values of UNROLL ranges
+SINGLE: Instance = {}  # the instance of what no UNROLL range is free in
+
+
+class Replicas(NamedTuple):
+    """What the UNROLL ranges, outermost first, and the VEC range make of a node."""
+
+    unrolled: tuple[UOp, ...]
+    lane: UOp | None
+    lanes: int
+
+    def instances(self, outer: Instance = SINGLE) -> list[Instance]:
+        """``outer`` with every combination of values of the UNROLL ranges, outermost first."""
+        if not self.unrolled:
+            return [outer]
+        spaces = [range(extent_of(r)) for r in self.unrolled]
+        return [{**outer, **dict(zip(self.unrolled, values))}
+                for values in itertools.product(*spaces)]
+
+
+class Replication(dict[frozenset[UOp], Replicas]):
+    """The Replicas of each set of free ranges of one kernel; made when first asked for."""
+
+    def __init__(self, kernel: UOp) -> None:
+        self.order = Order(kernel)
+
+    def __missing__(self, ranges: frozenset[UOp]) -> Replicas:
+        vectors = [r for r in ranges if r.arg.kind == "VEC" and extent_of(r) > 1]
+        if len(vectors) > 1:
+            raise KernelError("expected at most one VEC range in one value, got "
+                              f"{len(vectors)}", hint="make the others UNROLL or SEQ")
+        lane = vectors[0] if vectors else None
+        lanes = 1 if lane is None else extent_of(lane)
+        found = self[ranges] = Replicas(self.order.of_kind(ranges, _INSTANCES), lane, lanes)
+        return found
+
+
+class Order:
+    """The kernel's order of loops: ranges it does not list come last, by id."""
+
+    def __init__(self, kernel: UOp) -> None:
+        self.rank = {id: i for i, id in enumerate(kernel.arg.order)}
+
+    def __call__(self, r: UOp) -> tuple[int, int]:
+        return self.rank.get(r.arg.id, len(self.rank)), r.arg.id
+
+    def of_kind(self, ranges: Iterable[UOp], kinds: frozenset[str]) -> tuple[UOp, ...]:
+        """The ranges of some kinds, outermost first."""
+        return tuple(sorted((r for r in ranges if r.arg.kind in kinds), key=self))
+
+
+def extent_of(r: UOp) -> int:
+    """The extent of an UNROLL or VEC range, which is a constant."""
+    if r.src[0].op is not ops.CONST:
+        raise KernelError(f"expected a constant extent of an {r.arg.kind} range",
+                          hint="split the range by a constant first")
+    return int(build.const_of(r.src[0]))
