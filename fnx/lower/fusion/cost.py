@@ -12,6 +12,7 @@ from typing import NamedTuple
 from fnx.core import ops
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
+from fnx.lower.factors import two_factors
 
 # Cost of one element relative to an addition; an elementwise op not named here costs 1.
 _WEIGHT: dict[Op, int] = {
@@ -136,30 +137,16 @@ _VARY: dict[Op, Callable[[UOp, dict[UOp, int]], int]] = {
 }
 
 
-def factors(node: UOp) -> list[UOp]:
-    """The operands of a tree of multiplications."""
-    out: list[UOp] = []
-    stack = [node]
-    while stack:
-        n = stack.pop()
-        if n.op is ops.MUL:
-            stack.extend(n.src)
-        else:
-            out.append(n)
-    return out
-
-
 def is_contraction(node: UOp, varies: dict[UOp, int]) -> bool:
     """A sum of products over two families of results (matmul, in whatever spelling).
 
-    True where one factor varies along a result axis that another does not, and the other way
-    round. A matrix times a vector is a plain reduction: it is bound by memory.
+    A matrix times a vector is a plain reduction: it is bound by memory.
     """
-    if node.op is not ops.REDUCE or node.arg.monoid is not ops.ADD \
-            or not node.dtype.is_float or node.src[0].op is not ops.MUL:
+    if node.op is not ops.REDUCE:
         return False
-    kept = _long_axes(node.src[0].shape)
-    for a in node.arg.axes:
-        kept &= ~(1 << a)
-    bits = [varies[f] & kept for f in factors(node.src[0])]
-    return any(a & ~b and b & ~a for a in bits for b in bits)
+    rank = range(len(node.src[0].shape))
+
+    def axes(n: UOp) -> frozenset[int]:
+        return frozenset([a for a in rank if varies[n] >> a & 1])
+
+    return two_factors(node, axes, frozenset(node.arg.axes)) is not None

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fnx.core import build, ops
-from fnx.core.uop import UOp, inherit, toposort
+from fnx.core.uop import UOp, inherit, rebuild, toposort
 from fnx.lower.schedule.loops import ranges_of
 
 
@@ -35,19 +36,15 @@ def canonical(kernel: UOp) -> UOp:
               if n.arg.id != i}
     stores = _renamed(stores, stages)
     order = tuple(range(len(number)))
-    if stores == kernel.src and order == kernel.arg.order:
+    if tuple(stores) == kernel.src and order == kernel.arg.order:
         return kernel
     return inherit(build.kernel(stores, kernel.arg.name, order), kernel)
 
 
-def _renamed(roots: tuple[UOp, ...], args: dict[UOp, Any]) -> tuple[UOp, ...]:
+def _renamed(roots: Sequence[UOp], args: dict[UOp, Any]) -> list[UOp]:
     """The roots with other args on some nodes."""
-    if not args:
-        return roots
-    new: dict[UOp, UOp] = {}
-    for node in toposort(roots):
-        src = tuple([new[s] for s in node.src])
-        arg = args.get(node, node.arg)
-        same = src == node.src and arg is node.arg
-        new[node] = node if same else inherit(UOp(node.op, node.dtype, src, arg), node)
-    return tuple([new[r] for r in roots])
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return UOp(node.op, node.dtype, src, args[node]) if node in args else None
+
+    return rebuild(roots, visit) if args else list(roots)

@@ -10,7 +10,8 @@ split or compared keeps its numbers. Contractions keep theirs, since tiles are c
 from __future__ import annotations
 
 from fnx.core import build, ops
-from fnx.core.uop import UOp, toposort
+from fnx.core.parts import buffer, dims, extent, indices, place, validity
+from fnx.core.uop import UOp, rebuild, toposort
 
 
 def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
@@ -26,97 +27,80 @@ def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
 
 def _with_loop(kernel: UOp, nodes: list[UOp]) -> UOp:
     """A kernel of 0-d arrays is one of arrays of length 1; others keep what they index by."""
-    places = [n for n in nodes if n.op is ops.INDEX]
-    if any(len(n.src) > 1 for n in places):
+    places = {n: buffer(n) for n in nodes if n.op is ops.INDEX}
+    if any(map(indices, places)):
         return kernel
-    one = build.range_(1, 0)
-    new: dict[UOp, UOp] = {}
-    for node in nodes:
-        if node.op is ops.INDEX:
-            buffer = node.src[0]
-            new[node] = node.replace(src=(buffer.replace(src=(one.src[0],)), one))
-        else:
-            src = tuple([new[s] for s in node.src])
-            new[node] = node if src == node.src else node.replace(src=src)
-    return build.kernel(new[kernel].src, kernel.arg.name, (0,))
+    once = build.range_(1, 0)
+    known = {n: build.at(b.replace(src=once.src), once) for n, b in places.items()}
+    return build.kernel(rebuild(kernel.src, known=known), kernel.arg.name, (0,))
 
 
 class _Generalizer:
+    """Decides which ranges may have any length; then lifts numbers as they are met."""
+
     def __init__(self, nodes: list[UOp]) -> None:
         self.nodes = nodes
-        self.new: dict[UOp, UOp] = {}
         self.scalars: list[UOp] = []
-        masked = {n.src[0] for n in nodes
-                  if n.op is ops.LOAD and len(n.src) > 1 or n.op is ops.STORE and len(n.src) > 2}
-        self.fixed = self._fixed_ranges(masked)
-        self.masked = masked
+        self.masked = {place(n) for n in nodes if n.op in (ops.LOAD, ops.STORE)
+                       and validity(n) is not None}
+        self.fixed = self._fixed_ranges()
+        self.ranges: dict[UOp, UOp] = {}
 
     def run(self, kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
-        new = self.new
-        for node in self.nodes:
-            if node.op is ops.RANGE and node not in self.fixed:
-                extent = self._lift(node.src[0], low=1)
-                new[node] = build.range_(extent, node.arg.id, node.arg.kind, node.arg.name)
-        for node in self.nodes:
-            if node in new:
-                continue
-            if node.op is ops.REF:
-                new[node] = node  # its dimensions follow its indices: see _index
-            elif node.op is ops.INDEX and node.src[0].op is ops.REF:
-                new[node] = self._index(node)
-            elif build.is_number(node):
-                new[node] = self._lift(node)
-            else:
-                src = tuple([new[s] for s in node.src])
-                new[node] = node if src == node.src else node.replace(src=src)
-        return new[kernel], tuple(self.scalars)
+        for r in self.nodes:
+            if r.op is ops.RANGE and r not in self.fixed:
+                length = self._lift(extent(r), low=1)
+                self.ranges[r] = build.range_(length, r.arg.id, r.arg.kind, r.arg.name)
+        general, = rebuild([kernel], self._visit, self.ranges)
+        return general, tuple(self.scalars)
+
+    def _visit(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is ops.REF:
+            return node  # its dimensions follow its indices: see _index
+        if node.op is ops.INDEX and buffer(node).op is ops.REF:
+            return self._index(node, src[1:])
+        return self._lift(node) if build.is_number(node) else None
 
     def _lift(self, value: UOp, low: int = 0) -> UOp:
         self.scalars.append(value)
         return build.var(len(self.scalars) - 1, value.dtype, low=low)
 
-    def _fixed_ranges(self, masked: set[UOp]) -> set[UOp]:
+    def _fixed_ranges(self) -> set[UOp]:
         """Ranges that something else than a place, a slice or a conversion looks at."""
-        slices = {i for n in self.nodes if n.op is ops.INDEX and n not in masked
-                  and n.src[0].op is ops.REF for i in n.src[1:] if _is_slice(i)}
-        fixed: set[UOp] = set()
+        slices = {i for n in self.nodes if n.op is ops.INDEX and n not in self.masked
+                  and buffer(n).op is ops.REF for i in indices(n) if _is_slice(i)}
+        seen: list[UOp] = []
         for node in self.nodes:
             if node.op is ops.INDEX:
-                dims = node.src[0].src if node.src[0].op is ops.REF else \
-                    [r.src[0] for r in node.src[0].src[1:]]
-                if node in masked or node.src[0].op is not ops.REF:
-                    fixed.update(i for i, d in zip(node.src[1:], dims)
-                                 if i.op is ops.RANGE and i.src[0] is not d)
+                if node in self.masked or buffer(node).op is not ops.REF:
+                    seen += [i for i, d in zip(indices(node), dims(buffer(node)))
+                             if i.op is ops.RANGE and extent(i) is not d]
             elif node.op is ops.REDUCE or node.op is ops.STAGE:
-                fixed.update(s for s in node.src[:1] if s.op is ops.RANGE)
+                seen += node.src[:1]
             elif node.op is not ops.CAST and node not in slices:
-                fixed.update(s for s in node.src if s.op is ops.RANGE)
-        return fixed
+                seen += node.src
+        return {n for n in seen if n.op is ops.RANGE}
 
-    def _index(self, node: UOp) -> UOp:
-        buffer, *index = node.src
-        dims: list[UOp] = []
+    def _index(self, node: UOp, now: tuple[UOp, ...]) -> UOp:
+        lengths: list[UOp] = []
         places: list[UOp] = []
-        for i, d in zip(index, buffer.src):
-            place = self.new.get(i, i)
-            if i.op is ops.RANGE and i.src[0] is d and i not in self.fixed:
-                d = place.src[0]
+        for i, d, at in zip(indices(node), dims(buffer(node)), now):
+            if i in self.ranges and extent(i) is d:
+                d = extent(at)
             elif node not in self.masked and i not in self.fixed and (
                     i.op in (ops.RANGE, ops.CONST) or _is_slice(i)):
                 d = self._lift(d, low=1)
-                place = self._start(i)
-            dims.append(d)
-            places.append(place)
-        return node.replace(src=(buffer.replace(src=tuple(dims)), *places))
+                at = self._start(i)
+            lengths.append(d)
+            places.append(at)
+        return build.at(buffer(node).replace(src=tuple(lengths)), *places)
 
     def _start(self, i: UOp) -> UOp:
         """A slice from a number on: the number is an argument."""
-        if i.op is ops.RANGE:
-            return build.add(self.new[i], self._lift(build.index_const(0)))
         if i.op is ops.CONST:
             return self._lift(i)
-        r, start = i.src
-        return build.add(self.new[r], self._lift(start))
+        r, start = i.src if _is_slice(i) else (i, build.index_const(0))
+        return build.add(self.ranges.get(r, r), self._lift(start))
 
 
 def _is_slice(i: UOp) -> bool:

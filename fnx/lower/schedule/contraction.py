@@ -14,12 +14,14 @@ go by; the right factor is packed once for all, unless it is small and its rows 
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import NamedTuple
 
 from fnx.core import ops, tiling
 from fnx.core.target import Target
 from fnx.core.tiling import Transform
 from fnx.core.uop import UOp, toposort
+from fnx.lower.factors import two_factors
 from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.workload import extent, itemsize, loads_below, product, stride
 
@@ -29,8 +31,9 @@ _PARALLEL = 1 << 19  # multiply-adds above which workers share the rows
 
 
 class Contraction(NamedTuple):
-    """Ranges by role, in loop order; ``left`` and ``right`` are the factors."""
+    """Ranges by role, in loop order; ``left`` and ``right`` are the factors of ``fold``."""
 
+    fold: UOp
     batch: tuple[UOp, ...]
     rows: tuple[UOp, ...]
     columns: tuple[UOp, ...]
@@ -55,26 +58,19 @@ def find(kernel: UOp) -> Contraction | None:
             or any(s.arg is not None for s in kernel.src):
         return None
     fold = folds[0]
-    value = fold.src[0]
-    if fold.arg.monoid is not ops.ADD or value.op is not ops.MUL or not fold.dtype.is_float:
-        return None
-    if any(s.ranges != fold.ranges for s in kernel.src):
-        return None
-    return _roles(kernel, fold, *value.src)
-
-
-def _roles(kernel: UOp, fold: UOp, a: UOp, b: UOp) -> Contraction | None:
     folded = frozenset(fold.src[1:])
-    only_a, only_b = a.ranges - b.ranges - folded, b.ranges - a.ranges - folded
-    if not only_a or not only_b or not folded & a.ranges & b.ranges:
+    factors = two_factors(fold, attrgetter("ranges"), folded)
+    if factors is None or any(s.ranges != fold.ranges for s in kernel.src):
         return None
+    a, b = factors
+    only_a, only_b = a.ranges - b.ranges - folded, b.ranges - a.ranges - folded
     inner = [r for r in ranges_of(kernel) if r in fold.ranges]
     lane = _stored_contiguously(kernel, inner)
     if lane in only_a or (lane not in only_b and
                           _contiguous(a, only_a) > _contiguous(b, only_b)):
         a, b, only_a, only_b = b, a, only_b, only_a
     return Contraction(
-        tuple(r for r in inner if r not in only_a and r not in only_b),
+        fold, tuple(r for r in inner if r not in only_a and r not in only_b),
         tuple(r for r in inner if r in only_a), tuple(r for r in inner if r in only_b),
         tuple(r for r in ranges_of(kernel) if r in folded), a, b)
 
@@ -114,7 +110,7 @@ def register_tile(rows: int, columns: int, size: int, target: Target) -> Tile:
 def schedule(found: Contraction, target: Target) -> list[Transform]:
     """The transforms that tile a contraction."""
     m, n = found.rows[-1], _lane(found)
-    size = itemsize([found.left, found.right])
+    size = itemsize([found.fold, found.left, found.right])
     depth = product(found.folded)
     tile = register_tile(extent(m), extent(n), size, target)
     block = _block(tile, depth, size, extent(m), target)

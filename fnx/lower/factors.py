@@ -1,0 +1,81 @@
+"""The two factors of a sum of products: what makes a reduction a contraction, in any spelling.
+
+    sum over k of                      factors
+    x[m, k] * w[k, n]                  x[m, k]            w[k, n]
+    (x[m, k] * w[k, n]) * s[m]         x[m, k]            w[k, n]
+    (x[m, k] * s[m]) * w[k, n]         x[m, k] * s[m]     w[k, n]
+    where(c[m, k], x * w, 0)           x[m, k]            w[k, n]
+    x[m, k] * v[k]                     none: the result has one family of axes
+
+One factor varies along axes of the result that the other does not, and the other way round;
+both vary along what is summed. So each is read again for every value of the other's axes, and
+a tile of both in registers pays. Asked of tensor nodes by fusion and of kernel nodes by the
+schedule. The products keep the order in which they were written.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TypeVar
+
+from fnx.core import build, ops
+from fnx.core.uop import UOp
+
+Axis = TypeVar("Axis")  # an axis of tensors, a RANGE of kernels
+_MOST = 32  # nodes of a tree that are looked at
+
+
+def two_factors(reduce: UOp, axes: Callable[[UOp], frozenset[Axis]],
+                summed: frozenset[Axis]) -> tuple[UOp, UOp] | None:
+    """The factors of a REDUCE that is a contraction; None for any other.
+
+    Args:
+        reduce: the REDUCE.
+        axes: what a node below it varies along.
+        summed: what the REDUCE folds over.
+    """
+    if reduce.arg.monoid is not ops.ADD or not reduce.dtype.is_float:
+        return None
+    best, most = None, 0
+    inside = _products(reduce.src[0])
+    for a, b in itertools.combinations(inside, 2):
+        if a in inside[b] or b in inside[a]:
+            continue
+        of_a, of_b, covered = axes(a), axes(b), len(inside[a] | inside[b])
+        if covered > most and of_a - of_b - summed and of_b - of_a - summed \
+                and summed & of_a & of_b:
+            best, most = (a, b), covered
+    return best
+
+
+def _products(value: UOp) -> dict[UOp, set[UOp]]:
+    """Each node of a tree of multiplications, with those inside of it."""
+    out: dict[UOp, set[UOp]] = {}
+    stack = [value]
+    while stack:
+        node = stack[-1]
+        below = _multiplied(node) if len(out) + len(stack) < _MOST else ()
+        missing = [s for s in below if s not in out]
+        if missing:
+            stack += reversed(missing)
+        else:
+            out[stack.pop()] = {node}.union(*[out[s] for s in below])
+    return out
+
+
+def _multiplied(node: UOp) -> tuple[UOp, ...]:
+    """The operands that a node is linear in, each alone; none for an operand of the tree."""
+    if node.op is ops.MUL:
+        return node.src
+    if node.op in (ops.NEG, ops.DIV) or node.op is ops.CAST and node.src[0].dtype.is_float:
+        return node.src[:1]
+    if node.op is ops.WHERE and _is_zero(node.src[2]):
+        return node.src[1:2]
+    return ()
+
+
+def _is_zero(node: UOp) -> bool:
+    while node.op in (ops.EXPAND, ops.RESHAPE):
+        node = node.src[0]
+    return node.op is ops.CONST and build.const_of(node) == 0
