@@ -24,7 +24,7 @@ def test_loads_and_stores_are_about_a_place() -> None:
 
 def test_stages_and_folds_close_their_ranges() -> None:
     value = build.load(PLACE)
-    stage, fold = build.stage(value, [R], id=0), build.fold(value, ops.ADD, [R])
+    stage, fold = build.stage(value, [R], id=0), build.reduce_ranges(value, ops.ADD, [R])
     for node in (stage, fold):
         assert parts.value(node) is value and parts.closed(node) == (R,)
     assert parts.dims(stage) == parts.dims(PLACE.src[0]) == (parts.extent(R),)
