@@ -1,0 +1,112 @@
+"""Sums of products in every spelling are tiled as matrix products, and stay what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core import ops
+from fnx.core.uop import toposort
+from fnx.lower.kernel.canonical import canonical
+from fnx.lower.kernel.coalesce import coalesce
+from fnx.lower.schedule import contraction
+from tests.lower.steps import steps_of
+
+Spelling = Callable[..., Any]
+M, K, N = 40, 24, 48
+
+RANDOM = np.random.default_rng(0)
+A, B = (RANDOM.standard_normal(shape).astype(np.float32) for shape in ((M, K), (K, N)))
+S = np.float32(0.75)
+V = {n: RANDOM.standard_normal(n).astype(np.float32) for n in (M, K, N)}
+MASK = RANDOM.standard_normal((M, N)).astype(np.float32)
+
+
+
+# over m, k, n; ``xp`` is NumPy or fnx.numpy
+SPELLINGS: dict[str, Spelling] = {
+    "a * b": lambda xp, a, b: a * b,
+    "b * a": lambda xp, a, b: b * a,
+    "a * b * s": lambda xp, a, b: a * b * S,
+    "s * (a * b)": lambda xp, a, b: S * (a * b),
+    "(a * s) * b": lambda xp, a, b: (a * S) * b,
+    "a * (s * b)": lambda xp, a, b: a * (S * b),
+    "a * b * v[m]": lambda xp, a, b: a * b * V[M][:, None, None],
+    "a * b * v[k]": lambda xp, a, b: a * b * V[K][None, :, None],
+    "v[n] * (a * b)": lambda xp, a, b: V[N][None, None, :] * (a * b),
+    "(a * v[m]) * (b * v[n])": lambda xp, a, b: (a * V[M][:, None, None]) * (b * V[N]),
+    "(a * mask[m, n]) * b": lambda xp, a, b: (a * MASK[:, None, :]) * b,
+    "a * b * mask[m, n]": lambda xp, a, b: a * b * MASK[:, None, :],
+    "-(a * b)": lambda xp, a, b: -(a * b),
+    "(a * b) / s": lambda xp, a, b: a * b / np.float32(3),
+    "where(a > 0, a, 0) * b": lambda xp, a, b: xp.where(a > 0, a, np.float32(0)) * b,
+    "where(mask, a * b, 0)": lambda xp, a, b: xp.where(a > 0, a * b, np.float32(0)),
+    "int(a) * b": lambda xp, a, b: a.astype("int32").astype("float32") * b,
+    "double(a * b)": lambda xp, a, b: (a * b).astype("float64"),
+    "double(a) * double(b)": lambda xp, a, b: a.astype("float64") * b.astype("float64"),
+}
+
+# of a: [batch, m, k] and b: [batch, k, n] in some order of axes
+LAYOUTS: dict[str, Spelling] = {
+    "a @ b": lambda xp, a, b: a @ b,
+    "transposed a": lambda xp, a, b: xp.swapaxes(xp.swapaxes(a, -1, -2) * 2, -1, -2) @ b,
+    "transposed b": lambda xp, a, b: a @ xp.swapaxes(xp.swapaxes(b, -1, -2) * 2, -1, -2),
+    "transposed result": lambda xp, a, b: xp.swapaxes(a @ b, -1, -2),
+    "batch": lambda xp, a, b: xp.stack([a, a + 1]) @ xp.stack([b, b * 2]),
+    "batch of one operand": lambda xp, a, b: xp.stack([a, a + 1]) @ b,
+    "scaled result": lambda xp, a, b: (a @ b) / S,
+}
+
+
+def contractions(f: Spelling, *args: Any) -> int:
+    """How many kernels of f are scheduled as matrix products."""
+    steps = steps_of(fnx.jit(f).lower(*args).simplified)
+    return sum(contraction.find(canonical(coalesce(s.kernel))) is not None for s in steps)
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_products_in_every_spelling_are_tiled(name: str) -> None:
+    def f(a: Any, b: Any, xp: Any = jnp) -> Any:
+        return xp.sum(SPELLINGS[name](xp, a[:, :, None], b[None]), 1)
+
+    want = f(A.astype(np.float64), B.astype(np.float64), np)
+    got = fnx.jit(f)(A, B)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5 if "int" not in name else 2e-4)
+    assert contractions(f, A, B) == 1
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_products_in_every_layout_are_tiled(name: str) -> None:
+    def f(a: Any, b: Any, xp: Any = jnp) -> Any:
+        return LAYOUTS[name](xp, a, b)
+
+    np.testing.assert_allclose(fnx.jit(f)(A, B), f(A, B, np), rtol=2e-5, atol=4e-5)
+    assert contractions(f, A, B) == 1
+
+
+@pytest.mark.parametrize("name,f", [
+    ("matrix times vector", lambda a, b: jnp.sum(a * b[:, 0], 1)),
+    ("one factor has all of the result", lambda a, b: jnp.sum(
+        (a[:, :, None] + b[None]) * b[None], 1)),
+    ("a factor that is not summed over", lambda a, b: jnp.sum(
+        (a[:, :1, None] * b[None]), 1)),
+    ("a product of maxima", lambda a, b: jnp.max(a[:, :, None] * b[None], 1)),
+])
+def test_what_is_no_product_of_two_families_is_not(name: str, f: Spelling) -> None:
+    assert contractions(f, A, B) == 0
+
+
+def test_a_long_chain_of_factors_is_looked_at_in_part() -> None:
+    def f(a: Any, b: Any) -> Any:
+        total = a[:, :, None] * b[None]
+        for i in range(100):
+            total = total * (a[:, :, None] + i)
+        return jnp.sum(total, 1)
+
+    kernels = fnx.jit(f).lower(A, B).kernels
+    assert any(n.op is ops.REDUCE for k in kernels for n in toposort(k.node.src))
