@@ -1,4 +1,4 @@
-"""Checked constructors of nodes, and the operator sugar that programs and patterns share.
+"""Checked constructors of nodes.
 
 Every pass and transform builds nodes through here. A constructor checks its operands (the
 errors are the user's when public functions let them through, so they say what came) and
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from fnx.core import dtypes, ops
 from fnx.core.dtypes import DType
@@ -22,6 +22,7 @@ from fnx.core.errors import (
     ArgumentError,
     AxisError,
     DTypeError,
+    FnxError,
     OutOfBoundsError,
     OverflowedError,
     ShapeError,
@@ -55,7 +56,10 @@ def const_bits(value: Any, dtype: DType) -> int:
 def const(value: Any, dtype: DType, shape: Shape = ()) -> UOp:
     """A constant, expanded to ``shape``."""
     node = UOp(ops.CONST, dtype, (), const_bits(value, dtype))
-    return expand(node, shape) if shape else node
+    if not shape:
+        return node
+    ones = UOp(ops.RESHAPE, dtype, (node,), (1,) * len(shape))  # what expand would build
+    return ones if ones.shape == shape else UOp(ops.EXPAND, dtype, (ones,), tuple(shape))
 
 
 def const_of(node: UOp) -> Any:
@@ -92,25 +96,33 @@ def like(node: UOp, value: Any) -> UOp:
 
 def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
     """An elementwise node over operands of one shape and the dtypes that ``op`` accepts."""
-    if len(src) != op.arity:
-        raise ArgumentError(f"{op}: expected {op.arity} operands, got {len(src)}")
-    values = src[1:] if op is ops.WHERE else src
-    dtype = values[0].dtype
-    for s in values:
-        if s.dtype is not dtype:
-            raise DTypeError(f"{op}: expected operands of one dtype, got "
-                             f"{' and '.join(v.dtype.name for v in values)}",
-                             hint="convert one of them with .astype(...)")
-        if s.shape != src[0].shape:
-            raise ShapeError(f"{op}: expected operands of one shape, got "
-                             f"{' and '.join(str(v.shape) for v in src)}")
-    if not op.takes(dtype):
-        raise DTypeError(f"{op} does not take {dtype}")
-    if op is ops.WHERE:
-        if src[0].dtype is not dtypes.bool_ or src[0].shape != src[1].shape:
-            raise DTypeError(f"WHERE: expected a bool condition of shape {src[1].shape}, got "
-                             f"{src[0].dtype} {src[0].shape}")
+    last = src[-1]
+    dtype, shape = last.dtype, last.shape
+    for s in src:
+        if s.shape != shape or s.dtype is not dtype and (op is not ops.WHERE or s is not src[0]):
+            raise _refusal(op, src)
+    if len(src) != op.arity or not op.takes(dtype) or \
+            op is ops.WHERE and src[0].dtype is not dtypes.bool_:
+        raise _refusal(op, src)
     return UOp(op, dtypes.bool_ if op.result == "bool" else dtype, src, arg)
+
+
+def _refusal(op: Op, src: tuple[UOp, ...]) -> FnxError:
+    """Why an elementwise op does not take these operands."""
+    values = src[1:] if op is ops.WHERE else src
+    if len(src) != op.arity:
+        return ArgumentError(f"{op}: expected {op.arity} operands, got {len(src)}")
+    if any(v.dtype is not values[0].dtype for v in values):
+        return DTypeError(f"{op}: expected operands of one dtype, got "
+                          f"{' and '.join(v.dtype.name for v in values)}",
+                          hint="convert one of them with .astype(...)")
+    if any(s.shape != src[0].shape for s in src):
+        return ShapeError(f"{op}: expected operands of one shape, got "
+                          f"{' and '.join(str(v.shape) for v in src)}")
+    if not op.takes(values[0].dtype):
+        return DTypeError(f"{op} does not take {values[0].dtype}")
+    return DTypeError(f"WHERE: expected a bool condition of shape {src[1].shape}, got "
+                      f"{src[0].dtype} {src[0].shape}")
 
 
 def cast(x: UOp, dtype: DType) -> UOp:
@@ -459,113 +471,7 @@ def commands(execs: Iterable[UOp]) -> UOp:
     return UOp(ops.COMMANDS, dtypes.void, tuple(execs))
 
 
-# ---- operator sugar ---------------------------------------------------------------------------
-
-Self = TypeVar("Self", bound="Operators")
-
-
-class Operators:
-    """Python's operators in terms of one method; programs, kernels and patterns inherit it."""
-
-    __slots__ = ()
-
-    def _apply(self: Self, op: Op, *operands: Any) -> Self:
-        raise NotImplementedError
-
-    def __add__(self: Self, o: Any) -> Self:
-        return self._apply(ops.ADD, self, o)
-
-    def __radd__(self: Self, o: Any) -> Self:
-        return self._apply(ops.ADD, o, self)
-
-    def __sub__(self: Self, o: Any) -> Self:
-        return self._apply(ops.SUB, self, o)
-
-    def __rsub__(self: Self, o: Any) -> Self:
-        return self._apply(ops.SUB, o, self)
-
-    def __mul__(self: Self, o: Any) -> Self:
-        return self._apply(ops.MUL, self, o)
-
-    def __rmul__(self: Self, o: Any) -> Self:
-        return self._apply(ops.MUL, o, self)
-
-    def __truediv__(self: Self, o: Any) -> Self:
-        return self._apply(ops.DIV, self, o)
-
-    def __rtruediv__(self: Self, o: Any) -> Self:
-        return self._apply(ops.DIV, o, self)
-
-    def __floordiv__(self: Self, o: Any) -> Self:
-        return self._apply(ops.IDIV, self, o)
-
-    def __rfloordiv__(self: Self, o: Any) -> Self:
-        return self._apply(ops.IDIV, o, self)
-
-    def __mod__(self: Self, o: Any) -> Self:
-        return self._apply(ops.REM, self, o)
-
-    def __rmod__(self: Self, o: Any) -> Self:
-        return self._apply(ops.REM, o, self)
-
-    def __pow__(self: Self, o: Any) -> Self:
-        return self._apply(ops.POW, self, o)
-
-    def __rpow__(self: Self, o: Any) -> Self:
-        return self._apply(ops.POW, o, self)
-
-    def __and__(self: Self, o: Any) -> Self:
-        return self._apply(ops.AND, self, o)
-
-    def __rand__(self: Self, o: Any) -> Self:
-        return self._apply(ops.AND, o, self)
-
-    def __or__(self: Self, o: Any) -> Self:
-        return self._apply(ops.OR, self, o)
-
-    def __ror__(self: Self, o: Any) -> Self:
-        return self._apply(ops.OR, o, self)
-
-    def __xor__(self: Self, o: Any) -> Self:
-        return self._apply(ops.XOR, self, o)
-
-    def __rxor__(self: Self, o: Any) -> Self:
-        return self._apply(ops.XOR, o, self)
-
-    def __lshift__(self: Self, o: Any) -> Self:
-        return self._apply(ops.SHL, self, o)
-
-    def __rshift__(self: Self, o: Any) -> Self:
-        return self._apply(ops.SHR, self, o)
-
-    def __neg__(self: Self) -> Self:
-        return self._apply(ops.NEG, self)
-
-    def __abs__(self: Self) -> Self:
-        return self._apply(ops.ABS, self)
-
-    def __invert__(self: Self) -> Self:
-        return self._apply(ops.NOT, self)
-
-    def __lt__(self: Self, o: Any) -> Self:
-        return self._apply(ops.CMPLT, self, o)
-
-    def __le__(self: Self, o: Any) -> Self:
-        return self._apply(ops.CMPLE, self, o)
-
-    def __gt__(self: Self, o: Any) -> Self:
-        return self._apply(ops.CMPLT, o, self)
-
-    def __ge__(self: Self, o: Any) -> Self:
-        return self._apply(ops.CMPLE, o, self)
-
-    def __eq__(self: Self, o: Any) -> Self:  # type: ignore[override]
-        return self._apply(ops.CMPEQ, self, o)
-
-    def __ne__(self: Self, o: Any) -> Self:  # type: ignore[override]
-        return self._apply(ops.CMPNE, self, o)
-
-    __hash__ = None  # type: ignore[assignment]
+# ---- shapes -------------------------------------------------------------------------------------
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:

@@ -53,7 +53,8 @@ class Op:
     """
 
     __slots__ = ("name", "levels", "kind", "arity", "accepts", "result", "shape", "arg",
-                 "meaning", "symbol", "commutative", "identity", "ufunc", "exact", "number")
+                 "meaning", "symbol", "commutative", "identity", "ufunc", "exact", "number",
+                 "_kinds")
 
     def __init__(self, name: str, levels: str, kind: Kind, arity: int | None, *,
                  accepts: str = "fib", result: str = "same", shape: ShapeRule | None = None,
@@ -67,6 +68,8 @@ class Op:
         self.meaning, self.symbol = meaning, symbol
         self.commutative, self.identity, self.ufunc = commutative, identity, ufunc
         self.exact = exact
+        self._kinds = frozenset(kind for kind, letters in _LETTERS.items()
+                                if not set(letters).isdisjoint(accepts))
         self.number = len(OPS)
         OPS[name] = self
 
@@ -75,21 +78,19 @@ class Op:
 
     def takes(self, dtype: DType) -> bool:
         """Whether value operands may have this dtype."""
-        return any(letter in self.accepts for letter in _LETTERS[dtype.kind])
+        return dtype.kind in self._kinds
 
     def __reduce__(self) -> Any:
         return (named, (self.name,))
 
 
 OPS: dict[str, Op] = {}
+_LETTERS = {"float": "f", "int": "i", "uint": "iu", "index": "i", "bool": "b", "void": ""}
 
 
 def named(name: str) -> Op:
     """The op with this name."""
     return OPS[name]
-
-
-_LETTERS = {"float": "f", "int": "i", "uint": "iu", "index": "i", "bool": "b", "void": ""}
 
 
 # ---- args: what an op carries besides its operands ------------------------------------------

@@ -20,6 +20,7 @@ from fnx.core.errors import (
     OutOfBoundsError,
     ShapeError,
 )
+from fnx.core.operators import ValueOperators
 from fnx.core.uop import UOp
 
 F, I = dtypes.float32, dtypes.int32  # noqa: E741
@@ -90,7 +91,7 @@ def test_broadcasting_is_numpys(shapes: list[tuple[int, ...]]) -> None:
 
 
 def test_operators_write_ops() -> None:
-    class Written(build.Operators):
+    class Written(ValueOperators):
         def __init__(self, text: str) -> None:
             self.text = text
 

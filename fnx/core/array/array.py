@@ -30,6 +30,7 @@ from fnx.core.errors import (
     ShapeError,
     user_site,
 )
+from fnx.core.operators import ValueOperators
 from fnx.core.ops import Op, Shape
 from fnx.core.uop import UOp, current_site
 
@@ -38,7 +39,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Array(build.Operators):
+class Array(ValueOperators):
     """An immutable n-dimensional array; make one with ``fnx.numpy.asarray``.
 
     >>> import fnx.numpy as jnp

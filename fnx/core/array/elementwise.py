@@ -342,7 +342,7 @@ TANH = Function("tanh", "inexact", _unary(ops.TANH))
 SIGMOID = Function("sigmoid", "inexact", sigmoid)
 # fmt: on
 
-# Python's operators, by the op that build.Operators names them with.
+# Python's operators, by the op that core/operators.py names them with.
 OPERATORS: dict[Op, Function] = {
     ops.ADD: ADD, ops.SUB: SUBTRACT, ops.MUL: MULTIPLY, ops.DIV: DIVIDE,
     ops.IDIV: FLOOR_DIVIDE, ops.REM: REMAINDER, ops.POW: POWER, ops.AND: BITWISE_AND,

@@ -18,7 +18,7 @@ NDArray = np.ndarray[Any, Any]
 
 
 def _operator(op: Op, *operands: Any) -> Array:
-    """Python's operator that build.Operators names by an op."""
+    """Python's operator that core/operators.py names by an op."""
     if op is ops.POW and type(operands[1]) in (int, float):
         return static_power(*operands)
     return apply(OPERATORS[op], *operands)

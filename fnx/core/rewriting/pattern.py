@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from fnx.core import build, ops
-from fnx.core.build import Operators
 from fnx.core.errors import FnxError
+from fnx.core.operators import Operators
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 

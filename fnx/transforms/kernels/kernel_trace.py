@@ -22,6 +22,7 @@ from fnx.core.array.convert import SCALARS, default_float, fits
 from fnx.core.array.elementwise import DOMAINS, OPERATORS, Function
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, KernelError, MutationError, OutOfBoundsError, user_site
+from fnx.core.operators import ValueOperators
 from fnx.core.ops import Op, Shape
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, current_site
@@ -35,7 +36,7 @@ _INDEX_FUNCTIONS = frozenset({
 _COMBINE = {"add": ops.ADD, "multiply": ops.MUL, "min": ops.MIN, "max": ops.MAX}
 
 
-class Value(build.Operators):
+class Value(ValueOperators):
     """A number at each point of the ranges it depends on, in a kernel that is being traced."""
 
     __slots__ = ("node",)
@@ -62,7 +63,7 @@ class Value(build.Operators):
         return f"<kernel value {self.dtype} over ({names})>"
 
 
-class Reference(build.Operators):
+class Reference(ValueOperators):
     """A buffer of a kernel: ``x[i, j]`` reads a place, ``o[i, j] = value`` writes one."""
 
     __slots__ = ("_buffer", "shape", "_written")

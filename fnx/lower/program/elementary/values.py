@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
+from fnx.core.operators import Operators
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
 
-class Value(build.Operators):
+class Value(Operators):
     """A node with Python's operators; each one builds a node of the same level."""
 
     __slots__ = ("node",)

@@ -1,0 +1,203 @@
+"""Formulas over nodes in mathematical notation: ``0.5 * x * (1 + tanh(x))``.
+
+An ``Expr`` is a node with Python's operators; each builds a node of the same level by
+``build.elementwise``, so ``//`` and ``%`` round to zero, as IDIV and REM do. A number beside it
+becomes a constant of its dtype and shape. ``==`` is identity, as between nodes: values are
+compared by ``x.eq(y)`` and ``x.ne(y)``.
+
+A formula is written over Exprs; ``on_nodes`` makes it a function of nodes.
+
+>>> from fnx.core import dtypes
+>>> x = Expr(build.param(0, dtypes.float32, (3,)))
+>>> (2.0 * x + 1.0).node.op
+ADD
+>>> @on_nodes
+... def softsign(x: Expr) -> Expr:
+...     return x / (1 + abs(x))
+>>> softsign(x.node).op
+DIV
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fnx.core import build, dtypes, ops
+from fnx.core.build import elementwise
+from fnx.core.dtypes import DType
+from fnx.core.operators import Operators
+from fnx.core.ops import Op, Shape
+from fnx.core.uop import UOp
+
+
+class Expr(Operators):
+    """A node that formulas are written with."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: UOp) -> None:
+        self.node = node
+
+    def __repr__(self) -> str:
+        return f"Expr({self.node!r})"
+
+    def __bool__(self) -> bool:
+        raise TypeError("an Expr has no truth value; choose with where(condition, a, b)")
+
+    def _apply(self, op: Op, *operands: Any) -> Expr:
+        if len(operands) == 2:  # nearly always, and tracing is on the user's clock
+            a, b = operands
+            return Expr(elementwise(op, a.node if type(a) is Expr else build.like(self.node, a),
+                                    b.node if type(b) is Expr else build.like(self.node, b)))
+        return Expr(elementwise(op, *[self._node_of(o) for o in operands]))
+
+    def _node_of(self, x: Expr | float) -> UOp:
+        return x.node if isinstance(x, Expr) else build.like(self.node, x)
+
+    def __pow__(self, n: Any) -> Expr:
+        """A whole power multiplies; a negative one takes the reciprocal."""
+        return integer_power(self, n) if type(n) is int else self._apply(ops.POW, self, n)
+
+    def eq(self, other: Any) -> Expr:
+        """Where the values are equal."""
+        return self._apply(ops.CMPEQ, self, other)
+
+    def ne(self, other: Any) -> Expr:
+        """Where the values differ."""
+        return self._apply(ops.CMPNE, self, other)
+
+    @property
+    def dtype(self) -> DType:
+        return self.node.dtype
+
+    @property
+    def shape(self) -> Shape:
+        return self.node.shape
+
+    def like(self, value: Any) -> Expr:
+        """A constant of this dtype and shape."""
+        return Expr(build.like(self.node, value))
+
+    def cast(self, dtype: DType) -> Expr:
+        """The same number as another dtype."""
+        return Expr(build.cast(self.node, dtype))
+
+    def bitcast(self, dtype: DType) -> Expr:
+        """The number that has the same bits in another dtype."""
+        return Expr(build.bitcast(self.node, dtype))
+
+    def bits(self) -> Expr:
+        """The bit pattern, as a signed integer of the same width."""
+        return Expr(build.bitcast(self.node, _SIGNED[self.node.dtype.bits]))
+
+
+_SIGNED = {32: dtypes.int32, 64: dtypes.index}
+
+
+def on_nodes(formula: Callable[..., Expr]) -> Callable[..., UOp]:
+    """A formula over Exprs as a function of nodes."""
+    @functools.wraps(formula)
+    def apply(*nodes: UOp) -> UOp:
+        return formula(*map(Expr, nodes)).node
+    return apply
+
+
+# ---- functions --------------------------------------------------------------------------------
+
+
+def exp(x: Expr) -> Expr:
+    return Expr(elementwise(ops.EXP, x.node))
+
+
+def expm1(x: Expr) -> Expr:
+    return Expr(elementwise(ops.EXPM1, x.node))
+
+
+def log(x: Expr) -> Expr:
+    return Expr(elementwise(ops.LOG, x.node))
+
+
+def log1p(x: Expr) -> Expr:
+    return Expr(elementwise(ops.LOG1P, x.node))
+
+
+def sqrt(x: Expr) -> Expr:
+    return Expr(elementwise(ops.SQRT, x.node))
+
+
+def sin(x: Expr) -> Expr:
+    return Expr(elementwise(ops.SIN, x.node))
+
+
+def cos(x: Expr) -> Expr:
+    return Expr(elementwise(ops.COS, x.node))
+
+
+def tanh(x: Expr) -> Expr:
+    return Expr(elementwise(ops.TANH, x.node))
+
+
+def floor(x: Expr) -> Expr:
+    return Expr(elementwise(ops.FLOOR, x.node))
+
+
+def ceil(x: Expr) -> Expr:
+    return Expr(elementwise(ops.CEIL, x.node))
+
+
+def trunc(x: Expr) -> Expr:
+    """The integer part."""
+    return Expr(elementwise(ops.TRUNC, x.node))
+
+
+def rint(x: Expr) -> Expr:
+    """The nearest integer, ties to even."""
+    return Expr(elementwise(ops.ROUND, x.node))
+
+
+def isnan(x: Expr) -> Expr:
+    return x.ne(x)
+
+
+def maximum(a: Expr, b: Expr | float) -> Expr:
+    return a._apply(ops.MAX, a, b)
+
+
+def minimum(a: Expr, b: Expr | float) -> Expr:
+    return a._apply(ops.MIN, a, b)
+
+
+def where(condition: Expr, a: Expr | float, b: Expr | float) -> Expr:
+    """``a`` where the condition holds, else ``b``; a number takes the dtype of the other."""
+    x = a if isinstance(a, Expr) else b
+    assert isinstance(x, Expr), "one of the two has a dtype"
+    return Expr(elementwise(ops.WHERE, condition.node, x._node_of(a), x._node_of(b)))
+
+
+def mulacc(a: Expr, b: Expr | float, c: Expr | float) -> Expr:
+    """a * b + c with one rounding, where the target can."""
+    return Expr(elementwise(ops.MULACC, a.node, a._node_of(b), a._node_of(c)))
+
+
+def polynomial(coefficients: Sequence[float], x: Expr) -> Expr:
+    """Horner's scheme; coefficients from the constant term up."""
+    *lower, highest = coefficients
+    out = x.like(highest)
+    for c in reversed(lower):
+        out = mulacc(x, out, c)
+    return out
+
+
+def integer_power(x: Expr, n: int) -> Expr:
+    """x to a known whole power, by repeated squaring; a negative one takes the reciprocal."""
+    if n < 0:
+        return 1 / integer_power(x, -n)
+    out: Expr | None = None
+    while n:
+        if n & 1:
+            out = x if out is None else out * x
+        n >>= 1
+        x = x * x if n else x
+    return x.like(1) if out is None else out
