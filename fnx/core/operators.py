@@ -5,8 +5,8 @@ A class says in ``_apply`` what an op of some operands is: a node, an Array, a p
 >>> class Spelled(Operators):
 ...     def _apply(self, op, *operands):
 ...         return op
->>> Spelled() * 2 > 1
-CMPLT
+>>> Spelled() * 2
+MUL
 """
 
 from __future__ import annotations

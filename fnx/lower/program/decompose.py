@@ -24,7 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core import build, ops
+from fnx.core import ops
+from fnx.core.expr import Expr, on_nodes
 from fnx.core.ops import Op
 from fnx.core.target import Target
 from fnx.core.uop import UOp, inherit, toposort
@@ -34,12 +35,17 @@ from fnx.lower.program.elementary.remainder import fmod
 Expand = Callable[[UOp], UOp]
 
 
-def _of_operands(f: Callable[..., UOp]) -> Expand:
-    return lambda node: f(*node.src)
+def _of_operands(formula: Callable[..., Expr]) -> Expand:
+    of_nodes = on_nodes(formula)
+    return lambda node: of_nodes(*node.src)
 
 
-def _remainder(node: UOp) -> UOp:
-    return fmod(node) if node.dtype.is_float else integer.remainder(node)
+def _remainder(a: Expr, b: Expr) -> Expr:
+    return fmod(a, b) if a.dtype.is_float else integer.remainder(a, b)
+
+
+def _unfused(a: Expr, b: Expr, c: Expr) -> Expr:
+    return a * b + c
 
 
 EXPANSIONS: dict[Op, Expand] = {
@@ -51,18 +57,13 @@ EXPANSIONS: dict[Op, Expand] = {
     ops.SIN: _of_operands(trigonometric.sin),
     ops.COS: _of_operands(trigonometric.cos),
     ops.POW: _of_operands(power.power),
-    ops.REM: _remainder,
-    ops.IDIV: integer.divide,
+    ops.REM: _of_operands(_remainder),
+    ops.IDIV: _of_operands(integer.divide),
     ops.THREEFRY: integer.threefry,
 }
 
 
-def _unfused(node: UOp) -> UOp:
-    a, b, c = node.src
-    return build.add(build.mul(a, b), c)
-
-
-WITHOUT_FMA: dict[Op, Expand] = {ops.MULACC: _unfused}
+WITHOUT_FMA: dict[Op, Expand] = {ops.MULACC: _of_operands(_unfused)}
 
 
 def _rewrite(root: UOp, rows: dict[Op, Expand]) -> UOp:
@@ -79,7 +80,7 @@ def _rewrite(root: UOp, rows: dict[Op, Expand]) -> UOp:
 def decompose(root: UOp, target: Target) -> UOp:
     """The KERNEL (or an expression) with every op written in what the target computes.
 
-    >>> from fnx.core import dtypes
+    >>> from fnx.core import build, dtypes
     >>> x = build.var(0, dtypes.float32)
     >>> ops.EXP in {n.op for n in toposort([decompose(build.exp(x), Target("cpu"))])}
     False

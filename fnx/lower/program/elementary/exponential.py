@@ -11,18 +11,9 @@ where it rounds (or overflows) once.
 from __future__ import annotations
 
 from fnx.core import dtypes
-from fnx.core.uop import UOp
+from fnx.core.expr import Expr, mulacc, polynomial, where
 from fnx.lower.program.elementary import coefficients as k
-from fnx.lower.program.elementary.values import (
-    FORMATS,
-    Value,
-    clamp,
-    magnitude,
-    mulacc,
-    polynomial,
-    where,
-    with_sign,
-)
+from fnx.lower.program.elementary.floats import FORMATS, clamp, with_sign
 
 _LN2 = {dtypes.float32: k.LN2_32, dtypes.float64: k.LN2_64}
 _EXP = {dtypes.float32: k.EXP_32, dtypes.float64: k.EXPM1_64}
@@ -37,7 +28,7 @@ _TANH_LIMIT = {dtypes.float32: 9.5, dtypes.float64: 19.5}
 _TINY = {dtypes.float32: 2.0 ** -26, dtypes.float64: 2.0 ** -55}
 
 
-def _reduce(x: Value) -> tuple[Value, Value, Value]:
+def _reduce(x: Expr) -> tuple[Expr, Expr, Expr]:
     """(n, bits whose lowest are n, x - n * the high part of log 2)"""
     rounder = FORMATS[x.dtype].rounder
     shifted = mulacc(x, k.LOG2_E, rounder)
@@ -45,54 +36,52 @@ def _reduce(x: Value) -> tuple[Value, Value, Value]:
     return n, shifted.bits(), mulacc(n, -_LN2[x.dtype][0], x)
 
 
-def _power_of_two(n: Value, offset: Value | int, like: Value) -> Value:
+def _power_of_two(n: Expr, offset: Expr | int, like: Expr) -> Expr:
     """2**n from the low bits of n; ``offset`` is the bias, in place in the exponent field."""
-    return ((n << FORMATS[like.dtype].mantissa) + offset).as_float(like.dtype)
+    return ((n << FORMATS[like.dtype].mantissa) + offset).bitcast(like.dtype)
 
 
-def _exp_reduced(x: Value) -> tuple[Value, Value]:
+def _exp_reduced(x: Expr) -> tuple[Expr, Expr]:
     """(bits whose lowest are n, exp(r))"""
     n, bits, high = _reduce(x)
     r = mulacc(n, -_LN2[x.dtype][1], high)
     return bits, mulacc(r, mulacc(r, polynomial(_EXP[x.dtype], r), 1.0), 1.0)
 
 
-def exp(x: UOp) -> UOp:
+def exp(x: Expr) -> Expr:
     """e**x"""
-    a = clamp(Value(x), *_EXP_RANGE[x.dtype])
+    a = clamp(x, *_EXP_RANGE[x.dtype])
     form = FORMATS[x.dtype]
     n, p = _exp_reduced(a)
     negative = a < 0.0
     lift = (form.bias + 1) // 2
-    offset = where(negative, form.bias + lift << form.mantissa,
-                   form.bias - 1 << form.mantissa, of=n)
-    return (p * _power_of_two(n, offset, a) * where(negative, 2.0 ** -lift, 2.0, of=a)).node
+    offset = where(negative, n.like(form.bias + lift << form.mantissa),
+                   form.bias - 1 << form.mantissa)
+    return p * _power_of_two(n, offset, a) * where(negative, a.like(2.0 ** -lift), 2.0)
 
 
-def expm1(x: UOp) -> UOp:
+def expm1(x: Expr) -> Expr:
     """e**x - 1, precise near 0.
 
     The low part of r is added last, or its rounding would double near x = log(2) / 2. Half of
     2**n is used, since 2**n may overflow where the result does not.
     """
-    a = Value(x)
     form = FORMATS[x.dtype]
-    n, bits, high = _reduce(clamp(a, *_EXPM1_RANGE[x.dtype]))
+    n, bits, high = _reduce(clamp(x, *_EXPM1_RANGE[x.dtype]))
     low = n * -_LN2[x.dtype][1]
     r = high + low
     q = high + mulacc(r * r, polynomial(_EXPM1[x.dtype], r), low)
-    half = _power_of_two(bits, form.bias - 1 << form.mantissa, a)
+    half = _power_of_two(bits, form.bias - 1 << form.mantissa, x)
     y = 2.0 * mulacc(half, q, half - 0.5)
-    return where(magnitude(a) < _TINY[x.dtype], a, y).node
+    return where(abs(x) < _TINY[x.dtype], x, y)
 
 
-def tanh(x: UOp) -> UOp:
+def tanh(x: Expr) -> Expr:
     """Hyperbolic tangent: 1 - 2 / (exp(2 |x|) + 1) with the sign of x; a polynomial near 0."""
-    a = Value(x)
-    size, limit = magnitude(a), _TANH_LIMIT[x.dtype]
+    size, limit = abs(x), _TANH_LIMIT[x.dtype]
     bounded = where(size > limit, limit, size)
     n, p = _exp_reduced(bounded + bounded)
-    e = p * _power_of_two(n, FORMATS[x.dtype].bias << FORMATS[x.dtype].mantissa, a)
-    z = a * a
+    e = p * _power_of_two(n, FORMATS[x.dtype].bias << FORMATS[x.dtype].mantissa, x)
+    z = x * x
     near = mulacc(size * z, polynomial(_TANH[x.dtype], z), size)
-    return with_sign(where(size < 0.55, near, 1.0 - 2.0 / (e + 1.0)), a).node
+    return with_sign(where(size < 0.55, near, 1.0 - 2.0 / (e + 1.0)), x)

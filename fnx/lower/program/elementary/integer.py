@@ -8,41 +8,39 @@ quotient is no integer, it is further from the next one than float64 rounds.
 from __future__ import annotations
 
 from fnx.core import build, dtypes, ops
+from fnx.core.expr import Expr, trunc, where
 from fnx.core.uop import UOp
-from fnx.lower.program.elementary.values import FORMATS, Value, where
+from fnx.lower.program.elementary.floats import FORMATS
 
 
-def _divides_safely(divisor: UOp) -> bool:
+def _divides_safely(divisor: Expr) -> bool:
     """Whether it is a constant other than 0 and -1: then the machine's division is defined."""
-    if divisor.op is not ops.CONST:
-        return False
-    return build.const_of(divisor) not in (0, -1)
+    node = divisor.node
+    return node.op is ops.CONST and build.const_of(node) not in (0, -1)
 
 
-def _quotient(a: Value, b: Value) -> Value:
+def _quotient(a: Expr, b: Expr) -> Expr:
     """a / b rounded to zero; any value where b = 0."""
     if a.dtype.bits == 32:
-        ratio = (a.cast(dtypes.float64) / b.cast(dtypes.float64)).trunc()
+        ratio = trunc(a.cast(dtypes.float64) / b.cast(dtypes.float64))
         return (ratio + FORMATS[dtypes.float64].rounder).bits().cast(a.dtype)
-    minus = b.equals(-1)
-    return where(minus, -a, a // where(minus | b.equals(0), 1, b))
+    minus = b.eq(-1)
+    return where(minus, -a, a // where(minus | b.eq(0), 1, b))
 
 
-def divide(node: UOp) -> UOp:
+def divide(a: Expr, b: Expr) -> Expr:
     """IDIV"""
-    if _divides_safely(node.src[1]):
-        return node
-    a, b = map(Value, node.src)
+    if _divides_safely(b):
+        return a // b
     ones = (1 << 32) - 1 if a.dtype.kind == "uint" else -1
-    return where(b.equals(0), ones, _quotient(a, b)).node
+    return where(b.eq(0), ones, _quotient(a, b))
 
 
-def remainder(node: UOp) -> UOp:
+def remainder(a: Expr, b: Expr) -> Expr:
     """REM of integers: the sign of the dividend."""
-    if _divides_safely(node.src[1]):
-        return node
-    a, b = map(Value, node.src)
-    return where(b.equals(0), a, a - _quotient(a, b) * b).node
+    if _divides_safely(b):
+        return a % b
+    return where(b.eq(0), a, a - _quotient(a, b) * b)
 
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -54,7 +52,7 @@ def threefry(node: UOp) -> UOp:
 
     The two words of one block are two nodes; the rounds below them are the same nodes.
     """
-    k0, k1, c0, c1 = map(Value, node.src)
+    k0, k1, c0, c1 = map(Expr, node.src)
     keys = (k0, k1, k0 ^ k1 ^ _PARITY)
     x, y = c0 + keys[0], c1 + keys[1]
     for block in range(5):

@@ -10,41 +10,31 @@ way of adding f last is used: it keeps the result below one ulp).
 from __future__ import annotations
 
 from fnx.core import dtypes
-from fnx.core.uop import UOp
+from fnx.core.expr import Expr, mulacc, polynomial, where
 from fnx.lower.program.elementary import coefficients as k
-from fnx.lower.program.elementary.values import (
-    FORMATS,
-    INF,
-    NAN,
-    Value,
-    magnitude,
-    mulacc,
-    polynomial,
-    two_sum,
-    where,
-)
+from fnx.lower.program.elementary.floats import FORMATS, INF, NAN, two_sum
 
 _SQRT_HALF = {dtypes.float32: 0x3F3504F3, dtypes.float64: 0x3FE6A09E667F3BCD}
 _SMALLEST_NORMAL = {dtypes.float32: 2.0 ** -126, dtypes.float64: 2.0 ** -1022}
 _TINY = {dtypes.float32: 2.0 ** -26, dtypes.float64: 2.0 ** -55}
 
 
-def mantissa_and_exponent(x: Value) -> tuple[Value, Value]:
+def mantissa_and_exponent(x: Expr) -> tuple[Expr, Expr]:
     """(m, e) with x = m * 2**e and sqrt(1/2) <= m < sqrt(2), for x > 0 and normal; e integer."""
     form, base = FORMATS[x.dtype], _SQRT_HALF[x.dtype]
     above = x.bits() - base
-    m = ((above & (1 << form.mantissa) - 1) + base).as_float(x.dtype)
+    m = ((above & (1 << form.mantissa) - 1) + base).bitcast(x.dtype)
     return m, above >> form.mantissa
 
 
-def scaled_to_normal(x: Value) -> tuple[Value, Value]:
+def scaled_to_normal(x: Expr) -> tuple[Expr, Expr]:
     """x, or 2**(mantissa + 1) * x where x is subnormal; and the exponent to add for that."""
     shift = FORMATS[x.dtype].mantissa + 1
     subnormal = x < _SMALLEST_NORMAL[x.dtype]
-    return where(subnormal, x * 2.0 ** shift, x), where(subnormal, -float(shift), 0.0, of=x)
+    return where(subnormal, x * 2.0 ** shift, x), where(subnormal, x.like(-shift), 0.0)
 
 
-def _log_32(f: Value, e: Value) -> Value:
+def _log_32(f: Expr, e: Expr) -> Expr:
     """e * log 2 + log(1 + f)"""
     high, low = k.LN2_32
     z = f * f
@@ -52,7 +42,7 @@ def _log_32(f: Value, e: Value) -> Value:
     return mulacc(e, high, f + tail)
 
 
-def _log_64(f: Value, e: Value) -> Value:
+def _log_64(f: Expr, e: Expr) -> Expr:
     high, low = k.LN2_64
     s = f / (2.0 + f)
     z = s * s
@@ -66,28 +56,26 @@ def _log_64(f: Value, e: Value) -> Value:
 _LOG = {dtypes.float32: _log_32, dtypes.float64: _log_64}
 
 
-def _special(x: Value, y: Value) -> Value:
+def _special(x: Expr, y: Expr) -> Expr:
     """The result y of log(x), mended for x not in (0, inf)."""
     y = where(x < INF, y, x)
     y = where(x < 0.0, NAN, y)
-    return where(x.equals(0.0), -INF, y)
+    return where(x.eq(0.0), -INF, y)
 
 
-def log(x: UOp) -> UOp:
+def log(x: Expr) -> Expr:
     """Natural logarithm."""
-    a = Value(x)
-    normal, extra = scaled_to_normal(a)
+    normal, extra = scaled_to_normal(x)
     m, e = mantissa_and_exponent(normal)
-    return _special(a, _LOG[x.dtype](m - 1.0, e.cast(x.dtype) + extra)).node
+    return _special(x, _LOG[x.dtype](m - 1.0, e.cast(x.dtype) + extra))
 
 
-def log1p(x: UOp) -> UOp:
+def log1p(x: Expr) -> Expr:
     """log(1 + x), precise near 0: what rounding 1 + x lost is scaled and added to f."""
-    a = Value(x)
     form = FORMATS[x.dtype]
-    u, lost = two_sum(a.constant(1.0), a)
+    u, lost = two_sum(x.like(1.0), x)
     m, e = mantissa_and_exponent(u)
-    scale = ((form.bias - e) << form.mantissa).as_float(x.dtype)  # 2**-e
-    f = (m - 1.0) + where(a < 2.0 ** (form.mantissa + 2), lost * scale, 0.0)
+    scale = ((form.bias - e) << form.mantissa).bitcast(x.dtype)  # 2**-e
+    f = (m - 1.0) + where(x < 2.0 ** (form.mantissa + 2), lost * scale, 0.0)
     y = _special(u, _LOG[x.dtype](f, e.cast(x.dtype)))
-    return where(magnitude(a) < _TINY[x.dtype], a, y).node
+    return where(abs(x) < _TINY[x.dtype], x, y)

@@ -8,26 +8,21 @@ two float64 with about 66 bits.
 from __future__ import annotations
 
 from fnx.core import dtypes
-from fnx.core.uop import UOp
+from fnx.core.expr import Expr, mulacc, polynomial, rint, trunc, where
 from fnx.lower.program.elementary import coefficients as k
-from fnx.lower.program.elementary.logarithm import mantissa_and_exponent, scaled_to_normal
-from fnx.lower.program.elementary.values import (
+from fnx.lower.program.elementary.floats import (
     FORMATS,
     INF,
     NAN,
     Pair,
-    Value,
     clamp,
     fast_two_sum,
-    magnitude,
-    mulacc,
     pair,
     plus,
-    polynomial,
     times,
     two_product,
-    where,
 )
+from fnx.lower.program.elementary.logarithm import mantissa_and_exponent, scaled_to_normal
 
 # 2 to the power of these is 0 or infinite (in float32: once rounded to it); and so is x**y,
 # unless x = 1, for all larger |y| than the last.
@@ -35,29 +30,29 @@ _LIMIT_32, _LIMIT = 200.0, 1100.0
 _LARGEST_Y = 2.0 ** 66
 
 
-def _power_32(x: Value, y: Value) -> Value:
+def _power_32(x: Expr, y: Expr) -> Expr:
     """x**y for float32 x >= 0."""
     m, e = mantissa_and_exponent(x.cast(dtypes.float64))
     s = (m - 1.0) / (m + 1.0)
     z = s * s
     log_m = s + s * z * polynomial(k.POW_LOG_32, z)
     log2_x = mulacc(log_m, 2.0 * k.LOG2_E, e.cast(dtypes.float64))
-    log2_x = where(x.equals(0.0), -INF, where(x < INF, log2_x, x.cast(dtypes.float64)))
+    log2_x = where(x.eq(0.0), -INF, where(x < INF, log2_x, x.cast(dtypes.float64)))
     exponent = clamp(y.cast(dtypes.float64) * log2_x, -_LIMIT_32, _LIMIT_32)
-    n = exponent.round()
+    n = rint(exponent)
     f = exponent - n
     power = mulacc(f, polynomial(k.POW_EXP2_32, f), 1.0)
     form = FORMATS[dtypes.float64]
-    scale = (((n + form.rounder).bits() + form.bias) << form.mantissa).as_float(dtypes.float64)
+    scale = (((n + form.rounder).bits() + form.bias) << form.mantissa).bitcast(dtypes.float64)
     return (power * scale).cast(dtypes.float32)
 
 
-def _log2_64(x: Value) -> Pair:
+def _log2_64(x: Expr) -> Pair:
     """log2 x of a float64 x > 0 as an unevaluated sum."""
     normal, extra = scaled_to_normal(x)
     m, e = mantissa_and_exponent(normal)
     f = m - 1.0
-    d, d_low = fast_two_sum(m.constant(1.0), m)
+    d, d_low = fast_two_sum(m.like(1.0), m)
     q = f / d
     p, p_low = two_product(q, d)
     s = fast_two_sum(q, ((f - p) - p_low - q * d_low) / d)
@@ -70,43 +65,42 @@ def _log2_64(x: Value) -> Pair:
     scaled = times(log_m, pair(x, (2 * k.LOG2_E_PARTS[0], 2 * k.LOG2_E_PARTS[1])))
     exponent = e.cast(dtypes.float64) + extra
     high, low = fast_two_sum(exponent, scaled[0])
-    return where(exponent.equals(0.0), scaled[0], high), \
-        where(exponent.equals(0.0), scaled[1], low + scaled[1])
+    return where(exponent.eq(0.0), scaled[0], high), \
+        where(exponent.eq(0.0), scaled[1], low + scaled[1])
 
 
-def _power_64(x: Value, y: Value) -> Value:
+def _power_64(x: Expr, y: Expr) -> Expr:
     """x**y for float64 x >= 0."""
     log2_x = _log2_64(x)
     bounded = clamp(y, -_LARGEST_Y, _LARGEST_Y)
-    high, low = times((bounded, bounded.constant(0.0)), log2_x)
+    high, low = times((bounded, bounded.like(0.0)), log2_x)
     inside = (0.0 < x) & (x < INF)
-    special = bounded * where(x.equals(0.0), -INF, x)
+    special = bounded * where(x.eq(0.0), -INF, x)
     exponent = clamp(where(inside, high, special), -_LIMIT, _LIMIT)
-    n = exponent.round()
-    f = (exponent - n) + where(exponent.equals(high), low, 0.0)
+    n = rint(exponent)
+    f = (exponent - n) + where(exponent.eq(high), low, 0.0)
     power = mulacc(f, polynomial(k.POW_EXP2_64, f), 1.0)
     # two factors, since 2**n alone may be subnormal or infinite
     form = FORMATS[dtypes.float64]
-    first = (n * 0.5).round()
+    first = rint(n * 0.5)
     for part in (first, n - first):
         power = power * (((part + form.rounder).bits() + form.bias)
-                         << form.mantissa).as_float(dtypes.float64)
+                         << form.mantissa).bitcast(dtypes.float64)
     return power
 
 
 _POWER = {dtypes.float32: _power_32, dtypes.float64: _power_64}
 
 
-def power(x: UOp, y: UOp) -> UOp:
+def power(x: Expr, y: Expr) -> Expr:
     """x**y"""
-    a, b = Value(x), Value(y)
-    size = magnitude(a)
-    z = _POWER[x.dtype](size, b)
-    half = 0.5 * b
-    whole = b.trunc().equals(b)
-    odd = whole & half.trunc().differs(half)
-    negative = a.bits() < 0
+    size = abs(x)
+    z = _POWER[x.dtype](size, y)
+    half = 0.5 * y
+    whole = trunc(y).eq(y)
+    odd = whole & trunc(half).ne(half)
+    negative = x.bits() < 0
     z = where(negative & odd, -z, z)
-    z = where((a < 0.0) & ~whole & size.differs(INF), NAN, z)
-    one = b.equals(0.0) | a.equals(1.0) | (size.equals(1.0) & magnitude(b).equals(INF))
-    return where(one, 1.0, z).node
+    z = where((x < 0.0) & ~whole & size.ne(INF), NAN, z)
+    one = y.eq(0.0) | x.eq(1.0) | (size.eq(1.0) & abs(y).eq(INF))
+    return where(one, 1.0, z)

@@ -18,21 +18,9 @@ from functools import cache
 
 from fnx.core import dtypes
 from fnx.core.dtypes import DType
-from fnx.core.uop import UOp
+from fnx.core.expr import Expr, mulacc, polynomial, rint, where
 from fnx.lower.program.elementary import coefficients as k
-from fnx.lower.program.elementary.values import (
-    FORMATS,
-    Pair,
-    Value,
-    magnitude,
-    mulacc,
-    pair,
-    polynomial,
-    split,
-    times,
-    two_sum,
-    where,
-)
+from fnx.lower.program.elementary.floats import FORMATS, Pair, pair, split, times, two_sum
 
 _SIN = {dtypes.float32: k.SIN_32, dtypes.float64: k.SIN_64}
 _COS = {dtypes.float32: k.COS_32, dtypes.float64: k.COS_64}
@@ -52,12 +40,12 @@ def _words(width: int, count: int) -> tuple[float, ...]:
                  for i in range(count))
 
 
-def _fraction(x: Value) -> Value:
+def _fraction(x: Expr) -> Expr:
     """x less the nearest integer: exact."""
-    return x - x.round()
+    return x - rint(x)
 
 
-def _turns_32(x: Value) -> tuple[Value, Value]:
+def _turns_32(x: Expr) -> tuple[Expr, Expr]:
     """(4 u rounded, 2 pi (u - q / 4)) in float64, for a float32 x >= 0.
 
     Of the products at most three are not integers or negligible. The sum of the first two of
@@ -66,20 +54,20 @@ def _turns_32(x: Value) -> tuple[Value, Value]:
     wide = x.cast(dtypes.float64)
     parts = [_fraction(wide * (w * 2.0 ** (-_WORD_32 * (i + 1))))
              for i, w in enumerate(_words(_WORD_32, _WORDS_32))]
-    q = (4.0 * _sum(parts)).round()
+    q = rint(4.0 * _sum(parts))
     return q, k.TWO_PI_PARTS[0] * _sum([mulacc(q, -0.25, parts[0]), *parts[1:]])
 
 
-def _sum(xs: Sequence[Value]) -> Value:
+def _sum(xs: Sequence[Expr]) -> Expr:
     total = xs[0]
     for x in xs[1:]:
         total = total + x
     return total
 
 
-def _window(x: Value) -> tuple[Value, list[Value]]:
+def _window(x: Expr) -> tuple[Expr, list[Expr]]:
     """(X, words) with x / (2 pi) = X * (0.words) + an integer, and X < 2**76."""
-    words: list[Value] = [x.constant(w) for w in _words(_WORD_64, 52)]
+    words: list[Expr] = [x.like(w) for w in _words(_WORD_64, 52)]
     for step in _STEPS:
         far = x >= 2.0 ** (52 + _WORD_64 * step)  # then 2**(WORD * step) divides x
         x = where(far, x * 2.0 ** (-_WORD_64 * step), x)
@@ -89,7 +77,7 @@ def _window(x: Value) -> tuple[Value, list[Value]]:
     return x, words
 
 
-def _turns_64(x: Value) -> tuple[Value, Pair]:
+def _turns_64(x: Expr) -> tuple[Expr, Pair]:
     """(4 u rounded, 2 pi (u - q / 4)) for a float64 x >= 0.
 
     ``parts[j]`` is exact, and about 2**24 times smaller than the one before it once that is
@@ -97,13 +85,13 @@ def _turns_64(x: Value) -> tuple[Value, Pair]:
     """
     large, words = _window(x)
     high, low = split(large)
-    products: list[Value] = []
+    products: list[Expr] = []
     for j, word in enumerate(words):
         scaled = word * 2.0 ** (-_WORD_64 * (j + 1))
         products += [high * scaled, low * scaled]
     products = [_fraction(p) if i < _LARGE else p for i, p in enumerate(products)]
     parts = [products[0], *(a + b for a, b in zip(products[1::2], products[2::2])), products[-1]]
-    q = (4.0 * _sum(parts[:4])).round()
+    q = rint(4.0 * _sum(parts[:4]))
     total, errors = parts[0] - 0.25 * q, []
     for part in parts[1:6]:
         total, error = two_sum(total, part)
@@ -112,7 +100,7 @@ def _turns_64(x: Value) -> tuple[Value, Pair]:
     return q, times((total, rest), pair(x, k.TWO_PI_PARTS))
 
 
-def _sin_cos_of(r: Value, low: Value | float) -> Pair:
+def _sin_cos_of(r: Expr, low: Expr | float) -> Pair:
     """sin and cos of r + low, |r| <= pi / 4."""
     z = r * r
     sin = r + mulacc(z * r, polynomial(_SIN[r.dtype], z), low)
@@ -123,9 +111,9 @@ def _sin_cos_of(r: Value, low: Value | float) -> Pair:
     return sin, cos
 
 
-def _rotated(x: UOp, ahead: int) -> Value:
+def _rotated(x: Expr, ahead: int) -> Expr:
     """sin(|x| + ahead * pi / 2)"""
-    a = magnitude(Value(x))
+    a = abs(x)
     dtype: DType = x.dtype
     if dtype is dtypes.float32:
         q, angle = _turns_32(a)
@@ -134,19 +122,18 @@ def _rotated(x: UOp, ahead: int) -> Value:
         q, parts = _turns_64(a)
         sin, cos = _sin_cos_of(*parts)
     quadrant = (q + FORMATS[q.dtype].rounder).bits().cast(FORMATS[dtype].integer) + ahead
-    odd = (quadrant & 1).differs(0)
+    odd = (quadrant & 1).ne(0)
     sign = quadrant >> 1 << FORMATS[dtype].mantissa + FORMATS[dtype].bias.bit_length() + 1
-    return (where(odd, cos, sin).bits() ^ sign).as_float(dtype)
+    return (where(odd, cos, sin).bits() ^ sign).bitcast(dtype)
 
 
-def sin(x: UOp) -> UOp:
+def sin(x: Expr) -> Expr:
     """Sine of an angle in radians."""
-    a = Value(x)
     y = _rotated(x, 0)
-    signed = (y.bits() ^ (a.bits() & ~FORMATS[x.dtype].magnitude)).as_float(x.dtype)
-    return where(magnitude(a) < _TINY, a, signed).node
+    signed = (y.bits() ^ (x.bits() & ~FORMATS[x.dtype].magnitude)).bitcast(x.dtype)
+    return where(abs(x) < _TINY, x, signed)
 
 
-def cos(x: UOp) -> UOp:
+def cos(x: Expr) -> Expr:
     """Cosine of an angle in radians."""
-    return _rotated(x, 1).node
+    return _rotated(x, 1)

@@ -1,0 +1,91 @@
+"""Float formats, signs, and sums of two floats: what the elementary functions share."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from fnx.core import dtypes
+from fnx.core.dtypes import DType
+from fnx.core.expr import Expr, where
+
+
+class Format(NamedTuple):
+    """An IEEE format: an integer as wide, fraction bits, exponent bias, masks.
+
+    ``rounder`` is 1.5 * 2**mantissa: x + rounder holds round(x) in its low bits.
+    """
+
+    integer: DType
+    mantissa: int
+    bias: int
+    magnitude: int
+    rounder: float
+
+
+FORMATS = {
+    dtypes.float32: Format(dtypes.int32, 23, 127, 0x7FFF_FFFF, 1.5 * 2.0 ** 23),
+    dtypes.float64: Format(dtypes.index, 52, 1023, 0x7FFF_FFFF_FFFF_FFFF, 1.5 * 2.0 ** 52),
+}
+INF, NAN = math.inf, math.nan
+
+
+def clamp(x: Expr, low: float, high: float) -> Expr:
+    """x inside low..high; NaN stays NaN."""
+    x = where(x < low, low, x)
+    return where(x > high, high, x)
+
+
+def with_sign(x: Expr, sign: Expr) -> Expr:
+    """x >= 0 with the sign bit of ``sign``."""
+    low = ~FORMATS[x.dtype].magnitude
+    return (x.bits() | (sign.bits() & low)).bitcast(x.dtype)
+
+
+# ---- unevaluated sums of two floats (Dekker 1971, Knuth) --------------------------------------
+# Written without fused operations, so that a target without them gets the same results.
+
+Pair = tuple[Expr, Expr]
+
+
+def fast_two_sum(a: Expr, b: Expr) -> Pair:
+    """a + b and its rounding error, for |a| >= |b| or a = 0."""
+    s = a + b
+    return s, b - (s - a)
+
+
+def two_sum(a: Expr, b: Expr) -> Pair:
+    """a + b and its rounding error."""
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def split(x: Expr) -> Pair:
+    """x as a sum: its leading 26 bits (float64), and the rest."""
+    high = (x.bits() & ~0x7FF_FFFF).bitcast(x.dtype)
+    return high, x - high
+
+
+def two_product(a: Expr, b: Expr) -> Pair:
+    """a * b and its rounding error (float64)."""
+    p = a * b
+    (ah, al), (bh, bl) = split(a), split(b)
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+def times(a: Pair, b: Pair) -> Pair:
+    """Product of two unevaluated sums, to about 104 bits."""
+    p, e = two_product(a[0], b[0])
+    return fast_two_sum(p, e + (a[0] * b[1] + a[1] * b[0]))
+
+
+def plus(a: Pair, b: Pair) -> Pair:
+    """Sum of two unevaluated sums, to about 104 bits where nothing cancels."""
+    s, e = two_sum(a[0], b[0])
+    return fast_two_sum(s, e + (a[1] + b[1]))
+
+
+def pair(like: Expr, parts: tuple[float, float]) -> Pair:
+    """A constant as an unevaluated sum."""
+    return like.like(parts[0]), like.like(parts[1])
