@@ -31,7 +31,7 @@ class Done(Signal):
         """Nothing is ever pending."""
 
 
-class _Call:
+class Call:
     """A command with the dtypes of its kernel's arguments."""
 
     __slots__ = ("command", "dtypes", "scalars")
@@ -64,7 +64,7 @@ class InterpCommandBuffer(CommandBuffer):
 
     def __init__(self, commands: tuple[Command, ...], arena: int) -> None:
         self.commands, self._arena = commands, arena
-        self._calls = [_Call(c) for c in commands]
+        self._calls = [Call(c) for c in commands]
 
     def submit(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
         """Run the commands now."""

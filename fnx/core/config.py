@@ -21,7 +21,7 @@ FIELDS: dict[str, tuple[Any, str | None, bool, str]] = {
     "x64": (False, None, True, "64-bit data from NumPy and Python stays 64 bits wide"),
     "check_index": (False, None, True, "out-of-bounds indices that are data raise"),
     "check_spec": (False, "FNX_CHECK", False, "check every graph between all passes"),
-    "device": ("cpu", "FNX_DEVICE", False, "where jit and eager calls run: cpu, interp or null"),
+    "device": ("cpu", "FNX_DEVICE", False, "where calls run: cpu, interp, null or trace"),
     "workers": (0, "FNX_WORKERS", False, "worker threads of the cpu queue; 0: one per core"),
     "cache_dir": (None, "FNX_CACHE_DIR", False, "object cache; empty turns it off"),
     "time_limit": (0.0, None, False, "seconds a wait may take; 0: no limit"),
