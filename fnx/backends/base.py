@@ -82,7 +82,7 @@ class Device(ABC):
 
 
 _MODULES = {"cpu": "fnx.backends.cpu.device", "interp": "fnx.backends.interp",
-            "null": "fnx.backends.null"}
+            "null": "fnx.backends.null", "trace": "fnx.backends.trace"}
 _devices: dict[str, Device] = {}
 _lock = threading.RLock()
 

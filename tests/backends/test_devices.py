@@ -1,5 +1,6 @@
 """One COMMANDS node on every device; the registry; what null records."""
 
+import io
 import subprocess
 import sys
 
@@ -45,7 +46,19 @@ def test_null_records_and_computes_nothing():
     assert out.view(np.int32, (100,)).tolist() == [0] * 100
 
 
-@pytest.mark.parametrize("name", ["cpu", "interp", "null"])
+def test_trace_says_what_ran_on_what():
+    trace = get_device("trace")
+    x = np.linspace(-3, 3, 33, dtype=np.float32)
+    with trace.into(file := io.StringIO()):
+        traced = results("trace", *kit.chain(33, 2), x)
+    np.testing.assert_array_equal(traced, results("interp", *kit.chain(33, 2), x))
+    assert [(line.place, line.written, line.read) for line in list(trace.log)[-2:]] == [
+        (place, ("float32[33]",), ("float32[33]",)) for place in ("1/2", "2/2")]
+    assert all(line.microseconds > 0 for line in trace.log)
+    assert len(file.getvalue().splitlines()) == 2
+
+
+@pytest.mark.parametrize("name", ["cpu", "interp", "null", "trace"])
 def test_missing_arguments_are_refused(name):
     device = get_device(name)
     buffer = device.encode(*kit.chain(4))
@@ -66,7 +79,7 @@ def test_the_interpreter_refuses_what_hardware_would_do_silently():
 
 
 def test_an_unknown_device():
-    with pytest.raises(ArgumentError, match="expected one of cpu, interp, null; got 'tpu'"):
+    with pytest.raises(ArgumentError, match="expected one of cpu, interp, null, trace; got 'tpu'"):
         get_device("tpu")
 
 

@@ -1,0 +1,128 @@
+"""The interpreter with a log: one line a command, with the shapes it works on and its time.
+
+    2/3 contract_max (model.py:12): float32[128, 10] <- float32[128, 784], float32[784, 10]; 310 us
+
+``fnx.config.device = "trace"``, or FNX_DEVICE=trace, shows what a queue is given, in order.
+
+>>> import sys
+>>> import fnx
+>>> from fnx.backends.base import get_device
+>>> from fnx.core.config import override
+>>> with override(device="trace"), get_device("trace").into(sys.stdout):
+...     print(fnx.numpy.asarray([1.0, 2.0]) + 1)
+1/1 map_add (...): float32[2] <- float32[2]; ... us
+[2. 3.]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TextIO
+
+from fnx.backends.hcq import Command, commands_of
+from fnx.backends.interp import Bytes, Call, InterpCommandBuffer, InterpDevice
+from fnx.core import ops
+from fnx.core.levels.interp_kernel import extent
+from fnx.core.program import KernelCode
+from fnx.core.target import Target
+from fnx.core.uop import UOp, toposort
+
+_KEPT = 10_000
+
+
+class Line(NamedTuple):
+    """A command that ran: its place in its buffer, name, operands as text, time."""
+
+    place: str
+    name: str
+    written: tuple[str, ...]
+    read: tuple[str, ...]
+    microseconds: float
+
+    def __str__(self) -> str:
+        return f"{self.place} {self.name}: {', '.join(self.written)} <- " \
+            f"{', '.join(self.read) or 'nothing'}; {self.microseconds:.0f} us"
+
+
+class _TracedCall(Call):
+    """A call of the interpreter that is timed and logged."""
+
+    __slots__ = ("line", "log")
+
+    def __init__(self, command: Command, place: str, log: Callable[[Line], None]) -> None:
+        super().__init__(command)
+        self.log = log
+        self.line = Line(place, command.node.arg.name, *_operands(command.kernel, self.scalars),
+                         0.0)
+
+    def run(self, memory: Callable[[ops.Slot], Bytes]) -> None:
+        start = time.perf_counter()
+        super().run(memory)
+        spent = (time.perf_counter() - start) * 1e6
+        self.log(self.line._replace(microseconds=spent))
+
+
+def _operands(kernel: UOp, scalars: list[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a kernel writes, and what it only reads: dtype and shape by slot."""
+    written = {store.src[0].src[0].arg.slot for store in kernel.src}
+    shown = {ref.arg.slot: f"{ref.dtype}{[extent(d, scalars) for d in ref.src]}"
+             for ref in toposort([kernel]) if ref.op is ops.REF}
+    return (tuple([shown[slot] for slot in sorted(shown) if slot in written]),
+            tuple([shown[slot] for slot in sorted(shown) if slot not in written]))
+
+
+class TraceCommandBuffer(InterpCommandBuffer):
+    """Commands that the interpreter walks, each of them logged."""
+
+    __slots__ = ()
+
+    def __init__(self, commands: tuple[Command, ...], arena: int,
+                 log: Callable[[Line], None]) -> None:
+        super().__init__(commands, arena)
+        self._calls = [_TracedCall(c, f"{i}/{len(commands)}", log)
+                       for i, c in enumerate(commands, 1)]
+
+
+class TraceDevice(InterpDevice):
+    """NumPy as a machine that tells what it does.
+
+    Attributes:
+        log: the last 10,000 commands that ran.
+        file: where each is printed as it has run; None: nowhere.
+    """
+
+    name = "trace"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.target = Target("trace", kind="kernels")
+        self.log: deque[Line] = deque(maxlen=_KEPT)
+        self.file: TextIO | None = sys.stderr
+
+    def encode(self, commands: UOp, code: Mapping[UOp, KernelCode],
+               arena: int) -> TraceCommandBuffer:
+        """The commands as they are; ``code`` is not used."""
+        return TraceCommandBuffer(commands_of(commands), arena, self._ran)
+
+    def _ran(self, line: Line) -> None:
+        self.log.append(line)
+        if self.file is not None:
+            print(line, file=self.file)
+
+    @contextlib.contextmanager
+    def into(self, file: TextIO | None) -> Iterator[TraceDevice]:
+        """Print to another file for the length of a ``with`` block."""
+        before, self.file = self.file, file
+        try:
+            yield self
+        finally:
+            self.file = before
+
+
+def device() -> TraceDevice:
+    """The device, for ``get_device``."""
+    return TraceDevice()
