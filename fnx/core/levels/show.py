@@ -1,17 +1,16 @@
 """Printing of graphs at every level: to read, to rebuild, to draw.
 
-``pretty`` is for reading: one line a node, FUNCTIONs as blocks. ``to_python`` is Python source
-that rebuilds the identical node (the same object, while the first one lives). ``dot`` is for
-Graphviz.
+``pretty`` is for reading: formulas of tensors, loops of kernels, lines of programs.
+``to_python`` is Python source that rebuilds the identical node (the same object, while the first
+one lives). ``dot`` is for Graphviz.
 
 >>> from fnx.core import build
 >>> x = build.param(0, dtypes.float32, (3,))
 >>> f = build.function([build.exp(build.mul(x, x))], 1, "f")
 >>> print(pretty(f))
-function f(p0: float32[3]) -> float32[3]
-  v0 = p0 * p0                             # MUL float32[3]
-  v1 = EXP(v0)                             # EXP float32[3]
-  return v1
+function f(x0: float32[3])
+  t0[i] = exp(x0[i] * x0[i])                                    # float32[3]
+  return t0
 >>> print(to_python(x))
 from fnx.core import dtypes, ops
 from fnx.core.uop import UOp
@@ -23,111 +22,86 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from fnx.core import build, dtypes, ops
+from fnx.core import dtypes, ops
 from fnx.core.dtypes import DType
-from fnx.core.errors import ArgumentError, show_site
+from fnx.core.errors import ArgumentError, Site
+from fnx.core.levels.show_graph import graph_lines, type_of
+from fnx.core.levels.show_kernel import expression_lines, kernel_lines
+from fnx.core.levels.show_program import command_lines, program_lines
+from fnx.core.levels.show_text import Names, number
 from fnx.core.ops import Op
 from fnx.core.record import Record, values
 from fnx.core.uop import UOp, toposort
 
 _SCOPES = (ops.FUNCTION, ops.KERNEL)
-_LISTS = (ops.PROGRAM, ops.COMMANDS)  # their operands are what one reads
+_IN_KERNELS = frozenset({ops.RANGE, ops.VAR, ops.REF, ops.INDEX, ops.STAGE})
 
 
 # ---- to read ----------------------------------------------------------------------------------
 
 
-def pretty(roots: UOp | Iterable[UOp], *, sites: bool = False, scopes: bool = True) -> str:
-    """One line a node; every FUNCTION and KERNEL is a block of its own before its first use.
+def pretty(roots: UOp | Iterable[UOp], *, sites: bool | Collection[Site] = True,
+           scopes: bool = True, inputs: Sequence[str] = ()) -> str:
+    """Nodes of any level for reading; FUNCTIONs and KERNELs are blocks before their first use.
 
     Args:
         roots: a node or several.
-        sites: whether to print the user's lines that nodes came from.
+        sites: whether to print the user's lines that nodes came from, or those to print.
         scopes: whether to print FUNCTIONs and KERNELs that other nodes name.
+        inputs: what to call the parameters of a FUNCTION that is a root.
     """
     roots = [roots] if isinstance(roots, UOp) else list(roots)
-    blocks: list[str] = []
+    where = _sites_among(sites)
     names: dict[UOp, str] = {}
+    taken = Names()
+    blocks: list[list[str]] = []
     for node in toposort(roots, into_functions=True):
         if node.op in _SCOPES:
-            names[node] = _unique(node.arg.name or node.op.name.lower(), names)
+            names[node] = taken.plain(node.arg.name or node.op.name.lower())
             if scopes or node in roots:
-                blocks.append("\n".join(_block(node, names, sites)))
-    rest = [n for r in roots if r.op not in _SCOPES
-            for n in (r.src if r.op in _LISTS else (r,))]
+                blocks.append(kernel_lines(node, names[node], where) if node.op is ops.KERNEL else
+                              _function(node, names, where, inputs if node in roots else ()))
+    for root in roots:
+        if root.op is ops.PROGRAM:
+            blocks.append(program_lines(root))
+        elif root.op is ops.COMMANDS:
+            blocks.append(command_lines(root, names.__getitem__))
+    rest = [r for r in roots if r.op not in (*_SCOPES, ops.PROGRAM, ops.COMMANDS)]
     if rest:
-        blocks.append("\n".join(_lines(rest, names, sites)))
-    return "\n\n".join(blocks)
+        blocks.append(_rest(rest, names, where))
+    return "\n\n".join("\n".join(lines) for lines in blocks)
 
 
-def _unique(name: str, names: dict[UOp, str]) -> str:
-    taken = set(names.values())
-    return name if name not in taken else next(
-        f"{name}_{i}" for i in range(2, len(taken) + 3) if f"{name}_{i}" not in taken)
+def _sites_among(sites: bool | Collection[Site]) -> Callable[[UOp], tuple[Site, ...]]:
+    def found(node: UOp) -> tuple[Site, ...]:
+        if isinstance(sites, bool):
+            return node.sites[:1] if sites else ()
+        return tuple([s for s in node.sites if s in sites])[:1]
+    return found
 
 
-def _block(scope: UOp, names: dict[UOp, str], sites: bool) -> list[str]:
-    if scope.op is ops.KERNEL:
-        head = f"kernel {names[scope]} order={scope.arg.order}"
-    else:
-        params = sorted((n for n in toposort(scope.src) if n.op is ops.PARAM),
-                        key=lambda n: n.arg.slot)
-        inputs = ", ".join(f"p{p.arg.slot}: {_type(p)}" for p in params)
-        head = f"function {names[scope]}({inputs}) -> {', '.join(map(_type, scope.src))}"
-    body = dict(names)
-    lines = _lines(scope.src, body, sites)
-    if scope.op is ops.FUNCTION:
-        lines.append(f"return {', '.join(_label(o, body) for o in scope.src)}")
-    return [head, *("  " + line for line in lines)]
+def _function(fn: UOp, names: dict[UOp, str], where: Callable[[UOp], tuple[Site, ...]],
+              inputs: Sequence[str]) -> list[str]:
+    params = {n.arg.slot: n for n in toposort(fn.src) if n.op is ops.PARAM}
+    called = Names()
+    own = {params[i]: called.plain(inputs[i] if i < len(inputs) else f"x{i}")
+           for i in sorted(params)}
+    body, results = graph_lines(fn.src, {**names, **own}, where)
+    heads = ", ".join(f"{own[params[i]]}: {type_of(params[i])}" for i in sorted(params))
+    return [f"function {names[fn]}({heads})", *("  " + line for line in body),
+            f"  return {', '.join(results)}"]
 
 
-def _lines(roots: Iterable[UOp], names: dict[UOp, str], sites: bool) -> list[str]:
-    lines = []
-    count = 0
-    for node in toposort(roots, stop=lambda n: n.op in _SCOPES):
-        if node in names or _inline(node):
-            continue
-        names[node] = f"v{count}"
-        count += 1
-        text = f"{names[node]} = {_expression(node, names)}"
-        if node.dtype is dtypes.void and node.op is not ops.CALL:
-            text = _expression(node, names)
-        where = "  at " + show_site(node.sites[0]) if sites and node.sites else ""
-        lines.append(f"{text:<40} # {node.op} {_type(node)}{where}")
-    return lines
-
-
-def _inline(node: UOp) -> bool:
-    return node.op in (ops.CONST, ops.PARAM, ops.RANGE, ops.VAR) or \
-        (node.op is ops.REF and not node.src)
-
-
-def _label(node: UOp, names: dict[UOp, str]) -> str:
-    if node in names:
-        return names[node]
-    if node.op is ops.CONST:
-        return repr(build.const_of(node))
-    if node.op is ops.PARAM:
-        return f"p{node.arg.slot}"
-    if node.op is ops.RANGE:
-        return f"{node.arg.name or 'r'}{node.arg.id}:{node.arg.kind}<{_label(node.src[0], names)}"
-    return f"{node.op.name.lower()}{node.arg.slot}"
-
-
-def _expression(node: UOp, names: dict[UOp, str]) -> str:
-    src = [_label(s, names) for s in node.src]
-    if node.op.symbol:
-        text = node.op.symbol.format(*src)
-        return text[1:-1] if text.startswith("(") and text.endswith(")") else text
-    arg = [] if node.arg is None else [python_arg(node.arg, "")]
-    return f"{node.op}({', '.join(src + arg)})"
-
-
-def _type(node: UOp) -> str:
-    return f"{node.dtype}{list(node.shape)}"
+def _rest(roots: list[UOp], names: dict[UOp, str], where: Callable[[UOp], tuple[Site, ...]]
+          ) -> list[str]:
+    """Nodes that no scope closes: of an open trace, or parts of a kernel."""
+    if any(n.op in _IN_KERNELS for n in toposort(roots, stop=lambda n: n.op in _SCOPES)):
+        return expression_lines(roots, where)
+    lines, results = graph_lines(roots, names, where)
+    return lines or results
 
 
 # ---- to rebuild -------------------------------------------------------------------------------
@@ -190,12 +164,12 @@ def _python_dtype(dtype: DType) -> str:
 def dot(roots: UOp | Iterable[UOp]) -> str:
     """A graph for Graphviz; FUNCTIONs are shown with their bodies."""
     nodes = toposort([roots] if isinstance(roots, UOp) else roots, into_functions=True)
-    number = {n: i for i, n in enumerate(nodes)}
+    place = {n: i for i, n in enumerate(nodes)}
     lines = ["digraph fnx {", '  node [shape=box, fontname="monospace"];']
-    for n, i in number.items():
-        detail = repr(build.const_of(n)) if n.op is ops.CONST else \
+    for n, i in place.items():
+        detail = number(n).text if n.op is ops.CONST else \
             "" if n.arg is None else python_arg(n.arg, "")
-        label = "\\n".join(filter(None, [n.op.name, _type(n), detail])).replace('"', "'")
+        label = "\\n".join(filter(None, [n.op.name, type_of(n), detail])).replace('"', "'")
         lines.append(f'  n{i} [label="{label}"];')
-        lines += [f'  n{number[s]} -> n{i} [label="{k}"];' for k, s in enumerate(n.src)]
+        lines += [f'  n{place[s]} -> n{i} [label="{k}"];' for k, s in enumerate(n.src)]
     return "\n".join([*lines, "}"])

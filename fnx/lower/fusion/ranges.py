@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import Site, SpecError
 from fnx.core.tiling import Schedule
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, inherit
 from fnx.lower.fusion.group import Group, memory_of
 from fnx.lower.fusion.index_tokens import (
     ZERO,
@@ -195,7 +195,7 @@ class _Builder:
             value = self._read(node.src[0], source_index(node, 0, index))
         if self.group.stages.get(node) == index:
             self._stage(node, index, value)
-        return value
+        return inherit(value, node)
 
     def _stage(self, node: UOp, fill: Index, value: UOp) -> None:
         own = set(self.group.own)

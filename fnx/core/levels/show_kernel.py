@@ -1,0 +1,315 @@
+"""Kernels as the loops that they are.
+
+    kernel contract_add(x0: float32[50, 20], x1: float32[20, 30], o2: float32[50, 30])
+      for i in par(50), l in vec(30):                          # m.py:5
+        o2[i, l] = sum(k < 20: x0[i, k] * x1[k, l]) + 1
+
+What is computed twice, or long, has a name, and stands in the innermost loop that it depends on:
+that is where the compiler computes it, too. ``sum(k < 20: ...)`` becomes a loop where names of
+its own stand inside. A buffer is called x or o (written) and its slot, a range what its schedule
+calls it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from fnx.core import build, dtypes, ops
+from fnx.core.errors import Site
+from fnx.core.levels.show_text import FOLDS, Names, Text, lines_of, number, operation, polynomial
+from fnx.core.rewriting import symbolic
+from fnx.core.uop import UOp, toposort
+
+_LONG = 64  # letters of an operand that gets a name of its own
+_SYMBOL = {ops.ADD: "+=", ops.MUL: "*=", ops.AND: "&=", ops.OR: "|=", ops.XOR: "^="}
+_LINE = 64  # where the user's line stands
+
+
+class _Statement(NamedTuple):
+    """Lines that stand in the loops of ``ranges``, after the names that they use."""
+
+    ranges: frozenset[UOp]
+    uses: tuple[UOp, ...]
+    lines: tuple[str, ...]
+    fold: tuple[tuple[UOp, ...], _Statement] | None = None  # a loop of its own, and what it does
+    sites: tuple[Site, ...] = ()
+
+
+def kernel_lines(kernel: UOp, name: str, sites: Callable[[UOp], tuple[Site, ...]]) -> list[str]:
+    """A KERNEL as loops; ``sites`` are the user's lines of a node."""
+    printer = _Printer(kernel.src, kernel.arg.order, sites)
+    refs = {n.arg.slot: n for n in reversed(printer.nodes) if n.op is ops.REF}
+    heads = [f"{printer.buffers[slot]}: {r.dtype}[{', '.join(map(printer.text, r.src))}]"
+             for slot, r in sorted(refs.items())]
+    scalars = sorted({(n.arg.slot, printer.text(n), n.dtype.name) for n in printer.nodes
+                      if n.op is ops.VAR})
+    heads += [f"{text}: {dtype}" for _, text, dtype in scalars]
+    found = [f"kernel {name}({', '.join(heads)})"]
+    if len(found[0]) > 100:
+        found = [f"kernel {name}("] + [f"    {h}," for h in heads[:-1]] + [f"    {heads[-1]})"]
+    return [*found, *("  " + line for line in printer.lines(map(printer.root, kernel.src)))]
+
+
+def expression_lines(roots: Sequence[UOp], sites: Callable[[UOp], tuple[Site, ...]]) -> list[str]:
+    """Parts of a kernel: what each is, in its loops."""
+    printer = _Printer(roots, (), sites)
+    return list(printer.lines([printer.root(r) for r in roots]))
+
+
+class _Printer:
+    """Texts of all nodes, bottom up; then statements, from the outermost loop inwards."""
+
+    def __init__(self, roots: Sequence[UOp], order: Sequence[int],
+                 sites: Callable[[UOp], tuple[Site, ...]]) -> None:
+        self.sites = sites
+        self.nodes = toposort(roots)
+        self.rank = {id: i for i, id in enumerate(order)}
+        self.names = Names()
+        written = {s.src[0].src[0].arg.slot for s in roots
+                   if s.op is ops.STORE and s.src[0].src[0].op is ops.REF}
+        self.buffers: dict[int, str] = {}
+        for n in self.nodes:
+            if n.op is ops.REF and n.arg.slot not in self.buffers:
+                self.buffers[n.arg.slot] = self.names.plain(
+                    n.arg.name or f"{'o' if n.arg.slot in written else 'x'}{n.arg.slot}")
+        self.texts: dict[UOp, Text] = {}
+        self.uses: dict[UOp, tuple[UOp, ...]] = {}  # names that a text holds
+        self.defined: dict[UOp, _Statement] = {}
+        self._name_ranges()
+        self.shared = self._shared()
+        for node in self.nodes:
+            self._add(node)
+
+    def text(self, node: UOp) -> str:
+        return self.texts[node].text
+
+    def _order(self, r: UOp) -> tuple[int, int]:
+        return self.rank.get(r.arg.id, len(self.rank)), r.arg.id
+
+    def _name_ranges(self) -> None:
+        """``r0_io`` of a schedule is io; what has no name gets a letter."""
+        ranges = sorted((n for n in self.nodes if n.op is ops.RANGE), key=self._order)
+        folded = {r for n in self.nodes if n.op is ops.REDUCE for r in n.src[1:]}
+        for r in ranges:
+            own = re.sub(r"^r\d+(_|$)|_\d*$", "", r.arg.name)
+            stem = re.match(r"[A-Za-z]\w*", own)
+            letters = "kmnpqruv" if r in folded else "ijlmnpqruv"
+            self.texts[r] = Text(self.names.plain(own) if stem else self.names.letter(letters))
+            self.uses[r] = ()
+
+    def _shared(self) -> set[UOp]:
+        """Nodes that are read more than once and are more than a word."""
+        readers: dict[UOp, int] = {}
+        for n in self.nodes:
+            for s in n.src:
+                if s.dtype is dtypes.index and n.dtype is dtypes.index and not _is_atom(n):
+                    continue  # a term of a polynomial
+                outside = s.op is ops.REDUCE and len(s.ranges) < len(n.ranges)
+                readers[s] = readers.get(s, 0) + 1 + outside  # it is computed further out
+        return {n for n, count in readers.items() if count > 1 and self._is_work(n)}
+
+    def _is_work(self, n: UOp) -> bool:
+        if n.op is ops.LOAD:
+            return len(n.src) > 1
+        if n.dtype is dtypes.index:
+            terms, constant = symbolic.linear(n)
+            return len(terms) + bool(constant) > 1 or any(_is_atom(a) and a.src
+                                                          and a.op is not ops.RANGE
+                                                          for m in terms for a in m)
+        return n.op is ops.REDUCE or n.op.kind == "elementwise"
+
+    # ---- texts
+
+    def _add(self, node: UOp) -> None:
+        if node.op is ops.STORE or node in self.texts:
+            return
+        if node.op is ops.STAGE:
+            self._stage(node)
+            return
+        if node.op is ops.REDUCE and self._has_names(node):
+            self._loop(node)
+            return
+        text, uses = self._expression(node)
+        self.texts[node], self.uses[node] = text, uses
+        if node in self.shared:
+            self._define(node, "p" if node.dtype is dtypes.index else "t")
+
+    def _define(self, node: UOp, stem: str) -> None:
+        name = self.names.fresh(stem)
+        self.defined[node] = _Statement(node.ranges, self.uses[node],
+                                        (f"{name} = {self.text(node)}",), None,
+                                        self.sites(node))
+        self.texts[node], self.uses[node] = Text(name), (node,)
+
+    def _expression(self, node: UOp) -> tuple[Text, tuple[UOp, ...]]:
+        op = node.op
+        if op is ops.CONST:
+            return number(node), ()
+        if op is ops.VAR:
+            return Text(self.names.plain(node.arg.name or f"n{node.arg.slot}")), ()
+        if op is ops.REF:
+            return Text(self.buffers[node.arg.slot]), ()
+        if node.dtype is dtypes.index and not _is_atom(node):
+            return self._polynomial(node)
+        for s in node.src:
+            if len(self.text(s)) > _LONG and op is not ops.INDEX and op is not ops.REDUCE \
+                    and s.op is not ops.INDEX and s not in self.defined:
+                self._define(s, "t")
+        uses = self._merged(node.src)
+        texts = [self.texts[s] for s in node.src]
+        if op is ops.INDEX:
+            return Text(_place(texts)), uses
+        if op is ops.LOAD:
+            return (texts[0] if len(texts) == 1 else
+                    Text(f"{texts[0].text} if {texts[1].text} else 0", 0)), uses
+        if op is ops.REDUCE:
+            return Text(f"{FOLDS[node.arg.monoid]}({self._extents(node)}: {texts[0].text})"), uses
+        return operation(node, texts), uses
+
+    def _polynomial(self, node: UOp) -> tuple[Text, tuple[UOp, ...]]:
+        terms, constant = symbolic.linear(node)
+        atoms = list(dict.fromkeys(a for m in terms for a in m))
+        for n in toposort(atoms, stop=self.texts.__contains__):
+            self._add(n)  # an atom that only the normal form has
+        return polynomial(terms, constant, self.texts), self._merged(atoms)
+
+    def _merged(self, nodes: Iterable[UOp]) -> tuple[UOp, ...]:
+        return tuple(dict.fromkeys(u for n in nodes for u in self.uses[n]))
+
+    def _extents(self, node: UOp) -> str:
+        return ", ".join(f"{self.text(r)} < {self._extent(r, '')}" for r in node.src[1:])
+
+    def _extent(self, r: UOp, plain: str) -> str:
+        kind = plain if r.arg.kind == "SEQ" else r.arg.kind.lower()
+        size = self.texts[r.src[0]].text if r.src[0] in self.texts else str(r.src[0].arg)
+        return f"{kind}({size})" if kind else size
+
+    # ---- statements
+
+    def _has_names(self, node: UOp) -> bool:
+        closed = set(node.src[1:])
+        return any(not closed.isdisjoint(u.ranges) for u in self.uses[node.src[0]])
+
+    def _loop(self, node: UOp) -> None:
+        """A REDUCE with names inside: an accumulator and a loop."""
+        name = self.names.fresh("s")
+        value = self.text(node.src[0])
+        monoid = node.arg.monoid
+        fold = f"{name} {_SYMBOL[monoid]} {value}" if monoid in _SYMBOL else \
+            f"{name} = {FOLDS[monoid]}({name}, {value})"
+        inner = _Statement(node.src[0].ranges, self.uses[node.src[0]], (fold,), None,
+                           self.sites(node))
+        start = build.const(monoid.identity(node.dtype), node.dtype)
+        self.defined[node] = _Statement(node.ranges, self.uses[node.src[0]],
+                                        (f"{name} = {number(start).text}",),
+                                        (node.src[1:], inner))
+        self.texts[node], self.uses[node] = Text(name), (node,)
+
+    def _stage(self, node: UOp) -> None:
+        value, dims = node.src[0], node.src[1:]
+        name = self.names.plain(node.arg.name or f"local{node.arg.id}")
+        index = ", ".join(self.text(r) for r in dims)
+        inner = _Statement(value.ranges | set(dims), self.uses[value],
+                           (f"{name}[{index}] = {self.text(value)}",), None, self.sites(value))
+        sizes = ", ".join(self._extent(r, "").split("(")[-1].rstrip(")") for r in dims)
+        head = f"{name} = {node.arg.space.lower()}({node.dtype}[{sizes}])"
+        self.defined[node] = _Statement(node.ranges, self.uses[value], (head,), (dims, inner))
+        self.texts[node], self.uses[node] = Text(name), (node,)
+
+    def root(self, node: UOp) -> _Statement:
+        """A STORE as a statement; of any other node its text."""
+        if node.op is ops.STORE:
+            return self._store(node)
+        return _Statement(node.ranges, self.uses[node], (self.text(node),), None, self.sites(node))
+
+    def _store(self, store: UOp) -> _Statement:
+        place, value, *valid = store.src
+        where, what = self.text(place), self.text(value)
+        monoid = store.arg
+        if monoid is None or monoid is ops.STORE:
+            line = f"{where} = {what}"
+        elif monoid in _SYMBOL:
+            line = f"{where} {_SYMBOL[monoid]} {what}"
+        else:
+            line = f"{where} = {FOLDS[monoid]}({where}, {what})"
+        lines: tuple[str, ...] = (line,)
+        if valid:
+            condition = f"if {self.text(valid[0])}:"
+            lines = (f"{condition} {line}",) if len(condition + line) < 90 else \
+                (condition, "  " + line)
+        return _Statement(store.ranges, self._merged(store.src), lines, None,
+                          self.sites(store) or self.sites(value))
+
+    # ---- lines
+
+    def lines(self, targets: Iterable[_Statement]) -> Iterator[str]:
+        yield from self._block(list(targets), frozenset(), frozenset(), ())
+
+    def _block(self, targets: Sequence[_Statement], open: frozenset[UOp], seen: frozenset[UOp],
+               header: tuple[UOp, ...]) -> Iterator[str]:
+        """Targets inside the loops ``open``, and first the names they need; ``header`` are
+        loops that are still to be written, on one line with those directly inside."""
+        needed = self._needed(targets, seen)
+        here = [n for n in needed if self.defined[n].ranges <= open]
+        seen = seen.union(here)
+        groups = [(r, list(g)) for r, g in itertools.groupby(
+            targets, lambda t: min(t.ranges - open, key=self._order, default=None))]
+        if header and not here and len(groups) == 1 and groups[0][0] is not None:
+            r = groups[0][0]
+            yield from self._block(targets, open | {r}, seen, (*header, r))
+            return
+        indent = ""
+        if header:
+            loops = ", ".join(f"{self.text(r)} in {self._extent(r, 'seq')}" for r in header)
+            yield f"for {loops}:"
+            indent = "  "
+        for n in here:
+            for line in self._statement(self.defined[n], open, seen):
+                yield indent + line
+        for r, group in groups:
+            if r is None:
+                for t in group:
+                    yield from (indent + line for line in _beside(t))
+            else:
+                for line in self._block(group, open | {r}, seen, (r,)):
+                    yield indent + line
+
+    def _statement(self, s: _Statement, open: frozenset[UOp], seen: frozenset[UOp]
+                   ) -> Iterator[str]:
+        yield from _beside(s)
+        if s.fold is not None:
+            ranges, inner = s.fold
+            loops = sorted(ranges, key=self._order)
+            yield from self._block([inner], open | {loops[0]}, seen, (loops[0],))
+
+    def _needed(self, targets: Iterable[_Statement], seen: frozenset[UOp]) -> list[UOp]:
+        """Names below the targets that are not there yet, in the order they were defined."""
+        found: set[UOp] = set()
+        stack = [u for t in targets for u in t.uses]
+        while stack:
+            n = stack.pop()
+            if n in found or n in seen:
+                continue
+            found.add(n)
+            stack += self.defined[n].uses
+        return [n for n in self.defined if n in found] if found else []
+
+
+def _is_atom(n: UOp) -> bool:
+    """Whether an index node is no sum or product: a range, data, a division."""
+    return n.dtype is not dtypes.index or n.op not in (ops.ADD, ops.SUB, ops.MUL, ops.NEG,
+                                                       ops.CONST)
+
+
+def _place(texts: Sequence[Text]) -> str:
+    return f"{texts[0].text}[{', '.join(t.text for t in texts[1:])}]" if len(texts) > 1 else \
+        f"{texts[0].text}[()]"
+
+
+def _beside(s: _Statement) -> Iterator[str]:
+    first, *rest = s.lines
+    yield f"{first:<{_LINE}}  # {lines_of(s.sites)}" if s.sites else first
+    yield from rest

@@ -1,0 +1,112 @@
+"""Programs line by line, with loops indented; commands as calls of kernels on slots.
+
+    for v7 in 0 .. 3:
+      v8 = v7 * 20                         # index
+      v9 = load(&x0[v8], mask=v1)          # float32x16
+      store(&o3[v8], v9)
+
+An address stands where it is used; ``phi`` is a value that goes from one turn of a loop to the
+next, ``last`` what it was in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fnx.core import build, ops
+from fnx.core.levels.show_text import Text, number, operation
+from fnx.core.uop import UOp
+
+_WIDTH = 40  # where the types stand
+
+
+def program_lines(program: UOp) -> list[str]:
+    """The lines of a PROGRAM."""
+    printer = _Program()
+    out: list[str] = []
+    depth = 0
+    for node in program.src:
+        if node.op in (ops.ENDFOR, ops.ENDIF):
+            depth -= 1
+        line = printer.line(node)
+        if line:
+            out.append("  " * depth + line)
+        if node.op in (ops.FOR, ops.IF):
+            depth += 1
+    return out
+
+
+class _Program:
+    def __init__(self) -> None:
+        self.names: dict[UOp, str] = {}
+
+    def line(self, node: UOp) -> str:
+        """The text of a line; empty for an address, which stands where it is used."""
+        op = node.op
+        src = [self.called(s) for s in node.src]
+        if op is ops.ADDRESS:
+            self.names[node] = f"{src[0]}[{src[1]}]" if src[0].startswith("&") else \
+                f"&{src[0]}[{src[1]}]"
+            return ""
+        if op is ops.STORE:
+            mask = f", mask={src[2]}" if len(src) > 2 else ""
+            return f"store({src[0]}, {src[1]}{mask})"
+        if op is ops.ENDFOR:
+            return f"next {', '.join(src[1:])}" if src[1:] else "next"
+        if op is ops.IF:
+            return f"if {src[0]}:"
+        if op is ops.ENDIF:
+            return ""
+        name = self.names[node] = f"v{len(self.names)}"
+        if op is ops.FOR:
+            return f"for {name} in {src[0]} .. {src[1]}:"
+        return f"{f'{name} = {self.value(node, src)}':<{_WIDTH}}  # {node.dtype}"
+
+    def value(self, node: UOp, src: Sequence[str]) -> str:
+        if node.op is ops.LOAD:
+            return f"load({src[0]}{f', mask={src[1]}' if len(src) > 1 else ''})"
+        if node.op is ops.PHI:
+            return f"phi({src[1]})"
+        if node.op is ops.LAST:
+            return f"last({node.arg})"
+        if node.op in ops.ELEMENTWISE:
+            return operation(node, [Text(s) for s in src]).text
+        extra = [] if node.arg is None else [str(node.arg)]
+        return f"{node.op.name.lower()}({', '.join([*src, *extra])})"
+
+    def called(self, node: UOp) -> str:
+        found = self.names.get(node)
+        if found is not None:
+            return found
+        if node.op is ops.CONST:
+            return number(node).text
+        if node.op is ops.REF:
+            return node.arg.name or f"x{node.arg.slot}"
+        if node.op is ops.VAR:
+            return node.arg.name or f"n{node.arg.slot}"
+        if node.op is ops.PART:
+            return "hi" if node.arg else "lo"
+        return node.op.name.lower()
+
+
+def command_lines(commands: UOp, names: Callable[[UOp], str]) -> list[str]:
+    """The EXECs of COMMANDS: what each reads, what it writes."""
+    return [_command(e, names) for e in commands.src]
+
+
+def _command(execution: UOp, names: Callable[[UOp], str]) -> str:
+    kernel, *operands = execution.src
+    written = {s.src[0].src[0].arg.slot for s in kernel.src}
+    slots = [s for s in operands if s.op is ops.SLOT]
+    reads = [_slot(s) for i, s in enumerate(slots) if i not in written]
+    reads += [str(build.const_of(s)) for s in operands if s.op is ops.CONST]
+    writes = ", ".join(_slot(s) for i, s in enumerate(slots) if i in written)
+    where = execution.arg.name.partition(" (")[2].rstrip(")")
+    line = f"{names(kernel)}({', '.join(reads)}) -> {writes}"
+    return f"{line:<64}  # {where}" if where else line
+
+
+def _slot(slot: UOp) -> str:
+    arg = slot.arg
+    return f"arena[{arg.offset}:{arg.offset + arg.nbytes}]" if arg.kind == "arena" else \
+        f"{arg.kind}{arg.index}"

@@ -1,0 +1,147 @@
+"""Text of expressions, as Python writes them: operators with few parentheses, short numbers.
+
+>>> x, y = (build.param(i, dtypes.float32, ()) for i in range(2))
+>>> total = operation(build.add(x, y), [Text("a"), Text("b")])
+>>> operation(build.mul(x, y), [total, Text("c")]).text
+'(a + b) * c'
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from fnx.core import build, dtypes, ops
+from fnx.core.errors import Site
+from fnx.core.ops import Op
+from fnx.core.rewriting import symbolic
+from fnx.core.uop import UOp
+
+# How tightly an operator binds; a row for numbers and one for truth values.
+_BINDS: tuple[tuple[Op, ...], ...] = (
+    (ops.CMPLT, ops.CMPLE, ops.CMPEQ, ops.CMPNE), (ops.OR,), (ops.XOR,), (ops.AND,),
+    (ops.SHL, ops.SHR), (ops.ADD, ops.SUB), (ops.MUL, ops.DIV, ops.IDIV, ops.REM),
+    (ops.NEG, ops.NOT), (ops.POW,))
+_LEVEL = {op: 3 + i for i, row in enumerate(_BINDS) for op in row}
+_LOGIC = {ops.OR: ("{0} or {1}", 0), ops.AND: ("{0} and {1}", 1), ops.NOT: ("not {0}", 2)}
+_ATOM = 100
+FOLDS = {ops.ADD: "sum", ops.MUL: "prod", ops.MAX: "max", ops.MIN: "min", ops.AND: "all",
+         ops.OR: "any", ops.XOR: "xor"}
+
+
+class Text(NamedTuple):
+    """An expression and how tightly its outermost operator binds."""
+
+    text: str
+    binds: int = _ATOM
+
+    def inside(self, binds: int) -> str:
+        """The text as an operand of an operator that binds so tightly."""
+        return self.text if self.binds >= binds else f"({self.text})"
+
+
+def number(node: UOp) -> Text:
+    """A CONST in as few digits as make it that number again."""
+    value = build.const_of(node)
+    if node.dtype.is_float:
+        short = str(node.dtype.np.type(value)) if math.isfinite(value) else str(value)
+        return Text(short.removesuffix(".0"), _ATOM if value >= 0 else _LEVEL[ops.NEG])
+    return Text(str(value), _ATOM if value >= 0 else _LEVEL[ops.NEG])
+
+
+def operation(node: UOp, operands: Sequence[Text]) -> Text:
+    """An elementwise node over the texts of its operands."""
+    op = node.op
+    if op is ops.CAST:
+        return operands[0] if node.dtype is dtypes.index else \
+            Text(f"{node.dtype}({operands[0].text})")
+    if op in _LOGIC and node.dtype.scalar is dtypes.bool_:
+        symbol, level = _LOGIC[op]
+    elif op.symbol:
+        symbol, level = op.symbol.strip("()"), _LEVEL[op]
+    else:
+        extra = [] if node.arg is None else [str(node.arg)]
+        if op is ops.BITCAST:
+            extra = [node.dtype.name]
+        inside = ", ".join([*[x.text for x in operands], *extra])
+        return Text(f"{op.name.lower()}({inside})")
+    if len(operands) == 1:
+        return Text(symbol.format(operands[0].inside(level)), level)
+    first, *rest = operands
+    if op.commutative and first.text[0].isdigit():  # t + 1 rather than 1 + t
+        first, rest = rest[0], [first]
+    return Text(symbol.format(first.inside(level), *[x.inside(level + 1) for x in rest]), level)
+
+
+def polynomial(terms: Mapping[tuple[UOp, ...], int], constant: int,
+               atom: Mapping[UOp, Text]) -> Text:
+    """``20*io + 10*ir + i - 1``: an index expression, large strides first."""
+    if len(terms) == 1 and not constant:
+        (monomial, c), = terms.items()
+        if c == 1 and len(monomial) == 1:
+            return atom[monomial[0]]
+    parts: list[tuple[int, str]] = []
+    for monomial, c in sorted(terms.items(), key=lambda t: -abs(t[1])):
+        factors = "*".join(atom[a].inside(_LEVEL[ops.NEG]) for a in monomial)
+        parts.append((c, factors if abs(c) == 1 else f"{abs(c)}*{factors}"))
+    if constant or not parts:
+        parts.append((constant, str(abs(constant))))
+    parts.sort(key=lambda part: part[0] < 0)
+    text = "".join((" + " if c >= 0 else " - ") + part for c, part in parts)
+    text = text[3:] if parts[0][0] >= 0 else "-" + text[3:]
+    return Text(text, _LEVEL[ops.ADD if len(parts) > 1 else
+                             ops.MUL if "*" in text or "-" in text else ops.POW])
+
+
+def lines_of(sites: Iterable[Site]) -> str:
+    """``m.py:12, 14``: the user's lines, each file once."""
+    files: dict[str, list[int]] = {}
+    for file, line in dict.fromkeys(sites):
+        files.setdefault(file.replace("\\", "/").rpartition("/")[2], []).append(line)
+    return ", ".join(f"{file}:{', '.join(map(str, sorted(lines)))}"
+                     for file, lines in files.items())
+
+
+class Names:
+    """Names that are short, given in order, and never twice.
+
+    >>> names = Names()
+    >>> names.fresh("t"), names.fresh("t"), names.plain("o"), names.plain("o")
+    ('t0', 't1', 'o', 'o_2')
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def plain(self, wanted: str) -> str:
+        """The wanted name, or one with a number behind it."""
+        name, count = wanted, 2
+        while name in self._taken:
+            name, count = f"{wanted}_{count}", count + 1
+        self._taken.add(name)
+        return name
+
+    def letter(self, letters: str = "ijklmnqruv") -> str:
+        """The first free letter."""
+        free = [c for c in letters if c not in self._taken]
+        return self.plain(free[0] if free else "r")
+
+    def fresh(self, stem: str) -> str:
+        """The stem with the first free number."""
+        count = self._next.get(stem, 0)
+        while f"{stem}{count}" in self._taken:
+            count += 1
+        self._next[stem] = count + 1
+        return self.plain(f"{stem}{count}")
+
+
+def index_text(node: UOp, texts: dict[UOp, Text]) -> Text:
+    """An index expression; ``texts`` has its ranges, and gets what is found on the way."""
+    terms, constant = symbolic.linear(node)
+    for monomial in terms:
+        for atom in monomial:
+            if atom not in texts:
+                texts[atom] = operation(atom, [index_text(s, texts) for s in atom.src])
+    return polynomial(terms, constant, texts)
