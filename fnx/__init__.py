@@ -8,13 +8,15 @@
 Array([3., 3.], dtype=float32)
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as _numpy  # before all else: under a deep stack of imports it takes 7 ms longer
 
 from fnx import lax, nn, numpy, random, tree, tree_util
 from fnx.core.array.array import Array
 from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.config import config
-from fnx.core.errors import FnxError, later
+from fnx.core.errors import FnxError, module_face
 from fnx.transforms.call import call
 from fnx.transforms.grad import grad, value_and_grad, vjp
 from fnx.transforms.jit import jit
@@ -25,8 +27,9 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-__getattr__ = later("fnx", frozenset({
-    "checkpoint", "custom_jvp", "custom_vjp", "debug", "device_get", "device_put",
-    "disable_jit", "eval_shape", "hessian", "jacfwd", "jacrev", "jvp", "linear_transpose",
-    "linearize", "make_jaxpr", "pmap", "pure_callback", "remat", "scipy", "vmap",
-}))
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
+        "checkpoint", "custom_jvp", "custom_vjp", "debug", "device_get", "device_put",
+        "disable_jit", "eval_shape", "hessian", "jacfwd", "jacrev", "jvp", "linear_transpose",
+        "linearize", "make_jaxpr", "pmap", "pure_callback", "remat", "scipy", "vmap",
+    }))

@@ -16,10 +16,13 @@ runs once, when the kernel is traced; loops come from the ranges.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeVar
+
+import numpy as np
 
 from fnx.core import ops
 from fnx.core.array import elementwise
+from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import Function
 from fnx.core.tiling import order, parallel, split, stage, unroll, vectorize
 from fnx.transforms.kernels import kernel_trace
@@ -33,9 +36,23 @@ __all__ = [
     "trunc", "unroll", "vectorize", "where",
 ]
 
+Operand: TypeAlias = Value | np.generic | float
+Ranges: TypeAlias = Value | tuple[Value, ...] | list[Value]
+F = TypeVar("F", bound=Callable[..., Any])
 
-def range(n: Any, name: str = "") -> Value:
-    """A loop 0 <= i < n; ``name`` is what schedules call it.
+
+def range(n: Value | SupportsIndex, name: str = "") -> Value:
+    """A loop 0 <= i < n.
+
+    Args:
+        n: its length: a number, or a value that depends on no other range.
+        name: what schedules call it; each name once.
+
+    Returns:
+        The range: a value of dtype ``index``, for places.
+
+    Raises:
+        KernelError: a negative length, or a name that is taken.
 
     >>> import fnx, fnx.kernel as k
     >>> @fnx.call(out=lambda x: x)
@@ -48,8 +65,18 @@ def range(n: Any, name: str = "") -> Value:
     return kernel_trace.make_range(n, name)
 
 
-def local(value: Any, over: Any) -> Reference:
+def local(value: Operand, over: Ranges) -> Reference:
     """Keep a value over ranges, to read it by index in other loops.
+
+    Args:
+        value: a value of the kernel.
+        over: a range, or a tuple of ranges, which are closed.
+
+    Returns:
+        A reference with one axis for each range.
+
+    Raises:
+        KernelError: ``over`` is no range.
 
     >>> import fnx, fnx.kernel as k
     >>> @fnx.call(out=lambda x: x)
@@ -64,62 +91,160 @@ def local(value: Any, over: Any) -> Reference:
     return kernel_trace.make_local(value, over)
 
 
-def cast(x: Any, dtype: Any) -> Value:
-    """A value (or a range) as another dtype."""
+def cast(x: Operand, dtype: DTypeLike) -> Value:
+    """A value (or a range) as another dtype.
+
+    Args:
+        x: a value of the kernel or a number.
+        dtype: the dtype of the result.
+
+    Returns:
+        A value of that dtype.
+
+    Raises:
+        DTypeError: a dtype that fnx does not hold.
+
+    >>> import fnx, fnx.kernel as k
+    >>> @fnx.call(out=lambda x: x)
+    ... def places(x, o):
+    ...     i = k.range(x.shape[0])
+    ...     o[i] = k.cast(i, "float32")
+    >>> places(fnx.numpy.zeros(3))
+    Array([0., 1., 2.], dtype=float32)
+    """
     return kernel_trace.convert(x, dtype)
 
 
-def where(condition: Any, a: Any, b: Any) -> Value:
-    """``a`` where the condition holds, else ``b``; both are computed."""
+def where(condition: Value, a: Operand, b: Operand) -> Value:
+    """``a`` where the condition holds, else ``b``; both are computed.
+
+    Args:
+        condition: a value of dtype bool.
+        a, b: values of the kernel or numbers; they promote as in fnx.numpy.
+
+    Returns:
+        A value of the dtype of a and b.
+
+    Raises:
+        KernelError: the condition is no comparison.
+
+    >>> import fnx, fnx.kernel as k
+    >>> @fnx.call(out=lambda x: x)
+    ... def clipped(x, o):
+    ...     i = k.range(x.shape[0])
+    ...     o[i] = k.where(x[i] < 0, 0, x[i])
+    >>> clipped(fnx.numpy.asarray([-1.0, 2.0]))
+    Array([0., 2.], dtype=float32)
+    """
     return kernel_trace.select(condition, a, b)
 
 
-def _fold(name: str, monoid: ops.Op, what: str) -> Callable[..., Value]:
-    def fold(value: Any, over: Any) -> Value:
+class _Fold(Protocol):
+    def __call__(self, value: Operand, over: Ranges) -> Value: ...
+
+
+class _Unary(Protocol):
+    def __call__(self, x: Operand, /) -> Value: ...
+
+
+class _Binary(Protocol):
+    def __call__(self, x: Operand, y: Operand, /) -> Value: ...
+
+
+def _fold(name: str, monoid: ops.Op, what: str, result: str) -> _Fold:
+    def fold(value: Operand, over: Ranges) -> Value:
         return kernel_trace.fold(name, monoid, value, over)
     fold.__name__ = fold.__qualname__ = name
-    fold.__doc__ = f"{what} of a value over a range, or a tuple of ranges."
+    fold.__doc__ = f"""{what} of a value over ranges.
+
+    Args:
+        value: a value of the kernel or a number.
+        over: a range, or a tuple of ranges; they are closed, so the result is free of them.
+
+    Returns:
+        A value of the dtype of ``value``.
+
+    Raises:
+        KernelError: ``over`` is no range.
+
+    >>> import fnx, fnx.kernel as k
+    >>> @fnx.call(out=lambda x: fnx.ShapeDtypeStruct((), "int32"))
+    ... def kernel(x, o):
+    ...     i = k.range(x.shape[0])
+    ...     o[()] = k.{name}(x[i], over=i)
+    >>> print(kernel(fnx.numpy.asarray([3, 1, 2])))
+    {result}
+    """
     return fold
 
 
-sum = _fold("sum", ops.ADD, "The sum")
-prod = _fold("prod", ops.MUL, "The product")
-max = _fold("max", ops.MAX, "The largest")
-min = _fold("min", ops.MIN, "The smallest")
-all = _fold("all", ops.AND, "Whether all hold, or the bits that all have,")
-any = _fold("any", ops.OR, "Whether any holds, or the bits that any has,")
+sum = _fold("sum", ops.ADD, "The sum", "6")
+prod = _fold("prod", ops.MUL, "The product", "6")
+max = _fold("max", ops.MAX, "The largest", "3")
+min = _fold("min", ops.MIN, "The smallest", "1")
+all = _fold("all", ops.AND, "Whether all hold, or the bits that all have,", "0")
+any = _fold("any", ops.OR, "Whether any holds, or the bits that any has,", "3")
 
 
-def _elementwise(f: Function) -> Callable[..., Value]:
-    def apply(*values: Any) -> Value:
-        return kernel_trace.apply(f, *values)
-    apply.__name__ = apply.__qualname__ = f.name
-    apply.__doc__ = f"{f.name}, at each place; as in fnx.numpy."
-    return apply
+def _unary(row: Function, name: str = "") -> _Unary:
+    def apply(x: Operand, /) -> Value:
+        return kernel_trace.apply(row, x)
+    return _described(apply, name or row.name, "x", "x[i]")
 
 
-abs = _elementwise(elementwise.ABSOLUTE)
-ceil = _elementwise(elementwise.CEIL)
-cos = _elementwise(elementwise.COS)
-exp = _elementwise(elementwise.EXP)
-expm1 = _elementwise(elementwise.EXPM1)
-floor = _elementwise(elementwise.FLOOR)
-isfinite = _elementwise(elementwise.ISFINITE)
-isinf = _elementwise(elementwise.ISINF)
-isnan = _elementwise(elementwise.ISNAN)
-log = _elementwise(elementwise.LOG)
-log1p = _elementwise(elementwise.LOG1P)
-logical_and = _elementwise(elementwise.LOGICAL_AND)
-logical_not = _elementwise(elementwise.LOGICAL_NOT)
-logical_or = _elementwise(elementwise.LOGICAL_OR)
-maximum = _elementwise(elementwise.MAXIMUM)
-minimum = _elementwise(elementwise.MINIMUM)
-rsqrt = _elementwise(elementwise.RSQRT)
-sigmoid = _elementwise(elementwise.SIGMOID)
-sign = _elementwise(elementwise.SIGN)
-sin = _elementwise(elementwise.SIN)
-sqrt = _elementwise(elementwise.SQRT)
-square = _elementwise(elementwise.SQUARE)
-tan = _elementwise(elementwise.TAN)
-tanh = _elementwise(elementwise.TANH)
-trunc = _elementwise(elementwise.TRUNC)
+def _binary(row: Function) -> _Binary:
+    def apply(x: Operand, y: Operand, /) -> Value:
+        return kernel_trace.apply(row, x, y)
+    return _described(apply, row.name, "x, y", "x[i], x[0]")
+
+
+def _described(f: F, name: str, operands: str, example: str) -> F:
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = f"""``fnx.numpy.{name}`` at each place.
+
+    Args:
+        {operands}: values of the kernel or numbers.
+
+    Returns:
+        A value of the dtype that ``fnx.numpy.{name}`` has.
+
+    Raises:
+        KernelError: an operand is neither a value nor a number.
+        DTypeError: an operand is a range, which is for places.
+
+    >>> import fnx, fnx.kernel as k
+    >>> @fnx.call(out=lambda x: x)
+    ... def kernel(x, o):
+    ...     i = k.range(x.shape[0])
+    ...     o[i] = k.cast(k.{name}({example}), "float32")
+    >>> kernel(fnx.numpy.ones(2)).shape
+    (2,)
+    """
+    return f
+
+
+abs = _unary(elementwise.ABSOLUTE, "abs")
+ceil = _unary(elementwise.CEIL)
+cos = _unary(elementwise.COS)
+exp = _unary(elementwise.EXP)
+expm1 = _unary(elementwise.EXPM1)
+floor = _unary(elementwise.FLOOR)
+isfinite = _unary(elementwise.ISFINITE)
+isinf = _unary(elementwise.ISINF)
+isnan = _unary(elementwise.ISNAN)
+log = _unary(elementwise.LOG)
+log1p = _unary(elementwise.LOG1P)
+logical_and = _binary(elementwise.LOGICAL_AND)
+logical_not = _unary(elementwise.LOGICAL_NOT)
+logical_or = _binary(elementwise.LOGICAL_OR)
+maximum = _binary(elementwise.MAXIMUM)
+minimum = _binary(elementwise.MINIMUM)
+rsqrt = _unary(elementwise.RSQRT)
+sigmoid = _unary(elementwise.SIGMOID)
+sign = _unary(elementwise.SIGN)
+sin = _unary(elementwise.SIN)
+sqrt = _unary(elementwise.SQRT)
+square = _unary(elementwise.SQUARE)
+tan = _unary(elementwise.TAN)
+tanh = _unary(elementwise.TANH)
+trunc = _unary(elementwise.TRUNC)

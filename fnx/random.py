@@ -22,7 +22,9 @@ import numpy as np
 from fnx.core import build, dtypes, ops
 from fnx.core.array import array as core
 from fnx.core.array import axes, convert, operate, scope, special, storage
-from fnx.core.array.array import Array, public
+from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.axes import ShapeLike
+from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, operand
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, DTypeError, NotBuiltError, ShapeError
@@ -42,7 +44,7 @@ __all__ = [
 
 
 @public
-def key(seed: Any, *, impl: Any = None) -> Array:
+def key(seed: ArrayLike, *, impl: Any = None) -> Array:
     """A key from an integer (of which the low 32 bits count).
 
     >>> import fnx.random
@@ -107,17 +109,17 @@ def _split(words: tuple[UOp, UOp], n: int = 2) -> list[tuple[UOp, UOp]]:
 
 
 @public
-def split(key: Any, num: Any = 2) -> Array:
+def split(key: ArrayLike, num: ShapeLike = 2) -> Array:
     """New keys from a key, of shape (num, 2).
 
     >>> import fnx.random
     >>> a, b = fnx.random.split(fnx.random.key(0))
     """
-    return Array(_pair(*_counted(_words("split", key), axes.shape("split", num))))
+    return Array(_pair(*_counted(_words("split", key), axes.shape(num))))
 
 
 @public
-def fold_in(key: Any, data: Any) -> Array:
+def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
     """A new key from a key and an integer, such as the number of a step.
 
     >>> import fnx.random
@@ -131,7 +133,7 @@ def fold_in(key: Any, data: Any) -> Array:
     return Array(_pair(*_threefry(_words("fold_in", key), build.like(low, 0), low)))
 
 
-def key_data(keys: Any) -> Array:
+def key_data(keys: ArrayLike) -> Array:
     """The uint32 words of a key, which here are the key itself.
 
     >>> import fnx.random
@@ -141,7 +143,7 @@ def key_data(keys: Any) -> Array:
     return core.asarray(keys)
 
 
-def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Array:
+def wrap_key_data(key_bits_array: ArrayLike, *, impl: Any = None) -> Array:
     """A key from its words.
 
     >>> import fnx.random
@@ -155,7 +157,7 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Array:
 
 
 @public
-def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def bits(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
     """Random uint32 words.
 
     >>> import fnx.random
@@ -165,7 +167,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     t = dtypes.uint32 if dtype is None else dtypes.as_dtype(dtype)
     if t is not dtypes.uint32:
         raise DTypeError(f"bits: expected dtype uint32, got {t}")
-    return Array(_word(_words("bits", key), axes.shape("bits", shape)))
+    return Array(_word(_words("bits", key), axes.shape(shape)))
 
 
 def _float_type(name: str, dtype: Any) -> DType:
@@ -205,21 +207,22 @@ def _between(words: tuple[UOp, UOp], shape: Shape, t: DType, low: UOp, high: UOp
 
 
 @public
-def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0,
-            maxval: Any = 1.0) -> Array:
+def uniform(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None,
+            minval: ArrayLike = 0.0, maxval: ArrayLike = 1.0) -> Array:
     """Uniform in [minval, maxval).
 
     >>> import fnx.random
     >>> print(fnx.random.uniform(fnx.random.key(0)))
     0.947667
     """
-    t, size = _float_type("uniform", dtype), axes.shape("uniform", shape)
+    t, size = _float_type("uniform", dtype), axes.shape(shape)
     low, high = _bounds("uniform", (minval, maxval), t, size)
     return Array(_between(_words("uniform", key), size, t, low, high))
 
 
 @public
-def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Array:
+def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLike,
+            dtype: DTypeLike | None = None) -> Array:
     """Integers in [minval, maxval); minval where that is empty.
 
     >>> import fnx.random
@@ -229,7 +232,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     t = dtypes.int32 if dtype is None else dtypes.as_dtype(dtype)
     if not t.is_integer:
         raise DTypeError(f"randint: expected an integer dtype, got {t}", hint="use uniform")
-    size = axes.shape("randint", shape)
+    size = axes.shape(shape)
     past = isinstance(maxval, int) and maxval > ops.highest(t)
     low, high = _bounds("randint", (_clamped(minval, t), _clamped(maxval, t)), t, size)
     empty = build.le(high, low)
@@ -256,7 +259,8 @@ def _clamped(x: Any, t: DType) -> Any:
 
 
 @public
-def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
+def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None, mode: str = "low"
+             ) -> Array:
     """True with probability p.
 
     >>> import fnx.random
@@ -270,13 +274,13 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
                          hint="write 1.0 instead of 1")
     if mode != "low":
         raise NotBuiltError(f"bernoulli: expected mode 'low', got {mode!r}")
-    size = core.asarray(x).shape if shape is None else axes.shape("bernoulli", shape)
+    size = core.asarray(x).shape if shape is None else axes.shape(shape)
     (bound,) = _bounds("bernoulli", (x,), t, size)
     return Array(build.lt(_unit(_words("bernoulli", key), size, t), bound))
 
 
 @public
-def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def rademacher(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
     """-1 or 1, each with probability 1/2.
 
     >>> import fnx.random
@@ -284,7 +288,7 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     Array([-1, -1,  1], dtype=int32)
     """
     t = dtypes.int32 if dtype is None else dtypes.as_dtype(dtype)
-    return operate.astype(2 * bernoulli(key, 0.5, axes.shape("rademacher", shape)).astype(int) - 1,
+    return operate.astype(2 * bernoulli(key, 0.5, axes.shape(shape)).astype(int) - 1,
                        t)
 
 
@@ -292,14 +296,14 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 
 
 @public
-def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
     """Normal with mean 0 and variance 1: sqrt(2) erf_inv of a uniform number in (-1, 1).
 
     >>> import fnx.random
     >>> print(fnx.random.normal(fnx.random.key(0)))
     1.6226422
     """
-    t, size = _float_type("normal", dtype), axes.shape("normal", shape)
+    t, size = _float_type("normal", dtype), axes.shape(shape)
     lowest = np.nextafter(np.array(-1, t.np), np.array(0, t.np))
     low, high = build.const(lowest, t, size), build.const(1.0, t, size)
     u = _between(_words("normal", key), size, t, low, high)
@@ -307,8 +311,8 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 
 
 @public
-def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None,
-                     dtype: Any = None) -> Array:
+def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike,
+                     shape: ShapeLike | None = None, dtype: DTypeLike | None = None) -> Array:
     """Normal, given that it falls between lower and upper.
 
     >>> import fnx.random
@@ -318,7 +322,7 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None,
     """
     t = _float_type("truncated_normal", dtype)
     size = build.broadcast_shapes(core.asarray(lower).shape, core.asarray(upper).shape) \
-        if shape is None else axes.shape("truncated_normal", shape)
+        if shape is None else axes.shape(shape)
     low, high = _bounds("truncated_normal", (lower, upper), t, size)
     root = build.like(low, math.sqrt(2.0))
     a, b = (special.erf(build.div(n, root)) for n in (low, high))
@@ -336,7 +340,7 @@ def _inner(bound: Any, t: DType, towards: float) -> Any:
 
 
 @public
-def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
     """Exponential with mean 1.
 
     >>> import fnx.random
@@ -344,12 +348,13 @@ def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     (2,)
     """
     t = _float_type("exponential", dtype)
-    u = _unit(_words("exponential", key), axes.shape("exponential", shape), t)
+    u = _unit(_words("exponential", key), axes.shape(shape), t)
     return Array(build.neg(build.elementwise(ops.LOG1P, build.neg(u))))
 
 
 @public
-def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Array:
+def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None,
+           mode: str | None = None) -> Array:
     """Standard Gumbel: -log(-log(u)).
 
     >>> import fnx.random
@@ -358,21 +363,21 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
     """
     if mode not in (None, "low"):
         raise NotBuiltError(f"gumbel: expected mode 'low', got {mode!r}")
-    t, size = _float_type("gumbel", dtype), axes.shape("gumbel", shape)
+    t, size = _float_type("gumbel", dtype), axes.shape(shape)
     tiny = build.const(np.finfo(t.np).tiny, t, size)
     u = _between(_words("gumbel", key), size, t, tiny, build.const(1.0, t, size))
     return Array(build.neg(build.log(build.neg(build.log(u)))))
 
 
 @public
-def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
     """Standard Laplace: exponential with a random sign.
 
     >>> import fnx.random
     >>> fnx.random.laplace(fnx.random.key(0), (2,)).shape
     (2,)
     """
-    t, size = _float_type("laplace", dtype), axes.shape("laplace", shape)
+    t, size = _float_type("laplace", dtype), axes.shape(shape)
     lowest = build.const(-1 + np.finfo(t.np).epsneg, t, size)
     u = _between(_words("laplace", key), size, t, lowest, build.const(1.0, t, size))
     tail = build.elementwise(ops.LOG1P, build.neg(build.elementwise(ops.ABS, u)))
@@ -381,21 +386,21 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 
 
 @public
-def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
     """Standard logistic: log(u / (1 - u)).
 
     >>> import fnx.random
     >>> fnx.random.logistic(fnx.random.key(0), (2,)).shape
     (2,)
     """
-    t, size = _float_type("logistic", dtype), axes.shape("logistic", shape)
+    t, size = _float_type("logistic", dtype), axes.shape(shape)
     tiny = build.const(np.finfo(t.np).tiny, t, size)
     u = _between(_words("logistic", key), size, t, tiny, build.const(1.0, t, size))
     return Array(build.log(build.div(u, build.sub(build.like(u, 1), u))))
 
 
 @public
-def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None,
+def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeLike | None = None,
                 replace: bool = True, mode: str | None = None) -> Array:
     """Indices drawn with probabilities softmax(logits), by the largest of logits + Gumbel.
 
@@ -408,9 +413,9 @@ def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None,
         raise NotBuiltError("categorical: expected replace=True",
                             hint="draws without replacement need a sort, which is to come")
     x = core.asarray(logits)
-    at = axes.one("categorical", axis, x.ndim)
+    at = axes.one(axis, x.ndim)
     batch = x.shape[:at] + x.shape[at + 1:]
-    wanted = batch if shape is None else axes.shape("categorical", shape)
+    wanted = batch if shape is None else axes.shape(shape)
     lead = wanted[:len(wanted) - len(batch)]
     if build.broadcast_shapes(wanted, batch) != wanted:
         raise ShapeError(f"categorical: expected a shape that ends in {batch}, got {wanted}",
@@ -425,7 +430,7 @@ def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None,
 
 
 @public
-def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
+def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False) -> Array:
     """An array in random order along an axis; of an int n, the numbers 0..n-1.
 
     Elements are sorted by random words, a few times over. Outside of traces NumPy sorts. In a
@@ -444,7 +449,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     array = core.asarray(x)
     if array.ndim == 0:
         return permutation(key, int(array), axis)
-    at = axes.one("permutation", axis, array.ndim)
+    at = axes.one(axis, array.ndim)
     order = Array(_shuffled(words, array.shape[at], array.shape[at]))
     return operate.get_item(array, (slice(None),) * at + (order,))
 
@@ -477,18 +482,18 @@ def _sorted_by(word: UOp, values: UOp) -> UOp:
 
 
 @public
-def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None,
-           axis: int = 0) -> Array:
+def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = True,
+           p: ArrayLike | None = None, axis: int = 0) -> Array:
     """Random elements of an array along an axis, or of 0..a-1.
 
     >>> import fnx.random
     >>> fnx.random.choice(fnx.random.key(0), 5, (2,), replace=False).shape
     (2,)
     """
-    size = axes.shape("choice", shape)
+    size = axes.shape(shape)
     count = math.prod(size)
     of = None if isinstance(a, int) else core.asarray(a)
-    n = int(a) if of is None else of.shape[axes.one("choice", axis, of.ndim)]
+    n = int(a) if of is None else of.shape[axes.one(axis, of.ndim)]
     if n < 1 or (not replace and count > n):
         raise ArgumentError(f"choice: expected at least {1 if replace else count} elements to "
                             f"draw {count} from, got {n}", hint="use replace=True")
@@ -503,7 +508,7 @@ def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = Non
         index = Array(_shuffled(_words("choice", key), n, n))[:count].reshape(size)
     if of is None:
         return index
-    at = axes.one("choice", axis, of.ndim)
+    at = axes.one(axis, of.ndim)
     return operate.get_item(of, (slice(None),) * at + (index,))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -52,6 +52,12 @@ class FnxError(Exception):
         self.hint = hint
         self.site = site if site is not None else user_site(2)
         super().__init__(message)
+
+    def name_caller(self, name: str) -> None:
+        """Begin with the public function that the user called, unless one is named."""
+        if self.message.startswith("expected") and not name.startswith("_"):
+            self.message = f"{name.rpartition('<locals>.')[2]}: {self.message}"
+            self.args = (self.message,)
 
     def __str__(self) -> str:
         text = f"{show_site(self.site)}: {self.message}"
@@ -126,11 +132,45 @@ class SpecError(FnxError, ValueError):
     """A graph that is not legal at its level: a bug in a pass of fnx, never the user's."""
 
 
-def later(module: str, names: frozenset[str]) -> Callable[[str], NoReturn]:
-    """A module's ``__getattr__`` that knows the names which JAX has and fnx does not have yet."""
+class UnknownNameError(FnxError, AttributeError):
+    """A name that a module or an array does not have; the message is made when it is shown."""
+
+    def __init__(self, owner: str, name: str, names: Iterable[str]) -> None:
+        super().__init__(f"{owner} has no attribute {name!r}")
+        self.missing, self.names = name, names
+
+    def __str__(self) -> str:
+        self.hint = self.hint or suggestion(self.missing, self.names)
+        return super().__str__()
+
+
+def suggestion(name: str, names: Iterable[str]) -> str:
+    """The most similar name, by the pairs of letters that both have.
+
+    >>> suggestion("axs", ["dtype", "axis"]), suggestion("q", ["axis"])
+    ("did you mean 'axis'?", '')
+    """
+    def likeness(other: str) -> float:
+        one, two = ({a + b for a, b in zip(f"<{x}", f"{x}>")} for x in (name, other))
+        return 2 * len(one & two) / (len(one) + len(two))
+    best = max(names, key=likeness, default="")
+    return f"did you mean {best!r}?" if best and likeness(best) > 0.5 else ""
+
+
+def module_face(module: str, names: Sequence[str], later: frozenset[str] = frozenset()
+                ) -> tuple[Callable[[str], NoReturn], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a public module.
+
+    Args:
+        names: what is there: its ``__all__``.
+        later: names that JAX has and fnx does not have yet.
+    """
     def missing(name: str) -> NoReturn:
-        if name in names:
+        if name in later:
             raise NotBuiltError(f"{module}.{name} is not there yet",
                                 hint="the readme says what is there")
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    return missing
+        if name.startswith("__"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        raise UnknownNameError(f"module {module!r}", name, names)
+
+    return missing, lambda: sorted(names)

@@ -1,6 +1,8 @@
 """Functions under the names of ``jax.lax``: elementwise, shapes, slices, contractions."""
 
-from fnx.core.errors import later
+from typing import TYPE_CHECKING
+
+from fnx.core.errors import module_face
 from fnx.lax.elementwise import (
     abs,
     add,
@@ -114,9 +116,10 @@ __all__ = [
     "transpose",
 ]
 
-__getattr__ = later("fnx.lax", frozenset({
-    "associative_scan", "cond", "conv", "conv_general_dilated", "conv_transpose",
-    "cumlogsumexp", "cummax", "cummin", "fori_loop", "gather", "map", "pmean", "psum",
-    "reduce", "reduce_precision", "reduce_window", "scan", "scatter", "scatter_add", "sort",
-    "sort_key_val", "switch", "top_k", "while_loop",
-}))
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
+        "associative_scan", "cond", "conv", "conv_general_dilated", "conv_transpose",
+        "cumlogsumexp", "cummax", "cummin", "fori_loop", "gather", "map", "pmean", "psum",
+        "reduce", "reduce_precision", "reduce_window", "scan", "scatter", "scatter_add", "sort",
+        "sort_key_val", "switch", "top_k", "while_loop",
+    }))

@@ -7,18 +7,20 @@ from typing import Any
 
 import fnx.numpy as jnp
 from fnx.core import build, ops
-from fnx.core.array import array as core
 from fnx.core.array import axes, convert, operate, promotion
-from fnx.core.array.array import Array, public
+from fnx.core.array.arguments import PrecisionLike
+from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.axes import ShapeLike
+from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, promoted
 from fnx.core.errors import ArgumentError, ShapeError
-from fnx.core.ops import Op
 from fnx.numpy.contraction import contract
 from fnx.numpy.reductions import fold
 
 
 @public
-def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[int]) -> Array:
+def broadcast_in_dim(operand: ArrayLike, shape: ShapeLike, broadcast_dimensions: Sequence[int]
+                    ) -> Array:
     """Axis i of the operand becomes axis ``broadcast_dimensions[i]`` of the shape.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -26,9 +28,9 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[in
     Array([[0, 0],
            [1, 1]], dtype=int32)
     """
-    x = core.asarray(operand)
-    size = axes.shape("broadcast_in_dim", shape)
-    places = axes.listed("broadcast_in_dim", broadcast_dimensions, len(size))
+    x = asarray(operand)
+    size = axes.shape(shape)
+    places = axes.listed(broadcast_dimensions, len(size))
     if len(places) != x.ndim or list(places) != sorted(places):
         raise ArgumentError(f"broadcast_in_dim: expected {x.ndim} increasing axes, got {places}")
     line = [1] * len(size)
@@ -38,19 +40,20 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[in
 
 
 @public
-def broadcast(operand: Any, sizes: Any) -> Array:
+def broadcast(operand: ArrayLike, sizes: ShapeLike) -> Array:
     """New leading axes of these lengths.
 
     >>> import fnx.lax as lax
     >>> lax.broadcast(1.0, (2,)).shape
     (2,)
     """
-    x = core.asarray(operand)
-    return jnp.broadcast_to(x, axes.shape("broadcast", sizes) + x.shape)
+    x = asarray(operand)
+    return jnp.broadcast_to(x, axes.shape(sizes) + x.shape)
 
 
 @public
-def reshape(operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None) -> Array:
+def reshape(operand: ArrayLike, new_sizes: ShapeLike, dimensions: Sequence[int] | None = None
+           ) -> Array:
     """The elements (of the axes in order ``dimensions``) under another shape.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -62,7 +65,7 @@ def reshape(operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = Non
 
 
 @public
-def transpose(operand: Any, permutation: Sequence[int]) -> Array:
+def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
     """Axes in another order.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -73,7 +76,7 @@ def transpose(operand: Any, permutation: Sequence[int]) -> Array:
 
 
 @public
-def rev(operand: Any, dimensions: Sequence[int]) -> Array:
+def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
     """The order reversed along axes.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -84,7 +87,7 @@ def rev(operand: Any, dimensions: Sequence[int]) -> Array:
 
 
 @public
-def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
+def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """Without these axes, which have length 1.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -95,7 +98,7 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
 
 
 @public
-def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
+def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """New axes of length 1.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -117,7 +120,7 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Array:
 
 
 @public
-def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]
+def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[tuple[int, int, int]]
         ) -> Array:
     """Elements added before, after and between those of each axis; negative numbers cut.
 
@@ -128,7 +131,7 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
     >>> lax.pad(jnp.arange(1, 3), 0, [(1, 0, 1)])
     Array([0, 1, 0, 2], dtype=int32)
     """
-    x = core.asarray(operand)
+    x = asarray(operand)
     fill = as_node(promotion.operand(padding_value), x._dtype)
     node = x._node
     if len(padding_config) != x.ndim or any(k < 0 for _, _, k in padding_config):
@@ -155,7 +158,7 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
 
 
 @public
-def iota(dtype: Any, size: int) -> Array:
+def iota(dtype: DTypeLike, size: int) -> Array:
     """0, 1, ... size - 1.
 
     >>> import fnx.lax as lax
@@ -166,7 +169,7 @@ def iota(dtype: Any, size: int) -> Array:
 
 
 @public
-def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Array:
+def broadcasted_iota(dtype: DTypeLike, shape: ShapeLike, dimension: int) -> Array:
     """The index along one axis, at each place of a shape.
 
     >>> import fnx.lax as lax
@@ -174,13 +177,13 @@ def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Array:
     Array([[0, 0],
            [1, 1]], dtype=int32)
     """
-    size = axes.shape("broadcasted_iota", shape)
-    at = axes.one("broadcasted_iota", dimension, len(size))
+    size = axes.shape(shape)
+    at = axes.one(dimension, len(size))
     return broadcast_in_dim(jnp.arange(size[at], dtype=dtype), size, (at,))
 
 
 @public
-def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
+def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     """An array of one value.
 
     >>> import fnx.lax as lax
@@ -191,7 +194,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
 
 
 @public
-def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
+def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None,
+              shape: ShapeLike | None = None) -> Array:
     """One value in the shape and dtype of x.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -204,39 +208,155 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
 # ---- reductions -------------------------------------------------------------------------------
 
 
-def _reduction(name: str, monoid: Op, text: str, operand: str, result: str) -> Any:
-    @public
-    def f(operand: Any, axes: Sequence[int]) -> Array:
-        x = core.asarray(operand)
-        return Array(fold(name, x._node, monoid, tuple(axes), False))
-    f.__name__ = f.__qualname__ = name
-    f.__doc__ = f"""{text}
+@public
+def reduce_sum(operand: ArrayLike, axes: Sequence[int]) -> Array:
+    """The sum over axes.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape, of integers or floats.
+        axes: which axes go.
+
+    Returns:
+        An Array without these axes, of the dtype of the operand.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
-    >>> lax.{name}(jnp.asarray({operand}), (0,))
-    {result}
+    >>> lax.reduce_sum(jnp.asarray([1, 2, 4]), (0,))
+    Array(7, dtype=int32)
     """
-    return f
-
-
-reduce_sum = _reduction("reduce_sum", ops.ADD, "The sum over axes, in the dtype of the operand.",
-                        "[1, 2, 4]", "Array(7, dtype=int32)")
-reduce_prod = _reduction("reduce_prod", ops.MUL, "The product over axes.",
-                         "[1, 2, 4]", "Array(8, dtype=int32)")
-reduce_max = _reduction("reduce_max", ops.MAX, "The largest over axes; NaN wins.",
-                        "[1, 2, 4]", "Array(4, dtype=int32)")
-reduce_min = _reduction("reduce_min", ops.MIN, "The smallest over axes; NaN wins.",
-                        "[1, 2, 4]", "Array(1, dtype=int32)")
-reduce_and = _reduction("reduce_and", ops.AND, "All bits that all have, over axes.",
-                        "[3, 6]", "Array(2, dtype=int32)")
-reduce_or = _reduction("reduce_or", ops.OR, "All bits that any has, over axes.",
-                       "[3, 6]", "Array(7, dtype=int32)")
-reduce_xor = _reduction("reduce_xor", ops.XOR, "Exclusive or over axes.",
-                        "[3, 6]", "Array(5, dtype=int32)")
+    return Array(fold(asarray(operand)._node, ops.ADD, tuple(axes), False))
 
 
 @public
-def argmax(operand: Any, axis: int, index_dtype: Any = int) -> Array:
+def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
+    """The product over axes.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape, of integers or floats.
+        axes: which axes go.
+
+    Returns:
+        An Array without these axes, of the dtype of the operand.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.reduce_prod(jnp.asarray([1, 2, 4]), (0,))
+    Array(8, dtype=int32)
+    """
+    return Array(fold(asarray(operand)._node, ops.MUL, tuple(axes), False))
+
+
+@public
+def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
+    """The largest over axes; NaN wins.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape, of any dtype.
+        axes: which axes go.
+
+    Returns:
+        An Array without these axes, of the dtype of the operand.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.reduce_max(jnp.asarray([1, 2, 4]), (0,))
+    Array(4, dtype=int32)
+    """
+    return Array(fold(asarray(operand)._node, ops.MAX, tuple(axes), False))
+
+
+@public
+def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
+    """The smallest over axes; NaN wins.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape, of any dtype.
+        axes: which axes go.
+
+    Returns:
+        An Array without these axes, of the dtype of the operand.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.reduce_min(jnp.asarray([1, 2, 4]), (0,))
+    Array(1, dtype=int32)
+    """
+    return Array(fold(asarray(operand)._node, ops.MIN, tuple(axes), False))
+
+
+@public
+def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
+    """All bits that all have, over axes.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape, of bool or integers.
+        axes: which axes go.
+
+    Returns:
+        An Array without these axes, of the dtype of the operand.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.reduce_and(jnp.asarray([3, 6]), (0,))
+    Array(2, dtype=int32)
+    """
+    return Array(fold(asarray(operand)._node, ops.AND, tuple(axes), False))
+
+
+@public
+def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
+    """All bits that any has, over axes.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape, of bool or integers.
+        axes: which axes go.
+
+    Returns:
+        An Array without these axes, of the dtype of the operand.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.reduce_or(jnp.asarray([3, 6]), (0,))
+    Array(7, dtype=int32)
+    """
+    return Array(fold(asarray(operand)._node, ops.OR, tuple(axes), False))
+
+
+@public
+def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
+    """Exclusive or over axes.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape, of bool or integers.
+        axes: which axes go.
+
+    Returns:
+        An Array without these axes, of the dtype of the operand.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.reduce_xor(jnp.asarray([3, 6]), (0,))
+    Array(5, dtype=int32)
+    """
+    return Array(fold(asarray(operand)._node, ops.XOR, tuple(axes), False))
+
+
+@public
+def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike = int) -> Array:
     """The first index of the largest element along an axis.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -247,7 +367,7 @@ def argmax(operand: Any, axis: int, index_dtype: Any = int) -> Array:
 
 
 @public
-def argmin(operand: Any, axis: int, index_dtype: Any = int) -> Array:
+def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike = int) -> Array:
     """The first index of the smallest element along an axis.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -258,7 +378,7 @@ def argmin(operand: Any, axis: int, index_dtype: Any = int) -> Array:
 
 
 @public
-def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running sums along an axis, from its end if ``reverse``.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -271,7 +391,7 @@ def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 
 
 @public
-def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running products along an axis, from its end if ``reverse``.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -287,7 +407,8 @@ def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 
 
 @public
-def dot(lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def dot(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None,
+        preferred_element_type: DTypeLike | None = None) -> Array:
     """Product of vectors and matrices.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -298,8 +419,9 @@ def dot(lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any =
 
 
 @public
-def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = None,
-                preferred_element_type: Any = None) -> Array:
+def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any,
+                precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None
+               ) -> Array:
     """Sum of products over pairs of axes, for each index of the batch axes.
 
     Args:
@@ -330,7 +452,7 @@ def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = Non
 
 
 @public
-def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Array:
+def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
     """Matrix product of the last two axes, for each index of the others.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp

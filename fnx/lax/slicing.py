@@ -10,14 +10,14 @@ import fnx.numpy as jnp
 from fnx.core import build, dtypes
 from fnx.core.array import array as core
 from fnx.core.array import axes, indexing, operate
-from fnx.core.array.array import Array, public
+from fnx.core.array.array import Array, ArrayLike, public
 from fnx.core.array.promotion import as_node
 from fnx.core.errors import OutOfBoundsError, ShapeError
 from fnx.core.uop import UOp
 
 
 @public
-def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int],
+def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Sequence[int],
           strides: Sequence[int] | None = None) -> Array:
     """The part start <= i < limit of each axis, every stride-th element.
 
@@ -37,7 +37,7 @@ def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[in
 
 
 @public
-def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None,
+def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int | None,
                  stride: int = 1, axis: int = 0) -> Array:
     """``slice`` along one axis.
 
@@ -46,13 +46,13 @@ def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None,
     Array([4, 5], dtype=int32)
     """
     x = core.asarray(operand)
-    at = axes.one("slice_in_dim", axis, x.ndim)
+    at = axes.one(axis, x.ndim)
     return operate.get_item(x, (builtins.slice(None),) * at
                          + (builtins.slice(start_index, limit_index, stride),))
 
 
 @public
-def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
+def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """The elements at a fixed index of an axis.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -60,7 +60,7 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     Array([4], dtype=int32)
     """
     x = core.asarray(operand)
-    at = axes.one("index_in_dim", axis, x.ndim)
+    at = axes.one(axis, x.ndim)
     out = operate.get_item(x, (builtins.slice(None),) * at + (index,))
     return jnp.expand_dims(out, at) if keepdims else out
 
@@ -110,7 +110,7 @@ def _fixed(starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]
 
 
 @public
-def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Array:
+def dynamic_slice(operand: ArrayLike, start_indices: Any, slice_sizes: Sequence[int]) -> Array:
     """A part of fixed size whose place is data; it is moved inside where it would stick out.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -118,7 +118,7 @@ def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) 
     Array([4, 5], dtype=int32)
     """
     x = core.asarray(operand)
-    sizes = axes.shape("dynamic_slice", slice_sizes)
+    sizes = axes.shape(slice_sizes)
     starts = _starts("dynamic_slice", x, start_indices, sizes)
     node = build.shrink(x._node, _fixed(starts, sizes, x.shape))
     moving, index = _window(starts, sizes)
@@ -131,7 +131,7 @@ def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) 
 
 
 @public
-def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array:
+def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: Any) -> Array:
     """A copy with a part, whose place is data, replaced.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -159,7 +159,8 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array
 
 
 @public
-def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Array:
+def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size: int, axis: int = 0
+                        ) -> Array:
     """``dynamic_slice`` along one axis.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -167,14 +168,15 @@ def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: 
     Array([1, 2], dtype=int32)
     """
     x = core.asarray(operand)
-    at = axes.one("dynamic_slice_in_dim", axis, x.ndim)
+    at = axes.one(axis, x.ndim)
     starts: list[Any] = [0] * x.ndim
     starts[at] = start_index
     return dynamic_slice(x, starts, (*x.shape[:at], slice_size, *x.shape[at + 1:]))
 
 
 @public
-def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Array:
+def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True
+                        ) -> Array:
     """The elements at an index of an axis that is data.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -186,7 +188,8 @@ def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool
 
 
 @public
-def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int) -> Array:
+def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_index: ArrayLike,
+                                axis: int) -> Array:
     """``dynamic_update_slice`` along one axis.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -195,12 +198,13 @@ def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axi
     """
     x = core.asarray(operand)
     starts: list[Any] = [0] * x.ndim
-    starts[axes.one("dynamic_update_slice_in_dim", axis, x.ndim)] = start_index
+    starts[axes.one(axis, x.ndim)] = start_index
     return dynamic_update_slice(x, update, starts)
 
 
 @public
-def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int) -> Array:
+def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int
+                               ) -> Array:
     """A copy with the elements at an index of an axis replaced.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -208,7 +212,7 @@ def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int
     Array([9, 1, 2], dtype=int32)
     """
     x, new = core.asarray(operand), core.asarray(update)
-    at = axes.one("dynamic_update_index_in_dim", axis, x.ndim)
+    at = axes.one(axis, x.ndim)
     if new.ndim < x.ndim:
         new = jnp.expand_dims(new, at)
     return dynamic_update_slice_in_dim(x, new, index, at)

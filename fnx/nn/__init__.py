@@ -12,6 +12,7 @@ from fnx.nn.activations import (
     gelu,
     glu,
     hard_sigmoid,
+    hard_silu,
     hard_swish,
     hard_tanh,
     identity,
@@ -32,8 +33,8 @@ from fnx.nn.activations import (
 from fnx.nn.normalize import log_softmax, logsumexp, one_hot, softmax, standardize
 
 __all__ = [
-    "celu", "elu", "gelu", "glu", "hard_sigmoid", "hard_swish", "hard_tanh", "identity",
-    "initializers", "leaky_relu", "log_sigmoid", "log_softmax", "logsumexp", "mish", "one_hot",
-    "relu", "relu6", "selu", "sigmoid", "silu", "soft_sign", "softmax", "softplus", "squareplus",
-    "standardize", "swish", "tanh",
+    "celu", "elu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh",
+    "identity", "initializers", "leaky_relu", "log_sigmoid", "log_softmax", "logsumexp", "mish",
+    "one_hot", "relu", "relu6", "selu", "sigmoid", "silu", "soft_sign", "softmax", "softplus",
+    "squareplus", "standardize", "swish", "tanh",
 ]

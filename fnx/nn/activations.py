@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import fnx.numpy as jnp
 from fnx.core import build, ops
-from fnx.core.array import elementwise, special
-from fnx.core.array.array import Array, public
+from fnx.core.array import arguments, special
+from fnx.core.array import elementwise as rows
+from fnx.core.array.array import Array, ArrayLike, public
 from fnx.core.array.elementwise import Function
-from fnx.core.array.operate import apply
+from fnx.core.array.operate import alias, apply, elementwise
 from fnx.core.uop import UOp
-
-Activation = Callable[[Any], Array]
-
 
 # ---- in terms of nodes ------------------------------------------------------------------------
 
@@ -27,7 +23,7 @@ def _relu(x: UOp) -> UOp:
 
 
 def _softplus(x: UOp) -> UOp:
-    return elementwise.logaddexp(x, build.like(x, 0))
+    return rows.logaddexp(x, build.like(x, 0))
 
 
 def _log_sigmoid(x: UOp) -> UOp:
@@ -35,7 +31,7 @@ def _log_sigmoid(x: UOp) -> UOp:
 
 
 def _silu(x: UOp) -> UOp:
-    return build.mul(x, elementwise.sigmoid(x))
+    return build.mul(x, rows.sigmoid(x))
 
 
 def _soft_sign(x: UOp) -> UOp:
@@ -100,79 +96,193 @@ def _gelu_erf(x: UOp) -> UOp:
 
 # ---- the public rows --------------------------------------------------------------------------
 
-
-def _activation(name: str, f: Callable[[UOp], UOp], text: str, argument: str, value: str
-                ) -> Activation:
-    row = Function(name, "inexact", f)
-
-    def activation(x: Any, /) -> Array:
-        return apply(row, x)
-    activation.__name__ = activation.__qualname__ = name
-    activation.__doc__ = f"""{text}
-
-    >>> import fnx
-    >>> print(fnx.nn.{name}({argument}))
-    {value}
-    """
-    return activation
-
-
-# fmt: off
-sigmoid = _activation("sigmoid", elementwise.sigmoid, "1 / (1 + exp(-x)).", "0.0", "0.5")
-silu = _activation("silu", _silu, "x * sigmoid(x).", "0.0", "0.0")
-softplus = _activation("softplus", _softplus, "log(1 + exp(x)).", "-200.0", "0.0")
-log_sigmoid = _activation("log_sigmoid", _log_sigmoid, "log(sigmoid(x)).", "200.0", "-0.0")
-soft_sign = _activation("soft_sign", _soft_sign, "x / (1 + |x|).", "1.0", "0.5")
-tanh = _activation("tanh", lambda x: build.elementwise(ops.TANH, x), "Hyperbolic tangent.",
-                   "0.0", "0.0")
-hard_tanh = _activation("hard_tanh", _hard_tanh, "x cut to [-1, 1].", "3.0", "1.0")
-hard_sigmoid = _activation("hard_sigmoid", _hard_sigmoid, "relu6(x + 3) / 6.", "0.0", "0.5")
-hard_swish = _activation("hard_swish", _hard_swish, "x * hard_sigmoid(x).", "3.0", "3.0")
-mish = _activation("mish", _mish, "x * tanh(softplus(x)).", "0.0", "0.0")
-selu = _activation("selu", _selu, "Scaled elu, which keeps mean 0 and variance 1.", "0.0", "0.0")
-hard_silu, swish = hard_swish, silu
-# fmt: on
-
-_RELU = Function("relu", "any", _relu)
-_RELU6 = Function("relu6", "any", _relu6)
+_SILU = Function("silu", "inexact", _silu)
+_SOFTPLUS = Function("softplus", "inexact", _softplus)
+_LOG_SIGMOID = Function("log_sigmoid", "inexact", _log_sigmoid)
+_SOFT_SIGN = Function("soft_sign", "inexact", _soft_sign)
+_HARD_TANH = Function("hard_tanh", "inexact", _hard_tanh)
+_HARD_SIGMOID = Function("hard_sigmoid", "inexact", _hard_sigmoid)
+_HARD_SILU = Function("hard_silu", "inexact", _hard_swish)
+_MISH = Function("mish", "inexact", _mish)
+_SELU = Function("selu", "inexact", _selu)
+_RELU = Function("relu", "integer", _relu)
+_RELU6 = Function("relu6", "inexact", _relu6)
 _GELU = Function("gelu", "inexact", _gelu_tanh)
 _GELU_ERF = Function("gelu", "inexact", _gelu_erf)
 _ELU = Function("elu", "inexact", _elu)
 _CELU = Function("celu", "inexact", _celu)
 
 
-def relu(x: Any, /) -> Array:
+@elementwise(rows.SIGMOID, at="fnx")
+def sigmoid(x: ArrayLike, /) -> Array:
+    """1 / (1 + exp(-x)).
+
+    >>> print(fnx.nn.sigmoid(0.0))
+    0.5
+    """
+    return apply(rows.SIGMOID, x)
+
+
+@elementwise(_SILU, at="fnx")
+def silu(x: ArrayLike, /) -> Array:
+    """x * sigmoid(x): the sigmoid linear unit, also called swish.
+
+    Source: Elfwing, Uchibe and Doya, Sigmoid-Weighted Linear Units, 2017.
+
+    >>> print(fnx.nn.silu(0.0))
+    0.0
+    """
+    return apply(_SILU, x)
+
+
+@elementwise(_SOFTPLUS, at="fnx")
+def softplus(x: ArrayLike, /) -> Array:
+    """log(1 + exp(x)), without overflow.
+
+    >>> print(fnx.nn.softplus(-200.0))
+    0.0
+    """
+    return apply(_SOFTPLUS, x)
+
+
+@elementwise(_LOG_SIGMOID, at="fnx")
+def log_sigmoid(x: ArrayLike, /) -> Array:
+    """log(sigmoid(x)), without the loss of small values.
+
+    >>> print(fnx.nn.log_sigmoid(200.0))
+    -0.0
+    """
+    return apply(_LOG_SIGMOID, x)
+
+
+@elementwise(_SOFT_SIGN, at="fnx")
+def soft_sign(x: ArrayLike, /) -> Array:
+    """x / (1 + |x|).
+
+    >>> print(fnx.nn.soft_sign(1.0))
+    0.5
+    """
+    return apply(_SOFT_SIGN, x)
+
+
+@elementwise(_HARD_TANH, at="fnx")
+def hard_tanh(x: ArrayLike, /) -> Array:
+    """x cut to [-1, 1].
+
+    >>> print(fnx.nn.hard_tanh(3.0))
+    1.0
+    """
+    return apply(_HARD_TANH, x)
+
+
+@elementwise(_HARD_SIGMOID, at="fnx")
+def hard_sigmoid(x: ArrayLike, /) -> Array:
+    """relu6(x + 3) / 6.
+
+    >>> print(fnx.nn.hard_sigmoid(0.0))
+    0.5
+    """
+    return apply(_HARD_SIGMOID, x)
+
+
+@elementwise(_HARD_SILU, at="fnx")
+def hard_silu(x: ArrayLike, /) -> Array:
+    """x * hard_sigmoid(x).
+
+    Source: Howard et al., Searching for MobileNetV3, 2019.
+
+    >>> print(fnx.nn.hard_silu(3.0))
+    3.0
+    """
+    return apply(_HARD_SILU, x)
+
+
+@elementwise(_MISH, at="fnx")
+def mish(x: ArrayLike, /) -> Array:
+    """x * tanh(softplus(x)).
+
+    Source: Misra, Mish: A Self Regularized Non-Monotonic Activation Function, 2019.
+
+    >>> print(fnx.nn.mish(0.0))
+    0.0
+    """
+    return apply(_MISH, x)
+
+
+@elementwise(_SELU, at="fnx")
+def selu(x: ArrayLike, /) -> Array:
+    """Scaled elu, which keeps mean 0 and variance 1.
+
+    Source: Klambauer et al., Self-Normalizing Neural Networks, 2017.
+
+    >>> print(fnx.nn.selu(0.0))
+    0.0
+    """
+    return apply(_SELU, x)
+
+
+@elementwise(_RELU, at="fnx")
+def relu(x: ArrayLike, /) -> Array:
     """The larger of x and 0. Its slope at 0 is 0; NaN stays NaN.
 
-    >>> import fnx
     >>> print(fnx.nn.relu(-1.0))
     0.0
     """
     return apply(_RELU, x)
 
 
-def relu6(x: Any, /) -> Array:
+@elementwise(_RELU6, at="fnx")
+def relu6(x: ArrayLike, /) -> Array:
     """x cut to [0, 6].
 
-    >>> import fnx
     >>> print(fnx.nn.relu6(7.0))
     6.0
     """
     return apply(_RELU6, x)
 
 
-def gelu(x: Any, approximate: bool = True) -> Array:
-    """x times the normal distribution function of x, by tanh, or exactly by erf.
+tanh = alias("tanh", jnp.tanh, "nn")
+hard_swish, swish = hard_silu, silu
+
+
+@public
+def gelu(x: ArrayLike, approximate: bool = True) -> Array:
+    """x times the normal distribution function of x.
+
+    Args:
+        x: an Array, NumPy data or a Python number of any shape; bool and integers become the
+            default float.
+        approximate: by tanh, which is off by less than 0.0005; else exactly, by erf.
+
+    Returns:
+        An Array of the shape of x, of a float dtype.
+
+    Raises:
+        ArgumentError: ``approximate`` is neither True nor False.
+
+    Source: Hendrycks and Gimpel, Gaussian Error Linear Units, 2016.
 
     >>> import fnx
     >>> print(fnx.nn.gelu(0.0))
     0.0
     """
+    arguments.flag("approximate", approximate)
     return apply(_GELU if approximate else _GELU_ERF, x)
 
 
-def elu(x: Any, alpha: Any = 1.0) -> Array:
+@public
+def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     """x above 0, alpha * (exp(x) - 1) below.
+
+    Args:
+        x: an Array, NumPy data or a Python number of any shape; bool and integers become the
+            default float.
+        alpha: what large negative x give, negated; broadcasts with x.
+
+    Returns:
+        An Array of the shape that they broadcast to, of a float dtype.
+
+    Source: Clevert, Unterthiner and Hochreiter, Exponential Linear Units, 2015.
 
     >>> import fnx
     >>> print(fnx.nn.elu(2.0))
@@ -181,8 +291,19 @@ def elu(x: Any, alpha: Any = 1.0) -> Array:
     return apply(_ELU, x, alpha)
 
 
-def celu(x: Any, alpha: Any = 1.0) -> Array:
+@public
+def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     """x above 0, alpha * (exp(x / alpha) - 1) below.
+
+    Args:
+        x: an Array, NumPy data or a Python number of any shape; bool and integers become the
+            default float.
+        alpha: what large negative x give, negated; broadcasts with x.
+
+    Returns:
+        An Array of the shape that they broadcast to, of a float dtype.
+
+    Source: Barron, Continuously Differentiable Exponential Linear Units, 2017.
 
     >>> import fnx
     >>> print(fnx.nn.celu(2.0))
@@ -192,7 +313,7 @@ def celu(x: Any, alpha: Any = 1.0) -> Array:
 
 
 @public
-def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Array:
+def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Array:
     """x above 0, negative_slope * x below.
 
     >>> import fnx
@@ -204,7 +325,7 @@ def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Array:
 
 
 @public
-def squareplus(x: Any, b: Any = 4.0) -> Array:
+def squareplus(x: ArrayLike, b: ArrayLike = 4.0) -> Array:
     """(x + sqrt(x**2 + b)) / 2.
 
     >>> import fnx
@@ -216,7 +337,7 @@ def squareplus(x: Any, b: Any = 4.0) -> Array:
 
 
 @public
-def glu(x: Any, axis: int = -1) -> Array:
+def glu(x: ArrayLike, axis: int = -1) -> Array:
     """The first half along an axis, gated by the sigmoid of the second.
 
     >>> import fnx
@@ -227,7 +348,7 @@ def glu(x: Any, axis: int = -1) -> Array:
     return value * sigmoid(gate)
 
 
-def identity(x: Any) -> Array:
+def identity(x: ArrayLike) -> Array:
     """x itself.
 
     >>> import fnx

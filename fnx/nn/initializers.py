@@ -4,127 +4,204 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Literal, Protocol, TypeAlias
 
 import fnx.numpy as jnp
 from fnx import random
-from fnx.core.array.array import Array, public
-from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.array import arguments, axes
+from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.axes import ShapeLike
+from fnx.core.array.convert import DTypeLike
+from fnx.core.errors import ShapeError
+from fnx.core.ops import Shape
 
 __all__ = [
     "constant", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lecun_normal",
     "lecun_uniform", "normal", "ones", "truncated_normal", "uniform", "variance_scaling", "zeros",
 ]
 
-Initializer = Callable[..., Array]
+Mode: TypeAlias = Literal["fan_in", "fan_out", "fan_avg"]
+Distribution: TypeAlias = Literal["normal", "truncated_normal", "uniform"]
+AxesLike: TypeAlias = int | Sequence[int]
 
 
-def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:
+class Initializer(Protocol):
+    """What the functions here return: an Array from a key, a shape and a dtype."""
+
+    def __call__(self, key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = None
+                 ) -> Array: ...
+
+
+@public
+def zeros(key: ArrayLike | None, shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """Zeros, whatever the key.
 
-    >>> zeros(None, (2,))
+    Args:
+        key: not used.
+        shape: of the result: an int or ints.
+        dtype: of the result; by default the default float.
+
+    Returns:
+        An Array of zeros.
+
+    >>> import fnx
+    >>> fnx.nn.initializers.zeros(None, (2,))
     Array([0., 0.], dtype=float32)
     """
     return jnp.zeros(shape, dtype)
 
 
-def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
+@public
+def ones(key: ArrayLike | None, shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """Ones, whatever the key.
 
-    >>> ones(None, (2,))
+    Args:
+        key: not used.
+        shape: of the result: an int or ints.
+        dtype: of the result; by default the default float.
+
+    Returns:
+        An Array of ones.
+
+    >>> import fnx
+    >>> fnx.nn.initializers.ones(None, (2,))
     Array([1., 1.], dtype=float32)
     """
     return jnp.ones(shape, dtype)
 
 
-def constant(value: Any, dtype: Any = None) -> Initializer:
+def _initializer(draw: Callable[[ArrayLike, Shape, DTypeLike | None], Array],
+                 otherwise: DTypeLike | None) -> Initializer:
+    """``draw`` as an initializer whose dtype is ``otherwise`` where none is named."""
+    @public
+    def init(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
+        return draw(key, axes.shape(shape), otherwise if dtype is None else dtype)
+    return init
+
+
+@public
+def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
     """One value everywhere.
 
-    >>> constant(7.0)(None, (2,))
-    Array([7., 7.], dtype=float32)
-    """
-    default = dtype
+    Args:
+        value: a number, or values that broadcast to the shapes asked for.
+        dtype: of the results that name none; by default the default float.
 
-    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
-        t = default if dtype is None else dtype
-        return jnp.full(shape, value, float if t is None else t)
-    return init
-
-
-def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
-    """Uniform in [0, scale)."""
-    default = dtype
-
-    @public
-    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
-        return jnp.multiply(random.uniform(key, shape, default if dtype is None else dtype),
-                            scale)
-    return init
-
-
-def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
-    """Normal with mean 0.
+    Returns:
+        A function of (key, shape, dtype), which makes an Array.
 
     >>> import fnx
-    >>> normal(0.1)(fnx.random.key(0), (2, 3)).shape
+    >>> fnx.nn.initializers.constant(7.0)(None, (2,))
+    Array([7., 7.], dtype=float32)
+    """
+    return _initializer(lambda key, shape, t: jnp.full(shape, value, t),
+                        float if dtype is None else dtype)
+
+
+@public
+def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
+    """Uniform in [0, scale).
+
+    Args:
+        scale: the upper bound.
+        dtype: of the results that name none: a float dtype; by default the default float.
+
+    Returns:
+        A function of (key, shape, dtype), which makes an Array.
+
+    >>> import fnx
+    >>> fnx.nn.initializers.uniform(0.1)(fnx.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    default = dtype
-
-    @public
-    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
-        return jnp.multiply(random.normal(key, shape, default if dtype is None else dtype),
-                            stddev)
-    return init
+    return _initializer(lambda key, shape, t: jnp.multiply(
+        random.uniform(key, shape, t), scale), dtype)
 
 
-def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0,
-                     upper: Any = 2.0) -> Initializer:
-    """Normal, cut at lower and upper standard deviations."""
-    default = dtype
+@public
+def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
+    """Normal with mean 0.
 
-    @public
-    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
-        t = default if dtype is None else dtype
-        return jnp.multiply(random.truncated_normal(key, lower, upper, shape, t), stddev)
-    return init
+    Args:
+        stddev: the standard deviation.
+        dtype: of the results that name none: a float dtype; by default the default float.
+
+    Returns:
+        A function of (key, shape, dtype), which makes an Array.
+
+    >>> import fnx
+    >>> fnx.nn.initializers.normal(0.1)(fnx.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+    return _initializer(lambda key, shape, t: jnp.multiply(
+        random.normal(key, shape, t), stddev), dtype)
 
 
-def _fans(shape: Sequence[int], in_axis: Any, out_axis: Any) -> tuple[float, float]:
+@public
+def truncated_normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None,
+                     lower: ArrayLike = -2.0, upper: ArrayLike = 2.0) -> Initializer:
+    """Normal with mean 0, cut.
+
+    Args:
+        stddev: the standard deviation before cutting.
+        dtype: of the results that name none: a float dtype; by default the default float.
+        lower, upper: where it is cut, in standard deviations.
+
+    Returns:
+        A function of (key, shape, dtype), which makes an Array.
+
+    >>> import fnx
+    >>> fnx.nn.initializers.truncated_normal(0.1)(fnx.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+    return _initializer(lambda key, shape, t: jnp.multiply(
+        random.truncated_normal(key, lower, upper, shape, t), stddev), dtype)
+
+
+def _fans(shape: Shape, in_axis: AxesLike, out_axis: AxesLike, batch_axis: AxesLike
+          ) -> tuple[float, float]:
     """How many inputs an output has, and how many outputs an input."""
     if len(shape) < 2:
-        raise ShapeError(f"expected a shape of at least 2 axes, got {tuple(shape)}",
+        raise ShapeError(f"expected a shape of at least 2 axes, got {shape}",
                          hint="use normal or zeros for vectors")
-    inputs, outputs = (math.prod(shape[a] for a in ((x,) if isinstance(x, int) else x))
-                       for x in (in_axis, out_axis))
-    field = math.prod(shape) / max(1, inputs * outputs)
+    inputs, outputs, batch = (math.prod(shape[a] for a in ((x,) if isinstance(x, int) else x))
+                              for x in (in_axis, out_axis, batch_axis))
+    field = math.prod(shape) / max(1, inputs * outputs * batch)
     return inputs * field, outputs * field
 
 
-def variance_scaling(scale: float, mode: str, distribution: str, in_axis: Any = -2,
-                     out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Random with variance scale / n.
+@public
+def variance_scaling(scale: float, mode: Mode, distribution: Distribution,
+                     in_axis: AxesLike = -2, out_axis: AxesLike = -1, batch_axis: AxesLike = (),
+                     dtype: DTypeLike | None = None) -> Initializer:
+    """Random with mean 0 and variance scale / n.
 
     Args:
+        scale: of the variance.
         mode: n is "fan_in" (inputs), "fan_out" (outputs) or "fan_avg" (their mean).
-        distribution: "normal", "truncated_normal" or "uniform".
+        distribution: "normal", "truncated_normal" (cut at 2 standard deviations) or "uniform".
+        in_axis, out_axis: axes of the shape along which inputs and outputs are counted.
+        batch_axis: axes that count as neither.
+        dtype: of the results that name none: a float dtype; by default the default float.
+
+    Returns:
+        A function of (key, shape, dtype), which makes an Array of at least two axes.
+
+    Raises:
+        ArgumentError: another mode or distribution.
+
+    Source: Glorot and Bengio, Understanding the Difficulty of Training Deep Feedforward Neural
+    Networks, 2010; He et al., Delving Deep into Rectifiers, 2015.
 
     >>> import fnx
-    >>> init = variance_scaling(1.0, "fan_in", "normal")
+    >>> init = fnx.nn.initializers.variance_scaling(1.0, "fan_in", "normal")
     >>> init(fnx.random.key(0), (4, 5)).shape
     (4, 5)
     """
-    default = dtype
-    if mode not in ("fan_in", "fan_out", "fan_avg"):
-        raise ArgumentError(f"expected mode fan_in, fan_out or fan_avg; got {mode!r}")
-    if distribution not in ("normal", "truncated_normal", "uniform"):
-        raise ArgumentError("expected distribution normal, truncated_normal or uniform; got "
-                            f"{distribution!r}")
+    arguments.one_of("mode", mode, ("fan_in", "fan_out", "fan_avg"))
+    arguments.one_of("distribution", distribution, ("normal", "truncated_normal", "uniform"))
 
-    @public
-    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
-        t = default if dtype is None else dtype
-        inputs, outputs = _fans(shape, in_axis, out_axis)
+    def draw(key: ArrayLike, shape: Shape, t: DTypeLike | None) -> Array:
+        inputs, outputs = _fans(shape, in_axis, out_axis, batch_axis)
         n = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2}[mode]
         deviation = math.sqrt(scale / max(1.0, n))
         if distribution == "normal":
@@ -133,20 +210,44 @@ def variance_scaling(scale: float, mode: str, distribution: str, in_axis: Any = 
             return random.uniform(key, shape, t, -1) * (math.sqrt(3.0) * deviation)
         cut = 0.87962566103423978  # standard deviation of the normal cut at -2 and 2
         return random.truncated_normal(key, -2.0, 2.0, shape, t) * (deviation / cut)
-    return init
+    return _initializer(draw, dtype)
 
 
-def _scaled(scale: float, mode: str, distribution: str) -> Callable[..., Initializer]:
-    def make(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (),
-             dtype: Any = None) -> Initializer:
+class _Scaled(Protocol):
+    def __call__(self, in_axis: AxesLike = -2, out_axis: AxesLike = -1,
+                 batch_axis: AxesLike = (), dtype: DTypeLike | None = None) -> Initializer: ...
+
+
+def _scaled(name: str, scale: float, mode: Mode, distribution: Distribution, source: str
+            ) -> _Scaled:
+    def make(in_axis: AxesLike = -2, out_axis: AxesLike = -1, batch_axis: AxesLike = (),
+             dtype: DTypeLike | None = None) -> Initializer:
         return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
-    make.__doc__ = f"variance_scaling({scale}, {mode!r}, {distribution!r})."
-    return make
+    make.__doc__ = f"""``variance_scaling({scale}, {mode!r}, {distribution!r})``.
+
+    Args:
+        in_axis, out_axis: axes of the shape along which inputs and outputs are counted.
+        batch_axis: axes that count as neither.
+        dtype: of the results that name none: a float dtype; by default the default float.
+
+    Returns:
+        A function of (key, shape, dtype), which makes an Array of at least two axes.
+
+    Source: {source}.
+
+    >>> import fnx
+    >>> fnx.nn.initializers.{name}()(fnx.random.key(0), (4, 5)).shape
+    (4, 5)
+    """
+    return public(make, name)
 
 
-glorot_normal = _scaled(1.0, "fan_avg", "truncated_normal")
-glorot_uniform = _scaled(1.0, "fan_avg", "uniform")
-he_normal = _scaled(2.0, "fan_in", "truncated_normal")
-he_uniform = _scaled(2.0, "fan_in", "uniform")
-lecun_normal = _scaled(1.0, "fan_in", "truncated_normal")
-lecun_uniform = _scaled(1.0, "fan_in", "uniform")
+_GLOROT = "Glorot and Bengio, Understanding the Difficulty of Training, 2010"
+_HE = "He et al., Delving Deep into Rectifiers, 2015"
+_LECUN = "LeCun et al., Efficient BackProp, 1998"
+glorot_normal = _scaled("glorot_normal", 1.0, "fan_avg", "truncated_normal", _GLOROT)
+glorot_uniform = _scaled("glorot_uniform", 1.0, "fan_avg", "uniform", _GLOROT)
+he_normal = _scaled("he_normal", 2.0, "fan_in", "truncated_normal", _HE)
+he_uniform = _scaled("he_uniform", 2.0, "fan_in", "uniform", _HE)
+lecun_normal = _scaled("lecun_normal", 1.0, "fan_in", "truncated_normal", _LECUN)
+lecun_uniform = _scaled("lecun_uniform", 1.0, "fan_in", "uniform", _LECUN)

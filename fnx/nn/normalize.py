@@ -9,7 +9,9 @@ import fnx.numpy as jnp
 from fnx.core import build, dtypes, ops
 from fnx.core.array import array as core
 from fnx.core.array import axes, convert
-from fnx.core.array.array import Array, public
+from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.axes import AxisLike
+from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import DOMAINS
 from fnx.core.array.promotion import as_node, operand
 from fnx.core.ops import Op
@@ -48,7 +50,7 @@ def _shifted(x: UOp, over: tuple[int, ...]) -> UOp:
 
 
 @public
-def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
+def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -> Array:
     """exp(x) over its sum along an axis; 0 where the mask ``where`` is False.
 
     >>> import fnx
@@ -56,14 +58,14 @@ def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
     Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
     """
     node = _mask(where, _inexact("softmax", x), -math.inf)
-    over = axes.several("softmax", axis, len(node.shape))
+    over = axes.several(axis, len(node.shape))
     powers = build.exp(_shifted(node, over))
     total = build.expand(_over(powers, ops.ADD, over), node.shape)
     return Array(_mask(where, build.div(powers, total), 0.0))
 
 
 @public
-def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
+def log_softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -> Array:
     """log(softmax(x)), without the loss of small probabilities.
 
     >>> import fnx
@@ -71,15 +73,15 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
     [0.]
     """
     node = _mask(where, _inexact("log_softmax", x), -math.inf)
-    over = axes.several("log_softmax", axis, len(node.shape))
+    over = axes.several(axis, len(node.shape))
     shifted = _shifted(node, over)
     total = build.log(_over(build.exp(shifted), ops.ADD, over))
     return Array(_mask(where, build.sub(shifted, build.expand(total, node.shape)), -math.inf))
 
 
 @public
-def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False,
-              where: Any = None) -> Array:
+def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
+              keepdims: bool = False, where: ArrayLike | None = None) -> Array:
     """log(sum(b * exp(a))), without overflow; -inf, with derivative 0, where all are -inf.
 
     >>> import fnx
@@ -93,7 +95,7 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False,
         node, factor = build.expand(node, shape), build.expand(factor, shape)
         node = build.where(build.eq(factor, build.like(factor, 0)),
                            build.like(node, -math.inf), node)
-    over = axes.several("logsumexp", axis, len(node.shape))
+    over = axes.several(axis, len(node.shape))
     top = _largest(node, over)
     finite = build.lt(build.elementwise(ops.ABS, top), build.like(top, math.inf))
     top = build.where(finite, top, build.like(top, 0))
@@ -107,7 +109,7 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False,
 
 
 @public
-def one_hot(x: Any, num_classes: int, *, dtype: Any = float, axis: int = -1) -> Array:
+def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike = float, axis: int = -1) -> Array:
     """1 at the place that each integer names, 0 elsewhere, along a new axis.
 
     >>> import fnx
@@ -116,8 +118,8 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = float, axis: int = -1) -> 
            [1., 0.]], dtype=float32)
     """
     node = core.asarray(x)._node
-    at = axes.one("one_hot", axis, len(node.shape) + 1)
-    n = axes.shape("one_hot", num_classes)[0]
+    at = axes.one(axis, len(node.shape) + 1)
+    n = axes.shape(num_classes)[0]
     shape = (*node.shape[:at], n, *node.shape[at:])
     place = build.expand(build.reshape(node, (*node.shape[:at], 1, *node.shape[at:])), shape)
     line = build.reshape(build.iota(n), tuple(n if i == at else 1 for i in range(len(shape))))
@@ -126,8 +128,9 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = float, axis: int = -1) -> 
 
 
 @public
-def standardize(x: Any, axis: Any = -1, mean: Any = None, variance: Any = None,
-                epsilon: Any = 1e-5, where: Any = None) -> Array:
+def standardize(x: ArrayLike, axis: AxisLike = -1, mean: ArrayLike | None = None,
+                variance: ArrayLike | None = None, epsilon: ArrayLike = 1e-5,
+                where: ArrayLike | None = None) -> Array:
     """x less its mean, over the root of its variance plus epsilon.
 
     >>> import fnx

@@ -5,10 +5,47 @@
 Array(9., dtype=float32)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from fnx.core.array.array import Array
 from fnx.core.array.operate import astype
-from fnx.core.errors import later
+from fnx.core.errors import module_face
 from fnx.numpy import linalg, methods
+from fnx.numpy.binary import (
+    add,
+    bitwise_and,
+    bitwise_left_shift,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    divide,
+    equal,
+    float_power,
+    floor_divide,
+    fmod,
+    greater,
+    greater_equal,
+    hypot,
+    left_shift,
+    less,
+    less_equal,
+    logaddexp,
+    logaddexp2,
+    logical_and,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    mod,
+    multiply,
+    not_equal,
+    pow,
+    power,
+    remainder,
+    right_shift,
+    subtract,
+    true_divide,
+)
 from fnx.numpy.contraction import (
     dot,
     einsum,
@@ -40,76 +77,10 @@ from fnx.numpy.creation import (
     zeros_like,
 )
 from fnx.numpy.elementwise import (
-    abs,
-    absolute,
-    add,
-    bitwise_and,
-    bitwise_invert,
-    bitwise_left_shift,
-    bitwise_not,
-    bitwise_or,
-    bitwise_right_shift,
-    bitwise_xor,
-    ceil,
     clip,
-    cos,
-    cosh,
-    divide,
-    equal,
-    exp,
-    exp2,
-    expm1,
-    fabs,
-    float_power,
-    floor,
-    floor_divide,
-    fmod,
-    greater,
-    greater_equal,
-    hypot,
-    invert,
     isclose,
-    isfinite,
-    isinf,
-    isnan,
-    left_shift,
-    less,
-    less_equal,
-    log,
-    log1p,
-    log2,
-    log10,
-    logaddexp,
-    logaddexp2,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    maximum,
-    minimum,
-    mod,
-    multiply,
     nan_to_num,
-    negative,
-    not_equal,
-    positive,
-    pow,
-    power,
-    reciprocal,
-    remainder,
-    right_shift,
-    rint,
     round,
-    sign,
-    sin,
-    sinh,
-    sqrt,
-    square,
-    subtract,
-    tan,
-    tanh,
-    true_divide,
-    trunc,
     where,
 )
 from fnx.numpy.movement import (
@@ -189,6 +160,41 @@ from fnx.numpy.scalars import (
     uint32,
     unsignedinteger,
 )
+from fnx.numpy.unary import (
+    abs,
+    absolute,
+    bitwise_invert,
+    bitwise_not,
+    ceil,
+    cos,
+    cosh,
+    exp,
+    exp2,
+    expm1,
+    fabs,
+    floor,
+    invert,
+    isfinite,
+    isinf,
+    isnan,
+    log,
+    log1p,
+    log2,
+    log10,
+    logical_not,
+    negative,
+    positive,
+    reciprocal,
+    rint,
+    sign,
+    sin,
+    sinh,
+    sqrt,
+    square,
+    tan,
+    tanh,
+    trunc,
+)
 
 pi = 3.141592653589793
 e = 2.718281828459045
@@ -199,7 +205,7 @@ newaxis = None
 ndarray = Array
 
 
-def shape(a: object) -> tuple[int, ...]:
+def shape(a: Any) -> tuple[int, ...]:
     """The lengths of the axes.
 
     >>> shape([[1, 2]])
@@ -208,7 +214,7 @@ def shape(a: object) -> tuple[int, ...]:
     return asarray(a).shape
 
 
-def ndim(a: object) -> int:
+def ndim(a: Any) -> int:
     """How many axes.
 
     >>> ndim([[1, 2]])
@@ -217,7 +223,7 @@ def ndim(a: object) -> int:
     return asarray(a).ndim
 
 
-def size(a: object, axis: int | None = None) -> int:
+def size(a: Any, axis: int | None = None) -> int:
     """How many elements, of all or along one axis.
 
     >>> size([[1, 2]], 0)
@@ -410,12 +416,13 @@ __all__ = [
     "zeros_like",
 ]
 
-__getattr__ = later("fnx.numpy", frozenset({
-    "apply_along_axis", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
-    "arctanh", "argpartition", "argsort", "argwhere", "bfloat16", "bincount", "complex128",
-    "complex64", "convolve", "corrcoef", "correlate", "cov", "cross", "fft", "flatnonzero",
-    "float16", "histogram", "indices", "int16", "int64", "int8", "interp", "lexsort",
-    "median", "mgrid", "nanmax", "nanmean", "nanmin", "nansum", "nonzero", "ogrid",
-    "partition", "percentile", "piecewise", "quantile", "searchsorted", "select", "sort",
-    "uint16", "uint64", "uint8", "unique", "vectorize",
-}))
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
+        "apply_along_axis", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
+        "arctanh", "argpartition", "argsort", "argwhere", "bfloat16", "bincount", "complex128",
+        "complex64", "convolve", "corrcoef", "correlate", "cov", "cross", "fft", "flatnonzero",
+        "float16", "histogram", "indices", "int16", "int64", "int8", "interp", "lexsort",
+        "median", "mgrid", "nanmax", "nanmean", "nanmin", "nansum", "nonzero", "ogrid",
+        "partition", "percentile", "piecewise", "quantile", "searchsorted", "select", "sort",
+        "uint16", "uint64", "uint8", "unique", "vectorize",
+    }))

@@ -19,7 +19,9 @@ import numpy as np
 from fnx.core import build, dtypes, ops
 from fnx.core.array import array as core
 from fnx.core.array import axes, convert
-from fnx.core.array.array import Array, public
+from fnx.core.array.arguments import PrecisionLike
+from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import promoted
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.uop import UOp
@@ -77,7 +79,8 @@ def _finish(node: UOp, was_bool: bool) -> Array:
 
 
 @public
-def matmul(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def matmul(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
+           preferred_element_type: DTypeLike | None = None) -> Array:
     """Matrix product of the last two axes, broadcast over the others; ``a @ b``.
 
     >>> import fnx.numpy as jnp
@@ -123,7 +126,8 @@ def _lead_labels(x: UOp, own: tuple[int, ...], lead: tuple[int, ...], rest: Labe
 
 
 @public
-def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def dot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
+        preferred_element_type: DTypeLike | None = None) -> Array:
     """The last axis of ``a`` against the second last of ``b``; a product where one is 0-d.
 
     >>> import fnx.numpy as jnp
@@ -140,7 +144,8 @@ def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = 
 
 
 @public
-def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def vdot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
+         preferred_element_type: DTypeLike | None = None) -> Array:
     """The sum of products of all elements.
 
     >>> import fnx.numpy as jnp
@@ -153,7 +158,8 @@ def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any =
 
 
 @public
-def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def inner(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
+          preferred_element_type: DTypeLike | None = None) -> Array:
     """The last axis of ``a`` against the last of ``b``.
 
     >>> import fnx.numpy as jnp
@@ -167,7 +173,7 @@ def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any 
 
 
 @public
-def outer(a: Any, b: Any) -> Array:
+def outer(a: ArrayLike, b: ArrayLike) -> Array:
     """All products of an element of ``a`` and one of ``b``.
 
     >>> import fnx.numpy as jnp
@@ -180,8 +186,8 @@ def outer(a: Any, b: Any) -> Array:
 
 
 @public
-def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None,
-              preferred_element_type: Any = None) -> Array:
+def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: PrecisionLike = None,
+              preferred_element_type: DTypeLike | None = None) -> Array:
     """Sum of products over pairs of axes.
 
     Args:
@@ -211,16 +217,16 @@ def _pairs(given: Any, rank_a: int, rank_b: int) -> tuple[tuple[int, ...], tuple
     one, two = [(g,) if isinstance(g, int) else tuple(g) for g in given]
     if len(one) != len(two):
         raise ArgumentError(f"tensordot: expected as many axes of each, got {one} and {two}")
-    return axes.listed("tensordot", one, rank_a), axes.listed("tensordot", two, rank_b)
+    return axes.listed(one, rank_a), axes.listed(two, rank_b)
 
 
 # ---- einsum -----------------------------------------------------------------------------------
 
 
 @public
-def einsum(subscripts: str, /, *operands: Any, precision: Any = None,
-           preferred_element_type: Any = None, optimize: Any = "optimal", out: None = None
-           ) -> Array:
+def einsum(subscripts: str, /, *operands: ArrayLike, precision: PrecisionLike = None,
+           preferred_element_type: DTypeLike | None = None, optimize: Any = "optimal",
+           out: None = None) -> Array:
     """Einstein's summation: a letter for each axis, ``...`` for the rest.
 
     Letters that are not in the output are summed; a letter twice in one operand is its diagonal.
@@ -336,7 +342,7 @@ def _cheapest_pair(terms: list[tuple[UOp, Labels]], output: Labels) -> tuple[int
 
 
 @public
-def kron(a: Any, b: Any) -> Array:
+def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """The Kronecker product.
 
     >>> import fnx.numpy as jnp

@@ -10,7 +10,9 @@ import numpy as np
 from fnx.core import build, dtypes, ops
 from fnx.core.array import array as core
 from fnx.core.array import axes, convert
-from fnx.core.array.array import Array, public
+from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.axes import ShapeLike
+from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, operand, promoted
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError
@@ -19,7 +21,7 @@ from fnx.core.uop import UOp
 
 
 @public
-def asarray(a: Any, dtype: Any = None, order: str | None = None, *,
+def asarray(a: ArrayLike, dtype: DTypeLike | None = None, order: str | None = None, *,
             copy: bool | None = None) -> Array:
     """Numbers, nested lists, NumPy data and Arrays as an Array.
 
@@ -38,7 +40,7 @@ def asarray(a: Any, dtype: Any = None, order: str | None = None, *,
 
 
 @public
-def array(object: Any, dtype: Any = None, copy: bool = True, order: str | None = None,
+def array(object: Any, dtype: DTypeLike | None = None, copy: bool = True, order: str | None = None,
           ndmin: int = 0) -> Array:
     """``asarray``, with at least ``ndmin`` axes and memory of its own.
 
@@ -61,7 +63,7 @@ def _type(dtype: Any, otherwise: DType | None = None) -> DType:
 
 
 @public
-def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
+def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     """An array of one value (or of values that broadcast to the shape).
 
     >>> import fnx.numpy as jnp
@@ -71,44 +73,45 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
     value = operand(fill_value)
     t, weak = core.kind_of(value)
     node = as_node(value, _type(dtype, t))
-    return Array(build.expand(node, axes.shape("full", shape)), weak and dtype is None)
+    return Array(build.expand(node, axes.shape(shape)), weak and dtype is None)
 
 
 @public
-def zeros(shape: Any, dtype: Any = None) -> Array:
+def zeros(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """An array of zeros.
 
     >>> import fnx.numpy as jnp
     >>> jnp.zeros(2)
     Array([0., 0.], dtype=float32)
     """
-    return Array(build.const(0, _type(dtype), axes.shape("zeros", shape)))
+    return Array(build.const(0, _type(dtype), axes.shape(shape)))
 
 
 @public
-def ones(shape: Any, dtype: Any = None) -> Array:
+def ones(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """An array of ones.
 
     >>> import fnx.numpy as jnp
     >>> jnp.ones(2, int)
     Array([1, 1], dtype=int32)
     """
-    return Array(build.const(1, _type(dtype), axes.shape("ones", shape)))
+    return Array(build.const(1, _type(dtype), axes.shape(shape)))
 
 
 @public
-def empty(shape: Any, dtype: Any = None) -> Array:
+def empty(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """An array of zeros (nothing is left undefined).
 
     >>> import fnx.numpy as jnp
     >>> jnp.empty((0, 2)).shape
     (0, 2)
     """
-    return Array(build.const(0, _type(dtype), axes.shape("empty", shape)))
+    return Array(build.const(0, _type(dtype), axes.shape(shape)))
 
 
 @public
-def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
+def full_like(a: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None,
+              shape: ShapeLike | None = None) -> Array:
     """One value in the shape and dtype of ``a``.
 
     >>> import fnx.numpy as jnp
@@ -117,7 +120,7 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
     """
     like, weak = _like(a)
     node = as_node(operand(fill_value), _type(dtype, like[1]))
-    return Array(build.expand(node, like[0] if shape is None else axes.shape("full_like", shape)),
+    return Array(build.expand(node, like[0] if shape is None else axes.shape(shape)),
                  weak and dtype is None)
 
 
@@ -131,7 +134,8 @@ def _like(a: Any) -> tuple[tuple[Shape, DType], bool]:
 
 
 @public
-def zeros_like(a: Any, dtype: Any = None, shape: Any = None) -> Array:
+def zeros_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | None = None
+              ) -> Array:
     """Zeros in the shape and dtype of ``a``.
 
     >>> import fnx.numpy as jnp
@@ -142,7 +146,8 @@ def zeros_like(a: Any, dtype: Any = None, shape: Any = None) -> Array:
 
 
 @public
-def ones_like(a: Any, dtype: Any = None, shape: Any = None) -> Array:
+def ones_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | None = None
+             ) -> Array:
     """Ones in the shape and dtype of ``a``.
 
     >>> import fnx.numpy as jnp
@@ -165,7 +170,8 @@ def _known(name: str, x: Any) -> Any:
 
 
 @public
-def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Array:
+def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
+           dtype: DTypeLike | None = None) -> Array:
     """start, start + step, ... below stop.
 
     >>> import fnx.numpy as jnp
@@ -191,8 +197,8 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
 
 
 @public
-def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
-             dtype: Any = None, axis: int = 0) -> Any:
+def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True,
+             retstep: bool = False, dtype: DTypeLike | None = None, axis: int = 0) -> Any:
     """``num`` evenly spaced numbers from start to stop, on a new axis.
 
     >>> import fnx.numpy as jnp
@@ -214,7 +220,7 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
     if endpoint and n > 1:  # exactly stop
         place = build.expand(build.reshape(build.iota(n), (n,) + (1,) * len(a.shape)), shape)
         out = build.where(build.eq(place, build.like(place, n - 1)), high, out)
-    at = axes.one("linspace", axis, len(shape))
+    at = axes.one(axis, len(shape))
     out = build.permute(out, (*range(1, at + 1), 0, *range(at + 1, len(shape))))
     t = _type(dtype, a.dtype)
     if t.is_integer:
@@ -235,7 +241,7 @@ def _diagonal_test(n: int, m: int, k: int, below: bool) -> UOp:
 
 
 @public
-def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
+def eye(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None) -> Array:
     """Ones on the k-th diagonal, zeros elsewhere.
 
     >>> import fnx.numpy as jnp
@@ -243,11 +249,11 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
-    n, m = axes.shape("eye", (N, N if M is None else M))
+    n, m = axes.shape((N, N if M is None else M))
     return Array(build.cast(_diagonal_test(n, m, int(k), False), _type(dtype)))
 
 
-def identity(n: int, dtype: Any = None) -> Array:
+def identity(n: int, dtype: DTypeLike | None = None) -> Array:
     """The identity matrix.
 
     >>> import fnx.numpy as jnp
@@ -258,7 +264,7 @@ def identity(n: int, dtype: Any = None) -> Array:
 
 
 @public
-def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
+def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None) -> Array:
     """Ones on and below the k-th diagonal, zeros elsewhere.
 
     >>> import fnx.numpy as jnp
@@ -266,7 +272,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
     Array([[1., 0.],
            [1., 1.]], dtype=float32)
     """
-    n, m = axes.shape("tri", (N, N if M is None else M))
+    n, m = axes.shape((N, N if M is None else M))
     return Array(build.cast(_diagonal_test(n, m, int(k), True), _type(dtype)))
 
 
@@ -283,7 +289,7 @@ def _triangle(name: str, x: Array, k: int, lower: bool) -> Array:
 
 
 @public
-def tril(m: Any, k: int = 0) -> Array:
+def tril(m: ArrayLike, k: int = 0) -> Array:
     """What is on and below the k-th diagonal of the last two axes; zeros elsewhere.
 
     >>> import fnx.numpy as jnp
@@ -295,7 +301,7 @@ def tril(m: Any, k: int = 0) -> Array:
 
 
 @public
-def triu(m: Any, k: int = 0) -> Array:
+def triu(m: ArrayLike, k: int = 0) -> Array:
     """What is on and above the k-th diagonal of the last two axes; zeros elsewhere.
 
     >>> import fnx.numpy as jnp
@@ -307,7 +313,7 @@ def triu(m: Any, k: int = 0) -> Array:
 
 
 @public
-def meshgrid(*xi: Any, indexing: str = "xy") -> list[Array]:
+def meshgrid(*xi: ArrayLike, indexing: str = "xy") -> list[Array]:
     """Coordinate arrays of a grid.
 
     >>> import fnx.numpy as jnp

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fnx.core import build, ops
 from fnx.core.array import array as core
 from fnx.core.array import axes, convert
-from fnx.core.array.array import Array, public
+from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.axes import AxisLike
 from fnx.core.array.elementwise import DOMAINS
 from fnx.core.array.promotion import as_node
 from fnx.core.errors import ArgumentError, NotBuiltError
@@ -18,7 +20,7 @@ __all__ = ["norm"]
 
 
 @public
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
+def norm(x: ArrayLike, ord: Any = None, axis: AxisLike = None, keepdims: bool = False) -> Array:
     """A norm of vectors, or Frobenius', 1 and inf norms of matrices.
 
     The derivative of the 2-norm at 0 is 0.
@@ -33,16 +35,16 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     """
     array = core.asarray(x)
     node = as_node(array, DOMAINS["inexact"]("norm", array._dtype, convert.default_float()))
-    over = axes.several("norm", axis, array.ndim)
+    over = axes.several(axis, array.ndim)
     if ord is None or (ord == "fro" and len(over) == 2) or (ord == 2 and len(over) == 1):
         return Array(_root_of_squares(node, over, keepdims))
     if len(over) == 1:
         return Array(_vector(node, ord, over, keepdims))
     if len(over) == 2 and ord in (1, -1, float("inf"), float("-inf")):
-        order = over if axis is None else axes.listed("norm", axis, array.ndim)
+        order = axes.listed(axis, array.ndim) if isinstance(axis, Sequence) else over
         summed, kept = order if ord in (1, -1) else order[::-1]
-        sums = fold("norm", build.elementwise(ops.ABS, node), ops.ADD, summed, True)
-        out = fold("norm", sums, ops.MAX if ord > 0 else ops.MIN, kept, True)
+        sums = fold(build.elementwise(ops.ABS, node), ops.ADD, summed, True)
+        out = fold(sums, ops.MAX if ord > 0 else ops.MIN, kept, True)
         return Array(out if keepdims else build.reshape(
             out, tuple(n for i, n in enumerate(node.shape) if i not in over)))
     if len(over) == 2 and ord in (2, -2, "nuc"):
@@ -54,7 +56,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 def _root_of_squares(node: UOp, over: tuple[int, ...], keepdims: bool) -> UOp:
     """sqrt(sum of squares), apart at 0, so that the infinite slope of sqrt is not met there."""
-    total = fold("norm", build.mul(node, node), ops.ADD, over, keepdims)
+    total = fold(build.mul(node, node), ops.ADD, over, keepdims)
     zero = build.like(total, 0)
     return build.where(build.eq(total, zero), zero, build.sqrt(total))
 
@@ -62,13 +64,13 @@ def _root_of_squares(node: UOp, over: tuple[int, ...], keepdims: bool) -> UOp:
 def _vector(node: UOp, ord: Any, over: tuple[int, ...], keepdims: bool) -> UOp:
     size = build.elementwise(ops.ABS, node)
     if ord == float("inf") or ord == float("-inf"):
-        return fold("norm", size, ops.MAX if ord > 0 else ops.MIN, over, keepdims)
+        return fold(size, ops.MAX if ord > 0 else ops.MIN, over, keepdims)
     if ord == 0:
         present = build.cast(build.ne(node, build.like(node, 0)), node.dtype)
-        return fold("norm", present, ops.ADD, over, keepdims)
+        return fold(present, ops.ADD, over, keepdims)
     if not isinstance(ord, (int, float)):
         raise ArgumentError(f"norm: expected a number as ord of a vector, got {ord!r}")
     if ord == 1:
-        return fold("norm", size, ops.ADD, over, keepdims)
-    total = fold("norm", build.power(size, build.like(size, ord)), ops.ADD, over, keepdims)
+        return fold(size, ops.ADD, over, keepdims)
+    total = fold(build.power(size, build.like(size, ord)), ops.ADD, over, keepdims)
     return build.power(total, build.like(total, 1.0 / ord))

@@ -2,35 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
-from fnx.core.array.array import Array, set_methods
+from fnx.core.array.array import Array, public, set_methods
 from fnx.numpy import contraction, elementwise, movement, reductions
 
 
-def reshape(x: Array, *shape: Any, order: str = "C") -> Array:
-    """``x.reshape(2, 3)`` or ``x.reshape((2, 3))``."""
+def _one_or_listed(given: tuple[Any, ...]) -> Any:
+    """``f(2, 3)`` and ``f((2, 3))`` mean the same."""
+    return given[0] if len(given) == 1 and isinstance(given[0], Sequence) else given
+
+
+@public
+def reshape(x: Array, *shape: Any, order: Literal["C"] = "C") -> Array:
+    """The elements in row-major order under another shape.
+
+    Args:
+        shape: ints, or one tuple of ints; one length may be -1.
+        order: "C".
+
+    Returns:
+        An Array of the dtype of x.
+
+    Raises:
+        ShapeError: another number of elements.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.arange(4).reshape(2, -1).shape
+    (2, 2)
+    """
     return movement.reshape(x, shape[0] if len(shape) == 1 else shape, order)
 
 
+@public
 def transpose(x: Array, *axes: Any) -> Array:
-    """``x.transpose()``, ``x.transpose(1, 0)`` or ``x.transpose((1, 0))``."""
-    given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-    return movement.transpose(x, given or None)
+    """Axes in another order; by default reversed.
+
+    Args:
+        axes: ints, or one tuple of ints: which axis of x each axis of the result is.
+
+    Returns:
+        An Array of the dtype of x.
+
+    Raises:
+        AxisError: not every axis once.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.zeros((2, 3, 4)).transpose(2, 0, 1).shape
+    (4, 2, 3)
+    """
+    return movement.transpose(x, _one_or_listed(axes) or None)
 
 
-def flatten(x: Array, order: str = "C") -> Array:
-    """All elements on one axis."""
+@public
+def flatten(x: Array, order: Literal["C"] = "C") -> Array:
+    """All elements on one axis, in row-major order.
+
+    Args:
+        order: "C".
+
+    Returns:
+        An Array of one axis and the dtype of x.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.ones((2, 1)).flatten()
+    Array([1., 1.], dtype=float32)
+    """
     return movement.ravel(x, order)
 
 
-set_methods({
-    **{f.__name__: f for f in (
-        contraction.dot, elementwise.clip, elementwise.round, flatten, movement.diagonal,
-        movement.ravel, movement.repeat, movement.squeeze, movement.swapaxes, movement.take,
-        reductions.all, reductions.any, reductions.argmax, reductions.argmin,
-        reductions.cumprod, reductions.cumsum, reductions.max, reductions.mean, reductions.min,
-        reductions.prod, reductions.ptp, reductions.std, reductions.sum, reductions.trace,
-        reductions.var, reshape, transpose)},
-    "matmul": contraction.matmul,
-})
+set_methods({f.__name__: f for f in (
+    contraction.dot, contraction.matmul, elementwise.clip, elementwise.round, flatten,
+    movement.diagonal, movement.ravel, movement.repeat, movement.squeeze, movement.swapaxes,
+    movement.take, reductions.all, reductions.any, reductions.argmax, reductions.argmin,
+    reductions.cumprod, reductions.cumsum, reductions.max, reductions.mean, reductions.min,
+    reductions.prod, reductions.ptp, reductions.std, reductions.sum, reductions.trace,
+    reductions.var, reshape, transpose)})

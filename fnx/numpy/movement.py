@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from fnx.core import build, dtypes
+from fnx.core.array import arguments, axes, operate
 from fnx.core.array import array as core
-from fnx.core.array import axes, operate
-from fnx.core.array.array import Array, public
+from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.axes import AxisLike, ShapeLike
+from fnx.core.array.convert import DTypeLike
+from fnx.core.array.operate import ReadMode
 from fnx.core.array.promotion import as_node, operand, promoted
 from fnx.core.errors import ArgumentError, AxisError, ShapeError
 from fnx.core.uop import UOp
-from fnx.numpy.elementwise import maximum
+from fnx.numpy.binary import maximum
+
+TakeMode: TypeAlias = Literal["fill", "clip", "wrap", "promise_in_bounds"] | None
 
 
 def _keeping(x: Array, node: UOp) -> Array:
@@ -24,7 +29,8 @@ def _keeping(x: Array, node: UOp) -> Array:
 
 
 @public
-def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None) -> Array:
+def reshape(a: ArrayLike, /, shape: ShapeLike | None = None, order: str = "C", *, copy: Any = None
+           ) -> Array:
     """The elements in row-major order under another shape; one length may be -1.
 
     >>> import fnx.numpy as jnp
@@ -47,12 +53,12 @@ def _with_free(x: Array, shape: Any) -> tuple[int, ...]:
         raise ShapeError(f"reshape: expected at most one -1, got {tuple(lengths)}",
                          hint="spell out all lengths but one")
     for i in free:
-        rest = math.prod(axes.shape("reshape", lengths[:i] + lengths[i + 1:]))
+        rest = math.prod(axes.shape(lengths[:i] + lengths[i + 1:]))
         if rest == 0 or x.size % rest:
             raise ShapeError(f"reshape: expected {x.size} elements, got shape {tuple(lengths)}",
                              hint="the other lengths must divide the number of elements")
         lengths[i] = x.size // rest
-    out = axes.shape("reshape", lengths)
+    out = axes.shape(lengths)
     if math.prod(out) != x.size:
         raise ShapeError(f"reshape: expected {x.size} elements, as in {x.shape}; got shape {out}",
                          hint="the product of the lengths must stay the same")
@@ -60,7 +66,7 @@ def _with_free(x: Array, shape: Any) -> tuple[int, ...]:
 
 
 @public
-def ravel(a: Any, order: str = "C") -> Array:
+def ravel(a: ArrayLike, order: str = "C") -> Array:
     """All elements on one axis.
 
     >>> import fnx.numpy as jnp
@@ -71,7 +77,7 @@ def ravel(a: Any, order: str = "C") -> Array:
 
 
 @public
-def transpose(a: Any, axes: Sequence[int] | None = None) -> Array:
+def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     """Axes in another order; by default reversed.
 
     >>> import fnx.numpy as jnp
@@ -84,7 +90,7 @@ def transpose(a: Any, axes: Sequence[int] | None = None) -> Array:
 
 
 def _order(x: Array, given: Sequence[int]) -> tuple[int, ...]:
-    order = axes.listed("transpose", given, x.ndim)
+    order = axes.listed(given, x.ndim)
     if len(order) != x.ndim:
         raise AxisError(f"transpose: expected {x.ndim} axes, got {tuple(given)}",
                         hint="name every axis once")
@@ -95,7 +101,7 @@ permute_dims = transpose
 
 
 @public
-def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
+def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     """Two axes swapped.
 
     >>> import fnx.numpy as jnp
@@ -104,13 +110,13 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
     """
     x = core.asarray(a)
     order = list(range(x.ndim))
-    i, j = (axes.one("swapaxes", a, x.ndim) for a in (axis1, axis2))
+    i, j = (axes.one(a, x.ndim) for a in (axis1, axis2))
     order[i], order[j] = j, i
     return _keeping(x, build.permute(x._node, order))
 
 
 @public
-def moveaxis(a: Any, source: Any, destination: Any) -> Array:
+def moveaxis(a: ArrayLike, source: Any, destination: Any) -> Array:
     """Axes moved to other places; the rest keep their order.
 
     >>> import fnx.numpy as jnp
@@ -119,7 +125,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     """
     x = core.asarray(a)
     pairs = [(s,) if isinstance(s, int) else tuple(s) for s in (source, destination)]
-    came, go = (axes.listed("moveaxis", p, x.ndim) for p in pairs)
+    came, go = (axes.listed(p, x.ndim) for p in pairs)
     if len(came) != len(go):
         raise AxisError(f"moveaxis: expected as many places as axes, got {source}, {destination}")
     order = [i for i in range(x.ndim) if i not in came]
@@ -129,7 +135,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
 
 
 @public
-def expand_dims(a: Any, axis: Any) -> Array:
+def expand_dims(a: ArrayLike, axis: AxisLike) -> Array:
     """New axes of length 1, at these places of the result.
 
     >>> import fnx.numpy as jnp
@@ -138,14 +144,14 @@ def expand_dims(a: Any, axis: Any) -> Array:
     """
     x = core.asarray(a)
     given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    new = axes.listed("expand_dims", given, x.ndim + len(given))
+    new = axes.listed(given, x.ndim + len(given))
     rest = iter(x.shape)
     shape = tuple(1 if i in new else next(rest) for i in range(x.ndim + len(given)))
     return _keeping(x, build.reshape(x._node, shape))
 
 
 @public
-def squeeze(a: Any, axis: Any = None) -> Array:
+def squeeze(a: ArrayLike, axis: AxisLike = None) -> Array:
     """Without axes of length 1 (all of them, or these).
 
     >>> import fnx.numpy as jnp
@@ -154,7 +160,7 @@ def squeeze(a: Any, axis: Any = None) -> Array:
     """
     x = core.asarray(a)
     drop = {i for i, n in enumerate(x.shape) if n == 1} if axis is None else \
-        set(axes.several("squeeze", axis, x.ndim))
+        set(axes.several(axis, x.ndim))
     for i in drop:
         if x.shape[i] != 1:
             raise ShapeError(f"squeeze: expected an axis of length 1, got axis {i} of {x.shape}",
@@ -164,7 +170,7 @@ def squeeze(a: Any, axis: Any = None) -> Array:
 
 
 @public
-def broadcast_to(array: Any, shape: Any) -> Array:
+def broadcast_to(array: ArrayLike, shape: ShapeLike) -> Array:
     """Repeated along axes of length 1 and new leading axes, to this shape.
 
     >>> import fnx.numpy as jnp
@@ -173,11 +179,11 @@ def broadcast_to(array: Any, shape: Any) -> Array:
            [0, 1]], dtype=int32)
     """
     x = core.asarray(array)
-    return _keeping(x, build.expand(x._node, axes.shape("broadcast_to", shape)))
+    return _keeping(x, build.expand(x._node, axes.shape(shape)))
 
 
 @public
-def broadcast_arrays(*args: Any) -> list[Array]:
+def broadcast_arrays(*args: ArrayLike) -> list[Array]:
     """The arrays broadcast to their common shape.
 
     >>> import fnx.numpy as jnp
@@ -196,7 +202,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     >>> jnp.broadcast_shapes((2, 1), (3,))
     (2, 3)
     """
-    return build.broadcast_shapes(*[axes.shape("broadcast_shapes", s) for s in shapes])
+    return build.broadcast_shapes(*[axes.shape(s) for s in shapes])
 
 
 # ---- joining and splitting --------------------------------------------------------------------
@@ -210,7 +216,7 @@ def _rows(name: str, arrays: Any) -> list[Any]:
 
 
 @public
-def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
+def concatenate(arrays: Any, axis: int | None = 0, dtype: DTypeLike | None = None) -> Array:
     """Arrays one after the other along an axis; None flattens them first.
 
     >>> import fnx.numpy as jnp
@@ -224,7 +230,7 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
         raise ShapeError("concatenate: expected arrays of at least one axis, got 0-d ones",
                          hint="use stack")
     nodes, weak = promoted("any", "concatenate", xs, broadcast=False)
-    out = Array(build.concat(nodes, axes.one("concatenate", axis, xs[0].ndim)), weak)
+    out = Array(build.concat(nodes, axes.one(axis, xs[0].ndim)), weak)
     return out if dtype is None else operate.astype(out, dtype)
 
 
@@ -232,7 +238,7 @@ concat = concatenate
 
 
 @public
-def stack(arrays: Any, axis: int = 0, dtype: Any = None) -> Array:
+def stack(arrays: Any, axis: int = 0, dtype: DTypeLike | None = None) -> Array:
     """Arrays of one shape along a new axis.
 
     >>> import fnx.numpy as jnp
@@ -256,7 +262,7 @@ def _at_least(n: int, x: Array, columns: bool = False) -> Array:
 
 
 @public
-def vstack(tup: Any, dtype: Any = None) -> Array:
+def vstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
     """Rows below one another.
 
     >>> import fnx.numpy as jnp
@@ -267,7 +273,7 @@ def vstack(tup: Any, dtype: Any = None) -> Array:
 
 
 @public
-def hstack(tup: Any, dtype: Any = None) -> Array:
+def hstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
     """Side by side: along axis 1, or 0 for one axis.
 
     >>> import fnx.numpy as jnp
@@ -291,7 +297,7 @@ def column_stack(tup: Any) -> Array:
 
 
 @public
-def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """Equal parts along an axis (an int), or parts between indices.
 
     >>> import fnx.numpy as jnp
@@ -299,7 +305,7 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32)]
     """
     x = core.asarray(ary)
-    n = x.shape[axes.one("split", axis, x.ndim)]
+    n = x.shape[axes.one(axis, x.ndim)]
     if isinstance(indices_or_sections, int) and (indices_or_sections < 1
                                                  or n % indices_or_sections):
         raise ShapeError(f"split: expected a divisor of {n}, got {indices_or_sections}",
@@ -308,7 +314,7 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
 
 
 @public
-def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """Parts along an axis whose lengths differ by at most one, or parts between indices.
 
     >>> import fnx.numpy as jnp
@@ -316,7 +322,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array
     [(3,), (2,)]
     """
     x = core.asarray(ary)
-    at = axes.one("split", axis, x.ndim)
+    at = axes.one(axis, x.ndim)
     n = x.shape[at]
     if isinstance(indices_or_sections, int):
         k = indices_or_sections
@@ -335,7 +341,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array
 
 
 @public
-def flip(m: Any, axis: Any = None) -> Array:
+def flip(m: ArrayLike, axis: AxisLike = None) -> Array:
     """The order of elements reversed, along all axes or these.
 
     >>> import fnx.numpy as jnp
@@ -343,11 +349,11 @@ def flip(m: Any, axis: Any = None) -> Array:
     Array([2, 1, 0], dtype=int32)
     """
     x = core.asarray(m)
-    return _keeping(x, build.flip(x._node, axes.several("flip", axis, x.ndim)))
+    return _keeping(x, build.flip(x._node, axes.several(axis, x.ndim)))
 
 
 @public
-def roll(a: Any, shift: Any, axis: Any = None) -> Array:
+def roll(a: ArrayLike, shift: Any, axis: AxisLike = None) -> Array:
     """Elements moved along axes by fixed numbers of places; those pushed out come in again.
 
     >>> import fnx.numpy as jnp
@@ -361,7 +367,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     shifts = tuple(shift) if isinstance(shift, (tuple, list)) else (shift,) * len(along)
     node = x._node
     for name, s in zip(along, shifts):
-        at = axes.one("roll", name, x.ndim)
+        at = axes.one(name, x.ndim)
         n = node.shape[at]
         k = operator.index(s) % n if n else 0
         if k:
@@ -373,7 +379,8 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
 
 
 @public
-def pad(array: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Array:
+def pad(array: ArrayLike, pad_width: Any, mode: str = "constant", constant_values: ArrayLike = 0
+       ) -> Array:
     """Elements added before and after each axis.
 
     Args:
@@ -404,7 +411,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", constant_values: Any
 
 
 @public
-def tile(A: Any, reps: Any) -> Array:
+def tile(A: ArrayLike, reps: ShapeLike) -> Array:
     """The array repeated as a whole, ``reps`` times along each axis.
 
     >>> import fnx.numpy as jnp
@@ -412,7 +419,7 @@ def tile(A: Any, reps: Any) -> Array:
     Array([0, 1, 0, 1], dtype=int32)
     """
     x = core.asarray(A)
-    counts = axes.shape("tile", reps)
+    counts = axes.shape(reps)
     rank = max(x.ndim, len(counts))
     counts = (1,) * (rank - len(counts)) + counts
     shape = (1,) * (rank - x.ndim) + x.shape
@@ -422,7 +429,7 @@ def tile(A: Any, reps: Any) -> Array:
 
 
 @public
-def repeat(a: Any, repeats: Any, axis: int | None = None, *,
+def repeat(a: ArrayLike, repeats: Any, axis: int | None = None, *,
            total_repeat_length: int | None = None) -> Array:
     """Each element repeated, a fixed number of times (one for all, or one for each).
 
@@ -433,7 +440,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None, *,
     x = core.asarray(a)
     if axis is None:
         x, axis = ravel(x), 0
-    at = axes.one("repeat", axis, x.ndim)
+    at = axes.one(axis, x.ndim)
     counts = np.asarray(repeats)
     if counts.ndim == 0 and total_repeat_length is None:
         k = int(counts)
@@ -449,7 +456,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None, *,
 
 
 @public
-def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The elements whose indices along two axes are equal (but for the offset), on a last axis.
 
     >>> import fnx.numpy as jnp
@@ -479,7 +486,7 @@ def diagonal_of(x: UOp) -> UOp:
 
 
 @public
-def diag(v: Any, k: int = 0) -> Array:
+def diag(v: ArrayLike, k: int = 0) -> Array:
     """A matrix with this diagonal; or the diagonal of a matrix.
 
     >>> import fnx.numpy as jnp
@@ -506,9 +513,9 @@ def diag(v: Any, k: int = 0) -> Array:
 
 
 @public
-def take(a: Any, indices: Any, axis: int | None = None, out: None = None,
-         mode: str | None = None, unique_indices: bool = False, indices_are_sorted: bool = False,
-         fill_value: Any = None) -> Array:
+def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = None,
+         mode: TakeMode = None, unique_indices: bool = False, indices_are_sorted: bool = False,
+         fill_value: ArrayLike | None = None) -> Array:
     """Elements (or slices along an axis) at indices.
 
     Args:
@@ -519,22 +526,25 @@ def take(a: Any, indices: Any, axis: int | None = None, out: None = None,
     >>> jnp.take(jnp.arange(10) * 2, jnp.asarray([1, 3]))
     Array([2, 6], dtype=int32)
     """
+    arguments.no_out(out)
+    arguments.promises(indices_are_sorted, unique_indices)
+    arguments.one_of("mode", mode, ("fill", "clip", "wrap", "promise_in_bounds", None))
     x = core.asarray(a)
     if axis is None:
         x, axis = ravel(x), 0
-    at = axes.one("take", axis, x.ndim)
+    at = axes.one(axis, x.ndim)
     index = core.asarray(np.asarray(indices) if isinstance(indices, (list, tuple)) else indices)
     if mode == "wrap":
         index = index % x.shape[at]
     if mode == "clip":
         index = maximum(index, 0)
-    reading = "fill" if mode in (None, "fill") else "clip"
+    reading: ReadMode = "fill" if mode in (None, "fill") else "clip"
     return operate.at_get(x, (slice(None),) * at + (index,), reading, fill_value)
 
 
 @public
-def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, mode: str | None = None,
-                    fill_value: Any = None) -> Array:
+def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
+                    mode: ReadMode = None, fill_value: ArrayLike | None = None) -> Array:
     """The element along an axis that an index array of the same rank picks, at each place.
 
     >>> import fnx.numpy as jnp
@@ -543,13 +553,14 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, mode: str | N
     Array([[2.],
            [3.]], dtype=float32)
     """
+    arguments.one_of("mode", mode, ("fill", "clip", "promise_in_bounds", None))
     x, index = core.asarray(arr), core.asarray(indices)
     if axis is None:
         x, index, axis = ravel(x), ravel(index), 0
     if x.ndim != index.ndim:
         raise ShapeError(f"take_along_axis: expected indices of {x.ndim} axes, got shape "
                          f"{index.shape}", hint="insert axes with indices[..., None]")
-    at = axes.one("take_along_axis", axis, x.ndim)
+    at = axes.one(axis, x.ndim)
     shape = build.broadcast_shapes(
         *[(*s[:at], 1, *s[at + 1:]) for s in (x.shape, index.shape)])
     entries: list[Any] = []

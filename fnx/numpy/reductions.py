@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from fnx.core import build, dtypes, ops
+from fnx.core.array import arguments, axes, convert
 from fnx.core.array import array as core
-from fnx.core.array import axes, convert
-from fnx.core.array.array import Array, public
+from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.axes import AxisLike
+from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import DOMAINS
 from fnx.core.array.promotion import as_node, operand
 from fnx.core.dtypes import DType
@@ -20,17 +21,18 @@ from fnx.numpy.elementwise import isclose
 from fnx.numpy.movement import diagonal
 
 
-def fold(name: str, node: UOp, monoid: Op, axis: Any, keepdims: bool) -> UOp:
+def fold(node: UOp, monoid: Op, axis: AxisLike, keepdims: bool) -> UOp:
     """REDUCE over an axis argument, with the axes kept as 1 on request."""
-    over = axes.several(name, axis, len(node.shape))
+    arguments.flag("keepdims", keepdims)
+    over = axes.several(axis, len(node.shape))
     out = build.reduce(node, monoid, over)
     return build.reshape(out, tuple(1 if i in over else n for i, n in enumerate(node.shape))) \
         if keepdims else out
 
 
-def counted(node: UOp, axis: Any) -> int:
+def counted(node: UOp, axis: AxisLike) -> int:
     """How many elements an axis argument folds into one."""
-    return math.prod(node.shape[a] for a in axes.several("mean", axis, len(node.shape)))
+    return math.prod(node.shape[a] for a in axes.several(axis, len(node.shape)))
 
 
 def _masked(node: UOp, where: Any, monoid: Op) -> UOp:
@@ -45,71 +47,211 @@ def _masked(node: UOp, where: Any, monoid: Op) -> UOp:
                        build.like(node, monoid.identity(node.dtype)))
 
 
-Reduction = Callable[..., Array]
-
-
-def _reduction(name: str, monoid: Op, domain: str, text: str, example: str, value: str
-               ) -> Reduction:
+def _folded(domain: str, monoid: Op, a: ArrayLike, axis: AxisLike, dtype: DTypeLike | None,
+            keepdims: bool, initial: ArrayLike | None, where: ArrayLike | None) -> Array:
     """A public fold. ``domain``: dtype of the elements, as in core/array/elementwise.py."""
-    @public
-    def f(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-          initial: Any = None, where: Any = None) -> Array:
-        x = core.asarray(a)
-        t = DOMAINS[domain](name, x._dtype, convert.default_float()) if dtype is None else \
-            convert.dtype_argument(dtype)
-        node = as_node(x, t)
-        if monoid in (ops.MAX, ops.MIN):
-            _nonempty(name, node, axis, initial)
-        of = _LOGICAL.get(monoid, monoid) if t.is_bool else monoid
-        result = fold(name, _masked(node, where, of), of, axis, keepdims)
-        if initial is not None:
-            start = build.expand(as_node(operand(initial), t), result.shape)
-            result = build.elementwise(of, result, start)
-        return Array(result)
-    f.__name__ = f.__qualname__ = name
-    f.__doc__ = f"""{text}
-
-    Args:
-        axis: an axis or a tuple of axes; None folds all.
-        keepdims: folded axes stay, with length 1.
-        initial: a value to start from.
-        where: a mask of the elements that count.
-
-    >>> import fnx.numpy as jnp
-    >>> {example}
-    {value}
-    """
-    return f
+    x = core.asarray(a)
+    t = DOMAINS[domain]("", x._dtype, convert.default_float()) if dtype is None else \
+        convert.dtype_argument(dtype)
+    node = as_node(x, t)
+    if monoid in (ops.MAX, ops.MIN):
+        _nonempty(node, axis, initial)
+    of = _LOGICAL.get(monoid, monoid) if t.is_bool else monoid
+    result = fold(_masked(node, where, of), of, axis, keepdims)
+    if initial is not None:
+        start = build.expand(as_node(operand(initial), t), result.shape)
+        result = build.elementwise(of, result, start)
+    return Array(result)
 
 
 _LOGICAL = {ops.ADD: ops.OR, ops.MAX: ops.OR, ops.MUL: ops.AND, ops.MIN: ops.AND}
 
 
-def _nonempty(name: str, node: UOp, axis: Any, initial: Any) -> None:
+def _nonempty(node: UOp, axis: Any, initial: Any) -> None:
     if initial is None and counted(node, axis) == 0:
-        raise ShapeError(f"{name}: expected at least one element to fold, got shape {node.shape}",
+        raise ShapeError(f"expected at least one element to fold, got shape {node.shape}",
                          hint="give initial=, or test x.size first")
 
 
-# fmt: off
-sum = _reduction("sum", ops.ADD, "integer", "The sum.",
-                 "print(jnp.sum(jnp.arange(4)))", "6")
-prod = _reduction("prod", ops.MUL, "integer", "The product.",
-                  "print(jnp.prod(jnp.arange(1, 4)))", "6")
-max = _reduction("max", ops.MAX, "any", "The largest; NaN wins. Ties share the derivative.",
-                 "print(jnp.max(jnp.arange(4)))", "3")
-min = _reduction("min", ops.MIN, "any", "The smallest; NaN wins. Ties share the derivative.",
-                 "print(jnp.min(jnp.arange(4)))", "0")
-all = _reduction("all", ops.AND, "truth", "Whether all are true.",
-                 "print(jnp.all(jnp.arange(4)))", "False")
-any = _reduction("any", ops.OR, "truth", "Whether any is true.",
-                 "print(jnp.any(jnp.arange(4)))", "True")
-# fmt: on
+@public
+def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
+        out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
+        where: ArrayLike | None = None) -> Array:
+    """The sum.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype; bool counts as int32.
+        axis: an axis or several, counted from the end if negative; None folds all.
+        dtype: of the elements as they are combined, and of the result.
+        out: None.
+        keepdims: folded axes stay, with length 1.
+        initial: a 0-d value to start from.
+        where: a mask that broadcasts with a, of the elements that count.
+
+    Returns:
+        An Array without the folded axes, of ``dtype``, else that of the elements.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+        ArgumentError: ``out`` is given (arrays are immutable).
+
+    >>> import fnx.numpy as jnp
+    >>> print(jnp.sum(jnp.arange(4)))
+    6
+    """
+    arguments.no_out(out)
+    return _folded("integer", ops.ADD, a, axis, dtype, keepdims, initial, where)
+
+
+@public
+def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
+         out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
+         where: ArrayLike | None = None) -> Array:
+    """The product.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype; bool counts as int32.
+        axis: an axis or several, counted from the end if negative; None folds all.
+        dtype: of the elements as they are combined, and of the result.
+        out: None.
+        keepdims: folded axes stay, with length 1.
+        initial: a 0-d value to start from.
+        where: a mask that broadcasts with a, of the elements that count.
+
+    Returns:
+        An Array without the folded axes, of ``dtype``, else that of the elements.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+        ArgumentError: ``out`` is given (arrays are immutable).
+
+    >>> import fnx.numpy as jnp
+    >>> print(jnp.prod(jnp.arange(1, 4)))
+    6
+    """
+    arguments.no_out(out)
+    return _folded("integer", ops.MUL, a, axis, dtype, keepdims, initial, where)
+
+
+@public
+def max(a: ArrayLike, axis: AxisLike = None, out: None = None,
+        keepdims: bool = False, initial: ArrayLike | None = None,
+        where: ArrayLike | None = None) -> Array:
+    """The largest; NaN wins. Ties share the derivative.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        axis: an axis or several, counted from the end if negative; None folds all.
+        out: None.
+        keepdims: folded axes stay, with length 1.
+        initial: a 0-d value to start from.
+        where: a mask that broadcasts with a, of the elements that count.
+
+    Returns:
+        An Array without the folded axes, of the dtype of a.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+        ShapeError: there is nothing to fold, and no ``initial``.
+        ArgumentError: ``out`` is given (arrays are immutable).
+
+    >>> import fnx.numpy as jnp
+    >>> print(jnp.max(jnp.arange(4)))
+    3
+    """
+    arguments.no_out(out)
+    return _folded("any", ops.MAX, a, axis, None, keepdims, initial, where)
+
+
+@public
+def min(a: ArrayLike, axis: AxisLike = None, out: None = None,
+        keepdims: bool = False, initial: ArrayLike | None = None,
+        where: ArrayLike | None = None) -> Array:
+    """The smallest; NaN wins. Ties share the derivative.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        axis: an axis or several, counted from the end if negative; None folds all.
+        out: None.
+        keepdims: folded axes stay, with length 1.
+        initial: a 0-d value to start from.
+        where: a mask that broadcasts with a, of the elements that count.
+
+    Returns:
+        An Array without the folded axes, of the dtype of a.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+        ShapeError: there is nothing to fold, and no ``initial``.
+        ArgumentError: ``out`` is given (arrays are immutable).
+
+    >>> import fnx.numpy as jnp
+    >>> print(jnp.min(jnp.arange(4)))
+    0
+    """
+    arguments.no_out(out)
+    return _folded("any", ops.MIN, a, axis, None, keepdims, initial, where)
+
+
+@public
+def all(a: ArrayLike, axis: AxisLike = None, out: None = None,
+        keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
+    """Whether all are true.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype; what is not zero is true.
+        axis: an axis or several, counted from the end if negative; None folds all.
+        out: None.
+        keepdims: folded axes stay, with length 1.
+        where: a mask that broadcasts with a, of the elements that count.
+
+    Returns:
+        An Array without the folded axes, of bool.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+        ArgumentError: ``out`` is given (arrays are immutable).
+
+    >>> import fnx.numpy as jnp
+    >>> print(jnp.all(jnp.arange(4)))
+    False
+    """
+    arguments.no_out(out)
+    return _folded("truth", ops.AND, a, axis, None, keepdims, None, where)
+
+
+@public
+def any(a: ArrayLike, axis: AxisLike = None, out: None = None,
+        keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
+    """Whether any is true.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype; what is not zero is true.
+        axis: an axis or several, counted from the end if negative; None folds all.
+        out: None.
+        keepdims: folded axes stay, with length 1.
+        where: a mask that broadcasts with a, of the elements that count.
+
+    Returns:
+        An Array without the folded axes, of bool.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+        ArgumentError: ``out`` is given (arrays are immutable).
+
+    >>> import fnx.numpy as jnp
+    >>> print(jnp.any(jnp.arange(4)))
+    True
+    """
+    arguments.no_out(out)
+    return _folded("truth", ops.OR, a, axis, None, keepdims, None, where)
+
+
 amax, amin = max, min
 
 
 @public
-def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
     """How many are not zero.
 
     >>> import fnx.numpy as jnp
@@ -117,7 +259,7 @@ def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
     2
     """
     node = build.cast(as_node(core.asarray(a), dtypes.bool_), dtypes.int32)
-    return Array(fold("count_nonzero", node, ops.ADD, axis, keepdims))
+    return Array(fold(node, ops.ADD, axis, keepdims))
 
 
 def _inexact(x: Array, dtype: Any) -> UOp:
@@ -126,31 +268,32 @@ def _inexact(x: Array, dtype: Any) -> UOp:
     return as_node(x, t)
 
 
-def _mean(name: str, node: UOp, axis: Any, keepdims: bool, where: Any, less: float = 0) -> UOp:
+def _mean(node: UOp, axis: Any, keepdims: bool, where: Any, less: float = 0) -> UOp:
     """Sum over (number of elements - ``less``), in the dtype of the node."""
     if where is None:
-        total = fold(name, node, ops.ADD, axis, keepdims)
+        total = fold(node, ops.ADD, axis, keepdims)
         return build.div(total, build.like(total, counted(node, axis) - less))
-    total = fold(name, _masked(node, where, ops.ADD), ops.ADD, axis, keepdims)
-    count = fold(name, _masked(build.like(node, 1), where, ops.ADD), ops.ADD, axis, keepdims)
+    total = fold(_masked(node, where, ops.ADD), ops.ADD, axis, keepdims)
+    count = fold(_masked(build.like(node, 1), where, ops.ADD), ops.ADD, axis, keepdims)
     return build.div(total, build.sub(count, build.like(count, less)))
 
 
 @public
-def mean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-         *, where: Any = None) -> Array:
+def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+         keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
     """The arithmetic mean; of integers a float32. It accumulates in its dtype.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.mean(jnp.arange(4)))
     1.5
     """
-    return Array(_mean("mean", _inexact(core.asarray(a), dtype), axis, keepdims, where))
+    return Array(_mean(_inexact(core.asarray(a), dtype), axis, keepdims, where))
 
 
 @public
-def var(a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0,
-        keepdims: bool = False, *, where: Any = None, correction: float | None = None) -> Array:
+def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+        ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
+        correction: float | None = None) -> Array:
     """The mean squared distance from the mean, over n - ddof.
 
     >>> import fnx.numpy as jnp
@@ -158,15 +301,16 @@ def var(a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: flo
     1.0
     """
     node = _inexact(core.asarray(a), dtype)
-    middle = build.expand(_mean("var", node, axis, True, where), node.shape)
+    middle = build.expand(_mean(node, axis, True, where), node.shape)
     away = build.sub(node, middle)
-    return Array(_mean("var", build.mul(away, away), axis, keepdims, where,
+    return Array(_mean(build.mul(away, away), axis, keepdims, where,
                        ddof if correction is None else correction))
 
 
 @public
-def std(a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0,
-        keepdims: bool = False, *, where: Any = None, correction: float | None = None) -> Array:
+def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+        ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
+        correction: float | None = None) -> Array:
     """The square root of ``var``.
 
     >>> import fnx.numpy as jnp
@@ -178,7 +322,7 @@ def std(a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: flo
 
 
 @public
-def ptp(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+def ptp(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
     """The largest minus the smallest.
 
     >>> import fnx.numpy as jnp
@@ -191,22 +335,22 @@ def ptp(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
 # ---- where the largest and smallest are -------------------------------------------------------
 
 
-def _place(name: str, a: Any, axis: Any, keepdims: bool, monoid: Op) -> Array:
+def _place(a: Any, axis: Any, keepdims: bool, monoid: Op) -> Array:
     """The first index of the extreme element; the first NaN, where there is one."""
     x = core.asarray(a)
     node = as_node(x, dtypes.int32) if x._dtype.is_bool else x._node
     if axis is None:
         flat = build.reshape(node, (x.size,))
-        out = _first_extreme(name, flat, 0, monoid)
+        out = _first_extreme(flat, 0, monoid)
         return Array(build.reshape(out, (1,) * x.ndim) if keepdims else out)
-    at = axes.one(name, axis, x.ndim)
-    out = _first_extreme(name, node, at, monoid)
+    at = axes.one(axis, x.ndim)
+    out = _first_extreme(node, at, monoid)
     return Array(build.reshape(out, (*x.shape[:at], 1, *x.shape[at + 1:])) if keepdims else out)
 
 
-def _first_extreme(name: str, x: UOp, at: int, monoid: Op) -> UOp:
-    _nonempty(name, x, at, None)
-    extreme = build.expand(fold(name, x, monoid, at, True), x.shape)
+def _first_extreme(x: UOp, at: int, monoid: Op) -> UOp:
+    _nonempty(x, at, None)
+    extreme = build.expand(fold(x, monoid, at, True), x.shape)
     hit = build.or_(build.eq(x, extreme), build.ne(x, x)) if x.dtype.is_float else \
         build.eq(x, extreme)
     n = x.shape[at]
@@ -216,39 +360,41 @@ def _first_extreme(name: str, x: UOp, at: int, monoid: Op) -> UOp:
 
 
 @public
-def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
+def argmax(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False
+          ) -> Array:
     """The first index of the largest element; of the first NaN, where there is one.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.argmax(jnp.asarray([1, 5, 5])))
     1
     """
-    return _place("argmax", a, axis, keepdims, ops.MAX)
+    return _place(a, axis, keepdims, ops.MAX)
 
 
 @public
-def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
+def argmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False
+          ) -> Array:
     """The first index of the smallest element; of the first NaN, where there is one.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.argmin(jnp.asarray([5, 1, 1])))
     1
     """
-    return _place("argmin", a, axis, keepdims, ops.MIN)
+    return _place(a, axis, keepdims, ops.MIN)
 
 
 # ---- running folds ----------------------------------------------------------------------------
 
 
-def _running(name: str, a: Any, axis: int | None, dtype: Any, monoid: Op) -> Array:
+def _running(a: Any, axis: int | None, dtype: Any, monoid: Op) -> Array:
     """Inclusive scan in log2(n) steps: x[i] takes in x[i - 1], then i - 2, i - 4, ..."""
     x = core.asarray(a)
-    t: DType = DOMAINS["integer"](name, x._dtype, x._dtype) if dtype is None else \
+    t: DType = DOMAINS["integer"]("", x._dtype, x._dtype) if dtype is None else \
         convert.dtype_argument(dtype)
     node = as_node(x, t)
     if axis is None:
         node, axis = build.reshape(node, (x.size,)), 0
-    at = axes.one(name, axis, len(node.shape))
+    at = axes.one(axis, len(node.shape))
     assert monoid.identity is not None
     n, step = node.shape[at], 1
     while step < n:
@@ -263,29 +409,32 @@ def _running(name: str, a: Any, axis: int | None, dtype: Any, monoid: Op) -> Arr
 
 
 @public
-def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
+def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
+          ) -> Array:
     """The sums of the first 1, 2, 3, ... elements.
 
     >>> import fnx.numpy as jnp
     >>> jnp.cumsum(jnp.arange(4))
     Array([0, 1, 3, 6], dtype=int32)
     """
-    return _running("cumsum", a, axis, dtype, ops.ADD)
+    return _running(a, axis, dtype, ops.ADD)
 
 
 @public
-def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
+def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
+           ) -> Array:
     """The products of the first 1, 2, 3, ... elements.
 
     >>> import fnx.numpy as jnp
     >>> jnp.cumprod(jnp.arange(1, 4))
     Array([1, 2, 6], dtype=int32)
     """
-    return _running("cumprod", a, axis, dtype, ops.MUL)
+    return _running(a, axis, dtype, ops.MUL)
 
 
 @public
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
+def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1,
+          dtype: DTypeLike | None = None) -> Array:
     """The sum of a diagonal.
 
     >>> import fnx.numpy as jnp
@@ -296,7 +445,7 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
 
 
 @public
-def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8,
+def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8,
              equal_nan: bool = False) -> Array:
     """Whether all are close: see ``isclose``.
 
@@ -308,7 +457,7 @@ def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8,
 
 
 @public
-def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
+def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     """Whether shapes and all elements are equal.
 
     >>> import fnx.numpy as jnp

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -21,11 +21,13 @@ from fnx.core import build, dtypes, ops
 from fnx.core.array import convert, scope, storage, tree
 from fnx.core.array.aval import Aval
 from fnx.core.array.elementwise import OPERATORS
+from fnx.core.array.refusal import refusal
 from fnx.core.dtypes import DType
 from fnx.core.errors import (
     ArgumentError,
     DonatedError,
     DTypeError,
+    FnxError,
     MutationError,
     ShapeError,
     user_site,
@@ -327,6 +329,7 @@ class Array(ValueOperators):
                             hint="select what stays, as in x[keep]")
 
 
+ArrayLike: TypeAlias = Array | np.ndarray[Any, Any] | np.generic | float
 _OPERANDS = (Array, bool, int, float, np.ndarray, np.generic)
 
 
@@ -442,10 +445,11 @@ def kind_of(x: Any) -> tuple[DType, bool]:
 _UNKNOWN = ("<unknown>", 0)
 
 
-def public(f: Callable[P, R]) -> Callable[P, R]:
+def public(f: Callable[P, R], name: str = "") -> Callable[P, R]:
     """Decorate a function of the public API: remembers the user's line, computes eager results.
 
-    A call within a public call (and not in a trace that it opened) does neither.
+    Its errors begin with ``name`` (else that of f), and an argument that it does not take is
+    refused. A call within a public call (and not in a trace that it opened) does none of this.
     """
     @functools.wraps(f)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -457,8 +461,17 @@ def public(f: Callable[P, R]) -> Callable[P, R]:
             if not scope.is_open():
                 settle(out)
             return out
+        except FnxError as error:
+            error.name_caller(call.__qualname__)
+            raise
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+                raise refusal(call, args, kwargs) from None  # f was never entered
+            raise
         finally:
             current_site.site = None
+    if name:
+        call.__name__ = call.__qualname__ = name
     return call
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from fnx.core.array import axes, convert
 from fnx.core.dtypes import DType
+from fnx.core.errors import FnxError
 from fnx.core.ops import Shape
 
 
@@ -37,7 +38,11 @@ class ShapeDtypeStruct:
     __slots__ = ("_aval",)
 
     def __init__(self, shape: Any, dtype: Any) -> None:
-        self._aval = Aval(axes.shape("ShapeDtypeStruct", shape), convert.dtype_argument(dtype))
+        try:
+            self._aval = Aval(axes.shape(shape), convert.dtype_argument(dtype))
+        except FnxError as error:
+            error.name_caller("ShapeDtypeStruct")
+            raise
 
     @property
     def shape(self) -> Shape:

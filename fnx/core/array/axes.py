@@ -4,67 +4,75 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, SupportsIndex, TypeAlias
 
 from fnx.core.errors import ArgumentError, AxisError, TracedValueError
 from fnx.core.ops import Shape
 
+ShapeLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
+AxisLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
 
-def one(name: str, axis: Any, ndim: int) -> int:
+_STATIC = ("shapes and axes are known while tracing: name the argument they come from in "
+           "static_argnums, or take them from x.shape")
+
+
+def one(axis: Any, ndim: int) -> int:
     """An axis in 0..ndim-1; negative ones count from the end.
 
-    >>> one("sum", -1, 3)
+    >>> one(-1, 3)
     2
     """
     try:
         a = operator.index(axis)
-    except TracedValueError:
+    except TracedValueError as error:
+        error.hint = _STATIC
         raise
     except TypeError:
-        raise AxisError(f"{name}: expected an integer axis, got {axis!r}",
+        raise AxisError(f"expected an integer axis, got {axis!r}",
                         hint="an axis is an int, or a tuple of ints where several are meant"
                         ) from None
     if not -ndim <= a < ndim:
         has = f"{-ndim} <= axis < {ndim}" if ndim else "no axis of a 0-d array"
-        raise AxisError(f"{name}: expected {has}, got {a}", hint=f"the array has {ndim} axes")
+        raise AxisError(f"expected {has}, got {a}", hint=f"the array has {ndim} axes")
     return a + ndim if a < 0 else a
 
 
-def several(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
+def several(axis: Any, ndim: int) -> tuple[int, ...]:
     """Axes in increasing order; None means all.
 
-    >>> several("sum", (0, -1), 3), several("sum", None, 2)
+    >>> several((0, -1), 3), several(None, 2)
     ((0, 2), (0, 1))
     """
     if axis is None:
         return tuple(range(ndim))
     if not isinstance(axis, (tuple, list)):
-        return (one(name, axis, ndim),)
-    return tuple(sorted(listed(name, axis, ndim)))
+        return (one(axis, ndim),)
+    return tuple(sorted(listed(axis, ndim)))
 
 
-def listed(name: str, axes: Iterable[Any], ndim: int) -> tuple[int, ...]:
+def listed(axes: Iterable[Any], ndim: int) -> tuple[int, ...]:
     """Axes in the order given, each at most once."""
-    out = tuple([one(name, a, ndim) for a in axes])
+    out = tuple([one(a, ndim) for a in axes])
     if len(set(out)) != len(out):
-        raise AxisError(f"{name}: expected each axis once, got {tuple(axes)}",
+        raise AxisError(f"expected each axis once, got {tuple(axes)}",
                         hint="name each axis once")
     return out
 
 
-def shape(name: str, given: Any) -> Shape:
+def shape(given: Any) -> Shape:
     """A shape argument: an int or a sequence of ints >= 0."""
     if getattr(given, "ndim", None) == 0 or not isinstance(given, Sequence) and \
             not hasattr(given, "__len__"):
         given = (given,)
     try:
         out = tuple([operator.index(n) for n in given])
-    except TracedValueError:
+    except TracedValueError as error:
+        error.hint = _STATIC
         raise
     except TypeError:
-        raise ArgumentError(f"{name}: expected a shape of integers, got {given!r}",
+        raise ArgumentError(f"expected a shape of integers, got {given!r}",
                             hint="a shape is an int or a tuple of ints, known while tracing"
                             ) from None
     if any(n < 0 for n in out):
-        raise ArgumentError(f"{name}: expected lengths >= 0, got shape {out}")
+        raise ArgumentError(f"expected lengths >= 0, got shape {out}")
     return out

@@ -7,7 +7,7 @@ an integer that does not fit raises. A dtype that is named is taken at its word.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,16 @@ from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, OverflowedError, ShapeError
 
 NDArray = np.ndarray[Any, Any]
+
+
+class HasDType(Protocol):
+    """What names its dtype, such as ``fnx.numpy.float32``."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+
+DTypeLike: TypeAlias = np.dtype[Any] | type[Any] | str | HasDType
 _WIDER = "name a wider dtype with dtype=, or reduce the values"
 
 

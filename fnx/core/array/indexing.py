@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core import build, dtypes, ops
-from fnx.core.array import storage
+from fnx.core.array import arguments, storage
 from fnx.core.errors import (
     ArgumentError,
     DTypeError,
@@ -32,7 +32,7 @@ from fnx.core.errors import (
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp
 
-READ_MODES = ("clip", "fill", "promise_in_bounds")
+READ_MODES = ("clip", "fill", "drop", "promise_in_bounds")
 WRITE_MODES = ("drop", "clip", "fill", "promise_in_bounds")
 
 
@@ -43,8 +43,7 @@ def get(x: UOp, index: Sequence[Any], mode: str = "clip", fill: UOp | None = Non
         mode: for indices that are data: "clip", or "fill" (``fill`` where outside).
         fill: 0-d; by default NaN, the smallest int, the largest unsigned int, or True.
     """
-    if mode not in READ_MODES + ("drop",):
-        raise ArgumentError(f"expected mode {', '.join(READ_MODES)}; got {mode!r}")
+    arguments.one_of("mode", mode, READ_MODES)
     plan = _Plan(x.shape, index)
     y = plan.select(x)
     if not plan.advanced:
@@ -70,8 +69,7 @@ def write(x: UOp, index: Sequence[Any], value: UOp, how: str, mode: str = "drop"
         how: "set", "add", "mul", "min" or "max".
         mode: for indices that are data: "drop" those outside, or "clip" them.
     """
-    if mode not in WRITE_MODES:
-        raise ArgumentError(f"expected mode {', '.join(WRITE_MODES)}; got {mode!r}")
+    arguments.one_of("mode", mode, WRITE_MODES)
     plan = _Plan(x.shape, index)
     region = plan.select(x)
     if not plan.advanced:
@@ -249,7 +247,7 @@ class _Plan:
         try:
             shape = build.broadcast_shapes(*shapes)
         except ShapeError as e:
-            raise ShapeError(f"index: {e.message}", hint=e.hint) from None
+            raise ShapeError(f"expected indices of one shape: {e.message}", hint=e.hint) from None
         for dim, entry in self.advanced.items():
             n = self.region[dim]
             node = _index_node(entry, n)

@@ -1,14 +1,31 @@
-"""What Arrays do: operators, indexing, ``x.at[...]``, conversions. Attached to the class here."""
+"""What Arrays do: operators, indexing, ``x.at[...]``, conversions. Attached to the class here.
+
+``elementwise`` makes a public function of a row of core/array/elementwise.py: what the operands
+may be and what comes out is written into its docstring from the row.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal, ParamSpec, TypeAlias
 
 import numpy as np
 
 from fnx.core import build, dtypes, ops
-from fnx.core.array import convert, elementwise, indexing, storage
-from fnx.core.array.array import Array, asarray, kind_of, public, set_methods, strong_cast
+from fnx.core.array import arguments, convert, indexing, storage
+from fnx.core.array import elementwise as rows
+from fnx.core.array.array import (
+    Array,
+    ArrayLike,
+    asarray,
+    kind_of,
+    public,
+    set_methods,
+    strong_cast,
+)
+from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import OPERATORS, Function
 from fnx.core.array.promotion import as_node, operand, promoted, same_shape
 from fnx.core.errors import ArgumentError, DTypeError
@@ -17,60 +34,151 @@ from fnx.core.ops import Op
 NDArray = np.ndarray[Any, Any]
 
 
-def _operator(op: Op, *operands: Any) -> Array:
-    """Python's operator that core/operators.py names by an op."""
-    if op is ops.POW and type(operands[1]) in (int, float):
-        return static_power(*operands)
-    return apply(OPERATORS[op], *operands)
+P = ParamSpec("P")
 
 
-@public
-def apply(function: Function, *xs: Any) -> Array:
+def apply(row: Function, *xs: Any) -> Array:
     """An elementwise function of operands: promote, broadcast, build."""
-    if function.domain == "truth":
-        nodes = same_shape(function.name, [as_node(operand(x), dtypes.bool_) for x in xs])
-        return Array(function.build(*nodes))
-    nodes, weak = promoted(function.domain, function.name, xs)
-    node = function.build(*nodes)
-    if function is elementwise.POWER:  # 2.5 ** integers is as strong as they are
+    if row.domain == "truth":
+        nodes = same_shape(row.name, [as_node(operand(x), dtypes.bool_) for x in xs])
+        return Array(row.build(*nodes))
+    nodes, weak = promoted(row.domain, row.name, xs)
+    node = row.build(*nodes)
+    if row is rows.POWER:  # 2.5 ** integers is as strong as they are
         weak = weak and all(kind_of(operand(x))[1] for x in xs)
     return Array(node, weak and not node.dtype.is_bool)
 
 
-@public
-def static_power(x: Array, n: float) -> Array:
+_TAKES = {
+    "any": "of any dtype",
+    "number": "integers or floats",
+    "integer": "integers or floats; bool counts as int32",
+    "inexact": "floats; bool and integers become the default float",
+    "bits": "bool or integers",
+    "truth": "of any dtype; what is not zero is true",
+}
+_REFUSES = {"number": "bool", "bits": "floats"}
+
+
+def elementwise(row: Function, result: str = "", *, at: str = "fnx.numpy as jnp"
+                ) -> Callable[[Callable[P, Array]], Callable[P, Array]]:
+    """Decorate the public function of a row.
+
+    Args:
+        result: its dtype, where that is not the dtype of the operands.
+        at: what the example in the docstring imports.
+    """
+    def decorate(f: Callable[P, Array]) -> Callable[P, Array]:
+        f.__doc__ = described(f.__doc__ or "", row, f.__code__.co_argcount, result, at)
+        return public(f)
+    return decorate
+
+
+def described(doc: str, row: Function, count: int, result: str, at: str) -> str:
+    """A docstring with Args, Returns and Raises of a row before its example."""
+    text, prompt, example = doc.partition(">>> ")
+    one = count == 1
+    shape = "of the shape of x" if one else "of the shape that they broadcast to"
+    takes = "" if one else "; numbers give way to the dtypes of arrays"
+    wrong = f"{_REFUSES[row.domain]}, " if row.domain in _REFUSES else ""
+    lines = [
+        "Args:",
+        f"    {'x: an Array' if one else 'x, y: Arrays'}, NumPy data or Python numbers of any"
+        f" shape: {_TAKES[row.domain]}{takes}.", "",
+        "Returns:",
+        f"    An Array {shape}, of {result or 'the dtype of the operands'}.", "",
+        "Raises:",
+        f"    DTypeError: {wrong}lists (convert them with ``asarray``), text and objects.",
+        *(() if one else ("    ShapeError: the shapes do not broadcast.",)), "",
+        f">>> import {at}", prompt]
+    return text + "\n    ".join(lines) + example
+
+
+def alias(name: str, f: Callable[P, Array], module: str = "lax") -> Callable[P, Array]:
+    """A public function under the name that it has in another module."""
+    made = public(inspect.unwrap(f), name)
+    made.__doc__ = (f.__doc__ or "").replace(f"jnp.{f.__name__}(", f"{module}.{name}(").replace(
+        "import fnx.numpy as jnp", f"import fnx.{module} as {module}")
+    return made
+
+
+def _operator(op: Op, *operands: Any) -> Array:
+    """Python's operator that core/operators.py names by an op."""
+    if op is ops.POW and type(operands[1]) in (int, float):
+        return power(*operands)
+    return _OPERATIONS[op](*operands)
+
+
+_OPERATIONS = {op: public(functools.partial(apply, row), row.name)
+               for op, row in OPERATORS.items()}
+
+
+def static_power(x: Array, n: Any) -> Array:
     """``x ** n`` for a Python number n: a whole one multiplies."""
     whole = type(n) is int or n == 2.0
     if type(n) is int and n < 0 and not x._dtype.is_float:
-        raise DTypeError(f"power: expected a power >= 0 of integers, got {n}",
+        raise DTypeError(f"expected a power >= 0 of integers, got {n}",
                          hint="convert to float first: x.astype(float32) ** n")
     (node, exponent), weak = promoted("integer", "power", (x, n))
     weak = weak and (x.weak or type(n) is float)
     if not whole or abs(n) > 1 << 16:
-        return Array(elementwise.power(node, exponent), weak)
-    return Array(elementwise.integer_power(node, int(n)), weak)
+        return Array(rows.power(node, exponent), weak)
+    return Array(rows.integer_power(node, int(n)), weak)
 
 
-@public
-def get_item(x: Array, index: Any) -> Array:
+power = public(static_power, "power")
+
+
+def _item(x: Array, index: Any) -> Array:
     """``x[index]``."""
     return Array(indexing.get(x._node, index_entries(index)), x.weak)
 
 
+get_item = public(_item, "index")
+
+
 @public
-def astype(x: Any, dtype: Any) -> Array:
+def astype(x: ArrayLike, dtype: DTypeLike, copy: bool = False) -> Array:
     """The values of x as another dtype.
 
-    >>> astype(1.5, "int32")
+    Args:
+        x: an Array or what ``asarray`` takes, of any shape.
+        dtype: the type of the result. Floats lose their fraction towards zero in integers; NaN
+            and what is out of range saturate as in JAX; what is not 0 is True.
+        copy: accepted as NumPy's; an Array is immutable, so both mean the same.
+
+    Returns:
+        An Array of the shape of x.
+
+    Raises:
+        DTypeError: a dtype that fnx does not hold.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.astype(1.5, "int32")
     Array(1, dtype=int32)
     """
-    x = asarray(x)
-    return strong_cast(x, convert.dtype_argument(dtype))
+    arguments.flag("copy", copy)
+    return strong_cast(asarray(x), convert.dtype_argument(dtype))
 
 
 @public
-def bitcast(x: Any, dtype: Any) -> Array:
-    """The bits of x as another dtype of equal width."""
+def bitcast(x: ArrayLike, dtype: DTypeLike) -> Array:
+    """The bits of x as another dtype of equal width.
+
+    Args:
+        x: an Array or what ``asarray`` takes, of any shape.
+        dtype: a dtype of as many bits.
+
+    Returns:
+        An Array of the shape of x.
+
+    Raises:
+        DTypeError: the widths differ.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.asarray(1.0).view("uint32")
+    Array(1065353216, dtype=uint32)
+    """
     return Array(build.bitcast(asarray(x)._node, convert.dtype_argument(dtype)))
 
 
@@ -118,9 +226,43 @@ def _bound(b: Any) -> int | None:
 
 # ---- x.at[...] --------------------------------------------------------------------------------
 
+ReadMode: TypeAlias = Literal["clip", "fill", "drop", "promise_in_bounds"] | None
+WriteMode: TypeAlias = Literal["drop", "clip", "fill", "promise_in_bounds"] | None
+
+
+def _write(summary: str, call: str, result: str
+           ) -> Callable[[Callable[P, Array]], Callable[P, Array]]:
+    """Decorate a method of At that writes: its docstring, and what public functions do."""
+    def decorate(f: Callable[P, Array]) -> Callable[P, Array]:
+        f.__doc__ = f"""{summary}
+
+        Args:
+            value: what broadcasts to the shape of ``x[index]``; converted to the dtype of x.
+            mode: of indices that are data and outside: "drop" (default; "fill" and
+                "promise_in_bounds" do the same), or "clip" to the nearest inside.
+            unique_indices, indices_are_sorted: promises, which nothing here needs.
+
+        Returns:
+            An Array of the shape and dtype of x; x stays as it is.
+
+        Raises:
+            OutOfBoundsError: an integer outside its axis that is no data.
+            ShapeError: the value does not broadcast.
+
+        >>> import fnx.numpy as jnp
+        >>> jnp.asarray([1.0, 2.0, 3.0]).at[1].{call}
+        {result}
+        """
+        return public(f)
+    return decorate
+
 
 class At:
     """``x.at``: index it, then say what to do there.
+
+    Args:
+        x: the array.
+        index: what ``x[index]`` takes.
 
     >>> import fnx.numpy as jnp
     >>> jnp.zeros(3).at[1].set(5.0)
@@ -135,53 +277,90 @@ class At:
     def __getitem__(self, index: Any) -> At:
         return At(self._x, index)
 
-    def get(self, *, mode: str | None = None, fill_value: Any = None,
+    @public
+    def get(self, *, mode: ReadMode = None, fill_value: ArrayLike | None = None,
             indices_are_sorted: bool = False, unique_indices: bool = False) -> Array:
-        """The elements there. ``mode``: "clip" (default), "fill" or "promise_in_bounds"."""
+        """The elements there.
+
+        Args:
+            mode: of indices that are data and outside: "clip" (default), "fill" or
+                "promise_in_bounds" (as "clip").
+            fill_value: what "fill" gives; by default NaN, the smallest int, the largest unsigned
+                int, or True.
+            unique_indices, indices_are_sorted: promises, which nothing here needs.
+
+        Returns:
+            An Array of the shape of ``x[index]`` and the dtype of x.
+
+        Raises:
+            OutOfBoundsError: an integer index outside its axis that is no data.
+
+        >>> import fnx.numpy as jnp
+        >>> jnp.arange(3).at[jnp.asarray([2, 9])].get(mode="fill", fill_value=-1)
+        Array([ 2, -1], dtype=int32)
+        """
+        arguments.promises(indices_are_sorted, unique_indices)
         return at_get(self._x, self._index, mode, fill_value)
 
-    def set(self, value: Any, *, mode: str | None = None, **hints: bool) -> Array:
-        """A copy with ``value`` there. Indices outside are dropped; ``mode="clip"`` clamps."""
-        return at_write(self._x, self._index, value, "set", mode)
+    @_write("A copy with ``value`` there.",
+            "set(5.0)", "Array([1., 5., 3.], dtype=float32)")
+    def set(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
+            unique_indices: bool = False) -> Array:
+        return _written(self, value, "set", mode, indices_are_sorted, unique_indices)
 
-    def add(self, value: Any, *, mode: str | None = None, **hints: bool) -> Array:
-        """A copy with ``value`` added there, once per occurrence of an index."""
-        return at_write(self._x, self._index, value, "add", mode)
+    @_write("A copy with ``value`` added there, once for each time that an index occurs.",
+            "add(5.0)", "Array([1., 7., 3.], dtype=float32)")
+    def add(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
+            unique_indices: bool = False) -> Array:
+        return _written(self, value, "add", mode, indices_are_sorted, unique_indices)
 
-    def subtract(self, value: Any, *, mode: str | None = None, **hints: bool) -> Array:
-        """A copy with ``value`` subtracted there."""
-        return at_write(self._x, self._index, -asarray(value), "add", mode)
+    @_write("A copy with ``value`` subtracted there.",
+            "subtract(5.0)", "Array([ 1., -3.,  3.], dtype=float32)")
+    def subtract(self, value: ArrayLike, *, mode: WriteMode = None,
+                 indices_are_sorted: bool = False, unique_indices: bool = False) -> Array:
+        less = -asarray(value)
+        return _written(self, less, "add", mode, indices_are_sorted, unique_indices)
 
-    def multiply(self, value: Any, *, mode: str | None = None, **hints: bool) -> Array:
-        """A copy with what is there multiplied by ``value``."""
-        return at_write(self._x, self._index, value, "mul", mode)
+    @_write("A copy with what is there multiplied by ``value``.",
+            "multiply(5.0)", "Array([ 1., 10.,  3.], dtype=float32)")
+    def multiply(self, value: ArrayLike, *, mode: WriteMode = None,
+                 indices_are_sorted: bool = False, unique_indices: bool = False) -> Array:
+        return _written(self, value, "mul", mode, indices_are_sorted, unique_indices)
+
+    @_write("A copy with what is there divided by ``value``.",
+            "divide(4.0)", "Array([1. , 0.5, 3. ], dtype=float32)")
+    def divide(self, value: ArrayLike, *, mode: WriteMode = None,
+               indices_are_sorted: bool = False, unique_indices: bool = False) -> Array:
+        ones = At(Array(build.const(1, self._x._dtype, self._x._shape)), self._index)
+        return self._x / _written(ones, value, "mul", mode, indices_are_sorted, unique_indices)
+
+    @_write("A copy with the smaller of what is there and ``value``.",
+            "min(0.0)", "Array([1., 0., 3.], dtype=float32)")
+    def min(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
+            unique_indices: bool = False) -> Array:
+        return _written(self, value, "min", mode, indices_are_sorted, unique_indices)
+
+    @_write("A copy with the larger of what is there and ``value``.",
+            "max(5.0)", "Array([1., 5., 3.], dtype=float32)")
+    def max(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
+            unique_indices: bool = False) -> Array:
+        return _written(self, value, "max", mode, indices_are_sorted, unique_indices)
 
     mul = multiply
 
-    def divide(self, value: Any, *, mode: str | None = None, **hints: bool) -> Array:
-        """A copy with what is there divided by ``value``."""
-        ones = Array(build.const(1, self._x._dtype, self._x._shape))
-        return self._x / at_write(ones, self._index, value, "mul", mode)
 
-    def min(self, value: Any, *, mode: str | None = None, **hints: bool) -> Array:
-        """A copy with the smaller of what is there and ``value``."""
-        return at_write(self._x, self._index, value, "min", mode)
-
-    def max(self, value: Any, *, mode: str | None = None, **hints: bool) -> Array:
-        """A copy with the larger of what is there and ``value``."""
-        return at_write(self._x, self._index, value, "max", mode)
-
-
-@public
-def at_get(x: Array, index: Any, mode: str | None, fill_value: Any) -> Array:
-    fill = None if fill_value is None else as_node(fill_value, x._dtype)
+def at_get(x: Array, index: Any, mode: ReadMode, fill_value: ArrayLike | None) -> Array:
+    """``x.at[index].get(...)``."""
+    fill = None if fill_value is None else as_node(operand(fill_value), x._dtype)
     return Array(indexing.get(x._node, index_entries(index), mode or "clip", fill), x.weak)
 
 
-@public
-def at_write(x: Array, index: Any, value: Any, how: str, mode: str | None) -> Array:
+def _written(at: At, value: ArrayLike, how: str, mode: WriteMode, indices_are_sorted: bool,
+             unique_indices: bool) -> Array:
+    arguments.promises(indices_are_sorted, unique_indices)
+    x = at._x
     update = as_node(operand(value), x._dtype)
-    node = indexing.write(x._node, index_entries(index), update, how, mode or "drop")
+    node = indexing.write(x._node, index_entries(at._index), update, how, mode or "drop")
     return Array(node, x.weak)
 
 

@@ -1,0 +1,54 @@
+"""Arguments of public functions that are one of a few values: each is checked, none ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+from fnx.core.errors import ArgumentError, suggestion
+
+Precision: TypeAlias = Literal[
+    "default", "high", "highest", "fastest", "float32", "tensorfloat32", "bfloat16"]
+PrecisionLike: TypeAlias = Precision | tuple[Precision, Precision] | None
+
+
+def one_of(name: str, given: Any, allowed: Sequence[Any]) -> None:
+    """Refuse what is not among the values that an argument may have.
+
+    >>> one_of("mode", "clip", ("clip", "fill"))
+    """
+    if isinstance(given, str | bool | type(None)) and given in allowed:
+        return
+    texts = [x for x in allowed if isinstance(x, str)]
+    raise ArgumentError(f"expected {name} {_either(allowed)}; got {given!r}",
+                        hint=suggestion(given, texts) if isinstance(given, str) else
+                        "leave it out for the default")
+
+
+def _either(allowed: Sequence[Any]) -> str:
+    *first, last = map(repr, allowed)
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def flag(name: str, given: Any) -> None:
+    """Refuse what is neither True nor False."""
+    one_of(name, given, (True, False))
+
+
+def promises(indices_are_sorted: bool, unique_indices: bool) -> None:
+    """What users promise of indices; nothing here needs it."""
+    flag("indices_are_sorted", indices_are_sorted)
+    flag("unique_indices", unique_indices)
+
+
+def no_out(out: None) -> None:
+    """Arrays are immutable, so there is nothing to write to."""
+    if out is not None:
+        raise ArgumentError(f"expected out=None, got {type(out).__name__}",
+                            hint="arrays are immutable: use the result")
+
+
+def precision(given: PrecisionLike) -> None:
+    """One of JAX's names, or one for each operand. All of them mean full precision here."""
+    for one in given if isinstance(given, tuple) and len(given) == 2 else (given,):
+        one_of("precision", one, (*get_args(Precision), None))

@@ -1,0 +1,35 @@
+"""Why a call does not fit the signature of a public function: found when it has failed.
+
+    sum(x, axs=0)  ->  sum: expected keywords a, axis, dtype, ...; got 'axs'
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fnx.core.errors import ArgumentError, suggestion
+
+_KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def refusal(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+            ) -> ArgumentError:
+    """The error for arguments that f does not take: which, what is allowed, what was meant."""
+    name = f.__qualname__.rpartition("<locals>.")[2]
+    signature = inspect.signature(f)
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    keywords = [p.name for p in plain if p.kind in _KEYWORDS]
+    spelled = f"{name}{signature.replace(parameters=plain, return_annotation=signature.empty)}"
+    for given in kwargs:
+        if given not in keywords:
+            allowed = f"keywords {', '.join(keywords)}" if keywords else "no keywords"
+            return ArgumentError(f"{name}: expected {allowed}; got {given!r}",
+                                 hint=suggestion(given, keywords) or f"call {spelled}")
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as why:
+        return ArgumentError(f"{name}: expected the arguments of {spelled}: {why}",
+                             hint=f"help({name.rpartition('.')[2]}) says what each of them is")
+    raise AssertionError(f"{spelled} takes these arguments")

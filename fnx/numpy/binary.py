@@ -1,0 +1,295 @@
+"""Functions of ``fnx.numpy`` of two operands: a row of core/array/elementwise.py each."""
+
+from __future__ import annotations
+
+from fnx.core.array import elementwise as rows
+from fnx.core.array.array import Array, ArrayLike, asarray
+from fnx.core.array.operate import apply, elementwise, static_power
+
+
+@elementwise(rows.ADD)
+def add(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x + y; on bools, or.
+
+    >>> print(jnp.add(1, 2))
+    3
+    """
+    return apply(rows.ADD, x, y)
+
+
+@elementwise(rows.SUBTRACT)
+def subtract(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x - y.
+
+    >>> print(jnp.subtract(1, 2))
+    -1
+    """
+    return apply(rows.SUBTRACT, x, y)
+
+
+@elementwise(rows.MULTIPLY)
+def multiply(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x * y; on bools, and.
+
+    >>> print(jnp.multiply(2, 3))
+    6
+    """
+    return apply(rows.MULTIPLY, x, y)
+
+
+@elementwise(rows.DIVIDE)
+def divide(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x / y, a float.
+
+    >>> print(jnp.divide(1, 2))
+    0.5
+    """
+    return apply(rows.DIVIDE, x, y)
+
+
+@elementwise(rows.FLOOR_DIVIDE)
+def floor_divide(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x / y rounded down.
+
+    >>> print(jnp.floor_divide(-7, 2))
+    -4
+    """
+    return apply(rows.FLOOR_DIVIDE, x, y)
+
+
+@elementwise(rows.REMAINDER)
+def remainder(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x - y * floor(x / y): the sign is that of y.
+
+    >>> print(jnp.remainder(-7, 2))
+    1
+    """
+    return apply(rows.REMAINDER, x, y)
+
+
+@elementwise(rows.FMOD)
+def fmod(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """The remainder that has the sign of x.
+
+    >>> print(jnp.fmod(-7, 2))
+    -1
+    """
+    return apply(rows.FMOD, x, y)
+
+
+@elementwise(rows.MAXIMUM)
+def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """The larger; NaN wins. Ties share the derivative.
+
+    >>> print(jnp.maximum(1, 2))
+    2
+    """
+    return apply(rows.MAXIMUM, x, y)
+
+
+@elementwise(rows.MINIMUM)
+def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """The smaller; NaN wins. Ties share the derivative.
+
+    >>> print(jnp.minimum(1, 2))
+    1
+    """
+    return apply(rows.MINIMUM, x, y)
+
+
+@elementwise(rows.LOGADDEXP)
+def logaddexp(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """log(exp(x) + exp(y)).
+
+    >>> print(jnp.logaddexp(0.0, float('-inf')))
+    0.0
+    """
+    return apply(rows.LOGADDEXP, x, y)
+
+
+@elementwise(rows.LOGADDEXP2)
+def logaddexp2(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """log2(2**x + 2**y).
+
+    >>> print(jnp.logaddexp2(0.0, 0.0))
+    1.0
+    """
+    return apply(rows.LOGADDEXP2, x, y)
+
+
+@elementwise(rows.HYPOT)
+def hypot(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """sqrt(x**2 + y**2), without overflow.
+
+    >>> print(jnp.hypot(3.0, 4.0))
+    5.0
+    """
+    return apply(rows.HYPOT, x, y)
+
+
+@elementwise(rows.LESS, "bool")
+def less(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x < y.
+
+    >>> print(jnp.less(1, 2))
+    True
+    """
+    return apply(rows.LESS, x, y)
+
+
+@elementwise(rows.LESS_EQUAL, "bool")
+def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x <= y.
+
+    >>> print(jnp.less_equal(2, 2))
+    True
+    """
+    return apply(rows.LESS_EQUAL, x, y)
+
+
+@elementwise(rows.GREATER, "bool")
+def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x > y.
+
+    >>> print(jnp.greater(1, 2))
+    False
+    """
+    return apply(rows.GREATER, x, y)
+
+
+@elementwise(rows.GREATER_EQUAL, "bool")
+def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x >= y.
+
+    >>> print(jnp.greater_equal(2, 2))
+    True
+    """
+    return apply(rows.GREATER_EQUAL, x, y)
+
+
+@elementwise(rows.EQUAL, "bool")
+def equal(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x == y.
+
+    >>> print(jnp.equal(1, 1.0))
+    True
+    """
+    return apply(rows.EQUAL, x, y)
+
+
+@elementwise(rows.NOT_EQUAL, "bool")
+def not_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x != y.
+
+    >>> print(jnp.not_equal(1, 2))
+    True
+    """
+    return apply(rows.NOT_EQUAL, x, y)
+
+
+@elementwise(rows.BITWISE_AND)
+def bitwise_and(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Bits that both have.
+
+    >>> print(jnp.bitwise_and(6, 3))
+    2
+    """
+    return apply(rows.BITWISE_AND, x, y)
+
+
+@elementwise(rows.BITWISE_OR)
+def bitwise_or(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Bits that either has.
+
+    >>> print(jnp.bitwise_or(6, 3))
+    7
+    """
+    return apply(rows.BITWISE_OR, x, y)
+
+
+@elementwise(rows.BITWISE_XOR)
+def bitwise_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Bits that one has.
+
+    >>> print(jnp.bitwise_xor(6, 3))
+    5
+    """
+    return apply(rows.BITWISE_XOR, x, y)
+
+
+@elementwise(rows.LEFT_SHIFT)
+def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x * 2**y; 0 past the width.
+
+    >>> print(jnp.left_shift(1, 4))
+    16
+    """
+    return apply(rows.LEFT_SHIFT, x, y)
+
+
+@elementwise(rows.RIGHT_SHIFT)
+def right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x shifted down by y bits, keeping its sign.
+
+    >>> print(jnp.right_shift(-8, 1))
+    -4
+    """
+    return apply(rows.RIGHT_SHIFT, x, y)
+
+
+@elementwise(rows.LOGICAL_AND, "bool")
+def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Whether both are true.
+
+    >>> print(jnp.logical_and(True, 0))
+    False
+    """
+    return apply(rows.LOGICAL_AND, x, y)
+
+
+@elementwise(rows.LOGICAL_OR, "bool")
+def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Whether either is true.
+
+    >>> print(jnp.logical_or(True, 0))
+    True
+    """
+    return apply(rows.LOGICAL_OR, x, y)
+
+
+@elementwise(rows.LOGICAL_XOR, "bool")
+def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Whether one is true.
+
+    >>> print(jnp.logical_xor(True, 1))
+    False
+    """
+    return apply(rows.LOGICAL_XOR, x, y)
+
+
+@elementwise(rows.POWER)
+def power(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x to the power y; a whole power that is a Python number multiplies.
+
+    >>> print(jnp.power(3.0, 2))
+    9.0
+    """
+    whole = type(y) is int or type(y) is float
+    return static_power(asarray(x), y) if whole else apply(rows.POWER, x, y)
+
+
+@elementwise(rows.FLOAT_POWER)
+def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x to the power y, as floats.
+
+    >>> print(jnp.float_power(2, -1))
+    0.5
+    """
+    return apply(rows.FLOAT_POWER, x, y)
+
+
+true_divide = divide
+mod = remainder
+bitwise_left_shift = left_shift
+bitwise_right_shift = right_shift
+pow = power

@@ -1,0 +1,312 @@
+"""Functions of ``fnx.numpy`` of one operand: a row of core/array/elementwise.py each."""
+
+from __future__ import annotations
+
+from fnx.core.array import elementwise as rows
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.operate import apply, elementwise
+
+
+@elementwise(rows.NEGATIVE)
+def negative(x: ArrayLike, /) -> Array:
+    """-x.
+
+    >>> print(jnp.negative(2.0))
+    -2.0
+    """
+    return apply(rows.NEGATIVE, x)
+
+
+@elementwise(rows.POSITIVE)
+def positive(x: ArrayLike, /) -> Array:
+    """x itself.
+
+    >>> print(jnp.positive(2.0))
+    2.0
+    """
+    return apply(rows.POSITIVE, x)
+
+
+@elementwise(rows.ABSOLUTE)
+def absolute(x: ArrayLike, /) -> Array:
+    """Size without sign; its derivative at 0 is 0.
+
+    >>> print(jnp.absolute(-2.0))
+    2.0
+    """
+    return apply(rows.ABSOLUTE, x)
+
+
+@elementwise(rows.FABS)
+def fabs(x: ArrayLike, /) -> Array:
+    """Size without sign, as a float.
+
+    >>> print(jnp.fabs(-2))
+    2.0
+    """
+    return apply(rows.FABS, x)
+
+
+@elementwise(rows.SIGN)
+def sign(x: ArrayLike, /) -> Array:
+    """-1, 0 or 1; NaN of NaN.
+
+    >>> print(jnp.sign(-2.0))
+    -1.0
+    """
+    return apply(rows.SIGN, x)
+
+
+@elementwise(rows.SQUARE)
+def square(x: ArrayLike, /) -> Array:
+    """x * x.
+
+    >>> print(jnp.square(-3))
+    9
+    """
+    return apply(rows.SQUARE, x)
+
+
+@elementwise(rows.FLOOR)
+def floor(x: ArrayLike, /) -> Array:
+    """The whole number below or at x.
+
+    >>> print(jnp.floor(-1.5))
+    -2.0
+    """
+    return apply(rows.FLOOR, x)
+
+
+@elementwise(rows.CEIL)
+def ceil(x: ArrayLike, /) -> Array:
+    """The whole number above or at x.
+
+    >>> print(jnp.ceil(-1.5))
+    -1.0
+    """
+    return apply(rows.CEIL, x)
+
+
+@elementwise(rows.TRUNC)
+def trunc(x: ArrayLike, /) -> Array:
+    """The whole number towards zero.
+
+    >>> print(jnp.trunc(-1.5))
+    -1.0
+    """
+    return apply(rows.TRUNC, x)
+
+
+@elementwise(rows.RINT)
+def rint(x: ArrayLike, /) -> Array:
+    """The nearest whole number; of two, the even one.
+
+    >>> print(jnp.rint(2.5))
+    2.0
+    """
+    return apply(rows.RINT, x)
+
+
+@elementwise(rows.ISNAN, "bool")
+def isnan(x: ArrayLike, /) -> Array:
+    """Whether x is not a number.
+
+    >>> print(jnp.isnan(float('nan')))
+    True
+    """
+    return apply(rows.ISNAN, x)
+
+
+@elementwise(rows.ISINF, "bool")
+def isinf(x: ArrayLike, /) -> Array:
+    """Whether x is an infinity.
+
+    >>> print(jnp.isinf(1.0))
+    False
+    """
+    return apply(rows.ISINF, x)
+
+
+@elementwise(rows.ISFINITE, "bool")
+def isfinite(x: ArrayLike, /) -> Array:
+    """Whether x is neither an infinity nor NaN.
+
+    >>> print(jnp.isfinite(1.0))
+    True
+    """
+    return apply(rows.ISFINITE, x)
+
+
+@elementwise(rows.INVERT)
+def invert(x: ArrayLike, /) -> Array:
+    """Every bit flipped; of a bool, not.
+
+    >>> print(jnp.invert(5))
+    -6
+    """
+    return apply(rows.INVERT, x)
+
+
+@elementwise(rows.LOGICAL_NOT, "bool")
+def logical_not(x: ArrayLike, /) -> Array:
+    """Whether x is zero or False.
+
+    >>> print(jnp.logical_not(0.0))
+    True
+    """
+    return apply(rows.LOGICAL_NOT, x)
+
+
+@elementwise(rows.SQRT)
+def sqrt(x: ArrayLike, /) -> Array:
+    """Square root; NaN below zero.
+
+    >>> print(jnp.sqrt(9.0))
+    3.0
+    """
+    return apply(rows.SQRT, x)
+
+
+@elementwise(rows.RECIPROCAL)
+def reciprocal(x: ArrayLike, /) -> Array:
+    """1 / x.
+
+    >>> print(jnp.reciprocal(4.0))
+    0.25
+    """
+    return apply(rows.RECIPROCAL, x)
+
+
+@elementwise(rows.EXP)
+def exp(x: ArrayLike, /) -> Array:
+    """e to the power x.
+
+    >>> print(jnp.exp(0.0))
+    1.0
+    """
+    return apply(rows.EXP, x)
+
+
+@elementwise(rows.EXP2)
+def exp2(x: ArrayLike, /) -> Array:
+    """2 to the power x.
+
+    >>> print(jnp.exp2(3.0))
+    8.0
+    """
+    return apply(rows.EXP2, x)
+
+
+@elementwise(rows.EXPM1)
+def expm1(x: ArrayLike, /) -> Array:
+    """exp(x) - 1, exact for small x.
+
+    >>> print(jnp.expm1(0.0))
+    0.0
+    """
+    return apply(rows.EXPM1, x)
+
+
+@elementwise(rows.LOG)
+def log(x: ArrayLike, /) -> Array:
+    """Natural logarithm.
+
+    >>> print(jnp.log(1.0))
+    0.0
+    """
+    return apply(rows.LOG, x)
+
+
+@elementwise(rows.LOG1P)
+def log1p(x: ArrayLike, /) -> Array:
+    """log(1 + x), exact for small x.
+
+    >>> print(jnp.log1p(0.0))
+    0.0
+    """
+    return apply(rows.LOG1P, x)
+
+
+@elementwise(rows.LOG2)
+def log2(x: ArrayLike, /) -> Array:
+    """Logarithm of base 2.
+
+    >>> print(jnp.log2(8.0))
+    3.0
+    """
+    return apply(rows.LOG2, x)
+
+
+@elementwise(rows.LOG10)
+def log10(x: ArrayLike, /) -> Array:
+    """Logarithm of base 10.
+
+    >>> print(jnp.log10(1.0))
+    0.0
+    """
+    return apply(rows.LOG10, x)
+
+
+@elementwise(rows.SIN)
+def sin(x: ArrayLike, /) -> Array:
+    """Sine of an angle in radians.
+
+    >>> print(jnp.sin(0.0))
+    0.0
+    """
+    return apply(rows.SIN, x)
+
+
+@elementwise(rows.COS)
+def cos(x: ArrayLike, /) -> Array:
+    """Cosine of an angle in radians.
+
+    >>> print(jnp.cos(0.0))
+    1.0
+    """
+    return apply(rows.COS, x)
+
+
+@elementwise(rows.TAN)
+def tan(x: ArrayLike, /) -> Array:
+    """Tangent of an angle in radians.
+
+    >>> print(jnp.tan(0.0))
+    0.0
+    """
+    return apply(rows.TAN, x)
+
+
+@elementwise(rows.SINH)
+def sinh(x: ArrayLike, /) -> Array:
+    """Hyperbolic sine.
+
+    >>> print(jnp.sinh(0.0))
+    0.0
+    """
+    return apply(rows.SINH, x)
+
+
+@elementwise(rows.COSH)
+def cosh(x: ArrayLike, /) -> Array:
+    """Hyperbolic cosine.
+
+    >>> print(jnp.cosh(0.0))
+    1.0
+    """
+    return apply(rows.COSH, x)
+
+
+@elementwise(rows.TANH)
+def tanh(x: ArrayLike, /) -> Array:
+    """Hyperbolic tangent.
+
+    >>> print(jnp.tanh(0.0))
+    0.0
+    """
+    return apply(rows.TANH, x)
+
+
+abs = absolute
+bitwise_not = invert
+bitwise_invert = invert
