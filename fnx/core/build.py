@@ -28,7 +28,7 @@ from fnx.core.errors import (
     ShapeError,
 )
 from fnx.core.ops import Op, Shape
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, toposort
 
 # ---- constants --------------------------------------------------------------------------------
 
@@ -376,6 +376,11 @@ def param(slot: int, dtype: DType, shape: Shape) -> UOp:
 def function(outs: Iterable[UOp], n_params: int, name: str = "") -> UOp:
     """Close a graph over PARAM(0..n_params-1)."""
     return UOp(ops.FUNCTION, dtypes.void, tuple(outs), ops.Function(name, n_params))
+
+
+def params(fn: UOp) -> dict[int, UOp]:
+    """The PARAMs that a FUNCTION reads, by slot."""
+    return {node.arg.slot: node for node in toposort(fn.src) if node.op is ops.PARAM}
 
 
 def call(fn: UOp, args: Sequence[UOp], name: str = "") -> tuple[UOp, ...]:

@@ -81,9 +81,6 @@ class CacheOf(Generic[Owner, K, V]):
     def __len__(self) -> int:
         return len(self._caches)
 
-    def find(self, owner: Owner, key: K, make: Callable[[], V]) -> V:
-        """The value of a key of ``owner``, made if there is none."""
-        of_owner = self._caches.get(owner)
-        if of_owner is None:
-            of_owner = self._caches.setdefault(owner, Cache(self.limit))
-        return of_owner.find(key, make)
+    def of(self, owner: Owner) -> Cache[K, V]:
+        """The cache of an object."""
+        return self._caches.get(owner) or self._caches.setdefault(owner, Cache(self.limit))

@@ -28,7 +28,8 @@ from fnx.core.errors import (
     ShapeError,
 )
 from fnx.core.uop import UOp, substitute
-from fnx.transforms.ad.reverse import Cotangent, Pattern, call_forms, pullback
+from fnx.transforms.ad.reverse import linearize, pullback
+from fnx.transforms.ad.rules import Activity, Cotangent
 from fnx.transforms.transformed import Transformed
 
 P = ParamSpec("P")
@@ -162,11 +163,11 @@ def _vjp(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> An
     closed = traced.close()
     args = [*values, *closed.captures]
     floats = tuple([i for i, a in enumerate(closed.outs) if a.dtype.is_float])
-    forms, whose = call_forms(closed.function, Pattern(tuple(range(len(values))), floats))
-    nodes = inline(forms.forward, args)
+    form = linearize(closed.function, Activity(tuple(range(len(values))), floats))
+    nodes = inline(closed.function if form.forward is None else form.forward, args)
     saved = [Array(args[i] if kind == "input" else nodes[i])
-             for kind, i in forms.sources if kind != "cotangent"]
-    pull = Pullback(saved, _Plan(forms.backward, forms.sources, tuple([i for i, _ in whose]),
+             for kind, i in form.sources if kind != "cotangent"]
+    pull = Pullback(saved, _Plan(form.backward, form.sources, tuple([i for i, _ in form.given]),
                                  closed.out_tree, closed.outs, layout))
     out, aux = traced.filled(nodes)
     return out, pull, aux

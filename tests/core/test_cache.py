@@ -43,7 +43,7 @@ def test_entries_die_with_their_owner() -> None:
     caches: CacheOf[Owner, int, int] = CacheOf(2)
     owners = [Owner() for _ in range(5)]
     for i, owner in enumerate(owners):
-        assert caches.find(owner, 0, lambda i=i: i) == i
+        assert caches.of(owner).find(0, lambda i=i: i) == i
     del owner, owners[1:]
     gc.collect()
-    assert len(caches) == 1 and caches.find(owners[0], 0, lambda: 9) == 0
+    assert len(caches) == 1 and caches.of(owners[0]).find(0, lambda: 9) == 0

@@ -20,8 +20,8 @@ from fnx.core.array.trace import close
 from fnx.core.levels import interp, spec
 from fnx.core.uop import UOp
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.reverse import Cotangent, pullback
-from fnx.transforms.ad.rules import Elementwise, Structural
+from fnx.transforms.ad.reverse import pullback
+from fnx.transforms.ad.rules import Cotangent, Elementwise, Part, Structural
 
 F8 = dtypes.float64
 Values = list[np.ndarray[Any, Any]]
@@ -159,7 +159,7 @@ def examples(op: ops.Op) -> list[tuple[Make, Values]]:
 
 DIFFERENTIABLE = [op for op, rule in DERIVATIVES.items()
                   if type(rule).operands is not type(DERIVATIVES[ops.IOTA]).operands
-                  and not isinstance(rule, Structural)]
+                  and not isinstance(rule, Structural | Part)]
 CASES = [(op, k) for op in DIFFERENTIABLE for k in range(len(examples(op)))]
 
 

@@ -12,7 +12,8 @@ from fnx.core import build, dtypes, ops
 from fnx.core.levels import interp
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.reverse import Cotangent, pullback
+from fnx.transforms.ad.reverse import pullback
+from fnx.transforms.ad.rules import Cotangent
 
 F8 = dtypes.float64
 INF, NAN = np.inf, np.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 
 import numpy as np
@@ -11,9 +12,10 @@ from fnx.core import build, dtypes, ops
 from fnx.core.array.trace import inline
 from fnx.core.errors import GradError
 from fnx.core.levels import interp
-from fnx.core.uop import UOp, toposort
-from fnx.transforms.ad.residuals import SAVED
-from fnx.transforms.ad.reverse import Cotangent, Pattern, call_forms, pullback
+from fnx.core.uop import UOp, live_nodes, toposort
+from fnx.transforms.ad.derivatives import DERIVATIVES
+from fnx.transforms.ad.reverse import linearize, pullback
+from fnx.transforms.ad.rules import Activity, Cotangent
 
 F8 = dtypes.float64
 SHAPE = (2, 3)
@@ -67,16 +69,17 @@ def test_forward_of_a_call_runs_once() -> None:
 
 
 def test_residuals_are_the_dear_results() -> None:
-    forms, _ = call_forms(body(), Pattern((0, 1), (0,)))
+    forms = linearize(body(), Activity((0, 1), (0,)))
+    assert forms.forward is not None
     assert [n.op for n in forms.forward.src[1:]] == [ops.REDUCE]
-    assert all(n.op in SAVED for n in forms.forward.src[1:])
+    assert all(DERIVATIVES[n.op].dear for n in forms.forward.src[1:])
     assert sorted(forms.sources) == [("cotangent", 0), ("input", 0), ("input", 1), ("result", 1)]
 
 
 def test_a_body_without_dear_results_has_no_residuals_and_stays_itself() -> None:
     fn = build.function([build.exp(build.param(0, F8, SHAPE))], 1, "f")
-    forms, _ = call_forms(fn, Pattern((0,), (0,)))
-    assert forms.forward is fn
+    forms = linearize(fn, Activity((0,), (0,)))
+    assert forms.forward is None
 
 
 def test_random_bits_are_residuals() -> None:
@@ -85,7 +88,8 @@ def test_random_bits_are_residuals() -> None:
     keep = build.lt(bits, build.const(1 << 31, dtypes.uint32, SHAPE))
     x = build.param(4, F8, SHAPE)
     fn = build.function([build.where(keep, x, build.like(x, 0))], 5, "dropout")
-    forms, _ = call_forms(fn, Pattern((4,), (0,)))
+    forms = linearize(fn, Activity((4,), (0,)))
+    assert forms.forward is not None
     assert forms.forward.src[1:] == (bits,)
     assert ops.THREEFRY not in {n.op for n in toposort(forms.backward.src)}
 
@@ -178,6 +182,34 @@ def test_a_long_chain_does_not_recurse() -> None:
         y = build.elementwise(ops.SIN, y)
     _, (g,) = value_and_grads(y, [x])
     assert len(toposort([g])) > 60_000
+
+
+def test_bodies_that_nest_deeply_do_not_recurse() -> None:
+    fn = build.function([build.elementwise(ops.SIN, build.param(0, F8, ()))], 1, "f0")
+    for i in range(1, 1000):
+        inner = build.call(fn, [build.param(0, F8, ())])[0]
+        fn = build.function([build.mul(inner, build.const(1.0, F8))], 1, f"f{i}")
+    x = build.param(0, F8, ())
+    _, (g,) = value_and_grads(build.call(fn, [x])[0], [x])
+    assert g.shape == ()
+
+
+def test_derived_forms_die_with_their_body() -> None:
+    def derive(i: int) -> None:
+        x = build.param(0, F8, SHAPE)
+        for body in ([build.exp(build.mul(x, build.const(i + 0.5, F8, SHAPE)))],
+                     [build.mul(x, build.log(build.expand(build.reshape(build.reduce(
+                         build.mul(x, build.const(i + 0.5, F8, SHAPE)), ops.ADD, (1,)), (2, 1)),
+                         SHAPE)))]):
+            linearize(build.function(body, 1, "body"), Activity((0,), (0,)))
+
+    derive(-1)
+    gc.collect()
+    before = live_nodes()
+    for i in range(100):
+        derive(i)
+    gc.collect()
+    assert live_nodes() <= before
 
 
 def test_work_grows_with_the_graph_and_not_faster() -> None:

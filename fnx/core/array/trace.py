@@ -205,8 +205,7 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
 
 def inline(fn: UOp, args: Sequence[UOp]) -> list[UOp]:
     """The results of a FUNCTION as nodes over ``args``, without a CALL."""
-    return substitute(fn.src, {node: args[node.arg.slot] for node in toposort(fn.src)
-                               if node.op is ops.PARAM})
+    return substitute(fn.src, {node: args[i] for i, node in build.params(fn).items()})
 
 
 _FOREIGN = frozenset({ops.LEAF, ops.BUFFER})

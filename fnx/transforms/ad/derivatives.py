@@ -28,13 +28,14 @@ from fnx.core.ops import OPS, Op
 from fnx.core.uop import UOp
 from fnx.transforms.ad import reduce_scatter as indexed
 from fnx.transforms.ad.rules import (
+    Call,
     Elementwise,
     JvpTerm,
     Linear,
+    Part,
     ReduceRule,
     Rule,
     ScatterRule,
-    Structural,
     total,
     zeros,
 )
@@ -68,10 +69,10 @@ def zero(*names: str) -> None:
         DERIVATIVES[OPS[name]] = Rule()
 
 
-def structural(*which: Op) -> None:
-    """Derived by deriving a body."""
+def dear(*which: Op) -> None:
+    """Saved for the backward pass; what is elementwise or moves data is computed again."""
     for op in which:
-        DERIVATIVES[op] = Structural()
+        DERIVATIVES[op].dear = True
 
 
 # ---- helpers ----------------------------------------------------------------------------------
@@ -251,5 +252,6 @@ DERIVATIVES[ops.REDUCE] = ReduceRule(
     taken={ops.MAX: indexed.winners, ops.MIN: indexed.winners})
 DERIVATIVES[ops.SCATTER] = ScatterRule(indexed.KEPT, indexed.WRITTEN, indexed.read)
 
-structural(ops.CALL, ops.GET, ops.FUNCTION)
+DERIVATIVES.update({ops.CALL: Call(), ops.GET: Part(), ops.FUNCTION: Rule()})
+dear(ops.REDUCE, ops.GATHER, ops.SCATTER, ops.THREEFRY)
 # fmt: on

@@ -20,23 +20,24 @@ runs once. Both forms are made once for each body and pattern of activity.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from fnx.core import build, dtypes, ops
-from fnx.core.errors import GradError
-from fnx.core.uop import UOp, current_site, toposort
+from fnx.core import build, dtypes
+from fnx.core.cache import CacheOf
+from fnx.core.dtypes import DType
+from fnx.core.uop import UOp, current_site, rebuild, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.residuals import Forms, call_node, rebuild, split
-from fnx.transforms.ad.rules import zeros
+from fnx.transforms.ad.residuals import Source, split
+from fnx.transforms.ad.rules import Activity, Cotangent, Linearized, Part, Structural, zeros
 
+T = TypeVar("T")
+Found = tuple[list[UOp], list[Cotangent | None]]
+# Steps of a walk: asks for the derived forms of a body, and waits until they are there.
+Steps = Generator[tuple[UOp, Activity], Linearized, T]
 
-class Cotangent(NamedTuple):
-    """A value, and the mask outside of which it is structurally zero (None: none)."""
-
-    value: UOp
-    mask: UOp | None = None
+MAX_FORMS = 64  # of a body
 
 
 def pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp],
@@ -58,17 +59,52 @@ def pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence
     Raises:
         GradError: a hand-written kernel without a derivative.
     """
-    walk = _Walk(outs, wrt, wild, guarded)
+    return _run(_pullback(outs, cts, wrt, wild, guarded))
+
+
+def linearize(body: UOp, activity: Activity) -> Linearized:
+    """The forward and the backward form of a FUNCTION."""
+    return _run(_asked(body, activity))
+
+
+def _asked(body: UOp, activity: Activity) -> Steps[Linearized]:
+    return (yield body, activity)
+
+
+def _run(steps: Steps[T]) -> T:
+    """Run a walk. Bodies nest deeply: what it asks for is derived on a stack of its own."""
+    waiting: list[tuple[Steps[Any], tuple[UOp, Activity] | None]] = [(steps, None)]
+    answer: Any = None
     site = current_site.site
     try:
-        for out, ct in zip(outs, cts):
-            walk.give(out, ct)
-        walk.run()
+        while True:
+            current, asked = waiting[-1]
+            try:
+                request = current.send(answer)
+            except StopIteration as done:
+                waiting.pop()
+                answer = done.value
+                if asked is None:
+                    found: T = answer
+                    return found
+                _forms.of(asked[0]).keep(asked[1], answer)
+            else:
+                answer = _forms.of(request[0]).get(request[1])
+                if answer is None:
+                    waiting.append((_derive(*request), request))
     finally:
         current_site.site = site
+
+
+def _pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp],
+              wild: Iterable[UOp], guarded: Iterable[UOp]) -> Steps[Found]:
+    walk = _Walk(outs, wrt, wild, guarded)
+    for out, ct in zip(outs, cts):
+        walk.give(out, ct)
+    yield from walk.run()
     found = [walk.take(w) for w in wrt]
     flat = [n for ct in found if ct is not None for n in ct if n is not None]
-    done = rebuild([*outs, *flat], walk.forms)
+    done = rebuild([*outs, *flat], walk.forward) if walk.forms else [*outs, *flat]
     new = dict(zip(flat, done[len(outs):]))
     grads = [None if ct is None else
              Cotangent(new[ct.value], None if ct.mask is None else new[ct.mask]) for ct in found]
@@ -85,37 +121,37 @@ class _Walk:
         self.wild: set[UOp] = set(wild)
         self.guarded: set[UOp] = set(guarded)  # a singular partial at the node or further back
         self.pending: dict[UOp, list[Cotangent]] = {}
-        self.results: dict[UOp, dict[int, Cotangent]] = {}  # of CALLs
-        self.forms: dict[UOp, UOp] = {}  # CALL -> the FUNCTION to call instead
+        self.results: dict[UOp, dict[int, Cotangent]] = {}  # of structural nodes
+        self.forms: dict[UOp, Linearized] = {}  # what stands for these
         self.sources = frozenset(wrt)
         for node in self.order:
-            if node.src and node.op in DERIVATIVES and node.op is not ops.FUNCTION:
+            if node.src and node.op in DERIVATIVES:
                 self._classify(node)
 
     def _classify(self, node: UOp) -> None:
-        op, wild, active, guarded = node.op, self.wild, self.active, self.guarded
-        if op is ops.CALL or op is ops.GET:
-            read: Sequence[UOp] = node.src if op is ops.GET else node.src[1:]
-            singular = op is ops.CALL and may_be_singular(node.src[0])
-            inner = singular or any(s in wild for s in read)
-            if inner:
-                wild.add(node)
-        elif not node.dtype.is_float:
+        rule = DERIVATIVES[node.op]
+        if not rule.is_active(node):
             return
-        else:
-            rule = DERIVATIVES[op]
-            singular = rule.singular(node)
-            inner = singular or any(s in wild for s in node.src)
-            if inner and not _is_contraction(node):
-                wild.add(node)
-            singular = singular or (inner and rule.scales(node))
-            read = [node.src[i] for i in rule.operands(node)]
-        read = [s for s in read if s in active]
-        if not read or (op is ops.GET and not node.dtype.is_float):
+        singular = _is_singular(node)
+        inner = singular or any(s in self.wild for s in node.src)
+        if inner and not rule.hides_masks(node):
+            self.wild.add(node)
+        read = [s for i in rule.operands(node) if (s := node.src[i]) in self.active]
+        if not read:
             return
-        active.add(node)
-        if singular or (any(s in guarded for s in read) and not _is_contraction(node)):
-            guarded.add(node)
+        self.active.add(node)
+        if singular or (inner and rule.scales(node)) or (
+                any(s in self.guarded for s in read) and not rule.hides_masks(node)):
+            self.guarded.add(node)
+
+    def forward(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        """What stands for a node over these operands; None: the node itself.
+
+        Its first results are those of the node, so what reads it stays. A node that was built
+        with the residuals already becomes one and the same, whatever was replaced before it.
+        """
+        form, rule = self.forms.get(node), DERIVATIVES.get(node.op)
+        return rule.forward(node, src, form) if form and isinstance(rule, Structural) else None
 
     def give(self, node: UOp, ct: Cotangent | None) -> None:
         """Hand a cotangent to a node."""
@@ -137,22 +173,25 @@ class _Walk:
             mask = None if mask is None or part.mask is None else build.or_(mask, part.mask)
         return Cotangent(value, mask)
 
-    def run(self) -> None:
+    def run(self) -> Steps[None]:
         for node in reversed(self.order):
-            if node.op is ops.CALL:
-                if node in self.results:
-                    self._pull_call(node, self.results.pop(node))
-                continue
-            if node in self.sources or node not in self.pending:
-                continue
-            if node.sites:
-                current_site.site = node.sites[0]
-            ct = self.take(node)
-            del self.pending[node]
-            assert ct is not None
-            if node.op is ops.GET:
-                self.results.setdefault(node.src[0], {})[node.arg] = ct
-            else:
+            rule = DERIVATIVES.get(node.op)
+            if isinstance(rule, Structural):
+                got = self.results.pop(node, None)
+                if got is not None:
+                    form = yield rule.forms(node, got, self.active, self.guarded, self.wild)
+                    self.forms[node] = form
+                    for operand, ct in rule.pull_all(node, got, self.active, form):
+                        self.give(operand, ct)
+            elif node in self.pending and node not in self.sources:
+                ct = self.take(node)
+                del self.pending[node]
+                assert ct is not None
+                if isinstance(rule, Part):
+                    self.results.setdefault(node.src[0], {})[node.arg] = ct
+                    continue
+                if node.sites:
+                    current_site.site = node.sites[0]
                 self._pull(node, ct)
 
     def _pull(self, node: UOp, ct: Cotangent) -> None:
@@ -171,100 +210,64 @@ class _Walk:
                     value = build.where(mask, value, zeros(value))
             self.give(operand, Cotangent(value, mask if operand in self.guarded else None))
 
-    def _pull_call(self, node: UOp, got: dict[int, Cotangent]) -> None:
-        body, args = node.src[0], node.src[1:]
-        if body.op is not ops.FUNCTION:
-            raise GradError(f"expected a derivative for the kernel {node.arg.name}, it has none",
-                            hint="give fnx.call a vjp=, itself made of kernels",
-                            site=node.sites[0] if node.sites else None)
-        outputs = tuple(sorted(got))
-        masked = tuple([o for o in outputs if got[o].mask is not None])
-        pattern = Pattern(
-            tuple([i for i, a in enumerate(args) if a in self.active]), outputs, masked,
-            tuple([i for i, a in enumerate(args) if a in self.guarded]),
-            tuple([i for i, a in enumerate(args) if a in self.wild]) if masked else ())
-        forms, given = call_forms(body, pattern)
-        self.forms[node] = forms.forward
-        cts = [got[o].value for o in outputs]
-        cts += [m for o in outputs if (m := got[o].mask) is not None]
-        results = build.results(call_node(forms.forward, args))
-        found = build.call(forms.backward, forms.operands(args, results, cts))
-        for i, (value, mask) in zip(pattern.inputs, given):
-            if value is not None:
-                self.give(args[i], Cotangent(found[value],
-                                             None if mask is None else found[mask]))
 
+# ---- bodies -------------------------------------------------------------------------------------
 
-class Pattern(NamedTuple):
-    """Which operands and results of a call take part: key of its forms."""
-
-    inputs: tuple[int, ...]             # active operands
-    outputs: tuple[int, ...]            # results with a cotangent
-    masked: tuple[int, ...] = ()        # results whose cotangent has a mask
-    guarded: tuple[int, ...] = ()       # operands whose cotangent is wanted with its mask
-    wild: tuple[int, ...] = ()          # operands that may be infinite or NaN
-
-
-Given = tuple[tuple[int | None, int | None], ...]  # for each input: its value, its mask
-_forms: WeakKeyDictionary[UOp, dict[Pattern, tuple[Forms, Given]]] = WeakKeyDictionary()
+_forms: CacheOf[UOp, Activity, Linearized] = CacheOf(MAX_FORMS)
 _singular: WeakKeyDictionary[UOp, bool] = WeakKeyDictionary()
 
 
-def call_forms(body: UOp, pattern: Pattern) -> tuple[Forms, Given]:
-    """Forward and backward form of a FUNCTION, and which results of the latter are for whom."""
-    known = _forms.setdefault(body, {})
-    if pattern not in known:
-        known[pattern] = _derive(body, pattern)
-    return known[pattern]
+def _derive(body: UOp, activity: Activity) -> Steps[Linearized]:
+    n = body.arg.n_params
+    params = build.params(body)
+    inputs: dict[UOp, Source] = {node: ("input", i) for i, node in params.items()}
 
+    def cotangent(o: int, dtype: DType) -> UOp:
+        node = build.param(len(inputs) - len(params) + n, dtype, body.src[o].shape)
+        inputs[node] = "cotangent", len(inputs) - len(params)
+        return node
 
-def _derive(body: UOp, pattern: Pattern) -> tuple[Forms, Given]:
-    n, name = body.arg.n_params, body.arg.name
-    params = {node.arg.slot: node for node in toposort(body.src) if node.op is ops.PARAM}
-    values = [build.param(n + k, body.src[o].dtype, body.src[o].shape)
-              for k, o in enumerate(pattern.outputs)]
-    first = n + len(values)
-    masks = {o: build.param(first + k, dtypes.bool_, body.src[o].shape)
-             for k, o in enumerate(pattern.masked)}
-    cts: list[Cotangent | None] = [None] * len(body.src)
-    for o, value in zip(pattern.outputs, values):
-        cts[o] = Cotangent(value, masks.get(o))
-    wrt = [params[i] for i in pattern.inputs if i in params]
-    outs, found = pullback(body.src, cts, wrt, [params[i] for i in pattern.wild if i in params],
-                           [params[i] for i in pattern.guarded if i in params])
+    values = {o: cotangent(o, body.src[o].dtype) for o in activity.outputs}
+    masks = {o: cotangent(o, dtypes.bool_) for o in activity.masked}
+    cts = [Cotangent(values[o], masks.get(o)) if o in values else None
+           for o in range(len(body.src))]
+
+    def those(numbers: Iterable[int]) -> list[UOp]:
+        return [params[i] for i in numbers if i in params]
+
+    wrt = those(activity.inputs)
+    outs, found = yield from _pullback(body.src, cts, wrt, those(activity.wild),
+                                       those(activity.guarded))
     by_param = dict(zip(wrt, found))
     flat: list[UOp] = []
-    given: list[tuple[int | None, int | None]] = []
-    for i in pattern.inputs:
-        ct = by_param.get(params[i]) if i in params else None
-        parts: Sequence[UOp | None] = ct if ct is not None else (None, None)
-        given.append(tuple([None if p is None else len(flat) + k  # type: ignore[arg-type]
-                            for k, p in enumerate(parts)]))
-        flat += [p for p in parts if p is not None]
-    return split(outs, flat, n, name), tuple(given)
+
+    def place(node: UOp | None) -> int | None:
+        if node is None:
+            return None
+        flat.append(node)
+        return len(flat) - 1
+
+    grads = [by_param.get(params[i]) if i in params else None for i in activity.inputs]
+    given = tuple([(None, None) if ct is None else (place(ct.value), place(ct.mask))
+                   for ct in grads])
+    forward, backward, sources = split(outs, flat, inputs, n, body.arg.name)
+    return Linearized(None if forward is body else forward, backward, sources, given)
 
 
-def may_be_singular(body: UOp) -> bool:
+def _is_singular(node: UOp) -> bool:
+    """Whether it, or an operation in a body of it, has a singular partial."""
+    rule = DERIVATIVES[node.op]
+    return rule.singular(node) or any(map(_may_be_singular, rule.bodies(node)))
+
+
+def _may_be_singular(body: UOp) -> bool:
     """Whether a body has an operation with a singular partial."""
     found = _singular.get(body)
     if found is None:
-        found = body.op is not ops.FUNCTION or any(
-            may_be_singular(node.src[0]) if node.op is ops.CALL else
-            node.dtype.is_float and DERIVATIVES[node.op].singular(node)
-            for node in toposort(body.src))
-        _singular[body] = found
+        inside = toposort([body], into_functions=True, stop=_singular.__contains__)
+        for fn in inside:  # those inside others come first
+            if fn.op is body.op and fn not in _singular:
+                _singular[fn] = any(DERIVATIVES[n.op].is_active(n) and _is_singular(n)
+                                    for n in toposort(fn.src))
+        found = _singular[body]
     return found
-
-
-def _is_contraction(node: UOp) -> bool:
-    """REDUCE ADD over the product of two arrays that were repeated for it."""
-    if node.op is not ops.REDUCE or node.arg.monoid is not ops.ADD:
-        return False
-    product = node.src[0]
-    return product.op is ops.MUL and all(_is_repeated(s) for s in product.src)
-
-
-def _is_repeated(node: UOp) -> bool:
-    while node.op is ops.PERMUTE or node.op is ops.RESHAPE:
-        node = node.src[0]
-    return node.op is ops.EXPAND

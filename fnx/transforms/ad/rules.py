@@ -8,7 +8,7 @@ node, and how a cotangent is pulled from the node to one of them:
     linear       the op itself, and its transpose EXPAND: sum over the new axes
     fold         REDUCE                           MAX: the winners share
     scatter      SCATTER                          "set": the last of duplicates
-    structural   by deriving a body               CALL
+    structural   by deriving a body               CALL, and GET, which reads one of its results
 
 A partial is written as what it does to a tangent, ``along(t, y, *operands)``. It is diagonal,
 so it does the same to a cotangent.
@@ -21,9 +21,11 @@ says where the pulled cotangent can be other than zero: it pulls the mask as the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
+from fnx.core.errors import GradError
 from fnx.core.uop import UOp
 
 JvpTerm = Callable[..., UOp]
@@ -63,8 +65,32 @@ def add_all(parts: Iterable[UOp | None]) -> UOp | None:
     return out
 
 
+class Cotangent(NamedTuple):
+    """A value, and the mask outside of which it is structurally zero (None: none)."""
+
+    value: UOp
+    mask: UOp | None = None
+
+
 class Rule:
-    """The rule of an op without a derivative, and the base of the others."""
+    """The rule of an op without a derivative, and the base of the others.
+
+    ``dear``: a backward pass reads the result that was saved instead of computing it again.
+    """
+
+    dear = False
+
+    def bodies(self, node: UOp) -> Sequence[UOp]:
+        """FUNCTIONs that say what the node computes."""
+        return ()
+
+    def is_active(self, node: UOp) -> bool:
+        """Whether it has a derivative if its operands have one."""
+        return node.dtype.is_float
+
+    def hides_masks(self, node: UOp) -> bool:
+        """Whether no mask goes through it: see "A contraction" in reverse.py."""
+        return False
 
     def operands(self, node: UOp) -> Sequence[int]:
         """Positions in ``node.src`` that it can be differentiated in."""
@@ -172,6 +198,12 @@ class ReduceRule(Rule):
         kept = tuple(1 if i in node.arg.axes else n for i, n in enumerate(shape))
         return build.expand(build.reshape(x, kept), shape)
 
+    def hides_masks(self, node: UOp) -> bool:
+        """A sum over the product of two arrays that were repeated for it."""
+        product = node.src[0]
+        return node.arg.monoid is ops.ADD and product.op is ops.MUL and \
+            all(map(_is_repeated, product.src))
+
     def operands(self, node: UOp) -> Sequence[int]:
         return (0,) if node.arg.monoid in self.along else ()
 
@@ -231,5 +263,116 @@ class ScatterRule(Rule):
         return bool(node.arg == "mul")
 
 
+class Activity(NamedTuple):
+    """Which operands and results of a body take part: the key of its derived forms."""
+
+    inputs: tuple[int, ...]             # active operands
+    outputs: tuple[int, ...]            # results with a cotangent
+    masked: tuple[int, ...] = ()        # results whose cotangent has a mask
+    guarded: tuple[int, ...] = ()       # operands whose cotangent is wanted with its mask
+    wild: tuple[int, ...] = ()          # operands that may be infinite or NaN
+
+
+class Linearized(NamedTuple):
+    """A FUNCTION for differentiation: ``forward`` returns its results and residuals.
+
+    It is None where there are none: then it is the FUNCTION itself, with which this dies.
+    ``sources`` says what to call ``backward`` with: ("input", operand of the forward),
+    ("result", result of the forward), ("cotangent", number). ``given`` says which of its
+    results are the cotangent and the mask of each active operand.
+    """
+
+    forward: UOp | None
+    backward: UOp
+    sources: tuple[tuple[str, int], ...]
+    given: tuple[tuple[int | None, int | None], ...]
+
+    def pull(self, args: Sequence[UOp], results: Sequence[UOp], cts: Sequence[UOp]
+             ) -> list[Cotangent | None]:
+        """The cotangents of the active operands."""
+        read = {"input": args, "result": results, "cotangent": cts}
+        found = build.call(self.backward, [read[kind][i] for kind, i in self.sources])
+        return [None if value is None else
+                Cotangent(found[value], None if mask is None else found[mask])
+                for value, mask in self.given]
+
+
 class Structural(Rule):
-    """CALL and what reads it: derived by reverse.py from the body."""
+    """An op with a body and with several results, each read by a Part.
+
+    The walk asks ``forms`` what of which body to derive, gives the derived form to ``pull_all``,
+    and puts ``forward`` in the place of the node.
+    """
+
+    def is_active(self, node: UOp) -> bool:
+        return True
+
+    def forms(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
+              guarded: Container[UOp], wild: Container[UOp]) -> tuple[UOp, Activity]:
+        """The body to derive, and what of it takes part."""
+        raise NotImplementedError
+
+    def forward(self, node: UOp, src: Sequence[UOp], form: Linearized) -> UOp:
+        """The node that also has the residuals, over these operands."""
+        raise NotImplementedError
+
+    def pull_all(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
+                 form: Linearized) -> list[tuple[UOp, Cotangent | None]]:
+        """What the cotangents of the results add to those of the operands."""
+        raise NotImplementedError
+
+
+class Part(Rule):
+    """One result of a structural op; its cotangent goes to that as a whole."""
+
+    dear = True
+
+    def operands(self, node: UOp) -> Sequence[int]:
+        return (0,)
+
+
+class Call(Structural):
+    """CALL: of a FUNCTION, or of a hand-written kernel, which has no derivative."""
+
+    def bodies(self, node: UOp) -> Sequence[UOp]:
+        return node.src[:1] if node.src[0].op is ops.FUNCTION else ()
+
+    def singular(self, node: UOp) -> bool:
+        return node.src[0].op is not ops.FUNCTION  # who knows
+
+    def operands(self, node: UOp) -> Sequence[int]:
+        return range(1, len(node.src))
+
+    def forms(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
+              guarded: Container[UOp], wild: Container[UOp]) -> tuple[UOp, Activity]:
+        body, args = node.src[0], node.src[1:]
+        if not self.bodies(node):
+            raise GradError(f"expected a derivative for the kernel {node.arg.name}, it has none",
+                            hint="give fnx.call a vjp=, itself made of kernels",
+                            site=node.sites[0] if node.sites else None)
+
+        def those(chosen: Container[UOp]) -> tuple[int, ...]:
+            return tuple([i for i, a in enumerate(args) if a in chosen])
+
+        outputs = tuple(sorted(got))
+        masked = tuple([o for o in outputs if got[o].mask is not None])
+        return body, Activity(those(active), outputs, masked, those(guarded),
+                              those(wild) if masked else ())
+
+    def forward(self, node: UOp, src: Sequence[UOp], form: Linearized) -> UOp:
+        fn = src[0] if form.forward is None else form.forward
+        outs = tuple([(o.shape, o.dtype) for o in fn.src])
+        return UOp(ops.CALL, dtypes.void, (fn, *src[1:]), ops.Call(fn.arg.name, outs))
+
+    def pull_all(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
+                 form: Linearized) -> list[tuple[UOp, Cotangent | None]]:
+        args, given = node.src[1:], [got[o] for o in sorted(got)]
+        cts = [ct.value for ct in given] + [ct.mask for ct in given if ct.mask is not None]
+        results = build.results(self.forward(node, node.src, form))
+        return list(zip([a for a in args if a in active], form.pull(args, results, cts)))
+
+
+def _is_repeated(node: UOp) -> bool:
+    while node.op is ops.PERMUTE or node.op is ops.RESHAPE:
+        node = node.src[0]
+    return node.op is ops.EXPAND
