@@ -221,6 +221,57 @@ def over_number(x: Any, o: Any) -> None:
     o[k.range(4)] = k.sum(x[0], over=3)
 
 
+def ragged(x: Any, o: Any) -> None:
+    i = k.range(4, "i")
+    j = k.range(i + 1, "j")
+    o[i] = k.sum(x[j], over=j)
+
+
+def length_of_data(x: Any, o: Any) -> None:
+    k.range(k.cast(x[0], "int32"))
+
+
+def updates(x: Any, o: Any) -> None:
+    i = k.range(4, "i")
+    o[i] += x[i]
+
+
+def recurrence(x: Any, o: Any) -> None:
+    i = k.range(3, "i")
+    o[0] = x[0]
+    o[i + 1] = o[i] + x[i + 1]
+
+
+def forgotten_over(x: Any, o: Any) -> None:
+    i, j = k.range(4, "i"), k.range(4, "j")
+    o[i] = x[i] * x[j]
+
+
+def halves(x: Any, o: Any) -> None:
+    i = k.range(4, "i")
+    o[i // 2] = x[i]
+
+
+def scattered(x: Any, o: Any) -> None:
+    i = k.range(4, "i")
+    o[k.cast(x[i], "int32")] = x[i]
+
+
+def meeting(x: Any, o: Any) -> None:
+    i = k.range(4, "i")
+    o[i] = 0.0
+    o[3 - i] = x[i]
+
+
+def masked_outside(x: Any, o: Any) -> None:
+    i = k.range(4, "i")
+    o[i] = x.load(i - 2, valid=i > 0)
+
+
+def mode_of_combine(x: Any, o: Any) -> None:
+    o.combine("subtract", k.range(4), 1.0)
+
+
 BROKEN = [(no_store, KernelError, "a store to 'o'"), (returns, KernelError, "no return value"),
           (stores_input, MutationError, "'x'"), (rank, OutOfBoundsError, "1 indices, got 2"),
           (outside, OutOfBoundsError, "got 1 to 4"), (branch, KernelError, "known while tracing"),
@@ -228,7 +279,16 @@ BROKEN = [(no_store, KernelError, "a store to 'o'"), (returns, KernelError, "no 
           (wrong_dtype, DTypeError, "expected float32, got int32"),
           (whole, KernelError, "the whole of 'x'"), (same_name, KernelError, "'i' again"),
           (float_index, KernelError, "expected an index"),
-          (over_number, KernelError, "expected ranges in over=")]
+          (over_number, KernelError, "expected ranges in over="),
+          (ragged, KernelError, "depends on range 'i'"),
+          (length_of_data, KernelError, "depends on data"),
+          (updates, KernelError, "a read of an input"), (recurrence, KernelError, "output 'o'"),
+          (forgotten_over, KernelError, "each value of range 'j'"),
+          (halves, KernelError, "two iterations may share"),
+          (scattered, KernelError, "two iterations may share"),
+          (meeting, KernelError, "places that meet"),
+          (masked_outside, OutOfBoundsError, "got -2 to 1"),
+          (mode_of_combine, KernelError, "one of add, multiply, min, max, set")]
 
 
 @pytest.mark.parametrize("body,error,message", BROKEN, ids=[b[0].__name__ for b in BROKEN])
@@ -269,3 +329,95 @@ def test_a_boundary_is_traced_anew_under_another_configuration() -> None:
     with override(x64=True):
         assert f(x).dtype == np.float64
     assert f(x).dtype == np.float32
+
+
+# ---- places -------------------------------------------------------------------------------------
+
+
+def test_messages_are_as_they_were(golden: Any) -> None:
+    lines = []
+    for body, error, _ in BROKEN:
+        with pytest.raises(error) as e:
+            broken(body)
+        lines.append(f"{body.__name__}: {e.value.message}\n    {e.value.hint}")
+    golden("messages/kernels.txt", "\n".join(lines) + "\n")
+
+
+def test_a_second_shape_is_traced_anew(device: str) -> None:
+    @fnx.call(out=lambda x: x)
+    def running(x: Any, o: Any) -> None:
+        i, j = k.range(x.shape[0]), k.range(x.shape[0])
+        o[i] = k.sum(k.where(j <= i, x[j], 0.0), over=j)
+    for n in (3, 7, 1):
+        np.testing.assert_allclose(running(data(n)), np.cumsum(data(n)), rtol=1e-5)
+
+
+def test_an_index_that_is_data_stays_inside(device: str) -> None:
+    at = np.array([0, 10**6, -10**6, 3], np.int32)
+
+    @fnx.call(out=lambda x, at: (fnx.ShapeDtypeStruct(at.shape, x.dtype), x))
+    def move(x: Any, at: Any, o: Any, total: Any) -> None:
+        i, p = k.range(at.shape[0]), k.range(x.shape[0])
+        o[i] = x[at[i]]
+        total[p] = 0.0
+        total.combine("add", at[i], 1.0)
+    x = data(4)
+    o, total = move(x, at)
+    np.testing.assert_array_equal(o, x[[0, 3, 0, 3]])  # reads are clamped
+    np.testing.assert_array_equal(total, [1, 0, 0, 1])  # writes outside are left out
+
+
+def test_an_index_that_is_known_to_be_inside_is_not_clamped() -> None:
+    def loads(read: Any) -> str:
+        def body(x: Any, at: Any, o: Any) -> None:
+            i = k.range(3)
+            o[i] = read(x, at[i])
+        out = lambda x, at: fnx.ShapeDtypeStruct((3,), x.dtype)
+        arrays = jnp.zeros(8), jnp.zeros(3, "int32")
+        return fnx.jit(fnx.call(body, out=out)).lower(*arrays).text("graph")
+    assert "min(" in loads(lambda x, i: x[i])
+    for proved in (lambda x, i: x.load(i, checked=False),
+                   lambda x, i: x.load(i, valid=(i >= 0) & (i < 8)),
+                   lambda x, i: x.load(i, valid=~((i < 0) | (i > 7)))):
+        assert "min(" not in loads(proved) and "max(" not in loads(proved)
+
+
+def test_what_no_store_writes_is_zero(device: str) -> None:
+    def part(x: Any, o: Any) -> None:
+        i = k.range(2)
+        o[i] = x[i]
+
+    def masked(x: Any, o: Any) -> None:
+        i = k.range(4)
+        o.store(i, value=x[i], valid=x[i] > 0)
+
+    def largest(x: Any, o: Any) -> None:
+        i = k.range(4)
+        o.combine("max", i // 2, x[i])
+    x = np.array([1, -2, -3, -4], np.float32)
+    for body, want in ((part, [1, -2, 0, 0]), (masked, [1, 0, 0, 0]),
+                       (largest, [1, -3, -np.inf, -np.inf])):
+        for _ in range(3):
+            jnp.full(4, 7.0).block_until_ready()  # memory that held something
+            got = fnx.call(body, out=lambda x: x)(x)
+            np.testing.assert_array_equal(got, want)
+
+
+def test_the_last_write_wins_where_that_is_said(device: str) -> None:
+    @fnx.call(out=lambda x, at: fnx.ShapeDtypeStruct((3,), x.dtype))
+    def scatter(x: Any, at: Any, o: Any) -> None:
+        i = k.range(x.shape[0])
+        o.combine("set", at[i], x[i])
+    got = scatter(np.arange(1, 6, dtype="f4"), np.array([0, 2, 0, 9, 2], np.int32))
+    np.testing.assert_array_equal(got, [3, 0, 5])
+
+
+def test_two_stores_may_share_a_loop_where_their_places_are_apart(device: str) -> None:
+    @fnx.call(out=lambda x: fnx.ShapeDtypeStruct((2 * x.shape[0],), x.dtype))
+    def spread(x: Any, o: Any) -> None:
+        i = k.range(x.shape[0])
+        o[2 * i] = x[i]
+        o[2 * i + 1] = -x[i]
+    for n in (5, 200_000):
+        x = data(n)
+        np.testing.assert_array_equal(spread(x), np.stack([x, -x], 1).reshape(-1))

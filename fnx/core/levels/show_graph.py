@@ -19,6 +19,7 @@ from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 
 _BIG = 10  # nodes on one line
+_SCOPES = (ops.FUNCTION, ops.KERNEL)
 _WHOLE = (ops.CALL, ops.CONCAT, ops.SCATTER)  # these name whole arrays
 _SOURCES = (ops.PARAM, ops.LEAF, ops.BUFFER)
 _ZERO = build.index_const(0)
@@ -43,7 +44,7 @@ class _Printer:
     def __init__(self, roots: Sequence[UOp], names: Mapping[UOp, str],
                  sites: Callable[[UOp], tuple[Site, ...]]) -> None:
         self.roots, self.sites = roots, sites
-        self.nodes = toposort(roots)
+        self.nodes = toposort(roots, stop=lambda n: n.op is ops.KERNEL)
         self.taken = Names()
         self.names: dict[UOp, str] = dict(names)
         for name in names.values():
@@ -61,15 +62,15 @@ class _Printer:
         reads = dict.fromkeys(self.nodes, 0)
         named = {n for r in self.roots if (n := r).op not in (*_SOURCES, ops.CONST)}
         for n in reversed(self.nodes):
-            if n.op is ops.FUNCTION:
+            if n.op in _SCOPES:
                 continue
             for s in n.src:
                 reads[s] += reads[n] if n.op.kind == "movement" and n.op is not ops.CONCAT else 1
             forced = n.src if n.op in _WHOLE else n.src[:1] if n.op is ops.GATHER else ()
-            named.update(s for s in forced if s.op not in (*_SOURCES, ops.CONST, ops.FUNCTION))
+            named.update(s for s in forced if s.op not in (*_SOURCES, *_SCOPES, ops.CONST))
         size: dict[UOp, int] = {}
         for n in self.nodes:
-            inside = () if n.op is ops.FUNCTION or n.op is ops.GET else n.src
+            inside = () if n.op in (*_SCOPES, ops.GET) else n.src
             total = 1 + sum(size[s] for s in inside)
             while total > _BIG and (most := max(size[s] for s in inside)) > 1:
                 large = next(s for s in inside if size[s] == most)

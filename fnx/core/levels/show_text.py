@@ -71,7 +71,8 @@ def operation(node: UOp, operands: Sequence[Text]) -> Text:
     first, *rest = operands
     if op.commutative and first.text[0].isdigit():  # t + 1 rather than 1 + t
         first, rest = rest[0], [first]
-    return Text(symbol.format(first.inside(level), *[x.inside(level + 1) for x in rest]), level)
+    own = level + (op in ops.COMPARISONS)  # a < b < c would mean something else
+    return Text(symbol.format(first.inside(own), *[x.inside(level + 1) for x in rest]), level)
 
 
 def polynomial(terms: Mapping[tuple[UOp, ...], int], constant: int,

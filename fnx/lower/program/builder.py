@@ -94,7 +94,7 @@ class Lines:
         """End them; what they define is not to be used after."""
         here = self.stack[-1]
         for node in here[here.index(branch):]:
-            del self._depth[node]
+            self._depth.pop(node, None)  # two updates of one place load it twice
         self.put(ops.ENDIF, dtypes.void, (branch,))
 
     # ---- integers, folded where they are constant ----

@@ -10,6 +10,8 @@ places. Everything is checked where it is written, so errors have the user's lin
 
 from __future__ import annotations
 
+import itertools
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,7 +27,8 @@ from fnx.core.errors import DTypeError, KernelError, MutationError, OutOfBoundsE
 from fnx.core.operators import ValueOperators
 from fnx.core.ops import Op, Shape
 from fnx.core.rewriting import symbolic
-from fnx.core.uop import UOp, current_site
+from fnx.core.uop import UOp, current_site, inherit, toposort
+from fnx.transforms.kernels import places
 
 # What whole numbers without bounds (dtype index) can do.
 _INDEX_FUNCTIONS = frozenset({
@@ -33,7 +36,8 @@ _INDEX_FUNCTIONS = frozenset({
     elementwise.REMAINDER, elementwise.MAXIMUM, elementwise.MINIMUM, elementwise.NEGATIVE,
     elementwise.LESS, elementwise.LESS_EQUAL, elementwise.GREATER, elementwise.GREATER_EQUAL,
     elementwise.EQUAL, elementwise.NOT_EQUAL})
-_COMBINE = {"add": ops.ADD, "multiply": ops.MUL, "min": ops.MIN, "max": ops.MAX}
+_COMBINE = {"add": ops.ADD, "multiply": ops.MUL, "min": ops.MIN, "max": ops.MAX,
+            "set": ops.STORE}
 
 
 class Value(ValueOperators):
@@ -91,29 +95,55 @@ class Reference(ValueOperators):
         return arg.name or (f"operand {arg.slot}" if self._buffer.op is ops.REF else "a local")
 
     def __getitem__(self, index: Any) -> Value:
-        return Value(build.load(self._place(index)))
+        return self._load(index, None, True)
 
-    def load(self, *index: Any, valid: Any) -> Value:
-        """The value at a place; 0 where ``valid`` is false, where nothing is read."""
-        return Value(build.load(self._place(index, checked=False), _condition(valid)))
+    def load(self, *index: Any, valid: Any = None, checked: bool = True) -> Value:
+        """The value at a place; 0 where ``valid`` is false, where nothing is read.
+
+        An index that is data is clamped to its axis, unless bounds or ``valid`` prove it inside.
+        With ``checked=False`` it is taken as it is: you know that it is inside.
+        """
+        return self._load(index, valid, checked)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self._store(index, value, None, None)
+        self._store(index, value, None, None, True)
 
-    def store(self, *index: Any, value: Any, valid: Any) -> None:
-        """Write a place, only where ``valid`` holds."""
-        self._store(index, value, valid, None)
+    def store(self, *index: Any, value: Any, valid: Any = None, checked: bool = True) -> None:
+        """Write a place, only where ``valid`` holds.
 
-    def combine(self, how: str, index: Any, value: Any, valid: Any = None) -> None:
-        """Fold a value into what is at a place: "add", "multiply", "min" or "max".
+        Places outside are not written, where the index is data. With ``checked=False`` you know
+        that it is inside, and that no two iterations write one place.
+        """
+        self._store(index, value, valid, None, checked)
 
-        Places may meet; they are visited in the order of the loops.
+    def combine(self, how: str, index: Any, value: Any, valid: Any = None,
+                checked: bool = True) -> None:
+        """Fold a value into what is at a place: "add", "multiply", "min", "max" or "set".
+
+        Places may meet; they are visited in the order of the loops ("set": the last one stays).
+        Places outside are not written, where the index is data; with ``checked=False`` you know
+        that it is inside.
         """
         if how not in _COMBINE:
             raise KernelError(f"combine: expected one of {', '.join(_COMBINE)}; got {how!r}")
-        self._store(index, value, valid, _COMBINE[how])
+        self._store(index, value, valid, _COMBINE[how], checked)
 
-    def _store(self, index: Any, value: Any, valid: Any, monoid: Op | None) -> None:
+    def _load(self, index: Any, valid: Any, checked: bool) -> Value:
+        if self._written:
+            raise KernelError(
+                f"expected a read of an input, got one of the output {self.name!r}",
+                hint="keep the value in a variable; o.combine('add', i, v) adds to a place; "
+                "iterations do not see each other's results: a running sum is "
+                "k.sum(..., valid) over a second range, or fnx.numpy.cumsum")
+        where = None if valid is None else _condition(valid)
+        nodes = self._index(index)
+        if checked:
+            nodes, inside = self._inside(nodes, where, clamp=True)
+            where = inside if inside is not None else where
+        return Value(build.load(build.at(self._buffer, *nodes), where))
+
+    def _store(self, index: Any, value: Any, valid: Any, monoid: Op | None, checked: bool
+               ) -> None:
         if not self._written:
             raise MutationError(f"expected a store to an output, got one to {self.name!r}",
                                 hint="name one more result in out= and write that")
@@ -125,28 +155,78 @@ class Reference(ValueOperators):
                              hint=f"convert with k.cast(value, {dtype.name!r})")
         old, current_site.site = current_site.site, user_site(3)
         try:
-            condition = None if valid is None else _condition(valid)
-            place = self._place(index, checked=valid is None)
-            tracing.stores.append(build.store(place, _as_node(value, dtype), condition, monoid))
+            where = None if valid is None else _condition(valid)
+            nodes = self._index(index)
+            if checked:
+                nodes, where = self._inside(nodes, where, clamp=False)
+            store = build.store(build.at(self._buffer, *nodes), _as_node(value, dtype), where,
+                                monoid)
+            if checked:
+                self._check_order(store, tracing)
+            tracing.stores.append(store)
         finally:
             current_site.site = old
 
-    def _place(self, index: Any, checked: bool = True) -> UOp:
+    def _check_order(self, store: UOp, tracing: Tracing) -> None:
+        """Iterations have no order: what they write must not depend on one."""
+        index = {r for i in store.src[0].src[1:] for r in i.ranges}
+        over = [r for r in places.free_ranges(store) if r not in index]
+        if store.arg is None and over:
+            raise KernelError(
+                f"{self.name}: expected each place to be written once, got a write for each "
+                f"value of range {_range_names(over)}",
+                hint="fold that range: k.sum(value, over=...), or combine: "
+                f"{self.name}.combine('add', index, value)")
+        if store.arg is None and not places.is_written_once(store):
+            raise KernelError(
+                f"{self.name}: expected each place to be written once, got an index that two "
+                "iterations may share", hint=f"{self.name}.combine('set', index, value) keeps "
+                "the last one, 'add', 'min' and 'max' fold them")
+        for other in tracing.stores:
+            if other.src[0].src[0] is self._buffer and not places.are_apart(store, other):
+                shared = [r for r in places.free_ranges(store) if r in other.ranges]
+                raise KernelError(
+                    f"{self.name}: expected two stores to write different places in the loop of "
+                    f"{_range_names(shared)}, got places that meet",
+                    hint="make another k.range for the second store: it runs after the first")
+
+    def _inside(self, nodes: list[UOp], valid: UOp | None, clamp: bool
+                ) -> tuple[list[UOp], UOp | None]:
+        """An index that stays inside: static ones are checked; data is clamped, or masked."""
+        for axis, (i, n) in enumerate(zip(nodes, self.shape)):
+            low, high = places.limits(i, n, valid)
+            if not (low or high) or places.never_runs(nodes):
+                continue
+            if not places.is_data(i):
+                at = symbolic.bounds(i)
+                raise OutOfBoundsError(
+                    f"{self.name}: expected 0 <= index < {n} along axis {axis}, got {at[0]} to "
+                    f"{at[1]}", hint="use load(..., valid=condition) where the index may be "
+                    "outside" if valid is None else "valid= holds where the index is outside")
+            if clamp and n > 0:
+                nodes[axis] = _clamped(i, n, low, high)
+            else:
+                inside = build.and_(build.le(build.index_const(0), i),
+                                    build.lt(i, build.index_const(n)))
+                valid = inside if valid is None else build.and_(valid, inside)
+        return nodes, valid
+
+    def _index(self, index: Any) -> list[UOp]:
         given = index if isinstance(index, tuple) else (index,)
         if len(given) != len(self.shape):
             raise OutOfBoundsError(f"{self.name}: expected {len(self.shape)} indices, "
                                    f"got {len(given)}", hint="a place has one index an axis; "
                                    "of a 0-d array it is x[()]")
-        nodes = [_index(i) for i in given]
-        for axis, (i, n) in enumerate(zip(nodes, self.shape)):
-            low, high = symbolic.bounds(i)
-            if checked and not any(x.op is ops.CAST for m in symbolic.linear(i)[0] for x in m) \
-                    and n > 0 and (low < 0 or high >= n):
-                raise OutOfBoundsError(
-                    f"{self.name}: expected 0 <= index < {n} along axis {axis}, got {low} to "
-                    f"{high}", hint="use load(..., valid=condition) where the index may be "
-                    "outside")
-        return build.at(self._buffer, *nodes)
+        return [_index(i) for i in given]
+
+
+def _clamped(i: UOp, n: int, low: bool, high: bool) -> UOp:
+    i = build.maximum(i, build.index_const(0)) if low else i
+    return build.minimum(i, build.index_const(n - 1)) if high else i
+
+
+def _range_names(ranges: Sequence[UOp]) -> str:
+    return " and ".join(repr(r.arg.name) if r.arg.name else f"number {r.arg.id}" for r in ranges)
 
 
 # ---- the kernel that is being traced --------------------------------------------------------
@@ -199,16 +279,44 @@ def trace_kernel(f: Callable[..., Any], name: str,
     _open.tracings.append(tracing)
     try:
         returned = f(*make_args(reference))
+        if returned is not None:
+            raise KernelError(f"kernel {name}: expected no return value, got "
+                              f"{type(returned).__name__}", hint="write results: o[i] = value")
+        for o in outputs:
+            _fill(o, tracing)
     finally:
         _open.tracings.pop()
-    if returned is not None:
-        raise KernelError(f"kernel {name}: expected no return value, got "
-                          f"{type(returned).__name__}", hint="write results: o[i] = value")
-    stored = {s.src[0].src[0] for s in tracing.stores}
-    for o in outputs:
-        if o._buffer not in stored and 0 not in o.shape:
-            raise KernelError(f"kernel {name}: expected a store to {o.name!r}, got none")
-    return build.kernel(tracing.stores, name, [r.arg.id for r in tracing.ranges])
+    used = set(toposort(tracing.stores))
+    return build.kernel(tracing.stores, name, [r.arg.id for r in tracing.ranges if r in used])
+
+
+def _fill(o: Reference, tracing: Tracing) -> None:
+    """What no store writes is 0; where the kernel combines, what changes nothing."""
+    stores = [s for s in tracing.stores if s.src[0].src[0] is o._buffer]
+    size = math.prod(o.shape)
+    if not size:
+        return
+    if not stores:
+        raise KernelError(f"kernel {tracing.name}: expected a store to {o.name!r}, got none")
+    plain = list(itertools.takewhile(lambda s: s.arg is None, stores))
+    if places.is_covered(plain, size):
+        return
+    combining = stores[len(plain):len(plain) + 1]
+    start = 0 if not combining or combining[0].arg is ops.STORE else \
+        combining[0].arg.identity(o._buffer.dtype)
+    zero = build.const(start, o._buffer.dtype)
+    if plain and len(plain[0].src) == 3:
+        place, value, valid = plain[0].src
+        whole = build.store(place, build.where(valid, value, zero))
+        outside = any(any(places.limits(i, n, None)) for i, n in zip(place.src[1:], o.shape))
+        if not outside and places.is_written_once(whole) and places.is_covered([whole], size):
+            tracing.stores[tracing.stores.index(plain[0])] = inherit(whole, plain[0])
+            return
+    index = [build.index_const(0) if n == 1 else
+             make_range(n, f"fill{o._buffer.arg.slot}_{axis}").node
+             for axis, n in enumerate(o.shape)]
+    fill = build.store(build.at(o._buffer, *index), zero)
+    tracing.stores.insert(0, inherit(fill, stores[0]))
 
 
 # ---- values ---------------------------------------------------------------------------------
@@ -300,7 +408,14 @@ def convert(x: Any, dtype: Any) -> Value:
 def make_range(n: Any, name: str) -> Value:
     """A new range of the kernel that is being traced."""
     tracing = current()
-    extent = _index(n)
+    extent = symbolic.simplify(_index(n))
+    if extent.op is not ops.CONST:
+        raise KernelError(
+            "range: expected a length that is known while tracing, got one that depends on "
+            + (f"range {_range_names(sorted(extent.ranges, key=lambda r: r.arg.id))}"
+               if extent.ranges else "data"),
+            hint="take the longest and mask the rest: j = k.range(n), "
+            "x.load(i, j, valid=j <= i)")
     if symbolic.bounds(extent)[0] < 0:
         raise KernelError(f"range: expected a length >= 0, got {n!r}")
     if name and any(r.arg.name == name for r in tracing.ranges):

@@ -1,0 +1,193 @@
+"""Which places a hand-written kernel touches: inside its buffers, written once, all of them.
+
+    x[i - 1]                     refused: -1 is outside          x.load(i - 1, valid=i > 0)
+    x[y[i]]                      data: the index is clamped, unless bounds prove it inside
+    o[i] = x[i, k]               refused: each k writes o[i]     o[i] = k.sum(x[i, k], over=k)
+    o.store(i, valid=x[i] > 0)   o[i] = where(x[i] > 0, value, 0): the other places are 0
+
+Bounds and strides prove it where they can; else what does not depend on data is tried out for all
+iterations, as the interpreter does. So what passes here means the same on every device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build, dtypes, ops
+from fnx.core.rewriting import symbolic
+from fnx.core.uop import UOp, toposort
+
+_MAX_POINTS = 1 << 22  # of iterations that are tried out
+Points = np.ndarray[Any, Any]
+
+
+def is_data(node: UOp) -> bool:
+    """Whether a value is known at run time only."""
+    return any(n.op in (ops.LOAD, ops.REDUCE, ops.VAR) for n in toposort([node]))
+
+
+def limits(i: UOp, n: int, valid: UOp | None) -> tuple[bool, bool]:
+    """Whether an index may be below 0, and whether it may be n or more, where ``valid`` holds."""
+    facts = [] if valid is None else _facts(valid)
+    low = not _proves(i, facts)
+    high = not _proves(build.sub(build.index_const(n - 1), i), facts)
+    if (low or high) and not is_data(i):
+        found = _values([i], valid)
+        if found is not None:
+            values = found[0]
+            return bool((values < 0).any()), bool((values >= n).any())
+    return low, high
+
+
+def never_runs(nodes: Iterable[UOp]) -> bool:
+    """Whether one of the ranges of these nodes is empty."""
+    return any(_extent(r) == 0 for node in nodes for r in node.ranges)
+
+
+def free_ranges(store: UOp) -> list[UOp]:
+    """The ranges of more than one iteration in which a STORE runs."""
+    return sorted((r for r in store.ranges if _extent(r) > 1), key=lambda r: r.arg.id)
+
+
+def is_written_once(store: UOp) -> bool:
+    """Whether no two iterations of a STORE write one place."""
+    place = store.src[0]
+    if _has_own_strides(place, free_ranges(store)):
+        return True
+    flat = _places(store)
+    return flat is not None and len(np.unique(flat)) == len(flat)
+
+
+def are_apart(a: UOp, b: UOp) -> bool:
+    """Whether two STOREs to one buffer may share their loops: they write other places, or the
+    same one in each iteration."""
+    if not set(free_ranges(a)) & set(free_ranges(b)) or (
+            a.src[0] is b.src[0] and is_written_once(a) and is_written_once(b)):
+        return True
+    one, other = _places(a), _places(b)
+    return one is not None and other is not None and not np.intersect1d(one, other).size
+
+
+def is_covered(stores: Sequence[UOp], size: int) -> bool:
+    """Whether STOREs without data write all ``size`` places of their buffer."""
+    seen = np.zeros(size, bool) if size <= _MAX_POINTS else None
+    for store in stores:
+        if len(store.src) == 2 and _has_own_strides(store.src[0], free_ranges(store)) \
+                and math.prod(map(_extent, free_ranges(store))) == size:
+            return True
+        masked = len(store.src) > 2 and is_data(store.src[2])
+        flat = None if masked or seen is None else _places(store)
+        if seen is not None and flat is not None:
+            seen[flat] = True
+    return seen is not None and bool(seen.all())
+
+
+def _extent(r: UOp) -> int:
+    return symbolic.bounds(r.src[0])[1]
+
+
+# ---- proofs ---------------------------------------------------------------------------------
+
+
+def _proves(value: UOp, facts: Sequence[UOp]) -> bool:
+    """Whether value >= 0 where all facts are >= 0."""
+    return symbolic.bounds(symbolic.simplify(value))[0] >= 0 or any(
+        symbolic.bounds(symbolic.simplify(build.sub(value, f)))[0] >= 0 for f in facts)
+
+
+def _facts(condition: UOp) -> list[UOp]:
+    """Index expressions that are >= 0 where a condition holds."""
+    out: list[UOp] = []
+    for c in _conjuncts(condition):
+        negated = c.op is ops.NOT
+        compared = c.src[0] if negated else c
+        if compared.op not in ops.COMPARISONS or not compared.src[0].dtype.is_integer:
+            continue
+        a, b = (build.cast(s, dtypes.index) for s in compared.src)
+        up, down = build.sub(b, a), build.sub(a, b)
+        one = build.index_const(1)
+        if compared.op is ops.CMPLT:
+            out.append(down if negated else build.sub(up, one))
+        elif compared.op is ops.CMPLE:
+            out.append(build.sub(down, one) if negated else up)
+        elif (compared.op is ops.CMPEQ) is not negated:
+            out += [up, down]
+    return out
+
+
+def _conjuncts(condition: UOp) -> list[UOp]:
+    out, stack = [], [condition]
+    while stack:
+        c = stack.pop()
+        if c.op is ops.AND:
+            stack += c.src
+        else:
+            out.append(c)
+    return out
+
+
+def _has_own_strides(place: UOp, ranges: Sequence[UOp]) -> bool:
+    """Whether the offset of a place is a number in mixed radix whose digits are the ranges."""
+    if place.src[0].op is not ops.REF:
+        return False
+    terms, _ = symbolic.linear(symbolic.ravel(place.src[1:], place.src[0].src))
+    steps = {m[0]: abs(c) for m, c in terms.items() if len(m) == 1 and m[0] in ranges}
+    if len(steps) != len(ranges) or any(m[0] not in ranges and (
+            len(m) > 1 or m[0].op is not ops.RANGE or _extent(m[0]) > 1) for m in terms):
+        return False
+    reach = 0
+    for r, step in sorted(steps.items(), key=lambda t: t[1]):
+        if step <= reach:
+            return False
+        reach += step * (_extent(r) - 1)
+    return True
+
+
+# ---- trying out -----------------------------------------------------------------------------
+
+
+def _places(store: UOp) -> Points | None:
+    """The offsets that a STORE writes, one an iteration; None where they are data, or many."""
+    place = store.src[0]
+    index = list(place.src[1:])
+    if any(map(is_data, index)):
+        return None
+    found = _values(index, store.src[2] if len(store.src) > 2 else None, free_ranges(store))
+    if found is None:
+        return None
+    dims = [build.const_of(d) for d in place.src[0].src]
+    flat: Points = np.zeros(found[0].shape if found else 1, np.int64)
+    for values, n in zip(found, dims):
+        flat = flat * n + values
+    if not index:  # of a 0-d buffer: as often as there are iterations
+        flat = np.zeros(math.prod(map(_extent, free_ranges(store))), np.int64)
+    return flat
+
+
+def _values(nodes: Sequence[UOp], valid: UOp | None, ranges: Iterable[UOp] = ()
+            ) -> list[Points] | None:
+    """The values of expressions without data, in the iterations in which ``valid`` may hold."""
+    conditions = [] if valid is None else [c for c in _conjuncts(valid) if not is_data(c)]
+    roots = [*nodes, *conditions]
+    axes = sorted({r for n in roots for r in n.ranges}.union(ranges), key=lambda r: r.arg.id)
+    shape = tuple(map(_extent, axes))
+    if math.prod(shape) > _MAX_POINTS:
+        return None
+    known: dict[UOp, Any] = {}
+    with np.errstate(all="ignore"):
+        for n in toposort(roots, stop=lambda n: n.op is ops.RANGE):
+            if n.op is ops.RANGE:
+                at = axes.index(n)
+                known[n] = np.arange(shape[at]).reshape([-1 if a == at else 1
+                                                         for a in range(len(axes))])
+            else:
+                assert n.op.meaning is not None
+                known[n] = n.op.meaning(n, *[known[s] for s in n.src])
+    holds = np.ones(shape, bool)
+    for c in conditions:
+        holds &= known[c]
+    return [np.broadcast_to(known[n], shape)[holds].astype(np.int64) for n in nodes]

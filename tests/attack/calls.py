@@ -1,0 +1,190 @@
+"""Calls of all public functions, as templates for random programs.
+
+``{a}`` is an array, ``{b}`` one that broadcasts with it or a number, ``{n}`` one of its shape and
+dtype, ``{axis}`` one of its axes; the rest is in ``tests/attack/programs.py``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Call(NamedTuple):
+    """One way to call a function.
+
+    Attributes:
+        text: Python with fields in braces.
+        exact: its bits are defined (no transcendental function, no sum of floats).
+        jumps: a tiny change of an operand may change the result a lot.
+        numpy: NumPy's function of this name has the same bits.
+        rank: fewest axes of ``{a}``.
+        dtypes: what ``{a}`` should be, or "" for anything. (Others are tried, too: refused.)
+    """
+
+    text: str
+    exact: bool = True
+    jumps: bool = False
+    numpy: bool = False
+    rank: int | None = None
+    dtypes: str = ""
+
+    def takes(self, dtype: str) -> bool:
+        return not self.dtypes or dtype in self.dtypes.split()
+
+
+def _calls(names: str, text: str, **facts: object) -> list[Call]:
+    return [Call(text.replace("@", name), **facts) for name in names.split()]  # type: ignore[arg-type]
+
+
+F = "float32"
+_JNP = [
+    *_calls("abs absolute negative positive square conj" .replace(" conj", ""), "jnp.@({a})",
+            numpy=True, dtypes="float32 int32 uint32"),
+    *_calls("fabs sqrt reciprocal", "jnp.@({a})", dtypes=F),
+    *_calls("ceil floor trunc rint", "jnp.@({a})", jumps=True, numpy=True, dtypes=F),
+    *_calls("sign isfinite isinf isnan logical_not", "jnp.@({a})", jumps=True),
+    *_calls("cos cosh exp exp2 expm1 log log1p log2 log10 sin sinh tan tanh", "jnp.@({a})",
+            exact=False),
+    *_calls("bitwise_invert bitwise_not invert", "jnp.@({a})", numpy=True,
+            dtypes="int32 uint32 bool"),
+    *_calls("add subtract multiply maximum minimum", "jnp.@({a}, {b})", numpy=True),
+    *_calls("divide true_divide", "jnp.@({a}, {b})"),
+    *_calls("pow power float_power hypot logaddexp logaddexp2", "jnp.@({a}, {b})", exact=False),
+    *_calls("floor_divide fmod mod remainder", "jnp.@({a}, {b})", jumps=True),
+    *_calls("equal not_equal less less_equal greater greater_equal logical_and logical_or "
+            "logical_xor", "jnp.@({a}, {b})", jumps=True, numpy=True),
+    *_calls("bitwise_and bitwise_or bitwise_xor", "jnp.@({a}, {b})", numpy=True,
+            dtypes="int32 uint32 bool"),
+    *_calls("bitwise_left_shift bitwise_right_shift left_shift right_shift",
+            "jnp.@({a}, {b})", dtypes="int32 uint32"),
+    Call("jnp.isclose({a}, {b})", jumps=True), Call("jnp.allclose({a}, {b})", jumps=True),
+    Call("jnp.array_equal({a}, {b})", jumps=True),
+    Call("jnp.clip({a}, {s}, {b})"), Call("jnp.nan_to_num({a})", jumps=True),
+    Call("jnp.round({a}, {count})", jumps=True, exact=False),
+    Call("jnp.where({a} > 0, {a}, {b})", jumps=True), Call("jnp.where({a}, {b}, {s})", jumps=True),
+    # folds
+    *_calls("sum mean std var prod", "jnp.@({a}, axis={axes}, keepdims={keep})", exact=False),
+    *_calls("max min amax amin ptp", "jnp.@({a}, axis={axes}, keepdims={keep})"),
+    *_calls("all any count_nonzero", "jnp.@({a}, axis={axes}, keepdims={keep})", jumps=True,
+            numpy=True),
+    *_calls("argmax argmin", "jnp.@({a}, axis={axis})", jumps=True, rank=1),
+    *_calls("cumsum cumprod", "jnp.@({a}, axis={axis})", exact=False, rank=1),
+    Call("jnp.trace({a})", exact=False, rank=2),
+    Call("jnp.linalg.norm({a})", exact=False),
+    # movement
+    *_calls("ravel transpose squeeze flip", "jnp.@({a})", numpy=True),
+    Call("jnp.permute_dims({a}, {order})"), Call("jnp.transpose({a}, {order})", numpy=True),
+    Call("jnp.reshape({a}, -1)", numpy=True), Call("jnp.reshape({a}, (1, {size}))", numpy=True),
+    Call("jnp.flip({a}, {axis})", numpy=True, rank=1),
+    Call("jnp.roll({a}, {int})", numpy=True), Call("jnp.roll({a}, {int}, {axis})", rank=1),
+    Call("jnp.moveaxis({a}, {axis}, 0)", numpy=True, rank=1),
+    Call("jnp.swapaxes({a}, {axis}, 0)", numpy=True, rank=1),
+    Call("jnp.expand_dims({a}, 0)", numpy=True), Call("jnp.broadcast_to({a}, {wide})", numpy=True),
+    Call("jnp.broadcast_arrays({a}, {b})[0]"), Call("jnp.tile({a}, 2)", numpy=True),
+    Call("jnp.repeat({a}, 2, axis={axis})", numpy=True, rank=1),
+    Call("jnp.pad({a}, 1)", numpy=True, rank=1),
+    Call("jnp.diag({a})", rank=1), Call("jnp.diagonal({a})", rank=2),
+    Call("jnp.tri(3, 4, {int})", numpy=True),
+    *_calls("tril triu", "jnp.@({a}, {int})", rank=2),
+    *_calls("concatenate concat", "jnp.@([{a}, {n}], axis={axis})", rank=1),
+    *_calls("stack hstack vstack column_stack", "jnp.@([{a}, {n}])"),
+    Call("jnp.split({a}, [1], axis={axis})[0]", rank=1),
+    Call("jnp.array_split({a}, 2, axis={axis})[1]", rank=1),
+    Call("jnp.meshgrid({a}, {n})[0]"), Call("jnp.astype({a}, {dtype})", jumps=True),
+    Call("jnp.asarray({a}, {dtype})", jumps=True), Call("jnp.array({a})"),
+    *_calls("ones_like zeros_like empty_like", "jnp.@({a})"), Call("jnp.full_like({a}, {s})"),
+    *_calls("zeros ones", "jnp.@({shape}, {dtype})"), Call("jnp.empty({shape}) * 0"),
+    Call("jnp.full({shape}, {s})"), Call("jnp.eye(3, {count})"), Call("jnp.identity({count})"),
+    Call("jnp.arange({int}, 5) + {b}"), Call("jnp.linspace(0, {s}, 5)", exact=False),
+    # indices
+    Call("jnp.take({a}, {index}, axis={axis})", rank=1), Call("jnp.take({a}, {index})"),
+    Call("jnp.take_along_axis({a}, jnp.zeros({shape}, int), axis={axis})", rank=1),
+    Call("{a}[{index}]", rank=1), Call("{a}[::2]", rank=1), Call("{a}[..., ::-1]", rank=1),
+    Call("{a}[1:, None]", rank=1), Call("{a}[0]", rank=1), Call("{a}[-1, {index}]", rank=2),
+    Call("{a}[..., {index}]", rank=1),
+    *_calls("set add multiply min max", "{a}.at[{index}].@({s})", exact=False, rank=1),
+    Call("{a}.at[1:].set({s})", rank=1), Call("{a}.at[{index}].get()", rank=1),
+    # contractions
+    Call("jnp.matmul({a}, {a}.T)", exact=False, rank=1), Call("{a} @ {n}.T", exact=False, rank=1),
+    *_calls("dot inner", "jnp.@({a}, {n})", exact=False), Call("jnp.dot({a}, {a}.T)", exact=False),
+    *_calls("vdot kron outer", "jnp.@({a}, {n})", exact=False),
+    Call("jnp.tensordot({a}, {n}, {rank})", exact=False),
+    Call("jnp.einsum('...i,...i->...', {a}, {n})", exact=False, rank=1),
+    Call("jnp.einsum('ij,kj->ik', {a}, {n})", exact=False, rank=2),
+    # methods
+    *_calls("sum mean prod", "{a}.@()", exact=False), *_calls("max min", "{a}.@()"),
+    Call("{a}.astype({dtype})", jumps=True), Call("-{a}"), Call("{a} ** 2"), Call("{a} ** {b}",
+                                                                               exact=False),
+    Call("{a} + {b}"), Call("{s} - {a}"), Call("{a} * {b}"), Call("{a} / {b}"), Call("abs({a})"),
+]
+_LAX = [
+    *_calls("abs neg sign square", "lax.@({a})", jumps=True),
+    *_calls("ceil floor round", "lax.@({a})", jumps=True, dtypes=F),
+    *_calls("is_finite", "lax.@({a})", dtypes=F),
+    *_calls("cos cosh erf erf_inv erfc exp exp2 expm1 log log1p logistic reciprocal rsqrt sin "
+            "sinh sqrt tan tanh", "lax.@({a})", exact=False, dtypes=F),
+    *_calls("bitwise_not", "lax.@({a})", dtypes="int32 uint32 bool"),
+    *_calls("add sub mul max min", "lax.@({a}, {n})"), Call("lax.div({a}, {n})", jumps=True),
+    Call("lax.rem({a}, {n})", jumps=True), Call("lax.pow({a}, {n})", exact=False, dtypes=F),
+    *_calls("eq ne lt le gt ge", "lax.@({a}, {n})", jumps=True),
+    *_calls("bitwise_and bitwise_or bitwise_xor", "lax.@({a}, {n})", dtypes="int32 uint32 bool"),
+    *_calls("shift_left shift_right_arithmetic shift_right_logical", "lax.@({a}, {n})",
+            dtypes="int32 uint32"),
+    Call("lax.integer_pow({a}, {int})", exact=False),
+    Call("lax.clamp({scalar_of}, {a}, {n})"), Call("lax.select({a} == {n}, {a}, {n})", jumps=True),
+    Call("lax.select_n({a} == {n}, {a}, {n})", jumps=True),
+    *_calls("argmax argmin", "lax.@({a}, {axis} % {rank}, 'int32')", jumps=True, rank=1),
+    *_calls("cumprod cumsum", "lax.@({a}, {axis} % {rank})", exact=False, rank=1),
+    *_calls("reduce_max reduce_min", "lax.@({a}, (0,))", rank=1),
+    *_calls("reduce_sum reduce_prod", "lax.@({a}, (0,))", exact=False, rank=1),
+    *_calls("reduce_and reduce_or reduce_xor", "lax.@({a}, (0,))", rank=1,
+            dtypes="int32 uint32 bool"),
+    Call("lax.batch_matmul({a}, {a})", exact=False, rank=3),
+    Call("lax.dot({a}, {a})", exact=False, rank=1),
+    Call("lax.dot_general({a}, {n}, (((0,), (0,)), ((), ())))", exact=False, rank=1),
+    Call("lax.bitcast_convert_type({a}, 'int32')", jumps=True, dtypes=F),
+    Call("lax.convert_element_type({a}, {dtype})", jumps=True), Call("lax.broadcast({a}, (2,))"),
+    Call("lax.broadcast_in_dim({a}, {wide}, tuple(range(1, {rank} + 1)))"),
+    Call("lax.broadcasted_iota('int32', {shape}, 0) + {a}", rank=1), Call("lax.iota('int32', 5)"),
+    Call("lax.concatenate([{a}, {n}], 0)", rank=1), Call("lax.expand_dims({a}, (0,))"),
+    Call("lax.squeeze(lax.expand_dims({a}, (0,)), (0,))"),
+    Call("lax.dynamic_index_in_dim({a}, {int}, 0)", rank=1),
+    Call("lax.index_in_dim({a}, 0, {axis})", rank=1),
+    Call("lax.dynamic_slice({a}, ({int},) * {rank}, (1,) * {rank})", rank=1),
+    Call("lax.dynamic_slice_in_dim({a}, {int}, 1)", rank=1),
+    Call("lax.dynamic_update_index_in_dim({a}, {a}[0], {int}, 0)", rank=1),
+    Call("lax.dynamic_update_slice({a}, {a}[:1], ({int},) + (0,) * ({rank} - 1))", rank=1),
+    Call("lax.dynamic_update_slice_in_dim({a}, {a}[:1], {int}, 0)", rank=1),
+    Call("lax.full({shape}, {s})"), Call("lax.full_like({a}, {s})"),
+    Call("lax.pad({a}, {scalar_of}, ((1, 0, 0),) * {rank})"),
+    Call("lax.reshape({a}, ({size},))"), Call("lax.rev({a}, (0,))", rank=1),
+    Call("lax.slice({a}, (0,) * {rank}, {shape})"), Call("lax.slice_in_dim({a}, 0, 1)", rank=1),
+    Call("lax.stop_gradient({a})"), Call("lax.transpose({a}, {order})"),
+]
+_NN = [
+    *_calls("celu elu gelu leaky_relu log_sigmoid mish selu sigmoid silu soft_sign softplus "
+            "squareplus swish tanh", "nn.@({a})", exact=False, dtypes=F),
+    *_calls("hard_sigmoid hard_swish hard_tanh identity relu relu6", "nn.@({a})", exact=False,
+            dtypes=F),
+    *_calls("log_softmax softmax logsumexp standardize", "nn.@({a}, axis={axis})", exact=False,
+            rank=1, dtypes=F),
+    Call("nn.glu({a}, {axis})", exact=False, rank=1, dtypes=F),
+    Call("nn.one_hot({a}, 4)", dtypes="int32 uint32"),
+    *_calls("glorot_normal() he_uniform() lecun_normal() glorot_uniform()",
+            "nn.initializers.@(random.key({seed}), (3, 4))", exact=False),
+]
+_RANDOM = [
+    *_calls("exponential gumbel laplace logistic normal uniform", "random.@(random.key({seed}), "
+            "{shape})", exact=False),
+    Call("random.truncated_normal(random.key({seed}), -1.0, 2.0, {shape})", exact=False),
+    *_calls("bits rademacher", "random.@(random.key({seed}), {shape})"),
+    Call("random.bernoulli(random.key({seed}), 0.4, {shape})"),
+    Call("random.randint(random.PRNGKey({seed}), {shape}, 0, 9)"),
+    Call("random.permutation(random.key({seed}), {a})", rank=1),
+    Call("random.choice(random.key({seed}), {a})", rank=1),
+    Call("random.categorical(random.key({seed}), {a})", jumps=True, rank=1, dtypes=F),
+    Call("random.key_data(random.fold_in(random.split(random.key({seed}))[0], 3))"),
+    Call("random.uniform(random.wrap_key_data(random.key_data(random.key({seed}))))",
+         exact=False),
+]
+CALLS: tuple[Call, ...] = (*_JNP, *_LAX, *_NN, *_RANDOM)

@@ -1,0 +1,370 @@
+"""Random programs over all public functions: jit = eager = interpreter = NumPy.
+
+    python -m tests.attack.programs --count 20000 --seed 1
+    python -m tests.attack.programs --seconds 600
+
+A program is a few lines of Python over inputs of any dtype and shape (0-d, empty, broadcast,
+ragged), with odd values (NaN, infinities, both zeros, tiny, huge). It runs eagerly, under ``jit``
+and on the interpreter; what is exact has to agree bit for bit (and with NumPy, where NumPy has the
+function), the rest within what a change of the last bits of each line does to it. Its gradient
+is taken eagerly and under ``jit``. A program that one way refuses, all refuse, with one error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random as python_random
+import sys
+import time
+import traceback
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import fnx
+import fnx.lax as lax
+import fnx.nn as nn
+import fnx.numpy as jnp
+import fnx.random as random
+from fnx.core import dtypes
+from fnx.core.config import override
+from fnx.core.errors import TracedValueError
+from tests.attack.calls import CALLS, Call
+from tests.graphs import values
+
+Array = np.ndarray[Any, Any]
+SHAPES = ((), (1,), (3,), (4,), (7,), (33,), (0,), (1, 4), (3, 1), (3, 4), (4, 4), (5, 7),
+          (0, 4), (2, 3, 4), (2, 1, 4), (1, 1, 1))
+DTYPES = ("float32", "float32", "float32", "int32", "uint32", "bool")
+SCALARS = ("2", "0", "-1", "3", "0.5", "-2.5", "1e-30", "True", "jnp.inf", "1e30", "7")
+INDICES = ("[0]", "[0, 0]", "[1, -1]", "[2, 0, 9]", "[-9, 1]", "[[0, 1], [1, 0]]")
+
+
+class Program(NamedTuple):
+    """Values of the inputs x0, x1 ... and lines that make v0, v1 ..."""
+
+    inputs: list[Array]
+    lines: list[str]
+    exact: list[bool]  # of each line: whether its bits are defined
+
+    def __repr__(self) -> str:
+        given = [f"x{i} = {x!r}  # {x.dtype}{list(x.shape)}" for i, x in enumerate(self.inputs)]
+        return "\n".join([*given, *(f"v{i} = {t}" for i, t in enumerate(self.lines))])
+
+
+class Writer:
+    """Writes a program line by line; each line is tried, so that the next knows shapes."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = python_random.Random(seed)
+        draw = np.random.default_rng(seed)
+        shapes = [self.rng.choice(SHAPES) for _ in range(2)]
+        shapes.append(self.rng.choice(shapes))
+        self.inputs = [values(draw, dtypes.as_dtype(self.rng.choice(DTYPES)), s) for s in shapes]
+        self.env = environment(self.inputs)
+        self.pool = [f"x{i}" for i in range(len(self.inputs))]
+        self.exact = dict.fromkeys(self.pool, True)
+        self.fields: dict[str, str] = {}
+
+    def program(self, calls: int) -> Program:
+        lines: list[str] = []
+        for _ in range(calls):
+            call = self.rng.choice(CALLS)
+            text = self.text(call)
+            lines.append(text)
+            name = f"v{len(lines) - 1}"
+            self.exact[name] = call.exact and all(
+                self.exact[n] for n in self.pool if n in text)
+            try:
+                self.env[name] = eval(text, self.env)
+            except fnx.FnxError:
+                break
+            if isinstance(self.env[name], fnx.Array):
+                self.pool.append(name)
+            else:
+                break
+        return Program(self.inputs, lines, [self.exact[f"v{i}"] for i in range(len(lines))])
+
+    # ---- the fields of a call
+
+    def text(self, call: Call) -> str:
+        steady = [n for n in self.pool if self.exact[n]] if call.jumps else self.pool
+        a = self.rng.choice((steady[-1], self.rng.choice(steady)))
+        for _ in range(6):
+            if call.takes(self.dtype(a)) and (call.rank is None or self.rank(a) >= call.rank):
+                break
+            a = self.rng.choice(steady)
+        fields = {"a": a, "b": self.like(a, steady), "n": self.matching(a, steady)}
+        shape = tuple(np.shape(self.env[a]))
+        axis = self.rng.randrange(-len(shape), len(shape)) if shape else 0
+        axes = self.rng.choice(("None", str(axis), f"({axis},)"))
+        fields |= {
+            "s": self.rng.choice(SCALARS), "axis": str(axis), "axes": axes,
+            "keep": self.rng.choice(("True", "False")), "shape": str(shape),
+            "size": str(int(np.prod(shape))), "rank": str(len(shape)),
+            "order": str(tuple(self.rng.sample(range(len(shape)), len(shape)))),
+            "int": str(self.rng.randrange(-4, 5)), "count": str(self.rng.randrange(0, 4)),
+            "dtype": repr(self.rng.choice(("float32", "int32", "uint32", "bool"))),
+            "index": f"jnp.asarray({self.rng.choice(INDICES)})",
+            "wide": str((2, *shape)), "seed": str(self.rng.randrange(9)),
+            "length": str(shape[axis] if shape else 0), "scalar_of": "jnp.zeros((), "
+            f"'{self.dtype(a)}')"}
+        return call.text.format(**fields)
+
+    def dtype(self, name: str) -> str:
+        return str(self.env[name].dtype)
+
+    def rank(self, name: str) -> int:
+        return len(np.shape(self.env[name]))
+
+    def like(self, a: str, steady: list[str]) -> str:
+        """A second operand: of a shape that broadcasts, often a number."""
+        fitting = [n for n in steady if _broadcasts(self.env[n], self.env[a])]
+        return self.rng.choice((self.rng.choice(fitting), self.rng.choice(fitting),
+                                self.rng.choice(SCALARS)))
+
+    def matching(self, a: str, steady: list[str]) -> str:
+        """A second operand of exactly this shape and dtype, as lax wants it."""
+        x = self.env[a]
+        return self.rng.choice([n for n in steady if np.shape(self.env[n]) == np.shape(x)
+                                and self.env[n].dtype == x.dtype])
+
+
+def _broadcasts(x: Any, y: Any) -> bool:
+    return all(m == n or 1 in (m, n) for m, n in zip(np.shape(x)[::-1], np.shape(y)[::-1]))
+
+
+def environment(inputs: list[Any]) -> dict[str, Any]:
+    """The names that a program may use."""
+    return {"np": np, "jnp": jnp, "lax": lax, "nn": nn, "random": random, "fnx": fnx,
+            **{f"x{i}": x if isinstance(x, fnx.Array) else jnp.asarray(x)
+               for i, x in enumerate(inputs)}}
+
+
+# ---- running ----------------------------------------------------------------------------------
+
+
+def results(program: Program, inputs: list[Any], noise: np.random.Generator | None = None
+            ) -> list[Any]:
+    """The value of each line; with noise, lines that are not exact are off by some ulps."""
+    env = environment(inputs)
+    out = []
+    for i, text in enumerate(program.lines):
+        value = env[f"v{i}"] = eval(text, env)
+        if noise is not None and not program.exact[i] and isinstance(value, fnx.Array) \
+                and value.dtype.kind == "f":
+            off = 1 + 3e-7 * noise.standard_normal(value.shape).astype(value.dtype)
+            env[f"v{i}"] = value = (value * off).astype(value.dtype)
+        out.append(value)
+    return out
+
+
+def outcome(f: Any, *args: Any) -> Any:
+    """Leaves of the result as NumPy arrays, or the error."""
+    try:
+        return [np.asarray(x) for x in fnx.tree.leaves(f(*args))]
+    except fnx.FnxError as e:
+        return e
+
+
+class Wrong(AssertionError):
+    """Two ways disagree."""
+
+
+def check(program: Program) -> str:
+    """Run a program in all ways.
+
+    Returns:
+        "ran", "differentiated" or "refused".
+
+    Raises:
+        Wrong: two ways disagree.
+    """
+    def whole(*inputs: Any) -> Any:
+        return results(program, list(inputs))
+
+    eager = outcome(whole, *program.inputs)
+    jitted = outcome(fnx.jit(whole), *program.inputs)
+    with override(device="interp"):
+        interpreted = outcome(whole, *program.inputs)
+    if isinstance(eager, Exception):
+        for way, got in (("jit", jitted), ("interp", interpreted)):
+            if type(got) is not type(eager) and not (
+                    way == "jit" and isinstance(got, Exception)):
+                raise Wrong(f"{way}: expected {type(eager).__name__}: {eager}; got {got!r}")
+        return "refused"
+    for way, got in (("jit", jitted), ("interp", interpreted)):
+        if isinstance(got, Exception):
+            if way == "jit" and isinstance(got, TracedValueError):
+                continue  # a shape that a value decides
+            raise Wrong(f"{way} refuses what eager does: {got}") from got
+        compare(program, way, got, eager)
+    compare_numpy(program, eager)
+    return differentiate(program, eager)
+
+
+def compare(program: Program, way: str, got: list[Array], want: list[Array]) -> None:
+    noisy: list[list[Array]] | None = None
+    exact = _by_leaf(program)
+    for i, (g, w) in enumerate(zip(got, want, strict=True)):
+        if g.dtype != w.dtype or g.shape != w.shape:
+            raise Wrong(f"{way}, leaf {i}: {g.dtype}{g.shape} and {w.dtype}{w.shape}")
+        if same(g, w) or (not exact[i] and _close(g, w, 1e-5)):
+            continue
+        if not exact[i]:
+            if noisy is None:
+                noisy = [_noisy(program, seed) for seed in range(4)]
+            if _explained(g, w, [n[i] for n in noisy]):
+                continue
+        raise Wrong(f"{way}, leaf {i}: got\n{g!r}\nexpected\n{w!r}")
+
+
+def _by_leaf(program: Program) -> list[bool]:
+    """Whether each leaf of the results is exact (a line may have several)."""
+    out: list[bool] = []
+    for value, exact in zip(results(program, program.inputs), program.exact):
+        out += [exact] * len(fnx.tree.leaves(value))
+    return out
+
+
+def _noisy(program: Program, seed: int) -> list[Array]:
+    made = results(program, program.inputs, np.random.default_rng(seed))
+    return [np.asarray(x) for x in fnx.tree.leaves(made)]
+
+
+def _explained(g: Array, w: Array, noisy: list[Array]) -> bool:
+    """Whether noise in the last bits moves the values as much."""
+    if g.dtype.kind != "f":
+        return False
+    with np.errstate(all="ignore"):
+        spread = np.max([np.abs(n.astype("f8") - w) for n in noisy], axis=0)
+        off = np.abs(g.astype("f8") - w)
+        scale = np.abs(w[np.isfinite(w)]).max(initial=0.0)
+        return bool(np.all((off <= 100 * spread + 1e-5 * scale) | ~np.isfinite(spread)
+                           | same_each(g, w)))
+
+
+def _close(g: Array, w: Array, tolerance: float) -> bool:
+    if g.dtype.kind != "f":
+        return False
+    with np.errstate(all="ignore"):
+        scale = np.abs(w[np.isfinite(w)]).max(initial=0.0)
+        near = np.abs(g.astype("f8") - w) <= tolerance * np.abs(w) + 1e-7 * scale
+    return bool(np.all(near | same_each(g, w)))
+
+
+def same_each(g: Array, w: Array) -> Any:
+    """Where two arrays have equal bits; any NaN equals any NaN."""
+    if g.dtype.kind != "f":
+        return g == w
+    return ((g == w) & (np.signbit(g) == np.signbit(w))) | (np.isnan(g) & np.isnan(w))
+
+
+def same(g: Array, w: Array) -> bool:
+    return bool(np.all(same_each(g, w)))
+
+
+def compare_numpy(program: Program, eager: list[Array]) -> None:
+    """Lines that NumPy defines, computed from the values that the lines before gave."""
+    by_text = {c.text.split("(")[0]: c for c in CALLS if c.numpy}
+    env: dict[str, Any] = {"np": np, "jnp": np, **{f"x{i}": x
+                                                   for i, x in enumerate(program.inputs)}}
+    leaf = 0
+    for i, text in enumerate(program.lines):
+        value = eager[leaf]
+        env[f"v{i}"] = value
+        leaf += 1
+        if text.split("(")[0] not in by_text or "index" in text or "asarray" in text:
+            continue
+        with np.errstate(all="ignore"):
+            want = np.asarray(eval(text, env))
+        if want.dtype.kind != value.dtype.kind or want.dtype.itemsize < value.dtype.itemsize:
+            continue
+        if not same(value, want.astype(value.dtype)) and want.dtype == value.dtype:
+            raise Wrong(f"NumPy, line {i}: got\n{value!r}\nexpected\n{want!r}")
+
+
+def differentiate(program: Program, eager: list[Array]) -> str:
+    """The gradient of the last line: eager and under jit agree, also about what has none."""
+    moving = [i for i, x in enumerate(program.inputs) if x.dtype == np.float32]
+    if not moving or not eager or eager[-1].dtype != np.float32:
+        return "ran"
+    weights = np.random.default_rng(1).standard_normal(eager[-1].shape).astype("f4")
+
+    def loss(noise: int | None, *inputs: Any) -> Any:
+        made = list(program.inputs)
+        for i, x in zip(moving, inputs):
+            made[i] = x
+        rng = None if noise is None else np.random.default_rng(noise)
+        return (fnx.tree.leaves(results(program, made, rng))[-1] * weights).sum()
+
+    argnums = tuple(range(1, len(moving) + 1))
+    gradient = fnx.grad(loss, argnums=argnums)
+    given = [program.inputs[i] for i in moving]
+    plain = outcome(lambda *xs: gradient(None, *xs), *given)
+    jitted = outcome(fnx.jit(lambda *xs: gradient(None, *xs)), *given)
+    if isinstance(plain, Exception) or isinstance(jitted, Exception):
+        if type(plain) is not type(jitted):
+            raise Wrong(f"gradient: eager {plain!r}, jit {jitted!r}")
+        return "ran"
+    noisy: list[Any] | None = None
+    for i, (g, w) in enumerate(zip(jitted, plain, strict=True)):
+        if same(g, w) or _close(g, w, 1e-4):
+            continue
+        if noisy is None:
+            noisy = [outcome(gradient, seed, *given) for seed in range(4)]
+        if not _explained(g, w, [n[i] for n in noisy]):
+            raise Wrong(f"gradient by x{moving[i]}: jit\n{g!r}\neager\n{w!r}")
+    return "differentiated"
+
+
+# ---- the attack -------------------------------------------------------------------------------
+
+
+def program_of(seed: int) -> Program:
+    """The program of a seed."""
+    return Writer(seed).program(1 + seed % 4)
+
+
+def attack(first: int, count: int | None, seconds: float | None, report: int = 500
+           ) -> tuple[Counter[str], list[int]]:
+    """Run programs from a seed on; how many did what, and the seeds that were wrong."""
+    counts: Counter[str] = Counter()
+    wrong: list[int] = []
+    start = time.monotonic()
+    seed = first
+    while (count is None or seed < first + count) and \
+            (seconds is None or time.monotonic() - start < seconds):
+        try:
+            program = program_of(seed)
+            counts[check(program)] += 1
+        except (Wrong, fnx.FnxError, ArithmeticError, LookupError, TypeError, ValueError,
+                AssertionError, AttributeError, RecursionError) as e:
+            wrong.append(seed)
+            counts["wrong"] += 1
+            print(f"seed {seed}: {type(e).__name__}: {str(e)[:1500]}")
+            if not isinstance(e, Wrong):
+                traceback.print_exc(limit=-4, file=sys.stdout)
+            print(program_of(seed) if isinstance(e, Wrong) else "", flush=True)
+        seed += 1
+        if (seed - first) % report == 0:
+            print(f"{seed - first} programs, {time.monotonic() - start:.0f} s: {dict(counts)}",
+                  flush=True)
+    return counts, wrong
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    seconds = 60.0 if given.count is None and given.seconds is None else given.seconds
+    counts, wrong = attack(given.seed, given.count, seconds)
+    print(f"{sum(counts.values())} programs: {dict(counts)}; wrong seeds: {wrong}")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
