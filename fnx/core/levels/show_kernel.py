@@ -50,13 +50,14 @@ def kernel_lines(kernel: UOp, name: str, sites: Callable[[UOp], tuple[Site, ...]
     found = [f"kernel {name}({', '.join(heads)})"]
     if len(found[0]) > 100:
         found = [f"kernel {name}("] + [f"    {h}," for h in heads[:-1]] + [f"    {heads[-1]})"]
-    return [*found, *("  " + line for line in printer.lines(map(printer.root, kernel.src)))]
+    return [*found, *_aligned("  " + line for line in
+                              printer.lines(map(printer.root, kernel.src)))]
 
 
 def expression_lines(roots: Sequence[UOp], sites: Callable[[UOp], tuple[Site, ...]]) -> list[str]:
     """Parts of a kernel: what each is, in its loops."""
     printer = _Printer(roots, (), sites)
-    return list(printer.lines([printer.root(r) for r in roots]))
+    return _aligned(printer.lines([printer.root(r) for r in roots]))
 
 
 class _Printer:
@@ -311,5 +312,11 @@ def _place(texts: Sequence[Text]) -> str:
 
 def _beside(s: _Statement) -> Iterator[str]:
     first, *rest = s.lines
-    yield f"{first:<{_LINE}}  # {lines_of(s.sites)}" if s.sites else first
+    yield f"{first}\0{lines_of(s.sites)}" if s.sites else first
     yield from rest
+
+
+def _aligned(lines: Iterable[str]) -> list[str]:
+    """The user's lines below one another."""
+    parts = [line.partition("\0") for line in lines]
+    return [f"{text:<{_LINE}}  # {where}" if where else text for text, _, where in parts]

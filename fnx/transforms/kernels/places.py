@@ -107,7 +107,7 @@ def _facts(condition: UOp) -> list[UOp]:
         compared = c.src[0] if negated else c
         if compared.op not in ops.COMPARISONS or not compared.src[0].dtype.is_integer:
             continue
-        a, b = (build.cast(s, dtypes.index) for s in compared.src)
+        a, b = map(_as_index, compared.src)
         up, down = build.sub(b, a), build.sub(a, b)
         one = build.index_const(1)
         if compared.op is ops.CMPLT:
@@ -117,6 +117,11 @@ def _facts(condition: UOp) -> list[UOp]:
         elif (compared.op is ops.CMPEQ) is not negated:
             out += [up, down]
     return out
+
+
+def _as_index(x: UOp) -> UOp:
+    return build.index_const(build.const_of(x)) if x.op is ops.CONST else \
+        build.cast(x, dtypes.index)
 
 
 def _conjuncts(condition: UOp) -> list[UOp]:
