@@ -267,8 +267,8 @@ class _Printer:
             loops = ", ".join(f"{self.text(r)} in {self._extent(r, 'seq')}" for r in header)
             yield f"for {loops}:"
             indent = "  "
-        for n in here:
-            for line in self._statement(self.defined[n], open, seen):
+        for together in self._together(here):
+            for line in self._defining(together, open, seen):
                 yield indent + line
         for r, group in groups:
             if r is None:
@@ -278,13 +278,31 @@ class _Printer:
                 for line in self._block(group, open | {r}, seen, (r,)):
                     yield indent + line
 
-    def _statement(self, s: _Statement, open: frozenset[UOp], seen: frozenset[UOp]
-                   ) -> Iterator[str]:
-        yield from _beside(s)
-        if s.fold is not None:
-            ranges, inner = s.fold
-            loops = sorted(ranges, key=self._order)
-            yield from self._block([inner], open | {loops[0]}, seen, (loops[0],))
+    def _together(self, names: Sequence[UOp]) -> list[list[_Statement]]:
+        """Definitions in order; neighbours that loop over the same ranges, and do not need each
+        other, are one loop."""
+        out: list[list[_Statement]] = []
+        group: set[UOp] = set()
+        for n in names:
+            s = self.defined[n]
+            before = out[-1][0] if out else None
+            if before is None or s.fold is None or before.fold is None \
+                    or before.fold[0] != s.fold[0] \
+                    or not group.isdisjoint(self._needed([s], frozenset())):
+                out.append([])
+                group = set()
+            out[-1].append(s)
+            group.add(n)
+        return out
+
+    def _defining(self, together: Sequence[_Statement], open: frozenset[UOp],
+                  seen: frozenset[UOp]) -> Iterator[str]:
+        for s in together:
+            yield from _beside(s)
+        inner = [s.fold[1] for s in together if s.fold is not None]
+        if together[0].fold is not None:
+            first = min(together[0].fold[0], key=self._order)
+            yield from self._block(inner, open | {first}, seen, (first,))
 
     def _needed(self, targets: Iterable[_Statement], seen: frozenset[UOp]) -> list[UOp]:
         """Names below the targets that are not there yet, in the order they were defined."""

@@ -277,6 +277,7 @@ def trace_kernel(f: Callable[..., Any], name: str,
         return made
 
     _open.tracings.append(tracing)
+    old, current_site.site = current_site.site, None  # of the call: its stores have their own
     try:
         returned = f(*make_args(reference))
         if returned is not None:
@@ -285,6 +286,7 @@ def trace_kernel(f: Callable[..., Any], name: str,
         for o in outputs:
             _fill(o, tracing)
     finally:
+        current_site.site = old
         _open.tracings.pop()
     used = set(toposort(tracing.stores))
     return build.kernel(tracing.stores, name, [r.arg.id for r in tracing.ranges if r in used])

@@ -130,6 +130,8 @@ def _conjuncts(condition: UOp) -> list[UOp]:
         c = stack.pop()
         if c.op is ops.AND:
             stack += c.src
+        elif c.op is ops.NOT and c.src[0].op is ops.OR:
+            stack += map(build.logical_not, c.src[0].src)
         else:
             out.append(c)
     return out
