@@ -18,9 +18,11 @@ from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.tiling import Parallel, Stage, Vectorize
 from fnx.core.uop import UOp, toposort
+from fnx.lower.kernel.canonical import canonical
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.choose import choose
-from fnx.lower.schedule.tile import canonical, split_global, tile
+from fnx.lower.schedule.staging import split_global
+from fnx.lower.schedule.tile import tile
 
 AVX512 = Target("cpu")
 AVX2 = Target("cpu", vector_bits=256, vector_registers=16)

@@ -15,7 +15,9 @@ from fnx.core.levels import spec
 from fnx.core.levels.interp import run_kernel
 from fnx.core.tiling import order, parallel, split, stage, unroll, vectorize
 from fnx.core.uop import UOp, toposort
-from fnx.lower.schedule.tile import canonical, split_global, tile
+from fnx.lower.kernel.canonical import canonical
+from fnx.lower.schedule.staging import split_global
+from fnx.lower.schedule.tile import tile
 
 F = dtypes.float32
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fnx.core import ops, tiling
+from fnx.core.parts import closed
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.tiling import Schedule, Transform
@@ -70,10 +71,10 @@ class _Statement:
             if n.op is not ops.REDUCE and n.op not in ops.ELEMENTWISE \
                     and n.op not in (ops.LOAD, ops.STORE):
                 continue
-            ranges = n.ranges.union(n.src[1:]) if n.op is ops.REDUCE else n.ranges
+            ranges = n.ranges.union(closed(n)) if n.op is ops.REDUCE else n.ranges
             count: float = product(ranges)
             if lane is not None and lane in ranges:
-                step = abs(stride(n.src[0], lane)) if n.op in (ops.LOAD, ops.STORE) else 1
+                step = abs(stride(n, lane)) if n.op in (ops.LOAD, ops.STORE) else 1
                 vectors = -(-extent(lane) // lanes) / extent(lane)
                 count *= vectors if step <= 1 else _STRIDED.get(n.op, 1.0)
             total += count
@@ -90,12 +91,12 @@ class _Plan:
         self.kept = {r for s in kernel.src for r in kept_in_order(s)}
         self.lanes = target.lanes(itemsize(self.nodes))
         folds = [n for n in self.nodes if n.op in (ops.REDUCE, ops.STAGE)]
-        closed = {r for n in folds for r in n.src[1:]}
-        free = {r for n in folds for r in n.ranges} - closed
+        inner = {r for n in folds for r in closed(n)}
+        free = {r for n in folds for r in n.ranges} - inner
         # a stage is filled once for each iteration of its free ranges: those stay loops
         self.staged = {r for n in folds if n.op is ops.STAGE for r in n.ranges}
         self.outer = [r for r in self.ranges if r in free]
-        self.statements = [_Statement(n, n.src[1:]) for n in folds] + \
+        self.statements = [_Statement(n, closed(n)) for n in folds] + \
             [_Statement(s, [r for r in self.ranges if r in s.ranges and r not in free])
              for s in kernel.src]
         self.steps: list[Transform] = []
@@ -194,9 +195,9 @@ class _Plan:
             lane = next((v for v in vectors if v in s.own), None)
             for n in s.nodes:
                 if lane is None or n.op not in (ops.LOAD, ops.STORE) \
-                        or stride(n.src[0], lane) in (0, 1):
+                        or stride(n, lane) in (0, 1):
                     continue
-                out += [r for r in s.own if r is not lane and stride(n.src[0], r) == 1
+                out += [r for r in s.own if r is not lane and stride(n, r) == 1
                         and extent(r) > _BLOCK and r not in self.kept and r not in out]
         return out
 

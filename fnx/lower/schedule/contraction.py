@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from fnx.core import ops, tiling
+from fnx.core.parts import buffer, closed
 from fnx.core.target import Target
 from fnx.core.tiling import Transform
 from fnx.core.uop import UOp, toposort
@@ -58,7 +59,7 @@ def find(kernel: UOp) -> Contraction | None:
             or any(s.arg is not None for s in kernel.src):
         return None
     fold = folds[0]
-    folded = frozenset(fold.src[1:])
+    folded = frozenset(closed(fold))
     factors = two_factors(fold, attrgetter("ranges"), folded)
     if factors is None or any(s.ranges != fold.ranges for s in kernel.src):
         return None
@@ -76,15 +77,11 @@ def find(kernel: UOp) -> Contraction | None:
 
 
 def _stored_contiguously(kernel: UOp, ranges: list[UOp]) -> UOp | None:
-    place = kernel.src[0].src[0]
-    for r in ranges:
-        if stride(place, r) == 1 and extent(r) > 1:
-            return r
-    return None
+    return next((r for r in ranges if stride(kernel.src[0], r) == 1 and extent(r) > 1), None)
 
 
 def _contiguous(value: UOp, ranges: frozenset[UOp]) -> int:
-    return sum(stride(load.src[0], r) == 1 for load in loads_below(value) for r in ranges)
+    return sum(stride(load, r) == 1 for load in loads_below(value) for r in ranges)
 
 
 def register_tile(rows: int, columns: int, size: int, target: Target) -> Tile:
@@ -149,7 +146,7 @@ class _Names:
 def _lane(found: Contraction) -> UOp:
     """The column range that the right factor, or the result, has contiguous."""
     for r in found.columns:
-        if any(stride(load.src[0], r) == 1 for load in loads_below(found.right)):
+        if any(stride(load, r) == 1 for load in loads_below(found.right)):
             return r
     return found.columns[-1]
 
@@ -182,7 +179,7 @@ def _stages(found: Contraction, tile: Tile, block: int, size: int, name: _Names,
         at = next((x for x in reversed(loops) if x == name.io and extent(found.rows[-1])
                    > tile.rows * block or x in alive and extent(alive[x]) > 1), None)
         out += [tiling.stage(slot, at) for slot in _slots(found.left)]
-    rough = any(stride(load.src[0], _lane(found)) not in (0, 1)
+    rough = any(stride(load, _lane(found)) not in (0, 1)
                 for load in loads_below(found.right))
     nbytes = product(found.columns) * product(found.folded) * size
     reused = product(found.rows) >= 8 * tile.rows
@@ -198,6 +195,6 @@ def _stages(found: Contraction, tile: Tile, block: int, size: int, name: _Names,
 
 def _slots(value: UOp) -> list[int]:
     """The operand whose load stands for a factor: that with all of its ranges."""
-    slots = [load.src[0].src[0].arg.slot for load in loads_below(value)
-             if load.ranges == value.ranges and load.src[0].src[0].op is ops.REF]
+    slots = [buffer(load).arg.slot for load in loads_below(value)
+             if load.ranges == value.ranges and buffer(load).op is ops.REF]
     return slots[:1]

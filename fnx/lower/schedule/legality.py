@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from fnx.core import ops
 from fnx.core.errors import KernelError
+from fnx.core.parts import buffer, closed, indices, place
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 from fnx.lower.schedule.loops import Loop, Loops, name_of, quoted
@@ -54,18 +55,18 @@ def _check_parallel(stores: Sequence[UOp], loops: Loops) -> None:
     if r is None or r.op is not ops.RANGE:
         return
     for node in toposort(stores):
-        if node.op in (ops.REDUCE, ops.STAGE) and r in node.src[1:]:
+        if node.op in (ops.REDUCE, ops.STAGE) and r in closed(node):
             raise KernelError(f"parallel({first.name!r}): expected a range of the result, got "
                               "one that a sum or another fold runs over",
                               hint="how a sum is split must not depend on the workers")
     for store in stores:
         if r not in store.ranges:
             raise KernelError(f"parallel({first.name!r}): expected every store to depend on it; "
-                              f"the one to {buffer_name(store.src[0])} does not")
+                              f"the one to {buffer_name(store)} does not")
 
 
 def _check_closed(node: UOp, position: dict[int, int]) -> None:
-    own = [r for r in node.src[1:] if r.arg.kind in ("SEQ", "PAR")]
+    own = [r for r in closed(node) if r.arg.kind in ("SEQ", "PAR")]
     if not own or node.op is not ops.REDUCE:
         return
     first = min(own, key=lambda r: position[r.arg.id])
@@ -92,22 +93,22 @@ def kept_in_order(store: UOp) -> list[UOp]:
 
     None for a plain store at places that are all different.
     """
-    if store.arg is None and not any(n.op is ops.LOAD for n in toposort(store.src[0].src[1:])):
+    if store.arg is None and not any(n.op is ops.LOAD for n in toposort(indices(store))):
         return []
-    free = [r for r in store.ranges if not _is_alone(store.src[0], r)]
+    free = [r for r in store.ranges if not _is_alone(place(store), r)]
     return sorted(free, key=lambda r: r.arg.id)
 
 
-def _is_alone(place: UOp, r: UOp) -> bool:
+def _is_alone(at: UOp, r: UOp) -> bool:
     """Whether one index is a multiple of r and of nothing else, so its values never meet."""
     return symbolic.bounds(r)[1] == 0 or any(
-        i.ranges == {r} and symbolic.coefficient(i, r) not in (0, None) for i in place.src[1:])
+        i.ranges == {r} and symbolic.coefficient(i, r) not in (0, None) for i in indices(at))
 
 
 def _check_order(store: UOp, kept: Sequence[Loop], loops: Loops) -> None:
     wanted = [leaf for loop in kept for leaf in loop.leaves()]
     there = [leaf for leaf in loops.leaves.values() if leaf in wanted]
-    what = f"the store to {buffer_name(store.src[0])}, whose order counts"
+    what = f"the store to {buffer_name(store)}, whose order counts"
     if there != wanted:
         raise KernelError(f"order: expected {quoted(leaf.name for leaf in wanted)} in this order "
                           f"for {what}; got {quoted(leaf.name for leaf in there)}")
@@ -117,7 +118,7 @@ def _check_order(store: UOp, kept: Sequence[Loop], loops: Loops) -> None:
                               hint="two of its iterations may write one place")
 
 
-def buffer_name(place: UOp) -> str:
-    """How an error calls the buffer of an INDEX."""
-    buffer = place.src[0]
-    return repr(buffer.arg.name) if buffer.arg.name else f"operand {buffer.arg.slot}"
+def buffer_name(store: UOp) -> str:
+    """How an error calls the buffer of a STORE."""
+    ref = buffer(store).arg
+    return repr(ref.name) if ref.name else f"operand {ref.slot}"

@@ -18,9 +18,10 @@ from typing import NamedTuple
 
 from fnx.core import build, ops
 from fnx.core.errors import KernelError
+from fnx.core.parts import buffer, closed, dims, extent, indices, value
 from fnx.core.rewriting import symbolic
 from fnx.core.tiling import Stage
-from fnx.core.uop import UOp, consumers, inherit, substitute, toposort
+from fnx.core.uop import UOp, consumers, inherit, rebuild, substitute, toposort
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.schedule.loops import name_of, quoted
 
@@ -50,27 +51,26 @@ def _place(kernel: UOp, step: Stage, names: Sequence[str]) -> UOp:
     place = {name: i for i, name in enumerate(names)}
     position = {r: place.get(name_of(r), len(names)) for r in nodes if r.op is ops.RANGE}
     users = consumers(nodes)
-    written = {s.src[1] for s in kernel.src}
+    written = set(map(value, kernel.src))
     to: dict[UOp, UOp] = {}
     fresh = 1 + max(kernel.arg.order, default=-1)
     number = 1 + max((n.arg.id for n in nodes if n.op is ops.STAGE), default=-1)
     order = list(kernel.arg.order)
     for load in nodes:
-        if load.op is not ops.LOAD or load.src[0].src[0].op is not ops.REF \
-                or load.src[0].src[0].arg.slot != slot:
+        if load.op is not ops.LOAD or buffer(load).op is not ops.REF \
+                or buffer(load).arg.slot != slot:
             continue
-        value = _grown(load, users, written)
-        closed = [r for r in sorted(value.ranges, key=position.__getitem__)
-                  if position[r] > outside]
-        if value in to or not closed:
+        staged = _grown(load, users, written)
+        outer = [r for r in sorted(staged.ranges, key=position.__getitem__)
+                 if position[r] > outside]
+        if staged in to or not outer:
             continue
-        inner = _fill_ranges(value, closed, fresh)
-        fresh += len(closed)
+        inner = _fill_ranges(staged, outer, fresh)
+        fresh += len(inner)
         order += [r.arg.id for r in inner]
-        filled, = substitute([value], dict(zip(closed, inner)))
-        stage = build.stage(filled, inner, number + len(to), step.space,
-                            load.src[0].src[0].arg.name)
-        to[value] = inherit(build.load(build.at(stage, *closed)), value)
+        filled, = substitute([staged], dict(zip(outer, inner)))
+        stage = build.stage(filled, inner, number + len(to), step.space, buffer(load).arg.name)
+        to[staged] = inherit(build.load(build.at(stage, *outer)), staged)
     alive = {name_of(r) for r in position}
     if not to and any(name not in alive for name in names[outside + 1:]):
         return kernel  # the loops that it would close run once: there is nothing to pack
@@ -86,7 +86,7 @@ def _slot(kernel: UOp, nodes: Sequence[UOp], step: Stage) -> int:
     refs: dict[int, UOp] = {n.arg.slot: n for n in nodes if n.op is ops.REF}
     found = [slot for slot, ref in refs.items()
              if step.operand in (slot, ref.arg.name) and step.operand != ""]
-    outputs = {s.src[0].src[0].arg.slot for s in kernel.src}
+    outputs = {buffer(s).arg.slot for s in kernel.src}
     if not found:
         there = [ref.arg.name or slot for slot, ref in sorted(refs.items())
                  if slot not in outputs]
@@ -108,39 +108,36 @@ def _outside(names: Sequence[str], step: Stage) -> int:
 
 def _grown(load: UOp, users: dict[UOp, list[UOp]], written: set[UOp]) -> UOp:
     """The largest elementwise value made of ``load`` alone, over the same ranges."""
-    value = load
-    while True:
-        above = users[value]
-        if len(above) != 1:
-            return value
-        user = above[0]
+    grown = load
+    while len(users[grown]) == 1:
+        user, = users[grown]
         if user.op not in ops.ELEMENTWISE or user.ranges != load.ranges or user in written \
                 or user.dtype.kind in ("index", "bool"):
-            return value
-        value = user
+            break
+        grown = user
+    return grown
 
 
-def _fill_ranges(value: UOp, closed: Sequence[UOp], first: int) -> list[UOp]:
-    return [build.range_(r.src[0], first + i, _fill_kind(value, closed, i), name_of(r) + "_")
-            for i, r in enumerate(closed)]
+def _fill_ranges(staged: UOp, outer: Sequence[UOp], first: int) -> list[UOp]:
+    return [build.range_(extent(r), first + i, _fill_kind(staged, r, r is outer[-1]),
+                         name_of(r) + "_") for i, r in enumerate(outer)]
 
 
-def _fill_kind(value: UOp, closed: Sequence[UOp], i: int) -> str:
+def _fill_kind(staged: UOp, r: UOp, last: bool) -> str:
     """VEC where loads and stores are contiguous; the last short loop is unrolled."""
-    r, last = closed[i], i == len(closed) - 1
-    if last and r.arg.kind == "VEC" and is_contiguous(value, r):
+    if last and r.arg.kind == "VEC" and is_contiguous(staged, r):
         return "VEC"
-    short = r.src[0].op is ops.CONST and symbolic.bounds(r.src[0])[1] <= _MAX_UNROLLED_FILL
+    short = extent(r).op is ops.CONST and symbolic.bounds(extent(r))[1] <= _MAX_UNROLLED_FILL
     if r.arg.kind == "UNROLL" and short:
         return "UNROLL"
     return "UNROLL" if last and short and r.arg.kind == "VEC" else "SEQ"
 
 
-def is_contiguous(value: UOp, r: UOp) -> bool:
+def is_contiguous(staged: UOp, r: UOp) -> bool:
     """Whether neighbours along r are neighbours in memory for every load that depends on r."""
-    for node in toposort([value]):
-        if node.op is ops.LOAD and r in node.src[0].ranges:
-            *rest, last = node.src[0].src[1:]
+    for node in toposort([staged]):
+        if node.op is ops.LOAD and any(r in i.ranges for i in indices(node)):
+            *rest, last = indices(node)
             if symbolic.coefficient(last, r) != 1 or any(r in i.ranges for i in rest):
                 return False
     return True
@@ -176,8 +173,7 @@ def split_global(kernel: UOp) -> tuple[list[Part], Part, list[UOp]]:
             if node.ranges:
                 raise KernelError("a GLOBAL stage is filled once: expected at=None, got a stage "
                                   f"inside {quoted(name_of(r) for r in node.ranges)}")
-            ref = build.ref(count + len(packs), node.dtype, [r.src[0] for r in node.src[1:]],
-                            node.arg.name)
+            ref = build.ref(count + len(packs), node.dtype, dims(node), node.arg.name)
             temporaries.append(ref)
             to[node] = ref
             packs.append(_pack(kernel, node, ref))
@@ -189,14 +185,11 @@ def split_global(kernel: UOp) -> tuple[list[Part], Part, list[UOp]]:
 
 def _pack(kernel: UOp, stage: UOp, ref: UOp) -> Part:
     """STORE(temporary[d...], value) with the outermost range parallel."""
-    outer, *rest = stage.src[1:]
-    if outer.arg.kind == "SEQ":
-        parallel = outer.replace(arg=ops.Range(outer.arg.id, "PAR", outer.arg.name))
-        value, = substitute([stage.src[0]], {outer: parallel})
-        outer = parallel
-    else:
-        value = stage.src[0]
-    store = build.store(build.at(ref, outer, *rest), value)
+    first, *rest = closed(stage)
+    outer = first
+    if first.arg.kind == "SEQ":
+        outer = first.replace(arg=ops.Range(first.arg.id, "PAR", first.arg.name))
+    store, = substitute([build.store(build.at(ref, first, *rest), value(stage))], {first: outer})
     return _part([store], f"{kernel.arg.name}_pack", [r.arg.id for r in (outer, *rest)])
 
 
@@ -205,15 +198,15 @@ def _part(stores: Sequence[UOp], name: str, order: Sequence[int]) -> Part:
     nodes = toposort(stores)
     refs = sorted({n.arg.slot for n in nodes if n.op is ops.REF})
     scalars = sorted({n.arg.slot for n in nodes if n.op is ops.VAR})
-    to: dict[UOp, UOp] = {}
-    for n in nodes:
-        if n.op is ops.VAR:
-            to[n] = n.replace(arg=ops.Var(scalars.index(n.arg.slot), n.arg.low, n.arg.high,
-                                          n.arg.name))
-    for n in nodes:
-        if n.op is ops.REF:
-            dims = substitute(n.src, to)
-            to[n] = n.replace(src=tuple(dims), arg=ops.Ref(refs.index(n.arg.slot), n.arg.name))
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        arg = node.arg
+        if node.op is ops.VAR:
+            return node.replace(arg=ops.Var(scalars.index(arg.slot), arg.low, arg.high, arg.name))
+        if node.op is ops.REF:
+            return node.replace(src=src, arg=ops.Ref(refs.index(arg.slot), arg.name))
+        return None
+
     live = {n.arg.id for n in nodes if n.op is ops.RANGE}
-    made = build.kernel(substitute(stores, to), name, [i for i in order if i in live])
+    made = build.kernel(rebuild(stores, visit), name, [i for i in order if i in live])
     return Part(canonical(made), tuple(refs), tuple(scalars))

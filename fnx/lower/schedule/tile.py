@@ -17,18 +17,18 @@ Stages are placed when all loops are known, wherever they stand in the schedule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 
 from fnx.core import build, dtypes, ops
+from fnx.core.parts import buffer, closed, conjuncts, dims, indices, place, validity
 from fnx.core.rewriting import symbolic
 from fnx.core.tiling import Stage, Transform
-from fnx.core.uop import UOp, inherit, substitute, toposort
+from fnx.core.uop import UOp, inherit, rebuild, substitute, toposort
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.schedule.legality import check
 from fnx.lower.schedule.loops import Loops
-from fnx.lower.schedule.staging import Part, place_stages, split_global
-
-__all__ = ["Part", "canonical", "split_global", "tile"]
+from fnx.lower.schedule.staging import place_stages
 
 
 def tile(kernel: UOp, schedule: Sequence[Transform]) -> UOp:
@@ -48,7 +48,7 @@ def tile(kernel: UOp, schedule: Sequence[Transform]) -> UOp:
     loops = Loops(kernel)
     loops.apply(schedule)
     order = loops.finish()
-    stores = _Rewriter(loops, kernel.src).rewrite(kernel.src)
+    stores = _Rewriter(loops, kernel.src).stores
     check(kernel, loops, stores, order)
     tiled = inherit(build.kernel(stores, kernel.arg.name, order), kernel)
     stages = [step for step in schedule if isinstance(step, Stage)]
@@ -60,100 +60,80 @@ class _Rewriter:
 
     def __init__(self, loops: Loops, stores: Sequence[UOp]) -> None:
         self.loops = loops
-        self.new: dict[UOp, UOp] = {}
         self.guard: dict[UOp, UOp] = {}
-        self.exact: dict[UOp, UOp] = {}  # the value of a range that is clamped in ``new``
+        self.exact: dict[UOp, UOp] = {}  # the value of a range that is clamped in loads
+        values = {r: loop.value() for r, loop in loops.of.items()}
         clamped = _clampable(stores)
         for r, loop in loops.of.items():
-            self.new[r] = loop.value()
             conditions = list(loop.guards())
             if conditions:
                 self.guard[r] = _all(conditions)
                 if r in clamped and all(leaf.kind != "VEC" for leaf in loop.leaves()):
                     last = build.sub(loop.extent, build.index_const(1))
-                    self.exact[r] = self.new[r]
-                    self.new[r] = symbolic.simplify(build.minimum(self.new[r], last))
+                    self.exact[r] = values[r]
+                    values[r] = symbolic.simplify(build.minimum(values[r], last))
+        self.values = values
+        self.stores = rebuild(stores, self.visit, values)
 
-    def rewrite(self, stores: Sequence[UOp]) -> list[UOp]:
-        for node in toposort(stores):
-            if node not in self.new:
-                row = _ROWS.get(node.op, _Rewriter.other)
-                self.new[node] = inherit(row(self, node), node)
-        return [self.new[s] for s in stores]
+    def visit(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        row = _ROWS.get(node.op)
+        return None if row is None else row(self, node, src)
 
-    def conditions(self, ranges: Sequence[UOp] | frozenset[UOp]) -> list[UOp]:
+    def conditions(self, ranges: Iterable[UOp]) -> list[UOp]:
         if not self.guard:
             return []
-        found = [self.guard[r] for r in ranges if r in self.guard]
-        return sorted(found, key=lambda c: c.rank)
+        return sorted([self.guard[r] for r in ranges if r in self.guard], key=lambda c: c.rank)
 
-    def valid(self, node: UOp, conditions: list[UOp]) -> tuple[UOp, ...]:
-        """The valid operand (none or one) of a LOAD or STORE under further conditions."""
-        own = node.src[node.op is ops.STORE:][1:]
-        parts = [*conditions, *[self.new[v] for v in own]]
-        if not parts:
-            return ()
-        together = symbolic.simplify(_all(parts))
-        return () if together.op is ops.CONST and together.arg else (together,)
+    def comparison(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        """Its index operands were rebuilt as they came."""
+        return symbolic.simplify(node.over(src)) if src[0].dtype is dtypes.index else None
 
-    def other(self, node: UOp) -> UOp:
-        src = tuple([self.new[s] for s in node.src])
-        return node if src == node.src else node.replace(src=src)
-
-    def simplified(self, node: UOp) -> UOp:
-        """A comparison: its index operands were rebuilt as they came."""
-        found = self.other(node)
-        return symbolic.simplify(found) if node.src[0].dtype is dtypes.index else found
-
-    def index(self, node: UOp) -> UOp:
-        buffer, *indices = node.src
-        simple = [symbolic.simplify(self.new[i]) for i in indices]
-        if buffer.op is ops.STAGE:
-            simple = [digit for r, i in zip(buffer.src[1:], simple)
+    def index(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
+        simple = [symbolic.simplify(i) for i in src[1:]]
+        if buffer(node).op is ops.STAGE:
+            simple = [digit for r, i in zip(closed(buffer(node)), simple)
                       for digit in self.loops.of[r].digits(i)]
-        src = (self.new[buffer], *simple)
-        return node if src == node.src else UOp(ops.INDEX, node.dtype, src)
+        return node.over((src[0], *simple))
 
-    def load(self, node: UOp) -> UOp:
-        place = self.new[node.src[0]]
-        buffer = place.src[0]
-        if buffer.op not in (ops.REF, ops.STAGE):
-            return buffer  # a stage of one element is that element
-        conditions = self.conditions(node.src[0].ranges.difference(self.exact))
-        if conditions and _is_inside(place):
+    def load(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
+        at, *valid = src
+        if buffer(at).op not in (ops.REF, ops.STAGE):
+            return buffer(at)  # a stage of one element is that element
+        conditions = self.conditions(place(node).ranges.difference(self.exact))
+        if conditions and _is_inside(at):
             conditions = []
-        return UOp(ops.LOAD, node.dtype, (place, *self.valid(node, conditions)))
+        return build.load(at, _together([*conditions, *valid]))
 
-    def store(self, node: UOp) -> UOp:
-        place, value = self.new[node.src[0]], self.new[node.src[1]]
+    def store(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
+        at, stored, *valid = src
         if self.exact:
-            exact = substitute(node.src[0].src[1:], {**self.new, **self.exact})
-            place = build.at(place.src[0], *map(symbolic.simplify, exact))
-        valid = self.valid(node, self.conditions(node.ranges))
-        return UOp(ops.STORE, node.dtype, (place, value, *valid), node.arg)
+            exact = substitute(indices(node), {r: self.exact.get(r, v)
+                                               for r, v in self.values.items()})
+            at = build.at(buffer(at), *map(symbolic.simplify, exact))
+        valid = [*self.conditions(node.ranges), *valid]
+        return build.store(at, stored, _together(valid), node.arg)
 
-    def reduce(self, node: UOp) -> UOp:
-        value = self.new[node.src[0]]
-        conditions = self.conditions(node.src[1:])
+    def reduce(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
+        folded = src[0]
+        conditions = self.conditions(closed(node))
         identity = node.arg.monoid.identity(node.dtype)
-        if conditions and not (identity == 0 and vanishes(value, conditions)):
-            value = build.where(_all(conditions), value, build.const(identity, value.dtype))
-        ranges = self.closed(node)
-        return UOp(ops.REDUCE, node.dtype, (value, *ranges), node.arg) if ranges else value
+        if conditions and not (identity == 0 and vanishes(folded, conditions)):
+            folded = build.where(_all(conditions), folded, build.const(identity, folded.dtype))
+        return self.over_loops(node, folded)
 
-    def stage(self, node: UOp) -> UOp:
-        ranges = self.closed(node)
-        value = self.new[node.src[0]]
-        return UOp(ops.STAGE, node.dtype, (value, *ranges), node.arg) if ranges else value
+    def stage(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
+        return self.over_loops(node, src[0])
 
-    def closed(self, node: UOp) -> list[UOp]:
-        return [leaf for r in node.src[1:] for leaf in self.loops.of[r].ranges()]
+    def over_loops(self, node: UOp, inner: UOp) -> UOp:
+        """A REDUCE or STAGE over the loops that its ranges became."""
+        ranges = [leaf for r in closed(node) for leaf in self.loops.of[r].ranges()]
+        return node.over((inner, *ranges)) if ranges else inner
 
 
-_ROWS: dict[ops.Op, Callable[[_Rewriter, UOp], UOp]] = {
+_ROWS: dict[ops.Op, Callable[[_Rewriter, UOp, tuple[UOp, ...]], UOp | None]] = {
     ops.INDEX: _Rewriter.index, ops.LOAD: _Rewriter.load, ops.STORE: _Rewriter.store,
     ops.REDUCE: _Rewriter.reduce, ops.STAGE: _Rewriter.stage,
-    **dict.fromkeys(ops.COMPARISONS, _Rewriter.simplified),
+    **dict.fromkeys(ops.COMPARISONS, _Rewriter.comparison),
 }
 
 
@@ -161,27 +141,30 @@ def _clampable(stores: Sequence[UOp]) -> frozenset[UOp]:
     """Ranges of the result that nothing folds; none where a buffer is read and written, or
     where places are data."""
     nodes = toposort(stores)
-    written = {s.src[0].src[0] for s in stores}
-    closed = {r for n in nodes if n.op in (ops.REDUCE, ops.STAGE) for r in n.src[1:]}
-    data = any(n.op is ops.LOAD for s in stores for n in toposort(s.src[0].src[1:]))
-    if data or any(n.op is ops.LOAD and n.src[0].src[0] in written for n in nodes):
+    written = set(map(buffer, stores))
+    inner = {r for n in nodes if n.op in (ops.REDUCE, ops.STAGE) for r in closed(n)}
+    data = any(n.op is ops.LOAD for s in stores for n in toposort(indices(s)))
+    if data or any(n.op is ops.LOAD and buffer(n) in written for n in nodes):
         return frozenset()
-    return frozenset(r for s in stores for r in s.ranges) - closed
+    return frozenset(r for s in stores for r in s.ranges) - inner
 
 
 def _all(conditions: Sequence[UOp]) -> UOp:
-    total = conditions[0]
-    for c in conditions[1:]:
-        total = build.and_(total, c)
-    return total
+    return reduce(build.and_, conditions)
 
 
-def _is_inside(place: UOp) -> bool:
+def _together(conditions: Sequence[UOp]) -> UOp | None:
+    """The validity of an access under all conditions; None where they always hold."""
+    if not conditions:
+        return None
+    together = symbolic.simplify(_all(conditions))
+    return None if together.op is ops.CONST and together.arg else together
+
+
+def _is_inside(at: UOp) -> bool:
     """Whether every index is inside its dimension without any condition."""
-    buffer, *indices = place.src
-    dims = buffer.src if buffer.op is ops.REF else [r.src[0] for r in buffer.src[1:]]
     return all(symbolic.bounds(i)[0] >= 0 and symbolic.proves(build.lt(i, d)) is True
-               for i, d in zip(indices, dims))
+               for i, d in zip(indices(at), dims(buffer(at))))
 
 
 def vanishes(value: UOp, conditions: Sequence[UOp]) -> bool:
@@ -190,7 +173,7 @@ def vanishes(value: UOp, conditions: Sequence[UOp]) -> bool:
     for node in toposort([value], stop=lambda n: n.op in (ops.LOAD, ops.REDUCE)):
         src = [zero[s] for s in node.src if s in zero]
         if node.op is ops.LOAD:
-            zero[node] = len(node.src) > 1 and _implies(node.src[1], conditions)
+            zero[node] = _implies(validity(node), conditions)
         elif node.op is ops.WHERE:
             zero[node] = _is_zero(node.src[2]) and _implies(node.src[0], conditions)
         else:
@@ -206,22 +189,7 @@ def _is_zero(node: UOp) -> bool:
     return node.op is ops.CONST and build.const_of(node) == 0
 
 
-def _implies(condition: UOp, parts: Sequence[UOp]) -> bool:
+def _implies(condition: UOp | None, parts: Sequence[UOp]) -> bool:
     """Whether ``condition`` has all of ``parts`` as conjuncts."""
-    conjuncts: set[UOp] = set()
-    stack = [condition]
-    while stack:
-        node = stack.pop()
-        conjuncts.add(node)
-        if node.op is ops.AND:
-            stack += node.src
-    wanted = list(parts)
-    while wanted:
-        part = wanted.pop()
-        if part in conjuncts:
-            continue
-        if part.op is not ops.AND:
-            return False
-        wanted += part.src
-    return True
-
+    held = set(conjuncts(condition))
+    return all(c in held for part in parts for c in conjuncts(part))

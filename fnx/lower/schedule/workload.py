@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable
 
 from fnx.core import build, dtypes, ops
+from fnx.core.parts import buffer, closed, dims, indices
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 
@@ -35,25 +36,19 @@ def product(ranges: Iterable[UOp]) -> int:
     return math.prod(map(extent, ranges))
 
 
-def stride(place: UOp, r: UOp) -> int:
-    """Elements between neighbours along r at a place; FAR where that is data."""
-    if r not in place.ranges:
+def stride(access: UOp, r: UOp) -> int:
+    """Elements between neighbours along r at a place, a LOAD or a STORE; FAR where that is data."""
+    sides = list(zip(indices(access), dims(buffer(access))))
+    if all(r not in i.ranges for i, _ in sides):
         return 0
-    buffer, *indices = place.src
-    dims = buffer.src if buffer.op is ops.REF else [d.src[0] for d in buffer.src[1:]]
     total, step = 0, 1
-    for i, d in zip(reversed(indices), reversed(dims)):
+    for i, d in reversed(sides):
         c = symbolic.coefficient(i, r) if r in i.ranges else 0
         if not isinstance(c, int):
             return FAR
         total += c * step
         step *= build.const_of(d) if d.op is ops.CONST else FAR
     return total
-
-
-def places(nodes: Iterable[UOp]) -> list[UOp]:
-    """The INDEXes that are loaded from or stored to."""
-    return [n.src[0] for n in nodes if n.op in (ops.LOAD, ops.STORE)]
 
 
 def itemsize(nodes: Iterable[UOp]) -> int:
@@ -69,7 +64,7 @@ def work(nodes: Iterable[UOp]) -> int:
         if n.op.kind == "elementwise" and n.dtype is not dtypes.index:
             total += _WEIGHT.get(n.op, 1) * product(n.ranges)
         elif n.op in (ops.LOAD, ops.STORE, ops.REDUCE):
-            total += product(n.ranges.union(n.src[1:] if n.op is ops.REDUCE else ()))
+            total += product(n.ranges.union(closed(n) if n.op is ops.REDUCE else ()))
     return total
 
 
