@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fnx.core import build, ops
+from fnx.core.parts import value
 from fnx.core.uop import UOp
 from fnx.lower.program.conditions import masked
 from fnx.lower.program.loop_nest import Statement
@@ -39,7 +40,7 @@ class Accumulators:
     def start(self, statements: Sequence[Statement]) -> None:
         for s in statements:
             dtype = s.node.dtype
-            lanes = self.values.replication[s.node.src[0].ranges.union(s.closed)].lanes
+            lanes = self.values.replication[value(s.node).ranges.union(s.closed)].lanes
             identity = build.const(s.node.arg.monoid.identity(dtype), dtype)
             self.held[s] = [self.lines.widen(identity, lanes)] * len(self.instances(s))
 
@@ -59,10 +60,10 @@ class Accumulators:
 
     def _taken_in(self, node: UOp, accumulator: UOp, instance: Instance) -> UOp:
         lines, dtype, monoid = self.lines, accumulator.dtype, node.arg.monoid
-        condition, value = masked(node) or (None, node.src[0])
-        multiply = self.fma and monoid is ops.ADD and value.op is ops.MUL and dtype.is_float
+        condition, folded = masked(node) or (None, value(node))
+        multiply = self.fma and monoid is ops.ADD and folded.op is ops.MUL and dtype.is_float
         operands = [lines.widen(self.values.value(v, instance), dtype.lanes)
-                    for v in (value.src if multiply else (value,))]
+                    for v in (folded.src if multiply else (folded,))]
         out = lines.add(ops.MULACC, dtype, (*operands, accumulator)) if multiply else \
             lines.add(monoid, dtype, (accumulator, *operands))
         if condition is None or self.values.conditions.truth(condition):

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
+from fnx.core.parts import buffer, dims, indices
 from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.polynomial import Polynomial
 from fnx.core.uop import UOp
@@ -51,14 +52,12 @@ def split_lanes(terms: Polynomial, lane: UOp | None) -> tuple[Polynomial, Polyno
     if lane is None:
         return terms, {}
     own = {m: c for m, c in terms.items() if any(lane in a.ranges for a in m)}
-    return ({m: c for m, c in terms.items() if m not in own}, own) if own else (terms, own)
+    return {m: c for m, c in terms.items() if m not in own}, own
 
 
 def offset_of(place: UOp, lane: UOp | None) -> Offset:
     """The flat offset of an INDEX."""
-    buffer, indices = place.src[0], place.src[1:]
-    dims = [r.src[0] for r in buffer.src[1:]] if buffer.op is ops.STAGE else buffer.src
-    terms, constant = symbolic.linear(symbolic.ravel(indices, dims))
+    terms, constant = symbolic.linear(symbolic.ravel(indices(place), dims(buffer(place))))
     common, own = split_lanes(terms, lane)
     stride = 0 if not own else own[(lane,)] if lane is not None and len(own) == 1 \
         and (lane,) in own else None
@@ -116,20 +115,20 @@ class Addresses:
         out = build.index_const(0)
         for part in sums.values():
             out = self.lines.plus(out, part)
-        return self.lines.plus(out, build.index_const(rest))
+        return self.lines.plus(out, rest)
 
     # ---- places ----
 
-    def base(self, buffer: UOp) -> UOp:
+    def base(self, memory: UOp) -> UOp:
         """The pointer to the start of a buffer."""
-        if buffer.op is ops.REF:
-            return UOp(ops.REF, buffer.dtype, (), ops.Ref(buffer.arg.slot))
-        offset = self.value(self._stages[buffer], SINGLE)
-        return self.lines.add(ops.SCRATCH, buffer.dtype, (offset,), buffer.arg)
+        if memory.op is ops.REF:
+            return UOp(ops.REF, memory.dtype, (), ops.Ref(memory.arg.slot))
+        offset = self.value(self._stages[memory], SINGLE)
+        return self.lines.add(ops.SCRATCH, memory.dtype, (offset,), memory.arg)
 
     def access(self, place: UOp, lane: UOp | None, at: Instance) -> Access:
         """Where an INDEX points."""
-        lines, dtype, pointer = self.lines, place.dtype, self.base(place.src[0])
+        lines, dtype, pointer = self.lines, place.dtype, self.base(buffer(place))
         offset = self.offset(place, lane)
         sums, constant = self.parts(offset.common, offset.constant, at)
         for part in sums.values():
@@ -185,7 +184,7 @@ class Addresses:
         if step < 0:  # rest - k*lane > 0: the first ceil(rest / k) lanes
             count = self.total(rest, constant + (-step - 1), at)
             if step != -1:
-                count = lines.divided(lines.either(ops.MAX, count, build.index_const(0)), -step)
+                count = lines.divided(lines.integer(ops.MAX, count, build.index_const(0)), -step)
             return lines.add(ops.LANESBELOW, mask, (count,))
         count = self.total({m: -c for m, c in rest.items()}, 1 - constant, at)
         return lines.add(ops.NOT, mask, (lines.add(ops.LANESBELOW, mask, (count,)),))

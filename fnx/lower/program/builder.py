@@ -11,7 +11,8 @@ the loop that is being written; the same line is written once as long as that lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fnx.core import build, dtypes, ops
@@ -99,29 +100,19 @@ class Lines:
 
     # ---- integers, folded where they are constant ----
 
-    def plus(self, a: UOp, b: UOp) -> UOp:
+    def integer(self, op: Op, a: UOp, b: UOp) -> UOp:
+        """ADD, MUL, MIN or MAX of two indices."""
         if a.op is ops.CONST and b.op is ops.CONST:
-            return build.index_const(build.const_of(a) + build.const_of(b))
-        if is_zero(a) or is_zero(b):
-            return a if is_zero(b) else b
-        return self.add(ops.ADD, a.dtype, (a, b))
+            return build.index_const(_FOLD[op](build.const_of(a), build.const_of(b)))
+        if a is _NEUTRAL.get(op, b):
+            return b
+        return a if b is _NEUTRAL.get(op) else self.add(op, a.dtype, (a, b))
 
-    def times(self, a: UOp, factor: UOp | int) -> UOp:
-        b = build.index_const(factor) if isinstance(factor, int) else factor
-        if a.op is ops.CONST and b.op is ops.CONST:
-            return build.index_const(build.const_of(a) * build.const_of(b))
-        if is_one(a) or is_one(b):
-            return a if is_one(b) else b
-        return self.add(ops.MUL, a.dtype, (a, b))
+    def plus(self, a: UOp, b: UOp | int) -> UOp:
+        return self.integer(ops.ADD, a, build.index_const(b) if isinstance(b, int) else b)
 
-    def either(self, op: Op, a: UOp, b: UOp) -> UOp:
-        """MIN or MAX of two integers."""
-        if a is b:
-            return a
-        if a.op is ops.CONST and b.op is ops.CONST:
-            pick = min if op is ops.MIN else max
-            return build.index_const(pick(build.const_of(a), build.const_of(b)))
-        return self.add(op, a.dtype, (a, b))
+    def times(self, a: UOp, b: UOp | int) -> UOp:
+        return self.integer(ops.MUL, a, build.index_const(b) if isinstance(b, int) else b)
 
     def divided(self, a: UOp, divisor: int) -> UOp:
         """a // divisor for a >= 0."""
@@ -153,19 +144,12 @@ class Lines:
         """The lanes in reverse."""
         return self.add(ops.SHUFFLE, x.dtype, (x, x), tuple(range(x.dtype.lanes))[::-1])
 
-    def halves(self, x: UOp) -> tuple[UOp, UOp]:
-        """The lower and the upper half of the lanes, of which there are an even number."""
-        count = x.dtype.lanes // 2
+    def lanes(self, x: UOp, first: int, count: int) -> UOp:
+        """Some neighbouring lanes."""
         if count == 1:
-            return self.lane(x, 0), self.lane(x, 1)
-        dtype = x.dtype.scalar.vec(count)
-        low, high = tuple(range(count)), tuple(range(count, 2 * count))
-        return (self.add(ops.SHUFFLE, dtype, (x, x), low),
-                self.add(ops.SHUFFLE, dtype, (x, x), high))
-
-    def lane(self, x: UOp, i: int) -> UOp:
-        """One lane."""
-        return self.add(ops.EXTRACT, x.dtype.scalar, (x,), i)
+            return self.add(ops.EXTRACT, x.dtype.scalar, (x,), first)
+        return self.add(ops.SHUFFLE, x.dtype.scalar.vec(count), (x, x),
+                        tuple(range(first, first + count)))
 
     def total(self, monoid: Op, parts: Sequence[UOp]) -> UOp:
         """All parts combined, in a tree of neighbours."""
@@ -176,14 +160,14 @@ class Lines:
 
     def total_of_lanes(self, monoid: Op, x: UOp) -> UOp:
         """All lanes combined: in a tree of halves, an odd number that is left in order."""
-        while x.dtype.lanes % 2 == 0:
-            low, high = self.halves(x)
+        while (half := x.dtype.lanes // 2) * 2 == x.dtype.lanes:
+            low, high = self.lanes(x, 0, half), self.lanes(x, half, half)
             x = self.add(monoid, low.dtype, (low, high))
         if x.dtype.lanes == 1:
             return x
-        total = self.lane(x, 0)
+        total = self.lanes(x, 0, 1)
         for i in range(1, x.dtype.lanes):
-            total = self.add(monoid, total.dtype, (total, self.lane(x, i)))
+            total = self.add(monoid, total.dtype, (total, self.lanes(x, i, 1)))
         return total
 
     # ---- the result ----
@@ -199,10 +183,6 @@ class Lines:
         return UOp(ops.PROGRAM, dtypes.void, tuple(reversed(kept)))
 
 
-def is_zero(node: UOp) -> bool:
-    return node.op is ops.CONST and node.arg == 0
-
-
-def is_one(node: UOp) -> bool:
-    return node.op is ops.CONST and node.arg == 1
-
+_FOLD: dict[Op, Callable[[int, int], int]] = {
+    ops.ADD: operator.add, ops.MUL: operator.mul, ops.MIN: min, ops.MAX: max}
+_NEUTRAL = {ops.ADD: build.index_const(0), ops.MUL: build.index_const(1)}

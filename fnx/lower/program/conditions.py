@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from fnx.core import build, dtypes, ops
+from fnx.core.parts import conjuncts, value
 from fnx.core.rewriting import polynomial, symbolic
 from fnx.core.rewriting.polynomial import Polynomial
 from fnx.core.uop import UOp
@@ -48,17 +49,6 @@ class Conditions:
         self._truth = outside
 
 
-def conjuncts(condition: UOp) -> Iterable[UOp]:
-    """The conditions of which ``condition`` is the conjunction."""
-    stack = [condition]
-    while stack:
-        node = stack.pop()
-        if node.op is ops.AND and node.dtype is dtypes.bool_:
-            stack.extend((node.src[1], node.src[0]))
-        else:
-            yield node
-
-
 INEQUALITIES = {ops.CMPLT: 0, ops.CMPLE: 1}
 
 
@@ -70,8 +60,9 @@ def positive_form(condition: UOp) -> tuple[Polynomial, int]:
 
 def masked(reduce: UOp) -> tuple[UOp, UOp] | None:
     """(condition, value) where a REDUCE takes in a value under a condition, else the identity."""
-    value, monoid = reduce.src[0], reduce.arg.monoid
-    if value.op is ops.WHERE and value.src[2] is build.const(monoid.identity(value.dtype),
-                                                             value.dtype):
-        return value.src[0], value.src[1]
-    return None
+    dtype = reduce.dtype
+    if value(reduce).op is not ops.WHERE:
+        return None
+    condition, folded, other = value(reduce).src
+    identity = build.const(reduce.arg.monoid.identity(dtype), dtype)
+    return (condition, folded) if other is identity else None

@@ -43,6 +43,7 @@ from __future__ import annotations
 
 from fnx.core import build, ops
 from fnx.core.errors import KernelError
+from fnx.core.parts import closed, value
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 from fnx.lower.program import loop_peeling, stores
@@ -101,7 +102,7 @@ class _Walk:
         if replicas.unrolled or replicas.lane is not None:
             raise KernelError("expected a stage whose free ranges are loops",
                               hint="stage at a range outside the unrolled ones")
-        return build.store(build.at(stage, *stage.src[1:]), stage.src[0])
+        return build.store(build.at(stage, *closed(stage)), value(stage))
 
     def loop(self, inner: Nest) -> None:
         """A loop, in the parts that peeling cuts it into. REDUCEs over it carry accumulators."""

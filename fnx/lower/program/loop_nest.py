@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from fnx.core import ops
 from fnx.core.errors import KernelError
+from fnx.core.parts import buffer, closed, indices
 from fnx.core.uop import UOp, toposort
 from fnx.lower.program.roles import LOOPS, REPLICATED, Order
 
@@ -57,7 +58,7 @@ class Nest:
 def is_statement(node: UOp) -> bool:
     """Whether a node is run in loops of its own, not computed where it is used."""
     return node.op is ops.STORE or node.op is ops.STAGE or (
-        node.op is ops.REDUCE and any(r.arg.kind in LOOPS for r in node.src[1:]))
+        node.op is ops.REDUCE and any(r.arg.kind in LOOPS for r in closed(node)))
 
 
 def nest(kernel: UOp) -> Nest:
@@ -102,10 +103,10 @@ def _statements(nodes: list[UOp], order: Order) -> list[Statement]:
             path = order.of_kind(node.ranges, LOOPS)
             outers[node] = {path: Statement(node, path, len(path), ())}
         else:
-            inner = order.of_kind(node.src[1:], LOOPS)
+            inner = order.of_kind(closed(node), LOOPS)
             for outer in outers[node]:
                 _check_own(node, inner, outer)
-                outers[node][outer] = Statement(node, outer + inner, len(outer), node.src[1:])
+                outers[node][outer] = Statement(node, outer + inner, len(outer), closed(node))
         for s in list(outers[node].values()):
             for read in reads[node]:
                 outers[read].setdefault(_shared(s.path, read), s)
@@ -157,10 +158,9 @@ def _order_stores(statements: list[Statement]) -> None:
     for s in statements:
         if s.node.op is not ops.STORE:
             continue
-        place = s.node.src[0]
-        earlier = last.setdefault(place.src[0].arg.slot, [])
+        earlier = last.setdefault(buffer(s.node).arg.slot, [])
         for e in earlier:
-            same = [i for i, j in zip(place.src[1:], e.node.src[0].src[1:]) if i is j]
+            same = [i for i, j in zip(indices(s.node), indices(e.node)) if i is j]
             shared = 0
             for r, t in zip(s.path, e.path):
                 if r is not t or not any(r in i.ranges for i in same):

@@ -18,12 +18,12 @@ import math
 from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
+from fnx.core.parts import conjuncts, extent, validity
 from fnx.core.rewriting.polynomial import Polynomial
 from fnx.core.uop import UOp, toposort
 from fnx.lower.program.conditions import (
     INEQUALITIES,
     Conditions,
-    conjuncts,
     masked,
     positive_form,
 )
@@ -55,7 +55,7 @@ def spans(values: Values, inner: Nest) -> list[Span]:
     """The parts that a loop is run in: one, or two where a condition ends it."""
     r, lines = inner.range, values.lines
     assert r is not None
-    start, stop = build.index_const(0), values.value(r.src[0])
+    start, stop = build.index_const(0), values.value(extent(r))
     if r.arg.kind == "PAR":
         start, stop = (UOp(ops.PART, dtypes.index, (), i) for i in (0, 1))
     limits = _limits(inner, r, values.conditions)
@@ -63,11 +63,11 @@ def spans(values: Values, inner: Nest) -> list[Span]:
         return [Span(start, stop, ())]
     for condition, limit in limits.items():
         if _governs(condition, inner):
-            stop = lines.either(ops.MIN, stop, _iterations(values, limit, limit.slack))
+            stop = lines.integer(ops.MIN, stop, _iterations(values, limit, limit.slack))
     full = stop
     for limit in limits.values():
-        full = lines.either(ops.MIN, full, _iterations(values, limit, 0))
-    middle = lines.either(ops.MAX, full, start) if r.arg.kind == "PAR" else full
+        full = lines.integer(ops.MIN, full, _iterations(values, limit, 0))
+    middle = lines.integer(ops.MAX, full, start) if r.arg.kind == "PAR" else full
     parts = [Span(start, full, tuple(limits)), Span(middle, stop, ())]
     return [p for p in parts if p.start.op is not ops.CONST or p.start is not p.stop]
 
@@ -76,8 +76,8 @@ def _iterations(values: Values, limit: Limit, slack: int) -> UOp:
     """In how many iterations, from the first on, step*i < terms + constant + slack."""
     lines = values.lines
     total = values.addresses.total(limit.terms, limit.constant + slack, SINGLE)
-    room = lines.either(ops.MAX, total, build.index_const(0))
-    return lines.divided(lines.plus(room, build.index_const(limit.step - 1)), limit.step)
+    room = lines.integer(ops.MAX, total, build.index_const(0))
+    return lines.divided(lines.plus(room, limit.step - 1), limit.step)
 
 
 def _limits(inner: Nest, r: UOp, conditions: Conditions) -> dict[UOp, Limit]:
@@ -129,7 +129,7 @@ def _governs(condition: UOp, inner: Nest) -> bool:
 
 def _validity(statement: UOp) -> list[UOp]:
     """What must hold for a statement to write or fold anything."""
-    if statement.op is ops.STORE and len(statement.src) == 3:
-        return list(conjuncts(statement.src[2]))
+    if statement.op is ops.STORE:
+        return conjuncts(validity(statement))
     found = masked(statement) if statement.op is ops.REDUCE else None
-    return [] if found is None else list(conjuncts(found[0]))
+    return [] if found is None else conjuncts(found[0])

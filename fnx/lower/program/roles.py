@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from fnx.core import build, ops
 from fnx.core.errors import KernelError
+from fnx.core.parts import extent
 from fnx.core.uop import UOp
 
 LOOPS = frozenset({"PAR", "SEQ"})  # kinds of ranges that become loops
@@ -72,7 +73,7 @@ class Order:
 
 def extent_of(r: UOp) -> int:
     """The extent of an UNROLL or VEC range, which is a constant."""
-    if r.src[0].op is not ops.CONST:
+    if extent(r).op is not ops.CONST:
         raise KernelError(f"expected a constant extent of an {r.arg.kind} range",
                           hint="split the range by a constant first")
-    return int(build.const_of(r.src[0]))
+    return int(build.const_of(extent(r)))

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from fnx.core import build, ops
 from fnx.core.errors import KernelError
+from fnx.core.expr import Expr
+from fnx.core.parts import dims
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 
@@ -46,9 +48,7 @@ def _layout(kernel: UOp) -> tuple[dict[UOp, UOp], UOp]:
 
 def _lines(stage: UOp) -> UOp:
     """The stage's bytes, rounded up to whole cache lines."""
-    size = build.index_const(stage.dtype.itemsize)
-    for r in stage.src[1:]:
-        size = build.mul(size, r.src[0])
-    line = build.index_const(_LINE)
-    up = build.idiv(build.add(size, build.index_const(_LINE - 1)), line)
-    return build.mul(up, line)
+    size = Expr(build.index_const(stage.dtype.itemsize))
+    for n in dims(stage):
+        size = size * Expr(n)
+    return ((size + (_LINE - 1)) // _LINE * _LINE).node
