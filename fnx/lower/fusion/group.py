@@ -6,6 +6,7 @@ and loops of reductions. ``own`` is the index (0, 1, ...) of its results.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 from fnx.core import ops
@@ -67,18 +68,17 @@ class Group:
         found = squeeze(index)
         return bool(found) and found == self.own[:len(found)]
 
-    def reaches(self, other: Group) -> bool:
-        """Whether this group reads ``other``'s buffers, directly or through others."""
-        seen: set[Group] = set()
-        stack = list(self.reads)
-        while stack:
-            g = stack.pop()
-            if g is other:
-                return True
-            if g not in seen:
-                seen.add(g)
-                stack.extend(g.reads)
-        return False
+
+def read_through(groups: Iterable[Group]) -> set[Group]:
+    """The groups whose buffers these read, directly or through others."""
+    seen: set[Group] = set()
+    stack = [r for g in groups for r in g.reads]
+    while stack:
+        group = stack.pop()
+        if group not in seen:
+            seen.add(group)
+            stack.extend(group.reads)
+    return seen
 
 
 def memory_of(node: UOp) -> UOp:
@@ -109,25 +109,23 @@ def loops_of(index: Index) -> set[int]:
 
 
 def common(index: Index, own: Index) -> Index:
-    found = squeeze(index)
-    n = 0
-    while n < min(len(found), len(own)) and found[n] == own[n]:
-        n += 1
-    return found[:n]
+    """The leading part of an index that is that of the group's results."""
+    pairs = itertools.takewhile(lambda p: p[0] == p[1], zip(squeeze(index), own))
+    return tuple([t for t, _ in pairs])
 
 
 def in_order(groups: Iterable[Group]) -> list[Group]:
     """Groups such that each runs after those it reads; last created first among equals."""
     done: dict[Group, None] = {}
-    for first in sorted(groups, key=lambda g: -g.number):
-        stack = [(first, False)]
-        while stack:
-            group, ready = stack.pop()
-            if group in done:
-                continue
-            if ready:
-                done[group] = None
-                continue
-            stack.append((group, True))
-            stack += [(g, False) for g in sorted(group.reads, key=lambda g: g.number)]
+    stack = sorted(groups, key=_number)
+    while stack:
+        waiting = [g for g in stack[-1].reads if g not in done]
+        if waiting:
+            stack += sorted(waiting, key=_number)
+        else:
+            done[stack.pop()] = None
     return list(done)
+
+
+def _number(group: Group) -> int:
+    return group.number

@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fnx.core import build, ops
+from fnx.core.expr import Expr
 from fnx.core.uop import UOp
 
 Token = Any  # int | tuple, see above
@@ -190,16 +191,14 @@ def index_node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) 
 def _node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UOp:
     kind = token[0]
     if kind == "join":
-        total = build.index_const(0)
+        total = Expr(build.index_const(0))
         for t, n in token[1]:
-            scaled = build.mul(total, build.index_const(n))
-            total = build.add(scaled, index_node(t, ranges, memo))
-        return total
-    inner = index_node(token[1], ranges, memo)
+            total = total * n + Expr(index_node(t, ranges, memo))
+        return total.node
+    inner = Expr(index_node(token[1], ranges, memo))
     if kind == "part":
         _, _, d, n, _ = token
-        quotient = inner if d == 1 else build.idiv(inner, build.index_const(d))
-        return build.rem(quotient, build.index_const(n))
-    if kind == "shift":
-        return build.add(inner, build.index_const(token[2]))
-    return build.sub(build.index_const(token[2] - 1), inner)
+        out = (inner if d == 1 else inner // d) % n
+    else:
+        out = inner + token[2] if kind == "shift" else inner.like(token[2] - 1) - inner
+    return out.node

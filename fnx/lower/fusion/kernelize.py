@@ -26,7 +26,15 @@ import math
 from fnx.core import ops
 from fnx.core.uop import UOp, toposort
 from fnx.lower.fusion import cost
-from fnx.lower.fusion.group import Group, common, in_order, is_misaligned, loops_of, memory_of
+from fnx.lower.fusion.group import (
+    Group,
+    common,
+    in_order,
+    is_misaligned,
+    loops_of,
+    memory_of,
+    read_through,
+)
 from fnx.lower.fusion.index_tokens import ZERO, Index, identity_index, source_index, squeeze
 
 MAX_STAGE_BYTES = 128 << 10  # a row that is kept inside a kernel; half of a small L2
@@ -176,7 +184,7 @@ class Fusion:
         if contractions > 1 or sum(g.count for g in groups) > MAX_NODES or \
                 contractions and any(g.reduces for g in groups):
             return False
-        return not any(g.reaches(h) for g in groups for h in groups if g is not h)
+        return read_through(groups).isdisjoint(groups)
 
     def _merge(self, groups: list[Group]) -> None:
         first, *rest = sorted(groups, key=lambda g: g.number)
@@ -299,8 +307,7 @@ class Fusion:
         index = indices[0]
         if not group.is_own(index) and not (group.is_row(index) and group.contraction is None):
             return False
-        return self._fits(node, group, index) and not any(
-            group.reaches(other) for other in uses if other is not group)
+        return self._fits(node, group, index) and read_through([group]).isdisjoint(uses)
 
     def _write(self, node: UOp, group: Group, index: Index | None = None) -> None:
         index = identity_index(node.shape) if index is None else index

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import Site, SpecError
+from fnx.core.expr import Expr, maximum, minimum
 from fnx.core.tiling import Schedule
 from fnx.core.uop import UOp, inherit
 from fnx.lower.fusion.group import Group, memory_of
@@ -157,9 +158,9 @@ class _Builder:
         return functools.reduce(build.and_, conditions) if conditions else None
 
     def _inside(self, i: UOp, n: int, low: bool, high: bool) -> UOp:
-        below = build.lt(i, build.index_const(n))
-        above = build.le(build.index_const(0), i)
-        return build.and_(above, below) if low and high else below if high else above
+        at = Expr(i)
+        below, above = at < n, at.like(0) <= at
+        return (above & below if low and high else below if high else above).node
 
     def _bounds(self, token: Token) -> tuple[int, int]:
         if type(token) is int:
@@ -219,9 +220,7 @@ class _Builder:
         return build.load(place, self._valid(x.shape[len(rest):], tail))
 
     def _clamped(self, i: UOp, n: int) -> UOp:
-        wide = build.cast(i, dtypes.index)
-        return build.minimum(build.maximum(wide, build.index_const(0)),
-                             build.index_const(n - 1))
+        return minimum(maximum(Expr(i).cast(dtypes.index), 0), n - 1).node
 
     def pad(self, node: UOp, index: Index) -> UOp:
         x, fill = node.src
@@ -232,13 +231,13 @@ class _Builder:
 
     def concat(self, node: UOp, index: Index) -> UOp:
         """The last part whose start is not past the index."""
-        at = self._index(index[node.arg])
+        at = Expr(self._index(index[node.arg]))
         value = self._read(node.src[-1], source_index(node, len(node.src) - 1, index))
         end = node.shape[node.arg]
         for i in range(len(node.src) - 2, -1, -1):
             end -= node.src[i + 1].shape[node.arg]
             part = self._read(node.src[i], source_index(node, i, index))
-            value = build.where(build.lt(at, build.index_const(end)), part, value)
+            value = build.where((at < end).node, part, value)
         return value
 
     def _scatter(self) -> tuple[list[UOp], list[UOp]]:
