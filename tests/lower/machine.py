@@ -10,11 +10,11 @@ import numpy as np
 
 from fnx.backends.llvm import binding as llvm
 from fnx.backends.llvm import objects
-from fnx.core import build
+from fnx.core import build, ops
 from fnx.core.levels import spec
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.rewriting import symbolic
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Driver
 from fnx.lower.program.codegen import kernel_code
 from fnx.lower.program.fills import block_fills
@@ -74,6 +74,12 @@ def both(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[Any] = (),
     run(kernel, mine, scalars, cuts)
     run_kernel(kernel, theirs, scalars)
     return mine, theirs
+
+
+def kernel_over(stores: Sequence[UOp], name: str, order: Sequence[int]) -> UOp:
+    """A KERNEL whose order is that part of ``order`` which it has ranges of."""
+    live = {r.arg.id for r in toposort(stores) if r.op is ops.RANGE}
+    return build.kernel(stores, name, [i for i in order if i in live])
 
 
 def same_bits(a: Array, b: Array) -> bool:

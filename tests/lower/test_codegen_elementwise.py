@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.core import build, dtypes, ops
-from tests.lower.machine import both, same_bits, split
+from tests.lower.machine import both, kernel_over, same_bits, split
 
 KIND = {"float32": "f", "float64": "f", "int32": "i", "uint32": "i", "bool": "b"}
 SPECIAL = {
@@ -84,7 +84,7 @@ def test_elementwise_bits(data_):
               for s, t in enumerate(kinds)]
     value = draw(expressions(leaves))
     out = build.at(build.ref(len(kinds), value.dtype, (extent,)), i)
-    kernel = build.kernel([build.store(out, value, inside)], "k", range(3))
+    kernel = kernel_over([build.store(out, value, inside)], "k", range(3))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     buffers = [data(rng, n, t) for t in kinds] + [np.zeros(n, value.dtype.np)]
     mine, theirs = both(kernel, buffers, scalars, draw(st.sampled_from([[], [0.5]])))
@@ -99,7 +99,7 @@ def test_float_to_integer_saturates(source, target):
     i, inside, _ = split(len(x), (4, "VEC"))
     value = build.cast(build.load(build.at(build.ref(0, source, (len(x),)), i), inside), target)
     o = build.at(build.ref(1, target, (len(x),)), i)
-    mine, theirs = both(build.kernel([build.store(o, value, inside)], "k", range(2)),
+    mine, theirs = both(kernel_over([build.store(o, value, inside)], "k", range(2)),
                         [x, np.zeros(len(x), target.np)])
     assert np.array_equal(mine[1], theirs[1])
     assert mine[1][0] == 0 and mine[1][1] == np.iinfo(target.np).max
@@ -123,7 +123,7 @@ def test_padded_and_strided_views(n, m, stride, before, after, lanes):
     valid = build.and_(low, high)
     x = build.load(build.at(build.ref(0, dtypes.float32, (m, width)), r, k), valid)
     o = build.at(build.ref(1, dtypes.float32, (m, total)), r, j)
-    kernel = build.kernel([build.store(o, x, inside)], "pad", range(4))
+    kernel = kernel_over([build.store(o, x, inside)], "pad", range(4))
     rng = np.random.default_rng(n)
     mine, theirs = both(kernel, [rng.normal(size=(m, width)).astype("f"),
                                  np.full((m, total), 7, "f")])
@@ -139,7 +139,7 @@ def test_range_values(n, lanes):
     for s, t in enumerate((dtypes.int32, dtypes.uint32, dtypes.float32)):
         v = build.cast(build.sub(build.mul(i, build.index_const(3)), build.index_const(5)), t)
         stores.append(build.store(build.at(build.ref(s, t, (n,)), i), v, inside))
-    kernel = build.kernel(stores, "iota", range(3))
+    kernel = kernel_over(stores, "iota", range(3))
     mine, theirs = both(kernel, [np.zeros(n, t) for t in ("i4", "u4", "f4")])
     for a, b in zip(mine, theirs):
         assert same_bits(a, b)
@@ -158,8 +158,8 @@ def test_gather(n, size, lanes, seed):
     C = build.index_const
     valid = build.and_(build.le(C(0), at), build.lt(at, C(size)))
     x = build.load(build.at(build.ref(0, dtypes.float32, (size, 2)), at, C(1)), valid)
-    kernel = build.kernel([build.store(build.at(build.ref(2, dtypes.float32, (n,)), i), x,
-                                       inside)], "gather", range(2))
+    kernel = kernel_over([build.store(build.at(build.ref(2, dtypes.float32, (n,)), i), x,
+                                      inside)], "gather", range(2))
     mine, theirs = both(kernel, [rng.normal(size=(size, 2)).astype("f"), index,
                                  np.zeros(n, "f")])
     assert same_bits(mine[2], theirs[2])
@@ -180,7 +180,7 @@ def test_scatter_add_in_order(n, size, seed):
     at = build.cast(build.load(build.at(build.ref(0, dtypes.int32, (n,)), r)), dtypes.index)
     value = build.load(build.at(build.ref(1, dtypes.float32, (n,)), r))
     add = build.store(build.at(place, at), value, build.lt(C(0), at), ops.ADD)
-    mine, theirs = both(build.kernel([zero, add], "scatter", (10, 11, 0)),
+    mine, theirs = both(kernel_over([zero, add], "scatter", (10, 11, 0)),
                         [index, x, np.full(size, 9, "f")])
     assert same_bits(mine[2], theirs[2])
 
@@ -200,7 +200,7 @@ def test_lanes_of_a_combining_store_may_lie_apart(n, columns, lanes, monoid, see
                       inside, monoid)
     arrays = [np.array([1], "i4"), rng.normal(size=(columns, n)).astype("f"),
               rng.normal(size=(3, n, columns)).astype("f")]
-    mine, theirs = both(build.kernel([add], "scatter", (0, 10, 1)), arrays)
+    mine, theirs = both(kernel_over([add], "scatter", (0, 10, 1)), arrays)
     assert same_bits(mine[2], theirs[2])
 
 
@@ -210,8 +210,8 @@ def test_in_place_update_of_two_buffers():
     i, inside, _ = split(n, (2, "UNROLL"), (4, "VEC"))
     x, y = (build.load(build.at(build.ref(s, dtypes.float32, (n,)), i), inside) for s in (0, 1))
     out = [build.at(build.ref(s, dtypes.float32, (n,)), i) for s in (2, 3)]
-    kernel = build.kernel([build.store(out[0], build.add(x, y), inside),
-                           build.store(out[1], build.sub(x, y), inside)], "swap", range(3))
+    kernel = kernel_over([build.store(out[0], build.add(x, y), inside),
+                          build.store(out[1], build.sub(x, y), inside)], "swap", range(3))
     rng = np.random.default_rng(0)
     a, b = (rng.normal(size=n).astype("f") for _ in range(2))
     from tests.lower.machine import aligned, run

@@ -16,7 +16,7 @@ from fnx.core.uop import UOp
 from fnx.lower.program.decompose import decompose
 from fnx.lower.program.linearize import linearize
 from fnx.lower.render.llvm import render
-from tests.lower.machine import aligned, both, run, same_bits, split
+from tests.lower.machine import aligned, both, kernel_over, run, same_bits, split
 
 F32 = dtypes.float32
 EXACT = {"float32": [ops.MAX, ops.MIN], "int32": [ops.ADD, ops.MUL, ops.MAX, ops.MIN, ops.AND,
@@ -67,7 +67,7 @@ def test_reduce_any_axis_any_tile(data):
     x = build.load(build.at(build.ref(0, dtype, (M, K)), row, col), valid)
     total = build.reduce_ranges(masked(x, col_ok, monoid), monoid, closed)
     out = build.at(build.ref(1, dtype, (M,)), row)
-    kernel = build.kernel([build.store(out, total, row_ok)], "reduce", (0, 10, 11, 12, 1, 2))
+    kernel = kernel_over([build.store(out, total, row_ok)], "reduce", (0, 10, 11, 12, 1, 2))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     mine, theirs = both(kernel, [values(rng, (m, k), dtype), np.zeros(m, dtype.np)], scalars,
                         draw(st.sampled_from([[], [0.4, 0.7]])))
@@ -83,8 +83,8 @@ def test_float_sums_are_near_and_do_not_depend_on_parts(data):
     col, ok, closed = split(k, *factors(draw), ids=10)
     x = build.load(build.at(build.ref(0, F32, (m, k)), row, col), ok)
     total = build.reduce_ranges(masked(build.mul(x, x), ok, ops.ADD), ops.ADD, closed)
-    kernel = build.kernel([build.store(build.at(build.ref(1, F32, (m,)), row), total)], "norm",
-                          (0, 10, 11, 12))
+    kernel = kernel_over([build.store(build.at(build.ref(1, F32, (m,)), row), total)], "norm",
+                         (0, 10, 11, 12))
     a = np.random.default_rng(k).normal(size=(m, k)).astype("f")
     whole, _ = both(kernel, [a, np.zeros(m, "f")])
     parts, _ = both(kernel, [a, np.zeros(m, "f")], [], [0.3, 0.6])
@@ -111,7 +111,7 @@ def softmax(rows, columns, draw):
               build.rem(column, steps[1])]
     value = build.div(build.load(build.at(kept, *digits), axes[2][1]), total)
     store = build.store(build.at(o, row, column), value, axes[2][1])
-    return build.kernel([store], "softmax", [0, *range(10, 13), *range(20, 23), *range(30, 33)])
+    return kernel_over([store], "softmax", [0, *range(10, 13), *range(20, 23), *range(30, 33)])
 
 
 @settings(deadline=None, max_examples=20)
@@ -142,7 +142,7 @@ def test_gemm_with_packed_panels(data, m, n, k):
     ok = [c for c in (row_ok, column_ok) if c is not None]
     valid = None if not ok else ok[0] if len(ok) == 1 else build.and_(*ok)
     order = draw(st.sampled_from([(0, 10, 1, 20, 2, 11, 12), (0, 1, 10, 20, 2, 11, 12)]))
-    kernel = build.kernel([build.store(build.at(o, row, column), total, valid)], "gemm", order)
+    kernel = kernel_over([build.store(build.at(o, row, column), total, valid)], "gemm", order)
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(m, k)).astype("f"), rng.normal(size=(k, n)).astype("f")
     mine, theirs = both(kernel, [x, y, np.zeros((m, n), "f")], [], [0.5])

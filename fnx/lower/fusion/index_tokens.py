@@ -198,7 +198,7 @@ def _node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UO
     inner = Expr(index_node(token[1], ranges, memo))
     if kind == "part":
         _, _, d, n, _ = token
-        out = (inner if d == 1 else inner // d) % n
+        out: Expr = (inner if d == 1 else inner // d) % n
     else:
         out = inner + token[2] if kind == "shift" else inner.like(token[2] - 1) - inner
     return out.node
