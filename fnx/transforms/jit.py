@@ -25,7 +25,7 @@ from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
 from fnx.transforms.replay.executable import Eager, Executable, Programs, Replay
 from fnx.transforms.replay.launcher import MISS, Launch, make_launcher
-from fnx.transforms.replay.signature import Arguments, Key
+from fnx.transforms.replay.signature import Arguments, Key, labels
 from fnx.transforms.replay.traces import Traces, Variant
 from fnx.transforms.transformed import Transformed
 
@@ -169,8 +169,14 @@ class Jitted(Transformed[P, R_co]):
         _, key = self._arguments.key(args, kwargs)
         replay = self._replay(key, args, kwargs).value
         executable = replay.executable or self._link(replay)
-        return Stages(replay.closed.function, executable.lowered, executable.device,
-                      replay.milliseconds)
+        fn, device = replay.closed.function, executable.device
+
+        def again(keep: Callable[[Any], None]) -> None:
+            from fnx.lower.pipeline import lower  # each pass of it, for a reader
+            lower(fn, device.target, keep=keep)
+
+        return Stages(fn, executable.lowered, device, replay.milliseconds, again,
+                      labels(self._f, key))
 
     def cache_info(self) -> CacheInfo:
         """How often it was traced, compiled and replayed, and why it was traced again."""

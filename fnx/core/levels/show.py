@@ -51,7 +51,7 @@ def pretty(roots: UOp | Iterable[UOp], *, sites: bool | Collection[Site] = True,
         roots: a node or several.
         sites: whether to print the user's lines that nodes came from, or those to print.
         scopes: whether to print FUNCTIONs and KERNELs that other nodes name.
-        inputs: what to call the parameters of a FUNCTION that is a root.
+        inputs: what to call the parameters of a FUNCTION or COMMANDS that is a root.
     """
     roots = [roots] if isinstance(roots, UOp) else list(roots)
     where = _sites_among(sites)
@@ -68,11 +68,42 @@ def pretty(roots: UOp | Iterable[UOp], *, sites: bool | Collection[Site] = True,
         if root.op is ops.PROGRAM:
             blocks.append(program_lines(root))
         elif root.op is ops.COMMANDS:
-            blocks.append(command_lines(root, names.__getitem__))
+            blocks.append(command_lines(root, names.__getitem__, inputs))
     rest = [r for r in roots if r.op not in (*_SCOPES, ops.PROGRAM, ops.COMMANDS)]
     if rest:
         blocks.append(_rest(rest, names, where))
     return "\n\n".join("\n".join(lines) for lines in blocks)
+
+
+def pretty_groups(groups: Iterable[Any], sites: bool | Collection[Site] = True,
+                  inputs: Sequence[str] = ()) -> list[str]:
+    """Groups of tensor nodes that become kernels: formulas over what other groups write."""
+    groups = list(groups)
+    where = _sites_among(sites)
+    roots = list(dict.fromkeys(root for g in groups for root, _ in g.roots))
+    buffers = {root: f"b{i}" for i, root in enumerate(roots)}
+    lines: list[str] = []
+    for i, g in enumerate(groups):
+        own = list(dict.fromkeys(root for root, _ in g.roots))
+        reads = dict.fromkeys(s for n in g.inside for s in n.src
+                              if s not in g.inside or s in buffers and s not in own)
+        params = sorted((n for n in reads if n.op is ops.PARAM), key=lambda n: n.arg.slot)
+        names = {n: _input_name(n, buffers, inputs)
+                 for n in (*params, *(n for n in reads if n in buffers))}
+        body, results = graph_lines(own, names, where)
+        lines.append(f"group {i} over {g.space}: "
+                     f"{', '.join(names.values()) or 'nothing'} -> "
+                     f"{', '.join(buffers[r] for r in own)}")
+        lines += ["  " + line for line in body]
+        lines.append(f"  {', '.join(buffers[r] for r in own)} = {', '.join(results)}")
+    return lines
+
+
+def _input_name(node: UOp, buffers: dict[UOp, str], inputs: Sequence[str]) -> str:
+    if node in buffers:
+        return buffers[node]
+    slot = node.arg.slot
+    return inputs[slot] if slot < len(inputs) else f"x{slot}"
 
 
 def _sites_among(sites: bool | Collection[Site]) -> Callable[[UOp], tuple[Site, ...]]:

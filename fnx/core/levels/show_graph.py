@@ -44,7 +44,7 @@ class _Printer:
     def __init__(self, roots: Sequence[UOp], names: Mapping[UOp, str],
                  sites: Callable[[UOp], tuple[Site, ...]]) -> None:
         self.roots, self.sites = roots, sites
-        self.nodes = toposort(roots, stop=lambda n: n.op is ops.KERNEL)
+        self.nodes = toposort(roots, stop=lambda n: n.op is ops.KERNEL or n in names)
         self.taken = Names()
         self.names: dict[UOp, str] = dict(names)
         for name in names.values():
@@ -60,23 +60,28 @@ class _Printer:
     def _named(self) -> set[UOp]:
         """What is read twice, what whole arrays are made of, and what makes a line too long."""
         reads = dict.fromkeys(self.nodes, 0)
-        named = {n for r in self.roots if (n := r).op not in (*_SOURCES, ops.CONST)}
+        named = {r for r in self.roots if r.op not in (*_SOURCES, ops.CONST)
+                 and r not in self.names}
         for n in reversed(self.nodes):
-            if n.op in _SCOPES:
+            if n.op in _SCOPES or n in self.names:
                 continue
             for s in n.src:
                 reads[s] += reads[n] if n.op.kind == "movement" and n.op is not ops.CONCAT else 1
             forced = n.src if n.op in _WHOLE else n.src[:1] if n.op is ops.GATHER else ()
-            named.update(s for s in forced if s.op not in (*_SOURCES, *_SCOPES, ops.CONST))
+            named.update(s for s in forced if s.op not in (*_SOURCES, *_SCOPES, ops.CONST)
+                         and s not in self.names)
         size: dict[UOp, int] = {}
         for n in self.nodes:
-            inside = () if n.op in (*_SCOPES, ops.GET) else n.src
+            inside = () if n.op in (*_SCOPES, ops.GET) or n in self.names else n.src
             total = 1 + sum(size[s] for s in inside)
             while total > _BIG and (most := max(size[s] for s in inside)) > 1:
                 large = next(s for s in inside if size[s] == most)
                 named.add(large)
                 size[large] = 0
                 total = 1 + sum(size[s] for s in inside)
+            if n in self.names:
+                size[n] = 0
+                continue
             if n.op in _WHOLE or (reads[n] > 1 and n.src and n.op.kind != "movement"
                                   and n.op is not ops.GET):
                 named.add(n)
@@ -88,6 +93,8 @@ class _Printer:
     def lines(self) -> list[str]:
         out: list[str] = []
         for node in self.nodes:
+            if node in self.names:
+                continue
             if node.op is ops.CALL:
                 out.append(self._call(node))
             elif node in self.named and node.op is not ops.GET:

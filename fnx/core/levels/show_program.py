@@ -89,24 +89,27 @@ class _Program:
         return node.op.name.lower()
 
 
-def command_lines(commands: UOp, names: Callable[[UOp], str]) -> list[str]:
+def command_lines(commands: UOp, names: Callable[[UOp], str], inputs: Sequence[str] = ()
+                  ) -> list[str]:
     """The EXECs of COMMANDS: what each reads, what it writes."""
-    return [_command(e, names) for e in commands.src]
+    return [_command(e, names, inputs) for e in commands.src]
 
 
-def _command(execution: UOp, names: Callable[[UOp], str]) -> str:
+def _command(execution: UOp, names: Callable[[UOp], str], inputs: Sequence[str]) -> str:
     kernel, *operands = execution.src
     written = {s.src[0].src[0].arg.slot for s in kernel.src}
     slots = [s for s in operands if s.op is ops.SLOT]
-    reads = [_slot(s) for i, s in enumerate(slots) if i not in written]
+    reads = [_slot(s, inputs) for i, s in enumerate(slots) if i not in written]
     reads += [str(build.const_of(s)) for s in operands if s.op is ops.CONST]
-    writes = ", ".join(_slot(s) for i, s in enumerate(slots) if i in written)
+    writes = ", ".join(_slot(s, inputs) for i, s in enumerate(slots) if i in written)
     where = execution.arg.name.partition(" (")[2].rstrip(")")
     line = f"{names(kernel)}({', '.join(reads)}) -> {writes}"
     return f"{line:<64}  # {where}" if where else line
 
 
-def _slot(slot: UOp) -> str:
-    arg = slot.arg
+def _slot(slot: UOp, inputs: Sequence[str]) -> str:
+    arg: ops.Slot = slot.arg
+    if arg.kind == "in" and arg.index < len(inputs):
+        return inputs[arg.index]
     return f"arena[{arg.offset}:{arg.offset + arg.nbytes}]" if arg.kind == "arena" else \
         f"{arg.kind}{arg.index}"

@@ -10,6 +10,7 @@ Static values are compared exactly (core/array/equality.py): 1, 1.0 and True are
 from __future__ import annotations
 
 import inspect
+import re
 import reprlib
 from collections.abc import Callable
 from typing import Any
@@ -137,6 +138,29 @@ def argument(in_tree: tree.TreeDef, i: int) -> str:
     """Where leaf ``i`` of (args, kwargs) is found: ``args[0]['w']`` or ``kwargs['scale']``."""
     where, *rest = tree.paths(in_tree)[i]
     return f"{'kwargs' if where.key else 'args'}{tree.keystr(tuple(rest))}"
+
+
+def labels(f: Callable[..., Any], key: Key) -> list[str]:
+    """A name for each leaf of a signature: its parameter's, and its path behind underscores.
+
+    >>> x = array.asarray(1.0)
+    >>> def f(params, n, x): ...
+    >>> labels(f, Arguments(f, "f", (1,)).key(({"w": x}, 3, x), {})[1])
+    ['params_w', 'x']
+    """
+    try:
+        parameters = list(inspect.signature(f).parameters)
+    except (ValueError, TypeError):
+        parameters = []
+    static = {name for name, _ in key[2]}
+    dynamic = [p for i, p in enumerate(parameters) if i not in static]
+    out = []
+    for _, place, *rest in tree.paths(key[0]):
+        name = place.key
+        if isinstance(name, int):
+            name = dynamic[name] if name < len(dynamic) else f"x{name}"
+        out.append(re.sub(r"\W+", "_", f"{name} {tree.keystr(tuple(rest))}").strip("_"))
+    return out
 
 
 _text = reprlib.Repr()  # looks at the beginning only, and survives a __repr__ that raises

@@ -1,14 +1,70 @@
-"""Stages: what ``jit(f).lower(*args)`` shows of a signature, each printable."""
+"""Stages: what ``jit(f).lower(*args)`` shows of a signature, from the graph to the commands.
+
+``show()`` prints all of them, ``show("kernels", "commands")`` some; in a notebook the value
+itself is a page whose stages fold. Each stage stands under the passes that made it and their
+times. What lies between the graph and the commands is made again for a reader, once.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
 
 from fnx.core import build, ops
+from fnx.core.errors import ArgumentError
 from fnx.core.levels import show
+from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
-from fnx.transforms.replay.executable import Device, Lowered
+from fnx.transforms.replay import stages_html
+
+# Each stage, and the passes whose work it shows.
+STAGES: dict[str, tuple[str, ...]] = {
+    "graph": ("trace",),
+    "simplified": ("inline", "simplify", "drop_empty", "split_reduce", "unique_results"),
+    "groups": ("kernelize",),
+    "kernels": ("ranges", "coalesce", "runtime_extents", "canonical"),
+    "schedules": ("choose",),
+    "tiled": ("tile", "split_global", "fills"),
+    "programs": ("decompose", "linearize"),
+    "llvm": ("print", "render", "llvm", "jit", "link"),
+    "commands": ("memory", "commands"),
+}
+# What kind of kernel it is, by the first word of its name, and what follows for its loops.
+_WHY = {
+    "contract": "a sum of products: a tile of the result stays in registers during the sum",
+    "rows": "rows that are read again: each stays in the cache, with lanes along it",
+    "reduce": "a fold: lanes go where reads are contiguous, each with an accumulator of its own",
+    "map": "an element at a time: lanes go along what is contiguous",
+    "scatter": "places that are data: in order, with lanes only along an index of its own",
+}
+
+
+class _Block(Protocol):
+    @property
+    def commands(self) -> UOp: ...
+    @property
+    def arena(self) -> int: ...
+
+
+class _Lowered(Protocol):
+    @property
+    def function(self) -> UOp: ...
+    @property
+    def block(self) -> _Block: ...
+    @property
+    def code(self) -> Mapping[UOp, Any]: ...
+    @property
+    def milliseconds(self) -> dict[str, float]: ...
+
+
+class _Device(Protocol):
+    @property
+    def target(self) -> Target: ...
+
+    def assembly(self, text: str) -> str: ...
 
 
 class KernelInfo(NamedTuple):
@@ -29,16 +85,18 @@ class Stages:
         commands: the COMMANDS node.
         kernels: a KernelInfo per command, in the order they run.
         arena: bytes of intermediate buffers.
-        milliseconds: of the trace, of each pass (``code`` holds ``print``), of LLVM (it runs
-            beside the passes) and of linking.
+        milliseconds: of the trace, of each pass, of LLVM (it runs beside the passes) and of
+            linking.
     """
 
-    def __init__(self, graph: UOp, lowered: Lowered, device: Device, trace: float) -> None:
+    def __init__(self, graph: UOp, lowered: _Lowered, device: _Device, trace: float,
+                 again: Callable[[Callable[[Any], None]], Any], inputs: Sequence[str] = ()
+                 ) -> None:
         self.graph, self.simplified = graph, lowered.function
         self.commands, self.arena = lowered.block.commands, lowered.block.arena
         self.milliseconds = {"trace": trace, **lowered.milliseconds}
         self.kernels = tuple(_info(e) for e in self.commands.src)
-        self._code, self._device = lowered.code, device
+        self._code, self._device, self._again, self._inputs = lowered.code, device, again, inputs
 
     def __repr__(self) -> str:
         kernels = len(self.kernels)
@@ -46,30 +104,138 @@ class Stages:
         return f"<stages: {kernels} kernels, {total} bytes read and written, " \
                f"{self.arena} bytes of arena>"
 
-    def text(self, level: str = "graph") -> str:
-        """A level as text: "graph", "simplified", "kernels", "program", "commands" or
-        "llvm"."""
-        if level == "kernels":
-            return "\n\n".join(show.pretty(k.node) for k in self._distinct())
-        if level == "program":
-            return "\n\n".join(show.pretty(self._code[k.node].program())
-                               for k in self._distinct() if k.node in self._code)
-        if level == "llvm":
-            return self.llvm()
-        return show.pretty(getattr(self, level), scopes=level != "commands")
+    def show(self, *stages: str) -> None:
+        """Print stages (all of them, if none is named): graph, simplified, groups, kernels,
+        schedules, tiled, programs, llvm, commands.
+
+        >>> import fnx, fnx.numpy as jnp
+        >>> stages = fnx.jit(lambda x: jnp.exp(x) + 1).lower(jnp.zeros(3))
+        >>> stages.show("commands")  # doctest: +ELLIPSIS
+        ==== commands  (memory ... ms, commands ... ms)
+        map_add_exp(x) -> out0 ...
+        """
+        parts = [(name, self.text(name)) for name in stages or STAGES]
+        print("\n\n".join(f"==== {name}  ({self.times(name)})\n{text}" for name, text in parts))
+
+    def text(self, stage: str = "graph") -> str:
+        """One stage as text."""
+        row = _TEXTS.get(stage)
+        if row is None:
+            raise ArgumentError(f"expected a stage of {', '.join(STAGES)}; got {stage!r}")
+        return row(self)
+
+    def times(self, stage: str) -> str:
+        """The passes of a stage and their times."""
+        return ", ".join(f"{name} {self.milliseconds[name]:.1f} ms" for name in STAGES[stage]
+                         if name in self.milliseconds) or "no pass of its own"
 
     def llvm(self) -> str:
         """LLVM IR of the distinct kernels."""
-        return "\n".join(self._code[k.node].text() for k in self._distinct()
-                         if k.node in self._code)
+        return "\n".join(code.text() for code in self._codes())
 
     def assembly(self) -> str:
         """Machine code of the distinct kernels, as text."""
-        return "\n".join(self._device.assembly(self._code[k.node].text())
-                         for k in self._distinct() if k.node in self._code)
+        return "\n".join(self._device.assembly(code.text()) for code in self._codes())
 
-    def _distinct(self) -> list[KernelInfo]:
-        return list({k.node: k for k in self.kernels}.values())
+    def _repr_html_(self) -> str:
+        rows = [(*_name_and_line(k.name), _loops(k.node), k.flops, k.bytes,
+                 self._schedules.get(k.node, "")) for k in self.kernels]
+        parts = [(name, self.times(name), self.text(name)) for name in STAGES]
+        return stages_html.page(repr(self)[1:-1], rows, parts)
+
+    # ---- what each stage prints
+
+    @cached_property
+    def _ran(self) -> list[Any]:
+        """Every pass of the compiler with what it was given and what it made."""
+        ran: list[Any] = []
+        self._again(ran.append)
+        return ran
+
+    @cached_property
+    def _sites(self) -> set[Any]:
+        nodes = toposort([self.graph], into_functions=True)
+        return {site for n in nodes for site in n.sites}
+
+    @cached_property
+    def _schedules(self) -> dict[UOp, str]:
+        """The schedule of each tiled kernel, on one line."""
+        found: dict[UOp, str] = {}
+        schedule = ""
+        for ran in self._ran:
+            if ran.name == "choose":
+                schedule = ", ".join(map(repr, ran.after.schedule))
+            elif ran.name in STAGES["tiled"]:
+                found.update((k, schedule) for k in getattr(ran.after, "graphs", ()))
+        return found
+
+    def _codes(self) -> list[Any]:
+        return [self._code[k] for k in self._distinct() if k in self._code]
+
+    def _distinct(self) -> list[UOp]:
+        return list(dict.fromkeys(k.node for k in self.kernels))
+
+    def _pretty(self, nodes: UOp | list[UOp]) -> str:
+        return show.pretty(nodes, sites=self._sites, inputs=self._inputs,
+                           scopes=nodes is not self.commands)
+
+    def _groups(self) -> str:
+        fusion = next(ran.after for ran in self._ran if ran.name == "kernelize")
+        return "\n".join(show.pretty_groups(fusion.groups, self._sites, self._inputs))
+
+    def _untiled(self) -> str:
+        kernels = dict.fromkeys(ran.after.kernel for ran in self._ran if ran.name == "canonical")
+        return self._pretty(list(kernels))
+
+    def _chosen(self) -> str:
+        return "\n\n".join(_explained(ran.before, ran.after) for ran in self._ran
+                           if ran.name == "choose")
+
+    def _programs(self) -> str:
+        return "\n\n".join(f"program {node.arg.name}\n" + "\n".join(
+            "  " + line for line in self._pretty(self._code[node].program()).splitlines())
+            for node in self._distinct() if node in self._code)
+
+
+_TEXTS: dict[str, Callable[[Stages], str]] = {
+    "graph": lambda s: s._pretty(s.graph), "simplified": lambda s: s._pretty(s.simplified),
+    "groups": Stages._groups, "kernels": Stages._untiled, "schedules": Stages._chosen,
+    "tiled": lambda s: s._pretty(s._distinct()), "programs": Stages._programs,
+    "llvm": Stages.llvm, "commands": lambda s: s._pretty(s.commands),
+}
+
+
+def _name_and_line(name: str) -> tuple[str, str]:
+    kernel, _, line = name.partition(" (")
+    return kernel, line.rstrip(")")
+
+
+def _explained(before: Any, after: Any) -> str:
+    """A schedule with its reason: the user's, or what kind of kernel it is."""
+    name = before.kernel.arg.name
+    why = "as the user wrote it" if before.schedule else \
+        _WHY.get(name.partition("_")[0], "loops as they are")
+    steps = list(after.schedule)
+    kinds = {type(step).__name__ for step in steps}
+    if "Parallel" not in kinds and not before.schedule:
+        why += "; one thread: there is little work, or an order to keep"
+    lines = [f"{name}: {why}"]
+    for _, group in itertools.groupby(steps, key=lambda step: type(step).__name__):
+        lines.append("  " + ", ".join(map(repr, group)))
+    return "\n".join(lines)
+
+
+def _loops(kernel: UOp) -> str:
+    """``par(7) seq(300) vec(16)``: the loops of a kernel, outermost first."""
+    rank = {id: i for i, id in enumerate(kernel.arg.order)}
+    ranges = sorted((n for n in toposort([kernel]) if n.op is ops.RANGE),
+                    key=lambda r: rank.get(r.arg.id, len(rank)))
+    return " ".join(f"{r.arg.kind.lower()}({_extent(r.src[0])})" for r in ranges)
+
+
+def _extent(node: UOp) -> str:
+    return str(build.const_of(node)) if node.op is ops.CONST else \
+        getattr(node.arg, "name", "") or "n"
 
 
 def _info(execution: UOp) -> KernelInfo:

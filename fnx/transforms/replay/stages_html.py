@@ -1,0 +1,32 @@
+"""Stages as HTML for notebooks: a table of kernels, and a part that folds for each stage.
+
+All text of the user (names of functions, files) is escaped.
+
+>>> page("<f>", [("add", "m.py:3", "vec(16)", 16, 64, "")], [("graph", "1 ms", "a < b")])[:28]
+'<div><p>&lt;f&gt;</p><table>'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+HEADS = ("kernel", "line", "loops", "FLOP", "bytes", "schedule")
+_PRE = '<pre style="line-height: 1.25; overflow-x: auto">'
+_LEFT = '<td style="text-align: left; font-family: monospace">'
+
+Row = tuple[str, str, str, int, int, str]
+
+
+def page(title: str, kernels: Sequence[Row], stages: Sequence[tuple[str, str, str]]) -> str:
+    """HTML of rows (as in ``HEADS``) and of stages (name, times, text)."""
+    heads = "".join(f"<th>{h}</th>" for h in HEADS)
+    rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in kernels)
+    parts = "".join(
+        f"<details><summary><b>{escape(name)}</b> &nbsp; {escape(times)}</summary>"
+        f"{_PRE}{escape(text)}</pre></details>" for name, times, text in stages)
+    return f"<div><p>{escape(title)}</p><table><tr>{heads}</tr>{rows}</table>{parts}</div>"
+
+
+def _cell(value: object) -> str:
+    return f"<td>{value:,}</td>" if isinstance(value, int) else f"{_LEFT}{escape(str(value))}</td>"
