@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, expr, ops
 from fnx.core.array import array as core
 from fnx.core.array import axes, convert, operate, scope, special, storage
 from fnx.core.array.array import Array, ArrayLike, public
@@ -28,6 +28,7 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, operand
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, DTypeError, NotBuiltError, ShapeError
+from fnx.core.expr import Expr, log, log1p, where
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp
 from fnx.numpy import cumsum, maximum, minimum
@@ -97,9 +98,10 @@ def _counted(words: tuple[UOp, UOp], shape: Shape) -> tuple[UOp, UOp]:
     return _threefry(words, build.like(low, 0), low)
 
 
-def _word(words: tuple[UOp, UOp], shape: Shape) -> UOp:
+def _word(words: tuple[UOp, UOp], shape: Shape) -> Expr:
     """32 random bits for each element."""
-    return build.elementwise(ops.XOR, *_counted(words, shape))
+    one, two = map(Expr, _counted(words, shape))
+    return one ^ two
 
 
 def _split(words: tuple[UOp, UOp], n: int = 2) -> list[tuple[UOp, UOp]]:
@@ -167,7 +169,7 @@ def bits(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) 
     t = dtypes.uint32 if dtype is None else dtypes.as_dtype(dtype)
     if t is not dtypes.uint32:
         raise DTypeError(f"bits: expected dtype uint32, got {t}")
-    return Array(_word(_words("bits", key), axes.shape(shape)))
+    return Array(_word(_words("bits", key), axes.shape(shape)).node)
 
 
 def _float_type(name: str, dtype: Any) -> DType:
@@ -177,33 +179,26 @@ def _float_type(name: str, dtype: Any) -> DType:
     return t
 
 
-def _unit(words: tuple[UOp, UOp], shape: Shape, t: DType) -> UOp:
+def _unit(words: tuple[UOp, UOp], shape: Shape, t: DType) -> Expr:
     """Uniform in [0, 1): random bits as the mantissa of a number in [1, 2), less 1."""
     if t is dtypes.float32:
-        word = _word(words, shape)
-        mantissa = build.elementwise(ops.SHR, word, build.like(word, 9))
-        number = build.elementwise(ops.OR, mantissa, build.like(word, 0x3F800000))
-        one = build.bitcast(number, t)
-        return build.sub(one, build.like(one, 1.0))
-    high, low = _counted(words, shape)  # 52 bits of the 64; every step is exact
-    low = build.elementwise(ops.SHR, low, build.like(low, 12))
-    upper, lower = (build.cast(n, t) for n in (high, low))
-    return build.add(build.mul(upper, build.like(upper, 2.0 ** -32)),
-                     build.mul(lower, build.like(lower, 2.0 ** -52)))
+        return (_word(words, shape) >> 9 | 0x3F800000).bitcast(t) - 1
+    high, low = map(Expr, _counted(words, shape))  # 52 bits of the 64; every step is exact
+    return high.cast(t) * 2.0 ** -32 + (low >> 12).cast(t) * 2.0 ** -52
 
 
-def _bounds(name: str, xs: tuple[Any, ...], t: DType, shape: Shape) -> list[UOp]:
+def _bounds(name: str, xs: tuple[Any, ...], t: DType, shape: Shape) -> list[Expr]:
     nodes = [as_node(operand(x), t) for x in xs]
     for n in nodes:
         if build.broadcast_shapes(n.shape, shape) != shape:
             raise ShapeError(f"{name}: expected arguments that broadcast to {shape}, got "
                              f"{n.shape}", hint="give shape= the full shape")
-    return [build.expand(n, shape) for n in nodes]
+    return [Expr(build.expand(n, shape)) for n in nodes]
 
 
-def _between(words: tuple[UOp, UOp], shape: Shape, t: DType, low: UOp, high: UOp) -> UOp:
-    unit = _unit(words, shape, t)
-    return build.maximum(low, build.add(build.mul(unit, build.sub(high, low)), low))
+def _between(words: tuple[UOp, UOp], low: Expr, high: Expr | float) -> Expr:
+    """Uniform in [low, high)."""
+    return expr.maximum(low, _unit(words, low.shape, low.dtype) * (high - low) + low)
 
 
 @public
@@ -217,7 +212,7 @@ def uniform(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
     """
     t, size = _float_type("uniform", dtype), axes.shape(shape)
     low, high = _bounds("uniform", (minval, maxval), t, size)
-    return Array(_between(_words("uniform", key), size, t, low, high))
+    return Array(_between(_words("uniform", key), low, high).node)
 
 
 @public
@@ -235,15 +230,13 @@ def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLi
     size = axes.shape(shape)
     past = isinstance(maxval, int) and maxval > ops.highest(t)
     low, high = _bounds("randint", (_clamped(minval, t), _clamped(maxval, t)), t, size)
-    empty = build.le(high, low)
-    span = build.cast(build.sub(high, low), dtypes.uint32)
-    one = build.like(span, 1)
-    span = build.where(empty, one, build.add(span, one) if past else span)
+    span = (high - low).cast(dtypes.uint32)
+    span = where(high <= low, 1, span + 1 if past else span)
     first, second = (_word(w, size) for w in _split(_words("randint", key)))
-    factor = build.rem(build.like(span, 1 << 16), span)
-    factor = build.rem(build.mul(factor, factor), span)
-    offset = build.add(build.mul(build.rem(first, span), factor), build.rem(second, span))
-    return Array(build.add(low, build.cast(build.rem(offset, span), t)))
+    factor = (1 << 16) % span
+    factor = factor * factor % span
+    offset = first % span * factor + second % span
+    return Array((low + (offset % span).cast(t)).node)
 
 
 def _clamped(x: Any, t: DType) -> Any:
@@ -276,7 +269,7 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None
         raise NotBuiltError(f"bernoulli: expected mode 'low', got {mode!r}")
     size = core.asarray(x).shape if shape is None else axes.shape(shape)
     (bound,) = _bounds("bernoulli", (x,), t, size)
-    return Array(build.lt(_unit(_words("bernoulli", key), size, t), bound))
+    return Array((_unit(_words("bernoulli", key), size, t) < bound).node)
 
 
 @public
@@ -305,9 +298,8 @@ def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
     """
     t, size = _float_type("normal", dtype), axes.shape(shape)
     lowest = np.nextafter(np.array(-1, t.np), np.array(0, t.np))
-    low, high = build.const(lowest, t, size), build.const(1.0, t, size)
-    u = _between(_words("normal", key), size, t, low, high)
-    return Array(build.mul(special.erf_inv(u), build.like(u, math.sqrt(2.0))))
+    u = _between(_words("normal", key), Expr(build.const(lowest, t, size)), 1.0)
+    return Array((special.erf_inv(u) * math.sqrt(2.0)).node)
 
 
 @public
@@ -324,10 +316,10 @@ def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike,
     size = build.broadcast_shapes(core.asarray(lower).shape, core.asarray(upper).shape) \
         if shape is None else axes.shape(shape)
     low, high = _bounds("truncated_normal", (lower, upper), t, size)
-    root = build.like(low, math.sqrt(2.0))
-    a, b = (special.erf(build.div(n, root)) for n in (low, high))
-    u = _between(_words("truncated_normal", key), size, t, a, b)
-    x = Array(build.mul(root, special.erf_inv(u)))
+    root = math.sqrt(2.0)
+    u = _between(_words("truncated_normal", key), special.erf(low / root),
+                 special.erf(high / root))
+    x = Array((root * special.erf_inv(u)).node)
     least, most = _inner(lower, t, math.inf), _inner(upper, t, -math.inf)
     return minimum(maximum(x, least), most)
 
@@ -349,7 +341,7 @@ def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None =
     """
     t = _float_type("exponential", dtype)
     u = _unit(_words("exponential", key), axes.shape(shape), t)
-    return Array(build.neg(build.elementwise(ops.LOG1P, build.neg(u))))
+    return Array((-log1p(-u)).node)
 
 
 @public
@@ -364,9 +356,8 @@ def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
     if mode not in (None, "low"):
         raise NotBuiltError(f"gumbel: expected mode 'low', got {mode!r}")
     t, size = _float_type("gumbel", dtype), axes.shape(shape)
-    tiny = build.const(np.finfo(t.np).tiny, t, size)
-    u = _between(_words("gumbel", key), size, t, tiny, build.const(1.0, t, size))
-    return Array(build.neg(build.log(build.neg(build.log(u)))))
+    tiny = Expr(build.const(np.finfo(t.np).tiny, t, size))
+    return Array((-log(-log(_between(_words("gumbel", key), tiny, 1.0)))).node)
 
 
 @public
@@ -378,11 +369,10 @@ def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
     (2,)
     """
     t, size = _float_type("laplace", dtype), axes.shape(shape)
-    lowest = build.const(-1 + np.finfo(t.np).epsneg, t, size)
-    u = _between(_words("laplace", key), size, t, lowest, build.const(1.0, t, size))
-    tail = build.elementwise(ops.LOG1P, build.neg(build.elementwise(ops.ABS, u)))
-    signed = build.where(build.lt(u, build.like(u, 0)), build.neg(tail), tail)
-    return Array(build.where(build.eq(u, build.like(u, 0)), u, signed))
+    lowest = Expr(build.const(-1 + np.finfo(t.np).epsneg, t, size))
+    u = _between(_words("laplace", key), lowest, 1.0)
+    tail = log1p(-abs(u))
+    return Array(where(u.eq(0), u, where(u < 0, -tail, tail)).node)
 
 
 @public
@@ -394,9 +384,8 @@ def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = No
     (2,)
     """
     t, size = _float_type("logistic", dtype), axes.shape(shape)
-    tiny = build.const(np.finfo(t.np).tiny, t, size)
-    u = _between(_words("logistic", key), size, t, tiny, build.const(1.0, t, size))
-    return Array(build.log(build.div(u, build.sub(build.like(u, 1), u))))
+    u = _between(_words("logistic", key), Expr(build.const(np.finfo(t.np).tiny, t, size)), 1.0)
+    return Array(log(u / (1 - u)).node)
 
 
 @public
@@ -460,7 +449,7 @@ def _shuffled(words: tuple[UOp, UOp], n: int, size: int) -> UOp:
     rounds = math.ceil(3 * math.log(max(1, size)) / math.log(0xFFFFFFFF))
     for _ in range(rounds):
         words, fresh = _split(words)
-        order = _sorted_by(_word(fresh, (n,)), order)
+        order = _sorted_by(_word(fresh, (n,)).node, order)
     return order
 
 
@@ -471,13 +460,10 @@ def _sorted_by(word: UOp, values: UOp) -> UOp:
         first, second = storage.evaluate([word, values])
         keys, data = (s.view(x.dtype.np, (n,)) for s, x in ((first, word), (second, values)))
         return storage.buffer(data[np.argsort(keys, kind="stable")])
-    mine = build.expand(build.reshape(word, (n, 1)), (n, n))
-    other = build.expand(build.reshape(word, (1, n)), (n, n))
-    row = build.expand(build.reshape(build.iota(n), (n, 1)), (n, n))
-    column = build.expand(build.reshape(build.iota(n), (1, n)), (n, n))
-    before = build.or_(build.lt(other, mine),
-                       build.and_(build.eq(other, mine), build.lt(column, row)))
-    place = build.reduce(build.cast(before, dtypes.int32), ops.ADD, (1,))
+    mine, other, row, column = (Expr(build.expand(build.reshape(x, shape), (n, n)))
+                                for x in (word, build.iota(n)) for shape in ((n, 1), (1, n)))
+    before = (other < mine) | other.eq(mine) & (column < row)
+    place = build.reduce(before.cast(dtypes.int32).node, ops.ADD, (1,))
     return build.scatter(build.like(values, 0), [place], values, "set")
 
 

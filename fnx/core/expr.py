@@ -190,6 +190,11 @@ def polynomial(coefficients: Sequence[float], x: Expr) -> Expr:
     return out
 
 
+def stop(x: Expr) -> Expr:
+    """x itself, a constant to derivatives (in formulas over arrays)."""
+    return Expr(build.stop_gradient(x.node))
+
+
 def integer_power(x: Expr, n: int) -> Expr:
     """x to a known whole power, by repeated squaring; a negative one takes the reciprocal."""
     if n < 0:

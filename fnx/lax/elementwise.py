@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes
 from fnx.core.array import elementwise as rows
 from fnx.core.array import special, tree
 from fnx.core.array.array import Array, ArrayLike, asarray, public
@@ -17,19 +17,18 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import Function
 from fnx.core.array.operate import alias, apply, astype, bitcast, elementwise
 from fnx.core.errors import ArgumentError
-from fnx.core.uop import UOp
+from fnx.core.expr import Expr
 
 Tree = TypeVar("Tree")
 
 
-def _quotient(a: UOp, b: UOp) -> UOp:
-    return build.div(a, b) if a.dtype.is_float else build.idiv(a, b)
+def _quotient(a: Expr, b: Expr) -> Expr:
+    return a / b if a.dtype.is_float else a // b
 
 
-def _logical_shift(a: UOp, b: UOp) -> UOp:
+def _logical_shift(a: Expr, b: Expr) -> Expr:
     """Zeros come in from above, whatever the sign."""
-    words = build.bitcast(a, dtypes.uint32), build.bitcast(b, dtypes.uint32)
-    return build.bitcast(build.elementwise(ops.SHR, *words), a.dtype)
+    return (a.bitcast(dtypes.uint32) >> b.bitcast(dtypes.uint32)).bitcast(a.dtype)
 
 
 _DIV = Function("div", "number", _quotient)

@@ -2,96 +2,83 @@
 
 from __future__ import annotations
 
-import math
+from math import pi, sqrt
 
 import fnx.numpy as jnp
-from fnx.core import build, ops
+from fnx.core import expr
 from fnx.core.array import arguments, special
 from fnx.core.array import elementwise as rows
 from fnx.core.array.array import Array, ArrayLike, public
 from fnx.core.array.elementwise import Function
 from fnx.core.array.operate import alias, apply, elementwise
-from fnx.core.uop import UOp
+from fnx.core.expr import Expr, expm1, where
 
-# ---- in terms of nodes ------------------------------------------------------------------------
+# ---- formulas ---------------------------------------------------------------------------------
 
 
-def _relu(x: UOp) -> UOp:
+def _relu(x: Expr) -> Expr:
     """The comparison is <= so that NaN stays NaN, and the slope at 0 is 0."""
-    zero = build.like(x, 0)
-    return build.where(build.le(x, zero), zero, x)
+    return where(x <= 0, 0, x)
 
 
-def _softplus(x: UOp) -> UOp:
-    return rows.logaddexp(x, build.like(x, 0))
+def _softplus(x: Expr) -> Expr:
+    return rows.logaddexp(x, x.like(0))
 
 
-def _log_sigmoid(x: UOp) -> UOp:
-    return build.neg(_softplus(build.neg(x)))
+def _log_sigmoid(x: Expr) -> Expr:
+    return -_softplus(-x)
 
 
-def _silu(x: UOp) -> UOp:
-    return build.mul(x, rows.sigmoid(x))
+def _silu(x: Expr) -> Expr:
+    return x * rows.sigmoid(x)
 
 
-def _soft_sign(x: UOp) -> UOp:
-    return build.div(x, build.add(build.elementwise(ops.ABS, x), build.like(x, 1)))
+def _soft_sign(x: Expr) -> Expr:
+    return x / (abs(x) + 1)
 
 
-def _relu6(x: UOp) -> UOp:
-    six = build.like(x, 6)
-    return build.where(build.le(six, x), six, _relu(x))
+def _relu6(x: Expr) -> Expr:
+    return where(6 <= x, 6, _relu(x))
 
 
-def _hard_tanh(x: UOp) -> UOp:
-    one = build.like(x, 1)
-    high = build.where(build.lt(one, x), one, x)
-    return build.where(build.lt(x, build.neg(one)), build.neg(one), high)
+def _hard_tanh(x: Expr) -> Expr:
+    return where(x < -1, -1, where(1 < x, 1, x))
 
 
-def _hard_sigmoid(x: UOp) -> UOp:
-    return build.div(_relu6(build.add(x, build.like(x, 3))), build.like(x, 6))
+def _hard_sigmoid(x: Expr) -> Expr:
+    return _relu6(x + 3) / 6
 
 
-def _hard_swish(x: UOp) -> UOp:
-    return build.mul(x, _hard_sigmoid(x))
+def _hard_swish(x: Expr) -> Expr:
+    return x * _hard_sigmoid(x)
 
 
-def _mish(x: UOp) -> UOp:
-    return build.mul(x, build.elementwise(ops.TANH, _softplus(x)))
+def _mish(x: Expr) -> Expr:
+    return x * expr.tanh(_softplus(x))
 
 
-def _selu(x: UOp) -> UOp:
+def _selu(x: Expr) -> Expr:
     """Constants: Klambauer et al., Self-Normalizing Neural Networks, 2017."""
     alpha, scale = 1.6732632423543772, 1.0507009873554805
-    return build.mul(build.like(x, scale), _elu(x, build.like(x, alpha)))
+    return scale * _elu(x, alpha)
 
 
-def _elu(x: UOp, alpha: UOp) -> UOp:
+def _elu(x: Expr, alpha: Expr | float) -> Expr:
     """The argument of expm1 is kept where it matters, so that nothing overflows."""
-    positive = build.lt(build.like(x, 0), x)
-    below = build.where(positive, build.like(x, 0), x)
-    return build.where(positive, x, build.mul(alpha, build.elementwise(ops.EXPM1, below)))
+    return where(x > 0, x, alpha * expm1(where(x > 0, 0, x)))
 
 
-def _celu(x: UOp, alpha: UOp) -> UOp:
-    positive = build.lt(build.like(x, 0), x)
-    below = build.div(build.where(positive, build.like(x, 0), x), alpha)
-    return build.where(positive, x, build.mul(alpha, build.elementwise(ops.EXPM1, below)))
+def _celu(x: Expr, alpha: Expr) -> Expr:
+    return where(x > 0, x, alpha * expm1(where(x > 0, 0, x) / alpha))
 
 
-def _gelu_tanh(x: UOp) -> UOp:
+def _gelu_tanh(x: Expr) -> Expr:
     """Hendrycks and Gimpel, Gaussian Error Linear Units, 2016."""
-    cube = build.mul(build.mul(x, x), x)
-    inner = build.add(x, build.mul(build.like(x, 0.044715), cube))
-    t = build.elementwise(ops.TANH, build.mul(build.like(x, math.sqrt(2 / math.pi)), inner))
-    half = build.like(x, 0.5)
-    return build.mul(x, build.mul(half, build.add(build.like(x, 1), t)))
+    return 0.5 * x * (1 + expr.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))
 
 
-def _gelu_erf(x: UOp) -> UOp:
-    tail = special.erfc(build.mul(x, build.like(x, -math.sqrt(0.5))))
-    return build.mul(build.mul(build.like(x, 0.5), x), tail)
+def _gelu_erf(x: Expr) -> Expr:
+    return 0.5 * x * special.erfc(x * -sqrt(0.5))
 
 
 # ---- the public rows --------------------------------------------------------------------------

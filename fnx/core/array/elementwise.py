@@ -1,8 +1,8 @@
 """Elementwise functions of users, made of ops: one row says domain and how to build the nodes.
 
 A ``Function`` is what an operator of Array, a name of ``fnx.numpy`` and a name of ``fnx.lax``
-have in common. Its ``build`` takes nodes of one shape (and, but for ``where``, one dtype); its
-``domain`` says what promotion gives the operands before:
+have in common. It is an op, or a formula over Exprs; its ``build`` takes nodes of one shape (and,
+but for ``where``, one dtype). Its ``domain`` says what promotion gives the operands before:
 
     any      their common dtype
     number   the same; bool is refused
@@ -25,17 +25,42 @@ from collections.abc import Callable
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError
+from fnx.core.expr import (
+    Expr,
+    ceil,
+    cos,
+    exp,
+    expm1,
+    floor,
+    isnan,
+    log,
+    log1p,
+    rint,
+    sin,
+    sqrt,
+    stop,
+    trunc,
+    where,
+)
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
 
 class Function:
-    """A row: see the module's docstring."""
+    """A row: see the module's docstring. On bools it may be another op."""
 
-    __slots__ = ("name", "domain", "build")
+    __slots__ = ("name", "domain", "meaning", "on_bool")
 
-    def __init__(self, name: str, domain: str, build: Callable[..., UOp]) -> None:
-        self.name, self.domain, self.build = name, domain, build
+    def __init__(self, name: str, domain: str, meaning: Op | Callable[..., Expr],
+                 on_bool: Op | None = None) -> None:
+        self.name, self.domain, self.meaning = name, domain, meaning
+        self.on_bool = meaning if on_bool is None else on_bool
+
+    def build(self, *nodes: UOp) -> UOp:
+        """The function of nodes that promotion has prepared."""
+        meaning = self.on_bool if nodes[0].dtype.is_bool else self.meaning
+        return build.elementwise(meaning, *nodes) if isinstance(meaning, Op) else \
+            meaning(*map(Expr, nodes)).node
 
     def __repr__(self) -> str:
         return self.name
@@ -80,267 +105,230 @@ DOMAINS: dict[str, Callable[[str, DType, DType], DType]] = {
 
 
 # ---- functions that are more than one op ------------------------------------------------------
-
-_e = build.elementwise
-
-
-def _or_bool(op: Op, on_bool: Op) -> Callable[[UOp, UOp], UOp]:
-    def make(a: UOp, b: UOp) -> UOp:
-        return _e(on_bool if a.dtype.is_bool else op, a, b)
-    return make
+# Where a formula chooses, each branch is smooth at the border and right on both sides of it, so
+# that derivatives of every order are right there (MAX and ABS would share or drop them).
 
 
-def floor_divide(a: UOp, b: UOp) -> UOp:
+def floor_divide(a: Expr, b: Expr) -> Expr:
     """Rounds down. Float: by the remainder, so that q * b + r = a as nearly as can be.
 
     An integer by zero is -1 or -2, as in JAX.
     """
-    zero = build.like(a, 0)
-    by_zero = build.eq(b, zero)
+    left = a % b
     if a.dtype.is_float:
-        left = build.rem(a, b)
-        whole = build.div(build.sub(a, left), b)
-        other = build.and_(build.ne(left, zero), build.ne(build.lt(left, zero),
-                                                          build.lt(b, zero)))
-        whole = build.where(other, build.sub(whole, build.like(a, 1)), whole)
-        return build.where(by_zero, build.div(a, b), _e(ops.ROUND, whole))
-    quotient = build.idiv(a, b)
+        whole = (a - left) / b
+        other = left.ne(0) & (left < 0).ne(b < 0)
+        return where(b.eq(0), a / b, rint(where(other, whole - 1, whole)))
+    quotient = a // b
     if a.dtype.kind == "uint":
         return quotient
-    opposite = build.or_(build.ne(build.lt(a, zero), build.lt(b, zero)), by_zero)
-    down = build.and_(build.ne(build.rem(a, b), zero), opposite)
-    return build.where(down, build.sub(quotient, build.like(a, 1)), quotient)
+    opposite = (a < 0).ne(b < 0) | b.eq(0)
+    return where(left.ne(0) & opposite, quotient - 1, quotient)
 
 
-def remainder(a: UOp, b: UOp) -> UOp:
+def remainder(a: Expr, b: Expr) -> Expr:
     """The remainder that has the sign of the divisor."""
-    left = build.rem(a, b)
+    left = a % b
     if a.dtype.kind == "uint":
         return left
-    zero = build.like(a, 0)
-    other = build.ne(build.lt(left, zero), build.lt(b, zero))
-    return build.where(build.and_(build.ne(left, zero), other), build.add(left, b), left)
+    return where(left.ne(0) & (left < 0).ne(b < 0), left + b, left)
 
 
-def power(a: UOp, b: UOp) -> UOp:
+def power(a: Expr, b: Expr) -> Expr:
     """a to the b, of floats; integers by squaring, over the bits of b."""
     if a.dtype.is_float:
-        return build.power(a, b)
-    out, factor = build.like(a, 1), a
-    one = build.like(b, 1)
-    for bit in range(b.dtype.bits - (b.dtype.kind == "int")):
-        digit = _e(ops.AND, _e(ops.SHR, b, build.like(b, bit)), one)
-        out = build.where(build.eq(digit, one), build.mul(out, factor), out)
-        factor = build.mul(factor, factor)
-    return build.where(build.lt(b, build.like(b, 0)), build.like(a, 0), out) \
-        if b.dtype.kind == "int" else out
+        return a**b
+    signed = b.dtype.kind == "int"
+    out, factor = a.like(1), a
+    for bit in range(b.dtype.bits - signed):
+        out = where((b >> bit & 1).eq(1), out * factor, out)
+        factor = factor * factor
+    return where(b < 0, 0, out) if signed else out
 
 
-def integer_power(x: UOp, n: int) -> UOp:
-    """x to a known whole power, by multiplication; a negative one takes the reciprocal."""
-    if n < 0:
-        return build.div(build.like(x, 1), integer_power(x, -n))
-    out: UOp | None = None
-    while n:
-        if n & 1:
-            out = x if out is None else build.mul(out, x)
-        n >>= 1
-        x = build.mul(x, x) if n else x
-    return build.like(x, 1) if out is None else out
-
-
-def sign(x: UOp) -> UOp:
-    """-1, 0 or 1; of a float zero or NaN, itself."""
-    zero, one = build.like(x, 0), build.like(x, 1)
+def sign(x: Expr) -> Expr:
+    """-1, 0 or 1; of a float zero or NaN, itself (rounded: steps have no slope)."""
     if x.dtype.kind == "uint":
-        return build.where(build.eq(x, zero), zero, one)
-    below = build.where(build.lt(x, zero), build.like(x, -1), x)
-    return build.where(build.lt(zero, x), one, below)
+        return where(x.eq(0), x, 1)
+    return where(x > 0, 1, where(x < 0, -1, rint(x) if x.dtype.is_float else x))
 
 
-def logical_not(x: UOp) -> UOp:
-    return _e(ops.NOT, x)
+def positive(x: Expr) -> Expr:
+    return x
 
 
-def _rounding(op: Op) -> Callable[[UOp], UOp]:
-    """Whole numbers stay what they are."""
-    return lambda x: _e(op, x) if x.dtype.is_float else x
+def absolute(x: Expr) -> Expr:
+    return x if x.dtype.kind in ("bool", "uint") else abs(x)
 
 
-def absolute(x: UOp) -> UOp:
-    return x if x.dtype.kind in ("bool", "uint") else _e(ops.ABS, x)
+def square(x: Expr) -> Expr:
+    return x * x
 
 
-def isnan(x: UOp) -> UOp:
-    return build.ne(x, x)
+def isinf(x: Expr) -> Expr:
+    return abs(x).eq(math.inf) if x.dtype.is_float else _everywhere(x, False)
 
 
-def isinf(x: UOp) -> UOp:
-    return build.eq(_e(ops.ABS, x), build.like(x, math.inf)) if x.dtype.is_float else \
-        build.const(False, dtypes.bool_, x.shape)
+def isfinite(x: Expr) -> Expr:
+    return abs(x) < math.inf if x.dtype.is_float else _everywhere(x, True)
 
 
-def isfinite(x: UOp) -> UOp:
-    return build.lt(_e(ops.ABS, x), build.like(x, math.inf)) if x.dtype.is_float else \
-        build.const(True, dtypes.bool_, x.shape)
+def _everywhere(x: Expr, truth: bool) -> Expr:
+    return Expr(build.const(truth, dtypes.bool_, x.shape))
 
 
-def logaddexp(a: UOp, b: UOp) -> UOp:
-    """log(exp(a) + exp(b)); where a - b is not a number (two equal infinities), a + b."""
-    high, low = build.maximum(a, b), build.minimum(a, b)
-    gap = build.sub(low, high)
-    near = build.add(high, _e(ops.LOG1P, build.exp(gap)))
-    return build.where(isnan(gap), build.add(a, b), near)
+def logaddexp(a: Expr, b: Expr) -> Expr:
+    """log(exp(a) + exp(b)); two equal infinities stay what they are, with derivative 0."""
+    first = a > b
+    high, gap = where(first, a, b), where(first, b - a, a - b)
+    return where(isnan(gap) & a.eq(b), stop(a), high + log1p(exp(gap)))
 
 
-def logaddexp2(a: UOp, b: UOp) -> UOp:
+def logaddexp2(a: Expr, b: Expr) -> Expr:
     """log2(2**a + 2**b)."""
-    scale = build.like(a, math.log(2.0))
-    return build.div(logaddexp(build.mul(a, scale), build.mul(b, scale)), scale)
+    scale = math.log(2.0)
+    return logaddexp(a * scale, b * scale) / scale
 
 
-def hypot(a: UOp, b: UOp) -> UOp:
+def hypot(a: Expr, b: Expr) -> Expr:
     """sqrt(a**2 + b**2) without overflow; 0 at the origin, inf beside an infinity."""
-    x, y = _e(ops.ABS, a), _e(ops.ABS, b)
-    high, low = build.maximum(x, y), build.minimum(x, y)
-    zero, one = build.like(a, 0), build.like(a, 1)
-    plain = build.or_(build.eq(high, zero), build.eq(high, build.like(a, math.inf)))
-    ratio = build.div(low, build.where(plain, one, high))
-    inside = build.mul(high, build.sqrt(build.add(one, build.mul(ratio, ratio))))
-    infinite = build.or_(isinf(x), isinf(y))
-    return build.where(infinite, build.like(a, math.inf), build.where(plain, high, inside))
+    x, y = where(a < 0, -a, a), where(b < 0, -b, b)
+    first = x > y
+    high, low = where(first, x, y), where(first, y, x)
+    ratio = low / where(high.eq(0), 1, high)
+    finite = where(high.eq(0), 0, high * sqrt(1 + ratio * ratio))
+    return where(isinf(a) | isinf(b), math.inf, finite)
 
 
-def log2(x: UOp) -> UOp:
-    return build.div(build.log(x), build.like(x, math.log(2.0)))
+def log2(x: Expr) -> Expr:
+    return log(x) / math.log(2.0)
 
 
-def log10(x: UOp) -> UOp:
-    return build.div(build.log(x), build.like(x, math.log(10.0)))
+def log10(x: Expr) -> Expr:
+    return log(x) / math.log(10.0)
 
 
-def exp2(x: UOp) -> UOp:
-    return build.power(build.like(x, 2), x)
+def exp2(x: Expr) -> Expr:
+    return 2**x
 
 
-def tan(x: UOp) -> UOp:
-    return build.div(_e(ops.SIN, x), _e(ops.COS, x))
+def tan(x: Expr) -> Expr:
+    return sin(x) / cos(x)
 
 
-def sinh(x: UOp) -> UOp:
+def sinh(x: Expr) -> Expr:
     """By expm1 where that keeps digits, else (exp(x) - exp(-x)) / 2."""
-    half, one = build.like(x, 0.5), build.like(x, 1)
-    grown = _e(ops.EXPM1, x)
-    near = build.mul(half, build.add(grown, build.div(grown, build.add(grown, one))))
-    far = build.sub(_half_exp(x), _half_exp(build.neg(x)))
-    return build.where(build.lt(_e(ops.ABS, x), one), near, far)
+    grown = expm1(x)
+    near = 0.5 * (grown + grown / (grown + 1))
+    return where(abs(x) < 1, near, _half_exp(x) - _half_exp(-x))
 
 
-def cosh(x: UOp) -> UOp:
-    return build.add(_half_exp(x), _half_exp(build.neg(x)))
+def cosh(x: Expr) -> Expr:
+    return _half_exp(x) + _half_exp(-x)
 
 
-def _half_exp(x: UOp) -> UOp:
+def _half_exp(x: Expr) -> Expr:
     """exp(x) / 2, finite wherever the result is."""
-    half = build.like(x, 0.5)
-    root = build.exp(build.mul(half, x))
-    return build.mul(build.mul(half, root), root)
+    root = exp(0.5 * x)
+    return 0.5 * root * root
 
 
-def sigmoid(x: UOp) -> UOp:
+def sigmoid(x: Expr) -> Expr:
     """1 / (1 + exp(-x)) by the exponential that does not overflow."""
-    zero, one = build.like(x, 0), build.like(x, 1)
-    negative = build.lt(x, zero)
-    small = build.exp(build.where(negative, x, build.neg(x)))
-    return build.div(build.where(negative, small, one), build.add(one, small))
+    negative = x < 0
+    small = exp(where(negative, x, -x))
+    return where(negative, small, 1) / (1 + small)
 
 
-def rsqrt(x: UOp) -> UOp:
-    return build.div(build.like(x, 1), build.sqrt(x))
+def rsqrt(x: Expr) -> Expr:
+    return 1 / sqrt(x)
 
 
-def reciprocal(x: UOp) -> UOp:
-    return build.div(build.like(x, 1), x)
+def reciprocal(x: Expr) -> Expr:
+    return 1 / x
 
 
-def _swapped(f: Callable[[UOp, UOp], UOp]) -> Callable[[UOp, UOp], UOp]:
-    return lambda a, b: f(b, a)
+def greater(a: Expr, b: Expr) -> Expr:
+    return a > b
 
 
-def _unary(op: Op) -> Callable[[UOp], UOp]:
-    return lambda x: _e(op, x)
+def greater_equal(a: Expr, b: Expr) -> Expr:
+    return a >= b
 
 
-def _binary(op: Op) -> Callable[[UOp, UOp], UOp]:
-    return lambda a, b: _e(op, a, b)
+def _of_floats(f: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
+    """A way of rounding; whole numbers stay what they are."""
+    def rounded(x: Expr) -> Expr:
+        return f(x) if x.dtype.is_float else x
+    return rounded
 
 
 # ---- the rows ---------------------------------------------------------------------------------
 # fmt: off
 
-ADD = Function("add", "any", _or_bool(ops.ADD, ops.OR))
-SUBTRACT = Function("subtract", "number", _binary(ops.SUB))
-MULTIPLY = Function("multiply", "any", _or_bool(ops.MUL, ops.AND))
-DIVIDE = Function("divide", "inexact", _binary(ops.DIV))
+ADD = Function("add", "any", ops.ADD, on_bool=ops.OR)
+SUBTRACT = Function("subtract", "number", ops.SUB)
+MULTIPLY = Function("multiply", "any", ops.MUL, on_bool=ops.AND)
+DIVIDE = Function("divide", "inexact", ops.DIV)
 FLOOR_DIVIDE = Function("floor_divide", "integer", floor_divide)
 REMAINDER = Function("remainder", "integer", remainder)
-FMOD = Function("fmod", "integer", _binary(ops.REM))
+FMOD = Function("fmod", "integer", ops.REM)
 POWER = Function("power", "integer", power)
 FLOAT_POWER = Function("float_power", "inexact", power)
-MAXIMUM = Function("maximum", "any", _or_bool(ops.MAX, ops.OR))
-MINIMUM = Function("minimum", "any", _or_bool(ops.MIN, ops.AND))
+MAXIMUM = Function("maximum", "any", ops.MAX, on_bool=ops.OR)
+MINIMUM = Function("minimum", "any", ops.MIN, on_bool=ops.AND)
 LOGADDEXP = Function("logaddexp", "inexact", logaddexp)
 LOGADDEXP2 = Function("logaddexp2", "inexact", logaddexp2)
 HYPOT = Function("hypot", "inexact", hypot)
 
-LESS = Function("less", "any", _binary(ops.CMPLT))
-LESS_EQUAL = Function("less_equal", "any", _binary(ops.CMPLE))
-GREATER = Function("greater", "any", _swapped(_binary(ops.CMPLT)))
-GREATER_EQUAL = Function("greater_equal", "any", _swapped(_binary(ops.CMPLE)))
-EQUAL = Function("equal", "any", _binary(ops.CMPEQ))
-NOT_EQUAL = Function("not_equal", "any", _binary(ops.CMPNE))
+LESS = Function("less", "any", ops.CMPLT)
+LESS_EQUAL = Function("less_equal", "any", ops.CMPLE)
+GREATER = Function("greater", "any", greater)
+GREATER_EQUAL = Function("greater_equal", "any", greater_equal)
+EQUAL = Function("equal", "any", ops.CMPEQ)
+NOT_EQUAL = Function("not_equal", "any", ops.CMPNE)
 
-BITWISE_AND = Function("bitwise_and", "bits", _binary(ops.AND))
-BITWISE_OR = Function("bitwise_or", "bits", _binary(ops.OR))
-BITWISE_XOR = Function("bitwise_xor", "bits", _binary(ops.XOR))
-LEFT_SHIFT = Function("left_shift", "bits", _binary(ops.SHL))
-RIGHT_SHIFT = Function("right_shift", "bits", _binary(ops.SHR))
-INVERT = Function("invert", "bits", _unary(ops.NOT))
-LOGICAL_AND = Function("logical_and", "truth", _binary(ops.AND))
-LOGICAL_OR = Function("logical_or", "truth", _binary(ops.OR))
-LOGICAL_XOR = Function("logical_xor", "truth", _binary(ops.XOR))
-LOGICAL_NOT = Function("logical_not", "truth", logical_not)
+BITWISE_AND = Function("bitwise_and", "bits", ops.AND)
+BITWISE_OR = Function("bitwise_or", "bits", ops.OR)
+BITWISE_XOR = Function("bitwise_xor", "bits", ops.XOR)
+LEFT_SHIFT = Function("left_shift", "bits", ops.SHL)
+RIGHT_SHIFT = Function("right_shift", "bits", ops.SHR)
+INVERT = Function("invert", "bits", ops.NOT)
+LOGICAL_AND = Function("logical_and", "truth", ops.AND)
+LOGICAL_OR = Function("logical_or", "truth", ops.OR)
+LOGICAL_XOR = Function("logical_xor", "truth", ops.XOR)
+LOGICAL_NOT = Function("logical_not", "truth", ops.NOT)
 
-NEGATIVE = Function("negative", "number", _unary(ops.NEG))
-POSITIVE = Function("positive", "any", lambda x: x)
+NEGATIVE = Function("negative", "number", ops.NEG)
+POSITIVE = Function("positive", "any", positive)
 ABSOLUTE = Function("absolute", "any", absolute)
 FABS = Function("fabs", "inexact", absolute)
 SIGN = Function("sign", "number", sign)
-SQUARE = Function("square", "integer", lambda x: build.mul(x, x))
-FLOOR = Function("floor", "any", _rounding(ops.FLOOR))
-CEIL = Function("ceil", "any", _rounding(ops.CEIL))
-TRUNC = Function("trunc", "any", _rounding(ops.TRUNC))
-RINT = Function("rint", "inexact", _unary(ops.ROUND))
+SQUARE = Function("square", "integer", square)
+FLOOR = Function("floor", "any", _of_floats(floor))
+CEIL = Function("ceil", "any", _of_floats(ceil))
+TRUNC = Function("trunc", "any", _of_floats(trunc))
+RINT = Function("rint", "inexact", ops.ROUND)
 ISNAN = Function("isnan", "any", isnan)
 ISINF = Function("isinf", "any", isinf)
 ISFINITE = Function("isfinite", "any", isfinite)
 
-SQRT = Function("sqrt", "inexact", _unary(ops.SQRT))
+SQRT = Function("sqrt", "inexact", ops.SQRT)
 RSQRT = Function("rsqrt", "inexact", rsqrt)
 RECIPROCAL = Function("reciprocal", "inexact", reciprocal)
-EXP = Function("exp", "inexact", _unary(ops.EXP))
+EXP = Function("exp", "inexact", ops.EXP)
 EXP2 = Function("exp2", "inexact", exp2)
-EXPM1 = Function("expm1", "inexact", _unary(ops.EXPM1))
-LOG = Function("log", "inexact", _unary(ops.LOG))
-LOG1P = Function("log1p", "inexact", _unary(ops.LOG1P))
+EXPM1 = Function("expm1", "inexact", ops.EXPM1)
+LOG = Function("log", "inexact", ops.LOG)
+LOG1P = Function("log1p", "inexact", ops.LOG1P)
 LOG2 = Function("log2", "inexact", log2)
 LOG10 = Function("log10", "inexact", log10)
-SIN = Function("sin", "inexact", _unary(ops.SIN))
-COS = Function("cos", "inexact", _unary(ops.COS))
+SIN = Function("sin", "inexact", ops.SIN)
+COS = Function("cos", "inexact", ops.COS)
 TAN = Function("tan", "inexact", tan)
 SINH = Function("sinh", "inexact", sinh)
 COSH = Function("cosh", "inexact", cosh)
-TANH = Function("tanh", "inexact", _unary(ops.TANH))
+TANH = Function("tanh", "inexact", ops.TANH)
 SIGMOID = Function("sigmoid", "inexact", sigmoid)
 # fmt: on
 

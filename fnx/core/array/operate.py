@@ -29,6 +29,7 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import OPERATORS, Function
 from fnx.core.array.promotion import as_node, operand, promoted, same_shape
 from fnx.core.errors import ArgumentError, DTypeError
+from fnx.core.expr import Expr, integer_power
 from fnx.core.ops import Op
 
 NDArray = np.ndarray[Any, Any]
@@ -122,8 +123,8 @@ def static_power(x: Array, n: Any) -> Array:
     (node, exponent), weak = promoted("integer", "power", (x, n))
     weak = weak and (x.weak or type(n) is float)
     if not whole or abs(n) > 1 << 16:
-        return Array(rows.power(node, exponent), weak)
-    return Array(rows.integer_power(node, int(n)), weak)
+        return Array(rows.POWER.build(node, exponent), weak)
+    return Array(integer_power(Expr(node), int(n)).node, weak)
 
 
 power = public(static_power, "power")

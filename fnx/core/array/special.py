@@ -9,11 +9,9 @@ as in XLA, so that normal random numbers agree with JAX's.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from fnx.core import build, ops
 from fnx.core.array.elementwise import Function
-from fnx.core.uop import UOp
+from fnx.core.expr import Expr, exp, log1p, mulacc, polynomial, sqrt, where
 
 _ERFC = (
     0.577033738616469689,
@@ -50,7 +48,8 @@ _TAYLOR_TERMS = {32: 9, 64: 15}
 _NEAR = 0.75     # where erf changes from the series to 1 - erfc
 
 # Giles: (upper bound of w, offset, take the root of w first?, coefficients, highest power first).
-_INVERSE = {
+_Part = tuple[float, float, bool, tuple[float, ...]]
+_INVERSE: dict[int, tuple[_Part, ...]] = {
     32: (
         (5.0, 2.5, False, (
             2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
@@ -88,68 +87,54 @@ _INVERSE = {
 }
 
 
-def polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:
-    """Horner's scheme; the highest power comes first."""
-    out = build.like(x, coefficients[0])
-    for c in coefficients[1:]:
-        out = build.mulacc(out, x, build.like(x, c))
-    return out
-
-
-def _erfc_positive(x: UOp) -> UOp:
+def _erfc_positive(x: Expr) -> Expr:
     """erfc of x >= 0."""
-    two = build.like(x, 2)
-    t = build.div(two, build.add(two, x))
-    y = build.sub(build.mul(build.like(x, 4), t), two)
-    terms = _ERFC[:_ERFC_TERMS[x.dtype.bits]]
-    last, before = build.like(x, terms[-1]), build.like(x, 0)
-    for c in reversed(terms[1:-1]):  # Clenshaw's scheme
-        last, before = build.sub(build.mulacc(y, last, build.like(x, c)), before), last
-    half = build.mulacc(build.mul(y, build.like(x, 0.5)), last, build.like(x, terms[0]))
-    series = build.sub(half, before)
-    return build.mul(build.mul(t, series), build.exp(build.neg(build.mul(x, x))))
+    t = 2 / (2 + x)
+    y = 4 * t - 2
+    first, *terms, last = _ERFC[:_ERFC_TERMS[x.dtype.bits]]
+    series, before = x.like(last), x.like(0)
+    for c in reversed(terms):  # Clenshaw's scheme
+        series, before = mulacc(y, series, c) - before, series
+    return t * (mulacc(0.5 * y, series, first) - before) * exp(-(x * x))
 
 
-def _split(x: UOp) -> tuple[UOp, UOp, UOp]:
-    """|x| < _NEAR, x < 0, and |x| by a choice, whose derivative at 0 is that of x."""
-    below = build.lt(x, build.like(x, 0))
-    size = build.where(below, build.neg(x), x)
-    return build.lt(size, build.like(x, _NEAR)), below, size
-
-
-def _taylor(x: UOp) -> UOp:
+def _taylor(x: Expr) -> Expr:
     n = _TAYLOR_TERMS[x.dtype.bits]
     terms = [2 / math.sqrt(math.pi) * (-1) ** k / (math.factorial(k) * (2 * k + 1))
-             for k in reversed(range(n))]
-    return build.mul(x, polynomial(build.mul(x, x), terms))
+             for k in range(n)]
+    return x * polynomial(terms, x * x)
 
 
-def erf(x: UOp) -> UOp:
-    near, below, size = _split(x)
-    far = build.sub(build.like(x, 1), _erfc_positive(size))
-    return build.where(near, _taylor(x), build.where(below, build.neg(far), far))
+def _size(x: Expr) -> Expr:
+    """|x| by a choice, whose derivative at 0 is that of x."""
+    return where(x < 0, -x, x)
 
 
-def erfc(x: UOp) -> UOp:
-    near, below, size = _split(x)
+def erf(x: Expr) -> Expr:
+    size = _size(x)
+    far = 1 - _erfc_positive(size)
+    return where(size < _NEAR, _taylor(x), where(x < 0, -far, far))
+
+
+def erfc(x: Expr) -> Expr:
+    size = _size(x)
     far = _erfc_positive(size)
-    other = build.sub(build.like(x, 2), far)
-    return build.where(near, build.sub(build.like(x, 1), _taylor(x)),
-                       build.where(below, other, far))
+    return where(size < _NEAR, 1 - _taylor(x), where(x < 0, 2 - far, far))
 
 
-def erf_inv(x: UOp) -> UOp:
+def erf_inv(x: Expr) -> Expr:
     """NaN outside -1..1; infinite at its ends."""
-    one = build.like(x, 1)
-    w = build.neg(build.elementwise(ops.LOG1P, build.neg(build.mul(x, x))))
-    out: UOp | None = None
-    for bound, offset, root, coefficients in reversed(_INVERSE[x.dtype.bits]):
-        base = build.sub(build.sqrt(w) if root else w, build.like(x, offset))
-        value = polynomial(base, coefficients)
-        out = value if out is None else build.where(build.lt(w, build.like(x, bound)), value, out)
-    assert out is not None
-    at_end = build.eq(build.elementwise(ops.ABS, x), one)
-    return build.mul(x, build.where(at_end, build.like(x, math.inf), out))
+    w = -log1p(-(x * x))
+    *inner, outermost = _INVERSE[x.dtype.bits]
+    out = _inverse(w, outermost)
+    for part in reversed(inner):
+        out = where(w < part[0], _inverse(w, part), out)
+    return x * where(abs(x).eq(1), math.inf, out)
+
+
+def _inverse(w: Expr, part: _Part) -> Expr:
+    _, offset, root, coefficients = part
+    return polynomial(coefficients[::-1], (sqrt(w) if root else w) - offset)
 
 
 ERF = Function("erf", "inexact", erf)
