@@ -20,10 +20,12 @@ functions are composed: norm'(0) = 0 and relu'(0) = 0.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 from fnx.core import build, ops
+from fnx.core.expr import Expr, cos, exp, log, rint, sin, where
 from fnx.core.ops import OPS, Op
 from fnx.core.uop import UOp
 from fnx.transforms.ad import reduce_scatter as indexed
@@ -52,7 +54,7 @@ def elementwise(op: Op, *along: JvpTerm | None,
     DERIVATIVES[op] = Elementwise(along, True, singular)
 
 
-def piecewise(op: Op, *along: JvpTerm | None, taken: Callable[..., UOp] | None = None) -> None:
+def piecewise(op: Op, *along: JvpTerm | None, taken: Callable[..., Expr] | None = None) -> None:
     """Partials that are constants (1, -1, a half, 0), or choose by a condition."""
     DERIVATIVES[op] = Elementwise(along, False, taken=taken)
 
@@ -75,9 +77,7 @@ def dear(*which: Op) -> None:
         DERIVATIVES[op].dear = True
 
 
-# ---- helpers ----------------------------------------------------------------------------------
-
-_e = build.elementwise
+# ---- conditions -------------------------------------------------------------------------------
 
 
 def number_of(node: UOp) -> Any:
@@ -101,64 +101,43 @@ def _roots(node: UOp) -> bool:
     return n is None or not (n >= 1 or n == 0)
 
 
-def _plus(x: UOp, number: float) -> UOp:
-    return build.add(x, build.like(x, number))
+# ---- partials of more than a line -------------------------------------------------------------
 
 
-def _sign_times(t: UOp, y: UOp, x: UOp) -> UOp:
-    zero = zeros(x)
-    return build.where(build.lt(zero, x), t,
-                       build.where(build.lt(x, zero), build.neg(t), zeros(t)))
+def _sign(t: Expr, y: Expr, x: Expr) -> Expr:
+    return where(x > 0, t, where(x < 0, -t, 0))
 
 
-def _base(t: UOp, y: UOp, a: UOp, b: UOp) -> UOp:
-    """t * b * a**(b-1), and 0 where b is 0, whatever a is."""
-    n = number_of(b)
+def _base(t: Expr, y: Expr, a: Expr, b: Expr) -> Expr:
+    """t * b * a**(b - 1), and 0 where that is 0 / 0."""
+    n = number_of(b.node)
     if n is not None:
-        return zeros(t) if n == 0 else build.mul(t, build.mul(b, build.power(a, _plus(b, -1))))
-    flat = build.eq(b, zeros(b))
-    slope = build.mul(b, build.power(a, _plus(b, -1)))
-    return build.where(flat, zeros(t), build.mul(t, slope))
+        return t.like(0) if n == 0 else t * (n * a**(n - 1))
+    return where(a.eq(0) & b.eq(0), 0, t * (b * a**(b - 1)))
 
 
-def _exponent(t: UOp, y: UOp, a: UOp, b: UOp) -> UOp:
+def _exponent(t: Expr, y: Expr, a: Expr, b: Expr) -> Expr:
     """t * a**b * log(a), and its limit 0 at a = 0 where there is one."""
-    flat = build.and_(build.eq(a, zeros(a)), build.le(zeros(b), b))
-    return build.where(flat, zeros(t), build.mul(t, build.mul(y, build.log(a))))
+    return where(a.eq(0) & (0 <= b), 0, t * (y * log(a)))
 
 
-def _divisor(t: UOp, y: UOp, a: UOp, b: UOp) -> UOp:
-    """Shares t / b with the partial in a."""
-    return build.neg(build.mul(build.div(t, b), y))
-
-
-def _modulus(t: UOp, y: UOp, a: UOp, b: UOp) -> UOp:
-    """a rem b is a - n * b: -n, taken from (a - y) / b, which is whole but for rounding."""
-    return build.neg(build.mul(t, _e(ops.ROUND, build.div(build.sub(a, y), b))))
-
-
-def _share(wins: Callable[[UOp, UOp], UOp], i: int) -> JvpTerm:
+def _share(i: int, wins: Callable[[Expr, Expr], Expr]) -> JvpTerm:
     """All to the winner, half in a tie. ``wins(a, b)``: a is strictly better."""
-    def along(t: UOp, y: UOp, *src: UOp) -> UOp:
-        tie = build.where(build.eq(*src), build.mul(t, build.like(t, 0.5)), zeros(t))
-        return build.where(wins(src[i], src[1 - i]), t, tie)
+    def along(t: Expr, y: Expr, *src: Expr) -> Expr:
+        return where(wins(src[i], src[1 - i]), t, where(src[0].eq(src[1]), 0.5 * t, 0))
     return along
 
 
-def _greater(a: UOp, b: UOp) -> UOp:
-    return build.lt(b, a)
+def _at_least(i: int, *src: Expr) -> Expr:
+    return src[i] >= src[1 - i]
 
 
-def _at_least(i: int, *src: UOp) -> UOp:
-    return build.le(src[1 - i], src[i])
+def _at_most(i: int, *src: Expr) -> Expr:
+    return src[i] <= src[1 - i]
 
 
-def _at_most(i: int, *src: UOp) -> UOp:
-    return build.le(src[i], src[1 - i])
-
-
-def _chosen(i: int, c: UOp, a: UOp, b: UOp) -> UOp:
-    return c if i == 1 else build.logical_not(c)
+def _chosen(i: int, c: Expr, a: Expr, b: Expr) -> Expr:
+    return c if i == 1 else ~c
 
 
 # ---- transposes -------------------------------------------------------------------------------
@@ -208,32 +187,31 @@ zero("PARAM", "LEAF", "BUFFER", "CONST", "IOTA",
      "NOT", "FLOOR", "CEIL", "TRUNC", "ROUND", "BITCAST", "IDIV",
      "CMPLT", "CMPLE", "CMPEQ", "CMPNE", "AND", "OR", "XOR", "SHL", "SHR", "THREEFRY", "STOP")
 
-piecewise(ops.NEG, lambda t, y, x: build.neg(t))
-piecewise(ops.ABS, _sign_times)
+piecewise(ops.NEG, lambda t, y, x: -t)
+piecewise(ops.ABS, _sign)
 piecewise(ops.ADD, lambda t, y, a, b: t, lambda t, y, a, b: t)
-piecewise(ops.SUB, lambda t, y, a, b: t, lambda t, y, a, b: build.neg(t))
-piecewise(ops.MAX, _share(_greater, 0), _share(_greater, 1), taken=_at_least)
-piecewise(ops.MIN, _share(build.lt, 0), _share(build.lt, 1), taken=_at_most)
-piecewise(ops.WHERE, None,
-          lambda t, y, c, a, b: build.where(c, t, zeros(t)),
-          lambda t, y, c, a, b: build.where(c, zeros(t), t), taken=_chosen)
+piecewise(ops.SUB, lambda t, y, a, b: t, lambda t, y, a, b: -t)
+piecewise(ops.MAX, _share(0, operator.gt), _share(1, operator.gt), taken=_at_least)
+piecewise(ops.MIN, _share(0, operator.lt), _share(1, operator.lt), taken=_at_most)
+piecewise(ops.WHERE, None, lambda t, y, c, a, b: where(c, t, 0),
+          lambda t, y, c, a, b: where(c, 0, t), taken=_chosen)
 
-elementwise(ops.MUL, lambda t, y, a, b: build.mul(t, b), lambda t, y, a, b: build.mul(t, a))
-elementwise(ops.MULACC, lambda t, y, a, b, c: build.mul(t, b),
-            lambda t, y, a, b, c: build.mul(t, a), lambda t, y, a, b, c: t)
-elementwise(ops.DIV, lambda t, y, a, b: build.div(t, b), _divisor,
+elementwise(ops.MUL, lambda t, y, a, b: t * b, lambda t, y, a, b: t * a)
+elementwise(ops.MULACC, lambda t, y, a, b, c: t * b, lambda t, y, a, b, c: t * a,
+            lambda t, y, a, b, c: t)
+elementwise(ops.DIV, lambda t, y, a, b: t / b, lambda t, y, a, b: -(t / b * y),
             singular=_divides_by_variable)
-elementwise(ops.REM, lambda t, y, a, b: t, _modulus, singular=_divides_by_variable)
+elementwise(ops.REM, lambda t, y, a, b: t, lambda t, y, a, b: -(t * rint((a - y) / b)),
+            singular=_divides_by_variable)  # y = a - n * b; (a - y) / b is n but for rounding
 elementwise(ops.POW, _base, _exponent, singular=_roots)
-elementwise(ops.SQRT, lambda t, y, x: build.div(t, build.add(y, y)), singular=_always)
-elementwise(ops.EXP, lambda t, y, x: build.mul(t, y), singular=_always)
-elementwise(ops.EXPM1, lambda t, y, x: build.mul(t, build.exp(x)), singular=_always)
-elementwise(ops.LOG, lambda t, y, x: build.div(t, x), singular=_always)
-elementwise(ops.LOG1P, lambda t, y, x: build.div(t, _plus(x, 1)), singular=_always)
-elementwise(ops.SIN, lambda t, y, x: build.mul(t, _e(ops.COS, x)))
-elementwise(ops.COS, lambda t, y, x: build.neg(build.mul(t, _e(ops.SIN, x))))
-elementwise(ops.TANH, lambda t, y, x: build.mul(build.add(t, build.mul(t, y)),
-                                                build.sub(build.like(y, 1), y)))
+elementwise(ops.SQRT, lambda t, y, x: t / (y + y), singular=_always)
+elementwise(ops.EXP, lambda t, y, x: t * y, singular=_always)
+elementwise(ops.EXPM1, lambda t, y, x: t * exp(x), singular=_always)
+elementwise(ops.LOG, lambda t, y, x: t / x, singular=_always)
+elementwise(ops.LOG1P, lambda t, y, x: t / (1 + x), singular=_always)
+elementwise(ops.SIN, lambda t, y, x: t * cos(x))
+elementwise(ops.COS, lambda t, y, x: -(t * sin(x)))
+elementwise(ops.TANH, lambda t, y, x: (t + t * y) * (1 - y))
 
 linear(ops.CAST, _cast_back)
 linear(ops.RESHAPE, lambda node, i, ct: build.reshape(ct, node.src[0].shape))

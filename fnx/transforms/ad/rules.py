@@ -26,9 +26,10 @@ from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import GradError
+from fnx.core.expr import Expr
 from fnx.core.uop import UOp
 
-JvpTerm = Callable[..., UOp]
+JvpTerm = Callable[..., Expr]
 Tangents = Sequence[UOp | None]
 
 
@@ -125,7 +126,7 @@ class Elementwise(Rule):
 
     def __init__(self, along: Sequence[JvpTerm | None], multiplies: bool,
                  singular: Callable[[UOp], bool] | None = None,
-                 taken: Callable[..., UOp] | None = None) -> None:
+                 taken: Callable[..., Expr] | None = None) -> None:
         self.along, self.multiplies = along, multiplies
         self.positions = tuple(i for i, f in enumerate(along) if f is not None)
         self.may_be_singular, self.taken = singular, taken
@@ -140,10 +141,11 @@ class Elementwise(Rule):
     def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
         along = self.along[i]
         assert along is not None
-        return along(ct, node, *node.src)
+        return along(Expr(ct), Expr(node), *map(Expr, node.src)).node
 
     def pull_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
-        return mask if self.taken is None else both(mask, self.taken(i, *node.src))
+        return mask if self.taken is None else both(
+            mask, self.taken(i, *map(Expr, node.src)).node)
 
     def singular(self, node: UOp) -> bool:
         return self.may_be_singular is not None and self.may_be_singular(node)
