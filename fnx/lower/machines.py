@@ -12,6 +12,7 @@ GRID and THREAD ranges, SHARED stages, its own prologue; no other file asks what
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import NamedTuple
 
 from fnx.core import build
@@ -95,15 +96,27 @@ def tiled(work: Work) -> UOp:
 
 
 def split(kernel: UOp) -> Tiled:
-    """GLOBAL stages become kernels of their own."""
+    """GLOBAL stages become kernels of their own.
+
+    >>> from fnx.core import dtypes, tiling
+    >>> i, j = build.range_(16, 0, name="i"), build.range_(8, 1, name="j")
+    >>> x = build.load(build.at(build.ref(0, dtypes.float32, (8, 16)), j, i))
+    >>> o = build.at(build.ref(1, dtypes.float32, (16, 8)), i, j)
+    >>> turn = build.kernel([build.store(o, x)], "turn", (0, 1))
+    >>> [k.arg.name for k in split(tile(turn, [tiling.stage(0, None, "GLOBAL")])).graphs]
+    ['turn_pack', 'turn']
+    """
     packs, main, temporaries = split_global(kernel)
     return Tiled((*packs, main), tuple(temporaries))
 
 
-def filled(tiled: Tiled, target: Target) -> Tiled:
-    """Stages that are filled across their source are filled in blocks of vectors."""
-    return tiled._replace(parts=tuple([
-        part._replace(kernel=block_fills(part.kernel, target)) for part in tiled.parts]))
+def on_parts(run: Callable[[UOp, Target], UOp]) -> Callable[[Tiled, Target], Tiled]:
+    """A function of tiled KERNELs as one of Tileds."""
+    @wraps(run)
+    def on_each(tiled: Tiled, target: Target) -> Tiled:
+        return tiled._replace(parts=tuple([part._replace(kernel=run(part.kernel, target))
+                                           for part in tiled.parts]))
+    return on_each
 
 
 TILING = (
@@ -124,7 +137,7 @@ def host_extents(kernel: UOp) -> Mapping[str, UOp]:
 
 
 HOST = Machine(
-    tiling=(*TILING, Pass("fills", filled, "kernel", "kernel", of_target=True)),
+    tiling=(*TILING, Pass("fills", on_parts(block_fills), "kernel", "kernel", of_target=True)),
     code=(
         Pass("decompose", decompose, "kernel", "kernel", of_target=True),
         Pass("linearize", linearize, "kernel", "program", of_target=True),

@@ -6,6 +6,9 @@
 Two buffers share bytes only when the last step that uses one comes before the first step that
 uses the other. Greedy by size, largest first: at most a few percent above the peak of live
 bytes on the graphs seen so far, and stable: equal steps give equal plans.
+
+>>> plan([("a",), ("a", "b"), ("b", "c")], {"a": 4096, "b": 4096, "c": 4096})
+({'a': 0, 'b': 4096, 'c': 0}, 8192)
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import wraps
 
 from fnx.core import build, ops
 from fnx.core.program import KernelCode
@@ -48,12 +49,18 @@ from fnx.lower.tensor.split_reduce import split_reduce
 
 def on_kernel(run: Callable[[UOp], UOp]) -> Callable[[Work], Work]:
     """A function of KERNELs as one of Works."""
-    return lambda work: work._replace(kernel=run(work.kernel))
+    @wraps(run)
+    def on_work(work: Work) -> Work:
+        return work._replace(kernel=run(work.kernel))
+    return on_work
 
 
 def on_own(run: Callable[[UOp], UOp]) -> Callable[[Work], Work]:
     """Likewise for kernels that fnx made; those written by hand stay as they are."""
-    return lambda work: work if work.schedule is not None else on_kernel(run)(work)
+    @wraps(run)
+    def on_own_work(work: Work) -> Work:
+        return work if work.schedule is not None else work._replace(kernel=run(work.kernel))
+    return on_own_work
 
 
 def runtime_extents(work: Work) -> Work:

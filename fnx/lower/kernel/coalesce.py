@@ -6,6 +6,13 @@
 Two loops are one when every place that uses either uses both, side by side, and nothing else
 looks at them. Dimensions of length 1 go away first. What remains is the form in which kernels
 of many shapes are equal.
+
+>>> from fnx.core import dtypes
+>>> r, c = build.range_(4, 0), build.range_(6, 1)
+>>> x, o = (build.at(build.ref(i, dtypes.float32, (4, 6)), r, c) for i in (0, 1))
+>>> copy = coalesce(build.kernel([build.store(o, build.load(x))], "copy", (0, 1)))
+>>> [build.const_of(r.src[0]) for r in copy.src[0].ranges]
+[24]
 """
 
 from __future__ import annotations

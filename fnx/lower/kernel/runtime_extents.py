@@ -5,6 +5,16 @@
 
 Only where a number is nothing but a length or the start of a slice: an index that is masked,
 split or compared keeps its numbers. Contractions keep theirs, since tiles are chosen from them.
+
+>>> from fnx.core import dtypes
+>>> def kernel(n, factor):
+...     i = build.range_(n, 0)
+...     x, o = (build.at(build.ref(s, dtypes.float32, (n,)), i) for s in (0, 1))
+...     value = build.mul(build.load(x), build.const(factor, dtypes.float32))
+...     return build.kernel([build.store(o, value)], "scale", (0,))
+>>> small, large = generalize(kernel(24, 0.5)), generalize(kernel(70, 2.0))
+>>> small[0] is large[0], [[float(build.const_of(s)) for s in x[1]] for x in (small, large)]
+(True, [[24.0, 0.5], [70.0, 2.0]])
 """
 
 from __future__ import annotations

@@ -7,6 +7,16 @@
 
 The lanes go along the range in which the source is contiguous; stores.py transposes the block.
 The stage is rounded up to whole blocks, zero where its source ends.
+
+>>> from fnx.core import dtypes
+>>> i, k = build.range_(16, 0, "UNROLL"), build.range_(64, 1)
+>>> x = build.load(build.at(build.ref(0, dtypes.float32, (16, 64)), i, k))
+>>> r, c = build.range_(16, 2), build.range_(64, 3)
+>>> read = build.load(build.at(build.stage(x, [k, i], 0), c, r))
+>>> store = build.store(build.at(build.ref(1, dtypes.float32, (16, 64)), r, c), read)
+>>> made = block_fills(build.kernel([store], "turn", (2, 3, 1, 0)), Target("cpu"))
+>>> [d.arg.kind for n in toposort([made]) if n.op is ops.STAGE for d in n.src[1:]]
+['SEQ', 'VEC', 'UNROLL']
 """
 
 from __future__ import annotations

@@ -4,6 +4,12 @@
     after   ADD(EXPAND(0.0), y)
 
 Every later pass may then assume that each extent it loops over is at least 1.
+
+>>> from fnx.core import dtypes
+>>> y, z = build.param(0, dtypes.float32, (2,)), build.param(1, dtypes.float32, (0,))
+>>> fn = build.function([build.neg(build.concat([y, z], 0))], 2)
+>>> drop_empty(fn).src == (build.neg(y),)
+True
 """
 
 from __future__ import annotations

@@ -5,6 +5,13 @@
 
 Calls of hand-written KERNELs stay. A body that is called ten times is inlined ten times; the
 ten copies become equal kernels, which are one interned node and are compiled once.
+
+>>> from fnx.core import dtypes
+>>> p, q = (build.param(i, dtypes.float32, (3,)) for i in (0, 1))
+>>> twice = build.function([build.add(p, p)], 1)
+>>> result, = build.call(twice, [build.mul(p, q)])
+>>> inline(build.function([result], 2)).src == (build.add(build.mul(p, q), build.mul(p, q)),)
+True
 """
 
 from __future__ import annotations

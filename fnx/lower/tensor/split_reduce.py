@@ -4,6 +4,12 @@
     after   REDUCE(REDUCE(RESHAPE(x, (64, 262144)), ADD, axis 1), ADD, axis 0)
 
 How the sum associates follows from the shape only, never from the number of workers.
+
+>>> from fnx.core import dtypes
+>>> x = build.param(0, dtypes.float32, (1 << 24,))
+>>> total, = split_reduce(build.function([build.reduce(x, ops.ADD, [0])], 1)).src
+>>> total.src[0].op, total.src[0].src[0].shape
+(REDUCE, (64, 262144))
 """
 
 from __future__ import annotations

@@ -1,0 +1,263 @@
+"""Before and expected, pass by pass: nodes are interned, so what is expected is the same object."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fnx.core import build as b
+from fnx.core import dtypes, ops, tiling
+from fnx.core.errors import KernelError
+from fnx.core.levels.interp import apply
+from fnx.core.target import Target
+from fnx.core.uop import UOp, toposort
+from fnx.lower import memory, pipeline
+from fnx.lower.fusion.unique_results import results_of, unique_results
+from fnx.lower.kernel.coalesce import coalesce
+from fnx.lower.kernel.runtime_extents import generalize
+from fnx.lower.machines import Work
+from fnx.lower.pipeline import passes, runtime_extents
+from fnx.lower.program.linearize import linearize
+from fnx.lower.schedule.tile import tile
+from fnx.lower.tensor.drop_empty import drop_empty
+from fnx.lower.tensor.inline import inline
+from fnx.lower.tensor.split_reduce import split_reduce
+from tests.graphs import Graph, graphs
+
+F = dtypes.float32
+GOLDEN = Path(__file__).parents[1] / "golden" / "passes"
+
+
+def p(slot: int, *shape: int) -> UOp:
+    return b.param(slot, F, shape)
+
+
+def fn(*outs: UOp, n: int = 3) -> UOp:
+    return b.function(outs, n)
+
+
+def zeros(*shape: int) -> UOp:
+    return b.const(0, F, shape)
+
+
+# ---- functions ----------------------------------------------------------------------------------
+
+TWICE = b.function([b.add(p(0, 4), p(0, 4))], 1, "twice")
+
+BEFORE_EXPECTED: dict[str, tuple[Callable[[UOp], UOp], UOp, UOp]] = {
+    "inline": (inline, fn(b.call(TWICE, [b.call(TWICE, [b.neg(p(0, 4))])[0]])[0]),
+               fn(b.add(b.add(b.neg(p(0, 4)), b.neg(p(0, 4))),
+                        b.add(b.neg(p(0, 4)), b.neg(p(0, 4)))))),
+    "drop_empty: an empty sum is the identity": (
+        drop_empty, fn(b.neg(b.reduce(p(0, 3, 0), ops.ADD, [1]))), fn(b.neg(zeros(3)))),
+    "drop_empty: an empty part of a concat": (
+        drop_empty, fn(b.neg(b.concat([p(0, 2), p(1, 0)], 0))), fn(b.neg(p(0, 2)))),
+    "drop_empty: around nothing there is padding only": (
+        drop_empty, fn(b.pad(p(0, 0), [(1, 2)], 5.0)), fn(b.const(5.0, F, (3,)))),
+    "drop_empty: an empty result stays": (
+        drop_empty, fn(b.neg(p(0, 0))), fn(zeros(0))),
+    "drop_empty: nothing is empty": (drop_empty, fn(b.neg(p(0, 2))), fn(b.neg(p(0, 2)))),
+    "split_reduce: a long sum is folded in chunks": (
+        split_reduce, fn(b.reduce(p(0, 1 << 20), ops.ADD, [0])),
+        fn(b.reduce(b.reduce(b.reshape(p(0, 1 << 20), (64, 1 << 14)), ops.ADD, [1]),
+                    ops.ADD, [0]))),
+    "split_reduce: a short one stays": (
+        split_reduce, fn(b.reduce(p(0, 1 << 12), ops.ADD, [0])),
+        fn(b.reduce(p(0, 1 << 12), ops.ADD, [0]))),
+    "unique_results": (
+        unique_results, fn(b.reshape(b.neg(p(0, 4)), (2, 2)), p(1, 5), b.neg(p(0, 4))),
+        fn(b.neg(p(0, 4)))),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE_EXPECTED)
+def test_function_before_and_expected(name: str) -> None:
+    run, before, expected = BEFORE_EXPECTED[name]
+    assert run(before) is expected
+
+
+@given(graphs())
+def test_results_are_found_where_it_is_said(graph: Graph) -> None:
+    flat = inline(graph.fn)
+    buffers, want = apply(unique_results(flat), graph.args), apply(flat, graph.args)
+    for (kind, i), value in zip(results_of(flat), want):
+        found = graph.args[i] if kind == "in" else buffers[i]
+        np.testing.assert_array_equal(np.reshape(found, value.shape), value)
+
+
+# ---- kernels ------------------------------------------------------------------------------------
+
+
+def r(extent: int | UOp, id: int) -> UOp:
+    return b.range_(extent, id)
+
+
+def x(*index: UOp, dims: Sequence[int | UOp], slot: int = 0) -> UOp:
+    return b.load(b.at(b.ref(slot, F, dims), *index))
+
+
+def copy(*index: UOp, dims: Sequence[int | UOp], of: UOp, order: Sequence[int] = (0,)) -> UOp:
+    return b.kernel([b.store(b.at(b.ref(1, F, dims), *index), of)], "k", order)
+
+
+R, C = r(4, 0), r(6, 1)
+FLAT = r(24, 0)
+
+COALESCED = {
+    "loops side by side": (
+        copy(R, C, dims=(4, 6), of=x(R, C, dims=(4, 6)), order=(0, 1)),
+        copy(FLAT, dims=(24,), of=x(FLAT, dims=(24,)))),
+    "dimensions of length 1": (
+        copy(b.index_const(0), C, dims=(1, 6), of=x(C, dims=(6,)), order=(1,)),
+        copy(C, dims=(6,), of=x(C, dims=(6,)), order=(1,))),
+    "a transpose keeps both": (copy(R, C, dims=(4, 6), of=x(C, R, dims=(6, 4)), order=(0, 1)),) * 2,
+    "a row keeps both": (copy(R, C, dims=(4, 6), of=x(C, dims=(6,)), order=(0, 1)),) * 2,
+}
+
+
+@pytest.mark.parametrize("name", COALESCED)
+def test_coalesce_before_and_expected(name: str) -> None:
+    before, expected = COALESCED[name]
+    assert coalesce(before) is expected
+    assert coalesce(expected) is expected
+
+
+def var(slot: int, dtype: dtypes.DType = dtypes.index, low: int = 0) -> UOp:
+    return b.var(slot, dtype, low=low)
+
+
+def test_runtime_extents_before_and_expected() -> None:
+    """STORE(out[i], x[i + 3] * 0.1), i < 24, x of 30: four numbers become arguments."""
+    i = r(24, 0)
+    before = copy(i, dims=(24,), of=b.mul(x(b.add(i, b.index_const(3)), dims=(30,)),
+                                         b.const(0.1, F)))
+    kernel, scalars = generalize(before)
+    assert sorted(map(b.const_of, scalars)) == [np.float32(0.1), 3, 24, 30]
+    slot = {b.const_of(s): i for i, s in enumerate(scalars)}
+    n = r(var(slot[24], low=1), 0)
+    place = b.add(n, var(slot[3]))
+    value = b.mul(x(place, dims=(var(slot[30], low=1),)), var(slot[np.float32(0.1)], F))
+    assert kernel is copy(n, dims=(n.src[0],), of=value)
+    other = copy(r(9, 0), dims=(9,), of=b.mul(
+        x(b.add(r(9, 0), b.index_const(1)), dims=(12,)), b.const(7.0, F)))
+    assert generalize(other)[0] is kernel
+
+
+def test_runtime_extents_leave_what_is_masked_or_compared() -> None:
+    i = r(24, 0)
+    inside = b.lt(i, b.index_const(5))
+    before = copy(i, dims=(24,), of=b.where(inside, x(i, dims=(24,)), b.const(0.0, F)))
+    kernel, _ = generalize(before)
+    assert [n.src[0].op for n in toposort([kernel]) if n.op is ops.RANGE] == [ops.CONST]
+
+
+@pytest.mark.parametrize("work, lifted", [
+    (Work(COALESCED["loops side by side"][1], None, general=True), True),
+    (Work(COALESCED["loops side by side"][1], None), False),
+    (Work(COALESCED["loops side by side"][1], (), general=True), False),
+], ids=["eager", "jit", "hand-written"])
+def test_who_gets_runtime_extents(work: Work, lifted: bool) -> None:
+    after = runtime_extents(work)
+    assert bool(after.scalars) is lifted and (after is work) is not lifted
+
+
+# ---- what a schedule may not do -----------------------------------------------------------------
+
+ROWS, COLUMNS = b.range_(8, 0, name="m"), b.range_(16, 1, name="n")
+TOTAL = b.kernel([b.store(b.at(b.ref(1, F, (8,)), ROWS), b.reduce_ranges(
+    x(ROWS, COLUMNS, dims=(8, 16)), ops.ADD, [COLUMNS]))], "total", (0, 1))
+
+ILLEGAL = {
+    "parallel inside": ([tiling.order("n", "m"), tiling.parallel("m")], "the outermost range"),
+    "parallel sum": ([tiling.order("n", "m"), tiling.parallel("n")], "a range of the result"),
+    "two lanes": ([tiling.vectorize("m"), tiling.vectorize("n")], "one vectorized range"),
+    "a loop inside of the sum": ([tiling.order("n", "m")], "the loop 'm' outside of 'n'"),
+}
+
+
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_illegal_schedules_are_refused(name: str) -> None:
+    schedule, message = ILLEGAL[name]
+    with pytest.raises(KernelError, match=message):
+        tile(TOTAL, schedule)
+
+
+# ---- peeling ------------------------------------------------------------------------------------
+
+PEELED = {  # extent: loops and masks of a copy in vectors of 16
+    64: "()", 70: "()(m)", 15: "m", 16: "",
+}
+
+
+@pytest.mark.parametrize("extent", PEELED)
+def test_only_the_rest_is_masked(extent: int) -> None:
+    i = b.range_(extent, 0, name="i")
+    kernel = tile(copy(i, dims=(extent,), of=x(i, dims=(extent,))),
+                  [tiling.split("i", 16), tiling.vectorize("ii")])
+    lines = linearize(kernel, Target("cpu")).src
+    marks = {ops.FOR: "(", ops.ENDFOR: ")", ops.STORE: "m"}
+    shape = "".join(marks[n.op] for n in lines if n.op in marks
+                    and not (n.op is ops.STORE and len(n.src) == 2))
+    assert shape == PEELED[extent]
+
+
+# ---- memory -------------------------------------------------------------------------------------
+
+
+def buffer(name: str) -> UOp:
+    return UOp(ops.BUFFER, F, (), ops.Buffer(name, (1024,)))
+
+
+def test_memory_before_and_expected() -> None:
+    """a = f(x); v = g(a); w = h(v): the last takes the first one's place."""
+    a, v, w = map(buffer, "avw")
+    plan = memory.plan([(a,), (a, v), (v, w)], dict.fromkeys((a, v, w), 4096))
+    assert plan == ({a: 0, v: 4096, w: 0}, 8192)
+
+
+def test_the_largest_is_placed_first() -> None:
+    a, v, w = map(buffer, "avw")
+    plan = memory.plan([(a, v), (v, w)], {a: 64, v: 256, w: 128})
+    assert plan == ({v: 0, w: 256, a: 256}, 384)
+
+
+USES = st.lists(st.lists(st.integers(0, 14), min_size=1, max_size=5), min_size=1, max_size=20)
+
+
+@given(USES, st.lists(st.integers(1, 40), min_size=15, max_size=15))
+def test_what_lives_together_lies_apart(uses: list[list[int]], lengths: list[int]) -> None:
+    nodes = [buffer(str(i)) for i in range(15)]
+    steps = [[nodes[i] for i in step] for step in uses]
+    sizes = {n: 64 * length for n, length in zip(nodes, lengths)}
+    offsets, arena = memory.plan(steps, sizes)
+    used = {n for step in steps for n in step}
+    assert offsets.keys() == used
+    assert (offsets, arena) == memory.plan(steps, sizes), "equal steps give equal plans"
+    alive = {n: [i for i, step in enumerate(steps) if n in step] for n in used}
+    peak = 0
+    for i in range(len(steps)):
+        live = sorted((offsets[n], sizes[n]) for n in used if alive[n][0] <= i <= alive[n][-1])
+        assert all(at + size <= after for (at, size), (after, _) in zip(live, live[1:]))
+        peak = max(peak, sum(size for _, size in live))
+    assert peak <= arena <= sum(sizes[n] for n in used)
+    assert arena == max(offsets[n] + sizes[n] for n in used)
+
+
+# ---- every pass has an example ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", passes(Target("cpu")), ids=lambda step: step.name)
+def test_every_pass_has_an_example(step: Any) -> None:
+    """A doctest in its module, or a golden text in which it does something."""
+    module = sys.modules[step.run.__module__]
+    documented = [step.run.__doc__] if module is pipeline else [step.run.__doc__, module.__doc__]
+    texts = [path.read_text() for path in GOLDEN.glob("*.txt")]
+    assert len(texts) >= 3 and (any(">>>" in (text or "") for text in documented)
+                                or any(f"==== {step.name}\n" in text for text in texts))
