@@ -22,7 +22,7 @@ from fnx.core.uop import UOp
 from fnx.lower.program.decompose import decompose
 from fnx.lower.program.fills import block_fills
 from fnx.lower.program.linearize import linearize
-from fnx.lower.render.llvm import module, render
+from fnx.lower.render.host import module, render
 
 Array = np.ndarray[Any, Any]
 F32 = dtypes.float32
@@ -36,7 +36,7 @@ class Compiled:
         target = llvm.host_target()
         start = time.perf_counter()
         self.program = linearize(decompose(block_fills(kernel, target), target), target)
-        self.text = module("kernel", render(self.program, target))
+        self.text = module("kernel", render(self.program))
         self.python_ms = (time.perf_counter() - start) * 1e3
         start = time.perf_counter()
         code = llvm.compile_ir(self.text, target)

@@ -5,7 +5,7 @@ the row of ``MACHINES`` for its ``kind``: how kernels get their loops, what is m
 kernel, and what the device must know to start it. A GPU is one more row: its own choice of
 GRID and THREAD ranges, SHARED stages, its own prologue; no other file asks what kind it is.
 
-    host        LLVM functions for parts of one outermost PAR range (lower/render/llvm.py)
+    host        LLVM functions for parts of one outermost PAR range (lower/render/host.py)
     kernels     kernels as they are, for devices that walk them (interp) or record them (null)
 """
 
@@ -24,7 +24,7 @@ from fnx.lower.program import scratch
 from fnx.lower.program.decompose import decompose
 from fnx.lower.program.fills import block_fills
 from fnx.lower.program.linearize import linearize
-from fnx.lower.render import llvm
+from fnx.lower.render import host
 from fnx.lower.schedule.choose import choose
 from fnx.lower.schedule.staging import Part, split_global
 from fnx.lower.schedule.tile import tile
@@ -141,9 +141,9 @@ HOST = Machine(
     code=(
         Pass("decompose", decompose, "kernel", "kernel", of_target=True),
         Pass("linearize", linearize, "kernel", "program", of_target=True),
-        Pass("render", llvm.render, "program", "text", of_target=True),
+        Pass("render", host.render, "program", "text"),
     ),
-    module=llvm.module,
+    module=host.module,
     extents=host_extents,
 )
 

@@ -10,21 +10,21 @@
                                      X1:
 
 Loops test at the end; a test before the first iteration is left out where both bounds are
-constant. Buffers may alias (an output may be a donated input), so nothing is said about them;
-scratch is the worker's own. No fast-math flags, and no call that the target would make a call
-of: an op without a row here has to be rewritten by decompose.
+constant. No fast-math flags, and no call that the target would make a call of: an op without a
+row here has to be rewritten by decompose. What hangs on how a kernel is called is a
+``Convention``: host.py has the host's.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
 from fnx.core.ops import Op
-from fnx.core.target import Target
 from fnx.core.uop import UOp
 
 _SCALARS = {"bool": "i1", "int32": "i32", "uint32": "i32", "float32": "float",
@@ -34,27 +34,28 @@ _SUFFIXES = {"bool": "i1", "int32": "i32", "uint32": "i32", "float32": "f32",
 _LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
 
 
-def render(program: UOp, target: Target) -> str:
-    """A kernel function, from its parameters on.
+class Convention(NamedTuple):
+    """How a function finds what it is given: its first lines, and rows of ops that stand for it.
 
-    >>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(4)), 1)
-    >>> p = UOp(ops.PROGRAM, dtypes.void, (i, UOp(ops.ENDFOR, dtypes.void, (i,))))
-    >>> print(module("f", render(p, Target("cpu"))).splitlines()[0])
-    define void @f(ptr noalias readonly %buffers, ptr noalias readonly %scalars, i64 %lo, i64 %hi,
-    ptr noalias align 64 %scratch) nounwind {
+    Attributes:
+        enter: writes the lines that give REFs and VARs their names.
+        operands: what stands for a node on no line of its own.
+        lines: writes the line of a node.
     """
-    printer = _Printer(target)
-    printer.prologue(program)
+
+    enter: Callable[[Printer, UOp], None]
+    operands: Mapping[Op, Callable[[Printer, UOp], str]]
+    lines: Mapping[Op, Callable[[Printer, UOp], None]]
+
+
+def body(program: UOp, convention: Convention) -> list[str]:
+    """The lines of a function that runs a PROGRAM."""
+    printer = Printer(convention)
+    convention.enter(printer, program)
+    rows = {**_ROWS, **convention.lines}
     for node in program.src:
-        _ROWS[node.op](printer, node)
-    return "\n".join(["(ptr noalias readonly %buffers, ptr noalias readonly "
-                      "%scalars, i64 %lo, i64 %hi, ptr noalias align 64 %scratch) nounwind {",
-                      "B0:", *printer.out, "  ret void", "}", ""])
-
-
-def module(symbol: str, function: str) -> str:
-    """The module that defines ``symbol`` as a kernel function."""
-    return f"define void @{symbol}{function}"
+        rows[node.op](printer, node)
+    return ["B0:", *printer.out, "  ret void"]
 
 
 def type_of(t: DType) -> str:
@@ -102,9 +103,11 @@ class _Loop:
         self.carries: list[tuple[UOp, int]] = []  # with the line to fill in
 
 
-class _Printer:
-    def __init__(self, target: Target) -> None:
-        self.target = target
+class Printer:
+    """Text of the lines so far, and the names of what they define."""
+
+    def __init__(self, convention: Convention) -> None:
+        self.inline = {**_INLINE, **convention.operands}
         self.out: list[str] = []
         self.names: dict[UOp, str] = {}
         self.loops: dict[UOp, _Loop] = {}
@@ -132,7 +135,7 @@ class _Printer:
         """What stands for a node where it is used."""
         name = self.names.get(node)
         if name is None:
-            row = _INLINE.get(node.op)
+            row = self.inline.get(node.op)
             if row is None:
                 raise KernelError(f"a line uses {node}, which no line before it defines")
             name = self.names[node] = row(self, node)
@@ -141,39 +144,18 @@ class _Printer:
     def typed(self, node: UOp) -> str:
         return f"{type_of(node.dtype)} {self.operand(node)}"
 
-    def prologue(self, program: UOp) -> None:
-        """Read the pointers and scalars that the program uses, in the order of their slots."""
-        used = {s for node in program.src for s in node.src if s.op in (ops.REF, ops.VAR)}
-        for node in sorted(used, key=lambda n: (n.op.number, n.arg.slot, n.dtype.name)):
-            if node.op is ops.REF:
-                at = self.line(f"getelementptr ptr, ptr %buffers, i64 {node.arg.slot}")
-                self.define(node, f"load ptr, ptr {at}, align 8")
-            else:
-                at = self.line(f"getelementptr i64, ptr %scalars, i64 {node.arg.slot}")
-                self.names[node] = self.from_bits(self.line(f"load i64, ptr {at}, align 8"),
-                                                  node.dtype)
-
-    def from_bits(self, name: str, t: DType) -> str:
-        """A scalar argument: the low bits of 64."""
-        if t is dtypes.index:
-            return name
-        if t.bits < 64:
-            name = self.line(f"trunc i64 {name} to i{t.bits}")
-        return self.line(f"bitcast i{t.bits} {name} to {type_of(t)}") if t.is_float else name
-
 
 # ---- operands that stand on no line -------------------------------------------------------------
 
 
-def _lanes(p: _Printer, node: UOp) -> str:
+def _lanes(p: Printer, node: UOp) -> str:
     t = _SCALARS[node.dtype.scalar.name]
     return f"<{', '.join(f'{t} {i}' for i in range(node.dtype.lanes))}>"
 
 
-_INLINE: dict[Op, Callable[[_Printer, UOp], str]] = {
+_INLINE: dict[Op, Callable[[Printer, UOp], str]] = {
     ops.CONST: lambda p, n: constant(n),
     ops.LANES: _lanes,
-    ops.PART: lambda p, n: ("%lo", "%hi")[n.arg],
 }
 
 
@@ -215,10 +197,10 @@ _TEMPLATES: dict[Op, dict[str, str]] = {
 }
 
 
-def _elementwise(op: Op) -> Callable[[_Printer, UOp], None]:
+def _elementwise(op: Op) -> Callable[[Printer, UOp], None]:
     rows = {letter: text for letters, text in _TEMPLATES[op].items() for letter in letters}
 
-    def row(p: _Printer, node: UOp) -> None:
+    def row(p: Printer, node: UOp) -> None:
         t = node.src[0].dtype
         text = rows.get(_LETTER[t.kind])
         if text is None:
@@ -235,7 +217,7 @@ def _filled(t: DType, value: str) -> str:
     return value if t.lanes == 1 else f"splat ({type_of(t.scalar)} {value})"
 
 
-def _shift(p: _Printer, node: UOp) -> None:
+def _shift(p: Printer, node: UOp) -> None:
     """LLVM leaves shifts past the width undefined; here they give 0, or all sign bits."""
     x, by = node.src
     t, last = type_of(x.dtype), x.dtype.bits - 1
@@ -256,11 +238,11 @@ def _shift(p: _Printer, node: UOp) -> None:
         p.define(node, f"select {mask} {inside}, {t} {shifted}, {t} {zero}")
 
 
-def _where(p: _Printer, node: UOp) -> None:
+def _where(p: Printer, node: UOp) -> None:
     p.define(node, f"select {', '.join(p.typed(s) for s in node.src)}")
 
 
-def _cast(p: _Printer, node: UOp) -> None:
+def _cast(p: Printer, node: UOp) -> None:
     a, b = node.src[0].dtype, node.dtype
     x, to = p.typed(node.src[0]), type_of(b)
     if b.is_bool:
@@ -289,7 +271,7 @@ def _conversion(a: DType, b: DType) -> str:
     return "trunc" if b.bits < a.bits else "zext" if unsigned else "sext"
 
 
-def _bitcast(p: _Printer, node: UOp) -> None:
+def _bitcast(p: Printer, node: UOp) -> None:
     a, b = type_of(node.src[0].dtype), type_of(node.dtype)
     if a == b:
         p.names[node] = p.operand(node.src[0])
@@ -300,11 +282,7 @@ def _bitcast(p: _Printer, node: UOp) -> None:
 # ---- memory -----------------------------------------------------------------------------------
 
 
-def _scratch(p: _Printer, node: UOp) -> None:
-    p.define(node, f"getelementptr i8, ptr %scratch, i64 {p.operand(node.src[0])}")
-
-
-def _address(p: _Printer, node: UOp) -> None:
+def _address(p: Printer, node: UOp) -> None:
     pointer, offset = node.src
     if offset.op is ops.CONST and offset.arg == 0:
         p.names[node] = p.operand(pointer)
@@ -313,14 +291,14 @@ def _address(p: _Printer, node: UOp) -> None:
                    f"{p.typed(offset)}")
 
 
-def _mask(p: _Printer, node: UOp, position: int) -> str:
+def _mask(p: Printer, node: UOp, position: int) -> str:
     if len(node.src) > position:
         return p.typed(node.src[position])
     lanes = node.src[0].dtype.lanes
     return f"<{lanes} x i1> splat (i1 true)"
 
 
-def _load(p: _Printer, node: UOp) -> None:
+def _load(p: Printer, node: UOp) -> None:
     place, t = node.src[0], node.dtype
     at, memory = p.operand(place), _memory_type(t)
     suffix = memory_suffix(t)
@@ -347,7 +325,7 @@ def memory_suffix(t: DType) -> str:
     return _suffix(t).replace("i1", "i8") if t.is_bool else _suffix(t)
 
 
-def _store(p: _Printer, node: UOp) -> None:
+def _store(p: Printer, node: UOp) -> None:
     place, value = node.src[:2]
     t = value.dtype
     at, memory, name = p.operand(place), _memory_type(t), p.operand(value)
@@ -367,7 +345,7 @@ def _store(p: _Printer, node: UOp) -> None:
 # ---- vectors ----------------------------------------------------------------------------------
 
 
-def _splat(p: _Printer, node: UOp) -> None:
+def _splat(p: Printer, node: UOp) -> None:
     x, t = node.src[0], type_of(node.dtype)
     if x.op is ops.CONST:
         p.names[node] = f"splat ({type_of(x.dtype)} {constant(x)})"
@@ -377,7 +355,7 @@ def _splat(p: _Printer, node: UOp) -> None:
                    f"<{node.dtype.lanes} x i32> zeroinitializer")
 
 
-def _lanes_below(p: _Printer, node: UOp) -> None:
+def _lanes_below(p: Printer, node: UOp) -> None:
     """Lanes below a count, compared in 32 bits."""
     w, count = node.dtype.lanes, p.operand(node.src[0])
     if node.src[0].op is ops.CONST:
@@ -394,20 +372,20 @@ def _lanes_below(p: _Printer, node: UOp) -> None:
     p.define(node, f"icmp ult <{w} x i32> <{lanes}>, {every}")
 
 
-def _shuffle(p: _Printer, node: UOp) -> None:
+def _shuffle(p: Printer, node: UOp) -> None:
     lanes = ", ".join(f"i32 {i}" for i in node.arg)
     p.define(node, f"shufflevector {p.typed(node.src[0])}, {p.typed(node.src[1])}, "
                    f"<{len(node.arg)} x i32> <{lanes}>")
 
 
-def _extract(p: _Printer, node: UOp) -> None:
+def _extract(p: Printer, node: UOp) -> None:
     p.define(node, f"extractelement {p.typed(node.src[0])}, i64 {node.arg}")
 
 
 # ---- loops and branches -------------------------------------------------------------------------
 
 
-def _for(p: _Printer, node: UOp) -> None:
+def _for(p: Printer, node: UOp) -> None:
     start, stop = node.src
     known = start.op is ops.CONST and stop.op is ops.CONST \
         and build.const_of(start) < build.const_of(stop)
@@ -425,13 +403,13 @@ def _for(p: _Printer, node: UOp) -> None:
     p.out.append("")
 
 
-def _phi(p: _Printer, node: UOp) -> None:
+def _phi(p: Printer, node: UOp) -> None:
     p.names[node] = p.fresh()
     p.loops[node.src[0]].carries.append((node, len(p.out)))
     p.out.append("")
 
 
-def _endfor(p: _Printer, node: UOp) -> None:
+def _endfor(p: Printer, node: UOp) -> None:
     loop = node.src[0]
     n, state = loop.arg, p.loops[loop]
     state.latch = p.block
@@ -448,7 +426,7 @@ def _endfor(p: _Printer, node: UOp) -> None:
     p.label(f"X{n}")
 
 
-def _last(p: _Printer, node: UOp) -> None:
+def _last(p: Printer, node: UOp) -> None:
     end = node.src[0]
     state = p.loops[end.src[0]]
     carry, next_ = state.carries[node.arg][0], end.src[1 + node.arg]
@@ -459,23 +437,23 @@ def _last(p: _Printer, node: UOp) -> None:
                    f"[ {p.operand(next_)}, %{state.latch} ]")
 
 
-def _if(p: _Printer, node: UOp) -> None:
+def _if(p: Printer, node: UOp) -> None:
     p.out.append(f"  br {p.typed(node.src[0])}, label %T{node.arg}, label %F{node.arg}")
     p.label(f"T{node.arg}")
 
 
-def _endif(p: _Printer, node: UOp) -> None:
+def _endif(p: Printer, node: UOp) -> None:
     n = node.src[0].arg
     p.out.append(f"  br label %F{n}")
     p.label(f"F{n}")
 
 
-def _rows() -> Iterator[tuple[Op, Callable[[_Printer, UOp], None]]]:
+def _rows() -> Iterator[tuple[Op, Callable[[Printer, UOp], None]]]:
     for op in _TEMPLATES:
         yield op, _elementwise(op)
     yield from {
         ops.SHL: _shift, ops.SHR: _shift, ops.WHERE: _where, ops.CAST: _cast,
-        ops.BITCAST: _bitcast, ops.SCRATCH: _scratch, ops.ADDRESS: _address, ops.LOAD: _load,
+        ops.BITCAST: _bitcast, ops.ADDRESS: _address, ops.LOAD: _load,
         ops.STORE: _store, ops.SPLAT: _splat, ops.LANESBELOW: _lanes_below,
         ops.SHUFFLE: _shuffle, ops.EXTRACT: _extract, ops.FOR: _for, ops.PHI: _phi,
         ops.ENDFOR: _endfor, ops.LAST: _last, ops.IF: _if, ops.ENDIF: _endif,

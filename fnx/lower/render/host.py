@@ -1,0 +1,63 @@
+"""The host's calling convention: what a kernel function is given, and where it finds it.
+
+    void SYMBOL(ptr buffers, ptr scalars, i64 lo, i64 hi, ptr scratch)
+
+buffers[slot] and scalars[slot] are read at the start (floats are bit patterns); lo..hi is a part
+of the PAR range (0, 1 without one); scratch is the worker's own memory. Buffers may alias (an
+output may be a donated input), so nothing is said about them.
+
+>>> from fnx.core import build
+>>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(4)), 1)
+>>> p = UOp(ops.PROGRAM, dtypes.void, (i, UOp(ops.ENDFOR, dtypes.void, (i,))))
+>>> print(module("f", render(p)).splitlines()[0])
+define void @f(ptr noalias readonly %buffers, ptr noalias readonly %scalars, i64 %lo, i64 %hi,
+ptr noalias align 64 %scratch) nounwind {
+"""
+
+from __future__ import annotations
+
+from fnx.core import dtypes, ops
+from fnx.core.dtypes import DType
+from fnx.core.uop import UOp
+from fnx.lower.render.llvm import Convention, Printer, body, type_of
+
+_PARAMETERS = "ptr noalias readonly %buffers, ptr noalias readonly %scalars, i64 %lo, i64 %hi, " \
+    "ptr noalias align 64 %scratch"
+
+
+def render(program: UOp) -> str:
+    """A kernel function, from its parameters on."""
+    return "\n".join([f"({_PARAMETERS}) nounwind {{", *body(program, _HOST), "}", ""])
+
+
+def module(symbol: str, function: str) -> str:
+    """The module that defines ``symbol`` as a kernel function."""
+    return f"define void @{symbol}{function}"
+
+
+def _enter(p: Printer, program: UOp) -> None:
+    """Read the pointers and scalars that the program uses, in the order of their slots."""
+    used = {s for node in program.src for s in node.src if s.op in (ops.REF, ops.VAR)}
+    for node in sorted(used, key=lambda n: (n.op.number, n.arg.slot, n.dtype.name)):
+        if node.op is ops.REF:
+            at = p.line(f"getelementptr ptr, ptr %buffers, i64 {node.arg.slot}")
+            p.define(node, f"load ptr, ptr {at}, align 8")
+        else:
+            at = p.line(f"getelementptr i64, ptr %scalars, i64 {node.arg.slot}")
+            p.names[node] = _from_bits(p, p.line(f"load i64, ptr {at}, align 8"), node.dtype)
+
+
+def _from_bits(p: Printer, name: str, t: DType) -> str:
+    """A scalar argument: the low bits of 64."""
+    if t is dtypes.index:
+        return name
+    if t.bits < 64:
+        name = p.line(f"trunc i64 {name} to i{t.bits}")
+    return p.line(f"bitcast i{t.bits} {name} to {type_of(t)}") if t.is_float else name
+
+
+def _scratch(p: Printer, node: UOp) -> None:
+    p.define(node, f"getelementptr i8, ptr %scratch, i64 {p.operand(node.src[0])}")
+
+
+_HOST = Convention(_enter, {ops.PART: lambda p, n: ("%lo", "%hi")[n.arg]}, {ops.SCRATCH: _scratch})
