@@ -28,7 +28,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from fnx.core.bounded import Bounded
+from fnx.core.cache import Cache
 from fnx.core.config import config
 from fnx.core.errors import SpecError
 from fnx.core.levels import spec
@@ -63,8 +63,8 @@ class Ran(NamedTuple):
 
 
 MAX_RESULTS = 4096  # of passes over one kernel, in this process
-_results: Bounded[Any] = Bounded(MAX_RESULTS)
-_legal: Bounded[bool] = Bounded(MAX_RESULTS)  # (graph, level) that was checked
+_results: Cache[Hashable, Any] = Cache(MAX_RESULTS)
+_legal: Cache[tuple[UOp, str], bool] = Cache(MAX_RESULTS)  # (graph, level) that was checked
 
 
 class Driver:
@@ -77,7 +77,7 @@ class Driver:
     def __init__(self, target: Target, keep: Callable[[Ran], None] | None = None) -> None:
         self.target, self.keep = target, keep
         self.milliseconds: dict[str, float] = {}
-        self._results = _results if keep is None else Bounded[Any](MAX_RESULTS)
+        self._results = _results if keep is None else Cache[Hashable, Any](MAX_RESULTS)
 
     def run(self, passes: Sequence[Pass], state: Any) -> Any:
         """What the passes make of ``state``, one after the other.
