@@ -16,8 +16,8 @@ of target. The driver (lower/driver.py) times each, checks both sides of it, and
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline simplify drop_empty split_reduce unique_results kernelize ranges coalesce runtime_extents
-canonical choose tile split_global memory commands'
+'inline simplify decide drop_empty split_reduce unique_results kernelize ranges coalesce
+runtime_extents canonical choose tile split_global memory commands'
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.machines import MACHINES, Tiled, Work
 from fnx.lower.program.codegen import kernel_code
 from fnx.lower.schedule import contraction
+from fnx.lower.tensor.decide import decide
 from fnx.lower.tensor.drop_empty import drop_empty
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
@@ -74,6 +75,7 @@ def runtime_extents(work: Work) -> Work:
 TENSOR_PASSES = (
     Pass("inline", inline, "tensor", "tensor"),
     Pass("simplify", simplify, "tensor", "tensor"),
+    Pass("decide", decide, "tensor", "tensor"),
     Pass("drop_empty", drop_empty, "tensor", "tensor"),
     Pass("split_reduce", split_reduce, "tensor", "tensor"),
 )

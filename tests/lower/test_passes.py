@@ -26,10 +26,11 @@ from fnx.lower.machines import Work
 from fnx.lower.pipeline import passes, runtime_extents
 from fnx.lower.program.linearize import linearize
 from fnx.lower.schedule.tile import tile
+from fnx.lower.tensor.decide import decide
 from fnx.lower.tensor.drop_empty import drop_empty
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.split_reduce import split_reduce
-from tests.graphs import Graph, graphs
+from tests.graphs import Graph, assert_same, graphs
 
 F = dtypes.float32
 GOLDEN = Path(__file__).parents[1] / "golden" / "passes"
@@ -51,6 +52,8 @@ def zeros(*shape: int) -> UOp:
 
 TWICE = b.function([b.add(p(0, 4), p(0, 4))], 1, "twice")
 
+IOTA = b.iota(3, dtypes.int32)
+
 BEFORE_EXPECTED: dict[str, tuple[Callable[[UOp], UOp], UOp, UOp]] = {
     "inline": (inline, fn(b.call(TWICE, [b.call(TWICE, [b.neg(p(0, 4))])[0]])[0]),
                fn(b.add(b.add(b.neg(p(0, 4)), b.neg(p(0, 4))),
@@ -71,6 +74,19 @@ BEFORE_EXPECTED: dict[str, tuple[Callable[[UOp], UOp], UOp, UOp]] = {
     "split_reduce: a short one stays": (
         split_reduce, fn(b.reduce(p(0, 1 << 12), ops.ADD, [0])),
         fn(b.reduce(p(0, 1 << 12), ops.ADD, [0]))),
+    "decide: a number that is never negative": (
+        decide, fn(b.gather(p(0, 6, 4), b.where(b.lt(IOTA, b.like(IOTA, 0)),
+                                               b.add(IOTA, b.like(IOTA, 6)), IOTA))),
+        fn(b.shrink(p(0, 6, 4), [(0, 3), (0, 4)]))),
+    "decide: neighbours from a number on": (
+        decide, fn(b.gather(p(0, 6), b.add(IOTA, b.like(IOTA, 2)))),
+        fn(b.shrink(p(0, 6), [(2, 5)]))),
+    "decide: past the end the last is read again": (
+        decide, fn(b.gather(p(0, 6), b.add(IOTA, b.like(IOTA, 4)))),
+        fn(b.gather(p(0, 6), b.add(IOTA, b.like(IOTA, 4))))),
+    "decide: what wraps around is not known": (
+        decide, fn(b.lt(b.add(b.param(0, dtypes.int32, (3,)), b.like(IOTA, 1)), b.like(IOTA, 0))),
+        fn(b.lt(b.add(b.param(0, dtypes.int32, (3,)), b.like(IOTA, 1)), b.like(IOTA, 0)))),
     "unique_results": (
         unique_results, fn(b.reshape(b.neg(p(0, 4)), (2, 2)), p(1, 5), b.neg(p(0, 4))),
         fn(b.neg(p(0, 4)))),
@@ -81,6 +97,13 @@ BEFORE_EXPECTED: dict[str, tuple[Callable[[UOp], UOp], UOp, UOp]] = {
 def test_function_before_and_expected(name: str) -> None:
     run, before, expected = BEFORE_EXPECTED[name]
     assert run(before) is expected
+
+
+@given(graphs())
+def test_what_is_decided_is_so(graph: Graph) -> None:
+    decided = decide(graph.fn)
+    assert_same(apply(decided, graph.args), apply(graph.fn, graph.args))
+    assert decide(graph.fn) is decided
 
 
 @given(graphs())

@@ -1,0 +1,183 @@
+"""Decide: comparisons of integers whose intervals do not overlap have one outcome.
+
+    before  GATHER(x, WHERE(IOTA(3) < 0, IOTA(3) + 6, IOTA(3)))          x: float32[6, 4]
+    after   SHRINK(x, ((0, 3), (0, 4)))
+
+Indices come out of arithmetic that guards against what they never are: a negative number, one
+past the end. Each integer gets an interval, operands first; a comparison that it decides is a
+constant, a WHERE by it is the branch, and a GATHER at neighbours is a SHRINK, which reads no
+index and fuses.
+
+>>> from fnx.core import dtypes
+>>> x, i = build.param(0, dtypes.float32, (6, 4)), build.iota(3, dtypes.int32)
+>>> at = build.where(build.lt(i, build.like(i, 0)), build.add(i, build.like(i, 6)), i)
+>>> decide(build.function([build.gather(x, at)], 1)).src[0] is build.shrink(x, [(0, 3), (0, 4)])
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from fnx.core import build, ops
+from fnx.core.dtypes import DType
+from fnx.core.ops import Op
+from fnx.core.uop import UOp, rebuild, toposort
+
+Interval = tuple[int, int]
+Row = Callable[[UOp, list[Interval]], Interval]
+
+
+def decide(fn: UOp) -> UOp:
+    """The FUNCTION without comparisons, choices and gathers of a known outcome."""
+    nodes = toposort(fn.src)
+    if not any(n.op in _OUTCOME and n.src[0].dtype.is_integer or n.op is ops.GATHER
+               for n in nodes):
+        return fn
+    known = _intervals(nodes)
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        low, high = known.get(node, (0, 1))
+        if node.op in _OUTCOME and low == high:
+            return build.const(low, node.dtype, node.shape)
+        if node.op is ops.WHERE and node.src[0] in known:
+            low, high = known[node.src[0]]
+            return src[2 - low] if low == high else None
+        if node.op is ops.GATHER:
+            return _as_shrink(node, src, known)
+        return None
+
+    return fn.replace(src=tuple(rebuild(fn.src, visit)))
+
+
+def _as_shrink(node: UOp, src: tuple[UOp, ...], known: dict[UOp, Interval]) -> UOp | None:
+    """A gather at start, start + 1, ... as the part that it reads."""
+    x, *index = src
+    start = _start(index[0], known) if len(index) == 1 else None
+    if start is None or not 0 <= start <= x.shape[0] - node.shape[0]:
+        return None
+    rest = [(0, n) for n in x.shape[1:]]
+    return build.shrink(x, [(start, start + node.shape[0]), *rest])
+
+
+def _start(index: UOp, known: dict[UOp, Interval]) -> int | None:
+    """The first of the numbers that count up by one; None of others."""
+    if index.op is ops.IOTA:
+        return 0
+    if index.op is ops.ADD and index.src[0] in known and index.src[1] in known:
+        for a, b in (index.src, index.src[::-1]):
+            low, high = known[b]
+            if a.op is ops.IOTA and low == high:
+                return low
+    return None
+
+
+# ---- intervals --------------------------------------------------------------------------------
+
+
+def _intervals(nodes: list[UOp]) -> dict[UOp, Interval]:
+    """Bounds of all elements of each integer and bool."""
+    out: dict[UOp, Interval] = {}
+    for node in nodes:
+        if node.dtype.is_float or node.op.result == "void":
+            continue
+        whole = _whole(node.dtype)
+        row = _ROWS.get(node.op)
+        if row is None or not math.prod(node.shape):
+            out[node] = whole
+            continue
+        low, high = row(node, [out.get(s, _whole(s.dtype)) for s in node.src])
+        out[node] = (low, high) if whole[0] <= low and high <= whole[1] else whole
+    return out
+
+
+def _whole(dtype: DType) -> Interval:
+    if dtype.is_bool:
+        return 0, 1
+    half = 1 << (dtype.bits - 1)
+    return (0, 2 * half - 1) if dtype.kind == "uint" else (-half, half - 1)
+
+
+def _const(node: UOp, src: list[Interval]) -> Interval:
+    value = int(build.const_of(node))
+    return value, value
+
+
+def _first(node: UOp, src: list[Interval]) -> Interval:
+    return src[0]
+
+
+def _union(node: UOp, src: list[Interval]) -> Interval:
+    return min(low for low, _ in src), max(high for _, high in src)
+
+
+def _choice(node: UOp, src: list[Interval]) -> Interval:
+    low, high = src[0]
+    return src[2 - low] if low == high else _union(node, src[1:])
+
+
+def _cast(node: UOp, src: list[Interval]) -> Interval:
+    if node.dtype.is_bool or node.src[0].dtype.is_float:
+        return _whole(node.dtype)
+    return src[0]
+
+
+def _fold(node: UOp, src: list[Interval]) -> Interval:
+    return src[0] if node.arg.monoid in (ops.MAX, ops.MIN) else _whole(node.dtype)
+
+
+def _times(node: UOp, src: list[Interval]) -> Interval:
+    corners = [a * b for a in src[0] for b in src[1]]
+    return min(corners), max(corners)
+
+
+def _less(node: UOp, src: list[Interval]) -> Interval:
+    (a, b), (c, d) = src
+    return int(b < c), int(a < d)
+
+
+def _at_most(node: UOp, src: list[Interval]) -> Interval:
+    (a, b), (c, d) = src
+    return int(b <= c), int(a <= d)
+
+
+def _equal(node: UOp, src: list[Interval]) -> Interval:
+    (a, b), (c, d) = src
+    return int(a == b == c == d), int(a <= d and c <= b)
+
+
+def _differs(node: UOp, src: list[Interval]) -> Interval:
+    same, may_be = _equal(node, src)
+    return 1 - may_be, 1 - same
+
+
+def _and(node: UOp, src: list[Interval]) -> Interval:
+    (a, b), (c, d) = src
+    return (min(a, c), min(b, d)) if node.dtype.is_bool else _whole(node.dtype)
+
+
+def _or(node: UOp, src: list[Interval]) -> Interval:
+    (a, b), (c, d) = src
+    return (max(a, c), max(b, d)) if node.dtype.is_bool else _whole(node.dtype)
+
+
+def _not(node: UOp, src: list[Interval]) -> Interval:
+    low, high = src[0]
+    return (1 - high, 1 - low) if node.dtype.is_bool else (-1 - high, -1 - low)
+
+
+_OUTCOME: dict[Op, Row] = {ops.CMPLT: _less, ops.CMPLE: _at_most, ops.CMPEQ: _equal,
+                           ops.CMPNE: _differs, ops.AND: _and, ops.OR: _or, ops.NOT: _not}
+_ROWS: dict[Op, Row] = {
+    **_OUTCOME, **dict.fromkeys((ops.RESHAPE, ops.EXPAND, ops.PERMUTE, ops.SHRINK, ops.FLIP,
+                                 ops.BARRIER, ops.STOP, ops.GATHER), _first),
+    ops.CONST: _const, ops.PAD: _union, ops.CONCAT: _union, ops.CAST: _cast, ops.REDUCE: _fold,
+    ops.MUL: _times, ops.IOTA: lambda n, src: (0, n.arg - 1),
+    ops.WHERE: _choice,
+    ops.ADD: lambda n, src: (src[0][0] + src[1][0], src[0][1] + src[1][1]),
+    ops.SUB: lambda n, src: (src[0][0] - src[1][1], src[0][1] - src[1][0]),
+    ops.NEG: lambda n, src: (-src[0][1], -src[0][0]),
+    ops.MAX: lambda n, src: (max(src[0][0], src[1][0]), max(src[0][1], src[1][1])),
+    ops.MIN: lambda n, src: (min(src[0][0], src[1][0]), min(src[0][1], src[1][1])),
+}
