@@ -17,7 +17,7 @@ of target. The driver (lower/driver.py) times each, checks both sides of it, and
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
 'inline simplify decide drop_empty split_reduce unique_results kernelize ranges coalesce
-runtime_extents canonical choose tile split_global memory commands'
+index_sets runtime_extents canonical choose tile split_global memory commands'
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from fnx.lower.fusion.ranges import Step, build_kernels
 from fnx.lower.fusion.unique_results import results_of, unique_results
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.kernel.coalesce import coalesce
+from fnx.lower.kernel.index_sets import split_index_sets
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.machines import MACHINES, Tiled, Work
 from fnx.lower.program.codegen import kernel_code
@@ -86,6 +87,7 @@ FUSION_PASSES = (
 )
 KERNEL_PASSES = (
     Pass("coalesce", on_own(coalesce), "kernel", "kernel"),
+    Pass("index_sets", on_own(split_index_sets), "kernel", "kernel"),
     Pass("runtime_extents", runtime_extents, "kernel", "kernel"),
     Pass("canonical", on_kernel(canonical), "kernel", "kernel"),
 )

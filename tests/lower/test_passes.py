@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower import memory, pipeline
 from fnx.lower.fusion.unique_results import results_of, unique_results
 from fnx.lower.kernel.coalesce import coalesce
+from fnx.lower.kernel.index_sets import split_index_sets
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.machines import Work
 from fnx.lower.pipeline import passes, runtime_extents
@@ -31,6 +33,7 @@ from fnx.lower.tensor.drop_empty import drop_empty
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.split_reduce import split_reduce
 from tests.graphs import Graph, assert_same, graphs
+from tests.lower.steps import run_steps
 
 F = dtypes.float32
 GOLDEN = Path(__file__).parents[1] / "golden" / "passes"
@@ -150,6 +153,51 @@ def test_coalesce_before_and_expected(name: str) -> None:
     before, expected = COALESCED[name]
     assert coalesce(before) is expected
     assert coalesce(expected) is expected
+
+
+def test_index_sets_before_and_expected() -> None:
+    """A concat of 20 and 30: one loop that chooses, then two that do not."""
+    before = concat_kernel(20, 30)
+    first, second = r(20, 2), r(30, 3)
+    o = b.ref(2, F, (50,))
+    expected = b.kernel([
+        b.store(b.at(o, first), x(first, dims=(20,))),
+        b.store(b.at(o, b.add(second, b.index_const(20))), x(second, dims=(30,), slot=1)),
+    ], "concat", (2, 3))
+    assert split_index_sets(before) is expected
+    assert split_index_sets(expected) is expected
+    assert split_index_sets(concat_kernel(20, 3)) is concat_kernel(20, 3), "a part is too short"
+
+
+def test_workers_share_long_parts() -> None:
+    """One range around both stores, which cuts each part into chunks of its own length."""
+    n = 1 << 16
+    made = split_index_sets(concat_kernel(n, 3 * n))
+    outer, = set.intersection(*[set(s.ranges) for s in made.src])
+    assert made.arg.order[0] == outer.arg.id and b.const_of(outer.src[0]) == 64
+    assert [math.prod(b.const_of(q.src[0]) for q in s.ranges) for s in made.src] == [n, 3 * n]
+
+
+def concat_kernel(first: int, second: int) -> UOp:
+    """o[i] = x[i] if i < first else y[i - first]"""
+    i, end = r(first + second, 0), b.index_const(first)
+    late = b.sub(i, end)
+    inside = b.le(b.index_const(0), late)
+    value = b.where(b.lt(i, end), b.load(b.at(b.ref(0, F, (first,)), i), b.lt(i, end)),
+                    b.load(b.at(b.ref(1, F, (second,)), late), inside))
+    return b.kernel([b.store(b.at(b.ref(2, F, (first + second,)), i), value)], "concat", (0,))
+
+
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=5), st.integers(0, 2), st.booleans())
+def test_parts_of_any_length_are_where_they_belong(lengths: list[int], axis: int,
+                                                   general: bool) -> None:
+    shapes = [tuple([n if a == axis else 3 for a in range(3)]) for n in lengths]
+    parts = [b.neg(p(i, *shape)) for i, shape in enumerate(shapes)]
+    function = fn(b.pad(b.concat(parts, axis), [(0, 20), (1, 2), (0, 0)], 5.0), n=len(parts))
+    args = [np.random.default_rng(i).standard_normal(s).astype("f4")
+            for i, s in enumerate(shapes)]
+    np.testing.assert_array_equal(run_steps(function, args, general)[0],
+                                  apply(function, args)[0])
 
 
 def var(slot: int, dtype: dtypes.DType = dtypes.index, low: int = 0) -> UOp:

@@ -1,0 +1,119 @@
+"""Index set splitting: a loop whose body chooses by its counter becomes a loop for each choice.
+
+    before  STORE(out[r0], WHERE(r0 < 20, a[r0] if r0 < 20, b[r0 - 20] if 0 <= r0 - 20))   r0 < 50
+    after   STORE(out[r0], a[r0])                                                          r0 < 20
+            STORE(out[r1 + 20], b[r1])                                                     r1 < 30
+
+That is what CONCAT, and PAD at the end, become: with n parts each element looked at n
+conditions. Ranges around and inside of the loop stay common to all stores, so workers can share
+them; a long loop that has none around it gets one, which cuts every part into equal chunks.
+
+>>> from fnx.core import dtypes
+>>> r = build.range_(50, 0)
+>>> a, b, o = (build.ref(i, dtypes.float32, (n,)) for i, n in enumerate((20, 30, 50)))
+>>> late = build.sub(r, build.index_const(20))
+>>> value = build.where(build.lt(r, build.index_const(20)), build.load(build.at(a, r), build.lt(
+...     r, build.index_const(20))), build.load(build.at(b, late), build.le(
+...     build.index_const(0), late)))
+>>> parts = split_index_sets(build.kernel([build.store(build.at(o, r), value)], "concat", (0,)))
+>>> [(build.const_of(i.src[0]), len(s.src[1].src)) for s in parts.src for i in s.ranges]
+[(20, 1), (30, 1)]
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from fnx.core import build, dtypes, ops
+from fnx.core.rewriting import symbolic
+from fnx.core.uop import UOp, inherit, rebuild, toposort
+
+MAX_PARTS = 64
+MIN_ELEMENTS = 16  # of a part, below which a loop of its own does not pay
+SHARED = 1 << 16    # elements above which workers should share a part
+MAX_CHUNKS = 64
+
+
+class Part(NamedTuple):
+    """The values low <= range < high, for which ``value`` is stored."""
+
+    low: int
+    high: int
+    value: UOp
+
+
+def split_index_sets(kernel: UOp) -> UOp:
+    """The KERNEL with a STORE for each value that its one STORE chooses from by a range."""
+    store = kernel.src[0]
+    if len(kernel.src) > 1 or store.arg is not None or len(store.src) > 2:
+        return kernel
+    r, parts = _parts(store)
+    if r is None or not 2 <= len(parts) <= MAX_PARTS or \
+            any(n.op in (ops.REDUCE, ops.STAGE) for n in toposort([kernel])):
+        return kernel
+    order = list(kernel.arg.order)
+    at = order.index(r.arg.id)
+    extent = {x.arg.id: build.const_of(x.src[0]) for x in store.ranges}
+    inner = math.prod([extent[i] for i in order[at + 1:]])
+    if min(p.high - p.low for p in parts) * inner < MIN_ELEMENTS:
+        return kernel
+    chunks = 1
+    if math.prod([extent[i] for i in order[:at]]) < 4 and extent[r.arg.id] * inner >= SHARED:
+        chunks = _chunks([p.high - p.low for p in parts])
+    fresh = max(order) + 1
+    outer = build.range_(chunks, fresh)
+    ranges = [build.range_((p.high - p.low) // chunks, fresh + 1 + i) for i, p in enumerate(parts)]
+    stores = [_store(store, r, part, q, outer) for part, q in zip(parts, ranges)]
+    live = {x.arg.id for s in stores for x in s.ranges}
+    order[at:at + 1] = [q.arg.id for q in ranges]
+    return inherit(build.kernel(stores, kernel.arg.name,
+                                [i for i in (outer.arg.id, *order) if i in live]), kernel)
+
+
+def _parts(store: UOp) -> tuple[UOp | None, list[Part]]:
+    """The range that the stored value is chosen by, and the choices."""
+    place, value = store.src
+    r: UOp | None = None
+    parts: list[Part] = []
+    low = 0
+    while value.op is ops.WHERE and value.src[0].op is ops.CMPLT:
+        counter, end = value.src[0].src
+        if counter.op is not ops.RANGE or counter not in place.src or r not in (None, counter) \
+                or end.op is not ops.CONST or \
+                not low < build.const_of(end) < symbolic.bounds(counter)[1] + 1:
+            break
+        r = counter
+        parts.append(Part(low, build.const_of(end), value.src[1]))
+        low, value = build.const_of(end), value.src[2]
+    if r is not None:
+        parts.append(Part(low, symbolic.bounds(r)[1] + 1, value))
+    return r, parts
+
+
+def _chunks(lengths: list[int]) -> int:
+    """Into how many equal chunks all lengths can be cut; 1 where that is few."""
+    common = math.gcd(*lengths)
+    return max([n for n in range(4, MAX_CHUNKS + 1) if common % n == 0], default=1)
+
+
+def _store(store: UOp, r: UOp, part: Part, q: UOp, outer: UOp) -> UOp:
+    """The STORE of one part: r counts chunks of it, and within one."""
+    index = build.add(build.mul(outer, q.src[0]), build.add(q, build.index_const(part.low)))
+    index = symbolic.simplify(index)
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node is r:
+            return index
+        if node.op is ops.INDEX:
+            return node.replace(src=(src[0], *map(symbolic.simplify, src[1:])))
+        if node.op is ops.LOAD and len(src) > 1:
+            valid = symbolic.simplify(src[1])
+            return build.load(src[0], None if valid is _TRUE else valid)
+        return None
+
+    place, value = rebuild((store.src[0], part.value), visit)
+    return inherit(build.store(place, value), store)
+
+
+_TRUE = build.const(True, dtypes.bool_)
