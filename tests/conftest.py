@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-_OWNER = "FNX_TEST_CACHE_OWNER"  # the process that made the directory also removes it
+_OWNER = "TEST_OF_FNX_CACHE_OWNER"  # the process that made the directory also removes it
 
 if _OWNER not in os.environ:  # before fnx is imported: its configuration reads the environment
     os.environ["FNX_CACHE_DIR"] = tempfile.mkdtemp(prefix="fnx-test-")

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fnx.core.config import DEVICES
 from fnx.core.errors import ArgumentError
 from fnx.core.program import KernelCode
 from fnx.core.target import Target
@@ -81,8 +82,6 @@ class Device(ABC):
         return {}
 
 
-_MODULES = {"cpu": "fnx.backends.cpu.device", "interp": "fnx.backends.interp",
-            "null": "fnx.backends.null", "trace": "fnx.backends.trace"}
 _devices: dict[str, Device] = {}
 _lock = threading.RLock()
 
@@ -99,10 +98,10 @@ def get_device(name: str) -> Device:
     found = _devices.get(name)
     if found is not None:
         return found
-    if name not in _MODULES:
-        raise ArgumentError(f"expected one of {', '.join(_MODULES)}; got {name!r}",
+    if name not in DEVICES:
+        raise ArgumentError(f"expected one of {', '.join(DEVICES)}; got {name!r}",
                             hint="set fnx.config.device to one of them")
-    module = importlib.import_module(_MODULES[name])
+    module = importlib.import_module(DEVICES[name])
     with _lock:
         if name not in _devices:
             _devices[name] = module.device()

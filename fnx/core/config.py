@@ -1,35 +1,135 @@
-"""One typed configuration. Each field says whether it takes part in cache keys.
+"""One typed configuration: settings, their bounds, and where each value came from.
 
 >>> config.x64
 False
 >>> with override(x64=True):
 ...     config.x64
 True
+>>> config.workers = -1                                     # doctest: +IGNORE_EXCEPTION_DETAIL
+Traceback (most recent call last):
+fnx.core.errors.ArgumentError: config.workers: expected an integer from 0 to 1024, got -1
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from typing import Any
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from fnx.core.errors import ArgumentError
 
-# name: (default, environment variable or None, changes generated code?, what it means)
-FIELDS: dict[str, tuple[Any, str | None, bool, str]] = {
-    "x64": (False, None, True, "64-bit data from NumPy and Python stays 64 bits wide"),
-    "check_index": (False, None, True, "out-of-bounds indices that are data raise"),
-    "check_spec": (False, "FNX_CHECK", False, "check every graph between all passes"),
-    "device": ("cpu", "FNX_DEVICE", False, "where calls run: cpu, interp, null or trace"),
-    "workers": (0, "FNX_WORKERS", False, "worker threads of the cpu queue; 0: one per core"),
-    "cache_dir": (None, "FNX_CACHE_DIR", False, "object cache; empty turns it off"),
-    "time_limit": (0.0, None, False, "seconds a wait may take; 0: no limit"),
+_WORDS = {"1": True, "true": True, "yes": True, "on": True,
+          "": False, "0": False, "false": False, "no": False, "off": False}
+
+
+class Bool(NamedTuple):
+    """True or False."""
+
+    words: str = "True or False (as text also 1, 0, yes, no, on, off)"
+
+    def read(self, text: str) -> Any:
+        return _WORDS.get(text.lower())
+
+    def takes(self, value: Any) -> bool:
+        return isinstance(value, bool)
+
+
+class Number(NamedTuple):
+    """An integer or a float within bounds, as the type of the bounds says."""
+
+    low: float
+    high: float
+
+    @property
+    def words(self) -> str:
+        kind = "an integer" if isinstance(self.low, int) else "a number"
+        return f"{kind} from {self.low:,} to {self.high:,}"
+
+    def read(self, text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            return type(self.low)(text or 0)
+
+    def takes(self, value: Any) -> bool:
+        types = int if isinstance(self.low, int) else (int, float)
+        return isinstance(value, types) and not isinstance(value, bool) \
+            and self.low <= value <= self.high
+
+
+class Choice(NamedTuple):
+    """One of some words."""
+
+    of: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        return f"one of {', '.join(self.of)}"
+
+    def read(self, text: str) -> Any:
+        return text
+
+    def takes(self, value: Any) -> bool:
+        return value in self.of
+
+
+class Folder(NamedTuple):
+    """A path; ``~`` is the home directory. None: the usual place. Empty: no folder."""
+
+    words: str = "a path, '' or None"
+
+    def read(self, text: str) -> Any:
+        return os.path.expanduser(text)
+
+    def takes(self, value: Any) -> bool:
+        return value is None or isinstance(value, str)
+
+
+class Field(NamedTuple):
+    """A setting: ``in_key`` says whether generated code depends on it."""
+
+    kind: Bool | Number | Choice | Folder
+    default: Any
+    variable: str | None
+    in_key: bool
+    doc: str
+
+
+_TERA = 1 << 40
+DEVICES = {"cpu": "fnx.backends.cpu.device", "interp": "fnx.backends.interp",
+           "null": "fnx.backends.null", "trace": "fnx.backends.trace"}  # and their modules
+FIELDS = {
+    "x64": Field(Bool(), False, None, True,
+                 "64-bit data from NumPy and Python stays 64 bits wide"),
+    "check_index": Field(Bool(), False, None, True,
+                         "out-of-bounds indices that are data raise"),
+    "check_spec": Field(Bool(), False, "FNX_CHECK", False,
+                        "check every graph between all passes"),
+    "device": Field(Choice(tuple(DEVICES)), "cpu", "FNX_DEVICE", False,
+                    "where jit and eager calls run"),
+    "workers": Field(Number(0, 1024), 0, "FNX_WORKERS", False,
+                     "worker threads of the cpu queue; 0: one per core"),
+    "cache_dir": Field(Folder(), None, "FNX_CACHE_DIR", False,
+                       "object cache; empty turns it off"),
+    "cache_bytes": Field(Number(0, _TERA), 1 << 30, "FNX_CACHE_BYTES", False,
+                         "size of the object cache above which its oldest entries go"),
+    "flight_bytes": Field(Number(0, _TERA), 0, "FNX_FLIGHT_BYTES", False,
+                          "results and temporaries of unfinished work above which a call waits; "
+                          "0: a quarter of the memory"),
+    "time_limit": Field(Number(0.0, 1e9), 0.0, None, False,
+                        "seconds a wait may take; 0: no limit"),
 }
 
 
 class Config:
-    """The configuration of this process; fields and their meaning are in ``FIELDS``."""
+    """The configuration of this process: an attribute for each row of ``FIELDS``.
+
+    Args:
+        environment: where variables are looked up.
+
+    Raises:
+        ArgumentError: the value of a variable or of an assignment is not what its field takes.
+    """
 
     x64: bool
     check_index: bool
@@ -37,25 +137,57 @@ class Config:
     device: str
     workers: int
     cache_dir: str | None
+    cache_bytes: int
+    flight_bytes: int
     time_limit: float
+    _sources: dict[str, str]
 
-    def __init__(self) -> None:
-        for name, (default, variable, _, _) in FIELDS.items():
-            value = default
-            if variable is not None and variable in os.environ:
-                text = os.environ[variable]
-                value = text not in ("", "0") if isinstance(default, bool) else \
-                    int(text or 0) if isinstance(default, int) else text
-            object.__setattr__(self, name, value)
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        object.__setattr__(self, "_sources", {})
+        for name, field in FIELDS.items():
+            text = None if field.variable is None else environment.get(field.variable)
+            value = field.default if text is None else field.kind.read(text.strip())
+            if not field.kind.takes(value):
+                raise ArgumentError(f"{field.variable}: expected {field.kind.words}, "
+                                    f"got {text!r}", hint=f"it is: {field.doc}")
+            self._set(name, value, "default" if text is None else str(field.variable))
+        _warn_of_unknown(environment)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in FIELDS:
+        field = FIELDS.get(name)
+        if field is None:
             raise ArgumentError(f"expected one of {', '.join(FIELDS)}; got {name!r}")
+        if not field.kind.takes(value):
+            raise ArgumentError(f"config.{name}: expected {field.kind.words}, got {value!r}",
+                                hint=f"it is: {field.doc}")
+        if isinstance(field.kind, Folder) and value:
+            value = field.kind.read(value)
+        self._set(name, value, "assigned")
+
+    def _set(self, name: str, value: Any, source: str) -> None:
         object.__setattr__(self, name, value)
+        self._sources[name] = source
+
+    def __repr__(self) -> str:
+        """The settings, where each came from, what it means."""
+        return "\n".join(f"{name} = {getattr(self, name)!r}  ({self._sources[name]}): {field.doc}"
+                         for name, field in FIELDS.items())
 
     def key(self) -> tuple[Any, ...]:
         """The fields that change generated code, for cache keys."""
-        return tuple(getattr(self, name) for name, field in FIELDS.items() if field[2])
+        return tuple([getattr(self, name) for name, field in FIELDS.items() if field.in_key])
+
+
+def _warn_of_unknown(environment: Mapping[str, str]) -> None:
+    """A variable that nobody reads is most likely misspelt."""
+    known = [field.variable for field in FIELDS.values() if field.variable is not None]
+    for name in environment:
+        if name.startswith("FNX_") and name not in known:
+            from difflib import get_close_matches  # for misspelt names only
+
+            near = get_close_matches(name, known, 1, 0)
+            warnings.warn(f"environment variable {name} is not read by fnx; the nearest that is: "
+                          f"{near[0]} (all: {', '.join(known)})", stacklevel=2)
 
 
 config = Config()
@@ -64,11 +196,12 @@ config = Config()
 @contextlib.contextmanager
 def override(**fields: Any) -> Iterator[None]:
     """Set fields for the length of a ``with`` block (of the whole process, not of a thread)."""
-    old = {name: getattr(config, name) for name in fields}
+    before = {name: (getattr(config, name), config._sources[name]) for name in fields
+              if name in FIELDS}
     try:
         for name, value in fields.items():
             setattr(config, name, value)
         yield
     finally:
-        for name, value in old.items():
-            setattr(config, name, value)
+        for name, (value, source) in before.items():
+            config._set(name, value, source)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fnx.core import build, dtypes, errors, ops
-from fnx.core.config import FIELDS, config, override
 from fnx.core.errors import (
     ArgumentError,
     AxisError,
@@ -189,21 +188,3 @@ def test_every_error_is_an_fnx_error_and_a_python_error() -> None:
     builtin = (TypeError, ValueError, IndexError, RuntimeError, OverflowError,
                NotImplementedError, AttributeError)
     assert all(issubclass(c, builtin) and c.__doc__ for c in classes)
-
-
-def test_configuration() -> None:
-    before = {name: getattr(config, name) for name in FIELDS}
-    with pytest.raises(ZeroDivisionError), override(x64=True, workers=3):
-        assert config.x64 and config.workers == 3 and config.key()[0] is True
-        raise ZeroDivisionError
-    assert {name: getattr(config, name) for name in FIELDS} == before
-    with pytest.raises(ArgumentError, match="expected one of x64"):
-        config.no_such_field = 1  # type: ignore[attr-defined]
-
-
-def test_configuration_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FNX_WORKERS", "3")
-    monkeypatch.setenv("FNX_CHECK", "0")
-    monkeypatch.setenv("FNX_DEVICE", "interp")
-    fresh = type(config)()
-    assert (fresh.workers, fresh.check_spec, fresh.device) == (3, False, "interp")
