@@ -1,28 +1,37 @@
 """Pooled host memory: 64-byte aligned, reused without page faults, nothing preallocated.
 
 Sizes are rounded up to classes (eight a power of two, so at most 1/8 is lost above 512 bytes).
-A class has a list of free addresses; small classes are carved out of slabs, a large block is a
-mapping of its own, on huge pages where the system has them. ``take`` and ``give`` rest on
-``list.pop`` and ``list.append``, which no thread can interrupt.
+Small classes are carved out of slabs, a large block is a mapping of its own, on huge pages where
+the system has them. Each class has a deque of free blocks.
+
+A block is free again when the object that holds it dies: its ``Lease``, a weak reference, is
+then appended to that deque by the interpreter itself. No bytecode runs, so that Ctrl-C can't be
+raised in there and get lost; a dead lease in the deque is what the next taker finds.
 
 >>> pool = Pool()
->>> address, free = pool.take(1000)
+>>> block = Block(pool, 1000)
+>>> address = block.ptr
 >>> address % 64, size_class(1000)
 (0, 1024)
->>> free.append(address)                         # give it back
->>> pool.take(1000)[0] == address                # the last one given is the next one taken
+>>> del block                                    # give it back
+>>> Block(pool, 1000).ptr == address             # the last one given is the next one taken
 True
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import mmap
-import threading
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from itertools import repeat, starmap
 from typing import Any
 
-from fnx.core.errors import DeviceError
+from fnx.core.errors import OutOfMemoryError
+from fnx.core.forks import fork_safe_lock
 
 ALIGNMENT = 64
 HUGE = 2 << 20
@@ -90,68 +99,91 @@ def _system() -> _System:
     return _System()
 
 
-Free = list[int]
+class Lease(weakref.ref[Any]):
+    """Who holds the block at ``ptr``: a weak reference; dead, or of nobody: the block is free."""
+
+    __slots__ = ("ptr",)
+    ptr: int
+
+
+class _Nobody:
+    """What a lease of a block refers to that was never taken."""
+
+    __slots__ = ("__weakref__",)
+
+
+Free = tuple[Iterator[Lease], Callable[[Lease], None]]  # takes a block (IndexError), gives one
 
 
 class Pool:
     """Memory blocks by size class.
 
-    ``lists`` maps every size asked for so far to the free list of its class.
+    Attributes:
+        lists: for every size asked for so far: how to take a block of its class, and to give.
+        leases: by address, the last lease of each block. Keeps it alive for its holder.
+        reclaim: frees what it can at once (waits for work in flight), before memory is refused.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reclaim: Callable[[], None] = lambda: None) -> None:
         self.lists: dict[int, Free] = {}
-        self._classes: dict[int, Free] = {}
-        self._lock = threading.RLock()  # a finalizer may allocate in the middle
+        self.leases: dict[int, Lease] = {}
+        self.reclaim = reclaim
+        self._classes: dict[int, tuple[deque[Lease], Free]] = {}
+        self._lock = fork_safe_lock()
         self._mapped: dict[int, int] = {}  # address of each large block: bytes of its mapping
         self._small = 0  # bytes in slabs
         self._staggered = 0
 
-    def reset(self) -> None:
-        """A forked child: a lock that another thread held is not to be waited for."""
-        self._lock = threading.RLock()
-
-    def take(self, nbytes: int) -> tuple[int, Free]:
-        """A block of at least ``nbytes`` and the free list to append it to afterwards.
+    def take(self, nbytes: int) -> tuple[Lease, Callable[[Lease], None]]:
+        """A free block of at least ``nbytes``, and what to call with it afterwards.
 
         Raises:
-            DeviceError: the system has no memory left, also after all free blocks are returned.
+            OutOfMemoryError: the system has none left, also after all that is free is returned.
         """
-        free = self.lists.get(nbytes)
-        if free is None:
-            free = self.free_list(nbytes)
-        try:
-            return free.pop(), free
-        except IndexError:
-            return self.grow(nbytes), free
+        while True:
+            try:
+                taker, give = self.lists[nbytes]
+                for found in taker:  # not a call: Ctrl-C can't come between taking and having
+                    return found, give
+            except LookupError:
+                self.grow(nbytes)
 
-    def free_list(self, nbytes: int) -> Free:
-        """The free list for a size."""
+    def grow(self, nbytes: int) -> None:
+        """Make the size known, and see to it that its class has a free block."""
+        size = size_class(nbytes)
+        free = self._class(nbytes, size)
+        if free or self._grow(size, free):
+            return
+        self.reclaim()
+        if not free and not self._grow(size, free, trim=True):
+            raise self._no_memory(size)
+
+    def _class(self, nbytes: int, size: int) -> deque[Lease]:
         with self._lock:
-            free = self._classes.setdefault(size_class(nbytes), [])
+            if size not in self._classes:
+                made: deque[Lease] = deque()
+                self._classes[size] = made, (starmap(made.pop, repeat(())), made.append)
             if len(self.lists) > 10_000:  # sizes asked for, not classes: only a shortcut
                 self.lists.clear()
-            self.lists[nbytes] = free
+            free, self.lists[nbytes] = self._classes[size]
             return free
 
-    def grow(self, nbytes: int) -> int:
-        """A block that was not in use before."""
-        size = size_class(nbytes)
+    def _grow(self, size: int, free: deque[Lease], trim: bool = False) -> bool:
         with self._lock:
-            return self._carve(size) if size <= LARGEST_SMALL else self._large(size)
+            if trim:
+                self._trim()
+            return self._carve(size, free) if size <= LARGEST_SMALL else self._large(size, free)
 
-    def _carve(self, size: int) -> int:
+    def _carve(self, size: int, free: deque[Lease]) -> bool:
         start = _system().map(SLAB)
         if start is None:
-            raise _no_memory(size, self._total())
+            return False
         self._small += SLAB
-        count = SLAB // size
-        self._classes[size].extend(range(start + (count - 1) * size, start, -size))
-        return start
+        for i in reversed(range(SLAB // size)):
+            free.append(self._fresh(start + i * size))
+        return True
 
-    def _large(self, size: int) -> int:
-        stagger = self._staggered % _STAGGERS * _STAGGER
-        self._staggered += 1
+    def _large(self, size: int, free: deque[Lease]) -> bool:
         nbytes = size + _STAGGER * _STAGGERS
         if self.free_bytes() > KEPT + self._total() // 2:
             self._trim()
@@ -160,9 +192,17 @@ class Pool:
             self._trim()
             start = _system().map(nbytes)
         if start is None:
-            raise _no_memory(size, self._total())
-        self._mapped[start + stagger] = nbytes
-        return start + stagger
+            return False
+        start += self._staggered % _STAGGERS * _STAGGER
+        self._staggered += 1
+        self._mapped[start] = nbytes
+        free.append(self._fresh(start))
+        return True
+
+    def _fresh(self, address: int) -> Lease:
+        lease = self.leases[address] = Lease(_Nobody())
+        lease.ptr = address
+        return lease
 
     def trim(self) -> None:
         """Return all free large blocks to the system."""
@@ -170,18 +210,17 @@ class Pool:
             self._trim()
 
     def _trim(self) -> None:
-        for size, free in self._classes.items():
-            while size > LARGEST_SMALL:
-                try:
-                    address = free.pop()
-                except IndexError:
-                    break
-                nbytes = self._mapped.pop(address)
-                _system().unmap(address & -mmap.PAGESIZE, nbytes)
+        for size, (_, (taker, _)) in self._classes.items():
+            if size > LARGEST_SMALL:
+                with contextlib.suppress(IndexError):
+                    for lease in taker:
+                        del self.leases[lease.ptr]
+                        nbytes = self._mapped.pop(lease.ptr)
+                        _system().unmap(lease.ptr & -mmap.PAGESIZE, nbytes)
 
     def free_bytes(self) -> int:
         """Bytes that wait for reuse."""
-        return sum(size * len(free) for size, free in self._classes.items())
+        return sum(size * len(free) for size, (free, _) in self._classes.items())
 
     def _total(self) -> int:
         return self._small + sum(self._mapped.values())
@@ -191,23 +230,36 @@ class Pool:
         with self._lock:
             return {"held": self._total(), "free": self.free_bytes()}
 
-
-def _no_memory(nbytes: int, held: int) -> DeviceError:
-    return DeviceError(
-        f"expected {nbytes:,} bytes of memory, the system has no more ({held:,} bytes are held)",
-        hint="use smaller batches, delete arrays that are no longer needed, or donate_argnums")
+    def _no_memory(self, size: int) -> OutOfMemoryError:
+        with self._lock:
+            used = Counter(nbytes for address, nbytes in self._mapped.items()
+                           if self.leases[address]() is not None)
+            held = self._total()
+        largest = ", ".join(f"{count} of {nbytes:,}" for nbytes, count in
+                            sorted(used.items(), reverse=True)[:3])
+        return OutOfMemoryError(
+            f"expected {size:,} bytes of memory, the system has no more ({held:,} bytes are held; "
+            f"the largest that are in use: {largest or 'none'})",
+            hint="use smaller batches, delete arrays that are no longer needed, or donate_argnums")
 
 
 class Block:
     """A block of a pool for as long as this object lives."""
 
-    __slots__ = ("ptr", "nbytes", "_free")
+    __slots__ = ("__weakref__", "nbytes", "ptr")
 
     def __init__(self, pool: Pool, nbytes: int) -> None:
-        self.ptr = 0  # what ``__del__`` sees where the next line raises
-        self.ptr, self._free = pool.take(nbytes)
         self.nbytes = nbytes
-
-    def __del__(self) -> None:
-        if self.ptr:
-            self._free.append(self.ptr)
+        try:  # as ``Pool.take``, without the call: Ctrl-C can't come between taking and having
+            taker, give = pool.lists[nbytes]
+            for _free in taker:
+                break
+        except LookupError:
+            _free, give = pool.take(nbytes)
+        try:
+            lease = Lease(self, give)
+        except BaseException:
+            give(_free)
+            raise
+        lease.ptr = self.ptr = address = _free.ptr
+        pool.leases[address] = lease

@@ -8,16 +8,15 @@
 
 from __future__ import annotations
 
-import importlib
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fnx.core.config import DEVICES
 from fnx.core.errors import ArgumentError
+from fnx.core.forks import fork_safe_lock, load
 from fnx.core.program import KernelCode
 from fnx.core.target import Target
 from fnx.core.uop import UOp
@@ -26,7 +25,7 @@ from fnx.core.uop import UOp
 class Storage(ABC):
     """Memory of a device that holds one array."""
 
-    __slots__ = ("nbytes", "ptr")
+    __slots__ = ()
     ptr: int
     nbytes: int
 
@@ -50,14 +49,17 @@ class CommandBuffer(ABC):
 
 
 class Device(ABC):
-    """A machine that executes command buffers."""
+    """A machine that executes command buffers.
+
+    Attributes:
+        name: what ``config.device`` calls it.
+        target: what the lowering knows of it.
+        alloc: fresh memory of so many bytes, its content undefined.
+    """
 
     name: str
     target: Target
-
-    @abstractmethod
-    def alloc(self, nbytes: int) -> Storage:
-        """Fresh memory, its content undefined."""
+    alloc: Callable[[int], Storage]
 
     @abstractmethod
     def upload(self, value: np.ndarray[Any, Any]) -> Storage:
@@ -83,7 +85,7 @@ class Device(ABC):
 
 
 _devices: dict[str, Device] = {}
-_lock = threading.RLock()
+_lock = fork_safe_lock()
 
 
 def get_device(name: str) -> Device:
@@ -101,7 +103,7 @@ def get_device(name: str) -> Device:
     if name not in DEVICES:
         raise ArgumentError(f"expected one of {', '.join(DEVICES)}; got {name!r}",
                             hint="set fnx.config.device to one of them")
-    module = importlib.import_module(DEVICES[name])
+    module = load(DEVICES[name])
     with _lock:
         if name not in _devices:
             _devices[name] = module.device()

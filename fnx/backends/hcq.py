@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends.allocator import Pool
+from fnx.backends.allocator import Block, Lease, Pool
 from fnx.backends.base import CommandBuffer, Storage
 from fnx.core import ops
 from fnx.core.errors import SpecError, show_site
@@ -110,23 +110,26 @@ class InFlight:
         return self._entries[0][1].names if self._entries else ()
 
 
-class HostStorage(Storage):
+class HostStorage(Block, Storage):
     """A block of a pool of host memory, and the timeline value of its last writer."""
 
-    __slots__ = ("_free", "signal", "timeline")
+    __slots__ = ("signal", "timeline")
 
     def __init__(self, pool: Pool, signal: Signal, nbytes: int) -> None:
-        self.ptr = 0  # what ``__del__`` sees where a line below raises
         self.nbytes, self.signal, self.timeline = nbytes, signal, 0
-        try:  # as ``Pool.take``, without the call
-            self._free = pool.lists[nbytes]
-            self.ptr = self._free.pop()
+        try:  # as ``Block``, without the call
+            taker, give = pool.lists[nbytes]
+            for _free in taker:
+                break
         except LookupError:
-            self.ptr, self._free = pool.take(nbytes)
-
-    def __del__(self) -> None:
-        if self.ptr:
-            self._free.append(self.ptr)
+            _free, give = pool.take(nbytes)
+        try:
+            lease = Lease(self, give)
+        except BaseException:
+            give(_free)
+            raise
+        lease.ptr = self.ptr = address = _free.ptr
+        pool.leases[address] = lease
 
     def wait(self) -> None:
         """Return when the value is there."""

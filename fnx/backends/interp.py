@@ -6,6 +6,7 @@ once, on the calling thread.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -87,14 +88,11 @@ class InterpDevice(Device):
     """NumPy as a machine."""
 
     name = "interp"
+    alloc: Callable[[int], HostStorage]
 
     def __init__(self) -> None:
         self.target = Target("interp", kind="kernels")
-        self._pool, self._signal = Pool(), Done()
-
-    def alloc(self, nbytes: int) -> HostStorage:
-        """Fresh memory."""
-        return HostStorage(self._pool, self._signal, nbytes)
+        self.alloc = functools.partial(HostStorage, Pool(), Done())
 
     def upload(self, value: np.ndarray[Any, Any]) -> HostStorage:
         """A copy of an array."""

@@ -22,7 +22,7 @@ from fnx.core.uop import UOp
 class NullStorage(Storage):
     """So many bytes, nowhere."""
 
-    __slots__ = ()
+    __slots__ = ("nbytes", "ptr")
 
     def __init__(self, nbytes: int) -> None:
         self.ptr, self.nbytes = 0, nbytes

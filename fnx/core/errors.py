@@ -128,6 +128,10 @@ class DeviceError(FnxError, RuntimeError):
     """A fault on a device: names the kernel and the user's line."""
 
 
+class OutOfMemoryError(DeviceError, MemoryError):
+    """A device has no memory left, also after all that nobody uses was released."""
+
+
 class SpecError(FnxError, ValueError):
     """A graph that is not legal at its level: a bug in a pass of fnx, never the user's."""
 

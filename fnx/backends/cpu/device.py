@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import os
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from fnx.backends.cpu.queue import CpuQueue, native
 from fnx.backends.hcq import Command, HostStorage, Leasing, check_arguments, commands_of
 from fnx.backends.llvm import binding
 from fnx.backends.llvm.kernels import Kernel, Kernels
-from fnx.core.errors import DeviceError, SpecError
+from fnx.core.errors import OutOfMemoryError, SpecError
 from fnx.core.program import KernelCode
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp
@@ -38,6 +39,8 @@ TINY = 5_000.0  # ... and up to which releasing the GIL does not pay
 CHUNK = 30_000.0  # nanoseconds that a chunk should take at least
 LONG_CHUNK = 20_000_000.0  # ... and about at most: between chunks work can be aborted
 CHUNKS_PER_CORE = 16
+
+T = TypeVar("T")
 
 _pointer = attrgetter("ptr")
 
@@ -93,16 +96,19 @@ class CpuCommandBuffer(Leasing):
             lease = self.leases.pop()
         except IndexError:
             lease = self._lease()
-        at = 0
+        block, at = None, 0
         if self._temporary:
-            temporary = self._memory_for_call()
-            at = temporary.ptr
+            block, give = self._memory_for_call(self._pool.take)
+            at = block.ptr
         try:
             self._pack(lease[0], 0, at + self._private, at, *map(_pointer, ins),
                        *map(_pointer, outs))
+            self._run(self._program, lease[1])
         except struct.error:
             raise self._miscounted(ins, outs) from None
-        self._run(self._program, lease[1])
+        finally:
+            if block is not None:
+                give(block)
         self.leases.append(lease)
 
     def _submit(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
@@ -115,7 +121,7 @@ class CpuCommandBuffer(Leasing):
         for storage in ins:
             queue.check(storage.timeline)
         lease = self.leases.pop() if self.leases else self._lease()
-        temporary = self._memory_for_call()
+        temporary = self._memory_for_call(functools.partial(Block, self._pool))
         self._pack(lease[0], 0, temporary.ptr + self._private, temporary.ptr,
                    *map(_pointer, ins), *map(_pointer, outs))
         if self.work <= SHORT and queue.idle():
@@ -127,14 +133,14 @@ class CpuCommandBuffer(Leasing):
             queue.submit(self._program, lease[1], self._scratch, outs, self, lease, temporary,
                          tuple(ins), tuple(outs))
 
-    def _memory_for_call(self) -> Block:
+    def _memory_for_call(self, alloc: Callable[[int], T]) -> T:
         """The arena of one call, and scratch behind it."""
         try:
-            return Block(self._pool, self._temporary)
-        except DeviceError as e:
+            return alloc(self._temporary)
+        except OutOfMemoryError as e:
             kernels = ", ".join(dict.fromkeys(self.names))
-            raise DeviceError(f"{e.message}; they are for the temporaries of {kernels}",
-                              hint=e.hint, site=e.site) from None
+            raise OutOfMemoryError(f"{e.message}; they are for the temporaries of {kernels}",
+                                   hint=e.hint, site=e.site) from None
 
     def _lease(self) -> tuple[Any, int]:
         """An argument block: writable memory and its address."""
@@ -191,24 +197,22 @@ class CpuDevice(Device):
     """This machine."""
 
     name = "cpu"
+    alloc: Callable[[int], HostStorage]
 
     def __init__(self) -> None:
         self.target = binding.host_target()
         self.pool = Pool()
         self.native = native(self.target)
         self.queue = CpuQueue(self.target, self.pool)
+        self.alloc = functools.partial(HostStorage, self.pool, self.queue)
         self.kernels = Kernels(self.target)
         atexit.register(self.kernels.helpers.stop)
         os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork,
                             after_in_child=self._in_child)
 
-    def alloc(self, nbytes: int) -> HostStorage:
-        """Fresh memory."""
-        return HostStorage(self.pool, self.queue, nbytes)
-
     def upload(self, value: np.ndarray[Any, Any]) -> HostStorage:
         """A copy of an array."""
-        storage = HostStorage(self.pool, self.queue, value.nbytes)
+        storage = self.alloc(value.nbytes)
         storage.fill(value)
         return storage
 
@@ -251,7 +255,6 @@ class CpuDevice(Device):
     def _in_child(self) -> None:
         self.kernels.lock = threading.RLock()
         self.kernels.helpers.reset()
-        self.pool.reset()
 
 
 def device() -> CpuDevice:

@@ -59,7 +59,8 @@ class Device(Protocol):
 
     @property
     def target(self) -> Target: ...
-    def alloc(self, nbytes: int) -> Any: ...
+    @property
+    def alloc(self) -> Callable[[int], Any]: ...
     def encode(self, commands: UOp, code: Mapping[UOp, Any], arena: int) -> Any: ...
     def prepare(self, code: Any) -> None: ...
     def stats(self) -> dict[str, int]: ...
@@ -70,11 +71,12 @@ class Device(Protocol):
 class Executable:
     """A FUNCTION lowered for a device and linked: ``run`` takes and gives storages."""
 
-    __slots__ = ("device", "lowered", "buffer", "sizes", "results", "forwards")
+    __slots__ = ("_alloc", "device", "lowered", "buffer", "sizes", "results", "forwards")
 
     def __init__(self, fn: UOp, device: Any, lower: Callable[..., Any],
                  runtime_extents: bool) -> None:
         self.device: Device = device
+        self._alloc = device.alloc
         before = device.stats()
         with trace.no_collection():
             made: Lowered = lower(fn, device.target, runtime_extents, device.prepare)
@@ -90,8 +92,7 @@ class Executable:
 
     def run(self, ins: Sequence[Any]) -> Sequence[Any]:
         """Submit with argument storages; storages of the results, in order."""
-        alloc = self.device.alloc
-        outs = [alloc(n) for n in self.sizes]
+        outs = list(map(self._alloc, self.sizes))
         self.buffer.submit(ins, outs)
         if not self.forwards:
             return outs
