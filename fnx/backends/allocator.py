@@ -24,6 +24,7 @@ import contextlib
 import ctypes
 import functools
 import mmap
+import os
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ from itertools import repeat, starmap
 from typing import Any
 
 from fnx.core.errors import OutOfMemoryError
-from fnx.core.forks import fork_safe_lock
+from fnx.core.process import fork_safe_lock
 
 ALIGNMENT = 64
 HUGE = 2 << 20
@@ -88,6 +89,18 @@ class _System:
     def unmap(self, address: int, nbytes: int) -> None:
         """Give pages back."""
         self._unmap(address, _pages(nbytes))
+
+
+def memory() -> int:
+    """Bytes this process may use: what the machine has, less where a limit is set."""
+    found = [os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE]
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource  # not on every system
+
+        found += [n for n in resource.getrlimit(resource.RLIMIT_AS) if n > 0]
+    with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as f:
+        found.append(int(f.read()))
+    return min(found)
 
 
 def _pages(nbytes: int) -> int:

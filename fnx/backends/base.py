@@ -16,7 +16,7 @@ import numpy as np
 
 from fnx.core.config import DEVICES
 from fnx.core.errors import ArgumentError
-from fnx.core.forks import fork_safe_lock, load
+from fnx.core.process import fork_safe_lock, load
 from fnx.core.program import KernelCode
 from fnx.core.target import Target
 from fnx.core.uop import UOp

@@ -15,7 +15,7 @@ import ctypes
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -83,31 +83,54 @@ class Leasing(CommandBuffer):
     names: tuple[str, ...]
 
 
+class _Entry(NamedTuple):
+    """A submission in flight. ``start`` and ``stop`` count the bytes of all there ever were."""
+
+    value: int
+    start: int
+    stop: int
+    buffer: Leasing
+    lease: Any
+    things: tuple[Any, ...]
+
+
 class InFlight:
     """What submitted work uses, kept until it is done."""
 
     __slots__ = ("_entries",)
 
     def __init__(self) -> None:
-        self._entries: deque[tuple[int, Leasing, Any, tuple[Any, ...]]] = deque()
+        self._entries: deque[_Entry] = deque()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def keep(self, value: int, buffer: Leasing, lease: Any, *things: Any) -> None:
+    @property
+    def nbytes(self) -> int:
+        """Bytes of results and temporaries."""
+        entries = self._entries
+        return entries[-1].stop - entries[0].start if entries else 0
+
+    @property
+    def oldest(self) -> int:
+        """Timeline value of the oldest submission; there must be one."""
+        return self._entries[0].value
+
+    def keep(self, value: int, nbytes: int, buffer: Leasing, lease: Any, *things: Any) -> None:
         """Hold things until the timeline has passed ``value``; the lease then goes back."""
-        self._entries.append((value, buffer, lease, things))
+        start = self._entries[-1].stop if self._entries else 0
+        self._entries.append(_Entry(value, start, start + nbytes, buffer, lease, things))
 
     def release(self, completed: int) -> None:
         """Let go of everything up to a timeline value."""
         entries = self._entries
-        while entries and entries[0][0] <= completed:
-            _, buffer, lease, _ = entries.popleft()
-            buffer.leases.append(lease)
+        while entries and entries[0].value <= completed:
+            done = entries.popleft()
+            done.buffer.leases.append(done.lease)
 
     def names(self) -> tuple[str, ...]:
         """Names of the kernels of the oldest submission in flight."""
-        return self._entries[0][1].names if self._entries else ()
+        return self._entries[0].buffer.names if self._entries else ()
 
 
 class HostStorage(Block, Storage):

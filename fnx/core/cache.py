@@ -16,7 +16,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Generic, TypeVar
-from weakref import WeakKeyDictionary
+
+from fnx.core.weak import WeakMemo
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -76,11 +77,14 @@ class CacheOf(Generic[Owner, K, V]):
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._caches: WeakKeyDictionary[Owner, Cache[K, V]] = WeakKeyDictionary()
+        self._caches: WeakMemo[Owner, Cache[K, V]] = WeakMemo()
 
     def __len__(self) -> int:
         return len(self._caches)
 
     def of(self, owner: Owner) -> Cache[K, V]:
         """The cache of an object."""
-        return self._caches.get(owner) or self._caches.setdefault(owner, Cache(self.limit))
+        found = self._caches.get(owner)
+        if found is None:
+            found = self._caches[owner] = Cache(self.limit)
+        return found

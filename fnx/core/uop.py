@@ -8,9 +8,9 @@ taken only to replace a dead entry.
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -30,6 +30,7 @@ from fnx.core.ops import (
     Op,
 )
 from fnx.core.ops import Reduce as ReduceArg
+from fnx.core.process import fork_safe_lock
 
 _NO_RANGES: frozenset[UOp] = frozenset()
 _MAX_SITES = 8
@@ -44,24 +45,21 @@ class _Interned(weakref.ref["UOp"]):
 
 
 _table: dict[tuple[Any, ...], _Interned] = {}
-_lock = threading.RLock()
+_dead: deque[_Interned] = deque()
+_lock = fork_safe_lock()
 
 
-def _in_child() -> None:
-    """A forked child: a lock that another thread held is not to be waited for."""
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
-
-
-def _drop(ref: weakref.ref[UOp]) -> None:
-    assert isinstance(ref, _Interned)
+def forget_dead() -> None:
+    """Drop the entries of nodes that died. Their death itself runs no bytecode (core/weak.py);
+    and an entry leaves the deque last, so that Ctrl-C in here forgets none."""
     with _lock:
-        if _table.get(ref.key) is ref:
-            del _table[ref.key]
+        while _dead:
+            ref = _dead[0]
+            if _table.get(ref.key) is ref:
+                del _table[ref.key]
+            if _dead and _dead[0] is ref:  # else a finalizer was here in the meantime
+                del _dead[0]
+            del ref  # with it die the operands of that node: the next round finds them
 
 
 class _CurrentSite(threading.local):
@@ -149,6 +147,8 @@ class UOp:
 
 
 def _make(key: tuple[Any, ...]) -> UOp:
+    if _dead:
+        forget_dead()
     op, dtype, src, arg = key
     node = object.__new__(UOp)
     node.op, node.dtype, node.src, node.arg = op, dtype, src, arg
@@ -159,7 +159,7 @@ def _make(key: tuple[Any, ...]) -> UOp:
     site = current_site.site
     node.sites = () if site is None else (site,)
     node._digest = None
-    ref = _Interned(node, _drop)
+    ref = _Interned(node, _dead.append)
     ref.key = key
     while True:
         found = _table.setdefault(key, ref)
@@ -314,4 +314,5 @@ def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
 
 def live_nodes() -> int:
     """How many nodes are interned now (for tests of leaks)."""
+    forget_dead()
     return len(_table)

@@ -30,7 +30,7 @@ def kernels(tmp_path):
     with override(cache_dir=str(tmp_path)):
         made = Kernels(llvm.host_target())
         yield made
-        made.helpers.stop()
+        made.helpers.end()
 
 
 def test_memory_then_disk_then_compiler(kernels):
@@ -76,24 +76,20 @@ def test_kernels_of_one_name_live_together(kernels):
     assert first.address != second.address
 
 
-def test_code_is_freed_with_its_owners(kernels):
-    freed = []
-
-    class Library(llvm.Library):
-        __slots__ = ()
-
-        def __del__(self):
-            freed.append(self)
-            super().__del__()
-
+def test_code_is_freed_with_its_owners(kernels, monkeypatch):
+    freed, dispose = [], llvm._llvm().LLJIT_Dylib_Tracker_Dispose
     one = code()
     kernel, = kernels.get([one])
     kernels.helpers.drain()
-    kernel._library.__class__ = Library
+    llvm._unlink_unused()
+    monkeypatch.setattr(llvm._llvm(), "LLJIT_Dylib_Tracker_Dispose",
+                        lambda *args: freed.append(dispose(*args)))
     kernels.forget()
+    llvm._unlink_unused()
     assert not freed
     del kernel
     gc.collect()
+    llvm._unlink_unused()
     assert len(freed) == 1
     assert kernels.get([one])[0].address and kernels.counts["disk"] == 1
 
@@ -142,11 +138,11 @@ def test_threads_get_the_same_kernels(kernels):
     assert kernels.counts["compiled"] == 6
 
 
-def test_helpers_start_again_after_a_stop(kernels):
+def test_at_the_end_of_the_process_nothing_is_compiled(kernels):
     kernels.get([code()])
-    kernels.helpers.stop()
-    kernels.get([code()])
-    assert kernels.counts["compiled"] == 2
+    kernels.helpers.end()
+    with pytest.raises(DeviceError, match="was not compiled: the process ends"):
+        kernels.get([code()])
 
 
 def test_without_threads_the_caller_compiles(kernels, monkeypatch):

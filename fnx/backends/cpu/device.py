@@ -12,7 +12,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
-import os
+import gc
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -30,9 +30,10 @@ from fnx.backends.hcq import Command, HostStorage, Leasing, check_arguments, com
 from fnx.backends.llvm import binding
 from fnx.backends.llvm.kernels import Kernel, Kernels
 from fnx.core.errors import OutOfMemoryError, SpecError
+from fnx.core.process import at_fork
 from fnx.core.program import KernelCode
 from fnx.core.rewriting import symbolic
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, forget_dead
 
 SHORT = 100_000.0  # estimated nanoseconds of work up to which a buffer runs where it is called
 TINY = 5_000.0  # ... and up to which releasing the GIL does not pay
@@ -130,8 +131,9 @@ class CpuCommandBuffer(Leasing):
             self._run(self._program, lease[1])
             self.leases.append(lease)
         else:
-            queue.submit(self._program, lease[1], self._scratch, outs, self, lease, temporary,
-                         tuple(ins), tuple(outs))
+            nbytes = sum([storage.nbytes for storage in outs], temporary.nbytes)
+            queue.submit(self._program, lease[1], self._scratch, outs, nbytes, self, lease,
+                         temporary, tuple(ins), tuple(outs))
 
     def _memory_for_call(self, alloc: Callable[[int], T]) -> T:
         """The arena of one call, and scratch behind it."""
@@ -201,14 +203,13 @@ class CpuDevice(Device):
 
     def __init__(self) -> None:
         self.target = binding.host_target()
-        self.pool = Pool()
+        self.pool = Pool(self._reclaim)
         self.native = native(self.target)
         self.queue = CpuQueue(self.target, self.pool)
         self.alloc = functools.partial(HostStorage, self.pool, self.queue)
         self.kernels = Kernels(self.target)
-        atexit.register(self.kernels.helpers.stop)
-        os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork,
-                            after_in_child=self._in_child)
+        atexit.register(self.kernels.helpers.end)
+        at_fork(in_child=self.kernels.in_child)
 
     def upload(self, value: np.ndarray[Any, Any]) -> HostStorage:
         """A copy of an array."""
@@ -240,21 +241,16 @@ class CpuDevice(Device):
         """Return when all submitted work is done."""
         self.queue.wait_all()
 
+    def _reclaim(self) -> None:
+        """Before memory is refused: what work in flight, nodes and cycles of objects hold."""
+        self.queue.wait_all()
+        gc.collect()
+        forget_dead()
+
     def stats(self) -> dict[str, int]:
         """Kernels compiled, fetched from disk or memory; microseconds spent on printing, LLVM
         (beside the lowering) and linking; bytes held and free; submissions."""
         return {**self.kernels.counts, **self.pool.stats(), "submitted": self.queue.submitted}
-
-    def _before_fork(self) -> None:
-        self.kernels.lock.acquire()
-        self.kernels.helpers.drain()
-
-    def _after_fork(self) -> None:
-        self.kernels.lock.release()
-
-    def _in_child(self) -> None:
-        self.kernels.lock = threading.RLock()
-        self.kernels.helpers.reset()
 
 
 def device() -> CpuDevice:

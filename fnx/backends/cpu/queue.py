@@ -4,8 +4,9 @@ The threads are made natively at the first long submission: Python's interpreter
 of them, so they need no GIL and do not hold up its end. Numbers of the timeline go on over a
 restart (another number of workers, a forked child): storages keep theirs.
 
-Ctrl-C in a wait, and a wait past ``config.time_limit``, abort all that is submitted; waiting
-for (or computing with) a result of aborted work raises. Work submitted afterwards runs.
+A first Ctrl-C leaves the wait and nothing else; a second, and a wait past ``config.time_limit``,
+abort all that is submitted: waiting for (or computing with) a result of aborted work raises.
+Work submitted afterwards runs, on other threads where those of before do not come back.
 """
 
 from __future__ import annotations
@@ -14,22 +15,24 @@ import atexit
 import ctypes
 import functools
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from fnx.backends.allocator import Block, Pool
+from fnx.backends.allocator import Block, Pool, memory
 from fnx.backends.cpu import runtime
 from fnx.backends.hcq import HostStorage, InFlight, Leasing, Signal
 from fnx.backends.llvm.binding import cores
 from fnx.backends.llvm.kernels import compiled_once
 from fnx.core.config import config
 from fnx.core.errors import DeviceError
+from fnx.core.process import at_fork, fork_safe_lock, wait_for_the_end
 from fnx.core.target import Target
 
 SLICE = 50_000_000  # nanoseconds a wait sleeps before it looks for Ctrl-C and the time limit
 _PATIENCE = 1.0  # seconds that aborted work may take to reach the next chunk
+_AGAIN = 2.0  # seconds after a Ctrl-C within which another one aborts
+_NEVER = -_AGAIN, 0
 
 
 class _Native:
@@ -86,6 +89,7 @@ class _Workers:
         self._private = [Block(pool, max(64, scratch)) for _ in range(count)]
         self._arguments = (ctypes.c_int64 * (runtime.WORKER_WORDS * count))()
         self._threads: list[int] = []
+        self.running = ""  # the kernel that did not end when these threads were given up
         for i in range(count):
             if not self._start(i):
                 break  # the system has no more threads: fewer will do
@@ -113,11 +117,15 @@ class _Workers:
     def completed(self) -> int:
         return self.words[runtime.COMPLETED]
 
+    def returned(self) -> bool:
+        """Whether all threads have ended, or are about to."""
+        return self.words[runtime.RETURNED] >= self.count
+
     def stop(self, patience: float) -> bool:
         """End the threads; False where one is still in a kernel when patience is over."""
         self.lib.stop(self.address)
         end = time.monotonic() + patience
-        while self.words[runtime.RETURNED] < self.count:
+        while not self.returned():
             if time.monotonic() > end:
                 return False
             time.sleep(0.0005)
@@ -126,11 +134,19 @@ class _Workers:
         return True
 
 
+class _Refused(NamedTuple):
+    """Submissions whose results are not there, and why."""
+
+    first: int
+    last: int
+    why: str
+
+
 class CpuQueue(Signal):
     """One in-order queue.
 
     Attributes:
-        clear: nothing is pending and nothing was ever aborted: short work may run at once,
+        clear: nothing is pending and nothing was ever refused: short work may run at once,
             without a look at the timeline.
     """
 
@@ -138,14 +154,18 @@ class CpuQueue(Signal):
         self.clear = True
         self._before = 0  # timeline value of the last submission to the workers before these
         self._native, self._pool = native(target), pool
-        self._lock = threading.RLock()
+        self._lock = fork_safe_lock()
         self._workers: _Workers | None = None
         self._flight = InFlight()
-        self._aborted: list[tuple[int, int]] = []
-        self._lost: list[Any] = []  # of threads that never came back: not to be freed
+        self._flight_limit = memory() // 4
+        self._refused: list[_Refused] = []
+        self._given_up: list[tuple[_Workers, InFlight]] = []  # still running: not to be freed
+        self._left = _NEVER  # when Ctrl-C last left a wait, and for which value
+        self._done_at_fork = 0
+        self._lost: list[Any] = []  # of the parent: not to be freed in a child
+        self._ended = False
         atexit.register(self._at_exit)
-        os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork,
-                            after_in_child=self._in_child)
+        at_fork(self._before_fork, in_child=self._in_child)
 
     # ---- submitting -------------------------------------------------------------------------
 
@@ -162,23 +182,41 @@ class CpuQueue(Signal):
             if self._workers is not None:
                 self._flight.release(self._workers.completed())
             empty = not self._flight
-            self.clear = empty and not self._aborted
+            self.clear = empty and not self._refused
             return empty
 
     def submit(self, program: int, block: int, scratch: int, outs: Sequence[HostStorage],
-               buffer: Leasing, *keep: Any) -> None:
-        """Queue a program on a block; ``keep`` is held until it is done."""
-        with self._lock:
-            workers = self._ready(scratch)
-            value = workers.words[runtime.SUBMITTED] + 1
-            self.clear = False
-            for storage in outs:
-                storage.timeline = value
-            # Held before it is queued: an exception may come between any two lines.
-            self._flight.keep(value, buffer, *keep)
-            while not self._native.submit(workers.address, program, block):
-                self._sleep(workers, value - runtime.CAPACITY // 2)
-            self._flight.release(workers.completed())
+               nbytes: int, buffer: Leasing, *keep: Any) -> None:
+        """Queue a program on a block; ``keep`` is held until it is done.
+
+        Waits where the ring is full, or where unfinished work (and ``nbytes`` of this) would
+        take more memory than ``config.flight_bytes``.
+        """
+        while True:
+            with self._lock:
+                workers = self._ready(scratch)
+                value = workers.words[runtime.SUBMITTED] + 1
+                behind = self._to_wait_for(workers, value, nbytes)
+                if not behind:
+                    self.clear = False
+                    for storage in outs:
+                        storage.timeline = value
+                    # Held before it is queued: an exception may come between any two lines.
+                    self._flight.keep(value, nbytes, buffer, *keep)
+                    self._native.submit(workers.address, program, block)
+                    return
+            self._sleep(workers, behind)
+
+    def _to_wait_for(self, workers: _Workers, value: int, nbytes: int) -> int:
+        """The timeline value without which there is no room for one more submission, or 0."""
+        completed = workers.completed()
+        self._flight.release(completed)
+        if value - completed > runtime.CAPACITY:
+            return value - runtime.CAPACITY // 2
+        limit = config.flight_bytes or self._flight_limit
+        if self._flight and self._flight.nbytes + nbytes > limit:
+            return self._flight.oldest
+        return 0
 
     def _ready(self, scratch: int) -> _Workers:
         """Threads as many as asked for, with enough scratch."""
@@ -186,6 +224,9 @@ class CpuQueue(Signal):
         count = max(1, config.workers or cores())
         if workers is not None and workers.asked == count and workers.scratch >= scratch:
             return workers
+        if self._ended:
+            wait_for_the_end()
+        self._refuse_if_stuck()
         if workers is not None:
             self.wait_all()
             scratch = max(scratch, workers.scratch)
@@ -195,6 +236,14 @@ class CpuQueue(Signal):
         self._workers = made
         return made
 
+    def _refuse_if_stuck(self) -> None:
+        """Each kernel that does not end keeps a processor: at most as many as there are."""
+        self._given_up = [entry for entry in self._given_up if not entry[0].returned()]
+        if len(self._given_up) >= cores():
+            names = ", ".join(workers.running for workers, _ in self._given_up)
+            raise DeviceError(f"no processor is left: expected every kernel to end, got {names} "
+                              "running on after being aborted", hint="start the process anew")
+
     # ---- waiting ----------------------------------------------------------------------------
 
     def wait(self, value: int) -> None:
@@ -202,23 +251,33 @@ class CpuQueue(Signal):
         workers = self._workers
         if workers is not None:
             self._sleep(workers, value)
-        if self._aborted:
+        if self._refused:
             self.check(value)
 
     def _sleep(self, workers: _Workers, value: int) -> None:
+        """Until a value is reached, or its workers are given up."""
         wait, address = self._native.wait, workers.address
         limit = config.time_limit
         end = time.monotonic() + limit if limit else float("inf")
         try:
-            while not wait(address, value, SLICE):
+            while not wait(address, value, SLICE) and not workers.running:
                 if time.monotonic() > end:
                     running = self._running(workers)
                     self.abort()
                     raise DeviceError(f"waited {limit} s, the time limit, for {running}",
                                       hint="raise fnx.config.time_limit, or set it to 0")
         except KeyboardInterrupt:
-            self.abort()
+            self._leave(workers, value)
             raise
+
+    def _leave(self, workers: _Workers, value: int) -> None:
+        """Ctrl-C: the first leaves the wait only; one soon after, or behind the same work,
+        aborts what is submitted."""
+        now, (before, behind) = time.monotonic(), self._left
+        self._left = now, value
+        if now - before < _AGAIN or workers.completed() < behind:
+            self._left = _NEVER
+            self.abort()
 
     def _running(self, workers: _Workers) -> str:
         names = self._flight.names()
@@ -232,49 +291,66 @@ class CpuQueue(Signal):
             self.idle()
 
     def abort(self) -> None:
-        """Skip what is submitted; gives the running kernels a moment to end their chunks."""
+        """Skip what is submitted. Gives the running kernels a moment to end their chunks; who
+        does not come back is given up, and there will be other workers."""
         workers = self._workers
         if workers is None:
             return
         first = workers.completed() + 1
         last = self._native.abort(workers.address)
         if first <= last:
-            self._aborted.append((first, last))
             self.clear = False
-        end = time.monotonic() + _PATIENCE / 2
+            self._refused.append(_Refused(first, last, "was aborted (Ctrl-C or the time limit)"))
+        end = time.monotonic() + _PATIENCE
         while not self._native.wait(workers.address, last, SLICE // 5):
             if time.monotonic() > end:
+                self._give_up(workers)
                 break
 
+    def _give_up(self, workers: _Workers) -> None:
+        """Leave threads to themselves, with all that they may still touch."""
+        with self._lock:
+            if self._workers is workers:
+                self._native.stop(workers.address)  # for those that do come back
+                workers.running = self._running(workers)
+                self._given_up.append((workers, self._flight))
+                self._before, self._workers = self.submitted, None
+                self._flight = InFlight()
+
     def check(self, value: int) -> None:
-        """Refuse a result of aborted work."""
-        if value and any(first <= value <= last for first, last in self._aborted):
-            raise DeviceError("the work that computes this array was aborted (Ctrl-C or the "
-                              "time limit)", hint="compute it again")
+        """Refuse a result that was never computed."""
+        for first, last, why in self._refused:
+            if first <= value <= last:
+                if self._ended:
+                    wait_for_the_end()
+                raise DeviceError(f"the work that computes this array {why}",
+                                  hint="compute it again")
 
     # ---- the process ------------------------------------------------------------------------
 
     def _at_exit(self) -> None:
+        self._ended = True
         self.abort()  # what nobody waits for is not computed, and is not to be read
         self._before, workers, self._workers = self.submitted, self._workers, None
-        if workers is not None:
-            if not workers.stop(_PATIENCE):
-                self._lost += [workers, self._flight]
+        if workers is not None and not workers.stop(_PATIENCE):
+            self._given_up.append((workers, self._flight))
 
-    def _before_fork(self) -> None:
-        self._lock.acquire()
-        if self._workers is not None:
-            while not self._native.wait(self._workers.address, self.submitted, SLICE):
-                pass
-
-    def _after_fork(self) -> None:
-        self._lock.release()
+    def _before_fork(self, until: float) -> None:
+        """Work is drained. What counts as done is what was so before the memory was copied."""
+        workers = self._workers
+        self._done_at_fork = self._before if workers is None else workers.completed()
+        while workers is not None and self._done_at_fork < workers.words[runtime.SUBMITTED] \
+                and time.monotonic() < until:
+            self._native.wait(workers.address, workers.words[runtime.SUBMITTED], SLICE)
+            self._done_at_fork = workers.completed()
 
     def _in_child(self) -> None:
         """The threads are gone; the memory of their queue is left as it was at the fork."""
-        if self._workers is not None:
-            self._lost.append(self._workers)
-        self._before, self._workers = self.submitted, None
+        last, workers = self.submitted, self._workers
+        if self._done_at_fork < last:
+            self._refused.append(_Refused(self._done_at_fork + 1, last,
+                                          "was not done when the process forked"))
+        self._lost = [*self._given_up, (workers, self._flight)]
+        self._before, self._workers, self._given_up = last, None, []
         self._flight = InFlight()
-        self.clear = not self._aborted
-        self._lock = threading.RLock()
+        self.clear = not self._refused

@@ -11,6 +11,7 @@ without importing llvmlite, and loaded at first use.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import importlib.util
@@ -18,12 +19,16 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+import weakref
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint8, c_uint64, c_void_p
 from typing import Any
 
 from fnx.core.errors import DeviceError, SpecError
+from fnx.core.process import at_fork, fork_safe_lock, wait_for_the_end
 from fnx.core.target import Target
+from fnx.core.weak import Deaths
 
 SUPPORTED = (22,)  # LLVM's major versions whose prototypes are known to be these
 
@@ -70,7 +75,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 _INSTANT = frozenset({"GetBufferStart", "GetBufferSize", "DisposeMemoryBuffer",
                       "DisposeString"})
-_loading = threading.RLock()
+_loading = fork_safe_lock()
 
 
 class _LLVM:
@@ -110,7 +115,7 @@ _loaded: list[_LLVM] = []
 
 
 def _llvm() -> _LLVM:
-    """The library. Finalizers of code call this, wherever they run: no lock once it is loaded."""
+    """The library, loaded once."""
     if not _loaded:
         with _loading:  # the load is not to happen twice
             if not _loaded:
@@ -220,36 +225,82 @@ def _sysctl(name: str) -> int:
     return value.value
 
 
+# ---- the process ------------------------------------------------------------------------------
+
+_EXIT_PATIENCE = 10.0  # seconds for one kernel's compilation: under LLVM no process can end
+_insides: list[weakref.ref[Any]] = []  # one of each thread
+_ending: list[bool] = []
+
+
+class _PerThread(threading.local):
+    """``inside`` is locked while this thread is in LLVM; ``held`` are those it keeps out."""
+
+    def __init__(self) -> None:
+        if _ending:
+            wait_for_the_end()
+        self.machines: dict[tuple[str, str, str], _Machine] = {}
+        self.held: list[Any] = []
+        self.inside = fork_safe_lock()
+        _insides.append(weakref.ref(self.inside))
+
+
+_per_thread = _PerThread()
+
+
+def _keep_out(until: float) -> None:
+    """Let no other thread into LLVM, and wait for those in it."""
+    _insides[:] = [ref for ref in _insides if ref() is not None]
+    for ref in _insides:
+        inside = ref()
+        if inside is not None and inside.acquire(timeout=max(0.0, until - time.monotonic())):
+            _per_thread.held.append(inside)
+
+
+def _let_in() -> None:
+    while _per_thread.held:
+        _per_thread.held.pop().release()
+
+
+def _in_child() -> None:
+    if len(_per_thread.held) < len(_insides):  # a thread was in the middle of linking, perhaps
+        _linker.cache_clear()
+        _libraries_left.forget()
+    _let_in()
+
+
+def _at_exit() -> None:
+    """C++ takes LLVM's tables away: no thread may be in it then, and none comes in any more."""
+    _ending.append(True)
+    _keep_out(time.monotonic() + _EXIT_PATIENCE)
+
+
+atexit.register(_at_exit)
+at_fork(_keep_out, _let_in, _in_child)
+
+
 # ---- compiling ------------------------------------------------------------------------------
 
 
 class _Machine:
     """An LLVM target machine; belongs to one thread."""
 
-    __slots__ = ("lib", "ref")
+    __slots__ = ("__weakref__", "ref")
 
     def __init__(self, target: Target) -> None:
-        self.ref: int = 0
-        self.lib, error = _llvm(), _Message()
+        lib, error = _llvm(), _Message()
+        for ref in _machines_left.take():
+            lib.DisposeTargetMachine(ref)
         triple = target.triple.encode()
-        found = self.lib.GetTargetFromTriple(triple, error.reference)
+        found = lib.GetTargetFromTriple(triple, error.reference)
         if not found:
             raise DeviceError(f"LLVM has no target {target.triple!r}: {error.take()}")
-        self.ref = self.lib.CreateTargetMachine(
+        self.ref: int = lib.CreateTargetMachine(
             found, triple, target.cpu.encode(), target.features.encode(), 2, b"pic", b"small",
             0, 0, b"")
-
-    def __del__(self) -> None:
-        if self.ref:
-            self.lib.DisposeTargetMachine(self.ref)
+        _machines_left.watch(self, self.ref)
 
 
-class _PerThread(threading.local):
-    def __init__(self) -> None:
-        self.machines: dict[tuple[str, str, str], _Machine] = {}
-
-
-_per_thread = _PerThread()
+_machines_left: Deaths[int] = Deaths()
 
 
 def _machine(target: Target) -> int:
@@ -262,6 +313,11 @@ def _machine(target: Target) -> int:
 
 
 def _emit(text: str, target: Target, as_object: bool) -> bytes:
+    with _per_thread.inside:
+        return _emitted(text, target, as_object)
+
+
+def _emitted(text: str, target: Target, as_object: bool) -> bytes:
     lib, error = _llvm(), _Message()
     context = lib.ContextCreate()
     module = None
@@ -314,20 +370,22 @@ def assembly(text: str, target: Target) -> str:
 class Library:
     """Linked code: ``addresses`` maps symbols to addresses, valid while this object lives."""
 
-    __slots__ = ("addresses", "_tracker", "__weakref__")
+    __slots__ = ("__weakref__", "addresses")
 
     def __init__(self, addresses: dict[str, int], tracker: int) -> None:
         self.addresses = addresses
-        self._tracker: int | None = tracker
-
-    def __del__(self, ends: Callable[[], bool] = sys.is_finalizing) -> None:
-        tracker, self._tracker = self._tracker, None
-        if tracker and not ends():  # the process's end frees everything, and takes sys away
-            error = _Message()
-            _llvm().LLJIT_Dylib_Tracker_Dispose(tracker, error.reference)
-            error.take()
+        _libraries_left.watch(self, tracker)
 
 
+def _unlink_unused() -> None:
+    """Free the code of libraries that nobody holds any more."""
+    for tracker in _libraries_left.take():
+        error = _Message()
+        _llvm().LLJIT_Dylib_Tracker_Dispose(tracker, error.reference)
+        error.take()
+
+
+_libraries_left: Deaths[int] = Deaths()
 _library_numbers = itertools.count()  # a library's name can't be used twice
 
 
@@ -353,6 +411,7 @@ def link(objects: Sequence[tuple[bytes, Sequence[str]]],
     >>> ctypes.CFUNCTYPE(ctypes.c_int64)(library.addresses["one"])()
     1
     """
+    _unlink_unused()
     imports = imports or {}
     elements = (_Element * len(objects))(*(
         _Element(_OBJECT_IMAGE, data, len(data)) for data, _ in objects))
@@ -360,14 +419,12 @@ def link(objects: Sequence[tuple[bytes, Sequence[str]]],
     exports = (_Symbol * len(names))(*(_Symbol(name.encode(), 0) for name in names))
     known = (_Symbol * len(imports))(*(_Symbol(n.encode(), a) for n, a in imports.items()))
     error = _Message()
-    with _loading_linker:
-        linker = _linker()
-    tracker = _llvm().LLJIT_Link(
-        linker, f"fnx.{next(_library_numbers)}".encode(), elements, len(objects), known,
-        len(imports), exports, len(names), error.reference)
+    with _per_thread.inside:
+        with _loading:
+            linker = _linker()
+        tracker = _llvm().LLJIT_Link(
+            linker, f"fnx.{next(_library_numbers)}".encode(), elements, len(objects), known,
+            len(imports), exports, len(names), error.reference)
     if not tracker:
         raise DeviceError(f"LLVM can't link {', '.join(names) or 'an object'}: {error.take()}")
     return Library({name: exports[i].address for i, name in enumerate(names)}, tracker)
-
-
-_loading_linker = threading.RLock()

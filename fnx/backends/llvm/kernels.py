@@ -15,16 +15,18 @@ import hashlib
 import queue
 import threading
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from weakref import WeakValueDictionary
 
 from fnx.backends.cache import DiskCache, directory
 from fnx.backends.llvm import binding as llvm
 from fnx.backends.llvm import objects
 from fnx.core.errors import DeviceError
+from fnx.core.process import fork_safe_lock, wait_for_the_end
 from fnx.core.program import KernelCode
 from fnx.core.target import Target
+from fnx.core.weak import Deaths
 
 _RECENT = 1024  # linked kernels kept though no command buffer holds them
 _HELPERS = 4
@@ -39,14 +41,19 @@ class Kernel:
         self.key, self.address, self._library = key, address, library
 
 
+class _ProcessEnds(DeviceError):
+    """A kernel is asked for when nothing is compiled any more."""
+
+
 class _Job:
     """One kernel on its way to an object file."""
 
-    __slots__ = ("_disk", "_text", "data", "done", "error", "key", "nanoseconds", "symbol")
+    __slots__ = ("_disk", "_text", "begun", "data", "done", "error", "key", "nanoseconds",
+                 "symbol")
 
     def __init__(self, key: bytes, symbol: str, disk: DiskCache) -> None:
         self.key, self.symbol, self._disk = key, symbol, disk
-        self._text = ""
+        self._text, self.begun = "", False
         self.data = disk.get(key)
         self.nanoseconds = 0  # of LLVM
         self.error: BaseException | None = None
@@ -60,6 +67,9 @@ class _Job:
 
     def compile(self, target: Target) -> None:
         """On a helper: text to object, checked and kept on disk."""
+        if self.error is not None:
+            return
+        self.begun = True
         try:
             start = time.perf_counter_ns()
             data = llvm.compile_ir(self._text, target)
@@ -77,13 +87,15 @@ class _Job:
 
     def drop(self) -> None:
         """Nobody will compile it."""
-        self.error = DeviceError(f"kernel {self.symbol} was not compiled: the process ends")
+        self.error = _ProcessEnds(f"kernel {self.symbol} was not compiled: the process ends")
         self.done.set()
 
     def object(self) -> bytes:
         """The object file, once a helper has it."""
         while not self.done.wait(0.1):  # short sleeps: Ctrl-C is seen between them
             pass
+        if type(self.error) is _ProcessEnds:
+            wait_for_the_end()
         if self.error is not None:
             raise self.error
         assert self.data is not None
@@ -102,56 +114,43 @@ class Helpers:
         """Forget all threads and work (in a forked child the threads are gone)."""
         self._work: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._open: list[_Job] = []  # queued or running
-        self._changed = threading.Condition()
+        self._open: set[_Job] = set()  # queued or running
+        self._ended = False
 
     def run(self, job: _Job) -> None:
         """Compile something on a helper, soon; here, where the system has no more threads."""
-        with self._changed:
-            self._open.append(job)
-            self._work.put(job)
-            if len(self._threads) < min(self._limit, len(self._open)):
-                self._start()
-            alone = not self._threads
-        if alone:
+        if self._ended:
+            job.drop()
+            return
+        self._open.add(job)
+        self._work.put(job)
+        if len(self._threads) < min(self._limit, len(self._open)):
+            thread = threading.Thread(target=self._loop, name="fnx-llvm", daemon=True)
+            with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
+                thread.start()
+                self._threads.append(thread)
+        if not self._threads:
             self._work.put(None)
             self._loop()
 
-    def _start(self) -> None:
-        thread = threading.Thread(target=self._loop, name="fnx-llvm", daemon=True)
-        with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
-            thread.start()
-            self._threads.append(thread)
-
     def _loop(self) -> None:
-        work, changed, jobs = self._work, self._changed, self._open
+        work, jobs = self._work, self._open
         while (job := work.get()) is not None:
-            try:
-                job.compile(self._target)
-            finally:  # whatever happened: ``drain`` waits for it
-                with changed:
-                    jobs.remove(job)
-                    changed.notify_all()
-                del job
+            job.compile(self._target)
+            jobs.discard(job)
+            del job
 
     def drain(self) -> None:
         """Return when all work is done."""
-        with self._changed:
-            while self._open:
-                self._changed.wait(0.1)
+        while self._open:
+            time.sleep(0.001)
 
-    def stop(self) -> None:
-        """Drop work that has not begun, and join the threads: LLVM must not run at exit."""
-        with self._changed:
-            threads, self._threads = self._threads, []
-            with contextlib.suppress(queue.Empty):
-                while (job := self._work.get_nowait()) is not None:
-                    job.drop()
-                    self._open.remove(job)
-            for _ in threads:
-                self._work.put(None)
-        for thread in threads:
-            thread.join()
+    def end(self) -> None:
+        """The process ends: what has not begun is dropped, nothing is begun any more."""
+        self._ended = True
+        for job in tuple(self._open):
+            if not job.begun:
+                job.drop()
 
 
 class Kernels:
@@ -162,17 +161,22 @@ class Kernels:
         self.helpers = Helpers(target)
         self.counts = {"compiled": 0, "disk": 0, "memory": 0,
                        "print_us": 0, "llvm_us": 0, "link_us": 0}
-        self.lock = threading.RLock()
-        self._linked: WeakValueDictionary[bytes, Kernel] = WeakValueDictionary()
+        self._lock = fork_safe_lock()
+        self._linked: dict[bytes, weakref.ref[Kernel]] = {}
+        self._unused: Deaths[bytes] = Deaths()
         self._recent: OrderedDict[bytes, Kernel] = OrderedDict()
         self._jobs: dict[bytes, _Job] = {}
 
     def prepare(self, code: KernelCode) -> None:
         """See to it that ``get`` will find the kernel soon."""
         key = code.key
-        with self.lock:
-            if key not in self._jobs and key not in self._linked:
+        with self._lock:
+            if key not in self._jobs and self._kernel(key) is None:
                 self._start(key, code)
+
+    def _kernel(self, key: bytes) -> Kernel | None:
+        found = self._linked.get(key)
+        return None if found is None else found()
 
     def _start(self, key: bytes, code: KernelCode) -> None:
         job = _Job(key, code.symbol, DiskCache(directory()))
@@ -195,10 +199,10 @@ class Kernels:
         """
         found: dict[bytes, Kernel] = {}
         new: list[tuple[bytes, str]] = []
-        with self.lock:
+        with self._lock:
             for code in codes:
                 key = code.key
-                kernel = self._linked.get(key)
+                kernel = self._kernel(key)
                 if kernel is not None:
                     self.counts["memory"] += 1
                     found[key] = kernel
@@ -208,11 +212,11 @@ class Kernels:
         try:
             new = [(key, job.symbol) for key, job in jobs.items() if job.object()]
         finally:
-            with self.lock:
+            with self._lock:
                 for key, job in jobs.items():
                     if job.done.is_set():
                         self._jobs.pop(key, None)
-        with self.lock:
+        with self._lock:
             self.counts["llvm_us"] += sum(job.nanoseconds for job in jobs.values()) // 1000
             start = time.perf_counter_ns()
             found |= self._link([(key, s, jobs[key].object()) for key, s in new])
@@ -233,12 +237,22 @@ class Kernels:
                 library = llvm.link([(data, [s]) for _, s, data in group], objects.addresses())
                 for key, s, _ in group:
                     linked[key] = Kernel(key, library.addresses[s], library)
-        self._linked.update(linked)
+        for key in self._unused.take():
+            if self._kernel(key) is None:
+                self._linked.pop(key, None)
+        for key, kernel in linked.items():
+            self._linked[key] = weakref.ref(kernel)
+            self._unused.watch(kernel, key)
         return linked
+
+    def in_child(self) -> None:
+        """A forked child has no helpers; what they had begun begins again."""
+        self.helpers.reset()
+        self._jobs = {}
 
     def forget(self) -> None:
         """Drop the list of recently used kernels."""
-        with self.lock:
+        with self._lock:
             self._recent.clear()
 
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from fnx.core import build, dtypes, ops
 from fnx.core.rewriting.polynomial import (
@@ -44,14 +43,15 @@ from fnx.core.rewriting.polynomial import (
     without,
 )
 from fnx.core.uop import UOp, toposort
+from fnx.core.weak import WeakMemo
 
 Bounds = tuple[int, int]
 Extent = UOp | int
 
 _ONE: Polynomial = {(): 1}
 _ITSELF: Polynomial = {}  # memo of an atom: a polynomial that held its own key would never die
-_polynomials: WeakKeyDictionary[UOp, Polynomial] = WeakKeyDictionary()
-_bounds: WeakKeyDictionary[UOp, Bounds] = WeakKeyDictionary()
+_polynomials: WeakMemo[UOp, Polynomial] = WeakMemo()
+_bounds: WeakMemo[UOp, Bounds] = WeakMemo()
 
 
 # ---- bounds -----------------------------------------------------------------------------------

@@ -22,12 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from fnx.core import build, dtypes
 from fnx.core.cache import CacheOf
 from fnx.core.dtypes import DType
 from fnx.core.uop import UOp, current_site, rebuild, toposort
+from fnx.core.weak import WeakMemo
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.residuals import Source, split
 from fnx.transforms.ad.rules import Activity, Cotangent, Linearized, Part, Structural, zeros
@@ -214,7 +214,7 @@ class _Walk:
 # ---- bodies -------------------------------------------------------------------------------------
 
 _forms: CacheOf[UOp, Activity, Linearized] = CacheOf(MAX_FORMS)
-_singular: WeakKeyDictionary[UOp, bool] = WeakKeyDictionary()
+_singular: WeakMemo[UOp, bool] = WeakMemo()
 
 
 def _derive(body: UOp, activity: Activity) -> Steps[Linearized]:

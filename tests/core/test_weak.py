@@ -1,0 +1,86 @@
+"""Tables that follow lives: like weak dictionaries, and no Ctrl-C gets lost in them."""
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fnx.core.weak import Deaths, WeakMemo
+
+
+class Key:
+    pass
+
+
+@given(st.lists(st.tuples(st.sampled_from(["set", "kill", "get"]), st.integers(0, 4)),
+                max_size=40))
+def test_a_memo_is_a_dictionary_of_the_living(steps: list[tuple[str, int]]) -> None:
+    memo: WeakMemo[Key, int] = WeakMemo()
+    keys, want = [Key() for _ in range(5)], {}
+    for number, (what, i) in enumerate(steps):
+        if what == "set":
+            memo[keys[i]] = want[i] = number
+        elif what == "kill":
+            keys[i] = Key()
+            want.pop(i, None)
+        assert memo.get(keys[i]) == want.get(i) and (keys[i] in memo) == (i in want)
+    assert len(memo) == len(want)
+
+
+def test_each_death_is_told_once_also_in_cycles() -> None:
+    deaths: Deaths[int] = Deaths()
+    owners = [Key() for _ in range(10)]
+    for i, owner in enumerate(owners):
+        owner.itself = owner  # type: ignore[attr-defined]
+        deaths.watch(owner, i)
+    kept = owners[3]
+    del owners, owner
+    gc.collect()
+    assert sorted(deaths.take()) == [0, 1, 2, 4, 5, 6, 7, 8, 9] and not list(deaths.take())
+    assert kept
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+def test_no_interrupt_is_lost_where_nodes_blocks_and_memos_die() -> None:
+    """Each signal is one KeyboardInterrupt, and nothing is printed as ignored."""
+    code = """
+        import itertools, os, signal, threading, time
+        from fnx.backends.allocator import Block, Pool
+        from fnx.core import build, dtypes
+        from fnx.core.uop import live_nodes
+        from fnx.core.weak import WeakMemo
+        pool, memo, numbers = Pool(), WeakMemo(), itertools.count()
+        held = [0, 0]
+        def work():
+            while True:
+                nodes = [build.param(next(numbers), dtypes.float32, (3,)) for _ in range(10)]
+                for node in nodes:
+                    memo[node] = 1
+                held[0] = Block(pool, 100)
+                held[1] = Block(pool, 100_000)
+                del nodes, node
+        seen = sent = 0
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        for i in range(300):
+            try:
+                work()
+            except KeyboardInterrupt:
+                seen += 1
+                signal.setitimer(signal.ITIMER_REAL, 0.002 + i * 1e-6)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        free, total = pool.stats()["free"], pool.stats()["held"]
+        print(seen, live_nodes() < 50, len(memo) < 50, len(pool.leases) < 3000)
+        held = None
+        print(sum(lease() is None for lease in pool.leases.values()) == len(pool.leases),
+              sum(len(free) for free, _ in pool._classes.values()) == len(pool.leases))
+        """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], timeout=60,
+                          capture_output=True, text=True, env=dict(os.environ))
+    assert done.stdout.split() == ["300"] + ["True"] * 5, done.stdout + done.stderr
+    assert done.stderr == ""
