@@ -44,6 +44,12 @@ class WeakMemo(Generic[K, V]):
         ref = self._refs.get(id(key))
         return cast(V, ref.value) if ref is not None and ref() is key else None
 
+    def __getitem__(self, key: K) -> V:
+        ref = self._refs[id(key)]
+        if ref() is not key:
+            raise KeyError(key)
+        return cast(V, ref.value)
+
     def __contains__(self, key: K) -> bool:
         ref = self._refs.get(id(key))
         return ref is not None and ref() is key

@@ -20,6 +20,7 @@ from fnx.backends.base import Device, get_device
 from fnx.core.array import array, scope, storage
 from fnx.core.array.trace import trace
 from fnx.core.config import config
+from fnx.core.process import load
 from fnx.core.uop import UOp
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
@@ -44,8 +45,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 def link(fn: UOp, device: Device, runtime_extents: bool = False) -> Executable:
     """A FUNCTION as a program. The compiler is half of fnx's code: loaded with the first one."""
-    from fnx.lower.pipeline import lower
-    return Executable(fn, device, lower, runtime_extents)
+    return Executable(fn, device, load("fnx.lower.pipeline").lower, runtime_extents)
 
 
 def _device() -> Device:
