@@ -16,7 +16,7 @@ runs once, when the kernel is traced; loops come from the ranges.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from fnx.core import ops
 from fnx.core.array import elementwise
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import Function
+from fnx.core.errors import module_face
 from fnx.core.tiling import order, parallel, split, stage, unroll, vectorize
 from fnx.transforms.kernels import kernel_trace
 from fnx.transforms.kernels.kernel_trace import Reference, Value
@@ -248,3 +249,6 @@ square = _unary(elementwise.SQUARE)
 tan = _unary(elementwise.TAN)
 tanh = _unary(elementwise.TANH)
 trunc = _unary(elementwise.TRUNC)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = module_face(__name__, __all__)

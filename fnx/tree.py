@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fnx.core.array.tree import (
     IsLeaf,
@@ -22,6 +22,7 @@ from fnx.core.array.tree import (
     structure,
     unflatten,
 )
+from fnx.core.errors import module_face
 
 __all__ = [
     "all", "flatten", "flatten_with_path", "leaves", "leaves_with_path", "map", "map_with_path",
@@ -33,6 +34,13 @@ _all = all
 
 def all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
     """Whether all leaves are true.
+
+    Args:
+        tree: a pytree: nested tuples, lists, dicts and registered types.
+        is_leaf: tells of a node that it is taken for a leaf.
+
+    Returns:
+        A bool.
 
     >>> all([True, {"x": 1}])
     True
@@ -47,6 +55,18 @@ def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _N
            is_leaf: IsLeaf | None = None) -> Any:
     """Fold the leaves from left to right.
 
+    Args:
+        function: of (what was folded so far, leaf).
+        tree: a pytree: nested tuples, lists, dicts and registered types.
+        initializer: to begin with; by default the first leaf.
+        is_leaf: tells of a node that it is taken for a leaf.
+
+    Returns:
+        What the function returned last, or the initializer, or the only leaf.
+
+    Raises:
+        PytreeError: no leaf and no initializer.
+
     >>> reduce(lambda a, b: a + b, [1, {"x": 2}])
     3
     """
@@ -58,6 +78,13 @@ def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _N
 def leaves_with_path(tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[Any, Any]]:
     """(path, leaf) pairs.
 
+    Args:
+        tree: a pytree: nested tuples, lists, dicts and registered types.
+        is_leaf: tells of a node that it is taken for a leaf.
+
+    Returns:
+        A list of (path, leaf) pairs.
+
     >>> [leaf for path, leaf in leaves_with_path({"b": 1, "a": 2})]
     [2, 1]
     """
@@ -67,6 +94,17 @@ def leaves_with_path(tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[Any
 def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef, pytree_to_transpose: Any) -> Any:
     """A tree of trees inside out.
 
+    Args:
+        outer_treedef: structure of the tree that is given.
+        inner_treedef: structure that each of its leaves has.
+        pytree_to_transpose: a tree of trees.
+
+    Returns:
+        A tree of the inner structure of trees of the outer one.
+
+    Raises:
+        PytreeError: a tree of another structure.
+
     >>> transpose(structure([0, 0]), structure({"a": 0}), [{"a": 1}, {"a": 2}])
     {'a': [1, 2]}
     """
@@ -74,3 +112,6 @@ def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef, pytree_to_transpos
             for t in outer_treedef.flatten_up_to(pytree_to_transpose)]
     columns = [unflatten(outer_treedef, column) for column in zip(*rows)]
     return unflatten(inner_treedef, columns)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = module_face(__name__, __all__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fnx.core.array.tree import (
     Key,
@@ -16,6 +16,7 @@ from fnx.core.array.tree import (
     register_pytree_node,
     register_pytree_node_class,
 )
+from fnx.core.errors import module_face
 from fnx.tree import all as tree_all
 from fnx.tree import flatten as tree_flatten
 from fnx.tree import leaves as tree_leaves
@@ -41,6 +42,10 @@ tree_map_with_path = map_with_path
 class Partial(functools.partial[Any]):
     """``functools.partial`` as a container: its arguments are children, its function is data.
 
+    Args:
+        func: the function.
+        args, keywords: pytrees, its first arguments.
+
     >>> tree_leaves(Partial(print, 1, sep=2))
     [1, 2]
     """
@@ -48,3 +53,6 @@ class Partial(functools.partial[Any]):
 
 register_pytree_node(Partial, lambda p: ((p.args, p.keywords), p.func),
                      lambda func, children: Partial(func, *children[0], **children[1]))
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = module_face(__name__, __all__)

@@ -100,6 +100,12 @@ def split(range: str, factor: int, outer: str = "", inner: str = "") -> Split:
         outer: name of the outer range; by default ``<range>o``.
         inner: name of the inner range; by default ``<range>i``.
 
+    Returns:
+        The step, plain data for a list ``schedule=``.
+
+    Raises:
+        KernelError: a factor that is no int >= 1.
+
     >>> split("m", 16)
     split('m', 16, 'mo', 'mi')
     """
@@ -111,6 +117,12 @@ def split(range: str, factor: int, outer: str = "", inner: str = "") -> Split:
 def order(*names: str) -> Order:
     """The loops from the outermost inwards; each range of the kernel once.
 
+    Args:
+        names: of ranges, the outermost first.
+
+    Returns:
+        The step, plain data for a list ``schedule=``.
+
     >>> order("mo", "k", "mi")
     order('mo', 'k', 'mi')
     """
@@ -119,6 +131,12 @@ def order(*names: str) -> Order:
 
 def parallel(range: str) -> Parallel:
     """Share the iterations of the outermost range among the workers.
+
+    Args:
+        range: its name.
+
+    Returns:
+        The step, plain data for a list ``schedule=``.
 
     >>> parallel("mo")
     parallel('mo')
@@ -129,6 +147,12 @@ def parallel(range: str) -> Parallel:
 def vectorize(range: str) -> Vectorize:
     """Make the values of a range the lanes of vectors; its extent is a number.
 
+    Args:
+        range: its name.
+
+    Returns:
+        The step, plain data for a list ``schedule=``.
+
     >>> vectorize("ni")
     vectorize('ni')
     """
@@ -137,6 +161,12 @@ def vectorize(range: str) -> Vectorize:
 
 def unroll(range: str) -> Unroll:
     """Repeat the code for each value of a range; its extent is a number.
+
+    Args:
+        range: its name.
+
+    Returns:
+        The step, plain data for a list ``schedule=``.
 
     >>> unroll("mi")
     unroll('mi')
@@ -153,6 +183,12 @@ def stage(operand: str | int, at: str | None = None, space: str = "PRIV") -> Sta
         operand: an input's name or slot.
         at: the loop in which to fill the buffer, each time round; None: at the start.
         space: "PRIV", a worker's own; "GLOBAL", filled once by all workers and read by all.
+
+    Returns:
+        The step, plain data for a list ``schedule=``.
+
+    Raises:
+        KernelError: another space.
 
     >>> stage("x", at="mo")
     stage('x', at='mo', space='PRIV')

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from fnx.core.errors import module_face
+from fnx.lax.contraction import batch_matmul, dot, dot_general
 from fnx.lax.elementwise import (
     abs,
     add,
@@ -59,23 +60,11 @@ from fnx.lax.elementwise import (
     tan,
     tanh,
 )
-from fnx.lax.shapes import (
+from fnx.lax.reductions import (
     argmax,
     argmin,
-    batch_matmul,
-    broadcast,
-    broadcast_in_dim,
-    broadcasted_iota,
-    concatenate,
     cumprod,
     cumsum,
-    dot,
-    dot_general,
-    expand_dims,
-    full,
-    full_like,
-    iota,
-    pad,
     reduce_and,
     reduce_max,
     reduce_min,
@@ -83,6 +72,17 @@ from fnx.lax.shapes import (
     reduce_prod,
     reduce_sum,
     reduce_xor,
+)
+from fnx.lax.shapes import (
+    broadcast,
+    broadcast_in_dim,
+    broadcasted_iota,
+    concatenate,
+    expand_dims,
+    full,
+    full_like,
+    iota,
+    pad,
     reshape,
     rev,
     squeeze,

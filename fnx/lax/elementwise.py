@@ -6,7 +6,8 @@ Those that ``fnx.numpy`` has too are the same functions: operands promote and br
 
 from __future__ import annotations
 
-from typing import TypeVar
+import operator
+from typing import Literal, TypeVar
 
 import fnx.numpy as jnp
 from fnx.core import build, dtypes
@@ -146,30 +147,67 @@ def shift_right_logical(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 @public
-def round(x: ArrayLike, rounding_method: int = 1) -> Array:
-    """The nearest whole number; of two, the even one.
+def round(x: ArrayLike, rounding_method: Literal[0, 1] = 0) -> Array:
+    """The nearest whole number; of two, the one away from zero, or the even one.
+
+    Args:
+        x: floats; integers become the default float.
+        rounding_method: 1 (to the nearest even).
+
+    Returns:
+        An Array of the shape of x, of a float dtype.
+
+    Raises:
+        ArgumentError: another ``rounding_method``.
 
     >>> import fnx.lax as lax
-    >>> print(lax.round(2.5))
-    2.0
+    >>> print(lax.round(2.5), lax.round(2.5, 1))
+    3.0 2.0
     """
-    return jnp.rint(x)
+    if rounding_method not in (0, 1):
+        raise ArgumentError(f"expected rounding_method 0 or 1, got {rounding_method!r}",
+                            hint="0 rounds halves away from zero, 1 to the even number")
+    if rounding_method:
+        return jnp.rint(x)
+    whole = jnp.trunc(x)
+    return jnp.where(jnp.abs(x - whole) >= 0.5, whole + jnp.sign(x), whole)
 
 
 @public
 def integer_pow(x: ArrayLike, y: int) -> Array:
     """x to a known whole power, by multiplication.
 
+    Args:
+        x: an Array or what ``asarray`` takes, of any shape and dtype.
+        y: an int.
+
+    Returns:
+        An Array of the shape and dtype of x.
+
+    Raises:
+        DTypeError: a negative power of integers.
+
     >>> import fnx.lax as lax
     >>> print(lax.integer_pow(2.0, 3))
     8.0
     """
-    return jnp.power(x, int(y))
+    return jnp.power(x, operator.index(y))
 
 
 @public
 def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
     """on_true where pred holds, else on_false.
+
+    Args:
+        pred: of any dtype; what is not zero is true.
+        on_true: Arrays or numbers, which promote.
+        on_false: Arrays or numbers, which promote.
+
+    Returns:
+        An Array of the shape that all three broadcast to.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
 
     >>> import fnx.lax as lax
     >>> print(lax.select(True, 1.0, 2.0))
@@ -181,6 +219,17 @@ def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
 @public
 def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     """The case that a bool or an integer picks, elementwise.
+
+    Args:
+        which: bool, or integers in 0..len(cases)-1; others take the last or the first.
+        cases: Arrays or numbers, which promote.
+
+    Returns:
+        An Array of the common dtype of the cases.
+
+    Raises:
+        ArgumentError: no case at all.
+        ShapeError: the shapes do not broadcast.
 
     >>> import fnx.lax as lax
     >>> print(lax.select_n(True, 1.0, 2.0))
@@ -199,6 +248,17 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
 def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
     """x kept between min and max.
 
+    Args:
+        min: lower bounds.
+        x: an Array or what ``asarray`` takes, of any shape and dtype.
+        max: upper bounds; they win over lower ones.
+
+    Returns:
+        An Array of the common dtype.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
     >>> import fnx.lax as lax
     >>> print(lax.clamp(0, 5, 3))
     3
@@ -209,6 +269,16 @@ def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
 @public
 def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
     """The values as another dtype.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        new_dtype: of the result.
+
+    Returns:
+        An Array of the shape of the operand.
+
+    Raises:
+        DTypeError: a dtype that fnx does not hold.
 
     >>> import fnx.lax as lax
     >>> print(lax.convert_element_type(1.5, int))
@@ -221,6 +291,16 @@ def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
 def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
     """The bits as another dtype of equal width.
 
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        new_dtype: a dtype of as many bits.
+
+    Returns:
+        An Array of the shape of the operand.
+
+    Raises:
+        DTypeError: the widths differ.
+
     >>> import fnx.lax as lax
     >>> print(lax.bitcast_convert_type(1.0, "uint32"))
     1065353216
@@ -231,6 +311,12 @@ def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
 @public
 def stop_gradient(x: Tree) -> Tree:
     """x (a pytree), which derivatives take for a constant.
+
+    Args:
+        x: a pytree of Arrays and numbers.
+
+    Returns:
+        A pytree like x.
 
     >>> import fnx.lax as lax
     >>> print(lax.stop_gradient(1.0))

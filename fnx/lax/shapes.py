@@ -1,4 +1,4 @@
-"""Movement, reductions and contractions under the names of ``jax.lax``."""
+"""Movement and creation under the names of ``jax.lax``."""
 
 from __future__ import annotations
 
@@ -6,22 +6,31 @@ from collections.abc import Sequence
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx.core import build, ops
-from fnx.core.array import axes, convert, operate, promotion
-from fnx.core.array.arguments import PrecisionLike
+from fnx.core import build
+from fnx.core.array import axes, promotion
 from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.promotion import as_node, promoted
+from fnx.core.array.promotion import as_node
 from fnx.core.errors import ArgumentError, ShapeError
-from fnx.numpy.contraction import contract
-from fnx.numpy.reductions import fold
 
 
 @public
 def broadcast_in_dim(operand: ArrayLike, shape: ShapeLike, broadcast_dimensions: Sequence[int]
                     ) -> Array:
     """Axis i of the operand becomes axis ``broadcast_dimensions[i]`` of the shape.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        shape: of the result: an int or ints, known while tracing.
+        broadcast_dimensions: for each axis of the operand, which axis of the result it is.
+
+    Returns:
+        An Array of the dtype of the operand.
+
+    Raises:
+        ArgumentError: axes that do not increase, or are more or fewer than the operand's.
+        ShapeError: the lengths do not fit.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.broadcast_in_dim(jnp.arange(2), (2, 2), (0,))
@@ -43,6 +52,16 @@ def broadcast_in_dim(operand: ArrayLike, shape: ShapeLike, broadcast_dimensions:
 def broadcast(operand: ArrayLike, sizes: ShapeLike) -> Array:
     """New leading axes of these lengths.
 
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        sizes: lengths of the new leading axes.
+
+    Returns:
+        An Array of the dtype of the operand.
+
+    Raises:
+        ArgumentError: a negative length.
+
     >>> import fnx.lax as lax
     >>> lax.broadcast(1.0, (2,)).shape
     (2,)
@@ -56,6 +75,17 @@ def reshape(operand: ArrayLike, new_sizes: ShapeLike, dimensions: Sequence[int] 
            ) -> Array:
     """The elements (of the axes in order ``dimensions``) under another shape.
 
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        new_sizes: ints.
+        dimensions: the order in which the axes of the operand are read.
+
+    Returns:
+        An Array of the dtype of the operand.
+
+    Raises:
+        ShapeError: another number of elements.
+
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.reshape(jnp.arange(4), (2, 2)).shape
     (2, 2)
@@ -68,6 +98,16 @@ def reshape(operand: ArrayLike, new_sizes: ShapeLike, dimensions: Sequence[int] 
 def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
     """Axes in another order.
 
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        permutation: which axis of the operand each axis of the result is.
+
+    Returns:
+        An Array of the dtype of the operand.
+
+    Raises:
+        AxisError: not every axis once.
+
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.transpose(jnp.zeros((2, 3)), (1, 0)).shape
     (3, 2)
@@ -78,6 +118,16 @@ def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
 @public
 def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
     """The order reversed along axes.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        dimensions: which axes.
+
+    Returns:
+        An Array of the dtype of the operand.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.rev(jnp.arange(3), (0,))
@@ -90,6 +140,17 @@ def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
 def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """Without these axes, which have length 1.
 
+    Args:
+        array: an Array or what ``asarray`` takes, of any shape and dtype.
+        dimensions: which axes.
+
+    Returns:
+        An Array of the dtype of the array.
+
+    Raises:
+        ShapeError: an axis whose length is not 1.
+        AxisError: an axis outside of the array.
+
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.squeeze(jnp.zeros((1, 2)), (0,)).shape
     (2,)
@@ -101,6 +162,16 @@ def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
 def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """New axes of length 1.
 
+    Args:
+        array: an Array or what ``asarray`` takes, of any shape and dtype.
+        dimensions: places in the result.
+
+    Returns:
+        An Array of the dtype of the array.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.expand_dims(jnp.zeros(2), (0,)).shape
     (1, 2)
@@ -111,6 +182,17 @@ def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
 @public
 def concatenate(operands: Sequence[Any], dimension: int) -> Array:
     """Arrays one after the other along an axis.
+
+    Args:
+        operands: Arrays whose other axes agree, of dtypes that promote.
+        dimension: along which axis.
+
+    Returns:
+        An Array of the common dtype.
+
+    Raises:
+        ArgumentError: no array at all.
+        ShapeError: other axes that differ.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.concatenate([jnp.zeros(1), jnp.ones(1)], 0)
@@ -125,7 +207,16 @@ def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[t
     """Elements added before, after and between those of each axis; negative numbers cut.
 
     Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        padding_value: a number.
         padding_config: (before, after, between) for each axis.
+
+    Returns:
+        An Array of the dtype of the operand.
+
+    Raises:
+        ArgumentError: not one triple for each axis.
+        ShapeError: a negative length.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.pad(jnp.arange(1, 3), 0, [(1, 0, 1)])
@@ -161,6 +252,17 @@ def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[t
 def iota(dtype: DTypeLike, size: int) -> Array:
     """0, 1, ... size - 1.
 
+    Args:
+        dtype: of the result.
+        size: how many.
+
+    Returns:
+        An Array of shape (size,).
+
+    Raises:
+        ArgumentError: a negative length, or one that is no int.
+        TracedValueError: a length that is traced.
+
     >>> import fnx.lax as lax
     >>> lax.iota("float32", 2)
     Array([0., 1.], dtype=float32)
@@ -171,6 +273,19 @@ def iota(dtype: DTypeLike, size: int) -> Array:
 @public
 def broadcasted_iota(dtype: DTypeLike, shape: ShapeLike, dimension: int) -> Array:
     """The index along one axis, at each place of a shape.
+
+    Args:
+        dtype: of the result.
+        shape: of the result: an int or ints, known while tracing.
+        dimension: the axis whose index it is.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ArgumentError: a negative length, or one that is no int.
+        TracedValueError: a length that is traced.
+        AxisError: an axis outside of the array.
 
     >>> import fnx.lax as lax
     >>> lax.broadcasted_iota("int32", (2, 2), 0)
@@ -186,6 +301,18 @@ def broadcasted_iota(dtype: DTypeLike, shape: ShapeLike, dimension: int) -> Arra
 def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     """An array of one value.
 
+    Args:
+        shape: of the result: an int or ints, known while tracing.
+        fill_value: a number, or values that broadcast to the shape.
+        dtype: of the result; by default that of the value.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ArgumentError: a negative length, or one that is no int.
+        TracedValueError: a length that is traced.
+
     >>> import fnx.lax as lax
     >>> lax.full((1,), 2.0, "float32")
     Array([2.], dtype=float32)
@@ -198,266 +325,21 @@ def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = Non
               shape: ShapeLike | None = None) -> Array:
     """One value in the shape and dtype of x.
 
+    Args:
+        x: an Array, or anything with a shape and a dtype.
+        fill_value: a number, or values that broadcast to the shape.
+        dtype: of the result; by default that of x.
+        shape: of the result; by default that of x.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ArgumentError: a negative length, or one that is no int.
+        TracedValueError: a length that is traced.
+
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.full_like(jnp.zeros(1), 2)
     Array([2.], dtype=float32)
     """
     return jnp.full_like(x, fill_value, dtype, shape)
-
-
-# ---- reductions -------------------------------------------------------------------------------
-
-
-@public
-def reduce_sum(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The sum over axes.
-
-    Args:
-        operand: an Array or what ``asarray`` takes, of any shape, of integers or floats.
-        axes: which axes go.
-
-    Returns:
-        An Array without these axes, of the dtype of the operand.
-
-    Raises:
-        AxisError: an axis outside of the array, or named twice.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
-    >>> lax.reduce_sum(jnp.asarray([1, 2, 4]), (0,))
-    Array(7, dtype=int32)
-    """
-    return Array(fold(asarray(operand)._node, ops.ADD, tuple(axes), False))
-
-
-@public
-def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The product over axes.
-
-    Args:
-        operand: an Array or what ``asarray`` takes, of any shape, of integers or floats.
-        axes: which axes go.
-
-    Returns:
-        An Array without these axes, of the dtype of the operand.
-
-    Raises:
-        AxisError: an axis outside of the array, or named twice.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
-    >>> lax.reduce_prod(jnp.asarray([1, 2, 4]), (0,))
-    Array(8, dtype=int32)
-    """
-    return Array(fold(asarray(operand)._node, ops.MUL, tuple(axes), False))
-
-
-@public
-def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The largest over axes; NaN wins.
-
-    Args:
-        operand: an Array or what ``asarray`` takes, of any shape, of any dtype.
-        axes: which axes go.
-
-    Returns:
-        An Array without these axes, of the dtype of the operand.
-
-    Raises:
-        AxisError: an axis outside of the array, or named twice.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
-    >>> lax.reduce_max(jnp.asarray([1, 2, 4]), (0,))
-    Array(4, dtype=int32)
-    """
-    return Array(fold(asarray(operand)._node, ops.MAX, tuple(axes), False))
-
-
-@public
-def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The smallest over axes; NaN wins.
-
-    Args:
-        operand: an Array or what ``asarray`` takes, of any shape, of any dtype.
-        axes: which axes go.
-
-    Returns:
-        An Array without these axes, of the dtype of the operand.
-
-    Raises:
-        AxisError: an axis outside of the array, or named twice.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
-    >>> lax.reduce_min(jnp.asarray([1, 2, 4]), (0,))
-    Array(1, dtype=int32)
-    """
-    return Array(fold(asarray(operand)._node, ops.MIN, tuple(axes), False))
-
-
-@public
-def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """All bits that all have, over axes.
-
-    Args:
-        operand: an Array or what ``asarray`` takes, of any shape, of bool or integers.
-        axes: which axes go.
-
-    Returns:
-        An Array without these axes, of the dtype of the operand.
-
-    Raises:
-        AxisError: an axis outside of the array, or named twice.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
-    >>> lax.reduce_and(jnp.asarray([3, 6]), (0,))
-    Array(2, dtype=int32)
-    """
-    return Array(fold(asarray(operand)._node, ops.AND, tuple(axes), False))
-
-
-@public
-def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """All bits that any has, over axes.
-
-    Args:
-        operand: an Array or what ``asarray`` takes, of any shape, of bool or integers.
-        axes: which axes go.
-
-    Returns:
-        An Array without these axes, of the dtype of the operand.
-
-    Raises:
-        AxisError: an axis outside of the array, or named twice.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
-    >>> lax.reduce_or(jnp.asarray([3, 6]), (0,))
-    Array(7, dtype=int32)
-    """
-    return Array(fold(asarray(operand)._node, ops.OR, tuple(axes), False))
-
-
-@public
-def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Exclusive or over axes.
-
-    Args:
-        operand: an Array or what ``asarray`` takes, of any shape, of bool or integers.
-        axes: which axes go.
-
-    Returns:
-        An Array without these axes, of the dtype of the operand.
-
-    Raises:
-        AxisError: an axis outside of the array, or named twice.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
-    >>> lax.reduce_xor(jnp.asarray([3, 6]), (0,))
-    Array(5, dtype=int32)
-    """
-    return Array(fold(asarray(operand)._node, ops.XOR, tuple(axes), False))
-
-
-@public
-def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike = int) -> Array:
-    """The first index of the largest element along an axis.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
-    >>> print(lax.argmax(jnp.arange(3), 0, int))
-    2
-    """
-    return operate.astype(jnp.argmax(operand, axis), index_dtype)
-
-
-@public
-def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike = int) -> Array:
-    """The first index of the smallest element along an axis.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
-    >>> print(lax.argmin(jnp.arange(3), 0, int))
-    0
-    """
-    return operate.astype(jnp.argmin(operand, axis), index_dtype)
-
-
-@public
-def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Running sums along an axis, from its end if ``reverse``.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
-    >>> lax.cumsum(jnp.arange(3), reverse=True)
-    Array([3, 3, 2], dtype=int32)
-    """
-    if reverse:
-        return jnp.flip(jnp.cumsum(jnp.flip(operand, axis), axis), axis)
-    return jnp.cumsum(operand, axis)
-
-
-@public
-def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Running products along an axis, from its end if ``reverse``.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
-    >>> lax.cumprod(jnp.arange(1, 4))
-    Array([1, 2, 6], dtype=int32)
-    """
-    if reverse:
-        return jnp.flip(jnp.cumprod(jnp.flip(operand, axis), axis), axis)
-    return jnp.cumprod(operand, axis)
-
-
-# ---- contractions -----------------------------------------------------------------------------
-
-
-@public
-def dot(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None,
-        preferred_element_type: DTypeLike | None = None) -> Array:
-    """Product of vectors and matrices.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
-    >>> print(lax.dot(jnp.ones(3), jnp.ones(3)))
-    3.0
-    """
-    return jnp.dot(lhs, rhs, preferred_element_type=preferred_element_type)
-
-
-@public
-def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any,
-                precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None
-               ) -> Array:
-    """Sum of products over pairs of axes, for each index of the batch axes.
-
-    Args:
-        dimension_numbers: ((folded of lhs, folded of rhs), (batch of lhs, batch of rhs)).
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
-    >>> x = jnp.ones((2, 3, 4))
-    >>> lax.dot_general(x, x, (((2,), (2,)), ((0,), (0,)))).shape
-    (2, 3, 3)
-    """
-    (fold_l, fold_r), (batch_l, batch_r) = dimension_numbers
-    (x, y), _ = promoted("any", "dot_general", (lhs, rhs), broadcast=False)
-    if preferred_element_type is not None:
-        t = convert.dtype_argument(preferred_element_type)
-        x, y = build.cast(x, t), build.cast(y, t)
-    pairs = [*zip(batch_l, batch_r), *zip(fold_l, fold_r)]
-    for i, j in pairs:
-        if x.shape[i] != y.shape[j]:
-            raise ShapeError(f"dot_general: expected axis {i} of {x.shape} as long as axis {j} "
-                             f"of {y.shape}")
-    of_l = {i: ("shared", n) for n, (i, _) in enumerate(pairs)}
-    of_r = {j: ("shared", n) for n, (_, j) in enumerate(pairs)}
-    la = tuple(of_l.get(i, ("left", i)) for i in range(len(x.shape)))
-    lb = tuple(of_r.get(j, ("right", j)) for j in range(len(y.shape)))
-    batch = tuple(("shared", n) for n in range(len(batch_l)))
-    out = (*batch, *[z for z in la if z[0] == "left"], *[z for z in lb if z[0] == "right"])
-    return Array(contract(x, la, y, lb, out))
-
-
-@public
-def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
-    """Matrix product of the last two axes, for each index of the others.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
-    >>> lax.batch_matmul(jnp.ones((2, 3, 4)), jnp.ones((2, 4, 5))).shape
-    (2, 3, 5)
-    """
-    return jnp.matmul(lhs, rhs)
-

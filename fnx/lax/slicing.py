@@ -8,8 +8,8 @@ from typing import Any
 
 import fnx.numpy as jnp
 from fnx.core import build, dtypes
+from fnx.core.array import arguments, axes, indexing, operate
 from fnx.core.array import array as core
-from fnx.core.array import axes, indexing, operate
 from fnx.core.array.array import Array, ArrayLike, public
 from fnx.core.array.promotion import as_node
 from fnx.core.errors import OutOfBoundsError, ShapeError
@@ -21,12 +21,24 @@ def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Seque
           strides: Sequence[int] | None = None) -> Array:
     """The part start <= i < limit of each axis, every stride-th element.
 
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        start_indices: where each axis begins.
+        limit_indices: where each axis ends.
+        strides: steps >= 1; by default 1.
+
+    Returns:
+        An Array of the dtype of the operand.
+
+    Raises:
+        OutOfBoundsError: bounds outside of the array.
+
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.slice(jnp.arange(6), (1,), (6,), (2,))
     Array([1, 3, 5], dtype=int32)
     """
     x = core.asarray(operand)
-    steps = (1,) * x.ndim if strides is None else tuple(strides)
+    steps = (1,) * x.ndim if strides is None else axes.shape(strides)
     bounds = list(zip(start_indices, limit_indices, steps, x.shape))
     if not len(start_indices) == len(limit_indices) == len(steps) == x.ndim \
             or any(not 0 <= lo <= hi <= n or s < 1 for lo, hi, s, n in bounds):
@@ -40,6 +52,19 @@ def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Seque
 def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int | None,
                  stride: int = 1, axis: int = 0) -> Array:
     """``slice`` along one axis.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        start_index: where it begins; None for the beginning.
+        limit_index: where it ends; None for the end.
+        stride: a step >= 1.
+        axis: which axis; negative ones count from the end.
+
+    Returns:
+        An Array of the dtype of the operand.
+
+    Raises:
+        AxisError: an axis outside of the array.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.slice_in_dim(jnp.arange(6), 4, None)
@@ -55,10 +80,24 @@ def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int |
 def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """The elements at a fixed index of an axis.
 
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        index: an int.
+        axis: which axis; negative ones count from the end.
+        keepdims: whether the axis stays, with length 1.
+
+    Returns:
+        An Array of the dtype of the operand.
+
+    Raises:
+        OutOfBoundsError: an index outside of the axis.
+        AxisError: an axis outside of the array.
+
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.index_in_dim(jnp.arange(6), 4)
     Array([4], dtype=int32)
     """
+    arguments.flag("keepdims", keepdims)
     x = core.asarray(operand)
     at = axes.one(axis, x.ndim)
     out = operate.get_item(x, (builtins.slice(None),) * at + (index,))
@@ -113,6 +152,17 @@ def _fixed(starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]
 def dynamic_slice(operand: ArrayLike, start_indices: Any, slice_sizes: Sequence[int]) -> Array:
     """A part of fixed size whose place is data; it is moved inside where it would stick out.
 
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        start_indices: 0-d integers, one for each axis; negative ones count from the end.
+        slice_sizes: ints, known while tracing.
+
+    Returns:
+        An Array of shape ``slice_sizes``, of the dtype of the operand.
+
+    Raises:
+        ShapeError: a size longer than its axis, or not one for each axis.
+
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.dynamic_slice(jnp.arange(6), (jnp.asarray(5),), (2,))
     Array([4, 5], dtype=int32)
@@ -133,6 +183,17 @@ def dynamic_slice(operand: ArrayLike, start_indices: Any, slice_sizes: Sequence[
 @public
 def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: Any) -> Array:
     """A copy with a part, whose place is data, replaced.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        update: of as many axes as the operand; converted to its dtype.
+        start_indices: 0-d integers, one for each axis; negative ones count from the end.
+
+    Returns:
+        An Array of the shape and dtype of the operand.
+
+    Raises:
+        ShapeError: a size longer than its axis, or not one for each axis.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.dynamic_update_slice(jnp.arange(4), jnp.asarray([9, 9]), (jnp.asarray(1),))
@@ -163,6 +224,19 @@ def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size:
                         ) -> Array:
     """``dynamic_slice`` along one axis.
 
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        start_index: a 0-d integer.
+        slice_size: an int, known while tracing.
+        axis: which axis; negative ones count from the end.
+
+    Returns:
+        An Array of the dtype of the operand.
+
+    Raises:
+        ShapeError: a size longer than its axis, or not one for each axis.
+        AxisError: an axis outside of the array.
+
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.dynamic_slice_in_dim(jnp.arange(6), jnp.asarray(1), 2)
     Array([1, 2], dtype=int32)
@@ -179,10 +253,23 @@ def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, ke
                         ) -> Array:
     """The elements at an index of an axis that is data.
 
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        index: a 0-d integer.
+        axis: which axis; negative ones count from the end.
+        keepdims: whether the axis stays, with length 1.
+
+    Returns:
+        An Array of the dtype of the operand.
+
+    Raises:
+        AxisError: an axis outside of the array.
+
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.dynamic_index_in_dim(jnp.arange(6), jnp.asarray(4))
     Array([4], dtype=int32)
     """
+    arguments.flag("keepdims", keepdims)
     out = dynamic_slice_in_dim(operand, index, 1, axis)
     return out if keepdims else jnp.squeeze(out, axis)
 
@@ -191,6 +278,19 @@ def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, ke
 def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_index: ArrayLike,
                                 axis: int) -> Array:
     """``dynamic_update_slice`` along one axis.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        update: of as many axes as the operand; converted to its dtype.
+        start_index: a 0-d integer.
+        axis: which axis; negative ones count from the end.
+
+    Returns:
+        An Array of the shape and dtype of the operand.
+
+    Raises:
+        ShapeError: a size longer than its axis, or not one for each axis.
+        AxisError: an axis outside of the array.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.dynamic_update_slice_in_dim(jnp.arange(4), jnp.asarray([9]), jnp.asarray(2), 0)
@@ -206,6 +306,18 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
 def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int
                                ) -> Array:
     """A copy with the elements at an index of an axis replaced.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        update: of the shape of the operand with or without the axis.
+        index: a 0-d integer.
+        axis: which axis; negative ones count from the end.
+
+    Returns:
+        An Array of the shape and dtype of the operand.
+
+    Raises:
+        AxisError: an axis outside of the array.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.dynamic_update_index_in_dim(jnp.arange(3), 9, jnp.asarray(0), 0)

@@ -5,6 +5,9 @@
 Array([0.5, 0.5], dtype=float32)
 """
 
+from typing import TYPE_CHECKING
+
+from fnx.core.errors import module_face
 from fnx.nn import initializers
 from fnx.nn.activations import (
     celu,
@@ -38,3 +41,6 @@ __all__ = [
     "one_hot", "relu", "relu6", "selu", "sigmoid", "silu", "soft_sign", "softmax", "softplus",
     "squareplus", "standardize", "swish", "tanh",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = module_face(__name__, __all__)

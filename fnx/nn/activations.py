@@ -303,29 +303,62 @@ def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
 def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Array:
     """x above 0, negative_slope * x below.
 
+    Args:
+        x: an Array or what ``asarray`` takes, of any shape and dtype.
+        negative_slope: below 0; broadcasts with x.
+
+    Returns:
+        An Array of the shape that they broadcast to.
+
+    Source: Maas, Hannun and Ng, Rectifier Nonlinearities Improve Neural Network Acoustic Models,
+    2013.
+
     >>> import fnx
     >>> print(fnx.nn.leaky_relu(-1.0, 0.5))
     -0.5
     """
     array = jnp.asarray(x)
-    return jnp.where(array >= 0, array, negative_slope * array)
+    return jnp.where(array >= 0, array, jnp.multiply(negative_slope, array))
 
 
 @public
 def squareplus(x: ArrayLike, b: ArrayLike = 4.0) -> Array:
     """(x + sqrt(x**2 + b)) / 2.
 
+    Args:
+        x: an Array, NumPy data or a Python number of any shape; bool and integers become the
+            default float.
+        b: how far from 0 it differs from relu; broadcasts with x.
+
+    Returns:
+        An Array of the shape that they broadcast to, of a float dtype.
+
+    Source: Barron, Squareplus: A Softplus-Like Algebraic Rectifier, 2021.
+
     >>> import fnx
     >>> print(fnx.nn.squareplus(0.0))
     1.0
     """
     array = jnp.asarray(x)
-    return 0.5 * (array + jnp.sqrt(array * array + b))
+    return 0.5 * (array + jnp.sqrt(jnp.add(array * array, b)))
 
 
 @public
 def glu(x: ArrayLike, axis: int = -1) -> Array:
     """The first half along an axis, gated by the sigmoid of the second.
+
+    Args:
+        x: of an even length along the axis.
+        axis: which is halved.
+
+    Returns:
+        An Array whose axis is half as long, of a float dtype.
+
+    Raises:
+        ShapeError: an odd length.
+        AxisError: an axis outside of the array.
+
+    Source: Dauphin et al., Language Modeling with Gated Convolutional Networks, 2017.
 
     >>> import fnx
     >>> print(fnx.nn.glu(fnx.numpy.asarray([2.0, 0.0])))
@@ -335,8 +368,15 @@ def glu(x: ArrayLike, axis: int = -1) -> Array:
     return value * sigmoid(gate)
 
 
+@public
 def identity(x: ArrayLike) -> Array:
     """x itself.
+
+    Args:
+        x: an Array or what ``asarray`` takes, of any shape and dtype.
+
+    Returns:
+        An Array of the shape and dtype of x.
 
     >>> import fnx
     >>> print(fnx.nn.identity(2.0))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import fnx.numpy as jnp
 from fnx import random
-from fnx.core.array import arguments, axes
+from fnx.core.array import arguments, axes, convert
 from fnx.core.array.array import Array, ArrayLike, public
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.errors import ShapeError
+from fnx.core.errors import ShapeError, module_face
 from fnx.core.ops import Shape
 
 __all__ = [
@@ -73,6 +73,9 @@ def ones(key: ArrayLike | None, shape: ShapeLike, dtype: DTypeLike | None = None
 def _initializer(draw: Callable[[ArrayLike, Shape, DTypeLike | None], Array],
                  otherwise: DTypeLike | None) -> Initializer:
     """``draw`` as an initializer whose dtype is ``otherwise`` where none is named."""
+    if otherwise is not None:
+        convert.dtype_argument(otherwise)
+
     @public
     def init(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
         return draw(key, axes.shape(shape), otherwise if dtype is None else dtype)
@@ -113,8 +116,8 @@ def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
     >>> fnx.nn.initializers.uniform(0.1)(fnx.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    return _initializer(lambda key, shape, t: jnp.multiply(
-        random.uniform(key, shape, t), scale), dtype)
+    factor = jnp.asarray(scale)
+    return _initializer(lambda key, shape, t: random.uniform(key, shape, t) * factor, dtype)
 
 
 @public
@@ -132,13 +135,13 @@ def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
     >>> fnx.nn.initializers.normal(0.1)(fnx.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    return _initializer(lambda key, shape, t: jnp.multiply(
-        random.normal(key, shape, t), stddev), dtype)
+    factor = jnp.asarray(stddev)
+    return _initializer(lambda key, shape, t: random.normal(key, shape, t) * factor, dtype)
 
 
 @public
 def truncated_normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None,
-                     lower: ArrayLike = -2.0, upper: ArrayLike = 2.0) -> Initializer:
+                     lower: float = -2.0, upper: float = 2.0) -> Initializer:
     """Normal with mean 0, cut.
 
     Args:
@@ -153,8 +156,11 @@ def truncated_normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None,
     >>> fnx.nn.initializers.truncated_normal(0.1)(fnx.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    return _initializer(lambda key, shape, t: jnp.multiply(
-        random.truncated_normal(key, lower, upper, shape, t), stddev), dtype)
+    arguments.number("lower", lower)
+    arguments.number("upper", upper)
+    factor = jnp.asarray(stddev)
+    return _initializer(lambda key, shape, t: random.truncated_normal(
+        key, lower, upper, shape, t) * factor, dtype)
 
 
 def _fans(shape: Shape, in_axis: AxesLike, out_axis: AxesLike, batch_axis: AxesLike
@@ -199,6 +205,10 @@ def variance_scaling(scale: float, mode: Mode, distribution: Distribution,
     """
     arguments.one_of("mode", mode, ("fan_in", "fan_out", "fan_avg"))
     arguments.one_of("distribution", distribution, ("normal", "truncated_normal", "uniform"))
+
+    for name, axis in (("in_axis", in_axis), ("out_axis", out_axis), ("batch_axis", batch_axis)):
+        for one in axis if isinstance(axis, tuple | list) else (axis,):
+            arguments.integer(name, one)
 
     def draw(key: ArrayLike, shape: Shape, t: DTypeLike | None) -> Array:
         inputs, outputs = _fans(shape, in_axis, out_axis, batch_axis)
@@ -251,3 +261,6 @@ he_normal = _scaled("he_normal", 2.0, "fan_in", "truncated_normal", _HE)
 he_uniform = _scaled("he_uniform", 2.0, "fan_in", "uniform", _HE)
 lecun_normal = _scaled("lecun_normal", 1.0, "fan_in", "truncated_normal", _LECUN)
 lecun_uniform = _scaled("lecun_uniform", 1.0, "fan_in", "uniform", _LECUN)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = module_face(__name__, __all__)

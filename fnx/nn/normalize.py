@@ -7,8 +7,8 @@ from typing import Any
 
 import fnx.numpy as jnp
 from fnx.core import build, dtypes, ops
+from fnx.core.array import arguments, axes, convert
 from fnx.core.array import array as core
-from fnx.core.array import axes, convert
 from fnx.core.array.array import Array, ArrayLike, public
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
@@ -53,6 +53,19 @@ def _shifted(x: UOp, over: tuple[int, ...]) -> UOp:
 def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -> Array:
     """exp(x) over its sum along an axis; 0 where the mask ``where`` is False.
 
+    Args:
+        x: an Array, NumPy data or a Python number of any shape; bool and integers become the
+            default float.
+        axis: an axis or several, which it is taken over; None means all.
+        where: a mask that broadcasts to x; what is outside has no part.
+
+    Returns:
+        An Array of the shape of x, of a float dtype.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+        ShapeError: the mask does not broadcast.
+
     >>> import fnx
     >>> fnx.nn.softmax(fnx.numpy.zeros(4))
     Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
@@ -67,6 +80,19 @@ def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -
 @public
 def log_softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -> Array:
     """log(softmax(x)), without the loss of small probabilities.
+
+    Args:
+        x: an Array, NumPy data or a Python number of any shape; bool and integers become the
+            default float.
+        axis: an axis or several, which it is taken over; None means all.
+        where: a mask that broadcasts to x; what is outside has no part.
+
+    Returns:
+        An Array of the shape of x, of a float dtype.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+        ShapeError: the mask does not broadcast.
 
     >>> import fnx
     >>> print(fnx.nn.log_softmax(fnx.numpy.asarray([0.0])))
@@ -84,10 +110,26 @@ def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
               keepdims: bool = False, where: ArrayLike | None = None) -> Array:
     """log(sum(b * exp(a))), without overflow; -inf, with derivative 0, where all are -inf.
 
+    Args:
+        a: an Array, NumPy data or a Python number of any shape; bool and integers become the
+            default float.
+        axis: an axis or several, which it is taken over; None means all.
+        b: factors, which broadcast with a.
+        keepdims: the axes that go stay with length 1.
+        where: a mask that broadcasts to a; what is outside has no part.
+
+    Returns:
+        An Array without the axes, of a float dtype.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+        ShapeError: shapes that do not broadcast.
+
     >>> import fnx
     >>> print(fnx.nn.logsumexp(fnx.numpy.asarray([1000.0])))
     1000.0
     """
+    arguments.flag("keepdims", keepdims)
     node = _mask(where, _inexact("logsumexp", a), -math.inf)
     factor = None if b is None else as_node(operand(b), node.dtype)
     if factor is not None:
@@ -112,6 +154,19 @@ def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
 def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike = float, axis: int = -1) -> Array:
     """1 at the place that each integer names, 0 elsewhere, along a new axis.
 
+    Args:
+        x: integers of any shape; those outside of 0..num_classes-1 give zeros.
+        num_classes: the length of the new axis, known while tracing.
+        dtype: of the result; by default the default float.
+        axis: where the new axis stands in the result.
+
+    Returns:
+        An Array with one axis more.
+
+    Raises:
+        DTypeError: x is of floats or bool.
+        AxisError: an axis outside of the array.
+
     >>> import fnx
     >>> fnx.nn.one_hot(fnx.numpy.asarray([1, 0]), 2)
     Array([[0., 1.],
@@ -133,6 +188,23 @@ def standardize(x: ArrayLike, axis: AxisLike = -1, mean: ArrayLike | None = None
                 where: ArrayLike | None = None) -> Array:
     """x less its mean, over the root of its variance plus epsilon.
 
+    Args:
+        x: an Array, NumPy data or a Python number of any shape; bool and integers become the
+            default float.
+        axis: an axis or several, which mean and variance are taken over.
+        mean: by default that of x.
+        variance: by default that of x.
+        epsilon: added to the variance.
+        where: a mask that broadcasts, of the elements that count.
+
+    Returns:
+        An Array of the shape of x, of a float dtype.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+
+    Source: Ba, Kiros and Hinton, Layer Normalization, 2016.
+
     >>> import fnx
     >>> print(fnx.nn.standardize(fnx.numpy.asarray([1.0, 3.0]), epsilon=0.0))
     [-1.  1.]
@@ -142,4 +214,4 @@ def standardize(x: ArrayLike, axis: AxisLike = -1, mean: ArrayLike | None = None
         jnp.asarray(mean)
     spread = jnp.mean(jnp.square(array), axis, keepdims=True, where=where) - jnp.square(middle) \
         if variance is None else jnp.asarray(variance)
-    return (array - middle) / jnp.sqrt(spread + epsilon)
+    return (array - middle) / jnp.sqrt(jnp.add(spread, epsilon))

@@ -7,7 +7,8 @@ Array(9., dtype=float32)
 
 from typing import TYPE_CHECKING, Any
 
-from fnx.core.array.array import Array
+from fnx.core.array import axes
+from fnx.core.array.array import Array, public
 from fnx.core.array.operate import astype
 from fnx.core.errors import module_face
 from fnx.numpy import linalg, methods
@@ -62,56 +63,47 @@ from fnx.numpy.creation import (
     asarray,
     empty,
     empty_like,
-    eye,
     full,
     full_like,
-    identity,
     linspace,
-    meshgrid,
     ones,
     ones_like,
-    tri,
-    tril,
-    triu,
     zeros,
     zeros_like,
 )
-from fnx.numpy.elementwise import (
-    clip,
-    isclose,
-    nan_to_num,
-    round,
-    where,
-)
-from fnx.numpy.movement import (
+from fnx.numpy.elementwise import clip, isclose, nan_to_num, round, where
+from fnx.numpy.joining import (
     array_split,
-    broadcast_arrays,
-    broadcast_shapes,
-    broadcast_to,
     column_stack,
     concat,
     concatenate,
-    diag,
-    diagonal,
-    expand_dims,
-    flip,
     hstack,
+    split,
+    stack,
+    vstack,
+)
+from fnx.numpy.matrices import eye, identity, meshgrid, tri, tril, triu
+from fnx.numpy.movement import (
+    broadcast_arrays,
+    broadcast_shapes,
+    broadcast_to,
+    expand_dims,
     moveaxis,
-    pad,
     permute_dims,
     ravel,
-    repeat,
     reshape,
-    roll,
-    split,
     squeeze,
-    stack,
     swapaxes,
-    take,
-    take_along_axis,
-    tile,
     transpose,
-    vstack,
+)
+from fnx.numpy.rearranging import (
+    diag,
+    diagonal,
+    flip,
+    pad,
+    repeat,
+    roll,
+    tile,
 )
 from fnx.numpy.reductions import (
     all,
@@ -119,12 +111,8 @@ from fnx.numpy.reductions import (
     amax,
     amin,
     any,
-    argmax,
-    argmin,
     array_equal,
     count_nonzero,
-    cumprod,
-    cumsum,
     max,
     mean,
     min,
@@ -160,6 +148,8 @@ from fnx.numpy.scalars import (
     uint32,
     unsignedinteger,
 )
+from fnx.numpy.searching import argmax, argmin, cumprod, cumsum
+from fnx.numpy.taking import take, take_along_axis
 from fnx.numpy.unary import (
     abs,
     absolute,
@@ -205,8 +195,15 @@ newaxis = None
 ndarray = Array
 
 
+@public
 def shape(a: Any) -> tuple[int, ...]:
     """The lengths of the axes.
+
+    Args:
+        a: an Array or what ``asarray`` takes.
+
+    Returns:
+        A tuple of ints.
 
     >>> shape([[1, 2]])
     (1, 2)
@@ -214,8 +211,15 @@ def shape(a: Any) -> tuple[int, ...]:
     return asarray(a).shape
 
 
+@public
 def ndim(a: Any) -> int:
     """How many axes.
+
+    Args:
+        a: an Array or what ``asarray`` takes.
+
+    Returns:
+        An int.
 
     >>> ndim([[1, 2]])
     2
@@ -223,14 +227,22 @@ def ndim(a: Any) -> int:
     return asarray(a).ndim
 
 
+@public
 def size(a: Any, axis: int | None = None) -> int:
     """How many elements, of all or along one axis.
+
+    Args:
+        a: an Array or what ``asarray`` takes.
+        axis: one axis, or None for all elements.
+
+    Returns:
+        An int.
 
     >>> size([[1, 2]], 0)
     1
     """
     x = asarray(a)
-    return x.size if axis is None else x.shape[axis]
+    return x.size if axis is None else x.shape[axes.one(axis, x.ndim)]
 
 __all__ = [
     "Array",

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from fnx.core import build, dtypes, ops
+from fnx.core.array import arguments, axes, convert
 from fnx.core.array import array as core
-from fnx.core.array import axes, convert
 from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike, public
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import promoted
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.uop import UOp
-from fnx.numpy.movement import diagonal_of
+from fnx.numpy.rearranging import diagonal_of
 
 Labels = tuple[Any, ...]
 
@@ -65,8 +65,10 @@ def _sum_out(x: UOp, labels: Labels, wanted: set[Any]) -> tuple[UOp, Labels]:
     return build.reduce(x, ops.ADD, alone), tuple(y for y in labels if y in wanted)
 
 
-def _operands(name: str, xs: Sequence[Any], preferred: Any) -> tuple[list[UOp], bool]:
+def _operands(name: str, xs: Sequence[ArrayLike], preferred: DTypeLike | None,
+              precision: PrecisionLike) -> tuple[list[UOp], bool]:
     """Nodes of one dtype; bools become int32, and whether the result is to be bool again."""
+    arguments.precision(precision)
     nodes, _ = promoted("any", name, xs, broadcast=False)
     if preferred is not None:
         nodes = [build.cast(n, convert.dtype_argument(preferred)) for n in nodes]
@@ -83,12 +85,27 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
            preferred_element_type: DTypeLike | None = None) -> Array:
     """Matrix product of the last two axes, broadcast over the others; ``a @ b``.
 
+    Args:
+        a: of shape (..., m, k) or (k,).
+        b: of shape (..., k, n) or (k,).
+        precision: one of JAX's names, or a pair of them; all mean full precision here.
+        preferred_element_type: a dtype that the operands are converted to before they are
+            multiplied.
+
+    Returns:
+        An Array of shape (..., m, n), without m or n where an operand has one axis; of the common
+        dtype.
+
+    Raises:
+        ShapeError: the folded axes differ in length.
+        ShapeError: an operand is 0-d, or the leading axes do not broadcast.
+
     >>> import fnx.numpy as jnp
     >>> jnp.matmul(jnp.ones((2, 3)), jnp.ones((3, 1)))
     Array([[3.],
            [3.]], dtype=float32)
     """
-    (x, y), was_bool = _operands("matmul", (a, b), preferred_element_type)
+    (x, y), was_bool = _operands("matmul", (a, b), preferred_element_type, precision)
     if not x.shape or not y.shape:
         raise ShapeError(f"matmul: expected at least one axis, got shapes {x.shape} and "
                          f"{y.shape}", hint="use * with a scalar")
@@ -130,17 +147,37 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
         preferred_element_type: DTypeLike | None = None) -> Array:
     """The last axis of ``a`` against the second last of ``b``; a product where one is 0-d.
 
+    Args:
+        a: of shape (..., k), or 0-d.
+        b: of shape (..., k, n), (k,), or 0-d.
+        precision: one of JAX's names, or a pair of them; all mean full precision here.
+        preferred_element_type: a dtype that the operands are converted to before they are
+            multiplied.
+
+    Returns:
+        An Array of the axes of a but the last, then those of b but the second last; of the common
+        dtype.
+
+    Raises:
+        ShapeError: the folded axes differ in length.
+
     >>> import fnx.numpy as jnp
     >>> print(jnp.dot(jnp.arange(3), jnp.arange(3)))
     5
     """
     x, y = core.asarray(a), core.asarray(b)
     if x.ndim == 0 or y.ndim == 0:
-        return x * y
+        return _scaled(x, y, precision, preferred_element_type)
     if x.ndim <= 2 and y.ndim <= 2:
-        return matmul(x, y, preferred_element_type=preferred_element_type)
-    return tensordot(x, y, ((-1,), (-2 if y.ndim > 1 else -1,)),
+        return matmul(x, y, precision=precision, preferred_element_type=preferred_element_type)
+    return tensordot(x, y, ((-1,), (-2 if y.ndim > 1 else -1,)), precision=precision,
                      preferred_element_type=preferred_element_type)
+
+
+def _scaled(x: Array, y: Array, precision: PrecisionLike, preferred: DTypeLike | None) -> Array:
+    """The product where an operand is 0-d."""
+    arguments.precision(precision)
+    return x * y if preferred is None else x.astype(preferred) * y.astype(preferred)
 
 
 @public
@@ -148,12 +185,25 @@ def vdot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
          preferred_element_type: DTypeLike | None = None) -> Array:
     """The sum of products of all elements.
 
+    Args:
+        a: of n elements.
+        b: of n elements.
+        precision: one of JAX's names, or a pair of them; all mean full precision here.
+        preferred_element_type: a dtype that the operands are converted to before they are
+            multiplied.
+
+    Returns:
+        A 0-d Array of the common dtype.
+
+    Raises:
+        ShapeError: the numbers of elements differ.
+
     >>> import fnx.numpy as jnp
     >>> print(jnp.vdot(jnp.ones((2, 2)), jnp.ones((2, 2))))
     4.0
     """
     x, y = core.asarray(a), core.asarray(b)
-    return matmul(x.reshape(x.size), y.reshape(y.size),
+    return matmul(x.reshape(x.size), y.reshape(y.size), precision=precision,
                   preferred_element_type=preferred_element_type)
 
 
@@ -162,19 +212,40 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
           preferred_element_type: DTypeLike | None = None) -> Array:
     """The last axis of ``a`` against the last of ``b``.
 
+    Args:
+        a: of shape (..., k), or 0-d.
+        b: of shape (..., k), or 0-d.
+        precision: one of JAX's names, or a pair of them; all mean full precision here.
+        preferred_element_type: a dtype that the operands are converted to before they are
+            multiplied.
+
+    Returns:
+        An Array of the other axes of a, then of b; of the common dtype.
+
+    Raises:
+        ShapeError: the folded axes differ in length.
+
     >>> import fnx.numpy as jnp
     >>> print(jnp.inner(jnp.arange(3), jnp.arange(3)))
     5
     """
     x, y = core.asarray(a), core.asarray(b)
     if x.ndim == 0 or y.ndim == 0:
-        return x * y
-    return tensordot(x, y, ((-1,), (-1,)), preferred_element_type=preferred_element_type)
+        return _scaled(x, y, precision, preferred_element_type)
+    return tensordot(x, y, ((-1,), (-1,)), precision=precision,
+                     preferred_element_type=preferred_element_type)
 
 
 @public
 def outer(a: ArrayLike, b: ArrayLike) -> Array:
     """All products of an element of ``a`` and one of ``b``.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        b: an Array or what ``asarray`` takes, of any shape and dtype.
+
+    Returns:
+        An Array of shape (a.size, b.size), of the common dtype.
 
     >>> import fnx.numpy as jnp
     >>> jnp.outer(jnp.arange(2), jnp.arange(2))
@@ -191,13 +262,25 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: Precision
     """Sum of products over pairs of axes.
 
     Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        b: an Array or what ``asarray`` takes, of any shape and dtype.
         axes: n, for the last n of ``a`` against the first n of ``b``; or (axes of a, axes of b).
+        precision: one of JAX's names, or a pair of them; all mean full precision here.
+        preferred_element_type: a dtype that the operands are converted to before they are
+            multiplied.
+
+    Returns:
+        An Array of the other axes of a, then of b; of the common dtype.
+
+    Raises:
+        ShapeError: the folded axes differ in length.
+        ArgumentError: more axes of one than of the other.
 
     >>> import fnx.numpy as jnp
     >>> jnp.tensordot(jnp.ones((2, 3)), jnp.ones((3, 4)), 1).shape
     (2, 4)
     """
-    (x, y), was_bool = _operands("tensordot", (a, b), preferred_element_type)
+    (x, y), was_bool = _operands("tensordot", (a, b), preferred_element_type, precision)
     of_a, of_b = _pairs(axes, len(x.shape), len(y.shape))
     if [x.shape[i] for i in of_a] != [y.shape[i] for i in of_b]:
         raise ShapeError(f"tensordot: expected pairs of axes of one length, got axes {of_a} of "
@@ -214,6 +297,8 @@ def _pairs(given: Any, rank_a: int, rank_b: int) -> tuple[tuple[int, ...], tuple
         if not 0 <= given <= min(rank_a, rank_b):
             raise ArgumentError(f"tensordot: expected 0 to {min(rank_a, rank_b)} axes, got {given}")
         return tuple(range(rank_a - given, rank_a)), tuple(range(given))
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
+        raise ArgumentError(f"expected axes as an int or a pair of tuples, got {given!r}")
     one, two = [(g,) if isinstance(g, int) else tuple(g) for g in given]
     if len(one) != len(two):
         raise ArgumentError(f"tensordot: expected as many axes of each, got {one} and {two}")
@@ -225,19 +310,39 @@ def _pairs(given: Any, rank_a: int, rank_b: int) -> tuple[tuple[int, ...], tuple
 
 @public
 def einsum(subscripts: str, /, *operands: ArrayLike, precision: PrecisionLike = None,
-           preferred_element_type: DTypeLike | None = None, optimize: Any = "optimal",
+           preferred_element_type: DTypeLike | None = None, optimize: str | bool = "optimal",
            out: None = None) -> Array:
     """Einstein's summation: a letter for each axis, ``...`` for the rest.
 
     Letters that are not in the output are summed; a letter twice in one operand is its diagonal.
     Without ``->``, the output has the letters that occur once, in alphabetical order.
 
+    Args:
+        subscripts: as ``"ij,jk->ik"``.
+        operands: one Array for each term of the input.
+        precision: one of JAX's names, or a pair of them; all mean full precision here.
+        preferred_element_type: a dtype that the operands are converted to before they are
+            multiplied.
+        optimize: any of NumPy's values; the order is chosen here.
+        out: None.
+
+    Returns:
+        An Array of the axes of the output, of the common dtype.
+
+    Raises:
+        ArgumentError: the subscripts are malformed, or their operands are more or fewer.
+        ShapeError: axes of one letter differ in length.
+
+    Source: pairs are contracted in order of the fewest elements before folding.
+
     >>> import fnx.numpy as jnp
     >>> x = jnp.asarray([[1.0, 2.0], [3.0, 4.0]])
     >>> print(jnp.einsum("ii", x), jnp.einsum("ij->j", x), jnp.einsum("ij,j->i", x, x[0]))
     5.0 [4. 6.] [ 5. 11.]
     """
-    nodes, was_bool = _operands("einsum", operands, preferred_element_type)
+    arguments.no_out(out)
+    arguments.one_of("optimize", optimize, (True, False, "optimal", "greedy", "auto"))
+    nodes, was_bool = _operands("einsum", operands, preferred_element_type, precision)
     inputs, output = parse(subscripts, [len(n.shape) for n in nodes])
     terms = [_without_repeats(n, labels, subscripts) for n, labels in zip(nodes, inputs)]
     terms = _broadcast_labels(terms, subscripts)
@@ -344,6 +449,13 @@ def _cheapest_pair(terms: list[tuple[UOp, Labels]], output: Labels) -> tuple[int
 @public
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """The Kronecker product.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        b: an Array or what ``asarray`` takes, of any shape and dtype.
+
+    Returns:
+        An Array whose lengths are the products of those of a and b; of the common dtype.
 
     >>> import fnx.numpy as jnp
     >>> jnp.kron(jnp.asarray([1, 2]), jnp.asarray([1, 1]))

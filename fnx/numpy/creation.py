@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from fnx.core import build, dtypes, ops
+from fnx.core.array import arguments, axes, convert
 from fnx.core.array import array as core
-from fnx.core.array import axes, convert
 from fnx.core.array.array import Array, ArrayLike, public
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
@@ -17,18 +17,28 @@ from fnx.core.array.promotion import as_node, operand, promoted
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError
 from fnx.core.ops import Shape
-from fnx.core.uop import UOp
 
+Order: TypeAlias = Literal["C", "K", "A"] | None
 
 @public
-def asarray(a: ArrayLike, dtype: DTypeLike | None = None, order: str | None = None, *,
+def asarray(a: ArrayLike, dtype: DTypeLike | None = None, order: Order = None, *,
             copy: bool | None = None) -> Array:
     """Numbers, nested lists, NumPy data and Arrays as an Array.
 
     64-bit data becomes 32 bits wide unless ``dtype`` names a type (or ``config.x64``).
 
+    Args:
+        a: numbers, nested lists of them, NumPy data or Arrays.
+        dtype: of the result; by default that of the data.
+        order: None, "C", "A" or "K"; memory is always row-major.
+        copy: True for memory of its own; False and None take what there is.
+
+    Returns:
+        An Array.
+
     Raises:
-        DTypeError: data that are not numbers, such as NumPy object arrays.
+        DTypeError: data that are not numbers, such as NumPy object arrays, or that are masked.
+        ShapeError: rows of different lengths.
         OverflowedError: an integer that does not fit.
 
     >>> import fnx.numpy as jnp
@@ -36,27 +46,52 @@ def asarray(a: ArrayLike, dtype: DTypeLike | None = None, order: str | None = No
     Array([[1, 2],
            [3, 4]], dtype=int32)
     """
-    return core.asarray(a, dtype)
+    _check_order(order)
+    arguments.one_of("copy", copy, (True, False, None))
+    x = core.asarray(a, dtype)
+    return x.copy() if copy and x is a and x._storage is not None else x
+
+
+def _check_order(order: Order) -> None:
+    arguments.one_of("order", order, ("C", "K", "A", None))
 
 
 @public
-def array(object: Any, dtype: DTypeLike | None = None, copy: bool = True, order: str | None = None,
+def array(object: Any, dtype: DTypeLike | None = None, copy: bool = True, order: Order = None,
           ndmin: int = 0) -> Array:
     """``asarray``, with at least ``ndmin`` axes and memory of its own.
+
+    Args:
+        object: numbers, nested lists of them, NumPy data or Arrays.
+        dtype: of the result; by default that of the data.
+        copy: whether the result has memory of its own.
+        order: None, "C", "A" or "K"; memory is always row-major.
+        ndmin: leading axes of length 1 are added up to this many.
+
+    Returns:
+        An Array.
+
+    Raises:
+        DTypeError: data that are not numbers, or that are masked.
+        ShapeError: rows of different lengths.
+        OverflowedError: an integer that does not fit.
 
     >>> import fnx.numpy as jnp
     >>> jnp.array(1.0, ndmin=1).shape
     (1,)
     """
+    _check_order(order)
+    arguments.flag("copy", copy)
+    least = arguments.integer("ndmin", ndmin)
     x = core.asarray(object, dtype)
     if x is object and copy:
         x = x.copy() if x._storage is not None else x
-    if x.ndim < ndmin:
-        x = Array(build.reshape(x._node, (1,) * (ndmin - x.ndim) + x.shape), x.weak)
+    if x.ndim < least:
+        x = Array(build.reshape(x._node, (1,) * (least - x.ndim) + x.shape), x.weak)
     return x
 
 
-def _type(dtype: Any, otherwise: DType | None = None) -> DType:
+def dtype_or_default(dtype: Any, otherwise: DType | None = None) -> DType:
     if dtype is None:
         return convert.default_float() if otherwise is None else otherwise
     return convert.dtype_argument(dtype)
@@ -66,13 +101,26 @@ def _type(dtype: Any, otherwise: DType | None = None) -> DType:
 def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     """An array of one value (or of values that broadcast to the shape).
 
+    Args:
+        shape: of the result: an int or ints, known while tracing.
+        fill_value: a number, or values that broadcast to the shape.
+        dtype: of the result; by default that of the value.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ArgumentError: a negative length, or one that is no int.
+        TracedValueError: a length that is traced.
+        ShapeError: the value does not broadcast.
+
     >>> import fnx.numpy as jnp
     >>> jnp.full((2,), 7)
     Array([7, 7], dtype=int32, weak_type=True)
     """
     value = operand(fill_value)
     t, weak = core.kind_of(value)
-    node = as_node(value, _type(dtype, t))
+    node = as_node(value, dtype_or_default(dtype, t))
     return Array(build.expand(node, axes.shape(shape)), weak and dtype is None)
 
 
@@ -80,33 +128,66 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
 def zeros(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """An array of zeros.
 
+    Args:
+        shape: of the result: an int or ints, known while tracing.
+        dtype: of the result; by default the default float.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ArgumentError: a negative length, or one that is no int.
+        TracedValueError: a length that is traced.
+
     >>> import fnx.numpy as jnp
     >>> jnp.zeros(2)
     Array([0., 0.], dtype=float32)
     """
-    return Array(build.const(0, _type(dtype), axes.shape(shape)))
+    return Array(build.const(0, dtype_or_default(dtype), axes.shape(shape)))
 
 
 @public
 def ones(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """An array of ones.
 
+    Args:
+        shape: of the result: an int or ints, known while tracing.
+        dtype: of the result; by default the default float.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ArgumentError: a negative length, or one that is no int.
+        TracedValueError: a length that is traced.
+
     >>> import fnx.numpy as jnp
     >>> jnp.ones(2, int)
     Array([1, 1], dtype=int32)
     """
-    return Array(build.const(1, _type(dtype), axes.shape(shape)))
+    return Array(build.const(1, dtype_or_default(dtype), axes.shape(shape)))
 
 
 @public
 def empty(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """An array of zeros (nothing is left undefined).
 
+    Args:
+        shape: of the result: an int or ints, known while tracing.
+        dtype: of the result; by default the default float.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ArgumentError: a negative length, or one that is no int.
+        TracedValueError: a length that is traced.
+
     >>> import fnx.numpy as jnp
     >>> jnp.empty((0, 2)).shape
     (0, 2)
     """
-    return Array(build.const(0, _type(dtype), axes.shape(shape)))
+    return Array(build.const(0, dtype_or_default(dtype), axes.shape(shape)))
 
 
 @public
@@ -114,12 +195,25 @@ def full_like(a: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = Non
               shape: ShapeLike | None = None) -> Array:
     """One value in the shape and dtype of ``a``.
 
+    Args:
+        a: an Array, or anything with a shape and a dtype.
+        fill_value: a number, or values that broadcast to the shape.
+        dtype: of the result; by default that of a.
+        shape: of the result; by default that of a.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ArgumentError: a negative length, or one that is no int.
+        TracedValueError: a length that is traced.
+
     >>> import fnx.numpy as jnp
     >>> jnp.full_like(jnp.zeros(2), 7)
     Array([7., 7.], dtype=float32)
     """
     like, weak = _like(a)
-    node = as_node(operand(fill_value), _type(dtype, like[1]))
+    node = as_node(operand(fill_value), dtype_or_default(dtype, like[1]))
     return Array(build.expand(node, like[0] if shape is None else axes.shape(shape)),
                  weak and dtype is None)
 
@@ -138,6 +232,18 @@ def zeros_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | 
               ) -> Array:
     """Zeros in the shape and dtype of ``a``.
 
+    Args:
+        a: an Array, or anything with a shape and a dtype.
+        dtype: of the result; by default that of a.
+        shape: of the result; by default that of a.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ArgumentError: a negative length, or one that is no int.
+        TracedValueError: a length that is traced.
+
     >>> import fnx.numpy as jnp
     >>> jnp.zeros_like(jnp.arange(2))
     Array([0, 0], dtype=int32)
@@ -150,6 +256,18 @@ def ones_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | N
              ) -> Array:
     """Ones in the shape and dtype of ``a``.
 
+    Args:
+        a: an Array, or anything with a shape and a dtype.
+        dtype: of the result; by default that of a.
+        shape: of the result; by default that of a.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ArgumentError: a negative length, or one that is no int.
+        TracedValueError: a length that is traced.
+
     >>> import fnx.numpy as jnp
     >>> jnp.ones_like(jnp.arange(2))
     Array([1, 1], dtype=int32)
@@ -158,7 +276,6 @@ def ones_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | N
 
 
 empty_like = zeros_like
-
 
 def _known(name: str, x: Any) -> Any:
     """A number that decides a shape: Python's or NumPy's, or a concrete 0-d Array."""
@@ -174,6 +291,19 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
            dtype: DTypeLike | None = None) -> Array:
     """start, start + step, ... below stop.
 
+    Args:
+        start: the first number; alone it is ``stop``, and the first is 0.
+        stop: the end, which is not reached.
+        step: the difference; by default 1.
+        dtype: of the result; by default int32, or the default float where one of them is a float.
+
+    Returns:
+        An Array of one axis, of max(0, ceil((stop - start) / step)) elements.
+
+    Raises:
+        ArgumentError: a step of 0.
+        TracedValueError: a bound that is traced.
+
     >>> import fnx.numpy as jnp
     >>> jnp.arange(3), jnp.arange(1.0, 2.0, 0.5)
     (Array([0, 1, 2], dtype=int32), Array([1. , 1.5], dtype=float32))
@@ -184,7 +314,7 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
     (first, last, by) = numbers
     if by == 0:
         raise ArgumentError("arange: expected a step other than 0, got 0")
-    t = _type(dtype, convert.default_float() if any(
+    t = dtype_or_default(dtype, convert.default_float() if any(
         isinstance(x, (float, np.floating)) for x in numbers) else dtypes.int32)
     n = max(0, math.ceil((last - first) / by))
     if n == 0:
@@ -201,10 +331,28 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
              retstep: bool = False, dtype: DTypeLike | None = None, axis: int = 0) -> Any:
     """``num`` evenly spaced numbers from start to stop, on a new axis.
 
+    Args:
+        start: the first number; a float or an Array of floats.
+        stop: the last number, or what follows the last.
+        num: how many, known while tracing.
+        endpoint: whether ``stop`` is the last.
+        retstep: whether to return the width of a step, too.
+        dtype: of the result; by default the default float.
+        axis: where the axis of ``num`` stands in the result.
+
+    Returns:
+        An Array, or (Array, width of a step).
+
+    Raises:
+        ArgumentError: a negative ``num``.
+        AxisError: an axis outside of the array.
+
     >>> import fnx.numpy as jnp
     >>> jnp.linspace(0.0, 1.0, 5)
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
+    arguments.flag("endpoint", endpoint)
+    arguments.flag("retstep", retstep)
     n = int(_known("linspace", num))
     if n < 0:
         raise ArgumentError(f"linspace: expected num >= 0, got {n}")
@@ -222,7 +370,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
         out = build.where(build.eq(place, build.like(place, n - 1)), high, out)
     at = axes.one(axis, len(shape))
     out = build.permute(out, (*range(1, at + 1), 0, *range(at + 1, len(shape))))
-    t = _type(dtype, a.dtype)
+    t = dtype_or_default(dtype, a.dtype)
     if t.is_integer:
         out = build.elementwise(ops.FLOOR, out)
     result = Array(build.cast(out, t))
@@ -230,106 +378,3 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
         return result
     width = build.sub(b, a)
     return result, Array(build.div(width, build.like(width, gaps if gaps else math.nan)))
-
-
-def _diagonal_test(n: int, m: int, k: int, below: bool) -> UOp:
-    """(n, m) of bool: column == row + k, or column <= row + k."""
-    row = build.add(build.iota(n), build.const(k, dtypes.int32, (n,)))
-    rows = build.expand(build.reshape(row, (n, 1)), (n, m))
-    columns = build.expand(build.reshape(build.iota(m), (1, m)), (n, m))
-    return (build.le if below else build.eq)(columns, rows)
-
-
-@public
-def eye(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None) -> Array:
-    """Ones on the k-th diagonal, zeros elsewhere.
-
-    >>> import fnx.numpy as jnp
-    >>> jnp.eye(2)
-    Array([[1., 0.],
-           [0., 1.]], dtype=float32)
-    """
-    n, m = axes.shape((N, N if M is None else M))
-    return Array(build.cast(_diagonal_test(n, m, int(k), False), _type(dtype)))
-
-
-def identity(n: int, dtype: DTypeLike | None = None) -> Array:
-    """The identity matrix.
-
-    >>> import fnx.numpy as jnp
-    >>> jnp.identity(1)
-    Array([[1.]], dtype=float32)
-    """
-    return eye(n, dtype=dtype)
-
-
-@public
-def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None) -> Array:
-    """Ones on and below the k-th diagonal, zeros elsewhere.
-
-    >>> import fnx.numpy as jnp
-    >>> jnp.tri(2)
-    Array([[1., 0.],
-           [1., 1.]], dtype=float32)
-    """
-    n, m = axes.shape((N, N if M is None else M))
-    return Array(build.cast(_diagonal_test(n, m, int(k), True), _type(dtype)))
-
-
-def _triangle(name: str, x: Array, k: int, lower: bool) -> Array:
-    if x.ndim < 2:
-        raise ArgumentError(f"{name}: expected at least 2 axes, got shape {x.shape}")
-    node = x._node
-    n, m = node.shape[-2:]
-    test = _diagonal_test(n, m, k if lower else k - 1, True)
-    test = build.expand(test, node.shape)
-    zero = build.like(node, 0)
-    return Array(build.where(test, node, zero) if lower else build.where(test, zero, node),
-                 x.weak)
-
-
-@public
-def tril(m: ArrayLike, k: int = 0) -> Array:
-    """What is on and below the k-th diagonal of the last two axes; zeros elsewhere.
-
-    >>> import fnx.numpy as jnp
-    >>> jnp.tril(jnp.ones((2, 2)))
-    Array([[1., 0.],
-           [1., 1.]], dtype=float32)
-    """
-    return _triangle("tril", core.asarray(m), int(k), True)
-
-
-@public
-def triu(m: ArrayLike, k: int = 0) -> Array:
-    """What is on and above the k-th diagonal of the last two axes; zeros elsewhere.
-
-    >>> import fnx.numpy as jnp
-    >>> jnp.triu(jnp.ones((2, 2)))
-    Array([[1., 1.],
-           [0., 1.]], dtype=float32)
-    """
-    return _triangle("triu", core.asarray(m), int(k), False)
-
-
-@public
-def meshgrid(*xi: ArrayLike, indexing: str = "xy") -> list[Array]:
-    """Coordinate arrays of a grid.
-
-    >>> import fnx.numpy as jnp
-    >>> [g.shape for g in jnp.meshgrid(jnp.arange(2), jnp.arange(3))]
-    [(3, 2), (3, 2)]
-    """
-    if indexing not in ("xy", "ij"):
-        raise ArgumentError(f"meshgrid: expected indexing 'xy' or 'ij', got {indexing!r}")
-    xs = [core.asarray(x) for x in xi]
-    order = list(range(len(xs)))
-    if indexing == "xy" and len(xs) > 1:
-        order[:2] = [1, 0]
-    shape = tuple(xs[i].size for i in order)
-    out = []
-    for i, x in enumerate(xs):
-        line = [1] * len(xs)
-        line[order.index(i)] = x.size
-        out.append(Array(build.expand(build.reshape(x._node, tuple(line)), shape), x.weak))
-    return out

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from fnx.core import build, dtypes
+from fnx.core.array import arguments
 from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.promotion import as_node, operand, promoted, same_shape
 from fnx.core.errors import ArgumentError
@@ -28,6 +29,18 @@ from fnx.numpy.unary import absolute, isfinite, isnan, rint
 def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None, /) -> Array:
     """x where the condition holds, else y; the branch not taken has no derivative.
 
+    Args:
+        condition: of any dtype; what is not zero is true.
+        x: where it holds; Arrays or numbers of any dtype, which promote.
+        y: where it does not hold.
+
+    Returns:
+        An Array of the shape that all three broadcast to, of the dtype of x and y.
+
+    Raises:
+        ArgumentError: a condition alone: how many elements are True would be a shape.
+        ShapeError: the shapes do not broadcast.
+
     >>> import fnx.numpy as jnp
     >>> jnp.where(jnp.arange(3) > 0, jnp.ones(3), 0.0)
     Array([0., 1., 1.], dtype=float32)
@@ -45,6 +58,17 @@ def clip(arr: ArrayLike, /, min: ArrayLike | None = None,
          max: ArrayLike | None = None) -> Array:
     """``arr`` kept between ``min`` and ``max``, where they are given.
 
+    Args:
+        arr: an Array or what ``asarray`` takes, of any shape and dtype.
+        min: lower bounds, or None.
+        max: upper bounds, or None; they win over lower ones.
+
+    Returns:
+        An Array of the shape that all broadcast to, of their common dtype.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
     >>> import fnx.numpy as jnp
     >>> jnp.clip(jnp.arange(4), 1, 2)
     Array([1, 1, 2, 2], dtype=int32)
@@ -59,10 +83,21 @@ def clip(arr: ArrayLike, /, min: ArrayLike | None = None,
 def round(a: ArrayLike, decimals: int = 0) -> Array:
     """To the nearest multiple of 10**-decimals; of two, the even one.
 
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        decimals: how many decimal places; negative ones round to tens, hundreds, ...
+
+    Returns:
+        An Array of the shape and dtype of a.
+
+    Raises:
+        ArgumentError: ``decimals`` is no int.
+
     >>> import fnx.numpy as jnp
     >>> print(jnp.round(2.345, 1))
     2.3
     """
+    decimals = arguments.integer("decimals", decimals)
     x = asarray(a)
     if x._dtype.is_integer and decimals >= 0:
         return x
@@ -77,6 +112,15 @@ def round(a: ArrayLike, decimals: int = 0) -> Array:
 def nan_to_num(x: ArrayLike, nan: ArrayLike = 0.0, posinf: ArrayLike | None = None,
                neginf: ArrayLike | None = None) -> Array:
     """x with NaN and infinities replaced; infinities by default by the largest finite numbers.
+
+    Args:
+        x: an Array or what ``asarray`` takes, of any shape and dtype.
+        nan: in place of NaN.
+        posinf: in place of inf; by default the largest finite number.
+        neginf: in place of -inf; by default the smallest finite number.
+
+    Returns:
+        An Array of the shape and dtype of x; integers as they are.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.nan_to_num(float("nan")))
@@ -98,10 +142,24 @@ def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8,
             equal_nan: bool = False) -> Array:
     """Whether |a - b| <= atol + rtol * |b|.
 
+    Args:
+        a: of any dtype.
+        b: of any dtype; the one that the relative tolerance is of.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+        equal_nan: whether two NaN are close.
+
+    Returns:
+        A bool Array of the shape that a and b broadcast to.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
     >>> import fnx.numpy as jnp
     >>> print(jnp.isclose(1.0, 1.000001))
     True
     """
+    arguments.flag("equal_nan", equal_nan)
     a, b = asarray(a), asarray(b)
     near = less_equal(absolute(subtract(a, b)), add(atol, multiply(rtol, absolute(b))))
     both = logical_and(isfinite(a), isfinite(b))

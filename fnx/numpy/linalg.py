@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fnx.core import build, ops
+from fnx.core.array import arguments, axes, convert
 from fnx.core.array import array as core
-from fnx.core.array import axes, convert
 from fnx.core.array.array import Array, ArrayLike, public
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.elementwise import DOMAINS
 from fnx.core.array.promotion import as_node
-from fnx.core.errors import ArgumentError, NotBuiltError
+from fnx.core.errors import ArgumentError, NotBuiltError, module_face
 from fnx.core.uop import UOp
 from fnx.numpy.reductions import fold
 
@@ -26,13 +26,24 @@ def norm(x: ArrayLike, ord: Any = None, axis: AxisLike = None, keepdims: bool = 
     The derivative of the 2-norm at 0 is 0.
 
     Args:
-        ord: None (2, over all axes by default), a number, inf, -inf, or "fro".
-        axis: one axis for vector norms, two for matrix norms.
+        x: of any shape; bool and integers become the default float.
+        ord: None (the 2-norm over all axes), a number, inf, -inf, or "fro".
+        axis: one axis for vector norms, two for matrix norms, None for all.
+        keepdims: the axes that go stay with length 1.
+
+    Returns:
+        An Array without these axes, of a float dtype.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+        ArgumentError: an ``ord`` that is none for this number of axes.
+        NotBuiltError: an ``ord`` that needs singular values.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.linalg.norm(jnp.asarray([3.0, 4.0])))
     5.0
     """
+    arguments.flag("keepdims", keepdims)
     array = core.asarray(x)
     node = as_node(array, DOMAINS["inexact"]("norm", array._dtype, convert.default_float()))
     over = axes.several(axis, array.ndim)
@@ -74,3 +85,6 @@ def _vector(node: UOp, ord: Any, over: tuple[int, ...], keepdims: bool) -> UOp:
         return fold(size, ops.ADD, over, keepdims)
     total = fold(build.power(size, build.like(size, ord)), ops.ADD, over, keepdims)
     return build.power(total, build.like(total, 1.0 / ord))
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = module_face(__name__, __all__)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from fnx.core.array.array import Array, public, set_methods
-from fnx.numpy import contraction, elementwise, movement, reductions
+from fnx.numpy import contraction, elementwise, movement, rearranging, reductions, searching, taking
 
 
 def _one_or_listed(given: tuple[Any, ...]) -> Any:
@@ -74,8 +74,8 @@ def flatten(x: Array, order: Literal["C"] = "C") -> Array:
 
 set_methods({f.__name__: f for f in (
     contraction.dot, contraction.matmul, elementwise.clip, elementwise.round, flatten,
-    movement.diagonal, movement.ravel, movement.repeat, movement.squeeze, movement.swapaxes,
-    movement.take, reductions.all, reductions.any, reductions.argmax, reductions.argmin,
-    reductions.cumprod, reductions.cumsum, reductions.max, reductions.mean, reductions.min,
-    reductions.prod, reductions.ptp, reductions.std, reductions.sum, reductions.trace,
-    reductions.var, reshape, transpose)})
+    movement.ravel, movement.squeeze, movement.swapaxes, rearranging.diagonal,
+    rearranging.repeat, reductions.all, reductions.any, reductions.max, reductions.mean,
+    reductions.min, reductions.prod, reductions.ptp, reductions.std, reductions.sum,
+    reductions.trace, reductions.var, reshape, searching.argmax, searching.argmin,
+    searching.cumprod, searching.cumsum, taking.take, transpose)})

@@ -13,12 +13,11 @@ from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import DOMAINS
 from fnx.core.array.promotion import as_node, operand
-from fnx.core.dtypes import DType
 from fnx.core.errors import ShapeError
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 from fnx.numpy.elementwise import isclose
-from fnx.numpy.movement import diagonal
+from fnx.numpy.rearranging import diagonal
 
 
 def fold(node: UOp, monoid: Op, axis: AxisLike, keepdims: bool) -> UOp:
@@ -55,7 +54,7 @@ def _folded(domain: str, monoid: Op, a: ArrayLike, axis: AxisLike, dtype: DTypeL
         convert.dtype_argument(dtype)
     node = as_node(x, t)
     if monoid in (ops.MAX, ops.MIN):
-        _nonempty(node, axis, initial)
+        nonempty(node, axis, initial)
     of = _LOGICAL.get(monoid, monoid) if t.is_bool else monoid
     result = fold(_masked(node, where, of), of, axis, keepdims)
     if initial is not None:
@@ -66,8 +65,7 @@ def _folded(domain: str, monoid: Op, a: ArrayLike, axis: AxisLike, dtype: DTypeL
 
 _LOGICAL = {ops.ADD: ops.OR, ops.MAX: ops.OR, ops.MUL: ops.AND, ops.MIN: ops.AND}
 
-
-def _nonempty(node: UOp, axis: Any, initial: Any) -> None:
+def nonempty(node: UOp, axis: Any, initial: Any) -> None:
     if initial is None and counted(node, axis) == 0:
         raise ShapeError(f"expected at least one element to fold, got shape {node.shape}",
                          hint="give initial=, or test x.size first")
@@ -249,10 +247,20 @@ def any(a: ArrayLike, axis: AxisLike = None, out: None = None,
 
 amax, amin = max, min
 
-
 @public
 def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
     """How many are not zero.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        axis: an axis or several, counted from the end if negative; None folds all.
+        keepdims: the axes that go stay with length 1.
+
+    Returns:
+        An int32 Array without the folded axes.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.count_nonzero(jnp.asarray([0, 3, 4])))
@@ -283,10 +291,27 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
          keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
     """The arithmetic mean; of integers a float32. It accumulates in its dtype.
 
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        axis: an axis or several, counted from the end if negative; None folds all.
+        dtype: in which it is computed; by default that of a, of bool and integers the default
+            float.
+        out: None.
+        keepdims: the axes that go stay with length 1.
+        where: a mask that broadcasts, of the elements that count.
+
+    Returns:
+        An Array without the folded axes.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+        ArgumentError: ``out`` is given (arrays are immutable).
+
     >>> import fnx.numpy as jnp
     >>> print(jnp.mean(jnp.arange(4)))
     1.5
     """
+    arguments.no_out(out)
     return Array(_mean(_inexact(core.asarray(a), dtype), axis, keepdims, where))
 
 
@@ -296,15 +321,36 @@ def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         correction: float | None = None) -> Array:
     """The mean squared distance from the mean, over n - ddof.
 
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        axis: an axis or several, counted from the end if negative; None folds all.
+        dtype: in which it is computed; by default that of a, of bool and integers the default
+            float.
+        out: None.
+        ddof: taken from the number of elements.
+        keepdims: the axes that go stay with length 1.
+        where: a mask that broadcasts, of the elements that count.
+        correction: the same as ``ddof``, which it replaces.
+
+    Returns:
+        An Array without the folded axes.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+        ArgumentError: ``out`` is given (arrays are immutable).
+
     >>> import fnx.numpy as jnp
     >>> print(jnp.var(jnp.asarray([1.0, 3.0])))
     1.0
     """
+    arguments.no_out(out)
+    less = arguments.number("ddof", ddof) if correction is None else \
+        arguments.number("correction", correction)
     node = _inexact(core.asarray(a), dtype)
     middle = build.expand(_mean(node, axis, True, where), node.shape)
     away = build.sub(node, middle)
     return Array(_mean(build.mul(away, away), axis, keepdims, where,
-                       ddof if correction is None else correction))
+                       less))
 
 
 @public
@@ -313,10 +359,29 @@ def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         correction: float | None = None) -> Array:
     """The square root of ``var``.
 
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        axis: an axis or several, counted from the end if negative; None folds all.
+        dtype: in which it is computed; by default that of a, of bool and integers the default
+            float.
+        out: None.
+        ddof: taken from the number of elements.
+        keepdims: the axes that go stay with length 1.
+        where: a mask that broadcasts, of the elements that count.
+        correction: the same as ``ddof``, which it replaces.
+
+    Returns:
+        An Array without the folded axes.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+        ArgumentError: ``out`` is given (arrays are immutable).
+
     >>> import fnx.numpy as jnp
     >>> print(jnp.std(jnp.asarray([1.0, 3.0])))
     1.0
     """
+    arguments.no_out(out)
     return Array(build.sqrt(var(a, axis, dtype, None, ddof, keepdims, where=where,
                                 correction=correction)._node))
 
@@ -325,6 +390,18 @@ def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
 def ptp(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
     """The largest minus the smallest.
 
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        axis: an axis or several, counted from the end if negative; None folds all.
+        keepdims: the axes that go stay with length 1.
+
+    Returns:
+        An Array without the folded axes, of the dtype of a.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+        ShapeError: there is nothing to fold.
+
     >>> import fnx.numpy as jnp
     >>> print(jnp.ptp(jnp.asarray([1.0, 3.0])))
     2.0
@@ -332,110 +409,23 @@ def ptp(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
     return max(a, axis, keepdims=keepdims) - min(a, axis, keepdims=keepdims)
 
 
-# ---- where the largest and smallest are -------------------------------------------------------
-
-
-def _place(a: Any, axis: Any, keepdims: bool, monoid: Op) -> Array:
-    """The first index of the extreme element; the first NaN, where there is one."""
-    x = core.asarray(a)
-    node = as_node(x, dtypes.int32) if x._dtype.is_bool else x._node
-    if axis is None:
-        flat = build.reshape(node, (x.size,))
-        out = _first_extreme(flat, 0, monoid)
-        return Array(build.reshape(out, (1,) * x.ndim) if keepdims else out)
-    at = axes.one(axis, x.ndim)
-    out = _first_extreme(node, at, monoid)
-    return Array(build.reshape(out, (*x.shape[:at], 1, *x.shape[at + 1:])) if keepdims else out)
-
-
-def _first_extreme(x: UOp, at: int, monoid: Op) -> UOp:
-    _nonempty(x, at, None)
-    extreme = build.expand(fold(x, monoid, at, True), x.shape)
-    hit = build.or_(build.eq(x, extreme), build.ne(x, x)) if x.dtype.is_float else \
-        build.eq(x, extreme)
-    n = x.shape[at]
-    line = build.reshape(build.iota(n), tuple(n if i == at else 1 for i in range(len(x.shape))))
-    places = build.where(hit, build.expand(line, x.shape), build.const(n, dtypes.int32, x.shape))
-    return build.reduce(places, ops.MIN, (at,))
-
-
-@public
-def argmax(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False
-          ) -> Array:
-    """The first index of the largest element; of the first NaN, where there is one.
-
-    >>> import fnx.numpy as jnp
-    >>> print(jnp.argmax(jnp.asarray([1, 5, 5])))
-    1
-    """
-    return _place(a, axis, keepdims, ops.MAX)
-
-
-@public
-def argmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False
-          ) -> Array:
-    """The first index of the smallest element; of the first NaN, where there is one.
-
-    >>> import fnx.numpy as jnp
-    >>> print(jnp.argmin(jnp.asarray([5, 1, 1])))
-    1
-    """
-    return _place(a, axis, keepdims, ops.MIN)
-
-
-# ---- running folds ----------------------------------------------------------------------------
-
-
-def _running(a: Any, axis: int | None, dtype: Any, monoid: Op) -> Array:
-    """Inclusive scan in log2(n) steps: x[i] takes in x[i - 1], then i - 2, i - 4, ..."""
-    x = core.asarray(a)
-    t: DType = DOMAINS["integer"]("", x._dtype, x._dtype) if dtype is None else \
-        convert.dtype_argument(dtype)
-    node = as_node(x, t)
-    if axis is None:
-        node, axis = build.reshape(node, (x.size,)), 0
-    at = axes.one(axis, len(node.shape))
-    assert monoid.identity is not None
-    n, step = node.shape[at], 1
-    while step < n:
-        bounds = [(0, m) for m in node.shape]
-        bounds[at] = (0, n - step)
-        widths = [(0, 0)] * len(bounds)
-        widths[at] = (step, 0)
-        shifted = build.pad(build.shrink(node, bounds), widths, monoid.identity(t))
-        node = build.elementwise(monoid, node, shifted)
-        step *= 2
-    return Array(node)
-
-
-@public
-def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
-          ) -> Array:
-    """The sums of the first 1, 2, 3, ... elements.
-
-    >>> import fnx.numpy as jnp
-    >>> jnp.cumsum(jnp.arange(4))
-    Array([0, 1, 3, 6], dtype=int32)
-    """
-    return _running(a, axis, dtype, ops.ADD)
-
-
-@public
-def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
-           ) -> Array:
-    """The products of the first 1, 2, 3, ... elements.
-
-    >>> import fnx.numpy as jnp
-    >>> jnp.cumprod(jnp.arange(1, 4))
-    Array([1, 2, 6], dtype=int32)
-    """
-    return _running(a, axis, dtype, ops.MUL)
-
-
 @public
 def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1,
           dtype: DTypeLike | None = None) -> Array:
     """The sum of a diagonal.
+
+    Args:
+        a: of at least two axes.
+        offset: 0 for the main diagonal, positive above, negative below.
+        axis1: the axis of rows.
+        axis2: the axis of columns.
+        dtype: of the result; by default that of a, of bool int32.
+
+    Returns:
+        An Array without the two axes.
+
+    Raises:
+        AxisError: an axis outside of the array.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.trace(jnp.eye(3)))
@@ -449,6 +439,19 @@ def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8,
              equal_nan: bool = False) -> Array:
     """Whether all are close: see ``isclose``.
 
+    Args:
+        a: of any dtype.
+        b: of any dtype; the one that the relative tolerance is of.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+        equal_nan: whether two NaN are close.
+
+    Returns:
+        A 0-d bool Array.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
     >>> import fnx.numpy as jnp
     >>> print(jnp.allclose(jnp.ones(2), 1.0))
     True
@@ -460,10 +463,19 @@ def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8,
 def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     """Whether shapes and all elements are equal.
 
+    Args:
+        a1: an Array or what ``asarray`` takes, of any shape and dtype.
+        a2: an Array or what ``asarray`` takes, of any shape and dtype.
+        equal_nan: whether two NaN are equal.
+
+    Returns:
+        A 0-d bool Array.
+
     >>> import fnx.numpy as jnp
     >>> print(jnp.array_equal(jnp.ones(2), jnp.ones(3)))
     False
     """
+    arguments.flag("equal_nan", equal_nan)
     x, y = core.asarray(a1), core.asarray(a2)
     if x.shape != y.shape:
         return core.asarray(False)

@@ -64,8 +64,16 @@ floating = np.floating
 dtype = np.dtype
 
 
+@public
 def issubdtype(arg1: Any, arg2: Any) -> bool:
     """Whether a dtype is of a kind, as ``issubdtype(x.dtype, floating)``.
+
+    Args:
+        arg1: a dtype.
+        arg2: a dtype, or a kind such as ``floating``.
+
+    Returns:
+        A bool.
 
     >>> issubdtype(float32, floating)
     True
@@ -74,8 +82,18 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
     return bool(np.issubdtype(one, two))
 
 
+@public
 def result_type(*args: Any) -> np.dtype[Any]:
     """The dtype that arithmetic on these arrays, numbers and dtypes has.
+
+    Args:
+        args: Arrays, numbers and dtypes.
+
+    Returns:
+        A NumPy dtype.
+
+    Raises:
+        ArgumentError: no argument at all.
 
     >>> result_type(int32, 1.0)
     dtype('float32')
@@ -95,8 +113,18 @@ def _type_of(x: Any) -> tuple[DType, bool]:
 promote_types = result_type
 
 
+@public
 def finfo(dtype: Any) -> np.finfo[Any]:
     """Limits of a float type.
+
+    Args:
+        dtype: a float dtype.
+
+    Returns:
+        NumPy's finfo.
+
+    Raises:
+        DTypeError: no float dtype.
 
     >>> print(finfo(float32).eps)
     1.1920929e-07
@@ -104,8 +132,18 @@ def finfo(dtype: Any) -> np.finfo[Any]:
     return np.finfo(dtypes.as_dtype(dtype).np)
 
 
+@public
 def iinfo(dtype: Any) -> np.iinfo[Any]:
     """Limits of an integer type.
+
+    Args:
+        dtype: an integer dtype.
+
+    Returns:
+        NumPy's iinfo.
+
+    Raises:
+        DTypeError: no integer dtype.
 
     >>> iinfo(int32).max
     2147483647

@@ -65,6 +65,10 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
     Returns:
         A function like f. That of a kernel takes the inputs and returns the outputs.
 
+    Raises:
+        NotBuiltError: a rule is given.
+        ArgumentError: a schedule without ``out``.
+
     >>> import fnx
     >>> import fnx.kernel as k
     >>> @fnx.call(out=lambda a, x, y: x)

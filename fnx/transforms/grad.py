@@ -73,10 +73,17 @@ def value_and_grad(fun: Callable[P, R], argnums: int | Sequence[int] = 0,
     >>> fnx.value_and_grad(lambda x: x * x)(3.0)
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
 
-    Args, raises: as for ``grad``.
+    Args:
+        fun: returns a float scalar, or (scalar, aux) if ``has_aux``.
+        argnums: the positional argument to differentiate in, or several.
+        has_aux: whether ``fun`` returns a pair whose second part is only handed on.
+        allow_int: take integer arguments; their gradient is zeros of dtype float0.
 
     Returns:
         A function that returns (value, gradient), or ((value, aux), gradient).
+
+    Raises:
+        GradError: the result is not a float scalar, or an argument is not of floats.
     """
     return _ValueAndGradient(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
 
@@ -142,7 +149,8 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     (Array(6., dtype=float32, weak_type=True),)
 
     Args:
-        fun: takes ``primals``, pytrees of arrays; returns a pytree, or (pytree, aux).
+        fun: takes ``primals``; returns a pytree, or (pytree, aux).
+        primals: pytrees of arrays, where the derivative is taken.
         has_aux: whether ``fun`` returns a pair whose second part is only handed on.
 
     Returns:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import numbers
+import operator
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, SupportsIndex, TypeAlias, get_args
 
-from fnx.core.errors import ArgumentError, suggestion
+from fnx.core.errors import ArgumentError, FnxError, suggestion
 
 Precision: TypeAlias = Literal[
     "default", "high", "highest", "fastest", "float32", "tensorfloat32", "bfloat16"]
+ReadMode: TypeAlias = Literal["clip", "fill", "drop", "promise_in_bounds"] | None
+WriteMode: TypeAlias = Literal["drop", "clip", "fill", "promise_in_bounds"] | None
+TakeMode: TypeAlias = Literal["fill", "clip", "wrap", "promise_in_bounds"] | None
 PrecisionLike: TypeAlias = Precision | tuple[Precision, Precision] | None
 
 
@@ -33,6 +38,24 @@ def _either(allowed: Sequence[Any]) -> str:
 def flag(name: str, given: Any) -> None:
     """Refuse what is neither True nor False."""
     one_of(name, given, (True, False))
+
+
+def integer(name: str, given: SupportsIndex) -> int:
+    """A whole number that is known while tracing."""
+    try:
+        return operator.index(given)
+    except FnxError:
+        raise
+    except TypeError:
+        raise ArgumentError(f"expected {name} as an int, got {given!r}",
+                            hint="use int(...) on a float that is a whole number") from None
+
+
+def number(name: str, given: float) -> float:
+    """A number that is known while tracing."""
+    if not isinstance(given, numbers.Real) or isinstance(given, bool):
+        raise ArgumentError(f"expected {name} as a number, got {given!r}")
+    return given
 
 
 def promises(indices_are_sorted: bool, unique_indices: bool) -> None:

@@ -13,13 +13,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from fnx.core import build, dtypes, ops
 from fnx.core.array import convert, scope, storage, tree
+from fnx.core.array.arguments import PrecisionLike, ReadMode, TakeMode, WriteMode
 from fnx.core.array.aval import Aval
+from fnx.core.array.axes import AxisLike
+from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import OPERATORS
 from fnx.core.array.refusal import refusal
 from fnx.core.dtypes import DType
@@ -61,34 +64,60 @@ class Array(ValueOperators):
     __array_priority__ = 100
 
     if TYPE_CHECKING:  # set by core/array/operate.py and fnx/numpy/methods.py, from functions
-        all: Callable[..., Array]
-        any: Callable[..., Array]
-        argmax: Callable[..., Array]
-        argmin: Callable[..., Array]
-        astype: Callable[..., Array]
-        clip: Callable[..., Array]
-        cumprod: Callable[..., Array]
-        cumsum: Callable[..., Array]
-        diagonal: Callable[..., Array]
-        dot: Callable[..., Array]
-        flatten: Callable[..., Array]
-        max: Callable[..., Array]
-        mean: Callable[..., Array]
-        min: Callable[..., Array]
-        prod: Callable[..., Array]
-        ravel: Callable[..., Array]
-        repeat: Callable[..., Array]
-        reshape: Callable[..., Array]
-        round: Callable[..., Array]
-        squeeze: Callable[..., Array]
-        std: Callable[..., Array]
-        sum: Callable[..., Array]
-        swapaxes: Callable[..., Array]
-        take: Callable[..., Array]
-        trace: Callable[..., Array]
-        transpose: Callable[..., Array]
-        var: Callable[..., Array]
-        view: Callable[..., Array]
+        def all(self, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
+                where: ArrayLike | None = None) -> Array: ...
+        def any(self, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
+                where: ArrayLike | None = None) -> Array: ...
+        def argmax(self, axis: int | None = None, out: None = None,
+                   keepdims: bool = False) -> Array: ...
+        def argmin(self, axis: int | None = None, out: None = None,
+                   keepdims: bool = False) -> Array: ...
+        def astype(self, dtype: DTypeLike, copy: bool = False) -> Array: ...
+        def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array: ...
+        def cumprod(self, axis: int | None = None, dtype: DTypeLike | None = None,
+                    out: None = None) -> Array: ...
+        def cumsum(self, axis: int | None = None, dtype: DTypeLike | None = None,
+                   out: None = None) -> Array: ...
+        def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array: ...
+        def dot(self, b: ArrayLike, *, precision: PrecisionLike = None,
+                preferred_element_type: DTypeLike | None = None) -> Array: ...
+        def flatten(self, order: Literal["C"] = "C") -> Array: ...
+        def matmul(self, b: ArrayLike, *, precision: PrecisionLike = None,
+                   preferred_element_type: DTypeLike | None = None) -> Array: ...
+        def max(self, axis: AxisLike = None, out: None = None, keepdims: bool = False,
+                initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array: ...
+        def mean(self, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+                 keepdims: bool = False, *, where: ArrayLike | None = None) -> Array: ...
+        def min(self, axis: AxisLike = None, out: None = None, keepdims: bool = False,
+                initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array: ...
+        def prod(self, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+                 keepdims: bool = False, initial: ArrayLike | None = None,
+                 where: ArrayLike | None = None) -> Array: ...
+        def ptp(self, axis: AxisLike = None, keepdims: bool = False) -> Array: ...
+        def ravel(self, order: Literal["C"] = "C") -> Array: ...
+        def repeat(self, repeats: Any, axis: int | None = None, *,
+                   total_repeat_length: int | None = None) -> Array: ...
+        def reshape(self, *shape: Any, order: Literal["C"] = "C") -> Array: ...
+        def round(self, decimals: int = 0) -> Array: ...
+        def squeeze(self, axis: AxisLike = None) -> Array: ...
+        def std(self, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+                ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
+                correction: float | None = None) -> Array: ...
+        def sum(self, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+                keepdims: bool = False, initial: ArrayLike | None = None,
+                where: ArrayLike | None = None) -> Array: ...
+        def swapaxes(self, axis1: int, axis2: int) -> Array: ...
+        def take(self, indices: ArrayLike, axis: int | None = None, out: None = None,
+                 mode: TakeMode = None, unique_indices: bool = False,
+                 indices_are_sorted: bool = False,
+                 fill_value: ArrayLike | None = None) -> Array: ...
+        def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1,
+                  dtype: DTypeLike | None = None) -> Array: ...
+        def transpose(self, *axes: Any) -> Array: ...
+        def var(self, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+                ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
+                correction: float | None = None) -> Array: ...
+        def view(self, dtype: DTypeLike) -> Array: ...
 
     def __init__(self, node: UOp, weak: bool = False) -> None:
         self._uop, self._storage, self._value = node, None, None
@@ -158,9 +187,9 @@ class Array(ValueOperators):
         return self.swapaxes(-1, -2)
 
     @property
-    def at(self) -> Any:
+    def at(self) -> AtLike:
         """``x.at[index].set(value)`` and its like: a changed copy."""
-        return _METHODS["at"](self)
+        return cast(AtLike, _METHODS["at"](self))
 
     # ---- values
 
@@ -180,18 +209,42 @@ class Array(ValueOperators):
         return view
 
     def block_until_ready(self) -> Array:
-        """This array, once its value is there."""
+        """This array, once its value is there.
+
+        Returns:
+            The same Array.
+
+        >>> import fnx.numpy as jnp
+        >>> jnp.ones(2).block_until_ready()
+        Array([1., 1.], dtype=float32)
+        """
         if self._storage is not None:
             self._storage.wait()
         return self
 
     def is_ready(self) -> bool:
-        """Whether the value can be read without waiting."""
+        """Whether the value can be read without waiting.
+
+        Returns:
+            A bool.
+
+        >>> import fnx.numpy as jnp
+        >>> jnp.ones(2).block_until_ready().is_ready()
+        True
+        """
         ready = getattr(self._storage, "ready", None)
         return self._storage is not None and (ready is None or bool(ready()))
 
     def is_deleted(self) -> bool:
-        """Whether the array was donated."""
+        """Whether the array was donated.
+
+        Returns:
+            A bool.
+
+        >>> import fnx.numpy as jnp
+        >>> jnp.ones(2).is_deleted()
+        False
+        """
         return self._uop is None and self._storage is None
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
@@ -204,11 +257,34 @@ class Array(ValueOperators):
         return value.copy() if copy else value
 
     def item(self, *index: int) -> Any:
-        """One element as a Python number."""
-        return self._numpy().item(*index)
+        """One element as a Python number.
+
+        Args:
+            index: where it is: nothing for the only one, a number in row-major order, or one
+                number an axis.
+
+        Returns:
+            A bool, int or float.
+
+        Raises:
+            ShapeError: there are several, and no index.
+
+        >>> import fnx.numpy as jnp
+        >>> jnp.asarray([1.5, 2.5]).item(1)
+        2.5
+        """
+        return self._numpy().item(*index) if index else self._scalar("item()")
 
     def tolist(self) -> Any:
-        """Nested lists of Python numbers."""
+        """Nested lists of Python numbers.
+
+        Returns:
+            A list of as many levels as there are axes; of a 0-d array a number.
+
+        >>> import fnx.numpy as jnp
+        >>> jnp.asarray([[1, 2]]).tolist()
+        [[1, 2]]
+        """
         return self._numpy().tolist()
 
     def _scalar(self, what: str) -> Any:
@@ -282,7 +358,15 @@ class Array(ValueOperators):
         return from_numpy, (np.array(self._numpy()), self.weak)
 
     def copy(self) -> Array:
-        """An array of its own memory (so that this one may be donated)."""
+        """An array of its own memory (so that this one may be donated).
+
+        Returns:
+            An Array of the same shape, dtype and values.
+
+        >>> import fnx.numpy as jnp
+        >>> jnp.ones(2).copy()
+        Array([1., 1.], dtype=float32)
+        """
         return self.__deepcopy__(None)
 
     # ---- computing
@@ -291,7 +375,7 @@ class Array(ValueOperators):
         for x in operands:
             if type(x) is not Array and not isinstance(x, _OPERANDS):
                 return _refused(op, x)  # type: ignore[no-any-return]
-        return _METHODS["operator"](op, *operands)
+        return _METHODS["_operator"](op, *operands)
 
     def __matmul__(self, other: Any) -> Array:
         return _METHODS["matmul"](self, other)
@@ -318,7 +402,7 @@ class Array(ValueOperators):
         return self.round(digits)
 
     def __getitem__(self, index: Any) -> Array:
-        return _METHODS["get_item"](self, index)
+        return _METHODS["_get_item"](self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise MutationError("expected no assignment into an Array, which is immutable",
@@ -330,6 +414,33 @@ class Array(ValueOperators):
 
 
 ArrayLike: TypeAlias = Array | np.ndarray[Any, Any] | np.generic | float
+
+
+class AtWrite(Protocol):
+    """A method of ``x.at[index]`` that writes there."""
+
+    def __call__(self, value: ArrayLike, *, mode: WriteMode = None,
+                 indices_are_sorted: bool = False, unique_indices: bool = False) -> Array: ...
+
+
+class AtLike(Protocol):
+    """The type of ``x.at``, whose class is in core/array/operate.py."""
+
+    set: AtWrite
+    add: AtWrite
+    subtract: AtWrite
+    multiply: AtWrite
+    mul: AtWrite
+    divide: AtWrite
+    min: AtWrite
+    max: AtWrite
+
+    def __getitem__(self, index: Any) -> AtLike: ...
+
+    def get(self, *, mode: ReadMode = None, fill_value: ArrayLike | None = None,
+            indices_are_sorted: bool = False, unique_indices: bool = False) -> Array: ...
+
+
 _OPERANDS = (Array, bool, int, float, np.ndarray, np.generic)
 
 
@@ -354,10 +465,10 @@ def _show_index(index: Any) -> str:
 _METHODS: dict[str, Callable[..., Array]] = {}
 
 
-def set_methods(functions: dict[str, Callable[..., Array]]) -> None:
+def set_methods(functions: dict[str, Callable[..., Any]]) -> None:
     """Make functions methods of Array: each takes the array first.
 
-    operate.py gives "operator", "get_item" and "at", which the class calls; fnx.numpy the rest.
+    operate.py gives "_operator", "_get_item" and "at", which the class calls; fnx.numpy the rest.
     """
     _METHODS.update(functions)
     for name, f in functions.items():

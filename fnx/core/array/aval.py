@@ -31,6 +31,10 @@ class Aval(NamedTuple):
 class ShapeDtypeStruct:
     """A shape and a dtype, in place of an array.
 
+    Args:
+        shape: an int or ints.
+        dtype: a dtype.
+
     >>> ShapeDtypeStruct((2, 3), "float32")
     ShapeDtypeStruct(shape=(2, 3), dtype=float32)
     """

@@ -52,6 +52,9 @@ def several(axis: Any, ndim: int) -> tuple[int, ...]:
 
 def listed(axes: Iterable[Any], ndim: int) -> tuple[int, ...]:
     """Axes in the order given, each at most once."""
+    if not isinstance(axes, Iterable):
+        raise AxisError(f"expected axes as a tuple of ints, got {axes!r}",
+                        hint="name each axis by its number")
     out = tuple([one(a, ndim) for a in axes])
     if len(set(out)) != len(out):
         raise AxisError(f"expected each axis once, got {tuple(axes)}",

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal, ParamSpec, TypeAlias
+from typing import Any, ParamSpec
 
 import numpy as np
 
 from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, convert, indexing, storage
 from fnx.core.array import elementwise as rows
+from fnx.core.array.arguments import ReadMode, WriteMode
 from fnx.core.array.array import (
     Array,
     ArrayLike,
@@ -227,10 +228,6 @@ def _bound(b: Any) -> int | None:
 
 # ---- x.at[...] --------------------------------------------------------------------------------
 
-ReadMode: TypeAlias = Literal["clip", "fill", "drop", "promise_in_bounds"] | None
-WriteMode: TypeAlias = Literal["drop", "clip", "fill", "promise_in_bounds"] | None
-
-
 def _write(summary: str, call: str, result: str
            ) -> Callable[[Callable[P, Array]], Callable[P, Array]]:
     """Decorate a method of At that writes: its docstring, and what public functions do."""
@@ -365,5 +362,5 @@ def _written(at: At, value: ArrayLike, how: str, mode: WriteMode, indices_are_so
     return Array(node, x.weak)
 
 
-set_methods({"operator": _operator, "get_item": get_item, "astype": astype, "view": bitcast,
-             "at": At})  # type: ignore[dict-item]
+set_methods({"_operator": _operator, "_get_item": get_item, "astype": astype, "view": bitcast,
+             "at": At})

@@ -26,7 +26,15 @@ IsLeaf = Callable[[Any], bool]
 
 
 class Key:
-    """One step of a path. ``kind``: "item" (x[key]), "attr" (x.key) or "flat" (child number)."""
+    """One step of a path.
+
+    Args:
+        key: the index, name or number of a child.
+        kind: "item" (x[key]), "attr" (x.key) or "flat" (child number).
+
+    >>> str(Key("w")), str(Key("w", "attr"))
+    ("['w']", '.w')
+    """
 
     __slots__ = ("key", "kind")
 
@@ -72,6 +80,9 @@ class TreeDef:
     """The structure of a pytree: hashable, comparable, printable.
 
     ``container`` is None for a leaf.
+
+    >>> structure({"a": 1, "b": (2, 3)}).num_leaves
+    3
     """
 
     __slots__ = ("container", "data", "children", "num_leaves", "_hash")
@@ -212,20 +223,41 @@ def register_pytree_node(cls: type, flatten_func: Callable[[Any], tuple[Iterable
     """Make ``cls`` a container.
 
     Args:
-        flatten_func: x -> (children, data); data is hashable and says all but the children.
-        unflatten_func: (data, children) -> x.
-        flatten_with_keys_func: x -> ((key, child) pairs, data); accepted for JAX's sake.
+        cls: the type.
+        flatten_func: of a node: (its children, hashable data).
+        unflatten_func: of (data, children): the node.
+        flatten_with_keys_func: of a node: ((key, child) pairs, data); by default the keys of
+            children are their numbers.
+
+    >>> class Pair:
+    ...     def __init__(self, a, b): self.a, self.b = a, b
+    >>> register_pytree_node(Pair, lambda p: ((p.a, p.b), None), lambda _, xs: Pair(*xs))
+    >>> leaves(Pair(1, (2, 3)))
+    [1, 2, 3]
     """
     def take(x: Any) -> tuple[Sequence[Any], Hashable]:
-        children, data = flatten_func(x)
-        return tuple(children), data
+        if flatten_with_keys_func is None:
+            children, data = flatten_func(x)
+            return tuple(children), data
+        pairs, data = flatten_with_keys_func(x)
+        keys = [k if isinstance(k, Key) else Key(k) for k, _ in pairs]
+        return tuple(child for _, child in pairs), (tuple(keys), data)
 
-    _register(Container(cls, take, lambda d, xs: unflatten_func(d, tuple(xs)), _flat,
-                        lambda d, texts: f"{cls.__name__}({', '.join(texts)})"))
+    keyed = flatten_with_keys_func is not None
+    _register(Container(
+        cls, take, lambda d, xs: unflatten_func(d[1] if keyed else d, tuple(xs)),
+        (lambda d, n: d[0]) if keyed else _flat,
+        lambda d, texts: f"{cls.__name__}({', '.join(texts)})"))
 
 
 def register_pytree_node_class(cls: type[T]) -> type[T]:
     """Class decorator: the class has ``tree_flatten(self)`` and ``tree_unflatten(data, xs)``.
+
+    Args:
+        cls: has methods ``tree_flatten(self)`` and ``tree_unflatten(cls, data, children)``.
+
+    Returns:
+        The class.
 
     >>> @register_pytree_node_class
     ... class Pair:
@@ -247,6 +279,17 @@ def register_dataclass(nodetype: type[T], data_fields: Sequence[str] | None = No
 
     Without lists, fields are children except those with ``metadata={"static": True}``.
     ``meta_fields`` hold hashable values that belong to the structure.
+
+    Args:
+        nodetype: a dataclass, or a class whose fields are named.
+        data_fields: fields that are children; by default all but ``meta_fields``.
+        meta_fields: fields that are data.
+
+    Returns:
+        The class.
+
+    Raises:
+        ArgumentError: fields that the dataclass does not have, or that are named twice.
 
     >>> import dataclasses
     >>> @register_dataclass
@@ -287,6 +330,13 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeDe
 
     ``is_leaf(x)`` true keeps a container whole.
 
+    Args:
+        tree: a pytree: nested tuples, lists, dicts and registered types.
+        is_leaf: tells of a node that it is taken for a leaf.
+
+    Returns:
+        (leaves, structure).
+
     >>> flatten({"b": 2, "a": (1, None)})[0]
     [1, 2]
     """
@@ -313,6 +363,16 @@ def _flatten(tree: Any, out: list[Any], is_leaf: IsLeaf | None) -> TreeDef:
 def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
     """The tree with this structure and these leaves.
 
+    Args:
+        treedef: a structure, as ``structure`` returns it.
+        leaves: its leaves, from left to right.
+
+    Returns:
+        A pytree.
+
+    Raises:
+        PytreeError: more or fewer leaves than the structure has.
+
     >>> unflatten(structure({"a": 0, "b": (0, 0)}), [1, 2, 3])
     {'a': 1, 'b': (2, 3)}
     """
@@ -333,6 +393,13 @@ def _unflatten(treedef: TreeDef, leaves: Any) -> Any:
 def leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
     """The leaves of a tree, in order.
 
+    Args:
+        tree: a pytree: nested tuples, lists, dicts and registered types.
+        is_leaf: tells of a node that it is taken for a leaf.
+
+    Returns:
+        A list.
+
     >>> leaves([1, {"x": 2}, None])
     [1, 2]
     """
@@ -342,6 +409,13 @@ def leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
 def structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeDef:
     """The structure of a tree.
 
+    Args:
+        tree: a pytree: nested tuples, lists, dicts and registered types.
+        is_leaf: tells of a node that it is taken for a leaf.
+
+    Returns:
+        A TreeDef, which is hashable.
+
     >>> structure([1, (2, 3)])
     TreeDef([*, (*, *)])
     """
@@ -350,6 +424,19 @@ def structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeDef:
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
     """``f`` applied to each leaf, with the values that stand there in the ``rest``.
+
+    Args:
+        f: of one leaf of each tree.
+        tree: a pytree: nested tuples, lists, dicts and registered types.
+        rest: more trees; they have the structure of the first, or end in trees where it has
+            leaves.
+        is_leaf: tells of a node that it is taken for a leaf.
+
+    Returns:
+        A pytree of the structure of the first.
+
+    Raises:
+        PytreeError: trees of different structures.
 
     >>> map(lambda x, y: x + y, {"a": 1, "b": [2]}, {"a": 10, "b": [20]})
     {'a': 11, 'b': [22]}
@@ -424,13 +511,30 @@ def _paths(treedef: TreeDef, path: Path, out: list[Path]) -> None:
 
 
 def keystr(path: Path) -> str:
-    """A path as one writes it behind a variable: ``['layers'][0].w``."""
+    """A path as one writes it behind a variable: ``['layers'][0].w``.
+
+    Args:
+        path: as ``flatten_with_path`` returns it.
+
+    Returns:
+        A str, such as ``['w'][0]``.
+
+    >>> keystr(paths(structure({"w": [0, 0]}))[1])
+    "['w'][1]"
+    """
     return "".join([str(k) for k in path])
 
 
 def flatten_with_path(tree: Any, is_leaf: IsLeaf | None = None
                       ) -> tuple[list[tuple[Path, Any]], TreeDef]:
     """(path, leaf) pairs and the structure.
+
+    Args:
+        tree: a pytree: nested tuples, lists, dicts and registered types.
+        is_leaf: tells of a node that it is taken for a leaf.
+
+    Returns:
+        (list of (path, leaf) pairs, structure).
 
     >>> [(keystr(path), leaf) for path, leaf in flatten_with_path({"a": (1, 2)})[0]]
     [("['a'][0]", 1), ("['a'][1]", 2)]
@@ -442,6 +546,18 @@ def flatten_with_path(tree: Any, is_leaf: IsLeaf | None = None
 def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any,
                   is_leaf: IsLeaf | None = None) -> Any:
     """``f(path, leaf, ...)`` applied to each leaf.
+
+    Args:
+        f: of a path and one leaf of each tree.
+        tree: a pytree: nested tuples, lists, dicts and registered types.
+        rest: more trees of the same structure.
+        is_leaf: tells of a node that it is taken for a leaf.
+
+    Returns:
+        A pytree of the structure of the first.
+
+    Raises:
+        PytreeError: trees of different structures.
 
     >>> map_with_path(lambda p, x: keystr(p), {"a": [1]})
     {'a': ["['a'][0]"]}

@@ -41,7 +41,16 @@ _COMBINE = {"add": ops.ADD, "multiply": ops.MUL, "min": ops.MIN, "max": ops.MAX,
 
 
 class Value(ValueOperators):
-    """A number at each point of the ranges it depends on, in a kernel that is being traced."""
+    """A number at each point of the ranges it depends on, in a kernel that is being traced.
+
+    >>> import fnx, fnx.kernel as k
+    >>> @fnx.call(out=lambda x: x)
+    ... def twice(x, o):
+    ...     i = k.range(x.shape[0])  # a Value, as are x[i] and 2 * x[i]
+    ...     o[i] = 2 * x[i]
+    >>> twice(fnx.numpy.ones(2))
+    Array([2., 2.], dtype=float32)
+    """
 
     __slots__ = ("node",)
     node: UOp
@@ -68,7 +77,16 @@ class Value(ValueOperators):
 
 
 class Reference(ValueOperators):
-    """A buffer of a kernel: ``x[i, j]`` reads a place, ``o[i, j] = value`` writes one."""
+    """A buffer of a kernel: ``x[i, j]`` reads a place, ``o[i, j] = value`` writes one.
+
+    >>> import fnx, fnx.kernel as k
+    >>> @fnx.call(out=lambda x: x)
+    ... def last(x, o):  # x and o are References
+    ...     i = k.range(x.shape[0])
+    ...     o[i] = x[x.shape[0] - 1]
+    >>> last(fnx.numpy.asarray([1.0, 2.0]))
+    Array([2., 2.], dtype=float32)
+    """
 
     __slots__ = ("_buffer", "shape", "_written")
 

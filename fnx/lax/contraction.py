@@ -1,0 +1,107 @@
+"""Contractions under the names of ``jax.lax``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fnx.numpy as jnp
+from fnx.core import build
+from fnx.core.array import arguments, convert
+from fnx.core.array.arguments import PrecisionLike
+from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.convert import DTypeLike
+from fnx.core.array.promotion import promoted
+from fnx.core.errors import ShapeError
+from fnx.numpy.contraction import contract
+
+
+@public
+def dot(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None,
+        preferred_element_type: DTypeLike | None = None) -> Array:
+    """Product of vectors and matrices.
+
+    Args:
+        lhs: of one axis or two.
+        rhs: of one axis or two.
+        precision: one of JAX's names, or a pair of them; all mean full precision here.
+        preferred_element_type: a dtype that the operands are converted to before they are
+            multiplied.
+
+    Returns:
+        An Array of the common dtype.
+
+    Raises:
+        ShapeError: the folded axes differ in length.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> print(lax.dot(jnp.ones(3), jnp.ones(3)))
+    3.0
+    """
+    return jnp.dot(lhs, rhs, precision=precision, preferred_element_type=preferred_element_type)
+
+
+@public
+def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any,
+                precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None
+               ) -> Array:
+    """Sum of products over pairs of axes, for each index of the batch axes.
+
+    Args:
+        lhs: an Array or what ``asarray`` takes, of any shape and dtype.
+        rhs: an Array or what ``asarray`` takes, of any shape and dtype.
+        dimension_numbers: ((folded of lhs, folded of rhs), (batch of lhs, batch of rhs)).
+        precision: one of JAX's names, or a pair of them; all mean full precision here.
+        preferred_element_type: a dtype that the operands are converted to before they are
+            multiplied.
+
+    Returns:
+        An Array of the batch axes, then the other axes of lhs, then of rhs; of the common dtype.
+
+    Raises:
+        ShapeError: paired axes that differ in length.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> x = jnp.ones((2, 3, 4))
+    >>> lax.dot_general(x, x, (((2,), (2,)), ((0,), (0,)))).shape
+    (2, 3, 3)
+    """
+    arguments.precision(precision)
+    (fold_l, fold_r), (batch_l, batch_r) = dimension_numbers
+    (x, y), _ = promoted("any", "dot_general", (lhs, rhs), broadcast=False)
+    if preferred_element_type is not None:
+        t = convert.dtype_argument(preferred_element_type)
+        x, y = build.cast(x, t), build.cast(y, t)
+    pairs = [*zip(batch_l, batch_r), *zip(fold_l, fold_r)]
+    for i, j in pairs:
+        if x.shape[i] != y.shape[j]:
+            raise ShapeError(f"dot_general: expected axis {i} of {x.shape} as long as axis {j} "
+                             f"of {y.shape}")
+    of_l = {i: ("shared", n) for n, (i, _) in enumerate(pairs)}
+    of_r = {j: ("shared", n) for n, (_, j) in enumerate(pairs)}
+    la = tuple(of_l.get(i, ("left", i)) for i in range(len(x.shape)))
+    lb = tuple(of_r.get(j, ("right", j)) for j in range(len(y.shape)))
+    batch = tuple(("shared", n) for n in range(len(batch_l)))
+    out = (*batch, *[z for z in la if z[0] == "left"], *[z for z in lb if z[0] == "right"])
+    return Array(contract(x, la, y, lb, out))
+
+
+@public
+def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
+    """Matrix product of the last two axes, for each index of the others.
+
+    Args:
+        lhs: of shape (..., m, k).
+        rhs: of shape (..., k, n).
+        precision: one of JAX's names, or a pair of them; all mean full precision here.
+
+    Returns:
+        An Array of shape (..., m, n), of the common dtype.
+
+    Raises:
+        ShapeError: the folded axes differ in length.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.batch_matmul(jnp.ones((2, 3, 4)), jnp.ones((2, 4, 5))).shape
+    (2, 3, 5)
+    """
+    return jnp.matmul(lhs, rhs, precision=precision)

@@ -1,0 +1,225 @@
+"""Functions of ``fnx.numpy`` that join arrays and split them."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from fnx.core import build
+from fnx.core.array import array as core
+from fnx.core.array import axes, operate
+from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.convert import DTypeLike
+from fnx.core.array.promotion import promoted
+from fnx.core.errors import ArgumentError, ShapeError
+from fnx.numpy.movement import expand_dims, moved, ravel, reshape
+
+
+def _rows(name: str, arrays: Any) -> list[Any]:
+    xs = list(arrays)
+    if not xs:
+        raise ArgumentError(f"{name}: expected at least one array, got none")
+    return [core.asarray(x) for x in xs]
+
+
+@public
+def concatenate(arrays: Any, axis: int | None = 0, dtype: DTypeLike | None = None) -> Array:
+    """Arrays one after the other along an axis; None flattens them first.
+
+    Args:
+        arrays: Arrays whose other axes agree, of dtypes that promote.
+        axis: along which axis; None flattens them first.
+        dtype: of the result; by default the common one.
+
+    Returns:
+        An Array of the common dtype.
+
+    Raises:
+        ArgumentError: no array at all.
+        ShapeError: 0-d arrays, or other axes that differ.
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.concatenate([jnp.zeros(1), jnp.ones(2)])
+    Array([0., 1., 1.], dtype=float32)
+    """
+    xs = _rows("concatenate", arrays)
+    if axis is None:
+        xs, axis = [ravel(x) for x in xs], 0
+    if xs[0].ndim == 0:
+        raise ShapeError("concatenate: expected arrays of at least one axis, got 0-d ones",
+                         hint="use stack")
+    nodes, weak = promoted("any", "concatenate", xs, broadcast=False)
+    out = Array(build.concat(nodes, axes.one(axis, xs[0].ndim)), weak)
+    return out if dtype is None else operate.astype(out, dtype)
+
+
+concat = concatenate
+
+@public
+def stack(arrays: Any, axis: int = 0, dtype: DTypeLike | None = None) -> Array:
+    """Arrays of one shape along a new axis.
+
+    Args:
+        arrays: Arrays of one shape.
+        axis: where the new axis stands in the result.
+        dtype: of the result; by default the common one.
+
+    Returns:
+        An Array of one axis more, of the common dtype.
+
+    Raises:
+        ArgumentError: no array at all.
+        ShapeError: shapes that differ.
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.stack([jnp.zeros(2), jnp.ones(2)], axis=1).shape
+    (2, 2)
+    """
+    xs = _rows("stack", arrays)
+    for x in xs:
+        if x.shape != xs[0].shape:
+            raise ShapeError(f"stack: expected arrays of one shape, got {xs[0].shape} and "
+                             f"{x.shape}", hint="broadcast_arrays them first")
+    return concatenate([expand_dims(x, axis) for x in xs], axis=axis, dtype=dtype)
+
+
+def _at_least(n: int, x: Array, columns: bool = False) -> Array:
+    if x.ndim >= n:
+        return x
+    if columns:
+        return reshape(x, (-1, 1)) if x.ndim else reshape(x, (1, 1))
+    return reshape(x, (1,) * (n - x.ndim) + x.shape)
+
+
+@public
+def vstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
+    """Rows below one another.
+
+    Args:
+        tup: Arrays of one axis (a row each) or more.
+        dtype: of the result; by default the common one.
+
+    Returns:
+        An Array of at least two axes.
+
+    Raises:
+        ArgumentError: no array at all.
+        ShapeError: columns that differ.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.vstack([jnp.zeros(2), jnp.ones(2)]).shape
+    (2, 2)
+    """
+    return concatenate([_at_least(2, x) for x in _rows("vstack", tup)], 0, dtype)
+
+
+@public
+def hstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
+    """Side by side: along axis 1, or 0 for one axis.
+
+    Args:
+        tup: Arrays whose other axes agree, of dtypes that promote.
+        dtype: of the result; by default the common one.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ArgumentError: no array at all.
+        ShapeError: other axes that differ.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.hstack([jnp.zeros(2), jnp.ones(1)])
+    Array([0., 0., 1.], dtype=float32)
+    """
+    xs = [_at_least(1, x) for x in _rows("hstack", tup)]
+    return concatenate(xs, 0 if xs[0].ndim == 1 else 1, dtype)
+
+
+@public
+def column_stack(tup: Any) -> Array:
+    """One-axis arrays as columns.
+
+    Args:
+        tup: Arrays of one axis (a column each) or two.
+
+    Returns:
+        An Array of at least two axes.
+
+    Raises:
+        ArgumentError: no array at all.
+        ShapeError: rows that differ.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.column_stack([jnp.zeros(2), jnp.ones(2)])
+    Array([[0., 1.],
+           [0., 1.]], dtype=float32)
+    """
+    return concatenate([_at_least(2, x, True) for x in _rows("column_stack", tup)], 1)
+
+
+@public
+def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """Equal parts along an axis (an int), or parts between indices.
+
+    Args:
+        ary: an Array or what ``asarray`` takes, of any shape and dtype.
+        indices_or_sections: how many equal parts, or the indices where parts begin.
+        axis: which axis; negative ones count from the end.
+
+    Returns:
+        A list of Arrays of the dtype of the array.
+
+    Raises:
+        ShapeError: a number that does not divide the length.
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.split(jnp.arange(4), 2)
+    [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32)]
+    """
+    x = core.asarray(ary)
+    n = x.shape[axes.one(axis, x.ndim)]
+    if isinstance(indices_or_sections, int) and (indices_or_sections < 1
+                                                 or n % indices_or_sections):
+        raise ShapeError(f"split: expected a divisor of {n}, got {indices_or_sections}",
+                         hint="use array_split for unequal parts")
+    return array_split(x, indices_or_sections, axis)
+
+
+@public
+def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """Parts along an axis whose lengths differ by at most one, or parts between indices.
+
+    Args:
+        ary: an Array or what ``asarray`` takes, of any shape and dtype.
+        indices_or_sections: how many parts, or the indices where parts begin.
+        axis: which axis; negative ones count from the end.
+
+    Returns:
+        A list of Arrays of the dtype of the array.
+
+    Raises:
+        ArgumentError: fewer than one part.
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.numpy as jnp
+    >>> [p.shape for p in jnp.array_split(jnp.arange(5), 2)]
+    [(3,), (2,)]
+    """
+    x = core.asarray(ary)
+    at = axes.one(axis, x.ndim)
+    n = x.shape[at]
+    if isinstance(indices_or_sections, int):
+        k = indices_or_sections
+        cuts = [i * (n // k) + min(i, n % k) for i in range(k + 1)]
+    else:
+        cuts = [0, *[slice(operator.index(i)).indices(n)[1] for i in indices_or_sections], n]
+    out = []
+    for low, high in zip(cuts, cuts[1:]):
+        bounds = [(0, m) for m in x.shape]
+        bounds[at] = (low, max(low, high))
+        out.append(moved(x, build.shrink(x._node, bounds)))
+    return out

@@ -1,0 +1,185 @@
+"""Functions of ``fnx.numpy`` that make matrices and grids."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fnx.core import build, dtypes
+from fnx.core.array import arguments, axes
+from fnx.core.array import array as core
+from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.convert import DTypeLike
+from fnx.core.errors import ArgumentError
+from fnx.core.uop import UOp
+from fnx.numpy.creation import dtype_or_default
+
+
+def _diagonal_test(n: int, m: int, k: int, below: bool) -> UOp:
+    """(n, m) of bool: column == row + k, or column <= row + k."""
+    k = arguments.integer("k", k)
+    row = build.add(build.iota(n), build.const(k, dtypes.int32, (n,)))
+    rows = build.expand(build.reshape(row, (n, 1)), (n, m))
+    columns = build.expand(build.reshape(build.iota(m), (1, m)), (n, m))
+    return (build.le if below else build.eq)(columns, rows)
+
+
+@public
+def eye(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None) -> Array:
+    """Ones on the k-th diagonal, zeros elsewhere.
+
+    Args:
+        N: how many rows.
+        M: how many columns; by default N.
+        k: 0 for the main diagonal, positive above, negative below.
+        dtype: of the result; by default the default float.
+
+    Returns:
+        An Array of shape (N, M).
+
+    Raises:
+        ArgumentError: a negative length, or one that is no int.
+        TracedValueError: a length that is traced.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.eye(2)
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    n, m = axes.shape((N, N if M is None else M))
+    return Array(build.cast(_diagonal_test(n, m, k, False), dtype_or_default(dtype)))
+
+
+@public
+def identity(n: int, dtype: DTypeLike | None = None) -> Array:
+    """The identity matrix.
+
+    Args:
+        n: how many rows and columns.
+        dtype: of the result; by default the default float.
+
+    Returns:
+        An Array of shape (n, n).
+
+    Raises:
+        ArgumentError: a negative length, or one that is no int.
+        TracedValueError: a length that is traced.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.identity(1)
+    Array([[1.]], dtype=float32)
+    """
+    return eye(n, dtype=dtype)
+
+
+@public
+def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None) -> Array:
+    """Ones on and below the k-th diagonal, zeros elsewhere.
+
+    Args:
+        N: how many rows.
+        M: how many columns; by default N.
+        k: 0 for the main diagonal, positive above, negative below.
+        dtype: of the result; by default the default float.
+
+    Returns:
+        An Array of shape (N, M).
+
+    Raises:
+        ArgumentError: a negative length, or one that is no int.
+        TracedValueError: a length that is traced.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.tri(2)
+    Array([[1., 0.],
+           [1., 1.]], dtype=float32)
+    """
+    n, m = axes.shape((N, N if M is None else M))
+    return Array(build.cast(_diagonal_test(n, m, k, True), dtype_or_default(dtype)))
+
+
+def _triangle(name: str, x: Array, k: int, lower: bool) -> Array:
+    if x.ndim < 2:
+        raise ArgumentError(f"{name}: expected at least 2 axes, got shape {x.shape}")
+    node, k = x._node, arguments.integer("k", k)
+    n, m = node.shape[-2:]
+    test = _diagonal_test(n, m, k if lower else k - 1, True)
+    test = build.expand(test, node.shape)
+    zero = build.like(node, 0)
+    return Array(build.where(test, node, zero) if lower else build.where(test, zero, node),
+                 x.weak)
+
+
+@public
+def tril(m: ArrayLike, k: int = 0) -> Array:
+    """What is on and below the k-th diagonal of the last two axes; zeros elsewhere.
+
+    Args:
+        m: of shape (..., n, m), of any dtype.
+        k: 0 for the main diagonal, positive above, negative below.
+
+    Returns:
+        An Array of the shape and dtype of m.
+
+    Raises:
+        ArgumentError: fewer than 2 axes.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.tril(jnp.ones((2, 2)))
+    Array([[1., 0.],
+           [1., 1.]], dtype=float32)
+    """
+    return _triangle("tril", core.asarray(m), k, True)
+
+
+@public
+def triu(m: ArrayLike, k: int = 0) -> Array:
+    """What is on and above the k-th diagonal of the last two axes; zeros elsewhere.
+
+    Args:
+        m: of shape (..., n, m), of any dtype.
+        k: 0 for the main diagonal, positive above, negative below.
+
+    Returns:
+        An Array of the shape and dtype of m.
+
+    Raises:
+        ArgumentError: fewer than 2 axes.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.triu(jnp.ones((2, 2)))
+    Array([[1., 1.],
+           [0., 1.]], dtype=float32)
+    """
+    return _triangle("triu", core.asarray(m), k, False)
+
+
+@public
+def meshgrid(*xi: ArrayLike, indexing: Literal["xy", "ij"] = "xy") -> list[Array]:
+    """Coordinate arrays of a grid.
+
+    Args:
+        xi: the coordinates along each axis: Arrays of one axis, or numbers.
+        indexing: "xy" (the first runs along axis 1) or "ij" (along axis 0).
+
+    Returns:
+        A list of Arrays of one shape, one for each of xi, of its dtype.
+
+    Raises:
+        ArgumentError: another ``indexing``, or ``sparse``.
+
+    >>> import fnx.numpy as jnp
+    >>> [g.shape for g in jnp.meshgrid(jnp.arange(2), jnp.arange(3))]
+    [(3, 2), (3, 2)]
+    """
+    arguments.one_of("indexing", indexing, ("xy", "ij"))
+    xs = [core.asarray(x) for x in xi]
+    order = list(range(len(xs)))
+    if indexing == "xy" and len(xs) > 1:
+        order[:2] = [1, 0]
+    shape = tuple(xs[i].size for i in order)
+    out = []
+    for i, x in enumerate(xs):
+        line = [1] * len(xs)
+        line[order.index(i)] = x.size
+        out.append(Array(build.expand(build.reshape(x._node, tuple(line)), shape), x.weak))
+    return out

@@ -1,0 +1,264 @@
+"""Functions of ``fnx.numpy`` that put elements into other places, or into several."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from fnx.core import build, dtypes
+from fnx.core.array import arguments, axes, operate
+from fnx.core.array import array as core
+from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.axes import AxisLike, ShapeLike
+from fnx.core.array.promotion import as_node, operand
+from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.uop import UOp
+from fnx.numpy.movement import moveaxis, moved, ravel, reshape
+
+PadMode: TypeAlias = Literal["constant", "edge", "reflect", "symmetric", "wrap"]
+
+@public
+def flip(m: ArrayLike, axis: AxisLike = None) -> Array:
+    """The order of elements reversed, along all axes or these.
+
+    Args:
+        m: an Array or what ``asarray`` takes, of any shape and dtype.
+        axis: an axis or several; None means all.
+
+    Returns:
+        An Array of the shape and dtype of m.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.flip(jnp.arange(3))
+    Array([2, 1, 0], dtype=int32)
+    """
+    x = core.asarray(m)
+    return moved(x, build.flip(x._node, axes.several(axis, x.ndim)))
+
+
+@public
+def roll(a: ArrayLike, shift: Any, axis: AxisLike = None) -> Array:
+    """Elements moved along axes by fixed numbers of places; those pushed out come in again.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        shift: how many places, known while tracing; one for each axis.
+        axis: an axis or several; None rolls the flattened array.
+
+    Returns:
+        An Array of the shape and dtype of a.
+
+    Raises:
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.roll(jnp.arange(4), 1)
+    Array([3, 0, 1, 2], dtype=int32)
+    """
+    x = core.asarray(a)
+    if axis is None:
+        return reshape(roll(ravel(x), shift, 0), x.shape)
+    along = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    shifts = tuple(shift) if isinstance(shift, (tuple, list)) else (shift,) * len(along)
+    node = x._node
+    for name, s in zip(along, shifts):
+        at = axes.one(name, x.ndim)
+        n = node.shape[at]
+        k = operator.index(s) % n if n else 0
+        if k:
+            whole = [(0, m) for m in node.shape]
+            parts = [(n - k, n), (0, n - k)]
+            node = build.concat([build.shrink(node, [*whole[:at], p, *whole[at + 1:]])
+                                 for p in parts], at)
+    return moved(x, node)
+
+
+@public
+def pad(array: ArrayLike, pad_width: Any, mode: PadMode = "constant", constant_values: ArrayLike = 0
+       ) -> Array:
+    """Elements added before and after each axis.
+
+    Args:
+        array: an Array or what ``asarray`` takes, of any shape and dtype.
+        pad_width: n, (before, after), or such a pair for each axis.
+        mode: "constant", "edge" (repeat the last), "reflect", "symmetric" or "wrap".
+        constant_values: one number, for "constant".
+
+    Returns:
+        An Array of the dtype of the array.
+
+    Raises:
+        ArgumentError: another mode, or a negative width.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.pad(jnp.arange(2), 1)
+    Array([0, 0, 1, 0], dtype=int32)
+    """
+    arguments.one_of("mode", mode, ("constant", "edge", "reflect", "symmetric", "wrap"))
+    x = core.asarray(array)
+    widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist() if x.ndim else []
+    if any(w < 0 for pair in widths for w in pair):
+        raise ArgumentError(f"pad: expected widths >= 0, got {pad_width}", hint="slice instead")
+    if mode == "constant":
+        fill = as_node(operand(constant_values), x._dtype)
+        if fill.shape:
+            raise ArgumentError("pad: expected one number as constant_values, got an array")
+        return moved(x, build.pad(x._node, widths, fill))
+    for at, (low, high) in enumerate(widths):  # NumPy says which element goes where
+        old = np.arange(x.shape[at])
+        places = np.pad(old, (low, high), mode=mode)
+        x = operate.get_item(x, (slice(None),) * at + (places,)) if low or high else x
+    return x
+
+
+@public
+def tile(A: ArrayLike, reps: ShapeLike) -> Array:
+    """The array repeated as a whole, ``reps`` times along each axis.
+
+    Args:
+        A: an Array or what ``asarray`` takes, of any shape and dtype.
+        reps: an int or ints, known while tracing.
+
+    Returns:
+        An Array of the dtype of A.
+
+    Raises:
+        ArgumentError: a negative count.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.tile(jnp.arange(2), 2)
+    Array([0, 1, 0, 1], dtype=int32)
+    """
+    x = core.asarray(A)
+    counts = axes.shape(reps)
+    rank = max(x.ndim, len(counts))
+    counts = (1,) * (rank - len(counts)) + counts
+    shape = (1,) * (rank - x.ndim) + x.shape
+    node = build.reshape(x._node, tuple(m for n in shape for m in (1, n)))
+    node = build.expand(node, tuple(m for c, n in zip(counts, shape) for m in (c, n)))
+    return moved(x, build.reshape(node, tuple(c * n for c, n in zip(counts, shape))))
+
+
+@public
+def repeat(a: ArrayLike, repeats: Any, axis: int | None = None, *,
+           total_repeat_length: int | None = None) -> Array:
+    """Each element repeated, a fixed number of times (one for all, or one for each).
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        repeats: how often: one for all, or one for each; known while tracing.
+        axis: along which axis; None flattens a first.
+        total_repeat_length: the length of the result: cut, or filled up with the last element.
+
+    Returns:
+        An Array of the dtype of a.
+
+    Raises:
+        ArgumentError: counts that are no ints >= 0, or neither one nor one for each element.
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.repeat(jnp.arange(2), 2)
+    Array([0, 0, 1, 1], dtype=int32)
+    """
+    if total_repeat_length is not None:
+        total_repeat_length = arguments.integer("total_repeat_length", total_repeat_length)
+    x = core.asarray(a)
+    if axis is None:
+        x, axis = ravel(x), 0
+    at = axes.one(axis, x.ndim)
+    counts = np.asarray(repeats)
+    if counts.ndim == 0 and total_repeat_length is None:
+        k = int(counts)
+        node = build.reshape(x._node, (*x.shape[:at + 1], 1, *x.shape[at + 1:]))
+        node = build.expand(node, (*x.shape[:at + 1], k, *x.shape[at + 1:]))
+        shape = (*x.shape[:at], x.shape[at] * k, *x.shape[at + 1:])
+        return moved(x, build.reshape(node, shape))
+    places = np.repeat(np.arange(x.shape[at]), counts)
+    if total_repeat_length is not None:
+        places = np.pad(places, (0, max(0, total_repeat_length - len(places))), mode="edge")
+        places = places[:total_repeat_length]
+    return operate.get_item(x, (slice(None),) * at + (places,))
+
+
+@public
+def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """The elements whose indices along two axes are equal (but for the offset), on a last axis.
+
+    Args:
+        a: of at least two axes, of any dtype.
+        offset: 0 for the main diagonal, positive above, negative below.
+        axis1: the axis of rows.
+        axis2: the axis of columns.
+
+    Returns:
+        An Array whose last axis is the diagonal, of the dtype of a.
+
+    Raises:
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.diagonal(jnp.asarray([[1, 2], [3, 4]]))
+    Array([1, 4], dtype=int32)
+    """
+    x = moveaxis(a, (axis1, axis2), (-2, -1))
+    n, m = x.shape[-2:]
+    offset = arguments.integer("offset", offset)
+    low, right = (max(0, -offset), max(0, offset))
+    count = max(0, min(n - low, m - right))
+    bounds = [*[(0, k) for k in x.shape[:-2]], (low, low + count), (right, right + count)]
+    return moved(x, diagonal_of(build.shrink(x._node, bounds) if count else
+                                   build.shrink(x._node, [*bounds[:-2], (0, 0), (0, 0)])))
+
+
+def diagonal_of(x: UOp) -> UOp:
+    """The diagonal of the last two axes (of one length n): rows of n + 1, of which column 0."""
+    *lead, n, _ = x.shape
+    if n < 2:
+        return build.reshape(x, (*lead, n))
+    none = [(0, 0)] * len(lead)
+    flat = build.pad(build.reshape(x, (*lead, n * n)), [*none, (0, n)],
+                     False if x.dtype.is_bool else 0)
+    rows = build.reshape(flat, (*lead, n, n + 1))
+    column = build.shrink(rows, [*[(0, k) for k in lead], (0, n), (0, 1)])
+    return build.reshape(column, (*lead, n))
+
+
+@public
+def diag(v: ArrayLike, k: int = 0) -> Array:
+    """A matrix with this diagonal; or the diagonal of a matrix.
+
+    Args:
+        v: of one axis or two, of any dtype.
+        k: 0 for the main diagonal, positive above, negative below.
+
+    Returns:
+        An Array of the dtype of v.
+
+    Raises:
+        ShapeError: 0-d, or more than two axes.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.diag(jnp.asarray([1, 2]))
+    Array([[1, 0],
+           [0, 2]], dtype=int32)
+    """
+    x = core.asarray(v)
+    k = arguments.integer("k", k)
+    if x.ndim == 2:
+        return diagonal(x, k)
+    if x.ndim != 1:
+        raise ShapeError(f"diag: expected 1 or 2 axes, got shape {x.shape}")
+    n = x.shape[0] + abs(k)
+    line = build.pad(x._node, [(max(0, k), max(0, -k))], False if x._dtype.is_bool else 0)
+    rows = build.expand(build.reshape(line, (1, n)), (n, n))
+    place = build.iota(n)
+    row = build.expand(build.reshape(place, (n, 1)), (n, n))
+    column = build.expand(build.reshape(place, (1, n)), (n, n))
+    test = build.eq(column, build.add(row, build.const(k, dtypes.int32, (n, n))))
+    return moved(x, build.where(test, rows, build.like(rows, 0)))

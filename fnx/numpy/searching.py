@@ -1,0 +1,170 @@
+"""Functions of ``fnx.numpy`` that find where extremes are, and running folds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fnx.core import build, dtypes, ops
+from fnx.core.array import arguments, axes, convert
+from fnx.core.array import array as core
+from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.convert import DTypeLike
+from fnx.core.array.elementwise import DOMAINS
+from fnx.core.array.promotion import as_node
+from fnx.core.dtypes import DType
+from fnx.core.ops import Op
+from fnx.core.uop import UOp
+from fnx.numpy.reductions import fold, nonempty
+
+
+def _place(a: Any, axis: Any, keepdims: bool, monoid: Op) -> Array:
+    """The first index of the extreme element; the first NaN, where there is one."""
+    arguments.flag("keepdims", keepdims)
+    x = core.asarray(a)
+    node = as_node(x, dtypes.int32) if x._dtype.is_bool else x._node
+    if axis is None:
+        flat = build.reshape(node, (x.size,))
+        out = _first_extreme(flat, 0, monoid)
+        return Array(build.reshape(out, (1,) * x.ndim) if keepdims else out)
+    at = axes.one(axis, x.ndim)
+    out = _first_extreme(node, at, monoid)
+    return Array(build.reshape(out, (*x.shape[:at], 1, *x.shape[at + 1:])) if keepdims else out)
+
+
+def _first_extreme(x: UOp, at: int, monoid: Op) -> UOp:
+    nonempty(x, at, None)
+    extreme = build.expand(fold(x, monoid, at, True), x.shape)
+    hit = build.or_(build.eq(x, extreme), build.ne(x, x)) if x.dtype.is_float else \
+        build.eq(x, extreme)
+    n = x.shape[at]
+    line = build.reshape(build.iota(n), tuple(n if i == at else 1 for i in range(len(x.shape))))
+    places = build.where(hit, build.expand(line, x.shape), build.const(n, dtypes.int32, x.shape))
+    return build.reduce(places, ops.MIN, (at,))
+
+
+@public
+def argmax(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False
+          ) -> Array:
+    """The first index of the largest element; of the first NaN, where there is one.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        axis: along which axis; None means the flattened array.
+        out: None.
+        keepdims: the axes that go stay with length 1.
+
+    Returns:
+        An int32 Array without the axis.
+
+    Raises:
+        ShapeError: there is nothing to fold.
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.numpy as jnp
+    >>> print(jnp.argmax(jnp.asarray([1, 5, 5])))
+    1
+    """
+    arguments.no_out(out)
+    return _place(a, axis, keepdims, ops.MAX)
+
+
+@public
+def argmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False
+          ) -> Array:
+    """The first index of the smallest element; of the first NaN, where there is one.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        axis: along which axis; None means the flattened array.
+        out: None.
+        keepdims: the axes that go stay with length 1.
+
+    Returns:
+        An int32 Array without the axis.
+
+    Raises:
+        ShapeError: there is nothing to fold.
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.numpy as jnp
+    >>> print(jnp.argmin(jnp.asarray([5, 1, 1])))
+    1
+    """
+    arguments.no_out(out)
+    return _place(a, axis, keepdims, ops.MIN)
+
+
+def _running(a: Any, axis: int | None, dtype: Any, monoid: Op) -> Array:
+    """Inclusive scan in log2(n) steps: x[i] takes in x[i - 1], then i - 2, i - 4, ..."""
+    x = core.asarray(a)
+    t: DType = DOMAINS["integer"]("", x._dtype, x._dtype) if dtype is None else \
+        convert.dtype_argument(dtype)
+    node = as_node(x, t)
+    if axis is None:
+        node, axis = build.reshape(node, (x.size,)), 0
+    at = axes.one(axis, len(node.shape))
+    assert monoid.identity is not None
+    n, step = node.shape[at], 1
+    while step < n:
+        bounds = [(0, m) for m in node.shape]
+        bounds[at] = (0, n - step)
+        widths = [(0, 0)] * len(bounds)
+        widths[at] = (step, 0)
+        shifted = build.pad(build.shrink(node, bounds), widths, monoid.identity(t))
+        node = build.elementwise(monoid, node, shifted)
+        step *= 2
+    return Array(node)
+
+
+@public
+def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
+          ) -> Array:
+    """The sums of the first 1, 2, 3, ... elements.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        axis: along which axis; None flattens a first.
+        dtype: of the result; by default that of a, of bool int32.
+        out: None.
+
+    Returns:
+        An Array of the shape of a, flattened where the axis is None.
+
+    Raises:
+        AxisError: an axis outside of the array.
+
+    Source: an inclusive scan in log2(n) steps (Hillis and Steele, Data Parallel Algorithms, 1986).
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.cumsum(jnp.arange(4))
+    Array([0, 1, 3, 6], dtype=int32)
+    """
+    arguments.no_out(out)
+    return _running(a, axis, dtype, ops.ADD)
+
+
+@public
+def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
+           ) -> Array:
+    """The products of the first 1, 2, 3, ... elements.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        axis: along which axis; None flattens a first.
+        dtype: of the result; by default that of a, of bool int32.
+        out: None.
+
+    Returns:
+        An Array of the shape of a, flattened where the axis is None.
+
+    Raises:
+        AxisError: an axis outside of the array.
+
+    Source: an inclusive scan in log2(n) steps (Hillis and Steele, Data Parallel Algorithms, 1986).
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.cumprod(jnp.arange(1, 4))
+    Array([1, 2, 6], dtype=int32)
+    """
+    arguments.no_out(out)
+    return _running(a, axis, dtype, ops.MUL)

@@ -1,0 +1,111 @@
+"""Functions of ``fnx.numpy`` that read at indices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build
+from fnx.core.array import arguments, axes, operate
+from fnx.core.array import array as core
+from fnx.core.array.arguments import ReadMode, TakeMode
+from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.errors import ShapeError
+from fnx.numpy.binary import maximum
+from fnx.numpy.movement import moved, ravel
+
+
+@public
+def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = None,
+         mode: TakeMode = None, unique_indices: bool = False, indices_are_sorted: bool = False,
+         fill_value: ArrayLike | None = None) -> Array:
+    """Elements (or slices along an axis) at indices.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        indices: integers of any shape; negative ones count from the end.
+        axis: along which axis; None flattens a first.
+        out: None.
+        mode: of indices outside: "fill" (default; NaN, the smallest int, or ``fill_value``),
+            "clip" or "wrap"; "promise_in_bounds" as "clip".
+        unique_indices: a promise, which nothing here needs.
+        indices_are_sorted: a promise, which nothing here needs.
+        fill_value: what "fill" gives.
+
+    Returns:
+        An Array of the dtype of a.
+
+    Raises:
+        ArgumentError: another mode.
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.take(jnp.arange(10) * 2, jnp.asarray([1, 3]))
+    Array([2, 6], dtype=int32)
+    """
+    arguments.no_out(out)
+    arguments.promises(indices_are_sorted, unique_indices)
+    arguments.one_of("mode", mode, ("fill", "clip", "wrap", "promise_in_bounds", None))
+    x = core.asarray(a)
+    if axis is None:
+        x, axis = ravel(x), 0
+    at = axes.one(axis, x.ndim)
+    index = core.asarray(np.asarray(indices) if isinstance(indices, (list, tuple)) else indices)
+    if mode == "wrap":
+        index = index % x.shape[at]
+    if mode == "clip":
+        index = maximum(index, 0)
+    reading: ReadMode = "fill" if mode in (None, "fill") else "clip"
+    return operate.at_get(x, (slice(None),) * at + (index,), reading, fill_value)
+
+
+@public
+def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
+                    mode: ReadMode = None, fill_value: ArrayLike | None = None) -> Array:
+    """The element along an axis that an index array of the same rank picks, at each place.
+
+    Args:
+        arr: an Array or what ``asarray`` takes, of any shape and dtype.
+        indices: integers of as many axes as arr; negative ones count from the end.
+        axis: along which axis; None flattens both first.
+        mode: of indices outside: "fill" (default), "clip" or "promise_in_bounds".
+        fill_value: what "fill" gives.
+
+    Returns:
+        An Array of the shape that arr and indices broadcast to, with the length of indices on the
+        axis.
+
+    Raises:
+        ShapeError: another number of axes.
+        ArgumentError: another mode.
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.numpy as jnp
+    >>> x = jnp.asarray([[1.0, 2.0], [3.0, 4.0]])
+    >>> jnp.take_along_axis(x, jnp.asarray([[1], [0]]), axis=1)
+    Array([[2.],
+           [3.]], dtype=float32)
+    """
+    arguments.one_of("mode", mode, ("fill", "clip", "promise_in_bounds", None))
+    x, index = core.asarray(arr), core.asarray(indices)
+    if axis is None:
+        x, index, axis = ravel(x), ravel(index), 0
+    if x.ndim != index.ndim:
+        raise ShapeError(f"take_along_axis: expected indices of {x.ndim} axes, got shape "
+                         f"{index.shape}", hint="insert axes with indices[..., None]")
+    at = axes.one(axis, x.ndim)
+    shape = build.broadcast_shapes(
+        *[(*s[:at], 1, *s[at + 1:]) for s in (x.shape, index.shape)])
+    entries: list[Any] = []
+    for i, n in enumerate(shape):
+        if i == at:
+            entries.append(index)
+        elif x.shape[i] == 1:
+            entries.append(0)
+        else:
+            line = build.reshape(build.iota(n), tuple(n if j == i else 1 for j in range(x.ndim)))
+            entries.append(Array(line))
+    out = operate.at_get(x, tuple(entries), mode or "fill", fill_value)
+    wanted = (*shape[:at], index.shape[at], *shape[at + 1:])
+    return moved(x, build.expand(out._node, wanted))

@@ -1,0 +1,257 @@
+"""Random numbers that are not uniform: by the inverse of the distribution function."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build
+from fnx.core.array import arguments, axes, operate, special
+from fnx.core.array import array as core
+from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.axes import ShapeLike
+from fnx.core.array.convert import DTypeLike
+from fnx.core.dtypes import DType
+from fnx.core.errors import NotBuiltError, ShapeError
+from fnx.core.expr import Expr, log, log1p, where
+from fnx.numpy import maximum, minimum
+from fnx.numpy.searching import argmax
+from fnx.random.draws import Mode, between, bounds, check_mode, float_dtype, unit
+from fnx.random.keys import words_of
+
+
+@public
+def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
+    """Normal with mean 0 and variance 1: sqrt(2) erf_inv of a uniform number in (-1, 1).
+
+    Args:
+        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        shape: of the result: an int or ints, known while tracing.
+        dtype: a float dtype; by default the default float.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ShapeError: not one key.
+        DTypeError: no float dtype.
+
+    Source: the inverse of the distribution function (Giles, Approximating the erfinv Function,
+    2010).
+
+    >>> import fnx.random
+    >>> print(fnx.random.normal(fnx.random.key(0)))
+    1.6226422
+    """
+    t, size = float_dtype(dtype), axes.shape(shape)
+    lowest = np.nextafter(np.array(-1, t.np), np.array(0, t.np))
+    u = between(words_of(key), Expr(build.const(lowest, t, size)), 1.0)
+    return Array((special.erf_inv(u) * math.sqrt(2.0)).node)
+
+
+@public
+def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike,
+                     shape: ShapeLike | None = None, dtype: DTypeLike | None = None) -> Array:
+    """Normal, given that it falls between lower and upper.
+
+    Args:
+        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        lower: the lower bound, in standard deviations.
+        upper: the upper bound, in standard deviations.
+        shape: of the result; by default that of the bounds.
+        dtype: a float dtype; by default the default float.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ShapeError: not one key.
+        DTypeError: no float dtype.
+        ShapeError: bounds that do not broadcast to the shape.
+
+    Source: the inverse of the distribution function between those of the bounds.
+
+    >>> import fnx.random
+    >>> x = fnx.random.truncated_normal(fnx.random.key(0), -2.0, 2.0, (100,))
+    >>> bool((abs(x) < 2).all())
+    True
+    """
+    t = float_dtype(dtype)
+    size = build.broadcast_shapes(core.asarray(lower).shape, core.asarray(upper).shape) \
+        if shape is None else axes.shape(shape)
+    low, high = bounds((lower, upper), t, size)
+    root = math.sqrt(2.0)
+    u = between(words_of(key), special.erf(low / root),
+                 special.erf(high / root))
+    x = Array((root * special.erf_inv(u)).node)
+    least, most = _inner(lower, t, math.inf), _inner(upper, t, -math.inf)
+    return minimum(maximum(x, least), most)
+
+
+def _inner(bound: Any, t: DType, towards: float) -> Any:
+    """The next number inside a bound that is a plain number; an array bounds as it is."""
+    if type(bound) is Array:
+        return operate.astype(bound, t)
+    return np.nextafter(np.asarray(bound, t.np), np.asarray(towards, t.np), dtype=t.np)
+
+
+@public
+def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
+    """Exponential with mean 1.
+
+    Args:
+        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        shape: of the result: an int or ints, known while tracing.
+        dtype: a float dtype; by default the default float.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ShapeError: not one key.
+        DTypeError: no float dtype.
+
+    Source: the inverse of the distribution function: -log(1 - u).
+
+    >>> import fnx.random
+    >>> fnx.random.exponential(fnx.random.key(0), (2,)).shape
+    (2,)
+    """
+    t = float_dtype(dtype)
+    u = unit(words_of(key), axes.shape(shape), t)
+    return Array((-log1p(-u)).node)
+
+
+@public
+def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None,
+           mode: Mode = None) -> Array:
+    """Standard Gumbel: -log(-log(u)).
+
+    Args:
+        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        shape: of the result: an int or ints, known while tracing.
+        dtype: a float dtype; by default the default float.
+        mode: None or "low".
+
+    Returns:
+        An Array.
+
+    Raises:
+        ShapeError: not one key.
+        DTypeError: no float dtype.
+        NotBuiltError: mode "high".
+
+    Source: the inverse of the distribution function.
+
+    >>> import fnx.random
+    >>> fnx.random.gumbel(fnx.random.key(0), (2,)).shape
+    (2,)
+    """
+    check_mode(mode)
+    t, size = float_dtype(dtype), axes.shape(shape)
+    tiny = Expr(build.const(np.finfo(t.np).tiny, t, size))
+    return Array((-log(-log(between(words_of(key), tiny, 1.0)))).node)
+
+
+@public
+def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
+    """Standard Laplace: exponential with a random sign.
+
+    Args:
+        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        shape: of the result: an int or ints, known while tracing.
+        dtype: a float dtype; by default the default float.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ShapeError: not one key.
+        DTypeError: no float dtype.
+
+    Source: the inverse of the distribution function.
+
+    >>> import fnx.random
+    >>> fnx.random.laplace(fnx.random.key(0), (2,)).shape
+    (2,)
+    """
+    t, size = float_dtype(dtype), axes.shape(shape)
+    lowest = Expr(build.const(-1 + np.finfo(t.np).epsneg, t, size))
+    u = between(words_of(key), lowest, 1.0)
+    tail = log1p(-abs(u))
+    return Array(where(u.eq(0), u, where(u < 0, -tail, tail)).node)
+
+
+@public
+def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
+    """Standard logistic: log(u / (1 - u)).
+
+    Args:
+        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        shape: of the result: an int or ints, known while tracing.
+        dtype: a float dtype; by default the default float.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ShapeError: not one key.
+        DTypeError: no float dtype.
+
+    Source: the inverse of the distribution function.
+
+    >>> import fnx.random
+    >>> fnx.random.logistic(fnx.random.key(0), (2,)).shape
+    (2,)
+    """
+    t, size = float_dtype(dtype), axes.shape(shape)
+    u = between(words_of(key), Expr(build.const(np.finfo(t.np).tiny, t, size)), 1.0)
+    return Array(log(u / (1 - u)).node)
+
+
+@public
+def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeLike | None = None,
+                replace: bool = True, mode: Mode = None) -> Array:
+    """Indices drawn with probabilities softmax(logits), by the largest of logits + Gumbel.
+
+    Args:
+        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        logits: unnormalized log probabilities along the axis.
+        axis: the axis of categories.
+        shape: of the result: it ends in the other axes of the logits, which is the default.
+        replace: True: draws are independent.
+        mode: None or "low".
+
+    Returns:
+        An int32 Array of the shape.
+
+    Raises:
+        ShapeError: not one key.
+        ShapeError: a shape that does not end in the other axes of the logits.
+        NotBuiltError: ``replace=False``.
+
+    Source: Gumbel, Statistical Theory of Extreme Values, 1954.
+
+    >>> import fnx.numpy as jnp
+    >>> import fnx.random
+    >>> print(fnx.random.categorical(fnx.random.key(0), jnp.asarray([0.0, -jnp.inf])))
+    0
+    """
+    arguments.flag("replace", replace)
+    if not replace:
+        raise NotBuiltError("categorical: expected replace=True",
+                            hint="draws without replacement need a sort, which is to come")
+    x = core.asarray(logits)
+    at = axes.one(axis, x.ndim)
+    batch = x.shape[:at] + x.shape[at + 1:]
+    wanted = batch if shape is None else axes.shape(shape)
+    lead = wanted[:len(wanted) - len(batch)]
+    if build.broadcast_shapes(wanted, batch) != wanted:
+        raise ShapeError(f"categorical: expected a shape that ends in {batch}, got {wanted}",
+                         hint="shape is that of the result: batch axes last")
+    rest = list(wanted[len(lead):])
+    rest.insert(at, x.shape[at])
+    noise = gumbel(key, (*lead, *rest), x.dtype, mode)
+    return argmax(noise + x, axis=at - x.ndim)

@@ -1,0 +1,147 @@
+"""Random orders, and random choices of elements."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build, dtypes, ops
+from fnx.core.array import arguments, axes, convert, operate, scope, storage
+from fnx.core.array import array as core
+from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.axes import ShapeLike
+from fnx.core.errors import ArgumentError, NotBuiltError, ShapeError
+from fnx.core.expr import Expr
+from fnx.core.ops import Shape
+from fnx.core.uop import UOp
+from fnx.numpy import cumsum
+from fnx.random.draws import randint, uniform
+from fnx.random.keys import split_words, word_each, words_of
+
+
+@public
+def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False) -> Array:
+    """An array in random order along an axis; of an int n, the numbers 0..n-1.
+
+    Elements are sorted by random words, a few times over. Outside of traces NumPy sorts. In a
+    trace an element's place is how many words are smaller, which takes n**2 comparisons.
+
+    Args:
+        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        x: an Array, or an int n.
+        axis: which is permuted.
+        independent: False: all slices are permuted alike.
+
+    Returns:
+        An Array of the shape and dtype of x, or int32 of shape (n,).
+
+    Raises:
+        ShapeError: not one key.
+        NotBuiltError: ``independent=True``.
+        AxisError: an axis outside of the array.
+
+    Source: a stable sort by random words, repeated until ties are unlikely.
+
+    >>> import fnx.random
+    >>> fnx.random.permutation(fnx.random.key(0), 4)
+    Array([0, 1, 3, 2], dtype=int32)
+    """
+    arguments.flag("independent", independent)
+    if independent:
+        raise NotBuiltError("permutation: expected independent=False",
+                            hint="that needs a sort along an axis, which is to come")
+    words = words_of(key)
+    if isinstance(x, (int, np.integer)):
+        return Array(_shuffled(words, int(x), int(x)))
+    array = core.asarray(x)
+    if array.ndim == 0:
+        return permutation(key, int(array), axis)
+    at = axes.one(axis, array.ndim)
+    order = Array(_shuffled(words, array.shape[at], array.shape[at]))
+    return operate.get_item(array, (slice(None),) * at + (order,))
+
+
+def _shuffled(words: tuple[UOp, UOp], n: int, size: int) -> UOp:
+    """A random order of 0..n-1. Rounds make up for words that are equal by chance."""
+    order = build.iota(n)
+    rounds = math.ceil(3 * math.log(max(1, size)) / math.log(0xFFFFFFFF))
+    for _ in range(rounds):
+        words, fresh = split_words(words)
+        order = _sorted_by(word_each(fresh, (n,)).node, order)
+    return order
+
+
+def _sorted_by(word: UOp, values: UOp) -> UOp:
+    """``values`` in the order of ``word``; equal words keep their order."""
+    n = word.shape[0]
+    if not scope.is_open():
+        first, second = storage.evaluate([word, values])
+        keys, data = (s.view(x.dtype.np, (n,)) for s, x in ((first, word), (second, values)))
+        return storage.buffer(data[np.argsort(keys, kind="stable")])
+    mine, other, row, column = (Expr(build.expand(build.reshape(x, shape), (n, n)))
+                                for x in (word, build.iota(n)) for shape in ((n, 1), (1, n)))
+    before = (other < mine) | other.eq(mine) & (column < row)
+    place = build.reduce(before.cast(dtypes.int32).node, ops.ADD, (1,))
+    return build.scatter(build.like(values, 0), [place], values, "set")
+
+
+@public
+def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = True,
+           p: ArrayLike | None = None, axis: int = 0) -> Array:
+    """Random elements of an array along an axis, or of 0..a-1.
+
+    Args:
+        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        a: an Array, or an int n.
+        shape: of the result: an int or ints, known while tracing.
+        replace: whether an element may be drawn twice.
+        p: probabilities of the elements; by default equal.
+        axis: of a, along which elements are drawn.
+
+    Returns:
+        An Array of the shape, of the dtype of a; int32 where a is an int.
+
+    Raises:
+        ShapeError: not one key.
+        ArgumentError: more draws than elements without replacement.
+        ShapeError: p of another shape.
+        NotBuiltError: p without replacement.
+
+    >>> import fnx.random
+    >>> fnx.random.choice(fnx.random.key(0), 5, (2,), replace=False).shape
+    (2,)
+    """
+    arguments.flag("replace", replace)
+    size = axes.shape(shape)
+    count = math.prod(size)
+    of = None if isinstance(a, int) else core.asarray(a)
+    at = axes.one(axis, 1 if of is None else of.ndim)
+    n = int(a) if of is None else of.shape[at]
+    if n < 1 or (not replace and count > n):
+        raise ArgumentError(f"choice: expected at least {1 if replace else count} elements to "
+                            f"draw {count} from, got {n}", hint="use replace=True")
+    if p is not None and not replace:
+        raise NotBuiltError("choice: expected p=None where replace=False",
+                            hint="that needs a sort, which is to come")
+    if p is not None:
+        index = _weighted(key, p, n, size)
+    elif replace:
+        index = randint(key, size, 0, n)
+    else:
+        index = Array(_shuffled(words_of(key), n, n))[:count].reshape(size)
+    if of is None:
+        return index
+    return operate.get_item(of, (slice(None),) * at + (index,))
+
+
+def _weighted(key: Any, p: Any, n: int, size: Shape) -> Array:
+    weights = core.asarray(p)
+    if weights.shape != (n,):
+        raise ShapeError(f"choice: expected p of shape {(n,)}, got {weights.shape}",
+                         hint="one probability for each element")
+    running = cumsum(weights.astype(convert.default_float()) if not weights._dtype.is_float
+                     else weights)
+    drawn = running[-1] * (1 - uniform(key, size, running.dtype))
+    return (running < drawn[..., None]).sum(-1)

@@ -1,0 +1,61 @@
+"""Every public callable under the name that users write: what tests of the contract run over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import fnx
+import fnx.kernel
+import fnx.lax
+import fnx.nn
+import fnx.nn.initializers
+import fnx.numpy
+import fnx.numpy.linalg
+import fnx.random
+import fnx.tree
+import fnx.tree_util
+import fnx.typing
+from fnx.core.array.operate import At
+from fnx.numpy.scalars import ScalarType
+
+MODULES: list[ModuleType] = [
+    fnx, fnx.numpy, fnx.numpy.linalg, fnx.lax, fnx.nn, fnx.nn.initializers, fnx.random, fnx.tree,
+    fnx.tree_util, fnx.kernel, fnx.typing]
+
+
+def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Functions and classes of fnx's own, of the modules above."""
+    for module in MODULES:
+        for name in module.__all__:
+            value = getattr(module, name)
+            own = getattr(value, "__module__", "").startswith("fnx")
+            if callable(value) and own and not isinstance(value, ScalarType):
+                yield f"{module.__name__}.{name}", value
+
+
+def methods() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Public methods of Array and of ``x.at[...]``."""
+    for cls in (fnx.Array, At):
+        for name in dir(cls):
+            value = getattr(cls, name)
+            if not name.startswith("_") and callable(value):
+                yield f"{cls.__name__}.{name}", value
+
+
+def callables() -> dict[str, Callable[..., Any]]:
+    return {**dict(functions()), **dict(methods())}
+
+
+def properties() -> Iterator[tuple[str, property]]:
+    for name in dir(fnx.Array):
+        value = getattr(fnx.Array, name)
+        if not name.startswith("_") and isinstance(value, property):
+            yield f"Array.{name}", value
+
+
+def is_numpy(value: Any) -> bool:
+    return getattr(value, "__module__", "") == np.__name__

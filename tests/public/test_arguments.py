@@ -1,0 +1,216 @@
+"""No argument is swallowed: unknown keywords, misspelt ones and nonsense values are refused.
+
+Generated over every public callable of numpy, lax, nn, random and tree, and the methods of Array
+and ``x.at[...]``: ``call`` has arguments that it takes, so what is refused is the one that differs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.lax as lax
+import fnx.numpy as jnp
+from fnx.core.errors import ArgumentError, FnxError
+
+
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+surface = _load("surface")
+ROOMS = ("fnx.numpy.", "fnx.lax.", "fnx.nn.", "fnx.random.", "Array.", "At.")
+TREES = ("fnx.tree.", "fnx.tree_util.")
+
+
+def chosen(rooms: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
+    return {name: f for name, f in surface.callables().items()
+            if name.startswith(rooms) and not isinstance(f, type)}
+
+
+CALLABLES = chosen(ROOMS)
+
+# Methods that compute nothing: Python itself refuses their arguments.
+PLAIN = [f"Array.{n}" for n in (
+    "block_until_ready", "copy", "is_deleted", "is_ready", "item", "tolist")]
+
+# ---- arguments that are taken -----------------------------------------------------------------
+
+X = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+SQUARE = np.arange(1, 10, dtype=np.float32).reshape(3, 3)
+WHOLE = np.asarray([1, 0, 2], np.int32)
+KEY = np.asarray([0, 7], np.uint32)
+
+BY_NAME: dict[str, Any] = {
+    "a": SQUARE, "b": SQUARE, "x": X, "y": X, "m": SQUARE, "v": WHOLE, "arr": X, "array": X,
+    "A": X, "ary": X, "operand": X, "lhs": SQUARE, "rhs": SQUARE, "a1": X, "a2": X,
+    "object": X, "condition": X > 2, "indices": WHOLE, "shape": (2, 3), "fill_value": 1.0,
+    "start": 0.0, "stop": 3.0, "N": 3, "n": 3, "axis": 0, "axis1": 0, "axis2": 1, "source": 0,
+    "destination": 1, "arrays": [X, X], "tup": [X, X], "indices_or_sections": 1, "shift": 1,
+    "pad_width": 1, "reps": 2, "repeats": 2, "subscripts": "ij->i", "dtype": "float32",
+    "key": KEY, "keys": KEY, "seed": 0, "data": 1, "num": 2, "key_bits_array": KEY, "minval": 0,
+    "maxval": 5, "lower": -1.0, "upper": 1.0, "logits": X, "num_classes": 3, "value": 1.0,
+    "scale": 1.0, "mode": "fan_in", "distribution": "normal", "arg1": np.float32,
+    "arg2": np.floating, "pred": X > 2, "on_true": X, "on_false": X, "which": X > 2, "min": 1,
+    "max": 2, "new_dtype": "float32", "broadcast_dimensions": (0, 1), "sizes": (2,),
+    "new_sizes": (3, 2), "permutation": (1, 0), "dimensions": (0,), "operands": [X, X],
+    "dimension": 0, "padding_value": 0.0, "padding_config": [(0, 0, 0)] * 2, "size": 3,
+    "dimension_numbers": (((1,), (0,)), ((), ())), "start_indices": (0, 0),
+    "limit_indices": (1, 1), "start_index": 0, "limit_index": 1, "index": 0, "slice_size": 1,
+    "slice_sizes": (1, 1), "update": np.ones((1, 3), np.float32), "xi": WHOLE, "axes": (0,)}
+BY_FUNCTION: dict[str, dict[str, Any]] = {
+    **{f"fnx.numpy.{n}": {"x": WHOLE, "y": WHOLE} for n in (
+        "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_invert", "invert",
+        "left_shift", "right_shift", "bitwise_left_shift", "bitwise_right_shift")},
+    **{f"fnx.lax.{n}": {"x": WHOLE, "y": WHOLE} for n in (
+        "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left",
+        "shift_right_logical", "shift_right_arithmetic")},
+    **{f"fnx.lax.reduce_{n}": {"operand": WHOLE} for n in ("and", "or", "xor")},
+    **{f"fnx.numpy.{n}": {"args": X} for n in ("result_type", "promote_types",
+                                               "broadcast_arrays")},
+    "fnx.numpy.where": {"x": X, "y": X}, "fnx.numpy.reshape": {"shape": 9},
+    "fnx.numpy.iinfo": {"dtype": "int32"},
+    "fnx.numpy.squeeze": {"axis": None}, "fnx.numpy.expand_dims": {"axis": 0},
+    "fnx.numpy.broadcast_shapes": {"shapes": (2,)}, "fnx.numpy.take_along_axis": {
+        "arr": WHOLE, "indices": WHOLE},
+    "fnx.numpy.inner": {"b": SQUARE}, "fnx.numpy.einsum": {"operands": X},
+    "fnx.lax.integer_pow": {"y": 2}, "fnx.lax.squeeze": {"array": X[None]},
+    "fnx.lax.select_n": {"cases": X}, "fnx.lax.iota": {"dtype": "int32"},
+    "fnx.nn.glu": {"x": np.ones((2, 2), np.float32)}, "fnx.nn.one_hot": {"x": WHOLE},
+    "fnx.lax.dynamic_update_index_in_dim": {"update": np.ones(3, np.float32)},
+    "fnx.nn.initializers.zeros": {"key": None}, "fnx.nn.initializers.ones": {"key": None},
+    "fnx.random.randint": {"shape": (2,)}, "fnx.random.choice": {"a": 5},
+    "fnx.lax.batch_matmul": {}, "Array.view": {"dtype": "int32"},
+    "Array.reshape": {"shape": (9,)}, "Array.transpose": {"axes": (1, 0)},
+    "Array.item": {"index": 0}, "fnx.numpy.tensordot": {"axes": 1},
+}
+
+
+def receiver(name: str) -> tuple[Any, ...]:
+    """What a method is called on."""
+    if name.startswith("At."):
+        return (jnp.asarray(SQUARE).at[0],)
+    return (jnp.asarray(SQUARE),) if name.startswith("Array.") else ()
+
+
+def arguments(name: str, f: Callable[..., Any]) -> list[Any]:
+    """Its required arguments, by position; for ``*args`` one."""
+    known = {**BY_NAME, **BY_FUNCTION.get(name, {})}
+    args: list[Any] = []
+    parameters = list(inspect.signature(f).parameters.values())[len(receiver(name)):]
+    for p in parameters:
+        wanted = p.default is p.empty or p.name in BY_FUNCTION.get(name, {})
+        if wanted and p.kind is not p.KEYWORD_ONLY:
+            args.append(known[p.name])
+    return args
+
+
+def call(name: str, extra: dict[str, Any]) -> Any:
+    """The callable with arguments that it takes, and ``extra``."""
+    f = CALLABLES[name]
+    return f(*receiver(name), *arguments(name, f), **extra)
+
+
+def short(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def keywords(name: str) -> list[str]:
+    parameters = list(inspect.signature(CALLABLES[name]).parameters.values())
+    return [p.name for p in parameters[len(receiver(name)):]
+            if p.default is not p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+# ---- laws -------------------------------------------------------------------------------------
+
+
+def test_there_is_a_surface() -> None:
+    assert len(CALLABLES) > 290
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_the_arguments_of_these_tests_are_taken(name: str) -> None:
+    call(name, {})
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_methods_refuse_unknown_keywords(name: str) -> None:
+    with pytest.raises(TypeError, match=f"{short(name)}.*nonsense"):
+        call(name, {"nonsense": 1})
+
+
+@pytest.mark.parametrize("name", [n for n in CALLABLES if n not in PLAIN])
+def test_unknown_and_misspelt_keywords_are_refused(name: str) -> None:
+    known = [p.name for p in inspect.signature(CALLABLES[name]).parameters.values()]
+    for given in ["nonsense", *[f"{k}e" for k in keywords(name) if f"{k}e" not in known]]:
+        with pytest.raises(ArgumentError) as caught:
+            call(name, {given: None})
+        error = caught.value
+        assert repr(given) in error.message and "expected" in error.message
+        assert error.site is not None and error.site[0] == __file__
+        if given != "nonsense":
+            assert given[:-1] in f"{error.message} {error.hint}"
+
+
+@pytest.mark.parametrize("name", [n for n in CALLABLES if n not in PLAIN])
+def test_the_function_is_named_as_it_was_called(name: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        call(name, {"nonsense": 1})
+    f = CALLABLES[name]
+    assert caught.value.message.startswith((f"{short(name)}: ", f"{f.__qualname__}: "))
+
+
+class Nonsense:
+    """No argument of anything."""
+
+    def __repr__(self) -> str:
+        return "Nonsense()"
+
+
+NONSENSE: list[Any] = [Nonsense(), "nonsense"]
+# Text that means something, or is only compared with what is there.
+TEXT_IS_TAKEN: set[tuple[str, str]] = set()
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_nonsense_values_are_refused(name: str) -> None:
+    for keyword in keywords(name):
+        for value in NONSENSE:
+            if isinstance(value, str) and (name, keyword) in TEXT_IS_TAKEN:
+                continue
+            with pytest.raises(FnxError) as caught:
+                call(name, {keyword: value})
+            assert caught.value.message
+
+
+@pytest.mark.parametrize("name", chosen(TREES))
+def test_trees_refuse_unknown_keywords(name: str) -> None:
+    with pytest.raises(TypeError, match="nonsense"):
+        chosen(TREES)[name]([1], nonsense=1)
+
+
+def test_the_issue_s_examples() -> None:
+    x = jnp.ones(3)
+    for act, part in (
+            (lambda: x.at[0].set(1, modee="clip"), "did you mean 'mode'?"),  # type: ignore
+            (lambda: jnp.sum(x, out=3), "arrays are immutable"),  # type: ignore
+            (lambda: jnp.matmul(x, x, precision="nonsense"), "'highest'"),  # type: ignore
+            (lambda: x.sum(axes=0), "did you mean 'axis'?"),  # type: ignore
+            (lambda: x.mean(axs=0), "did you mean 'axis'?"),  # type: ignore
+            (lambda: lax.neg(x, y=x), "neg: expected no keywords"),
+            (lambda: fnx.nn.one_hot([1], 2, axes=1), "did you mean 'axis'?")):  # type: ignore
+        with pytest.raises(ArgumentError) as caught:
+            act()
+        assert part in str(caught.value)

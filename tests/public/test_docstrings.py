@@ -1,0 +1,129 @@
+"""Every public callable says what it takes, gives and refuses, and its example runs.
+
+A docstring has a summary, ``Args:`` with each parameter, ``Returns:``, ``Raises:`` where the
+function raises on purpose, and an example; where the method is somebody's, ``Source:``.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib.util
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+COMPILED = True  # some of the examples are kernels
+
+
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+surface = _load("surface")
+CALLABLES: dict[str, Callable[..., Any]] = surface.callables()
+SELF = ("self", "cls")
+# Classes whose objects come from functions; nobody calls them. (And Array has an alias.)
+MADE_BY_OTHERS = ("Array", "ndarray", "PyTreeDef", "Value", "Reference", "Partial")
+
+
+def sections(doc: str) -> dict[str, str]:
+    """The text under each heading; that before the first is the summary's."""
+    found = re.split(r"^(Args|Returns|Raises|Source):", doc, flags=re.M)
+    return {"summary": found[0], **dict(zip(found[1::2], found[2::2]))}
+
+
+def described(text: str) -> set[str]:
+    """The parameters that ``Args:`` names, several before one colon."""
+    heads = re.findall(r"^ {4}(\*{0,2}\w+(?:, \*{0,2}\w+)*):", text, flags=re.M)
+    return {name.strip(" *") for head in heads for name in head.split(",")}
+
+
+def parameters(name: str, f: Callable[..., Any]) -> set[str]:
+    found = list(inspect.signature(f).parameters)
+    return set(found[1:] if name.startswith(("Array.", "At.")) else found) - set(SELF)
+
+
+def raises_itself(f: Callable[..., Any]) -> bool:
+    source = inspect.unwrap(f)
+    if not inspect.isfunction(source):
+        return False
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(source)))
+    except (OSError, SyntaxError):
+        return False
+    body = tree.body[0]
+    return any(isinstance(n, ast.Raise) and n.exc is not None for n in ast.walk(body))
+
+
+def test_there_is_a_public_surface() -> None:
+    assert len(CALLABLES) > 380
+    assert {"fnx.jit", "fnx.numpy.sum", "fnx.lax.neg", "Array.sum", "At.set"} <= set(CALLABLES)
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_docstring(name: str) -> None:
+    f = CALLABLES[name]
+    doc = inspect.getdoc(f) or ""
+    parts = sections(doc)
+    first = parts["summary"].strip().splitlines()
+    assert first and first[0].endswith((".", ":")), f"no summary: {doc[:80]!r}"
+    if issubclass_of_exception(f):
+        return
+    wanted = set() if name.rpartition(".")[2] in MADE_BY_OTHERS else parameters(name, f)
+    missing = wanted - described(parts.get("Args", ""))
+    assert not missing, f"Args: lacks {sorted(missing)}"
+    assert isinstance(f, type) or "Returns" in parts or returns_nothing(f), "no Returns:"
+    assert "Raises" in parts or not raises_itself(f), "no Raises:"
+    assert ">>> " in doc, "no example"
+
+
+def issubclass_of_exception(f: Any) -> bool:
+    return isinstance(f, type) and issubclass(f, Exception)
+
+
+def returns_nothing(f: Callable[..., Any]) -> bool:
+    return inspect.signature(f).return_annotation in ("None", None)
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_example(name: str) -> None:
+    f = CALLABLES[name]
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    runner = doctest.DocTestRunner(optionflags=flags)
+    out: list[str] = []
+    home = inspect.getmodule(inspect.unwrap(f))
+    text = inspect.getdoc(f) or ""
+    test = doctest.DocTestParser().get_doctest(text, dict(vars(home)), name, None, 0)
+    runner.run(test, out=out.append)
+    assert not runner.failures, "".join(out)
+
+
+@pytest.mark.parametrize(("name", "value"), surface.properties(), ids=lambda x: str(x))
+def test_properties_say_what_they_are(name: str, value: property) -> None:
+    assert (inspect.getdoc(value) or "").splitlines()[0].endswith(".")
+
+
+@pytest.mark.parametrize("module", surface.MODULES, ids=lambda m: m.__name__)
+def test_dir_and_all_are_what_is_public(module: ModuleType) -> None:
+    assert module.__doc__
+    assert dir(module) == sorted(set(module.__all__))
+    assert len(set(module.__all__)) == len(module.__all__)
+    assert [n for n in module.__all__ if not hasattr(module, n)] == []
+
+
+def test_help_shows_the_full_text() -> None:
+    import fnx.numpy as jnp
+    assert str(inspect.signature(jnp.sin)) == "(x: 'ArrayLike', /) -> 'Array'"
+    text = jnp.sin.__doc__ or ""
+    assert all(part in text for part in ("Args:", "Returns:", "Raises:", "jnp.sin(0.0)"))
