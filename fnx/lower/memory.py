@@ -14,6 +14,7 @@ bytes on the graphs seen so far, and stable: equal steps give equal plans.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Mapping, Sequence
 
 from fnx.core.uop import UOp
@@ -44,21 +45,19 @@ def plan(uses: Sequence[Sequence[UOp]], sizes: Mapping[UOp, int]) -> tuple[dict[
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first step, last step
     offsets: dict[UOp, int] = {}
     for node in sorted(first, key=lambda n: -sizes[n]):
-        start = _lowest_gap(placed, sizes[node], first[node], last[node])
+        since, until = first[node], last[node]
+        start = _lowest_gap([p for p in placed if p[2] <= until and p[3] >= since], sizes[node])
         offsets[node] = start
-        placed.append((start, start + sizes[node], first[node], last[node]))
-        placed.sort()
+        insort(placed, (start, start + sizes[node], since, until))
     return offsets, max((end for _, end, _, _ in placed), default=0)
 
 
-def _lowest_gap(placed: list[tuple[int, int, int, int]], size: int, first: int,
-                last: int) -> int:
-    """The lowest offset where ``size`` bytes are free from step ``first`` to ``last``."""
+def _lowest_gap(taken: list[tuple[int, int, int, int]], size: int) -> int:
+    """The lowest offset where ``size`` bytes are free between what is taken, in order."""
     start = 0
-    for offset, end, since, until in placed:
-        if since > last or until < first:
-            continue
+    for offset, end, _, _ in taken:
         if offset - start >= size:
             break
-        start = max(start, end)
+        if end > start:
+            start = end
     return start
