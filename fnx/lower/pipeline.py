@@ -157,7 +157,8 @@ def lower(fn: UOp, target: Target, general: bool = False,
 
 def _launches(step: Step, general: bool, driver: Driver) -> Iterator[Launch]:
     """A kernel under its schedule, after the kernels that pack what it reads."""
-    work: Work = driver.run(KERNEL_PASSES, Work(step.kernel, step.schedule, general))
+    through = driver.run if general else driver.once  # of many shapes only one comes again
+    work: Work = through(KERNEL_PASSES, Work(step.kernel, step.schedule, general))
     tiled: Tiled = driver.once(MACHINES[driver.target.kind].tiling,
                                Work(work.kernel, work.schedule))
     operands = [*step.operands, *map(_temporary, tiled.temporaries)]
