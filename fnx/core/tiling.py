@@ -12,43 +12,20 @@ False
 
 from __future__ import annotations
 
-from typing import Any
-
 from fnx.core.errors import KernelError
+from fnx.core.record import Record, values
 
 SPACES = ("PRIV", "GLOBAL")
 
 
-class Transform:
-    """A transform: compared, hashed and printed by its class and its fields."""
-
-    __slots__: tuple[str, ...] = ()
-
-    def __init__(self, *values: Any) -> None:
-        for name, value in zip(self.__slots__, values, strict=True):
-            object.__setattr__(self, name, value)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"{type(self).__name__} is immutable")
-
-    def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._values() == other._values()
-
-    def __hash__(self) -> int:
-        return hash((type(self).__name__, self._values()))
+class Transform(Record):
+    """A transform: printed as the call that makes it."""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__.lower()}({', '.join(map(repr, self._values()))})"
-
-    def __reduce__(self) -> Any:
-        return type(self), self._values()
+        return f"{type(self).__name__.lower()}({', '.join(map(repr, values(self)))})"
 
 
 class Split(Transform):
-    __slots__ = ("range", "factor", "outer", "inner")
     range: str
     factor: int
     outer: str
@@ -56,7 +33,6 @@ class Split(Transform):
 
 
 class Order(Transform):
-    __slots__ = ("names",)
     names: tuple[str, ...]
 
     def __repr__(self) -> str:
@@ -64,22 +40,18 @@ class Order(Transform):
 
 
 class Parallel(Transform):
-    __slots__ = ("range",)
     range: str
 
 
 class Vectorize(Transform):
-    __slots__ = ("range",)
     range: str
 
 
 class Unroll(Transform):
-    __slots__ = ("range",)
     range: str
 
 
 class Stage(Transform):
-    __slots__ = ("operand", "at", "space")
     operand: str | int
     at: str | None
     space: str
