@@ -136,23 +136,39 @@ def lower(fn: UOp, target: Target, general: bool = False,
             comes out of a cache.
     """
     driver = Driver(target, keep)
-    fn = driver.run(TENSOR_PASSES, fn)
-    results = results_of(fn)
-    steps: list[Step] = driver.run(FUSION_PASSES, fn)
     code: dict[UOp, KernelCode] = {}
+
+    def ready(kernel: UOp) -> None:
+        if kernel not in code:
+            made = code[kernel] = kernel_code(kernel, driver)
+            if prepare is not None:
+                prepare(made)
+            if keep is not None:
+                made.text()
+
+    fn = driver.run(TENSOR_PASSES, fn)
+    block = block_of(fn, driver, general, ready)
+    return Lowered(fn, block, code, driver.milliseconds)
+
+
+def block_of(fn: UOp, driver: Driver, general: bool, ready: Callable[[UOp], None]) -> Block:
+    """The commands of any FUNCTION, of which a command may be the owner.
+
+    Args:
+        fn: a FUNCTION after the tensor passes.
+        driver: what runs the passes.
+        general: as in ``lower``.
+        ready: told of the kernel of each launch, before the next one is tiled.
+    """
+    steps: list[Step] = driver.run(FUSION_PASSES, fn)
     launches: list[Launch] = []
     for step in steps:
         for launch in _launches(step, general, driver):
+            ready(launch.kernel)
             launches.append(launch)
-            if launch.kernel not in code:
-                made = code[launch.kernel] = kernel_code(launch.kernel, driver)
-                if prepare is not None:
-                    prepare(made)
-                if keep is not None:
-                    made.text()
-    outs = unique_results(fn).src
-    block = driver.run(COMMAND_PASSES, Launches(outs, results, launches))
-    return Lowered(fn, block, code, driver.milliseconds)
+    block: Block = driver.run(COMMAND_PASSES, Launches(
+        unique_results(fn).src, results_of(fn), launches))
+    return block
 
 
 def _launches(step: Step, general: bool, driver: Driver) -> Iterator[Launch]:
