@@ -75,9 +75,11 @@ class _Printer:
             inside = () if n.op in (*_SCOPES, ops.GET) or n in self.names else n.src
             total = 1 + sum(size[s] for s in inside)
             while total > _BIG and (most := max(size[s] for s in inside)) > 1:
-                large = next(s for s in inside if size[s] == most)
-                named.add(large)
-                size[large] = 0
+                large = base = next(s for s in inside if size[s] == most)
+                while base.op in _MOVED and base.src[0].op not in (*_SOURCES, ops.CONST):
+                    base = base.src[0]
+                named.add(base)
+                size[large] = size[base] = 0
                 total = 1 + sum(size[s] for s in inside)
             if n in self.names:
                 size[n] = 0

@@ -99,7 +99,8 @@ def lines_of(sites: Iterable[Site]) -> str:
     """``m.py:12, 14``: the user's lines, each file once."""
     files: dict[str, list[int]] = {}
     for file, line in dict.fromkeys(sites):
-        files.setdefault(file.replace("\\", "/").rpartition("/")[2], []).append(line)
+        name = "cell" if "ipykernel" in file else file.replace("\\", "/").rpartition("/")[2]
+        files.setdefault(name, []).append(line)
     return ", ".join(f"{file}:{', '.join(map(str, sorted(lines)))}"
                      for file, lines in files.items())
 
