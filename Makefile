@@ -8,7 +8,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test lint notebooks bench clean help
+.PHONY: demo test tiny lint notebooks bench clean help
 .NOTPARALLEL:  # one environment, one pip at a time
 .DELETE_ON_ERROR:
 
@@ -20,6 +20,9 @@ demo: $(VENV)/examples.stamp  ## train an MLP on handwritten digits, five seeds
 
 test: $(VENV)/test.stamp  ## the test suite and the examples in docstrings, in parallel
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+tiny: $(VENV)/test.stamp  ## whether anything works, in five seconds
+	$(BIN)/python -m pytest tests/tiny $(ARGS)
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/ruff check .

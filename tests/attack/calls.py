@@ -164,8 +164,8 @@ _LAX = [
 _NN = [
     *_calls("celu elu gelu leaky_relu log_sigmoid mish selu sigmoid silu soft_sign softplus "
             "squareplus swish tanh", "nn.@({a})", exact=False, dtypes=F),
-    *_calls("hard_sigmoid hard_swish hard_tanh identity relu relu6", "nn.@({a})", exact=False,
-            dtypes=F),
+    *_calls("hard_sigmoid hard_silu hard_swish hard_tanh identity relu relu6", "nn.@({a})",
+            exact=False, dtypes=F),
     *_calls("log_softmax softmax logsumexp standardize", "nn.@({a}, axis={axis})", exact=False,
             rank=1, dtypes=F),
     Call("nn.glu({a}, {axis})", exact=False, rank=1, dtypes=F),

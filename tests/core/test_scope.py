@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import numpy as np
 import pytest
 
 from fnx.core import build, dtypes, ops
@@ -110,11 +109,3 @@ def test_each_thread_has_its_own_traces() -> None:
         thread.start()
         thread.join()
     assert seen[0] is False and isinstance(seen[1], LeakedTracerError)
-
-
-def test_a_deep_graph() -> None:
-    with scope.Scope("grad") as opened:
-        y = opened.leaf(F, (), number(0.5))
-        for _ in range(100_000):
-            y = build.neg(y)
-        assert np.isclose(value(y), 0.5)

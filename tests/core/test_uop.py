@@ -121,19 +121,6 @@ def test_nodes_die_with_their_last_user() -> None:
     assert live_nodes() <= before + 1
 
 
-# ---- depth ------------------------------------------------------------------------------------
-
-
-def test_a_chain_of_100_000_nodes() -> None:
-    deep = chain(100_000)
-    assert len(toposort([deep])) == 100_001
-    assert len(deep.digest()) == 16
-    x, y = build.param(0, F, (3,)), build.param(1, F, (3,))
-    (moved,) = substitute([deep], {x: y})
-    assert moved is chain(100_000, y)
-    del deep, moved  # and their memory is freed without recursion
-
-
 # ---- digests and ranks ------------------------------------------------------------------------
 
 _SCRIPT = """

@@ -167,7 +167,7 @@ def check(seed: int) -> bool:
         assert "two iterations write" not in refused.message  # that is the interpreter's
         return False
     for got, expected in zip(run(writer, "cpu"), want):
-        np.testing.assert_array_equal(got, expected)
+        np.testing.assert_allclose(got, expected, rtol=1e-6)  # sums past 2**24 round
     return True
 
 

@@ -195,11 +195,3 @@ def test_sites_survive() -> None:
     finally:
         current_site.site = None
     assert simple(node).sites == (("user.py", 7),)
-
-
-def test_a_chain_of_100_000_nodes() -> None:
-    node = X
-    for _ in range(50_000):
-        node = build.neg(build.exp(node))
-    got = simplify(build.function([node], 1))
-    assert len(toposort(got.src)) == 100_001

@@ -281,11 +281,3 @@ def test_both_words_of_threefry_share_their_rounds() -> None:
     one = build.elementwise(ops.THREEFRY, *words, arg=1)
     count = [len(toposort([decompose(n, FUSED)])) for n in (one, both)]
     assert count[1] <= count[0] + 3
-
-
-def test_a_deep_graph_needs_no_stack() -> None:
-    x = build.var(0, dtypes.uint32)
-    y = x
-    for _ in range(100_000):
-        y = build.add(y, x)
-    assert ops.IDIV not in {n.op for n in toposort([decompose(build.idiv(x, y), FUSED)])}

@@ -1,0 +1,39 @@
+"""A bounded run of the attack with random programs, and that it reaches every function."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import fnx.lax as lax
+import fnx.nn as nn
+import fnx.numpy as jnp
+import fnx.random as random
+from tests.attack.calls import CALLS
+from tests.attack.programs import attack, program_of
+
+# What describes types and shapes, and makes no array.
+DESCRIBE = {"broadcast_shapes", "finfo", "iinfo", "issubdtype", "ndim", "promote_types",
+            "result_type", "shape", "size"}
+
+
+@pytest.mark.parametrize(("name", "module"), [("jnp", jnp), ("lax", lax), ("nn", nn),
+                                              ("random", random)])
+def test_every_public_function_is_called(name: str, module: Any) -> None:
+    text = " ".join(call.text for call in CALLS)
+    functions = {f for f in module.__all__ if callable(getattr(module, f))
+                 and not isinstance(getattr(module, f), type)}
+    missing = {f for f in functions - DESCRIBE if not re.search(rf"\b{name}\.{f}\(", text)}
+    assert not {f for f in missing if not hasattr(getattr(module, f), "dtype")}
+
+
+def test_programs_mean_the_same_in_every_way() -> None:
+    counts, wrong = attack(first=0, count=60, seconds=20)
+    assert not wrong
+    assert counts["differentiated"] + counts["ran"] > counts["refused"]
+
+
+def test_a_seed_is_a_program() -> None:
+    assert repr(program_of(7)) == repr(program_of(7)) != repr(program_of(8))
