@@ -140,9 +140,9 @@ EXAMPLES: dict[ops.Op, list[tuple[Make, Values]]] = {
                  (reduced(ops.MUL, 1), [WITH_ZEROS]),
                  (reduced(ops.MUL, 0, 1), [uniform(5, 1, 2)]),
                  (reduced(ops.MUL, 0), [uniform(0, 2)])],
-    ops.GATHER: [(lambda x, i: build.gather(x, i), [uniform(4, 2), ints(3, 0, 3, 9)]),
+    ops.GATHER: [(lambda x, i: build.gather(x, i), [uniform(4, 2), ints(3, 0, 3, 1)]),
                  (lambda x, i, j: build.gather(x, i, j),
-                  [uniform(4, 2, 3), ints(3, -5, 0), ints(1, 1, 0)])],
+                  [uniform(4, 2, 3), ints(3, 2, 0), ints(1, 1, 0)])],
     ops.SCATTER: [(scattered(mode), SCATTERED) for mode in ("add", "set", "max", "min")] + [
         (scattered("mul"), [uniform(4, 2), ints(1, 1, 1, 2, 9), MUL_UPDATES]),
         (lambda x, i, j, u: build.scatter(x, [i, j], u, "set"),

@@ -36,11 +36,13 @@ READ_MODES = ("clip", "fill", "drop", "promise_in_bounds")
 WRITE_MODES = ("drop", "clip", "fill", "promise_in_bounds")
 
 
-def get(x: UOp, index: Sequence[Any], mode: str = "clip", fill: UOp | None = None) -> UOp:
+def get(x: UOp, index: Sequence[Any], mode: str = "promise_in_bounds",
+        fill: UOp | None = None) -> UOp:
     """``x[index]``.
 
     Args:
-        mode: for indices that are data: "clip", or "fill" (``fill`` where outside).
+        mode: for indices that are data: "promise_in_bounds" (one outside reads the nearest
+            element as a constant), "clip" (as itself), or "fill" (``fill`` where outside).
         fill: 0-d; by default NaN, the smallest int, the largest unsigned int, or True.
     """
     arguments.one_of("mode", mode, READ_MODES)
@@ -54,6 +56,8 @@ def get(x: UOp, index: Sequence[Any], mode: str = "clip", fill: UOp | None = Non
         _check_empty(front.shape, indices)
         out = build.const(0, x.dtype, indices[0].shape + front.shape[len(indices):])
     else:
+        if mode == "clip" or not indices[0].shape:  # 0-d indices are clipped, as in JAX
+            indices = [_clipped(i, n) for i, n in zip(indices, front.shape)]
         out = build.gather(front, *indices)
     if mode in ("fill", "drop"):
         other = default_fill(x) if fill is None else fill

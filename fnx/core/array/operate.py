@@ -281,8 +281,8 @@ class At:
         """The elements there.
 
         Args:
-            mode: of indices that are data and outside: "clip" (default), "fill" or
-                "promise_in_bounds" (as "clip").
+            mode: of indices that are data and outside: "promise_in_bounds" (default) reads the
+                nearest element, which gets no gradient; "clip" names that element; "fill".
             fill_value: what "fill" gives; by default NaN, the smallest int, the largest unsigned
                 int, or True.
             unique_indices, indices_are_sorted: promises, which nothing here needs.
@@ -350,7 +350,8 @@ class At:
 def at_get(x: Array, index: Any, mode: ReadMode, fill_value: ArrayLike | None) -> Array:
     """``x.at[index].get(...)``."""
     fill = None if fill_value is None else as_node(operand(fill_value), x._dtype)
-    return Array(indexing.get(x._node, index_entries(index), mode or "clip", fill), x.weak)
+    mode = mode or "promise_in_bounds"
+    return Array(indexing.get(x._node, index_entries(index), mode, fill), x.weak)
 
 
 def _written(at: At, value: ArrayLike, how: str, mode: WriteMode, indices_are_sorted: bool,

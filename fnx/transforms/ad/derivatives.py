@@ -6,6 +6,7 @@ Values at singular points, where a choice is to be made:
     pow'(0, y)           its limit: 0 for y > 1, 1 for y = 1, inf for 0 < y < 1; 0 for y = 0
     d/dy pow(0, y)       0 for y >= 0
     prod                 the product of the others, also where elements are zero
+    GATHER               0 for an index outside, which reads the nearest element
 
 sqrt(x)**2 has gradient NaN at 0: inf times a number that happens to be zero says nothing. (A
 branch that was not taken is another matter: see rules.py.) From these follow, by how public
@@ -60,9 +61,10 @@ def piecewise(op: Op, *along: JvpTerm | None, taken: Callable[..., Expr] | None 
 
 
 def linear(op: Op, transpose: Callable[[UOp, int, UOp], UOp],
-           operands: tuple[int, ...] | None = (0,), drops: bool = False) -> None:
+           operands: tuple[int, ...] | None = (0,), drops: bool = False,
+           where: Callable[[UOp], UOp] | None = None) -> None:
     """``transpose(node, i, ct)``: the cotangent of operand i. None: linear in all operands."""
-    DERIVATIVES[op] = Linear(transpose, operands, drops)
+    DERIVATIVES[op] = Linear(transpose, operands, drops, where)
 
 
 def zero(*names: str) -> None:
@@ -222,7 +224,7 @@ linear(ops.SHRINK, _pad_back, drops=True)
 linear(ops.FLIP, _flip_back)
 linear(ops.CONCAT, _piece, operands=None)
 linear(ops.BARRIER, lambda node, i, ct: ct)
-linear(ops.GATHER, indexed.put_back, drops=True)
+linear(ops.GATHER, indexed.put_back, drops=True, where=indexed.read_inside)
 
 DERIVATIVES[ops.REDUCE] = ReduceRule(
     along={ops.ADD: lambda t, node: t, ops.MUL: indexed.times_others,

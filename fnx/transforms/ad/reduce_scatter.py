@@ -1,33 +1,37 @@
 """Parts of the derivative table that are more than a line: REDUCE, GATHER, SCATTER.
 
-Each is a factor, or a choice of winners, that both modes apply to a tangent or cotangent.
+Each is a factor, or a choice of winners, that both modes apply to a tangent or cotangent. Like
+the table's rows they are formulas; what moves or combines elements takes and gives nodes.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Sequence
 
 from fnx.core import build, dtypes, ops
+from fnx.core.expr import Expr, where
 from fnx.core.uop import UOp
-from fnx.transforms.ad.rules import ReduceRule, zeros
+from fnx.transforms.ad.rules import Factor, spread, zeros
 
 # ---- REDUCE -----------------------------------------------------------------------------------
 
 
-def winners(node: UOp) -> UOp:
+def winners(node: UOp) -> Expr:
     """Where the operand of a REDUCE MAX or MIN is the result."""
-    return build.eq(node.src[0], ReduceRule.spread(node, node))
+    return Expr(node.src[0]).eq(Expr(spread(node, node)))
 
 
-def share(t: UOp, node: UOp) -> UOp:
+def share(t: Expr, node: UOp) -> Expr:
     """t / (number of winners) at the winners, 0 elsewhere."""
     won = winners(node)
-    count = build.reduce(build.cast(won, t.dtype), ops.ADD, node.arg.axes)
-    return build.where(won, build.div(t, ReduceRule.spread(node, count)), zeros(t))
+    count = build.reduce(won.cast(t.dtype).node, ops.ADD, node.arg.axes)
+    return where(won, t / Expr(spread(node, count)), 0)
 
 
-def times_others(t: UOp, node: UOp) -> UOp:
+def times_others(t: Expr, node: UOp) -> Expr:
     """t times the product of all other elements along the folded axes.
 
     Not product / x, which is wrong beside a zero: products of pairs up a tree and back down,
@@ -40,7 +44,7 @@ def times_others(t: UOp, node: UOp) -> UOp:
     n = math.prod(x.shape[a] for a in axes)
     others = _others(build.reshape(moved, (n, *rest))) if math.prod(x.shape) else zeros(moved)
     others = build.reshape(others, moved.shape)
-    return build.mul(t, build.permute(others, sorted(range(len(order)), key=order.__getitem__)))
+    return t * Expr(build.permute(others, sorted(range(len(order)), key=order.__getitem__)))
 
 
 def _others(x: UOp) -> UOp:
@@ -75,15 +79,30 @@ def _as_column(x: UOp) -> UOp:
 # ---- GATHER -----------------------------------------------------------------------------------
 
 
-def clamped(index: Sequence[UOp], shape: Sequence[int]) -> list[UOp]:
-    """Indices as GATHER reads them: SCATTER drops what GATHER clamps."""
-    return [build.minimum(build.maximum(i, zeros(i)), build.like(i, max(n - 1, 0)))
-            for i, n in zip(index, shape)]
+def _over_rows(x: Expr, rows: UOp) -> Expr:
+    """One value an index, repeated over the row that the index names."""
+    shape = rows.shape
+    column = build.reshape(x.node, x.shape + (1,) * (len(shape) - len(x.shape)))
+    return Expr(build.expand(column, shape))
+
+
+def _inside(rows: UOp, index: Sequence[UOp], places: Sequence[int]) -> Expr:
+    """Which rows an index names that lies inside."""
+    inside = [(0 <= i) & (i < n) for i, n in zip(map(Expr, index), places)]
+    return _over_rows(functools.reduce(operator.and_, inside), rows)
+
+
+def read_inside(node: UOp) -> UOp:
+    """Where GATHER reads what its index names, and not the nearest to it."""
+    return _inside(node, node.src[1:], node.src[0].shape).node
 
 
 def put_back(node: UOp, i: int, ct: UOp) -> UOp:
-    """Add each value that was read to the place it came from; for a mask: mark the place."""
-    x, index = node.src[0], clamped(node.src[1:], node.src[0].shape)
+    """Add each value that was read to the place that its index names; for a mask: mark the place.
+
+    An index outside reads the nearest element as a constant: it names no place, as in JAX.
+    """
+    x, *index = node.src
     if ct.dtype.is_bool:
         count = build.const(0, dtypes.int32, x.shape)
         marks = build.scatter(count, index, build.cast(ct, dtypes.int32), "add")
@@ -94,95 +113,107 @@ def put_back(node: UOp, i: int, ct: UOp) -> UOp:
 # ---- SCATTER ----------------------------------------------------------------------------------
 
 
-def read(t: UOp, node: UOp) -> UOp:
-    """The values of t (like the result) at the indices, in the shape of the updates."""
-    return build.gather(t, *node.src[1:-1])
+def read(x: Expr, node: UOp) -> Expr:
+    """The values of x (like the result) at the indices, in the shape of the updates."""
+    return Expr(build.gather(x.node, *node.src[1:-1]))
 
 
-def _write(base: UOp, node: UOp, updates: UOp, mode: str) -> UOp:
-    return build.scatter(base, node.src[1:-1], updates, mode)
+def _write(base: Expr, node: UOp, updates: Expr, mode: str) -> Expr:
+    return Expr(build.scatter(base.node, node.src[1:-1], updates.node, mode))
 
 
-def _over_rows(x: UOp, node: UOp) -> UOp:
-    """One value an index, repeated over the row that the index names."""
-    shape = node.src[-1].shape
-    return build.expand(build.reshape(x, x.shape + (1,) * (len(shape) - len(x.shape))), shape)
+def _there(node: UOp, updates: Expr, mode: str, start: float) -> Expr:
+    """All updates at the place of each, combined."""
+    return read(_write(Expr(build.like(node, start)), node, updates, mode), node)
 
 
-def _inside(node: UOp) -> UOp:
+def _written(node: UOp) -> Expr:
     """Which updates were not dropped."""
-    inside = None
-    for i, n in zip(node.src[1:-1], node.shape):
-        ok = build.and_(build.le(zeros(i), i), build.lt(i, build.like(i, n)))
-        inside = ok if inside is None else build.and_(inside, ok)
-    assert inside is not None
-    return _over_rows(inside, node)
+    return _inside(node.src[-1], node.src[1:-1], node.shape)
 
 
-def _last(node: UOp) -> UOp:
+def _last(node: UOp) -> Expr:
     """Which updates of "set" were not overwritten by a later one: write their numbers, look."""
     index = node.src[1]
-    places = node.shape[:len(node.src) - 2]
-    number = build.reshape(build.iota(math.prod(index.shape)), index.shape)
-    nobody = build.const(-1, dtypes.int32, places)
-    last = build.scatter(nobody, node.src[1:-1], number, "set")
-    return _over_rows(build.eq(build.gather(last, *node.src[1:-1]), number), node)
+    number = Expr(build.reshape(build.iota(math.prod(index.shape)), index.shape))
+    nobody = Expr(build.const(-1, dtypes.int32, node.shape[:len(node.src) - 2]))
+    return _over_rows(read(_write(nobody, node, number, "set"), node).eq(number), node.src[-1])
 
 
-def _tied(node: UOp) -> UOp:
+def _tied(node: UOp) -> Expr:
     """How many of x and the updates at a place are the result."""
-    x, updates = node.src[0], node.src[-1]
-    kept = build.cast(build.eq(x, node), x.dtype)
-    return _write(kept, node, build.cast(build.eq(updates, read(node, node)), x.dtype), "add")
+    x, updates, out = Expr(node.src[0]), Expr(node.src[-1]), Expr(node)
+    return _write(x.eq(out).cast(x.dtype), node,
+                  updates.eq(read(out, node)).cast(x.dtype), "add")
 
 
-def _share_kept(t: UOp, node: UOp) -> UOp:
-    return build.where(build.eq(node.src[0], node), build.div(t, _tied(node)), zeros(t))
+def _keep(t: Expr, node: UOp) -> Expr:
+    return t
 
 
-def _share_written(t: UOp, node: UOp) -> UOp:
-    won = build.and_(build.eq(node.src[-1], read(node, node)), _inside(node))
-    return build.where(won, build.div(t, read(_tied(node), node)), zeros(t))
+def _unwritten(t: Expr, node: UOp) -> Expr:
+    return _write(t, node, Expr(zeros(node.src[-1])), "set")
 
 
-def _times_product(t: UOp, node: UOp) -> UOp:
-    ones = build.like(node, 1)
-    return build.mul(t, _write(ones, node, node.src[-1], "mul"))
+def _share_kept(t: Expr, node: UOp) -> Expr:
+    return where(Expr(node.src[0]).eq(Expr(node)), t / _tied(node), 0)
 
 
-def _times_other_updates(t: UOp, node: UOp) -> UOp:
-    """t times x times the other updates at the same place (exact to second order).
+def _times_product(t: Expr, node: UOp) -> Expr:
+    return t * _write(Expr(build.like(node, 1)), node, Expr(node.src[-1]), "mul")
 
-    Zeros are counted apart: a product over the others is then a quotient of nonzero numbers,
-    times the zeros that are left.
+
+def _added(t: Expr, node: UOp) -> Expr:
+    return where(_written(node), t, 0)
+
+
+def _written_last(t: Expr, node: UOp) -> Expr:
+    return where(_last(node), t, 0)
+
+
+def _share_written(t: Expr, node: UOp) -> Expr:
+    won = Expr(node.src[-1]).eq(read(Expr(node), node)) & _written(node)
+    return where(won, t / read(_tied(node), node), 0)
+
+
+_MOST_ZEROS = 4  # among the updates of one place; derivatives up to this order are right
+
+
+def _times_other_updates(t: Expr, node: UOp) -> Expr:
+    """t times x times the other updates at the same place.
+
+    Zeros are counted apart: so a product of the others is a quotient of numbers that are not
+    zero, times the zeros that are left.
     """
-    x, u = node.src[0], node.src[-1]
-    zero, one, none = build.eq(u, zeros(u)), build.like(u, 1), zeros(node)
-    product = _read_back(node, build.where(zero, one, u), "mul")
-    zeros_product = _read_back(node, build.where(zero, u, one), "mul")
-    count = read(_write(none, node, build.cast(zero, u.dtype), "add"), node)
-    zero_sum = read(_write(none, node, build.where(zero, u, zeros(u)), "add"), node)
-    other_zeros = build.where(build.eq(count, one), one, build.where(
-        build.eq(count, build.like(u, 2)), build.sub(zero_sum, u), zeros(u)))
-    others = build.where(zero, build.mul(product, other_zeros),
-                         build.mul(build.div(product, build.where(zero, one, u)), zeros_product))
-    slope = build.mul(read(x, node), others)
-    return build.where(_inside(node), build.mul(t, slope), zeros(t))
+    x, u = Expr(node.src[0]), Expr(node.src[-1])
+    is_zero = u.eq(0)
+    count = _there(node, is_zero.cast(u.dtype), "add", 0)
+    left = u.like(0)
+    for n, product in enumerate(_products_of_others(node, where(is_zero, u, 0)), 1):
+        left = where(count.eq(n), product, left)
+    product = _there(node, where(is_zero, 1, u), "mul", 1)
+    zeros_product = _there(node, where(is_zero, u, 1), "mul", 1)
+    others = where(is_zero, product * left, product / where(is_zero, 1, u) * zeros_product)
+    return where(_written(node), t * (read(x, node) * others), 0)
 
 
-def _read_back(node: UOp, updates: UOp, mode: str) -> UOp:
-    """``updates`` combined into ones, and read at their places again."""
-    return read(_write(build.like(node, 1), node, updates, mode), node)
+def _products_of_others(node: UOp, u: Expr) -> list[Expr]:
+    """[1, the sum, the sum of products of two, of three] of the other updates at the same place.
+
+    Where there are n others, that of n is their product. By Newton's identities from sums of
+    powers: no quotient, so the derivatives of every order are right, also where all are zero.
+    """
+    powers = [_there(node, u**n, "add", 0) - u**n for n in range(1, _MOST_ZEROS)]
+    out = [u.like(1)]
+    for n in range(1, _MOST_ZEROS):
+        terms = [out[n - i - 1] * powers[i] * (-1) ** i for i in range(n)]
+        out.append(functools.reduce(operator.add, terms) / n)
+    return out
 
 
-JvpTerm = Callable[[UOp, UOp], UOp]
+KEPT: dict[str, Factor] = {
+    "add": _keep, "set": _unwritten, "mul": _times_product, "max": _share_kept, "min": _share_kept}
 
-KEPT: dict[str, JvpTerm] = {
-    "add": lambda t, node: t,
-    "set": lambda t, node: _write(t, node, zeros(node.src[-1]), "set"),
-    "mul": _times_product, "max": _share_kept, "min": _share_kept}
-
-WRITTEN: dict[str, JvpTerm] = {
-    "add": lambda t, node: build.where(_inside(node), t, zeros(t)),
-    "set": lambda t, node: build.where(_last(node), t, zeros(t)),
-    "mul": _times_other_updates, "max": _share_written, "min": _share_written}
+WRITTEN: dict[str, Factor] = {
+    "add": _added, "set": _written_last, "mul": _times_other_updates, "max": _share_written,
+    "min": _share_written}

@@ -29,7 +29,8 @@ from fnx.core.errors import GradError
 from fnx.core.expr import Expr
 from fnx.core.uop import UOp
 
-JvpTerm = Callable[..., Expr]
+JvpTerm = Callable[..., Expr]               # (t, y, *operands) -> t times a partial
+Factor = Callable[[Expr, UOp], Expr]        # (t, node) -> the same for REDUCE and SCATTER
 Tangents = Sequence[UOp | None]
 
 
@@ -158,12 +159,14 @@ class Linear(Rule):
     """The op is linear in ``positions`` (None: in all its operands) together.
 
     ``transpose(node, i, ct)`` also takes a bool ct: a mask, whose sum is "or". ``drops``: it
-    leaves places of the operand at zero, the op did not read them.
+    leaves places of the operand at zero, the op did not read them. ``where(node)``: outside of
+    it the result is a constant.
     """
 
     def __init__(self, transpose: Callable[[UOp, int, UOp], UOp],
-                 positions: tuple[int, ...] | None = (0,), drops: bool = False) -> None:
-        self.transpose, self.positions, self.drops = transpose, positions, drops
+                 positions: tuple[int, ...] | None = (0,), drops: bool = False,
+                 where: Callable[[UOp], UOp] | None = None) -> None:
+        self.transpose, self.positions, self.drops, self.where = transpose, positions, drops, where
 
     def operands(self, node: UOp) -> Sequence[int]:
         return range(len(node.src)) if self.positions is None else self.positions
@@ -173,7 +176,8 @@ class Linear(Rule):
         for i in self.operands(node):
             t = tangents[i]
             src[i] = zeros(src[i]) if t is None else t
-        return node.replace(src=tuple(src))
+        out = node.replace(src=tuple(src))
+        return out if self.where is None else build.where(self.where(node), out, zeros(out))
 
     def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
         return self.transpose(node, i, ct)
@@ -186,19 +190,22 @@ class Linear(Rule):
         return self.transpose(node, i, mask)
 
 
+def spread(node: UOp, x: UOp) -> UOp:
+    """A result of a REDUCE repeated over the axes that it folded."""
+    shape = node.src[0].shape
+    kept = tuple(1 if i in node.arg.axes else n for i, n in enumerate(shape))
+    return build.expand(build.reshape(x, kept), shape)
+
+
 class ReduceRule(Rule):
     """REDUCE: a sum of ``along(t, node)`` over the folded axes; one ``along`` for a monoid."""
 
-    def __init__(self, along: dict[ops.Op, Callable[[UOp, UOp], UOp]],
-                 taken: dict[ops.Op, Callable[[UOp], UOp]]) -> None:
+    def __init__(self, along: dict[ops.Op, Factor],
+                 taken: dict[ops.Op, Callable[[UOp], Expr]]) -> None:
         self.along, self.taken = along, taken
 
-    @staticmethod
-    def spread(node: UOp, x: UOp) -> UOp:
-        """A result of the REDUCE repeated over the axes that it folded."""
-        shape = node.src[0].shape
-        kept = tuple(1 if i in node.arg.axes else n for i, n in enumerate(shape))
-        return build.expand(build.reshape(x, kept), shape)
+    def _along(self, t: UOp, node: UOp) -> UOp:
+        return self.along[node.arg.monoid](Expr(t), node).node
 
     def hides_masks(self, node: UOp) -> bool:
         """A sum over the product of two arrays that were repeated for it."""
@@ -211,16 +218,15 @@ class ReduceRule(Rule):
 
     def push(self, node: UOp, tangents: Tangents) -> UOp | None:
         t = tangents[0]
-        return None if t is None else build.reduce(self.along[node.arg.monoid](t, node),
-                                                   ops.ADD, node.arg.axes)
+        return None if t is None else build.reduce(self._along(t, node), ops.ADD, node.arg.axes)
 
     def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
-        return self.along[node.arg.monoid](self.spread(node, ct), node)
+        return self._along(spread(node, ct), node)
 
     def pull_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
         taken = self.taken.get(node.arg.monoid)
-        spread = None if mask is None else self.spread(node, mask)
-        return both(spread, None if taken is None else taken(node))
+        return both(None if mask is None else spread(node, mask),
+                    None if taken is None else taken(node).node)
 
     def scales(self, node: UOp) -> bool:
         return node.arg.monoid is ops.MUL
@@ -233,32 +239,34 @@ class ScatterRule(Rule):
     zero for what was overwritten or dropped.
     """
 
-    def __init__(self, kept: dict[str, Callable[[UOp, UOp], UOp]],
-                 written: dict[str, Callable[[UOp, UOp], UOp]],
-                 read: Callable[[UOp, UOp], UOp]) -> None:
+    def __init__(self, kept: dict[str, Factor], written: dict[str, Factor], read: Factor) -> None:
         self.kept, self.written, self.read = kept, written, read
+
+    def _factor(self, node: UOp, i: int, t: UOp) -> UOp:
+        return (self.written if i else self.kept)[node.arg](Expr(t), node).node
+
+    def _read(self, node: UOp, i: int, x: UOp) -> UOp:
+        """What of x, which is like the result, operand i had a hand in."""
+        return self.read(Expr(x), node).node if i else x
 
     def operands(self, node: UOp) -> Sequence[int]:
         return (0, len(node.src) - 1)
 
     def push(self, node: UOp, tangents: Tangents) -> UOp | None:
         x, index, updates = tangents[0], node.src[1:-1], tangents[-1]
-        base = zeros(node) if x is None else self.kept[node.arg](x, node)
+        base = zeros(node) if x is None else self._factor(node, 0, x)
         return base if updates is None else build.scatter(
-            base, index, self.written[node.arg](updates, node), "add")
+            base, index, self._factor(node, -1, updates), "add")
 
     def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
-        if i == 0:
-            return self.kept[node.arg](ct, node)
-        return self.written[node.arg](self.read(ct, node), node)
+        return self._factor(node, i, self._read(node, i, ct))
 
     def pull_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
-        if i != 0 and mask is not None:
-            mask = self.read(mask, node)
+        mask = None if mask is None else self._read(node, i, mask)
         if node.arg == "mul":  # a factor of zero is a number, not a choice
             return mask
         ones = build.like(node.src[i], 1)
-        factor = (self.kept if i == 0 else self.written)[node.arg](ones, node)
+        factor = self._factor(node, i, ones)
         return mask if factor is ones else both(mask, build.ne(factor, zeros(ones)))
 
     def scales(self, node: UOp) -> bool:
