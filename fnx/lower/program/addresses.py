@@ -39,16 +39,21 @@ class Access(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """A flat offset: what is the same for all lanes, and what is not."""
+    """A flat offset: what is the same for all lanes, and what is not.
+
+    ``stride`` is what it grows by from lane to lane, ``grain`` what divides all but the constant.
+    """
 
     common: Polynomial
     lane: Polynomial
     constant: int
     stride: int | None
+    lanes: int
+    grain: int
 
 
 def split_lanes(terms: Polynomial, lane: UOp | None) -> tuple[Polynomial, Polynomial]:
-    """Polynomial that do not depend on the lane, and those that do."""
+    """Terms that do not depend on the lane, and those that do."""
     if lane is None:
         return terms, {}
     own = {m: c for m, c in terms.items() if any(lane in a.ranges for a in m)}
@@ -59,9 +64,13 @@ def offset_of(place: UOp, lane: UOp | None) -> Offset:
     """The flat offset of an INDEX."""
     terms, constant = symbolic.linear(symbolic.ravel(indices(place), dims(buffer(place))))
     common, own = split_lanes(terms, lane)
-    stride = 0 if not own else own[(lane,)] if lane is not None and len(own) == 1 \
-        and (lane,) in own else None
-    return Offset(common, own, constant, stride)
+    stride = None
+    if lane is None or not own:
+        stride = 0
+    elif list(own) == [(lane,)]:
+        stride = own[(lane,)]
+    lanes = 1 if lane is None else extent_of(lane)
+    return Offset(common, own, constant, stride, lanes, math.gcd(*common.values()))
 
 
 class Addresses:
@@ -133,16 +142,15 @@ class Addresses:
         sums, constant = self.parts(offset.common, offset.constant, at)
         for part in sums.values():
             pointer = lines.add(ops.ADDRESS, dtype, (pointer, part))
-        width = 1 if lane is None else extent_of(lane)
         if offset.stride not in (0, 1, -1):
             if constant:
                 pointer = lines.add(ops.ADDRESS, dtype, (pointer, build.index_const(constant)))
-            return Access(self.each_lane(pointer, self._lane_offsets(offset, width, at)), None)
+            return Access(self.each_lane(pointer, self._lane_offsets(offset, at)), None)
         if offset.stride == -1:
-            constant -= width - 1
-        address = lines.add(ops.ADDRESS, dtype.vec(width if offset.stride else 1),
-                            (pointer, build.index_const(constant)),
-                            _alignment(offset.common, constant, dtype.itemsize))
+            constant -= offset.lanes - 1
+        alignment = math.gcd(ALIGNMENT, constant * dtype.itemsize, offset.grain * dtype.itemsize)
+        address = lines.add(ops.ADDRESS, dtype.vec(offset.lanes if offset.stride else 1),
+                            (pointer, build.index_const(constant)), alignment)
         return Access(address, offset.stride)
 
     def each_lane(self, pointer: UOp, offsets: UOp) -> UOp:
@@ -150,7 +158,7 @@ class Addresses:
         return self.lines.add(ops.ADDRESS, pointer.dtype.vec(offsets.dtype.lanes),
                               (pointer, offsets), pointer.dtype.itemsize)
 
-    def _lane_offsets(self, offset: Offset, width: int, at: Instance) -> UOp:
+    def _lane_offsets(self, offset: Offset, at: Instance) -> UOp:
         lines = self.lines
         total: UOp | None = None
         for monomial, c in offset.lane.items():
@@ -161,7 +169,7 @@ class Addresses:
                     else self._vector(ops.MUL, product, factor)
             total = product if total is None else self._vector(ops.ADD, total, product)
         assert total is not None
-        return lines.widen(total, width)
+        return lines.widen(total, offset.lanes)
 
     def _vector(self, op: ops.Op, a: UOp, b: UOp) -> UOp:
         lanes = max(a.dtype.lanes, b.dtype.lanes)
@@ -188,9 +196,4 @@ class Addresses:
             return lines.add(ops.LANESBELOW, mask, (count,))
         count = self.total({m: -c for m, c in rest.items()}, 1 - constant, at)
         return lines.add(ops.NOT, mask, (lines.add(ops.LANESBELOW, mask, (count,)),))
-
-
-def _alignment(terms: Polynomial, constant: int, itemsize: int) -> int:
-    """Bytes that the address is a multiple of, given an aligned buffer."""
-    return math.gcd(ALIGNMENT, constant * itemsize, *(c * itemsize for c in terms.values()))
 

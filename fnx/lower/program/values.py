@@ -36,6 +36,7 @@ class Values:
         self.addresses = Addresses(kernel, lines, self.value)
         self.counter: dict[UOp, UOp] = {}
         self.level: dict[UOp, int] = {}  # how deep the loop over a RANGE is
+        self._depths: dict[frozenset[UOp], int] = {}  # of free ranges, as loops are open now
         self.memo: dict[Any, UOp] = {}
         self.keys: list[list[Any]] = [[]]
 
@@ -44,12 +45,14 @@ class Values:
         self.counter[r] = counter
         self.level[r] = len(self.keys)
         self.keys.append([])
+        self._depths = {}
 
     def leave(self, r: UOp) -> None:
         """It ends, and with it the values computed inside."""
         for key in self.keys.pop():
             del self.memo[key]
         del self.counter[r], self.level[r]
+        self._depths = {}
 
     # ---- the memo ---------------------------------------------------------------------------
 
@@ -59,8 +62,12 @@ class Values:
 
     def depth(self, node: UOp) -> int:
         """How many of the open loops a node needs."""
-        level = self.level
-        return max([level[r] for r in node.ranges if r in level], default=0)
+        found = self._depths.get(node.ranges)
+        if found is None:
+            level = self.level
+            found = max([level[r] for r in node.ranges if r in level], default=0)
+            self._depths[node.ranges] = found
+        return found
 
     def remember(self, node: UOp, instance: Instance, value: UOp, depth: int) -> None:
         """A value that was made elsewhere: it lives in the innermost of ``depth`` loops."""
