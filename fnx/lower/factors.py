@@ -37,15 +37,18 @@ def two_factors(reduce: UOp, axes: Callable[[UOp], frozenset[Axis]],
     """
     if reduce.arg.monoid is not ops.ADD or not reduce.dtype.is_float:
         return None
-    best, most = None, 0
     inside = _products(reduce.src[0])
+    if len(inside) < 3:
+        return None
+    best, most = None, 0
+    along = {n: axes(n) for n in inside}
     for a, b in itertools.combinations(inside, 2):
-        if a in inside[b] or b in inside[a]:
-            continue
-        of_a, of_b, covered = axes(a), axes(b), len(inside[a] | inside[b])
-        if covered > most and of_a - of_b - summed and of_b - of_a - summed \
-                and summed & of_a & of_b:
-            best, most = (a, b), covered
+        if a not in inside[b] and b not in inside[a]:
+            only_a, only_b = along[a] - along[b], along[b] - along[a]
+            covered = len(inside[a] | inside[b])
+            if covered > most and only_a - summed and only_b - summed \
+                    and not summed.isdisjoint(along[a] & along[b]):
+                best, most = (a, b), covered
     return best
 
 

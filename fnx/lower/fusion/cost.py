@@ -137,16 +137,14 @@ _VARY: dict[Op, Callable[[UOp, dict[UOp, int]], int]] = {
 }
 
 
-def is_contraction(node: UOp, varies: dict[UOp, int]) -> bool:
-    """A sum of products over two families of results (matmul, in whatever spelling).
+def contractions(nodes: list[UOp], varies: dict[UOp, int]) -> set[UOp]:
+    """The sums of products over two families of results (matmul, in whatever spelling).
 
     A matrix times a vector is a plain reduction: it is bound by memory.
     """
-    if node.op is not ops.REDUCE:
-        return False
-    rank = range(len(node.src[0].shape))
 
     def axes(n: UOp) -> frozenset[int]:
-        return frozenset([a for a in rank if varies[n] >> a & 1])
+        return frozenset([a for a in range(len(n.shape)) if varies[n] >> a & 1])
 
-    return two_factors(node, axes, frozenset(node.arg.axes)) is not None
+    return {n for n in nodes if n.op is ops.REDUCE
+            and two_factors(n, axes, frozenset(n.arg.axes)) is not None}

@@ -191,8 +191,9 @@ def index_node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) 
 def _node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UOp:
     kind = token[0]
     if kind == "join":
-        total = Expr(build.index_const(0))
-        for t, n in token[1]:
+        (first, _), *rest = token[1]
+        total = Expr(index_node(first, ranges, memo))
+        for t, n in rest:
             total = total * n + Expr(index_node(t, ranges, memo))
         return total.node
     inner = Expr(index_node(token[1], ranges, memo))

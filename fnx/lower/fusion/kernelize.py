@@ -53,6 +53,7 @@ class Fusion:
         self.nodes = toposort(fn.src)
         self.cost = cost.costs(self.nodes)
         self.varies = cost.varying(self.nodes)
+        self.contractions = cost.contractions(self.nodes, self.varies)
         self.groups: list[Group] = []
         self.writer: dict[UOp, Group] = {}
         self.extent: dict[int, int] = {}  # of loops of reductions
@@ -146,7 +147,7 @@ class Fusion:
         if group.count >= MAX_NODES or group.scatter is not None and node.op is ops.REDUCE:
             return False
         if node.op is ops.REDUCE:
-            if cost.is_contraction(node, self.varies):
+            if node in self.contractions:
                 return group.covers(index) and group.contraction is None \
                     and not group.reduces and not group.stages
             return group.contraction is None and (group.is_own(index) or group.is_row(index))
@@ -235,7 +236,7 @@ class Fusion:
         here.append(index)
         group.count += 1
         if node.op is ops.REDUCE:
-            if cost.is_contraction(node, self.varies):
+            if node in self.contractions:
                 group.contraction = node
             else:
                 group.reduces += 1
