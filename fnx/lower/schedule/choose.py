@@ -90,13 +90,13 @@ class _Plan:
         self.ranges = ranges_of(kernel)
         self.kept = {r for s in kernel.src for r in kept_in_order(s)}
         self.lanes = target.lanes(itemsize(self.nodes))
-        folds = [n for n in self.nodes if n.op in (ops.REDUCE, ops.STAGE)]
-        inner = {r for n in folds for r in closed(n)}
-        free = {r for n in folds for r in n.ranges} - inner
+        closing = [n for n in self.nodes if n.op in (ops.REDUCE, ops.STAGE)]
+        inner = {r for n in closing for r in closed(n)}
+        free = {r for n in closing for r in n.ranges} - inner
         # a stage is filled once for each iteration of its free ranges: those stay loops
-        self.staged = {r for n in folds if n.op is ops.STAGE for r in n.ranges}
+        self.staged = {r for n in closing if n.op is ops.STAGE for r in n.ranges}
         self.outer = [r for r in self.ranges if r in free]
-        self.statements = [_Statement(n, closed(n)) for n in folds] + \
+        self.statements = [_Statement(n, closed(n)) for n in closing] + \
             [_Statement(s, [r for r in self.ranges if r in s.ranges and r not in free])
              for s in kernel.src]
         self.steps: list[Transform] = []
@@ -238,7 +238,7 @@ class _Plan:
             self.parts[r] = ([f"{name}_p", f"{name}_c"], [])
 
     def _order(self, shared: UOp | None, blocked: Sequence[UOp]) -> None:
-        """Shared first; ranges outside of folds; then the others; blocks; lanes last."""
+        """Shared first; ranges outside of reductions; then the others; blocks; lanes last."""
         first = [] if shared is None else self.parts[shared][0][:1]
         inside = [r for r in self.ranges if r not in self.outer]
         loops = [x for r in (*self.outer, *inside) for x in self.parts[r][0] if x not in first]

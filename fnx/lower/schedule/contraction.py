@@ -32,13 +32,13 @@ _PARALLEL = 1 << 19  # multiply-adds above which workers share the rows
 
 
 class Contraction(NamedTuple):
-    """Ranges by role, in loop order; ``left`` and ``right`` are the factors of ``fold``."""
+    """A REDUCE with its ranges by role, in loop order; ``left`` and ``right`` are its factors."""
 
-    fold: UOp
+    reduce: UOp
     batch: tuple[UOp, ...]
     rows: tuple[UOp, ...]
     columns: tuple[UOp, ...]
-    folded: tuple[UOp, ...]
+    summed: tuple[UOp, ...]
     left: UOp
     right: UOp
 
@@ -54,34 +54,32 @@ class Tile(NamedTuple):
 def find(kernel: UOp) -> Contraction | None:
     """The contraction that a kernel is, or None."""
     nodes = toposort(kernel.src)
-    folds = [n for n in nodes if n.op is ops.REDUCE]
-    if len(folds) != 1 or any(n.op is ops.STAGE for n in nodes) \
-            or any(s.arg is not None for s in kernel.src):
+    reduces = [n for n in nodes if n.op is ops.REDUCE]
+    if len(reduces) != 1 or any(n.op is ops.STAGE for n in nodes) or any(
+            s.arg is not None or s.ranges != reduces[0].ranges for s in kernel.src):
         return None
-    fold = folds[0]
-    folded = frozenset(closed(fold))
-    factors = two_factors(fold, attrgetter("ranges"), folded)
-    if factors is None or any(s.ranges != fold.ranges for s in kernel.src):
+    summed = frozenset(closed(reduces[0]))
+    factors = two_factors(reduces[0], attrgetter("ranges"), summed)
+    if factors is None:
         return None
-    a, b = factors
-    only_a, only_b = a.ranges - b.ranges - folded, b.ranges - a.ranges - folded
-    inner = [r for r in ranges_of(kernel) if r in fold.ranges]
-    lane = _stored_contiguously(kernel, inner)
-    if lane in only_a or (lane not in only_b and
-                          _contiguous(a, only_a) > _contiguous(b, only_b)):
-        a, b, only_a, only_b = b, a, only_b, only_a
-    return Contraction(
-        fold, tuple(r for r in inner if r not in only_a and r not in only_b),
-        tuple(r for r in inner if r in only_a), tuple(r for r in inner if r in only_b),
-        tuple(r for r in ranges_of(kernel) if r in folded), a, b)
+    left, right = factors
+    rows, columns = left.ranges - right.ranges - summed, right.ranges - left.ranges - summed
+    ranges = ranges_of(kernel)
+    lane = next((r for r in ranges if r in reduces[0].ranges and extent(r) > 1
+                 and stride(kernel.src[0], r) == 1), None)
+    if lane in rows or (lane not in columns
+                        and _contiguous(left, rows) > _contiguous(right, columns)):
+        left, right, rows, columns = right, left, columns, rows
+
+    def in_order(some: frozenset[UOp]) -> tuple[UOp, ...]:
+        return tuple([r for r in ranges if r in some])
+
+    return Contraction(reduces[0], in_order(reduces[0].ranges - rows - columns), in_order(rows),
+                       in_order(columns), in_order(summed), left, right)
 
 
-def _stored_contiguously(kernel: UOp, ranges: list[UOp]) -> UOp | None:
-    return next((r for r in ranges if stride(kernel.src[0], r) == 1 and extent(r) > 1), None)
-
-
-def _contiguous(value: UOp, ranges: frozenset[UOp]) -> int:
-    return sum(stride(load, r) == 1 for load in loads_below(value) for r in ranges)
+def _contiguous(factor: UOp, ranges: frozenset[UOp]) -> int:
+    return sum(stride(load, r) == 1 for load in loads_below(factor) for r in ranges)
 
 
 def register_tile(rows: int, columns: int, size: int, target: Target) -> Tile:
@@ -106,95 +104,83 @@ def register_tile(rows: int, columns: int, size: int, target: Target) -> Tile:
 
 def schedule(found: Contraction, target: Target) -> list[Transform]:
     """The transforms that tile a contraction."""
-    m, n = found.rows[-1], _lane(found)
-    size = itemsize([found.fold, found.left, found.right])
-    depth = product(found.folded)
-    tile = register_tile(extent(m), extent(n), size, target)
-    block = _block(tile, depth, size, extent(m), target)
-    name = _Names(m, n)
-    steps: list[Transform] = [
-        tiling.split(name.m, tile.rows * block, name.io, name.it),
-        tiling.split(name.it, tile.rows, name.ir, name.i),
-        tiling.split(name.n, tile.vectors * tile.lanes, name.jr, name.jt),
-        tiling.split(name.jt, tile.lanes, name.j, name.l)]
-    outer = [name_of(r) for r in (*found.batch, *found.rows[:-1])]
-    across = [name_of(r) for r in found.columns if r is not n]
-    folded = [name_of(r) for r in found.folded]
-    large = product((*found.batch, *found.rows, *found.columns, *found.folded)) >= _PARALLEL
-    shared = _shared(found, name, block * tile.rows)
-    loops = [*outer, name.io]
-    if large:
-        loops.remove(shared)
-        loops.insert(0, shared)
-        steps.append(tiling.parallel(shared))
-    steps += [tiling.order(*loops, *across, name.jr, name.ir, *folded, name.i, name.j, name.l),
-              tiling.unroll(name.i), tiling.unroll(name.j), tiling.vectorize(name.l)]
-    return steps + _stages(found, tile, block, size, name, loops)
+    return _Tiling(found, target).steps()
 
 
-class _Names:
-    """Names of the loops that rows and columns are split into."""
+class _Tiling:
+    """The register tile, the block of tiles and the loops that suit a contraction."""
 
-    def __init__(self, m: UOp, n: UOp) -> None:
-        self.m, self.n = name_of(m), name_of(n)
-        self.io, self.it = f"{self.m}_io", f"{self.m}_it"
-        self.ir, self.i = f"{self.m}_ir", f"{self.m}_i"
-        self.jr, self.jt = f"{self.n}_jr", f"{self.n}_jt"
-        self.j, self.l = f"{self.n}_j", f"{self.n}_l"
+    def __init__(self, found: Contraction, target: Target) -> None:
+        self.found, self.target = found, target
+        self.row = found.rows[-1]
+        self.column = next((r for r in found.columns if _contiguous(found.right, frozenset((r,)))),
+                           found.columns[-1])
+        self.itemsize = itemsize([found.reduce, found.left, found.right])
+        self.depth, self.width = product(found.summed), product(found.columns)
+        self.tile = register_tile(extent(self.row), extent(self.column), self.itemsize, target)
+        self.block = self._block()
+        self.blocks = f"{name_of(self.row)}_io"  # the loop over blocks of rows
+
+    def _block(self) -> int:
+        """Row tiles packed together: their panels fit half of the L2 cache, and leave four blocks.
+
+        More than a few would not reuse the right factor noticeably better, and large blocks are
+        hard to share evenly.
+        """
+        rows = self.tile.rows
+        fit = self.target.l2 // 2 // (rows * self.depth * self.itemsize)
+        return max(1, min(fit, _BLOCK, -(-extent(self.row) // (4 * rows))))
+
+    def steps(self) -> list[Transform]:
+        found, (rows, vectors, lanes) = self.found, self.tile
+        m, n = name_of(self.row), name_of(self.column)
+        steps: list[Transform] = [
+            tiling.split(m, rows * self.block, self.blocks, f"{m}_it"),
+            tiling.split(f"{m}_it", rows, f"{m}_ir", f"{m}_i"),
+            tiling.split(n, vectors * lanes, f"{n}_jr", f"{n}_jt"),
+            tiling.split(f"{n}_jt", lanes, f"{n}_j", f"{n}_l")]
+        outer = (*found.batch, *found.rows[:-1])
+        loops = [*map(name_of, outer), self.blocks]
+        if product((*outer, self.row)) * self.width * self.depth >= _PARALLEL:
+            # the workers share the first loop with enough iterations
+            shared = next((name_of(r) for r in outer if extent(r) >= 4), self.blocks)
+            loops.remove(shared)
+            loops.insert(0, shared)
+            steps.append(tiling.parallel(shared))
+        across = [name_of(r) for r in found.columns if r is not self.column]
+        steps += [tiling.order(*loops, *across, f"{n}_jr", f"{m}_ir", *map(name_of, found.summed),
+                               f"{m}_i", f"{n}_j", f"{n}_l"),
+                  tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l")]
+        return [*steps, *self._left_stages(loops), *self._right_stages(loops)]
+
+    def _left_stages(self, loops: list[str]) -> list[Transform]:
+        """A block of the left factor is packed where many columns go by."""
+        _, vectors, lanes = self.tile
+        if -(-self.width // (vectors * lanes)) < 4 or self.depth < 16:
+            return []
+        moving = {name_of(r) for r in (*self.found.batch, *self.found.rows) if extent(r) > 1}
+        if extent(self.row) > self.tile.rows * self.block:
+            moving.add(self.blocks)
+        return _stages(self.found.left, _innermost(loops, moving))
+
+    def _right_stages(self, loops: list[str]) -> list[Transform]:
+        """The right factor is packed where its lanes lie apart, or much of it is read often."""
+        found = self.found
+        rough = any(stride(load, self.column) not in (0, 1) for load in loads_below(found.right))
+        large = self.width * self.depth * self.itemsize > _PACK_COLUMNS
+        reused = product(found.rows) >= 8 * self.tile.rows
+        if not found.batch and (rough or reused and large):
+            return _stages(found.right, None, "GLOBAL" if reused or large else "PRIV")
+        batch = {name_of(r) for r in found.batch if extent(r) > 1}
+        return _stages(found.right, _innermost(loops, batch)) if rough else []
 
 
-def _lane(found: Contraction) -> UOp:
-    """The column range that the right factor, or the result, has contiguous."""
-    for r in found.columns:
-        if any(stride(load, r) == 1 for load in loads_below(found.right)):
-            return r
-    return found.columns[-1]
+def _innermost(loops: list[str], some: set[str]) -> str | None:
+    return next((x for x in reversed(loops) if x in some), None)
 
 
-def _shared(found: Contraction, name: _Names, rows: int) -> str:
-    """The loop that the workers share: the first with enough iterations."""
-    for r in (*found.batch, *found.rows[:-1]):
-        if extent(r) >= 4:
-            return name_of(r)
-    return name.io
-
-
-def _block(tile: Tile, depth: int, size: int, rows: int, target: Target) -> int:
-    """Row tiles packed together: their panels fit half of the L2 cache, and leave four blocks.
-
-    More than a few would not reuse the right factor noticeably better, and large blocks are
-    hard to share evenly.
-    """
-    fit = target.l2 // 2 // (tile.rows * depth * size)
-    return max(1, min(fit, _BLOCK, -(-rows // (4 * tile.rows))))
-
-
-def _stages(found: Contraction, tile: Tile, block: int, size: int, name: _Names,
-            loops: list[str]) -> list[Transform]:
-    """Which factors are packed, and where."""
-    out: list[Transform] = []
-    tiles = -(-product(found.columns) // (tile.vectors * tile.lanes))
-    alive = {name_of(r): r for r in (*found.batch, *found.rows)}
-    if tiles >= 4 and product(found.folded) >= 16:
-        at = next((x for x in reversed(loops) if x == name.io and extent(found.rows[-1])
-                   > tile.rows * block or x in alive and extent(alive[x]) > 1), None)
-        out += [tiling.stage(slot, at) for slot in _slots(found.left)]
-    rough = any(stride(load, _lane(found)) not in (0, 1)
-                for load in loads_below(found.right))
-    nbytes = product(found.columns) * product(found.folded) * size
-    reused = product(found.rows) >= 8 * tile.rows
-    if not found.batch and (rough or (reused and nbytes > _PACK_COLUMNS)):
-        space = "GLOBAL" if reused or nbytes > _PACK_COLUMNS else "PRIV"
-        out += [tiling.stage(slot, None, space) for slot in _slots(found.right)]
-    elif rough:
-        batch = [name_of(r) for r in found.batch if extent(r) > 1]
-        inner = [x for x in loops if x in batch]
-        out += [tiling.stage(slot, inner[-1] if inner else None) for slot in _slots(found.right)]
-    return out
-
-
-def _slots(value: UOp) -> list[int]:
-    """The operand whose load stands for a factor: that with all of its ranges."""
-    slots = [buffer(load).arg.slot for load in loads_below(value)
-             if load.ranges == value.ranges and buffer(load).op is ops.REF]
-    return slots[:1]
+def _stages(factor: UOp, at: str | None, space: str = "PRIV") -> list[Transform]:
+    """Of the operand whose load stands for a factor: that with all of its ranges."""
+    slots = [buffer(load).arg.slot for load in loads_below(factor)
+             if load.ranges == factor.ranges and buffer(load).op is ops.REF]
+    return [tiling.stage(slot, at, space) for slot in slots[:1]]
