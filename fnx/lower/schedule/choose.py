@@ -24,7 +24,7 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.legality import kept_in_order
 from fnx.lower.schedule.loops import name_of, ranges_of
-from fnx.lower.schedule.workload import extent, itemsize, product, stride, work
+from fnx.lower.schedule.workload import extent, itemsize, product, run_over, stride, work
 
 _INLINE = 1 << 16  # additions (or their like) that are not worth waking a worker for
 _CHUNK = 1 << 14  # and how many of them one parallel iteration should have
@@ -55,29 +55,27 @@ def choose(kernel: UOp, target: Target) -> Schedule:
 class _Statement:
     """A STORE, STAGE or REDUCE: the nodes computed for it, and the ranges of its own."""
 
-    __slots__ = ("nodes", "own", "node")
+    __slots__ = ("nodes", "own", "counted")
 
     def __init__(self, node: UOp, own: Iterable[UOp]) -> None:
         roots = node.src if node.op is ops.STORE else node.src[:1]
-        self.node, self.own = node, list(own)
-        self.nodes = [*toposort(roots, stop=lambda n: n.op in (ops.REDUCE, ops.LOAD)), node]
+        below = toposort(roots, stop=lambda n: n.op in (ops.REDUCE, ops.LOAD))
+        self.nodes, self.own = [*below, node], list(own)
+        counted = [n for n in below if n.op in ops.ELEMENTWISE or n.op is ops.LOAD]
+        if node.op is not ops.STAGE:
+            counted.append(node)
+        self.counted = [(n, product(run_over(n))) for n in counted]
 
     def cost(self, lane: UOp | None, lanes: int) -> float:
         """Instructions with lanes along ``lane``, about."""
         total = 0.0
-        for n in self.nodes:
-            if n.op is ops.REDUCE and n is not self.node:
-                continue
-            if n.op is not ops.REDUCE and n.op not in ops.ELEMENTWISE \
-                    and n.op not in (ops.LOAD, ops.STORE):
-                continue
-            ranges = n.ranges.union(closed(n)) if n.op is ops.REDUCE else n.ranges
-            count: float = product(ranges)
-            if lane is not None and lane in ranges:
-                step = abs(stride(n, lane)) if n.op in (ops.LOAD, ops.STORE) else 1
-                vectors = -(-extent(lane) // lanes) / extent(lane)
-                count *= vectors if step <= 1 else _STRIDED.get(n.op, 1.0)
-            total += count
+        for n, count in self.counted:
+            if lane is None or lane not in run_over(n):
+                total += count
+            elif n.op in _STRIDED and abs(stride(n, lane)) > 1:
+                total += count * _STRIDED[n.op]
+            else:
+                total += count * (-(-extent(lane) // lanes) / extent(lane))
         return total
 
 

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import KernelError
+from fnx.core.expr import Expr
+from fnx.core.parts import extent
 from fnx.core.rewriting import symbolic
 from fnx.core.tiling import Order, Parallel, Split, Transform, Unroll, Vectorize
 from fnx.core.uop import UOp, toposort
@@ -65,14 +67,14 @@ class Loop:
             assert self.final is not None
             return self.final
         outer, inner = self.parts
-        return symbolic.simplify(build.add(build.mul(outer.value(), inner.extent),
-                                           inner.value()))
+        whole = Expr(outer.value()) * Expr(inner.extent) + Expr(inner.value())
+        return symbolic.simplify(whole.node)
 
     def guards(self) -> Iterator[UOp]:
         """Conditions under which it is inside: one for each split that rounds up."""
         if self.parts is None:
             return
-        condition = symbolic.simplify(build.lt(self.value(), self.extent))
+        condition = symbolic.simplify((Expr(self.value()) < Expr(self.extent)).node)
         if condition.op is not ops.CONST:
             yield condition
         for part in self.parts:
@@ -84,8 +86,9 @@ class Loop:
             assert self.final is not None
             return [index] if self.final.op is ops.RANGE else []
         outer, inner = self.parts
-        return [*outer.digits(symbolic.simplify(build.idiv(index, inner.extent))),
-                *inner.digits(symbolic.simplify(build.rem(index, inner.extent)))]
+        at, length = Expr(index), Expr(inner.extent)
+        return [*outer.digits(symbolic.simplify((at // length).node)),
+                *inner.digits(symbolic.simplify((at % length).node))]
 
 
 class Loops:
@@ -98,7 +101,7 @@ class Loops:
             name = name_of(r)
             if name in self.leaves:
                 raise KernelError(f"expected ranges of different names, got two named {name!r}")
-            self.of[r] = self.leaves[name] = Loop(name, r.src[0], r.arg.kind)
+            self.of[r] = self.leaves[name] = Loop(name, extent(r), r.arg.kind)
 
     def apply(self, schedule: Iterable[Transform]) -> None:
         """Splits, orders and kinds, one after the other."""
@@ -121,10 +124,9 @@ class Loops:
         if loop.kind != "SEQ":
             raise KernelError(f"{step}: expected a plain loop, got one that is {loop.kind}",
                               hint="split first, then name the part to vectorize or unroll")
-        count = symbolic.simplify(build.idiv(
-            build.add(loop.extent, build.index_const(step.factor - 1)),
-            build.index_const(step.factor)))
-        outer, inner = Loop(step.outer, count), Loop(step.inner, build.index_const(step.factor))
+        count = (Expr(loop.extent) + (step.factor - 1)) // step.factor
+        outer = Loop(step.outer, symbolic.simplify(count.node))
+        inner = Loop(step.inner, build.index_const(step.factor))
         loop.parts = outer, inner
         leaves: dict[str, Loop] = {}
         for name, leaf in self.leaves.items():

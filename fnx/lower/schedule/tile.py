@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 
 from fnx.core import build, dtypes, ops
+from fnx.core.expr import Expr, minimum
 from fnx.core.parts import buffer, closed, conjuncts, dims, indices, place, validity
 from fnx.core.rewriting import symbolic
 from fnx.core.tiling import Stage, Transform
@@ -69,9 +70,9 @@ class _Rewriter:
             if conditions:
                 self.guard[r] = _all(conditions)
                 if r in clamped and all(leaf.kind != "VEC" for leaf in loop.leaves()):
-                    last = build.sub(loop.extent, build.index_const(1))
                     self.exact[r] = values[r]
-                    values[r] = symbolic.simplify(build.minimum(values[r], last))
+                    last = Expr(loop.extent) - 1
+                    values[r] = symbolic.simplify(minimum(Expr(values[r]), last).node)
         self.values = values
         self.stores = rebuild(stores, self.visit, values)
 

@@ -68,6 +68,11 @@ def work(nodes: Iterable[UOp]) -> int:
     return total
 
 
+def run_over(node: UOp) -> frozenset[UOp]:
+    """The ranges that a node is computed for: those of a REDUCE are its own, too."""
+    return node.ranges.union(closed(node)) if node.op is ops.REDUCE else node.ranges
+
+
 def loads_below(value: UOp) -> list[UOp]:
     """The LOADs that a value is made of, without those inside other REDUCEs and STAGEs."""
     return [n for n in toposort([value], stop=lambda n: n.op in (ops.REDUCE, ops.LOAD))
