@@ -29,7 +29,10 @@ _ONE = build.index_const(1)
 
 def coalesce(kernel: UOp) -> UOp:
     """A KERNEL over as few loops as walk the same memory in the same order."""
-    chains = _chains(_successors(toposort([kernel])))
+    nodes = toposort([kernel])
+    chains = _chains(_successors(nodes))
+    if not chains and not any(n.op is ops.REF and _ONE in n.src for n in nodes):
+        return kernel
     merged = {chain[0]: build.range_(math.prod(build.const_of(extent(r)) for r in chain),
                                      chain[0].arg.id) for chain in chains}
     gone = {r for chain in chains for r in chain[1:]}
