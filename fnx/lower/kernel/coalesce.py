@@ -1,4 +1,4 @@
-"""Collapse: loops that walk memory as one become one loop.
+"""Coalesce: loops that walk memory as one become one loop.
 
     before  STORE(out[r0, r1], LOAD(x[r0, r1]) + 1)      r0 < 4, r1 < 6
     after   STORE(out[r0], LOAD(x[r0]) + 1)              r0 < 24
