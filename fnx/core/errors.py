@@ -96,6 +96,10 @@ class GradError(FnxError, TypeError):
     """grad was asked for something that has no derivative."""
 
 
+class NestingError(FnxError, RecursionError):
+    """Traces or containers that nest deeper than fnx goes."""
+
+
 class PytreeError(FnxError, TypeError, ValueError):
     """Trees of arguments or results whose structures do not fit."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from fnx.core import ops
+from fnx.core.errors import ArgumentError
 from fnx.core.ops import Op
 
 Self = TypeVar("Self", bound="Operators")
@@ -126,4 +127,6 @@ class ValueOperators(Operators):
     def __ne__(self: Self, o: Any) -> Self:  # type: ignore[override]
         return self._apply(ops.CMPNE, self, o)
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        raise ArgumentError(f"unhashable: expected a dict key or an element of a set, got {self}",
+                            hint="use a number, as x.item() where the value is known, or id(x)")

@@ -26,7 +26,7 @@ from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
 from fnx.transforms.replay.executable import Eager, Executable, Programs, Replay
 from fnx.transforms.replay.launcher import MISS, Launch, make_launcher
-from fnx.transforms.replay.signature import Arguments, Key, labels
+from fnx.transforms.replay.signature import Arguments, Key, labels, positional
 from fnx.transforms.replay.traces import Traces, Variant
 from fnx.transforms.transformed import Transformed
 
@@ -80,6 +80,8 @@ class Jitted(Transformed[P, R_co]):
         super().__init__(f, static_argnums=static_argnums, static_argnames=static_argnames,
                          donate_argnums=donate_argnums)
         self._arguments = Arguments(f, self._name, static_argnums, static_argnames)
+        if donate_argnums:
+            positional(f, "donate_argnums", donate_argnums)
         self._donation = Donation(donate_argnums, self._name)
         self._traces: Traces[Replay] = Traces(f)
         self._programs = Programs(lambda fn: link(fn, _device()))
@@ -133,6 +135,7 @@ class Jitted(Transformed[P, R_co]):
         def f(*dynamic: Any, **named: Any) -> Any:
             return self._f(*self._arguments.filled(args, dynamic), **{**kwargs, **named})
 
+        self._arguments.check(args, kwargs)
         in_tree, avals = key[:2]
         start = time.perf_counter()
         closed = trace(f, avals, in_tree, by="jit", name=self._name).close()

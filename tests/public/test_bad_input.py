@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
         lambda: jnp.asarray(np.array([1, None], object)), errors.DTypeError, TypeError,
         "dtype object", "astype(float32)"),
     "text": (
-        lambda: jnp.asarray("abc"), errors.DTypeError, TypeError, "expected numbers", "numbers"),
+        lambda: jnp.asarray("abc"), errors.DTypeError, TypeError, "got str", "numbers"),
     "dtype that fnx does not hold": (
         lambda: x().astype("complex64"), errors.DTypeError, TypeError, "complex64", "astype"),
     "axis out of range": (

@@ -66,6 +66,8 @@ def numpy_data(x: Any, to: DType | None) -> NDArray:
     data = x if isinstance(x, np.ndarray) else _converted(x)
     if data.dtype.kind not in "biuf":
         raise DTypeError(
+            f"expected an array or a number, got {type(x).__name__}"
+            if data.ndim == 0 and not isinstance(x, np.ndarray | np.generic) else
             f"expected numbers, got NumPy data of dtype {data.dtype}",
             hint="make the rows of one length and the elements numbers, then .astype(float32)"
             if data.dtype.kind == "O" else "convert the data to numbers first")

@@ -18,16 +18,31 @@ fnx.core.errors.LeakedTracerError: ...
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from types import TracebackType
 
 from fnx.core import ops
+from fnx.core.cache import Cache
 from fnx.core.dtypes import DType
-from fnx.core.errors import LeakedTracerError, Site, TracedValueError
+from fnx.core.errors import (
+    LeakedTracerError,
+    NestingError,
+    Site,
+    TracedValueError,
+    show_site,
+    user_site,
+)
 from fnx.core.ops import Shape
 from fnx.core.uop import LEAF_BITS, UOp, current_site, substitute, toposort
 
+MAX_NESTED = 500  # traces that are open at once in a thread
+FRAMES = 40       # of Python that one of them may take, with the user's own
+FREE = 25         # of them that Python has room for anyhow
+MAX_CLOSED = 4096  # leaves of closed traces whose origin is remembered, for messages
+
 _ids = itertools.count()
+_closed: Cache[int, tuple[str, Site | None]] = Cache(MAX_CLOSED)
 
 
 class _Open(threading.local):
@@ -48,13 +63,14 @@ class Scope:
     ``name`` says whose, for messages.
     """
 
-    __slots__ = ("name", "leaves", "remembered", "site")
+    __slots__ = ("name", "leaves", "remembered", "site", "opened")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.leaves: list[UOp] = []
         self.remembered: list[UOp] = []
         self.site: Site | None = None
+        self.opened: Site | None = None  # the user's line that it runs for
 
     def leaf(self, dtype: DType, shape: Shape, value: UOp | None = None) -> UOp:
         """A fresh LEAF of this trace; ``value`` where one is known."""
@@ -67,8 +83,15 @@ class Scope:
         return node
 
     def __enter__(self) -> Scope:
+        depth = len(_open.scopes)
+        if depth > MAX_NESTED:
+            raise NestingError(f"expected at most {MAX_NESTED} nested traces, got one more: "
+                               f"{self.name}", hint="does a traced function call itself?")
+        if depth > FREE:  # a call through a transform takes more frames than the call itself
+            sys.setrecursionlimit(max(sys.getrecursionlimit(), FRAMES * (depth + FREE)))
         _open.scopes.append(self)
         self.site, current_site.site = current_site.site, None  # the traced code has its own lines
+        self.opened = self.site or user_site(2)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -78,6 +101,7 @@ class Scope:
         for node in self.leaves:
             del _open.owner[node]
             _open.values.pop(node, None)
+            _closed.keep(node.arg.id, (self.name, self.opened))
         for node in self.remembered:
             _open.values.pop(node, None)
 
@@ -104,7 +128,7 @@ def known(node: UOp) -> UOp:
         TracedValueError: a leaf has no value (``jit``, ``vmap``).
         LeakedTracerError: the trace of a leaf is closed.
     """
-    values = _open.values
+    values, asked = _open.values, node
     while True:
         order = toposort([node], stop=values.__contains__)
         found = False
@@ -112,7 +136,7 @@ def known(node: UOp) -> UOp:
             if n in values:
                 found = True
             elif n.op is ops.LEAF:
-                raise _no_value(n)
+                raise _no_value(n, asked)
         if not found:
             return node
         node = substitute([node], values)[0]
@@ -121,15 +145,20 @@ def known(node: UOp) -> UOp:
 def check_open(leaf: UOp) -> None:
     """Raise LeakedTracerError unless the trace that owns ``leaf`` is open in this thread."""
     if leaf not in _open.owner:
-        raise _no_value(leaf)
+        raise _no_value(leaf, leaf)
 
 
-def _no_value(leaf: UOp) -> LeakedTracerError | TracedValueError:
-    what = f"a traced {leaf.dtype}{list(leaf.shape)}"
+def _no_value(leaf: UOp, asked: UOp) -> LeakedTracerError | TracedValueError:
+    """The error for a value that depends on a leaf without one."""
+    what = f"a traced {asked.dtype}{list(asked.shape)}"
+    if asked.sites:
+        what += f" computed at {show_site(asked.sites[0])}"
     scope = _open.owner.get(leaf)
     if scope is None:
+        name, opened = _closed.get(leaf.arg.id) or ("a function", None)
+        called = f" called at {show_site(opened)}" if opened else ""
         return LeakedTracerError(
-            f"expected an array, got {what} that outlived the function it was traced in",
+            f"expected an array, got {what} that outlived its trace: {name}{called}",
             hint="return it from the traced function instead of storing it outside, "
                  "and do not hand it to another thread")
     return TracedValueError(

@@ -19,10 +19,11 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from fnx.core.array.equality import same
-from fnx.core.errors import PytreeError
+from fnx.core.errors import NestingError, PytreeError
 
 T = TypeVar("T")
 IsLeaf = Callable[[Any], bool]
+MAX_DEPTH = 256  # walks over a tree recurse, some with two frames a container
 
 
 class Key:
@@ -341,14 +342,18 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeDe
     [1, 2]
     """
     out: list[Any] = []
-    return out, _flatten(tree, out, is_leaf)
+    return out, _flatten(tree, out, is_leaf, 0)
 
 
-def _flatten(tree: Any, out: list[Any], is_leaf: IsLeaf | None) -> TreeDef:
+def _flatten(tree: Any, out: list[Any], is_leaf: IsLeaf | None, depth: int) -> TreeDef:
     row = _container(tree)
     if row is None or (is_leaf is not None and is_leaf(tree)):
         out.append(tree)
         return LEAF
+    if depth == MAX_DEPTH:
+        raise NestingError(f"expected a tree at most {MAX_DEPTH} containers deep, got a "
+                           f"{type(tree).__name__} below that",
+                           hint="put the arrays into one list, or stack them")
     children, data = row.take(tree)
     get, defs = _CONTAINERS.get, []
     for child in children:
@@ -356,7 +361,7 @@ def _flatten(tree: Any, out: list[Any], is_leaf: IsLeaf | None) -> TreeDef:
             out.append(child)
             defs.append(LEAF)
         else:
-            defs.append(_flatten(child, out, is_leaf))
+            defs.append(_flatten(child, out, is_leaf, depth + 1))
     return TreeDef(row, data, tuple(defs))
 
 

@@ -22,7 +22,7 @@ from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.equality import Static
 from fnx.core.config import config
-from fnx.core.errors import DonatedError, DTypeError, FnxError, StaticArgumentError
+from fnx.core.errors import ArgumentError, DonatedError, DTypeError, FnxError, StaticArgumentError
 from fnx.transforms.replay.donation import positions
 
 NamedStatic = tuple[int | str, Static]
@@ -39,12 +39,12 @@ class Arguments:
     Static ones are values of the trace, by position and by name.
     """
 
-    __slots__ = ("numbers", "names", "function")
+    __slots__ = ("numbers", "names", "function", "f")
 
     def __init__(self, f: Callable[..., Any], name: str, static_argnums: tuple[int, ...] = (),
                  static_argnames: tuple[str, ...] = ()) -> None:
         numbers, names = _static_arguments(f, static_argnums, static_argnames)
-        self.numbers, self.names, self.function = numbers, frozenset(names), name
+        self.numbers, self.names, self.function, self.f = numbers, frozenset(names), name, f
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any], concrete: bool = False
             ) -> tuple[list[Array], Key]:
@@ -67,8 +67,7 @@ class Arguments:
             made = array.asarray(x)
         except FnxError as e:
             raise DTypeError(f"argument {argument(in_tree, i)} of {self.function}: {e.message}",
-                             hint="pass arrays or numbers; an argument that is neither goes into "
-                             "static_argnums or static_argnames") from None
+                             hint=self._cure(x)) from None
         if concrete and made.is_deleted():
             raise DonatedError(f"argument {argument(in_tree, i)} of {self.function}: expected an "
                                "array with a value, got one that was donated",
@@ -76,6 +75,30 @@ class Arguments:
         if concrete:
             array.settle(made)
         return made
+
+    def _cure(self, x: Any) -> str:
+        """How to pass what is no array."""
+        own = getattr(type(x), self.function, None)
+        if getattr(own, "__wrapped__", None) is self.f:
+            kind = type(x).__name__
+            return (f"it is the self of a method of {kind}: make {kind} a pytree with fnx.tree."
+                    "register_dataclass, so that its arrays are arguments, or name it in "
+                    "static_argnums=0 if it never changes")
+        return ("pass arrays or numbers; an argument that is neither goes into static_argnums "
+                "or static_argnames")
+
+    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise where the function does not take so many, or not by these names."""
+        try:
+            signature = inspect.signature(self.f)
+        except (ValueError, TypeError):
+            return
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as e:
+            raise ArgumentError(f"{self.function}{signature}: {e}",
+                                hint=f"the parameters are {', '.join(signature.parameters)}"
+                                ) from None
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]
                ) -> tuple[tuple[Any, ...], dict[str, Any], tuple[NamedStatic, ...]]:
@@ -103,23 +126,37 @@ class Arguments:
         return [x if i in static else next(values) for i, x in enumerate(args)]
 
 
+def parameters_of(f: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of a function; where Python does not know them, any."""
+    try:
+        return list(inspect.signature(f).parameters.values())
+    except (ValueError, TypeError):
+        return [inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+                inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)]
+
+
+def positional(f: Callable[..., Any], option: str, numbers: tuple[int, ...]) -> list[str]:
+    """The names of the positional parameters.
+
+    Raises:
+        StaticArgumentError: one of the ``numbers`` is the place of none of them.
+    """
+    parameters = parameters_of(f)
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    for i in numbers:
+        if not open_ended and not -len(names) <= i < len(names):
+            raise StaticArgumentError(f"expected {option} below {len(names)}, got {i}",
+                                      hint=f"the parameters are {', '.join(names)}")
+    return names
+
+
 def _static_arguments(f: Callable[..., Any], nums: tuple[int, ...], names: tuple[str, ...]
                       ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Static arguments both by position and by name, whichever way they were given."""
     if not nums and not names:
         return nums, names
-    try:
-        parameters = list(inspect.signature(f).parameters.values())
-    except (ValueError, TypeError):
-        return nums, names
-    by_position = [p.name for p in parameters
-                   if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    for i in nums:
-        if not open_ended and not -len(by_position) <= i < len(by_position):
-            raise StaticArgumentError(
-                f"expected static_argnums below {len(by_position)}, got {i}",
-                hint=f"the parameters are {', '.join(by_position)}")
+    by_position, parameters = positional(f, "static_argnums", nums), parameters_of(f)
     known = {p.name for p in parameters}
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         for name in names:

@@ -1,0 +1,135 @@
+"""What users read when a transform refuses something: whole messages, with the line of the user."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx import Array
+from fnx.core.errors import FnxError, NestingError
+
+THIS = __file__.rpartition("/")[2]
+KEPT: list[Any] = []
+
+
+class Model:
+    def __init__(self) -> None:
+        self.w = jnp.ones(2)
+
+    @fnx.jit
+    def apply(self, x: Array) -> Array:
+        return x * self.w
+
+
+def two(x: Array, y: Array) -> Array:
+    return x + y
+
+
+def keeps(x: Array) -> Array:
+    KEPT.append(x.sum())
+    return x
+
+
+def leak() -> Any:
+    fnx.jit(keeps)(jnp.ones(2))
+    return KEPT.pop() + 1
+
+
+def asks_a_sum(x: Array) -> Array:
+    total = x.sum()
+    return x if total > 0 else -x
+
+
+def endless(x: Any) -> Any:
+    return ENDLESS(x)
+
+
+ENDLESS = fnx.jit(endless)
+X = jnp.ones(2)
+
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "arity": (lambda: fnx.jit(two)(X, X, X),
+              "two(x: 'Array', y: 'Array') -> 'Array': too many positional arguments\n"
+              "  How to mend it: the parameters are x, y"),
+    "missing": (lambda: fnx.jit(two)(X),
+                "two(x: 'Array', y: 'Array') -> 'Array': missing a required argument: 'y'\n"
+                "  How to mend it: the parameters are x, y"),
+    "keyword": (lambda: fnx.jit(two)(X, z=X),
+                "two(x: 'Array', y: 'Array') -> 'Array': missing a required argument: 'y'\n"
+                "  How to mend it: the parameters are x, y"),
+    "donated": (lambda: fnx.jit(two, donate_argnums=5),
+                "expected donate_argnums below 2, got 5\n"
+                "  How to mend it: the parameters are x, y"),
+    "static": (lambda: fnx.jit(two, static_argnums=-3),
+               "expected static_argnums below 2, got -3\n"
+               "  How to mend it: the parameters are x, y"),
+    "method": (lambda: Model().apply(X),
+               "argument args[0] of apply: expected an array or a number, got Model\n"
+               "  How to mend it: it is the self of a method of Model: make Model a pytree with "
+               "fnx.tree.register_dataclass, so that its arrays are arguments, or name it in "
+               "static_argnums=0 if it never changes"),
+    "key": (lambda: fnx.jit(lambda x: {x: 1}[x])(jnp.asarray(1)),
+            "unhashable: expected a dict key or an element of a set, got Traced<int32[], weak_type="
+            "True>(jit of <lambda>)\n  How to mend it: use a number, as x.item() where the value "
+            "is known, or id(x)"),
+    "leaked": (leak,
+               "expected an array, got a traced float32[2] that outlived its trace: jit of keeps "
+               f"called at {THIS}:LINE\n  How to mend it: return it from the traced function "
+               "instead of storing it outside, and do not hand it to another thread"),
+    "if": (lambda: fnx.jit(asks_a_sum)(X),
+           f"expected a value, got a traced bool[] computed at {THIS}:LINE: jit of asks_a_sum "
+           "traces without values\n  How to mend it: name the argument in static_argnums, or "
+           "choose with fnx.numpy.where instead of Python's `if`"),
+    "result": (lambda: fnx.jit(lambda x: {"y": [x, "text"]})(X),
+               "result ['y'][1] of <lambda>: expected an array or a number, got str\n"
+               "  How to mend it: return arrays, numbers or None in tuples, lists and dicts"),
+    "has_aux": (lambda: fnx.grad(lambda x: x, has_aux=True)(1.0),
+                "has_aux=True: expected <lambda> to return (result, aux), got Array\n"
+                "  How to mend it: return a tuple of two"),
+    "not a function": (lambda: fnx.grad(3.0),  # type: ignore[arg-type]
+                       "grad: expected a function, got float\n"
+                       "  How to mend it: write grad(f)(x), not grad(f(x))"),
+    "endless": (lambda: ENDLESS(X),
+                "expected at most 500 nested traces, got one more: jit of endless\n"
+                "  How to mend it: does a traced function call itself?"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_message(name: str) -> None:
+    mistake, want = MISTAKES[name]
+    with pytest.raises(FnxError) as e:
+        mistake()
+    text = re.sub(r"\S*" + THIS + r":\d+", f"{THIS}:LINE", str(e.value))
+    assert text == f"{THIS}:LINE: {want}"
+
+
+def test_a_tree_that_is_too_deep() -> None:
+    tree: Any = X
+    for _ in range(300):
+        tree = [tree]
+    with pytest.raises(NestingError, match=rf"{THIS}.*at most 256 containers deep, got a list"):
+        fnx.jit(lambda t: t)(tree)
+
+
+@pytest.mark.parametrize("wrap", [lambda t: [t], lambda t: (t,), lambda t: {"a": t}])
+def test_trees_199_deep(wrap: Any) -> None:
+    tree: Any = X
+    for _ in range(199):
+        tree = wrap(tree)
+    f = fnx.jit(lambda t: t)
+    for _ in range(3):
+        assert fnx.tree.leaves(f(tree))[0].tolist() == [1, 1]
+    assert f._launchers
+
+
+def test_200_nested_jitted_functions() -> None:
+    f: Any = jnp.sin
+    for _ in range(200):
+        f = fnx.jit(lambda x, f=f: f(x) * 1.0)
+    assert float(fnx.grad(f)(0.0)) == 1.0 and float(fnx.jit(fnx.grad(f))(0.0)) == 1.0
