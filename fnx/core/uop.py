@@ -108,7 +108,13 @@ class UOp:
         return _make(key)
 
     def __reduce__(self) -> Any:
-        return UOp, (self.op, self.dtype, self.src, self.arg)
+        """As a list, operands first: graphs are deeper than pickle may recurse."""
+        nodes = toposort([self], into_functions=True)
+        number = {node: i for i, node in enumerate(nodes)}
+        return _restored, ([(n.op, n.dtype, [number[s] for s in n.src], n.arg) for n in nodes],)
+
+    def __deepcopy__(self, memo: Any) -> UOp:
+        return self
 
     def __repr__(self) -> str:
         arg = "" if self.arg is None else f", {self.arg!r}"
@@ -144,6 +150,13 @@ class UOp:
                     node._digest = h.digest()
         assert self._digest is not None
         return self._digest
+
+
+def _restored(rows: list[tuple[Op, DType, list[int], Any]]) -> UOp:
+    nodes: list[UOp] = []
+    for op, dtype, src, arg in rows:
+        nodes.append(UOp(op, dtype, tuple([nodes[i] for i in src]), arg))
+    return nodes[-1]
 
 
 def _make(key: tuple[Any, ...]) -> UOp:

@@ -108,6 +108,14 @@ class TreeDef:
         return (isinstance(other, TreeDef) and self.container is other.container
                 and same(self.data, other.data) and self.children == other.children)
 
+    def __reduce__(self) -> Any:
+        if self.container is None:
+            return "LEAF"
+        return _restored, (self.container.type, self.data, self.children)
+
+    def __deepcopy__(self, memo: Any) -> TreeDef:
+        return self
+
     def __repr__(self) -> str:
         return f"TreeDef({self})"
 
@@ -126,6 +134,14 @@ class TreeDef:
 
 
 LEAF = TreeDef(None, None, ())
+
+
+def _restored(cls: type, data: Hashable, children: tuple[TreeDef, ...]) -> TreeDef:
+    row = _CONTAINERS.get(cls) or _named_tuple(cls)
+    if row is None:
+        raise PytreeError(f"expected {cls.__name__} to be a pytree, as where it was pickled",
+                          hint="register it before unpickling, in the module that defines it")
+    return TreeDef(row, data, children)
 
 
 # ---- the container types ----------------------------------------------------------------------
@@ -188,14 +204,17 @@ _add(collections.defaultdict, _take_defaultdict,
 
 def _container(x: Any) -> Container | None:
     """The row of a value's type; None for a leaf. Named tuples get theirs when first seen."""
-    cls = type(x)
-    row = _CONTAINERS.get(cls)
-    if row is None and isinstance(x, tuple) and hasattr(cls, "_fields"):
-        fields = cls._fields
-        row = _CONTAINERS[cls] = Container(
-            cls, _items, lambda d, xs: cls(*xs),
-            lambda d, n: [Key(f, "attr") for f in fields],
-            lambda d, texts: _show_fields(cls, zip(fields, texts)))
+    row = _CONTAINERS.get(type(x))
+    return _named_tuple(type(x)) if row is None and isinstance(x, tuple) else row
+
+
+def _named_tuple(cls: type) -> Container | None:
+    fields = getattr(cls, "_fields", None)
+    if fields is None:
+        return None
+    row = _CONTAINERS[cls] = Container(
+        cls, _items, lambda d, xs: cls(*xs), lambda d, n: [Key(f, "attr") for f in fields],
+        lambda d, texts: _show_fields(cls, zip(fields, texts)))
     return row
 
 
