@@ -11,6 +11,7 @@ with another schedule at other tiles.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -25,7 +26,7 @@ from fnx.core.ops import Shape
 from fnx.core.tiling import Schedule, Transform
 from fnx.core.uop import UOp
 from fnx.transforms.kernels.kernel_trace import Reference, trace_kernel
-from fnx.transforms.replay.signature import Arguments
+from fnx.transforms.replay.signature import Arguments, parameters_of
 from fnx.transforms.replay.traces import Traces
 from fnx.transforms.transformed import Transformed
 
@@ -127,6 +128,7 @@ class _Kernel(Transformed[P, R]):
                 raise KernelError(f"schedule of {self._name}: expected transforms as "
                                   f"k.split(...), got {step!r}")
         self._out, self._schedule = out, schedule
+        self.__signature__ = inspect.Signature(parameters_of(out))
         self._arguments = Arguments(f, self._name)
         self._traces: Traces[UOp] = Traces(f)
 

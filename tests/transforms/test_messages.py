@@ -78,9 +78,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
             "True>(jit of <lambda>)\n  How to mend it: use a number, as x.item() where the value "
             "is known, or id(x)"),
     "leaked": (leak,
-               "expected an array, got a traced float32[2] that outlived its trace: jit of keeps "
-               f"called at {THIS}:LINE\n  How to mend it: return it from the traced function "
-               "instead of storing it outside, and do not hand it to another thread"),
+               "add: expected an array, got a traced float32[2] that outlived its trace: jit of "
+               f"keeps called at {THIS}:LINE\n  How to mend it: return it from the traced "
+               "function instead of storing it outside, and do not hand it to another thread"),
     "if": (lambda: fnx.jit(asks_a_sum)(X),
            f"expected a value, got a traced bool[] computed at {THIS}:LINE: jit of asks_a_sum "
            "traces without values\n  How to mend it: name the argument in static_argnums, or "
