@@ -15,11 +15,12 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, index_faults, ops
 from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.trace import Closed, trace
+from fnx.core.config import config
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, KernelError, NotBuiltError
 from fnx.core.ops import Shape
@@ -142,9 +143,12 @@ class _Kernel(Transformed[P, R]):
         outs = tuple([self._spec(s) for s in specs])
         kernel = self._traces.find(
             (*key, outs, out_tree), lambda: (self._trace(arrays, in_tree, outs, out_tree), []))
+        faults = (((), dtypes.int32),) * (
+            index_faults.count(kernel.value) if config.check_index else 0)
         node = UOp(ops.CALL, dtypes.void, (kernel.value, *[x._node for x in arrays]),
-                   ops.Call(self._name, tuple([a[:2] for a in outs]), self._schedule))
-        return tree.unflatten(out_tree, [Array(n) for n in build.results(node)])
+                   ops.Call(self._name, tuple([a[:2] for a in outs]) + faults,
+                            () if faults else self._schedule))
+        return tree.unflatten(out_tree, [Array(n) for n in build.results(node)[:len(outs)]])
 
     def _spec(self, given: Any) -> Aval:
         if not (hasattr(given, "shape") and hasattr(given, "dtype")):

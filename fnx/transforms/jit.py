@@ -45,7 +45,10 @@ R_co = TypeVar("R_co", covariant=True)
 
 def link(fn: UOp, device: Device, runtime_extents: bool = False) -> Executable:
     """A FUNCTION as a program. The compiler is half of fnx's code: loaded with the first one."""
-    return Executable(fn, device, load("fnx.lower.pipeline").lower, runtime_extents)
+    checks = ()
+    if config.check_index:
+        fn, checks = load("fnx.lower.tensor.check_index").check_index(fn)
+    return Executable(fn, device, load("fnx.lower.pipeline").lower, runtime_extents, checks)
 
 
 def _device() -> Device:

@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, index_faults, ops
 from fnx.core.array import elementwise
 from fnx.core.array.convert import SCALARS, default_float, fits
 from fnx.core.array.elementwise import DOMAINS, OPERATORS, Function
+from fnx.core.config import config
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, KernelError, MutationError, OutOfBoundsError, user_site
+from fnx.core.index_faults import Check
 from fnx.core.operators import ValueOperators
 from fnx.core.ops import Op, Shape
 from fnx.core.rewriting import symbolic
@@ -221,6 +223,8 @@ class Reference(ValueOperators):
                     f"{self.name}: expected 0 <= index < {n} along axis {axis}, got {at[0]} to "
                     f"{at[1]}", hint="use load(..., valid=condition) where the index may be "
                     "outside" if valid is None else "valid= holds where the index is outside")
+            if config.check_index:
+                current().checks.append((Check(self.name, axis, n, user_site(3)), i, valid))
             if clamp and n > 0:
                 nodes[axis] = _clamped(i, n, low, high)
             else:
@@ -253,13 +257,14 @@ def _range_names(ranges: Sequence[UOp]) -> str:
 class Tracing:
     """The stores and the number of ranges and locals of a kernel so far."""
 
-    __slots__ = ("name", "ranges", "stores", "locals")
+    __slots__ = ("name", "ranges", "stores", "locals", "checks")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.ranges: list[UOp] = []
         self.stores: list[UOp] = []
         self.locals = 0
+        self.checks: list[tuple[Check, UOp, UOp | None]] = []  # of indices that are data
 
 
 class _Open(threading.local):
@@ -303,11 +308,22 @@ def trace_kernel(f: Callable[..., Any], name: str,
                               f"{type(returned).__name__}", hint="write results: o[i] = value")
         for o in outputs:
             _fill(o, tracing)
+        for slot, check in enumerate(tracing.checks, count):
+            _report(slot, *check, tracing)
     finally:
         current_site.site = old
         _open.tracings.pop()
     used = set(toposort(tracing.stores))
     return build.kernel(tracing.stores, name, [r.arg.id for r in tracing.ranges if r in used])
+
+
+def _report(slot: int, check: Check, i: UOp, valid: UOp | None, tracing: Tracing) -> None:
+    """A further output, the fault of an index (core/index_faults.py)."""
+    place = build.at(build.ref(slot, dtypes.int32, (), check.name))
+    tracing.stores.append(build.store(place, build.const(index_faults.NONE, dtypes.int32)))
+    store = build.store(place, index_faults.fault(i, check.length), valid, ops.MAX)
+    store.sites = () if check.site is None else (check.site,)
+    tracing.stores.append(store)
 
 
 def _fill(o: Reference, tracing: Tracing) -> None:

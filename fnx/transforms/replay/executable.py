@@ -20,6 +20,7 @@ from fnx.core.array import trace
 from fnx.core.array.trace import Closed
 from fnx.core.cache import Cache
 from fnx.core.config import config
+from fnx.core.index_faults import Check, raise_first
 from fnx.core.ops import const_value
 from fnx.core.target import Target
 from fnx.core.uop import UOp
@@ -69,12 +70,16 @@ class Device(Protocol):
 
 
 class Executable:
-    """A FUNCTION lowered for a device and linked: ``run`` takes and gives storages."""
+    """A FUNCTION lowered for a device and linked: ``run`` takes and gives storages.
 
-    __slots__ = ("_alloc", "device", "lowered", "buffer", "sizes", "results", "forwards")
+    Its last results are the faults of ``checks``: looked at, and not given.
+    """
 
-    def __init__(self, fn: UOp, device: Any, lower: Callable[..., Any],
-                 runtime_extents: bool) -> None:
+    __slots__ = ("_alloc", "device", "lowered", "buffer", "sizes", "results", "forwards", "checks")
+
+    def __init__(self, fn: UOp, device: Any, lower: Callable[..., Any], runtime_extents: bool,
+                 checks: Sequence[Check] = ()) -> None:
+        self.checks = checks
         self.device: Device = device
         self._alloc = device.alloc
         before = device.stats()
@@ -88,7 +93,7 @@ class Executable:
         self.sizes = [max(1, n.dtype.itemsize * math.prod(n.shape)) for n in made.block.outs]
         self.results = made.block.results
         self.forwards = any(kind == "in" for kind, _ in self.results) or \
-            len(self.results) != len(self.sizes)
+            len(self.results) != len(self.sizes) or bool(checks)
 
     def run(self, ins: Sequence[Any]) -> Sequence[Any]:
         """Submit with argument storages; storages of the results, in order."""
@@ -96,7 +101,12 @@ class Executable:
         self.buffer.submit(ins, outs)
         if not self.forwards:
             return outs
-        return [ins[i] if kind == "in" else outs[i] for kind, i in self.results]
+        given = [ins[i] if kind == "in" else outs[i] for kind, i in self.results]
+        if not self.checks:
+            return given
+        faults = [given.pop() for _ in self.checks]
+        raise_first(self.checks, [f.view(np.int32, ())[()] for f in reversed(faults)])
+        return given
 
 
 class Programs:

@@ -1,0 +1,116 @@
+"""config.check_index: an index that is data and outside is an error with line, index and bound."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.kernel as k
+import fnx.numpy as jnp
+from fnx.core.config import override
+from fnx.core.errors import OutOfBoundsError
+
+X = np.arange(5, dtype=np.float32)
+
+
+@pytest.fixture(params=["cpu", "interp"], autouse=True)
+def _checked(request: Any) -> Iterator[None]:
+    with override(device=request.param, check_index=True):
+        yield
+
+
+def gather(x: Any, i: Any) -> Any:
+    return jnp.asarray(x)[i]
+
+
+def take(x: Any, i: Any) -> Any:
+    return jnp.take(x, i)
+
+
+def scatter(x: Any, i: Any) -> Any:
+    return jnp.asarray(x).at[i].add(1.0)
+
+
+def rows(x: Any, i: Any) -> Any:
+    return jnp.ones((len(x), 2))[i, 1:]
+
+
+def gradient(x: Any, i: Any) -> Any:
+    return fnx.grad(lambda x: (x[i] ** 2).sum())(jnp.asarray(x))
+
+
+def reads(x: Any, i: Any, o: Any) -> None:
+    r = k.range(i.shape[0])
+    o[r] = x[i[r]]
+
+
+def writes(x: Any, i: Any, o: Any) -> None:
+    r = k.range(i.shape[0])
+    o.combine("add", i[r], x[r])
+
+
+def sums(x: Any, i: Any, o: Any) -> None:
+    r, c = k.range(i.shape[0]), k.range(i.shape[0])
+    o[r] = k.sum(x[i[c]], over=c)
+
+
+PUBLIC = [gather, take, scatter, rows, gradient]
+KERNELS = [reads, writes, sums]
+
+
+def called(f: Callable[..., Any]) -> Any:
+    if f not in KERNELS:
+        return f
+    return fnx.call(f, out=lambda x, i: x if f is writes else
+                    fnx.ShapeDtypeStruct(i.shape, x.dtype))
+
+
+@pytest.mark.parametrize("f", PUBLIC + KERNELS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
+def test_an_index_outside_is_named(f: Any, jitted: bool) -> None:
+    # Equal graphs are one node with the lines of all who made it: each has a length of its own.
+    x = np.arange(5 + 2 * (PUBLIC + KERNELS).index(f) + jitted, dtype="f4")
+    run = fnx.jit(called(f)) if jitted else called(f)
+    at = jnp.asarray([0, 1, 2], "int32")
+    inside = np.asarray(run(x, at))
+    with override(check_index=False):
+        np.testing.assert_array_equal(np.asarray(fnx.jit(called(f))(x, at)), inside)
+    with pytest.raises(OutOfBoundsError, match=f"index < {len(x)} along axis 0, got 77") as e:
+        run(x, jnp.asarray([0, 77, 2], "int32"))
+    lines, first = inspect.getsourcelines(f)
+    assert e.value.site is not None and e.value.site[0] == __file__
+    assert first <= e.value.site[1] < first + len(lines)
+    np.testing.assert_array_equal(np.asarray(run(x, at)), inside)  # and it goes on
+
+
+def test_indices_from_the_end_are_inside_of_arrays() -> None:
+    at = np.array([-1, -5], np.int32)
+    np.testing.assert_array_equal(jnp.asarray(X)[jnp.asarray(at)], X[at])
+    with pytest.raises(OutOfBoundsError, match="expected -5 <= index < 5 along axis 0, got -6"):
+        jnp.asarray(X)[jnp.asarray([-6], "int32")]
+    with pytest.raises(OutOfBoundsError, match="x: expected 0 <= index < 5 .* got -1"):
+        called(reads)(X, jnp.asarray(at))
+
+
+def test_what_a_condition_leaves_out_is_no_fault() -> None:
+    @fnx.call(out=lambda x, i: fnx.ShapeDtypeStruct(i.shape, x.dtype))
+    def some(x: Any, i: Any, o: Any) -> None:
+        r = k.range(i.shape[0])
+        o[r] = x.load(i[r], valid=i[r] < 5)
+    np.testing.assert_array_equal(some(X, jnp.asarray([4, 9], "int32")), [4, 0])
+    with pytest.raises(OutOfBoundsError, match="got -1"):
+        some(X, jnp.asarray([4, -1], "int32"))
+
+
+def test_a_schedule_gives_way() -> None:
+    @fnx.call(out=lambda x, i: fnx.ShapeDtypeStruct(i.shape, x.dtype),
+              schedule=[k.split("r", 4), k.order("ro", "ri"), k.vectorize("ri")])
+    def scheduled(x: Any, i: Any, o: Any) -> None:
+        r = k.range(i.shape[0], "r")
+        o[r] = x[i[r]]
+    np.testing.assert_array_equal(scheduled(X, jnp.asarray([4, 0], "int32")), [4, 0])
