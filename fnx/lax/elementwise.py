@@ -10,7 +10,7 @@ import operator
 from typing import Literal, TypeVar
 
 import fnx.numpy as jnp
-from fnx.core import build, dtypes
+from fnx.core import build, dtypes, ops
 from fnx.core.array import elementwise as rows
 from fnx.core.array import special, tree
 from fnx.core.array.array import Array, ArrayLike, asarray, public
@@ -33,7 +33,8 @@ def _logical_shift(a: Expr, b: Expr) -> Expr:
 
 
 _DIV = Function("div", "number", _quotient)
-_SHIFT_RIGHT_LOGICAL = Function("shift_right_logical", "bits", _logical_shift)
+_SHIFT_RIGHT_LOGICAL = Function("shift_right_logical", "whole", _logical_shift)
+_REM = Function("rem", "number", ops.REM)
 
 neg = alias("neg", jnp.negative)
 abs = alias("abs", jnp.absolute)
@@ -59,7 +60,6 @@ bitwise_not = alias("bitwise_not", jnp.invert)
 add = alias("add", jnp.add)
 sub = alias("sub", jnp.subtract)
 mul = alias("mul", jnp.multiply)
-rem = alias("rem", jnp.fmod)
 pow = alias("pow", jnp.power)
 max = alias("max", jnp.maximum)
 min = alias("min", jnp.minimum)
@@ -134,6 +134,16 @@ def div(x: ArrayLike, y: ArrayLike, /) -> Array:
     -3
     """
     return apply(_DIV, x, y)
+
+
+@elementwise(_REM, at="fnx.lax as lax")
+def rem(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """The remainder that has the sign of x; of integers by zero, x.
+
+    >>> print(lax.rem(-7, 2), lax.rem(5, 0))
+    -1 5
+    """
+    return apply(_REM, x, y)
 
 
 @elementwise(_SHIFT_RIGHT_LOGICAL, at="fnx.lax as lax")

@@ -14,6 +14,7 @@ from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import DOMAINS
 from fnx.core.array.promotion import as_node, operand
+from fnx.core.errors import DTypeError
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
@@ -173,6 +174,9 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike = float, axis: i
            [1., 0.]], dtype=float32)
     """
     node = core.asarray(x)._node
+    if not node.dtype.is_integer:
+        raise DTypeError(f"expected integers as labels, got {node.dtype}",
+                         hint="convert them with .astype(int32)")
     at = axes.one(axis, len(node.shape) + 1)
     n = axes.shape(num_classes)[0]
     shape = (*node.shape[:at], n, *node.shape[at:])

@@ -134,7 +134,7 @@ def nan_to_num(x: ArrayLike, nan: ArrayLike = 0.0, posinf: ArrayLike | None = No
     bottom = float(info.min) if neginf is None else neginf
     array = where(isnan(array), nan, array)
     array = where(equal(array, math.inf), top, array)
-    return where(equal(array, -math.inf), bottom, array)
+    return Array(where(equal(array, -math.inf), bottom, array)._node)
 
 
 @public

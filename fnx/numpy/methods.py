@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from fnx.core.array.array import Array, public, set_methods
-from fnx.numpy import contraction, elementwise, movement, rearranging, reductions, searching, taking
+from fnx.core.errors import MutationError, TracedValueError
+from fnx.numpy import (
+    binary,
+    contraction,
+    elementwise,
+    movement,
+    rearranging,
+    reductions,
+    searching,
+    taking,
+    unary,
+)
 
 
 def _one_or_listed(given: tuple[Any, ...]) -> Any:
@@ -72,6 +85,40 @@ def flatten(x: Array, order: Literal["C"] = "C") -> Array:
     return movement.ravel(x, order)
 
 
+def _operation(x: Array, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    """What NumPy's function ``ufunc`` gives of Arrays: NumPy data, as in JAX.
+
+    But ``data + x`` is an Array: NumPy asks here before it asks ``x.__radd__``.
+    """
+    name = ufunc.__name__
+    out = kwargs.get("out", ())
+    if any(type(y) is Array for y in out):
+        raise MutationError(f"np.{name}: expected NumPy data as out=, got an Array",
+                            hint=f"arrays are immutable: use the result of fnx.numpy.{name}"
+                            if name in _HERE else "arrays are immutable: use the result")
+    if method == "__call__" and not kwargs and type(inputs[0]) is not Array \
+            and name in _OPERATORS:
+        return _HERE[name](*inputs)
+    try:
+        plain = [np.asarray(y) if type(y) is Array else y for y in inputs]
+    except TracedValueError as error:
+        error.message = f"np.{name}: {error.message}"
+        error.hint = f"use fnx.numpy.{name}" if name in _HERE else \
+            "NumPy needs values: compute outside of the traced function"
+        raise
+    return getattr(ufunc, method)(*plain, **kwargs)
+
+
+_HERE = {name: f for room in (unary, binary) for name, f in vars(room).items()
+         if isinstance(getattr(np, name, None), np.ufunc)}
+_HERE["matmul"] = contraction.matmul
+# Those that NumPy's arrays call for Python's operators.
+_OPERATORS = frozenset((
+    "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "matmul",
+    "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift", "less",
+    "less_equal", "greater", "greater_equal", "equal", "not_equal"))
+
+set_methods({"__array_ufunc__": _operation})
 set_methods({f.__name__: f for f in (
     contraction.dot, contraction.matmul, elementwise.clip, elementwise.round, flatten,
     movement.ravel, movement.squeeze, movement.swapaxes, rearranging.diagonal,

@@ -187,3 +187,47 @@ def test_if_works_where_the_trace_knows_the_value() -> None:
         y = x * 2
         assert y > 5 and float(y) == 6.0 and not y < 5
         assert y._storage is None
+
+
+# ---- NumPy's functions --------------------------------------------------------------------------
+
+
+def test_numpy_functions_of_arrays_give_numpy_data() -> None:
+    x = jnp.asarray([1.0, 4.0])
+    for got, want in ((np.sqrt(x), [1, 2]), (np.add(x, 1), [2, 5]), (np.maximum(x, x), [1, 4]),
+                      (np.add.reduce(x), 5), (np.arctan2(x, x), [np.pi / 4, np.pi / 4])):
+        assert isinstance(got, np.ndarray | np.generic)
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert not np.isnan(x.sum())
+
+
+def test_operators_of_numpy_data_and_an_array_give_an_array() -> None:
+    x = jnp.asarray([1.0, 4.0])
+    data = np.asarray([2.0, 3.0], np.float32)
+    for got, want in ((data + x, [3, 7]), (x + data, [3, 7]), (data - x, [1, -1]),
+                      (data * x, [2, 12]), (data / x, [2, 0.75]), (data ** x, [2, 81]),
+                      (data @ x, 14), (data < x, [False, True]), (data == x, [False, False]),
+                      (np.float32(2) * x, [2, 8]), (np.float64(2) * x, [2, 8])):
+        assert type(got) is Array
+        np.testing.assert_allclose(np.asarray(got), want)
+
+
+def test_numpy_data_takes_an_array_in_place() -> None:
+    data = np.zeros(2, np.float32)
+    same = data
+    data += jnp.asarray([1.0, 4.0])
+    assert data is same and data.tolist() == [1, 4]
+    np.sin(jnp.zeros(2), out=data)
+    assert data.tolist() == [0, 0]
+
+
+def test_masked_data_keep_their_mask_on_their_own_side() -> None:
+    masked = np.ma.masked_array([1.0, 2.0], [False, True])
+    assert np.ma.is_masked(masked + np.asarray(jnp.ones(2)))
+
+
+def test_a_missing_attribute_is_an_attribute_error() -> None:
+    x = jnp.ones(2)
+    assert not hasattr(x, "foo") and not hasattr(x, "__array_interface__")
+    with pytest.raises(AttributeError, match="Array has no attribute 'summ'"):
+        x.summ()  # type: ignore

@@ -136,7 +136,42 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
     "if on a traced value": (
         traced(branch), errors.TracedValueError, TypeError, "jit traces without values", "where"),
     "float of a traced value": (
-        traced(lambda a: float(a[0])), errors.TracedValueError, TypeError, "jit", "where"),
+        traced(lambda a: float(a[0])), errors.TracedValueError, TypeError, "jit",
+        "static_argnums"),
+    "int of a traced value": (
+        traced(lambda a: range(int(a[0]))), errors.TracedValueError, TypeError, "jit",
+        "static_argnums"),
+    "range of a traced value": (
+        traced(lambda a: range(a[0].astype(int))), errors.TracedValueError, TypeError, "jit",
+        "static_argnums"),
+    "NumPy function of a traced value": (
+        traced(lambda a: np.sin(a)), errors.TracedValueError, TypeError, "np.sin: expected",
+        "use fnx.numpy.sin"),
+    "NumPy data and a traced value in a NumPy function": (
+        traced(lambda a: np.arctan2(X[0], a)), errors.TracedValueError, TypeError, "np.arctan2",
+        "outside"),
+    "Array as out": (
+        lambda: np.sin(X, out=x()), errors.MutationError, TypeError, "np.sin: expected",
+        "fnx.numpy.sin"),
+    "masked data": (
+        lambda: jnp.asarray(np.ma.masked_array(X, X > 2)), errors.DTypeError, TypeError,
+        "masked", "x.filled"),
+    "masked data as an operand": (
+        lambda: x() + np.ma.masked_array(X, X > 2), errors.DTypeError, TypeError, "masked",
+        "x.filled"),
+    "labels that are no integers": (
+        lambda: nn.one_hot(x(), 3), errors.DTypeError, TypeError, "one_hot: expected integers",
+        "astype(int32)"),
+    "labels that are bools": (
+        lambda: nn.one_hot(True, 4), errors.DTypeError, TypeError, "one_hot", "astype(int32)"),
+    "item of many": (
+        lambda: x().item(), errors.ShapeError, ValueError, "item()", "reduce it"),
+    "method that is not there": (
+        lambda: x().meen(), errors.UnknownNameError, AttributeError, "no attribute 'meen'",  # type: ignore
+        "did you mean 'mean'?"),
+    "misspelt keyword of a method": (
+        lambda: x().mean(axs=0), errors.ArgumentError, TypeError, "mean: expected",  # type: ignore
+        "did you mean 'axis'?"),
     "NumPy of a traced value": (
         traced(lambda a: np.asarray(a)), errors.TracedValueError, TypeError, "jit", "where"),
     "mask by a traced value": (

@@ -33,6 +33,7 @@ from fnx.core.errors import (
     FnxError,
     MutationError,
     ShapeError,
+    TracedValueError,
     user_site,
 )
 from fnx.core.operators import ValueOperators
@@ -42,6 +43,12 @@ from fnx.core.uop import UOp, current_site
 NDArray = np.ndarray[Any, Any]
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+_STATIC = ("name the argument that it comes from in static_argnums, so that its value is known, or "
+           "compute with the array")
+_INSTEAD = {"bool()": "choose with fnx.numpy.where(condition, a, b) instead of Python's `if`, or "
+            "name the argument in static_argnums"}
 
 
 class Array(ValueOperators):
@@ -60,7 +67,6 @@ class Array(ValueOperators):
     _dtype: DType
     weak: bool
     _value: Any
-    __array_ufunc__ = None
     __array_priority__ = 100
 
     if TYPE_CHECKING:  # set by core/array/operate.py and fnx/numpy/methods.py, from functions
@@ -291,7 +297,11 @@ class Array(ValueOperators):
         if self.size != 1:
             raise ShapeError(f"{what}: expected an array of one element, got shape {self._shape}",
                              hint="reduce it first, with .any(), .all() or .sum()")
-        return self._numpy().item()
+        try:
+            return self._numpy().item()
+        except TracedValueError as error:
+            error.hint = _INSTEAD.get(what, _STATIC)
+            raise
 
     def __bool__(self) -> bool:
         return bool(self._scalar("bool()"))

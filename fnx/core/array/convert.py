@@ -64,6 +64,10 @@ def numpy_data(x: Any, to: DType | None) -> NDArray:
         OverflowedError: an integer that does not fit.
     """
     data = x if isinstance(x, np.ndarray) else _converted(x)
+    if type(data) is not np.ndarray and hasattr(data, "mask"):
+        raise DTypeError("expected plain data, got a masked array, whose mask would be lost",
+                         hint="fill in what is masked: x.filled(value); or hand over x.data and "
+                              "x.mask")
     if data.dtype.kind not in "biuf":
         raise DTypeError(
             f"expected an array or a number, got {type(x).__name__}"

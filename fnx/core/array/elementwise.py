@@ -9,6 +9,7 @@ but for ``where``, one dtype). Its ``domain`` says what promotion gives the oper
     integer  the same; bool becomes int32
     inexact  the same; bool and integers become the default float
     bits     bool or integers; floats are refused
+    whole    the same, but bool becomes int32
     truth    each operand becomes bool by itself (x != 0)
 
 >>> from fnx.core import dtypes
@@ -95,13 +96,17 @@ def _bits(name: str, t: DType, default: DType) -> DType:
     return t
 
 
+def _whole(name: str, t: DType, default: DType) -> DType:
+    return _integer(name, _bits(name, t, default), default)
+
+
 def _truth(name: str, t: DType, default: DType) -> DType:
     return dtypes.bool_
 
 
 DOMAINS: dict[str, Callable[[str, DType, DType], DType]] = {
     "any": _any, "number": _number, "integer": _integer, "inexact": _inexact, "bits": _bits,
-    "truth": _truth}
+    "whole": _whole, "truth": _truth}
 
 
 # ---- functions that are more than one op ------------------------------------------------------
@@ -126,16 +131,22 @@ def floor_divide(a: Expr, b: Expr) -> Expr:
     return where(left.ne(0) & opposite, quotient - 1, quotient)
 
 
-def remainder(a: Expr, b: Expr) -> Expr:
-    """The remainder that has the sign of the divisor."""
+def fmod(a: Expr, b: Expr) -> Expr:
+    """The remainder that has the sign of the dividend; of integers by zero, 0."""
     left = a % b
+    return left if a.dtype.is_float else where(b.eq(0), a.like(0), left)
+
+
+def remainder(a: Expr, b: Expr) -> Expr:
+    """The remainder that has the sign of the divisor; of integers by zero, 0."""
+    left = fmod(a, b)
     if a.dtype.kind == "uint":
         return left
     return where(left.ne(0) & (left < 0).ne(b < 0), left + b, left)
 
 
 def power(a: Expr, b: Expr) -> Expr:
-    """a to the b, of floats; integers by squaring, over the bits of b."""
+    """a to the b, of floats; integers by squaring, over the bits of b, rounded to zero."""
     if a.dtype.is_float:
         return a**b
     signed = b.dtype.kind == "int"
@@ -143,7 +154,10 @@ def power(a: Expr, b: Expr) -> Expr:
     for bit in range(b.dtype.bits - signed):
         out = where((b >> bit & 1).eq(1), out * factor, out)
         factor = factor * factor
-    return where(b < 0, 0, out) if signed else out
+    if not signed:
+        return out
+    units = a.eq(1) if a.dtype.kind == "uint" else a.eq(1) | a.eq(-1)  # 1 / a is whole
+    return where((b < 0) & ~units, 0, out)
 
 
 def sign(x: Expr) -> Expr:
@@ -272,7 +286,7 @@ MULTIPLY = Function("multiply", "any", ops.MUL, on_bool=ops.AND)
 DIVIDE = Function("divide", "inexact", ops.DIV)
 FLOOR_DIVIDE = Function("floor_divide", "integer", floor_divide)
 REMAINDER = Function("remainder", "integer", remainder)
-FMOD = Function("fmod", "integer", ops.REM)
+FMOD = Function("fmod", "integer", fmod)
 POWER = Function("power", "integer", power)
 FLOAT_POWER = Function("float_power", "inexact", power)
 MAXIMUM = Function("maximum", "any", ops.MAX, on_bool=ops.OR)
@@ -291,8 +305,8 @@ NOT_EQUAL = Function("not_equal", "any", ops.CMPNE)
 BITWISE_AND = Function("bitwise_and", "bits", ops.AND)
 BITWISE_OR = Function("bitwise_or", "bits", ops.OR)
 BITWISE_XOR = Function("bitwise_xor", "bits", ops.XOR)
-LEFT_SHIFT = Function("left_shift", "bits", ops.SHL)
-RIGHT_SHIFT = Function("right_shift", "bits", ops.SHR)
+LEFT_SHIFT = Function("left_shift", "whole", ops.SHL)
+RIGHT_SHIFT = Function("right_shift", "whole", ops.SHR)
 INVERT = Function("invert", "bits", ops.NOT)
 LOGICAL_AND = Function("logical_and", "truth", ops.AND)
 LOGICAL_OR = Function("logical_or", "truth", ops.OR)

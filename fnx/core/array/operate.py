@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any, ParamSpec
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, ParamSpec
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from fnx.core.array.array import (
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import OPERATORS, Function
 from fnx.core.array.promotion import as_node, operand, promoted, same_shape
-from fnx.core.errors import ArgumentError, DTypeError
+from fnx.core.errors import ArgumentError, DTypeError, OverflowedError, UnknownNameError
 from fnx.core.expr import Expr, integer_power
 from fnx.core.ops import Op
 
@@ -44,11 +44,54 @@ def apply(row: Function, *xs: Any) -> Array:
     if row.domain == "truth":
         nodes = same_shape(row.name, [as_node(operand(x), dtypes.bool_) for x in xs])
         return Array(row.build(*nodes))
-    nodes, weak = promoted(row.domain, row.name, xs)
+    try:
+        nodes, weak = promoted(row.domain, row.name, xs)
+    except OverflowedError:
+        nodes, weak = promoted(row.domain, row.name, _modular(row, xs))
     node = row.build(*nodes)
-    if row is rows.POWER:  # 2.5 ** integers is as strong as they are
-        weak = weak and all(kind_of(operand(x))[1] for x in xs)
+    if weak and row in _WEAKNESS:
+        weak = _WEAKNESS[row](xs)
     return Array(node, weak and not node.dtype.is_bool)
+
+
+def _never(xs: Sequence[Any]) -> bool:
+    return False
+
+
+def _of_floats(xs: Sequence[Any]) -> bool:
+    return all(kind_of(operand(x))[0].is_float for x in xs)
+
+
+def _without_strong(xs: Sequence[Any]) -> bool:
+    return all(type(x) in convert.SCALARS or type(x) is Array and x.weak for x in xs)
+
+
+def _weak_power(xs: Sequence[Any]) -> bool:
+    (base, _), (exponent, is_weak) = (kind_of(operand(x)) for x in xs)
+    if base.is_float or exponent.is_float:
+        return is_weak or not exponent.is_integer
+    return is_weak and not base.is_bool or xs[1] is True or xs[1] is False
+
+
+# Rows whose result is weak by a rule of their own, as in JAX: of operands that promote weakly.
+_WEAKNESS: dict[Function, Callable[[Sequence[Any]], bool]] = {
+    rows.LOG2: _never, rows.LOG10: _never, rows.RINT: _of_floats, rows.HYPOT: _without_strong,
+    rows.LOGADDEXP2: _without_strong, rows.POWER: _weak_power}
+_RING = {rows.ADD, rows.SUBTRACT, rows.MULTIPLY, rows.BITWISE_AND, rows.BITWISE_OR,
+         rows.BITWISE_XOR}
+
+
+def _modular(row: Function, xs: Sequence[Any]) -> list[Any]:
+    """Operands of uint32 arithmetic, which is modulo 2**32, so that x + (-1) is x - 1.
+
+    Raises:
+        OverflowedError: this one was met before, and the row or the numbers are others.
+    """
+    unsigned = any(type(x) is Array and x._dtype.kind == "uint" for x in xs)
+    ring = row in _RING or row is rows.POWER and type(xs[0]) is int
+    if not ring or not unsigned or any(type(x) is int and x < -(1 << 31) for x in xs):
+        raise
+    return [x & 0xFFFFFFFF if type(x) is int and x < 0 else x for x in xs]
 
 
 _TAKES = {
@@ -57,9 +100,10 @@ _TAKES = {
     "integer": "integers or floats; bool counts as int32",
     "inexact": "floats; bool and integers become the default float",
     "bits": "bool or integers",
+    "whole": "integers; bool counts as int32",
     "truth": "of any dtype; what is not zero is true",
 }
-_REFUSES = {"number": "bool", "bits": "floats"}
+_REFUSES = {"number": "bool", "bits": "floats", "whole": "floats"}
 
 
 def elementwise(row: Function, result: str = "", *, at: str = "fnx.numpy as jnp"
@@ -363,5 +407,12 @@ def _written(at: At, value: ArrayLike, how: str, mode: WriteMode, indices_are_so
     return Array(node, x.weak)
 
 
-set_methods({"_operator": _operator, "_get_item": get_item, "astype": astype, "view": bitcast,
+def _missing(x: Array, name: str) -> NoReturn:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise UnknownNameError("Array", name, [n for n in dir(Array) if not n.startswith("_")])
+
+
+set_methods({"__getattr__": _missing, "_operator": _operator, "_get_item": get_item,
+             "astype": astype, "view": bitcast,
              "at": At})

@@ -1,0 +1,135 @@
+"""dtype, weak type and values of elementwise functions of every pair of kinds are JAX's.
+
+tests/golden/promotion.json is what JAX answers (scripts/record_jax_promotion.py). Where JAX
+refuses, fnx refuses too or gives the mathematically right answer; where fnx differs on purpose
+there is a row in DIFFERENCES, with the reason.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx.lax as lax
+import fnx.nn as nn
+import fnx.numpy as jnp
+from fnx.core.errors import FnxError
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+RECORDED = json.loads((GOLDEN / "promotion.json").read_text())
+MODULES = {"jnp": jnp, "lax": lax, "nn": nn}
+
+
+def _kinds() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("kinds", GOLDEN / "kinds.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+KINDS = _kinds()
+
+NEGATIVE_UNSIGNED = "as uint32 it would be a large number, so the answer would be another"
+FLOATS = "an activation computes in floats: those of whole numbers are not cut to whole ones"
+STRONG = "the float that integers become is chosen here, so it is as strong as they are"
+
+# (function, kinds of its operands or None for all) -> why the answer is not JAX's.
+DIFFERENCES: dict[tuple[str, tuple[str, ...] | None], str] = {
+    **{(f"jnp.{f}", kinds): NEGATIVE_UNSIGNED for kinds in (("u", "-1"), ("-1", "u"))
+       for f in ("floor_divide", "remainder", "mod", "fmod", "maximum", "minimum", "less",
+                 "less_equal", "greater", "greater_equal", "equal", "not_equal", "left_shift",
+                 "right_shift")},
+    ("jnp.power", ("weak_i", "i")): "3 ** -2 is 0 rounded to zero; JAX's overflows",
+    ("jnp.fmod", ("True", "b")): "a remainder by 0 is 0, also of a Python bool",
+    ("nn.hard_tanh", None): FLOATS,
+    ("nn.log_sigmoid", ("u",)): "JAX negates uint32, which wraps around",
+    ("nn.softmax", ("u",)): "JAX subtracts the largest in uint32, which wraps around",
+    ("nn.log_softmax", ("u",)): "JAX subtracts the largest in uint32, which wraps around",
+    **{(f"nn.{f}", None): STRONG for f in (
+        "gelu", "hard_sigmoid", "hard_silu", "mish", "relu", "relu6", "selu", "soft_sign",
+        "softplus", "squareplus")},
+}
+# These differ in the weak type alone.
+ONLY_WEAK = {name for (name, kinds), why in DIFFERENCES.items() if kinds is None and why == STRONG}
+CASES = [(name, kinds, want) for name, arity in KINDS.FUNCTIONS.items()
+         for kinds, want in zip(KINDS.cases(arity), RECORDED[name])]
+
+
+def answer(f: Callable[..., Any], operands: list[Any]) -> Any:
+    """[dtype, weak, values], or the error with which fnx refuses."""
+    try:
+        x = f(*operands)
+    except FnxError as error:
+        return error
+    return [str(x.dtype), int(x.weak_type), np.asarray(x)]
+
+
+def public(name: str) -> Callable[..., Any]:
+    room, _, function = name.partition(".")
+    f: Callable[..., Any] = getattr(MODULES[room], function)
+    return f
+
+
+def same_values(got: Any, want: Any) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.allclose(np.asarray(got, np.float64).ravel(), np.asarray(want, np.float64),
+                           rtol=2e-6, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", KINDS.FUNCTIONS)
+def test_promotes_as_jax_does(name: str) -> None:
+    operands = KINDS.operands(jnp)
+    wrong = []
+    for kinds, want in zip(KINDS.cases(KINDS.FUNCTIONS[name]), RECORDED[name]):
+        if (name, kinds) in DIFFERENCES or name not in ONLY_WEAK and (name, None) in DIFFERENCES:
+            continue
+        got = answer(public(name), [operands[k] for k in kinds])
+        if isinstance(want, str):  # JAX refuses: so does fnx, or the answer is right
+            ok = isinstance(got, FnxError) or is_right(name, [operands[k] for k in kinds], got)
+        else:
+            ok = not isinstance(got, FnxError) and got[0] == want[0] and (
+                got[1] == want[1] or want[0] == "bool" or name in ONLY_WEAK
+            ) and same_values(got[2], want[2])
+        if not ok:
+            wrong.append((kinds, want, got))
+    assert not wrong
+
+
+def is_right(name: str, operands: list[Any], got: Any) -> bool:
+    """Whether the answer is that of the operands converted to one dtype before.
+
+    What is left is a function of bools that JAX has for integers only: then it is NumPy's.
+    """
+    common = jnp.result_type(*operands)
+    to = np.dtype(np.int32) if common.kind == "b" and got[0] != "bool" else common
+    if got[0].startswith("float"):
+        to = np.dtype(np.float32)
+    again = answer(public(name), [jnp.asarray(x).astype(to) for x in operands])
+    return not isinstance(again, FnxError) and again[0] == got[0] and same_values(
+        got[2], again[2].ravel())
+
+
+def test_every_difference_is_one() -> None:
+    """A row that no longer differs goes."""
+    operands = KINDS.operands(jnp)
+    names = {name for name, _ in DIFFERENCES}
+    differ = set()
+    for name, kinds, want in CASES:
+        if name not in names:
+            continue
+        got = answer(public(name), [operands[k] for k in kinds])
+        refused = isinstance(got, FnxError)
+        if isinstance(want, str) != refused or not refused and (
+                got[:2] != want[:2] or not same_values(got[2], want[2])):
+            differ |= {(name, kinds), (name, None)}
+    assert set(DIFFERENCES) <= differ, set(DIFFERENCES) - differ
