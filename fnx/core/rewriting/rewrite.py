@@ -160,8 +160,8 @@ def _settle(root: UOp, rules: RuleSet, done: dict[UOp, UOp], first: UOp | None =
             stack.append((node, current, times))
             stack += [(s, s, 0) for s in waiting]
             continue
-        src = current.src if current.op is FUNCTION else tuple([done[s] for s in current.src])
-        rebuilt = current if src == current.src else current.replace(src=src)
+        rebuilt = current if current.op is FUNCTION else \
+            current.over(tuple([done[s] for s in current.src]))
         if rebuilt in done:
             done[node] = done[current] = done[rebuilt]
             continue

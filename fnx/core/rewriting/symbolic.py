@@ -372,8 +372,7 @@ def _negated(node: UOp, done: _Done) -> UOp:
 
 
 def _rebuilt(node: UOp, done: _Done) -> UOp:
-    src = tuple(_result(s, done) for s in node.src)
-    return node if src == node.src else node.replace(src=src)
+    return node.over(tuple([_result(s, done) for s in node.src]))
 
 
 _CONDITIONS: dict[ops.Op, Callable[[UOp, _Done], UOp]] = {

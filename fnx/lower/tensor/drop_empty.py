@@ -17,23 +17,18 @@ from __future__ import annotations
 import math
 
 from fnx.core import build, ops
-from fnx.core.uop import UOp, toposort
+from fnx.core.uop import UOp, rebuild, toposort
 
 
 def drop_empty(fn: UOp) -> UOp:
     """A FUNCTION in which no node but a result or a parameter has zero elements."""
-    nodes = toposort(fn.src)
-    if all(math.prod(n.shape) for n in nodes):
+    if all(math.prod(n.shape) for n in toposort(fn.src)):
         return fn
-    new: dict[UOp, UOp] = {}
-    for node in nodes:
-        src = tuple([new.get(s, s) for s in node.src])
-        new[node] = _without_empty(node, src)
-    return build.function([new[o] for o in fn.src], fn.arg.n_params, fn.arg.name)
+    return fn.over(tuple(rebuild(fn.src, _without_empty)))
 
 
-def _without_empty(node: UOp, src: tuple[UOp, ...]) -> UOp:
-    """``node`` over ``src``, or what it equals where an operand is empty."""
+def _without_empty(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    """What ``node`` over ``src`` equals where an operand is empty."""
     if node.op is ops.PARAM or node.op is ops.CALL or not node.src:
         return node
     if not math.prod(node.shape) and node.op is not ops.GET:
@@ -50,4 +45,4 @@ def _without_empty(node: UOp, src: tuple[UOp, ...]) -> UOp:
         return build.concat([s for s in src if math.prod(s.shape)], node.arg)
     if node.op is ops.SCATTER and math.prod(src[-1].shape) == 0:
         return src[0]
-    return node if src == node.src else node.replace(src=src)
+    return None

@@ -16,9 +16,9 @@ True
 
 from __future__ import annotations
 
-from fnx.core import build, ops
+from fnx.core import ops
 from fnx.core.array import trace
-from fnx.core.uop import UOp, toposort
+from fnx.core.uop import UOp, rebuild, toposort
 
 
 def inline(fn: UOp) -> UOp:
@@ -32,22 +32,16 @@ def inline(fn: UOp) -> UOp:
 
 def _inline_one(fn: UOp, flat: dict[UOp, UOp]) -> UOp:
     """``fn`` with its calls replaced; the bodies it calls are in ``flat`` already."""
-    nodes = toposort(fn.src)
-    if not any(_calls_function(n) for n in nodes):
-        return fn
-    new: dict[UOp, UOp] = {}
     results: dict[UOp, list[UOp]] = {}
-    for node in nodes:
-        if node.op is ops.FUNCTION:
-            continue
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if _calls_function(node):
-            results[node] = trace.inline(flat[node.src[0]], [new[s] for s in node.src[1:]])
-        elif node.op is ops.GET and node.src[0] in results:
-            new[node] = results[node.src[0]][node.arg]
-        else:
-            src = tuple([new.get(s, s) for s in node.src])
-            new[node] = node if src == node.src else node.replace(src=src)
-    return build.function([new[o] for o in fn.src], fn.arg.n_params, fn.arg.name)
+            results[node] = trace.inline(flat[node.src[0]], src[1:])
+            return node
+        if node.op is ops.GET and node.src[0] in results:
+            return results[node.src[0]][node.arg]
+        return None
+    return fn.over(tuple(rebuild(fn.src, visit)))
 
 
 def _calls_function(node: UOp) -> bool:

@@ -33,6 +33,5 @@ def simplify(fn: UOp) -> UOp:
         if node.op is KERNEL:
             done[node] = node
         elif node.op is FUNCTION:
-            outs = tuple(graph_rewrite(node.src, RULES, known=done))
-            done[node] = node if outs == node.src else node.replace(src=outs)
+            done[node] = node.over(tuple(graph_rewrite(node.src, RULES, known=done)))
     return done[fn]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 
 from fnx.core import build, ops
-from fnx.core.uop import UOp, inherit, toposort
+from fnx.core.uop import UOp, rebuild
 
 MIN_WORK = 1 << 16   # elements folded in all below which one worker is enough
 MAX_RESULTS = 64     # with more results than this, the results themselves are shared out
@@ -28,15 +28,11 @@ MAX_CHUNKS = 64
 
 def split_reduce(fn: UOp) -> UOp:
     """A FUNCTION in which long REDUCEs with few results are folded in chunks first."""
-    new: dict[UOp, UOp] = {}
-    for node in toposort(fn.src):
-        src = tuple([new.get(s, s) for s in node.src])
-        fresh = node if src == node.src else node.replace(src=src)
-        if node.op is ops.REDUCE and _is_long(node):
-            fresh = inherit(_split(fresh), node)
-        new[node] = fresh
-    outs = [new[o] for o in fn.src]
-    return fn if tuple(outs) == fn.src else build.function(outs, fn.arg.n_params, fn.arg.name)
+    return fn.over(tuple(rebuild(fn.src, _in_chunks)))
+
+
+def _in_chunks(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    return _split(node.over(src)) if node.op is ops.REDUCE and _is_long(node) else None
 
 
 def _is_long(node: UOp) -> bool:
