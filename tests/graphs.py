@@ -125,7 +125,7 @@ class Builder:
 
 
 def _sorted(some: Collection[Op]) -> list[Op]:
-    return sorted(some, key=lambda op: op.number)
+    return sorted(some, key=lambda op: op.name)
 
 
 def _elementwise(b: Builder, op: Op, x: UOp) -> UOp:

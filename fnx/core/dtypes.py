@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from typing import Any, Literal
+from zlib import crc32
 
 import numpy as np
 
@@ -20,11 +21,12 @@ Kind = Literal["bool", "int", "uint", "float", "index", "void"]
 class DType:
     """An element type. Interned: compare with ``is``. ``lanes`` > 1 only at program level."""
 
-    __slots__ = ("name", "kind", "bits", "lanes", "scalar", "_np", "_vec")
+    __slots__ = ("name", "kind", "bits", "lanes", "scalar", "code", "_np", "_vec")
 
     def __init__(self, name: str, kind: Kind, bits: int, numpy: str | None = None,
                  lanes: int = 1, scalar: DType | None = None) -> None:
         self.name = name
+        self.code = crc32(name.encode())  # equal in every process
         self.kind: Kind = kind
         self.bits = bits
         self.lanes = lanes

@@ -7,15 +7,14 @@ shifts past the width and float -> integer overflow have defined values (JAX's).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from fnx.core.uop import UOp
+from fnx.core.op import Meaning
+from fnx.core.uop import UOp
 
 Array = np.ndarray[Any, Any]
-Meaning = Callable[..., Any]
 
 
 def precise(f: Callable[[Array], Array]) -> Meaning:

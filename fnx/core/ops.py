@@ -1,7 +1,8 @@
 """The op table: an Op *is* its row. Every other fact about ops is derived from here.
 
 A row says: at which levels the op is legal, its kind, how many operands it takes, which element
-types, how shape and dtype of the result follow, what it means in NumPy, and how it prints.
+types, how shape and dtype of the result follow, what it means in NumPy, what it costs, how it is
+batched, and how it prints (core/op.py).
 Adding an elementwise op touches four places: its row here, its row in
 transforms/ad/derivatives.py, its row in lower/program/decompose.py or llvm.py, its public
 function.
@@ -12,86 +13,19 @@ explicit vectors), c command (what a queue executes).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 
 from fnx.core import numpy_semantics as m
 from fnx.core.dtypes import DType
-from fnx.core.numpy_semantics import Meaning
 from fnx.core.numpy_semantics import const_value as const_value
+from fnx.core.op import OPS as OPS
+from fnx.core.op import Node
+from fnx.core.op import Op as Op
+from fnx.core.op import Shape as Shape
+from fnx.core.op import named as named
 from fnx.core.record import Record
-
-if TYPE_CHECKING:
-    from fnx.core.uop import UOp
-
-Kind = Literal["source", "elementwise", "movement", "reduce", "gather", "scatter", "scope",
-               "kernel", "program", "command"]
-Shape = tuple[int, ...]
-ShapeRule = Callable[[tuple["UOp", ...], Any], Shape]
-
-
-class Op:
-    """One operation. Compared by identity; registered under its name in ``OPS``.
-
-    Attributes:
-        levels: subset of "tkpc".
-        arity: number of operands, or None where it varies.
-        accepts: dtype kinds of the value operands ("f" float, "i" signed and unsigned and
-            index, "u" unsigned only, "b" bool).
-        result: "same" as the first operand, "bool", "where" (as the second), "void" (no
-            value), or "any" where the constructor decides.
-        shape: shape of the result from (src, arg). Elementwise: that of the operands.
-        arg: the type of ``UOp.arg`` (NoneType where there is none).
-        meaning: NumPy value from (node, *operand values). None: the interpreter walks it.
-        symbol: how the pretty printer writes it, with {0} {1} ... for operands.
-        commutative: operands may be swapped, bit for bit.
-        identity: for a monoid, dtype -> the value that changes nothing.
-        ufunc: for a monoid, how NumPy folds it.
-        exact: every machine gives the bits of ``meaning``; else within ulps.
-    """
-
-    __slots__ = ("name", "levels", "kind", "arity", "accepts", "result", "shape", "arg",
-                 "meaning", "symbol", "commutative", "identity", "ufunc", "exact", "number",
-                 "_kinds")
-
-    def __init__(self, name: str, levels: str, kind: Kind, arity: int | None, *,
-                 accepts: str = "fib", result: str = "same", shape: ShapeRule | None = None,
-                 arg: type | tuple[type, ...] = type(None), meaning: Meaning | None = None,
-                 symbol: str = "", commutative: bool = False,
-                 identity: Callable[[DType], Any] | None = None,
-                 ufunc: np.ufunc | None = None, exact: bool = True) -> None:
-        self.name, self.levels, self.kind, self.arity = name, levels, kind, arity
-        self.accepts, self.result, self.arg = accepts, result, arg
-        self.shape = shape if shape is not None else _shape_of_first
-        self.meaning, self.symbol = meaning, symbol
-        self.commutative, self.identity, self.ufunc = commutative, identity, ufunc
-        self.exact = exact
-        self._kinds = frozenset(kind for kind, letters in _LETTERS.items()
-                                if not set(letters).isdisjoint(accepts))
-        self.number = len(OPS)
-        OPS[name] = self
-
-    def __repr__(self) -> str:
-        return self.name
-
-    def takes(self, dtype: DType) -> bool:
-        """Whether value operands may have this dtype."""
-        return dtype.kind in self._kinds
-
-    def __reduce__(self) -> Any:
-        return (named, (self.name,))
-
-
-OPS: dict[str, Op] = {}
-_LETTERS = {"float": "f", "int": "i", "uint": "iu", "index": "i", "bool": "b", "void": ""}
-
-
-def named(name: str) -> Op:
-    """The op with this name."""
-    return OPS[name]
-
 
 # ---- args: what an op carries besides its operands ------------------------------------------
 
@@ -204,35 +138,60 @@ class Exec(Record):
     name: str
 
 
+# ---- what of an arg orders the operands of a commutative op ------------------------------------
+
+LEAF_BITS = 20  # the low bits of a LEAF's id: its position in its trace, alike in each trace
+
+
+def _slot(arg: Param | Var | Ref) -> int:
+    return arg.slot
+
+
+def _id(arg: Range) -> int:
+    return arg.id
+
+
+def _in_trace(arg: Leaf) -> int:
+    return arg.id & (1 << LEAF_BITS) - 1
+
+
+def _last(bits: int) -> int:
+    return (1 << 63) + bits
+
+
+def _fold(arg: Reduce) -> Any:
+    return arg.monoid.code, arg.axes
+
+
+def _combine(monoid: Op | None) -> int:
+    return 0 if monoid is None else monoid.code
+
+
 # ---- shape rules ----------------------------------------------------------------------------
 
 
-def _shape_of_first(src: tuple[UOp, ...], arg: Any) -> Shape:
-    return src[0].shape if src else ()
-
-
-def _shape_of_arg(src: tuple[UOp, ...], arg: Any) -> Shape:
+def _shape_of_arg(src: tuple[Node, ...], arg: Any) -> Shape:
     return arg.shape  # type: ignore[no-any-return]
 
 
-def _scalar(src: tuple[UOp, ...], arg: Any) -> Shape:
+def _scalar(src: tuple[Node, ...], arg: Any) -> Shape:
     return ()
 
 
-def _reduced(src: tuple[UOp, ...], arg: Reduce) -> Shape:
+def _reduced(src: tuple[Node, ...], arg: Reduce) -> Shape:
     return tuple(n for i, n in enumerate(src[0].shape) if i not in arg.axes)
 
 
-def _gathered(src: tuple[UOp, ...], arg: Any) -> Shape:
+def _gathered(src: tuple[Node, ...], arg: Any) -> Shape:
     return src[1].shape + src[0].shape[len(src) - 1:]
 
 
-def _concatenated(src: tuple[UOp, ...], axis: int) -> Shape:
+def _concatenated(src: tuple[Node, ...], axis: int) -> Shape:
     first = src[0].shape
     return (*first[:axis], sum(s.shape[axis] for s in src), *first[axis + 1:])
 
 
-def _gotten(src: tuple[UOp, ...], i: int) -> Shape:
+def _gotten(src: tuple[Node, ...], i: int) -> Shape:
     return src[0].arg.outs[i][0]  # type: ignore[no-any-return]
 
 
@@ -261,31 +220,34 @@ def _all_ones(t: DType) -> Any:
 # fmt: off
 
 # sources
-PARAM = Op("PARAM", "t", "source", 0, result="any", shape=_shape_of_arg, arg=Param)
-LEAF = Op("LEAF", "t", "source", 0, result="any", shape=_shape_of_arg, arg=Leaf)
+PARAM = Op("PARAM", "t", "source", 0, result="any", shape=_shape_of_arg, arg=Param,
+           place=_slot)
+LEAF = Op("LEAF", "t", "source", 0, result="any", shape=_shape_of_arg, arg=Leaf,
+          place=_in_trace)
 BUFFER = Op("BUFFER", "t", "source", 0, result="any", shape=_shape_of_arg, arg=Buffer)
-CONST = Op("CONST", "tkpc", "source", 0, result="any", shape=_scalar, arg=int, meaning=m.const)
+CONST = Op("CONST", "tkpc", "source", 0, result="any", shape=_scalar, arg=int, meaning=m.const,
+           place=_last)
 IOTA = Op("IOTA", "t", "source", 0, result="any", shape=lambda s, a: (a,), arg=int, meaning=m.iota)
 
 # elementwise, one operand
 NEG = Op("NEG", "tkp", "elementwise", 1, accepts="fi", symbol="-{0}", meaning=m.plain(np.negative))
 ABS = Op("ABS", "tkp", "elementwise", 1, accepts="fi", meaning=m.plain(np.abs))
 NOT = Op("NOT", "tkp", "elementwise", 1, accepts="ib", symbol="~{0}", meaning=m.plain(np.invert))
-SQRT = Op("SQRT", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.sqrt))
+SQRT = Op("SQRT", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.sqrt), cost=5)
 EXP = Op("EXP", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.exp))
+         meaning=m.precise(np.exp), cost=16)
 EXPM1 = Op("EXPM1", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.expm1))
+         meaning=m.precise(np.expm1), cost=16)
 LOG = Op("LOG", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.log))
+         meaning=m.precise(np.log), cost=16)
 LOG1P = Op("LOG1P", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.log1p))
+         meaning=m.precise(np.log1p), cost=16)
 SIN = Op("SIN", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.sin))
+         meaning=m.precise(np.sin), cost=40)
 COS = Op("COS", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.cos))
+         meaning=m.precise(np.cos), cost=40)
 TANH = Op("TANH", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.tanh))
+         meaning=m.precise(np.tanh), cost=16)
 FLOOR = Op("FLOOR", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.floor))
 CEIL = Op("CEIL", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.ceil))
 TRUNC = Op("TRUNC", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.trunc))
@@ -301,12 +263,13 @@ SUB = Op("SUB", "tkp", "elementwise", 2, accepts="fi", symbol="({0} - {1})",
 MUL = Op("MUL", "tkp", "elementwise", 2, accepts="fi", symbol="({0} * {1})", commutative=True,
          meaning=m.plain(np.multiply), ufunc=np.multiply, identity=lambda t: 1)
 DIV = Op("DIV", "tkp", "elementwise", 2, accepts="f", symbol="({0} / {1})",
-         meaning=m.plain(np.divide))
+         meaning=m.plain(np.divide), cost=5)
 IDIV = Op("IDIV", "tkp", "elementwise", 2, accepts="i", symbol="({0} // {1})",
-          meaning=m.integer_division)
-REM = Op("REM", "tkp", "elementwise", 2, accepts="fi", symbol="({0} % {1})", meaning=m.remainder)
+          meaning=m.integer_division, cost=5)
+REM = Op("REM", "tkp", "elementwise", 2, accepts="fi", symbol="({0} % {1})", meaning=m.remainder,
+         cost=5)
 POW = Op("POW", "tkp", "elementwise", 2, accepts="f", symbol="{0}**{1}", meaning=m.power,
-         exact=False)
+         exact=False, cost=40)
 MAX = Op("MAX", "tkp", "elementwise", 2, accepts="fi", commutative=True, meaning=m.maximum,
          ufunc=np.maximum, identity=lowest)
 MIN = Op("MIN", "tkp", "elementwise", 2, accepts="fi", commutative=True, meaning=m.minimum,
@@ -332,7 +295,8 @@ SHR = Op("SHR", "tkp", "elementwise", 2, accepts="i", symbol="({0} >> {1})", mea
 WHERE = Op("WHERE", "tkp", "elementwise", 3, result="where", meaning=m.plain(np.where))
 MULACC = Op("MULACC", "tkp", "elementwise", 3, accepts="f", meaning=m.multiply_add,
             exact=False)
-THREEFRY = Op("THREEFRY", "tkp", "elementwise", 4, accepts="u", arg=int, meaning=m.threefry)
+THREEFRY = Op("THREEFRY", "tkp", "elementwise", 4, accepts="u", arg=int, meaning=m.threefry,
+              cost=100)
 
 # movement
 RESHAPE = Op("RESHAPE", "t", "movement", 1, shape=lambda s, a: a, arg=tuple,
@@ -348,29 +312,31 @@ SHRINK = Op("SHRINK", "t", "movement", 1, arg=tuple, meaning=m.shrink,
 FLIP = Op("FLIP", "t", "movement", 1, arg=tuple, meaning=lambda n, x: np.flip(x, n.arg))
 CONCAT = Op("CONCAT", "t", "movement", None, arg=int, shape=_concatenated,
             meaning=lambda n, *xs: np.concatenate(xs, n.arg))
-BARRIER = Op("BARRIER", "t", "movement", 1, arg=int, meaning=lambda n, x: x)
-STOP = Op("STOP", "t", "movement", 1, meaning=lambda n, x: x)
+BARRIER = Op("BARRIER", "t", "movement", 1, arg=int, meaning=lambda n, x: x, batching="elementwise")
+STOP = Op("STOP", "t", "movement", 1, meaning=lambda n, x: x, batching="elementwise")
 
 # reductions, indexed reads and writes (REDUCE also at kernel level, over ranges)
-REDUCE = Op("REDUCE", "tk", "reduce", None, arg=Reduce, shape=_reduced, meaning=m.reduce)
+REDUCE = Op("REDUCE", "tk", "reduce", None, arg=Reduce, shape=_reduced, meaning=m.reduce,
+            binds="tail", cost=1, content=_fold)
 GATHER = Op("GATHER", "t", "gather", None, shape=_gathered, meaning=m.gather)
 SCATTER = Op("SCATTER", "t", "scatter", None, arg=str, meaning=m.scatter)
 
 # scopes
-FUNCTION = Op("FUNCTION", "t", "scope", None, result="void", shape=_scalar, arg=Function)
+FUNCTION = Op("FUNCTION", "t", "scope", None, result="void", shape=_scalar, arg=Function,
+              closed=True)
 CALL = Op("CALL", "t", "scope", None, result="void", shape=_scalar, arg=Call)
 GET = Op("GET", "t", "scope", 1, result="any", shape=_gotten, arg=int)
 
 # kernel level: scalars over ranges
-RANGE = Op("RANGE", "k", "kernel", 1, shape=_scalar, arg=Range)
-VAR = Op("VAR", "kp", "kernel", 0, result="any", shape=_scalar, arg=Var)
-REF = Op("REF", "kp", "kernel", None, result="any", shape=_scalar, arg=Ref)
+RANGE = Op("RANGE", "k", "kernel", 1, shape=_scalar, arg=Range, place=_id, binds="itself")
+VAR = Op("VAR", "kp", "kernel", 0, result="any", shape=_scalar, arg=Var, place=_slot)
+REF = Op("REF", "kp", "kernel", None, result="any", shape=_scalar, arg=Ref, place=_slot)
 INDEX = Op("INDEX", "k", "kernel", None, shape=_scalar)
-LOAD = Op("LOAD", "kp", "kernel", None, shape=_scalar)
+LOAD = Op("LOAD", "kp", "kernel", None, shape=_scalar, cost=1)
 STORE = Op("STORE", "kp", "kernel", None, result="void", shape=_scalar,
-           arg=(Op, type(None)))
-STAGE = Op("STAGE", "k", "kernel", None, shape=_scalar, arg=Stage)
-KERNEL = Op("KERNEL", "kc", "kernel", None, result="void", shape=_scalar, arg=Kernel)
+           arg=(Op, type(None)), cost=1, content=_combine)
+STAGE = Op("STAGE", "k", "kernel", None, shape=_scalar, arg=Stage, binds="tail")
+KERNEL = Op("KERNEL", "kc", "kernel", None, result="void", shape=_scalar, arg=Kernel, binds="all")
 
 # program level: lines of a PROGRAM, in order (lower/program/linearize.py says what is legal)
 PROGRAM = Op("PROGRAM", "p", "program", None, result="void", shape=_scalar)

@@ -16,20 +16,7 @@ from typing import Any
 
 from fnx.core.dtypes import DType
 from fnx.core.errors import Site
-from fnx.core.ops import (
-    CONST,
-    FUNCTION,
-    KERNEL,
-    LEAF,
-    PARAM,
-    RANGE,
-    REDUCE,
-    REF,
-    STAGE,
-    VAR,
-    Op,
-)
-from fnx.core.ops import Reduce as ReduceArg
+from fnx.core.op import Op
 from fnx.core.process import fork_safe_lock
 
 _NO_RANGES: frozenset[UOp] = frozenset()
@@ -187,21 +174,6 @@ def _make(key: tuple[Any, ...]) -> UOp:
                 return node
 
 
-_LAST = 1 << 63
-LEAF_BITS = 20  # the low bits of a LEAF's id: its position in its trace, alike in each trace
-_LEAF_MASK = (1 << LEAF_BITS) - 1
-_NAMED: dict[Op, Callable[[Any], int]] = {  # sources in the order that a reader expects
-    PARAM: lambda arg: arg.slot, LEAF: lambda arg: arg.id & _LEAF_MASK, RANGE: lambda arg: arg.id,
-    REF: lambda arg: arg.slot, VAR: lambda arg: arg.slot, CONST: lambda arg: _LAST + arg,
-}
-_STABLE: dict[type, Callable[[Any], Any]] = {  # what of an arg hashes alike in every process
-    int: lambda arg: arg, tuple: lambda arg: arg,
-    ReduceArg: lambda arg: (arg.monoid.number, arg.axes),
-    Op: lambda arg: arg.number,
-}
-_KINDS = {kind: i for i, kind in enumerate(("bool", "int", "uint", "float", "index", "void"))}
-
-
 def _rank(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int, tuple[int, int]]:
     """Named sources come first, constants last; the rest is in an order that content decides.
 
@@ -210,13 +182,11 @@ def _rank(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int, tu
     hashes are ``form``: of the node alone, and with its operands. Two nodes may have one rank;
     ``number`` then decides. (Hashes of integers and of tuples of them are not randomized.)
     """
-    stable = _STABLE.get(type(arg))
-    alone = hash((op.number, dtype.bits, _KINDS[dtype.kind],
-                  stable(arg) if stable is not None else 0))
-    named = _NAMED.get(op)
-    if named is not None:
-        kind = op.number if op is not CONST else alone
-        return named(arg), (kind, kind)
+    content, place = op.content, op.place
+    alone = hash((op.code, dtype.code, 0 if content is None else content(arg)))
+    if place is not None:
+        kind = op.code if content is None else alone
+        return place(arg), (kind, kind)
     if len(src) == 2:  # the same as below, without loops: most nodes
         x, y = src
         form = alone, hash((alone, x.form[0], y.form[0]))
@@ -229,20 +199,17 @@ def _rank(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int, tu
 
 
 def _free_ranges(node: UOp) -> frozenset[UOp]:
-    """Union over the operands, less the ranges that REDUCE, STAGE and KERNEL close."""
-    op = node.op
-    if op is RANGE:
-        return frozenset((node,)) | node.src[0].ranges if node.src[0].ranges else \
-            frozenset((node,))
-    if op is KERNEL:
-        return _NO_RANGES
+    """Union over the operands, less the ranges that end here."""
     free = _NO_RANGES
     for s in node.src:
         if s.ranges and s.ranges is not free:
             free = free | s.ranges if free else s.ranges
-    if free and (op is REDUCE or op is STAGE):
-        return free.difference(node.src[1:])
-    return free
+    binds = node.op.binds
+    if binds == "nothing":
+        return free
+    if binds == "itself":
+        return free | {node}
+    return free.difference(node.src[1:]) if binds == "tail" else _NO_RANGES
 
 
 def inherit(new: UOp, *old: UOp) -> UOp:
@@ -272,8 +239,8 @@ def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
         if node in seen:
             continue
         seen.add(node)
-        if (node.op is FUNCTION and not into_functions) or (stop is not None and stop(node)) \
-                or not node.src:
+        if not node.src or (node.op.closed and not into_functions) or \
+                (stop is not None and stop(node)):
             out.append(node)
             continue
         stack.append((node, True))
@@ -300,7 +267,7 @@ def rebuild(roots: Iterable[UOp], visit: Visit | None = None,
         if node in done:
             continue
         old = node.src
-        src = old if node.op is FUNCTION else tuple([done[s] for s in old])
+        src = old if node.op.closed else tuple([done[s] for s in old])
         made = None if visit is None else visit(node, src)
         if made is None:
             done[node] = node if src == old else node.replace(src=src)
@@ -318,7 +285,7 @@ def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
     """For each node in a toposorted list, the nodes of it that read it (once per operand)."""
     out: dict[UOp, list[UOp]] = {n: [] for n in nodes}
     for node in out:
-        if node.op is not FUNCTION:
+        if not node.op.closed:
             for s in node.src:
                 if s in out:
                     out[s].append(node)

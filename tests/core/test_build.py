@@ -124,7 +124,7 @@ def test_rows_are_whole() -> None:
         assert pickle.loads(pickle.dumps(op)) is op
 
 
-@pytest.mark.parametrize("monoid", sorted(ops.MONOIDS, key=lambda op: op.number), ids=str)
+@pytest.mark.parametrize("monoid", sorted(ops.MONOIDS, key=lambda op: op.name), ids=str)
 def test_identities_change_nothing(monoid: ops.Op) -> None:
     assert monoid.identity is not None and monoid.meaning is not None
     for t in (*dtypes.USER, dtypes.index):

@@ -98,7 +98,7 @@ def values(node: UOp) -> list[np.ndarray]:
     return out
 
 
-TENSOR = sorted(ops.at_level("t") - NO_EXAMPLE.keys(), key=lambda op: op.number)
+TENSOR = sorted(ops.at_level("t") - NO_EXAMPLE.keys(), key=lambda op: op.name)
 
 
 def test_every_op_has_an_example_or_a_reason() -> None:

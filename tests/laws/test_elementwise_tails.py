@@ -37,7 +37,7 @@ CORNERS = {
 
 def nodes_of(t: DType, x: UOp, y: UOp, z: UOp, w: UOp) -> Iterator[tuple[str, UOp]]:
     """(name, node) of every elementwise op that takes operands of dtype t."""
-    for op in sorted(ops.ELEMENTWISE, key=lambda op: op.number):
+    for op in sorted(ops.ELEMENTWISE, key=lambda op: op.name):
         if op is ops.CAST:
             for to in dtypes.USER:
                 if to is not t:

@@ -74,7 +74,7 @@ class Instance:
             return b.constant(dtype, ()) if p.value is None else build.const(p.value, dtype)
         if p.ops is None:
             return b.param(dtype, self.shape)
-        op = b.one(sorted(p.ops, key=lambda op: op.number))
+        op = b.one(sorted(p.ops, key=lambda op: op.name))
         if op.kind == "elementwise":
             return self.elementwise(op, p, dtype)
         if op is ops.PAD and p.src is not None and p.src[1].name:

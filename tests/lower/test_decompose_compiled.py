@@ -57,7 +57,7 @@ def compiled(op: Op, xs: list[Array], dtype: DType, lanes: int, arg: Any) -> Arr
 
 def _operands(op: Op, dtype: DType) -> list[Array]:
     """Random bit patterns and ordinary numbers, with corners in front."""
-    rng = np.random.default_rng(op.number)
+    rng = np.random.default_rng(op.code)
     unsigned = np.dtype(f"u{dtype.itemsize}")
     corners = np.array([0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 0.5]) if dtype.is_float else \
         np.array([0, 1, 2, 2 ** 31, 2 ** 31 - 1, 2 ** 32 - 1, 2 ** 32 - 2, 7])

@@ -34,7 +34,7 @@ from fnx.core.errors import (
     user_site,
 )
 from fnx.core.ops import Shape
-from fnx.core.uop import LEAF_BITS, UOp, current_site, substitute, toposort
+from fnx.core.uop import UOp, current_site, substitute, toposort
 
 MAX_NESTED = 500  # traces that are open at once in a thread
 FRAMES = 40       # of Python that one of them may take, with the user's own
@@ -74,7 +74,7 @@ class Scope:
 
     def leaf(self, dtype: DType, shape: Shape, value: UOp | None = None) -> UOp:
         """A fresh LEAF of this trace; ``value`` where one is known."""
-        id = next(_ids) << LEAF_BITS | len(self.leaves)
+        id = next(_ids) << ops.LEAF_BITS | len(self.leaves)
         node = UOp(ops.LEAF, dtype, (), ops.Leaf(id, tuple(shape)))
         self.leaves.append(node)
         _open.owner[node] = self

@@ -27,7 +27,7 @@ def atom_order(atom: UOp) -> tuple[Any, ...]:
         return (0, atom.arg.id, atom.number)
     if atom.op is ops.VAR:
         return (1, atom.arg.slot, atom.number)
-    return (2, atom.op.number, atom.digest())
+    return (2, atom.op.name, atom.digest())
 
 
 def order(monomial: Monomial) -> list[tuple[Any, ...]]:

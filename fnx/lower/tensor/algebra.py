@@ -53,7 +53,7 @@ FOLD = Rule(UPat(frozenset(op for op in ops.ELEMENTWISE if op.exact), None, "nod
 
 # ---- identities, absorbing elements -----------------------------------------------------------
 
-_MONOIDS = sorted(ops.MONOIDS, key=lambda op: op.number)
+_MONOIDS = sorted(ops.MONOIDS, key=lambda op: op.name)
 _UNITS: dict[Op, str] = dict.fromkeys(_MONOIDS, "fib") | {ops.ADD: "i"}
 _ABSORB = {ops.AND: ops.OR.identity, ops.OR: ops.AND.identity, ops.MUL: ops.ADD.identity,
            ops.MAX: ops.highest, ops.MIN: ops.lowest}  # integers and bools; NaN beats floats

@@ -35,12 +35,13 @@ def _inline_one(fn: UOp, flat: dict[UOp, UOp]) -> UOp:
     results: dict[UOp, list[UOp]] = {}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        made = None
         if _calls_function(node):
             results[node] = trace.inline(flat[node.src[0]], src[1:])
-            return node
-        if node.op is ops.GET and node.src[0] in results:
-            return results[node.src[0]][node.arg]
-        return None
+            made = node
+        elif node.op is ops.GET and node.src[0] in results:
+            made = results[node.src[0]][node.arg]
+        return made
     return fn.over(tuple(rebuild(fn.src, visit)))
 
 

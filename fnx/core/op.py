@@ -1,0 +1,122 @@
+"""What a row of the op table holds. The rows are in ops.py; all other facts follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+from zlib import crc32
+
+import numpy as np
+
+from fnx.core.dtypes import DType
+
+Kind = Literal["source", "elementwise", "movement", "reduce", "gather", "scatter", "scope",
+               "kernel", "program", "command"]
+Shape = tuple[int, ...]
+
+
+_LETTERS = {"float": "f", "int": "i", "uint": "iu", "index": "i", "bool": "b", "void": ""}
+
+
+class Node(Protocol):
+    """What rows may ask of a node."""
+
+    @property
+    def op(self) -> Op: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def src(self) -> tuple[Node, ...]: ...
+    @property
+    def arg(self) -> Any: ...
+    @property
+    def shape(self) -> Shape: ...
+
+
+ShapeRule = Callable[[tuple[Node, ...], Any], Shape]
+Meaning = Callable[..., Any]
+
+
+class Op:
+    """One operation. Compared by identity; registered under its name in ``OPS``.
+
+    Attributes:
+        levels: subset of "tkpc".
+        arity: number of operands, or None where it varies.
+        accepts: dtype kinds of the value operands ("f" float, "i" signed and unsigned and
+            index, "u" unsigned only, "b" bool).
+        result: "same" as the first operand, "bool", "where" (as the second), "void" (no
+            value), or "any" where the constructor decides.
+        shape: shape of the result from (src, arg). Elementwise: that of the operands.
+        arg: the type of ``UOp.arg`` (NoneType where there is none).
+        meaning: NumPy value from (node, *operand values). None: the interpreter walks it.
+        symbol: how the pretty printer writes it, with {0} {1} ... for operands.
+        commutative: operands may be swapped, bit for bit.
+        identity: for a monoid, dtype -> the value that changes nothing.
+        ufunc: for a monoid, how NumPy folds it.
+        exact: every machine gives the bits of ``meaning``; else within ulps.
+        cost: of one element, relative to an addition.
+        batching: how a batch axis goes through: "none" (it has no operands to batch),
+            "elementwise" (in front of all operands), "body" (by batching the FUNCTION that it
+            calls), else by the rule of its kind.
+        binds: which free ranges of the operands end here: "nothing", those in src[1:]
+            ("tail") or "all"; "itself" is a range.
+        closed: its operands are in a scope of their own, which traversal does not enter.
+        place: of a source, from its arg: where it stands among the operands of a commutative op.
+        content: what of the arg, hashed alike in every process, orders such operands.
+        code: a hash of the name, equal in every process.
+    """
+
+    __slots__ = ("name", "levels", "kind", "arity", "accepts", "result", "shape", "arg",
+                 "meaning", "symbol", "commutative", "identity", "ufunc", "exact", "cost",
+                 "batching", "binds", "closed", "place", "content", "code", "_kinds")
+
+    def __init__(self, name: str, levels: str, kind: Kind, arity: int | None, *,
+                 accepts: str = "fib", result: str = "same", shape: ShapeRule | None = None,
+                 arg: type | tuple[type, ...] = type(None), meaning: Meaning | None = None,
+                 symbol: str = "", commutative: bool = False,
+                 identity: Callable[[DType], Any] | None = None,
+                 ufunc: np.ufunc | None = None, exact: bool = True, cost: int | None = None,
+                 batching: str = "", binds: Literal["nothing", "itself", "tail", "all"] = "nothing",
+                 closed: bool = False, place: Callable[[Any], int] | None = None,
+                 content: Callable[[Any], Any] | None = None) -> None:
+        self.name, self.levels, self.kind, self.arity = name, levels, kind, arity
+        self.accepts, self.result, self.arg = accepts, result, arg
+        self.shape = shape if shape is not None else _shape_of_first
+        self.meaning, self.symbol = meaning, symbol
+        self.commutative, self.identity, self.ufunc = commutative, identity, ufunc
+        self.exact = exact
+        self.cost = cost if cost is not None else int(kind == "elementwise")
+        self.batching = batching or {"source": "none", "scope": "body"}.get(kind, kind)
+        self.binds, self.closed, self.place = binds, closed, place
+        self.content = _itself if content is None and arg in (int, tuple) else content
+        self.code = crc32(name.encode())
+        self._kinds = frozenset(kind for kind, letters in _LETTERS.items()
+                                if not set(letters).isdisjoint(accepts))
+        OPS[name] = self
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def takes(self, dtype: DType) -> bool:
+        """Whether value operands may have this dtype."""
+        return dtype.kind in self._kinds
+
+    def __reduce__(self) -> Any:
+        return (named, (self.name,))
+
+
+OPS: dict[str, Op] = {}
+
+
+def named(name: str) -> Op:
+    """The op with this name."""
+    return OPS[name]
+
+
+def _shape_of_first(src: tuple[Node, ...], arg: Any) -> Shape:
+    return src[0].shape if src else ()
+
+
+def _itself(arg: Any) -> Any:
+    return arg
