@@ -1,4 +1,7 @@
-"""Imports go one way: core <- {transforms, lower, backends} <- transforms/jit.py <- public."""
+"""Imports go one way: core <- {transforms, lower, backends} <- transforms/jit.py <- public.
+
+And no file imports itself by way of others, be it for its types only.
+"""
 
 from __future__ import annotations
 
@@ -75,3 +78,36 @@ def test_imports_go_along_the_layers(path: Path) -> None:
 ])
 def test_a_wrong_import_is_found(source: str, home: str) -> None:
     assert len(broken(source, home)) == 1
+
+
+def imported(files: dict[str, str]) -> dict[str, set[str]]:
+    """For each module (name -> source) the modules among them that it imports, wherever."""
+    out: dict[str, set[str]] = {}
+    for name, source in files.items():
+        found = {module for module, _ in modules(ast.parse(source))}
+        parents = {module.rpartition(".")[0] for module in found - files.keys()}
+        out[name] = (found | parents) & files.keys() - {name}
+    return out
+
+
+def circles(imports: dict[str, set[str]]) -> set[str]:
+    """The modules that are on a circle, or between two."""
+    left = dict(imports)
+    while True:
+        read = {m for found in left.values() for m in found}
+        ends = {m for m, found in left.items() if not found & left.keys() or m not in read}
+        if not ends:
+            return set(left)
+        left = {m: found for m, found in left.items() if m not in ends}
+
+
+def test_no_file_imports_itself_by_way_of_others() -> None:
+    files = {".".join(p.relative_to(PACKAGE.parent).with_suffix("").parts)
+             .removesuffix(".__init__"): p.read_text() for p in FILES}
+    assert circles(imported(files)) == set()
+
+
+def test_a_circle_of_types_is_found() -> None:
+    files = {"fnx.a": "from fnx import b", "fnx.d": "import fnx.a", "fnx": "import fnx.d",
+             "fnx.b": "if TYPE_CHECKING:\n    from fnx.c import C", "fnx.c": "import fnx.a as x"}
+    assert circles(imported(files)) == {"fnx.a", "fnx.b", "fnx.c"}

@@ -14,7 +14,6 @@ from fnx.core.uop import UOp, toposort
 
 VECTOR = 1 / 32  # nanoseconds of one element in vector code
 SCALAR = 1 / 2  # ... and in scalar code
-_MEMORY = frozenset({ops.LOAD, ops.STORE})
 
 
 def nanoseconds(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
@@ -23,8 +22,7 @@ def nanoseconds(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
     total = 0.0
     inside = _enclosing(kernel)
     for node in toposort([kernel]):
-        if node.op not in _MEMORY and (node.op.kind != "elementwise"
-                                       or node.dtype.kind == "index"):
+        if not node.op.cost or node.dtype.kind == "index" or node.op is ops.REDUCE:
             continue
         count, vector = 1, False
         for r in inside.get(node, node.ranges):
@@ -32,7 +30,7 @@ def nanoseconds(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
                 extents[r] = max(0, symbolic.evaluate(r.src[0], scalars))
             count *= extents[r]
             vector = vector or r.arg.kind == "VEC"
-        total += count * (VECTOR if vector else SCALAR)
+        total += node.op.cost * count * (VECTOR if vector else SCALAR)
     return total
 
 

@@ -235,19 +235,19 @@ ABS = Op("ABS", "tkp", "elementwise", 1, accepts="fi", meaning=m.plain(np.abs))
 NOT = Op("NOT", "tkp", "elementwise", 1, accepts="ib", symbol="~{0}", meaning=m.plain(np.invert))
 SQRT = Op("SQRT", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.sqrt), cost=5)
 EXP = Op("EXP", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.exp), cost=16)
+         meaning=m.precise(np.exp), cost=12)
 EXPM1 = Op("EXPM1", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.expm1), cost=16)
+         meaning=m.precise(np.expm1), cost=12)
 LOG = Op("LOG", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.log), cost=16)
+         meaning=m.precise(np.log), cost=12)
 LOG1P = Op("LOG1P", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.log1p), cost=16)
+         meaning=m.precise(np.log1p), cost=12)
 SIN = Op("SIN", "tkp", "elementwise", 1, accepts="f", exact=False,
          meaning=m.precise(np.sin), cost=40)
 COS = Op("COS", "tkp", "elementwise", 1, accepts="f", exact=False,
          meaning=m.precise(np.cos), cost=40)
 TANH = Op("TANH", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.tanh), cost=16)
+         meaning=m.precise(np.tanh), cost=12)
 FLOOR = Op("FLOOR", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.floor))
 CEIL = Op("CEIL", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.ceil))
 TRUNC = Op("TRUNC", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.trunc))

@@ -14,13 +14,6 @@ from fnx.core.ops import Op
 from fnx.core.uop import UOp
 from fnx.lower.factors import two_factors
 
-# Cost of one element relative to an addition; an elementwise op not named here costs 1.
-_WEIGHT: dict[Op, int] = {
-    **dict.fromkeys((ops.EXP, ops.EXPM1, ops.LOG, ops.LOG1P, ops.TANH), 16),
-    **dict.fromkeys((ops.SIN, ops.COS, ops.POW), 40),
-    **dict.fromkeys((ops.DIV, ops.SQRT, ops.IDIV, ops.REM), 5),
-    ops.THREEFRY: 100,
-}
 _MOST = 1 << 20
 
 
@@ -38,10 +31,8 @@ def costs(nodes: list[UOp]) -> dict[UOp, Cost]:
     """Cost of each node, stopping at memory, reductions and calls."""
     out: dict[UOp, Cost] = {}
     for node in nodes:
-        kind = node.op.kind
-        if kind in ("elementwise", "movement"):
-            weight = _WEIGHT.get(node.op, 1) if kind == "elementwise" else 0
-            loads = _NOTHING
+        if node.op.kind in ("elementwise", "movement"):
+            weight, loads = node.op.cost, _NOTHING
             for s in node.src:
                 below = out[s]
                 weight += below.weight

@@ -20,11 +20,6 @@ from fnx.core.uop import UOp, toposort
 ASSUMED = 512  # of an extent that is known at run time only
 FAR = 1 << 20  # a stride that is data, or known at run time only
 
-# Cost of an elementwise op in units of an addition.
-_WEIGHT = {**dict.fromkeys((ops.EXP, ops.EXPM1, ops.LOG, ops.LOG1P, ops.SIN, ops.COS, ops.TANH),
-                           12), ops.POW: 30, ops.DIV: 4, ops.SQRT: 4, ops.THREEFRY: 80,
-           ops.IDIV: 8, ops.REM: 8}
-
 
 def extent(r: UOp) -> int:
     """The extent of a range, or what is assumed of it."""
@@ -59,13 +54,8 @@ def itemsize(nodes: Iterable[UOp]) -> int:
 
 def work(nodes: Iterable[UOp]) -> int:
     """Additions, or their like, that a kernel takes."""
-    total = 0
-    for n in nodes:
-        if n.op.kind == "elementwise" and n.dtype is not dtypes.index:
-            total += _WEIGHT.get(n.op, 1) * product(n.ranges)
-        elif n.op in (ops.LOAD, ops.STORE, ops.REDUCE):
-            total += product(n.ranges.union(closed(n) if n.op is ops.REDUCE else ()))
-    return total
+    return sum(n.op.cost * product(n.ranges.union(closed(n) if n.op is ops.REDUCE else ()))
+               for n in nodes if n.op.cost and n.dtype is not dtypes.index)
 
 
 def run_over(node: UOp) -> frozenset[UOp]:
