@@ -227,9 +227,9 @@ def _gather(b: Builder, op: Op, x: UOp) -> UOp:
 
 def _scatter(b: Builder, op: Op, x: UOp) -> UOp:
     index = _indices(b, x)
-    modes = ("set",) if x.dtype.is_bool else ("set", "add", "mul", "min", "max")
+    monoids = [None, *sorted((m for m in ops.MONOIDS if m.takes(x.dtype)), key=str)]
     updates = b.operand(x.dtype, index[0].shape + x.shape[len(index):])
-    return build.scatter(x, index, updates, b.one(modes))
+    return build.scatter(x, index, updates, b.one(monoids))
 
 
 def _iota(b: Builder, op: Op, x: UOp) -> UOp:

@@ -327,9 +327,13 @@ def reduce(x: UOp, monoid: Op, axes: Iterable[int]) -> UOp:
     arg = tuple(sorted(set(axes)))
     if any(not 0 <= a < len(x.shape) for a in arg):
         raise AxisError(f"reduce: expected axes of {x.shape}, got {arg}")
-    if monoid not in ops.MONOIDS or not monoid.takes(x.dtype):
-        raise DTypeError(f"reduce: {monoid} does not fold {x.dtype}")
+    _check_monoid("reduce", monoid, x.dtype)
     return UOp(ops.REDUCE, x.dtype, (x,), ops.Reduce(monoid, arg)) if arg else x
+
+
+def _check_monoid(name: str, monoid: Op, dtype: DType) -> None:
+    if monoid not in ops.MONOIDS or not monoid.takes(dtype):
+        raise DTypeError(f"{name}: {monoid} does not fold {dtype}")
 
 
 def gather(x: UOp, *index: UOp) -> UOp:
@@ -340,8 +344,9 @@ def gather(x: UOp, *index: UOp) -> UOp:
     return UOp(ops.GATHER, x.dtype, (x, *index))
 
 
-def scatter(x: UOp, index: Sequence[UOp], updates: UOp, mode: str) -> UOp:
-    """x with ``updates`` written ("set") or combined ("add" "mul" "min" "max") at index.
+def scatter(x: UOp, index: Sequence[UOp], updates: UOp,
+            monoid: Op | None = None) -> UOp:
+    """x with ``updates`` written, or combined by a monoid with what is there, at index.
 
     Updates outside are dropped, duplicates apply in index order.
     """
@@ -350,9 +355,9 @@ def scatter(x: UOp, index: Sequence[UOp], updates: UOp, mode: str) -> UOp:
     if updates.shape != want or updates.dtype is not x.dtype:
         raise ShapeError(f"scatter: expected updates {x.dtype}{list(want)}, got "
                          f"{updates.dtype}{list(updates.shape)}")
-    if mode not in ("set", "add", "mul", "min", "max"):
-        raise ArgumentError(f"scatter: expected set, add, mul, min or max; got {mode!r}")
-    return UOp(ops.SCATTER, x.dtype, (x, *index, updates), mode)
+    if monoid is not None:
+        _check_monoid("scatter", monoid, x.dtype)
+    return UOp(ops.SCATTER, x.dtype, (x, *index, updates), ops.Scatter(monoid))
 
 
 def _check_index(x: UOp, index: Sequence[UOp]) -> None:

@@ -218,13 +218,10 @@ def scatter(node: UOp, x: Array, *rest: Array) -> Array:
     for i, n in zip(index, x.shape):
         inside &= (i.astype(np.int64) >= 0) & (i.astype(np.int64) < n)
     at = tuple(i[inside] for i in index)
-    if node.arg == "set":
+    monoid = node.arg.monoid
+    if monoid is None:
         for row, update in zip(zip(*at), updates[inside]):
             out[row] = update
     else:
-        fold_at(_COMBINE[node.arg], out, at, updates[inside])
+        fold_at(monoid.ufunc, out, at, updates[inside])
     return out
-
-
-_COMBINE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum,
-                                 "min": np.minimum}

@@ -62,6 +62,12 @@ class Reduce(Record):
     accumulator: DType | None = None
 
 
+class Scatter(Record):
+    """Updates are combined with what is there by ``monoid``; None: the last one stays."""
+
+    monoid: Op | None = None
+
+
 class Function(Record):
     """A closed graph: src are its outputs, PARAM(0..n_params-1) its inputs."""
 
@@ -161,6 +167,10 @@ def _last(bits: int) -> int:
 
 def _fold(arg: Reduce) -> Any:
     return arg.monoid.code, arg.axes
+
+
+def _monoid(arg: Scatter) -> int:
+    return _combine(arg.monoid)
 
 
 def _combine(monoid: Op | None) -> int:
@@ -319,7 +329,8 @@ STOP = Op("STOP", "t", "movement", 1, meaning=lambda n, x: x, batching="elementw
 REDUCE = Op("REDUCE", "tk", "reduce", None, arg=Reduce, shape=_reduced, meaning=m.reduce,
             binds="tail", cost=1, content=_fold)
 GATHER = Op("GATHER", "t", "gather", None, shape=_gathered, meaning=m.gather)
-SCATTER = Op("SCATTER", "t", "scatter", None, arg=str, meaning=m.scatter)
+SCATTER = Op("SCATTER", "t", "scatter", None, arg=Scatter,
+             meaning=m.scatter, content=_monoid)
 
 # scopes
 FUNCTION = Op("FUNCTION", "t", "scope", None, result="void", shape=_scalar, arg=Function,

@@ -213,10 +213,10 @@ def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: A
         flags = inside.dtype.is_bool
         parts = [inside, build.permute(value, order)]
         base, put = [build.cast(p, dtypes.int32) for p in parts] if flags else parts
-        changed = build.cast(build.scatter(base, index, put, "set"), inside.dtype)
+        changed = build.cast(build.scatter(base, index, put), inside.dtype)
         value = build.permute(changed, [order.index(a) for a in range(x.ndim)])
     entries = tuple(builtins.slice(lo, hi) for lo, hi in region)
-    return Array(indexing.write(x._node, entries, value, "set"), x.weak)
+    return Array(indexing.write(x._node, entries, value), x.weak)
 
 
 @public

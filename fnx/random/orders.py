@@ -84,7 +84,7 @@ def _sorted_by(word: UOp, values: UOp) -> UOp:
                                 for x in (word, build.iota(n)) for shape in ((n, 1), (1, n)))
     before = (other < mine) | other.eq(mine) & (column < row)
     place = build.reduce(before.cast(dtypes.int32).node, ops.ADD, (1,))
-    return build.scatter(build.like(values, 0), [place], values, "set")
+    return build.scatter(build.like(values, 0), [place], values)
 
 
 @public

@@ -57,7 +57,7 @@ B = build.param(2, dtypes.bool_, (2, 3))
     (lambda: build.gather(X, X), DTypeError, "integer indices"),
     (lambda: build.gather(X, N, N, N), OutOfBoundsError, "1 to 2 indices"),
     (lambda: build.gather(build.param(0, F, (0, 3)), N), OutOfBoundsError, "with elements"),
-    (lambda: build.scatter(X, [N], X, "set"), ShapeError, "expected updates"),
+    (lambda: build.scatter(X, [N], X), ShapeError, "expected updates"),
     (lambda: build.call(build.function([X], 1), []), ArgumentError, "expected 1 operands"),
     (lambda: build.at(build.ref(0, F, (2, 3)), build.range_(2, 0)), ShapeError, "2 indices"),
     (lambda: build.broadcast_shapes((2, 3), (4, 3)), ShapeError, "broadcast"),

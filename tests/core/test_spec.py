@@ -145,9 +145,10 @@ TENSOR: dict[str, Mutation] = {
     "gather from nothing": lambda g, r: UOp(
         ops.GATHER, F, (build.param(0, F, (0, 3)), build.param(1, I, (2,)))),
     "scatter of other updates": lambda g, r: UOp(
-        ops.SCATTER, F, (X, build.param(1, I, (2,)), X), "set"),
-    "scatter in no mode": lambda g, r: UOp(
-        ops.SCATTER, F, (X, build.param(1, I, (2,)), build.param(2, F, (2, 4))), "sub"),
+        ops.SCATTER, F, (X, build.param(1, I, (2,)), X), ops.Scatter()),
+    "scatter with no monoid": lambda g, r: UOp(
+        ops.SCATTER, F, (X, build.param(1, I, (2,)), build.param(2, F, (2, 4))),
+        ops.Scatter(ops.SUB)),
     "slot past the end": lambda g, r: raw(g, arg=ops.Function("f", g.arg.n_params - 1))
     if pick(r, g, lambda n: n.op is ops.PARAM and n.arg.slot == g.arg.n_params - 1) in
     toposort(g.src) else None,

@@ -57,7 +57,7 @@ EXAMPLES: dict[Op, Callable[[], UOp]] = {
     ops.STOP: lambda: build.stop_gradient(x()),
     ops.REDUCE: lambda: build.reduce(x(), ops.ADD, (1,)),
     ops.GATHER: lambda: build.gather(x(), build.flip(_index(), (0,))),
-    ops.SCATTER: lambda: build.scatter(x(), [_index()], x(slot=1), "add"),
+    ops.SCATTER: lambda: build.scatter(x(), [_index()], x(slot=1), ops.ADD),
     ops.FUNCTION: lambda: _call()[0],
     ops.CALL: lambda: _call()[0],
     ops.GET: lambda: _call()[1],

@@ -110,8 +110,8 @@ def reduced(monoid: ops.Op, *axes: int) -> Make:
     return lambda x: build.reduce(x, monoid, axes)
 
 
-def scattered(mode: str) -> Make:
-    return lambda x, i, u: build.scatter(x, [i], u, mode)
+def scattered(monoid: ops.Op | None = None) -> Make:
+    return lambda x, i, u: build.scatter(x, [i], u, monoid)
 
 
 WHERE_EXAMPLE = (lambda a, b: build.where(build.lt(a, b), build.mul(a, a), build.exp(b)),
@@ -143,9 +143,9 @@ EXAMPLES: dict[ops.Op, list[tuple[Make, Values]]] = {
     ops.GATHER: [(lambda x, i: build.gather(x, i), [uniform(4, 2), ints(3, 0, 3, 1)]),
                  (lambda x, i, j: build.gather(x, i, j),
                   [uniform(4, 2, 3), ints(3, 2, 0), ints(1, 1, 0)])],
-    ops.SCATTER: [(scattered(mode), SCATTERED) for mode in ("add", "set", "max", "min")] + [
-        (scattered("mul"), [uniform(4, 2), ints(1, 1, 1, 2, 9), MUL_UPDATES]),
-        (lambda x, i, j, u: build.scatter(x, [i, j], u, "set"),
+    ops.SCATTER: [(scattered(m), SCATTERED) for m in (ops.ADD, None, ops.MAX, ops.MIN)] + [
+        (scattered(ops.MUL), [uniform(4, 2), ints(1, 1, 1, 2, 9), MUL_UPDATES]),
+        (lambda x, i, j, u: build.scatter(x, [i, j], u),
          [uniform(3, 2), ints(0, 2, 0), ints(1, 5, 1), uniform(3)])],
 }
 

@@ -123,8 +123,8 @@ def test_scatter_combines_in_index_order() -> None:
     index, updates = p(0, 9, dtype=i32), p(1, 9, 3)
     rng = np.random.default_rng(1)
     args = [rng.integers(-1, 6, 9).astype("int32"), rng.standard_normal((9, 3)).astype("f4")]
-    for mode in ("set", "add", "mul", "min", "max"):
-        function = fn(b.scatter(b.const(0.5, f32, (4, 3)), [index], updates, mode), n=2)
+    for monoid in (None, ops.ADD, ops.MUL, ops.MIN, ops.MAX):
+        function = fn(b.scatter(b.const(0.5, f32, (4, 3)), [index], updates, monoid), n=2)
         got, = run_steps(function, args)
         np.testing.assert_allclose(got, apply(function, args)[0], rtol=1e-6)
 
@@ -132,7 +132,7 @@ def test_scatter_combines_in_index_order() -> None:
 def test_scatter_of_constants_runs_every_iteration() -> None:
     """Nothing in the store depends on the loop: it must still run seven times."""
     index, updates = b.const(2, i32, (7,)), b.const(3, i32, (7,))
-    function = fn(b.scatter(p(0, 4, dtype=i32), [index], updates, "mul"), n=1)
+    function = fn(b.scatter(p(0, 4, dtype=i32), [index], updates, ops.MUL), n=1)
     args = [np.array([1, 1, 1, 1], "int32")]
     np.testing.assert_array_equal(run_steps(function, args)[0], apply(function, args)[0])
 

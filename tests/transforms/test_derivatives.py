@@ -118,7 +118,7 @@ def picked(f: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
     def g(x: UOp) -> UOp:
         first = build.gather(f(x), build.const(0, dtypes.int32, (1,)))
         index = build.const(0, dtypes.int32, (1,))
-        return build.scatter(first, [index], build.const(1.0, F8, (1,)), "set")
+        return build.scatter(first, [index], build.const(1.0, F8, (1,)))
     return g
 
 

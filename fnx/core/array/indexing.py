@@ -29,7 +29,7 @@ from fnx.core.errors import (
     ShapeError,
     TracedValueError,
 )
-from fnx.core.ops import Shape
+from fnx.core.ops import Op, Shape
 from fnx.core.uop import UOp
 
 READ_MODES = ("clip", "fill", "drop", "promise_in_bounds")
@@ -66,20 +66,22 @@ def get(x: UOp, index: Sequence[Any], mode: str = "promise_in_bounds",
     return build.permute(out, plan.into_place(len(out.shape)))
 
 
-def write(x: UOp, index: Sequence[Any], value: UOp, how: str, mode: str = "drop") -> UOp:
+def write(x: UOp, index: Sequence[Any], value: UOp, monoid: Op | None = None,
+          mode: str = "drop") -> UOp:
     """x with ``value`` written or combined at ``index``.
 
     Args:
-        how: "set", "add", "mul", "min" or "max".
+        monoid: what combines it with what is there; None: nothing, it replaces that.
         mode: for indices that are data: "drop" those outside, or "clip" them.
     """
     arguments.one_of("mode", mode, WRITE_MODES)
+    monoid = _ON_BOOL.get(monoid) if x.dtype.is_bool else monoid
     plan = _Plan(x.shape, index)
     region = plan.select(x)
     if not plan.advanced:
-        update = _combined(region, _fitted(value, region.shape), how)
+        update = _combined(region, _fitted(value, region.shape), monoid)
     else:
-        update = _scattered(plan, region, value, how, mode)
+        update = _scattered(plan, region, value, monoid, mode)
     if plan.is_whole:
         return plan.restore(update)
     mask = plan.restore(build.const(True, dtypes.bool_, region.shape), True)
@@ -106,17 +108,16 @@ def _fitted(value: UOp, shape: Shape) -> UOp:
                          hint="reshape the value, or insert axes with value[:, None]") from None
 
 
-_COMBINE = {"add": ops.ADD, "mul": ops.MUL, "min": ops.MIN, "max": ops.MAX}
-_ON_BOOL = {"add": ops.OR, "max": ops.OR, "mul": ops.AND, "min": ops.AND}
+_ON_BOOL: dict[Op | None, Op] = {ops.ADD: ops.OR, ops.MAX: ops.OR, ops.MUL: ops.AND,
+                                ops.MIN: ops.AND}
 
 
-def _combined(old: UOp, value: UOp, how: str) -> UOp:
-    if how == "set":
-        return value
-    return build.elementwise((_ON_BOOL if old.dtype.is_bool else _COMBINE)[how], old, value)
+def _combined(old: UOp, value: UOp, monoid: Op | None) -> UOp:
+    return value if monoid is None else build.elementwise(monoid, old, value)
 
 
-def _scattered(plan: _Plan, region: UOp, value: UOp, how: str, mode: str) -> UOp:
+def _scattered(plan: _Plan, region: UOp, value: UOp, monoid: Op | None,
+               mode: str) -> UOp:
     indices, _ = plan.indices()
     order = plan.to_front(len(region.shape))
     front = build.permute(region, order)
@@ -127,11 +128,8 @@ def _scattered(plan: _Plan, region: UOp, value: UOp, how: str, mode: str) -> UOp
     value = build.permute(value, _inverse(placed))
     if mode == "clip":
         indices = [_clipped(i, n) for i, n in zip(indices, front.shape)]
-    if front.dtype.is_bool:  # SCATTER combines numbers
-        front, value = (build.cast(n, dtypes.int32) for n in (front, value))
-        how = {"add": "max", "mul": "min"}.get(how, how)
-    out = front if 0 in front.shape else build.scatter(front, indices, value, how)
-    return build.permute(build.cast(out, region.dtype), _inverse(order))
+    out = front if 0 in front.shape else build.scatter(front, indices, value, monoid)
+    return build.permute(out, _inverse(order))
 
 
 def _clipped(i: UOp, n: int) -> UOp:

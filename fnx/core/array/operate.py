@@ -348,45 +348,45 @@ class At:
             "set(5.0)", "Array([1., 5., 3.], dtype=float32)")
     def set(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
             unique_indices: bool = False) -> Array:
-        return _written(self, value, "set", mode, indices_are_sorted, unique_indices)
+        return _written(self, value, None, mode, indices_are_sorted, unique_indices)
 
     @_write("A copy with ``value`` added there, once for each time that an index occurs.",
             "add(5.0)", "Array([1., 7., 3.], dtype=float32)")
     def add(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
             unique_indices: bool = False) -> Array:
-        return _written(self, value, "add", mode, indices_are_sorted, unique_indices)
+        return _written(self, value, ops.ADD, mode, indices_are_sorted, unique_indices)
 
     @_write("A copy with ``value`` subtracted there.",
             "subtract(5.0)", "Array([ 1., -3.,  3.], dtype=float32)")
     def subtract(self, value: ArrayLike, *, mode: WriteMode = None,
                  indices_are_sorted: bool = False, unique_indices: bool = False) -> Array:
         less = -asarray(value)
-        return _written(self, less, "add", mode, indices_are_sorted, unique_indices)
+        return _written(self, less, ops.ADD, mode, indices_are_sorted, unique_indices)
 
     @_write("A copy with what is there multiplied by ``value``.",
             "multiply(5.0)", "Array([ 1., 10.,  3.], dtype=float32)")
     def multiply(self, value: ArrayLike, *, mode: WriteMode = None,
                  indices_are_sorted: bool = False, unique_indices: bool = False) -> Array:
-        return _written(self, value, "mul", mode, indices_are_sorted, unique_indices)
+        return _written(self, value, ops.MUL, mode, indices_are_sorted, unique_indices)
 
     @_write("A copy with what is there divided by ``value``.",
             "divide(4.0)", "Array([1. , 0.5, 3. ], dtype=float32)")
     def divide(self, value: ArrayLike, *, mode: WriteMode = None,
                indices_are_sorted: bool = False, unique_indices: bool = False) -> Array:
         ones = At(Array(build.const(1, self._x._dtype, self._x._shape)), self._index)
-        return self._x / _written(ones, value, "mul", mode, indices_are_sorted, unique_indices)
+        return self._x / _written(ones, value, ops.MUL, mode, indices_are_sorted, unique_indices)
 
     @_write("A copy with the smaller of what is there and ``value``.",
             "min(0.0)", "Array([1., 0., 3.], dtype=float32)")
     def min(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
             unique_indices: bool = False) -> Array:
-        return _written(self, value, "min", mode, indices_are_sorted, unique_indices)
+        return _written(self, value, ops.MIN, mode, indices_are_sorted, unique_indices)
 
     @_write("A copy with the larger of what is there and ``value``.",
             "max(5.0)", "Array([1., 5., 3.], dtype=float32)")
     def max(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
             unique_indices: bool = False) -> Array:
-        return _written(self, value, "max", mode, indices_are_sorted, unique_indices)
+        return _written(self, value, ops.MAX, mode, indices_are_sorted, unique_indices)
 
     mul = multiply
 
@@ -398,12 +398,12 @@ def at_get(x: Array, index: Any, mode: ReadMode, fill_value: ArrayLike | None) -
     return Array(indexing.get(x._node, index_entries(index), mode, fill), x.weak)
 
 
-def _written(at: At, value: ArrayLike, how: str, mode: WriteMode, indices_are_sorted: bool,
+def _written(at: At, value: ArrayLike, monoid: Op | None, mode: WriteMode, indices_are_sorted: bool,
              unique_indices: bool) -> Array:
     arguments.promises(indices_are_sorted, unique_indices)
     x = at._x
     update = as_node(operand(value), x._dtype)
-    node = indexing.write(x._node, index_entries(at._index), update, how, mode or "drop")
+    node = indexing.write(x._node, index_entries(at._index), update, monoid, mode or "drop")
     return Array(node, x.weak)
 
 

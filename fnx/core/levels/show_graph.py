@@ -23,7 +23,7 @@ _SCOPES = (ops.FUNCTION, ops.KERNEL)
 _WHOLE = (ops.CALL, ops.CONCAT, ops.SCATTER)  # these name whole arrays
 _SOURCES = (ops.PARAM, ops.LEAF, ops.BUFFER)
 _ZERO = build.index_const(0)
-_UPDATE = {"set": "set", "add": "add", "mul": "multiply", "min": "min", "max": "max"}
+_UPDATE = {None: "set", ops.ADD: "add", ops.MUL: "multiply", ops.MIN: "min", ops.MAX: "max"}
 
 Index = tuple[UOp, ...]
 
@@ -130,7 +130,9 @@ class _Printer:
             return f"{name} = concat([{parts}], axis={node.arg})"
         if node.op is ops.SCATTER:
             x, *index, updates = [self.called(s) for s in node.src]
-            return f"{name} = {x}.at[{', '.join(index)}].{_UPDATE[str(node.arg)]}({updates})"
+            monoid = node.arg.monoid
+            update = _UPDATE.get(monoid) or monoid.name.lower()
+            return f"{name} = {x}.at[{', '.join(index)}].{update}({updates})"
         line = _Line(self, node)
         letters = ", ".join(line.letter(i) for i in line.index)
         value = line.value(node, line.index, whole=True).text

@@ -171,8 +171,7 @@ def _axes(node: UOp, axes: tuple[int, ...]) -> bool:
 
 
 def _reduce(node: UOp) -> bool:
-    monoid = node.arg.monoid
-    return len(node.src) == 1 and monoid in ops.MONOIDS and monoid.takes(node.dtype) and \
+    return len(node.src) == 1 and _folds(node.arg.monoid, node.dtype) and \
         node.arg.axes != () and _axes(node, node.arg.axes)
 
 
@@ -190,8 +189,11 @@ def _scatter(node: UOp) -> bool:
     x, *index, updates = node.src
     return len(node.src) >= 3 and _indices(x, tuple(index)) and updates.dtype is x.dtype and \
         updates.shape == index[0].shape + x.shape[len(index):] and \
-        node.arg in ("set", "add", "mul", "min", "max") and \
-        (node.arg == "set" or ops.ADD.takes(x.dtype))
+        (node.arg.monoid is None or _folds(node.arg.monoid, x.dtype))
+
+
+def _folds(monoid: Op, dtype: dtypes.DType) -> bool:
+    return monoid in ops.MONOIDS and monoid.takes(dtype)
 
 
 def _closed(fn: UOp) -> bool:
@@ -252,7 +254,8 @@ TENSOR = (
     Rule((ops.CONCAT,), "one dtype, and shapes that agree except along the axis", _concat),
     Rule((ops.REDUCE,), "one operand, axes in order, and a monoid that takes it", _reduce),
     Rule((ops.GATHER,), "integer indices of one shape, at most one an axis with elements", _gather),
-    Rule((ops.SCATTER,), "indices of one shape, and updates of the shape they select", _scatter),
+    Rule((ops.SCATTER,), "indices of one shape, updates of the shape they select, a monoid "
+         "that takes them or none", _scatter),
     Rule((ops.FUNCTION,), "a closed body: no LEAF, no BUFFER, one PARAM a slot < n_params",
          _closed),
     Rule((ops.CALL,), "operands and results as the body's PARAMs and outputs", _call),
@@ -300,9 +303,9 @@ def _closes(node: UOp) -> bool:
 
 
 def _fold(node: UOp) -> bool:
-    monoid, accumulator = node.arg.monoid, node.arg.accumulator
-    return len(node.src) > 1 and node.arg.axes == () and monoid in ops.MONOIDS and \
-        accumulator is not None and monoid.takes(accumulator)
+    accumulator = node.arg.accumulator
+    return len(node.src) > 1 and node.arg.axes == () and accumulator is not None and \
+        _folds(node.arg.monoid, accumulator)
 
 
 def _identities(kernel: UOp) -> bool:
@@ -345,7 +348,7 @@ KERNEL = (
     Rule((ops.STORE,), "a place in a REF, a value of its dtype, and perhaps a bool", _store),
     Rule((ops.STORE,), "no combine, STORE (the last wins), or a monoid that takes the value",
          lambda n: n.arg in (None, ops.STORE)
-         or (n.arg in ops.MONOIDS and n.arg.takes(n.src[1].dtype))),
+         or _folds(n.arg, n.src[1].dtype)),
     Rule((ops.REDUCE, ops.STAGE), "a value and distinct ranges, none of them parallel", _closes),
     Rule((ops.REDUCE,), "ranges, a monoid that takes the accumulator's dtype, no axes", _fold),
     Rule((ops.STAGE,), f"one of the spaces {', '.join(_SPACES)}",

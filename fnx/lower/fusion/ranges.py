@@ -241,7 +241,10 @@ class _Builder:
         return value
 
     def _scatter(self) -> tuple[list[UOp], list[UOp]]:
-        """Updates are combined into the buffer in index order; those outside are dropped."""
+        """Updates are combined into the buffer in index order; those outside are dropped.
+
+        STORE as its own combine overwrites: the last wins.
+        """
         node = self.group.scatter
         assert node is not None
         x, *index, updates = node.src
@@ -255,7 +258,7 @@ class _Builder:
         value = self._read(updates, own)
         tail = [self._index(t) for t in own[count:]]
         place = build.at(self._ref(node), *where, *tail)
-        return [build.store(place, value, valid, _COMBINE[node.arg])], [node]
+        return [build.store(place, value, valid, node.arg.monoid or ops.STORE)], [node]
 
 
 def _limits(token: Token) -> list[tuple[Token, int]]:
@@ -283,9 +286,6 @@ class _Ranges(dict[int, UOp]):
         node = self[loop] = build.range_(self.extent[loop], id)
         return node
 
-
-# STORE as its own combine is "overwrite, the last wins".
-_COMBINE = {"set": ops.STORE, "add": ops.ADD, "mul": ops.MUL, "min": ops.MIN, "max": ops.MAX}
 
 _RULES: dict[ops.Op, Callable[[_Builder, UOp, Index], UOp]] = {
     ops.REDUCE: _Builder.reduce, ops.GATHER: _Builder.gather, ops.PAD: _Builder.pad,

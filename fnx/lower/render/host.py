@@ -38,7 +38,7 @@ def module(symbol: str, function: str) -> str:
 def _enter(p: Printer, program: UOp) -> None:
     """Read the pointers and scalars that the program uses, in the order of their slots."""
     used = {s for node in program.src for s in node.src if s.op in (ops.REF, ops.VAR)}
-    for node in sorted(used, key=lambda n: (n.op.number, n.arg.slot, n.dtype.name)):
+    for node in sorted(used, key=lambda n: (n.op.name, n.arg.slot, n.dtype.name)):
         if node.op is ops.REF:
             at = p.line(f"getelementptr ptr, ptr %buffers, i64 {node.arg.slot}")
             p.define(node, f"load ptr, ptr {at}, align 8")

@@ -105,9 +105,9 @@ def put_back(node: UOp, i: int, ct: UOp) -> UOp:
     x, *index = node.src
     if ct.dtype.is_bool:
         count = build.const(0, dtypes.int32, x.shape)
-        marks = build.scatter(count, index, build.cast(ct, dtypes.int32), "add")
+        marks = build.scatter(count, index, build.cast(ct, dtypes.int32), ops.ADD)
         return build.ne(marks, count)
-    return build.scatter(zeros(x), index, ct, "add")
+    return build.scatter(zeros(x), index, ct, ops.ADD)
 
 
 # ---- SCATTER ----------------------------------------------------------------------------------
@@ -118,13 +118,13 @@ def read(x: Expr, node: UOp) -> Expr:
     return Expr(build.gather(x.node, *node.src[1:-1]))
 
 
-def _write(base: Expr, node: UOp, updates: Expr, mode: str) -> Expr:
-    return Expr(build.scatter(base.node, node.src[1:-1], updates.node, mode))
+def _write(base: Expr, node: UOp, updates: Expr, monoid: ops.Op | None = None) -> Expr:
+    return Expr(build.scatter(base.node, node.src[1:-1], updates.node, monoid))
 
 
-def _there(node: UOp, updates: Expr, mode: str, start: float) -> Expr:
+def _there(node: UOp, updates: Expr, monoid: ops.Op, start: float) -> Expr:
     """All updates at the place of each, combined."""
-    return read(_write(Expr(build.like(node, start)), node, updates, mode), node)
+    return read(_write(Expr(build.like(node, start)), node, updates, monoid), node)
 
 
 def _written(node: UOp) -> Expr:
@@ -133,18 +133,18 @@ def _written(node: UOp) -> Expr:
 
 
 def _last(node: UOp) -> Expr:
-    """Which updates of "set" were not overwritten by a later one: write their numbers, look."""
+    """Which updates that replace were not overwritten by a later one: write their numbers, look."""
     index = node.src[1]
     number = Expr(build.reshape(build.iota(math.prod(index.shape)), index.shape))
     nobody = Expr(build.const(-1, dtypes.int32, node.shape[:len(node.src) - 2]))
-    return _over_rows(read(_write(nobody, node, number, "set"), node).eq(number), node.src[-1])
+    return _over_rows(read(_write(nobody, node, number), node).eq(number), node.src[-1])
 
 
 def _tied(node: UOp) -> Expr:
     """How many of x and the updates at a place are the result."""
     x, updates, out = Expr(node.src[0]), Expr(node.src[-1]), Expr(node)
     return _write(x.eq(out).cast(x.dtype), node,
-                  updates.eq(read(out, node)).cast(x.dtype), "add")
+                  updates.eq(read(out, node)).cast(x.dtype), ops.ADD)
 
 
 def _keep(t: Expr, node: UOp) -> Expr:
@@ -152,7 +152,7 @@ def _keep(t: Expr, node: UOp) -> Expr:
 
 
 def _unwritten(t: Expr, node: UOp) -> Expr:
-    return _write(t, node, Expr(zeros(node.src[-1])), "set")
+    return _write(t, node, Expr(zeros(node.src[-1])))
 
 
 def _share_kept(t: Expr, node: UOp) -> Expr:
@@ -160,7 +160,7 @@ def _share_kept(t: Expr, node: UOp) -> Expr:
 
 
 def _times_product(t: Expr, node: UOp) -> Expr:
-    return t * _write(Expr(build.like(node, 1)), node, Expr(node.src[-1]), "mul")
+    return t * _write(Expr(build.like(node, 1)), node, Expr(node.src[-1]), ops.MUL)
 
 
 def _added(t: Expr, node: UOp) -> Expr:
@@ -187,12 +187,12 @@ def _times_other_updates(t: Expr, node: UOp) -> Expr:
     """
     x, u = Expr(node.src[0]), Expr(node.src[-1])
     is_zero = u.eq(0)
-    count = _there(node, is_zero.cast(u.dtype), "add", 0)
+    count = _there(node, is_zero.cast(u.dtype), ops.ADD, 0)
     left = u.like(0)
     for n, product in enumerate(_products_of_others(node, where(is_zero, u, 0)), 1):
         left = where(count.eq(n), product, left)
-    product = _there(node, where(is_zero, 1, u), "mul", 1)
-    zeros_product = _there(node, where(is_zero, u, 1), "mul", 1)
+    product = _there(node, where(is_zero, 1, u), ops.MUL, 1)
+    zeros_product = _there(node, where(is_zero, u, 1), ops.MUL, 1)
     others = where(is_zero, product * left, product / where(is_zero, 1, u) * zeros_product)
     return where(_written(node), t * (read(x, node) * others), 0)
 
@@ -203,7 +203,7 @@ def _products_of_others(node: UOp, u: Expr) -> list[Expr]:
     Where there are n others, that of n is their product. By Newton's identities from sums of
     powers: no quotient, so the derivatives of every order are right, also where all are zero.
     """
-    powers = [_there(node, u**n, "add", 0) - u**n for n in range(1, _MOST_ZEROS)]
+    powers = [_there(node, u**n, ops.ADD, 0) - u**n for n in range(1, _MOST_ZEROS)]
     out = [u.like(1)]
     for n in range(1, _MOST_ZEROS):
         terms = [out[n - i - 1] * powers[i] * (-1) ** i for i in range(n)]
@@ -211,9 +211,10 @@ def _products_of_others(node: UOp, u: Expr) -> list[Expr]:
     return out
 
 
-KEPT: dict[str, Factor] = {
-    "add": _keep, "set": _unwritten, "mul": _times_product, "max": _share_kept, "min": _share_kept}
+KEPT: dict[ops.Op | None, Factor] = {
+    ops.ADD: _keep, None: _unwritten, ops.MUL: _times_product, ops.MAX: _share_kept,
+    ops.MIN: _share_kept}
 
-WRITTEN: dict[str, Factor] = {
-    "add": _added, "set": _written_last, "mul": _times_other_updates, "max": _share_written,
-    "min": _share_written}
+WRITTEN: dict[ops.Op | None, Factor] = {
+    ops.ADD: _added, None: _written_last, ops.MUL: _times_other_updates, ops.MAX: _share_written,
+    ops.MIN: _share_written}

@@ -7,7 +7,7 @@ node, and how a cotangent is pulled from the node to one of them:
     elementwise  partials, one for an operand     MUL: t -> t * b, t -> t * a
     linear       the op itself, and its transpose EXPAND: sum over the new axes
     fold         REDUCE                           MAX: the winners share
-    scatter      SCATTER                          "set": the last of duplicates
+    scatter      SCATTER                          None: the last of duplicates
     structural   by deriving a body               CALL, and GET, which reads one of its results
 
 A partial is written as what it does to a tangent, ``along(t, y, *operands)``. It is diagonal,
@@ -235,42 +235,43 @@ class ReduceRule(Rule):
 class ScatterRule(Rule):
     """SCATTER: places of x that were kept, and updates that were written, each by its factor.
 
-    ``kept[mode](t, node)`` goes along x, ``written[mode](t, node)`` along the updates; both give
-    zero for what was overwritten or dropped.
+    ``kept[monoid](t, node)`` goes along x, ``written[monoid](t, node)`` along the updates; both
+    give zero for what was overwritten or dropped.
     """
 
-    def __init__(self, kept: dict[str, Factor], written: dict[str, Factor], read: Factor) -> None:
+    def __init__(self, kept: dict[ops.Op | None, Factor],
+                 written: dict[ops.Op | None, Factor], read: Factor) -> None:
         self.kept, self.written, self.read = kept, written, read
 
     def _factor(self, node: UOp, i: int, t: UOp) -> UOp:
-        return (self.written if i else self.kept)[node.arg](Expr(t), node).node
+        return (self.written if i else self.kept)[node.arg.monoid](Expr(t), node).node
 
     def _read(self, node: UOp, i: int, x: UOp) -> UOp:
         """What of x, which is like the result, operand i had a hand in."""
         return self.read(Expr(x), node).node if i else x
 
     def operands(self, node: UOp) -> Sequence[int]:
-        return (0, len(node.src) - 1)
+        return (0, len(node.src) - 1) if node.arg.monoid in self.kept else ()
 
     def push(self, node: UOp, tangents: Tangents) -> UOp | None:
         x, index, updates = tangents[0], node.src[1:-1], tangents[-1]
         base = zeros(node) if x is None else self._factor(node, 0, x)
         return base if updates is None else build.scatter(
-            base, index, self._factor(node, -1, updates), "add")
+            base, index, self._factor(node, -1, updates), ops.ADD)
 
     def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
         return self._factor(node, i, self._read(node, i, ct))
 
     def pull_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
         mask = None if mask is None else self._read(node, i, mask)
-        if node.arg == "mul":  # a factor of zero is a number, not a choice
+        if node.arg.monoid is ops.MUL:  # a factor of zero is a number, not a choice
             return mask
         ones = build.like(node.src[i], 1)
         factor = self._factor(node, i, ones)
         return mask if factor is ones else both(mask, build.ne(factor, zeros(ones)))
 
     def scales(self, node: UOp) -> bool:
-        return bool(node.arg == "mul")
+        return node.arg.monoid is ops.MUL
 
 
 class Activity(NamedTuple):
