@@ -12,7 +12,6 @@ ADD
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -37,13 +36,12 @@ def const_bits(value: Any, dtype: DType) -> int:
     """The bit pattern that stands for ``value``; an integer that does not fit raises."""
     if dtype.kind == "bool":
         return int(bool(value))
-    if dtype is dtypes.float32:
+    if dtype.is_float:
         try:
-            return int(struct.unpack("<I", struct.pack("<f", value))[0])
+            raw = dtype.packing.pack(value)
         except OverflowError:
-            return 0x7F800000 if value > 0 else 0xFF800000
-    if dtype is dtypes.float64:
-        return int(struct.unpack("<Q", struct.pack("<d", value))[0])
+            raw = dtype.packing.pack(math.copysign(math.inf, value))
+        return int.from_bytes(raw, "little")
     number = int(value)
     low, high = (0, (1 << dtype.bits) - 1) if dtype.kind == "uint" else \
         (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1)
@@ -67,8 +65,7 @@ def const_of(node: UOp) -> Any:
     bits = node.arg
     kind = node.dtype.kind
     if kind == "float":
-        return struct.unpack("<f", struct.pack("<I", bits))[0] if node.dtype.bits == 32 else \
-            struct.unpack("<d", struct.pack("<Q", bits))[0]
+        return node.dtype.packing.unpack(bits.to_bytes(node.dtype.itemsize, "little"))[0]
     if kind == "bool":
         return bool(bits)
     return bits - (1 << node.dtype.bits) if kind != "uint" and bits >> (node.dtype.bits - 1) \

@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from struct import Struct
 from typing import Any, Literal
 from zlib import crc32
 
@@ -19,26 +21,48 @@ Kind = Literal["bool", "int", "uint", "float", "index", "void"]
 
 
 class DType:
-    """An element type. Interned: compare with ``is``. ``lanes`` > 1 only at program level."""
+    """An element type. Interned: compare with ``is``. ``lanes`` > 1 only at program level.
 
-    __slots__ = ("name", "kind", "bits", "lanes", "scalar", "code", "_np", "_vec")
+    Attributes:
+        kind, bits: bool, int, uint, float, index (whole numbers of a kernel) or void; its width.
+        mantissa, exponent: of a float, the bits of each that are stored.
+        integer: the signed integer type of the same width.
+        compute: the type in which ops that the machine lacks are computed.
+        accumulator: the type in which a reduction folds.
+        packing: its bytes, little endian, as ``struct`` has them.
+    """
 
-    def __init__(self, name: str, kind: Kind, bits: int, numpy: str | None = None,
+    __slots__ = ("name", "code", "kind", "bits", "mantissa", "exponent", "integer", "compute",
+                 "accumulator", "packing", "lanes", "scalar", "_np", "_vec")
+
+    def __init__(self, name: str, kind: Kind, bits: int, numpy: str | None = None, *,
+                 mantissa: int = 0, exponent: int = 0, integer: DType | None = None,
+                 compute: DType | None = None, accumulator: DType | None = None,
                  lanes: int = 1, scalar: DType | None = None) -> None:
         self.name = name
         self.code = crc32(name.encode())  # equal in every process
         self.kind: Kind = kind
         self.bits = bits
+        self.mantissa, self.exponent = mantissa, exponent
+        self.integer: DType = integer or self
+        self.compute: DType = compute or self
+        self.accumulator: DType = accumulator or self
         self.lanes = lanes
-        self.scalar: DType = self if scalar is None else scalar
+        self.scalar: DType = scalar or self
         self._np = None if numpy is None else np.dtype(numpy)
+        self.packing = Struct("<x" if numpy is None else f"<{np.dtype(numpy).char}")
         self._vec: dict[int, DType] = {1: self}
+
+    @property
+    def bias(self) -> int:
+        """What is added to the exponent of a float before it is stored."""
+        return (1 << self.exponent - 1) - 1
 
     def vec(self, lanes: int) -> DType:
         """The vector type of ``lanes`` elements (program level)."""
         if lanes not in self._vec:
-            self._vec.setdefault(lanes, DType(f"{self.name}x{lanes}", self.kind, self.bits,
-                                              None, lanes, self))
+            self._vec.setdefault(lanes, DType(
+                f"{self.name}x{lanes}", self.kind, self.bits, lanes=lanes, scalar=self))
         return self._vec[lanes]
 
     @property
@@ -79,10 +103,10 @@ class DType:
 
 bool_ = DType("bool", "bool", 1, "bool")
 int32 = DType("int32", "int", 32, "int32")
-uint32 = DType("uint32", "uint", 32, "uint32")
-float32 = DType("float32", "float", 32, "float32")
-float64 = DType("float64", "float", 64, "float64")
 index = DType("index", "index", 64, "int64")
+uint32 = DType("uint32", "uint", 32, "uint32", integer=int32)
+float32 = DType("float32", "float", 32, "float32", mantissa=23, exponent=8, integer=int32)
+float64 = DType("float64", "float", 64, "float64", mantissa=52, exponent=11, integer=index)
 void = DType("void", "void", 0)
 
 USER: tuple[DType, ...] = (bool_, int32, uint32, float32, float64)
@@ -119,6 +143,8 @@ def as_dtype(spec: Any) -> DType:
         return int32
     if spec is float:
         return float32
+    if isinstance(spec, str) and spec in _WIDER and spec not in _BY_NAME:
+        raise _not_held(spec)
     try:
         np_dtype = np.dtype(spec)
     except TypeError as e:
@@ -126,31 +152,62 @@ def as_dtype(spec: Any) -> DType:
                          hint="use fnx.numpy.float32, a NumPy dtype or a name") from e
     found = _BY_NUMPY.get(np_dtype)
     if found is None:
-        raise DTypeError(f"expected one of {', '.join(t.name for t in USER)}; got {np_dtype}",
-                         hint="convert the data with .astype(...) first")
+        raise _not_held(str(np_dtype))
     return found
 
 
-_LATTICE = {t: i for i, t in enumerate((bool_, int32, uint32, float32, float64))}
+def _not_held(name: str) -> DTypeError:
+    return DTypeError(f"expected one of {', '.join(t.name for t in USER)}; got {name}",
+                      hint="convert the data with .astype(...) first")
 
 
+# ---- promotion ----------------------------------------------------------------------------------
+
+# What each type widens to, in one step: JAX's lattice. int* and float* are weak: a Python number.
+_WIDER: dict[str, tuple[str, ...]] = {
+    "bool": ("int*",), "int*": ("uint2", "uint4", "uint8", "int2", "int4", "int8"),
+    "int8": ("int16",), "int16": ("int32",), "int32": ("int64",), "int64": ("float*",),
+    "uint8": ("int16", "uint16"), "uint16": ("int32", "uint32"), "uint32": ("int64", "uint64"),
+    "uint64": ("float*",), "int2": (), "uint2": (), "int4": (), "uint4": (),
+    "float*": ("float8_e4m3fn", "float8_e5m2", "bfloat16", "float16"),
+    "float8_e4m3fn": (), "float8_e5m2": (),
+    "bfloat16": ("float32",), "float16": ("float32",), "float32": ("float64",), "float64": (),
+}
+_WEAK = {"bool": "bool", "int": "int*", "uint": "int*", "index": "int*", "float": "float*"}
+_WITHOUT_64 = {"int64": "int32", "uint64": "uint32"}  # what stands for integers not held
+
+
+@cache
+def least_upper_bound(a: str, b: str) -> str:
+    """The narrowest of the types that both widen to.
+
+    Raises:
+        DTypeError: they share none; one must be converted.
+    """
+    common = _above(a) & _above(b)
+    for name in common:
+        if common <= _above(name):
+            return name
+    raise DTypeError(f"{a} and {b} have no common type",
+                     hint="convert one of them with .astype(...)")
+
+
+@cache
+def _above(name: str) -> frozenset[str]:
+    """The types that one widens to, itself among them."""
+    return frozenset({name}).union(*[_above(wider) for wider in _WIDER[name]])
+
+
+@cache
 def promote(a: DType, a_weak: bool, b: DType, b_weak: bool) -> tuple[DType, bool]:
     """Common type of two operands and whether it stays weak (JAX's lattice, 32-bit default).
 
     A weak operand (a Python scalar) gives way to the other unless it is of a higher kind.
     uint32 with int32 is int32, as in JAX without 64-bit types.
     """
-    if a is b:
-        return a, a_weak and b_weak and not a.is_bool
-    if a_weak != b_weak:
-        weak, strong = (a, b) if a_weak else (b, a)
-        if _category(weak) <= _category(strong):
-            return strong, False
-        return weak, True
-    if {a, b} == {int32, uint32}:
-        return int32, a_weak and b_weak
-    return (a if _LATTICE[a] >= _LATTICE[b] else b), a_weak and b_weak
-
-
-def _category(t: DType) -> int:
-    return 0 if t.is_bool else 1 if t.is_integer else 2
+    if a_weak == b_weak:
+        name = least_upper_bound(a.name, b.name)
+        return _BY_NAME[_WITHOUT_64.get(name, name)], a_weak and not (a.is_bool and b.is_bool)
+    weak, strong = (a, b) if a_weak else (b, a)
+    name = least_upper_bound(_WEAK[weak.kind], strong.name)
+    return (weak, True) if name.endswith("*") else (strong, False)

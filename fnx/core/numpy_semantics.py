@@ -18,11 +18,9 @@ Array = np.ndarray[Any, Any]
 
 
 def precise(f: Callable[[Array], Array]) -> Meaning:
-    """float32 functions are computed in float64 and rounded once."""
+    """Computed in float64 and rounded once."""
     def meaning(node: UOp, x: Array) -> Array:
-        if x.dtype == np.float32:
-            return f(x.astype(np.float64)).astype(np.float32)
-        return f(x)
+        return f(x.astype(np.float64, copy=False)).astype(x.dtype, copy=False)
     return meaning
 
 
@@ -68,9 +66,7 @@ def minimum(node: UOp, a: Array, b: Array) -> Array:
 
 
 def power(node: UOp, a: Array, b: Array) -> Array:
-    if a.dtype == np.float32:
-        return np.power(a.astype(np.float64), b.astype(np.float64)).astype(np.float32)
-    return np.power(a, b)
+    return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
 
 
 def shift_left(node: UOp, a: Array, b: Array) -> Array:
@@ -107,9 +103,7 @@ def bitcast(node: UOp, x: Array) -> Array:
 
 def multiply_add(node: UOp, a: Array, b: Array, c: Array) -> Array:
     """a * b + c with one rounding (float64: two, in the interpreter)."""
-    if a.dtype == np.float32:
-        return (a.astype(np.float64) * b + c).astype(np.float32)
-    return a * b + c
+    return (a.astype(np.float64) * b + c).astype(a.dtype)
 
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

@@ -24,6 +24,8 @@ INTEGERS = [0, 1, -1, 2, -2, 3, -3, 7, -7, 31, 32, 33, 100, -100, 2**31 - 1, -2*
 FLOATS = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, 2.5, -2.5, 3.7, -3.7, 1e9, -1e9, 3e9, -3e9, 1e20,
           -1e20, np.inf, -np.inf, np.nan, 1e-40, 16777217.0]
 PYTHON = {"bool": False, "int32": 1, "float32": 1.0}
+ALL = ["bool", *[f"{k}{n}" for k in ("int", "uint") for n in (2, 4, 8, 16, 32, 64)],
+       "float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "float32", "float64"]
 TYPES = ["bool", "int32", "uint32", "float32", "float64"]
 
 
@@ -62,6 +64,19 @@ def promotion() -> list[Any]:
     return rows
 
 
+def lattice() -> list[list[str]]:
+    """The type that two widen to, "" where there is none; weak types are the Python types."""
+    rows = []
+    with jax.enable_x64(True):
+        for a, b in itertools.product(ALL, [*ALL, "int*", "float*"]):
+            other = {"int*": int, "float*": float}.get(b) or jnp.dtype(b)
+            try:
+                rows.append([a, b, str(jnp.promote_types(jnp.dtype(a), other))])
+            except jax.dtypes.TypePromotionError:
+                rows.append([a, b, ""])
+    return rows
+
+
 BINARY = {"IDIV": lax.div, "REM": lax.rem, "SHL": lax.shift_left,
           "SHR": lambda a, b: (lax.shift_right_arithmetic if a.dtype == jnp.int32
                                else lax.shift_right_logical)(a, b),
@@ -75,7 +90,8 @@ FLOAT_BINARY = {"REM": lax.rem, "MAX": lax.max, "MIN": lax.min, "DIV": lax.div}
 
 def main() -> None:
     out: dict[str, Any] = {
-        "jax": jax.__version__, "promotion": promotion(), "ops": [], "casts": [],
+        "jax": jax.__version__, "promotion": promotion(), "lattice": lattice(),
+        "ops": [], "casts": [],
         "corners": {t: bits(corners(t)) for t in TYPES}}
     for t in ("int32", "uint32"):
         a, b = pairs(t)

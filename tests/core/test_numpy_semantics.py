@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fnx.core import build, dtypes, numpy_semantics, ops
-from fnx.core.dtypes import named, promote
+from fnx.core.dtypes import least_upper_bound, named, promote
+from fnx.core.errors import DTypeError
 from fnx.core.levels import interp
 from fnx.core.ops import OPS
 from fnx.core.uop import UOp
@@ -48,6 +49,17 @@ def value(op: ops.Op, *xs: np.ndarray[Any, Any], dtype: dtypes.DType | None = No
 @pytest.mark.parametrize("a, a_weak, b, b_weak, want, weak", GOLDEN["promotion"])
 def test_promotion(a: str, a_weak: bool, b: str, b_weak: bool, want: str, weak: bool) -> None:
     assert promote(named(a), a_weak, named(b), b_weak) == (named(want), weak)
+
+
+@pytest.mark.parametrize("a, b, want", GOLDEN["lattice"])
+def test_every_type_of_jax_widens_as_there(a: str, b: str, want: str) -> None:
+    if not want:
+        with pytest.raises(DTypeError, match="no common type"):
+            least_upper_bound(a, b)
+        return
+    strong = {"float*": "float64", "int*": "int64"}  # what JAX makes of a weak result
+    got = least_upper_bound(a, b)
+    assert strong.get(got, got) == want == strong.get(again := least_upper_bound(b, a), again)
 
 
 @pytest.mark.parametrize("name, dtype, arity, want", GOLDEN["ops"],

@@ -27,10 +27,7 @@ from fnx.core.errors import KernelError
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
-_SCALARS = {"bool": "i1", "int32": "i32", "uint32": "i32", "float32": "float",
-            "float64": "double", "index": "i64"}
-_SUFFIXES = {"bool": "i1", "int32": "i32", "uint32": "i32", "float32": "f32",
-             "float64": "f64", "index": "i64"}
+_FLOATS = {"float16": "half", "bfloat16": "bfloat", "float32": "float", "float64": "double"}
 _LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
 
 
@@ -60,7 +57,7 @@ def body(program: UOp, convention: Convention) -> list[str]:
 
 def type_of(t: DType) -> str:
     """LLVM's name of a type of values."""
-    scalar = _SCALARS[t.scalar.name]
+    scalar = _FLOATS[t.scalar.name] if t.is_float else f"i{t.bits}"
     return scalar if t.lanes == 1 else f"<{t.lanes} x {scalar}>"
 
 
@@ -72,7 +69,7 @@ def _memory_type(t: DType) -> str:
 
 
 def _suffix(t: DType) -> str:
-    scalar = _SUFFIXES[t.scalar.name]
+    scalar = f"{'f' if t.is_float else 'i'}{t.bits}"
     return scalar if t.lanes == 1 else f"v{t.lanes}{scalar}"
 
 
@@ -149,7 +146,7 @@ class Printer:
 
 
 def _lanes(p: Printer, node: UOp) -> str:
-    t = _SCALARS[node.dtype.scalar.name]
+    t = type_of(node.dtype.scalar)
     return f"<{', '.join(f'{t} {i}' for i in range(node.dtype.lanes))}>"
 
 

@@ -170,9 +170,10 @@ def _holds_all(wide: DType, narrow: DType) -> bool:
     if narrow.is_bool or wide is narrow:
         return not wide.is_bool or narrow.is_bool
     if wide.is_float:
-        digits = {32: 24, 64: 53}[wide.bits]
-        return narrow.bits <= (digits if narrow.is_integer else wide.bits)
-    return wide.is_integer and narrow.kind == "uint" and wide.bits > narrow.bits
+        return narrow.bits <= wide.mantissa + 1 if narrow.is_integer else \
+            narrow.mantissa <= wide.mantissa and narrow.exponent <= wide.exponent
+    return wide.is_integer and wide.bits > narrow.bits and \
+        (narrow.kind == "uint" or narrow.is_integer and wide.kind != "uint")
 
 
 def _cast_twice(x: UOp, middle: UOp, last: UOp) -> UOp | None:
