@@ -24,11 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core import ops
+from fnx.core import build, ops
 from fnx.core.expr import Expr, on_nodes
 from fnx.core.ops import Op
 from fnx.core.target import Target
-from fnx.core.uop import UOp, inherit, toposort
+from fnx.core.uop import UOp, rebuild
 from fnx.lower.program.elementary import exponential, integer, logarithm, power, trigonometric
 from fnx.lower.program.elementary.remainder import fmod
 
@@ -68,19 +68,27 @@ WITHOUT_FMA: dict[Op, Expand] = {ops.MULACC: _of_operands(_unfused)}
 
 def _rewrite(root: UOp, rows: dict[Op, Expand]) -> UOp:
     """Replace each op that has a row, operands first; a graph without one comes back as it is."""
-    new: dict[UOp, UOp] = {}
-    for node in toposort([root]):
-        src = tuple([new[s] for s in node.src])
-        moved = node if src == node.src else node.replace(src=src)
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         row = rows.get(node.op)
-        new[node] = moved if row is None else inherit(row(moved), node)
-    return new[root]
+        return None if row is None else _computed(row, node.over(src))
+    return rebuild([root], visit)[0]
+
+
+def _computed(row: Expand, node: UOp) -> UOp:
+    """What stands for ``node``, in the type that its dtype is computed in."""
+    wide = node.dtype.compute
+    if wide is node.dtype:
+        return row(node)
+    src = [build.const(build.const_of(s), wide) if s.op is ops.CONST else build.cast(s, wide)
+           for s in node.src]
+    return build.cast(row(UOp(node.op, wide, tuple(src), node.arg)), node.dtype)
 
 
 def decompose(root: UOp, target: Target) -> UOp:
     """The KERNEL (or an expression) with every op written in what the target computes.
 
-    >>> from fnx.core import build, dtypes
+    >>> from fnx.core import dtypes
+    >>> from fnx.core.uop import toposort
     >>> x = build.var(0, dtypes.float32)
     >>> ops.EXP in {n.op for n in toposort([decompose(build.exp(x), Target("cpu"))])}
     False

@@ -13,7 +13,7 @@ from __future__ import annotations
 from fnx.core import dtypes
 from fnx.core.expr import Expr, mulacc, polynomial, where
 from fnx.lower.program.elementary import coefficients as k
-from fnx.lower.program.elementary.floats import FORMATS, clamp, with_sign
+from fnx.lower.program.elementary.floats import clamp, rounder, with_sign
 
 _LN2 = {dtypes.float32: k.LN2_32, dtypes.float64: k.LN2_64}
 _EXP = {dtypes.float32: k.EXP_32, dtypes.float64: k.EXPM1_64}
@@ -30,15 +30,15 @@ _TINY = {dtypes.float32: 2.0 ** -26, dtypes.float64: 2.0 ** -55}
 
 def _reduce(x: Expr) -> tuple[Expr, Expr, Expr]:
     """(n, bits whose lowest are n, x - n * the high part of log 2)"""
-    rounder = FORMATS[x.dtype].rounder
-    shifted = mulacc(x, k.LOG2_E, rounder)
-    n = shifted - rounder
+    big = rounder(x.dtype)
+    shifted = mulacc(x, k.LOG2_E, big)
+    n = shifted - big
     return n, shifted.bits(), mulacc(n, -_LN2[x.dtype][0], x)
 
 
 def _power_of_two(n: Expr, offset: Expr | int, like: Expr) -> Expr:
     """2**n from the low bits of n; ``offset`` is the bias, in place in the exponent field."""
-    return ((n << FORMATS[like.dtype].mantissa) + offset).bitcast(like.dtype)
+    return ((n << like.dtype.mantissa) + offset).bitcast(like.dtype)
 
 
 def _exp_reduced(x: Expr) -> tuple[Expr, Expr]:
@@ -51,7 +51,7 @@ def _exp_reduced(x: Expr) -> tuple[Expr, Expr]:
 def exp(x: Expr) -> Expr:
     """e**x"""
     a = clamp(x, *_EXP_RANGE[x.dtype])
-    form = FORMATS[x.dtype]
+    form = x.dtype
     n, p = _exp_reduced(a)
     negative = a < 0.0
     lift = (form.bias + 1) // 2
@@ -66,7 +66,7 @@ def expm1(x: Expr) -> Expr:
     The low part of r is added last, or its rounding would double near x = log(2) / 2. Half of
     2**n is used, since 2**n may overflow where the result does not.
     """
-    form = FORMATS[x.dtype]
+    form = x.dtype
     n, bits, high = _reduce(clamp(x, *_EXPM1_RANGE[x.dtype]))
     low = n * -_LN2[x.dtype][1]
     r = high + low
@@ -81,7 +81,7 @@ def tanh(x: Expr) -> Expr:
     size, limit = abs(x), _TANH_LIMIT[x.dtype]
     bounded = where(size > limit, limit, size)
     n, p = _exp_reduced(bounded + bounded)
-    e = p * _power_of_two(n, FORMATS[x.dtype].bias << FORMATS[x.dtype].mantissa, x)
+    e = p * _power_of_two(n, x.dtype.bias << x.dtype.mantissa, x)
     z = x * x
     near = mulacc(size * z, polynomial(_TANH[x.dtype], z), size)
     return with_sign(where(size < 0.55, near, 1.0 - 2.0 / (e + 1.0)), x)

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
-from fnx.core import dtypes
 from fnx.core.dtypes import DType
 from fnx.core.expr import Expr, where
 
-
-class Format(NamedTuple):
-    """An IEEE format: an integer as wide, fraction bits, exponent bias, masks.
-
-    ``rounder`` is 1.5 * 2**mantissa: x + rounder holds round(x) in its low bits.
-    """
-
-    integer: DType
-    mantissa: int
-    bias: int
-    magnitude: int
-    rounder: float
-
-
-FORMATS = {
-    dtypes.float32: Format(dtypes.int32, 23, 127, 0x7FFF_FFFF, 1.5 * 2.0 ** 23),
-    dtypes.float64: Format(dtypes.index, 52, 1023, 0x7FFF_FFFF_FFFF_FFFF, 1.5 * 2.0 ** 52),
-}
 INF, NAN = math.inf, math.nan
+
+
+def rounder(t: DType) -> float:
+    """1.5 * 2**mantissa: x + rounder holds round(x) in its low bits."""
+    return 1.5 * 2.0 ** t.mantissa
+
+
+def magnitude(t: DType) -> int:
+    """All bits but the sign."""
+    return (1 << t.bits - 1) - 1
 
 
 def clamp(x: Expr, low: float, high: float) -> Expr:
@@ -38,7 +28,7 @@ def clamp(x: Expr, low: float, high: float) -> Expr:
 
 def with_sign(x: Expr, sign: Expr) -> Expr:
     """x >= 0 with the sign bit of ``sign``."""
-    low = ~FORMATS[x.dtype].magnitude
+    low = ~magnitude(x.dtype)
     return (x.bits() | (sign.bits() & low)).bitcast(x.dtype)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from fnx.core import dtypes
 from fnx.core.expr import Expr, mulacc, polynomial, where
 from fnx.lower.program.elementary import coefficients as k
-from fnx.lower.program.elementary.floats import FORMATS, INF, NAN, two_sum
+from fnx.lower.program.elementary.floats import INF, NAN, two_sum
 
 _SQRT_HALF = {dtypes.float32: 0x3F3504F3, dtypes.float64: 0x3FE6A09E667F3BCD}
 _SMALLEST_NORMAL = {dtypes.float32: 2.0 ** -126, dtypes.float64: 2.0 ** -1022}
@@ -21,7 +21,7 @@ _TINY = {dtypes.float32: 2.0 ** -26, dtypes.float64: 2.0 ** -55}
 
 def mantissa_and_exponent(x: Expr) -> tuple[Expr, Expr]:
     """(m, e) with x = m * 2**e and sqrt(1/2) <= m < sqrt(2), for x > 0 and normal; e integer."""
-    form, base = FORMATS[x.dtype], _SQRT_HALF[x.dtype]
+    form, base = x.dtype, _SQRT_HALF[x.dtype]
     above = x.bits() - base
     m = ((above & (1 << form.mantissa) - 1) + base).bitcast(x.dtype)
     return m, above >> form.mantissa
@@ -29,7 +29,7 @@ def mantissa_and_exponent(x: Expr) -> tuple[Expr, Expr]:
 
 def scaled_to_normal(x: Expr) -> tuple[Expr, Expr]:
     """x, or 2**(mantissa + 1) * x where x is subnormal; and the exponent to add for that."""
-    shift = FORMATS[x.dtype].mantissa + 1
+    shift = x.dtype.mantissa + 1
     subnormal = x < _SMALLEST_NORMAL[x.dtype]
     return where(subnormal, x * 2.0 ** shift, x), where(subnormal, x.like(-shift), 0.0)
 
@@ -72,7 +72,7 @@ def log(x: Expr) -> Expr:
 
 def log1p(x: Expr) -> Expr:
     """log(1 + x), precise near 0: what rounding 1 + x lost is scaled and added to f."""
-    form = FORMATS[x.dtype]
+    form = x.dtype
     u, lost = two_sum(x.like(1.0), x)
     m, e = mantissa_and_exponent(u)
     scale = ((form.bias - e) << form.mantissa).bitcast(x.dtype)  # 2**-e

@@ -11,7 +11,6 @@ from fnx.core import dtypes
 from fnx.core.expr import Expr, mulacc, polynomial, rint, trunc, where
 from fnx.lower.program.elementary import coefficients as k
 from fnx.lower.program.elementary.floats import (
-    FORMATS,
     INF,
     NAN,
     Pair,
@@ -19,6 +18,7 @@ from fnx.lower.program.elementary.floats import (
     fast_two_sum,
     pair,
     plus,
+    rounder,
     times,
     two_product,
 )
@@ -42,8 +42,8 @@ def _power_32(x: Expr, y: Expr) -> Expr:
     n = rint(exponent)
     f = exponent - n
     power = mulacc(f, polynomial(k.POW_EXP2_32, f), 1.0)
-    form = FORMATS[dtypes.float64]
-    scale = (((n + form.rounder).bits() + form.bias) << form.mantissa).bitcast(dtypes.float64)
+    form = dtypes.float64
+    scale = (((n + rounder(form)).bits() + form.bias) << form.mantissa).bitcast(dtypes.float64)
     return (power * scale).cast(dtypes.float32)
 
 
@@ -81,10 +81,10 @@ def _power_64(x: Expr, y: Expr) -> Expr:
     f = (exponent - n) + where(exponent.eq(high), low, 0.0)
     power = mulacc(f, polynomial(k.POW_EXP2_64, f), 1.0)
     # two factors, since 2**n alone may be subnormal or infinite
-    form = FORMATS[dtypes.float64]
+    form = dtypes.float64
     first = rint(n * 0.5)
     for part in (first, n - first):
-        power = power * (((part + form.rounder).bits() + form.bias)
+        power = power * (((part + rounder(form)).bits() + form.bias)
                          << form.mantissa).bitcast(dtypes.float64)
     return power
 

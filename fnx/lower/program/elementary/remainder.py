@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from fnx.core import dtypes
 from fnx.core.expr import Expr, rint, trunc, where
-from fnx.lower.program.elementary.floats import FORMATS, INF, NAN, two_product, with_sign
+from fnx.lower.program.elementary.floats import INF, NAN, two_product, with_sign
 
 # p - q < 2**(5 + squarings): the largest differences are 276 and 2045.
 _SQUARINGS = {dtypes.float32: 4, dtypes.float64: 6}
 # Bits of a float64 that a float32 never sets: without them, products of integers are exact.
 _UNUSED = {dtypes.float32: 29, dtypes.float64: 0}
-_FORM = FORMATS[dtypes.float64]
+_FORM = dtypes.float64
 
 
 def _centred(r: Expr, m: Expr) -> Expr:

@@ -20,7 +20,15 @@ from fnx.core import dtypes
 from fnx.core.dtypes import DType
 from fnx.core.expr import Expr, mulacc, polynomial, rint, where
 from fnx.lower.program.elementary import coefficients as k
-from fnx.lower.program.elementary.floats import FORMATS, Pair, pair, split, times, two_sum
+from fnx.lower.program.elementary.floats import (
+    Pair,
+    magnitude,
+    pair,
+    rounder,
+    split,
+    times,
+    two_sum,
+)
 
 _SIN = {dtypes.float32: k.SIN_32, dtypes.float64: k.SIN_64}
 _COS = {dtypes.float32: k.COS_32, dtypes.float64: k.COS_64}
@@ -121,16 +129,16 @@ def _rotated(x: Expr, ahead: int) -> Expr:
     else:
         q, parts = _turns_64(a)
         sin, cos = _sin_cos_of(*parts)
-    quadrant = (q + FORMATS[q.dtype].rounder).bits().cast(FORMATS[dtype].integer) + ahead
+    quadrant = (q + rounder(q.dtype)).bits().cast(dtype.integer) + ahead
     odd = (quadrant & 1).ne(0)
-    sign = quadrant >> 1 << FORMATS[dtype].mantissa + FORMATS[dtype].bias.bit_length() + 1
+    sign = quadrant >> 1 << dtype.mantissa + dtype.bias.bit_length() + 1
     return (where(odd, cos, sin).bits() ^ sign).bitcast(dtype)
 
 
 def sin(x: Expr) -> Expr:
     """Sine of an angle in radians."""
     y = _rotated(x, 0)
-    signed = (y.bits() ^ (x.bits() & ~FORMATS[x.dtype].magnitude)).bitcast(x.dtype)
+    signed = (y.bits() ^ (x.bits() & ~magnitude(x.dtype))).bitcast(x.dtype)
     return where(abs(x) < _TINY, x, signed)
 
 
