@@ -29,7 +29,8 @@ def _quotient(a: Expr, b: Expr) -> Expr:
 
 def _logical_shift(a: Expr, b: Expr) -> Expr:
     """Zeros come in from above, whatever the sign."""
-    return (a.bitcast(dtypes.uint32) >> b.bitcast(dtypes.uint32)).bitcast(a.dtype)
+    bits = a.cast(dtypes.uint32) & (1 << a.dtype.bits) - 1
+    return (bits >> b.cast(dtypes.uint32)).cast(a.dtype)
 
 
 _DIV = Function("div", "number", _quotient)

@@ -52,6 +52,8 @@ def _folded(domain: str, monoid: Op, a: ArrayLike, axis: AxisLike, dtype: DTypeL
     x = core.asarray(a)
     t = DOMAINS[domain]("", x._dtype, convert.default_float()) if dtype is None else \
         convert.dtype_argument(dtype)
+    if dtype is None and domain == "integer" and t.is_integer:
+        t = t.accumulator
     node = as_node(x, t)
     if monoid in (ops.MAX, ops.MIN):
         nonempty(node, axis, initial)
