@@ -28,7 +28,7 @@ class DType:
         mantissa, exponent: of a float, the bits of each that are stored.
         integer: the signed integer type of the same width.
         compute: the type in which ops that the machine lacks are computed.
-        accumulator: the type in which a reduction folds.
+        accumulator: the type of a sum or product of integers; a float's is that of its folds.
         packing: its bytes, little endian, as ``struct`` has them.
     """
 
@@ -103,13 +103,14 @@ class DType:
 
 bool_ = DType("bool", "bool", 1, "bool")
 int32 = DType("int32", "int", 32, "int32")
+int8 = DType("int8", "int", 8, "int8", compute=int32, accumulator=int32)
 index = DType("index", "index", 64, "int64")
 uint32 = DType("uint32", "uint", 32, "uint32", integer=int32)
 float32 = DType("float32", "float", 32, "float32", mantissa=23, exponent=8, integer=int32)
 float64 = DType("float64", "float", 64, "float64", mantissa=52, exponent=11, integer=index)
 void = DType("void", "void", 0)
 
-USER: tuple[DType, ...] = (bool_, int32, uint32, float32, float64)
+USER: tuple[DType, ...] = (bool_, int8, int32, uint32, float32, float64)
 ALL: tuple[DType, ...] = (*USER, index, void)
 _BY_NAME = {t.name: t for t in ALL}
 _BY_NUMPY = {t.np: t for t in USER}

@@ -51,6 +51,7 @@ def _convert(x: Any, dtype: np.dtype[Any]) -> Array:
 
 
 bool_ = ScalarType(dtypes.bool_)
+int8 = ScalarType(dtypes.int8)
 int32 = ScalarType(dtypes.int32)
 uint32 = ScalarType(dtypes.uint32)
 float32 = ScalarType(dtypes.float32)

@@ -26,7 +26,7 @@ FLOATS = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, 2.5, -2.5, 3.7, -3.7, 1e9, -1e9,
 PYTHON = {"bool": False, "int32": 1, "float32": 1.0}
 ALL = ["bool", *[f"{k}{n}" for k in ("int", "uint") for n in (2, 4, 8, 16, 32, 64)],
        "float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "float32", "float64"]
-TYPES = ["bool", "int32", "uint32", "float32", "float64"]
+TYPES = ["bool", "int8", "int32", "uint32", "float32", "float64"]
 
 
 def corners(name: str) -> np.ndarray[Any, Any]:
@@ -78,7 +78,7 @@ def lattice() -> list[list[str]]:
 
 
 BINARY = {"IDIV": lax.div, "REM": lax.rem, "SHL": lax.shift_left,
-          "SHR": lambda a, b: (lax.shift_right_arithmetic if a.dtype == jnp.int32
+          "SHR": lambda a, b: (lax.shift_right_arithmetic if a.dtype.kind == "i"
                                else lax.shift_right_logical)(a, b),
           "ADD": lax.add, "MUL": lax.mul, "SUB": lax.sub}
 UNARY = {"NEG": lax.neg, "ABS": lax.abs, "NOT": lax.bitwise_not}
@@ -93,7 +93,7 @@ def main() -> None:
         "jax": jax.__version__, "promotion": promotion(), "lattice": lattice(),
         "ops": [], "casts": [],
         "corners": {t: bits(corners(t)) for t in TYPES}}
-    for t in ("int32", "uint32"):
+    for t in ("int8", "int32", "uint32"):
         a, b = pairs(t)
         for name, f in BINARY.items():
             out["ops"].append([name, t, 2, bits(f(a, b))])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fnx.core import build, dtypes, ops
 from tests.lower.machine import both, kernel_over, same_bits, split
 
-KIND = {"float32": "f", "float64": "f", "int32": "i", "uint32": "i", "bool": "b"}
+KIND = {"float32": "f", "float64": "f", "int8": "i", "int32": "i", "uint32": "i", "bool": "b"}
 SPECIAL = {
     "f": [0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf, 1e-40, 1.5, -2.5, 3e9, -3e9, 0.5],
     "i": [0, 1, 2, 3, 7, 31, 2**31 - 1],
@@ -57,7 +57,8 @@ def expressions(draw, leaves):
 
 def data(rng, n, dtype):
     kind = KIND[dtype.name]
-    out = rng.choice(np.array(SPECIAL[kind], dtype.np), n)
+    special = [min(v, ops.highest(dtype)) for v in SPECIAL["i"]] if kind == "i" else SPECIAL[kind]
+    out = rng.choice(np.array(special, dtype.np), n)
     random = (rng.normal(size=n) * 100).astype(np.float64)
     if kind == "f":
         return np.where(rng.random(n) < 0.6, random.astype(dtype.np), out)
