@@ -24,7 +24,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, ops
 from fnx.core.build import elementwise
 from fnx.core.dtypes import DType
 from fnx.core.operators import Operators
@@ -90,10 +90,7 @@ class Expr(Operators):
 
     def bits(self) -> Expr:
         """The bit pattern, as a signed integer of the same width."""
-        return Expr(build.bitcast(self.node, _SIGNED[self.node.dtype.bits]))
-
-
-_SIGNED = {32: dtypes.int32, 64: dtypes.index}
+        return Expr(build.bitcast(self.node, self.node.dtype.integer))
 
 
 def on_nodes(formula: Callable[..., Expr]) -> Callable[..., UOp]:

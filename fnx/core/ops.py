@@ -244,6 +244,8 @@ NEG = Op("NEG", "tkp", "elementwise", 1, accepts="fi", symbol="-{0}", meaning=m.
 ABS = Op("ABS", "tkp", "elementwise", 1, accepts="fi", meaning=m.plain(np.abs))
 NOT = Op("NOT", "tkp", "elementwise", 1, accepts="ib", symbol="~{0}", meaning=m.plain(np.invert))
 SQRT = Op("SQRT", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.sqrt), cost=5)
+CBRT = Op("CBRT", "tkp", "elementwise", 1, accepts="f", exact=False,
+          meaning=m.precise(np.cbrt), cost=20)
 EXP = Op("EXP", "tkp", "elementwise", 1, accepts="f", exact=False,
          meaning=m.precise(np.exp), cost=12)
 EXPM1 = Op("EXPM1", "tkp", "elementwise", 1, accepts="f", exact=False,

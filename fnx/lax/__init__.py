@@ -12,6 +12,7 @@ from fnx.lax.elementwise import (
     bitwise_not,
     bitwise_or,
     bitwise_xor,
+    cbrt,
     ceil,
     clamp,
     convert_element_type,
@@ -103,7 +104,8 @@ from fnx.lax.slicing import (
 __all__ = [
     "abs", "add", "argmax", "argmin", "batch_matmul", "bitcast_convert_type", "bitwise_and",
     "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "broadcast_in_dim",
-    "broadcasted_iota", "ceil", "clamp", "concatenate", "convert_element_type", "cos", "cosh",
+    "broadcasted_iota", "cbrt", "ceil", "clamp", "concatenate", "convert_element_type", "cos",
+    "cosh",
     "cumprod", "cumsum", "div", "dot", "dot_general", "dynamic_index_in_dim", "dynamic_slice",
     "dynamic_slice_in_dim", "dynamic_update_index_in_dim", "dynamic_update_slice",
     "dynamic_update_slice_in_dim", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expand_dims",

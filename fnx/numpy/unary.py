@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from fnx.core import ops
 from fnx.core.array import elementwise as rows
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.elementwise import Function
 from fnx.core.array.operate import apply, elementwise
+
+_CBRT = Function("cbrt", "inexact", ops.CBRT)
 
 
 @elementwise(rows.NEGATIVE)
@@ -275,6 +279,16 @@ def tan(x: ArrayLike, /) -> Array:
     0.0
     """
     return apply(rows.TAN, x)
+
+
+@elementwise(_CBRT)
+def cbrt(x: ArrayLike, /) -> Array:
+    """Cube root, negative where x is.
+
+    >>> print(jnp.cbrt(-8.0))
+    -2.0
+    """
+    return apply(_CBRT, x)
 
 
 @elementwise(rows.SINH)

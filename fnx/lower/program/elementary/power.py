@@ -1,4 +1,4 @@
-"""pow: x**y = sign * 2**(y * log2 |x|), with C99's special cases (annex F).
+"""pow and cbrt. x**y = sign * 2**(y * log2 |x|), with C99's special cases (annex F).
 
 The logarithm needs as many more bits as the exponent of the result has. A float32 power is
 computed in float64 throughout; a float64 power carries the logarithm as an unevaluated sum of
@@ -21,6 +21,7 @@ from fnx.lower.program.elementary.floats import (
     rounder,
     times,
     two_product,
+    with_sign,
 )
 from fnx.lower.program.elementary.logarithm import mantissa_and_exponent, scaled_to_normal
 
@@ -104,3 +105,40 @@ def power(x: Expr, y: Expr) -> Expr:
     z = where((x < 0.0) & ~whole & size.ne(INF), NAN, z)
     one = y.eq(0.0) | x.eq(1.0) | (size.eq(1.0) & abs(y).eq(INF))
     return where(one, 1.0, z)
+
+
+# ---- cube root --------------------------------------------------------------------------------
+
+_THIRD = 0x5555_5556  # times a number below 2**31, over 2**32: a third of it
+_OFFSET = 0x2A9F_7893  # two thirds of float64's bias, less what makes the error even: 2**-4.9
+_FAR, _BACK = 2.0 ** 300, 2.0 ** 100
+
+
+def _cube_root(x: Expr) -> Expr:
+    """Of a float64 0 < x < inf whose powers are far from overflow, to 2**-40.
+
+    The exponent is divided by 3 among the bits; each step (Halley) then triples the digits.
+    """
+    y = (((x.bits() >> 32) * _THIRD >> 32) + _OFFSET << 32).bitcast(dtypes.float64)
+    for _ in range(2):
+        cube = y * y * y
+        y = y - y * ((cube - x) / (cube + cube + x))
+    return y
+
+
+def _cbrt_64(x: Expr) -> Expr:
+    small, large = x < 2.0 ** -900, x > 2.0 ** 900
+    x = x * where(small, x.like(_FAR), where(large, x.like(1 / _FAR), 1.0))
+    y = _cube_root(x)
+    square, error = two_product(y, y)
+    cube, more = two_product(square, y)
+    y = y - ((cube - x) + (more + error * y)) / (3.0 * square)
+    return y * where(small, x.like(1 / _BACK), where(large, x.like(_BACK), 1.0))
+
+
+def cbrt(x: Expr) -> Expr:
+    """CBRT: odd, and exact at 0 and infinity."""
+    a = abs(x)
+    root = _cbrt_64(a) if x.dtype is dtypes.float64 else \
+        _cube_root(a.cast(dtypes.float64)).cast(x.dtype)
+    return where((a > 0.0) & (a < INF), with_sign(root, x), x)
