@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,9 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Pass, Ran
 from fnx.lower.machines import HOST, KERNELS, MACHINES, Machine, Work
 from fnx.lower.pipeline import lower, passes
+from fnx.lower.program.linearize import linearize
+from fnx.lower.render import llvm
+from fnx.lower.render.host import render as host_text
 from fnx.lower.schedule.tile import tile
 
 LISTING = Target("paper", kind="listing")
@@ -71,6 +75,26 @@ def test_what_is_not_compiled_has_no_text_and_needs_no_digest() -> None:
     (kernel, code), = lowered.code.items()
     assert code.text() == "" and code.program() is kernel and not code.extents
     assert KERNELS.code == () and HOST.tiling[:len(KERNELS.tiling)] == KERNELS.tiling
+
+
+def test_another_calling_convention_has_the_same_rows() -> None:
+    """A thread for each iteration of the PAR range: what PART stands for is all that changes."""
+    r = build.range_(100, 0, "PAR")
+    o = build.at(build.ref(0, dtypes.float32, (100,)), r)
+    kernel = build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones", [0])
+    program = linearize(kernel, Target("cpu"))
+
+    def enter(p: llvm.Printer, program: UOp) -> None:
+        p.names.update({s: "%out" for n in program.src for s in n.src if s.op is ops.REF})
+        p.out += ["  %id = call i64 @thread()", "  %next = add i64 %id, 1"]
+
+    threads = llvm.Convention(
+        enter, {ops.PART: lambda p, node: ("%id", "%next")[node.arg]}, {})
+    mine, host = llvm.body(program, threads), host_text(program).splitlines()
+    assert "  %id = call i64 @thread()" in mine and "icmp slt i64 %id, %next" in "\n".join(mine)
+    names = re.compile(r"%[a-z]+\d*")
+    same = [names.sub("%", line) for line in mine if "store" in line or "mul" in line]
+    assert same == [names.sub("%", line) for line in host if "store" in line or "mul" in line]
 
 
 def test_the_host_is_told_how_often_and_with_how_much_memory() -> None:

@@ -13,6 +13,8 @@ import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx.core.config import override
 from fnx.core.errors import ArgumentError
+from fnx.core.target import Target
+from fnx.lower.pipeline import passes
 from fnx.transforms.replay.stages import STAGES
 
 
@@ -30,12 +32,15 @@ def test_all_stages_are_shown_in_one_call(capsys: pytest.CaptureFixture[str]) ->
     text = capsys.readouterr().out
     heads = re.findall(r"^==== (\w+)  \((.*)\)$", text, re.M)
     assert [name for name, _ in heads] == list(STAGES)
+    times = " ".join(times for _, times in heads)
+    missing = [p.name for p in passes(Target("cpu")) if f"{p.name} " not in times]
+    assert not missing, "each pass stands in the head of a stage"
     assert all(" ms" in times for _, times in heads)
     assert "function layer(params_b: float32[30], params_w: float32[20, 30], x: " in text
     assert "group 0 over (5, 30): params_b, params_w, x -> b0" in text
     assert "sum(k < 20: " in text and "define" in text and "a sum of products" in text
     assert re.search(r"contract_\w+\(params_b, x, params_w\) -> out0|\(.*\) -> out0", text)
-    assert "test_stages.py:20" in text
+    assert "test_stages.py:22" in text
 
 
 def test_some_stages_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay import stages_html
 
-# Each stage, and the passes whose work it shows.
+# Each stage, and passes whose work it shows; one that is not named goes with the one before it.
 STAGES: dict[str, tuple[str, ...]] = {
     "graph": ("trace",),
     "simplified": ("inline", "simplify", "drop_empty", "split_reduce", "unique_results"),
@@ -127,12 +127,11 @@ class Stages:
     def times(self, stage: str) -> str:
         """The passes of a stage and their times; of what came from a cache, made again."""
         spent = dict(self.milliseconds)
-        if any(name not in spent for name in STAGES[stage]):
-            for ran in self._ran:
-                if ran.name not in self.milliseconds:
-                    spent[ran.name] = spent.get(ran.name, 0.0) + ran.milliseconds
-        return ", ".join(f"{name} {spent[name]:.1f} ms" for name in STAGES[stage]
-                         if name in spent) or "no pass of its own"
+        for ran in self._ran:
+            if ran.name not in self.milliseconds:
+                spent[ran.name] = spent.get(ran.name, 0.0) + ran.milliseconds
+        return ", ".join(f"{name} {spent[name]:.1f} ms" for name, of in self._stage_of.items()
+                         if of == stage and name in spent) or "no pass of its own"
 
     def llvm(self) -> str:
         """LLVM IR of the distinct kernels."""
@@ -156,6 +155,15 @@ class Stages:
         ran: list[Any] = []
         self._again(ran.append)
         return ran
+
+    @cached_property
+    def _stage_of(self) -> dict[str, str]:
+        """The stage of each pass: the one that names it, else that of the pass before."""
+        out = {name: stage for stage, names in STAGES.items() for name in names}
+        at = "graph"
+        for ran in self._ran:
+            at = out.setdefault(ran.name, at)
+        return out
 
     @cached_property
     def _sites(self) -> set[Any]:
