@@ -4,9 +4,10 @@
     after   STORE(out[r0], a[r0])                                                          r0 < 20
             STORE(out[r1 + 20], b[r1])                                                     r1 < 30
 
-That is what CONCAT, and PAD at the end, become: with n parts each element looked at n
-conditions. Ranges around and inside of the loop stay common to all stores, so workers can share
-them; a long loop that has none around it gets one, which cuts every part into equal chunks.
+That is what CONCAT becomes: with n parts each element looked at n conditions. Where one part
+alone reads memory (a PAD) a condition costs less than a loop. Ranges around and inside of the
+loop stay common to all stores, so workers can share them; a long loop that has none around it
+gets one, which cuts every part into equal chunks.
 
 >>> from fnx.core import dtypes
 >>> r = build.range_(50, 0)
@@ -30,8 +31,8 @@ from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, inherit, rebuild, toposort
 
 MAX_PARTS = 64
-MIN_ELEMENTS = 16  # of a part, below which a loop of its own does not pay
-SHARED = 1 << 16    # elements above which workers should share a part
+MIN_ELEMENTS = 16  # side by side of a part, below which a loop of its own does not pay
+LARGE = 1 << 16    # elements of a kernel that workers should share
 MAX_CHUNKS = 64
 
 
@@ -49,18 +50,18 @@ def split_index_sets(kernel: UOp) -> UOp:
     if len(kernel.src) > 1 or store.arg is not None or len(store.src) > 2:
         return kernel
     r, parts = _parts(store)
-    if r is None or not 2 <= len(parts) <= MAX_PARTS or \
+    if r is None or len(parts) > MAX_PARTS or sum(_reads(p.value) for p in parts) < 2 or \
             any(n.op in (ops.REDUCE, ops.STAGE) for n in toposort([kernel])):
         return kernel
     order = list(kernel.arg.order)
     at = order.index(r.arg.id)
     extent = {x.arg.id: build.const_of(x.src[0]) for x in store.ranges}
-    inner = math.prod([extent[i] for i in order[at + 1:]])
-    if min(p.high - p.low for p in parts) * inner < MIN_ELEMENTS:
+    lengths = [p.high - p.low for p in parts]
+    around, inside = (math.prod([extent[i] for i in ids]) for ids in (order[:at], order[at + 1:]))
+    if min(lengths) * inside < MIN_ELEMENTS:
         return kernel
-    chunks = 1
-    if math.prod([extent[i] for i in order[:at]]) < 4 and extent[r.arg.id] * inner >= SHARED:
-        chunks = _chunks([p.high - p.low for p in parts])
+    large = math.prod(extent.values()) >= LARGE
+    chunks = _chunks(lengths) if large and around < 4 else 1
     fresh = max(order) + 1
     outer = build.range_(chunks, fresh)
     ranges = [build.range_((p.high - p.low) // chunks, fresh + 1 + i) for i, p in enumerate(parts)]
@@ -89,6 +90,10 @@ def _parts(store: UOp) -> tuple[UOp | None, list[Part]]:
     if r is not None:
         parts.append(Part(low, symbolic.bounds(r)[1] + 1, value))
     return r, parts
+
+
+def _reads(value: UOp) -> bool:
+    return any(n.op is ops.LOAD for n in toposort([value]))
 
 
 def _chunks(lengths: list[int]) -> int:
