@@ -34,6 +34,15 @@ def two_factors(reduce: UOp, axes: Callable[[UOp], frozenset[Axis]],
         reduce: the REDUCE.
         axes: what a node below it varies along.
         summed: what the REDUCE folds over.
+
+    >>> from fnx.core import dtypes
+    >>> m, n, k = (build.range_(8, id) for id in range(3))
+    >>> x, w, mask = (build.load(build.at(build.ref(slot, dtypes.float32, (8, 8)), *at))
+    ...               for slot, at in enumerate([(m, k), (k, n), (m, n)]))
+    >>> total = build.reduce_ranges(build.mul(build.mul(x, mask), w), ops.ADD, [k])
+    >>> found = two_factors(total, lambda node: node.ranges, frozenset({k}))
+    >>> set(found) == {x, w}
+    True
     """
     if reduce.arg.monoid is not ops.ADD or not reduce.dtype.is_float:
         return None

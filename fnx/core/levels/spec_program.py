@@ -53,7 +53,7 @@ class _Reader:
     def __init__(self) -> None:
         self.scopes: list[set[UOp]] = [set()]
         self.open: list[UOp] = []  # FORs and IFs
-        self.carries: dict[UOp, list[UOp]] = {}
+        self.phis: dict[UOp, list[UOp]] = {}
         self.numbers: set[int] = set()
 
     def known(self, node: UOp) -> bool:
@@ -72,14 +72,14 @@ class _Reader:
     def loop(self, node: UOp) -> bool:
         self.open.append(node)
         self.scopes.append(set())
-        self.carries[node] = []
+        self.phis[node] = []
         fresh = node.arg not in self.numbers
         self.numbers.add(node.arg)
         return fresh
 
-    def carry(self, node: UOp) -> bool:
+    def phi(self, node: UOp) -> bool:
         loop = node.src[0]
-        found = self.carries.get(loop)
+        found = self.phis.get(loop)
         if found is None or self.open[-1:] != [loop] or node.arg != len(found) or \
                 self.scopes[-1] != {loop, *found}:
             return False
@@ -89,7 +89,7 @@ class _Reader:
     def end(self, node: UOp) -> bool:
         loop, *nexts = node.src
         if self.open[-1:] != [loop] or loop.op is not ops.FOR or \
-                [n.dtype for n in nexts] != [c.dtype for c in self.carries[loop]]:
+                [n.dtype for n in nexts] != [c.dtype for c in self.phis[loop]]:
             return False
         self.open.pop()
         self.scopes.pop()
@@ -114,7 +114,7 @@ class _Reader:
 
 
 _LINES: dict[Op, Callable[[_Reader, UOp], bool]] = {
-    ops.FOR: _Reader.loop, ops.PHI: _Reader.carry, ops.ENDFOR: _Reader.end,
+    ops.FOR: _Reader.loop, ops.PHI: _Reader.phi, ops.ENDFOR: _Reader.end,
     ops.IF: _Reader.branch, ops.ENDIF: _Reader.endif, ops.LAST: _Reader.last,
 }
 

@@ -2,9 +2,9 @@
 
     FOR k                        REDUCE(x[i, k], k, ADD)      i UNROLL 2
       a0 = PHI 0, a1 = PHI 0       start      the identity in each
-      b0 = a0 + x[0, k]            carry_in   into an iteration of each loop it folds over
+      b0 = a0 + x[0, k]            enter      an iteration of each loop it folds over
       b1 = a1 + x[1, k]            step       takes in this iteration's values
-    ENDFOR b0, b1                  carry_out  to the next iteration, and out of the loop
+    ENDFOR b0, b1                  leave      it, for the next one or out of the loop
                                    finish     combines what is closed; the values are known
 
 REDUCE(ADD, MUL) of floats is MULACC. What a condition excludes is left out by a selection.
@@ -44,11 +44,11 @@ class Accumulators:
             identity = build.const(s.node.arg.monoid.identity(dtype), dtype)
             self.held[s] = [self.lines.widen(identity, lanes)] * len(self.instances(s))
 
-    def carry_in(self, statements: Sequence[Statement]) -> None:
+    def enter(self, statements: Sequence[Statement]) -> None:
         for s in statements:
-            self.held[s] = [self.lines.carry(a) for a in self.held[s]]
+            self.held[s] = [self.lines.phi(a) for a in self.held[s]]
 
-    def carry_out(self, statements: Sequence[Statement]) -> None:
+    def leave(self, statements: Sequence[Statement]) -> None:
         last = iter(self.lines.close([a for s in statements for a in self.held[s]]))
         for s in statements:
             self.held[s] = [next(last) for _ in self.held[s]]

@@ -72,13 +72,13 @@ class Lines:
         self._loops.append(loop)
         return loop
 
-    def carry(self, init: UOp) -> UOp:
+    def phi(self, init: UOp) -> UOp:
         """A value that each iteration of the loop just begun hands to the next."""
         loop = self._loops[-1]
         return self.put(ops.PHI, init.dtype, (loop, init), len(self.stack[-1]) - 1)
 
     def close(self, nexts: Sequence[UOp]) -> list[UOp]:
-        """End the innermost loop; the last values of its carries, in their order."""
+        """End the innermost loop; the last values of its phis, in their order."""
         end = self.put(ops.ENDFOR, dtypes.void, (self._loops.pop(), *nexts))
         inner = self.stack.pop()
         for node in inner:

@@ -115,8 +115,8 @@ class _Walk:
         for start, stop, assumed in loop_peeling.spans(self.values, inner):
             with self.values.conditions.assuming(assumed):
                 self.values.enter(r, self.lines.open(start, stop))
-                self.accumulators.carry_in(carried)
+                self.accumulators.enter(carried)
                 self.body(inner)
-                self.accumulators.carry_out(carried)
+                self.accumulators.leave(carried)
                 self.values.leave(r)
         self.accumulators.finish(outermost)

@@ -92,12 +92,12 @@ def constant(node: UOp) -> str:
 class _Loop:
     """What ENDFOR needs to know of its FOR."""
 
-    __slots__ = ("before", "latch", "guarded", "carries", "at")
+    __slots__ = ("before", "latch", "guarded", "phis", "at")
 
     def __init__(self, before: str, guarded: bool, at: int) -> None:
         self.before, self.guarded, self.at = before, guarded, at
         self.latch = ""
-        self.carries: list[tuple[UOp, int]] = []  # with the line to fill in
+        self.phis: list[tuple[UOp, int]] = []  # with the line to fill in
 
 
 class Printer:
@@ -402,7 +402,7 @@ def _for(p: Printer, node: UOp) -> None:
 
 def _phi(p: Printer, node: UOp) -> None:
     p.names[node] = p.fresh()
-    p.loops[node.src[0]].carries.append((node, len(p.out)))
+    p.loops[node.src[0]].phis.append((node, len(p.out)))
     p.out.append("")
 
 
@@ -413,9 +413,9 @@ def _endfor(p: Printer, node: UOp) -> None:
     counter, (start, stop) = p.names[loop], loop.src
     p.out[state.at] = (f"  {counter} = phi i64 [ {p.operand(start)}, %{state.before} ], "
                        f"[ %n{n}, %{p.block} ]")
-    for (carry, at), next_ in zip(state.carries, node.src[1:]):
-        p.out[at] = (f"  {p.names[carry]} = phi {type_of(carry.dtype)} "
-                     f"[ {p.operand(carry.src[1])}, %{state.before} ], "
+    for (phi, at), next_ in zip(state.phis, node.src[1:]):
+        p.out[at] = (f"  {p.names[phi]} = phi {type_of(phi.dtype)} "
+                     f"[ {p.operand(phi.src[1])}, %{state.before} ], "
                      f"[ {p.operand(next_)}, %{p.block} ]")
     p.out += [f"  %n{n} = add nuw nsw i64 {counter}, 1",
               f"  %c{n} = icmp slt i64 %n{n}, {p.operand(stop)}",
@@ -426,11 +426,11 @@ def _endfor(p: Printer, node: UOp) -> None:
 def _last(p: Printer, node: UOp) -> None:
     end = node.src[0]
     state = p.loops[end.src[0]]
-    carry, next_ = state.carries[node.arg][0], end.src[1 + node.arg]
+    phi, next_ = state.phis[node.arg][0], end.src[1 + node.arg]
     if not state.guarded:
         p.names[node] = p.operand(next_)
         return
-    p.define(node, f"phi {type_of(node.dtype)} [ {p.operand(carry.src[1])}, %{state.before} ], "
+    p.define(node, f"phi {type_of(node.dtype)} [ {p.operand(phi.src[1])}, %{state.before} ], "
                    f"[ {p.operand(next_)}, %{state.latch} ]")
 
 
