@@ -72,5 +72,6 @@ def _interleaved(n: int, block: int, piece: int) -> tuple[Lanes, Lanes]:
 
 def _gathered_blocks(n: int, block: int) -> tuple[Lanes, Lanes]:
     """The even, or the odd, blocks of one and then of the other vector."""
-    return tuple(tuple(lane for s in range(first * block, 2 * n, 2 * block)  # type: ignore
-                       for lane in range(s, s + block)) for first in (0, 1))
+    even, odd = (tuple([lane for s in range(first, 2 * n, 2 * block)
+                        for lane in range(s, s + block)]) for first in (0, block))
+    return even, odd

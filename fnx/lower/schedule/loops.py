@@ -110,8 +110,8 @@ class Loops:
                 self._split(step)
             elif isinstance(step, Order):
                 self._order(step)
-            elif type(step) in _KINDS:
-                self._kind(step.range, _KINDS[type(step)], step)  # type: ignore[attr-defined]
+            elif isinstance(step, Parallel | Vectorize | Unroll):
+                self._kind(step)
 
     def _leaf(self, name: str, step: Transform) -> Loop:
         if name not in self.leaves:
@@ -145,13 +145,13 @@ class Loops:
             raise KernelError(f"{step}: expected each of {quoted(self.leaves)} once")
         self.leaves = {name: self.leaves[name] for name in step.names}
 
-    def _kind(self, name: str, kind: str, step: Transform) -> None:
-        loop = self._leaf(name, step)
+    def _kind(self, step: Parallel | Vectorize | Unroll) -> None:
+        loop, kind = self._leaf(step.range, step), _KINDS[type(step)]
         if loop.kind != "SEQ":
             raise KernelError(f"{step}: expected a plain loop, got one that is {loop.kind}")
         if kind != "PAR" and loop.extent.op is not ops.CONST:
             raise KernelError(f"{step}: expected a range whose extent is a number",
-                              hint=f"split it: split({name!r}, 16), then name the inner part")
+                              hint=f"split it: split({step.range!r}, 16), then name the inner part")
         loop.kind = kind
 
     def finish(self) -> tuple[int, ...]:
