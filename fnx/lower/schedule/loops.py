@@ -41,12 +41,13 @@ def quoted(names: Iterable[str]) -> str:
 class Loop:
     """A range of the kernel, or one that a split made. ``parts``: (outer, inner) once split."""
 
-    __slots__ = ("name", "extent", "kind", "parts", "final")
+    __slots__ = ("name", "extent", "kind", "parts", "final", "_whole")
 
     def __init__(self, name: str, extent: UOp, kind: str = "SEQ") -> None:
         self.name, self.extent, self.kind = name, extent, kind
         self.parts: tuple[Loop, Loop] | None = None
         self.final: UOp | None = None  # its RANGE in the tiled kernel; a CONST 0 for extent 1
+        self._whole: UOp | None = None  # of its parts, once asked for
 
     def leaves(self) -> Iterator[Loop]:
         """The loops that it became, outer before inner."""
@@ -66,9 +67,11 @@ class Loop:
         if self.parts is None:
             assert self.final is not None
             return self.final
-        outer, inner = self.parts
-        whole = Expr(outer.value()) * Expr(inner.extent) + Expr(inner.value())
-        return symbolic.simplify(whole.node)
+        if self._whole is None:
+            outer, inner = self.parts
+            whole = Expr(outer.value()) * Expr(inner.extent) + Expr(inner.value())
+            self._whole = symbolic.simplify(whole.node)
+        return self._whole
 
     def guards(self) -> Iterator[UOp]:
         """Conditions under which it is inside: one for each split that rounds up."""
