@@ -44,11 +44,10 @@ def two_factors(reduce: UOp, axes: Callable[[UOp], frozenset[Axis]],
     >>> set(found) == {x, w}
     True
     """
-    if reduce.arg.monoid is not ops.ADD or not reduce.dtype.is_float:
+    if reduce.arg.monoid is not ops.ADD or not reduce.dtype.is_float \
+            or not _multiplied(reduce.src[0]):
         return None
     inside = _products(reduce.src[0])
-    if len(inside) < 3:
-        return None
     best, most = None, 0
     along = {n: axes(n) for n in inside}
     for a, b in itertools.combinations(inside, 2):
