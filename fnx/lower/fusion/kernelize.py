@@ -5,7 +5,7 @@
             Group 1: space (m, n)   max, exp, sum, division over z    -> y
 
 One walk from the results backwards. When a node is reached all who read it are placed, each
-reading it at an index (see indexing.py) inside some group. Then:
+reading it at an index (see index_tokens.py) inside some group. Then:
 
   read in one group at one index           it is computed there
   ... at several indices of one row        it becomes a STAGE of the row, if the row is small

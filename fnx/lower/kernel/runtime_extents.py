@@ -1,4 +1,4 @@
-"""Extents: loop lengths, offsets and constants become scalar arguments: shapes share a kernel.
+"""Runtime extents: lengths, offsets and constants become arguments, so shapes share a kernel.
 
     before  STORE(out[r0], LOAD(x[r0 + 3]) * 0.1)       r0 < 24, x of 30
     after   STORE(out[r0], LOAD(x[r0 + v2]) * v3)       r0 < v0, x of v1     with (24, 30, 3, 0.1)
