@@ -18,12 +18,13 @@ from typing import NamedTuple
 
 from fnx.core import build, ops
 from fnx.core.errors import KernelError
-from fnx.core.parts import buffer, closed, dims, extent, indices, value
+from fnx.core.parts import buffer, closed, dims, extent, value
 from fnx.core.rewriting import symbolic
 from fnx.core.tiling import Stage
 from fnx.core.uop import UOp, consumers, inherit, rebuild, substitute, toposort
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.schedule.loops import name_of, quoted
+from fnx.lower.schedule.workload import stride
 
 _MAX_UNROLLED_FILL = 16
 
@@ -125,7 +126,7 @@ def _fill_ranges(staged: UOp, outer: Sequence[UOp], first: int) -> list[UOp]:
 
 def _fill_kind(staged: UOp, r: UOp, last: bool) -> str:
     """VEC where loads and stores are contiguous; the last short loop is unrolled."""
-    if last and r.arg.kind == "VEC" and is_contiguous(staged, r):
+    if last and r.arg.kind == "VEC" and _is_contiguous(staged, r):
         return "VEC"
     short = extent(r).op is ops.CONST and symbolic.bounds(extent(r))[1] <= _MAX_UNROLLED_FILL
     if r.arg.kind == "UNROLL" and short:
@@ -133,14 +134,9 @@ def _fill_kind(staged: UOp, r: UOp, last: bool) -> str:
     return "UNROLL" if last and short and r.arg.kind == "VEC" else "SEQ"
 
 
-def is_contiguous(staged: UOp, r: UOp) -> bool:
+def _is_contiguous(staged: UOp, r: UOp) -> bool:
     """Whether neighbours along r are neighbours in memory for every load that depends on r."""
-    for node in toposort([staged]):
-        if node.op is ops.LOAD and any(r in i.ranges for i in indices(node)):
-            *rest, last = indices(node)
-            if symbolic.coefficient(last, r) != 1 or any(r in i.ranges for i in rest):
-                return False
-    return True
+    return all(stride(n, r) in (0, 1) for n in toposort([staged]) if n.op is ops.LOAD)
 
 
 # ---- GLOBAL stages ----------------------------------------------------------------------------
