@@ -54,8 +54,8 @@ def itemsize(nodes: Iterable[UOp]) -> int:
 
 def work(nodes: Iterable[UOp]) -> int:
     """Additions, or their like, that a kernel takes."""
-    return sum(n.op.cost * product(n.ranges.union(closed(n) if n.op is ops.REDUCE else ()))
-               for n in nodes if n.op.cost and n.dtype is not dtypes.index)
+    return sum(n.op.cost * product(run_over(n)) for n in nodes
+               if n.op.cost and n.dtype is not dtypes.index)
 
 
 def run_over(node: UOp) -> frozenset[UOp]:
