@@ -11,17 +11,9 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fnx.core.array.tree import (
-    IsLeaf,
-    TreeDef,
-    flatten,
-    flatten_with_path,
-    leaves,
-    map,
-    map_with_path,
-    structure,
-    unflatten,
-)
+from fnx.core.array import tree as core
+from fnx.core.array.refusal import checked
+from fnx.core.array.tree import IsLeaf, TreeDef
 from fnx.core.errors import module_face
 
 __all__ = [
@@ -29,9 +21,18 @@ __all__ = [
     "reduce", "structure", "transpose", "unflatten",
 ]
 
+flatten = checked(core.flatten)
+flatten_with_path = checked(core.flatten_with_path)
+leaves = checked(core.leaves)
+map = checked(core.map)
+map_with_path = checked(core.map_with_path)
+structure = checked(core.structure)
+unflatten = checked(core.unflatten)
+
 _all = all
 
 
+@checked
 def all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
     """Whether all leaves are true.
 
@@ -51,6 +52,7 @@ def all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
 _NOTHING = object()
 
 
+@checked
 def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _NOTHING,
            is_leaf: IsLeaf | None = None) -> Any:
     """Fold the leaves from left to right.
@@ -75,6 +77,7 @@ def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _N
         functools.reduce(function, xs, initializer)
 
 
+@checked
 def leaves_with_path(tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[Any, Any]]:
     """(path, leaf) pairs.
 
@@ -91,6 +94,7 @@ def leaves_with_path(tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[Any
     return flatten_with_path(tree, is_leaf)[0]
 
 
+@checked
 def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef, pytree_to_transpose: Any) -> Any:
     """A tree of trees inside out.
 

@@ -5,23 +5,17 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from fnx.core.array.tree import (
-    Key,
-    Path,
-    TreeDef,
-    flatten_with_path,
-    keystr,
-    map_with_path,
-    register_dataclass,
-    register_pytree_node,
-    register_pytree_node_class,
-)
+from fnx.core.array import tree as core
+from fnx.core.array.refusal import checked
+from fnx.core.array.tree import Key, Path, TreeDef
 from fnx.core.errors import module_face
 from fnx.tree import all as tree_all
 from fnx.tree import flatten as tree_flatten
+from fnx.tree import flatten_with_path as tree_flatten_with_path
 from fnx.tree import leaves as tree_leaves
 from fnx.tree import leaves_with_path as tree_leaves_with_path
 from fnx.tree import map as tree_map
+from fnx.tree import map_with_path as tree_map_with_path
 from fnx.tree import reduce as tree_reduce
 from fnx.tree import structure as tree_structure
 from fnx.tree import transpose as tree_transpose
@@ -35,8 +29,10 @@ __all__ = [
 ]
 
 PyTreeDef = TreeDef
-tree_flatten_with_path = flatten_with_path
-tree_map_with_path = map_with_path
+keystr = checked(core.keystr)
+register_dataclass = checked(core.register_dataclass)
+register_pytree_node = checked(core.register_pytree_node)
+register_pytree_node_class = checked(core.register_pytree_node_class)
 
 
 class Partial(functools.partial[Any]):

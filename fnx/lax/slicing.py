@@ -9,8 +9,7 @@ from typing import Any
 import fnx.numpy as jnp
 from fnx.core import build, dtypes
 from fnx.core.array import arguments, axes, indexing, operate
-from fnx.core.array import array as core
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.promotion import as_node
 from fnx.core.errors import OutOfBoundsError, ShapeError
 from fnx.core.uop import UOp
@@ -37,7 +36,7 @@ def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Seque
     >>> lax.slice(jnp.arange(6), (1,), (6,), (2,))
     Array([1, 3, 5], dtype=int32)
     """
-    x = core.asarray(operand)
+    x = asarray(operand)
     steps = (1,) * x.ndim if strides is None else axes.shape(strides)
     bounds = list(zip(start_indices, limit_indices, steps, x.shape))
     if not len(start_indices) == len(limit_indices) == len(steps) == x.ndim \
@@ -70,7 +69,7 @@ def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int |
     >>> lax.slice_in_dim(jnp.arange(6), 4, None)
     Array([4, 5], dtype=int32)
     """
-    x = core.asarray(operand)
+    x = asarray(operand)
     at = axes.one(axis, x.ndim)
     return operate.get_item(x, (builtins.slice(None),) * at
                          + (builtins.slice(start_index, limit_index, stride),))
@@ -98,7 +97,7 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
     Array([4], dtype=int32)
     """
     arguments.flag("keepdims", keepdims)
-    x = core.asarray(operand)
+    x = asarray(operand)
     at = axes.one(axis, x.ndim)
     out = operate.get_item(x, (builtins.slice(None),) * at + (index,))
     return jnp.expand_dims(out, at) if keepdims else out
@@ -107,7 +106,7 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
 def _starts(name: str, x: Array, starts: Any, sizes: Sequence[int]) -> list[Any]:
     """Starts as ints or nodes of int32, kept so that the slice is inside the axis."""
     listed = list(starts) if isinstance(starts, (tuple, list)) else \
-        [core.asarray(starts)[i] for i in range(core.asarray(starts).size)]
+        [asarray(starts)[i] for i in range(asarray(starts).size)]
     if len(listed) != x.ndim or len(sizes) != x.ndim:
         raise ShapeError(f"{name}: expected {x.ndim} indices and sizes, got {len(listed)} and "
                          f"{len(sizes)}", hint="one for each axis")
@@ -120,7 +119,7 @@ def _starts(name: str, x: Array, starts: Any, sizes: Sequence[int]) -> list[Any]
             start = start + n if start < 0 else start
             out.append(min(max(start, 0), n - size))
             continue
-        node = as_node(core.asarray(start), dtypes.int32)
+        node = as_node(asarray(start), dtypes.int32)
         if node.shape:
             raise ShapeError(f"{name}: expected 0-d indices, got shape {node.shape}")
         node = build.where(build.lt(node, build.like(node, 0)),
@@ -167,7 +166,7 @@ def dynamic_slice(operand: ArrayLike, start_indices: Any, slice_sizes: Sequence[
     >>> lax.dynamic_slice(jnp.arange(6), (jnp.asarray(5),), (2,))
     Array([4, 5], dtype=int32)
     """
-    x = core.asarray(operand)
+    x = asarray(operand)
     sizes = axes.shape(slice_sizes)
     starts = _starts("dynamic_slice", x, start_indices, sizes)
     node = build.shrink(x._node, _fixed(starts, sizes, x.shape))
@@ -199,7 +198,7 @@ def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: A
     >>> lax.dynamic_update_slice(jnp.arange(4), jnp.asarray([9, 9]), (jnp.asarray(1),))
     Array([0, 9, 9, 3], dtype=int32)
     """
-    x, new = core.asarray(operand), core.asarray(update)
+    x, new = asarray(operand), asarray(update)
     if new.ndim != x.ndim:
         raise ShapeError(f"dynamic_update_slice: expected an update of {x.ndim} axes, got shape "
                          f"{new.shape}")
@@ -241,7 +240,7 @@ def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size:
     >>> lax.dynamic_slice_in_dim(jnp.arange(6), jnp.asarray(1), 2)
     Array([1, 2], dtype=int32)
     """
-    x = core.asarray(operand)
+    x = asarray(operand)
     at = axes.one(axis, x.ndim)
     starts: list[Any] = [0] * x.ndim
     starts[at] = start_index
@@ -296,7 +295,7 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
     >>> lax.dynamic_update_slice_in_dim(jnp.arange(4), jnp.asarray([9]), jnp.asarray(2), 0)
     Array([0, 1, 9, 3], dtype=int32)
     """
-    x = core.asarray(operand)
+    x = asarray(operand)
     starts: list[Any] = [0] * x.ndim
     starts[axes.one(axis, x.ndim)] = start_index
     return dynamic_update_slice(x, update, starts)
@@ -323,7 +322,7 @@ def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: Ar
     >>> lax.dynamic_update_index_in_dim(jnp.arange(3), 9, jnp.asarray(0), 0)
     Array([9, 1, 2], dtype=int32)
     """
-    x, new = core.asarray(operand), core.asarray(update)
+    x, new = asarray(operand), asarray(update)
     at = axes.one(axis, x.ndim)
     if new.ndim < x.ndim:
         new = jnp.expand_dims(new, at)

@@ -8,20 +8,13 @@ from typing import Any
 import fnx.numpy as jnp
 from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, axes, convert
-from fnx.core.array import array as core
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.elementwise import DOMAINS
-from fnx.core.array.promotion import as_node, operand
+from fnx.core.array.promotion import as_node, in_domain, operand
 from fnx.core.errors import DTypeError
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
-
-
-def _inexact(name: str, x: Any) -> UOp:
-    array = core.asarray(x)
-    return as_node(array, DOMAINS["inexact"](name, array._dtype, convert.default_float()))
 
 
 def _mask(where: Any, x: UOp, fill: float) -> UOp:
@@ -71,7 +64,7 @@ def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -
     >>> fnx.nn.softmax(fnx.numpy.zeros(4))
     Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
     """
-    node = _mask(where, _inexact("softmax", x), -math.inf)
+    node = _mask(where, in_domain("inexact", x), -math.inf)
     over = axes.several(axis, len(node.shape))
     powers = build.exp(_shifted(node, over))
     total = build.expand(_over(powers, ops.ADD, over), node.shape)
@@ -99,7 +92,7 @@ def log_softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = Non
     >>> print(fnx.nn.log_softmax(fnx.numpy.asarray([0.0])))
     [0.]
     """
-    node = _mask(where, _inexact("log_softmax", x), -math.inf)
+    node = _mask(where, in_domain("inexact", x), -math.inf)
     over = axes.several(axis, len(node.shape))
     shifted = _shifted(node, over)
     total = build.log(_over(build.exp(shifted), ops.ADD, over))
@@ -131,7 +124,7 @@ def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
     1000.0
     """
     arguments.flag("keepdims", keepdims)
-    node = _mask(where, _inexact("logsumexp", a), -math.inf)
+    node = _mask(where, in_domain("inexact", a), -math.inf)
     factor = None if b is None else as_node(operand(b), node.dtype)
     if factor is not None:
         shape = build.broadcast_shapes(node.shape, factor.shape)
@@ -173,7 +166,7 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike = float, axis: i
     Array([[0., 1.],
            [1., 0.]], dtype=float32)
     """
-    node = core.asarray(x)._node
+    node = asarray(x)._node
     if not node.dtype.is_integer:
         raise DTypeError(f"expected integers as labels, got {node.dtype}",
                          hint="convert them with .astype(int32)")

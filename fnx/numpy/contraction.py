@@ -18,9 +18,8 @@ import numpy as np
 
 from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, axes, convert
-from fnx.core.array import array as core
 from fnx.core.array.arguments import PrecisionLike
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import promoted
 from fnx.core.errors import ArgumentError, ShapeError
@@ -165,7 +164,7 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     >>> print(jnp.dot(jnp.arange(3), jnp.arange(3)))
     5
     """
-    x, y = core.asarray(a), core.asarray(b)
+    x, y = asarray(a), asarray(b)
     if x.ndim == 0 or y.ndim == 0:
         return _scaled(x, y, precision, preferred_element_type)
     if x.ndim <= 2 and y.ndim <= 2:
@@ -202,7 +201,7 @@ def vdot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     >>> print(jnp.vdot(jnp.ones((2, 2)), jnp.ones((2, 2))))
     4.0
     """
-    x, y = core.asarray(a), core.asarray(b)
+    x, y = asarray(a), asarray(b)
     return matmul(x.reshape(x.size), y.reshape(y.size), precision=precision,
                   preferred_element_type=preferred_element_type)
 
@@ -229,7 +228,7 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     >>> print(jnp.inner(jnp.arange(3), jnp.arange(3)))
     5
     """
-    x, y = core.asarray(a), core.asarray(b)
+    x, y = asarray(a), asarray(b)
     if x.ndim == 0 or y.ndim == 0:
         return _scaled(x, y, precision, preferred_element_type)
     return tensordot(x, y, ((-1,), (-1,)), precision=precision,
@@ -252,7 +251,7 @@ def outer(a: ArrayLike, b: ArrayLike) -> Array:
     Array([[0, 0],
            [0, 1]], dtype=int32)
     """
-    x, y = core.asarray(a), core.asarray(b)
+    x, y = asarray(a), asarray(b)
     return x.reshape((x.size, 1)) * y.reshape((1, y.size))
 
 
@@ -461,7 +460,7 @@ def kron(a: ArrayLike, b: ArrayLike) -> Array:
     >>> jnp.kron(jnp.asarray([1, 2]), jnp.asarray([1, 1]))
     Array([1, 1, 2, 2], dtype=int32)
     """
-    x, y = core.asarray(a), core.asarray(b)
+    x, y = asarray(a), asarray(b)
     rank = max(x.ndim, y.ndim)
     of_x = (1,) * (rank - x.ndim) + x.shape
     of_y = (1,) * (rank - y.ndim) + y.shape

@@ -6,9 +6,8 @@ import operator
 from typing import Any
 
 from fnx.core import build
-from fnx.core.array import array as core
 from fnx.core.array import axes, operate
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import promoted
 from fnx.core.errors import ArgumentError, ShapeError
@@ -19,7 +18,7 @@ def _rows(name: str, arrays: Any) -> list[Any]:
     xs = list(arrays)
     if not xs:
         raise ArgumentError(f"{name}: expected at least one array, got none")
-    return [core.asarray(x) for x in xs]
+    return [asarray(x) for x in xs]
 
 
 @public
@@ -180,7 +179,7 @@ def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array
     >>> jnp.split(jnp.arange(4), 2)
     [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32)]
     """
-    x = core.asarray(ary)
+    x = asarray(ary)
     n = x.shape[axes.one(axis, x.ndim)]
     if isinstance(indices_or_sections, int) and (indices_or_sections < 1
                                                  or n % indices_or_sections):
@@ -209,7 +208,7 @@ def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list
     >>> [p.shape for p in jnp.array_split(jnp.arange(5), 2)]
     [(3,), (2,)]
     """
-    x = core.asarray(ary)
+    x = asarray(ary)
     at = axes.one(axis, x.ndim)
     n = x.shape[at]
     if isinstance(indices_or_sections, int):

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fnx.core import build, ops
-from fnx.core.array import arguments, axes, convert
-from fnx.core.array import array as core
+from fnx.core.array import arguments, axes
 from fnx.core.array.array import Array, ArrayLike, public
 from fnx.core.array.axes import AxisLike
-from fnx.core.array.elementwise import DOMAINS
-from fnx.core.array.promotion import as_node
+from fnx.core.array.promotion import in_domain
 from fnx.core.errors import ArgumentError, NotBuiltError, module_face
 from fnx.core.uop import UOp
 from fnx.numpy.reductions import fold
@@ -44,15 +42,14 @@ def norm(x: ArrayLike, ord: Any = None, axis: AxisLike = None, keepdims: bool = 
     5.0
     """
     arguments.flag("keepdims", keepdims)
-    array = core.asarray(x)
-    node = as_node(array, DOMAINS["inexact"]("norm", array._dtype, convert.default_float()))
-    over = axes.several(axis, array.ndim)
+    node = in_domain("inexact", x)
+    over = axes.several(axis, len(node.shape))
     if ord is None or (ord == "fro" and len(over) == 2) or (ord == 2 and len(over) == 1):
         return Array(_root_of_squares(node, over, keepdims))
     if len(over) == 1:
         return Array(_vector(node, ord, over, keepdims))
     if len(over) == 2 and ord in (1, -1, float("inf"), float("-inf")):
-        order = axes.listed(axis, array.ndim) if isinstance(axis, Sequence) else over
+        order = axes.listed(axis, len(node.shape)) if isinstance(axis, Sequence) else over
         summed, kept = order if ord in (1, -1) else order[::-1]
         sums = fold(build.elementwise(ops.ABS, node), ops.ADD, summed, True)
         out = fold(sums, ops.MAX if ord > 0 else ops.MIN, kept, True)

@@ -6,8 +6,7 @@ from typing import Literal
 
 from fnx.core import build, dtypes
 from fnx.core.array import arguments, axes
-from fnx.core.array import array as core
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.convert import DTypeLike
 from fnx.core.errors import ArgumentError
 from fnx.core.uop import UOp
@@ -128,7 +127,7 @@ def tril(m: ArrayLike, k: int = 0) -> Array:
     Array([[1., 0.],
            [1., 1.]], dtype=float32)
     """
-    return _triangle("tril", core.asarray(m), k, True)
+    return _triangle("tril", asarray(m), k, True)
 
 
 @public
@@ -150,7 +149,7 @@ def triu(m: ArrayLike, k: int = 0) -> Array:
     Array([[1., 1.],
            [0., 1.]], dtype=float32)
     """
-    return _triangle("triu", core.asarray(m), k, False)
+    return _triangle("triu", asarray(m), k, False)
 
 
 @public
@@ -172,7 +171,7 @@ def meshgrid(*xi: ArrayLike, indexing: Literal["xy", "ij"] = "xy") -> list[Array
     [(3, 2), (3, 2)]
     """
     arguments.one_of("indexing", indexing, ("xy", "ij"))
-    xs = [core.asarray(x) for x in xi]
+    xs = [asarray(x) for x in xi]
     order = list(range(len(xs)))
     if indexing == "xy" and len(xs) > 1:
         order[:2] = [1, 0]

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from fnx.core import build
 from fnx.core.array import arguments, axes
-from fnx.core.array import array as core
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.errors import AxisError, ShapeError
 from fnx.core.uop import UOp
@@ -43,7 +42,7 @@ def reshape(a: ArrayLike, /, shape: ShapeLike | None = None, order: Literal["C"]
     Array([[0, 1],
            [2, 3]], dtype=int32)
     """
-    x = core.asarray(a)
+    x = asarray(a)
     arguments.one_of("order", order, ("C",))
     arguments.one_of("copy", copy, (True, False, None))
     return moved(x, build.reshape(x._node, _with_free(x, shape)))
@@ -87,7 +86,7 @@ def ravel(a: ArrayLike, order: Literal["C"] = "C") -> Array:
     >>> jnp.ravel(jnp.ones((2, 1)))
     Array([1., 1.], dtype=float32)
     """
-    return reshape(a, -1 if core.asarray(a).size else (0,), order)
+    return reshape(a, -1 if asarray(a).size else (0,), order)
 
 
 @public
@@ -108,7 +107,7 @@ def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     >>> jnp.transpose(jnp.zeros((2, 3))).shape
     (3, 2)
     """
-    x = core.asarray(a)
+    x = asarray(a)
     order = tuple(range(x.ndim))[::-1] if axes is None else _order(x, axes)
     return moved(x, build.permute(x._node, order))
 
@@ -142,7 +141,7 @@ def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     >>> jnp.swapaxes(jnp.zeros((2, 3, 4)), 0, -1).shape
     (4, 3, 2)
     """
-    x = core.asarray(a)
+    x = asarray(a)
     order = list(range(x.ndim))
     i, j = (axes.one(a, x.ndim) for a in (axis1, axis2))
     order[i], order[j] = j, i
@@ -168,7 +167,7 @@ def moveaxis(a: ArrayLike, source: Any, destination: Any) -> Array:
     >>> jnp.moveaxis(jnp.zeros((2, 3, 4)), 0, -1).shape
     (3, 4, 2)
     """
-    x = core.asarray(a)
+    x = asarray(a)
     pairs = [(s,) if isinstance(s, int) else tuple(s) for s in (source, destination)]
     came, go = (axes.listed(p, x.ndim) for p in pairs)
     if len(came) != len(go):
@@ -197,7 +196,7 @@ def expand_dims(a: ArrayLike, axis: AxisLike) -> Array:
     >>> jnp.expand_dims(jnp.zeros(3), 0).shape
     (1, 3)
     """
-    x = core.asarray(a)
+    x = asarray(a)
     given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     new = axes.listed(given, x.ndim + len(given))
     rest = iter(x.shape)
@@ -224,7 +223,7 @@ def squeeze(a: ArrayLike, axis: AxisLike = None) -> Array:
     >>> jnp.squeeze(jnp.zeros((1, 3, 1))).shape
     (3,)
     """
-    x = core.asarray(a)
+    x = asarray(a)
     drop = {i for i, n in enumerate(x.shape) if n == 1} if axis is None else \
         set(axes.several(axis, x.ndim))
     for i in drop:
@@ -254,7 +253,7 @@ def broadcast_to(array: ArrayLike, shape: ShapeLike) -> Array:
     Array([[0, 1],
            [0, 1]], dtype=int32)
     """
-    x = core.asarray(array)
+    x = asarray(array)
     return moved(x, build.expand(x._node, axes.shape(shape)))
 
 
@@ -275,7 +274,7 @@ def broadcast_arrays(*args: ArrayLike) -> list[Array]:
     >>> [x.shape for x in jnp.broadcast_arrays(jnp.zeros(3), 1.0)]
     [(3,), (3,)]
     """
-    xs = [core.asarray(x) for x in args]
+    xs = [asarray(x) for x in args]
     shape = build.broadcast_shapes(*[x.shape for x in xs])
     return [moved(x, build.expand(x._node, shape)) for x in xs]
 

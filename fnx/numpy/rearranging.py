@@ -9,8 +9,7 @@ import numpy as np
 
 from fnx.core import build, dtypes
 from fnx.core.array import arguments, axes, operate
-from fnx.core.array import array as core
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.array.promotion import as_node, operand
 from fnx.core.errors import ArgumentError, ShapeError
@@ -37,7 +36,7 @@ def flip(m: ArrayLike, axis: AxisLike = None) -> Array:
     >>> jnp.flip(jnp.arange(3))
     Array([2, 1, 0], dtype=int32)
     """
-    x = core.asarray(m)
+    x = asarray(m)
     return moved(x, build.flip(x._node, axes.several(axis, x.ndim)))
 
 
@@ -60,7 +59,7 @@ def roll(a: ArrayLike, shift: Any, axis: AxisLike = None) -> Array:
     >>> jnp.roll(jnp.arange(4), 1)
     Array([3, 0, 1, 2], dtype=int32)
     """
-    x = core.asarray(a)
+    x = asarray(a)
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     along = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
@@ -100,7 +99,7 @@ def pad(array: ArrayLike, pad_width: Any, mode: PadMode = "constant", constant_v
     Array([0, 0, 1, 0], dtype=int32)
     """
     arguments.one_of("mode", mode, ("constant", "edge", "reflect", "symmetric", "wrap"))
-    x = core.asarray(array)
+    x = asarray(array)
     widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist() if x.ndim else []
     if any(w < 0 for pair in widths for w in pair):
         raise ArgumentError(f"pad: expected widths >= 0, got {pad_width}", hint="slice instead")
@@ -134,7 +133,7 @@ def tile(A: ArrayLike, reps: ShapeLike) -> Array:
     >>> jnp.tile(jnp.arange(2), 2)
     Array([0, 1, 0, 1], dtype=int32)
     """
-    x = core.asarray(A)
+    x = asarray(A)
     counts = axes.shape(reps)
     rank = max(x.ndim, len(counts))
     counts = (1,) * (rank - len(counts)) + counts
@@ -168,7 +167,7 @@ def repeat(a: ArrayLike, repeats: Any, axis: int | None = None, *,
     """
     if total_repeat_length is not None:
         total_repeat_length = arguments.integer("total_repeat_length", total_repeat_length)
-    x = core.asarray(a)
+    x = asarray(a)
     if axis is None:
         x, axis = ravel(x), 0
     at = axes.one(axis, x.ndim)
@@ -248,7 +247,7 @@ def diag(v: ArrayLike, k: int = 0) -> Array:
     Array([[1, 0],
            [0, 2]], dtype=int32)
     """
-    x = core.asarray(v)
+    x = asarray(v)
     k = arguments.integer("k", k)
     if x.ndim == 2:
         return diagonal(x, k)

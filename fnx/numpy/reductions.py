@@ -6,13 +6,11 @@ import math
 from typing import Any
 
 from fnx.core import build, dtypes, ops
-from fnx.core.array import arguments, axes, convert
-from fnx.core.array import array as core
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array import arguments, axes
+from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.elementwise import DOMAINS
-from fnx.core.array.promotion import as_node, operand
+from fnx.core.array.promotion import as_node, in_domain, operand
 from fnx.core.errors import ShapeError
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
@@ -49,12 +47,10 @@ def _masked(node: UOp, where: Any, monoid: Op) -> UOp:
 def _folded(domain: str, monoid: Op, a: ArrayLike, axis: AxisLike, dtype: DTypeLike | None,
             keepdims: bool, initial: ArrayLike | None, where: ArrayLike | None) -> Array:
     """A public fold. ``domain``: dtype of the elements, as in core/array/elementwise.py."""
-    x = core.asarray(a)
-    t = DOMAINS[domain]("", x._dtype, convert.default_float()) if dtype is None else \
-        convert.dtype_argument(dtype)
-    if dtype is None and domain == "integer" and t.is_integer:
-        t = t.accumulator
-    node = as_node(x, t)
+    node = in_domain(domain, a, dtype)
+    if dtype is None and domain == "integer" and node.dtype.is_integer:
+        node = build.cast(node, node.dtype.accumulator)
+    t = node.dtype
     if monoid in (ops.MAX, ops.MIN):
         nonempty(node, axis, initial)
     of = _LOGICAL.get(monoid, monoid) if t.is_bool else monoid
@@ -268,14 +264,8 @@ def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -
     >>> print(jnp.count_nonzero(jnp.asarray([0, 3, 4])))
     2
     """
-    node = build.cast(as_node(core.asarray(a), dtypes.bool_), dtypes.int32)
+    node = build.cast(as_node(asarray(a), dtypes.bool_), dtypes.int32)
     return Array(fold(node, ops.ADD, axis, keepdims))
-
-
-def _inexact(x: Array, dtype: Any) -> UOp:
-    t = DOMAINS["inexact"]("mean", x._dtype, convert.default_float()) if dtype is None else \
-        convert.dtype_argument(dtype)
-    return as_node(x, t)
 
 
 def _mean(node: UOp, axis: Any, keepdims: bool, where: Any, less: float = 0) -> UOp:
@@ -314,7 +304,7 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
     1.5
     """
     arguments.no_out(out)
-    return Array(_mean(_inexact(core.asarray(a), dtype), axis, keepdims, where))
+    return Array(_mean(in_domain("inexact", a, dtype), axis, keepdims, where))
 
 
 @public
@@ -348,7 +338,7 @@ def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
     arguments.no_out(out)
     less = arguments.number("ddof", ddof) if correction is None else \
         arguments.number("correction", correction)
-    node = _inexact(core.asarray(a), dtype)
+    node = in_domain("inexact", a, dtype)
     middle = build.expand(_mean(node, axis, True, where), node.shape)
     away = build.sub(node, middle)
     return Array(_mean(build.mul(away, away), axis, keepdims, where,
@@ -478,8 +468,8 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     False
     """
     arguments.flag("equal_nan", equal_nan)
-    x, y = core.asarray(a1), core.asarray(a2)
+    x, y = asarray(a1), asarray(a2)
     if x.shape != y.shape:
-        return core.asarray(False)
+        return asarray(False)
     same = x == y
     return all(same | ((x != x) & (y != y)) if equal_nan else same)

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from fnx.core import dtypes
-from fnx.core.array import array as core
 from fnx.core.array import promotion
-from fnx.core.array.array import Array, public
+from fnx.core.array.array import Array, asarray, kind_of, public
 from fnx.core.dtypes import DType
 
 
@@ -47,7 +46,7 @@ class ScalarType:
 
 @public
 def _convert(x: Any, dtype: np.dtype[Any]) -> Array:
-    return core.asarray(x, dtype)
+    return asarray(x, dtype)
 
 
 bool_ = ScalarType(dtypes.bool_)
@@ -108,7 +107,7 @@ def result_type(*args: Any) -> np.dtype[Any]:
 def _type_of(x: Any) -> tuple[DType, bool]:
     if isinstance(x, (ScalarType, np.dtype, type, str, DType)):
         return dtypes.as_dtype(x), x is int or x is float
-    return core.kind_of(promotion.operand(x))
+    return kind_of(promotion.operand(x))
 
 
 promote_types = result_type

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from fnx.core import build, dtypes, ops
-from fnx.core.array import arguments, axes, convert
-from fnx.core.array import array as core
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array import arguments, axes
+from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.elementwise import DOMAINS
-from fnx.core.array.promotion import as_node
-from fnx.core.dtypes import DType
+from fnx.core.array.promotion import as_node, in_domain
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 from fnx.numpy.reductions import fold, nonempty
@@ -20,7 +18,7 @@ from fnx.numpy.reductions import fold, nonempty
 def _place(a: Any, axis: Any, keepdims: bool, monoid: Op) -> Array:
     """The first index of the extreme element; the first NaN, where there is one."""
     arguments.flag("keepdims", keepdims)
-    x = core.asarray(a)
+    x = asarray(a)
     node = as_node(x, dtypes.int32) if x._dtype.is_bool else x._node
     if axis is None:
         flat = build.reshape(node, (x.size,))
@@ -96,12 +94,9 @@ def argmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bo
 
 def _running(a: Any, axis: int | None, dtype: Any, monoid: Op) -> Array:
     """Inclusive scan in log2(n) steps: x[i] takes in x[i - 1], then i - 2, i - 4, ..."""
-    x = core.asarray(a)
-    t: DType = DOMAINS["integer"]("", x._dtype, x._dtype) if dtype is None else \
-        convert.dtype_argument(dtype)
-    node = as_node(x, t)
+    node = in_domain("integer", a, dtype)
     if axis is None:
-        node, axis = build.reshape(node, (x.size,)), 0
+        node, axis = build.reshape(node, (math.prod(node.shape),)), 0
     at = axes.one(axis, len(node.shape))
     assert monoid.identity is not None
     n, step = node.shape[at], 1
@@ -110,7 +105,7 @@ def _running(a: Any, axis: int | None, dtype: Any, monoid: Op) -> Array:
         bounds[at] = (0, n - step)
         widths = [(0, 0)] * len(bounds)
         widths[at] = (step, 0)
-        shifted = build.pad(build.shrink(node, bounds), widths, monoid.identity(t))
+        shifted = build.pad(build.shrink(node, bounds), widths, monoid.identity(node.dtype))
         node = build.elementwise(monoid, node, shifted)
         step *= 2
     return Array(node)

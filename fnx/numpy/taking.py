@@ -8,9 +8,8 @@ import numpy as np
 
 from fnx.core import build
 from fnx.core.array import arguments, axes, operate
-from fnx.core.array import array as core
 from fnx.core.array.arguments import ReadMode, TakeMode
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.errors import ShapeError
 from fnx.numpy.binary import maximum
 from fnx.numpy.movement import moved, ravel
@@ -47,11 +46,11 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
     arguments.no_out(out)
     arguments.promises(indices_are_sorted, unique_indices)
     arguments.one_of("mode", mode, ("fill", "clip", "wrap", "promise_in_bounds", None))
-    x = core.asarray(a)
+    x = asarray(a)
     if axis is None:
         x, axis = ravel(x), 0
     at = axes.one(axis, x.ndim)
-    index = core.asarray(np.asarray(indices) if isinstance(indices, (list, tuple)) else indices)
+    index = asarray(np.asarray(indices) if isinstance(indices, (list, tuple)) else indices)
     if mode == "wrap":
         index = index % x.shape[at]
     if mode == "clip":
@@ -88,7 +87,7 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
            [3.]], dtype=float32)
     """
     arguments.one_of("mode", mode, ("fill", "clip", "promise_in_bounds", None))
-    x, index = core.asarray(arr), core.asarray(indices)
+    x, index = asarray(arr), asarray(indices)
     if axis is None:
         x, index, axis = ravel(x), ravel(index), 0
     if x.ndim != index.ndim:

@@ -9,8 +9,7 @@ import numpy as np
 
 from fnx.core import build
 from fnx.core.array import arguments, axes, operate, special
-from fnx.core.array import array as core
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.dtypes import DType
@@ -79,7 +78,7 @@ def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike,
     True
     """
     t = float_dtype(dtype)
-    size = build.broadcast_shapes(core.asarray(lower).shape, core.asarray(upper).shape) \
+    size = build.broadcast_shapes(asarray(lower).shape, asarray(upper).shape) \
         if shape is None else axes.shape(shape)
     low, high = bounds((lower, upper), t, size)
     root = math.sqrt(2.0)
@@ -243,7 +242,7 @@ def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeL
     if not replace:
         raise NotBuiltError("categorical: expected replace=True",
                             hint="draws without replacement need a sort, which is to come")
-    x = core.asarray(logits)
+    x = asarray(logits)
     at = axes.one(axis, x.ndim)
     batch = x.shape[:at] + x.shape[at + 1:]
     wanted = batch if shape is None else axes.shape(shape)

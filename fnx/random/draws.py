@@ -6,8 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from fnx.core import build, dtypes, expr, ops
 from fnx.core.array import arguments, axes, convert, operate
-from fnx.core.array import array as core
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.array import Array, ArrayLike, asarray, kind_of, public
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, operand
@@ -148,7 +147,7 @@ def _clamped(x: Any, t: DType) -> Any:
     """A bound in the range of t; float bounds are cut to whole numbers."""
     if isinstance(x, (int, float)):
         return min(max(int(x), ops.lowest(t)), ops.highest(t))
-    x = core.asarray(x)
+    x = asarray(x)
     if x._dtype is t:
         return x
     if t is dtypes.uint32 and not x._dtype.is_float:
@@ -186,12 +185,12 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None
     Array([False, False,  True], dtype=bool)
     """
     x = operand(p)
-    t, _ = core.kind_of(x)
+    t, _ = kind_of(x)
     if not t.is_float:
         raise DTypeError(f"bernoulli: expected a float probability, got {t}",
                          hint="write 1.0 instead of 1")
     check_mode(mode)
-    size = core.asarray(x).shape if shape is None else axes.shape(shape)
+    size = asarray(x).shape if shape is None else axes.shape(shape)
     (bound,) = bounds((x,), t, size)
     return Array((unit(words_of(key), size, t) < bound).node)
 

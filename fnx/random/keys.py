@@ -9,8 +9,7 @@ import numpy as np
 
 from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, axes
-from fnx.core.array import array as core
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.promotion import as_node
 from fnx.core.errors import ArgumentError, DTypeError, ShapeError
@@ -42,7 +41,7 @@ def key(seed: ArrayLike, *, impl: str | None = None) -> Array:
     if isinstance(seed, (int, np.integer)):
         low = build.const(int(seed) & 0xFFFFFFFF, dtypes.uint32)
     else:
-        x = core.asarray(seed)
+        x = asarray(seed)
         if x.shape or not x._dtype.is_integer:
             raise DTypeError(f"key: expected one integer as seed, got {x._dtype}{list(x.shape)}",
                              hint="use split to make several keys")
@@ -63,7 +62,7 @@ def pair(a: UOp, b: UOp) -> UOp:
 
 def words_of(key: Any) -> tuple[UOp, UOp]:
     """The two words of a key, 0-d."""
-    x = core.asarray(key)
+    x = asarray(key)
     if x.shape != (2,) or x._dtype is not dtypes.uint32:
         raise ShapeError(f"expected a key, uint32[2]; got {x._dtype}{list(x.shape)}",
                          hint="make one with fnx.random.key(seed); take one of split's by index")
@@ -141,7 +140,7 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
     if isinstance(data, (int, np.integer)):
         low = build.const(int(data) & 0xFFFFFFFF, dtypes.uint32)
     else:
-        low = as_node(core.asarray(data), dtypes.uint32)
+        low = as_node(asarray(data), dtypes.uint32)
     return Array(pair(*_threefry(words_of(key), build.like(low, 0), low)))
 
 
@@ -159,7 +158,7 @@ def key_data(keys: ArrayLike) -> Array:
     >>> fnx.random.key_data(fnx.random.key(7))
     Array([0, 7], dtype=uint32)
     """
-    return core.asarray(keys)
+    return asarray(keys)
 
 
 @public
@@ -181,4 +180,4 @@ def wrap_key_data(key_bits_array: ArrayLike, *, impl: str | None = None) -> Arra
     Array([0, 7], dtype=uint32)
     """
     _check_impl(impl)
-    return core.asarray(key_bits_array, dtypes.uint32)
+    return asarray(key_bits_array, dtypes.uint32)

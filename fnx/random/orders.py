@@ -9,8 +9,7 @@ import numpy as np
 
 from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, axes, convert, operate, scope, storage
-from fnx.core.array import array as core
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.axes import ShapeLike
 from fnx.core.errors import ArgumentError, NotBuiltError, ShapeError
 from fnx.core.expr import Expr
@@ -55,7 +54,7 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
     words = words_of(key)
     if isinstance(x, (int, np.integer)):
         return Array(_shuffled(words, int(x), int(x)))
-    array = core.asarray(x)
+    array = asarray(x)
     if array.ndim == 0:
         return permutation(key, int(array), axis)
     at = axes.one(axis, array.ndim)
@@ -116,7 +115,7 @@ def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = 
     arguments.flag("replace", replace)
     size = axes.shape(shape)
     count = math.prod(size)
-    of = None if isinstance(a, int) else core.asarray(a)
+    of = None if isinstance(a, int) else asarray(a)
     at = axes.one(axis, 1 if of is None else of.ndim)
     n = int(a) if of is None else of.shape[at]
     if n < 1 or (not replace and count > n):
@@ -137,7 +136,7 @@ def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = 
 
 
 def _weighted(key: Any, p: Any, n: int, size: Shape) -> Array:
-    weights = core.asarray(p)
+    weights = asarray(p)
     if weights.shape != (n,):
         raise ShapeError(f"choice: expected p of shape {(n,)}, got {weights.shape}",
                          hint="one probability for each element")

@@ -197,7 +197,7 @@ def test_nonsense_values_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", chosen(TREES))
 def test_trees_refuse_unknown_keywords(name: str) -> None:
-    with pytest.raises(TypeError, match="nonsense"):
+    with pytest.raises(ArgumentError, match="nonsense"):
         chosen(TREES)[name]([1], nonsense=1)
 
 

@@ -159,6 +159,12 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
     "masked data as an operand": (
         lambda: x() + np.ma.masked_array(X, X > 2), errors.DTypeError, TypeError, "masked",
         "x.filled"),
+    "masked data in a list": (
+        lambda: jnp.asarray([np.ma.masked_array(X, X > 2)]), errors.DTypeError, TypeError,
+        "masked", "x.filled"),
+    "masked index": (
+        lambda: x()[np.ma.masked_array([0, 1], [True, False])], errors.DTypeError, TypeError,
+        "masked", "x.filled"),
     "labels that are no integers": (
         lambda: nn.one_hot(x(), 3), errors.DTypeError, TypeError, "one_hot: expected integers",
         "astype(int32)"),
@@ -167,7 +173,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
     "item of many": (
         lambda: x().item(), errors.ShapeError, ValueError, "item()", "reduce it"),
     "method that is not there": (
-        lambda: x().meen(), errors.UnknownNameError, AttributeError, "no attribute 'meen'",  # type: ignore
+        lambda: getattr(x(), "meen"), errors.UnknownNameError, AttributeError,
+        "no attribute 'meen'",
         "did you mean 'mean'?"),
     "misspelt keyword of a method": (
         lambda: x().mean(axs=0), errors.ArgumentError, TypeError, "mean: expected",  # type: ignore

@@ -520,8 +520,12 @@ def asarray(x: Any, dtype: Any = None) -> Array:
     if scalar is not None:
         t = to or scalar()
         return Array(build.const(convert.fits(x, t), t), to is None and not t.is_bool)
-    if isinstance(x, (list, tuple)) and any(type(leaf) is Array for leaf in tree.leaves(x)):
-        return _stack([asarray(item, dtype) for item in x])
+    if isinstance(x, (list, tuple)):
+        kinds = set(map(type, tree.leaves(x)))
+        if Array in kinds:
+            return _stack([asarray(item, dtype) for item in x])
+        for kind in kinds:
+            convert.check_mask(kind)
     data = convert.numpy_data(x, to)
     if isinstance(x, np.generic):
         return Array(build.const(data[()], dtypes.as_dtype(data.dtype)))

@@ -64,10 +64,7 @@ def numpy_data(x: Any, to: DType | None) -> NDArray:
         OverflowedError: an integer that does not fit.
     """
     data = x if isinstance(x, np.ndarray) else _converted(x)
-    if type(data) is not np.ndarray and hasattr(data, "mask"):
-        raise DTypeError("expected plain data, got a masked array, whose mask would be lost",
-                         hint="fill in what is masked: x.filled(value); or hand over x.data and "
-                              "x.mask")
+    check_mask(type(data))
     if data.dtype.kind not in "biuf":
         raise DTypeError(
             f"expected an array or a number, got {type(x).__name__}"
@@ -84,6 +81,14 @@ def numpy_data(x: Any, to: DType | None) -> NDArray:
         _check_range(data, to)
     with np.errstate(over="ignore", invalid="ignore"):
         return data.astype(to.np)
+
+
+def check_mask(kind: type) -> None:
+    """Refuse NumPy's masked arrays, whose mask would be lost in silence."""
+    if kind is not np.ndarray and issubclass(kind, np.ndarray) and hasattr(kind, "mask"):
+        raise DTypeError("expected plain data, got a masked array, whose mask would be lost",
+                         hint="fill in what is masked: x.filled(value); or hand over x.data and "
+                              "x.mask")
 
 
 def _converted(x: Any) -> NDArray:

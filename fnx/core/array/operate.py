@@ -240,6 +240,7 @@ def _entry(i: Any) -> Any:
     if type(i) is Array:
         return i._numpy() if i._dtype.is_bool and i._storage is not None else i._node
     if isinstance(i, (np.ndarray, np.generic)):
+        convert.check_mask(type(i))
         return _array_entry(np.asarray(i))
     if isinstance(i, (list, tuple)):
         raise ArgumentError(f"expected an index that is no {type(i).__name__}",

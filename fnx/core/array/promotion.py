@@ -12,7 +12,8 @@ from typing import Any
 
 from fnx.core import build, dtypes
 from fnx.core.array import convert
-from fnx.core.array.array import Array, asarray, kind_of
+from fnx.core.array.array import Array, ArrayLike, asarray, kind_of
+from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import DOMAINS
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, ShapeError
@@ -46,6 +47,14 @@ def promoted(domain: str, name: str, xs: Sequence[Any], *, broadcast: bool = Tru
         rest = iter(nodes)
         nodes = [next(rest) if type(x) is Array else number(x, to, shape) for x in xs]
     return nodes, weak and to.kind != "bool"
+
+
+def in_domain(domain: str, a: ArrayLike, dtype: DTypeLike | None = None) -> UOp:
+    """The node of one operand as ``dtype``, by default as a domain takes it."""
+    x = asarray(a)
+    to = DOMAINS[domain]("", x._dtype, convert.default_float()) if dtype is None else \
+        convert.dtype_argument(dtype)
+    return as_node(x, to)
 
 
 _numbers: dict[Any, UOp] = {}

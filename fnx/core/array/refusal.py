@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from fnx.core.errors import ArgumentError, suggestion
+from fnx.core.errors import ArgumentError, FnxError, suggestion
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -33,3 +37,18 @@ def refusal(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, A
         return ArgumentError(f"{name}: expected the arguments of {spelled}: {why}",
                              hint=f"help({name.rpartition('.')[2]}) says what each of them is")
     raise AssertionError(f"{spelled} takes these arguments")
+
+
+def checked(f: Callable[P, R]) -> Callable[P, R]:
+    """A public function that computes no arrays: of what ``public`` does, only the refusal."""
+    @functools.wraps(f)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return f(*args, **kwargs)
+        except FnxError:
+            raise
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+                raise refusal(call, args, kwargs) from None  # f was never entered
+            raise
+    return call
