@@ -16,13 +16,15 @@ WriteMode: TypeAlias = Literal["drop", "clip", "fill", "promise_in_bounds"] | No
 TakeMode: TypeAlias = Literal["fill", "clip", "wrap", "promise_in_bounds"] | None
 PrecisionLike: TypeAlias = Precision | tuple[Precision, Precision] | None
 
+_COMPARED = (str, bool, type(None))
+
 
 def one_of(name: str, given: Any, allowed: Sequence[Any]) -> None:
     """Refuse what is not among the values that an argument may have.
 
     >>> one_of("mode", "clip", ("clip", "fill"))
     """
-    if isinstance(given, str | bool | type(None)) and given in allowed:
+    if isinstance(given, _COMPARED) and given in allowed:
         return
     texts = [x for x in allowed if isinstance(x, str)]
     raise ArgumentError(f"expected {name} {_either(allowed)}; got {given!r}",
@@ -37,7 +39,8 @@ def _either(allowed: Sequence[Any]) -> str:
 
 def flag(name: str, given: Any) -> None:
     """Refuse what is neither True nor False."""
-    one_of(name, given, (True, False))
+    if given is not True and given is not False:
+        one_of(name, given, (True, False))
 
 
 def integer(name: str, given: SupportsIndex) -> int:
