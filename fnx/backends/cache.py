@@ -3,7 +3,8 @@
 An entry is a file: a mark, a checksum, the bytes. Writing is a temporary file and a rename, so
 readers and other processes see whole entries only; an entry that is damaged is a miss and is
 written anew. Nothing here fails a run: a full disk, a directory that can't be written or one
-that another process clears makes misses. The oldest entries go when the size passes its limit.
+that another process clears makes misses. Where others may have written (private_files.py) there
+is no cache, and one warning. Each write first makes room: ``config.cache_bytes`` is kept.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as directory:
@@ -19,17 +20,20 @@ import contextlib
 import hashlib
 import os
 import sys
-import threading
 import time
+import warnings
+from collections.abc import Iterator
 
+from fnx.backends import private_files
 from fnx.core.config import config
 
-LIMIT = 1 << 30
 _MARK = b"fnx object 1\n"
 _CHECKSUM_BYTES = 16
-_FOLDERS = 256
-_CHECKED = 32  # one put in so many looks at the size of its folder
+_START = len(_MARK) + _CHECKSUM_BYTES
+_FOLDERS = 16  # each holds its share: a write looks at one of them only
+_LARGEST = 64 << 20  # bytes of an entry
 _USED_AGAIN = 3600.0  # seconds after which a read marks its entry as used
+_untrusted: set[str] = set()  # directories that this process has warned of
 
 
 def directory() -> str:
@@ -45,80 +49,76 @@ def directory() -> str:
 
 
 class DiskCache:
-    """Byte strings under ``directory``, about ``limit`` bytes of them."""
+    """Byte strings under ``directory``, at most ``limit`` bytes of them (the configured)."""
 
-    def __init__(self, directory: str, limit: int = LIMIT) -> None:
-        self.directory, self.limit = directory, limit
+    def __init__(self, directory: str, limit: int | None = None) -> None:
+        self.directory = directory
+        self.limit = config.cache_bytes if limit is None else limit
 
     def path(self, key: bytes) -> str:
         """The file of a key."""
-        name = hashlib.blake2b(key, digest_size=20).hexdigest()
-        return os.path.join(self.directory, name[:2], name[2:])
+        return os.path.join(self.directory, *_names(key))
 
     def get(self, key: bytes) -> bytes | None:
         """The value, or None where there is none that is whole."""
-        if not self.directory:
+        if not self.directory or self.directory in _untrusted:
             return None
-        path = self.path(key)
-        try:
-            with open(path, "rb") as f:
-                data = f.read()
-                age = time.time() - os.fstat(f.fileno()).st_mtime
-        except OSError:
-            return None
-        start = len(_MARK) + _CHECKSUM_BYTES
-        value = data[start:]
-        if data[:start] != _MARK + _checksum(key, value):
-            return None
-        if age > _USED_AGAIN:
-            with contextlib.suppress(OSError):
-                os.utime(path)
-        return value
+        folder, name = _names(key)
+        data = b""
+        with self._failing_silently(), private_files.opened(self.directory) as top, \
+                private_files.opened(folder, top) as place:
+            data, used = private_files.read(name, place, _LARGEST)
+            if time.time() - used > _USED_AGAIN:
+                os.utime(name, dir_fd=place, follow_symlinks=False)
+        value = data[_START:]
+        return value if data[:_START] == _MARK + _checksum(key, value) else None
 
     def put(self, key: bytes, value: bytes) -> None:
         """Write an entry, or replace it; silently not where that is impossible."""
-        if not self.directory:
+        share = min(_LARGEST, self.limit // _FOLDERS)
+        nbytes = _START + len(value)
+        if not self.directory or self.directory in _untrusted or nbytes > share:
             return
-        path, checksum = self.path(key), _checksum(key, value)
-        with contextlib.suppress(OSError):
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            _write(path, _MARK + checksum + value)
-            if checksum[0] % _CHECKED == 0:
-                self.evict(os.path.dirname(path))
+        folder, name = _names(key)
+        with self._failing_silently():
+            private_files.make_directories(os.path.join(self.directory, folder))
+            with private_files.opened(self.directory) as top, \
+                    private_files.opened(folder, top) as place:
+                _make_room(place, share - nbytes)
+                private_files.write(name, place, _MARK + _checksum(key, value) + value)
 
-    def evict(self, folder: str) -> None:
-        """Delete what was used longest ago where a folder holds more than its share."""
-        entries = []
-        for name in os.listdir(folder):
-            path = os.path.join(folder, name)
-            with contextlib.suppress(OSError):
-                info = os.stat(path)
-                entries.append((info.st_mtime, info.st_size, path))
-        share = self.limit // _FOLDERS
-        total = sum(size for _, size, _ in entries)
-        if total <= share:
-            return
-        for _, size, path in sorted(entries)[:-1]:
-            if total <= share * 3 // 4:
-                break
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-            total -= size
+    @contextlib.contextmanager
+    def _failing_silently(self) -> Iterator[None]:
+        try:
+            yield
+        except private_files.UntrustedError as e:
+            if self.directory not in _untrusted:
+                _untrusted.add(self.directory)
+                warnings.warn(f"compiled kernels are not cached in {self.directory}: {e}; "
+                              "it must be yours and writable by nobody else (chmod -R go-w), or "
+                              "FNX_CACHE_DIR must name another directory", stacklevel=2)
+        except OSError:
+            pass
+
+
+def _names(key: bytes) -> tuple[str, str]:
+    digest = hashlib.blake2b(key, digest_size=20).hexdigest()
+    return digest[0], digest[1:]
+
+
+def _make_room(place: int, nbytes: int) -> None:
+    """Delete what was used longest ago until no more than ``nbytes`` are left."""
+    found = private_files.entries(place)
+    total = sum(entry.nbytes for entry in found)
+    for entry in sorted(found) if total > nbytes else ():
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(entry.name, dir_fd=place)
+        total -= entry.nbytes
+        if total <= nbytes:
+            break
 
 
 def _checksum(key: bytes, value: bytes) -> bytes:
     """Of key and value: an entry that was moved to another name is damaged, too."""
     salt = hashlib.sha256(key).digest()
     return hashlib.blake2b(value, digest_size=_CHECKSUM_BYTES, key=salt).digest()
-
-
-def _write(path: str, data: bytes) -> None:
-    temporary = f"{path}.{os.getpid()}.{threading.get_ident()}"
-    try:
-        with open(temporary, "wb") as f:
-            f.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise

@@ -1,15 +1,18 @@
 """The cache on disk: damage, other processes, full and read-only disks, bounded size."""
 
+import contextlib
 import os
+import stat
 import subprocess
 import sys
 import threading
+import warnings
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.backends import cache
+from fnx.backends import cache, private_files
 from fnx.backends.cache import DiskCache
 from fnx.core.config import override
 
@@ -52,7 +55,7 @@ def test_a_damaged_entry_is_a_miss_and_is_replaced(disk, damage):
 
 def test_an_entry_under_another_name_is_a_miss(disk):
     disk.put(b"a", b"code of a")
-    os.makedirs(os.path.dirname(disk.path(b"b")), exist_ok=True)
+    os.makedirs(os.path.dirname(disk.path(b"b")), mode=0o700, exist_ok=True)
     os.rename(disk.path(b"a"), disk.path(b"b"))
     assert disk.get(b"b") is None
 
@@ -64,17 +67,18 @@ def test_an_empty_directory_name_turns_it_off(tmp_path, monkeypatch):
     assert disk.get(b"k") is None and os.listdir(tmp_path) == []
 
 
-def test_a_full_disk_is_silent_and_leaves_nothing_behind(disk, monkeypatch):
+@pytest.mark.parametrize("call", ["replace", "fchmod", "mkdir"])
+def test_a_full_or_read_only_disk_is_silent_and_leaves_nothing_behind(disk, monkeypatch, call):
     disk.put(b"k", b"v")
-    real = os.replace
 
-    def full(*args):
+    def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache.os, "replace", full)
-    disk.put(b"k", b"w")
-    disk.put(b"other", b"w")
-    monkeypatch.setattr(cache.os, "replace", real)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, full)
+        disk.put(b"other", b"w")
+        if call != "mkdir":
+            disk.put(b"k", b"w")
     assert disk.get(b"k") == b"v" and disk.get(b"other") is None
     assert [n for _, _, names in os.walk(disk.directory) for n in names] == [
         os.path.basename(disk.path(b"k"))]
@@ -87,33 +91,197 @@ def test_a_directory_that_cannot_be_made_is_silent(tmp_path):
     assert disk.get(b"k") is None
 
 
-def test_old_entries_go_when_the_size_passes_its_limit(tmp_path):
-    disk = DiskCache(str(tmp_path), limit=256 * 10_000)
-    folder = os.path.dirname(disk.path(b"k"))
-    os.makedirs(folder)
-    for i in range(20):
-        path = os.path.join(folder, f"entry{i:02}")
-        with open(path, "wb") as f:
-            f.write(bytes(1000))
-        os.utime(path, (i, i))
-    disk.evict(folder)
-    assert sorted(os.listdir(folder)) == [f"entry{i:02}" for i in range(13, 20)]
+# ---- size ---------------------------------------------------------------------------------------
 
 
-def test_puts_evict_now_and_then(tmp_path):
-    disk = DiskCache(str(tmp_path), limit=256 * 3000)
+def size_of(directory):
+    return sum(os.path.getsize(os.path.join(d, n)) for d, _, ns in os.walk(directory) for n in ns)
+
+
+def test_the_limit_is_kept_at_each_write(tmp_path):
+    limit = 400_000
+    disk = DiskCache(str(tmp_path), limit)
     for i in range(1500):
-        disk.put(b"%d" % i, bytes(1000))
-    nbytes = sum(os.path.getsize(os.path.join(d, n)) for d, _, ns in os.walk(tmp_path)
-                 for n in ns)
-    assert nbytes < 1500 * 1000 and disk.get(b"1499") is not None
+        disk.put(b"%d" % i, bytes(i % 3000))
+        if i % 50 == 0:
+            assert size_of(tmp_path) <= limit
+    assert limit / 2 < size_of(tmp_path) <= limit and disk.get(b"1499") is not None
 
 
-def test_an_entry_larger_than_its_folders_share_stays(tmp_path):
-    disk = DiskCache(str(tmp_path), limit=256)
-    disk.put(b"k", bytes(5000))
-    disk.evict(os.path.dirname(disk.path(b"k")))
-    assert disk.get(b"k") == bytes(5000)
+def test_the_limit_is_configured(tmp_path):
+    with override(cache_bytes=160_000):
+        disk = DiskCache(str(tmp_path))
+        disk.put(b"small", bytes(9_000))
+        disk.put(b"larger than its share", bytes(10_001))
+        assert disk.get(b"small") and not disk.get(b"larger than its share")
+    with override(cache_bytes=0):
+        DiskCache(str(tmp_path)).put(b"k", b"v")
+        assert DiskCache(str(tmp_path)).get(b"k") is None
+
+
+def test_what_was_used_longest_ago_goes_first(tmp_path):
+    disk = DiskCache(str(tmp_path), 16 * 10_000)
+    mine = [k for k in (b"%d" % i for i in range(2000))
+            if disk.path(k)[:-39] == disk.path(b"0")[:-39]][:20]
+    for age, key in enumerate(mine):
+        disk.put(key, bytes(900))  # ten of them fit
+        os.utime(disk.path(key), (1000 + age,) * 2)
+    assert [k for k in mine if os.path.exists(disk.path(k))] == mine[10:]
+    assert disk.get(mine[10])  # counts as used now
+    disk.put(mine[0], bytes(5000))
+    assert [k for k in mine if os.path.exists(disk.path(k))] == [mine[0], mine[10], *mine[16:]]
+
+
+# ---- others -------------------------------------------------------------------------------------
+
+
+def refused(disk, match):
+    """No cache, and one warning for both of two uses."""
+    cache._untrusted.clear()
+    with pytest.warns(UserWarning, match=match) as caught:
+        assert disk.get(b"k") is None
+        disk.put(b"other", b"w")
+        assert disk.get(b"other") is None
+    assert len(caught) == 1 and disk.directory in str(caught[0].message)
+    cache._untrusted.clear()
+    return True
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o720, 0o702])
+@pytest.mark.parametrize("what", ["directory", "folder", "entry"])
+def test_what_others_may_write_is_not_read(disk, what, mode):
+    disk.put(b"k", b"v")
+    path = disk.path(b"k")
+    os.chmod({"directory": disk.directory, "folder": os.path.dirname(path), "entry": path}[what],
+             mode)
+    assert refused(disk, "others may write")
+
+
+@pytest.mark.parametrize("what", ["directory", "folder", "entry"])
+def test_what_another_user_owns_is_not_read(disk, what, monkeypatch):
+    disk.put(b"k", b"v")
+    path = disk.path(b"k")
+    theirs = os.stat({"directory": disk.directory, "folder": os.path.dirname(path),
+                      "entry": path}[what]).st_ino
+    check = private_files._check
+
+    def simulated(info, name, is_kind):
+        values = list(info)
+        values[4] += info.st_ino == theirs  # st_uid
+        check(os.stat_result(values), name, is_kind)
+
+    monkeypatch.setattr(private_files, "_check", simulated)
+    assert refused(disk, "belongs to user")
+
+
+def test_links_are_not_followed(disk, tmp_path):
+    disk.put(b"k", b"v")
+    path, elsewhere = disk.path(b"k"), tmp_path / "elsewhere"
+    os.rename(path, elsewhere)
+    os.symlink(elsewhere, path)
+    assert refused(disk, "is a link")
+    os.remove(path)
+    os.rename(elsewhere, path)
+    for place in (os.path.dirname(path), disk.directory):
+        os.rename(place, elsewhere)
+        os.symlink(elsewhere, place)
+        assert refused(disk, "is a link")
+        os.remove(place)
+        os.rename(elsewhere, place)
+    assert disk.get(b"k") == b"v"
+
+
+def test_a_link_exchanged_after_the_look_is_not_followed(disk, tmp_path, monkeypatch):
+    """The kernel refuses it at opening, too."""
+    disk.put(b"k", b"v")
+    path, elsewhere = disk.path(b"k"), tmp_path / "elsewhere"
+    os.rename(path, elsewhere)
+    os.symlink(elsewhere, path)
+    real = os.stat
+    monkeypatch.setattr(os, "stat", lambda name, **how: real(name, **how | (
+        {"follow_symlinks": True} if name == os.path.basename(path) else {})))
+    assert disk.get(b"k") is None
+
+
+def test_pipes_and_devices_are_not_opened(disk):
+    """A FIFO would hold up whoever opens it."""
+    disk.put(b"k", b"v")
+    os.remove(disk.path(b"k"))
+    os.mkfifo(disk.path(b"k"), 0o600)
+    assert refused(disk, "is a link or a device")
+
+
+def test_a_planted_entry_of_any_kind_is_a_miss_at_most(disk):
+    disk.put(b"k", b"v")
+    os.remove(disk.path(b"k"))
+    os.mkdir(disk.path(b"k"), 0o700)
+    assert refused(disk, "is a link or a device")
+    disk.put(b"k", b"v")  # can't replace a directory
+    os.rmdir(disk.path(b"k"))
+    disk.put(b"k", b"v")
+    assert disk.get(b"k") == b"v"
+
+
+def test_an_entry_without_end_is_not_read(disk, monkeypatch):
+    disk.put(b"k", b"v")
+    with open(disk.path(b"k"), "r+b") as f:
+        f.truncate(1 << 40)
+    assert disk.get(b"k") is None
+    disk.put(b"k", b"v")
+    assert disk.get(b"k") == b"v"
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o177, 0o777])
+def test_directories_and_entries_are_private_whatever_the_umask(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        disk = DiskCache(str(tmp_path / "some" / "where" / "cache"))
+        disk.put(b"k", b"v")
+    finally:
+        os.umask(before)
+    path = disk.path(b"k")
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    while (path := os.path.dirname(path)) != str(tmp_path):
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
+    assert disk.get(b"k") == b"v"
+
+
+def test_temporary_names_cannot_be_guessed(disk, monkeypatch):
+    seen = []
+    real = os.replace
+    monkeypatch.setattr(os, "replace", lambda a, b, **how: (seen.append(a), real(a, b, **how)))
+    for _ in range(20):
+        disk.put(b"k", b"v")
+    assert len(set(seen)) == 20 and all(len(name) >= 24 for name in seen)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["chmod", "link", "truncate", "garbage", "fifo"]),
+                          st.integers(0, 5), st.integers(0, 0o777)), max_size=8))
+@settings(max_examples=30)
+def test_whatever_happens_to_the_files_a_value_is_right_or_missing(tmp_path_factory, harm):
+    disk = DiskCache(str(tmp_path_factory.mktemp("cache") / "in"))
+    cache._untrusted.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for i in range(6):
+            disk.put(b"%d" % i, b"value %d" % i)
+        for what, i, number in harm:
+            path, other = disk.path(b"%d" % i), disk.path(b"%d" % (number % 6))
+            with contextlib.suppress(OSError):
+                if what == "chmod":
+                    os.chmod(path, number | 0o600)
+                elif what == "truncate":
+                    os.truncate(path, number % 60)
+                elif what == "garbage":
+                    with open(path, "r+b") as f:
+                        f.seek(number % 40)
+                        f.write(b"garbage")
+                else:
+                    os.remove(path)
+                    os.symlink(other, path) if what == "link" else os.mkfifo(path, 0o600)
+        for i in range(6):
+            cache._untrusted.clear()
+            assert disk.get(b"%d" % i) in (None, b"value %d" % i)
 
 
 def test_threads_and_processes_write_at_once(disk):

@@ -1,0 +1,109 @@
+"""Files that nobody else can have written: how the object cache touches the disk.
+
+What is read here is run as machine code. So a directory or a file counts only if it belongs to
+this user and nobody else may write it; links are never followed, and nothing but regular files
+is opened for reading. All names are relative to the open directory that was checked: it can't be
+exchanged in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class UntrustedError(PermissionError):
+    """A file or a directory that another user owns or may write, or that is no such thing."""
+
+
+class Entry(NamedTuple):
+    """A regular file of a directory: time of its last use, bytes, name."""
+
+    used: float
+    nbytes: int
+    name: str
+
+
+def _check(info: os.stat_result, what: str, is_kind: bool) -> None:
+    if not is_kind:
+        raise UntrustedError(f"{what} is a link or a device, not what it should be")
+    if info.st_uid != os.geteuid():
+        raise UntrustedError(f"{what} belongs to user {info.st_uid}, not to {os.geteuid()}")
+    if info.st_mode & _OTHERS_WRITE:
+        raise UntrustedError(f"others may write {what} (mode {stat.S_IMODE(info.st_mode):o})")
+
+
+def make_directories(path: str) -> None:
+    """Make a directory and its parents where they are missing, for this user only."""
+    if os.path.lexists(path):
+        return
+    parent = os.path.dirname(path)
+    if parent and parent != path:
+        make_directories(parent)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+        if stat.S_IMODE(os.lstat(path).st_mode) != 0o700:  # whatever the umask is
+            os.chmod(path, 0o700)
+
+
+@contextlib.contextmanager
+def opened(path: str, within: int | None = None) -> Iterator[int]:
+    """A descriptor of a directory that is this user's alone.
+
+    Raises:
+        OSError: there is none, or it is not to be trusted (UntrustedError).
+    """
+    info = os.lstat(path) if within is None else os.stat(path, dir_fd=within,
+                                                         follow_symlinks=False)
+    _check(info, f"directory {path}", stat.S_ISDIR(info.st_mode))
+    descriptor = os.open(path, os.O_RDONLY | _DIRECTORY, dir_fd=within)
+    try:
+        info = os.fstat(descriptor)  # of what is open now, whatever was looked at above
+        _check(info, f"directory {path}", stat.S_ISDIR(info.st_mode))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read(name: str, within: int, limit: int) -> tuple[bytes, float]:
+    """Content and time of last use of a file with at most ``limit`` bytes."""
+    info = os.stat(name, dir_fd=within, follow_symlinks=False)
+    _check(info, f"cache entry {name}", stat.S_ISREG(info.st_mode))
+    with open(os.open(name, _READ, dir_fd=within), "rb") as f:
+        info = os.fstat(f.fileno())
+        _check(info, f"cache entry {name}", stat.S_ISREG(info.st_mode))
+        return (f.read(limit) if info.st_size <= limit else b""), info.st_mtime
+
+
+def write(name: str, within: int, data: bytes) -> None:
+    """Put a file in place at once and whole."""
+    temporary = f"{os.urandom(12).hex()}.part"
+    try:
+        with open(os.open(temporary, _WRITE, 0o600, dir_fd=within), "wb") as f:
+            os.fchmod(f.fileno(), 0o600)
+            f.write(data)
+        os.replace(temporary, name, src_dir_fd=within, dst_dir_fd=within)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=within)
+        raise
+
+
+def entries(within: int) -> list[Entry]:
+    """The regular files of a directory."""
+    found = []
+    with os.scandir(within) as listing:
+        for item in listing:
+            with contextlib.suppress(OSError):
+                info = item.stat(follow_symlinks=False)
+                if stat.S_ISREG(info.st_mode):
+                    found.append(Entry(info.st_mtime, info.st_size, item.name))
+    return found
