@@ -80,7 +80,7 @@ def read(name: str, within: int, limit: int) -> tuple[bytes, float]:
     with open(os.open(name, _READ, dir_fd=within), "rb") as f:
         info = os.fstat(f.fileno())
         _check(info, f"cache entry {name}", stat.S_ISREG(info.st_mode))
-        return (f.read(limit) if info.st_size <= limit else b""), info.st_mtime
+        return (f.read(info.st_size) if info.st_size <= limit else b""), info.st_mtime
 
 
 def write(name: str, within: int, data: bytes) -> None:

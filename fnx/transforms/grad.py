@@ -107,18 +107,21 @@ class _ValueAndGradient(Transformed[P, R]):
         values = [x._node for x in inputs]
         traced = trace(of_chosen, layout.floats(given), layout.tree, values, by="grad",
                        name=self._name, has_aux=has_aux)
-        with rewriting():
-            loss, leaves = _loss(traced), traced.leaves
-            seed = Cotangent(build.like(loss._node, 1))
-            nodes = traced.nodes
-            outs, cts = pullback(nodes, [seed, *[None] * (len(nodes) - 1)], leaves)
-            grads = [build.like(leaf, 0) if ct is None else ct.value
-                     for leaf, ct in zip(leaves, cts)]
-            nodes = substitute([*outs, *grads], dict(zip(leaves, values)))
+        nodes = rewriting(_with_gradients, traced, values)
         value, aux = traced.filled(nodes)
-        found = layout.gradients([Array(g, x.weak) for g, x in zip(nodes[len(outs):], inputs)])
+        found = layout.gradients([Array(g, x.weak) for g, x in
+                                  zip(nodes[len(nodes) - len(inputs):], inputs)])
         gradient = found[0] if isinstance(argnums, int) else found
         return ((value, aux) if has_aux else value), gradient
+
+
+def _with_gradients(traced: Traced, values: Sequence[UOp]) -> list[UOp]:
+    """What a function returned, then the gradients of its leaves, which have these values."""
+    loss, leaves, nodes = _loss(traced), traced.leaves, traced.nodes
+    seed = Cotangent(build.like(loss._node, 1))
+    outs, cts = pullback(nodes, [seed, *[None] * (len(nodes) - 1)], leaves)
+    grads = [build.like(leaf, 0) if ct is None else ct.value for leaf, ct in zip(leaves, cts)]
+    return substitute([*outs, *grads], dict(zip(leaves, values)))
 
 
 class _Gradient(_ValueAndGradient[P, R]):

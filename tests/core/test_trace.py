@@ -15,7 +15,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
-from fnx.core.array.trace import close, inline, no_collection, trace
+from fnx.core.array.trace import apart, close, inline, trace
 from fnx.core.errors import LeakedTracerError, SpecError
 from fnx.core.levels import interp, spec
 from fnx.core.uop import UOp, toposort
@@ -191,15 +191,14 @@ def test_inline_is_the_call() -> None:
 
 def test_the_collector_is_on_again_afterwards() -> None:
     assert gc.isenabled()
-    with no_collection():
-        with no_collection():
-            assert not gc.isenabled()
-        assert not gc.isenabled()
+    assert apart(lambda: (apart(gc.isenabled), gc.isenabled())) == (False, False)
+    assert gc.isenabled()
+    with pytest.raises(ZeroDivisionError):
+        apart(lambda: 1 / 0)
     assert gc.isenabled()
     gc.disable()
     try:
-        with no_collection():
-            pass
+        apart(list)
         assert not gc.isenabled()
     finally:
         gc.enable()

@@ -99,11 +99,19 @@ class Scope:
         _open.scopes.remove(self)
         current_site.site = self.site
         for node in self.leaves:
-            del _open.owner[node]
+            _open.owner.pop(node, None)
             _open.values.pop(node, None)
             _closed.keep(node.arg.id, (self.name, self.opened))
         for node in self.remembered:
             _open.values.pop(node, None)
+        if not _open.scopes:  # also what Ctrl-C has kept others from taking away
+            _open.owner.clear()
+            _open.values.clear()
+
+
+def stack() -> list[Scope]:
+    """The open scopes of this thread, innermost last: for who restores it."""
+    return _open.scopes
 
 
 def is_open() -> bool:
@@ -144,7 +152,7 @@ def known(node: UOp) -> UOp:
 
 def check_open(leaf: UOp) -> None:
     """Raise LeakedTracerError unless the trace that owns ``leaf`` is open in this thread."""
-    if leaf not in _open.owner:
+    if _open.owner.get(leaf) not in _open.scopes:
         raise _no_value(leaf, leaf)
 
 

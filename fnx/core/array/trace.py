@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import gc
 import itertools
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from threading import get_ident
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from fnx.core import build, ops
 from fnx.core.array import scope, tree
 from fnx.core.array.array import Array, asarray
 from fnx.core.array.aval import Aval
 from fnx.core.errors import ArgumentError, FnxError, SpecError
+from fnx.core.process import at_fork
 from fnx.core.uop import UOp, current_site, substitute, toposort
+
+Q = ParamSpec("Q")
+R = TypeVar("R")
 
 
 class Closed(NamedTuple):
@@ -61,8 +64,7 @@ class Traced(NamedTuple):
 
     def close(self) -> Closed:
         """As a FUNCTION. The traces of what it captured have to be open."""
-        with rewriting():
-            function, captures = close(self.nodes, self.leaves, self.name)
+        function, captures = rewriting(close, self.nodes, self.leaves, self.name)
         return Closed(function, captures, self.out_tree, tuple([x._aval for x in self.outs]))
 
     def filled(self, nodes: Iterable[UOp]) -> tuple[Any, Any]:
@@ -87,10 +89,14 @@ def trace(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
         name: of the FUNCTION, for people.
         has_aux: ``f`` returns (result, aux).
     """
-    known = iter(values)
-    with tracing(f"{by} of {name}") as opened:
+    return apart(_traced, f, given, in_tree, iter(values), f"{by} of {name}", name, has_aux)
+
+
+def _traced(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
+            values: Iterator[UOp | None], title: str, name: str, has_aux: bool) -> Traced:
+    with scope.Scope(title) as opened:
         args, kwargs = in_tree.unflatten(
-            [Array(opened.leaf(x.dtype, x.shape, next(known)), x.weak) if type(x) is Aval else x
+            [Array(opened.leaf(x.dtype, x.shape, next(values)), x.weak) if type(x) is Aval else x
              for x in given])
         out = f(*args, **kwargs)
         out, aux = _pair(out, name) if has_aux else (out, None)
@@ -121,47 +127,45 @@ def _result(x: Any, out_tree: tree.TreeDef, i: int, name: str) -> Array:
                             "numbers or None in tuples, lists and dicts") from None
 
 
-@contextmanager
-def tracing(name: str) -> Iterator[scope.Scope]:
-    """An open scope in which user code runs: each of its public calls has its own line."""
-    with no_collection(), scope.Scope(name) as opened:
-        yield opened
+_pausing: dict[int, None] = {}  # threads that have switched the collector off
 
 
-@contextmanager
-def rewriting() -> Iterator[None]:
-    """Work on graphs that are there: nodes get the lines of those that they stand for."""
-    site, current_site.site = current_site.site, None
+def apart(f: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R:
+    """Call f without the cyclic garbage collector (making nodes costs half as much), and leave
+    no trace open behind it, whatever ends it."""
+    me, was_on = get_ident(), gc.isenabled()
+    scopes, site = scope.stack(), current_site.site
+    depth = len(scopes)
     try:
-        with no_collection():
-            yield
-    finally:
-        current_site.site = site
-
-
-class _Pauses:
-    """How many threads want the garbage collector off, and whether it was on before."""
-
-    lock = threading.RLock()
-    count = 0
-    was_on = False
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Pause the cyclic garbage collector: making nodes costs half as much without it."""
-    with _Pauses.lock:
-        if _Pauses.count == 0:
-            _Pauses.was_on = gc.isenabled()
+        if was_on:
+            _pausing[me] = None
             gc.disable()
-        _Pauses.count += 1
-    try:
-        yield
-    finally:
-        with _Pauses.lock:
-            _Pauses.count -= 1
-            if _Pauses.count == 0 and _Pauses.was_on:
-                gc.enable()
+        return f(*args, **kwargs)
+    finally:  # Ctrl-C is raised behind calls and jumps back only: it can't come before ``enable``
+        del scopes[depth:]
+        current_site.site = site
+        if was_on:
+            gc.enable()
+            _pausing.pop(me, None)
+
+
+def rewriting(f: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R:
+    """Work on graphs that are there: nodes get the lines of those that they stand for."""
+    def without_site() -> R:
+        current_site.site = None
+        return f(*args, **kwargs)
+
+    return apart(without_site)
+
+
+def _in_child() -> None:
+    """The collector is off if another thread was tracing when the process forked."""
+    if _pausing.keys() - {get_ident()}:
+        gc.enable()
+    _pausing.clear()
+
+
+at_fork(in_child=_in_child)
 
 
 def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: int = 0

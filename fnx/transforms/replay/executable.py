@@ -83,8 +83,7 @@ class Executable:
         self.device: Device = device
         self._alloc = device.alloc
         before = device.stats()
-        with trace.no_collection():
-            made: Lowered = lower(fn, device.target, runtime_extents, device.prepare)
+        made: Lowered = trace.apart(lower, fn, device.target, runtime_extents, device.prepare)
         self.buffer = device.encode(made.block.commands, made.code, made.block.arena)
         self.lowered = made
         after = device.stats()
