@@ -1,0 +1,160 @@
+"""Forks under load: a child computes right or is told that it can't know, and never hangs.
+
+    python -m tests.attack.forks --count 1000 --seed 1
+    python -m tests.attack.forks --seconds 600
+
+Threads trace, compile, run and submit long work, while the process forks, now and then with
+Ctrl-C on its way. Each child reads what was computed before, what was in flight (its value or
+DeviceError), and computes, traces and compiles anew; an alarm ends one that hangs. The parent's
+values have to be right afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core.array import scope
+from fnx.core.config import override
+from fnx.core.errors import DeviceError
+
+_HANG = 60  # seconds a child may take, on a busy machine
+
+
+class Counts(NamedTuple):
+    """What is found; ``wrong`` has a line for each fault."""
+
+    forks: int
+    refused: int
+    wrong: list[str]
+    hangs: int
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.forks} forks, {len(self.wrong)} wrong, {self.hangs} hangs "
+                          f"({self.refused} times a child was refused what was unfinished)",
+                          *[f"  {text}" for text in self.wrong[:20]]])
+
+
+_long = fnx.jit(lambda x: jnp.sum(jnp.sin(x) * jnp.cos(x) + jnp.tanh(x)))
+_short = fnx.jit(lambda x: x * 2 + 1)
+
+
+def _load(seed: int, end: threading.Event) -> None:
+    rng, x = random.Random(seed), jnp.ones(200)
+    while not end.is_set():
+        a, b = rng.random(), rng.random()
+        with override(cache_dir="" if rng.random() < 0.5 else None):
+            fnx.jit(lambda x: jnp.sin(x * a) + b)(x[:rng.randint(1, 199)])
+        fnx.grad(lambda x: jnp.sum(jnp.tanh(x) * a))(x)
+        _long(jnp.ones(300_000))
+        time.sleep(0.002)
+
+
+def _child(number: int, done: Any, flight: Any, want: float) -> int:
+    """0: right; 3: refused, as it may be; anything else is a fault."""
+    if scope.is_open() or not gc.isenabled():
+        return 10
+    if not np.array_equal(np.asarray(done), np.arange(100) * 2.0 + 1):
+        return 11
+    code = 0
+    try:
+        if float(flight) != want:
+            return 12
+    except DeviceError:
+        code = 3
+    if not np.array_equal(np.asarray(_short(jnp.arange(100))), np.arange(100) * 2 + 1):
+        return 13
+    if number % 3 == 0 and float(_long(jnp.zeros(300_000))) != 0:
+        return 14
+    if number % 4 == 0:
+        made = fnx.jit(lambda x: x * float(number) + 1)(jnp.ones(number % 50 + 1))
+        if float(made[0]) != number + 1:
+            return 15
+    return code
+
+
+def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
+    """Fork until ``count`` or the time is reached."""
+    rng, end = random.Random(seed), threading.Event()
+    x = jnp.ones(300_000)
+    want = float(_long(x))
+    threads = [threading.Thread(target=_load, args=(seed * 10 + i, end), daemon=True)
+               for i in range(3)]
+    for thread in threads:
+        thread.start()
+    forks = refused = hangs = 0
+    wrong: list[str] = []
+    until = time.monotonic() + (float("inf") if seconds is None else seconds)
+    while forks != count and time.monotonic() < until:
+        done, flight = _short(jnp.arange(100) * 1.0), _long(x)
+        np.asarray(done)
+        interrupted = rng.random() < 0.25
+        try:
+            if interrupted:
+                signal.signal(signal.SIGALRM, signal.default_int_handler)
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 0.01))
+            _fork(forks, done, flight, want)
+            time.sleep(0.05 * interrupted)
+        except KeyboardInterrupt:
+            pass
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        forks += 1
+        for code in _reaped():
+            refused += code == 3
+            hangs += code == -signal.SIGALRM
+            if code not in (0, 3, -signal.SIGALRM):
+                wrong.append(f"fork {forks}: child ended with {code}")
+        if float(flight) != want:
+            wrong.append(f"fork {forks}: the parent has another value")
+    end.set()
+    for thread in threads:
+        thread.join()
+    return Counts(forks, refused, wrong, hangs)
+
+
+def _fork(number: int, done: Any, flight: Any, want: float) -> None:
+    if os.fork() == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_HANG)
+        code = 1
+        try:
+            code = _child(number, done, flight, want)
+        finally:
+            os._exit(code)
+
+
+def _reaped() -> list[int]:
+    """Exit codes of all children, once they have ended."""
+    codes = []
+    while True:
+        try:
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(-1, 0)[1]))
+        except ChildProcessError:
+            return codes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    seconds = 60.0 if given.count is None and given.seconds is None else given.seconds
+    counts = attack(given.seed, given.count, seconds)
+    print(counts)
+    sys.exit(bool(counts.wrong or counts.hangs))
+
+
+if __name__ == "__main__":
+    main()

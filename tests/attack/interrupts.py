@@ -1,0 +1,214 @@
+"""Ctrl-C at random instants: always KeyboardInterrupt, always usable after, nothing left behind.
+
+    python -m tests.attack.interrupts --count 10000 --seed 1
+    python -m tests.attack.interrupts --seconds 600
+
+Loops train (with and without donation), trace, compile and compute eagerly, until a timer's signal
+raises KeyboardInterrupt wherever Python is. Then no trace may be open, the collector must be on,
+a computation must be right, and the state of before must be that of its step, bit for bit
+(donated arguments may say that they were donated). At the end the memory of the pool, threads
+and open files are counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import gc
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import fnx
+import fnx.numpy as jnp
+from fnx.backends.base import get_device
+from fnx.backends.cpu import queue
+from fnx.core.array import scope
+from fnx.core.config import override
+from fnx.core.errors import DeviceError, DonatedError
+from fnx.core.uop import current_site, live_nodes
+
+STEPS = 200  # of a training, then it begins anew
+HANG = 120.0  # seconds without progress
+
+
+class Counts(NamedTuple):
+    """What is found; ``wrong`` has a line for each fault."""
+
+    interrupts: int
+    wrong: list[str]
+    lost: int
+    leaks: list[str]
+
+    def __str__(self) -> str:
+        faults = [f"  {text}" for text in (*self.wrong[:20], *self.leaks)]
+        return "\n".join([f"{self.interrupts} interrupts, {len(self.wrong)} wrong, "
+                          f"{self.lost} lost, 0 hangs, {len(self.leaks)} leaks", *faults])
+
+
+class Training:
+    """A jitted step; the state is (number of steps, weights)."""
+
+    def __init__(self, size: int, donate: bool) -> None:
+        rng = np.random.default_rng(size)
+        x = jnp.asarray(rng.standard_normal((64, size)).astype(np.float32))
+        y = jnp.asarray(rng.standard_normal((64,)).astype(np.float32))
+
+        def loss(w: Any) -> Any:
+            return jnp.mean((jnp.tanh(x @ w) - y) ** 2)
+
+        def step(w: Any) -> Any:
+            return w - 0.1 * fnx.grad(loss)(w)
+
+        self.start = np.zeros(size, np.float32)
+        self.step = fnx.jit(step, donate_argnums=0 if donate else ())
+        self.donate = donate
+        self.path = [self.start]
+        for _ in range(STEPS):
+            self.path.append(np.array(self.step(jnp.asarray(self.path[-1]))))
+        self.restart()
+
+    def restart(self) -> None:
+        self.state = 0, jnp.asarray(self.start)
+
+    def work(self) -> None:
+        number, w = self.state
+        if number == STEPS:
+            self.restart()
+        else:
+            self.state = number + 1, self.step(w)
+        if number % 7 == 0:
+            float(self.state[1][0])
+
+    def fault(self, aborted: bool) -> str:
+        """What is wrong with the state, if anything is."""
+        number, w = self.state
+        try:
+            right = np.array_equal(np.asarray(w), self.path[number])
+        except DonatedError:
+            self.restart()
+            return "" if self.donate else "says it was donated"
+        except DeviceError as e:
+            self.restart()
+            return "" if aborted else f"lost: {e}"
+        return "" if right else f"step {number} has another value"
+
+
+_x = jnp.arange(1000) * 0.001
+_kinds: list[Callable[[Any, float], Any]] = [
+    lambda x, c: jnp.sum(jnp.sin(x * c)), lambda x, c: jnp.max(x * c) + jnp.mean(x),
+    lambda x, c: (jnp.exp(-x) * c).sum()]
+
+
+def _trace() -> None:
+    kind, number = random.choice(_kinds), random.random()
+    fnx.grad(lambda x: kind(x, number))(_x)
+
+
+def _compile() -> None:
+    kind, a, b = random.choice(_kinds), random.random(), random.random()
+    with override(cache_dir=""):
+        fnx.jit(lambda x: kind(x * a, b) * a + kind(x, a * b) * b)(_x[:random.randint(1, 900)])
+
+
+def _eager() -> None:
+    y = _x
+    for _ in range(10):
+        y = y * 0.5 + 1.0
+    float(y[3])
+
+
+def _fault(trainings: list[Training], aborted: bool) -> str:
+    if scope.is_open():
+        return "a trace is open"
+    if current_site.site is not None:
+        return "a line is set"
+    if not gc.isenabled():
+        return "the collector is off"
+    if float(jnp.sum(jnp.arange(5)) + 1) != 11:
+        return "a sum is wrong"
+    return next((f for t in trainings if (f := t.fault(aborted))), "")
+
+
+def _leaks(before: dict[str, int]) -> list[str]:
+    after = _counted()
+    return [f"{name}: {before[name]}, then {after[name]}" for name in after
+            if after[name] > before[name] + {"nodes": 20_000}.get(name, 4)]
+
+
+def _counted() -> dict[str, int]:
+    device = get_device("cpu")
+    device.synchronize()
+    gc.collect()
+    nodes, pool = live_nodes(), device.pool
+    free = sum(len(free) for free, _ in pool._classes.values())
+    held = sum(lease() is not None for lease in pool.leases.values())
+    return {"nodes": nodes, "threads": threading.active_count(),
+            "files": len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0,
+            "blocks of nobody": len(pool.leases) - free - held}
+
+
+def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
+    """Interrupt until ``count`` or the time is reached."""
+    random.seed(seed)
+    trainings = [Training(10, False), Training(300, True), Training(6000, False)]
+    works = [*[(t.work, 0.003) for t in trainings], (_trace, 0.02), (_compile, 0.1),
+             (_eager, 0.004)]
+    sent, lost = [0], []
+
+    def interrupt(*_: Any) -> None:
+        sent[0] += 1
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    sys.unraisablehook = lost.append
+    for work, _ in works:
+        work()
+    before, wrong, done, again = _counted(), [], 0, queue._AGAIN
+    end = time.monotonic() + (float("inf") if seconds is None else seconds)
+    while done != count and time.monotonic() < end:
+        faulthandler.dump_traceback_later(HANG, exit=True)
+        work, longest = random.choice(works)
+        aborted = random.random() < 0.1  # one soon after another aborts what is submitted
+        queue._AGAIN = again if aborted else 0.0
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, longest))
+            while True:
+                work()
+        except KeyboardInterrupt:
+            done += 1
+        except Exception as e:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if not (aborted and isinstance(e, DeviceError | DonatedError)):
+                wrong.append(f"{done}: {type(e).__name__}: {e}")
+            for training in trainings:
+                training.restart()
+        fault = _fault(trainings, aborted)
+        if fault:
+            wrong.append(f"{done}: {fault}")
+    faulthandler.cancel_dump_traceback_later()
+    queue._AGAIN = again
+    return Counts(sent[0], wrong, sent[0] - done + len(lost), _leaks(before))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    seconds = 60.0 if given.count is None and given.seconds is None else given.seconds
+    counts = attack(given.seed, given.count, seconds)
+    print(counts)
+    sys.exit(bool(counts.wrong or counts.lost or counts.leaks))
+
+
+if __name__ == "__main__":
+    main()
