@@ -8,7 +8,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test tiny lint notebooks bench clean help
+.PHONY: demo test tiny attack lint notebooks bench clean help
 .NOTPARALLEL:  # one environment, one pip at a time
 .DELETE_ON_ERROR:
 
@@ -23,6 +23,9 @@ test: $(VENV)/test.stamp  ## the test suite and the examples in docstrings, in p
 
 tiny: $(VENV)/test.stamp  ## whether anything works, in five seconds
 	$(BIN)/python -m pytest tests/tiny $(ARGS)
+
+attack: $(VENV)/test.stamp  ## look for faults; ARGS="interrupts forks --seconds 600 --seed 1"
+	$(BIN)/python -m tests.attack $(ARGS)
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -1,0 +1,19 @@
+"""The attacks on processes and files, for a bounded time."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")
+
+
+@pytest.mark.parametrize("name, options", [
+    ("interrupts", ("--seconds", "10")), ("cache", ("--seconds", "8")),
+    ("forks", ("--count", "200", "--seconds", "25"))])
+def test_an_attack_finds_nothing(name: str, options: tuple[str, ...]) -> None:
+    done = subprocess.run([sys.executable, "-m", f"tests.attack.{name}", *options], timeout=300,
+                          capture_output=True, text=True)
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 wrong" in done.stdout and "0 hangs" in done.stdout
