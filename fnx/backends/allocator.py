@@ -25,6 +25,7 @@ import ctypes
 import functools
 import mmap
 import os
+import resource
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -93,14 +94,41 @@ class _System:
 
 def memory() -> int:
     """Bytes this process may use: what the machine has, less where a limit is set."""
-    found = [os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE]
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource  # not on every system
-
-        found += [n for n in resource.getrlimit(resource.RLIMIT_AS) if n > 0]
+    found = [os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE, *_address_space()]
     with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as f:
         found.append(int(f.read()))
     return min(found)
+
+
+def _address_space() -> list[int]:
+    """The limit of addresses in use, if there is one."""
+    return [n for n in resource.getrlimit(resource.RLIMIT_AS)[:1] if n != resource.RLIM_INFINITY]
+
+
+def require_address_space(nbytes: int, why: str) -> None:
+    """Refuse what would end the process, in code that takes no refusal of memory.
+
+    Raises:
+        OutOfMemoryError: less is left under the limit of the process.
+    """
+    for limit in _address_space():
+        if _left(limit) < nbytes:
+            for pool in _pools:
+                pool.trim()
+        left = _left(limit)
+        if left < nbytes:
+            raise OutOfMemoryError(
+                f"expected {nbytes:,} bytes of address space {why}, {max(0, left):,} are left "
+                f"of the limit of {limit:,}", hint="raise the limit (ulimit -v, RLIMIT_AS)")
+
+
+def _left(limit: int) -> int:
+    """Bytes of address space under a limit, where the system tells."""
+    try:
+        with open("/proc/self/statm") as f:
+            return limit - int(f.read().split()[0]) * mmap.PAGESIZE
+    except OSError:
+        return limit
 
 
 def _pages(nbytes: int) -> int:
@@ -146,6 +174,7 @@ class Pool:
         self._mapped: dict[int, int] = {}  # address of each large block: bytes of its mapping
         self._small = 0  # bytes in slabs
         self._staggered = 0
+        _pools.add(self)
 
     def take(self, nbytes: int) -> tuple[Lease, Callable[[Lease], None]]:
         """A free block of at least ``nbytes``, and what to call with it afterwards.
@@ -254,6 +283,9 @@ class Pool:
             f"expected {size:,} bytes of memory, the system has no more ({held:,} bytes are held; "
             f"the largest that are in use: {largest or 'none'})",
             hint="use smaller batches, delete arrays that are no longer needed, or donate_argnums")
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
 class Block:

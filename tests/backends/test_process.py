@@ -338,3 +338,23 @@ def test_dropped_results_are_garbage_before_memory_is_refused(flight):
         print(float(f(x)[0]) > 0.8)
         """)
     assert done.stdout.split() == ["True"] * 4, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits address space")
+@pytest.mark.parametrize("left", [5, 100, 160, 200, 250, 290, 330, 400])
+def test_little_address_space_is_an_error_or_enough(left):
+    """LLVM ends the process where memory is refused to it."""
+    code = f"""
+        import resource
+        import fnx, fnx.numpy as jnp
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + ({left} << 20), resource.RLIM_INFINITY))
+        try:
+            x = jnp.ones((64, 64))
+            print(float(fnx.jit(fnx.grad(lambda x: jnp.sum(jnp.sin(x @ x))))(x)[0, 0]) > 0)
+        except MemoryError as e:
+            print("of address space" in str(e))
+        """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True,
+                          text=True, timeout=60, env=os.environ | {"FNX_CACHE_DIR": ""})
+    assert done.stdout == "True\n", done.stderr

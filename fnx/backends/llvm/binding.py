@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint8, c_uint64, c_void_p
 from typing import Any
 
+from fnx.backends.allocator import require_address_space
 from fnx.core.errors import DeviceError, SpecError
 from fnx.core.process import at_fork, fork_safe_lock, wait_for_the_end
 from fnx.core.target import Target
@@ -75,6 +76,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 _INSTANT = frozenset({"GetBufferStart", "GetBufferSize", "DisposeMemoryBuffer",
                       "DisposeString"})
+_LOADING, _COMPILING = 320 << 20, 144 << 20  # address space without which LLVM aborts
 _loading = fork_safe_lock()
 
 
@@ -82,6 +84,7 @@ class _LLVM:
     """The loaded library: one attribute for each row of ``_PROTOTYPES``."""
 
     def __init__(self) -> None:
+        require_address_space(_LOADING, "to load LLVM")
         library = ctypes.CDLL(_library_path())
         held = ctypes.PyDLL(_library_path())  # keeps the GIL, for what takes no time
         for name, (result, arguments) in _PROTOTYPES.items():
@@ -313,6 +316,7 @@ def _machine(target: Target) -> int:
 
 
 def _emit(text: str, target: Target, as_object: bool) -> bytes:
+    require_address_space(_COMPILING, "to compile")
     with _per_thread.inside:
         return _emitted(text, target, as_object)
 

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from fnx.backends.cache import DiskCache, directory
 from fnx.backends.llvm import binding as llvm
 from fnx.backends.llvm import objects
-from fnx.core.errors import DeviceError
+from fnx.core.errors import DeviceError, FnxError, user_site
 from fnx.core.process import fork_safe_lock, wait_for_the_end
 from fnx.core.program import KernelCode
 from fnx.core.target import Target
@@ -96,6 +96,8 @@ class _Job:
             pass
         if type(self.error) is _ProcessEnds:
             wait_for_the_end()
+        if isinstance(self.error, FnxError):
+            self.error.site = user_site()  # who asks, not the helper
         if self.error is not None:
             raise self.error
         assert self.data is not None
