@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,12 +54,16 @@ class Device(ABC):
     Attributes:
         name: what ``config.device`` calls it.
         target: what the lowering knows of it.
-        alloc: fresh memory of so many bytes, its content undefined.
+        allocate: fresh memories of so many bytes, their content undefined.
     """
 
     name: str
     target: Target
-    alloc: Callable[[int], Storage]
+    allocate: Callable[[Iterable[int]], Sequence[Storage]]
+
+    def alloc(self, nbytes: int) -> Storage:
+        """Fresh memory of so many bytes."""
+        return self.allocate((nbytes,))[0]
 
     @abstractmethod
     def upload(self, value: np.ndarray[Any, Any]) -> Storage:

@@ -15,11 +15,12 @@ import ctypes
 import math
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fnx.backends.allocator import Block, Lease, Pool
+from fnx.backends.allocator import Lease, Pool
 from fnx.backends.base import CommandBuffer, Storage
 from fnx.core import ops
 from fnx.core.errors import SpecError, show_site
@@ -133,26 +134,35 @@ class InFlight:
         return self._entries[0].buffer.names if self._entries else ()
 
 
-class HostStorage(Block, Storage):
+class HostStorage(Storage):
     """A block of a pool of host memory, and the timeline value of its last writer."""
 
-    __slots__ = ("signal", "timeline")
+    __slots__ = ("__weakref__", "nbytes", "ptr", "signal", "timeline")
+    signal: Signal
+    timeline: int
 
-    def __init__(self, pool: Pool, signal: Signal, nbytes: int) -> None:
-        self.nbytes, self.signal, self.timeline = nbytes, signal, 0
-        try:  # as ``Block``, without the call
-            taker, give = pool.lists[nbytes]
-            for _free in taker:
-                break
-        except LookupError:
-            _free, give = pool.take(nbytes)
-        try:
-            lease = Lease(self, give)
-        except BaseException:
-            give(_free)
-            raise
-        lease.ptr = self.ptr = address = _free.ptr
-        pool.leases[address] = lease
+    @classmethod
+    def several(cls, pool: Pool, signal: Signal, sizes: Iterable[int]) -> list[HostStorage]:
+        """Storages of so many bytes; all results of a call at once, as each step here counts."""
+        made, lists, leases = [], pool.lists, pool.leases
+        for nbytes in sizes:
+            storage = cls()
+            storage.nbytes, storage.signal, storage.timeline = nbytes, signal, 0
+            try:  # as ``allocator.Block``
+                taker, give = lists[nbytes]
+                for _free in taker:
+                    break
+            except LookupError:
+                _free, give = pool.take(nbytes)
+            try:
+                lease = Lease(storage, give)
+            except BaseException:
+                give(_free)
+                raise
+            lease.ptr = storage.ptr = address = _free.ptr
+            leases[address] = lease
+            made.append(storage)
+        return made
 
     def wait(self) -> None:
         """Return when the value is there."""

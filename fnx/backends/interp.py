@@ -7,7 +7,7 @@ once, on the calling thread.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,15 +88,15 @@ class InterpDevice(Device):
     """NumPy as a machine."""
 
     name = "interp"
-    alloc: Callable[[int], HostStorage]
+    allocate: Callable[[Iterable[int]], list[HostStorage]]
 
     def __init__(self) -> None:
         self.target = Target("interp", kind="kernels")
-        self.alloc = functools.partial(HostStorage, Pool(), Done())
+        self.allocate = functools.partial(HostStorage.several, Pool(), Done())
 
     def upload(self, value: np.ndarray[Any, Any]) -> HostStorage:
         """A copy of an array."""
-        storage = self.alloc(value.nbytes)
+        storage, = self.allocate((value.nbytes,))
         storage.fill(value)
         return storage
 

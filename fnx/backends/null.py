@@ -7,7 +7,7 @@ can't be taken for one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,15 +65,16 @@ class NullDevice(Device):
         self.target = Target("null", kind="kernels")
         self.submissions: deque[NullCommandBuffer] = deque(maxlen=10_000)
         self.allocated = 0
+        self.allocate = self._allocate
 
-    def alloc(self, nbytes: int) -> NullStorage:
-        """A storage without memory."""
-        self.allocated += nbytes
-        return NullStorage(nbytes)
+    def _allocate(self, sizes: Iterable[int]) -> list[NullStorage]:
+        made = [NullStorage(n) for n in sizes]
+        self.allocated += sum([storage.nbytes for storage in made])
+        return made
 
     def upload(self, value: np.ndarray[Any, Any]) -> NullStorage:
         """A storage without memory; the value is not kept."""
-        return self.alloc(value.nbytes)
+        return self._allocate((value.nbytes,))[0]
 
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode],
                arena: int) -> NullCommandBuffer:

@@ -15,7 +15,7 @@ import functools
 import gc
 import struct
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -199,21 +199,21 @@ class CpuDevice(Device):
     """This machine."""
 
     name = "cpu"
-    alloc: Callable[[int], HostStorage]
+    allocate: Callable[[Iterable[int]], list[HostStorage]]
 
     def __init__(self) -> None:
         self.target = binding.host_target()
         self.pool = Pool(self._reclaim)
         self.native = native(self.target)
         self.queue = CpuQueue(self.target, self.pool)
-        self.alloc = functools.partial(HostStorage, self.pool, self.queue)
+        self.allocate = functools.partial(HostStorage.several, self.pool, self.queue)
         self.kernels = Kernels(self.target)
         atexit.register(self.kernels.helpers.end)
         at_fork(in_child=self.kernels.in_child)
 
     def upload(self, value: np.ndarray[Any, Any]) -> HostStorage:
         """A copy of an array."""
-        storage = self.alloc(value.nbytes)
+        storage, = self.allocate((value.nbytes,))
         storage.fill(value)
         return storage
 

@@ -61,7 +61,7 @@ class Device(Protocol):
     @property
     def target(self) -> Target: ...
     @property
-    def alloc(self) -> Callable[[int], Any]: ...
+    def allocate(self) -> Callable[[Sequence[int]], Sequence[Any]]: ...
     def encode(self, commands: UOp, code: Mapping[UOp, Any], arena: int) -> Any: ...
     def prepare(self, code: Any) -> None: ...
     def stats(self) -> dict[str, int]: ...
@@ -75,13 +75,14 @@ class Executable:
     Its last results are the faults of ``checks``: looked at, and not given.
     """
 
-    __slots__ = ("_alloc", "device", "lowered", "buffer", "sizes", "results", "forwards", "checks")
+    __slots__ = ("_allocate", "device", "lowered", "buffer", "sizes", "results", "forwards",
+                 "checks")
 
     def __init__(self, fn: UOp, device: Any, lower: Callable[..., Any], runtime_extents: bool,
                  checks: Sequence[Check] = ()) -> None:
         self.checks = checks
         self.device: Device = device
-        self._alloc = device.alloc
+        self._allocate: Callable[[Sequence[int]], Sequence[Any]] = device.allocate
         before = device.stats()
         made: Lowered = trace.apart(lower, fn, device.target, runtime_extents, device.prepare)
         self.buffer = device.encode(made.block.commands, made.code, made.block.arena)
@@ -96,7 +97,7 @@ class Executable:
 
     def run(self, ins: Sequence[Any]) -> Sequence[Any]:
         """Submit with argument storages; storages of the results, in order."""
-        outs = list(map(self._alloc, self.sizes))
+        outs = self._allocate(self.sizes)
         self.buffer.submit(ins, outs)
         if not self.forwards:
             return outs
