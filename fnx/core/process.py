@@ -18,7 +18,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -30,7 +31,7 @@ _locks: list[weakref.ref[Any]] = []
 _before: list[Callable[[float], None]] = []
 _in_parent: list[Callable[[], None]] = []
 _in_child: list[Callable[[], None]] = []
-_interrupts: list[KeyboardInterrupt] = []
+_interrupted = [False]  # whether Ctrl-C came during a fork
 
 
 def fork_safe_lock() -> Any:
@@ -60,35 +61,50 @@ def at_fork(before: Callable[[float], None] = _nothing,
             in_child: Callable[[], None] = _nothing) -> None:
     """Register what happens around a fork, as ``os.register_at_fork``.
 
-    ``before`` is given the time (``time.monotonic``) until which it may wait. Python drops
-    exceptions of such functions; Ctrl-C in one of these is raised after the fork.
+    ``before`` is given the time (``time.monotonic``) until which it may wait. Where Ctrl-C comes
+    in one of these it begins anew, and KeyboardInterrupt is raised after the fork.
     """
     _before.insert(0, before)
     _in_parent.append(in_parent)
     _in_child.append(in_child)
 
 
-def _run_before() -> None:
-    until = time.monotonic() + PATIENCE
-    for hook in _before:
+def _hooks(run: Callable[[], None]) -> Iterator[None]:
+    """Call ``run`` each time it is resumed; none is cut short by Ctrl-C, which comes later.
+
+    Python calls what is registered from C and drops exceptions. A function could be left at its
+    first instruction, where signals are looked at; that of a generator is within its ``try``.
+    """
+    pending = False
+    while True:
         try:
-            hook(until)
-        except KeyboardInterrupt as e:
-            _interrupts.append(e)
+            if pending:
+                run()
+                pending = False
+            yield
+            pending = True
+        except KeyboardInterrupt:
+            pending = _interrupted[0] = True
+
+
+def _run_before() -> None:
+    until = time.monotonic() + (0.0 if _interrupted[0] else PATIENCE)
+    for hook in _before:
+        hook(until)
 
 
 def _run_in_parent() -> None:
     for hook in _in_parent:
         hook()
-    if _interrupts:
-        _interrupts.clear()
+    if _interrupted[0]:
+        _interrupted[0] = False
         again = threading.Timer(_LATER, _thread.interrupt_main)
         again.daemon = True
         again.start()
 
 
 def _run_in_child() -> None:
-    _interrupts.clear()
+    _interrupted[0] = False
     for ref in _locks:
         lock = ref()
         if lock is not None and not lock._is_owned():  # by the thread that forked
@@ -102,13 +118,17 @@ def _wait_for_loading(until: float) -> None:
 
 
 def _loaded() -> None:
-    with contextlib.suppress(RuntimeError):  # it took too long
-        _loading.release()
+    with contextlib.suppress(RuntimeError):  # not held any more; or never, as it took too long
+        while True:
+            _loading.release()
 
 
 at_fork(_wait_for_loading, _loaded, _loaded)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_run_before, after_in_parent=_run_in_parent,
+    _steps = [_hooks(_run_before), _hooks(_run_in_parent)]
+    for _step in _steps:
+        next(_step)
+    os.register_at_fork(before=partial(next, _steps[0]), after_in_parent=partial(next, _steps[1]),
                         after_in_child=_run_in_child)
 
 

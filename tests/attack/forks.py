@@ -38,10 +38,12 @@ class Counts(NamedTuple):
     forks: int
     refused: int
     wrong: list[str]
+    lost: int
     hangs: int
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.forks} forks, {len(self.wrong)} wrong, {self.hangs} hangs "
+        return "\n".join([f"{self.forks} forks, {len(self.wrong)} wrong, {self.lost} lost "
+                          f"interrupts, {self.hangs} hangs "
                           f"({self.refused} times a child was refused what was unfinished)",
                           *[f"  {text}" for text in self.wrong[:20]]])
 
@@ -93,7 +95,7 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
                for i in range(3)]
     for thread in threads:
         thread.start()
-    forks = refused = hangs = 0
+    forks = refused = hangs = lost = 0
     wrong: list[str] = []
     until = time.monotonic() + (float("inf") if seconds is None else seconds)
     while forks != count and time.monotonic() < until:
@@ -105,10 +107,10 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
                 signal.signal(signal.SIGALRM, signal.default_int_handler)
                 signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 0.01))
             _fork(forks, done, flight, want)
-            time.sleep(0.05 * interrupted)
+            time.sleep(20 * interrupted)  # it may come a little later
+            lost += interrupted
         except KeyboardInterrupt:
             pass
-        signal.setitimer(signal.ITIMER_REAL, 0)
         forks += 1
         for code in _reaped():
             refused += code == 3
@@ -120,7 +122,7 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
     end.set()
     for thread in threads:
         thread.join()
-    return Counts(forks, refused, wrong, hangs)
+    return Counts(forks, refused, wrong, lost, hangs)
 
 
 def _fork(number: int, done: Any, flight: Any, want: float) -> None:
@@ -153,7 +155,7 @@ def main() -> None:
     seconds = 60.0 if given.count is None and given.seconds is None else given.seconds
     counts = attack(given.seed, given.count, seconds)
     print(counts)
-    sys.exit(bool(counts.wrong or counts.hangs))
+    sys.exit(bool(counts.wrong or counts.lost or counts.hangs))
 
 
 if __name__ == "__main__":

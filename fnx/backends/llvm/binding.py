@@ -12,6 +12,7 @@ without importing llvmlite, and loaded at first use.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import importlib.util
@@ -255,17 +256,21 @@ def _keep_out(until: float) -> None:
     _insides[:] = [ref for ref in _insides if ref() is not None]
     for ref in _insides:
         inside = ref()
-        if inside is not None and inside.acquire(timeout=max(0.0, until - time.monotonic())):
-            _per_thread.held.append(inside)
+        if inside is not None:
+            _per_thread.held.append(inside)  # first: Ctrl-C may come behind ``acquire``
+            inside.acquire(timeout=max(0.0, until - time.monotonic()))
 
 
 def _let_in() -> None:
-    while _per_thread.held:
-        _per_thread.held.pop().release()
+    held = _per_thread.held
+    while held:
+        with contextlib.suppress(RuntimeError):  # it stayed in for too long; or Ctrl-C came
+            held[-1].release()
+        held.pop()
 
 
 def _in_child() -> None:
-    if len(_per_thread.held) < len(_insides):  # a thread was in the middle of linking, perhaps
+    if not all(inside._is_owned() for inside in _per_thread.held):  # it was linking, perhaps
         _linker.cache_clear()
         _libraries_left.forget()
     _let_in()
