@@ -4,9 +4,9 @@ Sizes are rounded up to classes (eight a power of two, so at most 1/8 is lost ab
 Small classes are carved out of slabs, a large block is a mapping of its own, on huge pages where
 the system has them. Each class has a deque of free blocks.
 
-A block is free again when the object that holds it dies: its ``Lease``, a weak reference, is
+A block is free again when the object that holds it dies: its ``Holding``, a weak reference, is
 then appended to that deque by the interpreter itself. No bytecode runs, so that Ctrl-C can't be
-raised in there and get lost; a dead lease in the deque is what the next taker finds.
+raised in there and get lost; a dead holding in the deque is what the next taker finds.
 
 >>> pool = Pool()
 >>> block = Block(pool, 1000)
@@ -140,7 +140,7 @@ def _system() -> _System:
     return _System()
 
 
-class Lease(weakref.ref[Any]):
+class Holding(weakref.ref[Any]):
     """Who holds the block at ``ptr``: a weak reference; dead, or of nobody: the block is free."""
 
     __slots__ = ("ptr",)
@@ -148,12 +148,12 @@ class Lease(weakref.ref[Any]):
 
 
 class _Nobody:
-    """What a lease of a block refers to that was never taken."""
+    """What a holding of a block refers to that was never taken."""
 
     __slots__ = ("__weakref__",)
 
 
-Free = tuple[Iterator[Lease], Callable[[Lease], None]]  # takes a block (IndexError), gives one
+Free = tuple[Iterator[Holding], Callable[[Holding], None]]  # takes a block (IndexError), gives one
 
 
 class Pool:
@@ -161,22 +161,22 @@ class Pool:
 
     Attributes:
         lists: for every size asked for so far: how to take a block of its class, and to give.
-        leases: by address, the last lease of each block. Keeps it alive for its holder.
+        holdings: by address, the last holding of each block. Keeps it alive for its holder.
         reclaim: frees what it can at once (waits for work in flight), before memory is refused.
     """
 
     def __init__(self, reclaim: Callable[[], None] = lambda: None) -> None:
         self.lists: dict[int, Free] = {}
-        self.leases: dict[int, Lease] = {}
+        self.holdings: dict[int, Holding] = {}
         self.reclaim = reclaim
-        self._classes: dict[int, tuple[deque[Lease], Free]] = {}
+        self._classes: dict[int, tuple[deque[Holding], Free]] = {}
         self._lock = fork_safe_lock()
         self._mapped: dict[int, int] = {}  # address of each large block: bytes of its mapping
         self._small = 0  # bytes in slabs
         self._staggered = 0
         _pools.add(self)
 
-    def take(self, nbytes: int) -> tuple[Lease, Callable[[Lease], None]]:
+    def take(self, nbytes: int) -> tuple[Holding, Callable[[Holding], None]]:
         """A free block of at least ``nbytes``, and what to call with it afterwards.
 
         Raises:
@@ -200,23 +200,23 @@ class Pool:
         if not free and not self._grow(size, free, trim=True):
             raise self._no_memory(size)
 
-    def _class(self, nbytes: int, size: int) -> deque[Lease]:
+    def _class(self, nbytes: int, size: int) -> deque[Holding]:
         with self._lock:
             if size not in self._classes:
-                made: deque[Lease] = deque()
+                made: deque[Holding] = deque()
                 self._classes[size] = made, (starmap(made.pop, repeat(())), made.append)
             if len(self.lists) > 10_000:  # sizes asked for, not classes: only a shortcut
                 self.lists.clear()
             free, self.lists[nbytes] = self._classes[size]
             return free
 
-    def _grow(self, size: int, free: deque[Lease], trim: bool = False) -> bool:
+    def _grow(self, size: int, free: deque[Holding], trim: bool = False) -> bool:
         with self._lock:
             if trim:
                 self._trim()
             return self._carve(size, free) if size <= LARGEST_SMALL else self._large(size, free)
 
-    def _carve(self, size: int, free: deque[Lease]) -> bool:
+    def _carve(self, size: int, free: deque[Holding]) -> bool:
         start = _system().map(SLAB)
         if start is None:
             return False
@@ -225,7 +225,7 @@ class Pool:
             free.append(self._fresh(start + i * size))
         return True
 
-    def _large(self, size: int, free: deque[Lease]) -> bool:
+    def _large(self, size: int, free: deque[Holding]) -> bool:
         nbytes = size + _STAGGER * _STAGGERS
         if self.free_bytes() > KEPT + self._total() // 2:
             self._trim()
@@ -241,10 +241,10 @@ class Pool:
         free.append(self._fresh(start))
         return True
 
-    def _fresh(self, address: int) -> Lease:
-        lease = self.leases[address] = Lease(_Nobody())
-        lease.ptr = address
-        return lease
+    def _fresh(self, address: int) -> Holding:
+        holding = self.holdings[address] = Holding(_Nobody())
+        holding.ptr = address
+        return holding
 
     def trim(self) -> None:
         """Return all free large blocks to the system."""
@@ -255,10 +255,10 @@ class Pool:
         for size, (_, (taker, _)) in self._classes.items():
             if size > LARGEST_SMALL:
                 with contextlib.suppress(IndexError):
-                    for lease in taker:
-                        del self.leases[lease.ptr]
-                        nbytes = self._mapped.pop(lease.ptr)
-                        _system().unmap(lease.ptr & -mmap.PAGESIZE, nbytes)
+                    for holding in taker:
+                        del self.holdings[holding.ptr]
+                        nbytes = self._mapped.pop(holding.ptr)
+                        _system().unmap(holding.ptr & -mmap.PAGESIZE, nbytes)
 
     def free_bytes(self) -> int:
         """Bytes that wait for reuse."""
@@ -275,7 +275,7 @@ class Pool:
     def _no_memory(self, size: int) -> OutOfMemoryError:
         with self._lock:
             used = Counter(nbytes for address, nbytes in self._mapped.items()
-                           if self.leases[address]() is not None)
+                           if self.holdings[address]() is not None)
             held = self._total()
         largest = ", ".join(f"{count} of {nbytes:,}" for nbytes, count in
                             sorted(used.items(), reverse=True)[:3])
@@ -302,9 +302,9 @@ class Block:
         except LookupError:
             _free, give = pool.take(nbytes)
         try:
-            lease = Lease(self, give)
+            holding = Holding(self, give)
         except BaseException:
             give(_free)
             raise
-        lease.ptr = self.ptr = address = _free.ptr
-        pool.leases[address] = lease
+        holding.ptr = self.ptr = address = _free.ptr
+        pool.holdings[address] = holding

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fnx.backends.allocator import Lease, Pool
+from fnx.backends.allocator import Holding, Pool
 from fnx.backends.base import CommandBuffer, Storage
 from fnx.core import ops
 from fnx.core.errors import SpecError, show_site
@@ -144,7 +144,7 @@ class HostStorage(Storage):
     @classmethod
     def several(cls, pool: Pool, signal: Signal, sizes: Iterable[int]) -> list[HostStorage]:
         """Storages of so many bytes; all results of a call at once, as each step here counts."""
-        made, lists, leases = [], pool.lists, pool.leases
+        made, lists, holdings = [], pool.lists, pool.holdings
         for nbytes in sizes:
             storage = cls()
             storage.nbytes, storage.signal, storage.timeline = nbytes, signal, 0
@@ -155,12 +155,12 @@ class HostStorage(Storage):
             except LookupError:
                 _free, give = pool.take(nbytes)
             try:
-                lease = Lease(storage, give)
+                holding = Holding(storage, give)
             except BaseException:
                 give(_free)
                 raise
-            lease.ptr = storage.ptr = address = _free.ptr
-            leases[address] = lease
+            holding.ptr = storage.ptr = address = _free.ptr
+            holdings[address] = holding
             made.append(storage)
         return made
 

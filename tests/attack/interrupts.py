@@ -155,10 +155,10 @@ def _counted() -> dict[str, int]:
     gc.collect()
     nodes, pool = live_nodes(), device.pool
     free = sum(len(free) for free, _ in pool._classes.values())
-    held = sum(lease() is not None for lease in pool.leases.values())
+    held = sum(holding() is not None for holding in pool.holdings.values())
     return {"nodes": nodes, "threads": threading.active_count(),
             "files": len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0,
-            "blocks of nobody": len(pool.leases) - free - held}
+            "blocks of nobody": len(pool.holdings) - free - held}
 
 
 def attack(seed: int, count: int | None, seconds: float | None) -> Counts:

@@ -75,10 +75,10 @@ def test_no_interrupt_is_lost_where_nodes_blocks_and_memos_die() -> None:
                 signal.setitimer(signal.ITIMER_REAL, 0.002 + i * 1e-6)
         signal.setitimer(signal.ITIMER_REAL, 0)
         free, total = pool.stats()["free"], pool.stats()["held"]
-        print(seen, live_nodes() < 50, len(memo) < 50, len(pool.leases) < 3000)
+        print(seen, live_nodes() < 50, len(memo) < 50, len(pool.holdings) < 3000)
         held = None
-        print(sum(lease() is None for lease in pool.leases.values()) == len(pool.leases),
-              sum(len(free) for free, _ in pool._classes.values()) == len(pool.leases))
+        print(sum(holding() is None for holding in pool.holdings.values()) == len(pool.holdings),
+              sum(len(free) for free, _ in pool._classes.values()) == len(pool.holdings))
         """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], timeout=60,
                           capture_output=True, text=True, env=dict(os.environ))
