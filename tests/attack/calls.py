@@ -33,7 +33,8 @@ class Call(NamedTuple):
 
 
 def _calls(names: str, text: str, **facts: object) -> list[Call]:
-    return [Call(text.replace("@", name), **facts) for name in names.split()]  # type: ignore[arg-type]
+    return [Call(text.replace("@", name), **facts)  # type: ignore[arg-type]
+            for name in names.split()]
 
 
 F = "float32"
