@@ -27,7 +27,7 @@ from fnx.transforms.replay.donation import Donation
 from fnx.transforms.replay.executable import Eager, Executable, Programs, Replay
 from fnx.transforms.replay.launcher import MISS, Launch, make_launcher
 from fnx.transforms.replay.signature import Arguments, Key, labels, positional
-from fnx.transforms.replay.traces import Traces, Variant
+from fnx.transforms.replay.traces import MAX_SIGNATURES, Traces, Variant
 from fnx.transforms.transformed import Transformed
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Jitted(Transformed[P, R_co]):
             positional(f, "donate_argnums", donate_argnums)
         self._donation = Donation(donate_argnums, self._name)
         self._traces: Traces[Replay] = Traces(f)
-        self._programs = Programs(lambda fn: link(fn, _device()))
+        self._programs = Programs(lambda fn: link(fn, _device()), MAX_SIGNATURES)
         self._launchers: list[Launch] = []
         self._hits = 0
 

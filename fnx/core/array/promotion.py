@@ -15,6 +15,7 @@ from fnx.core.array import convert
 from fnx.core.array.array import Array, ArrayLike, asarray, kind_of
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import DOMAINS
+from fnx.core.cache import Cache
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, ShapeError
 from fnx.core.ops import Shape
@@ -57,8 +58,7 @@ def in_domain(domain: str, a: ArrayLike, dtype: DTypeLike | None = None) -> UOp:
     return as_node(x, to)
 
 
-_numbers: dict[Any, UOp] = {}
-_MAX_NUMBERS = 4096
+_numbers: Cache[Any, UOp] = Cache(512)
 
 
 def number(x: Any, to: DType, shape: Shape) -> UOp:
@@ -67,12 +67,7 @@ def number(x: Any, to: DType, shape: Shape) -> UOp:
         return build.const(convert.fits(x, to), to, shape)
     key = (type(x), x, to, shape)
     node = _numbers.get(key)
-    if node is None:
-        node = build.const(convert.fits(x, to), to, shape)
-        if len(_numbers) >= _MAX_NUMBERS:
-            _numbers.clear()
-        _numbers[key] = node
-    return node
+    return _numbers.keep(key, build.const(convert.fits(x, to), to, shape)) if node is None else node
 
 
 def same_shape(name: str, nodes: list[UOp]) -> list[UOp]:

@@ -25,7 +25,7 @@ from fnx.core.ops import const_value
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 
-MAX_PROGRAMS = 1024
+MAX_EAGER = 1024        # programs of eager calls
 MAX_NUMBERS = 2         # constants of an eager call up to which they are arguments
 
 
@@ -112,7 +112,7 @@ class Executable:
 class Programs:
     """Executables by FUNCTION, device and configuration; ``link(fn)`` makes one."""
 
-    def __init__(self, link: Callable[[UOp], Executable], limit: int = MAX_PROGRAMS) -> None:
+    def __init__(self, link: Callable[[UOp], Executable], limit: int) -> None:
         self._link = link
         self._kept: Cache[Any, Executable] = Cache(limit)
         self.made = 0
@@ -160,7 +160,7 @@ class Eager(Programs):
 
     def __init__(self, link: Callable[[UOp], Executable],
                  put: Callable[[np.ndarray[Any, Any]], Any]) -> None:
-        super().__init__(link)
+        super().__init__(link, MAX_EAGER)
         self.put = put
 
     def evaluate(self, nodes: Sequence[UOp]) -> Sequence[Any]:

@@ -27,7 +27,7 @@ from fnx.core.uop import UOp
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.signature import difference, short
 
-MAX_SIGNATURES = 256    # kept for each function
+MAX_SIGNATURES = 256    # kept for each function, and programs
 MAX_VARIANTS = 8        # traces kept for each signature
 MAX_MISSES = 32         # explanations kept
 PATIENCE = 5            # traces because of one name before it is said aloud

@@ -1,0 +1,61 @@
+"""Nothing grows: redefined functions, other constants, other shapes, dropped derivatives."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core.array import promotion
+from fnx.core.config import override
+from fnx.core.uop import live_nodes
+from fnx.lower import driver
+from fnx.transforms import jit
+
+ONE = fnx.jit(lambda x: jnp.tanh(x).sum() + x)
+
+
+def redefine(i: int) -> None:
+    @fnx.jit
+    def f(x: fnx.Array) -> fnx.Array:
+        return jnp.tanh(x * (i + 0.5)).sum() + x
+
+    f(jnp.ones(4))
+
+
+def differentiate(i: int) -> None:
+    inner = fnx.jit(lambda x: jnp.tanh(x * (i + 0.5)).sum())
+    fnx.jit(fnx.grad(lambda x: inner(x)))(jnp.ones(4))
+
+
+def keep_in_vain(i: int) -> None:
+    """A pullback that is dropped, and a boundary that was redefined."""
+    inner = fnx.call(lambda x: jnp.exp(x * (i + 0.5)))
+    fnx.vjp(lambda x: inner(x).sum(), jnp.ones(4))
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Little is kept, so that the end of growth comes soon."""
+    for cache in (driver._results, driver._legal, jit._eager._kept, promotion._numbers):
+        monkeypatch.setattr(cache, "limit", 100)
+    with override(device="interp", check_spec=False):
+        yield
+
+
+@pytest.mark.parametrize("work", [
+    redefine, differentiate, keep_in_vain, lambda i: ONE(jnp.ones(i + 1)),
+    lambda i: jnp.ones(i + 1) * 2.5],
+    ids=["redefinitions", "derivatives", "pullbacks", "shapes", "eager shapes"])
+def test_nodes_and_objects_are_flat(work: Callable[[int], None]) -> None:
+    counts = []
+    for start, stop in ((0, 300), (300, 400), (400, 500)):
+        for i in range(start, stop):
+            work(i)
+        gc.collect()
+        counts.append((live_nodes(), len(gc.get_objects())))
+    _, (nodes, objects), (nodes_after, objects_after) = counts
+    assert nodes_after - nodes < 50 and objects_after - objects < 200, counts
