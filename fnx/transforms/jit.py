@@ -214,6 +214,12 @@ def jit(f: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[i
         ) -> Any:
     """Compile a function: traced once per signature, then replayed.
 
+    What f reads besides its arguments is looked at again at each call: the variables of the
+    functions around it and the globals that it names, also through the Python functions that it
+    calls. Where one is another object (numbers, texts: another value), f is traced again; up to
+    8 such traces are kept for a signature. What changes inside an object is not seen: an
+    attribute, an item of a dict or list, the content of a NumPy array. Pass these as arguments.
+
     Args:
         f: a pure function of pytrees of arrays. Left out: a decorator.
         static_argnums: positions of arguments that are values of the trace (hashable), compared

@@ -71,7 +71,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "method": (lambda: Model().apply(X),
                "argument args[0] of apply: expected an array or a number, got Model\n"
                "  How to mend it: it is the self of a method of Model: make Model a pytree with "
-               "fnx.tree.register_dataclass, so that its arrays are arguments, or name it in "
+               "fnx.tree_util.register_dataclass, so that its arrays are arguments, or name it in "
                "static_argnums=0 if it never changes"),
     "key": (lambda: fnx.jit(lambda x: {x: 1}[x])(jnp.asarray(1)),
             "unhashable: expected a dict key or an element of a set, got Traced<int32[], weak_type="
@@ -83,8 +83,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
                "function instead of storing it outside, and do not hand it to another thread"),
     "if": (lambda: fnx.jit(asks_a_sum)(X),
            f"expected a value, got a traced bool[] computed at {THIS}:LINE: jit of asks_a_sum "
-           "traces without values\n  How to mend it: name the argument in static_argnums, or "
-           "choose with fnx.numpy.where instead of Python's `if`"),
+           "traces without values\n  How to mend it: choose with fnx.numpy.where instead of "
+           "Python's `if`; a length or a count, as in zeros(n) or range(n), is an argument named "
+           "in static_argnums"),
     "result": (lambda: fnx.jit(lambda x: {"y": [x, "text"]})(X),
                "result ['y'][1] of <lambda>: expected an array or a number, got str\n"
                "  How to mend it: return arrays, numbers or None in tuples, lists and dicts"),

@@ -81,9 +81,9 @@ class Arguments:
         own = getattr(type(x), self.function, None)
         if getattr(own, "__wrapped__", None) is self.f:
             kind = type(x).__name__
-            return (f"it is the self of a method of {kind}: make {kind} a pytree with fnx.tree."
-                    "register_dataclass, so that its arrays are arguments, or name it in "
-                    "static_argnums=0 if it never changes")
+            return (f"it is the self of a method of {kind}: make {kind} a pytree with "
+                    "fnx.tree_util.register_dataclass, so that its arrays are arguments, or name "
+                    "it in static_argnums=0 if it never changes")
         return ("pass arrays or numbers; an argument that is neither goes into static_argnums "
                 "or static_argnames")
 
