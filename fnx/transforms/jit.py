@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from fnx.backends.base import Device, get_device
 from fnx.core.array import array, scope, storage
@@ -27,7 +27,7 @@ from fnx.transforms.replay.donation import Donation
 from fnx.transforms.replay.executable import Eager, Executable, Programs, Replay
 from fnx.transforms.replay.launcher import MISS, Launch, make_launcher
 from fnx.transforms.replay.signature import Arguments, Key, labels, positional
-from fnx.transforms.replay.traces import MAX_SIGNATURES, Traces, Variant
+from fnx.transforms.replay.traces import MAX_SIGNATURES, CacheInfo, Traces, Variant
 from fnx.transforms.transformed import Transformed
 
 if TYPE_CHECKING:
@@ -60,16 +60,6 @@ storage.set_evaluator(_eager.evaluate, _eager.put)
 
 
 # ---- calls --------------------------------------------------------------------------------------
-
-
-class CacheInfo(NamedTuple):
-    """Counts of a jitted function. ``misses`` says why each trace after the first happened."""
-
-    hits: int
-    traces: int
-    compiles: int
-    entries: int
-    misses: tuple[str, ...]
 
 
 class Jitted(Transformed[P, R_co]):

@@ -35,6 +35,16 @@ PATIENCE = 5            # traces because of one name before it is said aloud
 T = TypeVar("T")
 
 
+class CacheInfo(NamedTuple):
+    """Counts of a jitted function. ``misses`` says why each trace after the first happened."""
+
+    hits: int
+    traces: int
+    compiles: int
+    entries: int
+    misses: tuple[str, ...]
+
+
 class Variant(NamedTuple, Generic[T]):
     """A trace, and what it read from outside."""
 
