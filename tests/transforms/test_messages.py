@@ -83,9 +83,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
                "function instead of storing it outside, and do not hand it to another thread"),
     "if": (lambda: fnx.jit(asks_a_sum)(X),
            f"expected a value, got a traced bool[] computed at {THIS}:LINE: jit of asks_a_sum "
-           "traces without values\n  How to mend it: choose with fnx.numpy.where instead of "
-           "Python's `if`; a length or a count, as in zeros(n) or range(n), is an argument named "
-           "in static_argnums"),
+           "traces without values\n  How to mend it: choose with fnx.numpy.where(condition, a, b) "
+           "instead of Python's `if`, or name the argument in static_argnums"),
     "result": (lambda: fnx.jit(lambda x: {"y": [x, "text"]})(X),
                "result ['y'][1] of <lambda>: expected an array or a number, got str\n"
                "  How to mend it: return arrays, numbers or None in tuples, lists and dicts"),

@@ -171,8 +171,8 @@ def _no_value(leaf: UOp, asked: UOp) -> LeakedTracerError | TracedValueError:
                  "and do not hand it to another thread")
     return TracedValueError(
         f"expected a value, got {what}: {scope.name} traces without values",
-        hint="choose with fnx.numpy.where instead of Python's `if`; a length or a count, as in "
-             "zeros(n) or range(n), is an argument named in static_argnums")
+        hint="name the argument in static_argnums, or choose with fnx.numpy.where "
+             "instead of Python's `if`")
 
 
 def describe(node: UOp) -> str:
