@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 
+from fnx.core import dtypes
 from fnx.core.array.elementwise import Function
+from fnx.core.dtypes import DType
 from fnx.core.expr import Expr, exp, log1p, mulacc, polynomial, sqrt, where
 
 _ERFC = (
@@ -43,14 +45,14 @@ _ERFC = (
     3.5916763531814923e-17,
     -5.04980914984772928e-18,
 )
-_ERFC_TERMS = {32: 13, 64: 28}
-_TAYLOR_TERMS = {32: 9, 64: 15}
+_ERFC_TERMS = {dtypes.float32: 13, dtypes.float64: 28}
+_TAYLOR_TERMS = {dtypes.float32: 9, dtypes.float64: 15}
 _NEAR = 0.75     # where erf changes from the series to 1 - erfc
 
 # Giles: (upper bound of w, offset, take the root of w first?, coefficients, highest power first).
 _Part = tuple[float, float, bool, tuple[float, ...]]
-_INVERSE: dict[int, tuple[_Part, ...]] = {
-    32: (
+_INVERSE: dict[DType, tuple[_Part, ...]] = {
+    dtypes.float32: (
         (5.0, 2.5, False, (
             2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
             -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)),
@@ -58,7 +60,7 @@ _INVERSE: dict[int, tuple[_Part, ...]] = {
             -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
             -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)),
     ),
-    64: (
+    dtypes.float64: (
         (6.25, 3.125, False, (
             -3.6444120640178196996e-21, -1.685059138182016589e-19, 1.2858480715256400167e-18,
             1.115787767802518096e-17, -1.333171662854620906e-16, 2.0972767875968561637e-17,
@@ -91,7 +93,7 @@ def _erfc_positive(x: Expr) -> Expr:
     """erfc of x >= 0."""
     t = 2 / (2 + x)
     y = 4 * t - 2
-    first, *terms, last = _ERFC[:_ERFC_TERMS[x.dtype.bits]]
+    first, *terms, last = _ERFC[:_ERFC_TERMS[x.dtype]]
     series, before = x.like(last), x.like(0)
     for c in reversed(terms):  # Clenshaw's scheme
         series, before = mulacc(y, series, c) - before, series
@@ -99,7 +101,7 @@ def _erfc_positive(x: Expr) -> Expr:
 
 
 def _taylor(x: Expr) -> Expr:
-    n = _TAYLOR_TERMS[x.dtype.bits]
+    n = _TAYLOR_TERMS[x.dtype]
     terms = [2 / math.sqrt(math.pi) * (-1) ** k / (math.factorial(k) * (2 * k + 1))
              for k in range(n)]
     return x * polynomial(terms, x * x)
@@ -125,7 +127,7 @@ def erfc(x: Expr) -> Expr:
 def erf_inv(x: Expr) -> Expr:
     """NaN outside -1..1; infinite at its ends."""
     w = -log1p(-(x * x))
-    *inner, outermost = _INVERSE[x.dtype.bits]
+    *inner, outermost = _INVERSE[x.dtype]
     out = _inverse(w, outermost)
     for part in reversed(inner):
         out = where(w < part[0], _inverse(w, part), out)
