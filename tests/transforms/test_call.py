@@ -288,7 +288,7 @@ BROKEN = [(no_store, KernelError, "a store to 'o'"), (returns, KernelError, "no 
           (scattered, KernelError, "two iterations may share"),
           (meeting, KernelError, "places that meet"),
           (masked_outside, OutOfBoundsError, "got -2 to 1"),
-          (mode_of_combine, KernelError, "one of add, multiply, min, max, set")]
+          (mode_of_combine, KernelError, "one of add, multiply, min, max, and, or, xor, set")]
 
 
 @pytest.mark.parametrize("body,error,message", BROKEN, ids=[b[0].__name__ for b in BROKEN])
@@ -421,3 +421,15 @@ def test_two_stores_may_share_a_loop_where_their_places_are_apart(device: str) -
     for n in (5, 200_000):
         x = data(n)
         np.testing.assert_array_equal(spread(x), np.stack([x, -x], 1).reshape(-1))
+
+
+@pytest.mark.parametrize(("how", "fold"), [
+    ("and", np.bitwise_and), ("or", np.bitwise_or), ("xor", np.bitwise_xor)])
+def test_bits_are_combined(device: str, how: str, fold: np.ufunc) -> None:
+    @fnx.call(out=lambda x: fnx.ShapeDtypeStruct((4,), x.dtype))
+    def folded(x: Any, o: Any) -> None:
+        i = k.range(x.shape[0])
+        o.combine(how, i % 4, x[i])
+    x = np.random.default_rng(0).integers(-2**31, 2**31, 24).astype(np.int32)
+    np.testing.assert_array_equal(folded(x), fold.reduce(x.reshape(6, 4)))
+    np.testing.assert_array_equal(folded(x > 0), fold.reduce((x > 0).reshape(6, 4)))

@@ -39,7 +39,7 @@ _INDEX_FUNCTIONS = frozenset({
     elementwise.LESS, elementwise.LESS_EQUAL, elementwise.GREATER, elementwise.GREATER_EQUAL,
     elementwise.EQUAL, elementwise.NOT_EQUAL})
 _COMBINE = {"add": ops.ADD, "multiply": ops.MUL, "min": ops.MIN, "max": ops.MAX,
-            "set": ops.STORE}
+            "and": ops.AND, "or": ops.OR, "xor": ops.XOR, "set": ops.STORE}
 
 
 class Value(ValueOperators):
@@ -138,7 +138,8 @@ class Reference(ValueOperators):
 
     def combine(self, how: str, index: Any, value: Any, valid: Any = None,
                 checked: bool = True) -> None:
-        """Fold a value into what is at a place: "add", "multiply", "min", "max" or "set".
+        """Fold a value into what is at a place: "add", "multiply", "min", "max", or "and", "or",
+        "xor" of the bits of integers and bools; "set" replaces it.
 
         Places may meet; they are visited in the order of the loops ("set": the last one stays).
         Places outside are not written, where the index is data; with ``checked=False`` you know
