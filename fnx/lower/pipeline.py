@@ -23,11 +23,11 @@ index_sets runtime_extents canonical choose tile split_global memory commands'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import wraps
 
 from fnx.core import build, ops
 from fnx.core.program import KernelCode
+from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 from fnx.lower.commands import Block, Launch, Launches, commands, plan_memory
@@ -104,8 +104,7 @@ def passes(target: Target) -> tuple[Pass, ...]:
             *COMMAND_PASSES)
 
 
-@dataclass(frozen=True)
-class Lowered:
+class Lowered(Record):
     """What jit links and replays, and what a reader may print.
 
     Attributes:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import Site, SpecError
 from fnx.core.expr import Expr, maximum, minimum
+from fnx.core.record import Record
 from fnx.core.tiling import Schedule
 from fnx.core.uop import UOp, inherit
 from fnx.lower.fusion.group import Group, memory_of
@@ -30,8 +30,7 @@ from fnx.lower.fusion.index_tokens import (
 from fnx.lower.fusion.kernelize import Fusion
 
 
-@dataclass(frozen=True, eq=False)
-class Step:
+class Step(Record):
     """One kernel and what its buffer slots stand for: nodes of the tensor graph.
 
     ``writes`` are the operands it writes (the last ones); ``schedule`` is the user's for a
