@@ -12,6 +12,7 @@ from fnx.core.array import arguments, axes, indexing, operate
 from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.promotion import as_node
 from fnx.core.errors import OutOfBoundsError, ShapeError
+from fnx.core.expr import Expr, maximum, minimum, where
 from fnx.core.uop import UOp
 
 
@@ -119,13 +120,11 @@ def _starts(name: str, x: Array, starts: Any, sizes: Sequence[int]) -> list[Any]
             start = start + n if start < 0 else start
             out.append(min(max(start, 0), n - size))
             continue
-        node = as_node(asarray(start), dtypes.int32)
-        if node.shape:
-            raise ShapeError(f"{name}: expected 0-d indices, got shape {node.shape}")
-        node = build.where(build.lt(node, build.like(node, 0)),
-                           build.add(node, build.like(node, n)), node)
-        node = build.minimum(build.maximum(node, build.like(node, 0)), build.like(node, n - size))
-        out.append(node)
+        i = Expr(as_node(asarray(start), dtypes.int32))
+        if i.shape:
+            raise ShapeError(f"{name}: expected 0-d indices, got shape {i.shape}")
+        i = where(i < 0, i + n, i)
+        out.append(minimum(maximum(i, 0), n - size).node)
     return out
 
 
@@ -137,7 +136,7 @@ def _window(starts: Sequence[Any], sizes: Sequence[int]) -> tuple[list[int], lis
     for i, a in enumerate(moving):
         line = build.reshape(build.iota(sizes[a]),
                              tuple(n if j == i else 1 for j, n in enumerate(shape)))
-        index.append(build.add(build.expand(starts[a], shape), build.expand(line, shape)))
+        index.append((Expr(build.expand(starts[a], shape)) + Expr(build.expand(line, shape))).node)
     return moving, index
 
 

@@ -6,41 +6,46 @@ import math
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, expr, ops
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, in_domain, operand
 from fnx.core.errors import DTypeError
-from fnx.core.ops import Op
-from fnx.core.uop import UOp
+from fnx.core.expr import Expr, exp, log, stop
+from fnx.core.ops import Op, Shape
 
 
-def _mask(where: Any, x: UOp, fill: float) -> UOp:
+def _mask(where: Any, x: Expr, fill: float) -> Expr:
     """x where the mask holds, else ``fill``."""
     if where is None:
         return x
-    test = build.expand(as_node(operand(where), dtypes.bool_), x.shape)
-    return build.where(test, x, build.like(x, fill))
+    return expr.where(_spread(Expr(as_node(operand(where), dtypes.bool_)), x), x, fill)
 
 
-def _over(x: UOp, monoid: Op, over: tuple[int, ...]) -> UOp:
+def _over(x: Expr, monoid: Op, over: tuple[int, ...]) -> Expr:
     """A fold whose axes stay, with length 1."""
-    return build.reshape(build.reduce(x, monoid, over),
-                         tuple(1 if i in over else n for i, n in enumerate(x.shape)))
+    return Expr(build.reshape(build.reduce(x.node, monoid, over), _kept(x, over)))
 
 
-def _largest(x: UOp, over: tuple[int, ...]) -> UOp:
+def _kept(x: Expr, over: tuple[int, ...]) -> Shape:
+    return tuple(1 if i in over else n for i, n in enumerate(x.shape))
+
+
+def _spread(x: Expr, to: Expr) -> Expr:
+    return Expr(build.expand(x.node, to.shape))
+
+
+def _largest(x: Expr, over: tuple[int, ...]) -> Expr:
     """The maximum as a constant; shifting by it changes no value, so no derivative either."""
     if any(x.shape[a] == 0 for a in over):
-        return build.const(0, x.dtype, tuple(1 if i in over else n
-                                             for i, n in enumerate(x.shape)))
-    return build.stop_gradient(_over(x, ops.MAX, over))
+        return Expr(build.const(0, x.dtype, _kept(x, over)))
+    return stop(_over(x, ops.MAX, over))
 
 
-def _shifted(x: UOp, over: tuple[int, ...]) -> UOp:
-    return build.sub(x, build.expand(_largest(x, over), x.shape))
+def _shifted(x: Expr, over: tuple[int, ...]) -> Expr:
+    return x - _spread(_largest(x, over), x)
 
 
 @public
@@ -64,11 +69,10 @@ def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -
     >>> fnx.nn.softmax(fnx.numpy.zeros(4))
     Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
     """
-    node = _mask(where, in_domain("inexact", x), -math.inf)
+    node = _mask(where, Expr(in_domain("inexact", x)), -math.inf)
     over = axes.several(axis, len(node.shape))
-    powers = build.exp(_shifted(node, over))
-    total = build.expand(_over(powers, ops.ADD, over), node.shape)
-    return Array(_mask(where, build.div(powers, total), 0.0))
+    powers = exp(_shifted(node, over))
+    return Array(_mask(where, powers / _spread(_over(powers, ops.ADD, over), node), 0.0).node)
 
 
 @public
@@ -92,11 +96,11 @@ def log_softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = Non
     >>> print(fnx.nn.log_softmax(fnx.numpy.asarray([0.0])))
     [0.]
     """
-    node = _mask(where, in_domain("inexact", x), -math.inf)
+    node = _mask(where, Expr(in_domain("inexact", x)), -math.inf)
     over = axes.several(axis, len(node.shape))
     shifted = _shifted(node, over)
-    total = build.log(_over(build.exp(shifted), ops.ADD, over))
-    return Array(_mask(where, build.sub(shifted, build.expand(total, node.shape)), -math.inf))
+    total = log(_over(exp(shifted), ops.ADD, over))
+    return Array(_mask(where, shifted - _spread(total, node), -math.inf).node)
 
 
 @public
@@ -124,21 +128,18 @@ def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
     1000.0
     """
     arguments.flag("keepdims", keepdims)
-    node = _mask(where, in_domain("inexact", a), -math.inf)
-    factor = None if b is None else as_node(operand(b), node.dtype)
+    node = _mask(where, Expr(in_domain("inexact", a)), -math.inf)
+    factor = None if b is None else Expr(as_node(operand(b), node.dtype))
     if factor is not None:
         shape = build.broadcast_shapes(node.shape, factor.shape)
-        node, factor = build.expand(node, shape), build.expand(factor, shape)
-        node = build.where(build.eq(factor, build.like(factor, 0)),
-                           build.like(node, -math.inf), node)
+        node, factor = (Expr(build.expand(x.node, shape)) for x in (node, factor))
+        node = expr.where(factor.eq(0), -math.inf, node)
     over = axes.several(axis, len(node.shape))
     top = _largest(node, over)
-    finite = build.lt(build.elementwise(ops.ABS, top), build.like(top, math.inf))
-    top = build.where(finite, top, build.like(top, 0))
-    powers = build.exp(build.sub(node, build.expand(top, node.shape)))
-    total = _over(powers if factor is None else build.mul(factor, powers), ops.ADD, over)
-    empty = build.eq(total, build.like(total, 0))
-    out = build.where(empty, build.like(total, -math.inf), build.add(build.log(total), top))
+    top = expr.where(abs(top) < math.inf, top, 0)
+    powers = exp(node - _spread(top, node))
+    total = _over(powers if factor is None else factor * powers, ops.ADD, over)
+    out = expr.where(total.eq(0), -math.inf, log(total) + top).node
     if not keepdims:
         out = build.reshape(out, tuple(n for i, n in enumerate(node.shape) if i not in over))
     return Array(out)

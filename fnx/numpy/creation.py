@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array import array as core
 from fnx.core.array.array import Array, ArrayLike, public
@@ -16,6 +16,7 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, operand, promoted
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError
+from fnx.core.expr import Expr, floor, where
 from fnx.core.ops import Shape
 
 Order: TypeAlias = Literal["C", "K", "A"] | None
@@ -320,9 +321,8 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
     if n == 0:
         return Array(build.const(0, t, (0,)))
     if float(first).is_integer() and float(by).is_integer() and abs(first) + n * abs(by) < 2**31:
-        steps = build.mul(build.iota(n), build.const(int(by), dtypes.int32, (n,)))
-        whole = build.add(steps, build.const(int(first), dtypes.int32, (n,)))
-        return Array(build.cast(steps if first == 0 else whole, t))
+        steps = Expr(build.iota(n)) * int(by)
+        return Array((steps if first == 0 else steps + int(first)).cast(t).node)
     return core.asarray(np.arange(first, last, by), t)
 
 
@@ -359,22 +359,16 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     (a, b), _ = promoted("inexact", "linspace", (start, stop))
     gaps = n - 1 if endpoint else n
     shape = (n, *a.shape)
-    share = build.div(build.cast(build.iota(n), a.dtype),
-                      build.const(max(gaps, 1), a.dtype, (n,)))
-    share = build.expand(build.reshape(share, (n,) + (1,) * len(a.shape)), shape)
-    rest = build.sub(build.like(share, 1), share)
-    low, high = build.expand(a, shape), build.expand(b, shape)
-    out = build.add(build.mul(low, rest), build.mul(high, share))
+    place, low, high = (Expr(build.expand(x, shape)) for x in (
+        build.reshape(build.iota(n), (n,) + (1,) * len(a.shape)), a, b))
+    share = place.cast(a.dtype) / max(gaps, 1)
+    out = low * (1 - share) + high * share
     if endpoint and n > 1:  # exactly stop
-        place = build.expand(build.reshape(build.iota(n), (n,) + (1,) * len(a.shape)), shape)
-        out = build.where(build.eq(place, build.like(place, n - 1)), high, out)
-    at = axes.one(axis, len(shape))
-    out = build.permute(out, (*range(1, at + 1), 0, *range(at + 1, len(shape))))
+        out = where(place.eq(n - 1), high, out)
     t = dtype_or_default(dtype, a.dtype)
-    if t.is_integer:
-        out = build.elementwise(ops.FLOOR, out)
-    result = Array(build.cast(out, t))
+    out = (floor(out) if t.is_integer else out).cast(t)
+    at = axes.one(axis, len(shape))
+    result = Array(build.permute(out.node, (*range(1, at + 1), 0, *range(at + 1, len(shape)))))
     if not retstep:
         return result
-    width = build.sub(b, a)
-    return result, Array(build.div(width, build.like(width, gaps if gaps else math.nan)))
+    return result, Array(((Expr(b) - Expr(a)) / (gaps if gaps else math.nan)).node)

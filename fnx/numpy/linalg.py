@@ -11,6 +11,7 @@ from fnx.core.array.array import Array, ArrayLike, public
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.promotion import in_domain
 from fnx.core.errors import ArgumentError, NotBuiltError, module_face
+from fnx.core.expr import Expr, sqrt, where
 from fnx.core.uop import UOp
 from fnx.numpy.reductions import fold
 
@@ -51,7 +52,7 @@ def norm(x: ArrayLike, ord: Any = None, axis: AxisLike = None, keepdims: bool = 
     if len(over) == 2 and ord in (1, -1, float("inf"), float("-inf")):
         order = axes.listed(axis, len(node.shape)) if isinstance(axis, Sequence) else over
         summed, kept = order if ord in (1, -1) else order[::-1]
-        sums = fold(build.elementwise(ops.ABS, node), ops.ADD, summed, True)
+        sums = fold(abs(Expr(node)).node, ops.ADD, summed, True)
         out = fold(sums, ops.MAX if ord > 0 else ops.MIN, kept, True)
         return Array(out if keepdims else build.reshape(
             out, tuple(n for i, n in enumerate(node.shape) if i not in over)))
@@ -64,24 +65,22 @@ def norm(x: ArrayLike, ord: Any = None, axis: AxisLike = None, keepdims: bool = 
 
 def _root_of_squares(node: UOp, over: tuple[int, ...], keepdims: bool) -> UOp:
     """sqrt(sum of squares), apart at 0, so that the infinite slope of sqrt is not met there."""
-    total = fold(build.mul(node, node), ops.ADD, over, keepdims)
-    zero = build.like(total, 0)
-    return build.where(build.eq(total, zero), zero, build.sqrt(total))
+    total = Expr(fold((Expr(node)**2).node, ops.ADD, over, keepdims))
+    return where(total.eq(0), 0, sqrt(total)).node
 
 
 def _vector(node: UOp, ord: Any, over: tuple[int, ...], keepdims: bool) -> UOp:
-    size = build.elementwise(ops.ABS, node)
+    size = abs(Expr(node))
     if ord == float("inf") or ord == float("-inf"):
-        return fold(size, ops.MAX if ord > 0 else ops.MIN, over, keepdims)
+        return fold(size.node, ops.MAX if ord > 0 else ops.MIN, over, keepdims)
     if ord == 0:
-        present = build.cast(build.ne(node, build.like(node, 0)), node.dtype)
-        return fold(present, ops.ADD, over, keepdims)
+        return fold(Expr(node).ne(0).cast(node.dtype).node, ops.ADD, over, keepdims)
     if not isinstance(ord, (int, float)):
         raise ArgumentError(f"norm: expected a number as ord of a vector, got {ord!r}")
     if ord == 1:
-        return fold(size, ops.ADD, over, keepdims)
-    total = fold(build.power(size, build.like(size, ord)), ops.ADD, over, keepdims)
-    return build.power(total, build.like(total, 1.0 / ord))
+        return fold(size.node, ops.ADD, over, keepdims)
+    total = fold((size**float(ord)).node, ops.ADD, over, keepdims)
+    return (Expr(total)**(1.0 / ord)).node
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fnx.core import build, dtypes
+from fnx.core import build
 from fnx.core.array import arguments, axes
 from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.convert import DTypeLike
 from fnx.core.errors import ArgumentError
+from fnx.core.expr import Expr
 from fnx.core.uop import UOp
 from fnx.numpy.creation import dtype_or_default
 
@@ -16,10 +17,9 @@ from fnx.numpy.creation import dtype_or_default
 def _diagonal_test(n: int, m: int, k: int, below: bool) -> UOp:
     """(n, m) of bool: column == row + k, or column <= row + k."""
     k = arguments.integer("k", k)
-    row = build.add(build.iota(n), build.const(k, dtypes.int32, (n,)))
-    rows = build.expand(build.reshape(row, (n, 1)), (n, m))
-    columns = build.expand(build.reshape(build.iota(m), (1, m)), (n, m))
-    return (build.le if below else build.eq)(columns, rows)
+    rows = Expr(build.expand(build.reshape(build.iota(n), (n, 1)), (n, m))) + k
+    columns = Expr(build.expand(build.reshape(build.iota(m), (1, m)), (n, m)))
+    return (columns <= rows if below else columns.eq(rows)).node
 
 
 @public

@@ -12,6 +12,7 @@ from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, in_domain, operand
 from fnx.core.errors import ShapeError
+from fnx.core.expr import Expr
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 from fnx.numpy.elementwise import isclose
@@ -271,11 +272,10 @@ def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -
 def _mean(node: UOp, axis: Any, keepdims: bool, where: Any, less: float = 0) -> UOp:
     """Sum over (number of elements - ``less``), in the dtype of the node."""
     if where is None:
-        total = fold(node, ops.ADD, axis, keepdims)
-        return build.div(total, build.like(total, counted(node, axis) - less))
-    total = fold(_masked(node, where, ops.ADD), ops.ADD, axis, keepdims)
-    count = fold(_masked(build.like(node, 1), where, ops.ADD), ops.ADD, axis, keepdims)
-    return build.div(total, build.sub(count, build.like(count, less)))
+        return (Expr(fold(node, ops.ADD, axis, keepdims)) / (counted(node, axis) - less)).node
+    total, count = (Expr(fold(_masked(x, where, ops.ADD), ops.ADD, axis, keepdims))
+                    for x in (node, build.like(node, 1)))
+    return (total / (count - less)).node
 
 
 @public
@@ -340,8 +340,8 @@ def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         arguments.number("correction", correction)
     node = in_domain("inexact", a, dtype)
     middle = build.expand(_mean(node, axis, True, where), node.shape)
-    away = build.sub(node, middle)
-    return Array(_mean(build.mul(away, away), axis, keepdims, where,
+    square = (Expr(node) - Expr(middle))**2
+    return Array(_mean(square.node, axis, keepdims, where,
                        less))
 
 

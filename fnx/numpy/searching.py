@@ -10,6 +10,7 @@ from fnx.core.array import arguments, axes
 from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, in_domain
+from fnx.core.expr import Expr, isnan, where
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 from fnx.numpy.reductions import fold, nonempty
@@ -32,12 +33,13 @@ def _place(a: Any, axis: Any, keepdims: bool, monoid: Op) -> Array:
 def _first_extreme(x: UOp, at: int, monoid: Op) -> UOp:
     nonempty(x, at, None)
     extreme = build.expand(fold(x, monoid, at, True), x.shape)
-    hit = build.or_(build.eq(x, extreme), build.ne(x, x)) if x.dtype.is_float else \
-        build.eq(x, extreme)
+    hit = Expr(x).eq(Expr(extreme))
+    if x.dtype.is_float:
+        hit = hit | isnan(Expr(x))
     n = x.shape[at]
     line = build.reshape(build.iota(n), tuple(n if i == at else 1 for i in range(len(x.shape))))
-    places = build.where(hit, build.expand(line, x.shape), build.const(n, dtypes.int32, x.shape))
-    return build.reduce(places, ops.MIN, (at,))
+    places = where(hit, Expr(build.expand(line, x.shape)), n)
+    return build.reduce(places.node, ops.MIN, (at,))
 
 
 @public

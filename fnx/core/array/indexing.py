@@ -15,6 +15,8 @@ is dropped when written, as in JAX, unless ``mode`` says otherwise.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +31,7 @@ from fnx.core.errors import (
     ShapeError,
     TracedValueError,
 )
+from fnx.core.expr import Expr, maximum, minimum, where
 from fnx.core.ops import Op, Shape
 from fnx.core.uop import UOp
 
@@ -133,7 +136,7 @@ def _scattered(plan: _Plan, region: UOp, value: UOp, monoid: Op | None,
 
 
 def _clipped(i: UOp, n: int) -> UOp:
-    return build.minimum(build.maximum(i, build.like(i, 0)), build.like(i, max(n - 1, 0)))
+    return minimum(maximum(Expr(i), 0), max(n - 1, 0)).node
 
 
 def _inverse(order: Sequence[int]) -> tuple[int, ...]:
@@ -253,15 +256,11 @@ class _Plan:
         for dim, entry in self.advanced.items():
             n = self.region[dim]
             node = _index_node(entry, n)
-            zero = build.like(node, 0)
             if not isinstance(entry, int):
-                valid.append(build.expand(
-                    build.and_(build.le(zero, node), build.lt(node, build.like(node, n))), shape))
+                i = Expr(node)
+                valid.append(Expr(build.expand(((0 <= i) & (i < n)).node, shape)))
             nodes.append(build.expand(node, shape))
-        inside = valid[0]
-        for v in valid[1:]:
-            inside = build.and_(inside, v)
-        return nodes, inside
+        return nodes, functools.reduce(operator.and_, valid).node
 
     def to_front(self, rank: int) -> tuple[int, ...]:
         """The order of axes that puts the indexed ones first."""
@@ -347,10 +346,10 @@ def _index_node(entry: int | UOp, n: int) -> UOp:
     """An index as a node of int32; negative values count from the end."""
     if isinstance(entry, int):
         return build.const(entry, dtypes.int32)
+    i = Expr(entry)
     if entry.dtype.kind == "uint":
-        return build.cast(build.minimum(entry, build.like(entry, 0x7FFFFFFF)), dtypes.int32)
-    back = build.add(entry, build.like(entry, n))
-    return build.where(build.lt(entry, build.like(entry, 0)), back, entry)
+        return minimum(i, 0x7FFFFFFF).cast(dtypes.int32).node
+    return where(i < 0, i + n, i).node
 
 
 def _strided(x: UOp, axis: int, step: int, count: int) -> UOp:

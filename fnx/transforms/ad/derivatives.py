@@ -25,7 +25,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from fnx.core import build, ops
+from fnx.core import build, dtypes, ops
 from fnx.core.expr import Expr, cos, exp, log, rint, sin, where
 from fnx.core.ops import OPS, Op
 from fnx.core.uop import UOp
@@ -40,7 +40,6 @@ from fnx.transforms.ad.rules import (
     Rule,
     ScatterRule,
     total,
-    zeros,
 )
 
 DERIVATIVES: dict[Op, Rule] = {}
@@ -159,8 +158,8 @@ def _cut_padding(node: UOp, i: int, ct: UOp) -> UOp:
     if i == 0:
         return build.shrink(ct, [(lo, lo + n) for (lo, _), n in
                                  zip(node.arg, node.src[0].shape)])
-    inside = build.pad(build.like(build.eq(node.src[0], node.src[0]), True), node.arg)
-    return total(build.where(inside, zeros(ct), ct), range(len(ct.shape)))
+    inside = Expr(build.pad(build.const(True, dtypes.bool_, node.src[0].shape), node.arg))
+    return total(where(inside, 0, Expr(ct)).node, range(len(ct.shape)))
 
 
 def _pad_back(node: UOp, i: int, ct: UOp) -> UOp:
