@@ -174,10 +174,11 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike = float, axis: i
     at = axes.one(axis, len(node.shape) + 1)
     n = axes.shape(num_classes)[0]
     shape = (*node.shape[:at], n, *node.shape[at:])
-    place = build.expand(build.reshape(node, (*node.shape[:at], 1, *node.shape[at:])), shape)
     line = build.reshape(build.iota(n), tuple(n if i == at else 1 for i in range(len(shape))))
-    label = build.expand(build.cast(line, node.dtype), shape)
-    return Array(build.cast(build.eq(place, label), convert.dtype_argument(dtype)))
+    place, label = (Expr(build.expand(x, shape)) for x in (
+        build.reshape(node, (*node.shape[:at], 1, *node.shape[at:])),
+        build.cast(line, node.dtype)))
+    return Array(place.eq(label).cast(convert.dtype_argument(dtype)).node)
 
 
 @public

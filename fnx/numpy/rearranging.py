@@ -7,12 +7,13 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from fnx.core import build, dtypes
+from fnx.core import build
 from fnx.core.array import arguments, axes, operate
 from fnx.core.array.array import Array, ArrayLike, asarray, public
 from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.array.promotion import as_node, operand
 from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.expr import Expr, where
 from fnx.core.uop import UOp
 from fnx.numpy.movement import moveaxis, moved, ravel, reshape
 
@@ -255,9 +256,6 @@ def diag(v: ArrayLike, k: int = 0) -> Array:
         raise ShapeError(f"diag: expected 1 or 2 axes, got shape {x.shape}")
     n = x.shape[0] + abs(k)
     line = build.pad(x._node, [(max(0, k), max(0, -k))], False if x._dtype.is_bool else 0)
-    rows = build.expand(build.reshape(line, (1, n)), (n, n))
-    place = build.iota(n)
-    row = build.expand(build.reshape(place, (n, 1)), (n, n))
-    column = build.expand(build.reshape(place, (1, n)), (n, n))
-    test = build.eq(column, build.add(row, build.const(k, dtypes.int32, (n, n))))
-    return moved(x, build.where(test, rows, build.like(rows, 0)))
+    rows, row, column = (Expr(build.expand(build.reshape(node, shape), (n, n))) for node, shape in (
+        (line, (1, n)), (build.iota(n), (n, 1)), (build.iota(n), (1, n))))
+    return moved(x, where(column.eq(row + k), rows, 0).node)

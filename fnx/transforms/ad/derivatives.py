@@ -182,6 +182,8 @@ def _cast_back(node: UOp, i: int, ct: UOp) -> UOp:
 
 
 # ---- the table --------------------------------------------------------------------------------
+# t is the tangent of an operand, or the cotangent of the result y; a row has, for each operand,
+# t times the derivative of y in it.
 # fmt: off
 
 zero("PARAM", "LEAF", "BUFFER", "CONST", "IOTA",
