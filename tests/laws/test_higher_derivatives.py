@@ -151,8 +151,7 @@ COMPOSED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 
 # ---- corners: what is chosen where one-sided derivatives differ --------------------------------
-# name: {point: derivatives of order 1 to 4}. abs' = 0 where JAX has 1, so that the gradient of a
-# norm at 0 is 0; ties share; steps have no slope anywhere.
+# name: {point: derivatives of order 1 to 4}. abs' is 0 at 0; ties share; steps have no slope.
 
 _FLAT = (0.0, 0.0, 0.0, 0.0)
 _STEP = {float(x): _FLAT for x in (0, 1, -1, 2, 6, -3, 30, -30, 800, -800, 1e8, -1e8)}
@@ -293,9 +292,10 @@ SINGLE: dict[str, tuple[Callable[..., Any], tuple[float, ...], float]] = {
         nested(lambda x: jnp.ones(1).at[np.array([0] * 4)].multiply(
             jnp.stack([x, x, x, x + 2]))[0], 0, 0, 0), (0.0,), 12.0),
     "a product": (nested(lambda x: jnp.prod(jnp.stack([x, x, x])), 0, 0, 0), (0.0,), 6.0),
-    "hypot beside an infinity": (nested(jnp.hypot, 0), (INF, 1.0), 0.0),
-    "hypot at the origin": (nested(jnp.hypot, 0), (0.0, 0.0), 0.0),
-    "logaddexp of -inf twice": (nested(jnp.logaddexp, 0), (-INF, -INF), 0.0),
+    "erf of an infinity": (nested(lax.erf, 0), (INF,), 0.0),
+    "erf of a large number": (nested(lax.erf, 0, 0), (1e200,), 0.0),
+    "gelu of a large number": (nested(lambda x: nn.gelu(x, False), 0), (1e200,), 1.0),
+    "x // 0": (nested(lambda x, y: x // y, 0), (1.0, 0.0), 0.0),
     "logaddexp of -inf twice, in b": (nested(jnp.logaddexp, 1), (-INF, -INF), 0.0),
     "logaddexp2 of -inf twice": (nested(jnp.logaddexp2, 0), (-INF, -INF), 0.0),
     "logaddexp of inf and -inf": (nested(jnp.logaddexp, 0), (INF, -INF), 1.0),
@@ -303,6 +303,30 @@ SINGLE: dict[str, tuple[Callable[..., Any], tuple[float, ...], float]] = {
     "logaddexp of NaN": (nested(jnp.logaddexp, 0), (NAN, 1.0), NAN),
     "sign of NaN": (nested(jnp.sign, 0), (NAN,), 0.0),
 }
+
+# Where JAX 0.10 has another value: (f, at, ours, JAX's), and why.
+DIFFERENT: dict[str, tuple[Callable[..., Any], tuple[float, ...], float, float]] = {
+    # the middle of the slopes on both sides; the gradient of a norm at 0 is 0
+    "abs'": (nested(jnp.abs, 0), (0.0,), 0.0, 1.0),
+    "soft_sign''": (nested(nn.soft_sign, 0, 0), (0.0,), 0.0, -2.0),
+    "hypot' at the origin": (nested(jnp.hypot, 0), (0.0, 0.0), 0.0, 0.5),
+    # right where JAX is not, or has no number
+    "hypot'' at a tie": (nested(jnp.hypot, 0, 0), (1.0, 1.0), 8 ** -0.5, 0.0),
+    "celu'' at 0": (nested(nn.celu, 0, 0), (0.0, 2.0), 0.5, 0.125),
+    "hypot' beside an infinity": (nested(jnp.hypot, 0), (INF, 1.0), 0.0, NAN),
+    "logaddexp' beside an infinity": (nested(jnp.logaddexp, 0), (1.0, INF), 0.0, math.e),
+    # a choice where there is no limit: what is constant nearby stays so
+    "d/dx x**y at 0, 0": (nested(lambda x, y: x**y, 0), (0.0, 0.0), 0.0, NAN),
+    "logaddexp' of -inf twice": (nested(jnp.logaddexp, 0), (-INF, -INF), 0.0, NAN),
+    "logaddexp' of inf twice": (nested(jnp.logaddexp, 0), (INF, INF), 0.0, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_where_jax_differs(name: str) -> None:
+    f, at, ours, theirs = DIFFERENT[name]
+    assert ours != theirs
+    np.testing.assert_allclose(f(*map(jnp.asarray, at)), ours, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", SINGLE)

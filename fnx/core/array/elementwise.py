@@ -123,7 +123,7 @@ def floor_divide(a: Expr, b: Expr) -> Expr:
     if a.dtype.is_float:
         whole = (a - left) / b
         other = left.ne(0) & (left < 0).ne(b < 0)
-        return where(b.eq(0), a / b, rint(where(other, whole - 1, whole)))
+        return rint(where(b.eq(0), a / b, where(other, whole - 1, whole)))
     quotient = a // b
     if a.dtype.kind == "uint":
         return quotient

@@ -48,6 +48,7 @@ _ERFC = (
 _ERFC_TERMS = {dtypes.float32: 13, dtypes.float64: 28}
 _TAYLOR_TERMS = {dtypes.float32: 9, dtypes.float64: 15}
 _NEAR = 0.75     # where erf changes from the series to 1 - erfc
+_FAR = 30.0      # erfc rounds to 0, and its derivatives do, before
 
 # Giles: (upper bound of w, offset, take the root of w first?, coefficients, highest power first).
 _Part = tuple[float, float, bool, tuple[float, ...]]
@@ -108,20 +109,21 @@ def _taylor(x: Expr) -> Expr:
 
 
 def _size(x: Expr) -> Expr:
-    """|x| by a choice, whose derivative at 0 is that of x."""
-    return where(x < 0, -x, x)
+    """|x| by a choice, whose derivative at 0 is that of x; cut where erfc is 0."""
+    size = where(x < 0, -x, x)
+    return where(size > _FAR, _FAR, size)
 
 
 def erf(x: Expr) -> Expr:
     size = _size(x)
-    far = 1 - _erfc_positive(size)
-    return where(size < _NEAR, _taylor(x), where(x < 0, -far, far))
+    near, far = size < _NEAR, 1 - _erfc_positive(size)
+    return where(near, _taylor(where(near, x, 0)), where(x < 0, -far, far))
 
 
 def erfc(x: Expr) -> Expr:
     size = _size(x)
-    far = _erfc_positive(size)
-    return where(size < _NEAR, 1 - _taylor(x), where(x < 0, 2 - far, far))
+    near, far = size < _NEAR, _erfc_positive(size)
+    return where(near, 1 - _taylor(where(near, x, 0)), where(x < 0, 2 - far, far))
 
 
 def erf_inv(x: Expr) -> Expr:
