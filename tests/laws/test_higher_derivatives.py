@@ -22,6 +22,7 @@ import fnx.lax.elementwise
 import fnx.nn as nn
 import fnx.nn.activations
 import fnx.numpy as jnp
+import fnx.numpy.unary
 from fnx.core import build, dtypes, ops
 from fnx.core.array import elementwise, special, trace
 from fnx.core.array.array import Array
@@ -103,6 +104,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "negative": lambda x: -x, "positive": lambda x: x, "absolute": abs, "fabs": abs,
     "sign": mp.sign, "square": lambda x: x * x, "floor": mp.floor, "ceil": mp.ceil,
     "trunc": trunc, "rint": mp.nint,
+    "cbrt": lambda x: mp.sign(x) * mp.cbrt(abs(x)),
     "sqrt": mp.sqrt, "rsqrt": lambda x: 1 / mp.sqrt(x), "reciprocal": lambda x: 1 / x,
     "exp": mp.exp, "exp2": lambda x: mpf(2)**x, "expm1": mp.expm1, "log": mp.log,
     "log1p": mp.log1p, "log2": lambda x: mp.log(x, 2), "log10": mp.log10, "sin": mp.sin,
@@ -120,7 +122,8 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "divide": lambda a, b: a / b, "div": lambda a, b: a / b,
     "floor_divide": lambda a, b: mp.floor(a / b),
     "remainder": lambda a, b: a - b * mp.floor(a / b), "fmod": lambda a, b: a - b * trunc(a / b),
-    "power": lambda a, b: a**b, "float_power": lambda a, b: a**b,
+    "rem": lambda a, b: a - b * trunc(a / b), "power": lambda a, b: a**b,
+    "float_power": lambda a, b: a**b,
     "maximum": lambda a, b: a if a > b else b, "minimum": lambda a, b: a if a < b else b,
     "logaddexp": lambda a, b: mp.log(mp.exp(a) + mp.exp(b)),
     "logaddexp2": lambda a, b: mp.log(mpf(2)**a + mpf(2)**b, 2),
@@ -163,6 +166,7 @@ CORNERS: dict[str, dict[float, tuple[float, ...]]] = {
     "hard_tanh": {-1.0: (1.0, 0.0, 0.0, 0.0), 1.0: (1.0, 0.0, 0.0, 0.0)},
     "hard_sigmoid": {-3.0: _FLAT}, "hard_silu": {-3.0: _FLAT},
     "selu": {0.0: (1.0507009873554805 * 1.6732632423543772,) * 4},  # that of x <= 0
+    "cbrt": {0.0: (INF, INF, INF, INF)},    # singular: nothing is asked
     "leaky_relu": {0.0: (1.0, 0.0, 0.0, 0.0)},
 }
 CORNER_PAIRS: dict[str, Callable[[float, float], bool]] = {
@@ -171,6 +175,7 @@ CORNER_PAIRS: dict[str, Callable[[float, float], bool]] = {
     "hypot": lambda a, b: a == b == 0,                                  # 0, as of a norm
     "floor_divide": lambda a, b: b != 0 and a % b == 0,                 # steps have no slope
     "remainder": lambda a, b: b != 0 and a % b == 0, "fmod": lambda a, b: b != 0 and a % b == 0,
+    "rem": lambda a, b: b != 0 and a % b == 0,
 }
 POINTS = (0.0, 1.0, -1.0, 0.5, 0.75, -0.75, 2.0, 6.0, -3.0, 1e-8, -1e-8, 1e-30, 30.0, -30.0,
           800.0, -800.0, 1e8, -1e8)
@@ -181,10 +186,10 @@ DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -2))
 
 def rows() -> dict[str, Function]:
     """Every row that gives floats, by the name of its variable."""
-    modules = (elementwise, special, fnx.lax.elementwise, fnx.nn.activations)
+    modules = (elementwise, special, fnx.numpy.unary, fnx.lax.elementwise, fnx.nn.activations)
     return {name.lower().strip("_"): row for module in modules
             for name, row in vars(module).items() if isinstance(row, Function)
-            and row.domain not in ("bits", "truth") and _gives_floats(row)}
+            and row.domain not in ("bits", "whole", "truth") and _gives_floats(row)}
 
 
 def _gives_floats(row: Function) -> bool:
