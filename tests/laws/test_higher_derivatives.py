@@ -24,7 +24,7 @@ import fnx.nn.activations
 import fnx.numpy as jnp
 import fnx.numpy.unary
 from fnx.core import build, dtypes, ops
-from fnx.core.array import elementwise, special, trace
+from fnx.core.array import elementwise, scope, special
 from fnx.core.array.array import Array
 from fnx.core.array.elementwise import Function
 from fnx.core.config import override
@@ -49,7 +49,7 @@ def _float64() -> Iterator[None]:
 def of_nodes(f: Callable[..., Any]) -> Make:
     """A public function as one of nodes."""
     def made(*nodes: UOp) -> UOp:
-        with trace.tracing("law"):
+        with scope.Scope("law"):
             return f(*[Array(n) for n in nodes])._node  # type: ignore[no-any-return]
     return made
 
