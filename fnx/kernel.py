@@ -11,6 +11,16 @@
 A kernel gets references, inputs then outputs. It makes ranges, reads places (``x[m, kk]``),
 computes with operators and the functions here, and writes places (``o[m, n] = ...``). Python
 runs once, when the kernel is traced; loops come from the ranges.
+
+What a kernel may do is the same on every device, and the rest is refused where it is written:
+
+- The length of a range is a number. Mask what is ragged: ``x.load(i, j, valid=j <= i)``.
+- Outputs are written and not read. Iterations have no order: a plain store writes each place
+  once; ``o.combine("add", i, value)`` folds what meets, "set" keeps the last one.
+- Places that nothing writes are 0; where a kernel combines, they start from what changes nothing.
+- An index made of ranges is inside, or ``valid=`` leaves out where it is not. An index that is
+  data is clamped when it reads and left out when it writes, where bounds do not prove it inside;
+  ``config.check_index`` makes it an error, ``checked=False`` says that you have proved it.
 """
 
 from __future__ import annotations

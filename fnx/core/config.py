@@ -102,7 +102,7 @@ FIELDS = {
     "x64": Field(Bool(), False, None, True,
                  "64-bit data from NumPy and Python stays 64 bits wide"),
     "check_index": Field(Bool(), False, None, True,
-                         "out-of-bounds indices that are data raise"),
+                         "out-of-bounds indices that are data raise, whatever a mode says"),
     "check_spec": Field(Bool(), False, "FNX_CHECK", False,
                         "check every graph between all passes"),
     "device": Field(Choice(tuple(DEVICES)), "cpu", "FNX_DEVICE", False,

@@ -6,7 +6,7 @@ dtype, ``{axis}`` one of its axes; the rest is in ``tests/attack/programs.py``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Call(NamedTuple):
@@ -32,9 +32,8 @@ class Call(NamedTuple):
         return not self.dtypes or dtype in self.dtypes.split()
 
 
-def _calls(names: str, text: str, **facts: object) -> list[Call]:
-    return [Call(text.replace("@", name), **facts)  # type: ignore[arg-type]
-            for name in names.split()]
+def _calls(names: str, text: str, **facts: Any) -> list[Call]:
+    return [Call(text.replace("@", name), **facts) for name in names.split()]
 
 
 F = "float32"

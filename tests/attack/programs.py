@@ -102,7 +102,7 @@ class Writer:
         fields |= {
             "s": self.rng.choice(SCALARS), "axis": str(axis), "axes": axes,
             "keep": self.rng.choice(("True", "False")), "shape": str(shape),
-            "size": str(int(np.prod(shape))), "rank": str(len(shape)),
+            "size": str(int(np.prod(shape))), "rank": str(max(1, len(shape))),
             "order": str(tuple(self.rng.sample(range(len(shape)), len(shape)))),
             "int": str(self.rng.randrange(-4, 5)), "count": str(self.rng.randrange(0, 4)),
             "dtype": repr(self.rng.choice(("float32", "int32", "uint32", "bool"))),
