@@ -31,7 +31,7 @@ class Check(NamedTuple):
 
     def raise_for(self, found: int) -> None:
         """Raise OutOfBoundsError where a fault is one."""
-        if found != NONE:
+        if found not in (NONE, 0):  # 0 is inside; a device that computes nothing says 0
             low = -self.length if self.wraps else 0
             raise OutOfBoundsError(
                 f"{self.what}: expected {low} <= index < {self.length} along axis {self.axis}, "
