@@ -6,7 +6,16 @@ dtype, ``{axis}`` one of its axes; the rest is in ``tests/attack/programs.py``.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, NamedTuple
+
+import fnx.lax as lax
+import fnx.nn as nn
+import fnx.numpy as jnp
+
+# What describes types and shapes, and makes no array.
+DESCRIBE = {"broadcast_shapes", "finfo", "iinfo", "issubdtype", "ndim", "promote_types",
+            "result_type", "shape", "size"}
 
 
 class Call(NamedTuple):
@@ -187,4 +196,26 @@ _RANDOM = [
     Call("random.uniform(random.wrap_key_data(random.key_data(random.key({seed}))))",
          exact=False),
 ]
-CALLS: tuple[Call, ...] = (*_JNP, *_LAX, *_NN, *_RANDOM)
+
+
+def _unlisted(module: Any, name: str, listed: str) -> list[Call]:
+    """Calls of public functions of one or two arrays that the tables above do not name: an op
+    that is added is attacked at once."""
+    out = []
+    for f in module.__all__:
+        function = getattr(module, f)
+        if not inspect.isfunction(function) or f in DESCRIBE or f"{name}.{f}(" in listed:
+            continue
+        needed = [p for p in inspect.signature(function).parameters.values()
+                  if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY,
+                                                         p.POSITIONAL_OR_KEYWORD)]
+        operands = {1: "{a}", 2: "{a}, {n}"}.get(len(needed))
+        if operands is not None:
+            out.append(Call(f"{name}.{f}({operands})", exact=False, jumps=True))
+    return out
+
+
+_LISTED = " ".join(call.text for call in (*_JNP, *_LAX, *_NN, *_RANDOM))
+CALLS: tuple[Call, ...] = (
+    *_JNP, *_LAX, *_NN, *_RANDOM, *_unlisted(jnp, "jnp", _LISTED),
+    *_unlisted(lax, "lax", _LISTED), *_unlisted(nn, "nn", _LISTED))

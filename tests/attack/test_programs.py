@@ -11,12 +11,8 @@ import fnx.lax as lax
 import fnx.nn as nn
 import fnx.numpy as jnp
 import fnx.random as random
-from tests.attack.calls import CALLS
+from tests.attack.calls import CALLS, DESCRIBE
 from tests.attack.programs import attack, program_of
-
-# What describes types and shapes, and makes no array.
-DESCRIBE = {"broadcast_shapes", "finfo", "iinfo", "issubdtype", "ndim", "promote_types",
-            "result_type", "shape", "size"}
 
 
 @pytest.mark.parametrize(("name", "module"), [("jnp", jnp), ("lax", lax), ("nn", nn),
