@@ -36,7 +36,7 @@ from tests.graphs import values
 Array = np.ndarray[Any, Any]
 SHAPES = ((), (1,), (3,), (4,), (7,), (33,), (0,), (1, 4), (3, 1), (3, 4), (4, 4), (5, 7),
           (0, 4), (2, 3, 4), (2, 1, 4), (1, 1, 1))
-DTYPES = ("float32", "float32", "float32", "int32", "uint32", "bool")
+DTYPES = ("float32", "float32", *(t.name for t in dtypes.USER if t.bits < 64))
 SCALARS = ("2", "0", "-1", "3", "0.5", "-2.5", "1e-30", "True", "jnp.inf", "1e30", "7")
 INDICES = ("[0]", "[0, 0]", "[1, -1]", "[2, 0, 9]", "[-9, 1]", "[[0, 1], [1, 0]]")
 
