@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from fnx.core.array import tree as core
+from fnx.core.array import containers, tree
+from fnx.core.array.containers import Key, Path
 from fnx.core.array.refusal import checked
-from fnx.core.array.tree import Key, Path, TreeDef
+from fnx.core.array.tree import TreeDef
 from fnx.core.errors import module_face
 from fnx.tree import all as tree_all
 from fnx.tree import flatten as tree_flatten
@@ -29,10 +30,10 @@ __all__ = [
 ]
 
 PyTreeDef = TreeDef
-keystr = checked(core.keystr)
-register_dataclass = checked(core.register_dataclass)
-register_pytree_node = checked(core.register_pytree_node)
-register_pytree_node_class = checked(core.register_pytree_node_class)
+keystr = checked(tree.keystr)
+register_dataclass = checked(containers.register_dataclass)
+register_pytree_node = checked(containers.register_pytree_node)
+register_pytree_node_class = checked(containers.register_pytree_node_class)
 
 
 class Partial(functools.partial[Any]):

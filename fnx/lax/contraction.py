@@ -8,9 +8,10 @@ import fnx.numpy as jnp
 from fnx.core import build
 from fnx.core.array import arguments, convert
 from fnx.core.array.arguments import PrecisionLike
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import promoted
+from fnx.core.array.public import public
 from fnx.core.errors import ShapeError
 from fnx.numpy.contraction import contract
 

@@ -13,10 +13,11 @@ import fnx.numpy as jnp
 from fnx.core import build, dtypes, ops
 from fnx.core.array import elementwise as rows
 from fnx.core.array import special, tree
-from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import Function
 from fnx.core.array.operate import alias, apply, astype, bitcast, elementwise
+from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError
 from fnx.core.expr import Expr
 

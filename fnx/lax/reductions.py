@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import fnx.numpy as jnp
 from fnx.core import ops
 from fnx.core.array import arguments, operate
-from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.public import asarray, public
 from fnx.numpy.reductions import fold
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import fnx.numpy as jnp
 from fnx.core import build
 from fnx.core.array import axes, promotion
-from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node
+from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, ShapeError
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import fnx.numpy as jnp
 from fnx.core import build, dtypes
 from fnx.core.array import arguments, axes, indexing, operate
-from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.promotion import as_node
+from fnx.core.array.public import asarray, public
 from fnx.core.errors import OutOfBoundsError, ShapeError
 from fnx.core.expr import Expr, maximum, minimum, where
 from fnx.core.uop import UOp

@@ -8,9 +8,10 @@ import fnx.numpy as jnp
 from fnx.core import expr
 from fnx.core.array import arguments, special
 from fnx.core.array import elementwise as rows
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.elementwise import Function
 from fnx.core.array.operate import alias, apply, elementwise
+from fnx.core.array.public import public
 from fnx.core.expr import Expr, expm1, where
 
 # ---- formulas ---------------------------------------------------------------------------------

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 import fnx.numpy as jnp
 from fnx import random
 from fnx.core.array import arguments, axes, convert
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.public import public
 from fnx.core.errors import ShapeError, module_face
 from fnx.core.ops import Shape
 

@@ -8,10 +8,11 @@ from typing import Any
 import fnx.numpy as jnp
 from fnx.core import build, dtypes, expr, ops
 from fnx.core.array import arguments, axes, convert
-from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, in_domain, operand
+from fnx.core.array.public import asarray, public
 from fnx.core.errors import DTypeError
 from fnx.core.expr import Expr, exp, log, stop
 from fnx.core.ops import Op, Shape

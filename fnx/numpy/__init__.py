@@ -8,8 +8,9 @@ Array(9., dtype=float32)
 from typing import TYPE_CHECKING, Any
 
 from fnx.core.array import axes
-from fnx.core.array.array import Array, public
+from fnx.core.array.array import Array
 from fnx.core.array.operate import astype
+from fnx.core.array.public import public
 from fnx.core.errors import module_face
 from fnx.numpy import linalg, methods
 from fnx.numpy.binary import (

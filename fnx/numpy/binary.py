@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fnx.core.array import elementwise as rows
-from fnx.core.array.array import Array, ArrayLike, asarray
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.operate import apply, elementwise, static_power
+from fnx.core.array.public import asarray
 
 
 @elementwise(rows.ADD)

@@ -19,9 +19,10 @@ import numpy as np
 from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array.arguments import PrecisionLike
-from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import promoted
+from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.uop import UOp
 from fnx.numpy.rearranging import diagonal_of

@@ -9,11 +9,12 @@ import numpy as np
 
 from fnx.core import build, dtypes
 from fnx.core.array import arguments, axes, convert
-from fnx.core.array import array as core
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array import public as core
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, operand, promoted
+from fnx.core.array.public import public
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError
 from fnx.core.expr import Expr, floor, where

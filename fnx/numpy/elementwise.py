@@ -8,8 +8,9 @@ import numpy as np
 
 from fnx.core import build, dtypes
 from fnx.core.array import arguments
-from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.promotion import as_node, operand, promoted, same_shape
+from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError
 from fnx.numpy.binary import (
     add,

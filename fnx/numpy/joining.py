@@ -7,9 +7,10 @@ from typing import Any
 
 from fnx.core import build
 from fnx.core.array import axes, operate
-from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import promoted
+from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.numpy.movement import expand_dims, moved, ravel, reshape
 

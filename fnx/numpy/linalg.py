@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from fnx.core import build, ops
 from fnx.core.array import arguments, axes
-from fnx.core.array.array import Array, ArrayLike, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.promotion import in_domain
+from fnx.core.array.public import public
 from fnx.core.errors import ArgumentError, NotBuiltError, module_face
 from fnx.core.expr import Expr, sqrt, where
 from fnx.core.uop import UOp

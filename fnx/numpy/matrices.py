@@ -6,8 +6,9 @@ from typing import Literal
 
 from fnx.core import build
 from fnx.core.array import arguments, axes
-from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError
 from fnx.core.expr import Expr
 from fnx.core.uop import UOp

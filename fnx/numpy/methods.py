@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fnx.core.array.array import Array, public, set_methods
+from fnx.core.array.array import Array, set_methods
+from fnx.core.array.public import public
 from fnx.core.errors import MutationError, TracedValueError
 from fnx.numpy import (
     binary,

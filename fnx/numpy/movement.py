@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from fnx.core import build
 from fnx.core.array import arguments, axes
-from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike, ShapeLike
+from fnx.core.array.public import asarray, public
 from fnx.core.errors import AxisError, ShapeError
 from fnx.core.uop import UOp
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from fnx.core import build
 from fnx.core.array import arguments, axes, operate
-from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.array.promotion import as_node, operand
+from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.expr import Expr, where
 from fnx.core.uop import UOp

@@ -7,10 +7,11 @@ from typing import Any
 
 from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, axes
-from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, in_domain, operand
+from fnx.core.array.public import asarray, public
 from fnx.core.errors import ShapeError
 from fnx.core.expr import Expr
 from fnx.core.ops import Op

@@ -8,7 +8,8 @@ import numpy as np
 
 from fnx.core import dtypes
 from fnx.core.array import promotion
-from fnx.core.array.array import Array, asarray, kind_of, public
+from fnx.core.array.array import Array
+from fnx.core.array.public import asarray, kind_of, public
 from fnx.core.dtypes import DType
 
 

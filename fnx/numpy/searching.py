@@ -7,9 +7,10 @@ from typing import Any
 
 from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, axes
-from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, in_domain
+from fnx.core.array.public import asarray, public
 from fnx.core.expr import Expr, isnan, where
 from fnx.core.ops import Op
 from fnx.core.uop import UOp

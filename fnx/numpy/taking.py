@@ -9,7 +9,8 @@ import numpy as np
 from fnx.core import build
 from fnx.core.array import arguments, axes, operate
 from fnx.core.array.arguments import ReadMode, TakeMode
-from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.public import asarray, public
 from fnx.core.errors import ShapeError
 from fnx.numpy.binary import maximum
 from fnx.numpy.movement import moved, ravel

@@ -9,9 +9,10 @@ import numpy as np
 
 from fnx.core import build
 from fnx.core.array import arguments, axes, operate, special
-from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.public import asarray, public
 from fnx.core.dtypes import DType
 from fnx.core.errors import NotBuiltError, ShapeError
 from fnx.core.expr import Expr, log, log1p, where

@@ -6,10 +6,11 @@ from typing import Any, Literal, TypeAlias
 
 from fnx.core import build, dtypes, expr, ops
 from fnx.core.array import arguments, axes, convert, operate
-from fnx.core.array.array import Array, ArrayLike, asarray, kind_of, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, operand
+from fnx.core.array.public import asarray, kind_of, public
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, NotBuiltError, ShapeError
 from fnx.core.expr import Expr, where

@@ -9,8 +9,9 @@ import numpy as np
 
 from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, axes, convert, operate, scope, storage
-from fnx.core.array.array import Array, ArrayLike, asarray, public
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
+from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, NotBuiltError, ShapeError
 from fnx.core.expr import Expr
 from fnx.core.ops import Shape

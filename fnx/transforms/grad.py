@@ -16,8 +16,10 @@ import numpy as np
 
 from fnx.core import build
 from fnx.core.array import tree
-from fnx.core.array.array import Array, asarray, public
+from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
+from fnx.core.array.containers import register_pytree_node
+from fnx.core.array.public import asarray, public
 from fnx.core.array.trace import Traced, inline, name_of, rewriting, trace
 from fnx.core.errors import (
     ArgumentError,
@@ -312,5 +314,5 @@ def _cotangents(plan: _Plan, cotangent: Any) -> list[UOp]:
     return nodes
 
 
-tree.register_pytree_node(Pullback, lambda p: (p.saved, p.plan),
+register_pytree_node(Pullback, lambda p: (p.saved, p.plan),
                           lambda plan, saved: Pullback(saved, plan))

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from fnx.core.array.array import public
+from fnx.core.array.public import public
 from fnx.core.array.trace import name_of
 from fnx.core.errors import ArgumentError
 

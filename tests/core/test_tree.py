@@ -11,6 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.core.array import tree
+from fnx.core.array.containers import (
+    register_dataclass,
+    register_pytree_node,
+    register_pytree_node_class,
+)
 from fnx.core.errors import PytreeError
 
 
@@ -21,7 +26,7 @@ class Point(collections.namedtuple("Point", "x y")):
 Pair = collections.namedtuple("Pair", "left right")
 
 
-@tree.register_dataclass
+@register_dataclass
 @dataclasses.dataclass
 class Layer:
     w: Any
@@ -29,7 +34,7 @@ class Layer:
     name: str = dataclasses.field(default="", metadata={"static": True})
 
 
-@tree.register_pytree_node_class
+@register_pytree_node_class
 class Box:
     def __init__(self, inside: Any, label: str) -> None:
         self.inside, self.label = inside, label
@@ -139,10 +144,10 @@ def test_static_fields_are_part_of_the_structure() -> None:
 
 def test_misuse() -> None:
     with pytest.raises(PytreeError, match="not a pytree yet"):
-        tree.register_pytree_node(Box, lambda b: ((), None), lambda d, xs: None)
+        register_pytree_node(Box, lambda b: ((), None), lambda d, xs: None)
     with pytest.raises(PytreeError, match="keys that can be sorted"):
         tree.leaves({"a": 1, 2: 3})
     with pytest.raises(PytreeError, match="expected 2 leaves"):
         tree.unflatten(tree.structure([1, 2]), [1])
     with pytest.raises(PytreeError, match="fields of Loose"):
-        tree.register_dataclass(dataclasses.make_dataclass("Loose", ["a", "b"]), ["a"], [])
+        register_dataclass(dataclasses.make_dataclass("Loose", ["a", "b"]), ["a"], [])

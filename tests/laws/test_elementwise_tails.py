@@ -16,7 +16,8 @@ import pytest
 
 from fnx.backends.base import get_device
 from fnx.core import build, dtypes, ops
-from fnx.core.array.array import Array, asarray, public
+from fnx.core.array.array import Array
+from fnx.core.array.public import asarray, public
 from fnx.core.dtypes import DType
 from fnx.core.levels import interp
 from fnx.core.uop import UOp

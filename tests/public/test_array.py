@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import fnx.numpy as jnp
 from fnx.core.array import scope
-from fnx.core.array.array import Array, settle
+from fnx.core.array.array import Array
+from fnx.core.array.public import settle
 from fnx.core.config import override
 from fnx.core.dtypes import float32
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from fnx import grad, jit
 from fnx.core.array import indexing, tree
-from fnx.core.array.array import Array, asarray
+from fnx.core.array.array import Array
+from fnx.core.array.public import asarray
 from fnx.transforms import grad as grad_module
 from fnx.transforms.replay import captures
 from fnx.transforms.replay.captures import Captures

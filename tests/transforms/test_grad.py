@@ -12,8 +12,9 @@ import pytest
 
 from fnx.core import build, ops
 from fnx.core.array import elementwise, storage, trace, tree
-from fnx.core.array.array import Array, asarray, public
+from fnx.core.array.array import Array
 from fnx.core.array.operate import apply
+from fnx.core.array.public import asarray, public
 from fnx.core.errors import (
     ArgumentError,
     DTypeError,

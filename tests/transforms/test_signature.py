@@ -9,7 +9,7 @@ import pytest
 
 import fnx.numpy as jnp
 from fnx import jit
-from fnx.core.array import tree
+from fnx.core.array import containers
 from fnx.core.array.array import Array
 from fnx.core.errors import DonatedError, LeakedTracerError
 from fnx.transforms.replay.launcher import MISS
@@ -20,7 +20,7 @@ class Options:
     scale: Any
 
 
-@tree.register_dataclass
+@containers.register_dataclass
 @dataclasses.dataclass
 class Layer:
     w: Any
@@ -31,7 +31,8 @@ class Swapped(namedtuple("Swapped", "a b")):
     """Named tuples whose children are in another order."""
 
 
-tree.register_pytree_node(Swapped, lambda p: ((p.b, p.a), None), lambda d, xs: Swapped(*xs[::-1]))
+containers.register_pytree_node(
+    Swapped, lambda p: ((p.b, p.a), None), lambda d, xs: Swapped(*xs[::-1]))
 
 
 @pytest.mark.parametrize("make", [lambda s: s, lambda s: (s,), lambda s: ((s, 1),), Options],

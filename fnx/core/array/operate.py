@@ -17,18 +17,11 @@ from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, convert, indexing, storage
 from fnx.core.array import elementwise as rows
 from fnx.core.array.arguments import ReadMode, WriteMode
-from fnx.core.array.array import (
-    Array,
-    ArrayLike,
-    asarray,
-    kind_of,
-    public,
-    set_methods,
-    strong_cast,
-)
+from fnx.core.array.array import Array, ArrayLike, set_methods
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import OPERATORS, Function
 from fnx.core.array.promotion import as_node, operand, promoted, same_shape
+from fnx.core.array.public import asarray, kind_of, public, strong_cast
 from fnx.core.errors import ArgumentError, DTypeError, OverflowedError, UnknownNameError
 from fnx.core.expr import Expr, integer_power
 from fnx.core.ops import Op

@@ -12,9 +12,10 @@ from typing import Any
 
 from fnx.core import build, dtypes
 from fnx.core.array import convert
-from fnx.core.array.array import Array, ArrayLike, asarray, kind_of
+from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import DOMAINS
+from fnx.core.array.public import asarray, kind_of
 from fnx.core.cache import Cache
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, ShapeError

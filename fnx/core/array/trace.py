@@ -20,8 +20,9 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from fnx.core import build, ops
 from fnx.core.array import scope, tree
-from fnx.core.array.array import Array, asarray
+from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
+from fnx.core.array.public import asarray
 from fnx.core.errors import ArgumentError, FnxError, SpecError
 from fnx.core.process import at_fork
 from fnx.core.uop import UOp, current_site, substitute, toposort

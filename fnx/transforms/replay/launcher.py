@@ -25,10 +25,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from fnx.core.array import array, tree
-from fnx.core.array.array import Array
+from fnx.core.array import tree
+from fnx.core.array.array import Array, from_storage
 from fnx.core.array.aval import Aval
+from fnx.core.array.containers import is_named_tuple
 from fnx.core.array.equality import same
+from fnx.core.array.public import concrete
 from fnx.core.config import config
 from fnx.transforms.replay.captures import BY_VALUE, MISSING, Watched
 from fnx.transforms.replay.signature import CONVERTED, Key, NamedStatic
@@ -44,9 +46,9 @@ class _Source:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.space: dict[str, Any] = {"Array": Array, "MISS": MISS, "make": array.from_storage,
+        self.space: dict[str, Any] = {"Array": Array, "MISS": MISS, "make": from_storage,
                                       "config": config, "CONVERTED": CONVERTED,
-                                      "convert": array.concrete, "MISSING": MISSING, "same": same}
+                                      "convert": concrete, "MISSING": MISSING, "same": same}
         self._known: dict[tuple[str, int], str] = {}
         self.names = 0
 
@@ -138,11 +140,11 @@ def _unpack(src: _Source, treedef: tree.TreeDef, what: str, leaves: list[str]) -
         src.lines.append(f"  {name} = {what}")
         leaves.append(name)
         return True
-    kind, children = treedef.container.type, treedef.children
+    kind, children = treedef.container.kind, treedef.children
     if kind is type(None):
         src.guard(f"{what} is not None")
         return True
-    if kind not in (tuple, list, dict) and not tree.is_named_tuple(treedef.container):
+    if kind not in (tuple, list, dict) and not is_named_tuple(treedef.container):
         return False
     here = src.name("a")
     src.lines.append(f"  {here} = {what}")
@@ -192,7 +194,7 @@ def _built(src: _Source, treedef: tree.TreeDef, made: Iterator[str]) -> str | No
     """An expression that puts the results together; what it nests is named on lines before."""
     if treedef.container is None:
         return next(made)
-    kind = treedef.container.type
+    kind = treedef.container.kind
     if kind is type(None):
         return "None"
     texts: list[str] = []
@@ -212,6 +214,6 @@ def _built(src: _Source, treedef: tree.TreeDef, made: Iterator[str]) -> str | No
     if kind is dict:
         keys = [src.constant(k, "n") for k in treedef.data]  # type: ignore[attr-defined]
         return "{" + ", ".join(f"{k}: {t}" for k, t in zip(keys, texts)) + "}"
-    if tree.is_named_tuple(treedef.container):
+    if is_named_tuple(treedef.container):
         return f"{src.constant(kind)}({', '.join(texts)})"
     return None

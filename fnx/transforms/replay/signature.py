@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.array import array, tree
+from fnx.core.array import public, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.equality import Static
@@ -63,8 +63,8 @@ class Arguments:
         """An argument as an Array; an error says which one."""
         try:
             if concrete and type(x) in CONVERTED:
-                return array.concrete(x)
-            made = array.asarray(x)
+                return public.concrete(x)
+            made = public.asarray(x)
         except FnxError as e:
             raise DTypeError(f"argument {argument(in_tree, i)} of {self.function}: {e.message}",
                              hint=self._cure(x)) from None
@@ -73,7 +73,7 @@ class Arguments:
                                "array with a value, got one that was donated",
                                hint="use the result of the call it was donated to")
         if concrete:
-            array.settle(made)
+            public.settle(made)
         return made
 
     def _cure(self, x: Any) -> str:
@@ -180,7 +180,7 @@ def argument(in_tree: tree.TreeDef, i: int) -> str:
 def labels(f: Callable[..., Any], key: Key) -> list[str]:
     """A name for each leaf of a signature: its parameter's, and its path behind underscores.
 
-    >>> x = array.asarray(1.0)
+    >>> x = public.asarray(1.0)
     >>> def f(params, n, x): ...
     >>> labels(f, Arguments(f, "f", (1,)).key(({"w": x}, 3, x), {})[1])
     ['params_w', 'x']

@@ -1,0 +1,249 @@
+"""The container types of pytrees: one row a type, built in or registered.
+
+A row says how to take a container apart, put it together, name its children and print it. Named
+tuples get theirs when first seen; anything that has no row is a leaf.
+
+>>> container(dict).take({"b": 1, "a": 2})
+([2, 1], ('a', 'b'))
+>>> print(container(int))
+None
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from fnx.core.errors import PytreeError
+from fnx.core.record import Record
+
+T = TypeVar("T")
+
+
+class Key(Record):
+    """One step of a path.
+
+    Args:
+        key: the index, name or number of a child.
+        kind: "item" (x[key]), "attr" (x.key) or "flat" (child number).
+
+    >>> str(Key("w")), str(Key("w", "attr"))
+    ("['w']", '.w')
+    """
+
+    key: Hashable
+    kind: str = "item"
+
+    def __str__(self) -> str:
+        if self.kind == "attr":
+            return f".{self.key}"
+        return f"[{self.key!r}]" if self.kind == "item" else f"[<flat index {self.key}>]"
+
+
+Path = tuple[Key, ...]
+
+
+class Container(Record):
+    """A container type.
+
+    ``take(x) -> (children, data)``: children in order, and hashable data that says the rest.
+    ``make(data, children)`` puts it together. ``keys(data, n)`` names n children.
+    ``show(data, texts)`` prints it with ``texts`` for the children.
+    """
+
+    kind: type
+    take: Callable[[Any], tuple[Sequence[Any], Hashable]]
+    make: Callable[[Any, Sequence[Any]], Any]
+    keys: Callable[[Any, int], Sequence[Key]]
+    show: Callable[[Any, list[str]], str]
+
+
+CONTAINERS: dict[type, Container] = {}
+
+
+def _register(kind: type, take: Any, make: Any, keys: Any, show: Any) -> None:
+    if kind in CONTAINERS:
+        raise PytreeError(f"expected a type that is not a pytree yet, got {kind.__name__}",
+                          hint="register each type once")
+    CONTAINERS[kind] = Container(kind, take, make, keys, show)
+
+
+# ---- the container types ----------------------------------------------------------------------
+
+
+def _numbered(data: Any, n: int) -> Sequence[Key]:
+    return [Key(i) for i in range(n)]
+
+
+def _flat(data: Any, n: int) -> Sequence[Key]:
+    return [Key(i, "flat") for i in range(n)]
+
+
+def _named(data: Any, n: int) -> Sequence[Key]:
+    return [Key(k) for k in data]
+
+
+def _show_dict(data: Any, texts: list[str]) -> str:
+    return "{" + ", ".join(f"{k!r}: {t}" for k, t in zip(data, texts)) + "}"
+
+
+def _take_dict(x: dict[Any, Any]) -> tuple[Sequence[Any], Hashable]:
+    try:
+        keys = sorted(x)
+    except TypeError as e:
+        raise PytreeError(f"expected dict keys that can be sorted, got {list(x)}",
+                          hint="use keys of one type, such as str") from e
+    return [x[k] for k in keys], tuple(keys)
+
+
+def _take_defaultdict(x: Any) -> tuple[Sequence[Any], Hashable]:
+    values, keys = _take_dict(x)
+    return values, (x.default_factory, keys)
+
+
+def _items(x: Any) -> tuple[Sequence[Any], Hashable]:
+    return x, None
+
+
+_register(tuple, _items, lambda d, xs: tuple(xs), _numbered,
+     lambda d, texts: f"({', '.join(texts)}{',' * (len(texts) == 1)})")
+_register(list, _items, lambda d, xs: list(xs), _numbered,
+     lambda d, texts: f"[{', '.join(texts)}]")
+_register(dict, _take_dict, lambda d, xs: dict(zip(d, xs)), _named, _show_dict)
+_register(type(None), lambda x: ((), None), lambda d, xs: None, _numbered, lambda d, texts: "None")
+_register(collections.OrderedDict, lambda x: (list(x.values()), tuple(x)),
+     lambda d, xs: collections.OrderedDict(zip(d, xs)), _named,
+     lambda d, texts: f"OrderedDict({_show_dict(d, texts)})")
+_register(collections.defaultdict, _take_defaultdict,
+     lambda d, xs: collections.defaultdict(d[0], zip(d[1], xs)),
+     lambda d, n: _named(d[1], n), lambda d, texts: f"defaultdict({_show_dict(d[1], texts)})")
+
+
+def container(kind: type) -> Container | None:
+    """The row of a type; None for that of a leaf. Named tuples get theirs when first seen."""
+    row = CONTAINERS.get(kind)
+    fields = getattr(kind, "_fields", None) if row is None and issubclass(kind, tuple) else None
+    if fields is not None:
+        row = CONTAINERS[kind] = Container(
+            kind, _items, lambda d, xs: kind(*xs), lambda d, n: [Key(f, "attr") for f in fields],
+            lambda d, texts: _show_fields(kind, zip(fields, texts)))
+    return row
+
+
+def is_named_tuple(row: Container) -> bool:
+    """Whether the children are all fields in order: not those of a type that was registered."""
+    return row.take is _items and row.kind not in (tuple, list)
+
+
+def _show_fields(cls: type, fields: Iterable[tuple[str, str]]) -> str:
+    return f"{cls.__name__}({', '.join(f'{k}={t}' for k, t in fields)})"
+
+
+# ---- registration -----------------------------------------------------------------------------
+
+
+def register_pytree_node(cls: type, flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],
+                         unflatten_func: Callable[[Any, Any], Any],
+                         flatten_with_keys_func: Callable[[Any], Any] | None = None) -> None:
+    """Make ``cls`` a container.
+
+    Args:
+        cls: the type.
+        flatten_func: of a node: (its children, hashable data).
+        unflatten_func: of (data, children): the node.
+        flatten_with_keys_func: of a node: ((key, child) pairs, data); by default the keys of
+            children are their numbers.
+
+    >>> from fnx.tree import leaves
+    >>> class Pair:
+    ...     def __init__(self, a, b): self.a, self.b = a, b
+    >>> register_pytree_node(Pair, lambda p: ((p.a, p.b), None), lambda _, xs: Pair(*xs))
+    >>> leaves(Pair(1, (2, 3)))
+    [1, 2, 3]
+    """
+    def take(x: Any) -> tuple[Sequence[Any], Hashable]:
+        if flatten_with_keys_func is None:
+            children, data = flatten_func(x)
+            return tuple(children), data
+        pairs, data = flatten_with_keys_func(x)
+        keys = [k if isinstance(k, Key) else Key(k) for k, _ in pairs]
+        return tuple(child for _, child in pairs), (tuple(keys), data)
+
+    keyed = flatten_with_keys_func is not None
+    _register(cls, take, lambda d, xs: unflatten_func(d[1] if keyed else d, tuple(xs)),
+              (lambda d, n: d[0]) if keyed else _flat,
+              lambda d, texts: f"{cls.__name__}({', '.join(texts)})")
+
+
+def register_pytree_node_class(cls: type[T]) -> type[T]:
+    """Class decorator: the class has ``tree_flatten(self)`` and ``tree_unflatten(data, xs)``.
+
+    Args:
+        cls: has methods ``tree_flatten(self)`` and ``tree_unflatten(cls, data, children)``.
+
+    Returns:
+        The class.
+
+    >>> from fnx.tree import leaves
+    >>> @register_pytree_node_class
+    ... class Pair:
+    ...     def __init__(self, a, b): self.a, self.b = a, b
+    ...     def tree_flatten(self): return (self.a, self.b), None
+    ...     @classmethod
+    ...     def tree_unflatten(cls, data, children): return cls(*children)
+    >>> leaves(Pair(1, [2]))
+    [1, 2]
+    """
+    register_pytree_node(cls, lambda x: x.tree_flatten(),
+                         cls.tree_unflatten)  # type: ignore[attr-defined]
+    return cls
+
+
+def register_dataclass(nodetype: type[T], data_fields: Sequence[str] | None = None,
+                       meta_fields: Sequence[str] | None = None) -> type[T]:
+    """Make a dataclass a container whose ``data_fields`` are children; also a class decorator.
+
+    Without lists, fields are children except those with ``metadata={"static": True}``.
+    ``meta_fields`` hold hashable values that belong to the structure.
+
+    Args:
+        nodetype: a dataclass, or a class whose fields are named.
+        data_fields: fields that are children; by default all but ``meta_fields``.
+        meta_fields: fields that are data.
+
+    Returns:
+        The class.
+
+    Raises:
+        ArgumentError: fields that the dataclass does not have, or that are named twice.
+
+    >>> import dataclasses, fnx
+    >>> @register_dataclass
+    ... @dataclasses.dataclass
+    ... class Layer:
+    ...     w: float
+    ...     name: str = dataclasses.field(default="", metadata={"static": True})
+    >>> fnx.tree.map(lambda x: x + 1, Layer(1.0, "first"))
+    Layer(w=2.0, name='first')
+    """
+    fields = getattr(nodetype, "__dataclass_fields__", {})
+    if data_fields is None or meta_fields is None:
+        static = {n for n, f in fields.items() if f.metadata.get("static", False)}
+        meta_fields = [n for n in fields if n in static] if meta_fields is None else meta_fields
+        data_fields = [n for n in fields if n not in meta_fields]
+    children, meta = tuple(data_fields), tuple(meta_fields)
+    if fields and set(children + meta) != {n for n, f in fields.items() if f.init}:
+        raise PytreeError(f"expected the fields of {nodetype.__name__}, {tuple(fields)}; got "
+                          f"{children} and {meta}", hint="name each field in one of the lists")
+
+    def make(data: Any, xs: Sequence[Any]) -> Any:
+        return nodetype(**dict(zip(children, xs)), **dict(zip(meta, data)))
+
+    _register(
+        nodetype,
+        lambda x: ([getattr(x, n) for n in children], tuple([getattr(x, n) for n in meta])),
+        make, lambda d, n: [Key(c, "attr") for c in children],
+        lambda d, texts: _show_fields(nodetype, [*zip(children, texts),
+                                                 *zip(meta, [repr(v) for v in d])]))
+    return nodetype

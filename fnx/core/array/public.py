@@ -1,0 +1,142 @@
+"""What a public function begins and ends with: values of others as Arrays, and results.
+
+``asarray`` makes an Array of anything array-like, ``public`` decorates the functions. Eager means
+now: when the outermost public call ends and no trace is open, what it returns is evaluated as
+one graph, by the function that ``set_evaluator`` registered.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from fnx.core import build, dtypes, ops
+from fnx.core.array import convert, scope, storage, tree
+from fnx.core.array.array import Array, from_numpy, from_storage
+from fnx.core.array.refusal import refusal
+from fnx.core.dtypes import DType
+from fnx.core.errors import DTypeError, FnxError, ShapeError, user_site
+from fnx.core.uop import current_site
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+# ---- arguments --------------------------------------------------------------------------------
+
+
+def concrete(x: Any) -> Array:
+    """A number or NumPy data as an Array with memory: what jit makes of such an argument."""
+    scalar = convert.SCALARS.get(type(x))
+    if scalar is None:
+        return from_numpy(convert.numpy_data(x, None))
+    t = scalar()
+    return from_numpy(ops.const_value(build.const(x, t)), not t.is_bool)
+
+
+def asarray(x: Any, dtype: Any = None) -> Array:
+    """Anything array-like as an Array: see ``fnx.numpy.asarray``."""
+    to = None if dtype is None else convert.dtype_argument(dtype)
+    if type(x) is Array:
+        return x if to is None or to is x._dtype and not x.weak else strong_cast(x, to)
+    scalar = convert.SCALARS.get(type(x))
+    if scalar is not None:
+        t = to or scalar()
+        return Array(build.const(convert.fits(x, t), t), to is None and not t.is_bool)
+    if isinstance(x, (list, tuple)):
+        kinds = set(map(type, tree.leaves(x)))
+        if Array in kinds:
+            return _stack([asarray(item, dtype) for item in x])
+        for kind in kinds:
+            convert.check_mask(kind)
+    data = convert.numpy_data(x, to)
+    if isinstance(x, np.generic):
+        return Array(build.const(data[()], dtypes.as_dtype(data.dtype)))
+    return from_numpy(data)
+
+
+def _stack(items: list[Array]) -> Array:
+    t, weak = kind_of(items[0])
+    for x in items[1:]:
+        t, weak = dtypes.promote(t, weak, x._dtype, x.weak)
+        if x._shape != items[0]._shape:
+            raise ShapeError(f"expected rows of one shape, got {items[0]._shape} and {x._shape}",
+                             hint="pad the rows to one length")
+    rows = [build.reshape(build.cast(x._node, t), (1, *x._shape)) for x in items]
+    return Array(build.concat(rows, 0), weak)
+
+
+def strong_cast(x: Array, to: DType) -> Array:
+    """x as a dtype that is not weak."""
+    return Array(build.cast(x._node, to)) if x._dtype is not to else _strong(x)
+
+
+def _strong(x: Array) -> Array:
+    return Array(x._node) if x._storage is None else \
+        from_storage(x._storage, x._shape, x._dtype)
+
+
+def kind_of(x: Any) -> tuple[DType, bool]:
+    """(dtype, weak) of an operand, as it enters promotion."""
+    if type(x) is Array:
+        return x._dtype, x.weak
+    scalar = convert.SCALARS.get(type(x))
+    if scalar is not None:
+        t = scalar()
+        return t, not t.is_bool
+    raise DTypeError(f"expected an array or a number, got {type(x).__name__}",
+                     hint="convert it with fnx.numpy.asarray(...)")
+
+
+# ---- calls -----------------------------------------------------------------------------------
+
+_UNKNOWN = ("<unknown>", 0)
+
+
+def public(f: Callable[P, R], name: str = "") -> Callable[P, R]:
+    """Decorate a function of the public API: remembers the user's line, computes eager results.
+
+    Its errors begin with ``name`` (else that of f), and an argument that it does not take is
+    refused. A call within a public call (and not in a trace that it opened) does none of this.
+    """
+    @functools.wraps(f)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if current_site.site is not None:
+            return f(*args, **kwargs)
+        current_site.site = user_site(2) or _UNKNOWN
+        try:
+            out = f(*args, **kwargs)
+            if not scope.is_open():
+                settle(out)
+            return out
+        except FnxError as error:
+            error.name_caller(call.__qualname__)
+            raise
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+                raise refusal(call, args, kwargs) from None  # f was never entered
+            raise
+        finally:
+            current_site.site = None
+    if name:
+        call.__name__ = call.__qualname__ = name
+    return call
+
+
+def settle(out: Any) -> None:
+    """Compute what is not computed yet among the Arrays of a pytree, as one graph."""
+    if type(out) is Array:
+        if out._storage is not None or out._uop is None:
+            return
+        pending = [out]
+    else:
+        pending = [x for x in tree.leaves(out) if type(x) is Array
+                   and x._storage is None and x._uop is not None]
+        if not pending:
+            return
+    found = storage.evaluate([x._node for x in pending])
+    for x, memory in zip(pending, found):
+        x._storage, x._uop = memory, None
