@@ -6,7 +6,7 @@ Facts of tensor nodes that kernelize decides on; one walk over the graph, operan
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from fnx.core import ops
@@ -77,21 +77,31 @@ def varying(nodes: list[UOp]) -> dict[UOp, int]:
                 bits |= out[s]
             out[node] = bits
         else:
-            out[node] = _long_axes(node.shape)
+            out[node] = long_axes(node.shape)
     return out
 
 
-def _long_axes(shape: ops.Shape) -> int:
+def long_axes(shape: ops.Shape) -> int:
+    """The axes of a length other than 1, as a bit set."""
     return sum(1 << i for i, n in enumerate(shape) if n != 1)
 
 
 def _expand(node: UOp, out: dict[UOp, int]) -> int:
-    return out[node.src[0]] & _long_axes(node.src[0].shape)
+    return out[node.src[0]] & long_axes(node.src[0].shape)
 
 
 def _permute(node: UOp, out: dict[UOp, int]) -> int:
-    bits = out[node.src[0]]
-    return sum(1 << i for i, a in enumerate(node.arg) if bits >> a & 1)
+    return _moved(out[node.src[0]], node.arg)
+
+
+def _reduce(node: UOp, out: dict[UOp, int]) -> int:
+    shape = node.src[0].shape
+    return _moved(out[node.src[0]], [a for a in range(len(shape)) if a not in node.arg.axes])
+
+
+def _moved(bits: int, axes: Iterable[int]) -> int:
+    """The bits of some axes, which become 0, 1, ..."""
+    return sum(1 << i for i, a in enumerate(axes) if bits >> a & 1)
 
 
 def _reshape(node: UOp, out: dict[UOp, int]) -> int:
@@ -110,15 +120,6 @@ def _reshape(node: UOp, out: dict[UOp, int]) -> int:
                 b, j = b * new[j], j + 1
         if any(bits >> k & 1 for k in range(first_i, i)):
             result |= sum(1 << k for k in range(first_j, j) if new[k] != 1)
-    return result
-
-
-def _reduce(node: UOp, out: dict[UOp, int]) -> int:
-    bits, result, position = out[node.src[0]], 0, 0
-    for i in range(len(node.src[0].shape)):
-        if i not in node.arg.axes:
-            result |= (bits >> i & 1) << position
-            position += 1
     return result
 
 

@@ -7,6 +7,7 @@ and loops of reductions. ``own`` is the index (0, 1, ...) of its results.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterable
 
 from fnx.core import ops
@@ -69,6 +70,9 @@ class Group:
         return bool(found) and found == self.own[:len(found)]
 
 
+by_number = operator.attrgetter("number")  # the first created first
+
+
 def read_through(groups: Iterable[Group]) -> set[Group]:
     """The groups whose buffers these read, directly or through others."""
     seen: set[Group] = set()
@@ -117,15 +121,11 @@ def common(index: Index, own: Index) -> Index:
 def in_order(groups: Iterable[Group]) -> list[Group]:
     """Groups such that each runs after those it reads; last created first among equals."""
     done: dict[Group, None] = {}
-    stack = sorted(groups, key=_number)
+    stack = sorted(groups, key=by_number)
     while stack:
         waiting = [g for g in stack[-1].reads if g not in done]
         if waiting:
-            stack += sorted(waiting, key=_number)
+            stack += sorted(waiting, key=by_number)
         else:
             done[stack.pop()] = None
     return list(done)
-
-
-def _number(group: Group) -> int:
-    return group.number

@@ -22,12 +22,14 @@ it (a row statistic); a contraction only at the group's own index, one a group, 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from fnx.core import ops
 from fnx.core.uop import UOp, toposort
 from fnx.lower.fusion import cost
 from fnx.lower.fusion.group import (
     Group,
+    by_number,
     common,
     in_order,
     is_misaligned,
@@ -80,14 +82,15 @@ class Fusion:
         return self
 
     def _place(self, node: UOp, is_result: bool) -> None:
-        uses = self._collect(node)
+        uses = self._resolved(self._uses.pop(node, {}))
         op = node.op
         if not math.prod(node.shape) and op is not ops.CALL:
             return  # an empty result has no elements to compute
         if op is ops.PARAM or op is ops.KERNEL:
             return
+        is_buffer = is_result or any(MEMORY in indices for indices in uses.values())
         if op is ops.CONST or op is ops.IOTA:
-            if is_result or MEMORY in _all(uses):
+            if is_buffer:
                 self._buffer(node, uses)
         elif op is ops.GET:
             self._get(node, uses)
@@ -95,14 +98,10 @@ class Fusion:
             self._call(node)
         elif op is ops.SCATTER:
             self._scatter(node, uses)
-        elif op.kind == "movement" and not is_result and MEMORY not in _all(uses):
+        elif op.kind == "movement" and not is_buffer:
             self._compute_everywhere(node, uses)
-        elif is_result or MEMORY in _all(uses) or not self._compute(node, uses):
+        elif is_buffer or not self._compute(node, uses):
             self._buffer(node, uses)
-
-    def _collect(self, node: UOp) -> dict[Group, list[Index]]:
-        """Who reads the node."""
-        return self._resolved(self._uses.pop(node, {}))
 
     def _resolved(self, uses: dict[Group, list[Index]]) -> dict[Group, list[Index]]:
         """Uses with merged groups resolved and equal indices dropped."""
@@ -116,26 +115,22 @@ class Fusion:
 
     def _compute(self, node: UOp, uses: dict[Group, list[Index]]) -> bool:
         """Compute the node inside the groups that read it, if that is legal and pays."""
-        if len(uses) > 1 and self._may_merge(node, uses):
+        if len(uses) > 1 and self._may_merge(uses):
             self._merge(list(uses))
             uses = self._resolved(uses)
         copies = sum(len(i) for i in uses.values())
         if copies == 1:
             (group, (index,)), = uses.items()
-            if not self._fits(node, group, index):
-                return False
-            self._add(node, group, index)
-            return True
-        if node.op.kind == "elementwise":
-            if cost.is_cheap(self.cost[node]) and copies <= MAX_COPIES:
-                self._compute_everywhere(node, uses)
-                return True
-            if len(uses) == 1:
+            pays = self._fits(node, group, index)
+        else:
+            elementwise = node.op.kind == "elementwise"
+            pays = copies <= MAX_COPIES and (
+                elementwise and cost.is_cheap(self.cost[node]) or node.op is ops.GATHER)
+            if elementwise and not pays and len(uses) == 1:
                 return self._stage(node, *next(iter(uses.items())))
-        if node.op is ops.GATHER and copies <= MAX_COPIES:
+        if pays:
             self._compute_everywhere(node, uses)
-            return True
-        return False
+        return pays
 
     def _compute_everywhere(self, node: UOp, uses: dict[Group, list[Index]]) -> None:
         for group, indices in uses.items():
@@ -175,7 +170,7 @@ class Fusion:
             around |= self._around.get(loop, set())
         return math.prod(group.space[i] for i in around - used if i < len(group.space))
 
-    def _may_merge(self, node: UOp, uses: dict[Group, list[Index]]) -> bool:
+    def _may_merge(self, uses: dict[Group, list[Index]]) -> bool:
         """All read it at their own index over the same loops, and no one waits for another."""
         groups = list(uses)
         if any(len(i) != 1 or i[0] == MEMORY or not g.is_own(i[0]) or g.is_fixed
@@ -188,7 +183,7 @@ class Fusion:
         return read_through(groups).isdisjoint(groups)
 
     def _merge(self, groups: list[Group]) -> None:
-        first, *rest = sorted(groups, key=lambda g: g.number)
+        first, *rest = sorted(groups, key=by_number)
         for g in rest:
             first.roots += [r for r in g.roots if r not in first.roots]
             for node, indices in g.inside.items():
@@ -273,11 +268,8 @@ class Fusion:
             self._loop_depth.update(dict.fromkeys(loops, self.depth[node]))
             self._around.update(dict.fromkeys(loops, loops_of(index)))
         kept, fresh = iter(index), iter(loops)
-        out = []
-        for a, n in enumerate(shape):
-            token = next(fresh) if a in axes else next(kept)
-            out.append(ZERO if n == 1 else token)
-        return tuple(out)
+        tokens = [next(fresh if a in axes else kept) for a in range(len(shape))]
+        return tuple([ZERO if n == 1 else token for n, token in zip(shape, tokens)])
 
     # ---- buffers
 
@@ -289,17 +281,16 @@ class Fusion:
     def _buffer(self, node: UOp, uses: dict[Group, list[Index]]) -> None:
         """Give the node a buffer, written by a group that reads it at its own index if one can."""
         uses = self._resolved(uses)  # groups may have become one since
-        group = next((g for g in sorted(uses, key=lambda g: g.number)
+        group = next((g for g in sorted(uses, key=by_number)
                       if self._may_join(node, g, uses)), None)
         if group is None:
             group = self._new_group(node.shape)
             index = identity_index(node.shape)
         else:
-            index = uses[group][0]
-        for other in uses:
-            if other is not group:
-                other.reads.add(group)
-        self._write(node, group, index)
+            index = uses.pop(group)[0]
+        group.roots.append((node, index))
+        self._write(node, group, uses)
+        self._add(node, group, index)
 
     def _may_join(self, node: UOp, group: Group, uses: dict[Group, list[Index]]) -> bool:
         indices = uses[group]
@@ -310,34 +301,32 @@ class Fusion:
             return False
         return self._fits(node, group, index) and read_through([group]).isdisjoint(uses)
 
-    def _write(self, node: UOp, group: Group, index: Index | None = None) -> None:
-        index = identity_index(node.shape) if index is None else index
-        group.roots.append((node, index))
+    def _write(self, node: UOp, group: Group, readers: Iterable[Group]) -> None:
+        """The buffer of ``node`` is written by ``group``, and read by others."""
         self.writer[node] = group
-        self._add(node, group, index)
+        for other in readers:
+            other.reads.add(group)
 
     def _scatter(self, node: UOp, uses: dict[Group, list[Index]]) -> None:
         """The base is written first, then updates are combined into it in index order."""
+        first, *indices, updates = node.src
         base = self._new_group(node.shape)
         base.base_of = node
-        base.roots.append((node.src[0], identity_index(node.shape)))
-        updates = node.src[-1]
+        base.roots.append((first, identity_index(node.shape)))
         group = self._new_group(updates.shape)
         group.scatter = node
         group.reads.add(base)
-        self.writer[node] = group
-        for other in uses:
-            other.reads.add(group)
+        self._write(node, group, uses)
         index = identity_index(updates.shape)
         varies = self.varies[updates]
-        for s in node.src[1:-1]:
+        for s in indices:
             varies |= self.varies[s]
         # a loop that nothing depends on would not be run: then the updates are read from memory
-        runs = varies == sum(1 << i for i, n in enumerate(updates.shape) if n != 1)
+        runs = varies == cost.long_axes(updates.shape)
         self._use(updates, group, index if runs else MEMORY)
-        for s in node.src[1:-1]:
+        for s in indices:
             self._use(s, group, index[:len(s.shape)])
-        self._use(node.src[0], base, identity_index(node.shape))
+        self._use(first, base, identity_index(node.shape))
 
     def _call(self, node: UOp) -> None:
         group = self.writer[node]
@@ -350,19 +339,13 @@ class Fusion:
         if group is None:
             group = self.writer[call] = self._new_group(())
             group.call = call
-        self.writer[node] = group
-        for other in uses:
-            other.reads.add(group)
+        self._write(node, group, uses)
         self._uses.setdefault(call, {})
 
     def _find(self, group: Group) -> Group:
         while group in self._merged:
             group = self._merged[group]
         return group
-
-
-def _all(uses: dict[Group, list[Index]]) -> list[Index]:
-    return [i for indices in uses.values() for i in indices]
 
 
 def kernelize(fn: UOp) -> Fusion:

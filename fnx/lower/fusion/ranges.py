@@ -250,10 +250,8 @@ class _Builder:
         own = identity_index(updates.shape)
         count = len(index[0].shape)
         where = [build.cast(self._read(i, own[:count]), dtypes.index) for i in index]
-        valid: UOp | None = None
-        for i, n in zip(where, x.shape):
-            inside = self._inside(i, n, True, True)
-            valid = inside if valid is None else build.and_(valid, inside)
+        inside = [self._inside(i, n, True, True) for i, n in zip(where, x.shape)]
+        valid = functools.reduce(build.and_, inside)
         value = self._read(updates, own)
         tail = [self._index(t) for t in own[count:]]
         place = build.at(self._ref(node), *where, *tail)
