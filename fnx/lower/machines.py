@@ -132,8 +132,8 @@ TILING = (
 def host_extents(kernel: UOp) -> Mapping[str, UOp]:
     """Iterations of the PAR range (1 without one), and bytes of a worker's scratch memory."""
     parallel = [r.src[0] for r in kernel.src[0].ranges if r.arg.kind == "PAR"]
-    return {"parallel": parallel[0] if parallel else build.index_const(1),
-            "scratch": scratch.nbytes(kernel)}
+    _, nbytes = scratch.layout(kernel)
+    return {"parallel": parallel[0] if parallel else build.index_const(1), "scratch": nbytes}
 
 
 HOST = Machine(

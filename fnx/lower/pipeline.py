@@ -16,8 +16,8 @@ of target. The driver (lower/driver.py) times each, checks both sides of it, and
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline simplify decide drop_empty split_reduce unique_results kernelize ranges coalesce
-index_sets runtime_extents canonical choose tile split_global memory commands'
+'inline simplify decide split_reduce unique_results kernelize ranges coalesce index_sets
+runtime_extents canonical choose tile split_global memory commands'
 """
 
 from __future__ import annotations
@@ -43,26 +43,18 @@ from fnx.lower.machines import MACHINES, Tiled, Work
 from fnx.lower.program.codegen import kernel_code
 from fnx.lower.schedule import contraction
 from fnx.lower.tensor.decide import decide
-from fnx.lower.tensor.drop_empty import drop_empty
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
 from fnx.lower.tensor.split_reduce import split_reduce
 
 
-def on_kernel(run: Callable[[UOp], UOp]) -> Callable[[Work], Work]:
-    """A function of KERNELs as one of Works."""
+def on_kernel(run: Callable[[UOp], UOp], by_hand: bool = True) -> Callable[[Work], Work]:
+    """A function of KERNELs as one of Works. ``by_hand``: also of those that fnx did not make."""
     @wraps(run)
     def on_work(work: Work) -> Work:
-        return work._replace(kernel=run(work.kernel))
+        runs = by_hand or work.schedule is None
+        return work._replace(kernel=run(work.kernel)) if runs else work
     return on_work
-
-
-def on_own(run: Callable[[UOp], UOp]) -> Callable[[Work], Work]:
-    """Likewise for kernels that fnx made; those written by hand stay as they are."""
-    @wraps(run)
-    def on_own_work(work: Work) -> Work:
-        return work if work.schedule is not None else work._replace(kernel=run(work.kernel))
-    return on_own_work
 
 
 def runtime_extents(work: Work) -> Work:
@@ -77,7 +69,6 @@ TENSOR_PASSES = (
     Pass("inline", inline, "tensor", "tensor"),
     Pass("simplify", simplify, "tensor", "tensor"),
     Pass("decide", decide, "tensor", "tensor"),
-    Pass("drop_empty", drop_empty, "tensor", "tensor"),
     Pass("split_reduce", split_reduce, "tensor", "tensor"),
 )
 FUSION_PASSES = (
@@ -86,8 +77,8 @@ FUSION_PASSES = (
     Pass("ranges", build_kernels, "tensor", "kernel"),
 )
 KERNEL_PASSES = (
-    Pass("coalesce", on_own(coalesce), "kernel", "kernel"),
-    Pass("index_sets", on_own(split_index_sets), "kernel", "kernel"),
+    Pass("coalesce", on_kernel(coalesce, by_hand=False), "kernel", "kernel"),
+    Pass("index_sets", on_kernel(split_index_sets, by_hand=False), "kernel", "kernel"),
     Pass("runtime_extents", runtime_extents, "kernel", "kernel"),
     Pass("canonical", on_kernel(canonical), "kernel", "kernel"),
 )

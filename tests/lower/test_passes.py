@@ -29,8 +29,8 @@ from fnx.lower.pipeline import passes, runtime_extents
 from fnx.lower.program.linearize import linearize
 from fnx.lower.schedule.tile import tile
 from fnx.lower.tensor.decide import decide
-from fnx.lower.tensor.drop_empty import drop_empty
 from fnx.lower.tensor.inline import inline
+from fnx.lower.tensor.simplify import simplify
 from fnx.lower.tensor.split_reduce import split_reduce
 from tests.graphs import Graph, assert_same, graphs
 from tests.lower.steps import run_steps
@@ -61,15 +61,18 @@ BEFORE_EXPECTED: dict[str, tuple[Callable[[UOp], UOp], UOp, UOp]] = {
     "inline": (inline, fn(b.call(TWICE, [b.call(TWICE, [b.neg(p(0, 4))])[0]])[0]),
                fn(b.add(b.add(b.neg(p(0, 4)), b.neg(p(0, 4))),
                         b.add(b.neg(p(0, 4)), b.neg(p(0, 4)))))),
-    "drop_empty: an empty sum is the identity": (
-        drop_empty, fn(b.neg(b.reduce(p(0, 3, 0), ops.ADD, [1]))), fn(b.neg(zeros(3)))),
-    "drop_empty: an empty part of a concat": (
-        drop_empty, fn(b.neg(b.concat([p(0, 2), p(1, 0)], 0))), fn(b.neg(p(0, 2)))),
-    "drop_empty: around nothing there is padding only": (
-        drop_empty, fn(b.pad(p(0, 0), [(1, 2)], 5.0)), fn(b.const(5.0, F, (3,)))),
-    "drop_empty: an empty result stays": (
-        drop_empty, fn(b.neg(p(0, 0))), fn(zeros(0))),
-    "drop_empty: nothing is empty": (drop_empty, fn(b.neg(p(0, 2))), fn(b.neg(p(0, 2)))),
+    "simplify: an empty sum is the identity": (
+        simplify, fn(b.exp(b.reduce(p(0, 3, 0), ops.ADD, [1]))),
+        fn(b.expand(b.exp(b.const(0.0, F)), (3,)))),
+    "simplify: an empty part of a concat": (
+        simplify, fn(b.neg(b.concat([p(0, 2), p(1, 0)], 0))), fn(b.neg(p(0, 2)))),
+    "simplify: around nothing there is padding only": (
+        simplify, fn(b.pad(p(0, 0), [(1, 2)], 5.0)), fn(b.const(5.0, F, (3,)))),
+    "simplify: nothing is scattered": (
+        simplify, fn(b.scatter(p(0, 2), [b.param(1, dtypes.int32, (0,))], p(2, 0))), fn(p(0, 2))),
+    "simplify: an empty result stays": (
+        simplify, fn(b.neg(p(0, 0))), fn(zeros(0))),
+    "simplify: nothing is empty": (simplify, fn(b.neg(p(0, 2))), fn(b.neg(p(0, 2)))),
     "split_reduce: a long sum is folded in chunks": (
         split_reduce, fn(b.reduce(p(0, 1 << 20), ops.ADD, [0])),
         fn(b.reduce(b.reduce(b.reshape(p(0, 1 << 20), (64, 1 << 14)), ops.ADD, [1]),

@@ -68,8 +68,8 @@ class Accumulators:
             lines.add(monoid, dtype, (accumulator, *operands))
         if condition is None or self.values.conditions.truth(condition):
             return out
-        mask = lines.widen(self.values.value(condition, instance), dtype.lanes)
-        return lines.add(ops.WHERE, dtype, (mask, out, accumulator))
+        mask = self.values.value(condition, instance)
+        return lines.across(ops.WHERE, dtype.scalar, (mask, out, accumulator))
 
     def finish(self, statements: Sequence[Statement]) -> None:
         """Combine the accumulators of each free instance: the values of the REDUCEs."""

@@ -84,7 +84,7 @@ class Addresses:
 
     def __init__(self, kernel: UOp, lines: Lines, value: Callable[[UOp, Instance], UOp]) -> None:
         self.lines, self.value = lines, value
-        self._stages = scratch.layout(kernel)
+        self._stages, _ = scratch.layout(kernel)
         self._offsets: dict[UOp, Offset] = {}
 
     def offset(self, place: UOp, lane: UOp | None) -> Offset:
@@ -166,15 +166,11 @@ class Addresses:
             for atom in monomial:
                 factor = self.value(atom, at)
                 product = factor if product.op is ops.CONST and product.arg == 1 \
-                    else self._vector(ops.MUL, product, factor)
-            total = product if total is None else self._vector(ops.ADD, total, product)
+                    else lines.across(ops.MUL, dtypes.index, (product, factor))
+            total = product if total is None else \
+                lines.across(ops.ADD, dtypes.index, (total, product))
         assert total is not None
         return lines.widen(total, offset.lanes)
-
-    def _vector(self, op: ops.Op, a: UOp, b: UOp) -> UOp:
-        lanes = max(a.dtype.lanes, b.dtype.lanes)
-        return self.lines.add(op, a.dtype.scalar.vec(lanes),
-                              (self.lines.widen(a, lanes), self.lines.widen(b, lanes)))
 
     # ---- masks ----
 

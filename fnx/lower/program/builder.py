@@ -132,13 +132,16 @@ class Lines:
             return x
         return self.add(ops.SPLAT, x.dtype.vec(lanes), (x,))
 
+    def across(self, op: Op, dtype: DType, src: Sequence[UOp], arg: Any = None) -> UOp:
+        """A line over scalars and vectors: in as many lanes as one of them has."""
+        lanes = max([s.dtype.lanes for s in src])
+        return self.add(op, dtype.vec(lanes), tuple([self.widen(s, lanes) for s in src]), arg)
+
     def both(self, a: UOp | None, b: UOp | None) -> UOp | None:
         """The conjunction of two masks, where None is true."""
         if a is None or b is None:
             return a if b is None else b
-        lanes = max(a.dtype.lanes, b.dtype.lanes)
-        return self.add(ops.AND, dtypes.bool_.vec(lanes),
-                        (self.widen(a, lanes), self.widen(b, lanes)))
+        return self.across(ops.AND, dtypes.bool_, (a, b))
 
     def reverse(self, x: UOp) -> UOp:
         """The lanes in reverse."""

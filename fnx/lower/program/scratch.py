@@ -6,7 +6,8 @@ Stages follow one another, each at a multiple of 64 bytes; sizes may depend on r
 >>> r = build.range_(100, 0)
 >>> s = build.stage(build.const(1, dtypes.float32), [r], id=0)
 >>> o = build.at(build.ref(0, dtypes.float32, (100,)), q := build.range_(100, 1))
->>> symbolic.bounds(nbytes(build.kernel([build.store(o, build.load(build.at(s, q)))], "copy")))
+>>> copy = build.kernel([build.store(o, build.load(build.at(s, q)))], "copy")
+>>> symbolic.bounds(layout(copy)[1])
 (448, 448)
 """
 
@@ -22,17 +23,11 @@ from fnx.core.uop import UOp, toposort
 _LINE = 64
 
 
-def layout(kernel: UOp) -> dict[UOp, UOp]:
-    """The byte offset of each STAGE, an index expression."""
-    return _layout(kernel)[0]
+def layout(kernel: UOp) -> tuple[dict[UOp, UOp], UOp]:
+    """The byte offset of each STAGE, and the bytes of scratch that one worker needs.
 
-
-def nbytes(kernel: UOp) -> UOp:
-    """Bytes of scratch that one worker needs, an index expression over VARs."""
-    return _layout(kernel)[1]
-
-
-def _layout(kernel: UOp) -> tuple[dict[UOp, UOp], UOp]:
+    These are index expressions, the last one over VARs.
+    """
     offsets: dict[UOp, UOp] = {}
     end = build.index_const(0)
     for node in toposort(kernel.src):

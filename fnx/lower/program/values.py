@@ -159,12 +159,10 @@ class Values:
                 found = special(node, lane, instance)
                 if found is not None:
                     return found
-        lanes = max([s.dtype.lanes for s in src])
-        if lanes > 1:
-            src = [lines.widen(s, lanes) for s in src]
-        elif node.dtype is dtypes.index and node.op in _INTEGER:
-            return lines.plus(*src) if node.op is ops.ADD else lines.times(*src)
-        return lines.add(node.op, node.dtype.vec(lanes), tuple(src), node.arg)
+        if node.dtype is dtypes.index and node.op in _INTEGER and \
+                all(s.dtype.lanes == 1 for s in src):
+            return lines.integer(node.op, *src)
+        return lines.across(node.op, node.dtype, src, node.arg)
 
     def narrow_lanes(self, node: UOp, lane: UOp, instance: Instance) -> UOp | None:
         """A 32-bit CAST of an index that is linear in the lane, in 32 bits (both wrap)."""
@@ -174,15 +172,14 @@ class Values:
         rest, own = split_lanes(terms, lane)
         if list(own) != [(lane,)]:
             return None
-        lines, vector = self.lines, node.dtype.vec(extent_of(lane))
+        lines, dtype = self.lines, node.dtype
         total = self.addresses.total(rest, constant, instance)
-        first = lines.add(ops.CAST, node.dtype, (total,))
-        steps = UOp(ops.LANES, vector)
-        step = own[(lane,)] % (1 << node.dtype.bits)
+        first = lines.add(ops.CAST, dtype, (total,))
+        steps = UOp(ops.LANES, dtype.vec(extent_of(lane)))
+        step = own[(lane,)] % (1 << dtype.bits)
         if step != 1:
-            factor = lines.widen(UOp(ops.CONST, node.dtype, (), step), vector.lanes)
-            steps = lines.add(ops.MUL, vector, (steps, factor))
-        return lines.add(ops.ADD, vector, (lines.widen(first, vector.lanes), steps))
+            steps = lines.across(ops.MUL, dtype, (steps, UOp(ops.CONST, dtype, (), step)))
+        return lines.across(ops.ADD, dtype, (first, steps))
 
     def reduced(self, node: UOp, values: Sequence[UOp]) -> UOp:
         """A REDUCE of the values of its instances: those combined first, then the lanes."""

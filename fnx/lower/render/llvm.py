@@ -18,7 +18,7 @@ row here has to be rewritten by decompose. What hangs on how a kernel is called 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
@@ -145,14 +145,23 @@ class Printer:
 # ---- operands that stand on no line -------------------------------------------------------------
 
 
-def _lanes(p: Printer, node: UOp) -> str:
-    t = type_of(node.dtype.scalar)
-    return f"<{', '.join(f'{t} {i}' for i in range(node.dtype.lanes))}>"
+def _vector(t: str, values: Iterable[int]) -> str:
+    """A constant with one value a lane."""
+    return f"<{', '.join(f'{t} {v}' for v in values)}>"
+
+
+def _filled(t: DType, value: str) -> str:
+    """A constant in all lanes."""
+    return value if t.lanes == 1 else f"splat ({type_of(t.scalar)} {value})"
+
+
+def _zero(t: DType) -> str:
+    return "zeroinitializer" if t.lanes > 1 else "0.0" if t.is_float else "0"
 
 
 _INLINE: dict[Op, Callable[[Printer, UOp], str]] = {
     ops.CONST: lambda p, n: constant(n),
-    ops.LANES: _lanes,
+    ops.LANES: lambda p, n: _vector(type_of(n.dtype.scalar), range(n.dtype.lanes)),
 }
 
 
@@ -202,16 +211,9 @@ def _elementwise(op: Op) -> Callable[[Printer, UOp], None]:
         text = rows.get(_LETTER[t.kind])
         if text is None:
             raise KernelError(f"{op} of {t.scalar} has no instruction; decompose rewrites it")
-        vector = t.lanes > 1
-        p.define(node, text.format(
-            *[p.operand(s) for s in node.src], t=type_of(t), s=_suffix(t),
-            zero="zeroinitializer" if vector else "0", ones=_filled(t, "-1")))
+        p.define(node, text.format(*[p.operand(s) for s in node.src], t=type_of(t), s=_suffix(t),
+                                   zero=_zero(t), ones=_filled(t, "-1")))
     return row
-
-
-def _filled(t: DType, value: str) -> str:
-    """A constant in all lanes."""
-    return value if t.lanes == 1 else f"splat ({type_of(t.scalar)} {value})"
 
 
 def _shift(p: Printer, node: UOp) -> None:
@@ -230,9 +232,8 @@ def _shift(p: Printer, node: UOp) -> None:
     else:
         inside = p.line(f"icmp ule {p.typed(by)}, {_filled(by.dtype, str(last))}")
         shifted = p.line(f"{mnemonic} {t} {p.operand(x)}, {p.operand(by)}")
-        zero = "zeroinitializer" if x.dtype.lanes > 1 else "0"
         mask = type_of(dtypes.bool_.vec(x.dtype.lanes))
-        p.define(node, f"select {mask} {inside}, {t} {shifted}, {t} {zero}")
+        p.define(node, f"select {mask} {inside}, {t} {shifted}, {t} {_zero(x.dtype)}")
 
 
 def _where(p: Printer, node: UOp) -> None:
@@ -243,8 +244,7 @@ def _cast(p: Printer, node: UOp) -> None:
     a, b = node.src[0].dtype, node.dtype
     x, to = p.typed(node.src[0]), type_of(b)
     if b.is_bool:
-        zero = "zeroinitializer" if a.lanes > 1 else "0.0" if a.is_float else "0"
-        p.define(node, f"{'fcmp une' if a.is_float else 'icmp ne'} {x}, {zero}")
+        p.define(node, f"{'fcmp une' if a.is_float else 'icmp ne'} {x}, {_zero(a)}")
     elif a.is_float and not b.is_float:
         sign = "u" if b.kind == "uint" else "s"
         p.define(node, f"call {to} @llvm.fpto{sign}i.sat.{_suffix(b)}.{_suffix(a)}({x})")
@@ -311,10 +311,9 @@ def _load(p: Printer, node: UOp) -> None:
         valid = p.typed(node.src[1])
         safe = p.line(f"select {valid}, ptr {at}, ptr %buffers")
         read = p.line(f"load {memory}, ptr {safe}, align {t.itemsize}")
-        name = p.line(f"select {valid}, {memory} {read}, {memory} {'0.0' if t.is_float else '0'}")
+        name = p.line(f"select {valid}, {memory} {read}, {memory} {_zero(t)}")
     if t.is_bool:
-        zero = "zeroinitializer" if t.lanes > 1 else "0"
-        name = p.line(f"icmp ne {memory} {name}, {zero}")
+        name = p.line(f"icmp ne {memory} {name}, {_zero(t)}")
     p.names[node] = name
 
 
@@ -343,13 +342,16 @@ def _store(p: Printer, node: UOp) -> None:
 
 
 def _splat(p: Printer, node: UOp) -> None:
-    x, t = node.src[0], type_of(node.dtype)
-    if x.op is ops.CONST:
-        p.names[node] = f"splat ({type_of(x.dtype)} {constant(x)})"
-        return
-    first = p.line(f"insertelement {t} poison, {p.typed(x)}, i64 0")
-    p.define(node, f"shufflevector {t} {first}, {t} poison, "
-                   f"<{node.dtype.lanes} x i32> zeroinitializer")
+    x, t = node.src[0], node.dtype
+    p.names[node] = _filled(t, constant(x)) if x.op is ops.CONST else \
+        _spread(p, p.typed(x), type_of(t), t.lanes)
+
+
+def _spread(p: Printer, x: str, vector: str, lanes: int) -> str:
+    """A typed scalar in all lanes of a type of vectors."""
+    first = p.line(f"insertelement {vector} poison, {x}, i64 0")
+    return p.line(f"shufflevector {vector} {first}, {vector} poison, "
+                  f"<{lanes} x i32> zeroinitializer")
 
 
 def _lanes_below(p: Printer, node: UOp) -> None:
@@ -357,22 +359,18 @@ def _lanes_below(p: Printer, node: UOp) -> None:
     w, count = node.dtype.lanes, p.operand(node.src[0])
     if node.src[0].op is ops.CONST:
         known = build.const_of(node.src[0])
-        p.names[node] = f"<{', '.join(f'i1 {int(i < known)}' for i in range(w))}>"
+        p.names[node] = _vector("i1", [int(i < known) for i in range(w)])
         return
     low = p.line(f"call i64 @llvm.smax.i64(i64 {count}, i64 0)")
     high = p.line(f"call i64 @llvm.umin.i64(i64 {low}, i64 {w})")
     narrow = p.line(f"trunc i64 {high} to i32")
-    first = p.line(f"insertelement <{w} x i32> poison, i32 {narrow}, i64 0")
-    every = p.line(f"shufflevector <{w} x i32> {first}, <{w} x i32> poison, "
-                   f"<{w} x i32> zeroinitializer")
-    lanes = ", ".join(f"i32 {i}" for i in range(w))
-    p.define(node, f"icmp ult <{w} x i32> <{lanes}>, {every}")
+    every = _spread(p, f"i32 {narrow}", f"<{w} x i32>", w)
+    p.define(node, f"icmp ult <{w} x i32> {_vector('i32', range(w))}, {every}")
 
 
 def _shuffle(p: Printer, node: UOp) -> None:
-    lanes = ", ".join(f"i32 {i}" for i in node.arg)
-    p.define(node, f"shufflevector {p.typed(node.src[0])}, {p.typed(node.src[1])}, "
-                   f"<{len(node.arg)} x i32> <{lanes}>")
+    a, b = map(p.typed, node.src)
+    p.define(node, f"shufflevector {a}, {b}, <{len(node.arg)} x i32> {_vector('i32', node.arg)}")
 
 
 def _extract(p: Printer, node: UOp) -> None:
@@ -445,16 +443,11 @@ def _endif(p: Printer, node: UOp) -> None:
     p.label(f"F{n}")
 
 
-def _rows() -> Iterator[tuple[Op, Callable[[Printer, UOp], None]]]:
-    for op in _TEMPLATES:
-        yield op, _elementwise(op)
-    yield from {
-        ops.SHL: _shift, ops.SHR: _shift, ops.WHERE: _where, ops.CAST: _cast,
-        ops.BITCAST: _bitcast, ops.ADDRESS: _address, ops.LOAD: _load,
-        ops.STORE: _store, ops.SPLAT: _splat, ops.LANESBELOW: _lanes_below,
-        ops.SHUFFLE: _shuffle, ops.EXTRACT: _extract, ops.FOR: _for, ops.PHI: _phi,
-        ops.ENDFOR: _endfor, ops.LAST: _last, ops.IF: _if, ops.ENDIF: _endif,
-    }.items()
-
-
-_ROWS = dict(_rows())
+_ROWS: dict[Op, Callable[[Printer, UOp], None]] = {
+    **{op: _elementwise(op) for op in _TEMPLATES},
+    ops.SHL: _shift, ops.SHR: _shift, ops.WHERE: _where, ops.CAST: _cast,
+    ops.BITCAST: _bitcast, ops.ADDRESS: _address, ops.LOAD: _load,
+    ops.STORE: _store, ops.SPLAT: _splat, ops.LANESBELOW: _lanes_below,
+    ops.SHUFFLE: _shuffle, ops.EXTRACT: _extract, ops.FOR: _for, ops.PHI: _phi,
+    ops.ENDFOR: _endfor, ops.LAST: _last, ops.IF: _if, ops.ENDIF: _endif,
+}

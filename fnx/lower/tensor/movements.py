@@ -5,6 +5,9 @@
     expand(x) * expand(y)           ->  expand(x * y), where x and y have one shape
     any movement of a constant      ->  the constant, expanded
     any node with no elements       ->  a constant, expanded to its shape
+
+So arrays without elements are left as parameters and results only: every later pass may
+assume that each extent it loops over is at least 1.
 """
 
 from __future__ import annotations
@@ -60,6 +63,8 @@ CONSTANTS = [
          needs=CONSTANT_OPS),
     Rule(UPat(ops.SCATTER, None, "node"), lambda node: node.src[0],
          lambda node: 0 in node.src[-1].shape, "scatter of nothing"),
+    Rule(UPat(ops.PAD, (x, var("fill")), "node"), lambda x, fill, node: build.expand(fill, node.shape),
+         lambda x, fill, node: 0 in x.shape, "pad of nothing"),
 ]
 
 
@@ -128,8 +133,7 @@ MOVEMENTS = [
          lambda x, node: build.reshape(x, node.arg), name="reshape of reshape"),
     Rule(UPat(ops.PERMUTE, (UPat(ops.PERMUTE, (x,)),), "node"),
          lambda x, node: build.permute(node.src[0], node.arg), name="permute of permute"),
-    Rule(UPat(ops.PERMUTE, (x,), "node"), lambda x, node: _unmoved(node),
-         name="permute as reshape"),
+    Rule(UPat(ops.PERMUTE, None, "node"), _unmoved, name="permute as reshape"),
     Rule(UPat(ops.EXPAND, (UPat(ops.EXPAND, (x,)),), "node"),
          lambda x, node: build.expand(x, node.arg), name="expand of expand"),
     Rule(UPat(ops.FLIP, (UPat(ops.FLIP, (x,), "inner"),), "node"),
@@ -143,7 +147,7 @@ MOVEMENTS = [
          name="shrink of expand"),
     Rule(UPat(ops.SHRINK, (UPat(ops.CONCAT, None, "inner"),), "outer"), _shrink_concat,
          name="shrink of concat"),
-    Rule(UPat(ops.CONCAT, None, "node"), lambda node: _concat(node), name="concat of concat"),
+    Rule(UPat(ops.CONCAT, None, "node"), _concat, name="concat of concat"),
     Rule(UPat(ops.STOP, (x,)), x, name="stop: only derivatives see it"),
 ]
 
@@ -153,31 +157,31 @@ MOVEMENTS = [
 
 def _before_expand(node: UOp) -> UOp | None:
     """Elementwise work on fewer elements: before the EXPAND that all operands share."""
-    sources = {s.src[0].shape for s in node.src if constant_of(s) is None and s.op is ops.EXPAND}
-    if any(constant_of(s) is None and s.op is not ops.EXPAND for s in node.src) \
-            or len(sources) > 1:
+    constants = [constant_of(s) for s in node.src]
+    moved = [s for s, k in zip(node.src, constants) if k is None]
+    if any(s.op is not ops.EXPAND for s in moved):
         return None
-    shape = next(iter(sources), ())
-    if math.prod(shape) >= math.prod(node.shape):
+    shapes = {s.src[0].shape for s in moved} or {()}
+    shape = shapes.pop()
+    if shapes or math.prod(shape) >= math.prod(node.shape):
         return None
-    src = [build.expand(k, shape) if (k := constant_of(s)) is not None else s.src[0]
-           for s in node.src]
+    src = [s.src[0] if k is None else build.expand(k, shape)
+           for s, k in zip(node.src, constants)]
     return build.expand(UOp(node.op, node.dtype, tuple(src), node.arg), node.shape)
 
 
 def _unit_axes(node: UOp) -> UOp | None:
     """Axes of length 1 are not folded but dropped. A float sum starts from +0: -0.0 is lost."""
     operand, monoid = node.src[0], node.arg.monoid
+    is_sum = monoid is ops.ADD and node.dtype.is_float
     ones = [a for a in node.arg.axes if operand.shape[a] == 1]
-    if not ones or (len(ones) < len(node.arg.axes) and monoid is ops.ADD
-                    and node.dtype.is_float):
+    if not ones or (is_sum and len(ones) < len(node.arg.axes)):
         return None
     kept = [a for a in range(len(operand.shape)) if a not in ones]
     less = build.reshape(operand, tuple(operand.shape[a] for a in kept))
-    if len(ones) < len(node.arg.axes):
-        return build.reduce(less, monoid, [kept.index(a) for a in node.arg.axes
-                                           if a not in ones])
-    is_sum = monoid is ops.ADD and node.dtype.is_float
+    left = [kept.index(a) for a in node.arg.axes if a not in ones]
+    if left:
+        return build.reduce(less, monoid, left)
     return build.add(less, spread(0.0, less)) if is_sum else less
 
 
@@ -194,8 +198,7 @@ def _fold_twice(x: UOp, inner: UOp, node: UOp) -> UOp | None:
 PAST = [
     Rule(UPat(ops.ELEMENTWISE, None, "node"), _before_expand,
          name="elementwise before expand", needs=CONSTANT_OPS),
-    Rule(UPat(ops.REDUCE, (x,), "node"), lambda x, node: _unit_axes(node),
-         name="fold of axes of length 1"),
+    Rule(UPat(ops.REDUCE, None, "node"), _unit_axes, name="fold of axes of length 1"),
     Rule(UPat(ops.REDUCE, (UPat(ops.REDUCE, (x,), "inner"),), "node"), _fold_twice,
          name="fold of fold"),
 ]

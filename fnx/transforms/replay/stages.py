@@ -23,7 +23,7 @@ from fnx.transforms.replay import stages_html
 # Each stage, and passes whose work it shows; one that is not named goes with the one before it.
 STAGES: dict[str, tuple[str, ...]] = {
     "graph": ("trace",),
-    "simplified": ("inline", "simplify", "drop_empty", "split_reduce", "unique_results"),
+    "simplified": ("inline", "simplify", "split_reduce", "unique_results"),
     "groups": ("kernelize",),
     "kernels": ("ranges", "coalesce", "runtime_extents", "canonical"),
     "schedules": ("choose",),
