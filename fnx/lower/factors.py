@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from fnx.core import build, ops
+from fnx.core.rewriting.pattern import constant_of
 from fnx.core.uop import UOp
 
 Axis = TypeVar("Axis")  # an axis of tensors, a RANGE of kernels
@@ -81,12 +82,12 @@ def _multiplied(node: UOp) -> tuple[UOp, ...]:
         return node.src
     if node.op in (ops.NEG, ops.DIV) or node.op is ops.CAST and node.src[0].dtype.is_float:
         return node.src[:1]
-    if node.op is ops.WHERE and _is_zero(node.src[2]):
+    if node.op is ops.WHERE and is_zero(node.src[2]):
         return node.src[1:2]
     return ()
 
 
-def _is_zero(node: UOp) -> bool:
-    while node.op in (ops.EXPAND, ops.RESHAPE):
-        node = node.src[0]
-    return node.op is ops.CONST and build.const_of(node) == 0
+def is_zero(node: UOp) -> bool:
+    """Whether all elements of a node are a constant 0."""
+    constant = constant_of(node)
+    return constant is not None and build.const_of(constant) == 0

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fnx.core import build, ops
@@ -39,6 +39,12 @@ def canonical(kernel: UOp) -> UOp:
     if tuple(stores) == kernel.src and order == kernel.arg.order:
         return kernel
     return inherit(build.kernel(stores, kernel.arg.name, order), kernel)
+
+
+def over_stores(kernel: UOp, stores: Sequence[UOp], order: Iterable[int]) -> UOp:
+    """The KERNEL with other stores; of ``order`` what they still run over."""
+    live = {n.arg.id for n in toposort(stores) if n.op is ops.RANGE}
+    return inherit(build.kernel(stores, kernel.arg.name, [i for i in order if i in live]), kernel)
 
 
 def _renamed(roots: Sequence[UOp], args: dict[UOp, Any]) -> list[UOp]:

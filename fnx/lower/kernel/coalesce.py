@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from fnx.core import build, ops
 from fnx.core.parts import buffer, closed, dims, extent, indices
 from fnx.core.uop import UOp, rebuild, toposort
+from fnx.lower.kernel.canonical import over_stores
 
 _ONE = build.index_const(1)
 
@@ -48,10 +49,7 @@ def coalesce(kernel: UOp) -> UOp:
             return None
         return node.over(tuple([now for old, now in zip(node.src, src) if old not in gone]))
 
-    whole, = rebuild([kernel], visit, merged)
-    dropped = {r.arg.id for r in gone}
-    order = [i for i in kernel.arg.order if i not in dropped]
-    return build.kernel(whole.src, kernel.arg.name, order)
+    return over_stores(kernel, rebuild(kernel.src, visit, merged), kernel.arg.order)
 
 
 def _sides(place: UOp) -> list[tuple[UOp, UOp]]:

@@ -29,6 +29,7 @@ from typing import NamedTuple
 from fnx.core import build, dtypes, ops
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, inherit, rebuild, toposort
+from fnx.lower.kernel.canonical import over_stores
 
 MAX_PARTS = 64
 MIN_ELEMENTS = 16  # side by side of a part, below which a loop of its own does not pay
@@ -66,10 +67,8 @@ def split_index_sets(kernel: UOp) -> UOp:
     outer = build.range_(chunks, fresh)
     ranges = [build.range_((p.high - p.low) // chunks, fresh + 1 + i) for i, p in enumerate(parts)]
     stores = [_store(store, r, part, q, outer) for part, q in zip(parts, ranges)]
-    live = {x.arg.id for s in stores for x in s.ranges}
     order[at:at + 1] = [q.arg.id for q in ranges]
-    return inherit(build.kernel(stores, kernel.arg.name,
-                                [i for i in (outer.arg.id, *order) if i in live]), kernel)
+    return over_stores(kernel, stores, (outer.arg.id, *order))
 
 
 def _parts(store: UOp) -> tuple[UOp | None, list[Part]]:

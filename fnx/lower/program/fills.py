@@ -28,7 +28,8 @@ from fnx.core.expr import Expr
 from fnx.core.parts import buffer, closed, dims, extent, indices, value
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
-from fnx.core.uop import UOp, inherit, rebuild, substitute, toposort
+from fnx.core.uop import UOp, rebuild, substitute, toposort
+from fnx.lower.kernel.canonical import over_stores
 from fnx.lower.program.roles import extent_of
 from fnx.lower.program.transpose import can_transpose
 
@@ -73,10 +74,7 @@ class _Blocks:
         self.next_id = 1 + max(n.arg.id for n in nodes if n.op is ops.RANGE)
 
     def kernel(self) -> UOp:
-        root, stores = self.root, rebuild(self.root.src, self.visit)
-        live = {n.arg.id for n in toposort(stores) if n.op is ops.RANGE}
-        order = [i for i in self.order if i in live]
-        return inherit(build.kernel(stores, root.arg.name, order), root)
+        return over_stores(self.root, rebuild(self.root.src, self.visit), self.order)
 
     def visit(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node in self.plans:

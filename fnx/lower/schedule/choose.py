@@ -109,9 +109,9 @@ class _Plan:
             if r in vectors:
                 self._vectorize(r, r is shared, not blocked)
             elif r in blocked:
-                self._cut(r, _BLOCK)
-            elif r is shared:
-                self._chunk(r)
+                self._cut(r, _BLOCK, "o", "b")
+            elif r is shared and (chunk := self._chunk_of(r)) > 1:
+                self._cut(r, chunk, "p", "c")
         self._order(shared, blocked)
         return self.steps
 
@@ -168,20 +168,18 @@ class _Plan:
     def _vectorize(self, r: UOp, shared: bool, unrolled: bool) -> None:
         name, lanes = name_of(r), self._lanes_along(r)
         times = self._unroll(r, lanes) if unrolled else 1
-        loops, rest = [name], name
+        step, rest = lanes * times, name
+        loops, lane = [f"{name}_o"], [f"{name}_l"]
         if shared:
-            step = lanes * times
+            rest = f"{name}_t"
+            loops.insert(0, f"{name}_p")
             chunk = max(1, self._chunk_of(r) // step) * step
-            self.steps.append(tiling.split(rest, chunk, f"{name}_p", f"{name}_t"))
-            loops, rest = [f"{name}_p", f"{name}_t"], f"{name}_t"
+            self.steps.append(tiling.split(name, chunk, loops[0], rest))
         inner = f"{name}_v" if times > 1 else f"{name}_l"
-        self.steps.append(tiling.split(rest, lanes * times, f"{name}_o", inner))
-        loops[-1] = f"{name}_o"
-        lane = [f"{name}_l"]
+        self.steps.append(tiling.split(rest, step, f"{name}_o", inner))
         if times > 1:
-            self.steps.append(tiling.split(inner, lanes, f"{name}_u", f"{name}_l"))
-            lane = [f"{name}_u", f"{name}_l"]
-            self.steps.append(tiling.unroll(f"{name}_u"))
+            lane.insert(0, f"{name}_u")
+            self.steps += [tiling.split(inner, lanes, *lane), tiling.unroll(lane[0])]
         self.parts[r] = (loops, lane)
 
     # ---- transposed reads
@@ -199,10 +197,12 @@ class _Plan:
                         and extent(r) > _BLOCK and r not in self.kept and r not in out]
         return out
 
-    def _cut(self, r: UOp, factor: int) -> None:
+    def _cut(self, r: UOp, factor: int, outer: str, inner: str) -> None:
+        """Two loops for one; their names end in ``outer`` and ``inner``."""
         name = name_of(r)
-        self.steps.append(tiling.split(name, factor, f"{name}_o", f"{name}_b"))
-        self.parts[r] = ([f"{name}_o", f"{name}_b"], [])
+        loops = [f"{name}_{outer}", f"{name}_{inner}"]
+        self.steps.append(tiling.split(name, factor, *loops))
+        self.parts[r] = (loops, [])
 
     # ---- workers
 
@@ -228,22 +228,15 @@ class _Plan:
             return min(chunk, -(-extent(r) // 8))
         return max(1, 4 * chunk)
 
-    def _chunk(self, r: UOp) -> None:
-        chunk = self._chunk_of(r)
-        if chunk > 1:
-            name = name_of(r)
-            self.steps.append(tiling.split(name, chunk, f"{name}_p", f"{name}_c"))
-            self.parts[r] = ([f"{name}_p", f"{name}_c"], [])
-
     def _order(self, shared: UOp | None, blocked: Sequence[UOp]) -> None:
         """Shared first; ranges outside of reductions; then the others; blocks; lanes last."""
         first = [] if shared is None else self.parts[shared][0][:1]
         inside = [r for r in self.ranges if r not in self.outer]
-        loops = [x for r in (*self.outer, *inside) for x in self.parts[r][0] if x not in first]
         blocks = [self.parts[r][0][-1] for r in blocked]
+        loops = [x for r in (*self.outer, *inside) for x in self.parts[r][0]
+                 if x not in first and x not in blocks]
         lanes = [x for r in self.ranges for x in self.parts[r][1]]
-        self.steps.append(tiling.order(*first, *[x for x in loops if x not in blocks], *blocks,
-                                       *lanes))
+        self.steps.append(tiling.order(*first, *loops, *blocks, *lanes))
         if first:
             self.steps.append(tiling.parallel(first[0]))
         self.steps += [tiling.vectorize(x) for x in lanes if x.endswith("_l")]

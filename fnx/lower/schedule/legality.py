@@ -32,7 +32,7 @@ def check(kernel: UOp, loops: Loops, stores: Sequence[UOp], order: Sequence[int]
     position = {id: i for i, id in enumerate(order)}
     _check_parallel(stores, loops)
     for node in toposort(stores):
-        if node.op is ops.REDUCE or node.op is ops.STAGE:
+        if node.op is ops.REDUCE:
             _check_closed(node, position)
         if node.op in (ops.REDUCE, ops.STAGE, ops.STORE):
             _check_lanes(node)
@@ -47,7 +47,7 @@ def _check_parallel(stores: Sequence[UOp], loops: Loops) -> None:
     if not parallel:
         return
     first = next(iter(loops.leaves.values()))
-    if len(parallel) > 1 or parallel[0] is not first:
+    if parallel != [first]:
         raise KernelError(f"parallel: expected the outermost range {first.name!r}, got "
                           f"{quoted(p.name for p in parallel)}",
                           hint="put one range first with order(...) and make that parallel")
@@ -67,7 +67,7 @@ def _check_parallel(stores: Sequence[UOp], loops: Loops) -> None:
 
 def _check_closed(node: UOp, position: dict[int, int]) -> None:
     own = [r for r in closed(node) if r.arg.kind in ("SEQ", "PAR")]
-    if not own or node.op is not ops.REDUCE:
+    if not own:
         return
     first = min(own, key=lambda r: position[r.arg.id])
     for r in node.ranges:
@@ -93,10 +93,15 @@ def kept_in_order(store: UOp) -> list[UOp]:
 
     None for a plain store at places that are all different.
     """
-    if store.arg is None and not any(n.op is ops.LOAD for n in toposort(indices(store))):
+    if store.arg is None and not is_data(store):
         return []
     free = [r for r in store.ranges if not _is_alone(place(store), r)]
     return sorted(free, key=lambda r: r.arg.id)
+
+
+def is_data(store: UOp) -> bool:
+    """Whether the place of a STORE is read from memory."""
+    return any(n.op is ops.LOAD for n in toposort(indices(store)))
 
 
 def _is_alone(at: UOp, r: UOp) -> bool:

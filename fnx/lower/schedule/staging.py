@@ -203,6 +203,5 @@ def _part(stores: Sequence[UOp], name: str, order: Sequence[int]) -> Part:
             return node.replace(src=src, arg=ops.Ref(refs.index(arg.slot), arg.name))
         return None
 
-    live = {n.arg.id for n in nodes if n.op is ops.RANGE}
-    made = build.kernel(rebuild(stores, visit), name, [i for i in order if i in live])
+    made = build.kernel(rebuild(stores, visit), name, order)  # canonical drops dead ranges
     return Part(canonical(made), tuple(refs), tuple(scalars))

@@ -26,8 +26,9 @@ from fnx.core.parts import buffer, closed, conjuncts, dims, indices, place, vali
 from fnx.core.rewriting import symbolic
 from fnx.core.tiling import Stage, Transform
 from fnx.core.uop import UOp, inherit, rebuild, substitute, toposort
+from fnx.lower.factors import is_zero
 from fnx.lower.kernel.canonical import canonical
-from fnx.lower.schedule.legality import check
+from fnx.lower.schedule.legality import check, is_data
 from fnx.lower.schedule.loops import Loops
 from fnx.lower.schedule.staging import place_stages
 
@@ -81,8 +82,6 @@ class _Rewriter:
         return None if row is None else row(self, node, src)
 
     def conditions(self, ranges: Iterable[UOp]) -> list[UOp]:
-        if not self.guard:
-            return []
         return sorted([self.guard[r] for r in ranges if r in self.guard], key=lambda c: c.rank)
 
     def comparison(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -120,15 +119,12 @@ class _Rewriter:
         identity = node.arg.monoid.identity(node.dtype)
         if conditions and not (identity == 0 and vanishes(folded, conditions)):
             folded = build.where(_all(conditions), folded, build.const(identity, folded.dtype))
-        return self.over_loops(node, folded)
+        return self.stage(node, (folded,))
 
     def stage(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
-        return self.over_loops(node, src[0])
-
-    def over_loops(self, node: UOp, inner: UOp) -> UOp:
-        """A REDUCE or STAGE over the loops that its ranges became."""
+        """A STAGE or REDUCE over the loops that its ranges became."""
         ranges = [leaf for r in closed(node) for leaf in self.loops.of[r].ranges()]
-        return node.over((inner, *ranges)) if ranges else inner
+        return node.over((src[0], *ranges)) if ranges else src[0]
 
 
 _ROWS: dict[ops.Op, Callable[[_Rewriter, UOp, tuple[UOp, ...]], UOp | None]] = {
@@ -143,11 +139,10 @@ def _clampable(stores: Sequence[UOp]) -> frozenset[UOp]:
     where places are data."""
     nodes = toposort(stores)
     written = set(map(buffer, stores))
-    inner = {r for n in nodes if n.op in (ops.REDUCE, ops.STAGE) for r in closed(n)}
-    data = any(n.op is ops.LOAD for s in stores for n in toposort(indices(s)))
-    if data or any(n.op is ops.LOAD and buffer(n) in written for n in nodes):
+    if any(map(is_data, stores)) or any(n.op is ops.LOAD and buffer(n) in written for n in nodes):
         return frozenset()
-    return frozenset(r for s in stores for r in s.ranges) - inner
+    inner = [r for n in nodes if n.op in (ops.REDUCE, ops.STAGE) for r in closed(n)]
+    return frozenset().union(*[s.ranges for s in stores]).difference(inner)
 
 
 def _all(conditions: Sequence[UOp]) -> UOp:
@@ -176,18 +171,14 @@ def vanishes(value: UOp, conditions: Sequence[UOp]) -> bool:
         if node.op is ops.LOAD:
             zero[node] = _implies(validity(node), conditions)
         elif node.op is ops.WHERE:
-            zero[node] = _is_zero(node.src[2]) and _implies(node.src[0], conditions)
+            zero[node] = is_zero(node.src[2]) and _implies(node.src[0], conditions)
         else:
-            zero[node] = _is_zero(node) or (node.op in _KEEP_ZERO and all(src))
+            zero[node] = is_zero(node) or (node.op in _KEEP_ZERO and all(src))
     return zero[value]
 
 
 _KEEP_ZERO = frozenset({ops.MUL, ops.ADD, ops.SUB, ops.NEG, ops.ABS, ops.CAST, ops.AND, ops.OR,
                         ops.MAX, ops.MIN, ops.MULACC, ops.SQRT})
-
-
-def _is_zero(node: UOp) -> bool:
-    return node.op is ops.CONST and build.const_of(node) == 0
 
 
 def _implies(condition: UOp | None, parts: Sequence[UOp]) -> bool:

@@ -6,7 +6,7 @@
 Calls of hand-written KERNELs stay. A body that is called ten times is inlined ten times; the
 ten copies become equal kernels, which are one interned node and are compiled once.
 
->>> from fnx.core import dtypes
+>>> from fnx.core import build, dtypes
 >>> p, q = (build.param(i, dtypes.float32, (3,)) for i in (0, 1))
 >>> twice = build.function([build.add(p, p)], 1)
 >>> result, = build.call(twice, [build.mul(p, q)])

@@ -63,8 +63,8 @@ CONSTANTS = [
          needs=CONSTANT_OPS),
     Rule(UPat(ops.SCATTER, None, "node"), lambda node: node.src[0],
          lambda node: 0 in node.src[-1].shape, "scatter of nothing"),
-    Rule(UPat(ops.PAD, (x, var("fill")), "node"), lambda x, fill, node: build.expand(fill, node.shape),
-         lambda x, fill, node: 0 in x.shape, "pad of nothing"),
+    Rule(UPat(ops.PAD, None, "node"), lambda node: build.expand(node.src[1], node.shape),
+         lambda node: 0 in node.src[0].shape, "pad of nothing"),
 ]
 
 
