@@ -43,8 +43,7 @@ def const_bits(value: Any, dtype: DType) -> int:
             raw = dtype.packing.pack(math.copysign(math.inf, value))
         return int.from_bytes(raw, "little")
     number = int(value)
-    low, high = (0, (1 << dtype.bits) - 1) if dtype.kind == "uint" else \
-        (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1)
+    low, high = dtype.limits
     if not low <= number <= high:
         raise OverflowedError(f"expected an integer that fits {dtype}, got {number}",
                               hint="name a wider dtype, or reduce the value")

@@ -25,6 +25,7 @@ class DType:
 
     Attributes:
         kind, bits: bool, int, uint, float, index (whole numbers of a kernel) or void; its width.
+        limits: the least and the largest value of integers and bools.
         mantissa, exponent: of a float, the bits of each that are stored.
         integer: the signed integer type of the same width.
         compute: the type in which ops that the machine lacks are computed.
@@ -32,8 +33,8 @@ class DType:
         packing: its bytes, little endian, as ``struct`` has them.
     """
 
-    __slots__ = ("name", "code", "kind", "bits", "mantissa", "exponent", "integer", "compute",
-                 "accumulator", "packing", "lanes", "scalar", "_np", "_vec")
+    __slots__ = ("name", "code", "kind", "bits", "limits", "mantissa", "exponent", "integer",
+                 "compute", "accumulator", "packing", "lanes", "scalar", "_np", "_vec")
 
     def __init__(self, name: str, kind: Kind, bits: int, numpy: str | None = None, *,
                  mantissa: int = 0, exponent: int = 0, integer: DType | None = None,
@@ -43,6 +44,8 @@ class DType:
         self.code = crc32(name.encode())  # equal in every process
         self.kind: Kind = kind
         self.bits = bits
+        half = 1 << bits >> 1
+        self.limits = (0, 2 * half - 1) if kind in ("uint", "bool") else (-half, half - 1)
         self.mantissa, self.exponent = mantissa, exponent
         self.integer: DType = integer or self
         self.compute: DType = compute or self

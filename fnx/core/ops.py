@@ -210,12 +210,12 @@ def _gotten(src: tuple[Node, ...], i: int) -> Shape:
 
 def lowest(t: DType) -> Any:
     """The smallest value of a type: the identity of MAX."""
-    return -np.inf if t.is_float else False if t.is_bool else int(np.iinfo(t.np).min)
+    return -np.inf if t.is_float else False if t.is_bool else t.limits[0]
 
 
 def highest(t: DType) -> Any:
     """The largest value of a type: the identity of MIN."""
-    return np.inf if t.is_float else True if t.is_bool else int(np.iinfo(t.np).max)
+    return np.inf if t.is_float else True if t.is_bool else t.limits[1]
 
 
 def _zero(t: DType) -> Any:

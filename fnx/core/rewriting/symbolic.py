@@ -84,10 +84,7 @@ def _atom_bounds(atom: UOp) -> Bounds:
 def _dtype_bounds(atom: UOp) -> Bounds:
     """A value that is data: all that its type (before a cast) can hold."""
     t = atom.src[0].dtype if atom.op is ops.CAST else atom.dtype
-    if t.is_bool:
-        return 0, 1
-    bits = t.bits if t.is_integer else 64
-    return (0, (1 << bits) - 1) if t.kind == "uint" else (-(1 << bits - 1), (1 << bits - 1) - 1)
+    return t.limits if t.is_integer or t.is_bool else dtypes.index.limits
 
 
 def _quotient_bounds(atom: UOp) -> Bounds:

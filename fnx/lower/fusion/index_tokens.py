@@ -23,6 +23,7 @@ arithmetic; `index_node` turns them into nodes once a kernel is decided.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -38,12 +39,8 @@ ZERO = -1
 
 def identity_index(shape: ops.Shape) -> Index:
     """Tokens of a kernel's own results: its axes in order; axes of length 1 are ZERO."""
-    out: list[Token] = []
-    axis = 0
-    for n in shape:
-        out.append(ZERO if n == 1 else axis)
-        axis += n != 1
-    return tuple(out)
+    axis = itertools.count()
+    return tuple([ZERO if n == 1 else next(axis) for n in shape])
 
 
 def squeeze(index: Index) -> Index:
@@ -112,19 +109,14 @@ _RULES: dict[ops.Op, Callable[[UOp, int, Index], Index]] = {
 
 def reindex(shape: ops.Shape, source: ops.Shape, index: Index) -> Index:
     """Tokens of the same row-major place under another shape."""
-    parts = [(t, n) for t, n in zip(index, shape) if n != 1]
     flat: list[tuple[Token, int]] = []
-    for t, n in parts:
+    for t, n in zip(index, shape):
         if type(t) is tuple and t[0] == "join" and math.prod(m for _, m in t[1]) == n:
             flat.extend(t[1])
-        else:
+        elif n != 1:
             flat.append((t, n))
-    flat = _merge_parts(flat)
-    out: list[Token] = []
-    queue = flat[::-1]
-    for n in source:
-        out.append(ZERO if n == 1 else _take(queue, n))
-    return tuple(out)
+    queue = _merge_parts(flat)[::-1]
+    return tuple([ZERO if n == 1 else _take(queue, n) for n in source])
 
 
 def _take(queue: list[tuple[Token, int]], n: int) -> Token:

@@ -82,7 +82,8 @@ class _Builder:
                 self.done[node, index] = self._compute(node, index)
         stores, writes = self._scatter() if group.scatter is not None else self._results()
         sites = tuple(dict.fromkeys(s for n in writes for s in n.sites))
-        kernel = build.kernel(stores, self._name(), self._order())
+        order = sorted(r.arg.id for r in self.ranges.values())
+        kernel = build.kernel(stores, self._name(), order)
         return Step(kernel, tuple(self.slots), tuple(writes), None, sites)
 
     def _results(self) -> tuple[list[UOp], list[UOp]]:
@@ -91,9 +92,6 @@ class _Builder:
         stores = [build.store(self._place(node if into is None else into, index), value)
                   for node, index, value in values]
         return stores, [node if into is None else into for node, _, _ in values]
-
-    def _order(self) -> list[int]:
-        return sorted(r.arg.id for r in self.ranges.values())
 
     def _name(self) -> str:
         """What the kernel does, from its structure only."""

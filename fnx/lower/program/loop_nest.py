@@ -18,6 +18,8 @@ it, unless a dependence lies between them:
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from fnx.core import ops
 from fnx.core.errors import KernelError
 from fnx.core.parts import buffer, closed, indices
@@ -25,6 +27,7 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower.program.roles import LOOPS, REPLICATED, Order
 
 
+@dataclass(eq=False)
 class Statement:
     """A node that is run in the loops ``path``; those from ``path[own]`` on are its own.
 
@@ -32,27 +35,28 @@ class Statement:
     loops may be shared with it).
     """
 
-    __slots__ = ("node", "path", "own", "closed", "depends")
-
-    def __init__(self, node: UOp, path: tuple[UOp, ...], own: int,
-                 closed: tuple[UOp, ...]) -> None:
-        self.node, self.path, self.own, self.closed = node, path, own, closed
-        self.depends: list[tuple[Statement, int]] = []
+    node: UOp
+    path: tuple[UOp, ...]
+    own: int
+    closed: tuple[UOp, ...]
+    depends: list[tuple[Statement, int]] = field(default_factory=list)
 
     def __repr__(self) -> str:
         names = [r.arg.name or str(r.arg.id) for r in self.path]
         return f"<{self.node.op} {' '.join(names[:self.own])} | {' '.join(names[self.own:])}>"
 
 
+@dataclass(eq=False)
 class Nest:
-    """A loop over ``range`` (None: the whole kernel) with ``body`` in order of execution."""
+    """A loop over ``range`` (None: the whole kernel) with ``body`` in order of execution.
 
-    __slots__ = ("range", "depth", "statements", "body")
+    ``statements`` are all that are inside, also in inner loops.
+    """
 
-    def __init__(self, range_: UOp | None, depth: int) -> None:
-        self.range, self.depth = range_, depth
-        self.statements: list[Statement] = []  # all that are inside, also in inner loops
-        self.body: list[Nest | Statement] = []
+    range: UOp | None
+    depth: int
+    statements: list[Statement] = field(default_factory=list)
+    body: list[Nest | Statement] = field(default_factory=list)
 
 
 def is_statement(node: UOp) -> bool:
@@ -69,8 +73,7 @@ def nest(kernel: UOp) -> Nest:
     """
     nodes = toposort(kernel.src)
     _check_ranges(nodes, kernel)
-    root = Nest(None, 0)
-    root.statements = _statements(nodes, Order(kernel))
+    root = Nest(None, 0, _statements(nodes, Order(kernel)))
     _arrange(root)
     return root
 
@@ -186,20 +189,17 @@ def _arrange(root: Nest) -> None:
             members = clusters[number]
             r = _next(members[0], depth)
             first = max((position[b] + 1 for b in before[number]), default=0)
-            if r is not None and last.get(r, -1) >= first:
-                position[number] = last[r]
-                item = outer.body[last[r]]
-                assert isinstance(item, Nest)
-                item.statements += members
-                continue
-            position[number] = len(outer.body)
             if r is None:
+                position[number] = len(outer.body)
                 outer.body += members
                 continue
-            last[r] = len(outer.body)
-            inner = Nest(r, depth + 1)
+            if last.get(r, -1) < first:
+                last[r] = len(outer.body)
+                outer.body.append(Nest(r, depth + 1))
+            position[number] = last[r]
+            inner = outer.body[last[r]]
+            assert isinstance(inner, Nest)
             inner.statements += members
-            outer.body.append(inner)
         rank = {s: i for i, s in enumerate(outer.statements)}
         for item in outer.body:
             if isinstance(item, Nest):

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
@@ -89,15 +90,15 @@ def constant(node: UOp) -> str:
     return f"0x{bits:016X}"
 
 
+@dataclass
 class _Loop:
-    """What ENDFOR needs to know of its FOR."""
+    """What ENDFOR needs to know of its FOR; ``phis`` with the lines to fill in."""
 
-    __slots__ = ("before", "latch", "guarded", "phis", "at")
-
-    def __init__(self, before: str, guarded: bool, at: int) -> None:
-        self.before, self.guarded, self.at = before, guarded, at
-        self.latch = ""
-        self.phis: list[tuple[UOp, int]] = []  # with the line to fill in
+    before: str
+    guarded: bool
+    at: int
+    latch: str = ""
+    phis: list[tuple[UOp, int]] = field(default_factory=list)
 
 
 class Printer:

@@ -96,7 +96,7 @@ UNITS = [
     Rule(i << 0, i, name="x << 0"),
     Rule(i >> 0, i, name="x >> 0"),
     Rule(i - i, as_pattern(0), name="x - x"),
-    Rule(UPat(ops.XOR, (x, x)), lambda x: spread(0, x), name="x ^ x"),
+    Rule(x ^ x, lambda x: spread(0, x), name="x ^ x"),
     Rule(t ^ True, ~t, name="x ^ True"),
 ]
 
@@ -131,34 +131,40 @@ SIGNS = [
     Rule(n * -1, -n, name="x * -1"),
     Rule(-f / -y, f / y, name="-x / -y"),
     Rule(f / c, _reciprocal, name="x / 2**k"),
-    Rule(UPat(ops.POW, (f, as_pattern(1.0))), f, name="x**1"),
-    Rule(UPat(ops.POW, (f, as_pattern(0.0))), as_pattern(1.0), name="x**0"),
-    Rule(UPat(ops.POW, (f, as_pattern(2.0))), f * f,
+    Rule(f ** 1.0, f, name="x**1"),
+    Rule(f ** 0.0, as_pattern(1.0), name="x**0"),
+    Rule(f ** 2.0, f * f,
          lambda x: x.dtype is dtypes.float32, "x**2"),  # float64: pow may round otherwise
 ]
 
 
 # ---- conditions -------------------------------------------------------------------------------
 
-_p = var("p")
-_CHOICE = UPat(ops.WHERE, (_p, x, y))
+_p, _exact = var("p"), var("x", "ib")  # no NaN, which is not equal to itself
+
+
+def _where(condition: UPat | bool, a: UPat | bool, b: UPat | bool) -> UPat:
+    return UPat(ops.WHERE, (condition, a, b))
+
+
+_EQUAL, _DIFFERENT = UPat(ops.CMPEQ, (x, y)), UPat(ops.CMPNE, (x, y))
 
 CONDITIONS = [
-    Rule(UPat(ops.CMPLT, (x, x)), as_pattern(False), name="x < x"),
-    Rule(UPat(ops.CMPLE, (var("x", "ib"), x)), as_pattern(True), name="x <= x"),
-    Rule(UPat(ops.CMPEQ, (var("x", "ib"), x)), as_pattern(True), name="x == x"),
-    Rule(UPat(ops.CMPNE, (var("x", "ib"), x)), as_pattern(False), name="x != x"),
-    Rule(~UPat(ops.CMPEQ, (x, y)), UPat(ops.CMPNE, (x, y)), name="not =="),
-    Rule(~UPat(ops.CMPNE, (x, y)), UPat(ops.CMPEQ, (x, y)), name="not !="),
-    Rule(~UPat(ops.CMPLT, (var("x", "ib"), y)), UPat(ops.CMPLE, (y, x)), name="not <"),
-    Rule(~UPat(ops.CMPLE, (var("x", "ib"), y)), UPat(ops.CMPLT, (y, x)), name="not <="),
-    Rule(UPat(ops.WHERE, (as_pattern(True), x, y)), x, name="where(True)"),
-    Rule(UPat(ops.WHERE, (as_pattern(False), x, y)), y, name="where(False)"),
-    Rule(UPat(ops.WHERE, (_p, x, x)), x, name="where of equals"),
-    Rule(UPat(ops.WHERE, (_p, as_pattern(True), as_pattern(False))), _p, name="where as bool"),
-    Rule(UPat(ops.WHERE, (~_p, x, y)), UPat(ops.WHERE, (_p, y, x)), name="where not"),
-    Rule(UPat(ops.WHERE, (_p, _CHOICE, z)), UPat(ops.WHERE, (_p, x, z)), name="where in where"),
-    Rule(UPat(ops.WHERE, (_p, z, _CHOICE)), UPat(ops.WHERE, (_p, z, y)), name="else in where"),
+    Rule(x < x, as_pattern(False), name="x < x"),
+    Rule(_exact <= x, as_pattern(True), name="x <= x"),
+    Rule(UPat(ops.CMPEQ, (_exact, x)), as_pattern(True), name="x == x"),
+    Rule(UPat(ops.CMPNE, (_exact, x)), as_pattern(False), name="x != x"),
+    Rule(~_EQUAL, _DIFFERENT, name="not =="),
+    Rule(~_DIFFERENT, _EQUAL, name="not !="),
+    Rule(~(_exact < y), y <= x, name="not <"),
+    Rule(~(_exact <= y), y < x, name="not <="),
+    Rule(_where(True, x, y), x, name="where(True)"),
+    Rule(_where(False, x, y), y, name="where(False)"),
+    Rule(_where(_p, x, x), x, name="where of equals"),
+    Rule(_where(_p, True, False), _p, name="where as bool"),
+    Rule(_where(~_p, x, y), _where(_p, y, x), name="where not"),
+    Rule(_where(_p, _where(_p, x, y), z), _where(_p, x, z), name="where in where"),
+    Rule(_where(_p, z, _where(_p, x, y)), _where(_p, z, y), name="else in where"),
 ]
 
 

@@ -34,16 +34,13 @@ def check_index(fn: UOp) -> tuple[UOp, tuple[Check, ...]]:
     return build.function(outs, fn.arg.n_params, fn.arg.name), tuple(c for _, c in faults)
 
 
-def _of_gather(node: UOp) -> Iterator[Fault]:
-    yield from _indices(node, node.src[1:], "read")
-
-
-def _of_scatter(node: UOp) -> Iterator[Fault]:
-    yield from _indices(node, node.src[1:-1], "write")
-
-
-def _indices(node: UOp, indices: tuple[UOp, ...], what: str) -> Iterator[Fault]:
-    for axis, (i, n) in enumerate(zip(indices, node.src[0].shape)):
+def _of_indices(node: UOp) -> Iterator[Fault]:
+    x, *indices = node.src
+    what = "read"
+    if node.op is ops.SCATTER:
+        what = "write"
+        del indices[-1]
+    for axis, (i, n) in enumerate(zip(indices, x.shape)):
         if not math.prod(i.shape):
             continue
         shown = _before_wrapping(i)
@@ -78,4 +75,4 @@ def _of_call(node: UOp) -> Iterator[Fault]:
             yield UOp(ops.GET, dtypes.int32, (node,), ref.arg.slot - len(node.src) + 1), check
 
 
-_FAULTS = {ops.GATHER: _of_gather, ops.SCATTER: _of_scatter, ops.CALL: _of_call}
+_FAULTS = {ops.GATHER: _of_indices, ops.SCATTER: _of_indices, ops.CALL: _of_call}

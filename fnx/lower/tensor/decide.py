@@ -17,11 +17,9 @@ True
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from fnx.core import build, ops
-from fnx.core.dtypes import DType
 from fnx.core.ops import Op
 from fnx.core.uop import UOp, rebuild, toposort
 
@@ -82,21 +80,13 @@ def _intervals(nodes: list[UOp]) -> dict[UOp, Interval]:
     for node in nodes:
         if node.dtype.is_float or node.op.result == "void":
             continue
-        whole = _whole(node.dtype)
+        out[node] = least, largest = node.dtype.limits
         row = _ROWS.get(node.op)
-        if row is None or not math.prod(node.shape):
-            out[node] = whole
-            continue
-        low, high = row(node, [out.get(s, _whole(s.dtype)) for s in node.src])
-        out[node] = (low, high) if whole[0] <= low and high <= whole[1] else whole
+        if row is not None and 0 not in node.shape:
+            low, high = row(node, [out.get(s, s.dtype.limits) for s in node.src])
+            if least <= low and high <= largest:
+                out[node] = low, high
     return out
-
-
-def _whole(dtype: DType) -> Interval:
-    if dtype.is_bool:
-        return 0, 1
-    half = 1 << (dtype.bits - 1)
-    return (0, 2 * half - 1) if dtype.kind == "uint" else (-half, half - 1)
 
 
 def _const(node: UOp, src: list[Interval]) -> Interval:
@@ -119,12 +109,12 @@ def _choice(node: UOp, src: list[Interval]) -> Interval:
 
 def _cast(node: UOp, src: list[Interval]) -> Interval:
     if node.dtype.is_bool or node.src[0].dtype.is_float:
-        return _whole(node.dtype)
+        return node.dtype.limits
     return src[0]
 
 
 def _fold(node: UOp, src: list[Interval]) -> Interval:
-    return src[0] if node.arg.monoid in (ops.MAX, ops.MIN) else _whole(node.dtype)
+    return src[0] if node.arg.monoid in (ops.MAX, ops.MIN) else node.dtype.limits
 
 
 def _times(node: UOp, src: list[Interval]) -> Interval:
@@ -154,12 +144,12 @@ def _differs(node: UOp, src: list[Interval]) -> Interval:
 
 def _and(node: UOp, src: list[Interval]) -> Interval:
     (a, b), (c, d) = src
-    return (min(a, c), min(b, d)) if node.dtype.is_bool else _whole(node.dtype)
+    return (min(a, c), min(b, d)) if node.dtype.is_bool else node.dtype.limits
 
 
 def _or(node: UOp, src: list[Interval]) -> Interval:
     (a, b), (c, d) = src
-    return (max(a, c), max(b, d)) if node.dtype.is_bool else _whole(node.dtype)
+    return (max(a, c), max(b, d)) if node.dtype.is_bool else node.dtype.limits
 
 
 def _not(node: UOp, src: list[Interval]) -> Interval:

@@ -15,6 +15,16 @@ def rounder(t: DType) -> float:
     return 1.5 * 2.0 ** t.mantissa
 
 
+def as_integer(x: Expr) -> Expr:
+    """A whole number, less than 2**(mantissa - 1) away from 0, in the low bits of an integer."""
+    return (x + rounder(x.dtype)).bits()
+
+
+def power_of_two(field: Expr, t: DType) -> Expr:
+    """The float with this exponent field: 2**(field - bias)."""
+    return (field << t.mantissa).bitcast(t)
+
+
 def magnitude(t: DType) -> int:
     """All bits but the sign."""
     return (1 << t.bits - 1) - 1

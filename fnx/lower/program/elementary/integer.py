@@ -10,7 +10,7 @@ from __future__ import annotations
 from fnx.core import build, dtypes, ops
 from fnx.core.expr import Expr, trunc, where
 from fnx.core.uop import UOp
-from fnx.lower.program.elementary.floats import rounder
+from fnx.lower.program.elementary.floats import as_integer
 
 
 def _divides_safely(divisor: Expr) -> bool:
@@ -23,7 +23,7 @@ def _quotient(a: Expr, b: Expr) -> Expr:
     """a / b rounded to zero; any value where b = 0."""
     if a.dtype.bits == 32:
         ratio = trunc(a.cast(dtypes.float64) / b.cast(dtypes.float64))
-        return (ratio + rounder(dtypes.float64)).bits().cast(a.dtype)
+        return as_integer(ratio).cast(a.dtype)
     minus = b.eq(-1)
     return where(minus, -a, a // where(minus | b.eq(0), 1, b))
 

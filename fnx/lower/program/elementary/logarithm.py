@@ -12,7 +12,7 @@ from __future__ import annotations
 from fnx.core import dtypes
 from fnx.core.expr import Expr, mulacc, polynomial, where
 from fnx.lower.program.elementary import coefficients as k
-from fnx.lower.program.elementary.floats import INF, NAN, two_sum
+from fnx.lower.program.elementary.floats import INF, NAN, power_of_two, two_sum
 
 _SQRT_HALF = {dtypes.float32: 0x3F3504F3, dtypes.float64: 0x3FE6A09E667F3BCD}
 _SMALLEST_NORMAL = {dtypes.float32: 2.0 ** -126, dtypes.float64: 2.0 ** -1022}
@@ -75,7 +75,7 @@ def log1p(x: Expr) -> Expr:
     form = x.dtype
     u, lost = two_sum(x.like(1.0), x)
     m, e = mantissa_and_exponent(u)
-    scale = ((form.bias - e) << form.mantissa).bitcast(x.dtype)  # 2**-e
-    f = (m - 1.0) + where(x < 2.0 ** (form.mantissa + 2), lost * scale, 0.0)
+    scaled = lost * power_of_two(form.bias - e, form)  # by 2**-e
+    f = (m - 1.0) + where(x < 2.0 ** (form.mantissa + 2), scaled, 0.0)
     y = _special(u, _LOG[x.dtype](f, e.cast(x.dtype)))
     return where(abs(x) < _TINY[x.dtype], x, y)

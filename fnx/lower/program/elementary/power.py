@@ -14,11 +14,12 @@ from fnx.lower.program.elementary.floats import (
     INF,
     NAN,
     Pair,
+    as_integer,
     clamp,
     fast_two_sum,
     pair,
     plus,
-    rounder,
+    power_of_two,
     times,
     two_product,
     with_sign,
@@ -43,9 +44,11 @@ def _power_32(x: Expr, y: Expr) -> Expr:
     n = rint(exponent)
     f = exponent - n
     power = mulacc(f, polynomial(k.POW_EXP2_32, f), 1.0)
-    form = dtypes.float64
-    scale = (((n + rounder(form)).bits() + form.bias) << form.mantissa).bitcast(dtypes.float64)
-    return (power * scale).cast(dtypes.float32)
+    return (power * _power_of_two(n)).cast(dtypes.float32)
+
+
+def _power_of_two(n: Expr) -> Expr:
+    return power_of_two(as_integer(n) + n.dtype.bias, n.dtype)
 
 
 def _log2_64(x: Expr) -> Pair:
@@ -82,12 +85,8 @@ def _power_64(x: Expr, y: Expr) -> Expr:
     f = (exponent - n) + where(exponent.eq(high), low, 0.0)
     power = mulacc(f, polynomial(k.POW_EXP2_64, f), 1.0)
     # two factors, since 2**n alone may be subnormal or infinite
-    form = dtypes.float64
     first = rint(n * 0.5)
-    for part in (first, n - first):
-        power = power * (((part + rounder(form)).bits() + form.bias)
-                         << form.mantissa).bitcast(dtypes.float64)
-    return power
+    return power * _power_of_two(first) * _power_of_two(n - first)
 
 
 _POWER = {dtypes.float32: _power_32, dtypes.float64: _power_64}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from fnx.core import dtypes
 from fnx.core.expr import Expr, rint, trunc, where
-from fnx.lower.program.elementary.floats import INF, NAN, two_product, with_sign
+from fnx.lower.program.elementary.floats import INF, NAN, power_of_two, two_product, with_sign
 
 # p - q < 2**(5 + squarings): the largest differences are 276 and 2045.
 _SQUARINGS = {dtypes.float32: 4, dtypes.float64: 6}
@@ -54,10 +54,6 @@ def _integer(x: Expr, unused: int) -> tuple[Expr, Expr]:
     return i.cast(dtypes.float64), where(subnormal, 1, field)
 
 
-def _power_of_two(exponent_field: Expr) -> Expr:
-    return (exponent_field << _FORM.mantissa).bitcast(dtypes.float64)
-
-
 def fmod(a: Expr, b: Expr) -> Expr:
     """REM of floats: smaller than b, with the sign of a."""
     dtype = a.dtype
@@ -65,12 +61,12 @@ def fmod(a: Expr, b: Expr) -> Expr:
     x, y = (abs(v).cast(dtypes.float64) for v in (a, b))
     (i, p), (m, q) = _integer(x, unused), _integer(y, unused)
     difference = where(p < q, 0, p - q)
-    r = _residue(_power_of_two((difference >> squarings) + _FORM.bias), m)
+    r = _residue(power_of_two((difference >> squarings) + _FORM.bias, _FORM), m)
     for bit in reversed(range(squarings)):
         r = product(r, r, m)
         r = where((difference & 1 << bit).ne(0), _centred(r + r, m), r)
     r = product(_residue(i, m), r, m)
-    r = where(r < 0.0, r + m, r) * 2.0 ** (unused - _FORM.mantissa) * _power_of_two(q)
+    r = where(r < 0.0, r + m, r) * 2.0 ** (unused - _FORM.mantissa) * power_of_two(q, _FORM)
     r = where(x < y, x, r).cast(dtype)
     defined = (x < INF) & (0.0 < y) & y.eq(y)
     return where(defined, with_sign(r, a), NAN)

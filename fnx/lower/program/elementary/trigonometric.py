@@ -22,9 +22,9 @@ from fnx.core.expr import Expr, mulacc, polynomial, rint, where
 from fnx.lower.program.elementary import coefficients as k
 from fnx.lower.program.elementary.floats import (
     Pair,
+    as_integer,
     magnitude,
     pair,
-    rounder,
     split,
     times,
     two_sum,
@@ -129,7 +129,7 @@ def _rotated(x: Expr, ahead: int) -> Expr:
     else:
         q, parts = _turns_64(a)
         sin, cos = _sin_cos_of(*parts)
-    quadrant = (q + rounder(q.dtype)).bits().cast(dtype.integer) + ahead
+    quadrant = as_integer(q).cast(dtype.integer) + ahead
     odd = (quadrant & 1).ne(0)
     sign = quadrant >> 1 << dtype.mantissa + dtype.bias.bit_length() + 1
     return (where(odd, cos, sin).bits() ^ sign).bitcast(dtype)
