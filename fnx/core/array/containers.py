@@ -33,7 +33,10 @@ class Key(Record):
     """
 
     key: Hashable
-    kind: str = "item"
+    kind: str
+
+    def __init__(self, key: Hashable, kind: str = "item") -> None:
+        super().__init__(key, kind)
 
     def __str__(self) -> str:
         if self.kind == "attr":
