@@ -6,6 +6,7 @@ difference. A pass that changes nothing says so, and what is equal is printed on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -52,7 +53,14 @@ def matmul() -> UOp:
 
 
 def shown(state: Any) -> str:
-    """What a pass was given or made, for reading."""
+    """What a pass was given or made, without lines of users.
+
+    An interned node has the line of another test where that made it first.
+    """
+    return re.sub(r" +# \S+\.py:\d+$", "", _text(state), flags=re.MULTILINE)
+
+
+def _text(state: Any) -> str:
     if isinstance(state, str):
         return state.rstrip()
     if isinstance(state, Fusion):

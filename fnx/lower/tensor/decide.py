@@ -28,12 +28,16 @@ Row = Callable[[UOp, list[Interval]], Interval]
 
 
 def decide(fn: UOp) -> UOp:
-    """The FUNCTION without comparisons, choices and gathers of a known outcome."""
-    nodes = toposort(fn.src)
+    """The FUNCTION without comparisons, choices and gathers of a known outcome.
+
+    KERNELs written by hand stay: which ranges they have is part of them.
+    """
+    nodes = toposort(fn.src, stop=lambda n: n.op is ops.KERNEL)
     if not any(n.op in _OUTCOME and n.src[0].dtype.is_integer or n.op is ops.GATHER
                for n in nodes):
         return fn
     known = _intervals(nodes)
+    kernels = {n: n for n in nodes if n.op is ops.KERNEL}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         low, high = known.get(node, (0, 1))
@@ -46,7 +50,7 @@ def decide(fn: UOp) -> UOp:
             return _as_shrink(node, src, known)
         return None
 
-    return fn.replace(src=tuple(rebuild(fn.src, visit)))
+    return fn.replace(src=tuple(rebuild(fn.src, visit, kernels)))
 
 
 def _as_shrink(node: UOp, src: tuple[UOp, ...], known: dict[UOp, Interval]) -> UOp | None:
