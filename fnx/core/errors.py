@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import NoReturn
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -165,7 +165,7 @@ def suggestion(name: str, names: Iterable[str]) -> str:
     return f"did you mean {best!r}?" if best and likeness(best) > 0.5 else ""
 
 
-def module_face(module: str, names: Sequence[str], later: frozenset[str] = frozenset()
+def module_face(module: str, names: Sequence[str], later: Container[str] = ()
                 ) -> tuple[Callable[[str], NoReturn], Callable[[], list[str]]]:
     """``__getattr__`` and ``__dir__`` of a public module.
 

@@ -15,6 +15,8 @@ from fnx.core.array.public import public
 from fnx.core.errors import ShapeError
 from fnx.numpy.contraction import contract
 
+__all__ = ["batch_matmul", "dot", "dot_general"]
+
 
 @public
 def dot(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None,

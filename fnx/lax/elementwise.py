@@ -20,6 +20,37 @@ from fnx.core.array.operate import alias, apply, astype, bitcast, elementwise
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError
 from fnx.core.expr import Expr
+from fnx.numpy.binary import add, bitwise_and, bitwise_or, bitwise_xor
+from fnx.numpy.unary import (
+    cbrt,
+    ceil,
+    cos,
+    cosh,
+    exp,
+    exp2,
+    expm1,
+    floor,
+    log,
+    log1p,
+    reciprocal,
+    sign,
+    sin,
+    sinh,
+    sqrt,
+    square,
+    tan,
+    tanh,
+)
+
+__all__ = [
+    "abs", "add", "bitcast_convert_type", "bitwise_and", "bitwise_not", "bitwise_or",
+    "bitwise_xor", "cbrt", "ceil", "clamp", "convert_element_type", "cos", "cosh", "div", "eq",
+    "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt", "integer_pow",
+    "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg",
+    "pow", "reciprocal", "rem", "round", "rsqrt", "select", "select_n", "shift_left",
+    "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt", "square",
+    "stop_gradient", "sub", "tan", "tanh",
+]
 
 Tree = TypeVar("Tree")
 
@@ -40,27 +71,8 @@ _REM = Function("rem", "number", ops.REM)
 
 neg = alias("neg", jnp.negative)
 abs = alias("abs", jnp.absolute)
-sign = alias("sign", jnp.sign)
-floor = alias("floor", jnp.floor)
-cbrt = alias("cbrt", jnp.cbrt)
-ceil = alias("ceil", jnp.ceil)
 is_finite = alias("is_finite", jnp.isfinite)
-exp = alias("exp", jnp.exp)
-exp2 = alias("exp2", jnp.exp2)
-expm1 = alias("expm1", jnp.expm1)
-log = alias("log", jnp.log)
-log1p = alias("log1p", jnp.log1p)
-sin = alias("sin", jnp.sin)
-cos = alias("cos", jnp.cos)
-tan = alias("tan", jnp.tan)
-sinh = alias("sinh", jnp.sinh)
-cosh = alias("cosh", jnp.cosh)
-tanh = alias("tanh", jnp.tanh)
-sqrt = alias("sqrt", jnp.sqrt)
-square = alias("square", jnp.square)
-reciprocal = alias("reciprocal", jnp.reciprocal)
 bitwise_not = alias("bitwise_not", jnp.invert)
-add = alias("add", jnp.add)
 sub = alias("sub", jnp.subtract)
 mul = alias("mul", jnp.multiply)
 pow = alias("pow", jnp.power)
@@ -72,9 +84,6 @@ lt = alias("lt", jnp.less)
 le = alias("le", jnp.less_equal)
 gt = alias("gt", jnp.greater)
 ge = alias("ge", jnp.greater_equal)
-bitwise_and = alias("bitwise_and", jnp.bitwise_and)
-bitwise_or = alias("bitwise_or", jnp.bitwise_or)
-bitwise_xor = alias("bitwise_xor", jnp.bitwise_xor)
 shift_left = alias("shift_left", jnp.left_shift)
 shift_right_arithmetic = alias("shift_right_arithmetic", jnp.right_shift)
 

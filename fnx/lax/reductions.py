@@ -12,6 +12,11 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.public import asarray, public
 from fnx.numpy.reductions import fold
 
+__all__ = [
+    "argmax", "argmin", "cumprod", "cumsum", "reduce_and", "reduce_max", "reduce_min",
+    "reduce_or", "reduce_prod", "reduce_sum", "reduce_xor",
+]
+
 
 @public
 def reduce_sum(operand: ArrayLike, axes: Sequence[int]) -> Array:

@@ -15,6 +15,11 @@ from fnx.core.array.promotion import as_node
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, ShapeError
 
+__all__ = [
+    "broadcast", "broadcast_in_dim", "broadcasted_iota", "concatenate", "expand_dims", "full",
+    "full_like", "iota", "pad", "reshape", "rev", "squeeze", "transpose",
+]
+
 
 @public
 def broadcast_in_dim(operand: ArrayLike, shape: ShapeLike, broadcast_dimensions: Sequence[int]

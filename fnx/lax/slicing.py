@@ -16,6 +16,12 @@ from fnx.core.errors import OutOfBoundsError, ShapeError
 from fnx.core.expr import Expr, maximum, minimum, where
 from fnx.core.uop import UOp
 
+__all__ = [
+    "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim",
+    "dynamic_update_index_in_dim", "dynamic_update_slice", "dynamic_update_slice_in_dim",
+    "index_in_dim", "slice", "slice_in_dim",
+]
+
 
 @public
 def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Sequence[int],

@@ -14,6 +14,12 @@ from fnx.core.array.operate import alias, apply, elementwise
 from fnx.core.array.public import public
 from fnx.core.expr import Expr, expm1, where
 
+__all__ = [
+    "celu", "elu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh",
+    "identity", "leaky_relu", "log_sigmoid", "mish", "relu", "relu6", "selu", "sigmoid", "silu",
+    "soft_sign", "softplus", "squareplus", "swish", "tanh",
+]
+
 # ---- formulas ---------------------------------------------------------------------------------
 
 

@@ -17,6 +17,8 @@ from fnx.core.errors import DTypeError
 from fnx.core.expr import Expr, exp, log, stop
 from fnx.core.ops import Op, Shape
 
+__all__ = ["log_softmax", "logsumexp", "one_hot", "softmax", "standardize"]
+
 
 def _mask(where: Any, x: Expr, fill: float) -> Expr:
     """x where the mask holds, else ``fill``."""

@@ -7,6 +7,14 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.operate import apply, elementwise, static_power
 from fnx.core.array.public import asarray
 
+__all__ = [
+    "add", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift",
+    "bitwise_xor", "divide", "equal", "float_power", "floor_divide", "fmod", "greater",
+    "greater_equal", "hypot", "left_shift", "less", "less_equal", "logaddexp", "logaddexp2",
+    "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "mod", "multiply",
+    "not_equal", "pow", "power", "remainder", "right_shift", "subtract", "true_divide",
+]
+
 
 @elementwise(rows.ADD)
 def add(x: ArrayLike, y: ArrayLike, /) -> Array:

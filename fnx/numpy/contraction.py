@@ -27,6 +27,8 @@ from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.uop import UOp
 from fnx.numpy.rearranging import diagonal_of
 
+__all__ = ["dot", "einsum", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]
+
 Labels = tuple[Any, ...]
 
 

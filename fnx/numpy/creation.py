@@ -20,6 +20,11 @@ from fnx.core.errors import ArgumentError
 from fnx.core.expr import Expr, floor, where
 from fnx.core.ops import Shape
 
+__all__ = [
+    "arange", "array", "asarray", "empty", "empty_like", "full", "full_like", "linspace",
+    "ones", "ones_like", "zeros", "zeros_like",
+]
+
 Order: TypeAlias = Literal["C", "K", "A"] | None
 
 @public

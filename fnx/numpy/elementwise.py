@@ -25,6 +25,8 @@ from fnx.numpy.binary import (
 )
 from fnx.numpy.unary import absolute, isfinite, isnan, rint
 
+__all__ = ["clip", "isclose", "nan_to_num", "round", "where"]
+
 
 @public
 def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None, /) -> Array:

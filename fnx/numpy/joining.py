@@ -14,6 +14,11 @@ from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.numpy.movement import expand_dims, moved, ravel, reshape
 
+__all__ = [
+    "array_split", "column_stack", "concat", "concatenate", "hstack", "split", "stack",
+    "vstack",
+]
+
 
 def _rows(name: str, arrays: Any) -> list[Any]:
     xs = list(arrays)

@@ -14,6 +14,8 @@ from fnx.core.expr import Expr
 from fnx.core.uop import UOp
 from fnx.numpy.creation import dtype_or_default
 
+__all__ = ["eye", "identity", "meshgrid", "tri", "tril", "triu"]
+
 
 def _diagonal_test(n: int, m: int, k: int, below: bool) -> UOp:
     """(n, m) of bool: column == row + k, or column <= row + k."""

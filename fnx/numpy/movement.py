@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` that give the elements another shape."""
+"""Functions of ``fnx.numpy`` that tell the shape, or give the elements another."""
 
 from __future__ import annotations
 
@@ -13,6 +13,61 @@ from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import AxisError, ShapeError
 from fnx.core.uop import UOp
+
+__all__ = [
+    "broadcast_arrays", "broadcast_shapes", "broadcast_to", "expand_dims", "moveaxis",
+    "permute_dims", "ravel", "reshape", "shape", "size", "squeeze", "swapaxes", "transpose",
+]
+
+
+@public
+def shape(a: Any) -> tuple[int, ...]:
+    """The lengths of the axes.
+
+    Args:
+        a: an Array or what ``asarray`` takes.
+
+    Returns:
+        A tuple of ints.
+
+    >>> shape([[1, 2]])
+    (1, 2)
+    """
+    return asarray(a).shape
+
+
+@public
+def ndim(a: Any) -> int:
+    """How many axes.
+
+    Args:
+        a: an Array or what ``asarray`` takes.
+
+    Returns:
+        An int.
+
+    >>> ndim([[1, 2]])
+    2
+    """
+    return asarray(a).ndim
+
+
+@public
+def size(a: Any, axis: int | None = None) -> int:
+    """How many elements, of all or along one axis.
+
+    Args:
+        a: an Array or what ``asarray`` takes.
+        axis: one axis, or None for all elements.
+
+    Returns:
+        An int.
+
+    >>> size([[1, 2]], 0)
+    1
+    """
+    x = asarray(a)
+    return x.size if axis is None else x.shape[axes.one(axis, x.ndim)]
 
 
 def moved(x: Array, node: UOp) -> Array:

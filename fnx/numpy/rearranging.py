@@ -18,6 +18,8 @@ from fnx.core.expr import Expr, where
 from fnx.core.uop import UOp
 from fnx.numpy.movement import moveaxis, moved, ravel, reshape
 
+__all__ = ["diag", "diagonal", "flip", "pad", "repeat", "roll", "tile"]
+
 PadMode: TypeAlias = Literal["constant", "edge", "reflect", "symmetric", "wrap"]
 
 @public

@@ -19,6 +19,11 @@ from fnx.core.uop import UOp
 from fnx.numpy.elementwise import isclose
 from fnx.numpy.rearranging import diagonal
 
+__all__ = [
+    "all", "allclose", "amax", "amin", "any", "array_equal", "count_nonzero", "max", "mean",
+    "min", "prod", "ptp", "std", "sum", "trace", "var",
+]
+
 
 def fold(node: UOp, monoid: Op, axis: AxisLike, keepdims: bool) -> UOp:
     """REDUCE over an axis argument, with the axes kept as 1 on request."""

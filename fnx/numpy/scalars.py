@@ -1,4 +1,4 @@
-"""The element types as ``fnx.numpy`` names them: ``float32(1)``, ``dtype=float32``."""
+"""The element types as ``fnx.numpy`` names them, ``float32(1)``, ``dtype=float32``; constants."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ from fnx.core.array import promotion
 from fnx.core.array.array import Array
 from fnx.core.array.public import asarray, kind_of, public
 from fnx.core.dtypes import DType
+
+__all__ = [
+    "bool_", "double", "dtype", "e", "euler_gamma", "finfo", "float32", "float64", "float_",
+    "floating", "generic", "iinfo", "inexact", "inf", "int8", "int32", "int_", "integer",
+    "issubdtype", "nan", "newaxis", "number", "pi", "promote_types", "result_type",
+    "signedinteger", "single", "uint", "uint32", "unsignedinteger",
+]
 
 
 class ScalarType:
@@ -58,6 +65,13 @@ float32 = ScalarType(dtypes.float32)
 float64 = ScalarType(dtypes.float64)
 int_, uint, float_ = int32, uint32, float32
 single, double = float32, float64
+
+pi = 3.141592653589793
+e = 2.718281828459045
+inf = float("inf")
+nan = float("nan")
+euler_gamma = 0.5772156649015329
+newaxis = None
 
 generic, number, inexact = np.generic, np.number, np.inexact
 integer, signedinteger, unsignedinteger = np.integer, np.signedinteger, np.unsignedinteger

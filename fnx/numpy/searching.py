@@ -16,6 +16,8 @@ from fnx.core.ops import Op
 from fnx.core.uop import UOp
 from fnx.numpy.reductions import fold, nonempty
 
+__all__ = ["argmax", "argmin", "cumprod", "cumsum"]
+
 
 def _place(a: Any, axis: Any, keepdims: bool, monoid: Op) -> Array:
     """The first index of the extreme element; the first NaN, where there is one."""

@@ -15,6 +15,8 @@ from fnx.core.errors import ShapeError
 from fnx.numpy.binary import maximum
 from fnx.numpy.movement import moved, ravel
 
+__all__ = ["take", "take_along_axis"]
+
 
 @public
 def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = None,

@@ -8,6 +8,13 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.elementwise import Function
 from fnx.core.array.operate import apply, elementwise
 
+__all__ = [
+    "abs", "absolute", "bitwise_invert", "bitwise_not", "cbrt", "ceil", "cos", "cosh", "exp",
+    "exp2", "expm1", "fabs", "floor", "invert", "isfinite", "isinf", "isnan", "log", "log1p",
+    "log2", "log10", "logical_not", "negative", "positive", "reciprocal", "rint", "sign", "sin",
+    "sinh", "sqrt", "square", "tan", "tanh", "trunc",
+]
+
 _CBRT = Function("cbrt", "inexact", ops.CBRT)
 
 

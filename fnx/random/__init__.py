@@ -15,37 +15,13 @@ Array([0.947667 , 0.9785799], dtype=float32)
 from typing import TYPE_CHECKING
 
 from fnx.core.errors import module_face
-from fnx.random.distributions import (
-    categorical,
-    exponential,
-    gumbel,
-    laplace,
-    logistic,
-    normal,
-    truncated_normal,
-)
-from fnx.random.draws import (
-    bernoulli,
-    bits,
-    rademacher,
-    randint,
-    uniform,
-)
-from fnx.random.keys import (
-    PRNGKey,
-    fold_in,
-    key,
-    key_data,
-    split,
-    wrap_key_data,
-)
-from fnx.random.orders import choice, permutation
+from fnx.random import distributions, draws, keys, orders
+from fnx.random.distributions import *
+from fnx.random.draws import *
+from fnx.random.keys import *
+from fnx.random.orders import *
 
-__all__ = [
-    "PRNGKey", "bernoulli", "bits", "categorical", "choice", "exponential", "fold_in", "gumbel",
-    "key", "key_data", "laplace", "logistic", "normal", "permutation", "rademacher", "randint",
-    "split", "truncated_normal", "uniform", "wrap_key_data",
-]
+__all__ = [*distributions.__all__, *draws.__all__, *keys.__all__, *orders.__all__]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = module_face(__name__, __all__)

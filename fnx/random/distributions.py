@@ -21,6 +21,10 @@ from fnx.numpy.searching import argmax
 from fnx.random.draws import Mode, between, bounds, check_mode, float_dtype, unit
 from fnx.random.keys import words_of
 
+__all__ = [
+    "categorical", "exponential", "gumbel", "laplace", "logistic", "normal", "truncated_normal",
+]
+
 
 @public
 def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:

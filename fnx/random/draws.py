@@ -19,6 +19,8 @@ from fnx.core.uop import UOp
 from fnx.numpy import maximum, minimum
 from fnx.random.keys import counted, split_words, word_each, words_of
 
+__all__ = ["bernoulli", "bits", "rademacher", "randint", "uniform"]
+
 Mode: TypeAlias = Literal["low", "high"] | None
 
 @public

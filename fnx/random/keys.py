@@ -18,6 +18,8 @@ from fnx.core.expr import Expr
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp
 
+__all__ = ["PRNGKey", "fold_in", "key", "key_data", "split", "wrap_key_data"]
+
 
 @public
 def key(seed: ArrayLike, *, impl: str | None = None) -> Array:

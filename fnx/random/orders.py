@@ -20,6 +20,8 @@ from fnx.numpy import cumsum
 from fnx.random.draws import randint, uniform
 from fnx.random.keys import split_words, word_each, words_of
 
+__all__ = ["choice", "permutation"]
+
 
 @public
 def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False) -> Array:
