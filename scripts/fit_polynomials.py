@@ -1,4 +1,4 @@
-"""Derive the constants of fnx/lower/program/elementary/coefficients.py, or check the ones it holds.
+"""Derive the polynomials of fnx/lower/program/elementary, or check the ones that stand there.
 
     python scripts/fit_polynomials.py            # print the table
     python scripts/fit_polynomials.py --check    # exit 1 unless the table still has its bounds
@@ -186,16 +186,20 @@ def error_bits(fit: Fit, coefficients: Sequence[float]) -> float:
     return float(mpmath.log(worst, 2))
 
 
+def held() -> dict[str, Any]:
+    """The constants that stand in the package."""
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+    from fnx.lower.program.elementary import exponential, floats, logarithm, power, trigonometric
+    return {name: value for room in (exponential, floats, logarithm, power, trigonometric)
+            for name, value in vars(room).items() if name.isupper()}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="verify the table in the package")
     parser.add_argument("only", nargs="*", help="names of rows")
     args = parser.parse_args()
-    table: dict[str, Any] = {}
-    if args.check:
-        sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-        from fnx.lower.program.elementary import coefficients
-        table = vars(coefficients)
+    table = held() if args.check else {}
     bad = 0
     for fit in FITS:
         if args.only and fit.name not in args.only:

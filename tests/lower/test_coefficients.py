@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.util
 import pathlib
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import mpmath
 import pytest
 from mpmath import mp, mpf
-
-from fnx.lower.program.elementary import coefficients as k
 
 _SCRIPT = pathlib.Path(__file__).parents[2] / "scripts" / "fit_polynomials.py"
 
@@ -26,6 +25,7 @@ def _script() -> Any:
 
 
 FIT = _script()
+k = SimpleNamespace(**FIT.held())
 
 
 @pytest.mark.parametrize("fit", FIT.FITS, ids=lambda fit: fit.name)

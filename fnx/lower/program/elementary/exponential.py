@@ -10,15 +10,78 @@ where it rounds (or overflows) once.
 
 from __future__ import annotations
 
-from fnx.core import dtypes
-from fnx.core.expr import Expr, mulacc, polynomial, where
-from fnx.lower.program.elementary import coefficients as k
-from fnx.lower.program.elementary.floats import clamp, rounder, with_sign
+from collections.abc import Callable
 
-_LN2 = {dtypes.float32: k.LN2_32, dtypes.float64: k.LN2_64}
-_EXP = {dtypes.float32: k.EXP_32, dtypes.float64: k.EXPM1_64}
-_TANH = {dtypes.float32: k.TANH_32, dtypes.float64: k.TANH_64}
-_EXPM1 = {dtypes.float32: k.EXPM1_32, dtypes.float64: k.EXPM1_64}
+from fnx.core import dtypes, ops
+from fnx.core.expr import Expr, mulacc, polynomial, where
+from fnx.core.ops import Op
+from fnx.lower.program.elementary.floats import (
+    LN2_32,
+    LN2_64,
+    LOG2_E,
+    clamp,
+    rounder,
+    with_sign,
+)
+
+# (exp(r) - 1 - r) / r**2 on |r| <= log(2) / 2, weighted for exp: 2**-27.66
+EXP_32 = (
+    0.5,
+    0.166665181517601,
+    0.04166620597243309,
+    0.008368941955268383,
+    0.0013950513675808907,
+)
+# the same, weighted for expm1: 2**-28.67
+EXPM1_32 = (
+    0.5,
+    0.1666666716337204,
+    0.04166635125875473,
+    0.00833327230066061,
+    0.001394120161421597,
+    0.0001991449244087562,
+)
+# (exp(r) - 1 - r) / r**2 on |r| <= log(2) / 2: 2**-61.23
+EXPM1_64 = (
+    0.5,
+    0.16666666666666677,
+    0.0416666666666667,
+    0.008333333333321372,
+    0.0013888888888866381,
+    0.00019841269886856602,
+    2.4801587361468455e-05,
+    2.7557243405848516e-06,
+    2.755724197257199e-07,
+    2.5109338639828408e-08,
+    2.0924688321182097e-09,
+)
+# (tanh(x) - x) / x**3 over z = x**2, |x| <= 0.55: 2**-28.87
+TANH_32 = (
+    -0.33333319425582886,
+    0.13332626223564148,
+    -0.05385599657893181,
+    0.021085528656840324,
+    -0.006292411126196384,
+)
+# as TANH_32: 2**-57.75
+TANH_64 = (
+    -0.333333333333333,
+    0.13333333333326833,
+    -0.05396825396387896,
+    0.021869488389110837,
+    -0.008863232652889153,
+    0.0035920925333969827,
+    -0.001455545988828757,
+    0.0005884570661774281,
+    -0.0002334127671005783,
+    8.336011899042011e-05,
+    -1.9521055503573344e-05,
+)
+
+_LN2 = {dtypes.float32: LN2_32, dtypes.float64: LN2_64}
+_EXP = {dtypes.float32: EXP_32, dtypes.float64: EXPM1_64}
+_TANH = {dtypes.float32: TANH_32, dtypes.float64: TANH_64}
+_EXPM1 = {dtypes.float32: EXPM1_32, dtypes.float64: EXPM1_64}
 # Below the first exp(x) rounds to 0; above the second it overflows.
 _EXP_RANGE = {dtypes.float32: (-104.5, 89.0), dtypes.float64: (-746.0, 710.0)}
 # Below the first expm1(x) rounds to -1.
@@ -31,7 +94,7 @@ _TINY = {dtypes.float32: 2.0 ** -26, dtypes.float64: 2.0 ** -55}
 def _reduce(x: Expr) -> tuple[Expr, Expr, Expr]:
     """(n, bits whose lowest are n, x - n * the high part of log 2)"""
     big = rounder(x.dtype)
-    shifted = mulacc(x, k.LOG2_E, big)
+    shifted = mulacc(x, LOG2_E, big)
     n = shifted - big
     return n, shifted.bits(), mulacc(n, -_LN2[x.dtype][0], x)
 
@@ -85,3 +148,11 @@ def tanh(x: Expr) -> Expr:
     z = x * x
     near = mulacc(size * z, polynomial(_TANH[x.dtype], z), size)
     return with_sign(where(size < 0.55, near, 1.0 - 2.0 / (e + 1.0)), x)
+
+
+# with the largest errors seen: float32, float64
+FORMULAS: dict[Op, Callable[..., Expr]] = {
+    ops.EXP: exp,      # 1.16  1.02
+    ops.EXPM1: expm1,  # 1.41  1.39
+    ops.TANH: tanh,    # 1.57  1.31
+}

@@ -1,4 +1,4 @@
-"""Float formats, signs, and sums of two floats: what the elementary functions share."""
+"""Float formats, signs, log(2) and sums of two floats: what the elementary functions share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import math
 
 from fnx.core.dtypes import DType
 from fnx.core.expr import Expr, where
+
+# log(2) in two parts; the first has few bits, so that its product with an exponent is exact.
+# float32: 10 bits (Cephes); float64: 33 bits (fdlibm, Sun Microsystems).
+LN2_32 = (0.693359375, -0.00021219444170128554)
+LN2_64 = (0.6931471804855391, 7.440617110012397e-11)
+LOG2_E = 1.4426950408889634
 
 INF, NAN = math.inf, math.nan
 

@@ -9,10 +9,41 @@ way of adding f last is used: it keeps the result below one ulp).
 
 from __future__ import annotations
 
-from fnx.core import dtypes
+from collections.abc import Callable
+
+from fnx.core import dtypes, ops
 from fnx.core.expr import Expr, mulacc, polynomial, where
-from fnx.lower.program.elementary import coefficients as k
-from fnx.lower.program.elementary.floats import INF, NAN, power_of_two, two_sum
+from fnx.core.ops import Op
+from fnx.lower.program.elementary.floats import (
+    INF,
+    LN2_32,
+    LN2_64,
+    NAN,
+    power_of_two,
+    two_sum,
+)
+
+# (log(1 + f) - f + f**2 / 2) / f**3 on sqrt(1/2) - 1 <= f <= sqrt(2) - 1: 2**-27.07
+LOG_32 = (
+    0.33333316445350647,
+    -0.25000783801078796,
+    0.20002277195453644,
+    -0.16625355184078217,
+    0.14181648194789886,
+    -0.13122092187404633,
+    0.1287686824798584,
+    -0.078708216547966,
+)
+# (atanh(s) - s) / s**3 over z = s**2, |s| <= (sqrt(2) - 1) / (sqrt(2) + 1): 2**-58.78
+ATANH_64 = (
+    0.33333333333333676,
+    0.19999999999706675,
+    0.1428571437136223,
+    0.11111099267462535,
+    0.09091783244940514,
+    0.07656995508368973,
+    0.07398292386626142,
+)
 
 _SQRT_HALF = {dtypes.float32: 0x3F3504F3, dtypes.float64: 0x3FE6A09E667F3BCD}
 _SMALLEST_NORMAL = {dtypes.float32: 2.0 ** -126, dtypes.float64: 2.0 ** -1022}
@@ -36,19 +67,19 @@ def scaled_to_normal(x: Expr) -> tuple[Expr, Expr]:
 
 def _log_32(f: Expr, e: Expr) -> Expr:
     """e * log 2 + log(1 + f)"""
-    high, low = k.LN2_32
+    high, low = LN2_32
     z = f * f
-    tail = mulacc(z * f, polynomial(k.LOG_32, f), e * low) - 0.5 * z
+    tail = mulacc(z * f, polynomial(LOG_32, f), e * low) - 0.5 * z
     return mulacc(e, high, f + tail)
 
 
 def _log_64(f: Expr, e: Expr) -> Expr:
-    high, low = k.LN2_64
+    high, low = LN2_64
     s = f / (2.0 + f)
     z = s * s
     half_square = 0.5 * f * f
     # log(1 + f) = f - half_square + s (half_square + R),  R = 2 (atanh(s) - s) / s
-    r = 2.0 * z * polynomial(k.ATANH_64, z)
+    r = 2.0 * z * polynomial(ATANH_64, z)
     tail = half_square - mulacc(s, half_square + r, e * low)
     return mulacc(e, high, f - tail)
 
@@ -79,3 +110,10 @@ def log1p(x: Expr) -> Expr:
     f = (m - 1.0) + where(x < 2.0 ** (form.mantissa + 2), scaled, 0.0)
     y = _special(u, _LOG[x.dtype](f, e.cast(x.dtype)))
     return where(abs(x) < _TINY[x.dtype], x, y)
+
+
+# with the largest errors seen: float32, float64
+FORMULAS: dict[Op, Callable[..., Expr]] = {
+    ops.LOG: log,      # 0.82  0.75
+    ops.LOG1P: log1p,  # 1.39  1.26
+}

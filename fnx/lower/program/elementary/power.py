@@ -7,11 +7,14 @@ two float64 with about 66 bits.
 
 from __future__ import annotations
 
-from fnx.core import dtypes
+from collections.abc import Callable
+
+from fnx.core import dtypes, ops
 from fnx.core.expr import Expr, mulacc, polynomial, rint, trunc, where
-from fnx.lower.program.elementary import coefficients as k
+from fnx.core.ops import Op
 from fnx.lower.program.elementary.floats import (
     INF,
+    LOG2_E,
     NAN,
     Pair,
     as_integer,
@@ -26,6 +29,54 @@ from fnx.lower.program.elementary.floats import (
 )
 from fnx.lower.program.elementary.logarithm import mantissa_and_exponent, scaled_to_normal
 
+# as ATANH_64 of logarithm.py; evaluated in float64 for a float32 power: 2**-37.60
+POW_LOG_32 = (
+    0.33333332821921363,
+    0.20000167801520405,
+    0.14268639942530625,
+    0.11791368239969945,
+)
+# (2**f - 1) / f on |f| <= 1/2; evaluated in float64 for a float32 power: 2**-34.30
+POW_EXP2_32 = (
+    0.6931471805416227,
+    0.24022651076302864,
+    0.05550410962688039,
+    0.009618036837707932,
+    0.0013333430684002846,
+    0.00015467135642825564,
+    1.531497221502483e-05,
+)
+# (atanh(s) - s - s**3 / 3) / s**5 over z = s**2: 2**-66.63
+POW_LOG_64 = (
+    0.2,
+    0.14285714285714188,
+    0.1111111111114539,
+    0.09090909084610473,
+    0.07692308378062737,
+    0.0666662013855082,
+    0.05884339457832449,
+    0.052114070428212846,
+    0.055069885310180776,
+)
+# as POW_EXP2_32: 2**-56.06
+POW_EXP2_64 = (
+    0.6931471805599453,
+    0.24022650695910072,
+    0.0555041086648217,
+    0.009618129107628496,
+    0.0013333558146390418,
+    0.0001540353039334113,
+    1.5252733856255951e-05,
+    1.3215486833044906e-06,
+    1.0178051201109467e-07,
+    7.05488825210826e-09,
+    4.4566749667559364e-10,
+    2.5741809979824022e-11,
+)
+# 1 / log(2) and 1/3 as unevaluated sums
+LOG2_E_PARTS = (1.4426950408889634, 2.0355273740931033e-17)
+THIRD_PARTS = (0.3333333333333333, 1.850371707708594e-17)
+
 # 2 to the power of these is 0 or infinite (in float32: once rounded to it); and so is x**y,
 # unless x = 1, for all larger |y| than the last.
 _LIMIT_32, _LIMIT = 200.0, 1100.0
@@ -37,13 +88,13 @@ def _power_32(x: Expr, y: Expr) -> Expr:
     m, e = mantissa_and_exponent(x.cast(dtypes.float64))
     s = (m - 1.0) / (m + 1.0)
     z = s * s
-    log_m = s + s * z * polynomial(k.POW_LOG_32, z)
-    log2_x = mulacc(log_m, 2.0 * k.LOG2_E, e.cast(dtypes.float64))
+    log_m = s + s * z * polynomial(POW_LOG_32, z)
+    log2_x = mulacc(log_m, 2.0 * LOG2_E, e.cast(dtypes.float64))
     log2_x = where(x.eq(0.0), -INF, where(x < INF, log2_x, x.cast(dtypes.float64)))
     exponent = clamp(y.cast(dtypes.float64) * log2_x, -_LIMIT_32, _LIMIT_32)
     n = rint(exponent)
     f = exponent - n
-    power = mulacc(f, polynomial(k.POW_EXP2_32, f), 1.0)
+    power = mulacc(f, polynomial(POW_EXP2_32, f), 1.0)
     return (power * _power_of_two(n)).cast(dtypes.float32)
 
 
@@ -62,11 +113,11 @@ def _log2_64(x: Expr) -> Pair:
     s = fast_two_sum(q, ((f - p) - p_low - q * d_low) / d)
     z = times(s, s)
     # atanh(s) = s + s z (1/3 + z P(z))
-    tail = z[0] * polynomial(k.POW_LOG_64, z[0])
-    third, third_low = pair(x, k.THIRD_PARTS)
+    tail = z[0] * polynomial(POW_LOG_64, z[0])
+    third, third_low = pair(x, THIRD_PARTS)
     series, error = fast_two_sum(third, tail)
     log_m = plus(s, times(times(s, z), (series, error + third_low)))
-    scaled = times(log_m, pair(x, (2 * k.LOG2_E_PARTS[0], 2 * k.LOG2_E_PARTS[1])))
+    scaled = times(log_m, pair(x, (2 * LOG2_E_PARTS[0], 2 * LOG2_E_PARTS[1])))
     exponent = e.cast(dtypes.float64) + extra
     high, low = fast_two_sum(exponent, scaled[0])
     return where(exponent.eq(0.0), scaled[0], high), \
@@ -83,7 +134,7 @@ def _power_64(x: Expr, y: Expr) -> Expr:
     exponent = clamp(where(inside, high, special), -_LIMIT, _LIMIT)
     n = rint(exponent)
     f = (exponent - n) + where(exponent.eq(high), low, 0.0)
-    power = mulacc(f, polynomial(k.POW_EXP2_64, f), 1.0)
+    power = mulacc(f, polynomial(POW_EXP2_64, f), 1.0)
     # two factors, since 2**n alone may be subnormal or infinite
     first = rint(n * 0.5)
     return power * _power_of_two(first) * _power_of_two(n - first)
@@ -141,3 +192,10 @@ def cbrt(x: Expr) -> Expr:
     root = _cbrt_64(a) if x.dtype is dtypes.float64 else \
         _cube_root(a.cast(dtypes.float64)).cast(x.dtype)
     return where((a > 0.0) & (a < INF), with_sign(root, x), x)
+
+
+# with the largest errors seen: float32, float64
+FORMULAS: dict[Op, Callable[..., Expr]] = {
+    ops.POW: power,  # 0.51  1.19
+    ops.CBRT: cbrt,  # 0.50  0.50
+}

@@ -13,13 +13,13 @@ float32 computes in float64 with all of the 8 words that any argument needs. flo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
-from fnx.core import dtypes
+from fnx.core import dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.expr import Expr, mulacc, polynomial, rint, where
-from fnx.lower.program.elementary import coefficients as k
+from fnx.core.ops import Op
 from fnx.lower.program.elementary.floats import (
     Pair,
     as_integer,
@@ -30,8 +30,49 @@ from fnx.lower.program.elementary.floats import (
     two_sum,
 )
 
-_SIN = {dtypes.float32: k.SIN_32, dtypes.float64: k.SIN_64}
-_COS = {dtypes.float32: k.COS_32, dtypes.float64: k.COS_64}
+# (sin(r) - r) / r**3 over z = r**2, |r| <= pi / 4: 2**-27.60
+SIN_32 = (
+    -0.16666655242443085,
+    0.00833218265324831,
+    -0.00019517794135026634,
+)
+# (cos(r) - 1 + r**2 / 2) / r**4 over z = r**2, |r| <= pi / 4: 2**-30.46
+COS_32 = (
+    0.04166664555668831,
+    -0.0013887387467548251,
+    2.4440412744297646e-05,
+)
+# as SIN_32: 2**-57.24
+SIN_64 = (
+    -0.16666666666666632,
+    0.008333333333322411,
+    -0.0001984126982980594,
+    2.7557313691236896e-06,
+    -2.5050758003873875e-08,
+    1.5896788943033695e-10,
+)
+# as COS_32: 2**-59.94
+COS_64 = (
+    0.0416666666666666,
+    -0.0013888888888874123,
+    2.4801587289480738e-05,
+    -2.755731435186833e-07,
+    2.087572320464165e-09,
+    -1.135964400228214e-11,
+)
+# 2 pi as an unevaluated sum
+TWO_PI_PARTS = (6.283185307179586, 2.4492935982947064e-16)
+# floor(2**1248 / (2 pi)): the digits that Payne and Hanek's reduction takes its window from.
+INVERSE_TWO_PI_BITS = 1248
+INVERSE_TWO_PI = int(
+    "28be60db9391054a7f09d5f47d4d377036d8a5664f10e4107f9458eaf7aef1586dc91b8e909374b8"
+    "01924bba827464873f877ac72c4a69cfba208d7d4baed1213a671c09ad17df904e64758e60d4ce7d"
+    "272117e2ef7e4a0ec7fe25fff7816603fbcbc462d6829b47db4d9fb3c9f2c26dd3d18fd9a797fa8b"
+    "5d49eeb1faf97c5ecf41ce7de294a4ba9afed7ec47e357421580cc11bf1edaeafc33ef08",
+    16)
+
+_SIN = {dtypes.float32: SIN_32, dtypes.float64: SIN_64}
+_COS = {dtypes.float32: COS_32, dtypes.float64: COS_64}
 
 _TINY = 2.0 ** -28                # sin(x) rounds to x; the parts of smaller products underflow
 _WORD_32, _WORDS_32 = 26, 8       # 24 + 26 bits are exact in 53; 8 * 26 >= 128 + 31 + 24
@@ -43,8 +84,8 @@ _LARGE = 7                        # products below this place may exceed 1/2
 @cache
 def _words(width: int, count: int) -> tuple[float, ...]:
     """The leading ``count`` words of 1 / (2 pi), as integers of ``width`` bits."""
-    whole = k.INVERSE_TWO_PI
-    return tuple(float(whole >> k.INVERSE_TWO_PI_BITS - width * (i + 1) & (1 << width) - 1)
+    whole = INVERSE_TWO_PI
+    return tuple(float(whole >> INVERSE_TWO_PI_BITS - width * (i + 1) & (1 << width) - 1)
                  for i in range(count))
 
 
@@ -63,7 +104,7 @@ def _turns_32(x: Expr) -> tuple[Expr, Expr]:
     parts = [_fraction(wide * (w * 2.0 ** (-_WORD_32 * (i + 1))))
              for i, w in enumerate(_words(_WORD_32, _WORDS_32))]
     q = rint(4.0 * _sum(parts))
-    return q, k.TWO_PI_PARTS[0] * _sum([mulacc(q, -0.25, parts[0]), *parts[1:]])
+    return q, TWO_PI_PARTS[0] * _sum([mulacc(q, -0.25, parts[0]), *parts[1:]])
 
 
 def _sum(xs: Sequence[Expr]) -> Expr:
@@ -105,7 +146,7 @@ def _turns_64(x: Expr) -> tuple[Expr, Pair]:
         total, error = two_sum(total, part)
         errors.append(error)
     rest = _sum([*reversed(parts[6:]), *reversed(errors)])
-    return q, times((total, rest), pair(x, k.TWO_PI_PARTS))
+    return q, times((total, rest), pair(x, TWO_PI_PARTS))
 
 
 def _sin_cos_of(r: Expr, low: Expr | float) -> Pair:
@@ -145,3 +186,10 @@ def sin(x: Expr) -> Expr:
 def cos(x: Expr) -> Expr:
     """Cosine of an angle in radians."""
     return _rotated(x, 1)
+
+
+# with the largest errors seen: float32, float64
+FORMULAS: dict[Op, Callable[..., Expr]] = {
+    ops.SIN: sin,  # 1.53  1.02
+    ops.COS: cos,  # 1.55  0.84
+}
