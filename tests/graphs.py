@@ -33,6 +33,7 @@ LENGTHS = (1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 0
 MOST_ELEMENTS = 600
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, -2.5, math.inf, -math.inf, math.nan, 1e-40, 1e30,
           -1e30, 88.5, 1e-5)
+ORDINARY = (0.5, -0.25, 1.5, -0.75, 0.125)
 INTEGERS = (0, 1, 2, 3, -1, -2, 7, 31, 32, 33, 100, -2**31, 2**31 - 1, 2**32 - 1)
 
 
@@ -46,10 +47,14 @@ class Graph(NamedTuple):
         return f"\n{show.pretty(self.fn)}\nargs = {self.args}"
 
 
-def values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Any:
-    """Random values of which a third are special."""
+def values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...],
+           smooth: bool = False) -> Any:
+    """Random values of which a third are special; where ``smooth``, floats between -0.9 and 0.9."""
     if dtype.is_bool:
         return rng.integers(0, 2, shape).astype(bool)
+    if smooth:
+        return (rng.uniform(-0.9, 0.9, shape) if dtype.is_float else rng.integers(0, 4, shape)
+                ).astype(dtype.np)
     special: Sequence[Any] = FLOATS if dtype.is_float else \
         [i for i in INTEGERS if np.iinfo(dtype.np).min <= i <= np.iinfo(dtype.np).max]
     plain = rng.standard_normal(shape) if dtype.is_float else rng.integers(0, 100, shape)
@@ -63,8 +68,10 @@ class Builder:
     """A graph that grows: ``pool`` holds the nodes so far; every step adds one."""
 
     def __init__(self, rng: random.Random, types: Sequence[DType], allowed: Collection[Op],
-                 depth: int) -> None:
+                 depth: int, smooth: bool = False) -> None:
         self.rng, self.types, self.allowed, self.depth = rng, tuple(types), allowed, depth
+        self.smooth = smooth
+        self.monoids = [m for m in _sorted(ops.MONOIDS) if m in allowed] or _sorted(ops.MONOIDS)
         self.plain = [op for op in _sorted(allowed) if op in ops.ELEMENTWISE]
         self.other = [op for op in _sorted(allowed) if op not in ops.ELEMENTWISE]
         self.pool: list[UOp] = []
@@ -92,7 +99,8 @@ class Builder:
         return node
 
     def constant(self, dtype: DType, shape: tuple[int, ...]) -> UOp:
-        special: Sequence[Any] = (True, False) if dtype.is_bool else FLOATS if dtype.is_float \
+        floats = ORDINARY if self.smooth else FLOATS
+        special: Sequence[Any] = (True, False) if dtype.is_bool else floats if dtype.is_float \
             else [i for i in INTEGERS
                   if np.iinfo(dtype.np).min <= i <= np.iinfo(dtype.np).max]
         return build.const(self.one(special), dtype, shape)
@@ -211,14 +219,19 @@ def _stop(b: Builder, op: Op, x: UOp) -> UOp:
 
 
 def _reduce(b: Builder, op: Op, x: UOp) -> UOp:
-    monoid = b.one([m for m in _sorted(ops.MONOIDS) if m.takes(x.dtype)])
+    monoid = b.one([m for m in b.monoids if m.takes(x.dtype)])
     return build.reduce(x, monoid, [a for a in range(len(x.shape)) if b.number(0, 1)])
 
 
 def _indices(b: Builder, x: UOp) -> list[UOp]:
+    """Index arrays for some leading axes of x; of a smooth graph they stay inside."""
     shape = b.shape(30)
-    return [b.operand(b.one((dtypes.int32, dtypes.uint32)), shape)
-            for _ in range(b.number(1, len(x.shape)))]
+    index = [b.operand(b.one((dtypes.int32, dtypes.uint32)), shape)
+             for _ in range(b.number(1, len(x.shape)))]
+    if not b.smooth:
+        return index
+    return [build.rem(build.elementwise(ops.AND, i, build.like(i, 255)), build.like(i, n))
+            for i, n in zip(index, x.shape)]
 
 
 def _gather(b: Builder, op: Op, x: UOp) -> UOp:
@@ -227,7 +240,7 @@ def _gather(b: Builder, op: Op, x: UOp) -> UOp:
 
 def _scatter(b: Builder, op: Op, x: UOp) -> UOp:
     index = _indices(b, x)
-    monoids = [None, *sorted((m for m in ops.MONOIDS if m.takes(x.dtype)), key=str)]
+    monoids = [None, *[m for m in b.monoids if m.takes(x.dtype)]]
     updates = b.operand(x.dtype, index[0].shape + x.shape[len(index):])
     return build.scatter(x, index, updates, b.one(monoids))
 
@@ -243,7 +256,7 @@ def _const(b: Builder, op: Op, x: UOp) -> UOp:
 def _call(b: Builder, op: Op, x: UOp) -> UOp:
     if not b.depth:
         return x
-    inner = Builder(b.rng, b.types, b.allowed, b.depth - 1)
+    inner = Builder(b.rng, b.types, b.allowed, b.depth - 1, b.smooth)
     fn = _grow(inner, b.number(1, 4), b.number(1, 2))
     args = [b.operand(p.dtype, p.shape) for p in inner.params]
     results = build.call(fn, args, name="inner")
@@ -265,7 +278,7 @@ STEPS: dict[Op, tuple[Callable[[UOp], bool], Callable[[Builder, Op, UOp], UOp]]]
     ops.BARRIER: (_whatever, _barrier), ops.STOP: (_whatever, _stop),
     ops.REDUCE: (_whatever, _reduce),
     ops.GATHER: (lambda x: x.shape != () and 0 not in x.shape, _gather),
-    ops.SCATTER: (lambda x: x.shape != (), _scatter),
+    ops.SCATTER: (lambda x: x.shape != () and 0 not in x.shape, _scatter),
     ops.IOTA: (_whatever, _iota), ops.CONST: (_whatever, _const), ops.CALL: (_whatever, _call),
 }
 ALL_OPS = frozenset(STEPS) | ops.ELEMENTWISE
@@ -283,26 +296,28 @@ def _grow(b: Builder, steps: int, n_outs: int) -> UOp:
 
 @st.composite
 def graphs(draw: Any, types: Sequence[DType] = dtypes.USER, allowed: Collection[Op] = ALL_OPS,
-           steps: int = 24, calls: int = 1) -> Graph:
+           steps: int = 24, calls: int = 1, smooth: bool = False) -> Graph:
     """A random graph and values for its PARAMs.
 
     Args:
         types: dtypes that PARAMs, constants and casts may have. (Comparisons make bools.)
-        allowed: ops that are used; the keys of ``STEPS`` and any elementwise op.
+        allowed: ops that are used; the keys of ``STEPS`` and any elementwise op. Monoids too,
+            if there is one among them.
         steps: at most so many nodes are made on purpose, beside operands and constants.
         calls: how deep functions may be nested.
+        smooth: no special values, and all floats below 1 in size, as differences need them.
     """
     return graph_of(draw(st.integers(0, 2**32)), draw(st.integers(1, steps)), types, allowed,
-                    calls)
+                    calls, smooth)
 
 
 def graph_of(seed: int, steps: int, types: Sequence[DType] = dtypes.USER,
-             allowed: Collection[Op] = ALL_OPS, calls: int = 1) -> Graph:
+             allowed: Collection[Op] = ALL_OPS, calls: int = 1, smooth: bool = False) -> Graph:
     """The graph of a seed: what ``graphs`` draws."""
-    b = Builder(random.Random(seed), types, allowed, calls)
+    b = Builder(random.Random(seed), types, allowed, calls, smooth)
     fn = _grow(b, steps, 1 + seed % 8)
     rng = np.random.default_rng(seed)
-    return Graph(fn, [values(rng, p.dtype, p.shape) for p in b.params])
+    return Graph(fn, [values(rng, p.dtype, p.shape, smooth) for p in b.params])
 
 
 def same_bits(a: Any, b: Any) -> bool:

@@ -6,6 +6,7 @@ the others by examples. An op without an example fails.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,11 +18,14 @@ from hypothesis import strategies as st
 from fnx.core import build, dtypes, ops
 from fnx.core.array import scope
 from fnx.core.array.trace import close
+from fnx.core.array.trace import inline as inline_at
 from fnx.core.levels import interp, spec
 from fnx.core.uop import UOp
+from fnx.lower.tensor.inline import inline
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.reverse import pullback
 from fnx.transforms.ad.rules import Cotangent, Elementwise, Part, Structural
+from tests.graphs import Graph, graphs
 
 F8 = dtypes.float64
 Values = list[np.ndarray[Any, Any]]
@@ -36,12 +40,10 @@ def projected(outs: Sequence[UOp], rng: np.random.Generator) -> UOp:
     """A random linear function of all results: bigger than any chance cancellation."""
     total = build.const(0.0, F8)
     for out in outs:
-        weights = [build.const(w, F8) for w in rng.normal(size=out.shape).ravel()]
-        if not weights:
-            continue
-        flat = build.reshape(out, (len(weights),))
-        parts = build.concat([build.reshape(w, (1,)) for w in weights], 0)
-        product = build.mul(flat, parts)
+        n = math.prod(out.shape)
+        place = build.add(build.cast(build.iota(n), F8), build.const(rng.uniform(1, 9), F8, (n,)))
+        weights = build.elementwise(ops.SIN, build.mul(place, build.const(1.7, F8, (n,))))
+        product = build.mul(build.reshape(out, (n,)), weights)
         total = build.add(total, build.reduce(product, ops.ADD, (0,)))
     return total
 
@@ -222,107 +224,52 @@ def test_elementwise_rows_are_those_of_elementwise_ops() -> None:
 
 # ---- graphs -----------------------------------------------------------------------------------
 
-UNARY = (ops.NEG, ops.SIN, ops.COS, ops.TANH, ops.EXP)
-BINARY = (ops.ADD, ops.SUB, ops.MUL)
+SMOOTH = frozenset({
+    ops.NEG, ops.SIN, ops.COS, ops.TANH, ops.ADD, ops.SUB, ops.MUL, ops.RESHAPE, ops.PERMUTE,
+    ops.EXPAND, ops.PAD, ops.SHRINK, ops.FLIP, ops.CONCAT, ops.REDUCE, ops.GATHER, ops.SCATTER,
+    ops.CALL, ops.BARRIER})
+smooth_graphs = graphs(types=[F8], allowed=SMOOTH, steps=10, calls=2, smooth=True)
 
 
-@st.composite
-def programs(draw: st.DrawFn, size: int = 8) -> list[tuple[Any, ...]]:
-    """Lines (what, operands...) over the values before them; two inputs of shape (2, 3)."""
-    lines: list[tuple[Any, ...]] = []
-    for n in range(draw(st.integers(2, size))):
-        value = st.integers(0, n + 1)
-        kind = draw(st.sampled_from(["unary", "binary", "rows", "pick", "where", "flip", "call"]))
-        what = {"unary": st.sampled_from(UNARY), "binary": st.sampled_from(BINARY),
-                "rows": st.sampled_from([ops.ADD, ops.MAX, ops.MUL])}.get(kind, st.none())
-        lines.append((kind, draw(what), draw(value), draw(value)))
-    return lines
+def results(fn: UOp, xs: Sequence[UOp]) -> list[UOp]:
+    """The float results of a FUNCTION, bounded: products of products are large."""
+    return [build.elementwise(ops.TANH, out) for out in inline_at(fn, xs)
+            if out.dtype.is_float]
 
 
-def run(lines: list[tuple[Any, ...]], xs: list[UOp], calls: bool) -> UOp:
-    values = list(xs)
-    for kind, what, i, j in lines:
-        a, b = values[i], values[j]
-        values.append(STEPS[kind](what, a, b) if kind != "call" else
-                      called(a, b) if calls else body(a, b))
-    return values[-1]
-
-
-def body(a: UOp, b: UOp) -> UOp:
-    """Reduces, so that a call of it has residuals."""
-    row = build.reduce(build.exp(build.mul(a, build.like(a, 0.3))), ops.ADD, (1,))
-    spread = build.expand(build.reshape(row, (2, 1)), (2, 3))
-    return build.div(build.elementwise(ops.SIN, build.mul(a, b)), spread)
-
-
-def called(a: UOp, b: UOp) -> UOp:
-    shape = a.shape
-    inner = body(build.param(0, F8, shape), build.param(1, F8, shape))
-    outer = build.call(build.function([inner, build.param(0, F8, shape)], 2, "inner"),
-                       [build.param(1, F8, shape), build.param(0, F8, shape)])
-    fn = build.function([build.param(0, F8, shape), outer[0]], 2, "outer")
-    return build.call(fn, [b, a])[1]
-
-
-def _rows(monoid: ops.Op, a: UOp, b: UOp) -> UOp:
-    # scaled and shifted apart, so that products stay small and maxima do not tie
-    a = build.add(build.elementwise(ops.TANH, a), ramp(a))
-    row = build.reduce(a, monoid, (1,))
-    return build.expand(build.reshape(row, (2, 1)), (2, 3))
-
-
-def ramp(a: UOp) -> UOp:
-    steps = build.mul(build.cast(build.iota(3), F8), build.const(2.5, F8, (3,)))
-    return build.expand(build.reshape(steps, (1, 3)), a.shape)
-
-
-STEPS: dict[str, Callable[[Any, UOp, UOp], UOp]] = {
-    "unary": lambda op, a, b: build.elementwise(op, build.elementwise(ops.TANH, a)),
-    "binary": lambda op, a, b: build.elementwise(op, a, b),
-    "rows": _rows,
-    "pick": lambda _, a, b: build.gather(build.concat([a, b], 0), build.cast(
-        build.iota(2), dtypes.int32)),
-    "where": lambda _, a, b: build.where(build.lt(ramp(a), build.like(a, 1.0)), a,
-                                         build.sqrt(build.add(build.mul(b, b),
-                                                              build.like(b, 1.0)))),
-    "flip": lambda _, a, b: build.pad(build.shrink(build.flip(a, (0,)), [(0, 2), (1, 3)]),
-                                      [(0, 0), (1, 0)]),
-}
-
-
-@settings(max_examples=40)
-@given(programs(), st.integers(0, 1000))
-def test_gradients_of_graphs(lines: list[tuple[Any, ...]], seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    values = [rng.uniform(-0.9, 0.9, (2, 3)) for _ in range(2)]
-    check(lambda *xs: build.elementwise(ops.TANH, run(lines, list(xs), calls=True)), values,
+@settings(max_examples=60)
+@given(smooth_graphs, st.integers(0, 1000))
+def test_gradients_of_graphs(graph: Graph, seed: int) -> None:
+    flat = lambda x: build.reshape(x, (math.prod(x.shape),))
+    assume(any(out.dtype.is_float for out in graph.fn.src))
+    check(lambda *xs: build.concat([flat(out) for out in results(graph.fn, xs)], 0), graph.args,
           seed=seed, tol=2e-5, wild=True)
 
 
-@settings(max_examples=40)
-@given(programs(), st.integers(0, 1000))
-def test_a_call_has_the_derivatives_of_its_body(lines: list[tuple[Any, ...]], seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    values = [rng.uniform(-0.9, 0.9, (2, 3)) for _ in range(2)]
-    xs = params(values)
-    found = []
-    for calls in (False, True):
-        loss = projected([run(lines, xs, calls)], np.random.default_rng(1))
-        first = gradients(loss, xs)
-        second = gradients(projected(first, np.random.default_rng(2)), xs)
-        third = gradients(projected(second, np.random.default_rng(3)), xs)
-        found.append(interp.evaluate([*first, *second, *third], dict(zip(xs, values))))
-    for plain, by_call in zip(*found):
-        np.testing.assert_allclose(by_call, plain, rtol=1e-7, atol=1e-9)
+@settings(max_examples=60)
+@given(smooth_graphs)
+def test_a_call_has_the_derivatives_of_its_body(graph: Graph) -> None:
+    xs, found = params(graph.args), []
+    floats = [x for x in xs if x.dtype.is_float]
+    for fn in (graph.fn, inline(graph.fn)):
+        loss = projected(results(fn, xs), np.random.default_rng(1))
+        derivatives: list[UOp] = []
+        for order in (2, 3, 4):
+            derivatives += (new := gradients(loss, floats))
+            loss = projected(new, np.random.default_rng(order))
+        found.append(interp.evaluate(derivatives, dict(zip(xs, graph.args))))
+    for by_call, plain in zip(*found):
+        np.testing.assert_allclose(by_call, plain, rtol=1e-7, atol=1e-9 * max(
+            1.0, float(np.abs(plain).max(initial=0.0))))
 
 
-@settings(max_examples=20)
-@given(programs())
-def test_equal_functions_have_one_gradient(lines: list[tuple[Any, ...]]) -> None:
+@settings(max_examples=30)
+@given(smooth_graphs)
+def test_equal_functions_have_one_gradient(graph: Graph) -> None:
     """The order of sums follows from the function, not from what was traced before."""
     def closed() -> UOp:
         with scope.Scope("grad") as opened:
-            xs = [opened.leaf(F8, (2, 3)) for _ in range(2)]
-            loss = projected([run(lines, xs, calls=True)], np.random.default_rng(0))
-            return close(gradients(loss, xs), xs)[0]
+            xs = [opened.leaf(p.dtype, p.shape) for p in params(graph.args)]
+            loss = projected(results(graph.fn, xs), np.random.default_rng(0))
+            return close(gradients(loss, [x for x in xs if x.dtype.is_float]), xs)[0]
     assert closed() is closed()
