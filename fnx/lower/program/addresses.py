@@ -188,7 +188,7 @@ class Addresses:
         if step < 0:  # rest - k*lane > 0: the first ceil(rest / k) lanes
             count = self.total(rest, constant + (-step - 1), at)
             if step != -1:
-                count = lines.divided(lines.integer(ops.MAX, count, build.index_const(0)), -step)
+                count = lines.divided(lines.integer(ops.MAX, count, 0), -step)
             return lines.add(ops.LANESBELOW, mask, (count,))
         count = self.total({m: -c for m, c in rest.items()}, 1 - constant, at)
         return lines.add(ops.NOT, mask, (lines.add(ops.LANESBELOW, mask, (count,)),))

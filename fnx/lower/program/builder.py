@@ -100,8 +100,9 @@ class Lines:
 
     # ---- integers, folded where they are constant ----
 
-    def integer(self, op: Op, a: UOp, b: UOp) -> UOp:
+    def integer(self, op: Op, a: UOp, b: UOp | int) -> UOp:
         """ADD, MUL, MIN or MAX of two indices."""
+        b = build.index_const(b) if isinstance(b, int) else b
         if a.op is ops.CONST and b.op is ops.CONST:
             return build.index_const(_FOLD[op](build.const_of(a), build.const_of(b)))
         if a is _NEUTRAL.get(op, b):
@@ -109,10 +110,10 @@ class Lines:
         return a if b is _NEUTRAL.get(op) else self.add(op, a.dtype, (a, b))
 
     def plus(self, a: UOp, b: UOp | int) -> UOp:
-        return self.integer(ops.ADD, a, build.index_const(b) if isinstance(b, int) else b)
+        return self.integer(ops.ADD, a, b)
 
     def times(self, a: UOp, b: UOp | int) -> UOp:
-        return self.integer(ops.MUL, a, build.index_const(b) if isinstance(b, int) else b)
+        return self.integer(ops.MUL, a, b)
 
     def divided(self, a: UOp, divisor: int) -> UOp:
         """a // divisor for a >= 0."""

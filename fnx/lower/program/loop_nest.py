@@ -27,7 +27,7 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower.program.roles import LOOPS, REPLICATED, Order
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Statement:
     """A node that is run in the loops ``path``; those from ``path[own]`` on are its own.
 
@@ -46,7 +46,7 @@ class Statement:
         return f"<{self.node.op} {' '.join(names[:self.own])} | {' '.join(names[self.own:])}>"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Nest:
     """A loop over ``range`` (None: the whole kernel) with ``body`` in order of execution.
 

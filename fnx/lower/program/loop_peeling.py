@@ -76,7 +76,7 @@ def _iterations(values: Values, limit: Limit, slack: int) -> UOp:
     """In how many iterations, from the first on, step*i < terms + constant + slack."""
     lines = values.lines
     total = values.addresses.total(limit.terms, limit.constant + slack, SINGLE)
-    room = lines.integer(ops.MAX, total, build.index_const(0))
+    room = lines.integer(ops.MAX, total, 0)
     return lines.divided(lines.plus(room, limit.step - 1), limit.step)
 
 

@@ -11,28 +11,29 @@ number, by interleavings that are single instructions inside and between 128-bit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import TypeVar
 
 from fnx.core import ops
 from fnx.core.uop import UOp
 from fnx.lower.program.builder import Lines
 
 Lanes = tuple[int, ...]
+Step = tuple[Lanes, Lanes]  # what becomes of one and of the other vector of a pair
+Row = TypeVar("Row")
 _BLOCK = 16  # bytes
 
 
 def transpose(lines: Lines, rows: Sequence[UOp]) -> list[UOp]:
     """Column i of the block that ``rows`` are, for each i."""
-    steps, order = _network(len(rows), rows[0].dtype.itemsize)
-    dtype, vectors = rows[0].dtype, list(rows)
-    for bit, (low, high) in enumerate(steps):
-        for i in range(len(vectors)):
-            j = i | 1 << bit
-            if i != j:
-                a, b = vectors[i], vectors[j]
-                vectors[i] = lines.add(ops.SHUFFLE, dtype, (a, b), low)
-                vectors[j] = lines.add(ops.SHUFFLE, dtype, (a, b), high)
+    dtype = rows[0].dtype
+
+    def shuffled(a: UOp, b: UOp, lanes: Lanes) -> UOp:
+        return lines.add(ops.SHUFFLE, dtype, (a, b), lanes)
+
+    steps, order = _network(len(rows), dtype.itemsize)
+    vectors = _run(steps, rows, shuffled)
     return [vectors[i] for i in order]
 
 
@@ -41,26 +42,33 @@ def can_transpose(lanes: int) -> bool:
     return lanes >= 4 and lanes & (lanes - 1) == 0
 
 
+def _run(steps: list[Step], rows: Sequence[Row], shuffled: Callable[[Row, Row, Lanes], Row]
+         ) -> list[Row]:
+    """Step ``bit`` pairs the rows whose numbers differ in that bit."""
+    out = list(rows)
+    for bit, step in enumerate(steps):
+        for i in range(len(out)):
+            j = i | 1 << bit
+            if i != j:
+                out[i], out[j] = [shuffled(out[i], out[j], lanes) for lanes in step]
+    return out
+
+
 @cache
-def _network(n: int, itemsize: int) -> tuple[list[tuple[Lanes, Lanes]], list[int]]:
+def _network(n: int, itemsize: int) -> tuple[list[Step], list[int]]:
     """The two shuffles of each step, and which vector ends up with each column."""
     block = min(n, _BLOCK // itemsize)
     steps = [_interleaved(n, block, piece) for piece in (1, 2, 4, 8) if 2 * piece <= block]
     for _ in range((n // block).bit_length() - 1):
         steps.append(_gathered_blocks(n, block))
-    labels = [[(row, lane) for lane in range(n)] for row in range(n)]
-    for bit, step in enumerate(steps):
-        for i in range(n):
-            j = i | 1 << bit
-            if i != j:
-                both = labels[i] + labels[j]
-                labels[i], labels[j] = ([both[k] for k in lanes] for lanes in step)
+    labels = _run(steps, [[(row, lane) for lane in range(n)] for row in range(n)],
+                  lambda a, b, lanes: [(a + b)[k] for k in lanes])
     column = [vector[0][1] for vector in labels]
     assert labels == [[(row, c) for row in range(n)] for c in column]
     return steps, [column.index(c) for c in range(n)]
 
 
-def _interleaved(n: int, block: int, piece: int) -> tuple[Lanes, Lanes]:
+def _interleaved(n: int, block: int, piece: int) -> Step:
     """Pieces of one and of the other vector in turn, from either half of each block."""
     halves = []
     for half in (0, block // 2):
@@ -70,7 +78,7 @@ def _interleaved(n: int, block: int, piece: int) -> tuple[Lanes, Lanes]:
     return halves[0], halves[1]
 
 
-def _gathered_blocks(n: int, block: int) -> tuple[Lanes, Lanes]:
+def _gathered_blocks(n: int, block: int) -> Step:
     """The even, or the odd, blocks of one and then of the other vector."""
     even, odd = (tuple([lane for s in range(first, 2 * n, 2 * block)
                         for lane in range(s, s + block)]) for first in (0, block))

@@ -90,7 +90,7 @@ def constant(node: UOp) -> str:
     return f"0x{bits:016X}"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Loop:
     """What ENDFOR needs to know of its FOR; ``phis`` with the lines to fill in."""
 

@@ -14,6 +14,7 @@ go by; the right factor is packed once for all, unless it is small and its rows 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -78,7 +79,7 @@ def find(kernel: UOp) -> Contraction | None:
                        in_order(columns), in_order(summed), left, right)
 
 
-def _contiguous(factor: UOp, ranges: frozenset[UOp]) -> int:
+def _contiguous(factor: UOp, ranges: Iterable[UOp]) -> int:
     return sum(stride(load, r) == 1 for load in loads_below(factor) for r in ranges)
 
 
@@ -113,7 +114,7 @@ class _Tiling:
     def __init__(self, found: Contraction, target: Target) -> None:
         self.found, self.target = found, target
         self.row = found.rows[-1]
-        self.column = next((r for r in found.columns if _contiguous(found.right, frozenset((r,)))),
+        self.column = next((r for r in found.columns if _contiguous(found.right, [r])),
                            found.columns[-1])
         self.itemsize = itemsize([found.reduce, found.left, found.right])
         self.depth, self.width = product(found.summed), product(found.columns)

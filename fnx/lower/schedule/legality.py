@@ -79,9 +79,7 @@ def _check_closed(node: UOp, position: dict[int, int]) -> None:
 
 
 def _check_lanes(node: UOp) -> None:
-    seen = set(node.ranges)
-    for s in node.src[:2]:
-        seen |= s.ranges
+    seen = node.ranges.union(*[s.ranges for s in node.src[:2]])
     lanes = sorted(name_of(r) for r in seen if r.arg.kind == "VEC")
     if len(lanes) > 1:
         raise KernelError(f"vectorize: expected one vectorized range in a value, got "
