@@ -67,17 +67,16 @@ def linearize(kernel: UOp, target: Target) -> UOp:
     [FOR, ADDRESS, ADDRESS, STORE, ENDFOR]
     """
     lines = Lines()
-    values = Values(kernel, lines)
-    walk = _Walk(lines, values, Accumulators(values, target.fma))
-    walk.body(nest(kernel))
+    _Walk(Values(kernel, lines), target.fma).body(nest(kernel))
     return lines.program()
 
 
 class _Walk:
     """Goes through the plan from the outside in; what is written is the parts' business."""
 
-    def __init__(self, lines: Lines, values: Values, accumulators: Accumulators) -> None:
-        self.lines, self.values, self.accumulators = lines, values, accumulators
+    def __init__(self, values: Values, fma: bool) -> None:
+        self.lines, self.values = values.lines, values
+        self.accumulators = Accumulators(values, fma)
 
     def body(self, inner: Nest) -> None:
         """Lines of a loop's body. Stores wait for the loads of the statements beside them, so

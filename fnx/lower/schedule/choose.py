@@ -83,10 +83,11 @@ class _Plan:
     """Collects the transforms of a kernel that is no contraction."""
 
     def __init__(self, kernel: UOp, target: Target) -> None:
-        self.kernel, self.target = kernel, target
         self.nodes = toposort(kernel.src)
         self.ranges = ranges_of(kernel)
         self.kept = {r for s in kernel.src for r in kept_in_order(s)}
+        self.common = [r for r in self.ranges if r not in self.kept
+                       and all(r in s.ranges for s in kernel.src)]
         self.lanes = target.lanes(itemsize(self.nodes))
         closing = [n for n in self.nodes if n.op in (ops.REDUCE, ops.STAGE)]
         inner = {r for n in closing for r in closed(n)}
@@ -122,8 +123,7 @@ class _Plan:
         apart, cost = self._apart()
         best: list[UOp] = apart
         for r in self.outer:
-            if r in self.kept or r in self.staged or \
-                    any(r not in s.ranges for s in self.kernel.src):
+            if r in self.staged or r not in self.common:
                 continue
             together = sum(s.cost(r, self._lanes_along(r)) for s in self.statements)
             if together < cost:
@@ -211,13 +211,11 @@ class _Plan:
         known = all(r.src[0].op is ops.CONST for r in self.ranges)
         if known and work(self.nodes) < _INLINE:
             return None
-        common = [r for r in self.ranges if r not in self.kept
-                  and all(r in s.ranges for s in self.kernel.src)]
-        loops = [r for r in common if r not in vectors]
+        loops = [r for r in self.common if r not in vectors]
         for r in loops:
             if extent(r) >= _UNROLL * (_BLOCK if r in blocked else 1):
                 return r
-        long = [r for r in common if r in vectors and extent(r) > 4 * self.lanes]
+        long = [r for r in self.common if r in vectors and extent(r) > 4 * self.lanes]
         return long[0] if long else max(loops, key=extent, default=None)
 
     def _chunk_of(self, r: UOp) -> int:

@@ -66,7 +66,8 @@ def _place(kernel: UOp, step: Stage, names: Sequence[str]) -> UOp:
                  if position[r] > outside]
         if staged in to or not outer:
             continue
-        inner = _fill_ranges(staged, outer, fresh)
+        inner = [build.range_(extent(r), fresh + i, _fill_kind(staged, r, r is outer[-1]),
+                              name_of(r) + "_") for i, r in enumerate(outer)]
         fresh += len(inner)
         order += [r.arg.id for r in inner]
         filled, = substitute([staged], dict(zip(outer, inner)))
@@ -119,19 +120,13 @@ def _grown(load: UOp, users: dict[UOp, list[UOp]], written: set[UOp]) -> UOp:
     return grown
 
 
-def _fill_ranges(staged: UOp, outer: Sequence[UOp], first: int) -> list[UOp]:
-    return [build.range_(extent(r), first + i, _fill_kind(staged, r, r is outer[-1]),
-                         name_of(r) + "_") for i, r in enumerate(outer)]
-
-
 def _fill_kind(staged: UOp, r: UOp, last: bool) -> str:
     """VEC where loads and stores are contiguous; the last short loop is unrolled."""
-    if last and r.arg.kind == "VEC" and _is_contiguous(staged, r):
+    lanes = last and r.arg.kind == "VEC"
+    if lanes and _is_contiguous(staged, r):
         return "VEC"
     short = extent(r).op is ops.CONST and symbolic.bounds(extent(r))[1] <= _MAX_UNROLLED_FILL
-    if r.arg.kind == "UNROLL" and short:
-        return "UNROLL"
-    return "UNROLL" if last and short and r.arg.kind == "VEC" else "SEQ"
+    return "UNROLL" if short and (lanes or r.arg.kind == "UNROLL") else "SEQ"
 
 
 def _is_contiguous(staged: UOp, r: UOp) -> bool:

@@ -17,6 +17,7 @@ True
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 from fnx.core import build, ops
@@ -126,14 +127,20 @@ def _times(node: UOp, src: list[Interval]) -> Interval:
     return min(corners), max(corners)
 
 
-def _less(node: UOp, src: list[Interval]) -> Interval:
-    (a, b), (c, d) = src
-    return int(b < c), int(a < d)
+def _ends(f: Callable[[int, int], int]) -> Row:
+    """Of two operands that ``f`` grows with."""
+    def row(node: UOp, src: list[Interval]) -> Interval:
+        (a, b), (c, d) = src
+        return f(a, c), f(b, d)
+    return row
 
 
-def _at_most(node: UOp, src: list[Interval]) -> Interval:
-    (a, b), (c, d) = src
-    return int(b <= c), int(a <= d)
+def _order(holds: Callable[[int, int], bool]) -> Row:
+    """Of a comparison that holds rather for a small left operand."""
+    def row(node: UOp, src: list[Interval]) -> Interval:
+        (a, b), (c, d) = src
+        return int(holds(b, c)), int(holds(a, d))
+    return row
 
 
 def _equal(node: UOp, src: list[Interval]) -> Interval:
@@ -146,14 +153,9 @@ def _differs(node: UOp, src: list[Interval]) -> Interval:
     return 1 - may_be, 1 - same
 
 
-def _and(node: UOp, src: list[Interval]) -> Interval:
-    (a, b), (c, d) = src
-    return (min(a, c), min(b, d)) if node.dtype.is_bool else node.dtype.limits
-
-
-def _or(node: UOp, src: list[Interval]) -> Interval:
-    (a, b), (c, d) = src
-    return (max(a, c), max(b, d)) if node.dtype.is_bool else node.dtype.limits
+def _of_bools(row: Row) -> Row:
+    """The row for bools only; integers are taken bit by bit."""
+    return lambda node, src: row(node, src) if node.dtype.is_bool else node.dtype.limits
 
 
 def _not(node: UOp, src: list[Interval]) -> Interval:
@@ -161,17 +163,18 @@ def _not(node: UOp, src: list[Interval]) -> Interval:
     return (1 - high, 1 - low) if node.dtype.is_bool else (-1 - high, -1 - low)
 
 
-_OUTCOME: dict[Op, Row] = {ops.CMPLT: _less, ops.CMPLE: _at_most, ops.CMPEQ: _equal,
-                           ops.CMPNE: _differs, ops.AND: _and, ops.OR: _or, ops.NOT: _not}
+_SMALLER, _LARGER = _ends(min), _ends(max)
+_OUTCOME: dict[Op, Row] = {
+    ops.CMPLT: _order(operator.lt), ops.CMPLE: _order(operator.le), ops.CMPEQ: _equal,
+    ops.CMPNE: _differs, ops.AND: _of_bools(_SMALLER), ops.OR: _of_bools(_LARGER), ops.NOT: _not,
+}
 _ROWS: dict[Op, Row] = {
     **_OUTCOME, **dict.fromkeys((ops.RESHAPE, ops.EXPAND, ops.PERMUTE, ops.SHRINK, ops.FLIP,
                                  ops.BARRIER, ops.STOP, ops.GATHER), _first),
     ops.CONST: _const, ops.PAD: _union, ops.CONCAT: _union, ops.CAST: _cast, ops.REDUCE: _fold,
-    ops.MUL: _times, ops.IOTA: lambda n, src: (0, n.arg - 1),
-    ops.WHERE: _choice,
-    ops.ADD: lambda n, src: (src[0][0] + src[1][0], src[0][1] + src[1][1]),
+    ops.MUL: _times, ops.IOTA: lambda n, src: (0, n.arg - 1), ops.WHERE: _choice,
+    ops.ADD: _ends(operator.add),
     ops.SUB: lambda n, src: (src[0][0] - src[1][1], src[0][1] - src[1][0]),
     ops.NEG: lambda n, src: (-src[0][1], -src[0][0]),
-    ops.MAX: lambda n, src: (max(src[0][0], src[1][0]), max(src[0][1], src[1][1])),
-    ops.MIN: lambda n, src: (min(src[0][0], src[1][0]), min(src[0][1], src[1][1])),
+    ops.MAX: _LARGER, ops.MIN: _SMALLER,
 }
