@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fnx.core import build, ops
-from fnx.core.expr import Expr
 from fnx.core.parts import buffer, closed, dims, extent, indices, value
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
@@ -32,6 +31,7 @@ from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.lower.kernel.canonical import over_stores
 from fnx.lower.program.roles import extent_of
 from fnx.lower.program.transpose import can_transpose
+from fnx.lower.schedule.loops import Loop
 
 _LEAST = 4  # rows of a block from which on transposing pays
 
@@ -69,7 +69,8 @@ def _loads_along(filled: UOp, r: UOp) -> bool:
 class _Blocks:
     def __init__(self, kernel: UOp, nodes: Sequence[UOp],
                  plans: dict[UOp, tuple[UOp, int]]) -> None:
-        self.root, self.nodes, self.plans = kernel, nodes, plans
+        self.root, self.plans = kernel, plans
+        self.cut: dict[UOp, Loop] = {}
         self.order = list(kernel.arg.order)
         self.next_id = 1 + max(n.arg.id for n in nodes if n.op is ops.RANGE)
 
@@ -83,9 +84,9 @@ class _Blocks:
             return self.place(node, src)
         return None
 
-    def fresh(self, extent: UOp, kind: str, like: UOp) -> UOp:
+    def fresh(self, loop: Loop, like: UOp) -> UOp:
         """A new range; in the order it stands where the one that it replaces stands."""
-        made = build.range_(extent, self.next_id, kind, f"{like.arg.name}{kind[0].lower()}")
+        made = loop.final = build.range_(loop.extent, self.next_id, loop.kind, loop.name)
         self.order.insert(self.order.index(like.arg.id) if like.arg.id in self.order
                           else len(self.order), made.arg.id)
         self.next_id += 1
@@ -93,25 +94,24 @@ class _Blocks:
 
     def blocked(self, stage: UOp, src: tuple[UOp, ...]) -> UOp:
         r, lanes = self.plans[stage]
-        length = Expr(extent(r))
-        outer = self.fresh(symbolic.simplify(((length + (lanes - 1)) // lanes).node), "SEQ", r)
-        inner = self.fresh(build.index_const(lanes), "VEC", r)
-        at = Expr(outer) * lanes + Expr(inner)
-        filled, = substitute(src[:1], {r: at.node})
-        inside = symbolic.simplify((at < length).node)
-        if inside.op is not ops.CONST:
-            filled = _where_inside(filled, inner, inside)
-        ranges = [d for old in src[1:] for d in ((outer, inner) if old is r else (old,))]
+        name = r.arg.name
+        loop = self.cut[stage] = Loop(name, extent(r))
+        outer, inner = loop.split(lanes, f"{name}s", f"{name}v")
+        inner.kind = "VEC"
+        pair = self.fresh(outer, r), self.fresh(inner, r)
+        filled, = substitute(src[:1], {r: loop.value()})
+        for inside in loop.guards():
+            filled = _where_inside(filled, pair[1], inside)
+        ranges = [d for old in src[1:] for d in (pair if old is r else (old,))]
         return UOp(ops.STAGE, stage.dtype, (filled, *ranges), stage.arg)
 
     def place(self, index: UOp, src: tuple[UOp, ...]) -> UOp:
         """A place in such a stage: the index of the cut range becomes two."""
-        r, lanes = self.plans[buffer(index)]
-        out: list[UOp] = []
-        for d, i in zip(closed(buffer(index)), src[1:]):
-            out += [i] if d is not r else map(
-                symbolic.simplify, ((Expr(i) // lanes).node, (Expr(i) % lanes).node))
-        return build.at(src[0], *out)
+        stage = buffer(index)
+        r, _ = self.plans[stage]
+        return build.at(src[0], *[
+            digit for d, i in zip(closed(stage), src[1:])
+            for digit in (self.cut[stage].digits(i) if d is r else (i,))])
 
 
 def _where_inside(filled: UOp, lane: UOp, inside: UOp) -> UOp:

@@ -62,11 +62,9 @@ def type_of(t: DType) -> str:
     return scalar if t.lanes == 1 else f"<{t.lanes} x {scalar}>"
 
 
-def _memory_type(t: DType) -> str:
-    """LLVM's name of a type in memory: a bool is a byte."""
-    if not t.is_bool:
-        return type_of(t)
-    return "i8" if t.lanes == 1 else f"<{t.lanes} x i8>"
+def _in_memory(t: DType) -> DType:
+    """A bool is a byte."""
+    return dtypes.int8.vec(t.lanes) if t.is_bool else t
 
 
 def _suffix(t: DType) -> str:
@@ -285,8 +283,8 @@ def _address(p: Printer, node: UOp) -> None:
     if offset.op is ops.CONST and offset.arg == 0:
         p.names[node] = p.operand(pointer)
         return
-    p.define(node, f"getelementptr {_memory_type(node.dtype.scalar)}, ptr {p.operand(pointer)}, "
-                   f"{p.typed(offset)}")
+    element = type_of(_in_memory(node.dtype.scalar))
+    p.define(node, f"getelementptr {element}, ptr {p.operand(pointer)}, {p.typed(offset)}")
 
 
 def _mask(p: Printer, node: UOp, position: int) -> str:
@@ -298,8 +296,7 @@ def _mask(p: Printer, node: UOp, position: int) -> str:
 
 def _load(p: Printer, node: UOp) -> None:
     place, t = node.src[0], node.dtype
-    at, memory = p.operand(place), _memory_type(t)
-    suffix = memory_suffix(t)
+    at, memory, suffix = p.operand(place), type_of(_in_memory(t)), _suffix(_in_memory(t))
     if place.src[1].dtype.lanes > 1:
         name = p.line(f"call {memory} @llvm.masked.gather.{suffix}.v{t.lanes}p0(<{t.lanes} x ptr> "
                       f"align {t.itemsize} {at}, {_mask(p, node, 1)}, {memory} zeroinitializer)")
@@ -318,23 +315,20 @@ def _load(p: Printer, node: UOp) -> None:
     p.names[node] = name
 
 
-def memory_suffix(t: DType) -> str:
-    return _suffix(t).replace("i1", "i8") if t.is_bool else _suffix(t)
-
-
 def _store(p: Printer, node: UOp) -> None:
     place, value = node.src[:2]
     t = value.dtype
-    at, memory, name = p.operand(place), _memory_type(t), p.operand(value)
+    at, memory, suffix = p.operand(place), type_of(_in_memory(t)), _suffix(_in_memory(t))
+    name = p.operand(value)
     if t.is_bool:
         name = p.line(f"zext {type_of(t)} {name} to {memory}")
     if place.src[1].dtype.lanes > 1:
-        text = (f"call void @llvm.masked.scatter.{memory_suffix(t)}.v{t.lanes}p0({memory} {name}, "
+        text = (f"call void @llvm.masked.scatter.{suffix}.v{t.lanes}p0({memory} {name}, "
                 f"<{t.lanes} x ptr> align {t.itemsize} {at}, {_mask(p, node, 2)})")
     elif len(node.src) == 2:
         text = f"store {memory} {name}, ptr {at}, align {place.arg}"
     else:
-        text = (f"call void @llvm.masked.store.{memory_suffix(t)}.p0({memory} {name}, "
+        text = (f"call void @llvm.masked.store.{suffix}.p0({memory} {name}, "
                 f"ptr align {place.arg} {at}, {_mask(p, node, 2)})")
     p.out.append(f"  {text}")
 

@@ -49,6 +49,13 @@ class Loop:
         self.final: UOp | None = None  # its RANGE in the tiled kernel; a CONST 0 for extent 1
         self._whole: UOp | None = None  # of its parts, once asked for
 
+    def split(self, factor: int, outer: str, inner: str) -> tuple[Loop, Loop]:
+        """The two loops that it becomes, by their names; their extents round up."""
+        count = (Expr(self.extent) + (factor - 1)) // factor
+        self.parts = (Loop(outer, symbolic.simplify(count.node)),
+                      Loop(inner, build.index_const(factor)))
+        return self.parts
+
     def leaves(self) -> Iterator[Loop]:
         """The loops that it became, outer before inner."""
         if self.parts is None:
@@ -127,13 +134,10 @@ class Loops:
         if loop.kind != "SEQ":
             raise KernelError(f"{step}: expected a plain loop, got one that is {loop.kind}",
                               hint="split first, then name the part to vectorize or unroll")
-        count = (Expr(loop.extent) + (step.factor - 1)) // step.factor
-        outer = Loop(step.outer, symbolic.simplify(count.node))
-        inner = Loop(step.inner, build.index_const(step.factor))
-        loop.parts = outer, inner
+        parts = loop.split(step.factor, step.outer, step.inner)
         leaves: dict[str, Loop] = {}
         for name, leaf in self.leaves.items():
-            for new in (outer, inner) if leaf is loop else (leaf,):
+            for new in parts if leaf is loop else (leaf,):
                 if new.name in leaves or (leaf is loop and new.name != name
                                           and new.name in self.leaves):
                     raise KernelError(f"{step}: expected new names for the parts, got "
