@@ -23,8 +23,6 @@ ALLOWED = {
     "transforms/jit.py": {"core", "transforms", "transforms/jit.py", "lower", "backends"},
     "public": {"core", "transforms", "transforms/jit.py", "public"},
 }
-# These import inside functions too: `import fnx` need not load the compiler.
-LAZY = {"transforms/jit.py"}
 
 
 def room(module: str) -> str:
@@ -57,7 +55,7 @@ def broken(source: str, home: str) -> list[str]:
               if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
               for child in ast.walk(node)}
     return [f"line {node.lineno}: {name}" for name, node in modules(tree)
-            if room(name) not in ALLOWED[home] or (id(node) in inside and home not in LAZY)]
+            if room(name) not in ALLOWED[home] or id(node) in inside]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -11,10 +11,10 @@ loaded here are loaded whole before the process forks, or not begun.
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import importlib
 import os
+import signal
 import threading
 import time
 import weakref
@@ -98,9 +98,15 @@ def _run_in_parent() -> None:
         hook()
     if _interrupted[0]:
         _interrupted[0] = False
-        again = threading.Timer(_LATER, _thread.interrupt_main)
+        again = threading.Timer(_LATER, _interrupt_main)
         again.daemon = True
         again.start()
+
+
+def _interrupt_main() -> None:
+    """As Ctrl-C does: what the main thread sleeps in ends, too (unlike _thread.interrupt_main)."""
+    if callable(signal.getsignal(signal.SIGINT)):  # else it would end the process
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def _run_in_child() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from functools import cached_property
 
+from fnx.core.cache import cached
 from fnx.core.uop import UOp
 
 LOADED = time.time()  # when fnx was imported: sources that are newer are not those that run
@@ -28,11 +28,11 @@ class KernelCode:
         self._key, self._text = key, text
         self.program, self.extents = program, extents
 
-    @cached_property
+    @cached
     def key(self) -> bytes:
         return self._key()
 
-    @cached_property
+    @cached
     def symbol(self) -> str:
         return f"fnx_{self.key.hex()[:24]}"
 

@@ -17,7 +17,7 @@ from typing import Any
 from fnx.core.dtypes import DType
 from fnx.core.errors import Site
 from fnx.core.op import Op
-from fnx.core.process import fork_safe_lock
+from fnx.core.process import fork_safe_lock, load
 
 _NO_RANGES: frozenset[UOp] = frozenset()
 _MAX_SITES = 8
@@ -124,8 +124,7 @@ class UOp:
     def digest(self) -> bytes:
         """Merkle digest of the content: equal in every process. Not for nodes with handles."""
         if self._digest is None:
-            import hashlib  # loads OpenSSL, which `import fnx` need not pay for
-
+            hashlib = load("hashlib")  # with OpenSSL, which `import fnx` need not pay for
             for node in toposort([self], into_functions=True,
                                  stop=lambda n: n._digest is not None):
                 if node._digest is None:

@@ -160,19 +160,18 @@ class Jitted(Transformed[P, R_co]):
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Stages:
         """All stages of this signature, for reading: graph, kernels, commands, LLVM IR."""
-        from fnx.transforms.replay.stages import Stages  # printing is for readers
-
+        stages = load("fnx.transforms.replay.stages")  # printing is for readers
         _, key = self._arguments.key(args, kwargs)
         replay = self._replay(key, args, kwargs).value
         executable = replay.executable or self._link(replay)
         fn, device = replay.closed.function, executable.device
 
         def again(keep: Callable[[Any], None]) -> None:
-            from fnx.lower.pipeline import lower  # each pass of it, for a reader
-            lower(fn, device.target, keep=keep)
+            load("fnx.lower.pipeline").lower(fn, device.target, keep=keep)
 
-        return Stages(fn, executable.lowered, device, replay.milliseconds, again,
-                      labels(self._f, key))
+        made: Stages = stages.Stages(fn, executable.lowered, device, replay.milliseconds, again,
+                                     labels(self._f, key))
+        return made
 
     def cache_info(self) -> CacheInfo:
         """How often it was traced, compiled and replayed, and why it was traced again."""

@@ -4,27 +4,34 @@
     python -m tests.attack.forks --seconds 600
 
 Threads trace, compile, run and submit long work, while the process forks, now and then with
-Ctrl-C on its way. Each child reads what was computed before, what was in flight (its value or
-DeviceError), and computes, traces and compiles anew; an alarm ends one that hangs. The parent's
-values have to be right afterwards.
+Ctrl-C on its way, and with more or less patience for work in flight. Each child reads what was
+computed before, what was in flight (its value or DeviceError), and computes, traces and compiles
+anew; an alarm ends one that hangs, and where its threads were is printed, with the processor
+time it used: next to none on a busy machine may be hunger, not a lock. The parent's values have
+to be right afterwards.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import gc
 import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import fnx
 import fnx.numpy as jnp
+from fnx.core import process
 from fnx.core.array import scope
 from fnx.core.config import override
 from fnx.core.errors import DeviceError
@@ -33,19 +40,19 @@ _HANG = 60  # seconds a child may take, on a busy machine
 
 
 class Counts(NamedTuple):
-    """What is found; ``wrong`` has a line for each fault."""
+    """What is found; ``wrong`` has a line for each fault, ``hangs`` the stacks of each child."""
 
     forks: int
     refused: int
     wrong: list[str]
     lost: int
-    hangs: int
+    hangs: list[str]
 
     def __str__(self) -> str:
         return "\n".join([f"{self.forks} forks, {len(self.wrong)} wrong, {self.lost} lost "
-                          f"interrupts, {self.hangs} hangs "
+                          f"interrupts, {len(self.hangs)} hangs "
                           f"({self.refused} times a child was refused what was unfinished)",
-                          *[f"  {text}" for text in self.wrong[:20]]])
+                          *[f"  {text}" for text in (*self.wrong[:20], *self.hangs)]])
 
 
 _long = fnx.jit(lambda x: jnp.sum(jnp.sin(x) * jnp.cos(x) + jnp.tanh(x)))
@@ -95,55 +102,78 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
                for i in range(3)]
     for thread in threads:
         thread.start()
-    forks = refused = hangs = lost = 0
+    forks = refused = lost = 0
     wrong: list[str] = []
+    hangs: list[str] = []
+    patience = process.PATIENCE
     until = time.monotonic() + (float("inf") if seconds is None else seconds)
     while forks != count and time.monotonic() < until:
-        done, flight = _short(jnp.arange(100) * 1.0), _long(x)
+        process.PATIENCE, flights = ((0.0, 30), (patience, 1),
+                                     (rng.uniform(0, 0.1), rng.randint(1, 30)))[forks % 3]
+        done = _short(jnp.arange(100) * 1.0)
         np.asarray(done)
-        interrupted = rng.random() < 0.25
-        try:
-            if interrupted:
-                signal.signal(signal.SIGALRM, signal.default_int_handler)
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 0.01))
-            _fork(forks, done, flight, want)
-            time.sleep(20 * interrupted)  # it may come a little later
-            lost += interrupted
-        except KeyboardInterrupt:
-            pass
+        flight = [_long(x) for _ in range(flights)][-1]  # they are done in order
+        lost += _fork(rng.random() < 0.25, rng.uniform(1e-5, 0.01), forks, done, flight, want)
         forks += 1
-        for code in _reaped():
+        for code, hang in _reaped():
             refused += code == 3
-            hangs += code == -signal.SIGALRM
-            if code not in (0, 3, -signal.SIGALRM):
+            if hang:
+                hangs.append(f"fork {forks}: {hang}")
+            elif code not in (0, 3):
                 wrong.append(f"fork {forks}: child ended with {code}")
         if float(flight) != want:
             wrong.append(f"fork {forks}: the parent has another value")
+    process.PATIENCE = patience
     end.set()
     for thread in threads:
         thread.join()
     return Counts(forks, refused, wrong, lost, hangs)
 
 
-def _fork(number: int, done: Any, flight: Any, want: float) -> None:
-    if os.fork() == 0:
+def _fork(interrupted: bool, after: float, number: int, done: Any, flight: Any, want: float
+          ) -> bool:
+    """Fork, with Ctrl-C on its way if told so; whether that got lost."""
+    try:
+        if interrupted:
+            signal.signal(signal.SIGALRM, signal.default_int_handler)
+            signal.setitimer(signal.ITIMER_REAL, after)
+        if os.fork() == 0:
+            _be_child(number, done, flight, want)
+        time.sleep(20 * interrupted)  # it may come a little later
+        return interrupted
+    except KeyboardInterrupt:
+        return False
+
+
+def _be_child(number: int, done: Any, flight: Any, want: float) -> None:
+    code = 1
+    try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_HANG)
-        code = 1
-        try:
+        with _stacks(os.getpid()).open("w") as file:
+            faulthandler.dump_traceback_later(0.9 * _HANG, file=file)
             code = _child(number, done, flight, want)
-        finally:
-            os._exit(code)
+    finally:
+        os._exit(code)
 
 
-def _reaped() -> list[int]:
-    """Exit codes of all children, once they have ended."""
-    codes = []
+def _stacks(child: int) -> Path:
+    """The file where a child says what its threads do, when it has not ended for long."""
+    return Path(tempfile.gettempdir(), f"fnx-stacks-{child}.txt")
+
+
+def _reaped() -> Iterator[tuple[int, str]]:
+    """Exit code of each child, once it has ended, and if it hung what it did."""
     while True:
         try:
-            codes.append(os.waitstatus_to_exitcode(os.waitpid(-1, 0)[1]))
+            child, status, used = os.wait4(-1, 0)
         except ChildProcessError:
-            return codes
+            return
+        code, file = os.waitstatus_to_exitcode(status), _stacks(child)
+        stacks = file.read_text() if file.exists() else ""
+        file.unlink(missing_ok=True)
+        yield code, "" if code != -signal.SIGALRM else \
+            f"{used.ru_utime + used.ru_stime:.1f} s of processor time in {_HANG} s\n{stacks}"
 
 
 def main() -> None:

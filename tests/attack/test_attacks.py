@@ -17,3 +17,4 @@ def test_an_attack_finds_nothing(name: str, options: tuple[str, ...]) -> None:
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 wrong" in done.stdout and "0 hangs" in done.stdout
+    assert "(0 times" not in done.stdout

@@ -122,3 +122,31 @@ def test_code_is_freed_while_another_thread_loads():
         thread.start()
         thread.join(10)
         assert not thread.is_alive()
+
+
+def test_a_fork_waits_for_every_call_into_llvm(monkeypatch):
+    """Else a child finds a lock of LLVM closed for ever."""
+    lib, target, called = llvm._llvm(), llvm.host_target(), []
+
+    def watched(name):
+        function = getattr(lib, name)
+
+        def run(*args):
+            called.append(name)
+            assert llvm._per_thread.inside._is_owned(), name
+            return function(*args)
+
+        return run
+
+    for name in llvm._PROTOTYPES.keys() - llvm._INSTANT:
+        monkeypatch.setattr(lib, name, watched(name))
+    linker = llvm._linker
+    monkeypatch.setattr(llvm, "_linker", linker.__wrapped__)
+    other = type(target)("cpu", target.triple, "generic")
+    for _ in range(2):  # what is left of the first round is freed in the second
+        thread = threading.Thread(target=llvm.compile_ir, args=(ADD.format("h", 1), other))
+        thread.start()
+        thread.join()
+        assert llvm.assembly(ADD.format("g", 1), target)
+        assert call(llvm.link([(llvm.compile_ir(ADD.format("f", 1), target), ["f"])]), "f", 1) == 2
+    assert {"LLJIT_Link", "LLJIT_Dylib_Tracker_Dispose", "DisposeTargetMachine"} <= {*called}

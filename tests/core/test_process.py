@@ -14,6 +14,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx.core.array import scope
 from fnx.core.array.trace import apart
+from fnx.core.cache import cached
 from fnx.core.process import fork_safe_lock
 from fnx.core.uop import current_site
 
@@ -63,6 +64,25 @@ def test_a_lock_that_another_thread_holds_is_open_in_a_child() -> None:
     stop = beside(hold)
     with mine:
         code = in_child(free)
+    stop()
+    assert code == 0
+
+
+def test_a_property_that_another_thread_computes_is_computed_in_a_child() -> None:
+    class Slow:
+        def __init__(self, wait: Callable[[], object]) -> None:
+            self.wait = wait
+
+        @cached
+        def value(self) -> int:
+            self.wait()
+            return 3
+
+    def compute(begun: threading.Event, end: threading.Event) -> None:
+        assert Slow(lambda: (begun.set(), end.wait(30))).value == 3
+
+    stop = beside(compute)
+    code = in_child(lambda: Slow(lambda: None).value == 3)
     stop()
     assert code == 0
 

@@ -14,7 +14,6 @@ import ctypes
 import functools
 import gc
 import struct
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -30,7 +29,7 @@ from fnx.backends.hcq import Command, HostStorage, Leasing, check_arguments, com
 from fnx.backends.llvm import binding
 from fnx.backends.llvm.kernels import Kernel, Kernels
 from fnx.core.errors import OutOfMemoryError, SpecError
-from fnx.core.process import at_fork
+from fnx.core.process import at_fork, fork_safe_lock
 from fnx.core.program import KernelCode
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, forget_dead
@@ -44,6 +43,7 @@ CHUNKS_PER_CORE = 16
 T = TypeVar("T")
 
 _pointer = attrgetter("ptr")
+_laying_out = fork_safe_lock()
 
 
 class _Plan:
@@ -70,9 +70,8 @@ def _signed(pattern: int) -> int:
 class CpuCommandBuffer(Leasing):
     """Encoded commands. The number of arguments is fixed by the first submission."""
 
-    __slots__ = ("_counts", "_encoded", "_inline", "_lock", "_memory", "_pack", "_pool",
-                 "_private", "_program", "_queue", "_run", "_scratch", "_temporary", "_words",
-                 "work")
+    __slots__ = ("_counts", "_encoded", "_inline", "_memory", "_pack", "_pool", "_private",
+                 "_program", "_queue", "_run", "_scratch", "_temporary", "_words", "work")
 
     def __init__(self, device: CpuDevice, encoded: list[tuple[Command, _Plan]], arena: int) -> None:
         self._queue, self._pool = device.queue, device.pool
@@ -84,7 +83,6 @@ class CpuCommandBuffer(Leasing):
         self._private = -(-arena // 64) * 64  # where scratch begins in the temporary memory
         self._temporary = self._private + (self._scratch if self.work <= SHORT else 0)
         self.leases: list[tuple[Any, int]] = []
-        self._lock = threading.RLock()
         self._counts: tuple[int, int] | None = None
         self._inline = False  # from the first submission on, where the work is short
 
@@ -158,7 +156,7 @@ class CpuCommandBuffer(Leasing):
     def _lay_out(self, ins: int, outs: int) -> None:
         """Number the arguments and write the words that the native loop walks."""
         check_arguments(tuple(c for c, _ in self._encoded), ins, outs)
-        with self._lock:
+        with _laying_out:
             if self._counts is not None:
                 return
             base = {"arena": runtime.ARENA, "in": runtime.ARGUMENTS,

@@ -121,7 +121,7 @@ _loaded: list[_LLVM] = []
 def _llvm() -> _LLVM:
     """The library, loaded once."""
     if not _loaded:
-        with _loading:  # the load is not to happen twice
+        with _per_thread.inside, _loading:  # the load is not to happen twice
             if not _loaded:
                 _loaded.append(_LLVM())
     return _loaded[0]
@@ -231,7 +231,8 @@ def _sysctl(name: str) -> int:
 
 # ---- the process ------------------------------------------------------------------------------
 
-_EXIT_PATIENCE = 10.0  # seconds for one kernel's compilation: under LLVM no process can end
+_PATIENCE = 10.0  # seconds for one kernel's compilation: under LLVM no process can end or fork
+_entrance = fork_safe_lock()  # for threads that were not in LLVM before
 _insides: list[weakref.ref[Any]] = []  # one of each thread
 _ending: list[bool] = []
 
@@ -245,20 +246,27 @@ class _PerThread(threading.local):
         self.machines: dict[tuple[str, str, str], _Machine] = {}
         self.held: list[Any] = []
         self.inside = fork_safe_lock()
-        _insides.append(weakref.ref(self.inside))
+        with _entrance:
+            _insides.append(weakref.ref(self.inside))
 
 
 _per_thread = _PerThread()
 
 
-def _keep_out(until: float) -> None:
-    """Let no other thread into LLVM, and wait for those in it."""
+def _keep_out(_: float = 0.0) -> None:
+    """Let no other thread into LLVM, and wait for those in it: a child finds its locks open."""
+    until = time.monotonic() + _PATIENCE
+    _keep(_entrance, until)
     _insides[:] = [ref for ref in _insides if ref() is not None]
     for ref in _insides:
         inside = ref()
         if inside is not None:
-            _per_thread.held.append(inside)  # first: Ctrl-C may come behind ``acquire``
-            inside.acquire(timeout=max(0.0, until - time.monotonic()))
+            _keep(inside, until)
+
+
+def _keep(lock: Any, until: float) -> None:
+    _per_thread.held.append(lock)  # first: Ctrl-C may come behind ``acquire``
+    lock.acquire(timeout=max(0.0, until - time.monotonic()))
 
 
 def _let_in() -> None:
@@ -279,7 +287,7 @@ def _in_child() -> None:
 def _at_exit() -> None:
     """C++ takes LLVM's tables away: no thread may be in it then, and none comes in any more."""
     _ending.append(True)
-    _keep_out(time.monotonic() + _EXIT_PATIENCE)
+    _keep_out()
 
 
 atexit.register(_at_exit)
@@ -420,7 +428,6 @@ def link(objects: Sequence[tuple[bytes, Sequence[str]]],
     >>> ctypes.CFUNCTYPE(ctypes.c_int64)(library.addresses["one"])()
     1
     """
-    _unlink_unused()
     imports = imports or {}
     elements = (_Element * len(objects))(*(
         _Element(_OBJECT_IMAGE, data, len(data)) for data, _ in objects))
@@ -429,6 +436,7 @@ def link(objects: Sequence[tuple[bytes, Sequence[str]]],
     known = (_Symbol * len(imports))(*(_Symbol(n.encode(), a) for n, a in imports.items()))
     error = _Message()
     with _per_thread.inside:
+        _unlink_unused()
         with _loading:
             linker = _linker()
         tracker = _llvm().LLJIT_Link(

@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from fnx.core import build, ops
+from fnx.core.cache import cached
 from fnx.core.errors import ArgumentError
 from fnx.core.levels import show
 from fnx.core.target import Target
@@ -149,14 +149,14 @@ class Stages:
 
     # ---- what each stage prints
 
-    @cached_property
+    @cached
     def _ran(self) -> list[Any]:
         """Every pass of the compiler with what it was given and what it made."""
         ran: list[Any] = []
         self._again(ran.append)
         return ran
 
-    @cached_property
+    @cached
     def _stage_of(self) -> dict[str, str]:
         """The stage of each pass: the one that names it, else that of the pass before."""
         out = {name: stage for stage, names in STAGES.items() for name in names}
@@ -165,12 +165,12 @@ class Stages:
             at = out.setdefault(ran.name, at)
         return out
 
-    @cached_property
+    @cached
     def _sites(self) -> set[Any]:
         nodes = toposort([self.graph], into_functions=True)
         return {site for n in nodes for site in n.sites}
 
-    @cached_property
+    @cached
     def _schedules(self) -> dict[UOp, str]:
         """The schedule of each tiled kernel, on one line."""
         found: dict[UOp, str] = {}
