@@ -76,6 +76,14 @@ def _cos_tail(z: Real) -> Real:
     return sum((-1) ** k * z ** k / mpmath.factorial(2 * k + 4) for k in range(18))
 
 
+def _atan_tail(z: Real) -> Real:
+    """(atan(t) - t) / t**3 with z = t**2"""
+    if z < mpf(2) ** -20:
+        return sum((-1) ** (k + 1) * z ** k / (2 * k + 3) for k in range(10))
+    t = mpmath.sqrt(z)
+    return (mpmath.atan(t) - t) / t ** 3
+
+
 def _tanh_tail(z: Real) -> Real:
     """(tanh(x) - x) / x**3 with z = x**2"""
     if z < mpf(2) ** -24:
@@ -112,6 +120,8 @@ FITS = (
     Fit("COS_32", np.float32, 2, _OCTANT, _cos_tail, lambda z: z ** 2 + mpf(2) ** -9, -26),
     Fit("SIN_64", np.float64, 5, _OCTANT, _sin_tail, lambda z: z + mpf(2) ** -20, -57),
     Fit("COS_64", np.float64, 5, _OCTANT, _cos_tail, lambda z: z ** 2 + mpf(2) ** -20, -57),
+    Fit("ATAN_32", np.float32, 5, (0.0, 0.25), _atan_tail, lambda z: z + mpf(2) ** -9, -29),
+    Fit("ATAN_64", np.float64, 11, (0.0, 0.25), _atan_tail, lambda z: z + mpf(2) ** -20, -57),
     Fit("TANH_32", np.float32, 4, _TANH, _tanh_tail, lambda z: z + mpf(2) ** -9, -26.5),
     Fit("TANH_64", np.float64, 10, _TANH, _tanh_tail, lambda z: z + mpf(2) ** -20, -57),
     Fit("POW_LOG_32", np.float64, 3, _ATANH, lambda z: _atanh_tail(z, 1),

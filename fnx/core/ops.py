@@ -258,6 +258,8 @@ SIN = Op("SIN", "tkp", "elementwise", 1, accepts="f", exact=False,
          meaning=m.precise(np.sin), cost=40)
 COS = Op("COS", "tkp", "elementwise", 1, accepts="f", exact=False,
          meaning=m.precise(np.cos), cost=40)
+ATAN = Op("ATAN", "tkp", "elementwise", 1, accepts="f", exact=False,
+          meaning=m.precise(np.arctan), cost=15)
 TANH = Op("TANH", "tkp", "elementwise", 1, accepts="f", exact=False,
          meaning=m.precise(np.tanh), cost=12)
 FLOOR = Op("FLOOR", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.floor))

@@ -43,7 +43,7 @@ from fnx.numpy.unary import (
 )
 
 __all__ = [
-    "abs", "add", "bitcast_convert_type", "bitwise_and", "bitwise_not", "bitwise_or",
+    "abs", "add", "atan", "bitcast_convert_type", "bitwise_and", "bitwise_not", "bitwise_or",
     "bitwise_xor", "cbrt", "ceil", "clamp", "convert_element_type", "cos", "cosh", "div", "eq",
     "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt", "integer_pow",
     "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg",
@@ -71,6 +71,7 @@ _REM = Function("rem", "number", ops.REM)
 
 neg = alias("neg", jnp.negative)
 abs = alias("abs", jnp.absolute)
+atan = alias("atan", jnp.arctan)
 is_finite = alias("is_finite", jnp.isfinite)
 bitwise_not = alias("bitwise_not", jnp.invert)
 sub = alias("sub", jnp.subtract)

@@ -9,13 +9,14 @@ from fnx.core.array.elementwise import Function
 from fnx.core.array.operate import apply, elementwise
 
 __all__ = [
-    "abs", "absolute", "bitwise_invert", "bitwise_not", "cbrt", "ceil", "cos", "cosh", "exp",
-    "exp2", "expm1", "fabs", "floor", "invert", "isfinite", "isinf", "isnan", "log", "log1p",
-    "log2", "log10", "logical_not", "negative", "positive", "reciprocal", "rint", "sign", "sin",
-    "sinh", "sqrt", "square", "tan", "tanh", "trunc",
+    "abs", "absolute", "arctan", "atan", "bitwise_invert", "bitwise_not", "cbrt", "ceil", "cos",
+    "cosh", "exp", "exp2", "expm1", "fabs", "floor", "invert", "isfinite", "isinf", "isnan",
+    "log", "log1p", "log2", "log10", "logical_not", "negative", "positive", "reciprocal", "rint",
+    "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc",
 ]
 
 _CBRT = Function("cbrt", "inexact", ops.CBRT)
+_ARCTAN = Function("arctan", "inexact", ops.ATAN)
 
 
 @elementwise(rows.NEGATIVE)
@@ -298,6 +299,16 @@ def cbrt(x: ArrayLike, /) -> Array:
     return apply(_CBRT, x)
 
 
+@elementwise(_ARCTAN)
+def arctan(x: ArrayLike, /) -> Array:
+    """The angle in radians, from -pi/2 to pi/2, whose tangent is x.
+
+    >>> print(jnp.arctan(0.0))
+    0.0
+    """
+    return apply(_ARCTAN, x)
+
+
 @elementwise(rows.SINH)
 def sinh(x: ArrayLike, /) -> Array:
     """Hyperbolic sine.
@@ -329,5 +340,6 @@ def tanh(x: ArrayLike, /) -> Array:
 
 
 abs = absolute
+atan = arctan
 bitwise_not = invert
 bitwise_invert = invert

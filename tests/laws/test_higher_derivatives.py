@@ -108,6 +108,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "sqrt": mp.sqrt, "rsqrt": lambda x: 1 / mp.sqrt(x), "reciprocal": lambda x: 1 / x,
     "exp": mp.exp, "exp2": lambda x: mpf(2)**x, "expm1": mp.expm1, "log": mp.log,
     "log1p": mp.log1p, "log2": lambda x: mp.log(x, 2), "log10": mp.log10, "sin": mp.sin,
+    "arctan": mp.atan,
     "cos": mp.cos, "tan": mp.tan, "sinh": mp.sinh, "cosh": mp.cosh, "tanh": mp.tanh,
     "sigmoid": sigmoid, "erf": mp.erf, "erfc": mp.erfc, "erf_inv": mp.erfinv,
     "silu": lambda x: x * sigmoid(x), "softplus": softplus, "log_sigmoid": lambda x: -softplus(-x),

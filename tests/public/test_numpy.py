@@ -48,7 +48,7 @@ def same(got: Any, want: Any, ulps: float = 0) -> None:
 UNARY = ["negative", "absolute", "sign", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite",
          "square", "logical_not"]
 UNARY_FLOAT = ["sqrt", "exp", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan",
-               "tanh", "sinh", "cosh", "exp2", "reciprocal", "rint"]
+               "tanh", "sinh", "cosh", "exp2", "reciprocal", "rint", "arctan", "cbrt"]
 BINARY = ["add", "subtract", "multiply", "maximum", "minimum", "less", "less_equal", "greater",
           "equal", "not_equal", "logical_and", "logical_or", "logical_xor"]
 BITS = ["bitwise_and", "bitwise_or", "bitwise_xor"]

@@ -215,6 +215,7 @@ elementwise(ops.CBRT, lambda t, y, x: t / (3 * y * y), singular=_always)
 elementwise(ops.LOG1P, lambda t, y, x: t / (1 + x), singular=_always)
 elementwise(ops.SIN, lambda t, y, x: t * cos(x))
 elementwise(ops.COS, lambda t, y, x: -(t * sin(x)))
+elementwise(ops.ATAN, lambda t, y, x: t / (1 + x * x))
 elementwise(ops.TANH, lambda t, y, x: (t + t * y) * (1 - y))
 
 linear(ops.CAST, _cast_back)

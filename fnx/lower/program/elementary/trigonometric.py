@@ -1,4 +1,6 @@
-"""sin and cos, right for every argument, however large, without a table in memory.
+"""sin, cos and atan.
+
+sin and cos are right for every argument, however large, without a table in memory.
 
     u = x / (2 pi) mod 1,   q = round(4 u),   r = 2 pi (u - q / 4),   |r| <= pi / 4
 
@@ -9,6 +11,9 @@ near x lies to a multiple of pi / 2.
 
 float32 computes in float64 with all of the 8 words that any argument needs. float64 needs up to
 50 words, 9 at a time: a barrel shifter of WHEREs picks the window by the size of x.
+
+    atan(x) = base + atan(t),   |t| <= 1/2
+              base, t = 0, x or pi / 4, (x - 1) / (x + 1) or pi / 2, -1 / x
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ from fnx.lower.program.elementary.floats import (
     split,
     times,
     two_sum,
+    with_sign,
 )
 
 # (sin(r) - r) / r**3 over z = r**2, |r| <= pi / 4: 2**-27.60
@@ -60,6 +66,33 @@ COS_64 = (
     2.087572320464165e-09,
     -1.135964400228214e-11,
 )
+# (atan(t) - t) / t**3 over z = t**2, |t| <= 1/2: 2**-29.15
+ATAN_32 = (
+    -0.333333283662796,
+    0.19999529421329498,
+    -0.14272738993167877,
+    0.10945959389209747,
+    -0.08001388609409332,
+    0.038950078189373016,
+)
+# as ATAN_32: 2**-57.45
+ATAN_64 = (
+    -0.33333333333332993,
+    0.1999999999990565,
+    -0.14285714276590455,
+    0.1111111066785252,
+    -0.09090896436469979,
+    0.07692076726251859,
+    -0.06663837669394246,
+    0.05858471897465985,
+    -0.051227348645907084,
+    0.04188450162383612,
+    -0.027464751372352995,
+    0.010136800565310786,
+)
+# pi / 2 as an unevaluated sum
+HALF_PI_32 = (1.5707963705062866, -4.371138828673793e-08)
+HALF_PI_64 = (1.5707963267948966, 6.123233995736766e-17)
 # 2 pi as an unevaluated sum
 TWO_PI_PARTS = (6.283185307179586, 2.4492935982947064e-16)
 # floor(2**1248 / (2 pi)): the digits that Payne and Hanek's reduction takes its window from.
@@ -73,6 +106,8 @@ INVERSE_TWO_PI = int(
 
 _SIN = {dtypes.float32: SIN_32, dtypes.float64: SIN_64}
 _COS = {dtypes.float32: COS_32, dtypes.float64: COS_64}
+_ATAN = {dtypes.float32: ATAN_32, dtypes.float64: ATAN_64}
+_HALF_PI = {dtypes.float32: HALF_PI_32, dtypes.float64: HALF_PI_64}
 
 _TINY = 2.0 ** -28                # sin(x) rounds to x; the parts of smaller products underflow
 _WORD_32, _WORDS_32 = 26, 8       # 24 + 26 bits are exact in 53; 8 * 26 >= 128 + 31 + 24
@@ -188,8 +223,22 @@ def cos(x: Expr) -> Expr:
     return _rotated(x, 1)
 
 
+def atan(x: Expr) -> Expr:
+    """The angle in -pi / 2 .. pi / 2 whose tangent is x."""
+    a = abs(x)
+    middle, large = a > 0.5, a > 2.0
+    numerator = where(large, -1.0, where(middle, a - 1.0, a))
+    t = numerator / where(large, a, where(middle, a + 1.0, 1.0))
+    high, low = (where(large, x.like(part), where(middle, x.like(part / 2), 0.0))
+                 for part in _HALF_PI[x.dtype])
+    z = t * t
+    y = high + (t + mulacc(z * t, polynomial(_ATAN[x.dtype], z), low))
+    return with_sign(y, x)
+
+
 # with the largest errors seen: float32, float64
 FORMULAS: dict[Op, Callable[..., Expr]] = {
-    ops.SIN: sin,  # 1.53  1.02
-    ops.COS: cos,  # 1.55  0.84
+    ops.SIN: sin,    # 1.53  1.02
+    ops.COS: cos,    # 1.55  0.84
+    ops.ATAN: atan,  # 1.39  1.33
 }
