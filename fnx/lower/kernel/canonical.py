@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from fnx.core import build, ops
+from fnx.core.record import values
 from fnx.core.uop import UOp, inherit, rebuild, toposort
 from fnx.lower.schedule.loops import ranges_of
 
@@ -26,16 +26,11 @@ def canonical(kernel: UOp) -> UOp:
     >>> canonical(ones(5)) is canonical(ones(7))
     True
     """
-    number = {r: i for i, r in enumerate(ranges_of(kernel))}
-    ranges = {r: ops.Range(i, r.arg.kind, r.arg.name) for r, i in number.items()
-              if r.arg.id != i}
-    stores = _renamed(kernel.src, ranges)
+    ranges = ranges_of(kernel)
+    stores = _numbered(kernel.src, ranges)
     # Commutative operands are sorted by their ranges' numbers: stages are met after that.
-    met = [n for n in toposort(stores) if n.op is ops.STAGE]
-    stages = {n: ops.Stage(i, n.arg.space, n.arg.name) for i, n in enumerate(met)
-              if n.arg.id != i}
-    stores = _renamed(stores, stages)
-    order = tuple(range(len(number)))
+    stores = _numbered(stores, [n for n in toposort(stores) if n.op is ops.STAGE])
+    order = tuple(range(len(ranges)))
     if tuple(stores) == kernel.src and order == kernel.arg.order:
         return kernel
     return inherit(build.kernel(stores, kernel.arg.name, order), kernel)
@@ -47,8 +42,9 @@ def over_stores(kernel: UOp, stores: Sequence[UOp], order: Iterable[int]) -> UOp
     return inherit(build.kernel(stores, kernel.arg.name, [i for i in order if i in live]), kernel)
 
 
-def _renamed(roots: Sequence[UOp], args: dict[UOp, Any]) -> list[UOp]:
-    """The roots with other args on some nodes."""
+def _numbered(roots: Sequence[UOp], nodes: Sequence[UOp]) -> list[UOp]:
+    """The roots with these nodes' ids 0, 1, ...: the first field of an arg."""
+    args = {n: type(n.arg)(i, *values(n.arg)[1:]) for i, n in enumerate(nodes) if n.arg.id != i}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return UOp(node.op, node.dtype, src, args[node]) if node in args else None

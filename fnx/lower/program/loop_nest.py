@@ -79,10 +79,11 @@ def nest(kernel: UOp) -> Nest:
 
 
 def _check_ranges(nodes: list[UOp], kernel: UOp) -> None:
-    for n in nodes:
-        if n.op is ops.RANGE and n.arg.kind not in LOOPS | REPLICATED:
-            raise KernelError(f"expected PAR, SEQ, UNROLL and VEC ranges, got {n.arg.kind}")
-    parallel = {n for n in nodes if n.op is ops.RANGE and n.arg.kind == "PAR"}
+    ranges = [n for n in nodes if n.op is ops.RANGE]
+    for r in ranges:
+        if r.arg.kind not in LOOPS | REPLICATED:
+            raise KernelError(f"expected PAR, SEQ, UNROLL and VEC ranges, got {r.arg.kind}")
+    parallel = {r for r in ranges if r.arg.kind == "PAR"}
     if len(parallel) > 1:
         raise KernelError(f"expected at most one PAR range, got {len(parallel)}",
                           hint="merge them into one range, or make one of them SEQ")

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import KernelError
 from fnx.core.uop import UOp, substitute, toposort
+from fnx.lower.program.addresses import split_lanes
 from fnx.lower.program.builder import Lines
 from fnx.lower.program.roles import Instance, Replicas, extent_of
 from fnx.lower.program.transpose import can_transpose, transpose
@@ -84,8 +85,8 @@ def _across(values: Values, store: UOp, replicas: Replicas) -> UOp | None:
             or any(n.op is ops.STAGE for n in toposort([*place.src[1:], *valid])):
         return None
     for r in replicas.unrolled:
-        if offset.common.get((r,)) == 1 and 2 < extent_of(r) <= replicas.lanes \
-                and not any(r in a.ranges for m in offset.common if m != (r,) for a in m):
+        _, own = split_lanes(offset.common, r)
+        if own == {(r,): 1} and 2 < extent_of(r) <= replicas.lanes:
             return r
     return None
 

@@ -21,6 +21,7 @@ from fnx.lower.program.elementary.floats import (
     LOG2_E,
     clamp,
     rounder,
+    tiny,
     with_sign,
 )
 
@@ -88,7 +89,6 @@ _EXP_RANGE = {dtypes.float32: (-104.5, 89.0), dtypes.float64: (-746.0, 710.0)}
 _EXPM1_RANGE = {dtypes.float32: (-18.0, 89.0), dtypes.float64: (-38.0, 710.0)}
 # Here tanh(x) rounds to 1.
 _TANH_LIMIT = {dtypes.float32: 9.5, dtypes.float64: 19.5}
-_TINY = {dtypes.float32: 2.0 ** -26, dtypes.float64: 2.0 ** -55}
 
 
 def _reduce(x: Expr) -> tuple[Expr, Expr, Expr]:
@@ -136,7 +136,7 @@ def expm1(x: Expr) -> Expr:
     q = high + mulacc(r * r, polynomial(_EXPM1[x.dtype], r), low)
     half = _power_of_two(bits, form.bias - 1 << form.mantissa, x)
     y = 2.0 * mulacc(half, q, half - 0.5)
-    return where(abs(x) < _TINY[x.dtype], x, y)
+    return where(abs(x) < tiny(form), x, y)
 
 
 def tanh(x: Expr) -> Expr:

@@ -31,6 +31,11 @@ def power_of_two(field: Expr, t: DType) -> Expr:
     return (field << t.mantissa).bitcast(t)
 
 
+def tiny(t: DType) -> float:
+    """A size below which f(x) = x + x**2 / 2 ... rounds to x."""
+    return 2.0 ** -(t.mantissa + 3)
+
+
 def magnitude(t: DType) -> int:
     """All bits but the sign."""
     return (1 << t.bits - 1) - 1

@@ -20,6 +20,7 @@ from fnx.lower.program.elementary.floats import (
     LN2_64,
     NAN,
     power_of_two,
+    tiny,
     two_sum,
 )
 
@@ -46,8 +47,6 @@ ATANH_64 = (
 )
 
 _SQRT_HALF = {dtypes.float32: 0x3F3504F3, dtypes.float64: 0x3FE6A09E667F3BCD}
-_SMALLEST_NORMAL = {dtypes.float32: 2.0 ** -126, dtypes.float64: 2.0 ** -1022}
-_TINY = {dtypes.float32: 2.0 ** -26, dtypes.float64: 2.0 ** -55}
 
 
 def mantissa_and_exponent(x: Expr) -> tuple[Expr, Expr]:
@@ -61,7 +60,7 @@ def mantissa_and_exponent(x: Expr) -> tuple[Expr, Expr]:
 def scaled_to_normal(x: Expr) -> tuple[Expr, Expr]:
     """x, or 2**(mantissa + 1) * x where x is subnormal; and the exponent to add for that."""
     shift = x.dtype.mantissa + 1
-    subnormal = x < _SMALLEST_NORMAL[x.dtype]
+    subnormal = x < 2.0 ** (1 - x.dtype.bias)
     return where(subnormal, x * 2.0 ** shift, x), where(subnormal, x.like(-shift), 0.0)
 
 
@@ -109,7 +108,7 @@ def log1p(x: Expr) -> Expr:
     scaled = lost * power_of_two(form.bias - e, form)  # by 2**-e
     f = (m - 1.0) + where(x < 2.0 ** (form.mantissa + 2), scaled, 0.0)
     y = _special(u, _LOG[x.dtype](f, e.cast(x.dtype)))
-    return where(abs(x) < _TINY[x.dtype], x, y)
+    return where(abs(x) < tiny(form), x, y)
 
 
 # with the largest errors seen: float32, float64

@@ -14,8 +14,6 @@ from fnx.lower.program.elementary.floats import INF, NAN, power_of_two, two_prod
 
 # p - q < 2**(5 + squarings): the largest differences are 276 and 2045.
 _SQUARINGS = {dtypes.float32: 4, dtypes.float64: 6}
-# Bits of a float64 that a float32 never sets: without them, products of integers are exact.
-_UNUSED = {dtypes.float32: 29, dtypes.float64: 0}
 _FORM = dtypes.float64
 
 
@@ -57,7 +55,9 @@ def _integer(x: Expr, unused: int) -> tuple[Expr, Expr]:
 def fmod(a: Expr, b: Expr) -> Expr:
     """REM of floats: smaller than b, with the sign of a."""
     dtype = a.dtype
-    unused, squarings, product = _UNUSED[dtype], _SQUARINGS[dtype], _PRODUCT[dtype]
+    squarings, product = _SQUARINGS[dtype], _PRODUCT[dtype]
+    # bits of a float64 that this type never sets: without them, products of integers are exact
+    unused = _FORM.mantissa - dtype.mantissa
     x, y = (abs(v).cast(dtypes.float64) for v in (a, b))
     (i, p), (m, q) = _integer(x, unused), _integer(y, unused)
     difference = where(p < q, 0, p - q)
