@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TextIO
 
 from fnx.backends.hcq import Command, commands_of
 from fnx.backends.interp import Bytes, Call, InterpCommandBuffer, InterpDevice
-from fnx.core import ops
+from fnx.core import ops, parts
 from fnx.core.levels.interp_kernel import extent
 from fnx.core.program import KernelCode
 from fnx.core.target import Target
@@ -68,7 +68,7 @@ class _TracedCall(Call):
 
 def _operands(kernel: UOp, scalars: list[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What a kernel writes, and what it only reads: dtype and shape by slot."""
-    written = {store.src[0].src[0].arg.slot for store in kernel.src}
+    written = parts.written_slots(kernel)
     shown = {ref.arg.slot: f"{ref.dtype}{[extent(d, scalars) for d in ref.src]}"
              for ref in toposort([kernel]) if ref.op is ops.REF}
     return (tuple([shown[slot] for slot in sorted(shown) if slot in written]),

@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Sequence
+
 from fnx.core import dtypes, ops
 from fnx.core.uop import UOp
 
@@ -67,3 +69,22 @@ def extent(r: UOp) -> UOp:
 def dims(buffer: UOp) -> tuple[UOp, ...]:
     """Extents of a REF, or of a STAGE (those of the ranges that it closes)."""
     return buffer.src if buffer.op is ops.REF else tuple([r.src[0] for r in buffer.src[1:]])
+
+
+def written_slots(kernel: UOp) -> set[int]:
+    """The slots of the REFs that a KERNEL writes."""
+    return {buffer(store).arg.slot for store in kernel.src}
+
+
+class LoopOrder:
+    """Sorts RANGEs as a kernel orders its loops: those that it does not list come last, by id."""
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        self.rank = {id: i for i, id in enumerate(ids)}
+
+    def __call__(self, r: UOp) -> tuple[int, int]:
+        return self.rank.get(r.arg.id, len(self.rank)), r.arg.id
+
+    def of_kind(self, ranges: Iterable[UOp], kinds: Container[str]) -> tuple[UOp, ...]:
+        """The ranges of some kinds, outermost first."""
+        return tuple(sorted((r for r in ranges if r.arg.kind in kinds), key=self))

@@ -121,6 +121,11 @@ class UOp:
         """This node over other operands; itself where they are its own."""
         return self if src == self.src else self.replace(src=src)
 
+    @property
+    def site(self) -> Site | None:
+        """The first of the user's lines that it came from."""
+        return self.sites[0] if self.sites else None
+
     def digest(self) -> bytes:
         """Merkle digest of the content: equal in every process. Not for nodes with handles."""
         if self._digest is None:

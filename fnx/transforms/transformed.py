@@ -89,12 +89,7 @@ class Transformed(Generic[P, R_co]):
                 return name
         except (AttributeError, KeyError):  # it is local
             pass
-        return _made, (type(self), self._f, self._options)
-
-
-def _made(kind: type[Transformed[..., Any]], f: Callable[..., Any], options: dict[str, Any]
-          ) -> Transformed[..., Any]:
-    return kind(f, **options)
+        return functools.partial(type(self), self._f, **self._options), ()
 
 
 @public

@@ -45,7 +45,7 @@ def _interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
     if getattr(request.module, "COMPILED", False):
         yield
         return
-    before = storage.evaluator()
+    before = storage.evaluate, storage.put
     storage.set_evaluator(evaluate, HostStorage)
     yield
     storage.set_evaluator(*before)

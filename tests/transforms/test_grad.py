@@ -51,7 +51,7 @@ def evaluate(nodes: Any) -> list[Values]:
 
 @pytest.fixture(autouse=True)
 def _by_the_interpreter() -> Iterator[None]:
-    before = storage._Hooks.evaluate, storage._Hooks.put
+    before = storage.evaluate, storage.put
     storage.set_evaluator(evaluate, Values)
     EVALUATED.clear()
     yield

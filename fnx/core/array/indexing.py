@@ -82,12 +82,13 @@ def write(x: UOp, index: Sequence[Any], value: UOp, monoid: Op | None = None,
     plan = _Plan(x.shape, index)
     region = plan.select(x)
     if not plan.advanced:
-        update = _combined(region, _fitted(value, region.shape), monoid)
+        update = _fitted(value, region.shape)
+        update = update if monoid is None else build.elementwise(monoid, region, update)
     else:
         update = _scattered(plan, region, value, monoid, mode)
     if plan.is_whole:
         return plan.restore(update)
-    mask = plan.restore(build.const(True, dtypes.bool_, region.shape), True)
+    mask = plan.restore(build.const(True, dtypes.bool_, region.shape))
     return build.where(mask, plan.restore(update), x)
 
 
@@ -113,10 +114,6 @@ def _fitted(value: UOp, shape: Shape) -> UOp:
 
 _ON_BOOL: dict[Op | None, Op] = {ops.ADD: ops.OR, ops.MAX: ops.OR, ops.MUL: ops.AND,
                                 ops.MIN: ops.AND}
-
-
-def _combined(old: UOp, value: UOp, monoid: Op | None) -> UOp:
-    return value if monoid is None else build.elementwise(monoid, old, value)
 
 
 def _scattered(plan: _Plan, region: UOp, value: UOp, monoid: Op | None,
@@ -230,7 +227,7 @@ class _Plan:
                 x = _strided(x, axis, abs(s.step), s.count)
         return build.reshape(x, self.region)
 
-    def restore(self, y: UOp, mask: bool = False) -> UOp:
+    def restore(self, y: UOp) -> UOp:
         """``select`` backwards: the region in its place in x, zeros (False) around it."""
         y = build.reshape(y, tuple(s.count for s in self.slices))
         for axis, s in enumerate(self.slices):

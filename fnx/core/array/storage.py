@@ -32,44 +32,26 @@ class Storage(Protocol):
         ...
 
 
-class _Hooks:
-    evaluate: Callable[[Sequence[UOp]], Sequence[Any]]
-    put: Callable[[NDArray], Any]
-
-
 def _none(*args: Any) -> Any:
     raise NotBuiltError("expected an evaluator to be registered", hint="import fnx")
 
 
-def set_evaluator(evaluate: Callable[[Sequence[UOp]], Sequence[Any]],
-                  put: Callable[[NDArray], Any]) -> None:
+# Storage with the values of nodes over BUFFERs and CONSTs; and with a copy of NumPy data.
+evaluate: Callable[[Sequence[UOp]], Sequence[Any]] = _none
+put: Callable[[NDArray], Any] = _none
+
+
+def set_evaluator(evaluator: Callable[[Sequence[UOp]], Sequence[Any]],
+                  copier: Callable[[NDArray], Any]) -> None:
     """Register how arrays compute.
 
     Args:
-        evaluate: nodes over BUFFERs and CONSTs -> storage of each. A LEAF among their sources
+        evaluator: nodes over BUFFERs and CONSTs -> storage of each. A LEAF among their sources
             outlived its trace: ``trace.close`` raises, so evaluators begin with it.
-        put: NumPy array (of a dtype that fnx holds, any strides) -> storage with a copy of it.
+        copier: NumPy array (of a dtype that fnx holds, any strides) -> storage with a copy of it.
     """
-    _Hooks.evaluate = staticmethod(evaluate)
-    _Hooks.put = staticmethod(put)
-
-
-set_evaluator(_none, _none)
-
-
-def evaluator() -> tuple[Callable[[Sequence[UOp]], Sequence[Any]], Callable[[NDArray], Any]]:
-    """What is registered: (evaluate, put)."""
-    return _Hooks.evaluate, _Hooks.put
-
-
-def evaluate(nodes: Sequence[UOp]) -> Sequence[Any]:
-    """Storage with the values of nodes over BUFFERs and CONSTs."""
-    return _Hooks.evaluate(nodes)
-
-
-def put(value: NDArray) -> Any:
-    """Storage with a copy of NumPy data."""
-    return _Hooks.put(value)
+    global evaluate, put
+    evaluate, put = evaluator, copier
 
 
 def buffer(value: NDArray) -> UOp:

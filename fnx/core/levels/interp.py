@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import ops
+from fnx.core import build, ops
 from fnx.core.errors import ArgumentError, SpecError
-from fnx.core.levels.interp_kernel import LIMIT, run_kernel
+from fnx.core.levels.interp_kernel import LIMIT, computed, run_kernel
 from fnx.core.numpy_semantics import fold
 from fnx.core.uop import UOp, consumers, toposort
 
@@ -60,8 +60,7 @@ def apply(fn: UOp, args: Sequence[Array]) -> list[Array]:
     """
     if len(args) != fn.arg.n_params:
         raise ArgumentError(f"expected {fn.arg.n_params} operands, got {len(args)}")
-    env = {node: np.asarray(args[node.arg.slot])
-           for node in toposort(fn.src) if node.op is ops.PARAM}
+    env = {node: np.asarray(args[i]) for i, node in build.params(fn).items()}
     return evaluate(fn.src, env)
 
 
@@ -123,9 +122,7 @@ class _Run:
         if node.op is ops.REDUCE and node.src[0] in self.virtual:
             whole = tuple(slice(0, n) for n in node.src[0].shape)
             return _checked(node, self._fold(node, whole))
-        assert node.op.meaning is not None, f"{node.op} is not of the tensor level"
-        return _checked(node, np.asarray(
-            node.op.meaning(node, *[self.value[s] for s in node.src])))
+        return _checked(node, np.asarray(computed(node, self.value)))
 
     def _call(self, node: UOp) -> list[Array]:
         body, args = node.src[0], [self.value[s] for s in node.src[1:]]
@@ -157,8 +154,7 @@ class _Run:
         values: dict[UOp, Array] = {}
         for n in toposort([root], stop=lambda n: n not in self.virtual):
             if n in self.virtual:
-                assert n.op.meaning is not None
-                values[n] = np.asarray(n.op.meaning(n, *[values[s] for s in n.src]))
+                values[n] = np.asarray(computed(n, values))
             else:
                 values[n] = self.value[n][part]
         return values[root]
@@ -168,7 +164,7 @@ def _checked(node: UOp, value: Array) -> Array:
     if value.shape != node.shape or value.dtype != node.dtype.np:
         raise SpecError(f"{node}: expected {node.dtype}{list(node.shape)}, got "
                         f"{value.dtype}{list(value.shape)}",
-                        site=node.sites[0] if node.sites else None)
+                        site=node.site)
     return value
 
 

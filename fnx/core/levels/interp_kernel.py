@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import ops
+from fnx.core import ops, parts
 from fnx.core.errors import KernelError
 from fnx.core.numpy_semantics import fold, fold_at
 from fnx.core.uop import UOp, toposort
@@ -56,15 +56,20 @@ def extent(node: UOp, scalars: Sequence[Any]) -> int:
     """The value of an index expression over VARs and constants."""
     if node.ranges:
         raise KernelError(f"expected an extent that depends on no range, got {node}",
-                          site=_site(node))
+                          site=node.site)
     values: dict[UOp, Any] = {}
     for n in toposort([node]):
         if n.op is ops.VAR:
             values[n] = np.asarray(scalars[n.arg.slot], n.dtype.np)
         else:
-            assert n.op.meaning is not None
-            values[n] = n.op.meaning(n, *[values[s] for s in n.src])
+            values[n] = computed(n, values)
     return int(values[node])
+
+
+def computed(node: UOp, values: Mapping[UOp, Any]) -> Any:
+    """The value of a node that has a meaning in NumPy, from the values of its operands."""
+    assert node.op.meaning is not None, f"{node.op} has no meaning of its own"
+    return node.op.meaning(node, *[values[s] for s in node.src])
 
 
 class _StoreRun:
@@ -74,13 +79,10 @@ class _StoreRun:
                  scalars: Sequence[Any]) -> None:
         self.store, self.buffers, self.scalars = store, buffers, scalars
         nodes = toposort([store])
-        rank = {id: i for i, id in enumerate(kernel.arg.order)}
         ranges = sorted((n for n in nodes if n.op is ops.RANGE),
-                        key=lambda r: (rank.get(r.arg.id, len(rank)), r.arg.id))
+                        key=parts.LoopOrder(kernel.arg.order))
         self.axis = {r: i for i, r in enumerate(ranges)}
-        self.extent: dict[UOp, int] = {}
-        for r in ranges:
-            self.extent[r] = extent(r.src[0], scalars)
+        self.extent = {r: extent(parts.extent(r), scalars) for r in ranges}
         self.nodes = nodes
         self.written: Array | None = None
         self.reduce_cuts: dict[Any, dict[UOp, int]] = {}
@@ -114,11 +116,9 @@ class _StoreRun:
     def _write(self, windows: Windows, base: Values) -> None:
         """Evaluate and write one window; ``base`` keeps what no window changes."""
         values = dict(base)
-        store = self.store
-        roots = (*store.src[1:], *store.src[0].src)
-        for root in roots:
-            if root.op is not ops.REF:
-                self._evaluate(root, windows, values)
+        store, place = self.store, parts.place(self.store)
+        for root in (*store.src[1:], *parts.indices(store)):
+            self._evaluate(root, windows, values)
         for n, v in values.items():
             if not any(r in windows for r in n.ranges):
                 base[n] = v
@@ -126,11 +126,11 @@ class _StoreRun:
         for r in store.ranges:
             lo, hi = windows.get(r, (0, self.extent[r]))
             shape[self.axis[r]] = hi - lo
-        valid = np.broadcast_to(values[store.src[2]] if len(store.src) == 3 else True, shape)
-        place = store.src[0]
+        condition = parts.validity(store)
+        valid = np.broadcast_to(True if condition is None else values[condition], shape)
         at = np.broadcast_to(self._linear(place, values, valid), shape)[valid]
-        value = np.broadcast_to(values[store.src[1]], shape)[valid]
-        target = self._flat(place.src[0])
+        value = np.broadcast_to(values[parts.value(store)], shape)[valid]
+        target = self._flat(parts.buffer(place))
         if store.arg is ops.STORE:  # in the order of the loops: the last one wins
             target[at] = value
             return
@@ -170,24 +170,24 @@ class _StoreRun:
         if op is ops.LOAD:
             return self._load(node, values)
         if op is ops.REDUCE:
-            return self._fold(node, values[node.src[0]], windows)
+            return self._fold(node, values[parts.value(node)], windows)
         if op is ops.STAGE:
-            return values[node.src[0]]
-        if op.meaning is None or op not in _PURE:
+            return values[parts.value(node)]
+        if op not in _PURE:
             raise KernelError(f"expected a node of the kernel level, got {node}",
-                              site=_site(node))
-        out = np.asarray(op.meaning(node, *[values[s] for s in node.src]))
+                              site=node.site)
+        out = np.asarray(computed(node, values))
         return out.reshape(ones) if out.ndim == 0 else out
 
     def _needs_scope(self, node: UOp, windows: Windows) -> bool:
         """Whether a closing node cannot share the values of the scope it stands in."""
         if node.op is not ops.REDUCE and node.op is not ops.STAGE:
             return False
-        return any(r in windows for r in node.src[1:]) or \
+        return any(r in windows for r in parts.closed(node)) or \
             (node.op is ops.REDUCE and bool(self._reduce_cut(node, windows)))
 
     def _scoped(self, node: UOp, windows: Windows, values: Values) -> Array:
-        closed = node.src[1:]
+        closed = parts.closed(node)
         inner: Windows = {r: w for r, w in windows.items() if r not in closed}
         cut = self._reduce_cut(node, inner) if node.op is ops.REDUCE else {}
         out: Array | None = None
@@ -195,7 +195,7 @@ class _StoreRun:
             scope = {**inner, **window}
             changed = [r for r in {*closed, *cut} if r in window or r in windows]
             kept = {n: v for n, v in values.items() if not any(r in n.ranges for r in changed)}
-            value = self._evaluate(node.src[0], scope, kept)
+            value = self._evaluate(parts.value(node), scope, kept)
             values.update((n, v) for n, v in kept.items()
                           if not any(r in n.ranges for r in changed))
             if node.op is ops.STAGE:
@@ -215,11 +215,11 @@ class _StoreRun:
 
     def _find_reduce_cut(self, node: UOp, windows: Windows) -> dict[UOp, int]:
         sizes: dict[UOp, int] = {r: hi - lo for r, (lo, hi) in windows.items()}
-        for r in node.src[1:]:
+        for r in parts.closed(node):
             sizes.pop(r, None)
         cuts: dict[UOp, int] = {}
-        local = toposort(node.src[:1], stop=lambda n: n.op in (ops.REDUCE, ops.STAGE))
-        for r in sorted(node.src[1:], key=self.axis.__getitem__):
+        local = toposort([parts.value(node)], stop=lambda n: n.op in (ops.REDUCE, ops.STAGE))
+        for r in sorted(parts.closed(node), key=self.axis.__getitem__):
             peak = max(self._bytes(n, {**sizes, **cuts}) for n in local)
             if peak <= LIMIT:
                 break
@@ -228,7 +228,7 @@ class _StoreRun:
 
     def _fold(self, node: UOp, value: Array, windows: Windows) -> Array:
         shape, axes = list(value.shape), []
-        for r in node.src[1:]:
+        for r in parts.closed(node):
             lo, hi = windows.get(r, (0, self.extent[r]))
             axis = self.axis[r]
             shape[axis] = hi - lo
@@ -240,15 +240,15 @@ class _StoreRun:
         return np.expand_dims(folded.astype(node.dtype.np, copy=False), tuple(axes))
 
     def _load(self, node: UOp, values: Values) -> Array:
-        place = node.src[0]
-        valid = values[node.src[1]] if len(node.src) == 2 else np.ones((), bool)
-        if place.src[0].op is ops.STAGE:
+        place, buffer, condition = parts.place(node), parts.buffer(node), parts.validity(node)
+        valid = np.ones((), bool) if condition is None else values[condition]
+        if buffer.op is ops.STAGE:
             read = self._from_stage(place, values, valid)
         else:
-            flat = self._flat(place.src[0])
+            flat = self._flat(buffer)
             at = self._linear(place, values, valid)
             read = flat[at] if flat.size else np.zeros(at.shape, flat.dtype)
-        return read if len(node.src) == 1 else np.where(valid, read, np.zeros((), read.dtype))
+        return read if condition is None else np.where(valid, read, np.zeros((), read.dtype))
 
     # ---- places ----
 
@@ -256,28 +256,28 @@ class _StoreRun:
                 extents: Sequence[int]) -> list[Array]:
         """The checked index of each dimension; 0 where not valid."""
         out = []
-        for dim, (index, n) in enumerate(zip(place.src[1:], extents)):
+        for dim, (index, n) in enumerate(zip(parts.indices(place), extents)):
             at = values[index]
             outside = ((at < 0) | (at >= n)) & valid
             if outside.any():
                 shown = int(np.broadcast_to(at, outside.shape)[outside][0])
                 raise KernelError(
-                    f"{_name(place.src[0])}: expected 0 <= index < {n} in dimension {dim}, "
-                    f"got {shown}", site=_site(place),
+                    f"{_name(parts.buffer(place))}: expected 0 <= index < {n} in dimension {dim}, "
+                    f"got {shown}", site=place.site,
                     hint="give the LOAD or STORE a valid condition, or mend the index")
             out.append(at if valid.ndim == 0 and valid else np.where(valid, at, 0))
         return out
 
     def _linear(self, place: UOp, values: Values, valid: Array) -> Array:
-        extents = [extent(d, self.scalars) for d in place.src[0].src]
+        extents = self._dims(parts.buffer(place))
         at: Array = np.zeros((1,) * len(self.axis), np.int64)
         for index, n in zip(self._inside(place, values, valid, extents), extents):
             at = at * n + index
         return at
 
     def _from_stage(self, place: UOp, values: Values, valid: Array) -> Array:
-        stage = place.src[0]
-        dims = stage.src[1:]
+        stage = parts.buffer(place)
+        dims = parts.closed(stage)
         extents = [self.extent[r] for r in dims]
         index = self._inside(place, values, valid, extents)
         shape = list(values[stage].shape)
@@ -292,14 +292,17 @@ class _StoreRun:
             at[self.axis[r]] = i
         return np.asarray(held[tuple(at)])
 
+    def _dims(self, ref: UOp) -> list[int]:
+        return [extent(d, self.scalars) for d in parts.dims(ref)]
+
     def _flat(self, ref: UOp) -> Array:
         if ref.op is not ops.REF:
-            raise KernelError(f"expected a STORE into a REF, got {ref}", site=_site(ref))
+            raise KernelError(f"expected a STORE into a REF, got {ref}", site=ref.site)
         buffer = self.buffers[ref.arg.slot]
-        need = math.prod(extent(d, self.scalars) for d in ref.src)
+        need = math.prod(self._dims(ref))
         if buffer.dtype != ref.dtype.np or buffer.size < need:
             raise KernelError(f"{_name(ref)}: expected {need} elements of {ref.dtype}, got "
-                              f"{buffer.size} of {buffer.dtype}", site=_site(ref))
+                              f"{buffer.size} of {buffer.dtype}", site=ref.site)
         flat: Array = buffer.reshape(-1)
         if need and not np.may_share_memory(flat, buffer):
             raise KernelError(f"{_name(ref)}: expected a C-contiguous array")
@@ -308,13 +311,13 @@ class _StoreRun:
     # ---- checks ----
 
     def _check_own_reads(self) -> None:
-        place = self.store.src[0]
+        place, written = parts.place(self.store), parts.buffer(self.store)
         for n in self.nodes:
-            if n.op is ops.INDEX and n is not place and n.src[0].op is ops.REF \
-                    and n.src[0].arg.slot == place.src[0].arg.slot:
+            if n.op is ops.INDEX and n is not place and parts.buffer(n).op is ops.REF \
+                    and parts.buffer(n).arg.slot == written.arg.slot:
                 raise KernelError(
-                    f"{_name(place.src[0])}: a store reads another place of the buffer that it "
-                    "writes", site=_site(n), hint="write to another buffer")
+                    f"{_name(written)}: a store reads another place of the buffer that it "
+                    "writes", site=n.site, hint="write to another buffer")
 
     def _check_written_once(self, target: Array, at: Array, place: UOp) -> None:
         if self.written is None:
@@ -327,10 +330,10 @@ class _StoreRun:
         if not again.size:
             found, times = np.unique(at, return_counts=True)
             again = found[times > 1]
-        dims = [extent(d, self.scalars) for d in place.src[0].src]
+        dims = self._dims(parts.buffer(place))
         where = tuple(int(i) for i in np.unravel_index(int(again[0]), dims)) if dims else ()
-        raise KernelError(f"{_name(place.src[0])}: two iterations write the place {where}",
-                          site=_site(self.store), hint="combine them with a monoid, or fold the "
+        raise KernelError(f"{_name(parts.buffer(place))}: two iterations write the place {where}",
+                          site=self.store.site, hint="combine them with a monoid, or fold the "
                           "range that the index does not use")
 
 
@@ -348,10 +351,6 @@ def _windows(cuts: Mapping[UOp, int], extent: Mapping[UOp, int]) -> Iterator[Win
 def _name(ref: UOp) -> str:
     arg = ref.arg
     return arg.name or (f"buffer {arg.slot}" if ref.op is ops.REF else f"stage {arg.id}")
-
-
-def _site(node: UOp) -> Any:
-    return node.sites[0] if node.sites else None
 
 
 _PURE = ops.ELEMENTWISE | {ops.CONST}

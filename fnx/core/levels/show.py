@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from fnx.core import dtypes, ops
+from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, Site
 from fnx.core.levels.show_graph import graph_lines, type_of
@@ -116,7 +116,7 @@ def _sites_among(sites: bool | Collection[Site]) -> Callable[[UOp], tuple[Site, 
 
 def _function(fn: UOp, names: dict[UOp, str], where: Callable[[UOp], tuple[Site, ...]],
               inputs: Sequence[str]) -> list[str]:
-    params = {n.arg.slot: n for n in toposort(fn.src) if n.op is ops.PARAM}
+    params = build.params(fn)
     called = Names()
     own = {params[i]: called.plain(inputs[i] if i < len(inputs) else f"x{i}")
            for i in sorted(params)}

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import Site
 from fnx.core.levels.show_text import FOLDS, Names, Text, lines_of, number, operation, polynomial
 from fnx.core.rewriting import symbolic
@@ -67,10 +67,10 @@ class _Printer:
                  sites: Callable[[UOp], tuple[Site, ...]]) -> None:
         self.sites = sites
         self.nodes = toposort(roots)
-        self.rank = {id: i for i, id in enumerate(order)}
+        self.order = parts.LoopOrder(order)
         self.names = Names()
-        written = {s.src[0].src[0].arg.slot for s in roots
-                   if s.op is ops.STORE and s.src[0].src[0].op is ops.REF}
+        written = {parts.buffer(s).arg.slot for s in roots
+                   if s.op is ops.STORE and parts.buffer(s).op is ops.REF}
         self.buffers: dict[int, str] = {}
         for n in self.nodes:
             if n.op is ops.REF and n.arg.slot not in self.buffers:
@@ -87,13 +87,10 @@ class _Printer:
     def text(self, node: UOp) -> str:
         return self.texts[node].text
 
-    def _order(self, r: UOp) -> tuple[int, int]:
-        return self.rank.get(r.arg.id, len(self.rank)), r.arg.id
-
     def _name_ranges(self) -> None:
         """``r0_io`` of a schedule is io; what has no name gets a letter."""
-        ranges = sorted((n for n in self.nodes if n.op is ops.RANGE), key=self._order)
-        folded = {r for n in self.nodes if n.op is ops.REDUCE for r in n.src[1:]}
+        ranges = sorted((n for n in self.nodes if n.op is ops.RANGE), key=self.order)
+        folded = {r for n in self.nodes if n.op is ops.REDUCE for r in parts.closed(n)}
         for r in ranges:
             own = re.sub(r"^r\d+(_|$)|_\d*$", "", r.arg.name)
             stem = re.match(r"[A-Za-z]\w*", own)
@@ -181,36 +178,36 @@ class _Printer:
         return tuple(dict.fromkeys(u for n in nodes for u in self.uses[n]))
 
     def _extents(self, node: UOp) -> str:
-        return ", ".join(f"{self.text(r)} < {self._extent(r, '')}" for r in node.src[1:])
+        return ", ".join(f"{self.text(r)} < {self._extent(r, '')}" for r in parts.closed(node))
 
     def _extent(self, r: UOp, plain: str) -> str:
         kind = plain if r.arg.kind == "SEQ" else r.arg.kind.lower()
-        size = self.texts[r.src[0]].text if r.src[0] in self.texts else str(r.src[0].arg)
+        n = parts.extent(r)
+        size = self.text(n) if n in self.texts else str(n.arg)
         return f"{kind}({size})" if kind else size
 
     # ---- statements
 
     def _has_names(self, node: UOp) -> bool:
-        closed = set(node.src[1:])
-        return any(not closed.isdisjoint(u.ranges) for u in self.uses[node.src[0]])
+        closed = set(parts.closed(node))
+        return any(not closed.isdisjoint(u.ranges) for u in self.uses[parts.value(node)])
 
     def _loop(self, node: UOp) -> None:
         """A REDUCE with names inside: an accumulator and a loop."""
         name = self.names.fresh("s")
-        value = self.text(node.src[0])
+        value = parts.value(node)
+        text, uses = self.text(value), self.uses[value]
         monoid = node.arg.monoid
-        fold = f"{name} {_SYMBOL[monoid]} {value}" if monoid in _SYMBOL else \
-            f"{name} = {FOLDS[monoid]}({name}, {value})"
-        inner = _Statement(node.src[0].ranges, self.uses[node.src[0]], (fold,), None,
-                           self.sites(node))
+        fold = f"{name} {_SYMBOL[monoid]} {text}" if monoid in _SYMBOL else \
+            f"{name} = {FOLDS[monoid]}({name}, {text})"
+        inner = _Statement(value.ranges, uses, (fold,), None, self.sites(node))
         start = build.const(monoid.identity(node.dtype), node.dtype)
-        self.defined[node] = _Statement(node.ranges, self.uses[node.src[0]],
-                                        (f"{name} = {number(start).text}",),
-                                        (node.src[1:], inner))
+        self.defined[node] = _Statement(node.ranges, uses, (f"{name} = {number(start).text}",),
+                                        (parts.closed(node), inner))
         self.texts[node], self.uses[node] = Text(name), (node,)
 
     def _stage(self, node: UOp) -> None:
-        value, dims = node.src[0], node.src[1:]
+        value, dims = parts.value(node), parts.closed(node)
         name = self.names.plain(node.arg.name or f"local{node.arg.id}")
         index = ", ".join(self.text(r) for r in dims)
         inner = _Statement(value.ranges | set(dims), self.uses[value],
@@ -257,7 +254,7 @@ class _Printer:
         here = [n for n in needed if self.defined[n].ranges <= open]
         seen = seen.union(here)
         groups = [(r, list(g)) for r, g in itertools.groupby(
-            targets, lambda t: min(t.ranges - open, key=self._order, default=None))]
+            targets, lambda t: min(t.ranges - open, key=self.order, default=None))]
         if header and not here and len(groups) == 1 and groups[0][0] is not None:
             r = groups[0][0]
             yield from self._block(targets, open | {r}, seen, (*header, r))
@@ -301,7 +298,7 @@ class _Printer:
             yield from _beside(s)
         inner = [s.fold[1] for s in together if s.fold is not None]
         if together[0].fold is not None:
-            first = min(together[0].fold[0], key=self._order)
+            first = min(together[0].fold[0], key=self.order)
             yield from self._block(inner, open | {first}, seen, (first,))
 
     def _needed(self, targets: Iterable[_Statement], seen: frozenset[UOp]) -> list[UOp]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fnx.core import build, ops
+from fnx.core import build, ops, parts
 from fnx.core.levels.show_text import Text, number, operation
 from fnx.core.uop import UOp
 
@@ -97,7 +97,7 @@ def command_lines(commands: UOp, names: Callable[[UOp], str], inputs: Sequence[s
 
 def _command(execution: UOp, names: Callable[[UOp], str], inputs: Sequence[str]) -> str:
     kernel, *operands = execution.src
-    written = {s.src[0].src[0].arg.slot for s in kernel.src}
+    written = parts.written_slots(kernel)
     slots = [s for s in operands if s.op is ops.SLOT]
     reads = [_slot(s, inputs) for i, s in enumerate(slots) if i not in written]
     reads += [str(build.const_of(s)) for s in operands if s.op is ops.CONST]

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from fnx.core import dtypes, ops
+from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import SpecError
 from fnx.core.levels import spec_program
 from fnx.core.levels.interp_kernel import extent
@@ -65,7 +65,7 @@ def check(roots: Iterable[UOp], level: str) -> None:
                     f"{level} level: expected {rule.expected.replace('OP', node.op.name)}; got "
                     f"{node} with operands {', '.join(map(repr, node.src)) or 'none'}",
                     hint="a pass of fnx made this node; config.check_spec finds which",
-                    site=node.sites[0] if node.sites else None)
+                    site=node.site)
 
 
 @cache
@@ -122,13 +122,14 @@ def _bitcast(node: UOp) -> bool:
     return a.bits == b.bits and a.lanes == b.lanes and not a.is_bool and not b.is_bool
 
 
+_BITS = Rule((ops.CONST,), "a bit pattern no wider than its dtype",
+             lambda n: 0 <= n.arg < 1 << n.dtype.bits)
 VALUES = (
     Rule(_PLAIN, "operands of one shape and one dtype that OP takes", _plain),
     Rule((ops.WHERE,), "a bool condition and two values of one shape", _where),
     Rule((ops.BITCAST,), "two dtypes of equal width, neither of them bool", _bitcast),
     Rule((ops.THREEFRY,), "the word 0 or 1 as arg", lambda n: n.arg in (0, 1)),
-    Rule((ops.CONST,), "a bit pattern no wider than its dtype",
-         lambda n: 0 <= n.arg < 1 << n.dtype.bits),
+    _BITS,
     Rule((ops.VAR,), "bounds low <= high", lambda n: n.arg.low <= n.arg.high),
 )
 
@@ -136,8 +137,8 @@ VALUES = (
 # ---- tensor level -----------------------------------------------------------------------------
 
 
-def _ints(arg: Any, least: int = 0) -> bool:
-    return isinstance(arg, tuple) and all(type(i) is int and i >= least for i in arg)
+def _ints(arg: Any) -> bool:
+    return isinstance(arg, tuple) and all(type(i) is int and i >= 0 for i in arg)
 
 
 def _pairs(node: UOp) -> bool:
@@ -216,11 +217,10 @@ def _call(node: UOp) -> bool:
         given += [(math.prod(shape), dtype) for shape, dtype in node.arg.outs]
         return all(ref.arg.slot < len(given) and given[ref.arg.slot][1] is ref.dtype
                    for ref in toposort([body]) if ref.op is ops.REF)
-    params = [p for p in toposort(body.src) if p.op is ops.PARAM]
     return len(args) == body.arg.n_params and \
         node.arg.outs == tuple((o.shape, o.dtype) for o in body.src) and \
-        all(args[p.arg.slot].dtype is p.dtype and args[p.arg.slot].shape == p.shape
-            for p in params)
+        all(args[i].dtype is p.dtype and args[i].shape == p.shape
+            for i, p in build.params(body).items())
 
 
 def _get(node: UOp) -> bool:
@@ -296,10 +296,14 @@ def _store(node: UOp) -> bool:
         _are_values((value,)) and _are_values(node.src[2:], dtypes.bool_)
 
 
+def _is_extent(node: UOp) -> bool:
+    return node.dtype is dtypes.index and not node.ranges
+
+
 def _closes(node: UOp) -> bool:
-    closed = node.src[1:]
-    return bool(node.src) and _are_values(node.src[:1]) and len(set(closed)) == len(closed) and \
-        all(r.op is ops.RANGE and r.arg.kind != "PAR" for r in closed)
+    ranges = parts.closed(node)
+    return bool(node.src) and _are_values(node.src[:1]) and len(set(ranges)) == len(ranges) and \
+        all(r.op is ops.RANGE and r.arg.kind != "PAR" for r in ranges)
 
 
 def _fold(node: UOp) -> bool:
@@ -338,17 +342,17 @@ KERNEL = (
     Rule(_VALUE_OPS, "values as operands; places are read by LOAD",
          lambda n: _are_values(n.src)),
     Rule((ops.RANGE,), "an extent of dtype index that depends on no range",
-         lambda n: n.src[0].dtype is dtypes.index and not n.src[0].ranges),
+         lambda n: _is_extent(parts.extent(n))),
     Rule((ops.RANGE,), f"one of the kinds {', '.join(_RANGE_KINDS)}",
          lambda n: n.arg.kind in _RANGE_KINDS),
     Rule((ops.REF,), "extents of dtype index that depend on no range",
-         lambda n: all(d.dtype is dtypes.index and not d.ranges for d in n.src)),
+         lambda n: all(map(_is_extent, n.src))),
     Rule((ops.INDEX,), "a REF or STAGE and one index of dtype index a dimension", _index),
     Rule((ops.LOAD,), "a place and perhaps a bool", _load),
     Rule((ops.STORE,), "a place in a REF, a value of its dtype, and perhaps a bool", _store),
     Rule((ops.STORE,), "no combine, STORE (the last wins), or a monoid that takes the value",
          lambda n: n.arg in (None, ops.STORE)
-         or _folds(n.arg, n.src[1].dtype)),
+         or _folds(n.arg, parts.value(n).dtype)),
     Rule((ops.REDUCE, ops.STAGE), "a value and distinct ranges, none of them parallel", _closes),
     Rule((ops.REDUCE,), "ranges, a monoid that takes the accumulator's dtype, no axes", _fold),
     Rule((ops.STAGE,), f"one of the spaces {', '.join(_SPACES)}",
@@ -405,7 +409,7 @@ def _large_enough(node: UOp) -> bool:
 def _apart(node: UOp) -> bool:
     """A slot of the arena that is written shares no byte with another, unless all of them."""
     slots = _operands(node)[0]
-    written = {store.src[0].src[0].arg.slot for store in node.src[0].src}
+    written = parts.written_slots(node.src[0])
     arena = [(i, s.arg) for i, s in enumerate(slots) if s.arg.kind == "arena"]
     for i, a in arena:
         for j, b in arena if i in written else ():
@@ -419,8 +423,7 @@ COMMAND = (
     Rule((ops.SLOT,), "memory in, out or arena, index, offset and size >= 0",
          lambda n: n.arg.kind in ("in", "out", "arena") and n.arg.index >= 0
          and n.arg.offset >= 0 and n.arg.nbytes >= 0),
-    Rule((ops.CONST,), "a bit pattern no wider than its dtype",
-         lambda n: 0 <= n.arg < 1 << n.dtype.bits),
+    _BITS,
     Rule((ops.EXEC,), "a KERNEL, a SLOT for each REF, a CONST of its dtype for each VAR", _exec),
     Rule((ops.EXEC,), "scalars inside the bounds of their VARs", _bounded),
     Rule((ops.EXEC,), "slots as large as the buffers of the kernel", _large_enough),

@@ -69,7 +69,8 @@ class _Reader:
         self.scopes[-1].add(node)
         return True
 
-    def loop(self, node: UOp) -> bool:
+    def begin(self, node: UOp) -> bool:
+        """A loop or a branch, whose number no other has."""
         self.open.append(node)
         self.scopes.append(set())
         self.phis[node] = []
@@ -87,23 +88,10 @@ class _Reader:
         return True
 
     def end(self, node: UOp) -> bool:
-        loop, *nexts = node.src
-        if self.open[-1:] != [loop] or loop.op is not ops.FOR or \
-                [n.dtype for n in nexts] != [c.dtype for c in self.phis[loop]]:
-            return False
-        self.open.pop()
-        self.scopes.pop()
-        return True
-
-    def branch(self, node: UOp) -> bool:
-        self.open.append(node)
-        self.scopes.append(set())
-        fresh = node.arg not in self.numbers
-        self.numbers.add(node.arg)
-        return fresh
-
-    def endif(self, node: UOp) -> bool:
-        if self.open[-1:] != [node.src[0]] or node.src[0].op is not ops.IF:
+        """The end of what was opened last, with the next value of each PHI of a loop."""
+        opened, *nexts = node.src
+        if self.open[-1:] != [opened] or opened.op is not _OPENED_BY[node.op] or \
+                [n.dtype for n in nexts] != [c.dtype for c in self.phis[opened]]:
             return False
         self.open.pop()
         self.scopes.pop()
@@ -114,9 +102,10 @@ class _Reader:
 
 
 _LINES: dict[Op, Callable[[_Reader, UOp], bool]] = {
-    ops.FOR: _Reader.loop, ops.PHI: _Reader.phi, ops.ENDFOR: _Reader.end,
-    ops.IF: _Reader.branch, ops.ENDIF: _Reader.endif, ops.LAST: _Reader.last,
+    ops.FOR: _Reader.begin, ops.PHI: _Reader.phi, ops.ENDFOR: _Reader.end,
+    ops.IF: _Reader.begin, ops.ENDIF: _Reader.end, ops.LAST: _Reader.last,
 }
+_OPENED_BY = {ops.ENDFOR: ops.FOR, ops.ENDIF: ops.IF}
 
 
 def first_wrong_line(program: UOp) -> UOp | None:

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 
 from fnx.core import ops
 from fnx.core.errors import KernelError
-from fnx.core.parts import buffer, closed, indices
+from fnx.core.parts import LoopOrder, buffer, closed, indices
 from fnx.core.uop import UOp, toposort
-from fnx.lower.program.roles import LOOPS, REPLICATED, Order
+from fnx.lower.program.roles import LOOPS, REPLICATED
 
 
 @dataclass(eq=False, repr=False)
@@ -73,7 +73,7 @@ def nest(kernel: UOp) -> Nest:
     """
     nodes = toposort(kernel.src)
     _check_ranges(nodes, kernel)
-    root = Nest(None, 0, _statements(nodes, Order(kernel)))
+    root = Nest(None, 0, _statements(nodes, LoopOrder(kernel.arg.order)))
     _arrange(root)
     return root
 
@@ -96,7 +96,7 @@ def _check_ranges(nodes: list[UOp], kernel: UOp) -> None:
 # ---- statements -------------------------------------------------------------------------------
 
 
-def _statements(nodes: list[UOp], order: Order) -> list[Statement]:
+def _statements(nodes: list[UOp], order: LoopOrder) -> list[Statement]:
     """All statements, each after those it depends on. Readers choose the outer loops, so they
     come first; a node read in two places that share no loops is run in both."""
     found = [n for n in nodes if is_statement(n)]

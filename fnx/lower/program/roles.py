@@ -8,12 +8,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from fnx.core import build, ops
 from fnx.core.errors import KernelError
-from fnx.core.parts import extent
+from fnx.core.parts import LoopOrder, extent
 from fnx.core.uop import UOp
 
 LOOPS = frozenset({"PAR", "SEQ"})  # kinds of ranges that become loops
@@ -44,7 +43,7 @@ class Replication(dict[frozenset[UOp], Replicas]):
     """The Replicas of each set of free ranges of one kernel; made when first asked for."""
 
     def __init__(self, kernel: UOp) -> None:
-        self.order = Order(kernel)
+        self.order = LoopOrder(kernel.arg.order)
 
     def __missing__(self, ranges: frozenset[UOp]) -> Replicas:
         vectors = [r for r in ranges if r.arg.kind == "VEC" and extent_of(r) > 1]
@@ -55,20 +54,6 @@ class Replication(dict[frozenset[UOp], Replicas]):
         lanes = 1 if lane is None else extent_of(lane)
         found = self[ranges] = Replicas(self.order.of_kind(ranges, _INSTANCES), lane, lanes)
         return found
-
-
-class Order:
-    """The kernel's order of loops: ranges it does not list come last, by id."""
-
-    def __init__(self, kernel: UOp) -> None:
-        self.rank = {id: i for i, id in enumerate(kernel.arg.order)}
-
-    def __call__(self, r: UOp) -> tuple[int, int]:
-        return self.rank.get(r.arg.id, len(self.rank)), r.arg.id
-
-    def of_kind(self, ranges: Iterable[UOp], kinds: frozenset[str]) -> tuple[UOp, ...]:
-        """The ranges of some kinds, outermost first."""
-        return tuple(sorted((r for r in ranges if r.arg.kind in kinds), key=self))
 
 
 def extent_of(r: UOp) -> int:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from fnx.core import build, ops
 from fnx.core.errors import KernelError
-from fnx.core.parts import buffer, closed, dims, extent, value
+from fnx.core.parts import buffer, closed, dims, extent, value, written_slots
 from fnx.core.rewriting import symbolic
 from fnx.core.tiling import Stage
 from fnx.core.uop import UOp, consumers, inherit, rebuild, substitute, toposort
@@ -88,7 +88,7 @@ def _slot(kernel: UOp, nodes: Sequence[UOp], step: Stage) -> int:
     refs: dict[int, UOp] = {n.arg.slot: n for n in nodes if n.op is ops.REF}
     found = [slot for slot, ref in refs.items()
              if step.operand in (slot, ref.arg.name) and step.operand != ""]
-    outputs = {buffer(s).arg.slot for s in kernel.src}
+    outputs = written_slots(kernel)
     if not found:
         there = [ref.arg.name or slot for slot, ref in sorted(refs.items())
                  if slot not in outputs]

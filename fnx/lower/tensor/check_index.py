@@ -70,7 +70,7 @@ def _of_call(node: UOp) -> Iterator[Fault]:
         return
     for store in kernel.src:
         ref = store.src[0].src[0]
-        check = named(ref.arg.name, store.sites[0] if store.sites else None)
+        check = named(ref.arg.name, store.site)
         if check is not None and store.arg is ops.MAX:
             yield UOp(ops.GET, dtypes.int32, (node,), ref.arg.slot - len(node.src) + 1), check
 

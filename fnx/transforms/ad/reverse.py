@@ -40,17 +40,14 @@ Steps = Generator[tuple[UOp, Activity], Linearized, T]
 MAX_FORMS = 64  # of a body
 
 
-def pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp],
-             wild: Iterable[UOp] = (), guarded: Iterable[UOp] = ()
-             ) -> tuple[list[UOp], list[Cotangent | None]]:
+def pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp]
+             ) -> Found:
     """The cotangents of ``wrt`` for cotangents of ``outs``.
 
     Args:
         outs: results of the graph; also those without cotangent, if they are to be computed.
         cts: their cotangents, None for zero.
         wrt: sources (LEAF or PARAM) to differentiate in.
-        wild: sources whose value may be infinite or NaN.
-        guarded: sources whose cotangents are to come with their masks.
 
     Returns:
         The outs, with CALLs in their forward forms; and a cotangent for each of wrt, None where
@@ -59,7 +56,7 @@ def pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence
     Raises:
         GradError: a hand-written kernel without a derivative.
     """
-    return _run(_pullback(outs, cts, wrt, wild, guarded))
+    return _run(_pullback(outs, cts, wrt))
 
 
 def linearize(body: UOp, activity: Activity) -> Linearized:
@@ -97,7 +94,9 @@ def _run(steps: Steps[T]) -> T:
 
 
 def _pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp],
-              wild: Iterable[UOp], guarded: Iterable[UOp]) -> Steps[Found]:
+              wild: Iterable[UOp] = (), guarded: Iterable[UOp] = ()) -> Steps[Found]:
+    """See ``pullback``; ``wild`` are sources whose value may be infinite or NaN, ``guarded`` those
+    whose cotangents are to come with their masks."""
     walk = _Walk(outs, wrt, wild, guarded)
     for out, ct in zip(outs, cts):
         walk.give(out, ct)
@@ -156,15 +155,11 @@ class _Walk:
     def give(self, node: UOp, ct: Cotangent | None) -> None:
         """Hand a cotangent to a node."""
         if ct is not None and node in self.active:
-            parts = self.pending.get(node)
-            if parts is None:
-                self.pending[node] = [ct]
-            else:
-                parts.append(ct)
+            self.pending.setdefault(node, []).append(ct)
 
     def take(self, node: UOp) -> Cotangent | None:
-        """The sum of what was handed to a node."""
-        parts = self.pending.get(node)
+        """The sum of what was handed to a node, once."""
+        parts = self.pending.pop(node, None)
         if parts is None:
             return None
         value, mask = parts[0]
@@ -185,7 +180,6 @@ class _Walk:
                         self.give(operand, ct)
             elif node in self.pending and node not in self.sources:
                 ct = self.take(node)
-                del self.pending[node]
                 assert ct is not None
                 if isinstance(rule, Part):
                     self.results.setdefault(node.src[0], {})[node.arg] = ct

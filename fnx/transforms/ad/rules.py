@@ -360,7 +360,7 @@ class Call(Structural):
         if not self.bodies(node):
             raise GradError(f"expected a derivative for the kernel {node.arg.name}, it has none",
                             hint="give fnx.call a vjp=, itself made of kernels",
-                            site=node.sites[0] if node.sites else None)
+                            site=node.site)
 
         def those(chosen: Container[UOp]) -> tuple[int, ...]:
             return tuple([i for i, a in enumerate(args) if a in chosen])

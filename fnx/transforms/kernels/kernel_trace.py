@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, index_faults, ops
+from fnx.core import build, dtypes, index_faults, ops, parts
 from fnx.core.array import elementwise
 from fnx.core.array.convert import SCALARS, default_float, fits
 from fnx.core.array.elementwise import DOMAINS, OPERATORS, Function
@@ -190,7 +190,7 @@ class Reference(ValueOperators):
 
     def _check_order(self, store: UOp, tracing: Tracing) -> None:
         """Iterations have no order: what they write must not depend on one."""
-        index = {r for i in store.src[0].src[1:] for r in i.ranges}
+        index = {r for i in parts.indices(store) for r in i.ranges}
         over = [r for r in places.free_ranges(store) if r not in index]
         if store.arg is None and over:
             raise KernelError(
@@ -204,7 +204,7 @@ class Reference(ValueOperators):
                 "iterations may share", hint=f"{self.name}.combine('set', index, value) keeps "
                 "the last one, 'add', 'min' and 'max' fold them")
         for other in tracing.stores:
-            if other.src[0].src[0] is self._buffer and not places.are_apart(store, other):
+            if parts.buffer(other) is self._buffer and not places.are_apart(store, other):
                 shared = [r for r in places.free_ranges(store) if r in other.ranges]
                 raise KernelError(
                     f"{self.name}: expected two stores to write different places in the loop of "
@@ -329,7 +329,7 @@ def _report(slot: int, check: Check, i: UOp, valid: UOp | None, tracing: Tracing
 
 def _fill(o: Reference, tracing: Tracing) -> None:
     """What no store writes is 0; where the kernel combines, what changes nothing."""
-    stores = [s for s in tracing.stores if s.src[0].src[0] is o._buffer]
+    stores = [s for s in tracing.stores if parts.buffer(s) is o._buffer]
     size = math.prod(o.shape)
     if not size:
         return
@@ -345,7 +345,7 @@ def _fill(o: Reference, tracing: Tracing) -> None:
     if plain and len(plain[0].src) == 3:
         place, value, valid = plain[0].src
         whole = build.store(place, build.where(valid, value, zero))
-        outside = any(any(places.limits(i, n, None)) for i, n in zip(place.src[1:], o.shape))
+        outside = any(any(places.limits(i, n, None)) for i, n in zip(parts.indices(place), o.shape))
         if not outside and places.is_written_once(whole) and places.is_covered([whole], size):
             tracing.stores[tracing.stores.index(plain[0])] = inherit(whole, plain[0])
             return
@@ -488,4 +488,4 @@ def make_local(x: Any, over: Any) -> Reference:
     t, _ = _kind(x)
     stage = build.stage(_as_node(x, t), ranges, tracing.locals)
     tracing.locals += 1
-    return Reference(stage, tuple(symbolic.bounds(r.src[0])[1] for r in ranges))
+    return Reference(stage, tuple(symbolic.bounds(parts.extent(r))[1] for r in ranges))

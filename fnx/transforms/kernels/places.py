@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from fnx.core import build, dtypes, ops
+from fnx.core.levels.interp_kernel import computed
+from fnx.core.parts import buffer, dims, extent, indices, place, validity
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 
@@ -55,8 +57,7 @@ def free_ranges(store: UOp) -> list[UOp]:
 
 def is_written_once(store: UOp) -> bool:
     """Whether no two iterations of a STORE write one place."""
-    place = store.src[0]
-    if _has_own_strides(place, free_ranges(store)):
+    if _has_own_strides(store, free_ranges(store)):
         return True
     flat = _places(store)
     return flat is not None and len(np.unique(flat)) == len(flat)
@@ -66,7 +67,7 @@ def are_apart(a: UOp, b: UOp) -> bool:
     """Whether two STOREs to one buffer may share their loops: they write other places, or the
     same one in each iteration."""
     if not set(free_ranges(a)) & set(free_ranges(b)) or (
-            a.src[0] is b.src[0] and is_written_once(a) and is_written_once(b)):
+            place(a) is place(b) and is_written_once(a) and is_written_once(b)):
         return True
     one, other = _places(a), _places(b)
     return one is not None and other is not None and not np.intersect1d(one, other).size
@@ -76,10 +77,11 @@ def is_covered(stores: Sequence[UOp], size: int) -> bool:
     """Whether STOREs without data write all ``size`` places of their buffer."""
     seen = np.zeros(size, bool) if size <= _MAX_POINTS else None
     for store in stores:
-        if len(store.src) == 2 and _has_own_strides(store.src[0], free_ranges(store)) \
+        valid = validity(store)
+        if valid is None and _has_own_strides(store, free_ranges(store)) \
                 and math.prod(map(_extent, free_ranges(store))) == size:
             return True
-        masked = len(store.src) > 2 and is_data(store.src[2])
+        masked = valid is not None and is_data(valid)
         flat = None if masked or seen is None else _places(store)
         if seen is not None and flat is not None:
             seen[flat] = True
@@ -87,7 +89,7 @@ def is_covered(stores: Sequence[UOp], size: int) -> bool:
 
 
 def _extent(r: UOp) -> int:
-    return symbolic.bounds(r.src[0])[1]
+    return symbolic.bounds(extent(r))[1]
 
 
 # ---- proofs ---------------------------------------------------------------------------------
@@ -137,11 +139,11 @@ def _conjuncts(condition: UOp) -> list[UOp]:
     return out
 
 
-def _has_own_strides(place: UOp, ranges: Sequence[UOp]) -> bool:
-    """Whether the offset of a place is a number in mixed radix whose digits are the ranges."""
-    if place.src[0].op is not ops.REF:
+def _has_own_strides(store: UOp, ranges: Sequence[UOp]) -> bool:
+    """Whether the offset of what a STORE writes is a number whose digits are the ranges."""
+    if buffer(store).op is not ops.REF:
         return False
-    terms, _ = symbolic.linear(symbolic.ravel(place.src[1:], place.src[0].src))
+    terms, _ = symbolic.linear(symbolic.ravel(indices(store), dims(buffer(store))))
     steps = {m[0]: abs(c) for m, c in terms.items() if len(m) == 1 and m[0] in ranges}
     if len(steps) != len(ranges) or any(m[0] not in ranges and (
             len(m) > 1 or m[0].op is not ops.RANGE or _extent(m[0]) > 1) for m in terms):
@@ -159,16 +161,14 @@ def _has_own_strides(place: UOp, ranges: Sequence[UOp]) -> bool:
 
 def _places(store: UOp) -> Points | None:
     """The offsets that a STORE writes, one an iteration; None where they are data, or many."""
-    place = store.src[0]
-    index = list(place.src[1:])
+    index = indices(store)
     if any(map(is_data, index)):
         return None
-    found = _values(index, store.src[2] if len(store.src) > 2 else None, free_ranges(store))
+    found = _values(index, validity(store), free_ranges(store))
     if found is None:
         return None
-    dims = [build.const_of(d) for d in place.src[0].src]
     flat: Points = np.zeros(found[0].shape if found else 1, np.int64)
-    for values, n in zip(found, dims):
+    for values, n in zip(found, map(build.const_of, dims(buffer(store)))):
         flat = flat * n + values
     if not index:  # of a 0-d buffer: as often as there are iterations
         flat = np.zeros(math.prod(map(_extent, free_ranges(store))), np.int64)
@@ -192,8 +192,7 @@ def _values(nodes: Sequence[UOp], valid: UOp | None, ranges: Iterable[UOp] = ()
                 known[n] = np.arange(shape[at]).reshape([-1 if a == at else 1
                                                          for a in range(len(axes))])
             else:
-                assert n.op.meaning is not None
-                known[n] = n.op.meaning(n, *[known[s] for s in n.src])
+                known[n] = computed(n, known)
     holds = np.ones(shape, bool)
     for c in conditions:
         holds &= known[c]

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from fnx.core import build, ops
+from fnx.core import build, ops, parts
 from fnx.core.cache import cached
 from fnx.core.errors import ArgumentError
 from fnx.core.levels import show
-from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay import stages_html
+from fnx.transforms.replay.executable import Device, Lowered
 
 # Each stage, and passes whose work it shows; one that is not named goes with the one before it.
 STAGES: dict[str, tuple[str, ...]] = {
@@ -40,31 +40,6 @@ _WHY = {
     "map": "an element at a time: lanes go along what is contiguous",
     "scatter": "places that are data: in order, with lanes only along an index of its own",
 }
-
-
-class _Block(Protocol):
-    @property
-    def commands(self) -> UOp: ...
-    @property
-    def arena(self) -> int: ...
-
-
-class _Lowered(Protocol):
-    @property
-    def function(self) -> UOp: ...
-    @property
-    def block(self) -> _Block: ...
-    @property
-    def code(self) -> Mapping[UOp, Any]: ...
-    @property
-    def milliseconds(self) -> dict[str, float]: ...
-
-
-class _Device(Protocol):
-    @property
-    def target(self) -> Target: ...
-
-    def assembly(self, text: str) -> str: ...
 
 
 class KernelInfo(NamedTuple):
@@ -89,7 +64,7 @@ class Stages:
             linking.
     """
 
-    def __init__(self, graph: UOp, lowered: _Lowered, device: _Device, trace: float,
+    def __init__(self, graph: UOp, lowered: Lowered, device: Device, trace: float,
                  again: Callable[[Callable[[Any], None]], Any], inputs: Sequence[str] = ()
                  ) -> None:
         self.graph, self.simplified = graph, lowered.function
@@ -114,8 +89,8 @@ class Stages:
         ==== commands  (memory ... ms, commands ... ms)
         map_add_exp(x) -> out0 ...
         """
-        parts = [(name, self.text(name)) for name in stages or STAGES]
-        print("\n\n".join(f"==== {name}  ({self.times(name)})\n{text}" for name, text in parts))
+        texts = [(name, self.text(name)) for name in stages or STAGES]
+        print("\n\n".join(f"==== {name}  ({self.times(name)})\n{text}" for name, text in texts))
 
     def text(self, stage: str = "graph") -> str:
         """One stage as text."""
@@ -144,8 +119,8 @@ class Stages:
     def _repr_html_(self) -> str:
         rows = [(*_name_and_line(k.name), _loops(k.node), k.flops, k.bytes,
                  self._schedules.get(k.node, "")) for k in self.kernels]
-        parts = [(name, self.times(name), self.text(name)) for name in STAGES]
-        return stages_html.page(repr(self)[1:-1], rows, parts)
+        texts = [(name, self.times(name), self.text(name)) for name in STAGES]
+        return stages_html.page(repr(self)[1:-1], rows, texts)
 
     # ---- what each stage prints
 
@@ -240,10 +215,9 @@ def _explained(before: Any, after: Any) -> str:
 
 def _loops(kernel: UOp) -> str:
     """``par(7) seq(300) vec(16)``: the loops of a kernel, outermost first."""
-    rank = {id: i for i, id in enumerate(kernel.arg.order)}
     ranges = sorted((n for n in toposort([kernel]) if n.op is ops.RANGE),
-                    key=lambda r: rank.get(r.arg.id, len(rank)))
-    return " ".join(f"{r.arg.kind.lower()}({_extent(r.src[0])})" for r in ranges)
+                    key=parts.LoopOrder(kernel.arg.order))
+    return " ".join(f"{r.arg.kind.lower()}({_extent(parts.extent(r))})" for r in ranges)
 
 
 def _extent(node: UOp) -> str:
@@ -265,11 +239,11 @@ def _flops(kernel: UOp, scalars: list[Any]) -> int:
         if node.op.kind == "elementwise" and node.dtype.is_float:
             total += (2 if node.op is ops.MULACC else 1) * _iterations(node, scalars)
         elif node.op is ops.REDUCE and node.dtype.is_float:
-            total += _iterations(node.src[0], scalars)
+            total += _iterations(parts.value(node), scalars)
     return total
 
 
 def _iterations(node: UOp, scalars: list[Any]) -> int:
-    extents = [r.src[0] for r in node.ranges]
+    extents = map(parts.extent, node.ranges)
     return math.prod(scalars[e.arg.slot] if e.op is ops.VAR else
                      build.const_of(e) if e.op is ops.CONST else 1 for e in extents)
