@@ -3,9 +3,9 @@
 A row says: at which levels the op is legal, its kind, how many operands it takes, which element
 types, how shape and dtype of the result follow, what it means in NumPy, what it costs, how it is
 batched, and how it prints (core/op.py).
-Adding an elementwise op touches four places: its row here, its row in
-transforms/ad/derivatives.py, its row in lower/program/decompose.py or llvm.py, its public
-function.
+Adding an elementwise op touches five files: its row here, its row in
+transforms/ad/derivatives.py, its formula in lower/program/elementary (or its line in
+lower/render/llvm.py), its public function in numpy, and its name in lax.
 
 Levels: t tensor (whole arrays), k kernel (scalars over RANGEs), p program (a linear list with
 explicit vectors), c command (what a queue executes).

@@ -10,12 +10,17 @@ from fnx.core.array import arguments, operate
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.public import asarray, public
+from fnx.core.ops import Op
 from fnx.numpy.reductions import fold
 
 __all__ = [
     "argmax", "argmin", "cumprod", "cumsum", "reduce_and", "reduce_max", "reduce_min",
     "reduce_or", "reduce_prod", "reduce_sum", "reduce_xor",
 ]
+
+
+def _reduced(monoid: Op, x: ArrayLike, over: Sequence[int]) -> Array:
+    return Array(fold(asarray(x)._node, monoid, tuple(over), False))
 
 
 @public
@@ -36,7 +41,7 @@ def reduce_sum(operand: ArrayLike, axes: Sequence[int]) -> Array:
     >>> lax.reduce_sum(jnp.asarray([1, 2, 4]), (0,))
     Array(7, dtype=int32)
     """
-    return Array(fold(asarray(operand)._node, ops.ADD, tuple(axes), False))
+    return _reduced(ops.ADD, operand, axes)
 
 
 @public
@@ -57,7 +62,7 @@ def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
     >>> lax.reduce_prod(jnp.asarray([1, 2, 4]), (0,))
     Array(8, dtype=int32)
     """
-    return Array(fold(asarray(operand)._node, ops.MUL, tuple(axes), False))
+    return _reduced(ops.MUL, operand, axes)
 
 
 @public
@@ -78,7 +83,7 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
     >>> lax.reduce_max(jnp.asarray([1, 2, 4]), (0,))
     Array(4, dtype=int32)
     """
-    return Array(fold(asarray(operand)._node, ops.MAX, tuple(axes), False))
+    return _reduced(ops.MAX, operand, axes)
 
 
 @public
@@ -99,7 +104,7 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
     >>> lax.reduce_min(jnp.asarray([1, 2, 4]), (0,))
     Array(1, dtype=int32)
     """
-    return Array(fold(asarray(operand)._node, ops.MIN, tuple(axes), False))
+    return _reduced(ops.MIN, operand, axes)
 
 
 @public
@@ -120,7 +125,7 @@ def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
     >>> lax.reduce_and(jnp.asarray([3, 6]), (0,))
     Array(2, dtype=int32)
     """
-    return Array(fold(asarray(operand)._node, ops.AND, tuple(axes), False))
+    return _reduced(ops.AND, operand, axes)
 
 
 @public
@@ -141,7 +146,7 @@ def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
     >>> lax.reduce_or(jnp.asarray([3, 6]), (0,))
     Array(7, dtype=int32)
     """
-    return Array(fold(asarray(operand)._node, ops.OR, tuple(axes), False))
+    return _reduced(ops.OR, operand, axes)
 
 
 @public
@@ -162,7 +167,7 @@ def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
     >>> lax.reduce_xor(jnp.asarray([3, 6]), (0,))
     Array(5, dtype=int32)
     """
-    return Array(fold(asarray(operand)._node, ops.XOR, tuple(axes), False))
+    return _reduced(ops.XOR, operand, axes)
 
 
 @public

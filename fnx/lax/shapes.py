@@ -14,6 +14,7 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, ShapeError
+from fnx.numpy.creation import full
 
 __all__ = [
     "broadcast", "broadcast_in_dim", "broadcasted_iota", "concatenate", "expand_dims", "full",
@@ -301,29 +302,6 @@ def broadcasted_iota(dtype: DTypeLike, shape: ShapeLike, dimension: int) -> Arra
     size = axes.shape(shape)
     at = axes.one(dimension, len(size))
     return broadcast_in_dim(jnp.arange(size[at], dtype=dtype), size, (at,))
-
-
-@public
-def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None) -> Array:
-    """An array of one value.
-
-    Args:
-        shape: of the result: an int or ints, known while tracing.
-        fill_value: a number, or values that broadcast to the shape.
-        dtype: of the result; by default that of the value.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ArgumentError: a negative length, or one that is no int.
-        TracedValueError: a length that is traced.
-
-    >>> import fnx.lax as lax
-    >>> lax.full((1,), 2.0, "float32")
-    Array([2.], dtype=float32)
-    """
-    return jnp.full(shape, fill_value, dtype)
 
 
 @public
