@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 import pickle
+import sys
 from typing import Any
 
 import numpy as np
@@ -227,8 +228,15 @@ def test_masked_data_keep_their_mask_on_their_own_side() -> None:
     assert np.ma.is_masked(masked + np.asarray(jnp.ones(2)))
 
 
-def test_a_missing_attribute_is_an_attribute_error() -> None:
+def test_a_missing_attribute_is_told_by_python(capsys: pytest.CaptureFixture[str]) -> None:
     x = jnp.ones(2)
     assert not hasattr(x, "foo") and not hasattr(x, "__array_interface__")
-    with pytest.raises(AttributeError, match="Array has no attribute 'summ'"):
+    with pytest.raises(AttributeError, match="'Array' object has no attribute 'summ'") as caught:
         x.summ()  # type: ignore
+    sys.__excepthook__(caught.type, caught.value, caught.tb)
+    assert "Did you mean: 'sum'?" in capsys.readouterr().err
+
+
+def test_reading_an_attribute_runs_no_code_of_ours() -> None:
+    """A ``__getattr__`` would make every attribute slower, also those that are there."""
+    assert not hasattr(Array, "__getattr__") and Array.__getattribute__ is object.__getattribute__

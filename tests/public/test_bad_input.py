@@ -172,10 +172,6 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
         lambda: nn.one_hot(True, 4), errors.DTypeError, TypeError, "one_hot", "astype(int32)"),
     "item of many": (
         lambda: x().item(), errors.ShapeError, ValueError, "item()", "reduce it"),
-    "method that is not there": (
-        lambda: getattr(x(), "meen"), errors.UnknownNameError, AttributeError,
-        "no attribute 'meen'",
-        "did you mean 'mean'?"),
     "misspelt keyword of a method": (
         lambda: x().mean(axs=0), errors.ArgumentError, TypeError, "mean: expected",  # type: ignore
         "did you mean 'axis'?"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, ParamSpec
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import OPERATORS, Function
 from fnx.core.array.promotion import as_node, operand, promoted, same_shape
 from fnx.core.array.public import asarray, kind_of, public, strong_cast
-from fnx.core.errors import ArgumentError, DTypeError, OverflowedError, UnknownNameError
+from fnx.core.errors import ArgumentError, DTypeError, OverflowedError
 from fnx.core.expr import Expr, integer_power
 from fnx.core.ops import Op
 
@@ -401,12 +401,5 @@ def _written(at: At, value: ArrayLike, monoid: Op | None, mode: WriteMode, indic
     return Array(node, x.weak)
 
 
-def _missing(x: Array, name: str) -> NoReturn:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    raise UnknownNameError("Array", name, [n for n in dir(Array) if not n.startswith("_")])
-
-
-set_methods({"__getattr__": _missing, "_operator": _operator, "_get_item": get_item,
-             "astype": astype, "view": bitcast,
+set_methods({"_operator": _operator, "_get_item": get_item, "astype": astype, "view": bitcast,
              "at": At})
