@@ -122,9 +122,15 @@ def _write(base: Expr, node: UOp, updates: Expr, monoid: ops.Op | None = None) -
     return Expr(build.scatter(base.node, node.src[1:-1], updates.node, monoid))
 
 
-def _there(node: UOp, updates: Expr, monoid: ops.Op, start: float) -> Expr:
-    """All updates at the place of each, combined."""
-    return read(_write(Expr(build.like(node, start)), node, updates, monoid), node)
+def _there(node: UOp, updates: Sequence[Expr], monoid: ops.Op, start: float) -> list[Expr]:
+    """All updates at the place of each, combined: of several kinds of updates, by one SCATTER."""
+    axis = len(node.src[-1].shape)
+    rows = build.concat([build.reshape(u.node, (*u.shape, 1)) for u in updates], axis)
+    base = build.const(start, node.dtype, (*node.shape, len(updates)))
+    found = read(_write(Expr(base), node, Expr(rows), monoid), node).node
+    edges = [(0, n) for n in found.shape[:-1]]
+    return [Expr(build.reshape(build.shrink(found, [*edges, (i, i + 1)]), found.shape[:-1]))
+            for i in range(len(updates))]
 
 
 def _written(node: UOp) -> Expr:
@@ -187,25 +193,25 @@ def _times_other_updates(t: Expr, node: UOp) -> Expr:
     """
     x, u = Expr(node.src[0]), Expr(node.src[-1])
     is_zero = u.eq(0)
-    count = _there(node, is_zero.cast(u.dtype), ops.ADD, 0)
+    powers = [where(is_zero, u, 0)**n for n in range(1, _MOST_ZEROS)]
+    count, *sums = _there(node, [is_zero.cast(u.dtype), *powers], ops.ADD, 0)
     left = u.like(0)
-    for n, product in enumerate(_products_of_others(node, where(is_zero, u, 0)), 1):
-        left = where(count.eq(n), product, left)
-    product = _there(node, where(is_zero, 1, u), ops.MUL, 1)
-    zeros_product = _there(node, where(is_zero, u, 1), ops.MUL, 1)
+    for n, others in enumerate(_products([s - p for s, p in zip(sums, powers)]), 1):
+        left = where(count.eq(n), others, left)
+    product, zeros_product = _there(
+        node, [where(is_zero, 1, u), where(is_zero, u, 1)], ops.MUL, 1)
     others = where(is_zero, product * left, product / where(is_zero, 1, u) * zeros_product)
     return where(_written(node), t * (read(x, node) * others), 0)
 
 
-def _products_of_others(node: UOp, u: Expr) -> list[Expr]:
-    """[1, the sum, the sum of products of two, of three] of the other updates at the same place.
+def _products(powers: list[Expr]) -> list[Expr]:
+    """[1, the sum, the sum of products of two, of three] of values with these sums of powers.
 
-    Where there are n others, that of n is their product. By Newton's identities from sums of
-    powers: no quotient, so the derivatives of every order are right, also where all are zero.
+    Of n values, that of n is their product. By Newton's identities: no quotient, so the
+    derivatives of every order are right, also where all values are zero.
     """
-    powers = [_there(node, u**n, ops.ADD, 0) - u**n for n in range(1, _MOST_ZEROS)]
-    out = [u.like(1)]
-    for n in range(1, _MOST_ZEROS):
+    out = [powers[0].like(1)]
+    for n in range(1, len(powers) + 1):
         terms = [out[n - i - 1] * powers[i] * (-1) ** i for i in range(n)]
         out.append(functools.reduce(operator.add, terms) / n)
     return out
