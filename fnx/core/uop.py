@@ -119,7 +119,12 @@ class UOp:
 
     def over(self, src: tuple[UOp, ...]) -> UOp:
         """This node over other operands; itself where they are its own."""
-        return self if src == self.src else self.replace(src=src)
+        if src == self.src:
+            return self
+        made = UOp(self.op, self.dtype, src, self.arg)
+        if not made.sites:
+            made.sites = self.sites
+        return made
 
     @property
     def site(self) -> Site | None:
@@ -234,11 +239,12 @@ def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
     """
     out: list[UOp] = []
     seen: set[UOp] = set()
-    stack: list[tuple[UOp, bool]] = [(r, False) for r in reversed(list(roots))]
+    stack: list[UOp | None] = [*roots]
+    stack.reverse()
     while stack:
-        node, done = stack.pop()
-        if done:
-            out.append(node)
+        node = stack.pop()
+        if node is None:  # above a node whose operands are listed
+            out.append(stack.pop())  # type: ignore[arg-type]
             continue
         if node in seen:
             continue
@@ -247,10 +253,10 @@ def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
                 (stop is not None and stop(node)):
             out.append(node)
             continue
-        stack.append((node, True))
+        stack += node, None
         for s in reversed(node.src):
             if s not in seen:
-                stack.append((s, False))
+                stack.append(s)
     return out
 
 
@@ -270,11 +276,10 @@ def rebuild(roots: Iterable[UOp], visit: Visit | None = None,
     for node in toposort(roots, stop=done.__contains__ if done else None):
         if node in done:
             continue
-        old = node.src
-        src = old if node.op.closed else tuple([done[s] for s in old])
+        src = node.src if node.op.closed else tuple([done[s] for s in node.src])
         made = None if visit is None else visit(node, src)
         if made is None:
-            done[node] = node if src == old else node.replace(src=src)
+            done[node] = node.over(src)
         else:
             done[node] = made if made.sites else inherit(made, node)
     return [done[r] for r in roots]
