@@ -139,6 +139,8 @@ def as_dtype(spec: Any) -> DType:
     Raises:
         DTypeError: for a type that fnx does not hold.
     """
+    if isinstance(spec, np.dtype) and spec in _BY_NUMPY:  # nearly always
+        return _BY_NUMPY[spec]
     if isinstance(spec, DType):
         return spec
     if spec is bool:

@@ -54,13 +54,15 @@ def asarray(a: ArrayLike, dtype: DTypeLike | None = None, order: Order = None, *
            [3, 4]], dtype=int32)
     """
     _check_order(order)
-    arguments.one_of("copy", copy, (True, False, None))
+    if copy is not None:
+        arguments.one_of("copy", copy, (True, False, None))
     x = core.asarray(a, dtype)
     return x.copy() if copy and x is a and x._storage is not None else x
 
 
 def _check_order(order: Order) -> None:
-    arguments.one_of("order", order, ("C", "K", "A", None))
+    if order is not None:
+        arguments.one_of("order", order, ("C", "K", "A", None))
 
 
 @public

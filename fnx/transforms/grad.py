@@ -21,6 +21,7 @@ from fnx.core.array.aval import Aval
 from fnx.core.array.containers import register_pytree_node
 from fnx.core.array.public import asarray, public
 from fnx.core.array.trace import Traced, inline, name_of, rewriting, trace
+from fnx.core.cache import Cache
 from fnx.core.errors import (
     ArgumentError,
     DTypeError,
@@ -31,7 +32,7 @@ from fnx.core.errors import (
 )
 from fnx.core.uop import UOp, substitute
 from fnx.transforms.ad.reverse import linearize, pullback
-from fnx.transforms.ad.rules import Activity, Cotangent
+from fnx.transforms.ad.rules import Activity, Cotangent, Linearized
 from fnx.transforms.transformed import Transformed
 
 P = ParamSpec("P")
@@ -40,6 +41,9 @@ S = TypeVar("S")
 
 # The gradient of an integer: no information, in JAX's dtype for it.
 FLOAT0 = np.dtype([("float0", np.void, 0)])
+
+MAX_LINEARIZED = 64  # bodies that vjp remembers: a function made anew at each call has an equal one
+_linearized: Cache[tuple[UOp, Activity], Linearized] = Cache(MAX_LINEARIZED)
 
 
 def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
@@ -176,7 +180,8 @@ def _vjp(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> An
     closed = traced.close()
     args = [*values, *closed.captures]
     floats = tuple([i for i, a in enumerate(closed.outs) if a.dtype.is_float])
-    form = linearize(closed.function, Activity(tuple(range(len(values))), floats))
+    key = closed.function, Activity(tuple(range(len(values))), floats)
+    form = _linearized.find(key, lambda: linearize(*key))
     nodes = inline(closed.function if form.forward is None else form.forward, args)
     saved = [Array(args[i] if kind == "input" else nodes[i])
              for kind, i in form.sources if kind != "cotangent"]

@@ -128,10 +128,13 @@ class Jitted(Transformed[P, R_co]):
         def f(*dynamic: Any, **named: Any) -> Any:
             return self._f(*self._arguments.filled(args, dynamic), **{**kwargs, **named})
 
-        self._arguments.check(args, kwargs)
         in_tree, avals = key[:2]
         start = time.perf_counter()
-        closed = trace(f, avals, in_tree, by="jit", name=self._name).close()
+        try:
+            closed = trace(f, avals, in_tree, by="jit", name=self._name).close()
+        except TypeError:
+            self._arguments.check(args, kwargs)
+            raise
         # an array that is rebound at each call is not worth a launcher
         calls = 2 if key in self._traces else 1
         return Replay(closed, (time.perf_counter() - start) * 1e3, calls), closed.captures

@@ -64,7 +64,8 @@ def numpy_data(x: Any, to: DType | None) -> NDArray:
         OverflowedError: an integer that does not fit.
     """
     data = x if isinstance(x, np.ndarray) else _converted(x)
-    check_mask(type(data))
+    if type(data) is not np.ndarray:
+        check_mask(type(data))
     if data.dtype.kind not in "biuf":
         raise DTypeError(
             f"expected an array or a number, got {type(x).__name__}"
@@ -85,7 +86,7 @@ def numpy_data(x: Any, to: DType | None) -> NDArray:
 
 def check_mask(kind: type) -> None:
     """Refuse NumPy's masked arrays, whose mask would be lost in silence."""
-    if kind is not np.ndarray and issubclass(kind, np.ndarray) and hasattr(kind, "mask"):
+    if issubclass(kind, np.ndarray) and hasattr(kind, "mask"):
         raise DTypeError("expected plain data, got a masked array, whose mask would be lost",
                          hint="fill in what is masked: x.filled(value); or hand over x.data and "
                               "x.mask")

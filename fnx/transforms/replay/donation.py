@@ -40,9 +40,11 @@ class Donation:
 
     def check(self, args: tuple[Any, ...]) -> None:
         """A donated array may be given once: its memory is not the caller's any more."""
+        if not self.numbers:
+            return
         seen: dict[int, int] = {}
         donated = positions(self.numbers, len(args))
-        for i, arg in enumerate(args if donated else ()):
+        for i, arg in enumerate(args):
             for x in tree.leaves(arg):
                 if type(x) is Array:
                     first = seen.setdefault(id(x._storage), i)
@@ -54,7 +56,7 @@ class Donation:
 
     def give_away(self, args: tuple[Any, ...]) -> None:
         """Donated arguments have no value any more; their memory goes back to the pool."""
-        for i in positions(self.numbers, len(args)):
+        for i in positions(self.numbers, len(args)) if self.numbers else ():
             if 0 <= i < len(args):
                 for x in tree.leaves(args[i]):
                     if type(x) is Array:
