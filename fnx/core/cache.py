@@ -1,10 +1,18 @@
 """Bounded caches: what was used least recently goes first.
 
->>> squares = Cache(2)
+>>> squares = Cache("squares", 2)
 >>> [squares.find(n, lambda n=n: n * n) for n in (2, 3, 2, 4)]
 [4, 9, 4, 16]
 >>> squares.get(3) is None, len(squares)
 (True, 2)
+
+All of them can be asked what they hold, and emptied: what is needed again is made again.
+
+>>> cache_sizes()["squares"]
+2
+>>> clear_caches()
+>>> len(squares)
+0
 
 No lock is held, least of all while a value is made (user code, LLVM): two threads may make the
 same value, then the first that is in wins and both get it.
@@ -12,7 +20,7 @@ same value, then the first that is in wins and both get it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast
@@ -25,13 +33,14 @@ Owner = TypeVar("Owner")
 
 
 class Cache(Generic[K, V]):
-    """At most ``limit`` values by key."""
+    """At most ``limit`` values by key; ``name`` says what they are."""
 
-    __slots__ = ("limit", "_entries")
+    __slots__ = ("__weakref__", "limit", "_entries")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, name: str, limit: int) -> None:
         self.limit = limit
         self._entries: OrderedDict[K, V] = OrderedDict()
+        _names[self] = name
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -70,13 +79,30 @@ class Cache(Generic[K, V]):
         self._entries.clear()
 
 
+_names: WeakMemo[Cache[Any, Any], str] = WeakMemo()  # of all caches
+
+
+def cache_sizes() -> dict[str, int]:
+    """How many entries are kept now, by name of cache."""
+    sizes: Counter[str] = Counter()
+    for cache in _names.living():
+        sizes[_names[cache]] += len(cache)
+    return dict(sizes)
+
+
+def clear_caches() -> None:
+    """Empty all caches in memory."""
+    for cache in _names.living():
+        cache.clear()
+
+
 class CacheOf(Generic[Owner, K, V]):
     """A Cache for each of some objects, which dies with it: values must not hold their owner."""
 
-    __slots__ = ("limit", "_caches")
+    __slots__ = ("_caches", "limit", "name")
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, name: str, limit: int) -> None:
+        self.name, self.limit = name, limit
         self._caches: WeakMemo[Owner, Cache[K, V]] = WeakMemo()
 
     def __len__(self) -> int:
@@ -86,7 +112,7 @@ class CacheOf(Generic[Owner, K, V]):
         """The cache of an object."""
         found = self._caches.get(owner)
         if found is None:
-            found = self._caches[owner] = Cache(self.limit)
+            found = self._caches[owner] = Cache(self.name, self.limit)
         return found
 
 

@@ -65,6 +65,10 @@ class WeakMemo(Generic[K, V]):
         self._forget()
         return len(self._refs)
 
+    def living(self) -> list[K]:
+        """The keys."""
+        return [key for ref in list(self._refs.values()) if (key := ref()) is not None]
+
     def _forget(self) -> None:
         for dead in drain(self._dead):
             if self._refs.get(dead.key) is dead:

@@ -63,8 +63,8 @@ class Ran(NamedTuple):
 
 
 MAX_RESULTS = 4096  # of passes over one kernel, in this process
-_results: Cache[Hashable, Any] = Cache(MAX_RESULTS)
-_legal: Cache[tuple[UOp, str], bool] = Cache(MAX_RESULTS)  # (graph, level) that was checked
+_results: Cache[Hashable, Any] = Cache("results of passes", MAX_RESULTS)
+_legal: Cache[tuple[UOp, str], bool] = Cache("checked graphs", MAX_RESULTS)  # at a level
 
 
 class Driver:
@@ -77,7 +77,8 @@ class Driver:
     def __init__(self, target: Target, keep: Callable[[Ran], None] | None = None) -> None:
         self.target, self.keep = target, keep
         self.milliseconds: dict[str, float] = {}
-        self._results = _results if keep is None else Cache[Hashable, Any](MAX_RESULTS)
+        self._results = _results if keep is None else \
+            Cache[Hashable, Any]("results of passes that are shown", MAX_RESULTS)
 
     def run(self, passes: Sequence[Pass], state: Any) -> Any:
         """What the passes make of ``state``, one after the other.

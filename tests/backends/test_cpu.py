@@ -300,7 +300,7 @@ def test_a_buffer_may_die_while_it_runs(cpu):
     buffer = encoded(cpu, n, 2, LONG, 0.125)
     out, watch = run(cpu, buffer, values(n)), weakref.ref(buffer)
     del buffer
-    cpu.kernels.forget()
+    cpu.kernels.recent.clear()
     gc.collect()
     np.testing.assert_array_equal(out.view(np.float32, (n,)),
                                   kit.expected(values(n), 0.125, 2 * LONG))

@@ -84,7 +84,7 @@ def test_code_is_freed_with_its_owners(kernels, monkeypatch):
     llvm._unlink_unused()
     monkeypatch.setattr(llvm._llvm(), "LLJIT_Dylib_Tracker_Dispose",
                         lambda *args: freed.append(dispose(*args)))
-    kernels.forget()
+    kernels.recent.clear()
     llvm._unlink_unused()
     assert not freed
     del kernel

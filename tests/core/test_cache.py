@@ -8,12 +8,14 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.core.cache import Cache, CacheOf
+import fnx
+import fnx.numpy as jnp
+from fnx.core.cache import Cache, CacheOf, cache_sizes, clear_caches
 
 
 @given(st.integers(1, 4), st.lists(st.integers(0, 6), max_size=40))
 def test_a_cache_holds_what_was_used_last(limit: int, keys: list[int]) -> None:
-    cache: Cache[int, str] = Cache(limit)
+    cache: Cache[int, str] = Cache("texts", limit)
     used: list[int] = []
     for key in keys:
         assert (cache.get(key) is not None) == (key in used)
@@ -23,7 +25,7 @@ def test_a_cache_holds_what_was_used_last(limit: int, keys: list[int]) -> None:
 
 
 def test_the_first_value_in_wins_and_no_lock_is_held_while_it_is_made() -> None:
-    cache: Cache[str, object] = Cache(2)
+    cache: Cache[str, object] = Cache("objects", 2)
     slow, fast = object(), object()
 
     def make() -> object:
@@ -40,10 +42,23 @@ def test_entries_die_with_their_owner() -> None:
     class Owner:
         pass
 
-    caches: CacheOf[Owner, int, int] = CacheOf(2)
+    caches: CacheOf[Owner, int, int] = CacheOf("numbers", 2)
     owners = [Owner() for _ in range(5)]
     for i, owner in enumerate(owners):
         assert caches.of(owner).find(0, lambda i=i: i) == i
     del owner, owners[1:]
     gc.collect()
     assert len(caches) == 1 and caches.of(owners[0]).find(0, lambda: 9) == 0
+
+
+def test_all_caches_are_listed_and_emptied_and_results_stay_right() -> None:
+    double = fnx.jit(fnx.grad(lambda x: (x * x).sum()))
+    kept: Cache[str, int] = Cache("of this test", 3)
+    for _ in range(2):
+        assert double(jnp.ones(3))[0] == 2 and kept.find("key", lambda: 1) == 1
+        sizes = cache_sizes()
+        assert sizes["of this test"] == 1 and sizes["results of passes"] and sizes["programs"]
+        clear_caches()
+        assert not any(cache_sizes().values())
+    del kept
+    assert "of this test" not in cache_sizes()

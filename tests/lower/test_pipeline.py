@@ -137,7 +137,7 @@ def test_times_are_those_of_the_passes() -> None:
 
 
 def test_equal_kernels_are_taken_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "_results", driver.Cache[Any, Any](4096))
+    monkeypatch.setattr(driver, "_results", driver.Cache[Any, Any]("results", 4096))
     first, second = lower(layer(), HOST), lower(layer(), HOST)
     assert "tile" in first.milliseconds and "tile" not in second.milliseconds
     assert first.block == second.block and first.code.keys() == second.code.keys()
@@ -145,7 +145,7 @@ def test_equal_kernels_are_taken_through_once(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = driver.Cache[Any, Any](3)
+    few = driver.Cache[Any, Any]("results", 3)
     monkeypatch.setattr(driver, "_results", few)
     lower(layer(), HOST)
     assert len(few) == 3

@@ -16,12 +16,12 @@ import queue
 import threading
 import time
 import weakref
-from collections import OrderedDict
 from collections.abc import Sequence
 
 from fnx.backends.cache import DiskCache, directory
 from fnx.backends.llvm import binding as llvm
 from fnx.backends.llvm import objects
+from fnx.core.cache import Cache
 from fnx.core.errors import DeviceError, FnxError, user_site
 from fnx.core.process import fork_safe_lock, wait_for_the_end
 from fnx.core.program import KernelCode
@@ -166,7 +166,7 @@ class Kernels:
         self._lock = fork_safe_lock()
         self._linked: dict[bytes, weakref.ref[Kernel]] = {}
         self._unused: Deaths[bytes] = Deaths()
-        self._recent: OrderedDict[bytes, Kernel] = OrderedDict()
+        self.recent: Cache[bytes, Kernel] = Cache("kernels", _RECENT)
         self._jobs: dict[bytes, _Job] = {}
 
     def prepare(self, code: KernelCode) -> None:
@@ -224,10 +224,8 @@ class Kernels:
             found |= self._link([(key, s, jobs[key].object()) for key, s in new])
             self.counts["link_us"] += (time.perf_counter_ns() - start) // 1000
             for key, kernel in found.items():
-                self._recent[key] = kernel
-                self._recent.move_to_end(key)
-            while len(self._recent) > _RECENT:
-                self._recent.popitem(last=False)
+                if self.recent.get(key) is None:
+                    self.recent.keep(key, kernel)
         return [found[code.key] for code in codes]
 
     def _link(self, new: list[tuple[bytes, str, bytes]]) -> dict[bytes, Kernel]:
@@ -251,12 +249,6 @@ class Kernels:
         """A forked child has no helpers; what they had begun begins again."""
         self.helpers.reset()
         self._jobs = {}
-
-    def forget(self) -> None:
-        """Drop the list of recently used kernels."""
-        with self._lock:
-            self._recent.clear()
-
 
 def compiled_once(text: str, symbols: Sequence[str], target: Target,
                   imports: dict[str, int]) -> llvm.Library:

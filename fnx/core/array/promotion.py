@@ -59,7 +59,7 @@ def in_domain(domain: str, a: ArrayLike, dtype: DTypeLike | None = None) -> UOp:
     return as_node(x, to)
 
 
-_numbers: Cache[Any, UOp] = Cache(512)
+_numbers: Cache[Any, UOp] = Cache("numbers", 512)
 
 
 def number(x: Any, to: DType, shape: Shape) -> UOp:

@@ -42,7 +42,8 @@ FREE = 25         # of them that Python has room for anyhow
 MAX_CLOSED = 4096  # leaves of closed traces whose origin is remembered, for messages
 
 _ids = itertools.count()
-_closed: Cache[int, tuple[str, Site | None]] = Cache(MAX_CLOSED)
+_closed: Cache[int, tuple[str, Site | None]] = Cache("leaves of closed traces",
+                                                     MAX_CLOSED)
 
 
 class _Open(threading.local):

@@ -207,7 +207,7 @@ class _Walk:
 
 # ---- bodies -------------------------------------------------------------------------------------
 
-_forms: CacheOf[UOp, Activity, Linearized] = CacheOf(MAX_FORMS)
+_forms: CacheOf[UOp, Activity, Linearized] = CacheOf("derivatives", MAX_FORMS)
 _singular: WeakMemo[UOp, bool] = WeakMemo()
 
 

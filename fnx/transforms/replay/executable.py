@@ -114,7 +114,7 @@ class Programs:
 
     def __init__(self, link: Callable[[UOp], Executable], limit: int) -> None:
         self._link = link
-        self._kept: Cache[Any, Executable] = Cache(limit)
+        self._kept: Cache[Any, Executable] = Cache("programs", limit)
         self.made = 0
 
     def __len__(self) -> int:

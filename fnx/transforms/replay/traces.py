@@ -57,7 +57,7 @@ class Traces(Generic[T]):
 
     def __init__(self, f: Callable[..., Any]) -> None:
         self._f = f
-        self._kept: Cache[Any, list[Variant[T]]] = Cache(MAX_SIGNATURES)
+        self._kept: Cache[Any, list[Variant[T]]] = Cache("traces", MAX_SIGNATURES)
         self._rebound: Counter[str] = Counter()
         self.hits = self.made = 0
         self.misses: list[str] = []
