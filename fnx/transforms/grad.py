@@ -43,7 +43,7 @@ S = TypeVar("S")
 FLOAT0 = np.dtype([("float0", np.void, 0)])
 
 MAX_LINEARIZED = 64  # bodies that vjp remembers: a function made anew at each call has an equal one
-_linearized: Cache[tuple[UOp, Activity], Linearized] = Cache(MAX_LINEARIZED)
+_linearized: Cache[tuple[UOp, Activity], Linearized] = Cache("linearized bodies", MAX_LINEARIZED)
 
 
 def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
