@@ -377,7 +377,6 @@ COMMANDS = Op("COMMANDS", "c", "command", None, result="void", shape=_scalar)
 # fmt: on
 
 ELEMENTWISE = frozenset(op for op in OPS.values() if op.kind == "elementwise")
-COMMUTATIVE = frozenset(op for op in OPS.values() if op.commutative)
 MONOIDS = frozenset(op for op in OPS.values() if op.identity is not None)
 COMPARISONS = frozenset({CMPLT, CMPLE, CMPEQ, CMPNE})
 

@@ -10,7 +10,7 @@ it runs as one. The leaf knows the value of x where x has one, so f may use Pyth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, overload
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from fnx.core.errors import (
     PytreeError,
     ShapeError,
 )
+from fnx.core.record import Record
 from fnx.core.uop import UOp, substitute
 from fnx.transforms.ad.reverse import linearize, pullback
 from fnx.transforms.ad.rules import Activity, Cotangent, Linearized
@@ -191,7 +192,7 @@ def _vjp(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> An
     return out, pull, aux
 
 
-class _Layout(NamedTuple):
+class _Layout(Record):
     """The tree ``((arguments that are differentiated), {})``, and its leaves."""
 
     tree: tree.TreeDef
@@ -261,7 +262,7 @@ def _loss(traced: Traced) -> Array:
     return loss
 
 
-class _Plan(NamedTuple):
+class _Plan(Record):
     """What a Pullback knows besides its saved arrays."""
 
     backward: UOp

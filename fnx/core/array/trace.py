@@ -16,7 +16,7 @@ import gc
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import get_ident
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from fnx.core import build, ops
 from fnx.core.array import scope, tree
@@ -25,13 +25,14 @@ from fnx.core.array.aval import Aval
 from fnx.core.array.public import asarray
 from fnx.core.errors import ArgumentError, FnxError, SpecError
 from fnx.core.process import at_fork
+from fnx.core.record import Record
 from fnx.core.uop import UOp, current_site, substitute, toposort
 
 Q = ParamSpec("Q")
 R = TypeVar("R")
 
 
-class Closed(NamedTuple):
+class Closed(Record):
     """A FUNCTION, the captures that follow its arguments, the tree and kinds of its results."""
 
     function: UOp
@@ -45,7 +46,7 @@ class Closed(NamedTuple):
         return self.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, self.outs)])
 
 
-class Traced(NamedTuple):
+class Traced(Record):
     """What a function returned, in terms of the ``leaves`` that it ran on.
 
     ``aux`` is handed on beside the results and may hold more than arrays.

@@ -105,10 +105,7 @@ class _Printer:
         return out
 
     def called(self, root: UOp) -> str:
-        return self.names[root] if root in self.names else self._constant(root)
-
-    def _constant(self, node: UOp) -> str:
-        return number(node).text
+        return self.names[root] if root in self.names else number(root).text
 
     def _with_comment(self, line: str, node: UOp) -> str:
         where = lines_of(self.sites(node))

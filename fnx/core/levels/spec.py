@@ -19,17 +19,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import SpecError
 from fnx.core.levels import spec_program
 from fnx.core.levels.interp_kernel import extent
 from fnx.core.ops import Op
+from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 
 
-class Rule(NamedTuple):
+class Rule(Record):
     """``holds(node)`` is true for every legal node whose op is in ``ops``."""
 
     ops: Collection[Op]
@@ -37,7 +38,7 @@ class Rule(NamedTuple):
     holds: Callable[[UOp], bool]
 
 
-class Level(NamedTuple):
+class Level(Record):
     """A level: its letter in the op table, its rules, and nodes that hold another level."""
 
     letter: str
@@ -70,11 +71,12 @@ def check(roots: Iterable[UOp], level: str) -> None:
 
 @cache
 def _rules_of(level: str, op: Op) -> tuple[Rule, ...]:
-    letter, rules, _ = LEVELS[level]
-    if letter not in op.levels:
+    found = LEVELS[level]
+    if found.letter not in op.levels:
         return (Rule((op,), f"an op of this level, not {op}", lambda node: False),)
-    vectors = Rule((op,), "a scalar dtype", lambda node: letter == "p" or node.dtype.lanes == 1)
-    return (*_GENERIC, vectors, *(rule for rule in rules if op in rule.ops))
+    vectors = Rule((op,), "a scalar dtype",
+                   lambda node: found.letter == "p" or node.dtype.lanes == 1)
+    return (*_GENERIC, vectors, *(rule for rule in found.rules if op in rule.ops))
 
 
 # ---- rules that the op table implies ----------------------------------------------------------

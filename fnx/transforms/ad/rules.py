@@ -27,6 +27,7 @@ from typing import NamedTuple
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import GradError
 from fnx.core.expr import Expr
+from fnx.core.record import Record
 from fnx.core.uop import UOp
 
 JvpTerm = Callable[..., Expr]               # (t, y, *operands) -> t times a partial
@@ -274,7 +275,7 @@ class ScatterRule(Rule):
         return node.arg.monoid is ops.MUL
 
 
-class Activity(NamedTuple):
+class Activity(Record):
     """Which operands and results of a body take part: the key of its derived forms."""
 
     inputs: tuple[int, ...]             # active operands
@@ -284,7 +285,7 @@ class Activity(NamedTuple):
     wild: tuple[int, ...] = ()          # operands that may be infinite or NaN
 
 
-class Linearized(NamedTuple):
+class Linearized(Record):
     """A FUNCTION for differentiation: ``forward`` returns its results and residuals.
 
     It is None where there are none: then it is the FUNCTION itself, with which this dies.
