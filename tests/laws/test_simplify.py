@@ -14,7 +14,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.errors import FnxError
 from fnx.core.levels import interp
 from fnx.core.levels.spec import check
-from fnx.core.rewriting.pattern import UPat
+from fnx.core.rewriting.pattern import UPat, constant_of
 from fnx.core.rewriting.rewrite import Rule, RuleSet, graph_rewrite
 from fnx.core.uop import UOp, current_site, substitute, toposort
 from fnx.lower.tensor.simplify import RULES, simplify
@@ -35,6 +35,13 @@ def test_every_bit_is_kept(graph: Graph) -> None:
 def test_idempotent_and_an_unchanged_graph_is_the_same_object(graph: Graph) -> None:
     simple = simplify(graph.fn)
     assert simplify(simple) is simple
+
+
+@settings(max_examples=400)
+@given(graphs(calls=0))
+def test_what_has_no_elements_is_a_parameter_or_a_constant(graph: Graph) -> None:
+    for node in toposort(simplify(graph.fn).src):
+        assert 0 not in node.shape or node.op is ops.PARAM or constant_of(node) is not None
 
 
 @settings(max_examples=200)

@@ -22,7 +22,7 @@ from fnx.lower.tensor.algebra import spread
 
 x = var("x")
 _VALUES = frozenset(op for op in ops.OPS.values() if "t" in op.levels and op.kind != "scope"
-                    and op.kind != "source") | {ops.GET}
+                    and op.kind != "source") | {ops.GET, ops.IOTA}
 _SAME_ELEMENTS = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, ops.FLIP,
                             ops.CONCAT, ops.PAD})
 
@@ -55,7 +55,7 @@ def _folded_constant(node: UOp) -> UOp | None:
 
 CONSTANTS = [
     Rule(UPat(_VALUES, None, "node"), lambda node: spread(0, node),
-         lambda node: 0 in node.shape and node.op not in CONSTANT_OPS, "no elements"),
+         lambda node: 0 in node.shape and constant_of(node) is None, "no elements"),
     Rule(UPat(_SAME_ELEMENTS, None, "node"), _constant, name="movement of a constant",
          needs=CONSTANT_OPS),
     Rule(UPat(ops.REDUCE, None, "node"), _folded_constant, name="fold of a constant"),
