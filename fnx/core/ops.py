@@ -247,13 +247,13 @@ SQRT = Op("SQRT", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.sqrt)
 CBRT = Op("CBRT", "tkp", "elementwise", 1, accepts="f", exact=False,
           meaning=m.precise(np.cbrt), cost=20)
 EXP = Op("EXP", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.exp), cost=12)
+         meaning=m.precise(np.exp), cost=7)
 EXPM1 = Op("EXPM1", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.expm1), cost=12)
+         meaning=m.precise(np.expm1), cost=7)
 LOG = Op("LOG", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.log), cost=12)
+         meaning=m.precise(np.log), cost=10)
 LOG1P = Op("LOG1P", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.log1p), cost=12)
+         meaning=m.precise(np.log1p), cost=13)
 SIN = Op("SIN", "tkp", "elementwise", 1, accepts="f", exact=False,
          meaning=m.precise(np.sin), cost=40)
 COS = Op("COS", "tkp", "elementwise", 1, accepts="f", exact=False,
@@ -261,7 +261,7 @@ COS = Op("COS", "tkp", "elementwise", 1, accepts="f", exact=False,
 ATAN = Op("ATAN", "tkp", "elementwise", 1, accepts="f", exact=False,
           meaning=m.precise(np.arctan), cost=15)
 TANH = Op("TANH", "tkp", "elementwise", 1, accepts="f", exact=False,
-         meaning=m.precise(np.tanh), cost=12)
+         meaning=m.precise(np.tanh), cost=11)
 FLOOR = Op("FLOOR", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.floor))
 CEIL = Op("CEIL", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.ceil))
 TRUNC = Op("TRUNC", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.trunc))

@@ -15,7 +15,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx.backends.base import get_device
 
-N = 300_000  # long enough that a call returns before its work is done
+N = 600_000  # long enough that a call returns before its work is done
 
 
 def numbers(seed: int, n: int = N) -> Any:

@@ -34,7 +34,9 @@ from fnx.core.program import KernelCode
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, forget_dead
 
-SHORT = 100_000.0  # estimated nanoseconds of work up to which a buffer runs where it is called
+# Estimated nanoseconds of work up to which a buffer runs where it is called: two workers that
+# have to be woken take longer.
+SHORT = 150_000.0
 TINY = 5_000.0  # ... and up to which releasing the GIL does not pay
 CHUNK = 30_000.0  # nanoseconds that a chunk should take at least
 LONG_CHUNK = 20_000_000.0  # ... and about at most: between chunks work can be aborted
