@@ -277,8 +277,11 @@ def compare_numpy(program: Program, eager: list[Array]) -> None:
         leaf += 1
         if text.split("(")[0] not in by_text or "index" in text or "asarray" in text:
             continue
-        with np.errstate(all="ignore"):
-            want = np.asarray(eval(text, env))
+        try:
+            with np.errstate(all="ignore"):
+                want = np.asarray(eval(text, env))
+        except OverflowError:  # a number that the dtype does not hold: NumPy refuses it
+            continue
         if want.dtype.kind != value.dtype.kind or want.dtype.itemsize < value.dtype.itemsize:
             continue
         if not same(value, want.astype(value.dtype)) and want.dtype == value.dtype:
