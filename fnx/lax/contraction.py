@@ -6,13 +6,13 @@ from typing import Any
 
 import fnx.numpy as jnp
 from fnx.core import build
-from fnx.core.array import arguments, convert
+from fnx.core.array import arguments, axes, convert
 from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import promoted
 from fnx.core.array.public import public
-from fnx.core.errors import ShapeError
+from fnx.core.errors import ArgumentError, ShapeError
 from fnx.numpy.contraction import contract
 
 __all__ = ["batch_matmul", "dot", "dot_general"]
@@ -61,6 +61,8 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any,
         An Array of the batch axes, then the other axes of lhs, then of rhs; of the common dtype.
 
     Raises:
+        ArgumentError: dimension_numbers of another form, or an axis without its pair.
+        AxisError: an axis that is not there, or is named twice.
         ShapeError: paired axes that differ in length.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -69,12 +71,12 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any,
     (2, 3, 3)
     """
     arguments.precision(precision)
-    (fold_l, fold_r), (batch_l, batch_r) = dimension_numbers
     (x, y), _ = promoted("any", "dot_general", (lhs, rhs), broadcast=False)
     if preferred_element_type is not None:
         t = convert.dtype_argument(preferred_element_type)
         x, y = build.cast(x, t), build.cast(y, t)
-    pairs = [*zip(batch_l, batch_r), *zip(fold_l, fold_r)]
+    batch, fold = _paired_axes(dimension_numbers, len(x.shape), len(y.shape))
+    pairs = [*batch, *fold]
     for i, j in pairs:
         if x.shape[i] != y.shape[j]:
             raise ShapeError(f"dot_general: expected axis {i} of {x.shape} as long as axis {j} "
@@ -83,9 +85,28 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any,
     of_r = {j: ("shared", n) for n, (_, j) in enumerate(pairs)}
     la = tuple(of_l.get(i, ("left", i)) for i in range(len(x.shape)))
     lb = tuple(of_r.get(j, ("right", j)) for j in range(len(y.shape)))
-    batch = tuple(("shared", n) for n in range(len(batch_l)))
-    out = (*batch, *[z for z in la if z[0] == "left"], *[z for z in lb if z[0] == "right"])
+    shared = tuple(("shared", n) for n in range(len(batch)))
+    out = (*shared, *[z for z in la if z[0] == "left"], *[z for z in lb if z[0] == "right"])
     return Array(contract(x, la, y, lb, out))
+
+
+def _paired_axes(numbers: Any, rank_l: int, rank_r: int
+                 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The pairs of batch axes and of folded axes that ``dimension_numbers`` names."""
+    try:
+        (fold_l, fold_r), (batch_l, batch_r) = numbers
+    except (TypeError, ValueError):
+        raise ArgumentError("dot_general: expected dimension_numbers ((folded of lhs, folded of "
+                            f"rhs), (batch of lhs, batch of rhs)), got {numbers!r}",
+                            hint="a matrix product is (((1,), (0,)), ((), ()))") from None
+    left = axes.listed([*batch_l, *fold_l], rank_l)
+    right = axes.listed([*batch_r, *fold_r], rank_r)
+    n = len(batch_l)
+    if n != len(batch_r) or len(left) != len(right):
+        raise ArgumentError("dot_general: expected an axis of rhs for each of lhs, got "
+                            f"{numbers!r}", hint="name as many axes of rhs as of lhs, in pairs")
+    pairs = list(zip(left, right))
+    return pairs[:n], pairs[n:]
 
 
 @public

@@ -64,6 +64,15 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
         lambda: jnp.matmul(x(), 2.0), errors.ShapeError, ValueError, "at least one axis", "*"),
     "einsum of wrong lengths": (
         lambda: jnp.einsum("ij,jk", x(), x()), errors.ShapeError, ValueError, "'j'", "letters"),
+    "contraction over an axis that is not there": (
+        lambda: lax.dot_general(x(), x(), (((2,), (0,)), ((), ()))), errors.AxisError, ValueError,
+        "expected -2 <= axis < 2, got 2", "2 axes"),
+    "contraction over an axis without its pair": (
+        lambda: lax.dot_general(x(), x(), (((0, 1), (0,)), ((), ()))), errors.ArgumentError,
+        ValueError, "an axis of rhs for each of lhs", "in pairs"),
+    "contraction over axes in another form": (
+        lambda: lax.dot_general(x(), x(), ((1,), (0,))), errors.ArgumentError, ValueError,
+        "expected dimension_numbers", "matrix product"),
     "reshape to another size": (
         lambda: x().reshape(4, 2), errors.ShapeError, ValueError, "expected 6 elements", "product"),
     "stack of unequal shapes": (
