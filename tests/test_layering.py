@@ -48,14 +48,25 @@ def modules(tree: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
                 yield name, node
 
 
+def loaded(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    """Every module of fnx that is loaded late by its name: ``load("fnx.lower.pipeline")``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "load":
+            for name in node.args:
+                if isinstance(name, ast.Constant) and str(name.value).startswith("fnx."):
+                    yield name.value, node
+
+
 def broken(source: str, home: str) -> list[str]:
     """The imports of a file in room ``home`` that the layers do not allow."""
     tree = ast.parse(source)
+    late = [f"line {node.lineno}: {name}" for name, node in loaded(tree)
+            if room(name) not in ALLOWED[home]]
     inside = {id(child) for node in ast.walk(tree)
               if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
               for child in ast.walk(node)}
-    return [f"line {node.lineno}: {name}" for name, node in modules(tree)
-            if room(name) not in ALLOWED[home] or id(node) in inside]
+    return late + [f"line {node.lineno}: {name}" for name, node in modules(tree)
+                   if room(name) not in ALLOWED[home] or id(node) in inside]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
@@ -73,6 +84,7 @@ def test_imports_go_along_the_layers(path: Path) -> None:
     ("import fnx.lower.pipeline", "public"),
     ("def f():\n    from fnx.core import ops", "core"),
     ("def f():\n    from fnx.numpy import add", "transforms/jit.py"),
+    ("def f():\n    return process.load('fnx.lower.pipeline')", "transforms"),
 ])
 def test_a_wrong_import_is_found(source: str, home: str) -> None:
     assert len(broken(source, home)) == 1
