@@ -393,8 +393,34 @@ def call(fn: UOp, args: Sequence[UOp], name: str = "") -> tuple[UOp, ...]:
     return results(node)
 
 
+def scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequence[UOp],
+         xs: Sequence[UOp], reverse: bool = False, name: str = "") -> tuple[UOp, ...]:
+    """The results of a SCAN: the last carries, then the ys (ops.Scan)."""
+    n = len(carries)
+    outs = [(o.shape, o.dtype) for o in body.src]
+    outs[n:] = [((length, *shape), dtype) for shape, dtype in outs[n:]]
+    arg = ops.Scan(name or body.arg.name, length, len(consts), n, reverse, tuple(outs))
+    return results(UOp(ops.SCAN, dtypes.void, (body, *consts, *carries, *xs), arg))
+
+
+def while_(condition: UOp, body: UOp, consts: Sequence[UOp], carries: Sequence[UOp],
+           name: str = "") -> tuple[UOp, ...]:
+    """The results of a WHILE: the last carries (ops.While)."""
+    outs = tuple([(o.shape, o.dtype) for o in body.src])
+    arg = ops.While(name or body.arg.name, len(consts), outs)
+    return results(UOp(ops.WHILE, dtypes.void, (condition, body, *consts, *carries), arg))
+
+
+def cond(branches: Sequence[UOp], which: UOp, args: Sequence[UOp], name: str = ""
+         ) -> tuple[UOp, ...]:
+    """The results of a COND: those of branch ``which``, clamped (ops.Cond)."""
+    outs = tuple([(o.shape, o.dtype) for o in branches[0].src])
+    arg = ops.Cond(name or branches[0].arg.name, len(branches), outs)
+    return results(UOp(ops.COND, dtypes.void, (*branches, which, *args), arg))
+
+
 def results(called: UOp) -> tuple[UOp, ...]:
-    """All results of a CALL node."""
+    """All results of a structural node (CALL, SCAN, WHILE, COND)."""
     return tuple(UOp(ops.GET, dtype, (called,), i)
                  for i, (_, dtype) in enumerate(called.arg.outs))
 

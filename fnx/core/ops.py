@@ -86,6 +86,45 @@ class Call(Record):
     schedule: tuple[Any, ...] = ()
 
 
+class Scan(Record):
+    """``length`` steps of src[0], a FUNCTION (consts, carries, x) -> (carries, y).
+
+    Operands: ``n_consts`` arrays that each step reads, ``n_carries`` that it hands to the next,
+    and arrays of which step t reads x[t] (from the last to the first if ``reverse``). Results:
+    the last carries, and for each y an array whose [t] is that of step t.
+    """
+
+    name: str
+    length: int
+    n_consts: int
+    n_carries: int
+    reverse: bool
+    outs: tuple[tuple[Shape, DType], ...]
+
+
+class While(Record):
+    """As long as src[0] (consts, carries) -> bool: carries = src[1](consts, carries).
+
+    Both FUNCTIONs take all operands, of which the first ``n_consts`` do not change. Results: the
+    last carries.
+    """
+
+    name: str
+    n_consts: int
+    outs: tuple[tuple[Shape, DType], ...]
+
+
+class Cond(Record):
+    """One of the FUNCTIONs in front on the operands: the one that an int32 says, clamped.
+
+    src: ``n_branches`` FUNCTIONs of one signature, the number of the branch, the operands.
+    """
+
+    name: str
+    n_branches: int
+    outs: tuple[tuple[Shape, DType], ...]
+
+
 class Range(Record):
     """A loop of the kernel level. kind: GRID, THREAD, PAR, SEQ, UNROLL or VEC."""
 
@@ -340,6 +379,9 @@ SCATTER = Op("SCATTER", "t", "scatter", None, arg=Scatter,
 FUNCTION = Op("FUNCTION", "t", "scope", None, result="void", shape=_scalar, arg=Function,
               closed=True)
 CALL = Op("CALL", "t", "scope", None, result="void", shape=_scalar, arg=Call)
+SCAN = Op("SCAN", "t", "scope", None, result="void", shape=_scalar, arg=Scan)
+WHILE = Op("WHILE", "t", "scope", None, result="void", shape=_scalar, arg=While)
+COND = Op("COND", "t", "scope", None, result="void", shape=_scalar, arg=Cond)
 GET = Op("GET", "t", "scope", 1, result="any", shape=_gotten, arg=int)
 
 # kernel level: scalars over ranges
@@ -379,6 +421,7 @@ COMMANDS = Op("COMMANDS", "c", "command", None, result="void", shape=_scalar)
 ELEMENTWISE = frozenset(op for op in OPS.values() if op.kind == "elementwise")
 MONOIDS = frozenset(op for op in OPS.values() if op.identity is not None)
 COMPARISONS = frozenset({CMPLT, CMPLE, CMPEQ, CMPNE})
+STRUCTURAL = frozenset({CALL, SCAN, WHILE, COND})  # FUNCTIONs first, then operands; read by GET
 
 
 def at_level(level: str) -> frozenset[Op]:

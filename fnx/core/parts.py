@@ -1,4 +1,4 @@
-"""The parts of kernel-level nodes by name, so that their layout in ``src`` is known here only.
+"""The parts of kernel-level and structural nodes by name: only here is their layout in ``src``.
 
 >>> from fnx.core import build, dtypes
 >>> r = build.range_(8, 0)
@@ -88,3 +88,13 @@ class LoopOrder:
     def of_kind(self, ranges: Iterable[UOp], kinds: Container[str]) -> tuple[UOp, ...]:
         """The ranges of some kinds, outermost first."""
         return tuple(sorted((r for r in ranges if r.arg.kind in kinds), key=self))
+
+
+def bodies(node: UOp) -> tuple[UOp, ...]:
+    """The FUNCTIONs of a structural node (CALL, SCAN, WHILE, COND)."""
+    return tuple([s for s in node.src if s.op is ops.FUNCTION])
+
+
+def operands(node: UOp) -> tuple[UOp, ...]:
+    """What follows the FUNCTIONs, or the KERNEL, of a structural node."""
+    return tuple([s for s in node.src if s.op is not ops.FUNCTION and s.op is not ops.KERNEL])

@@ -30,6 +30,9 @@ NO_EXAMPLE = {
 }
 
 
+NOT_LOWERED = {ops.SCAN, ops.WHILE, ops.COND}
+
+
 def x(dtype: DType = dtypes.float32, slot: int = 0, shape: tuple[int, ...] = SHAPE) -> UOp:
     return build.param(slot, dtype, shape)
 
@@ -40,6 +43,27 @@ def _index() -> UOp:
 
 def _call() -> tuple[UOp, ...]:
     return build.call(build.function([build.neg(x()), build.add(x(), x())], 1, "f"), [x()], "f")
+
+
+def _scan() -> tuple[UOp, ...]:
+    """Running sums: (step, total, row) -> (total, total of its elements)."""
+    step, total, row = x(shape=(5,)), x(slot=1, shape=(5,)), x(slot=2, shape=(5,))
+    new = build.add(build.mul(step, total), row)
+    body = build.function([new, build.reduce(new, ops.ADD, (0,))], 3, "step")
+    return build.scan(body, 3, [x(shape=(5,))], [x(slot=1, shape=(5,))], [x(slot=2)], True)
+
+
+def _while() -> tuple[UOp, ...]:
+    """Doubled until its sum of squares is above 1000."""
+    a = x()
+    squares = build.reduce(build.mul(a, a), ops.ADD, (0, 1))
+    condition = build.function([build.lt(squares, build.like(squares, 1000))], 1, "small")
+    return build.while_(condition, build.function([build.add(a, a)], 1, "double"), [], [x()])
+
+
+def _cond() -> tuple[UOp, ...]:
+    branches = [build.function([op(x())], 1, "branch") for op in (build.neg, build.stop_gradient)]
+    return build.cond(branches, x(dtypes.int32, 1, ()), [x()])
 
 
 EXAMPLES: dict[Op, Callable[[], UOp]] = {
@@ -61,7 +85,29 @@ EXAMPLES: dict[Op, Callable[[], UOp]] = {
     ops.FUNCTION: lambda: _call()[0],
     ops.CALL: lambda: _call()[0],
     ops.GET: lambda: _call()[1],
+    ops.SCAN: lambda: _scan()[1],
+    ops.WHILE: lambda: _while()[0],
+    ops.COND: lambda: _cond()[0],
 }
+
+
+@pytest.mark.parametrize("op", sorted(NOT_LOWERED, key=repr), ids=repr)
+def test_loops_are_legal_and_have_a_meaning(op: Op) -> None:
+    node = EXAMPLES[op]()
+    args = values(node)
+    fn = build.function([node], len(args))
+    spec.check([fn], "tensor")
+    out, = interp.apply(fn, args)
+    if op is ops.SCAN:
+        total, sums = args[1], []
+        for row in args[2][::-1]:
+            total = args[0] * total + row
+            sums.append(total.sum())
+        np.testing.assert_allclose(out, sums[::-1], rtol=1e-6)
+    elif op is ops.WHILE:
+        assert (out ** 2).sum() >= 1000 > (out ** 2).sum() / 4
+    else:
+        np.testing.assert_array_equal(out, args[0] if args[1] > 0 else -args[0])
 
 
 def elementwise_examples(op: Op) -> list[UOp]:
@@ -118,7 +164,7 @@ def test_every_op_of_the_tensor_level_has_a_derivative_row() -> None:
     assert set(DERIVATIVES) == ops.at_level("t")
 
 
-@pytest.mark.parametrize("op", TENSOR, ids=repr)
+@pytest.mark.parametrize("op", [op for op in TENSOR if op not in NOT_LOWERED], ids=repr)
 def test_every_op_is_legal_has_a_meaning_and_runs(op: Op) -> None:
     """Machine code gives what the interpreter says, within a few rounding errors."""
     device = get_device("cpu")

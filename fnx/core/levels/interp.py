@@ -115,8 +115,8 @@ class _Run:
     def _compute(self, node: UOp) -> Any:
         if node in self.env:
             return _checked(node, np.asarray(self.env[node]))
-        if node.op is ops.CALL:
-            return self._call(node)
+        if node.op in ops.STRUCTURAL:
+            return _WALKED[node.op](self, node)
         if node.op in _SPECIAL:
             return _SPECIAL[node.op](node, self.value)
         if node.op is ops.REDUCE and node.src[0] in self.virtual:
@@ -132,6 +132,33 @@ class _Run:
                 for shape, t in node.arg.outs]
         run_kernel(body, [*args, *outs], ())
         return outs
+
+    def _scan(self, node: UOp) -> list[Array]:
+        arg, body = node.arg, node.src[0]
+        args = [self.value[s] for s in node.src[1:]]
+        first = arg.n_consts + arg.n_carries
+        consts, carries, xs = args[:arg.n_consts], args[arg.n_consts:first], args[first:]
+        ys = [np.empty(shape, dtype.np) for shape, dtype in arg.outs[arg.n_carries:]]
+        steps = range(arg.length)
+        for t in reversed(steps) if arg.reverse else steps:
+            outs = apply(body, [*consts, *carries, *[x[t] for x in xs]])
+            carries = outs[:arg.n_carries]
+            for y, out in zip(ys, outs[arg.n_carries:]):
+                y[t] = out
+        return [*carries, *ys]
+
+    def _while(self, node: UOp) -> list[Array]:
+        condition, body, *_ = node.src
+        args = [self.value[s] for s in node.src[2:]]
+        consts, carries = args[:node.arg.n_consts], args[node.arg.n_consts:]
+        while apply(condition, [*consts, *carries])[0]:
+            carries = apply(body, [*consts, *carries])
+        return carries
+
+    def _cond(self, node: UOp) -> list[Array]:
+        n = node.arg.n_branches
+        which = min(max(int(self.value[node.src[n]]), 0), n - 1)
+        return apply(node.src[which], [self.value[s] for s in node.src[n + 1:]])
 
     def _fold(self, node: UOp, part: tuple[slice, ...]) -> Array:
         """A REDUCE over ``part`` of its virtual operand, cut in two while it is too big."""
@@ -183,3 +210,5 @@ _SPECIAL: dict[ops.Op, Callable[[UOp, Mapping[UOp, Any]], Any]] = {
     ops.KERNEL: lambda node, value: node,
     ops.GET: lambda node, value: value[node.src[0]][node.arg],
 }
+_WALKED: dict[ops.Op, Callable[[_Run, UOp], list[Array]]] = {
+    ops.CALL: _Run._call, ops.SCAN: _Run._scan, ops.WHILE: _Run._while, ops.COND: _Run._cond}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fnx.core import build, ops
+from fnx.core import build, ops, parts
 from fnx.core.errors import Site
 from fnx.core.levels.show_text import FOLDS, Names, Text, index_text, lines_of, number, operation
 from fnx.core.rewriting import symbolic
@@ -20,7 +20,7 @@ from fnx.core.uop import UOp, toposort
 
 _BIG = 10  # nodes on one line
 _SCOPES = (ops.FUNCTION, ops.KERNEL)
-_WHOLE = (ops.CALL, ops.CONCAT, ops.SCATTER)  # these name whole arrays
+_WHOLE = (*ops.STRUCTURAL, ops.CONCAT, ops.SCATTER)  # these name whole arrays
 _SOURCES = (ops.PARAM, ops.LEAF, ops.BUFFER)
 _ZERO = build.index_const(0)
 _UPDATE = {None: "set", ops.ADD: "add", ops.MUL: "multiply", ops.MIN: "min", ops.MAX: "max"}
@@ -97,7 +97,7 @@ class _Printer:
         for node in self.nodes:
             if node in self.names:
                 continue
-            if node.op is ops.CALL:
+            if node.op in ops.STRUCTURAL:
                 out.append(self._call(node))
             elif node in self.named and node.op is not ops.GET:
                 name = self.names[node] = self.taken.fresh("t")
@@ -117,9 +117,14 @@ class _Printer:
             self.names[n] = self.taken.fresh("t")
         to = ", ".join(self.names[gets[i]] if i in gets else "_"
                        for i in range(len(node.arg.outs)))
-        fn, *operands = node.src
-        inside = ", ".join(self.called(s) for s in operands)
-        return f"{to} = {self.names.get(fn, node.arg.name or 'kernel')}({inside})"
+        fns = [self.names.get(fn, node.arg.name or "kernel")
+               for fn in parts.bodies(node) or node.src[:1]]
+        inside = ", ".join(self.called(s) for s in parts.operands(node))
+        if node.op is ops.CALL:
+            return f"{to} = {fns[0]}({inside})"
+        how = f", length={node.arg.length}" if node.op is ops.SCAN else ""
+        how += ", reverse=True" if node.op is ops.SCAN and node.arg.reverse else ""
+        return f"{to} = {node.op.name.lower()}[{', '.join(fns)}{how}]({inside})"
 
     def _definition(self, node: UOp, name: str) -> str:
         if node.op is ops.CONCAT:

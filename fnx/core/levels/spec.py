@@ -17,7 +17,7 @@ fnx.core.errors.SpecError: ...: tensor level: expected the dtype that NEG's row 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -25,7 +25,7 @@ from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import SpecError
 from fnx.core.levels import spec_program
 from fnx.core.levels.interp_kernel import extent
-from fnx.core.ops import Op
+from fnx.core.ops import Op, Shape
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 
@@ -225,19 +225,55 @@ def _call(node: UOp) -> bool:
             for i, p in build.params(body).items())
 
 
+def _takes(body: UOp, args: Sequence[tuple[Shape, dtypes.DType]]) -> bool:
+    return body.op is ops.FUNCTION and body.arg.n_params == len(args) and all(
+        args[i] == (p.shape, p.dtype) for i, p in build.params(body).items())
+
+
+def _types(nodes: Iterable[UOp]) -> tuple[tuple[Shape, dtypes.DType], ...]:
+    return tuple([(n.shape, n.dtype) for n in nodes])
+
+
+def _scan(node: UOp) -> bool:
+    body, *args = node.src
+    arg, types = node.arg, _types(args)
+    first = arg.n_consts + arg.n_carries
+    fixed, xs = types[:first], types[first:]
+    made = _types(body.src)
+    ys = [((arg.length, *shape), dtype) for shape, dtype in made[arg.n_carries:]]
+    return arg.length >= 0 and all(shape[:1] == (arg.length,) for shape, _ in xs) and _takes(
+        body, [*fixed, *((shape[1:], dtype) for shape, dtype in xs)]) and \
+        made[:arg.n_carries] == fixed[arg.n_consts:] and arg.outs == (*fixed[arg.n_consts:], *ys)
+
+
+def _while(node: UOp) -> bool:
+    condition, body, *args = node.src
+    types = _types(args)
+    return _takes(condition, types) and _takes(body, types) and \
+        _types(condition.src) == (((), dtypes.bool_),) and \
+        _types(body.src) == types[node.arg.n_consts:] == node.arg.outs
+
+
+def _cond(node: UOp) -> bool:
+    n = node.arg.n_branches
+    branches, which, types = node.src[:n], node.src[n], _types(node.src[n + 1:])
+    return n > 0 and _types([which]) == (((), dtypes.int32),) and all(
+        _takes(b, types) and _types(b.src) == node.arg.outs for b in branches)
+
+
 def _get(node: UOp) -> bool:
     call = node.src[0]
-    return call.op is ops.CALL and 0 <= node.arg < len(call.arg.outs) and \
+    return call.op in ops.STRUCTURAL and 0 <= node.arg < len(call.arg.outs) and \
         node.dtype is call.arg.outs[node.arg][1]
 
 
 _SOURCES = (ops.PARAM, ops.LEAF, ops.BUFFER)
-_NOT_ARRAYS = (ops.CALL, ops.FUNCTION, ops.KERNEL)
+_NOT_ARRAYS = (*ops.STRUCTURAL, ops.FUNCTION, ops.KERNEL)
 
 TENSOR = (
     Rule(tuple(ops.at_level("t")), "a dtype of the user's level",
          lambda n: n.dtype in dtypes.USER or n.dtype is dtypes.void),
-    Rule(tuple(ops.at_level("t") - {ops.CALL, ops.GET}), "arrays as operands",
+    Rule(tuple(ops.at_level("t") - ops.STRUCTURAL - {ops.GET}), "arrays as operands",
          lambda n: all(s.op not in _NOT_ARRAYS for s in n.src)),
     Rule(_SOURCES, "a shape of lengths >= 0", lambda n: _ints(n.arg.shape)),
     Rule((ops.PARAM,), "a slot >= 0", lambda n: n.arg.slot >= 0),
@@ -261,9 +297,12 @@ TENSOR = (
     Rule((ops.FUNCTION,), "a closed body: no LEAF, no BUFFER, one PARAM a slot < n_params",
          _closed),
     Rule((ops.CALL,), "operands and results as the body's PARAMs and outputs", _call),
-    Rule((ops.CALL,), "arrays as operands",
-         lambda n: all(s.op not in _NOT_ARRAYS for s in n.src[1:])),
-    Rule((ops.GET,), "a result of a CALL, with its dtype", _get),
+    Rule((ops.SCAN,), "a body (consts, carries, x) -> (carries, y), and xs of the length", _scan),
+    Rule((ops.WHILE,), "a condition and a body (consts, carries) -> carries", _while),
+    Rule((ops.COND,), "branches of one signature, the int32 number of one, operands", _cond),
+    Rule(tuple(ops.STRUCTURAL), "FUNCTIONs, then arrays as operands",
+         lambda n: all(s.op not in _NOT_ARRAYS for s in parts.operands(n))),
+    Rule((ops.GET,), "a result of a structural node, with its dtype", _get),
 )
 
 

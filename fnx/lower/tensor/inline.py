@@ -41,6 +41,8 @@ def _inline_one(fn: UOp, flat: dict[UOp, UOp]) -> UOp:
             made = node
         elif node.op is ops.GET and node.src[0] in results:
             made = results[node.src[0]][node.arg]
+        elif node.op is ops.FUNCTION:
+            made = flat[node]
         return made
     return fn.over(tuple(rebuild(fn.src, visit)))
 

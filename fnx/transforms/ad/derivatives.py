@@ -39,6 +39,7 @@ from fnx.transforms.ad.rules import (
     ReduceRule,
     Rule,
     ScatterRule,
+    Structural,
     total,
 )
 
@@ -235,6 +236,7 @@ DERIVATIVES[ops.REDUCE] = ReduceRule(
     taken={ops.MAX: indexed.winners, ops.MIN: indexed.winners})
 DERIVATIVES[ops.SCATTER] = ScatterRule(indexed.KEPT, indexed.WRITTEN, indexed.read)
 
-DERIVATIVES.update({ops.CALL: Call(), ops.GET: Part(), ops.FUNCTION: Rule()})
+DERIVATIVES.update({ops.CALL: Call(), ops.GET: Part(), ops.FUNCTION: Rule(),
+                    ops.SCAN: Structural(), ops.WHILE: Structural(), ops.COND: Structural()})
 dear(ops.REDUCE, ops.GATHER, ops.SCATTER, ops.THREEFRY)
 # fmt: on
