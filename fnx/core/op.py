@@ -57,7 +57,8 @@ class Op:
         exact: every machine gives the bits of ``meaning``; else within ulps.
         cost: of one element, relative to an addition.
         batching: how a batch axis goes through: "none" (it has no operands to batch),
-            "elementwise" (in front of all operands), "body" (by batching the FUNCTION that it
+            "elementwise" (in front of all operands), "first" (of src[0]; others have no hand in
+            the value), "body" (by batching the FUNCTION that it
             calls), else by the rule of its kind.
         binds: which free ranges of the operands end here: "nothing", those in src[1:]
             ("tail") or "all"; "itself" is a range.

@@ -365,8 +365,8 @@ SHRINK = Op("SHRINK", "t", "movement", 1, arg=tuple, meaning=m.shrink,
 FLIP = Op("FLIP", "t", "movement", 1, arg=tuple, meaning=lambda n, x: np.flip(x, n.arg))
 CONCAT = Op("CONCAT", "t", "movement", None, arg=int, shape=_concatenated,
             meaning=lambda n, *xs: np.concatenate(xs, n.arg))
-BARRIER = Op("BARRIER", "t", "movement", 1, arg=int, meaning=lambda n, x: x, batching="elementwise")
-STOP = Op("STOP", "t", "movement", 1, meaning=lambda n, x: x, batching="elementwise")
+BARRIER = Op("BARRIER", "t", "movement", 1, arg=int, meaning=lambda n, x: x, batching="first")
+STOP = Op("STOP", "t", "movement", 1, meaning=lambda n, x: x, batching="first")
 
 # reductions, indexed reads and writes (REDUCE also at kernel level, over ranges)
 REDUCE = Op("REDUCE", "tk", "reduce", None, arg=Reduce, shape=_reduced, meaning=m.reduce,

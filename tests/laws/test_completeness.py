@@ -7,7 +7,7 @@ A new op fails here until all of its rows are written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 import pytest
@@ -19,6 +19,8 @@ from fnx.core.levels import interp, spec
 from fnx.core.ops import Op
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
+from fnx.transforms.batching.bodies import BODIES
+from fnx.transforms.batching.rules import MOVEMENTS, RULES
 from fnx.transforms.jit import link
 
 SHAPE = (3, 5)
@@ -29,6 +31,9 @@ NO_EXAMPLE = {
     ops.BUFFER: "memory of the scope around; a closed FUNCTION has PARAMs in their place",
 }
 
+
+# Batching meets these only as parts of nodes with bodies.
+READ_ELSEWHERE = {ops.FUNCTION, ops.GET}
 
 NOT_LOWERED = {ops.SCAN, ops.WHILE, ops.COND}
 
@@ -162,6 +167,13 @@ def toposort_ops(node: UOp) -> set[Op]:
 
 def test_every_op_of_the_tensor_level_has_a_derivative_row() -> None:
     assert set(DERIVATIVES) == ops.at_level("t")
+
+
+def test_every_op_of_the_tensor_level_has_a_batching_row() -> None:
+    for op in ops.at_level("t"):
+        rows: Collection[object] = {"none": {op}, "movement": MOVEMENTS, "body": BODIES}.get(
+            op.batching, RULES if op.batching in RULES else ())
+        assert op in rows or op.batching in rows or op in READ_ELSEWHERE, op
 
 
 @pytest.mark.parametrize("op", [op for op in TENSOR if op not in NOT_LOWERED], ids=repr)

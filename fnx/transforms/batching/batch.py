@@ -1,0 +1,88 @@
+"""batch: a FUNCTION of one element -> the FUNCTION of a batch of them, axis 0 in front.
+
+    before  FUNCTION(ADD(p0 f32[3], MUL(p1 f32[3], p1)))        batched: (True, False), 8 lanes
+    after   FUNCTION(ADD(p0 f32[8, 3], EXPAND(RESHAPE(MUL(p1, p1)), (8, 3))))
+
+One walk, operands first. What depends on no batched operand stays as it is, and is computed
+once; each other node gets the rule of its kind (rules.py; bodies.py for ops with bodies).
+
+>>> from fnx.core import dtypes
+>>> x, y = (build.param(i, dtypes.float32, (3,)) for i in (0, 1))
+>>> body = build.function([build.add(x, y), build.neg(y)], 2)
+>>> function, outs = batch(body, 8, (True, False))
+>>> [o.shape for o in function.src], outs
+([(8, 3), (3,)], (True, False))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fnx.core import build, ops
+from fnx.core.derived import Derived
+from fnx.core.uop import UOp, current_site, inherit, toposort
+from fnx.transforms.batching.bodies import BODIES
+from fnx.transforms.batching.rules import RULES, spread
+from fnx.transforms.batching.values import Asking, Batched, Pattern, Value
+
+MAX_PATTERNS = 64  # of a body
+
+
+def batch(body: UOp, size: int, batched: Sequence[bool]) -> Batched:
+    """A FUNCTION over a batch.
+
+    Args:
+        body: a closed FUNCTION.
+        size: how many lanes.
+        batched: which operands have a batch axis in front.
+
+    Returns:
+        The FUNCTION, with PARAMs in the same slots; and which of its results have a batch axis
+        in front. The others are the same for all lanes.
+    """
+    return _batched.of(body, Pattern(size, tuple(batched)))
+
+
+def _batch(body: UOp, pattern: Pattern) -> Asking[Batched]:
+    """The steps of ``batch``; a body that is called inside is asked for."""
+    size, done = pattern.size, dict[UOp, Value]()
+    results: dict[UOp, Sequence[Value]] = {}  # of nodes with bodies
+    for slot, param in build.params(body).items():
+        if pattern.batched[slot]:
+            wide = build.param(slot, param.dtype, (size, *param.shape))
+            done[param] = Value(inherit(wide, param), True)
+    for node in toposort(body.src, stop=lambda n: n.op is ops.KERNEL):
+        if node in done:
+            continue
+        op = node.op
+        if op is ops.GET:
+            done[node] = results[node.src[0]][node.arg]
+            continue
+        if not node.src or op is ops.FUNCTION or op is ops.KERNEL:
+            done[node] = Value(node, False)
+            continue
+        src, flags = zip(*[done[s] for s in node.src])
+        if node.sites:
+            current_site.site = node.sites[0]
+        if op.batching == "body":
+            if any(flags):
+                results[node] = yield from BODIES[op](node, src, flags, size)
+                done[node] = Value(node, True)
+            else:
+                kept = node.over(src)
+                results[node] = [Value(x, False) for x in build.results(kept)]
+                done[node] = Value(kept, False)
+        elif flags[0] if op.batching == "first" else any(flags):
+            done[node] = Value(inherit(RULES[op.batching](node, src, flags, size), node), True)
+        else:
+            done[node] = Value(node.over(src), False)
+    outs = [done[o] for o in body.src]
+    if pattern.outs:
+        wanted = pattern.outs + (False,) * len(outs)
+        outs = [Value(spread(*out, size), True) if w else out for out, w in zip(outs, wanted)]
+    name = f"{body.arg.name}.batched"  # so that it is another FUNCTION, always
+    function = build.function([o.node for o in outs], body.arg.n_params, name)
+    return Batched(function, tuple([o.batched for o in outs]))
+
+
+_batched: Derived[Pattern, Batched] = Derived("batched bodies", MAX_PATTERNS, _batch)

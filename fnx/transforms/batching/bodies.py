@@ -1,0 +1,108 @@
+"""How a batch axis goes through an op with bodies: by batching the bodies.
+
+    CALL f(x, y)    ->    CALL of f batched where x, y are
+    SCAN, WHILE     ->    the same loop over batched carries; xs[t] of all lanes at once
+    COND            ->    a branch for all lanes, or (a lane's own choice) see choices.py
+
+A rule gets the node, its operands as they are now and which of them have a batch axis. It asks
+for batched bodies by yielding (body, Pattern), and returns the results.
+
+A carry has a batch axis if it begins with one, or the step gives it one: that is a fixpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fnx.core import build, ops
+from fnx.core.ops import Op
+from fnx.core.uop import UOp
+from fnx.transforms.batching import choices
+from fnx.transforms.batching.rules import spread
+from fnx.transforms.batching.values import Asking, Batched, Pattern, Value
+
+Rule = Callable[[UOp, tuple[UOp, ...], tuple[bool, ...], int], Asking[list[Value]]]
+
+
+def _call(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size: int
+          ) -> Asking[list[Value]]:
+    made = yield src[0], Pattern(size, batched[1:])
+    outs = build.call(made.function, src[1:], node.arg.name)
+    return [Value(*out) for out in zip(outs, made.outs)]
+
+
+def _scan(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size: int
+          ) -> Asking[list[Value]]:
+    arg, (body, *args), flags = node.arg, src, batched[1:]
+    first = arg.n_consts + arg.n_carries
+    consts, xs = flags[:arg.n_consts], flags[first:]
+    carries = flags[arg.n_consts:first]
+    while True:
+        made = yield body, Pattern(size, consts + carries + xs)
+        grown = tuple([a or b for a, b in zip(carries, made.outs)])
+        if grown == carries:
+            break
+        carries = grown
+    made = yield body, Pattern(size, consts + carries + xs, carries)
+    outs = build.scan(made.function, arg.length, args[:arg.n_consts],
+                      [spread(x, b, size) if c else x for x, b, c in
+                       zip(args[arg.n_consts:first], flags[arg.n_consts:], carries)],
+                      [_swapped(x) if b else x for x, b in zip(args[first:], xs)],
+                      arg.reverse, arg.name)
+    return [Value(_swapped(x) if b and i >= arg.n_carries else x, b)
+            for i, (x, b) in enumerate(zip(outs, made.outs))]
+
+
+def _swapped(x: UOp) -> UOp:
+    """The axis of lanes and that of steps in each other's place."""
+    return build.permute(x, (1, 0, *range(2, len(x.shape))))
+
+
+def _while(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size: int
+           ) -> Asking[list[Value]]:
+    arg, (condition, body, *args), flags = node.arg, src, batched[2:]
+    consts, carries = flags[:arg.n_consts], flags[arg.n_consts:]
+    while True:
+        test = yield condition, Pattern(size, consts + carries)
+        if test.outs[0]:  # lanes end when they will, so all that they hand on is their own
+            carries = (True,) * len(carries)
+            break
+        made = yield body, Pattern(size, consts + carries)
+        grown = tuple([a or b for a, b in zip(carries, made.outs)])
+        if grown == carries:
+            break
+        carries = grown
+    test = yield condition, Pattern(size, consts + carries)
+    made = yield body, Pattern(size, consts + carries, carries)
+    given = [spread(x, b, size) if c else x
+             for x, b, c in zip(args[arg.n_consts:], flags[arg.n_consts:], carries)]
+    fixed = args[:arg.n_consts]
+    if test.outs[0]:
+        outs = choices.lanes_end(test.function, made.function,
+                                 [Value(*c) for c in zip(fixed, consts)], given, arg.name)
+    else:
+        outs = build.while_(test.function, made.function, fixed, given, arg.name)
+    return [Value(*out) for out in zip(outs, carries)]
+
+
+def _cond(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size: int
+          ) -> Asking[list[Value]]:
+    n = node.arg.n_branches
+    branches, which, args, flags = src[:n], src[n], src[n + 1:], batched[n + 1:]
+    made: list[Batched] = []
+    for branch in branches:
+        made.append((yield branch, Pattern(size, flags)))
+    if batched[n]:
+        chosen = choices.lanes_choose(made, which, [Value(*a) for a in zip(args, flags)],
+                                      node.arg.name)
+        return [Value(x, True) for x in chosen]
+    wanted = tuple([any(flags) for flags in zip(*[m.outs for m in made])])
+    if any(m.outs != wanted for m in made):
+        made = []
+        for branch in branches:
+            made.append((yield branch, Pattern(size, flags, wanted)))
+    outs = build.cond([m.function for m in made], which, args, node.arg.name)
+    return [Value(*out) for out in zip(outs, wanted)]
+
+
+BODIES: dict[Op, Rule] = {ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond}

@@ -1,0 +1,106 @@
+"""Lanes that choose for themselves: batched conditions of WHILE and COND.
+
+    while_(c, f, x)   x of B lanes   ->   as long as any lane is live: x = where(live, f(x'), x)
+    cond(p, f, g, x)  p of B lanes   ->   where(p, f(x') if any(p), g(x'') if any(not p))
+
+A lane that has ended, or does not take a branch, is given the operands of *one lane that is
+live*: so it computes only what a lane computes that means it. No NaN comes up, no inner loop
+hangs, and partials are finite where those of the live lanes are. Results of such lanes are not
+selected; what stands for their operands is STOPped, so a derivative does not reach the live lane
+through another. A branch that no lane takes is not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fnx.core import build, dtypes, ops
+from fnx.core.array.trace import inline
+from fnx.core.uop import UOp
+from fnx.transforms.batching.rules import spread
+from fnx.transforms.batching.values import Batched, Value
+
+
+def _of_lanes(mask: UOp, like: UOp) -> UOp:
+    """A bool for each lane, at each element of an array with a batch axis."""
+    ones = (1,) * (len(like.shape) - 1)
+    return build.expand(build.reshape(mask, (*mask.shape, *ones)), like.shape)
+
+
+def _select(mask: UOp, a: UOp, b: UOp) -> UOp:
+    return build.where(_of_lanes(mask, a), a, b)
+
+
+def _as_live(live: UOp, xs: Sequence[UOp]) -> list[UOp]:
+    """Batched arrays, with those of the first live lane in the lanes that are not."""
+    size, = live.shape
+    if not size:
+        return list(xs)
+    lanes = build.iota(size)
+    first = build.reduce(build.where(live, lanes, build.like(lanes, size - 1)), ops.MIN, (0,))
+    return [_select(live, x, spread(build.stop_gradient(build.gather(x, first)), False, size))
+            for x in xs]
+
+
+def lanes_end(condition: UOp, body: UOp, consts: Sequence[Value], carries: Sequence[UOp],
+              name: str) -> tuple[UOp, ...]:
+    """A WHILE that goes on until all lanes have ended.
+
+    Args:
+        condition: (consts, carries) -> bool[B].
+        body: (consts, carries) -> carries, all of which have a batch axis.
+        consts: of those with a batch axis each lane has its own.
+        carries: the first, with a batch axis.
+        name: of the loop, for people.
+
+    Returns:
+        The last carries of each lane.
+    """
+    n, fixed = len(consts), [c.node for c in consts]
+    live = inline(condition, [*fixed, *carries])[0]
+    given = [*fixed, *carries, live]
+    params = [build.param(i, x.dtype, x.shape) for i, x in enumerate(given)]
+    now, before = params[-1], params[n:-1]
+    goes_on = build.function([build.reduce(now, ops.OR, (0,))], len(params), condition.arg.name)
+
+    own = [p for p, c in zip(params, consts) if c.batched] + before
+    replaced = dict(zip(own, _as_live(now, own)))
+    args = [replaced.get(p, p) for p in params[:-1]]
+    stepped = inline(body, args)
+    still = build.and_(now, inline(condition, [*args[:n], *stepped])[0])
+    kept = [_select(now, a, b) for a, b in zip(stepped, before)]
+    step = build.function([*kept, still], len(params), body.arg.name)
+    return build.while_(goes_on, step, fixed, [*carries, live], name)[:-1]
+
+
+def lanes_choose(branches: Sequence[Batched], which: UOp, args: Sequence[Value], name: str
+                 ) -> list[UOp]:
+    """The results, for each lane, of the branch that it takes.
+
+    Args:
+        branches: FUNCTIONs of the operands.
+        which: int32[B], clamped.
+        args: the operands.
+        name: of the choice, for people.
+
+    Returns:
+        The results, all with a batch axis.
+    """
+    n, (size,) = len(branches), which.shape
+    limited = build.maximum(build.minimum(which, build.like(which, n - 1)), build.like(which, 0))
+    out: list[UOp] = []
+    for i, (branch, flags) in enumerate(branches):
+        taken = build.eq(limited, build.like(which, i))
+        own = [a.node for a in args if a.batched]
+        replaced = iter(_as_live(taken, own))
+        found = _if_any(taken, branch, [next(replaced) if b else x for x, b in args], name)
+        wide = [spread(x, b, size) for x, b in zip(found, flags)]
+        out = [_select(taken, a, b) for a, b in zip(wide, out)] if out else wide
+    return out
+
+
+def _if_any(taken: UOp, branch: UOp, args: Sequence[UOp], name: str) -> tuple[UOp, ...]:
+    """The results of a branch if a lane takes it, else zeros."""
+    skipped = build.function([build.like(x, 0) for x in branch.src], len(args), "skipped")
+    runs = build.cast(build.reduce(taken, ops.OR, (0,)), dtypes.int32)
+    return build.cond([skipped, branch], runs, args, name)

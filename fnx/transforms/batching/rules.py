@@ -1,0 +1,115 @@
+"""How a batch axis goes through an array op: one rule for each kind, read from ``Op.batching``.
+
+    elementwise  in front of all operands           ADD(f32[B, 3], f32[3])  ->  the second repeated
+    movement     in front, and stays there          PERMUTE (1, 0)          ->  PERMUTE (0, 2, 1)
+    reduce       in front, axes count from 1        REDUCE axis 0           ->  axis 1
+    gather       one more index, or an axis of x    x[i]                    ->  x[lane, i]
+    scatter      one more index                     x.at[i]                 ->  x.at[lane, i]
+
+A rule gets the node, its operands as they are now, which of them have a batch axis (in front),
+and the size of that; it gives the node with a batch axis in front. At least one operand has one.
+
+>>> from fnx.core import dtypes
+>>> x, row = build.param(0, dtypes.float32, (8, 3)), build.param(1, dtypes.float32, (3,))
+>>> one = build.add(build.param(0, dtypes.float32, (3,)), row)
+>>> RULES["elementwise"](one, (x, row), (True, False), 8).shape
+(8, 3)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fnx.core import build, dtypes, ops
+from fnx.core.ops import Op
+from fnx.core.uop import UOp
+
+Rule = Callable[[UOp, tuple[UOp, ...], Sequence[bool], int], UOp]
+
+
+def spread(x: UOp, batched: bool, size: int) -> UOp:
+    """x with a batch axis in front; one without is the same for all."""
+    return x if batched else build.expand(x, (size, *x.shape))
+
+
+def _spread_all(src: Sequence[UOp], batched: Sequence[bool], size: int) -> tuple[UOp, ...]:
+    return tuple([spread(x, b, size) for x, b in zip(src, batched)])
+
+
+def _elementwise(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
+    return node.over(_spread_all(src, batched, size))
+
+
+def _first(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
+    """A value that other operands have no hand in."""
+    return node.over(src)
+
+
+def _reduce(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
+    return build.reduce(src[0], node.arg.monoid, [a + 1 for a in node.arg.axes])
+
+
+# ---- movement ---------------------------------------------------------------------------------
+
+
+def _movement(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
+    return MOVEMENTS[node.op](node, src, batched, size)
+
+
+def _pad(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
+    """A fill of each lane's own is chosen where the padding of a mask is."""
+    x, fill = src
+    if not batched[1]:
+        return build.pad(x, [(0, 0), *node.arg], fill)
+    padded = build.pad(spread(x, batched[0], size), [(0, 0), *node.arg])
+    inside = build.pad(build.const(True, dtypes.bool_, node.src[0].shape), node.arg)
+    fills = build.reshape(fill, (size,) + (1,) * len(node.shape))
+    return build.where(build.expand(inside, padded.shape), padded,
+                       build.expand(fills, padded.shape))
+
+
+MOVEMENTS: dict[Op, Rule] = {
+    ops.RESHAPE: lambda node, src, batched, size: build.reshape(src[0], (size, *node.arg)),
+    ops.PERMUTE: lambda node, src, batched, size: build.permute(
+        src[0], (0, *[a + 1 for a in node.arg])),
+    ops.EXPAND: lambda node, src, batched, size: build.expand(src[0], (size, *node.arg)),
+    ops.PAD: _pad,
+    ops.SHRINK: lambda node, src, batched, size: build.shrink(src[0], [(0, size), *node.arg]),
+    ops.FLIP: lambda node, src, batched, size: build.flip(src[0], [a + 1 for a in node.arg]),
+    ops.CONCAT: lambda node, src, batched, size: build.concat(
+        _spread_all(src, batched, size), node.arg + 1),
+}
+
+
+# ---- indexed reads and writes -----------------------------------------------------------------
+
+
+def _lane(size: int, like: UOp) -> UOp:
+    """The number of the lane, at each place of an index array with a batch axis."""
+    lanes = build.reshape(build.iota(size), (size,) + (1,) * (len(like.shape) - 1))
+    return build.expand(lanes, like.shape)
+
+
+def _gather(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
+    x, *index = src
+    k = len(index)
+    if not any(batched[1:]):  # the batch axis goes behind the axes that are indexed, and comes back
+        back = len(index[0].shape)
+        behind = build.permute(x, (*range(1, k + 1), 0, *range(k + 1, len(x.shape))))
+        read = build.gather(behind, *index)
+        return build.permute(read, (back, *range(back), *range(back + 1, len(read.shape))))
+    index = list(_spread_all(index, batched[1:], size))
+    return build.gather(x, _lane(size, index[0]), *index) if batched[0] else \
+        build.gather(x, *index)
+
+
+def _scatter(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
+    """Duplicates of a lane stay in their order: rows of an index array follow one another."""
+    x, *index, updates = _spread_all(src, batched, size)
+    return build.scatter(x, [_lane(size, index[0]), *index], updates, node.arg.monoid)
+
+
+RULES: dict[str, Rule] = {
+    "elementwise": _elementwise, "first": _first, "movement": _movement, "reduce": _reduce,
+    "gather": _gather, "scatter": _scatter,
+}
