@@ -394,12 +394,14 @@ def call(fn: UOp, args: Sequence[UOp], name: str = "") -> tuple[UOp, ...]:
 
 
 def scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequence[UOp],
-         xs: Sequence[UOp], reverse: bool = False, name: str = "") -> tuple[UOp, ...]:
+         xs: Sequence[UOp], reverse: bool = False, name: str = "", checkpoint: int = 0
+         ) -> tuple[UOp, ...]:
     """The results of a SCAN: the last carries, then the ys (ops.Scan)."""
     n = len(carries)
     outs = [(o.shape, o.dtype) for o in body.src]
     outs[n:] = [((length, *shape), dtype) for shape, dtype in outs[n:]]
-    arg = ops.Scan(name or body.arg.name, length, len(consts), n, reverse, tuple(outs))
+    arg = ops.Scan(name or body.arg.name, length, len(consts), n, reverse, tuple(outs),
+                   checkpoint)
     return results(UOp(ops.SCAN, dtypes.void, (body, *consts, *carries, *xs), arg))
 
 

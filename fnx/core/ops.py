@@ -91,7 +91,9 @@ class Scan(Record):
 
     Operands: ``n_consts`` arrays that each step reads, ``n_carries`` that it hands to the next,
     and arrays of which step t reads x[t] (from the last to the first if ``reverse``). Results:
-    the last carries, and for each y an array whose [t] is that of step t.
+    the last carries, and for each y an array whose [t] is that of step t. Reverse mode saves the
+    carries of every ``checkpoint``-th step and computes the steps between again; 0: it saves
+    what it reads of each step.
     """
 
     name: str
@@ -100,6 +102,7 @@ class Scan(Record):
     n_carries: int
     reverse: bool
     outs: tuple[tuple[Shape, DType], ...]
+    checkpoint: int = 0
 
 
 class While(Record):
