@@ -9,39 +9,29 @@ it runs as one. The leaf knows the value of x where x has one, so f may use Pyth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, overload
-
-import numpy as np
 
 from fnx.core import build
 from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.containers import register_pytree_node
-from fnx.core.array.public import asarray, public
+from fnx.core.array.public import public
 from fnx.core.array.trace import Traced, inline, name_of, rewriting, trace
 from fnx.core.cache import Cache
-from fnx.core.errors import (
-    ArgumentError,
-    DTypeError,
-    FnxError,
-    GradError,
-    PytreeError,
-    ShapeError,
-)
+from fnx.core.errors import ArgumentError, GradError, PytreeError
 from fnx.core.record import Record
 from fnx.core.uop import UOp, substitute
+from fnx.transforms.ad.arguments import Layout, flatten, like
 from fnx.transforms.ad.reverse import linearize, pullback
-from fnx.transforms.ad.rules import Activity, Cotangent, Linearized
+from fnx.transforms.ad.rules import Cotangent
+from fnx.transforms.ad.structural import Activity, Linearized
 from fnx.transforms.transformed import Transformed
 
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
-
-# The gradient of an integer: no information, in JAX's dtype for it.
-FLOAT0 = np.dtype([("float0", np.void, 0)])
 
 MAX_LINEARIZED = 64  # bodies that vjp remembers: a function made anew at each call has an equal one
 _linearized: Cache[tuple[UOp, Activity], Linearized] = Cache("linearized bodies", MAX_LINEARIZED)
@@ -109,7 +99,7 @@ class _ValueAndGradient(Transformed[P, R]):
                 filled[i] = x
             return self._f(*filled, **kwargs)
 
-        given, layout = _flatten(args, chosen, allow_int)
+        given, layout = flatten(args, chosen, allow_int)
         inputs = [x for x in given if x._dtype.is_float]
         values = [x._node for x in inputs]
         traced = trace(of_chosen, layout.floats(given), layout.tree, values, by="grad",
@@ -174,7 +164,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
 @public
 def _vjp(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> Any:
-    given, layout = _flatten(primals, range(len(primals)), allow_int=True)
+    given, layout = flatten(primals, range(len(primals)), allow_int=True)
     values = [x._node for x in given if x._dtype.is_float]
     traced = trace(fun, layout.floats(given), layout.tree, values, by="vjp", name=name_of(fun),
                    has_aux=has_aux)
@@ -190,52 +180,6 @@ def _vjp(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> An
                                  closed.out_tree, closed.outs, layout))
     out, aux = traced.filled(nodes)
     return out, pull, aux
-
-
-class _Layout(Record):
-    """The tree ``((arguments that are differentiated), {})``, and its leaves."""
-
-    tree: tree.TreeDef
-    avals: tuple[Aval, ...]
-
-    def floats(self, leaves: Sequence[Array]) -> list[Any]:
-        """The leaves, with an Aval for each that is traced."""
-        return [a if a.dtype.is_float else x for x, a in zip(leaves, self.avals)]
-
-    def gradients(self, grads: Iterable[Array]) -> tuple[Any, ...]:
-        """The arguments, of the gradients of the float leaves and float0 for the others."""
-        rest = iter(grads)
-        found: tuple[tuple[Any, ...], Any] = self.tree.unflatten(
-            [next(rest) if a.dtype.is_float else np.zeros(a.shape, FLOAT0) for a in self.avals])
-        return found[0]
-
-
-def _flatten(args: Sequence[Any], chosen: Sequence[int], allow_int: bool
-             ) -> tuple[list[Array], _Layout]:
-    """All leaves of the chosen arguments as Arrays; floats, unless ``allow_int``."""
-    leaves, in_tree = tree.flatten((tuple([args[i] for i in chosen]), {}))
-
-    def where(i: int) -> str:
-        _, position, *rest = tree.paths(in_tree)[i]
-        return f"args[{chosen[int(str(position.key))]}]{tree.keystr(tuple(rest))}"
-
-    arrays = [_leaf(x, where, i, allow_int) for i, x in enumerate(leaves)]
-    return arrays, _Layout(in_tree, tuple([x._aval for x in arrays]))
-
-
-def _leaf(x: Any, where: Callable[[int], str], i: int, allow_int: bool) -> Array:
-    try:
-        array = asarray(x)
-    except FnxError as e:
-        raise GradError(f"expected a float array to differentiate in at {where(i)}, got "
-                        f"{type(x).__name__}",
-                        hint="choose the arguments to differentiate in with argnums") from e
-    if not array._dtype.is_float and not allow_int:
-        raise GradError(f"expected a float array to differentiate in at {where(i)}, got "
-                        f"{array._aval}",
-                        hint="convert it with .astype(float32), choose other arguments with "
-                             "argnums, or pass allow_int=True")
-    return array
 
 
 def _positions(argnums: int | Sequence[int], n: int, name: str) -> list[int]:
@@ -270,7 +214,7 @@ class _Plan(Record):
     results: tuple[int | None, ...]  # of backward, one for each float input
     out_tree: tree.TreeDef
     outs: tuple[Aval, ...]
-    layout: _Layout
+    layout: Layout
 
 
 class Pullback:
@@ -305,19 +249,8 @@ def _cotangents(plan: _Plan, cotangent: Any) -> list[UOp]:
     if structure != plan.out_tree:
         raise PytreeError(f"expected a cotangent like the result, {plan.out_tree}; got "
                           f"{structure}", hint="give one array for each array of the result")
-    nodes = []
-    for x, (shape, dtype, _) in zip(leaves, plan.outs):
-        if not dtype.is_float:
-            continue
-        ct = asarray(x)
-        if ct.shape != shape:
-            raise ShapeError(f"expected a cotangent of shape {shape}, got {ct.shape}",
-                             hint="give one element for each element of the result")
-        if ct._dtype is not dtype and not ct.weak:
-            raise DTypeError(f"expected a cotangent of {dtype}, got {ct._dtype}",
-                             hint=f"convert it with .astype({dtype})")
-        nodes.append(build.cast(ct._node, dtype))
-    return nodes
+    return [like(x, aval, "a cotangent", "the result")
+            for x, aval in zip(leaves, plan.outs) if aval.dtype.is_float]
 
 
 register_pytree_node(Pullback, lambda p: (p.saved, p.plan),

@@ -24,7 +24,8 @@ from fnx.core.uop import UOp
 from fnx.lower.tensor.inline import inline
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.reverse import pullback
-from fnx.transforms.ad.rules import Cotangent, Elementwise, Part, Structural
+from fnx.transforms.ad.rules import Cotangent, Elementwise
+from fnx.transforms.ad.structural import Part, Structural
 from tests.graphs import Graph, graphs
 
 F8 = dtypes.float64

@@ -15,7 +15,8 @@ from fnx.core.levels import interp
 from fnx.core.uop import UOp, live_nodes, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.reverse import linearize, pullback
-from fnx.transforms.ad.rules import Activity, Cotangent
+from fnx.transforms.ad.rules import Cotangent
+from fnx.transforms.ad.structural import Activity
 
 F8 = dtypes.float64
 SHAPE = (2, 3)

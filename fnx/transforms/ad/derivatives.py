@@ -31,17 +31,15 @@ from fnx.core.ops import OPS, Op
 from fnx.core.uop import UOp
 from fnx.transforms.ad import reduce_scatter as indexed
 from fnx.transforms.ad.rules import (
-    Call,
     Elementwise,
     JvpTerm,
     Linear,
-    Part,
     ReduceRule,
     Rule,
     ScatterRule,
-    Structural,
     total,
 )
+from fnx.transforms.ad.structural import Call, Part, Structural
 
 DERIVATIVES: dict[Op, Rule] = {}
 

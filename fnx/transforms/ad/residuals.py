@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from fnx.core import build
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.rules import Part
+from fnx.transforms.ad.structural import Part
 
 Source = tuple[str, int]
 

@@ -20,24 +20,19 @@ runs once. Both forms are made once for each body and pattern of activity.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
 
 from fnx.core import build, dtypes
-from fnx.core.cache import CacheOf
 from fnx.core.dtypes import DType
 from fnx.core.uop import UOp, current_site, rebuild, toposort
-from fnx.core.weak import WeakMemo
 from fnx.transforms.ad.derivatives import DERIVATIVES
+from fnx.transforms.ad.nested import Steps, derives, form, run
 from fnx.transforms.ad.residuals import Source, split
-from fnx.transforms.ad.rules import Activity, Cotangent, Linearized, Part, Structural, zeros
+from fnx.transforms.ad.rules import Cotangent, zeros
+from fnx.transforms.ad.singular import is_singular
+from fnx.transforms.ad.structural import Activity, Linearized, Part, Structural
 
-T = TypeVar("T")
 Found = tuple[list[UOp], list[Cotangent | None]]
-# Steps of a walk: asks for the derived forms of a body, and waits until they are there.
-Steps = Generator[tuple[UOp, Activity], Linearized, T]
-
-MAX_FORMS = 64  # of a body
 
 
 def pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp]
@@ -56,41 +51,13 @@ def pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence
     Raises:
         GradError: a hand-written kernel without a derivative.
     """
-    return _run(_pullback(outs, cts, wrt))
+    return run(_pullback(outs, cts, wrt))
 
 
 def linearize(body: UOp, activity: Activity) -> Linearized:
     """The forward and the backward form of a FUNCTION."""
-    return _run(_asked(body, activity))
-
-
-def _asked(body: UOp, activity: Activity) -> Steps[Linearized]:
-    return (yield body, activity)
-
-
-def _run(steps: Steps[T]) -> T:
-    """Run a walk. Bodies nest deeply: what it asks for is derived on a stack of its own."""
-    waiting: list[tuple[Steps[Any], tuple[UOp, Activity] | None]] = [(steps, None)]
-    answer: Any = None
-    site = current_site.site
-    try:
-        while True:
-            current, asked = waiting[-1]
-            try:
-                request = current.send(answer)
-            except StopIteration as done:
-                waiting.pop()
-                answer = done.value
-                if asked is None:
-                    found: T = answer
-                    return found
-                _forms.of(asked[0]).keep(asked[1], answer)
-            else:
-                answer = _forms.of(request[0]).get(request[1])
-                if answer is None:
-                    waiting.append((_derive(*request), request))
-    finally:
-        current_site.site = site
+    found: Linearized = form(body, activity)
+    return found
 
 
 def _pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp],
@@ -131,7 +98,7 @@ class _Walk:
         rule = DERIVATIVES[node.op]
         if not rule.is_active(node):
             return
-        singular = _is_singular(node)
+        singular = is_singular(node)
         inner = singular or any(s in self.wild for s in node.src)
         if inner and not rule.hides_masks(node):
             self.wild.add(node)
@@ -207,10 +174,7 @@ class _Walk:
 
 # ---- bodies -------------------------------------------------------------------------------------
 
-_forms: CacheOf[UOp, Activity, Linearized] = CacheOf("derivatives", MAX_FORMS)
-_singular: WeakMemo[UOp, bool] = WeakMemo()
-
-
+@derives(Activity, "derivatives")
 def _derive(body: UOp, activity: Activity) -> Steps[Linearized]:
     n = body.arg.n_params
     params = build.params(body)
@@ -246,22 +210,3 @@ def _derive(body: UOp, activity: Activity) -> Steps[Linearized]:
                    for ct in grads])
     forward, backward, sources = split(outs, flat, inputs, n, body.arg.name)
     return Linearized(None if forward is body else forward, backward, sources, given)
-
-
-def _is_singular(node: UOp) -> bool:
-    """Whether it, or an operation in a body of it, has a singular partial."""
-    rule = DERIVATIVES[node.op]
-    return rule.singular(node) or any(map(_may_be_singular, rule.bodies(node)))
-
-
-def _may_be_singular(body: UOp) -> bool:
-    """Whether a body has an operation with a singular partial."""
-    found = _singular.get(body)
-    if found is None:
-        inside = toposort([body], into_functions=True, stop=_singular.__contains__)
-        for fn in inside:  # those inside others come first
-            if fn.op is body.op and fn not in _singular:
-                _singular[fn] = any(DERIVATIVES[n.op].is_active(n) and _is_singular(n)
-                                    for n in toposort(fn.src))
-        found = _singular[body]
-    return found

@@ -8,7 +8,7 @@ node, and how a cotangent is pulled from the node to one of them:
     linear       the op itself, and its transpose EXPAND: sum over the new axes
     fold         REDUCE                           MAX: the winners share
     scatter      SCATTER                          None: the last of duplicates
-    structural   by deriving a body               CALL, and GET, which reads one of its results
+    structural   by deriving a body               CALL, and GET (structural.py)
 
 A partial is written as what it does to a tangent, ``along(t, y, *operands)``. It is diagonal,
 so it does the same to a cotangent.
@@ -16,23 +16,21 @@ so it does the same to a cotangent.
 **Structural zeros.** A cotangent that is zero because a branch was not taken has a mask (bool,
 None for everywhere) outside of which it is zero whatever is multiplied to it. ``pull_mask``
 says where the pulled cotangent can be other than zero: it pulls the mask as the cotangent, with
-"or" for the sum, and cuts it to where the operand was taken.
+"or" for the sum, and cuts it to where the operand was taken. ``push_mask`` does the same for
+tangents, which are zero where nothing differentiable was taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
-from fnx.core.errors import GradError
 from fnx.core.expr import Expr
-from fnx.core.record import Record
 from fnx.core.uop import UOp
 
 JvpTerm = Callable[..., Expr]               # (t, y, *operands) -> t times a partial
 Factor = Callable[[Expr, UOp], Expr]        # (t, node) -> the same for REDUCE and SCATTER
-Tangents = Sequence[UOp | None]
 
 
 def total(x: UOp, axes: Iterable[int]) -> UOp:
@@ -55,6 +53,16 @@ def both(a: UOp | None, b: UOp | None) -> UOp | None:
     return b if a is None else a if b is None else a if a is b else build.and_(a, b)
 
 
+def either(masks: Iterable[UOp | None]) -> UOp | None:
+    """Where one of some masks holds; None is everywhere."""
+    out: UOp | None = None
+    for mask in masks:
+        if mask is None:
+            return None
+        out = mask if out is None else build.or_(out, mask)
+    return out
+
+
 def zeros(node: UOp) -> UOp:
     return build.like(node, 0)
 
@@ -73,6 +81,17 @@ class Cotangent(NamedTuple):
 
     value: UOp
     mask: UOp | None = None
+
+
+class Tangent(NamedTuple):
+    """A value, and the mask outside of which it is structurally zero (None: none)."""
+
+    value: UOp
+    mask: UOp | None = None
+
+
+Tangents = Sequence[UOp | None]             # of the operands of a node; None: zero
+Masks = Sequence[UOp | None]                # of these tangents; None: zero, or everywhere
 
 
 class Rule:
@@ -101,6 +120,10 @@ class Rule:
 
     def push(self, node: UOp, tangents: Tangents) -> UOp | None:
         """The tangent of the node from those of its operands (None: zero)."""
+        return None
+
+    def push_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
+        """Outside of which ``push`` is structurally zero."""
         return None
 
     def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
@@ -139,6 +162,10 @@ class Elementwise(Rule):
     def push(self, node: UOp, tangents: Tangents) -> UOp | None:
         pairs = [(i, tangents[i]) for i in self.positions]
         return add_all([self.pull(node, i, t) for i, t in pairs if t is not None])
+
+    def push_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
+        return either([self.pull_mask(node, i, masks[i])
+                       for i in self.positions if tangents[i] is not None])
 
     def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
         along = self.along[i]
@@ -180,6 +207,18 @@ class Linear(Rule):
         out = node.replace(src=tuple(src))
         return out if self.where is None else build.where(self.where(node), out, zeros(out))
 
+    def push_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
+        src, cut = list(node.src), False
+        for i in self.operands(node):
+            zero, mask = tangents[i] is None, masks[i]
+            cut = cut or zero or mask is not None
+            src[i] = build.const(not zero, dtypes.bool_, src[i].shape) if mask is None else mask
+        inside = None if self.where is None else self.where(node)
+        if not cut:
+            return inside
+        moved = src[0] if node.op is ops.CAST else node.replace(dtype=dtypes.bool_, src=tuple(src))
+        return both(moved, inside)
+
     def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
         return self.transpose(node, i, ct)
 
@@ -219,7 +258,19 @@ class ReduceRule(Rule):
 
     def push(self, node: UOp, tangents: Tangents) -> UOp | None:
         t = tangents[0]
-        return None if t is None else build.reduce(self._along(t, node), ops.ADD, node.arg.axes)
+        if t is None:
+            return None
+        terms = self._along(t, node)
+        if terms.op is ops.ADD and self.hides_masks(node):  # each of them is a contraction
+            return add_all([build.reduce(s, ops.ADD, node.arg.axes) for s in terms.src])
+        return build.reduce(terms, ops.ADD, node.arg.axes)
+
+    def push_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
+        mask, taken = masks[0], self.taken.get(node.arg.monoid)
+        if mask is None:
+            return None
+        chosen = mask if taken is None else build.and_(mask, taken(node).node)
+        return total(chosen, node.arg.axes)
 
     def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
         return self._along(spread(node, ct), node)
@@ -260,11 +311,25 @@ class ScatterRule(Rule):
         return base if updates is None else build.scatter(
             base, index, self._factor(node, -1, updates), ops.ADD)
 
+    def push_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
+        index, nowhere = node.src[1:-1], build.const(False, dtypes.bool_, node.shape)
+        kept = nowhere if tangents[0] is None else self._cut(node, 0, masks[0])
+        if tangents[-1] is None or kept is None:
+            return kept
+        written = self._cut(node, -1, masks[-1])
+        count = build.const(0, dtypes.int32, node.shape)
+        ones = build.const(1, dtypes.int32, node.src[-1].shape) if written is None else \
+            build.cast(written, dtypes.int32)
+        return build.or_(kept, build.ne(build.scatter(count, index, ones, ops.ADD), count))
+
     def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
         return self._factor(node, i, self._read(node, i, ct))
 
     def pull_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
-        mask = None if mask is None else self._read(node, i, mask)
+        return self._cut(node, i, None if mask is None else self._read(node, i, mask))
+
+    def _cut(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
+        """A mask, shaped like operand i, less where this had no hand in the result."""
         if node.arg.monoid is ops.MUL:  # a factor of zero is a number, not a choice
             return mask
         ones = build.like(node.src[i], 1)
@@ -273,115 +338,6 @@ class ScatterRule(Rule):
 
     def scales(self, node: UOp) -> bool:
         return node.arg.monoid is ops.MUL
-
-
-class Activity(Record):
-    """Which operands and results of a body take part: the key of its derived forms."""
-
-    inputs: tuple[int, ...]             # active operands
-    outputs: tuple[int, ...]            # results with a cotangent
-    masked: tuple[int, ...] = ()        # results whose cotangent has a mask
-    guarded: tuple[int, ...] = ()       # operands whose cotangent is wanted with its mask
-    wild: tuple[int, ...] = ()          # operands that may be infinite or NaN
-
-
-class Linearized(Record):
-    """A FUNCTION for differentiation: ``forward`` returns its results and residuals.
-
-    It is None where there are none: then it is the FUNCTION itself, with which this dies.
-    ``sources`` says what to call ``backward`` with: ("input", operand of the forward),
-    ("result", result of the forward), ("cotangent", number). ``given`` says which of its
-    results are the cotangent and the mask of each active operand.
-    """
-
-    forward: UOp | None
-    backward: UOp
-    sources: tuple[tuple[str, int], ...]
-    given: tuple[tuple[int | None, int | None], ...]
-
-    def pull(self, args: Sequence[UOp], results: Sequence[UOp], cts: Sequence[UOp]
-             ) -> list[Cotangent | None]:
-        """The cotangents of the active operands."""
-        read = {"input": args, "result": results, "cotangent": cts}
-        found = build.call(self.backward, [read[kind][i] for kind, i in self.sources])
-        return [None if value is None else
-                Cotangent(found[value], None if mask is None else found[mask])
-                for value, mask in self.given]
-
-
-class Structural(Rule):
-    """An op with a body and with several results, each read by a Part.
-
-    The walk asks ``forms`` what of which body to derive, gives the derived form to ``pull_all``,
-    and puts ``forward`` in the place of the node.
-    """
-
-    def is_active(self, node: UOp) -> bool:
-        return True
-
-    def forms(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
-              guarded: Container[UOp], wild: Container[UOp]) -> tuple[UOp, Activity]:
-        """The body to derive, and what of it takes part."""
-        raise NotImplementedError
-
-    def forward(self, node: UOp, src: Sequence[UOp], form: Linearized) -> UOp:
-        """The node that also has the residuals, over these operands."""
-        raise NotImplementedError
-
-    def pull_all(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
-                 form: Linearized) -> list[tuple[UOp, Cotangent | None]]:
-        """What the cotangents of the results add to those of the operands."""
-        raise NotImplementedError
-
-
-class Part(Rule):
-    """One result of a structural op; its cotangent goes to that as a whole."""
-
-    dear = True
-
-    def operands(self, node: UOp) -> Sequence[int]:
-        return (0,)
-
-
-class Call(Structural):
-    """CALL: of a FUNCTION, or of a hand-written kernel, which has no derivative."""
-
-    def bodies(self, node: UOp) -> Sequence[UOp]:
-        return node.src[:1] if node.src[0].op is ops.FUNCTION else ()
-
-    def singular(self, node: UOp) -> bool:
-        return node.src[0].op is not ops.FUNCTION  # who knows
-
-    def operands(self, node: UOp) -> Sequence[int]:
-        return range(1, len(node.src))
-
-    def forms(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
-              guarded: Container[UOp], wild: Container[UOp]) -> tuple[UOp, Activity]:
-        body, args = node.src[0], node.src[1:]
-        if not self.bodies(node):
-            raise GradError(f"expected a derivative for the kernel {node.arg.name}, it has none",
-                            hint="give fnx.call a vjp=, itself made of kernels",
-                            site=node.site)
-
-        def those(chosen: Container[UOp]) -> tuple[int, ...]:
-            return tuple([i for i, a in enumerate(args) if a in chosen])
-
-        outputs = tuple(sorted(got))
-        masked = tuple([o for o in outputs if got[o].mask is not None])
-        return body, Activity(those(active), outputs, masked, those(guarded),
-                              those(wild) if masked else ())
-
-    def forward(self, node: UOp, src: Sequence[UOp], form: Linearized) -> UOp:
-        fn = src[0] if form.forward is None else form.forward
-        outs = tuple([(o.shape, o.dtype) for o in fn.src])
-        return UOp(ops.CALL, dtypes.void, (fn, *src[1:]), ops.Call(fn.arg.name, outs))
-
-    def pull_all(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
-                 form: Linearized) -> list[tuple[UOp, Cotangent | None]]:
-        args, given = node.src[1:], [got[o] for o in sorted(got)]
-        cts = [ct.value for ct in given] + [ct.mask for ct in given if ct.mask is not None]
-        results = build.results(self.forward(node, node.src, form))
-        return list(zip([a for a in args if a in active], form.pull(args, results, cts)))
 
 
 def _is_repeated(node: UOp) -> bool:

@@ -1,0 +1,89 @@
+"""Arguments of a derivative: which of their leaves are floats, and what stands for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval
+from fnx.core.array.public import asarray
+from fnx.core.errors import DTypeError, FnxError, GradError, ShapeError
+from fnx.core.record import Record
+from fnx.core.uop import UOp
+
+# The gradient of an integer: no information, in JAX's dtype for it.
+FLOAT0 = np.dtype([("float0", np.void, 0)])
+
+
+class Layout(Record):
+    """The tree ``((arguments that are differentiated), {})``, and its leaves."""
+
+    tree: tree.TreeDef
+    avals: tuple[Aval, ...]
+
+    def floats(self, leaves: Sequence[Array]) -> list[Any]:
+        """The leaves, with an Aval for each that is traced."""
+        return [a if a.dtype.is_float else x for x, a in zip(leaves, self.avals)]
+
+    def path(self, i: int) -> str:
+        """Where leaf i stands, for messages."""
+        _, position, *rest = tree.paths(self.tree)[i]
+        return f"args{position}{tree.keystr(tuple(rest))}"
+
+    def gradients(self, grads: Iterable[Array]) -> tuple[Any, ...]:
+        """The arguments, of the gradients of the float leaves and float0 for the others."""
+        rest = iter(grads)
+        found: tuple[tuple[Any, ...], Any] = self.tree.unflatten(
+            [next(rest) if a.dtype.is_float else np.zeros(a.shape, FLOAT0) for a in self.avals])
+        return found[0]
+
+
+def flatten(args: Sequence[Any], chosen: Sequence[int], allow_int: bool
+             ) -> tuple[list[Array], Layout]:
+    """All leaves of the chosen arguments as Arrays; floats, unless ``allow_int``."""
+    leaves, in_tree = tree.flatten((tuple([args[i] for i in chosen]), {}))
+
+    def where(i: int) -> str:
+        _, position, *rest = tree.paths(in_tree)[i]
+        return f"args[{chosen[int(str(position.key))]}]{tree.keystr(tuple(rest))}"
+
+    arrays = [_leaf(x, where, i, allow_int) for i, x in enumerate(leaves)]
+    return arrays, Layout(in_tree, tuple([x._aval for x in arrays]))
+
+
+def _leaf(x: Any, where: Callable[[int], str], i: int, allow_int: bool) -> Array:
+    try:
+        array = asarray(x)
+    except FnxError as e:
+        raise GradError(f"expected a float array to differentiate in at {where(i)}, got "
+                        f"{type(x).__name__}",
+                        hint="choose the arguments to differentiate in with argnums") from e
+    if not array._dtype.is_float and not allow_int:
+        raise GradError(f"expected a float array to differentiate in at {where(i)}, got "
+                        f"{array._aval}",
+                        hint="convert it with .astype(float32), choose other arguments with "
+                             "argnums, or pass allow_int=True")
+    return array
+
+
+def like(x: Any, aval: Aval, what: str, of: str) -> UOp:
+    """The node of ``what``, a tangent or a cotangent, which has to be like ``of``."""
+    shape, dtype, _ = aval
+    array = asarray(x)
+    if array.shape != shape:
+        raise ShapeError(f"expected {what} of shape {shape}, got {array.shape}",
+                         hint=f"give one element for each element of {of}")
+    if array._dtype is not dtype and not (array.weak and array._dtype.is_float):
+        raise DTypeError(f"expected {what} of {dtype}, got {array._dtype}",
+                         hint=f"convert it with .astype({dtype})")
+    return build.cast(array._node, dtype)
+
+
+def is_nothing(x: Any) -> bool:
+    """Whether x is what stands for the tangent or cotangent of an integer: None, or float0."""
+    return x is None or getattr(x, "dtype", None) == FLOAT0

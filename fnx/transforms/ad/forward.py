@@ -1,0 +1,194 @@
+"""Forward mode: one walk over the graph, operands first, from tangents to tangents.
+
+    y = MUL(x, SIN(x)),  t   ->   y,  ADD(MUL(t, SIN(x)), MUL(x, MUL(t, COS(x))))
+
+The result is a graph like any other, so the pushforward of a pushforward is the same walk again.
+Only *active* nodes get a tangent: floats that depend on what is pushed. A zero tangent is None.
+
+**Structural zeros** (rules.py). A tangent is zero, whatever it is multiplied with, where nothing
+that has one was taken: in the padding of PAD, the constant branch of a WHERE. Its mask travels
+with it only as far as an operation with a singular partial lies ahead, and is applied there. So
+forward and reverse mode agree, also where sqrt(pad(x)) has an infinite partial.
+
+**Bodies.** A structural node becomes that of the pushed body, which computes results and tangents
+together, and takes the place of the node. A body is pushed once for each pattern of activity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fnx.core import build, dtypes
+from fnx.core.uop import UOp, current_site, toposort
+from fnx.transforms.ad.derivatives import DERIVATIVES
+from fnx.transforms.ad.nested import Steps, derives, form, run
+from fnx.transforms.ad.rules import Rule, Tangent, add_all, zeros
+from fnx.transforms.ad.singular import is_singular
+from fnx.transforms.ad.structural import Part, Push, Pushed, Pushes, Structural
+
+Found = tuple[list[UOp], list[Tangent | None]]
+
+
+def jvp(body: UOp, push: Push) -> Pushed:
+    """A FUNCTION that computes the results of ``body`` and their tangents.
+
+    >>> from fnx.core import ops
+    >>> x = build.param(0, dtypes.float32, ())
+    >>> pushed = jvp(build.function([build.elementwise(ops.SIN, x)], 1, "f"), Push((0,)))
+    >>> pushed.function.arg.n_params, pushed.given
+    (2, ((1, None),))
+    """
+    found: Pushed = form(body, push)
+    return found
+
+
+def pushforward(outs: Sequence[UOp], tangents: Mapping[UOp, UOp]
+                ) -> tuple[list[UOp], list[UOp | None]]:
+    """The outs, and their tangents for tangents of sources (LEAF or PARAM); None: zero.
+
+    Raises:
+        GradError: a hand-written kernel without a derivative.
+    """
+    nodes, found = run(_push(outs, {x: Tangent(t) for x, t in tangents.items()}))
+    return nodes, [None if t is None else t.value for t in found]
+
+
+def _push(outs: Sequence[UOp], tangents: Mapping[UOp, Tangent], wild: Iterable[UOp] = (),
+          guarded: Iterable[UOp] = ()) -> Steps[Found]:
+    """See ``pushforward``; ``wild`` are sources whose value may be infinite or NaN, ``guarded`` the
+    outs whose tangents are to come with their masks."""
+    walk = _Walk(outs, tangents, wild, guarded)
+    yield from walk.run()
+    return [walk.primals[o] for o in outs], [walk.tangents.get(o) for o in outs]
+
+
+class _Walk:
+    """One walk: of each node its primal in the pushed graph, and its tangent if it has one."""
+
+    def __init__(self, outs: Sequence[UOp], tangents: Mapping[UOp, Tangent], wild: Iterable[UOp],
+                 guarded: Iterable[UOp]) -> None:
+        self.order = toposort(outs)
+        self.primals: dict[UOp, UOp] = {}
+        self.tangents: dict[UOp, Tangent] = dict(tangents)
+        self.active: set[UOp] = set(tangents)
+        self.wild: set[UOp] = set(wild)
+        self.singular: set[UOp] = set()
+        self.guarded: set[UOp] = set(guarded)  # a singular partial lies ahead
+        self.results: dict[UOp, tuple[Sequence[UOp], Pushes]] = {}  # of structural nodes
+        self.parts: dict[UOp, list[int]] = {}  # results of these that are guarded
+        self._classify()
+
+    def _classify(self) -> None:
+        for node in self.order:
+            rule = DERIVATIVES.get(node.op)
+            if not node.src or rule is None or not rule.is_active(node):
+                continue
+            if is_singular(node):
+                self.singular.add(node)
+            if (node in self.singular or any(s in self.wild for s in node.src)) \
+                    and not rule.hides_masks(node):
+                self.wild.add(node)
+            if any(node.src[i] in self.active for i in rule.operands(node)):
+                self.active.add(node)
+        for node in reversed(self.order):
+            if node not in self.active or not node.src:
+                continue
+            rule = DERIVATIVES[node.op]
+            if self._applies(rule, node) or (
+                    node in self.guarded and not rule.hides_masks(node)):
+                self.guarded.update([node.src[i] for i in rule.operands(node)])
+                if isinstance(rule, Part) and node in self.guarded:
+                    self.parts.setdefault(node.src[0], []).append(node.arg)
+
+    def _applies(self, rule: Rule, node: UOp) -> bool:
+        """Whether masks of tangents matter at the node."""
+        return node in self.singular or (
+            rule.scales(node) and any(s in self.wild for s in node.src))
+
+    def run(self) -> Steps[None]:
+        for node in self.order:
+            rule = DERIVATIVES.get(node.op)
+            if rule is None or node.op.closed or not node.src:
+                self.primals[node] = node
+                continue
+            if node.sites:
+                current_site.site = node.sites[0]
+            if isinstance(rule, Part) and node.src[0] in self.results:
+                primals, tangents = self.results[node.src[0]]
+                self.primals[node], t = primals[node.arg], tangents[node.arg]
+                if t is not None:
+                    self.tangents[node] = t
+                continue
+            made = self.primals[node] = node.over(tuple([self.primals[s] for s in node.src]))
+            if node not in self.active:
+                continue
+            given = [self.tangents.get(s) for s in node.src]
+            if isinstance(rule, Structural):
+                if any(t is not None for t in given):
+                    wild = {self.primals[s] for s in node.src if s in self.wild}
+                    guarded = sorted(self.parts.get(node, ()))
+                    self.results[node] = yield from rule.push_all(made, given, guarded, wild)
+            else:
+                t = self._tangent(rule, node, made, given)
+                if t is not None:
+                    self.tangents[node] = t
+
+    def _tangent(self, rule: Rule, node: UOp, made: UOp, given: Pushes) -> Tangent | None:
+        values = [None if t is None else t.value for t in given]
+        masks = [None if t is None else t.mask for t in given]
+        value: UOp | None
+        if any(m is not None for m in masks) and self._applies(rule, node):
+            value = add_all([_masked(rule, made, i, values, masks) for i in rule.operands(node)
+                             if values[i] is not None])
+        else:
+            value = rule.push(made, values)
+        if value is None:
+            return None
+        mask = rule.push_mask(made, values, masks) \
+            if node in self.guarded and not rule.hides_masks(node) else None
+        return Tangent(value, mask)
+
+
+def _masked(rule: Rule, node: UOp, i: int, values: Sequence[UOp | None],
+            masks: Sequence[UOp | None]) -> UOp | None:
+    """What the tangent of one operand adds to that of the node, zero outside of its mask."""
+    alone = [t if j == i else None for j, t in enumerate(values)]
+    value = rule.push(node, alone)
+    if value is None or masks[i] is None:
+        return value
+    mask = rule.push_mask(node, alone, masks)
+    return value if mask is None else build.where(mask, value, zeros(value))
+
+
+# ---- bodies -------------------------------------------------------------------------------------
+
+
+@derives(Push, "pushed bodies")
+def _derive(body: UOp, push: Push) -> Steps[Pushed]:
+    n, params = body.arg.n_params, build.params(body)
+    slots = {i: n + k for k, i in enumerate(push.inputs)}
+    masks = {i: n + len(slots) + k for k, i in enumerate(push.masked)}
+
+    def tangent(i: int) -> Tangent:
+        node = params[i]
+        return Tangent(build.param(slots[i], node.dtype, node.shape), build.param(
+            masks[i], dtypes.bool_, node.shape) if i in masks else None)
+
+    given = {params[i]: tangent(i) for i in push.inputs if i in params}
+    outs, found = yield from _push(body.src, given, [params[i] for i in push.wild if i in params],
+                                   [body.src[o] for o in push.guarded])
+    for o in push.full:
+        found[o] = found[o] or Tangent(zeros(outs[o]))
+    flat = list(outs)
+
+    def place(node: UOp | None) -> int | None:
+        if node is None:
+            return None
+        flat.append(node)
+        return len(flat) - 1
+
+    places = tuple([(None, None) if t is None else
+                    (place(t.value), place(t.mask) if o in push.guarded else None)
+                    for o, t in enumerate(found)])
+    function = build.function(flat, n + len(slots) + len(masks), f"{body.arg.name}.jvp")
+    return Pushed(function, places)

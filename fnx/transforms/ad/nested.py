@@ -1,0 +1,68 @@
+"""Derived forms of FUNCTIONs, each made once, on a stack of their own: bodies nest deeply.
+
+A walk over a graph is a generator. Where it needs a form of a body it yields (body, key) and
+comes back with the form; the type of the key says which form. A form is kept with its body, by
+key, for as long as the body lives; so a form does not hold its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable
+from typing import Any, TypeVar
+
+from fnx.core.cache import CacheOf
+from fnx.core.uop import UOp, current_site
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+Request = tuple[UOp, Hashable]
+Steps = Generator[Request, Any, T]
+
+MAX_FORMS = 64  # of a kind, of a body
+
+_kinds: dict[type, tuple[Callable[[UOp, Any], Steps[Any]], CacheOf[UOp, Any, Any]]] = {}
+
+
+def derives(kind: type[K], name: str
+            ) -> Callable[[Callable[[UOp, K], Steps[T]]], Callable[[UOp, K], Steps[T]]]:
+    """Decorate the walk that makes the forms of a body for keys of a type."""
+    def register(make: Callable[[UOp, K], Steps[T]]) -> Callable[[UOp, K], Steps[T]]:
+        _kinds[kind] = make, CacheOf(name, MAX_FORMS)
+        return make
+    return register
+
+
+def form(body: UOp, key: Hashable) -> Any:
+    """A derived form of a FUNCTION."""
+    return run(_asked(body, key))
+
+
+def _asked(body: UOp, key: Hashable) -> Steps[Any]:
+    return (yield body, key)
+
+
+def run(steps: Steps[T]) -> T:
+    """The result of a walk; forms that it asks for are looked up, or made before it goes on."""
+    waiting: list[tuple[Steps[Any], Request | None]] = [(steps, None)]
+    answer: Any = None
+    site = current_site.site
+    try:
+        while True:
+            current, asked = waiting[-1]
+            try:
+                body, key = current.send(answer)
+            except StopIteration as done:
+                waiting.pop()
+                answer = done.value
+                if asked is None:
+                    found: T = answer
+                    return found
+                _kinds[type(asked[1])][1].of(asked[0]).keep(asked[1], answer)
+            else:
+                make, forms = _kinds[type(key)]
+                answer = forms.of(body).get(key)
+                if answer is None:
+                    waiting.append((make(body, key), (body, key)))
+    finally:
+        current_site.site = site

@@ -1,0 +1,28 @@
+"""Whether an operation is singular: infinite or NaN, or a partial of it, for finite operands."""
+
+from __future__ import annotations
+
+from fnx.core.uop import UOp, toposort
+from fnx.core.weak import WeakMemo
+from fnx.transforms.ad.derivatives import DERIVATIVES
+
+_singular: WeakMemo[UOp, bool] = WeakMemo()
+
+
+def is_singular(node: UOp) -> bool:
+    """Whether it, or an operation in a body of it, has a singular partial."""
+    rule = DERIVATIVES[node.op]
+    return rule.singular(node) or any(map(_may_be_singular, rule.bodies(node)))
+
+
+def _may_be_singular(body: UOp) -> bool:
+    """Whether a body has an operation with a singular partial."""
+    found = _singular.get(body)
+    if found is None:
+        inside = toposort([body], into_functions=True, stop=_singular.__contains__)
+        for fn in inside:  # those inside others come first
+            if fn.op is body.op and fn not in _singular:
+                _singular[fn] = any(DERIVATIVES[n.op].is_active(n) and is_singular(n)
+                                    for n in toposort(fn.src))
+        found = _singular[body]
+    return found

@@ -1,0 +1,195 @@
+"""Ops with bodies (CALL, SCAN, WHILE, COND), and what both modes ask of them.
+
+A walk goes over one graph. Where it meets a structural node it needs a derived form of its body,
+and says so: ``yield body, key`` hands out the FUNCTION and what of it takes part, and comes back
+with the form (nested.py). So bodies may nest as deep as they like.
+
+    forward   push_all(node, tangents, ...)     yields (body, Push)      -> Pushed
+    reverse   forms, forward, pull_all          (body, Activity)         -> Linearized
+
+A loop asks more than once, until the activity of its carries does not grow any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+
+from fnx.core import build, dtypes, ops
+from fnx.core.errors import GradError
+from fnx.core.record import Record
+from fnx.core.uop import UOp
+from fnx.transforms.ad.nested import Steps
+from fnx.transforms.ad.rules import Cotangent, Rule, Tangent
+
+Pushes = Sequence[Tangent | None]           # of the operands of a node, or of its results
+
+
+class Activity(Record):
+    """Which operands and results of a body take part: the key of its derived forms."""
+
+    inputs: tuple[int, ...]             # active operands
+    outputs: tuple[int, ...]            # results with a cotangent
+    masked: tuple[int, ...] = ()        # results whose cotangent has a mask
+    guarded: tuple[int, ...] = ()       # operands whose cotangent is wanted with its mask
+    wild: tuple[int, ...] = ()          # operands that may be infinite or NaN
+
+
+class Linearized(Record):
+    """A FUNCTION for differentiation: ``forward`` returns its results and residuals.
+
+    It is None where there are none: then it is the FUNCTION itself, with which this dies.
+    ``sources`` says what to call ``backward`` with: ("input", operand of the forward),
+    ("result", result of the forward), ("cotangent", number). ``given`` says which of its
+    results are the cotangent and the mask of each active operand.
+    """
+
+    forward: UOp | None
+    backward: UOp
+    sources: tuple[tuple[str, int], ...]
+    given: tuple[tuple[int | None, int | None], ...]
+
+    def pull(self, args: Sequence[UOp], results: Sequence[UOp], cts: Sequence[UOp]
+             ) -> list[Cotangent | None]:
+        """The cotangents of the active operands."""
+        read = {"input": args, "result": results, "cotangent": cts}
+        found = build.call(self.backward, [read[kind][i] for kind, i in self.sources])
+        return [None if value is None else
+                Cotangent(found[value], None if mask is None else found[mask])
+                for value, mask in self.given]
+
+
+class Push(Record):
+    """Which operands and results of a body take part in forward mode: the key of its pushed form.
+    """
+
+    inputs: tuple[int, ...]             # operands with a tangent
+    masked: tuple[int, ...] = ()        # those of them whose tangent has a mask
+    guarded: tuple[int, ...] = ()       # results whose tangent is wanted with its mask
+    wild: tuple[int, ...] = ()          # operands that may be infinite or NaN
+    full: tuple[int, ...] = ()          # results whose tangent is wanted also where it is zero
+
+
+class Pushed(Record):
+    """A FUNCTION that also computes tangents.
+
+    ``function`` takes the operands of the body, the tangents of ``inputs``, the masks of
+    ``masked``; it returns the results of the body, then tangents and masks. ``given`` says which
+    of its results are the tangent and the mask of each result of the body; None: zero, or none.
+    """
+
+    function: UOp
+    given: tuple[tuple[int | None, int | None], ...]
+
+    @property
+    def active(self) -> tuple[int, ...]:
+        """The results that have a tangent."""
+        return tuple([o for o, (value, _) in enumerate(self.given) if value is not None])
+
+    def results(self, found: Sequence[UOp]) -> tuple[list[UOp], list[Tangent | None]]:
+        """What ``function`` returned: the results of the body, and their tangents."""
+        return list(found[:len(self.given)]), [
+            None if value is None else Tangent(found[value], None if mask is None else found[mask])
+            for value, mask in self.given]
+
+
+class Structural(Rule):
+    """An op with a body and with several results, each read by a Part.
+
+    The reverse walk asks ``forms`` what of which body to derive, gives the derived form to
+    ``pull_all``, and puts ``forward`` in the place of the node.
+    """
+
+    def is_active(self, node: UOp) -> bool:
+        return True
+
+    def push_all(self, node: UOp, tangents: Pushes, guarded: Sequence[int], wild: Container[UOp]
+                 ) -> Steps[tuple[Sequence[UOp], Pushes]]:
+        """The results of the node and their tangents.
+
+        Asks for pushed bodies by ``pushed = yield body, Push(...)``.
+
+        Args:
+            node: over the operands as they are in the pushed graph.
+            tangents: one for each of ``node.src``; None: zero.
+            guarded: results whose tangents are wanted with their masks, if they have one.
+            wild: values that may be infinite or NaN.
+        """
+        raise NotImplementedError
+
+    def forms(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
+              guarded: Container[UOp], wild: Container[UOp]) -> tuple[UOp, Activity]:
+        """The body to derive, and what of it takes part."""
+        raise NotImplementedError
+
+    def forward(self, node: UOp, src: Sequence[UOp], form: Linearized) -> UOp:
+        """The node that also has the residuals, over these operands."""
+        raise NotImplementedError
+
+    def pull_all(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
+                 form: Linearized) -> list[tuple[UOp, Cotangent | None]]:
+        """What the cotangents of the results add to those of the operands."""
+        raise NotImplementedError
+
+
+class Part(Rule):
+    """One result of a structural op; its cotangent goes to that as a whole."""
+
+    dear = True
+
+    def operands(self, node: UOp) -> Sequence[int]:
+        return (0,)
+
+
+class Call(Structural):
+    """CALL: of a FUNCTION, or of a hand-written kernel, which has no derivative."""
+
+    def bodies(self, node: UOp) -> Sequence[UOp]:
+        return node.src[:1] if node.src[0].op is ops.FUNCTION else ()
+
+    def singular(self, node: UOp) -> bool:
+        return node.src[0].op is not ops.FUNCTION  # who knows
+
+    def operands(self, node: UOp) -> Sequence[int]:
+        return range(1, len(node.src))
+
+    def _body(self, node: UOp) -> UOp:
+        if not self.bodies(node):
+            raise GradError(f"expected a derivative for the kernel {node.arg.name}, it has none",
+                            hint="give fnx.call a vjp=, itself made of kernels",
+                            site=node.site)
+        return node.src[0]
+
+    def push_all(self, node: UOp, tangents: Pushes, guarded: Sequence[int], wild: Container[UOp]
+                 ) -> Steps[tuple[Sequence[UOp], Pushes]]:
+        body, args, given = self._body(node), node.src[1:], tangents[1:]
+        masked = tuple([i for i, t in enumerate(given) if t is not None and t.mask is not None])
+        strange = tuple([i for i, a in enumerate(args) if a in wild]) if masked or guarded else ()
+        pushed: Pushed = yield body, Push(tuple([i for i, t in enumerate(given) if t is not None]),
+                                  masked, tuple(guarded), strange)
+        values = [t.value for t in given if t is not None]
+        masks = [t.mask for t in given if t is not None and t.mask is not None]
+        return pushed.results(build.call(pushed.function, [*args, *values, *masks]))
+
+    def forms(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
+              guarded: Container[UOp], wild: Container[UOp]) -> tuple[UOp, Activity]:
+        body, args = self._body(node), node.src[1:]
+
+        def those(chosen: Container[UOp]) -> tuple[int, ...]:
+            return tuple([i for i, a in enumerate(args) if a in chosen])
+
+        outputs = tuple(sorted(got))
+        masked = tuple([o for o in outputs if got[o].mask is not None])
+        return body, Activity(those(active), outputs, masked, those(guarded),
+                              those(wild) if masked else ())
+
+    def forward(self, node: UOp, src: Sequence[UOp], form: Linearized) -> UOp:
+        fn = src[0] if form.forward is None else form.forward
+        outs = tuple([(o.shape, o.dtype) for o in fn.src])
+        return UOp(ops.CALL, dtypes.void, (fn, *src[1:]), ops.Call(fn.arg.name, outs))
+
+    def pull_all(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
+                 form: Linearized) -> list[tuple[UOp, Cotangent | None]]:
+        args, given = node.src[1:], [got[o] for o in sorted(got)]
+        cts = [ct.value for ct in given] + [ct.mask for ct in given if ct.mask is not None]
+        results = build.results(self.forward(node, node.src, form))
+        return list(zip([a for a in args if a in active], form.pull(args, results, cts)))

@@ -1,0 +1,112 @@
+"""``jvp``: the public face of the forward walk.
+
+    jvp(f, (x,), (t,)):  trace f on a fresh leaf  ->  walk on from it with t (forward.py)
+                         ->  put x in the place of the leaf
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar, overload
+
+import numpy as np
+
+from fnx.core import build
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.array.public import public
+from fnx.core.array.trace import Traced, name_of, rewriting, trace
+from fnx.core.errors import ArgumentError, DTypeError, PytreeError
+from fnx.core.uop import UOp, substitute
+from fnx.transforms.ad.arguments import FLOAT0, Layout, flatten, is_nothing, like
+from fnx.transforms.ad.forward import pushforward
+
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+@overload
+def jvp(fun: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any],
+        has_aux: Literal[False] = False) -> tuple[R, R]: ...
+
+
+@overload
+def jvp(fun: Callable[..., tuple[R, S]], primals: Sequence[Any], tangents: Sequence[Any],
+        has_aux: Literal[True]) -> tuple[R, R, S]: ...
+
+
+def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
+        has_aux: bool = False) -> Any:
+    """The result of a function and its derivative along a direction, computed together.
+
+    >>> import fnx
+    >>> fnx.jvp(lambda x: x * x, (3.0,), (1.0,))
+    (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
+
+    Args:
+        fun: takes ``primals``; returns a pytree, or (pytree, aux).
+        primals: a tuple or list of pytrees of arrays: where the derivative is taken.
+        tangents: the direction, like ``primals``; None or float0 for integers and bools.
+        has_aux: whether ``fun`` returns a pair whose second part is only handed on.
+
+    Returns:
+        (result, tangent) or (result, tangent, aux). The tangent is like the result; that of an
+        integer or bool is zeros of dtype float0.
+
+    Raises:
+        PytreeError: tangents of another structure than the primals.
+        ShapeError: a tangent of another shape than its primal.
+        DTypeError: a tangent of another dtype than its primal.
+    """
+    out, tangent, aux = _jvp(fun, primals, tangents, has_aux)
+    return (out, tangent, aux) if has_aux else (out, tangent)
+
+
+@public
+def _jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
+         has_aux: bool) -> tuple[Any, Any, Any]:
+    for what, given in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(given, tuple | list):
+            raise ArgumentError(f"expected {what} as a tuple or a list, got "
+                                f"{type(given).__name__}", hint="write jvp(f, (x,), (t,))")
+    given, layout = flatten(primals, range(len(primals)), allow_int=True)
+    along = directions(layout, tangents)
+    values = [x._node for x in given if x._dtype.is_float]
+    traced = trace(fun, layout.floats(given), layout.tree, values, by="jvp", name=name_of(fun),
+                   has_aux=has_aux)
+    nodes, found = rewriting(_with_tangents, traced, values, along)
+    out, aux = traced.filled(nodes)
+    return out, traced.out_tree.unflatten(
+        [_tangent(x, t) for x, t in zip(traced.outs, found)]), aux
+
+
+def directions(layout: Layout, tangents: Sequence[Any]) -> list[UOp]:
+    """The tangents of the float leaves of arguments, checked against these."""
+    found = tree.flatten_up_to(layout.tree, (tuple(tangents), {}))
+    out = []
+    for i, (x, aval) in enumerate(zip(found, layout.avals)):
+        if not aval.dtype.is_float:
+            if not is_nothing(x):
+                raise DTypeError(f"expected None or float0 as the tangent at {layout.path(i)}, "
+                                 f"which is {aval}, got {type(x).__name__}",
+                                 hint="integers and bools have no derivative")
+            continue
+        if tree.structure(x) != tree.LEAF:
+            raise PytreeError(f"expected a tangent for {layout.path(i)}, which is {aval}, got "
+                              f"{x!r}", hint="give zeros where the direction has none")
+        out.append(like(x, aval, f"a tangent at {layout.path(i)}", "the primal"))
+    return out
+
+
+def _with_tangents(traced: Traced, values: Sequence[UOp], along: Sequence[UOp]
+                   ) -> tuple[list[UOp], list[UOp]]:
+    """What a function returned, and the tangents of its results (zeros where there is none)."""
+    nodes, found = pushforward(traced.nodes, dict(zip(traced.leaves, along)))
+    tangents = [build.like(node, 0) if t is None else t
+                for node, t, _ in zip(nodes, found, traced.outs)]
+    done = substitute([*nodes, *tangents], dict(zip(traced.leaves, values)))
+    return done[:len(nodes)], done[len(nodes):]
+
+
+def _tangent(out: Array, t: UOp) -> Any:
+    return Array(t, out.weak) if out._dtype.is_float else np.zeros(out.shape, FLOAT0)

@@ -1,0 +1,70 @@
+"""The public face of forward mode: what it takes, returns and refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core import build, dtypes
+from fnx.core.errors import ArgumentError, DTypeError, FnxError, PytreeError, ShapeError
+from fnx.transforms.ad.arguments import FLOAT0
+from fnx.transforms.ad.forward import jvp as pushed
+from fnx.transforms.ad.structural import Push
+
+
+def slope(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda x: fnx.jvp(f, (x,), (jnp.ones_like(x),))[1]
+
+
+def test_results_and_tangents_are_like_the_result() -> None:
+    f = lambda p, n: {"a": p["w"] * n, "b": (n + 1, p["w"].sum())}
+    out, t = fnx.jvp(f, ({"w": jnp.ones(3)}, 2), ({"w": jnp.arange(3.0)}, None))
+    np.testing.assert_array_equal(out["a"], [2, 2, 2])
+    np.testing.assert_array_equal(t["a"], [0, 2, 4])
+    assert t["b"][0].dtype == FLOAT0 and t["b"][1] == 3.0 and out["b"][0] == 3
+
+
+def test_aux_is_handed_on() -> None:
+    out, t, aux = fnx.jvp(lambda x: (x * x, {"x": x, "text": "t"}), (3.0,), (1.0,), has_aux=True)
+    assert (out, t, aux["text"], aux["x"]) == (9.0, 6.0, "t", 3.0)
+
+
+def test_python_may_look_at_values() -> None:
+    assert slope(lambda x: x * x if x > 2 else x)(3.0) == 6.0
+
+
+def test_a_closed_over_variable_is_a_constant() -> None:
+    """No perturbation is taken for another, whatever the modes."""
+    for outer in (fnx.grad, slope):
+        for inner in (fnx.grad, slope):
+            assert outer(lambda x: x * inner(lambda y: x + y)(1.0))(3.0) == 1.0
+            assert outer(lambda x: x * inner(lambda y: x * y * y)(1.0))(3.0) == 12.0
+            assert outer(fnx.jit(lambda x: x * inner(fnx.jit(lambda y: x * y))(x)))(3.0) == 6.0
+
+
+@pytest.mark.parametrize("given, error", [
+    (((1.0,), (1.0, 2.0)), PytreeError),
+    (((1.0,), (None,)), PytreeError),
+    (((1.0,), ({"a": 1.0},)), PytreeError),
+    (((1.0,), (1,)), DTypeError),
+    (((1,), (1.0,)), DTypeError),
+    (((jnp.ones(3),), (1.0,)), ShapeError),
+    ((1.0, 1.0), ArgumentError),
+])
+def test_tangents_that_do_not_fit(given: Any, error: type[FnxError]) -> None:
+    with pytest.raises(error, match="test_jvp.py"):
+        fnx.jvp(lambda x: x, *given)
+
+
+def test_a_body_is_pushed_once_for_each_pattern() -> None:
+    x, y = (build.param(i, dtypes.float32, ()) for i in range(2))
+    body = build.function([build.mul(x, y), y], 2, "f")
+    assert pushed(body, Push((0,))) is pushed(body, Push((0,)))
+    assert pushed(body, Push((0,))).active == (0,)
+    assert pushed(body, Push((0,), full=(1,))).active == (0, 1)
+    assert pushed(body, Push(())).active == ()
