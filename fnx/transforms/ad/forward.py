@@ -119,10 +119,13 @@ class _Walk:
                 if t is not None:
                     self.tangents[node] = t
                 continue
-            made = self.primals[node] = node.over(tuple([self.primals[s] for s in node.src]))
+            src = tuple([self.primals[s] for s in node.src])
+            made = self.primals[node] = node.over(src)
             if node not in self.active:
                 continue
             given = [self.tangents.get(s) for s in node.src]
+            if made.src != src:  # a commutative op orders its operands
+                given.reverse()
             if isinstance(rule, Structural):
                 if any(t is not None for t in given):
                     wild = {self.primals[s] for s in node.src if s in self.wild}
