@@ -1,24 +1,25 @@
-"""Functions under the names of ``jax.lax``: elementwise, shapes, slices, contractions."""
+"""Functions under the names of ``jax.lax``: elementwise, shapes, slices, contractions, loops."""
 
 from typing import TYPE_CHECKING
 
 from fnx.core.errors import module_face
-from fnx.lax import contraction, elementwise, reductions, shapes, slicing
+from fnx.lax import contraction, elementwise, loops, reductions, shapes, slicing
 from fnx.lax.contraction import *
 from fnx.lax.elementwise import *
+from fnx.lax.loops import *
 from fnx.lax.reductions import *
 from fnx.lax.shapes import *
 from fnx.lax.slicing import *
 
 __all__ = [
-    *contraction.__all__, *elementwise.__all__, *reductions.__all__, *shapes.__all__,
-    *slicing.__all__,
+    *contraction.__all__, *elementwise.__all__, *loops.__all__, *reductions.__all__,
+    *shapes.__all__, *slicing.__all__,
 ]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
-        "associative_scan", "cond", "conv", "conv_general_dilated", "conv_transpose",
-        "cumlogsumexp", "cummax", "cummin", "fori_loop", "gather", "map", "pmean", "psum",
-        "reduce", "reduce_precision", "reduce_window", "scan", "scatter", "scatter_add", "sort",
-        "sort_key_val", "switch", "top_k", "while_loop",
+        "associative_scan", "conv", "conv_general_dilated", "conv_transpose",
+        "cumlogsumexp", "cummax", "cummin", "gather", "pmean", "psum",
+        "reduce", "reduce_precision", "reduce_window", "scatter", "scatter_add", "sort",
+        "sort_key_val", "top_k",
     }))

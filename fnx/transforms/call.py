@@ -103,7 +103,7 @@ class _Boundary(Transformed[P, R]):
         super().__init__(f, name=name)
         self._name = name or self._name
         self._arguments = Arguments(f, self._name)
-        self._traces: Traces[Closed] = Traces(f)
+        self._traces: Traces[Closed] = Traces(lambda: f)
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arrays, key = self._arguments.key(args, kwargs)
@@ -131,7 +131,7 @@ class _Kernel(Transformed[P, R]):
         self._out, self._schedule = out, schedule
         self.__signature__ = inspect.Signature(parameters_of(out))
         self._arguments = Arguments(f, self._name)
-        self._traces: Traces[UOp] = Traces(f)
+        self._traces: Traces[UOp] = Traces(lambda: f)
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs:

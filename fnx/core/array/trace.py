@@ -170,8 +170,8 @@ def _in_child() -> None:
 at_fork(in_child=_in_child)
 
 
-def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: int = 0
-          ) -> tuple[UOp, list[UOp]]:
+def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: int = 0,
+          front: bool = False) -> tuple[UOp, list[UOp]]:
     """The FUNCTION of ``outs`` over ``leaves``, and what else it reads.
 
     Args:
@@ -179,14 +179,15 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
         leaves: the explicit parameters, in order; one that is not read keeps its slot.
         numbers: if the graph has no more than so many float constants (0, 1, -1, infinities
             and NaN apart), they are captured too, so that other numbers are the same FUNCTION.
+        front: the captures come before the explicit parameters.
 
     Returns:
-        The FUNCTION, with the captures as its last parameters; and the captures.
+        The FUNCTION, with the captures as its last (or first) parameters; and the captures.
 
     Raises:
         LeakedTracerError: a foreign leaf belongs to a trace that is closed.
     """
-    params = {leaf: build.param(i, leaf.dtype, leaf.shape) for i, leaf in enumerate(leaves)}
+    explicit = frozenset(leaves)
     captures: list[UOp] = []
     constants: list[UOp] = []
     for node in toposort(outs):
@@ -196,16 +197,15 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
             numbers = 0  # a hand-written kernel keeps the constants inside it
         if node.op is ops.PARAM:
             raise SpecError(f"{node} of another scope in the trace of {name or 'a function'}")
-        if node in params or node.op not in _FOREIGN:
+        if node in explicit or node.op not in _FOREIGN:
             continue
         if node.op is ops.LEAF:
             scope.check_open(node)
-        params[node] = build.param(len(params), node.dtype, node.shape)
         captures.append(node)
     if constants and len(constants) <= numbers:
-        for node in constants:
-            params[node] = build.param(len(params), node.dtype, ())
         captures += constants
+    order = [*captures, *leaves] if front else [*leaves, *captures]
+    params = {node: build.param(i, node.dtype, node.shape) for i, node in enumerate(order)}
     return build.function(substitute(outs, params), len(params), name), captures
 
 

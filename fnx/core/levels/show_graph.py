@@ -124,6 +124,8 @@ class _Printer:
             return f"{to} = {fns[0]}({inside})"
         how = f", length={node.arg.length}" if node.op is ops.SCAN else ""
         how += ", reverse=True" if node.op is ops.SCAN and node.arg.reverse else ""
+        every = node.arg.checkpoint if node.op is ops.SCAN else 0
+        how += f", checkpoint={every}" if every else ""
         return f"{to} = {node.op.name.lower()}[{', '.join(fns)}{how}]({inside})"
 
     def _definition(self, node: UOp, name: str) -> str:

@@ -56,8 +56,7 @@ class Arguments:
         for i, x in enumerate(leaves):
             if type(x) is not Array or concrete and x._storage is None:
                 leaves[i] = self._array(x, in_tree, i, concrete)
-        return leaves, (in_tree, tuple([x._aval for x in leaves]), statics, config.device,
-                        config.key())
+        return leaves, (in_tree, tuple([x._aval for x in leaves]), statics, *context())
 
     def _array(self, x: Any, in_tree: tree.TreeDef, i: int, concrete: bool) -> Array:
         """An argument as an Array; an error says which one."""
@@ -124,6 +123,11 @@ class Arguments:
         static = positions(self.numbers, len(args))
         values = iter(dynamic)
         return [x if i in static else next(values) for i, x in enumerate(args)]
+
+
+def context() -> tuple[str, tuple[Any, ...]]:
+    """What a trace depends on besides the arguments and what its function reads: part of keys."""
+    return config.device, config.key()
 
 
 def parameters_of(f: Callable[..., Any]) -> list[inspect.Parameter]:

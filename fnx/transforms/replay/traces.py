@@ -53,9 +53,12 @@ class Variant(NamedTuple, Generic[T]):
 
 
 class Traces(Generic[T]):
-    """What ``f`` was traced to. ``made`` counts the traces that were kept, ``misses`` says why."""
+    """What ``f`` was traced to. ``made`` counts the traces that were kept, ``misses`` says why.
 
-    def __init__(self, f: Callable[..., Any]) -> None:
+    ``f`` is a reference to the function, so that what is remembered of it may die with it.
+    """
+
+    def __init__(self, f: Callable[[], Any]) -> None:
         self._f = f
         self._kept: Cache[Any, list[Variant[T]]] = Cache("traces", MAX_SIGNATURES)
         self._rebound: Counter[str] = Counter()
@@ -88,7 +91,7 @@ class Traces(Generic[T]):
             return found
         self._explain(key, variants)
         value, captures = make()
-        made = Variant(Captures(self._f), value)
+        made = Variant(Captures(self._f()), value)
         if not made.captures.determine(captures):
             self.made += 1
             return made
@@ -112,7 +115,7 @@ class Traces(Generic[T]):
                 return
             self._rebound[name] += 1
             if self._rebound[name] == PATIENCE:
-                _warn(f"{name_of(self._f)} was traced again {PATIENCE} times because {name!r}, "
+                _warn(f"{name_of(self._f())} was traced again {PATIENCE} times because {name!r}, "
                       f"which it reads from outside, was rebound (to {short(now)} now): pass it "
                       "as an argument")
         elif variants is None and len(self._kept):

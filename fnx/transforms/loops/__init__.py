@@ -1,0 +1,1 @@
+"""Loops and branches: tracing their bodies, and FUNCTION -> FUNCTION of them."""

@@ -1,0 +1,122 @@
+"""``scan``, ``map`` and counted loops: a function traced once, as the body of a SCAN.
+
+    scan(cell, h, xs)             SCAN(cell, captures, h, xs)
+    map(f, xs)                    SCAN(f, captures, xs): no carry
+    fori_loop(2, 5, f, x)         SCAN(f, captures, x, [2, 3, 4]): no results of the steps
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fnx.core import build, dtypes
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval
+from fnx.core.errors import ArgumentError, PytreeError, ShapeError
+from fnx.core.uop import UOp
+from fnx.transforms.loops.bodies import (
+    Body,
+    arguments,
+    arrays,
+    check_carry,
+    check_structure,
+    path,
+    trace_body,
+    traced_carry,
+)
+from fnx.transforms.loops.unroll import unrolled_scan
+
+
+def scan(f: Callable[..., Any], init: Any, xs: Any, length: int | None, reverse: bool,
+         unroll: int, checkpoint: int) -> tuple[Any, Any]:
+    """(last carry, stacked results) of ``f(carry, x) -> (carry, y)``; ``unroll`` 0: all steps."""
+    carry, init_tree = arrays(init, "init")
+    steps, xs_tree = arrays(xs, "xs")
+    length = scan_length(steps, xs_tree, length)
+    in_tree, rows, n = arguments(init_tree, xs_tree), [_row(x) for x in steps], len(carry)
+
+    def make(avals: list[Aval]) -> tuple[Body, Sequence[Aval]]:
+        body = trace_body(f, [*avals, *rows], in_tree, "scan")
+        found, _ = _pair(body)
+        check_structure("carry", body, init_tree, found)
+        return body, body.outs[:n]
+
+    body, first = traced_carry(carry, make)
+    check_carry("carry", body, init_tree, first, body.function.src[:n])
+    outs = unrolled_scan(body.function, length, body.captures, first, [x._node for x in steps],
+                         reverse, unroll, checkpoint)
+    found = [Array(x, a.weak) for x, a in zip(outs, body.outs)]
+    return init_tree.unflatten(found[:n]), _pair(body)[1].unflatten(found[n:])
+
+
+def _pair(body: Body) -> tuple[tree.TreeDef, tree.TreeDef]:
+    """The structures of the carry and of the result of one step."""
+    out = body.out_tree
+    kind = None if out.container is None else out.container.kind
+    if kind not in (tuple, list) or len(out.children) != 2:
+        raise PytreeError(f"expected {body.name} to return (carry, result of the step), got {out}",
+                          hint="return carry, None where a step has no result")
+    carry, y = out.children
+    return carry, y
+
+
+def scan_length(xs: Sequence[Array], structure: tree.TreeDef, length: int | None) -> int:
+    """How many steps: the length of the leading axes, which all agree."""
+    for i, x in enumerate(xs):
+        if not x.shape:
+            raise ShapeError(f"expected arrays with a leading axis to scan over, got {x._aval} at "
+                             f"{path(structure, i, 'xs')}",
+                             hint="close over what all steps share")
+        if length is None:
+            length = x.shape[0]
+        elif x.shape[0] != length:
+            of = path(structure, 0, "xs") if x.shape[0] != xs[0].shape[0] else "length="
+            raise ShapeError(f"expected one length, got {length} of {of} and {x.shape[0]} of "
+                             f"{path(structure, i, 'xs')}",
+                             hint="the leading axes of all arrays are as long as there are steps")
+    if length is None:
+        raise ArgumentError("expected arrays to scan over or a length, got neither",
+                            hint="pass length=, the number of steps")
+    if length < 0:
+        raise ArgumentError(f"expected a length >= 0, got {length}")
+    return length
+
+
+def _row(x: Array) -> Aval:
+    return Aval(x.shape[1:], x._dtype, x.weak)
+
+
+def map_(f: Callable[..., Any], xs: Any) -> Any:
+    """``f`` of each row, stacked."""
+    steps, xs_tree = arrays(xs, "xs")
+    length = scan_length(steps, xs_tree, None)
+    body = trace_body(f, [_row(x) for x in steps], arguments(xs_tree), "map")
+    outs = build.scan(body.function, length, body.captures, [], [x._node for x in steps])
+    return body.out_tree.unflatten([Array(x, a.weak) for x, a in zip(outs, body.outs)])
+
+
+def counted(f: Callable[..., Any], lower: int, upper: int, init: Any, unroll: int) -> Any:
+    """The carry after ``f(i, carry) -> carry`` for each i from lower to upper - 1."""
+    body, carry, init_tree = indexed_body(f, Aval((), dtypes.int32, True), init)
+    length = max(0, upper - lower)
+    index = build.add(build.iota(length), build.const(lower, dtypes.int32, (length,)))
+    outs = unrolled_scan(body.function, length, body.captures, carry, [index], False, unroll, 0)
+    return init_tree.unflatten([Array(x, a.weak) for x, a in zip(outs, body.outs)])
+
+
+def indexed_body(f: Callable[..., Any], index: Aval, init: Any
+                 ) -> tuple[Body, list[UOp], tree.TreeDef]:
+    """``f(i, carry) -> carry`` as a FUNCTION (captures, carry, i), the carry, its structure."""
+    leaves, init_tree = arrays(init, "init_val")
+    in_tree = arguments(tree.LEAF, init_tree)
+
+    def make(avals: list[Aval]) -> tuple[Body, Sequence[Aval]]:
+        body = trace_body(f, [index, *avals], in_tree, "fori_loop", turn=1)
+        check_structure("carry", body, init_tree, body.out_tree)
+        return body, body.outs
+
+    body, carry = traced_carry(leaves, make)
+    check_carry("carry", body, init_tree, carry, body.function.src)
+    return body, carry, init_tree

@@ -1,0 +1,87 @@
+"""``while_loop`` and loops of a count that is data: a condition and a body as a WHILE.
+
+    while_loop(c, f, x)        WHILE(c, f, captures of both, x)
+    fori_loop(0, n, f, x)      WHILE(i < n, (i + 1, f(i, x)), captures and n, (0, x))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fnx.core import build, dtypes
+from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval
+from fnx.core.cache import CacheOf
+from fnx.core.errors import DTypeError, PytreeError, ShapeError
+from fnx.core.uop import UOp
+from fnx.transforms.loops.bodies import (
+    Body,
+    aligned,
+    arguments,
+    arrays,
+    check_carry,
+    check_structure,
+    relaid,
+    trace_body,
+    traced_carry,
+)
+from fnx.transforms.loops.scan import indexed_body
+
+_counting: CacheOf[UOp, tuple[int, ...], tuple[UOp, UOp]] = CacheOf("counting loops", 8)
+
+
+def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any) -> Any:
+    """The carry after ``f(carry) -> carry`` as long as ``condition(carry)``."""
+    leaves, init_tree = arrays(init, "init_val")
+    in_tree = arguments(init_tree)
+
+    def make(avals: list[Aval]) -> tuple[Body, Sequence[Aval]]:
+        body = trace_body(f, avals, in_tree, "while_loop")
+        check_structure("carry", body, init_tree, body.out_tree)
+        return body, body.outs
+
+    body, carry = traced_carry(leaves, make)
+    check_carry("carry", body, init_tree, carry, body.function.src)
+    types = [Aval(c.shape, c.dtype, x.weak) for c, x in zip(carry, leaves)]
+    test = trace_body(condition, types, in_tree, "while_loop")
+    _check_condition(test)
+    captures, (goes_on, step) = aligned([test, body])
+    outs = build.while_(goes_on, step, captures, carry)
+    return init_tree.unflatten([Array(x, a.weak) for x, a in zip(outs, body.outs)])
+
+
+def _check_condition(test: Body) -> None:
+    hint = "return one comparison, such as x.sum() > 0"
+    if test.out_tree.container is not None:
+        raise PytreeError(f"expected {test.name} to return a bool scalar, got {test.out_tree}",
+                          hint=hint)
+    out, = test.outs
+    if out.shape or not out.dtype.is_bool:
+        kind = ShapeError if out.shape else DTypeError
+        raise kind(f"expected {test.name} to return a bool scalar, got {out}", hint=hint)
+
+
+def counted_by_data(f: Callable[..., Any], lower: Array, upper: Array, init: Any) -> Any:
+    """The carry after ``f(i, carry) -> carry`` for each i from lower to upper - 1."""
+    t, weak = dtypes.promote(lower._dtype, lower.weak, upper._dtype, upper.weak)
+    body, carry, init_tree = indexed_body(f, Aval((), t, weak), init)
+    first, last = build.cast(lower._node, t), build.cast(upper._node, t)
+    goes_on, step = _counting_loop(body, first)
+    outs = build.while_(goes_on, step, [*body.captures, last], [*carry, first])
+    return init_tree.unflatten([Array(x, a.weak) for x, a in zip(outs, body.outs)])
+
+
+def _counting_loop(body: Body, index: UOp) -> tuple[UOp, UOp]:
+    """Condition and body over (captures, upper, carry, i)."""
+    n = len(body.captures)
+
+    def make() -> tuple[UOp, UOp]:
+        step = relaid(body.function, range(n), n + 1)
+        size = step.arg.n_params
+        upper, i = (build.param(slot, index.dtype, ()) for slot in (n, size - 1))
+        after = build.add(i, build.const(1, index.dtype))
+        return (build.function([build.lt(i, upper)], size, body.name),
+                build.function([*step.src, after], size, body.name))
+
+    return _counting.of(body.function).find((n,), make)

@@ -1,0 +1,305 @@
+"""Loops and branches are what Python's are: values, types that are found, what is traced when."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.lax as lax
+import fnx.numpy as jnp
+from fnx.core import errors
+
+X = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+
+def python_scan(f: Callable[..., Any], init: Any, xs: Any, length: int,
+                reverse: bool = False) -> tuple[Any, list[Any]]:
+    """The definition of scan, on eager arrays."""
+    ys: list[Any] = [None] * length
+    for t in reversed(range(length)) if reverse else range(length):
+        init, ys[t] = f(init, fnx.tree.map(lambda x, t=t: x[t], xs))
+    return init, ys
+
+
+def same(a: Any, b: Any) -> None:
+    one, other = fnx.tree.flatten(a), fnx.tree.flatten(b)
+    assert one[1] == other[1]
+    for x, y in zip(one[0], other[0]):
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-6)
+
+
+def cell(c: Any, x: Any) -> tuple[Any, Any]:
+    return {"h": c["h"] * 0.5 + x["a"], "n": c["n"] + 1}, (c["h"] + x["a"], None, c["n"])
+
+
+@pytest.mark.parametrize("unroll", [1, 2, 3, 5, True, False])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 5, 6])
+def test_scan_is_the_python_loop(length: int, reverse: bool, unroll: int) -> None:
+    init = {"h": jnp.ones(2), "n": 0}
+    xs = {"a": jnp.arange(2.0 * length).reshape(length, 2), "b": ()}
+    last, ys = lax.scan(cell, init, xs, reverse=reverse, unroll=unroll)
+    want, rows = python_scan(cell, init, xs, length, reverse)
+    same(last, want)
+    stacked = fnx.tree.map(lambda *r: jnp.stack(r), *rows) if rows else (
+        jnp.zeros((0, 2)), None, jnp.zeros(0, int))
+    same(ys, stacked)
+
+
+def test_scan_of_nothing_but_a_length() -> None:
+    last, ys = lax.scan(lambda c, _: (c * 2, c), 1, length=4)
+    assert int(last) == 16
+    assert ys.tolist() == [1, 2, 4, 8]
+    assert lax.scan(lambda c, _: ((), None), (), None, 3) == ((), None)
+
+
+def test_mixed_types_of_rows() -> None:
+    xs = (jnp.asarray([True, False, True]), jnp.asarray([1, -2, 3], jnp.int8),
+          jnp.asarray([0.5, 1.5, 2.5], np.float64), jnp.zeros((3, 0)))
+
+    def step(c: Any, x: Any) -> tuple[Any, Any]:
+        on, small, half, empty = x
+        return c + jnp.where(on, small, 0), (~on, small * small, half * half, empty)
+    last, (on, small, half, empty) = lax.scan(step, 0, xs)
+    assert int(last) == 4
+    assert on.tolist() == [False, True, False]
+    assert (small.dtype, small.tolist()) == (np.int8, [1, 4, 9])
+    assert (half.dtype, half.tolist()) == (np.float64, [0.25, 2.25, 6.25])
+    assert empty.shape == (3, 0)
+
+
+def test_captures_are_operands() -> None:
+    @fnx.jit
+    def f(w: Any, x: Any) -> Any:
+        return lax.scan(lambda c, row: (c * w + row, (c * w).sum()), w, x)
+    w = np.asarray([2.0, 3.0], np.float32)
+    last, ys = f(w, X)
+    c, want = w, []
+    for row in X:
+        want.append((c * w).sum())
+        c = c * w + row
+    same((last, ys), (c, np.stack(want)))
+
+
+def test_nested() -> None:
+    def outer(c: Any, row: Any) -> Any:
+        inner, ys = lax.scan(lambda s, x: (s + x * c, s), c, row)
+        return lax.cond(inner > 4, lambda: inner - 4, lambda: inner), ys.sum()
+
+    def outer_python(c: float, row: Any) -> Any:
+        s, total = c, 0.0
+        for x in row:
+            total += s
+            s = s + x * c
+        return (s - 4 if s > 4 else s), total
+    last, ys = lax.scan(outer, 1.0, X)
+    c, want = 1.0, []
+    for row in X:
+        c, y = outer_python(c, row)
+        want.append(y)
+    same((last, ys), (np.float32(c), np.asarray(want, np.float32)))
+
+
+@pytest.mark.parametrize("bounds", [(0, 5), (2, 6), (3, 3), (4, 1), (-2, 2)])
+def test_fori_loop(bounds: tuple[int, int]) -> None:
+    want = np.float32(0.5)
+    for i in range(*bounds):
+        want = want * np.float32(1.5) + np.float32(i)
+    for low, high in (bounds, map(np.int32, bounds), map(jnp.asarray, bounds)):
+        got = lax.fori_loop(low, high, lambda i, x: x * 1.5 + i, 0.5)
+        same(got, want)
+    got = fnx.jit(lambda low, high: lax.fori_loop(low, high, lambda i, x: x * 1.5 + i, 0.5))(
+        *bounds)
+    same(got, want)
+    same(lax.fori_loop(*bounds, lambda i, x: x * 1.5 + i, 0.5, unroll=2), want)
+
+
+def test_while_loop() -> None:
+    limit = jnp.asarray(1000.0)
+    step = jnp.asarray(3)
+    got = lax.while_loop(lambda c: c["x"] < limit, lambda c: {"x": c["x"] * step, "n": c["n"] + 1},
+                         {"x": 1.5, "n": 0})
+    same(got, {"x": np.float32(1093.5), "n": np.int32(6)})
+    same(lax.while_loop(lambda x: x < 0, lambda x: x * 2, 3.0), np.float32(3))
+
+
+@pytest.mark.parametrize("index", [-3, 0, 1, 2, 9, np.uint32(2), np.uint32(2**31)])
+def test_switch(index: Any) -> None:
+    w = jnp.asarray([1.0, 2.0])
+    u = jnp.asarray(5.0)
+    branches = [lambda x: x, lambda x: x * w, lambda x: x * w + u]
+    same(lax.switch(index, branches, w), branches[min(max(int(index), 0), 2)](w))
+    same(fnx.jit(lambda i: lax.switch(i, branches, operand=w))(index),
+         branches[min(max(int(index), 0), 2)](w))
+
+
+def test_all_spellings_of_cond() -> None:
+    w = jnp.asarray([1.0, 2.0])
+    for holds in (True, False, jnp.asarray(True), 0, 2.5):
+        want = w + 3 if holds else w * 3
+        same(lax.cond(holds, lambda x, y: x + y, lambda x, y: x * y, w, 3.0), want)
+        same(lax.cond(holds, lambda x: x + 3, lambda x: x * 3, operand=w), want)
+        same(lax.cond(holds, lambda: w + 3, lambda: w * 3), want)
+        same(lax.cond(holds, w, lambda x: x + 3, 3 * w, lambda x: x), want)
+
+
+def test_map() -> None:
+    scale = jnp.asarray(2.0)
+    same(lax.map(lambda row: (row * scale, {"sum": row.sum()}), X), (X * 2, {"sum": X.sum(1)}))
+    assert lax.map(lambda x: x, jnp.zeros((0, 3))).shape == (0, 3)
+
+
+# ---- types that are found ------------------------------------------------------------------------
+
+
+def test_a_python_number_takes_the_type_of_the_step() -> None:
+    h = jnp.asarray([1.0, 2.0], np.float64)
+    assert lax.scan(lambda c, x: (c + x, None), 0, h)[0].dtype == np.float64
+    (a, b), _ = lax.scan(lambda c, x: ((c[1] + 1, c[0] * x), None), (0, 0), jnp.ones(3))
+    assert a.dtype == b.dtype == np.float32
+    assert lax.while_loop(lambda x: x < 3, lambda x: x + 0.5, 0).dtype == np.float32
+
+
+def test_types_are_found_through_nested_loops() -> None:
+    def outer(c: Any, x: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda i, s: s + x, c), None
+    last, _ = lax.scan(outer, 0, jnp.ones(2))
+    assert (last.dtype, float(last)) == (np.float32, 6.0)
+
+
+# ---- what is traced when ------------------------------------------------------------------------
+
+
+def counting(f: Callable[..., Any]) -> tuple[Callable[..., Any], list[int]]:
+    calls: list[int] = []
+
+    def counted(*args: Any) -> Any:
+        calls.append(1)
+        return f(*args)
+    return counted, calls
+
+
+def test_a_function_is_traced_once_for_a_signature() -> None:
+    f, calls = counting(lambda c, x: (c + x, None))
+    for _ in range(5):
+        lax.scan(f, 0.0, jnp.ones(3))
+    lax.scan(f, 1.0, jnp.ones(7))
+    assert len(calls) == 1
+    for _ in range(2):
+        lax.scan(f, 0.0, jnp.ones(3, np.float64))
+    assert len(calls) == 3  # on float32, then on float64
+    g, calls = counting(lambda i, x: x + i)
+    for n in range(5):
+        lax.fori_loop(0, n, g, 1.0)
+    assert len(calls) == 1
+
+
+def test_a_rebound_capture_is_seen() -> None:
+    w = jnp.asarray(2.0)
+
+    def f(c: Any, x: Any) -> Any:
+        return c * w + x, None
+    assert float(lax.scan(f, 1.0, jnp.ones(1))[0]) == 3.0
+    w = jnp.asarray(5.0)
+    assert float(lax.scan(f, 1.0, jnp.ones(1))[0]) == 6.0
+
+
+def test_bodies_die_with_their_functions() -> None:
+    import gc
+    import weakref
+
+    def f(c: Any, x: Any) -> Any:
+        return c + x, None
+    lax.scan(f, 0.0, jnp.ones(3))
+    dead = weakref.ref(f)
+    del f
+    gc.collect()
+    assert dead() is None
+
+
+# ---- bad input ----------------------------------------------------------------------------------
+
+
+def grows(c: Any, x: Any) -> Any:
+    return {"h": c["h"][None], "n": 1}, x
+
+
+def forgets(c: Any, x: Any) -> Any:
+    return {"h": c["h"]}, x
+
+
+def changes(c: Any, x: Any) -> Any:
+    return {"h": c["h"], "n": c["n"] * 0.5}, x
+
+
+CARRY = {"h": jnp.ones(()), "n": jnp.zeros((), int)}
+BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "shape": (lambda: lax.scan(grows, CARRY, X), errors.ShapeError,
+              r"scan: expected carry\['h'\] of grows to keep its type float32\[\], got "
+              r"float32\[1\] \(computed at .*:\d+\) from one step"),
+    "dtype": (lambda: lax.scan(changes, CARRY, X), errors.DTypeError,
+              r"carry\['n'\] of changes to keep its type int32\[\], got float32\[\]"),
+    "structure": (lambda: lax.scan(forgets, CARRY, X), errors.PytreeError,
+                  r"expected forgets to return a carry .*'n'"),
+    "no pair": (lambda: lax.scan(lambda c, x: c, 0.0, X), errors.PytreeError,
+                r"to return \(carry, result of the step\), got \*"),
+    "parameters": (lambda: lax.scan(lambda c: (c, c), 0.0, X), errors.ArgumentError,
+                   "too many positional arguments"),
+    "lengths": (lambda: lax.scan(cell, 0.0, {"a": X, "b": (X[:2],)}), errors.ShapeError,
+                r"expected one length, got 3 of xs\['a'\] and 2 of xs\['b'\]\[0\]"),
+    "length": (lambda: lax.scan(cell, 0.0, {"a": X}, length=4), errors.ShapeError,
+               r"got 4 of length= and 3 of xs\['a'\]"),
+    "no axis": (lambda: lax.scan(cell, 0.0, {"a": X, "b": 1.0}), errors.ShapeError,
+                r"leading axis to scan over, got float32\[\] weak at xs\['b'\]"),
+    "no length": (lambda: lax.scan(cell, 0.0), errors.ArgumentError, "or a length, got neither"),
+    "negative": (lambda: lax.scan(cell, 0.0, length=-1), errors.ArgumentError,
+                 "expected a length >= 0, got -1"),
+    "no function": (lambda: lax.scan(None, 0.0, X), errors.ArgumentError,  # type: ignore[arg-type]
+                    "expected a function, got NoneType"),
+    "no array": (lambda: lax.scan(cell, {"h": "text"}, X), errors.DTypeError,
+                 r"expected arrays or numbers, got str at init\['h'\]"),
+    "if": (lambda: lax.scan(lambda c, x: (c if x > 1 else -c, None), 1.0, X[0]),
+           errors.TracedValueError, "scan of <lambda> traces without values"),
+    "condition dtype": (lambda: lax.while_loop(lambda x: x, lambda x: x + 1, 1), errors.DTypeError,
+                        "expected <lambda> to return a bool scalar, got int32"),
+    "condition shape": (lambda: lax.while_loop(lambda x: x > 1, lambda x: x, X), errors.ShapeError,
+                        r"got bool\[3, 2\]"),
+    "condition tree": (lambda: lax.while_loop(lambda x: (x, x), lambda x: x, 1),
+                       errors.PytreeError, r"bool scalar, got \(\*, \*\)"),
+    "while": (lambda: lax.while_loop(lambda x: x < 3, lambda x: x + X, 1.0), errors.ShapeError,
+              r"expected carry of <lambda> to keep its type float32\[\], got float32\[3, 2\]"),
+    "predicate": (lambda: lax.cond(X > 1, lambda: 1, lambda: 2), errors.ShapeError,
+                  r"expected a bool scalar as predicate, got bool\[3, 2\]"),
+    "no predicate": (lambda: lax.cond(None, lambda: 1, lambda: 2), errors.ArgumentError,
+                     "expected a bool scalar as predicate, got NoneType"),
+    "branch types": (lambda: lax.cond(True, lambda x: {"a": x}, lambda x: {"a": x[:1] * 2}, X),
+                     errors.ShapeError, r"float32\[1, 2\] \(computed at .*\) and float32\[3, 2\] "
+                     r"as result\['a'\] of <lambda> and <lambda>"),
+    "branch dtypes": (lambda: lax.switch(0, [lambda: 1, lambda: 1.0]), errors.DTypeError,
+                      r"got int32\[\] and float32\[\] as result"),
+    "branch trees": (lambda: lax.cond(True, lambda: (1, 2), lambda: [1, 2]), errors.PytreeError,
+                     r"results of one structure, got \[\*, \*\]"),
+    "index": (lambda: lax.switch(True, [lambda: 1, lambda: 2]), errors.DTypeError,
+              r"expected an integer scalar as index, got bool\[\]"),
+    "no branches": (lambda: lax.switch(0, []), errors.ArgumentError, "expected branches, got none"),
+    "bounds": (lambda: lax.fori_loop(0, 2.5, lambda i, x: x, 0), errors.DTypeError,
+               "expected upper as an integer scalar"),
+    "unroll": (lambda: lax.fori_loop(0, jnp.asarray(3), lambda i, x: x, 0, unroll=2),
+               errors.ArgumentError, "bounds that are Python integers where unroll= is given"),
+    "unroll 0": (lambda: lax.scan(cell, CARRY, {"a": X}, unroll=0), errors.ArgumentError,
+                 "expected unroll >= 1, got 0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(name: str) -> None:
+    call, kind, message = BAD[name]
+    with pytest.raises(kind) as error:
+        call()
+    assert re.search(message, str(error.value))
+    assert "test_loops.py:" in str(error.value)
