@@ -21,10 +21,11 @@ from fnx.transforms.call import call
 from fnx.transforms.grad import grad, value_and_grad, vjp
 from fnx.transforms.jit import jit
 from fnx.transforms.jvp import jvp
+from fnx.transforms.vmap import vmap
 
 __all__ = [
     "Array", "FnxError", "ShapeDtypeStruct", "call", "config", "grad", "jit", "jvp", "lax", "nn",
-    "numpy", "random", "tree", "tree_util", "value_and_grad", "vjp",
+    "numpy", "random", "tree", "tree_util", "value_and_grad", "vjp", "vmap",
 ]
 __version__ = "0.1.0"
 
@@ -32,5 +33,5 @@ if not TYPE_CHECKING:  # else every name would be there for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
         "checkpoint", "custom_jvp", "custom_vjp", "debug", "device_get", "device_put",
         "disable_jit", "eval_shape", "hessian", "jacfwd", "jacrev", "linear_transpose",
-        "linearize", "make_jaxpr", "pmap", "pure_callback", "remat", "scipy", "vmap",
+        "linearize", "make_jaxpr", "pmap", "pure_callback", "remat", "scipy",
     }))

@@ -1,0 +1,235 @@
+"""vmap: a function of one element -> the function of a batch of them.
+
+    vmap(f)(xs):  trace f on a leaf like one element of xs  ->  batch the FUNCTION
+                  ->  call it on xs, with the axis of lanes in front
+
+What f computes of other things than xs is computed once, for all lanes. Arguments without an axis
+are handed to f as they are; those with one have no values while f is traced.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+from fnx.core import build
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval
+from fnx.core.array.containers import Path, container
+from fnx.core.array.public import asarray
+from fnx.core.array.trace import Closed, inline, rewriting, trace
+from fnx.core.errors import ArgumentError, AxisError, FnxError, PytreeError, ShapeError
+from fnx.core.process import load
+from fnx.core.record import Record
+from fnx.core.uop import UOp
+from fnx.transforms.transformed import Transformed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_LISTED = 8  # arguments that an error about sizes names
+
+
+def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
+         axis_size: int | None = None, spmd_axis_name: Any = None) -> Transformed[P, Any]:
+    """A function that maps ``fun`` over axes of its arguments, all elements at once.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> fnx.vmap(lambda x, y: x * y.sum(), in_axes=(0, None))(jnp.arange(3.0), jnp.ones(2))
+    Array([0., 2., 4.], dtype=float32)
+
+    Args:
+        fun: a pure function of pytrees of arrays.
+        in_axes: the axis of each positional argument that is mapped: an int, None for an
+            argument that is the same for all, or a pytree of these; a tuple has one of these for
+            each argument. An int or None stands for all arrays below it. Keyword arguments are
+            mapped over axis 0.
+        out_axes: where the mapped axis is in the results: an int, None for a result that is the
+            same for all, or a pytree of these.
+        axis_name: what collectives inside ``fun`` (``fnx.lax.psum``) call the axis.
+        axis_size: how many elements there are; needed where no argument is mapped.
+        spmd_axis_name: over which devices the axis is laid out; there is one.
+
+    Returns:
+        A function with the arguments of ``fun`` where mapped ones have one axis more.
+
+    Raises:
+        ArgumentError: nothing is mapped, or a result that differs is to be the same for all.
+        AxisError: an axis that an argument or a result does not have.
+        ShapeError: mapped axes of different sizes.
+        PytreeError: ``in_axes`` or ``out_axes`` do not fit the arguments or results.
+    """
+    if isinstance(in_axes, list):
+        in_axes = tuple(in_axes)
+    if in_axes is not None and type(in_axes) not in (int, tuple):
+        raise ArgumentError("expected in_axes to be an int, None, or a tuple with one of these, "
+                            f"or a pytree, for each argument; got {in_axes!r}",
+                            hint="for one argument that is a dict write in_axes=({'w': 0},)")
+    return _Vmapped(fun, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name,
+                    axis_size=axis_size, spmd_axis_name=spmd_axis_name)
+
+
+class _Vmapped(Transformed[P, R]):
+    kind = "vmap"
+    does = "Maps over axes of the arguments, which are those of the function."
+
+    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        in_axes, out_axes = self._options["in_axes"], self._options["out_axes"]
+        leaves, in_tree = tree.flatten((args, kwargs))
+        axes = self._in_axes(in_axes, in_tree)
+        mapped = [self._mapped(x, axis, in_tree, i)
+                  for i, (x, axis) in enumerate(zip(leaves, axes)) if axis is not None]
+        size = self._size(mapped)
+        given = list(leaves)
+        for m in mapped:
+            given[m.place] = m.element
+        closed = trace(self._f, given, in_tree, by="vmap", name=self._name).close()
+        nodes = rewriting(_lanes, closed, size, [m.in_front() for m in mapped])
+        places = _spread(out_axes, closed.out_tree, f"out_axes of vmap of {self._name}")
+        outs = [self._out(x, axis, aval, closed.out_tree, i, size)
+                for i, (x, axis, aval) in enumerate(zip(nodes, places, closed.outs))]
+        return closed.out_tree.unflatten(outs)
+
+    def _in_axes(self, in_axes: Any, in_tree: tree.TreeDef) -> list[int | None]:
+        """The axis of each leaf of (args, kwargs)."""
+        args, kwargs = in_tree.children
+        if isinstance(in_axes, tuple) and len(in_axes) != len(args.children):
+            raise ArgumentError(
+                f"vmap of {self._name}: expected in_axes for {len(args.children)} positional "
+                f"arguments, got {len(in_axes)}: {in_axes}",
+                hint="arguments that are given by name are mapped over axis 0")
+        return [*_spread(in_axes, args, f"in_axes of vmap of {self._name}"),
+                *[0] * kwargs.num_leaves]
+
+    def _mapped(self, x: Any, axis: int, in_tree: tree.TreeDef, i: int) -> _Mapped:
+        """Leaf ``i`` of (args, kwargs), which has an axis."""
+        first, *rest = tree.paths(in_tree)[i]
+        where = f"{'kwargs' if first.key else 'args'}{tree.keystr(tuple(rest))}"
+        try:
+            array = asarray(x)
+        except FnxError as e:
+            raise ArgumentError(
+                f"vmap of {self._name}: expected an array to map over at {where}, got "
+                f"{type(x).__name__}: {e.message}",
+                hint="give None in in_axes for what is the same for all") from None
+        if not -array.ndim <= axis < array.ndim:
+            raise AxisError(f"vmap of {self._name}: expected an axis {axis} to map over at "
+                            f"{where}, got {array._aval}",
+                            hint="give another axis, or None, in in_axes")
+        return _Mapped(i, where, array, axis % array.ndim)
+
+    def _size(self, mapped: Sequence[_Mapped]) -> int:
+        """How many lanes there are."""
+        size: int | None = self._options["axis_size"]
+        sizes = {m.size for m in mapped} | ({size} if size is not None else set())
+        if not sizes:
+            raise ArgumentError(
+                f"vmap of {self._name}: expected an argument that is mapped, got none",
+                hint="give in_axes other than None, or axis_size=")
+        if len(sizes) > 1:
+            found = [f"{m.size} at {m.where} ({m.whole}, axis {m.axis})" for m in mapped]
+            if size is not None:
+                found.insert(0, f"axis_size={size}")
+            more = ["..."] * (len(found) > MAX_LISTED)
+            raise ShapeError(f"vmap of {self._name}: expected one size of all mapped axes, got "
+                             f"{', '.join(found[:MAX_LISTED] + more)}",
+                             hint="map an argument over another axis with in_axes, or over none "
+                                  "with None")
+        return sizes.pop()
+
+    def _out(self, node: tuple[UOp, bool], axis: int | None, aval: Aval, out_tree: tree.TreeDef,
+             i: int, size: int) -> Array:
+        """A result with its axis of lanes in the place it was asked for."""
+        def where() -> str:
+            return f"vmap of {self._name}: result{tree.keystr(tree.paths(out_tree)[i])}"
+
+        x, batched = node
+        if axis is None:
+            if batched:
+                raise ArgumentError(
+                    f"{where()}, {aval}: expected a result that is the same for all elements, "
+                    "as out_axes=None says; got one that depends on a mapped argument",
+                    hint="give an axis in out_axes, or reduce the result over the lanes")
+            return Array(x, aval.weak)
+        n = len(aval.shape) + 1
+        if not -n <= axis < n:
+            raise AxisError(f"{where()}, {aval}: expected out_axes from {-n} to {n - 1}, "
+                            f"got {axis}")
+        order = [*range(1, n)]
+        order.insert(axis % n, 0)
+        lanes = x if batched else build.expand(x, (size, *x.shape))
+        return Array(build.permute(lanes, order), aval.weak)
+
+
+class _Mapped(Record):
+    """A mapped argument: its place among the leaves, what it is, and the axis in front."""
+
+    place: int
+    where: str
+    array: Array
+    axis: int
+
+    @property
+    def whole(self) -> Aval:
+        return self.array._aval
+
+    @property
+    def size(self) -> int:
+        return self.array._shape[self.axis]
+
+    @property
+    def element(self) -> Aval:
+        """What one lane sees of it."""
+        shape, dtype, weak = self.array._aval
+        return Aval(shape[:self.axis] + shape[self.axis + 1:], dtype, weak)
+
+    def in_front(self) -> UOp:
+        """The array with the mapped axis in front."""
+        rest = [i for i in range(self.array.ndim) if i != self.axis]
+        return build.permute(self.array._node, (self.axis, *rest))
+
+
+def _lanes(closed: Closed, size: int, mapped: Sequence[UOp]) -> list[tuple[UOp, bool]]:
+    """The results for all lanes, and which have an axis of them in front."""
+    flags = (True,) * len(mapped) + (False,) * len(closed.captures)
+    function, batched = load("fnx.transforms.batching.batch").batch(closed.function, size, flags)
+    return list(zip(inline(function, [*mapped, *closed.captures]), batched))
+
+
+# ---- axes for the leaves of a tree --------------------------------------------------------------
+
+
+def _spread(axes: Any, structure: tree.TreeDef, what: str) -> list[int | None]:
+    """An axis for each leaf: one int or None in ``axes`` stands for all leaves below it."""
+    out: list[int | None] = []
+    _below(axes, structure, what, (), out)
+    return out
+
+
+def _below(axes: Any, structure: tree.TreeDef, what: str, path: Path, out: list[int | None]
+           ) -> None:
+    row = container(type(axes))
+    if axes is None or row is None:
+        out += [None if axes is None else _axis(axes, what, path)] * structure.num_leaves
+        return
+    children, data = row.take(axes)
+    if row is not structure.container or data != structure.data or \
+            len(children) != len(structure.children):
+        raise PytreeError(f"{what}: expected an int, None or a tree like {structure} at "
+                          f"{tree.keystr(path) or 'the root'}, got {axes!r}",
+                          hint="an int or None stands for all arrays below it")
+    for key, inner, child in zip(row.keys(data, len(children)), structure.children, children):
+        _below(child, inner, what, (*path, key), out)
+
+
+def _axis(x: Any, what: str, path: Path) -> int:
+    try:
+        if isinstance(x, bool):
+            raise TypeError
+        return operator.index(x)
+    except TypeError:
+        raise ArgumentError(f"{what}: expected ints and None, got {x!r} at "
+                            f"{tree.keystr(path) or 'the root'}") from None
