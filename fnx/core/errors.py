@@ -6,6 +6,7 @@ Every error a user can see derives from FnxError and from the Python class one w
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -38,6 +39,16 @@ def show_site(site: Site | None) -> str:
     return f"{path}:{site[1]}"
 
 
+MAX_NAMED = 8  # open transforms that an error names
+_open_transforms: Callable[[], Sequence[tuple[str, Site | None]]] = tuple
+
+
+def set_open_transforms(find: Callable[[], Sequence[tuple[str, Site | None]]]) -> None:
+    """Register how errors learn which transforms are open, and on which lines."""
+    global _open_transforms
+    _open_transforms = find
+
+
 class FnxError(Exception):
     """Base of all errors of fnx.
 
@@ -45,12 +56,16 @@ class FnxError(Exception):
         message: what was expected and what came.
         hint: how to mend it.
         site: the user's (file, line); found from the call stack when not given.
+
+    Attributes:
+        inside: the transforms that were open, the innermost first, each with the user's line.
     """
 
     def __init__(self, message: str, *, hint: str = "", site: Site | None = None) -> None:
         self.message = message
         self.hint = hint
         self.site = site if site is not None else user_site(2)
+        self.inside = tuple(_open_transforms())
         super().__init__(message)
 
     def name_caller(self, name: str) -> None:
@@ -61,7 +76,19 @@ class FnxError(Exception):
 
     def __str__(self) -> str:
         text = f"{show_site(self.site)}: {self.message}"
+        if self.inside:
+            text += f"\n  Inside {_chain(self.inside)}"
         return f"{text}\n  How to mend it: {self.hint}" if self.hint else text
+
+
+def _chain(inside: Sequence[tuple[str, Site | None]]) -> str:
+    """Transforms in one another: ``scan of cell (m.py:9) in jit of f (m.py:20)``."""
+    names = []
+    for (name, site), same in itertools.groupby(inside):
+        times = len(list(same))
+        names.append(f"{name} ({show_site(site)}){f' {times} times' if times > 1 else ''}")
+    more = len(names) - MAX_NAMED
+    return " in ".join(names[:MAX_NAMED]) + (f" in {more} more" if more > 0 else "")
 
 
 class ShapeError(FnxError, TypeError, ValueError):

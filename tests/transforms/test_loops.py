@@ -303,3 +303,13 @@ def test_bad_input(name: str) -> None:
         call()
     assert re.search(message, str(error.value))
     assert "test_loops.py:" in str(error.value)
+
+
+def test_errors_name_every_open_transform() -> None:
+    def step(c: Any, x: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda i, s: s @ X, c), None
+    with pytest.raises(errors.ShapeError) as error:
+        fnx.jit(lambda c: lax.scan(step, c, X))(X[0])
+    line = r"\([^()]*test_loops.py:\d+\)"
+    assert re.search(rf"\n  Inside fori_loop of <lambda> {line} in scan of step {line} in "
+                     rf"jit of <lambda> {line}\n", str(error.value))

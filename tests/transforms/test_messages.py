@@ -75,7 +75,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
                "static_argnums=0 if it never changes"),
     "key": (lambda: fnx.jit(lambda x: {x: 1}[x])(jnp.asarray(1)),
             "unhashable: expected a dict key or an element of a set, got Traced<int32[], weak_type="
-            "True>(jit of <lambda>)\n  How to mend it: use a number, as x.item() where the value "
+            f"True>(jit of <lambda>)\n  Inside jit of <lambda> ({THIS}:LINE)\n  How to mend it: use a number, as x.item() where the value "
             "is known, or id(x)"),
     "leaked": (leak,
                "add: expected an array, got a traced float32[2] that outlived its trace: jit of "
@@ -83,19 +83,23 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
                "function instead of storing it outside, and do not hand it to another thread"),
     "if": (lambda: fnx.jit(asks_a_sum)(X),
            f"expected a value, got a traced bool[] computed at {THIS}:LINE: jit of asks_a_sum "
-           "traces without values\n  How to mend it: choose with fnx.numpy.where(condition, a, b) "
+           f"traces without values\n  Inside jit of asks_a_sum ({THIS}:LINE)\n  How to mend it: choose with fnx.numpy.where(condition, a, b) "
            "instead of Python's `if`, or name the argument in static_argnums"),
     "result": (lambda: fnx.jit(lambda x: {"y": [x, "text"]})(X),
                "result ['y'][1] of <lambda>: expected an array or a number, got str\n"
+               f"  Inside jit of <lambda> ({THIS}:LINE)\n"
                "  How to mend it: return arrays, numbers or None in tuples, lists and dicts"),
     "has_aux": (lambda: fnx.grad(lambda x: x, has_aux=True)(1.0),
                 "has_aux=True: expected <lambda> to return (result, aux), got Array\n"
+                f"  Inside grad of <lambda> ({THIS}:LINE)\n"
                 "  How to mend it: return a tuple of two"),
     "not a function": (lambda: fnx.grad(3.0),  # type: ignore[arg-type]
                        "grad: expected a function, got float\n"
                        "  How to mend it: write grad(f)(x), not grad(f(x))"),
     "endless": (lambda: ENDLESS(X),
                 "expected at most 500 nested traces, got one more: jit of endless\n"
+                f"  Inside jit of endless ({THIS}:LINE) 500 times in jit of endless "
+                f"({THIS}:LINE)\n"
                 "  How to mend it: does a traced function call itself?"),
 }
 
@@ -105,7 +109,7 @@ def test_the_message(name: str) -> None:
     mistake, want = MISTAKES[name]
     with pytest.raises(FnxError) as e:
         mistake()
-    text = re.sub(r"\S*" + THIS + r":\d+", f"{THIS}:LINE", str(e.value))
+    text = re.sub(r"[^\s(]*" + THIS + r":\d+", f"{THIS}:LINE", str(e.value))
     assert text == f"{THIS}:LINE: {want}"
 
 

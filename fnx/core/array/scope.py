@@ -30,6 +30,7 @@ from fnx.core.errors import (
     NestingError,
     Site,
     TracedValueError,
+    set_open_transforms,
     show_site,
     user_site,
 )
@@ -113,6 +114,13 @@ class Scope:
 def stack() -> list[Scope]:
     """The open scopes of this thread, innermost last: for who restores it."""
     return _open.scopes
+
+
+def _open_transforms() -> list[tuple[str, Site | None]]:
+    return [(s.name, s.opened) for s in reversed(_open.scopes)]
+
+
+set_open_transforms(_open_transforms)
 
 
 def is_open() -> bool:
