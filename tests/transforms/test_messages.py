@@ -75,7 +75,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
                "static_argnums=0 if it never changes"),
     "key": (lambda: fnx.jit(lambda x: {x: 1}[x])(jnp.asarray(1)),
             "unhashable: expected a dict key or an element of a set, got Traced<int32[], weak_type="
-            f"True>(jit of <lambda>)\n  Inside jit of <lambda> ({THIS}:LINE)\n  How to mend it: use a number, as x.item() where the value "
+            f"True>(jit of <lambda>)\n  Inside jit of <lambda> ({THIS}:LINE)\n"
+            "  How to mend it: use a number, as x.item() where the value "
             "is known, or id(x)"),
     "leaked": (leak,
                "add: expected an array, got a traced float32[2] that outlived its trace: jit of "
@@ -83,7 +84,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
                "function instead of storing it outside, and do not hand it to another thread"),
     "if": (lambda: fnx.jit(asks_a_sum)(X),
            f"expected a value, got a traced bool[] computed at {THIS}:LINE: jit of asks_a_sum "
-           f"traces without values\n  Inside jit of asks_a_sum ({THIS}:LINE)\n  How to mend it: choose with fnx.numpy.where(condition, a, b) "
+           f"traces without values\n  Inside jit of asks_a_sum ({THIS}:LINE)\n"
+           "  How to mend it: choose with fnx.numpy.where(condition, a, b) "
            "instead of Python's `if`, or name the argument in static_argnums"),
     "result": (lambda: fnx.jit(lambda x: {"y": [x, "text"]})(X),
                "result ['y'][1] of <lambda>: expected an array or a number, got str\n"
