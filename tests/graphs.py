@@ -27,7 +27,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.levels import show
 from fnx.core.ops import Op
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, substitute
 
 LENGTHS = (1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 0)
 MOST_ELEMENTS = 600
@@ -264,6 +264,67 @@ def _call(b: Builder, op: Op, x: UOp) -> UOp:
     return results[0]
 
 
+def _body(b: Builder, given: Sequence[UOp], wanted: Sequence[UOp]) -> UOp:
+    """A FUNCTION of some types to others: what it computes of them, or an operand."""
+    inner = Builder(b.rng, b.types, b.allowed, b.depth - 1, b.smooth)
+    for node in given:
+        inner.param(node.dtype, node.shape)
+    for _ in range(b.number(1, 4)):
+        inner.step()
+    outs = [inner.operand(node.dtype, node.shape) for node in wanted]
+    more = inner.params[len(given):]  # of these the body makes its own: it has no others
+    fixed = [inner.constant(p.dtype, p.shape) for p in more]
+    return build.function(substitute(outs, dict(zip(more, fixed))), len(given), "body")
+
+
+def _rows(b: Builder, x: UOp) -> UOp:
+    return build.param(0, x.dtype, x.shape[1:])
+
+
+def _some(b: Builder, x: UOp) -> list[UOp]:
+    """x or another node, and perhaps a third."""
+    return [b.operand(x.dtype, x.shape), *[b.one(b.pool) for _ in range(b.number(0, 2))]]
+
+
+def _scan(b: Builder, op: Op, x: UOp) -> UOp:
+    if not b.depth:
+        return x
+    consts, carries, length = _some(b, x)[1:], _some(b, x), b.one((0, 1, 2, 3, 4))
+    xs = [b.operand(x.dtype, (length, *x.shape)) for _ in range(b.number(0, 1))]
+    given = [*consts, *carries, *[_rows(b, x) for x in xs]]
+    body = _body(b, given, [*carries, *[b.one(given) for _ in range(b.number(0, 2))]])
+    results = build.scan(body, length, consts, carries, xs, bool(b.number(0, 1)))
+    b.pool.extend(results)
+    return results[0]
+
+
+def _while(b: Builder, op: Op, x: UOp) -> UOp:
+    """A few trips, counted by a carry of its own beside what is computed."""
+    if not b.depth:
+        return x
+    consts, carries = _some(b, x)[1:], _some(b, x)
+    body = _body(b, [*consts, *carries], carries)
+    n = len(consts) + len(carries)
+    count = build.param(n, dtypes.int32, ())
+    condition = build.function([build.lt(count, build.like(count, 0))], n + 1, "more")
+    step = build.function([*body.src, build.add(count, build.like(count, 1))], n + 1, "step")
+    trips = build.const(-b.number(0, 4), dtypes.int32)
+    results = build.while_(condition, step, consts, [*carries, trips])
+    b.pool.extend(results)
+    return results[0]
+
+
+def _cond(b: Builder, op: Op, x: UOp) -> UOp:
+    if not b.depth:
+        return x
+    args = _some(b, x)
+    wanted = [x, *[b.one(args) for _ in range(b.number(0, 1))]]
+    branches = [_body(b, args, wanted) for _ in range(b.number(1, 3))]
+    results = build.cond(branches, b.operand(dtypes.int32, ()), args)
+    b.pool.extend(results)
+    return results[0]
+
+
 def _whatever(x: UOp) -> bool:
     return True
 
@@ -280,6 +341,7 @@ STEPS: dict[Op, tuple[Callable[[UOp], bool], Callable[[Builder, Op, UOp], UOp]]]
     ops.GATHER: (lambda x: x.shape != () and 0 not in x.shape, _gather),
     ops.SCATTER: (lambda x: x.shape != () and 0 not in x.shape, _scatter),
     ops.IOTA: (_whatever, _iota), ops.CONST: (_whatever, _const), ops.CALL: (_whatever, _call),
+    ops.SCAN: (_whatever, _scan), ops.WHILE: (_whatever, _while), ops.COND: (_whatever, _cond),
 }
 ALL_OPS = frozenset(STEPS) | ops.ELEMENTWISE
 

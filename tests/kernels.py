@@ -95,7 +95,7 @@ def scaled(n: int = 8) -> UOp:
 
 
 def commands_of(seed: int) -> UOp:
-    """A few EXECs over an arena in which no two slots overlap."""
+    """A few EXECs over an arena in which no two slots overlap; some in loops and branches."""
     rng = random.Random(seed)
     execs = []
     for step in range(rng.randint(1, 3)):
@@ -115,4 +115,22 @@ def commands_of(seed: int) -> UOp:
                 kind, i, offset if kind == "arena" else 0, nbytes)))
             offset += -(-nbytes // 64) * 64
         execs.append(UOp(ops.EXEC, dtypes.void, (kernel, *slots, *scalars), ops.Exec("step")))
-    return UOp(ops.COMMANDS, dtypes.void, tuple(execs))
+    return build.commands([*execs, *[around(rng, e) for e in execs if rng.random() < 0.5]])
+
+
+def around(rng: random.Random, execution: UOp) -> UOp:
+    """A loop or branch around an EXEC, whose arguments then follow the loop."""
+    kind = rng.choice(("for", "while", "branch"))
+    src = list(execution.src)
+    for i, s in enumerate(src):
+        if kind != "branch" and s.op is ops.SLOT and s.arg.kind != "arena":
+            a = s.arg
+            rows = [build.slot(a.kind, j, 0, a.nbytes, (a.nbytes,)) for j in (a.index, 9)]
+            src[i] = build.swap(*rows, 0) if rng.random() < 0.5 else rows[0]
+    body = build.commands([execution.replace(src=tuple(src))])
+    flag = build.slot("arena", 0, 1 << 20, 64)
+    if kind == "for":
+        return build.loop(body, rng.randint(0, 3), "step")
+    if kind == "while":
+        return build.loop_while(body, flag, body, "step")
+    return build.branch(flag, [body] * rng.randint(1, 2), "choice")

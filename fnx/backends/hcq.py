@@ -7,6 +7,7 @@ and ``InFlight`` keeps all of it until the number is reached, so two calls in fl
 and re-entrant calls never share memory.
 
     COMMANDS(EXEC(KERNEL, SLOT in 0, SLOT out 0, CONST 16)) -> (Command(kernel, slots, (16,)),)
+    COMMANDS(LOOP(COMMANDS(...)))                           -> (Loop(None, body, trips),)
 """
 
 from __future__ import annotations
@@ -15,20 +16,23 @@ import ctypes
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fnx.backends.allocator import Holding, Pool
 from fnx.backends.base import CommandBuffer, Storage
-from fnx.core import ops
+from fnx.core import ops, parts
 from fnx.core.errors import SpecError, show_site
 from fnx.core.uop import UOp
 
 
 class Command:
-    """An EXEC: ``slots`` of the kernel's REFs, ``scalars`` (64-bit patterns) of its VARs."""
+    """An EXEC: ``slots`` of the kernel's REFs, ``scalars`` (64-bit patterns) of its VARs.
+
+    A slot is a SLOT, or a SWAP of them.
+    """
 
     __slots__ = ("kernel", "name", "node", "scalars", "slots")
 
@@ -39,27 +43,89 @@ class Command:
         self.node, self.kernel = node, kernel
         self.name = f"{node.arg.name} ({show_site(node.sites[0])})" if node.sites else \
             node.arg.name
-        self.slots: tuple[ops.Slot, ...] = tuple(s.arg for s in rest if s.op is ops.SLOT)
+        self.slots: tuple[UOp, ...] = tuple(s for s in rest if s.op is not ops.CONST)
         self.scalars: tuple[int, ...] = tuple(
             int(s.arg) & ((1 << 64) - 1) for s in rest if s.op is ops.CONST)
 
+    @property
+    def memory(self) -> tuple[UOp, ...]:
+        return self.slots
 
-def commands_of(node: UOp) -> tuple[Command, ...]:
+
+class Loop:
+    """A LOOP: ``body`` so many ``trips``; None: as long as ``test`` writes true to ``flag``."""
+
+    __slots__ = ("body", "flag", "name", "test", "trips")
+
+    def __init__(self, node: UOp) -> None:
+        self.name, self.trips = node.arg.name, node.arg.trips
+        self.body = commands_of(node.src[-1])
+        self.test: Commands = commands_of(node.src[0]) if self.trips is None else ()
+        self.flag = node.src[1] if self.trips is None else None
+
+    @property
+    def memory(self) -> tuple[UOp, ...]:
+        own = () if self.flag is None else (self.flag,)
+        return (*own, *memory_of(self.test), *memory_of(self.body))
+
+
+class Branch:
+    """A BRANCH: the commands whose number, clamped, is the int32 in ``which``."""
+
+    __slots__ = ("branches", "name", "which")
+
+    def __init__(self, node: UOp) -> None:
+        self.name, self.which = node.arg.name, node.src[0]
+        self.branches = tuple(map(commands_of, node.src[1:]))
+
+    @property
+    def memory(self) -> tuple[UOp, ...]:
+        return (self.which, *[slot for branch in self.branches for slot in memory_of(branch)])
+
+
+AnyCommand = Command | Loop | Branch
+Commands = tuple[AnyCommand, ...]
+_DECODED: dict[ops.Op, Callable[[UOp], AnyCommand]] = {
+    ops.EXEC: Command, ops.LOOP: Loop, ops.BRANCH: Branch}
+
+
+def commands_of(node: UOp) -> Commands:
     """The commands of a COMMANDS node, in order."""
     if node.op is not ops.COMMANDS:
         raise SpecError(f"expected COMMANDS, got {node}")
-    return tuple(Command(s) for s in node.src)
+    return tuple([_DECODED[s.op](s) for s in node.src])
 
 
-def check_arguments(commands: tuple[Command, ...], ins: int, outs: int) -> None:
+def memory_of(commands: Commands) -> list[UOp]:
+    """All SLOTs and SWAPs of commands."""
+    return [slot for c in commands for slot in c.memory]
+
+
+def executions(commands: Commands) -> list[Command]:
+    """The EXECs among commands, those in loops and branches too."""
+    out: list[Command] = []
+    stack: list[AnyCommand] = [*reversed(commands)]
+    while stack:
+        command = stack.pop()
+        if isinstance(command, Command):
+            out.append(command)
+        elif isinstance(command, Loop):
+            stack += [*reversed(command.body), *reversed(command.test)]
+        else:
+            stack += [c for branch in reversed(command.branches) for c in reversed(branch)]
+    return out
+
+
+def check_arguments(commands: Commands, ins: int, outs: int) -> None:
     """Refuse a submission with fewer arguments than its commands use.
 
     Raises:
         SpecError: says how many are expected.
     """
     have = {"in": ins, "out": outs}
+    slots = [slot for memory in memory_of(commands) for slot in parts.slots(memory)]
     for kind, count in have.items():
-        used = [s.index for c in commands for s in c.slots if s.kind == kind]
+        used = [s.index for s in slots if s.kind == kind]
         if used and max(used) >= count:
             raise SpecError(f"expected {max(used) + 1} arguments of kind {kind!r}, got {count}")
 
@@ -82,6 +148,10 @@ class Leasing(CommandBuffer):
     __slots__ = ("leases", "names")
     leases: list[Any]
     names: tuple[str, ...]
+
+    @abstractmethod
+    def running(self, record: int, lease: Any) -> str:
+        """What the record with this number does, in a call with this lease."""
 
 
 class _Entry(NamedTuple):
@@ -129,9 +199,11 @@ class InFlight:
             done = entries.popleft()
             done.buffer.leases.append(done.lease)
 
-    def names(self) -> tuple[str, ...]:
-        """Names of the kernels of the oldest submission in flight."""
-        return self._entries[0].buffer.names if self._entries else ()
+    def running(self, record: int) -> str:
+        """What a record of the oldest submission in flight does."""
+        if not self._entries:
+            return "the queue"
+        return self._entries[0].buffer.running(record, self._entries[0].lease)
 
 
 class HostStorage(Storage):

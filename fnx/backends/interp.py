@@ -14,8 +14,18 @@ import numpy as np
 
 from fnx.backends.allocator import Pool
 from fnx.backends.base import CommandBuffer, Device
-from fnx.backends.hcq import Command, HostStorage, Signal, check_arguments, commands_of
-from fnx.core import ops
+from fnx.backends.hcq import (
+    Branch,
+    Command,
+    Commands,
+    HostStorage,
+    Loop,
+    Signal,
+    check_arguments,
+    commands_of,
+    executions,
+)
+from fnx.core import ops, parts
 from fnx.core.dtypes import DType
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.program import KernelCode
@@ -45,7 +55,7 @@ class Call:
         self.dtypes = [refs.get(i) for i in range(len(command.slots))]
         self.scalars = [_value(s, variables.get(i)) for i, s in enumerate(command.scalars)]
 
-    def run(self, memory: Callable[[ops.Slot], Bytes]) -> None:
+    def run(self, memory: Callable[[UOp], Bytes]) -> None:
         """Run the kernel; ``memory`` gives the bytes of a slot."""
         buffers = [memory(slot).view(np.uint8 if dtype is None else dtype.np)
                    for slot, dtype in zip(self.command.slots, self.dtypes)]
@@ -58,30 +68,64 @@ def _value(pattern: int, dtype: DType | None) -> Any:
     return pattern if dtype is None else np.frombuffer(raw, dtype.np, 1)[0]
 
 
+class Walk:
+    """One submission: memory, and the iteration of each loop, outermost first."""
+
+    def __init__(self, calls: Mapping[Command, Call], ins: Sequence[Any], outs: Sequence[Any],
+                 arena: int) -> None:
+        self.calls = calls
+        self.memory = {"in": [s.window() for s in ins], "out": [s.window() for s in outs],
+                       "arena": [np.zeros(arena, np.uint8)]}
+        self.iteration: dict[int, int] = {}
+
+    def slot(self, memory: UOp) -> Bytes:
+        """The bytes of a SLOT or SWAP now."""
+        slot = parts.slot_in(memory, self.iteration)
+        whole = self.memory[slot.kind][slot.index]
+        start = slot.offset + sum(s * self.iteration[i] for i, s in enumerate(slot.strides) if s)
+        found: Bytes = whole[start:start + slot.nbytes]
+        return found
+
+    def run(self, commands: Commands, depth: int = 0) -> None:
+        """Run commands in so many loops."""
+        for command in commands:
+            if isinstance(command, Command):
+                self.calls[command].run(self.slot)
+            elif isinstance(command, Branch):
+                which = int(self.slot(command.which)[:4].view(np.int32)[0])
+                self.run(command.branches[min(max(which, 0), len(command.branches) - 1)], depth)
+            else:
+                self._loop(command, depth)
+
+    def _loop(self, loop: Loop, depth: int) -> None:
+        self.iteration[depth] = 0
+        while True:
+            if loop.flag is None:
+                if self.iteration[depth] == loop.trips:
+                    break
+            else:
+                self.run(loop.test, depth + 1)
+                if not self.slot(loop.flag)[0]:
+                    break
+            self.run(loop.body, depth + 1)
+            self.iteration[depth] += 1
+
+
 class InterpCommandBuffer(CommandBuffer):
     """Commands that the interpreter walks."""
 
     __slots__ = ("_arena", "_calls", "commands")
 
-    def __init__(self, commands: tuple[Command, ...], arena: int) -> None:
+    def __init__(self, commands: Commands, arena: int) -> None:
         self.commands, self._arena = commands, arena
-        self._calls = [Call(c) for c in commands]
+        self._calls: dict[Command, Call] = {c: Call(c) for c in executions(commands)}
 
     def submit(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
         """Run the commands now."""
         check_arguments(self.commands, len(ins), len(outs))
         for storage in (*ins, *outs):
             storage.wait()
-        arena = np.zeros(self._arena, np.uint8)
-        inputs, outputs = [s.window() for s in ins], [s.window() for s in outs]
-
-        def memory(slot: ops.Slot) -> Bytes:
-            whole = arena if slot.kind == "arena" else \
-                (inputs if slot.kind == "in" else outputs)[slot.index]
-            return whole[slot.offset:slot.offset + slot.nbytes]
-
-        for call in self._calls:
-            call.run(memory)
+        Walk(self._calls, ins, outs, self._arena).run(self.commands)
 
 
 class InterpDevice(Device):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fnx.backends.base import CommandBuffer, Device, Storage
-from fnx.backends.hcq import Command, check_arguments, commands_of
+from fnx.backends.hcq import Commands, check_arguments, commands_of, executions
 from fnx.core.program import KernelCode
 from fnx.core.target import Target
 from fnx.core.uop import UOp
@@ -42,7 +42,7 @@ class NullCommandBuffer(CommandBuffer):
 
     __slots__ = ("_device", "arena", "commands")
 
-    def __init__(self, device: NullDevice, commands: tuple[Command, ...], arena: int) -> None:
+    def __init__(self, device: NullDevice, commands: Commands, arena: int) -> None:
         self._device, self.commands, self.arena = device, commands, arena
 
     def submit(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
@@ -84,7 +84,7 @@ class NullDevice(Device):
     def stats(self) -> dict[str, int]:
         """Commands submitted and bytes asked for."""
         return {"submissions": len(self.submissions), "allocated": self.allocated,
-                "commands": sum(len(b.commands) for b in self.submissions)}
+                "commands": sum(len(executions(b.commands)) for b in self.submissions)}
 
 
 def device() -> NullDevice:

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TextIO
 
-from fnx.backends.hcq import Command, commands_of
+from fnx.backends.hcq import Command, Commands, commands_of
 from fnx.backends.interp import Bytes, Call, InterpCommandBuffer, InterpDevice
 from fnx.core import ops, parts
 from fnx.core.levels.interp_kernel import extent
@@ -59,7 +59,7 @@ class _TracedCall(Call):
         self.line = Line(place, command.node.arg.name, *_operands(command.kernel, self.scalars),
                          0.0)
 
-    def run(self, memory: Callable[[ops.Slot], Bytes]) -> None:
+    def run(self, memory: Callable[[UOp], Bytes]) -> None:
         start = time.perf_counter()
         super().run(memory)
         spent = (time.perf_counter() - start) * 1e6
@@ -80,11 +80,11 @@ class TraceCommandBuffer(InterpCommandBuffer):
 
     __slots__ = ()
 
-    def __init__(self, commands: tuple[Command, ...], arena: int,
-                 log: Callable[[Line], None]) -> None:
+    def __init__(self, commands: Commands, arena: int, log: Callable[[Line], None]) -> None:
         super().__init__(commands, arena)
-        self._calls = [_TracedCall(c, f"{i}/{len(commands)}", log)
-                       for i, c in enumerate(commands, 1)]
+        count = len(self._calls)
+        self._calls = {c: _TracedCall(c, f"{i}/{count}", log)
+                       for i, c in enumerate(self._calls, 1)}
 
 
 class TraceDevice(InterpDevice):

@@ -137,10 +137,11 @@ class Range(Record):
 
 
 class Ref(Record):
-    """A buffer argument of a kernel."""
+    """A buffer argument of a kernel, at a multiple of ``alignment`` bytes."""
 
     slot: int
     name: str = ""
+    alignment: int = 64
 
 
 class Var(Record):
@@ -170,18 +171,33 @@ class Kernel(Record):
 class Slot(Record):
     """Memory a command reads or writes.
 
-    kind: "in" (argument ``index`` of the call), "out" (result ``index``), "arena" (bytes
-    ``offset``..``offset + nbytes`` of the call's arena).
+    kind: "in" (argument ``index`` of the call), "out" (result ``index``), "arena"; of it, bytes
+    ``offset``..``offset + nbytes``. Each iteration of the loops around the command moves it on
+    by ``strides`` bytes (outermost first; a loop that is not listed does not move it).
     """
 
     kind: str
     index: int
     offset: int
     nbytes: int
+    strides: tuple[int, ...] = ()
 
 
 class Exec(Record):
     """Run a kernel. ``names`` are the user's lines or names for profiles and faults."""
+
+    name: str
+
+
+class Loop(Record):
+    """Run commands ``trips`` times; None: for as long as a condition holds."""
+
+    name: str
+    trips: int | None
+
+
+class Branch(Record):
+    """Run one of several lists of commands."""
 
     name: str
 
@@ -417,7 +433,10 @@ EXTRACT = Op("EXTRACT", "p", "program", 1, result="any", shape=_scalar, arg=int)
 
 # command level
 SLOT = Op("SLOT", "c", "command", 0, result="void", shape=_scalar, arg=Slot)
+SWAP = Op("SWAP", "c", "command", 2, result="void", shape=_scalar, arg=int)
 EXEC = Op("EXEC", "c", "command", None, result="void", shape=_scalar, arg=Exec)
+LOOP = Op("LOOP", "c", "command", None, result="void", shape=_scalar, arg=Loop)
+BRANCH = Op("BRANCH", "c", "command", None, result="void", shape=_scalar, arg=Branch)
 COMMANDS = Op("COMMANDS", "c", "command", None, result="void", shape=_scalar)
 # fmt: on
 

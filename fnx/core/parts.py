@@ -11,10 +11,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from fnx.core import dtypes, ops
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, toposort
 
 
 def place(access: UOp) -> UOp:
@@ -98,3 +98,29 @@ def bodies(node: UOp) -> tuple[UOp, ...]:
 def operands(node: UOp) -> tuple[UOp, ...]:
     """What follows the FUNCTIONs, or the KERNEL, of a structural node."""
     return tuple([s for s in node.src if s.op is not ops.FUNCTION and s.op is not ops.KERNEL])
+
+
+def slot_in(memory: UOp, iteration: Mapping[int, int]) -> ops.Slot:
+    """The SLOT that a memory of a command is in an iteration of each loop that swaps it."""
+    while memory.op is ops.SWAP:
+        memory = memory.src[iteration[memory.arg] & 1]
+    slot: ops.Slot = memory.arg
+    return slot
+
+
+def slots(memory: UOp) -> list[ops.Slot]:
+    """The SLOTs that a memory of a command is in some iteration."""
+    return [n.arg for n in toposort([memory]) if n.op is ops.SLOT]
+
+
+def executions(commands: UOp) -> list[UOp]:
+    """The EXECs of COMMANDS, those in loops and branches too, in the order they are written."""
+    out: list[UOp] = []
+    stack = [commands]
+    while stack:
+        node = stack.pop()
+        if node.op is ops.EXEC:
+            out.append(node)
+        elif node.op in (ops.COMMANDS, ops.LOOP, ops.BRANCH):
+            stack += reversed(node.src)
+    return out

@@ -16,30 +16,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from fnx.core import build, ops
+from fnx.core import build, ops, parts
 from fnx.core.errors import Site
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, rebuild
 from fnx.lower import memory
 from fnx.lower.fusion.unique_results import Result
+from fnx.lower.memory import Operand, View, nodes_of
+
+SlotOf = Callable[[UOp], UOp]
 
 
 class Launch(NamedTuple):
-    """A tiled kernel, the node that each of its buffers holds, and a CONST for each VAR."""
+    """A tiled kernel, what each of its buffers is, and a CONST for each VAR."""
 
     kernel: UOp
-    operands: tuple[UOp, ...]
+    operands: tuple[Operand, ...]
     scalars: tuple[UOp, ...]
     sites: tuple[Site, ...] = ()
 
     @property
-    def name(self) -> str:
-        """The kernel's name and the user's lines, for profiles and faults."""
-        name: str = self.kernel.arg.name
-        lines = [f"{file.rpartition('/')[2]}:{line}" for file, line in self.sites[:2]]
-        return f"{name} ({', '.join(lines)})" if lines else name
+    def graphs(self) -> tuple[UOp]:
+        return (self.kernel,)
+
+    @property
+    def uses(self) -> list[UOp]:
+        """The nodes whose buffers it reads or writes."""
+        return nodes_of(self.operands)
+
+    def command(self, slot: SlotOf) -> UOp:
+        """Its EXEC; ``slot`` gives the SLOT of a node."""
+        slots = [o.slot(slot) if isinstance(o, View) else slot(o) for o in self.operands]
+        return build.exec_(self.kernel, slots, self.scalars,
+                           named(self.kernel.arg.name, self.sites))
+
+
+class Repeat(NamedTuple):
+    """A LOOP of a Block, before its memory is known.
+
+    Attributes:
+        trips: how often; None: as long as ``test`` writes a true ``flag``.
+        ins, outs: what the parameters and results of the body are.
+        work: temporary memory of the body and of the test.
+    """
+
+    name: str
+    trips: int | None
+    body: Block
+    ins: tuple[View, ...]
+    outs: tuple[View, ...]
+    work: UOp
+    test: Block | None = None
+    flag: UOp | None = None
+    graphs: tuple[UOp, ...] = ()
+
+    @property
+    def uses(self) -> list[UOp]:
+        used = [*nodes_of((*self.ins, *self.outs)), self.work]
+        return used if self.flag is None else [*used, self.flag]
+
+    def command(self, slot: SlotOf) -> UOp:
+        ins, outs = ([view.slot(slot) for view in side] for side in (self.ins, self.outs))
+        work = slot(self.work)
+        body = placed(self.body.commands, ins, outs, work, 1)
+        if self.trips is not None:
+            return build.loop(body, self.trips, self.name)
+        assert self.test is not None and self.flag is not None
+        flag = slot(self.flag)
+        return build.loop_while(placed(self.test.commands, ins, [flag], work, 1), flag, body,
+                                self.name)
+
+
+class Choice(NamedTuple):
+    """A BRANCH over Blocks, before its memory is known."""
+
+    name: str
+    which: UOp
+    blocks: tuple[Block, ...]
+    ins: tuple[UOp, ...]
+    outs: tuple[UOp, ...]
+    work: UOp
+    graphs: tuple[UOp, ...] = ()
+
+    @property
+    def uses(self) -> list[UOp]:
+        return [self.which, *self.ins, *self.outs, self.work]
+
+    def command(self, slot: SlotOf) -> UOp:
+        ins, outs = ([slot(n) for n in side] for side in (self.ins, self.outs))
+        work = slot(self.work)
+        return build.branch(slot(self.which), [placed(b.commands, ins, outs, work, 0)
+                                               for b in self.blocks], self.name)
+
+
+def named(name: str, sites: Sequence[Site]) -> str:
+    """A kernel's or loop's name and the user's lines, for profiles and faults."""
+    lines = [f"{file.rpartition('/')[2]}:{line}" for file, line in sites[:2]]
+    return f"{name} ({', '.join(lines)})" if lines else name
 
 
 class Launches(NamedTuple):
@@ -50,13 +125,13 @@ class Launches(NamedTuple):
 
     outs: tuple[UOp, ...]
     results: tuple[Result, ...]
-    launches: Sequence[Launch]
+    launches: Sequence[Launch | Repeat | Choice]
     offsets: Mapping[UOp, int] = {}
     arena: int = 0
 
     @property
     def graphs(self) -> list[UOp]:
-        return [launch.kernel for launch in self.launches]
+        return [graph for launch in self.launches for graph in launch.graphs]
 
 
 class Block(NamedTuple):
@@ -82,14 +157,15 @@ class Block(NamedTuple):
 def plan_memory(all: Launches) -> Launches:
     """Offsets in the arena for what is neither a parameter nor a result."""
     outs = set(all.outs)
-    sizes = {n: memory.size_of(n) for launch in all.launches for n in launch.operands
+    uses = [launch.uses for launch in all.launches]
+    sizes = {n: memory.size_of(n) for used in uses for n in used
              if n.op is not ops.PARAM and n not in outs}
-    offsets, arena = memory.plan([launch.operands for launch in all.launches], sizes)
+    offsets, arena = memory.plan(uses, sizes)
     return all._replace(offsets=offsets, arena=arena)
 
 
 def commands(all: Launches) -> Block:
-    """Slots for all operands, and one EXEC a kernel."""
+    """Slots for all operands, and one command a launch."""
     outs = {node: i for i, node in enumerate(all.outs)}
 
     def slot(node: UOp) -> UOp:
@@ -100,6 +176,35 @@ def commands(all: Launches) -> Block:
             return build.slot("out", outs[node], 0, nbytes)
         return build.slot("arena", 0, all.offsets[node], nbytes)
 
-    execs = [build.exec_(launch.kernel, [slot(n) for n in launch.operands], launch.scalars,
-                         launch.name) for launch in all.launches]
-    return Block(build.commands(execs), all.arena, all.outs, all.results)
+    return Block(build.commands([launch.command(slot) for launch in all.launches]), all.arena,
+                 all.outs, all.results)
+
+
+def placed(commands: UOp, ins: Sequence[UOp], outs: Sequence[UOp], arena: UOp, depth: int
+           ) -> UOp:
+    """The COMMANDS of a Block on the memory of what runs it.
+
+    Args:
+        commands: with slots "in", "out" and "arena" of their own.
+        ins, outs, arena: the SLOTs, or SWAPs, that these are.
+        depth: how many loops, of those around what runs it, the Block does not know.
+    """
+    given = {"in": ins, "out": outs, "arena": (arena,)}
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is ops.SLOT:
+            return _within(given[node.arg.kind][node.arg.index], node.arg, depth)
+        return node.replace(src=src, arg=node.arg + depth) if node.op is ops.SWAP else None
+
+    kernels = {e.src[0]: e.src[0] for e in parts.executions(commands)}
+    return rebuild([commands], visit, kernels)[0]
+
+
+def _within(whole: UOp, part: ops.Slot, depth: int) -> UOp:
+    """A part of a memory that moves with ``depth`` loops, inside of which the part moves."""
+    if whole.op is ops.SWAP:
+        return whole.over(tuple([_within(s, part, depth) for s in whole.src]))
+    arg: ops.Slot = whole.arg
+    strides = (*arg.strides, *[0] * (depth - len(arg.strides)), *part.strides)
+    return build.slot(arg.kind, arg.index, arg.offset + part.offset,
+                      min(part.nbytes, arg.nbytes - part.offset), strides)

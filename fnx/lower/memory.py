@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
+from fnx.core import build, ops
 from fnx.core.uop import UOp
 
 ALIGNMENT = 64  # bytes: a vector register and a cache line
@@ -26,6 +28,49 @@ def size_of(node: UOp) -> int:
     """Bytes of a buffer, rounded up to the alignment."""
     nbytes = math.prod(node.shape) * node.dtype.itemsize
     return max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
+
+
+class View(NamedTuple):
+    """Bytes of the buffer of a node: in iteration i of a loop those from start + i*step on.
+
+    ``odd``: the node whose buffer it is in odd iterations, where that is another one.
+    """
+
+    node: UOp
+    nbytes: int
+    start: int = 0
+    step: int = 0
+    odd: UOp | None = None
+
+    @property
+    def nodes(self) -> tuple[UOp, ...]:
+        return (self.node,) if self.odd is None else (self.node, self.odd)
+
+    def slot(self, of: Callable[[UOp], UOp]) -> UOp:
+        """As a SLOT or SWAP; ``of`` gives the SLOT of a buffer."""
+        even, *odd = [self._part(of(n).arg) for n in self.nodes]
+        return build.swap(even, odd[0], 0) if odd else even
+
+    def _part(self, whole: ops.Slot) -> UOp:
+        return build.slot(whole.kind, whole.index, whole.offset + self.start, self.nbytes,
+                          (self.step,))
+
+    def alignment(self, of: Callable[[UOp], int]) -> int:
+        """What divides its address in all iterations, if it divides those of the buffers."""
+        return math.gcd(*map(of, self.nodes), self.start, self.step)
+
+
+Operand = UOp | View  # of a launch: a whole buffer, or a part of one
+
+
+def nodes_of(operands: Iterable[Operand]) -> list[UOp]:
+    """The nodes whose buffers operands are in."""
+    return [n for o in operands for n in (o.nodes if isinstance(o, View) else (o,))]
+
+
+def alignment_of(operand: Operand, of: Callable[[UOp], int]) -> int:
+    """What divides its address; ``of`` of the buffer of a node."""
+    return operand.alignment(of) if isinstance(operand, View) else of(operand)
 
 
 def plan(uses: Sequence[Sequence[UOp]], sizes: Mapping[UOp, int]) -> tuple[dict[UOp, int], int]:

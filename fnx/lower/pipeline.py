@@ -22,24 +22,26 @@ runtime_extents canonical choose tile split_global memory commands'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 
 from fnx.core import build, ops
 from fnx.core.program import KernelCode
 from fnx.core.record import Record
 from fnx.core.target import Target
-from fnx.core.uop import UOp
-from fnx.lower.commands import Block, Launch, Launches, commands, plan_memory
+from fnx.core.uop import UOp, rebuild, substitute, toposort
+from fnx.lower.bodies import distinct_results, expand
+from fnx.lower.commands import Block, Choice, Launch, Launches, Repeat, commands, plan_memory
 from fnx.lower.driver import Driver, Pass, Ran
 from fnx.lower.fusion.kernelize import kernelize
-from fnx.lower.fusion.ranges import Step, build_kernels
+from fnx.lower.fusion.ranges import BodyStep, Step, build_kernels
 from fnx.lower.fusion.unique_results import results_of, unique_results
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.index_sets import split_index_sets
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.machines import MACHINES, Tiled, Work
+from fnx.lower.memory import ALIGNMENT, alignment_of
 from fnx.lower.program.codegen import kernel_code
 from fnx.lower.schedule import contraction
 from fnx.lower.tensor.decide import decide
@@ -65,11 +67,23 @@ def runtime_extents(work: Work) -> Work:
     return work._replace(kernel=kernel, scalars=scalars)
 
 
+def on_bodies(run: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
+    """A function of FUNCTIONs without bodies as one that takes each distinct body, too."""
+    @wraps(run)
+    def on_each(fn: UOp) -> UOp:
+        done: dict[UOp, UOp] = {}
+        for body in toposort([fn], into_functions=True):
+            if body.op is ops.FUNCTION:
+                done[body] = run(body.over(tuple(substitute(body.src, done))))
+        return done[fn]
+    return on_each
+
+
 TENSOR_PASSES = (
     Pass("inline", inline, "tensor", "tensor"),
     Pass("simplify", simplify, "tensor", "tensor"),
-    Pass("decide", decide, "tensor", "tensor"),
-    Pass("split_reduce", split_reduce, "tensor", "tensor"),
+    Pass("decide", on_bodies(decide), "tensor", "tensor"),
+    Pass("split_reduce", on_bodies(split_reduce), "tensor", "tensor"),
 )
 FUSION_PASSES = (
     Pass("unique_results", unique_results, "tensor", "tensor"),
@@ -137,40 +151,79 @@ def lower(fn: UOp, target: Target, general: bool = False,
                 made.text()
 
     fn = driver.run(TENSOR_PASSES, fn)
-    block = block_of(fn, driver, general, ready)
+    block = Blocks(driver, ready).of(fn, general)
     return Lowered(fn, block, code, driver.milliseconds)
 
 
-def block_of(fn: UOp, driver: Driver, general: bool, ready: Callable[[UOp], None]) -> Block:
-    """The commands of any FUNCTION, of which a command may be the owner.
+class Blocks:
+    """Makes Blocks of FUNCTIONs after the tensor passes; of each body once.
 
     Args:
-        fn: a FUNCTION after the tensor passes.
         driver: what runs the passes.
-        general: as in ``lower``.
         ready: told of the kernel of each launch, before the next one is tiled.
     """
-    steps: list[Step] = driver.run(FUSION_PASSES, fn)
-    launches: list[Launch] = []
-    for step in steps:
-        for launch in _launches(step, general, driver):
-            ready(launch.kernel)
-            launches.append(launch)
-    block: Block = driver.run(COMMAND_PASSES, Launches(
-        unique_results(fn).src, results_of(fn), launches))
-    return block
+
+    def __init__(self, driver: Driver, ready: Callable[[UOp], None]) -> None:
+        self.driver, self.ready = driver, ready
+        self.made: dict[tuple[UOp, tuple[int, ...], tuple[int, ...]], Block] = {}
+
+    def of_body(self, fn: UOp, ins: tuple[int, ...], outs: tuple[int, ...]) -> Block:
+        """The Block of a body: each result has a buffer; where all of them are aligned so."""
+        key = fn, ins, outs
+        if key not in self.made:
+            self.made[key] = self.of(distinct_results(fn), False, ins, outs)
+        return self.made[key]
+
+    def of(self, fn: UOp, general: bool, ins: Sequence[int] = (), outs: Sequence[int] = ()
+           ) -> Block:
+        """The commands of a FUNCTION (``general`` as in ``lower``)."""
+        steps: list[Step | BodyStep] = self.driver.run(FUSION_PASSES, fn)
+        results = unique_results(fn).src
+        aligned = dict(zip(results, outs))
+        aligned.update((p, ins[slot]) for slot, p in (build.params(fn) if ins else {}).items())
+
+        def alignment(node: UOp) -> int:
+            return aligned.get(node, ALIGNMENT)
+
+        launches: list[Launch | Repeat | Choice] = []
+        for step in steps:
+            made = [step] if isinstance(step, Step) else expand(step, self.of_body, alignment)
+            for part in made:
+                if isinstance(part, Step):
+                    launches += self._launches(part, general, alignment)
+                else:
+                    launches.append(part)
+        block: Block = self.driver.run(COMMAND_PASSES, Launches(
+            results, results_of(fn), launches))
+        return block
+
+    def _launches(self, step: Step, general: bool, alignment: Callable[[UOp], int]
+                  ) -> Iterator[Launch]:
+        """A kernel under its schedule, after the kernels that pack what it reads."""
+        driver = self.driver
+        kernel = realigned(step.kernel, [alignment_of(o, alignment) for o in step.operands])
+        through = driver.run if general else driver.once  # of many shapes only one comes again
+        work: Work = through(KERNEL_PASSES, Work(kernel, step.schedule, general))
+        tiled: Tiled = driver.once(MACHINES[driver.target.kind].tiling,
+                                   Work(work.kernel, work.schedule))
+        operands = [*step.operands, *map(_temporary, tiled.temporaries)]
+        for part in tiled.parts:
+            self.ready(part.kernel)
+            yield Launch(part.kernel, tuple([operands[i] for i in part.refs]),
+                         tuple([work.scalars[i] for i in part.scalars]), step.sites)
 
 
-def _launches(step: Step, general: bool, driver: Driver) -> Iterator[Launch]:
-    """A kernel under its schedule, after the kernels that pack what it reads."""
-    through = driver.run if general else driver.once  # of many shapes only one comes again
-    work: Work = through(KERNEL_PASSES, Work(step.kernel, step.schedule, general))
-    tiled: Tiled = driver.once(MACHINES[driver.target.kind].tiling,
-                               Work(work.kernel, work.schedule))
-    operands = [*step.operands, *map(_temporary, tiled.temporaries)]
-    for part in tiled.parts:
-        yield Launch(part.kernel, tuple([operands[i] for i in part.refs]),
-                     tuple([work.scalars[i] for i in part.scalars]), step.sites)
+def realigned(kernel: UOp, alignments: Sequence[int]) -> UOp:
+    """The KERNEL on buffers that are aligned so: it is in its REFs, and so in its code's key."""
+    if all(a == ALIGNMENT for a in alignments):
+        return kernel
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not ops.REF:
+            return None
+        arg = node.arg
+        return node.replace(src=src, arg=ops.Ref(arg.slot, arg.name, alignments[arg.slot]))
+    return rebuild([kernel], visit)[0]
 
 
 def _temporary(ref: UOp) -> UOp:

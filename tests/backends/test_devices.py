@@ -40,7 +40,7 @@ def test_null_records_and_computes_nothing():
     assert {k: after[k] - before[k] for k in after} == {
         "submissions": 2, "allocated": 1600, "commands": 6}
     assert null.submissions[-1] is buffer and buffer.arena == arena
-    assert [c.slots[1].kind for c in buffer.commands] == ["arena", "arena", "out"]
+    assert [c.slots[1].arg.kind for c in buffer.commands] == ["arena", "arena", "out"]
     assert next(iter(code.values())).asked == 0
     assert np.isnan(out.view(np.float32, (10, 10))).all() and out.ptr == 0
     assert out.view(np.int32, (100,)).tolist() == [0] * 100

@@ -305,6 +305,20 @@ COMMAND: dict[str, Mutation] = {
     "scalar dropped": change_exec(lambda s: s[:-1] if scalar_at_end(s) else None),
     "scalar of another dtype": change_exec(
         lambda s: (*s[:-1], build.const(1, I)) if scalar_at_end(s) else None),
+    "stride of nothing": mutate(of(ops.SLOT), lambda n, r: raw(n, arg=ops.Slot(
+        "in", 0, 0, 64, (0,))), True),
+    "swap of one slot": mutate(of(ops.SWAP), lambda n, r: raw(n, src=n.src[:1]), True),
+    "swap by no loop": mutate(of(ops.SWAP), lambda n, r: raw(n, arg=-1), True),
+    "swap with a kernel": mutate(of(ops.SWAP), lambda n, r: raw(
+        n, src=(n.src[0], kernel_of(0))), True),
+    "loop of negative trips": mutate(of(ops.LOOP), lambda n, r: raw(
+        n, arg=ops.Loop("step", -1)), True),
+    "loop without a body": mutate(of(ops.LOOP), lambda n, r: raw(n, src=n.src[:-1]), True),
+    "loop on and on": mutate(of(ops.LOOP), lambda n, r: raw(
+        n, src=n.src[-1:], arg=ops.Loop("step", None)), True),
+    "branch without branches": mutate(of(ops.BRANCH), lambda n, r: raw(n, src=n.src[:1]), True),
+    "branch by a byte": mutate(of(ops.BRANCH), lambda n, r: raw(
+        n, src=(slot("in", 0, 0, 1), *n.src[1:])), True),
     "scalar out of bounds": change_exec(
         lambda s: (*s[:-2], build.index_const(9), s[-1]) if scalar_at_end(s) else None),
     "slot too small": change_exec(

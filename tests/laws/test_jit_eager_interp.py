@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.backends.base import Device, get_device
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, ops, parts
 from fnx.core.dtypes import DType
-from fnx.core.uop import UOp, toposort
+from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.tensor.inline import inline
 from fnx.transforms.jit import link
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs
@@ -41,16 +41,17 @@ def run(fn: UOp, args: Sequence[NDArray], device: Device, lengths_later: bool) -
 
 
 def one_by_one(fn: UOp, args: Sequence[NDArray]) -> list[NDArray]:
-    """Each node by itself, from its operands' values."""
+    """Each node by itself, from its operands' values; loops and branches whole."""
     fn = inline(fn)
     values: dict[UOp, NDArray] = {}
     for node in toposort(fn.src):
         if node.op is ops.PARAM:
             values[node] = args[node.arg.slot]
-            continue
-        params = [build.param(i, s.dtype, s.shape) for i, s in enumerate(node.src)]
-        alone = build.function([node.replace(src=tuple(params)) if params else node], len(params))
-        values[node], = run(alone, [values[s] for s in node.src], CPU, True)
+        elif node.op is not ops.FUNCTION and node.op not in ops.STRUCTURAL:
+            reads = [*dict.fromkeys(parts.operands(node.src[0] if node.op is ops.GET else node))]
+            params = {r: build.param(i, r.dtype, r.shape) for i, r in enumerate(reads)}
+            alone = build.function(substitute([node], params), len(reads))
+            values[node], = run(alone, [values[r] for r in reads], CPU, True)
     return [values[o] for o in fn.src]
 
 

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 
 from fnx.core import build, ops
-from fnx.core.levels.interp import run_kernel
+from fnx.core.levels.interp import evaluate, run_kernel
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Driver
 from fnx.lower.fusion.group import memory_of
-from fnx.lower.fusion.ranges import Step
+from fnx.lower.fusion.ranges import BodyStep, Step
 from fnx.lower.machines import Work
 from fnx.lower.pipeline import FUSION_PASSES, KERNEL_PASSES
 
 TARGET = Target("interp", kind="kernels")
 
 
-def steps_of(fn: UOp) -> list[Step]:
-    steps: list[Step] = Driver(TARGET).run(FUSION_PASSES, fn)
+def steps_of(fn: UOp) -> list[Step | BodyStep]:
+    steps: list[Step | BodyStep] = Driver(TARGET).run(FUSION_PASSES, fn)
     return steps
 
 
@@ -32,6 +32,9 @@ def run_steps(fn: UOp, args: Sequence[np.ndarray[Any, Any]],
     memory: dict[UOp, np.ndarray[Any, Any]] = {
         p: np.array(args[p.arg.slot]) for p in toposort(fn.src) if p.op is ops.PARAM}
     for step in steps_of(fn):
+        if isinstance(step, BodyStep):
+            memory.update(zip(step.writes, evaluate(step.writes, memory)))
+            continue
         work = driver.run(KERNEL_PASSES, Work(step.kernel, step.schedule, runtime_extents))
         for w in step.writes:
             garbage = np.full(w.shape, 7, w.dtype.np)

@@ -13,6 +13,7 @@ import atexit
 import ctypes
 import functools
 import gc
+import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
@@ -24,8 +25,19 @@ from fnx.backends.allocator import Block, Pool
 from fnx.backends.base import Device
 from fnx.backends.cost_estimate import nanoseconds
 from fnx.backends.cpu import runtime
+from fnx.backends.cpu.encoding import Encoder, signed
 from fnx.backends.cpu.queue import CpuQueue, native
-from fnx.backends.hcq import Command, HostStorage, Leasing, check_arguments, commands_of
+from fnx.backends.hcq import (
+    Branch,
+    Command,
+    Commands,
+    HostStorage,
+    Leasing,
+    check_arguments,
+    commands_of,
+    executions,
+    memory_of,
+)
 from fnx.backends.llvm import binding
 from fnx.backends.llvm.kernels import Kernel, Kernels
 from fnx.core.errors import OutOfMemoryError, SpecError
@@ -41,6 +53,7 @@ TINY = 5_000.0  # ... and up to which releasing the GIL does not pay
 CHUNK = 30_000.0  # nanoseconds that a chunk should take at least
 LONG_CHUNK = 20_000_000.0  # ... and about at most: between chunks work can be aborted
 CHUNKS_PER_CORE = 16
+STEP, SLOT = 20.0, 8.0  # nanoseconds that an iteration costs, and each slot of its commands
 
 T = TypeVar("T")
 
@@ -55,7 +68,7 @@ class _Plan:
 
     def __init__(self, command: Command, code: KernelCode, kernel: Kernel, cores: int) -> None:
         self.kernel = kernel
-        env: dict[UOp | int, int] = {i: _signed(s) for i, s in enumerate(command.scalars)}
+        env: dict[UOp | int, int] = {i: signed(s) for i, s in enumerate(command.scalars)}
         self.iterations = symbolic.evaluate(code.extents["parallel"], env)
         self.scratch = symbolic.evaluate(code.extents["scratch"], env)
         self.work = nanoseconds(command.kernel, env)
@@ -65,23 +78,38 @@ class _Plan:
         self.chunks = -(-self.iterations // self.chunk)
 
 
-def _signed(pattern: int) -> int:
-    return pattern - (1 << 64) if pattern >> 63 else pattern
+def _work(commands: Commands, plans: Mapping[Command, _Plan]) -> float:
+    """Estimated nanoseconds of commands; those of a loop that a condition ends: no bound."""
+    total = 0.0
+    for c in commands:
+        if isinstance(c, Command):
+            total += plans[c].work
+        elif isinstance(c, Branch):
+            total += max([_work(branch, plans) for branch in c.branches])
+        elif c.trips is None:
+            return math.inf
+        else:
+            count = len(memory_of(c.body))
+            total += c.trips * (STEP + SLOT * count + _work(c.body, plans))
+    return total
 
 
 class CpuCommandBuffer(Leasing):
     """Encoded commands. The number of arguments is fixed by the first submission."""
 
-    __slots__ = ("_counts", "_encoded", "_inline", "_memory", "_pack", "_pool", "_private",
-                 "_program", "_queue", "_run", "_scratch", "_temporary", "_words", "work")
+    __slots__ = ("_commands", "_counts", "_encoded", "_inline", "_pack", "_plans", "_pool",
+                 "_private", "_program", "_queue", "_run", "_scratch", "_temporary", "_words",
+                 "work")
 
-    def __init__(self, device: CpuDevice, encoded: list[tuple[Command, _Plan]], arena: int) -> None:
+    def __init__(self, device: CpuDevice, commands: Commands, plans: dict[Command, _Plan],
+                 arena: int) -> None:
         self._queue, self._pool = device.queue, device.pool
-        self._encoded = encoded  # holds the kernels: their code lives as long as this does
-        self.names = tuple(c.name for c, _ in encoded)
-        self.work = sum(p.work for _, p in encoded)
+        self._commands = commands
+        self._plans = plans  # hold the kernels: their code lives as long as this does
+        self.names = tuple([c.name for c in plans])
+        self.work = _work(commands, plans)
         self._run = device.native.run_held if self.work <= TINY else device.native.run
-        self._scratch = max((p.scratch for _, p in encoded), default=0)
+        self._scratch = max([p.scratch for p in plans.values()], default=0)
         self._private = -(-arena // 64) * 64  # where scratch begins in the temporary memory
         self._temporary = self._private + (self._scratch if self.work <= SHORT else 0)
         self.leases: list[tuple[Any, int]] = []
@@ -157,42 +185,22 @@ class CpuCommandBuffer(Leasing):
 
     def _lay_out(self, ins: int, outs: int) -> None:
         """Number the arguments and write the words that the native loop walks."""
-        check_arguments(tuple(c for c, _ in self._encoded), ins, outs)
+        check_arguments(self._commands, ins, outs)
         with _laying_out:
             if self._counts is not None:
                 return
-            base = {"arena": runtime.ARENA, "in": runtime.ARGUMENTS,
-                    "out": runtime.ARGUMENTS + ins}
-            table: list[int] = []
-            records: list[int] = []
-            scalars: list[int] = []
-            for command, plan in self._encoded:
-                records += [plan.kernel.address, len(table) // 2, 8 * len(scalars),
-                            plan.iterations, plan.chunk, plan.chunks]
-                scalars += [_signed(s) for s in command.scalars]
-                for slot in command.slots:
-                    at = base[slot.kind] + (0 if slot.kind == "arena" else slot.index)
-                    table += [at, slot.offset]
-            self._write(table, records, scalars, runtime.ARGUMENTS + ins + outs)
+            self._encoded = Encoder(self._plans, ins, outs).encode(self._commands)
+            self._program, self._words = self._encoded.address, self._encoded.words
             self._pack = struct.Struct(f"{runtime.ARGUMENTS + ins + outs}q").pack_into
             self._counts = (ins, outs)
             self._inline = self.work <= SHORT
 
-    def _write(self, table: list[int], records: list[int], scalars: list[int],
-               arguments: int) -> None:
-        header = runtime.PROGRAM_WORDS
-        size = header + len(table) + len(records) + len(scalars)
-        memory = (ctypes.c_int64 * size)()
-        start = ctypes.addressof(memory)
-        first_record = header + len(table)
-        first_scalar = first_record + len(records)
-        for i in range(runtime.SCALARS, len(records), runtime.RECORD_WORDS):
-            records[i] += start + 8 * first_scalar
-        slots = len(table) // 2
-        memory[:] = [len(self._encoded), slots, start + 8 * header, start + 8 * first_record,
-                     arguments, *table, *records, *scalars]
-        self._memory, self._program = memory, start
-        self._words = arguments + slots
+    def running(self, record: int, lease: tuple[Any, int]) -> str:
+        """What a record does, and in which iteration of each loop around it."""
+        place = self._encoded.places[record]
+        words = (ctypes.c_int64 * self._words).from_address(lease[1])
+        loops = [f"iteration {words[register]} of {name}" for name, register in place.loops]
+        return " in ".join([place.name, *reversed(loops)])
 
 
 class CpuDevice(Device):
@@ -224,14 +232,15 @@ class CpuDevice(Device):
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode], arena: int) -> CpuCommandBuffer:
         """Compile or fetch the kernels, link them, and encode the commands."""
         decoded = commands_of(commands)
-        codes = {c.kernel: code[c.kernel] for c in decoded}
+        executed = executions(decoded)
+        codes = {c.kernel: code[c.kernel] for c in executed}
         kernels = dict(zip(codes, self.kernels.get(list(codes.values()))))
         known: dict[Any, _Plan] = {}  # of equal commands
-        for c in decoded:
+        for c in executed:
             if (key := (c.kernel, c.scalars)) not in known:
                 known[key] = _Plan(c, codes[c.kernel], kernels[c.kernel], self.target.cores)
-        encoded = [(c, known[c.kernel, c.scalars]) for c in decoded]
-        return CpuCommandBuffer(self, encoded, arena)
+        plans = {c: known[c.kernel, c.scalars] for c in executed}
+        return CpuCommandBuffer(self, decoded, plans, arena)
 
     def assembly(self, text: str) -> str:
         """Machine code of LLVM IR, as text."""

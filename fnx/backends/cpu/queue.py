@@ -280,9 +280,7 @@ class CpuQueue(Signal):
             self.abort()
 
     def _running(self, workers: _Workers) -> str:
-        names = self._flight.names()
-        at = workers.words[runtime.COMMAND]
-        return f"kernel {names[at]}" if at < len(names) else "the queue"
+        return self._flight.running(workers.words[runtime.COMMAND])
 
     def wait_all(self) -> None:
         """Return when all submitted work is done (aborted work counts as done)."""

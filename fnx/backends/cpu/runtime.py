@@ -3,8 +3,16 @@
 No Python runs between the kernels of a submission. Memory is words of 8 bytes:
 
     program   header of a command buffer, immutable: counts, slot table, records
-    record    one command: kernel address, first slot, scalars, iterations, chunk, chunks
-    block     one call's: scratch, arena, argument pointers, then the resolved slots
+    record    EXEC: kernel address, first slot, scalars, iterations, chunk, chunks
+              LOOP: register, trips, moves, how many, the record behind
+              NEXT: register, trips, moves, how many, the first record inside
+              TEST: slot of a bool, the record to go to where it is false
+              CHOOSE: slot of an int32, how many branches, where their first records are
+              JUMP: the record to go to
+    move      a slot that a loop moves: slot, registers whose parity chooses among the places
+              that follow: base, offset, terms (register, bytes an iteration)
+    block     one call's: scratch, arena, argument pointers, a register a loop that counts its
+              iterations, then the resolved slots
     queue     ring of (program, block), timeline values, the open job, pthread objects
 
 Worker 0 leads: it takes submissions in order, walks their commands and opens a *job* for each
@@ -21,9 +29,12 @@ from __future__ import annotations
 from fnx.backends.llvm.ir_builder import Function, Value, Variable
 
 # program
-COMMANDS, SLOTS, TABLE, RECORDS, RESOLVED, PROGRAM_WORDS = range(6)
-# record
-KERNEL, BUFFERS, SCALARS, ITERATIONS, CHUNK, CHUNKS, RECORD_WORDS = range(7)
+COMMANDS, SLOTS, TABLE, RECORDS, RESOLVED, DEPTH, PROGRAM_WORDS = range(7)
+# record: its kind, then words of the kind
+EXEC, LOOP, NEXT, TEST, CHOOSE, JUMP = range(6)
+KIND, KERNEL, BUFFERS, SCALARS, ITERATIONS, CHUNK, CHUNKS, RECORD_WORDS = range(8)
+REGISTER, TRIPS, MOVES, COUNT, TARGET = range(1, 6)
+SLOT, BRANCHES = 1, 2
 # block
 SCRATCH, ARENA, ARGUMENTS = range(3)
 # worker
@@ -67,9 +78,9 @@ def text(triple: str) -> str:
     declarations, pause, mode = _PROCESSORS[processor]
     for name, arity in _THREADS.items():
         declarations += f"declare i32 @{name}({', '.join(['i64'] * arity)})\n"
-    functions = [_read_mode(processor), _write_mode(processor), _resolve(), _kernel(),
-                 _run(mode), _submit(), _wait(), _abort(), _stop(), _take(), _open_job(pause),
-                 _execute(), _lead(pause, mode), _help(pause, mode)]
+    functions = [_read_mode(processor), _write_mode(processor), _resolve(), _kernel(), _move(),
+                 _go(), _run(mode), _submit(), _wait(), _abort(), _stop(), _take(),
+                 _open_job(pause), _execute(), _lead(pause, mode), _help(pause, mode)]
     return declarations + "\n".join(f.text() for f in functions)
 
 
@@ -129,6 +140,65 @@ def _kernel() -> Function:
     return f
 
 
+def _move() -> Function:
+    """The pointers of slots that follow loops, in this iteration."""
+    f = Function("move", ("program", "block", "pointers", "moves", "count"))
+    block, at = f["block"], f.variable(f["moves"])
+    size = f.mul(f.add(f.mul(f.load(f["program"], DEPTH), 2), 3), 8)  # of a place, in bytes
+    with f.count(f["count"]):
+        move = at.get()
+        swaps, chosen, places = f.load(move, 1), f.variable(0), f.variable(1)
+        with f.count(swaps) as i:
+            register = f.load(f.word(move, i), 2)
+            odd = f.binary("and", f.load(f.word(block, register)), 1)
+            chosen.set(f.add(chosen.get(), f.mul(odd, places.get())))
+            places.set(f.mul(places.get(), 2))
+        first = f.word(f.word(move, swaps), 2)
+        place = f.add(first, f.mul(chosen.get(), size))
+        pointer = f.variable(f.add(f.load(f.word(block, f.load(place))), f.load(place, 1)))
+        with f.count(f.load(place, 2)) as i:
+            term = f.word(place, f.mul(i, 2))
+            steps = f.load(f.word(block, f.load(term, 3)))
+            pointer.set(f.add(pointer.get(), f.mul(steps, f.load(term, 4))))
+        f.store(f["pointers"], f.load(move), pointer.get())
+        at.set(f.add(first, f.mul(places.get(), size)))
+    f.give(0)
+    return f
+
+
+def _go() -> Function:
+    """Do what a record of a loop or a branch says; gives the number of the next record."""
+    f = Function("go", ("program", "block", "pointers", "record", "number"))
+    record = f["record"]
+    kind, target = f.load(record), f.load(record, TARGET)
+    with f.when(f.compare("ule", kind, NEXT)):
+        register = f.word(f["block"], f.load(record, REGISTER))
+        ended = f.variable(0)
+        with f.when(f.compare("eq", kind, NEXT)):
+            ended.set(f.add(f.load(register), 1))
+        f.store(register, 0, ended.get())
+        f.call("move", f["program"], f["block"], f["pointers"], f.load(record, MOVES),
+               f.load(record, COUNT))
+        goes_on = f.compare("ult", ended.get(), f.load(record, TRIPS))
+        into = f.line(f"select i1 {goes_on}, i64 {NEXT}, i64 {LOOP}", "s")
+        with f.when(f.compare("eq", kind, into)):
+            f.give(target)
+        f.give(f.add(f["number"], 1))
+    with f.when(f.compare("eq", kind, TEST)):
+        pointer = f.load(f.word(f["pointers"], f.load(record, SLOT)))
+        with f.when(f.compare("eq", f.small(pointer, 8), 0)):
+            f.give(target)
+        f.give(f.add(f["number"], 1))
+    with f.when(f.compare("eq", kind, CHOOSE)):
+        pointer = f.load(f.word(f["pointers"], f.load(record, SLOT)))
+        which, last = f.small(pointer, 32), f.sub(f.load(record, BRANCHES), 1)
+        with f.when(f.compare("slt", which, 0)):
+            f.give(f.load(target))
+        f.give(f.load(f.word(target, f.smaller(which, last))))
+    f.give(target)
+    return f
+
+
 def _run(mode: int) -> Function:
     """A whole submission on the calling thread."""
     f = Function("run", ("program", "block"))
@@ -137,9 +207,17 @@ def _run(mode: int) -> Function:
     f.call("write_mode", mode)
     pointers = f.call("resolve", f["program"], f["block"])
     scratch, records = f.load(f["block"], SCRATCH), f.load(f["program"], RECORDS)
-    with f.count(f.load(f["program"], COMMANDS)) as i:
+    end, at = f.load(f["program"], COMMANDS), f.variable(0)
+    with f.loop():
+        i = at.get()
+        with f.when(f.compare("uge", i, end)):
+            f.leave()
         record = f.word(records, f.mul(i, RECORD_WORDS))
+        with f.when(f.compare("ne", f.load(record), EXEC)):
+            at.set(f.call("go", f["program"], f["block"], pointers, record, i))
+            f.again()
         f.call("kernel", record, pointers, 0, f.load(record, ITERATIONS), scratch)
+        at.set(f.add(i, 1))
     f.call("write_mode", before)
     f.give(0)
     return f
@@ -312,11 +390,19 @@ def _execute() -> Function:
     queue = f["queue"]
     pointers = f.call("resolve", f["program"], f["block"])
     records = f.load(f["program"], RECORDS)
-    with f.count(f.load(f["program"], COMMANDS)) as i:
+    end, at = f.load(f["program"], COMMANDS), f.variable(0)
+    with f.loop():
+        i = at.get()
+        with f.when(f.compare("uge", i, end)):
+            f.leave()
         with f.when(f.compare("uge", f.load(queue, ABORT, "monotonic"), f["time"])):
             f.leave()
         f.store(queue, COMMAND, i, "monotonic")
         record = f.word(records, f.mul(i, RECORD_WORDS))
+        with f.when(f.compare("ne", f.load(record), EXEC)):
+            at.set(f.call("go", f["program"], f["block"], pointers, record, i))
+            f.again()
+        at.set(f.add(i, 1))
         chunks = f.load(record, CHUNKS)
         with f.when(f.compare("ugt", chunks, 1)):
             f.call("open_job", queue, record, pointers, f["time"], f["scratch"])

@@ -125,6 +125,12 @@ class Function:
         kind = "load atomic" if order else "load"
         return self.line(f"{kind} i64, ptr {p} {order}, align 8", "l")
 
+    def small(self, address: Value, bits: int) -> str:
+        """A signed number of a few bits in memory."""
+        p = self._pointer(address, 0)
+        n = self.line(f"load i{bits}, ptr {p}, align {bits // 8}", "n")
+        return self.line(f"sext i{bits} {n} to i64", "l")
+
     def store(self, address: Value, index: Value, value: Value, order: str = "") -> None:
         """Write a word; ``order`` makes the access atomic."""
         p = self._pointer(address, index)

@@ -91,14 +91,46 @@ class _Program:
 
 def command_lines(commands: UOp, names: Callable[[UOp], str], inputs: Sequence[str] = ()
                   ) -> list[str]:
-    """The EXECs of COMMANDS: what each reads, what it writes."""
-    return [_command(e, names, inputs) for e in commands.src]
+    """What each EXEC of COMMANDS reads and writes; loops and branches around them."""
+    return _commands(commands, names, inputs, 0)
+
+
+def _commands(commands: UOp, names: Callable[[UOp], str], inputs: Sequence[str], depth: int
+              ) -> list[str]:
+    """The lines of commands in so many loops, whose counters are i, j, ..."""
+    out: list[str] = []
+    for node in commands.src:
+        if node.op is ops.EXEC:
+            out.append(_command(node, names, inputs))
+            continue
+        inner = depth + (node.op is ops.LOOP)
+        parts_of = [_commands(s, names, inputs, inner) for s in node.src if s.op is ops.COMMANDS]
+        memory = [_slot(s, inputs, inner) for s in node.src if s.op is not ops.COMMANDS]
+        heads = _heads(node, memory, depth)
+        for head, lines in zip(heads, parts_of):
+            out += [head, *["  " + line for line in lines]]
+    return out
+
+
+def _heads(node: UOp, memory: Sequence[str], depth: int) -> list[str]:
+    """What stands before each of the COMMANDS in a LOOP or BRANCH."""
+    name, _, where = node.arg.name.partition(" (")
+    comment = f"  # {' '.join(filter(None, [name, where.rstrip(')')]))}"
+    if node.op is ops.BRANCH:
+        return [f"if {memory[0]} is {i}:{comment}" for i in range(len(node.src) - 1)]
+    if node.arg.trips is not None:
+        return [f"for {_counter(depth)} in 0 .. {node.arg.trips}:{comment}"]
+    return [f"for {_counter(depth)} in 0 ..:{comment}", f"while {memory[0]}:"]
+
+
+def _counter(depth: int) -> str:
+    return "ijklmn"[depth] if depth < 6 else f"i{depth}"
 
 
 def _command(execution: UOp, names: Callable[[UOp], str], inputs: Sequence[str]) -> str:
     kernel, *operands = execution.src
     written = parts.written_slots(kernel)
-    slots = [s for s in operands if s.op is ops.SLOT]
+    slots = [s for s in operands if s.op is not ops.CONST]
     reads = [_slot(s, inputs) for i, s in enumerate(slots) if i not in written]
     reads += [str(build.const_of(s)) for s in operands if s.op is ops.CONST]
     writes = ", ".join(_slot(s, inputs) for i, s in enumerate(slots) if i in written)
@@ -107,9 +139,16 @@ def _command(execution: UOp, names: Callable[[UOp], str], inputs: Sequence[str])
     return f"{line:<64}  # {where}" if where else line
 
 
-def _slot(slot: UOp, inputs: Sequence[str]) -> str:
+def _slot(slot: UOp, inputs: Sequence[str], depth: int = 0) -> str:
+    """``arena[0:64]``; of what moves with loops, ``x[8 + 12*i:+12]`` and ``a|b`` by i."""
+    if slot.op is ops.SWAP:
+        even, odd = [_slot(s, inputs) for s in slot.src]
+        return f"({even}|{odd} by {_counter(slot.arg)})"
     arg: ops.Slot = slot.arg
-    if arg.kind == "in" and arg.index < len(inputs):
-        return inputs[arg.index]
-    return f"arena[{arg.offset}:{arg.offset + arg.nbytes}]" if arg.kind == "arena" else \
-        f"{arg.kind}{arg.index}"
+    name = inputs[arg.index] if arg.kind == "in" and arg.index < len(inputs) else \
+        "arena" if arg.kind == "arena" else f"{arg.kind}{arg.index}"
+    if arg.strides:
+        terms = [str(arg.offset)] if arg.offset else []
+        terms += [f"{s}*{_counter(d)}" for d, s in enumerate(arg.strides) if s]
+        return f"{name}[{' + '.join(terms).replace('+ -', '- ')}:+{arg.nbytes}]"
+    return f"arena[{arg.offset}:{arg.offset + arg.nbytes}]" if arg.kind == "arena" else name

@@ -16,6 +16,7 @@ fnx.core.errors.SpecError: ...: tensor level: expected the dtype that NEG's row 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
@@ -415,8 +416,11 @@ PROGRAM = tuple(Rule(*row) for row in spec_program.ROWS)
 # ---- command level ----------------------------------------------------------------------------
 
 
+_MEMORY = (ops.SLOT, ops.SWAP)
+
+
 def _operands(node: UOp) -> tuple[list[UOp], list[UOp]]:
-    return ([s for s in node.src[1:] if s.op is ops.SLOT],
+    return ([s for s in node.src[1:] if s.op in _MEMORY],
             [s for s in node.src[1:] if s.op is ops.CONST])
 
 
@@ -444,32 +448,66 @@ def _large_enough(node: UOp) -> bool:
     slots, constants = _operands(node)
     scalars = [ops.const_value(c) for c in constants]
     return all(math.prod(extent(d, scalars) for d in ref.src) * ref.dtype.itemsize
-               <= slots[i].arg.nbytes for i, ref in _kernel_args(node.src[0], ops.REF).items())
+               <= slot.nbytes for i, ref in _kernel_args(node.src[0], ops.REF).items()
+               for slot in parts.slots(slots[i]))
 
 
 def _apart(node: UOp) -> bool:
     """A slot of the arena that is written shares no byte with another, unless all of them."""
     slots = _operands(node)[0]
+    loops = {n.arg for n in toposort(slots) if n.op is ops.SWAP}
+    return all(_apart_in(node, slots, dict(zip(loops, odd)))
+               for odd in itertools.product((0, 1), repeat=len(loops)))
+
+
+def _apart_in(node: UOp, slots: list[UOp], odd: dict[int, int]) -> bool:
+    """... in iterations that are odd or even. Slots that move apart are not compared."""
     written = parts.written_slots(node.src[0])
-    arena = [(i, s.arg) for i, s in enumerate(slots) if s.arg.kind == "arena"]
+    found = [parts.slot_in(s, odd) for s in slots]
+    arena = [(i, s) for i, s in enumerate(found) if s.kind == "arena"]
     for i, a in arena:
         for j, b in arena if i in written else ():
             if i != j and (a.offset, a.nbytes) != (b.offset, b.nbytes) and \
+                    a.strides == b.strides and \
                     a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes:
                 return False
     return True
+
+
+def _is_loop(node: UOp) -> bool:
+    """A body, or what decides whether there is another iteration, its bool, and the body."""
+    ops_of = [s.op for s in node.src]
+    trips = node.arg.trips
+    if trips is not None:
+        return trips >= 0 and ops_of == [ops.COMMANDS]
+    return len(ops_of) == 3 and ops_of[::2] == [ops.COMMANDS] * 2 and ops_of[1] in _MEMORY and \
+        all(slot.nbytes >= 1 for slot in parts.slots(node.src[1]))
+
+
+def _is_branch(node: UOp) -> bool:
+    return len(node.src) > 1 and node.src[0].op in _MEMORY and \
+        all(slot.nbytes >= 4 for slot in parts.slots(node.src[0])) and \
+        all(s.op is ops.COMMANDS for s in node.src[1:])
 
 
 COMMAND = (
     Rule((ops.SLOT,), "memory in, out or arena, index, offset and size >= 0",
          lambda n: n.arg.kind in ("in", "out", "arena") and n.arg.index >= 0
          and n.arg.offset >= 0 and n.arg.nbytes >= 0),
+    Rule((ops.SLOT,), "strides in bytes of loops, the last of them not 0",
+         lambda n: all(type(s) is int for s in n.arg.strides) and n.arg.strides[-1:] != (0,)),
+    Rule((ops.SWAP,), "two memories and the number of a loop",
+         lambda n: all(s.op in _MEMORY for s in n.src) and n.arg >= 0),
     _BITS,
     Rule((ops.EXEC,), "a KERNEL, a SLOT for each REF, a CONST of its dtype for each VAR", _exec),
     Rule((ops.EXEC,), "scalars inside the bounds of their VARs", _bounded),
     Rule((ops.EXEC,), "slots as large as the buffers of the kernel", _large_enough),
     Rule((ops.EXEC,), "written memory that overlaps no other slot of the command", _apart),
-    Rule((ops.COMMANDS,), "EXECs", lambda n: all(s.op is ops.EXEC for s in n.src)),
+    Rule((ops.LOOP,), "a body and trips >= 0, or a condition, the place of its bool and a body",
+         _is_loop),
+    Rule((ops.BRANCH,), "the place of an int32, and COMMANDS", _is_branch),
+    Rule((ops.COMMANDS,), "EXECs, LOOPs and BRANCHes",
+         lambda n: all(s.op in (ops.EXEC, ops.LOOP, ops.BRANCH) for s in n.src)),
 )
 
 LEVELS = {

@@ -55,7 +55,8 @@ def reduction_depths(nodes: list[UOp]) -> dict[UOp, int]:
     """For each node, how many reductions follow one another on the way to it."""
     out: dict[UOp, int] = {}
     for node in nodes:
-        out[node] = (node.op is ops.REDUCE) + max((out[s] for s in node.src), default=0)
+        src = () if node.op.closed else node.src
+        out[node] = (node.op is ops.REDUCE) + max([out[s] for s in src], default=0)
     return out
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from fnx.core import ops
+from fnx.core import ops, parts
 from fnx.core.uop import UOp, toposort
 from fnx.lower.fusion import cost
 from fnx.lower.fusion.group import (
@@ -84,7 +84,7 @@ class Fusion:
     def _place(self, node: UOp, is_result: bool) -> None:
         uses = self._resolved(self._uses.pop(node, {}))
         op = node.op
-        if not math.prod(node.shape) and op is not ops.CALL:
+        if not math.prod(node.shape) and op is not ops.GET:
             return  # an empty result has no elements to compute
         if op is ops.PARAM or op is ops.KERNEL:
             return
@@ -94,7 +94,7 @@ class Fusion:
                 self._buffer(node, uses)
         elif op is ops.GET:
             self._get(node, uses)
-        elif op is ops.CALL:
+        elif op in ops.STRUCTURAL:
             self._call(node)
         elif op is ops.SCATTER:
             self._scatter(node, uses)
@@ -330,7 +330,7 @@ class Fusion:
 
     def _call(self, node: UOp) -> None:
         group = self.writer[node]
-        for s in node.src[1:]:
+        for s in parts.operands(node):
             self._use(memory_of(s), group, MEMORY)
 
     def _get(self, node: UOp, uses: dict[Group, list[Index]]) -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import Site, SpecError
 from fnx.core.expr import Expr, maximum, minimum
 from fnx.core.record import Record
@@ -28,6 +29,7 @@ from fnx.lower.fusion.index_tokens import (
     source_index,
 )
 from fnx.lower.fusion.kernelize import Fusion
+from fnx.lower.memory import Operand
 
 
 class Step(Record):
@@ -38,7 +40,7 @@ class Step(Record):
     """
 
     kernel: UOp
-    operands: tuple[UOp, ...]
+    operands: tuple[Operand, ...]
     writes: tuple[UOp, ...]
     schedule: Schedule | None
     sites: tuple[Site, ...]
@@ -48,19 +50,27 @@ class Step(Record):
         return (self.kernel,)
 
 
-def build_kernels(fusion: Fusion) -> list[Step]:
+class BodyStep(NamedTuple):
+    """A SCAN, WHILE or COND, the nodes whose buffers it reads, and its results."""
+
+    node: UOp
+    reads: tuple[UOp, ...]
+    writes: tuple[UOp, ...]
+    graphs: tuple[UOp, ...] = ()
+
+
+def build_kernels(fusion: Fusion) -> list[Step | BodyStep]:
     """The kernels of all groups, in the order they run."""
     position = {n: i for i, n in enumerate(fusion.nodes)}
-    return [_call_step(g) if g.call is not None else _Builder(fusion, g, position).step()
+    return [_Builder(fusion, g, position).step() if g.call is None else _call_step(g.call)
             for g in fusion.groups]
 
 
-def _call_step(group: Group) -> Step:
-    call = group.call
-    assert call is not None
-    writes = build.results(call)
-    operands = (*[memory_of(s) for s in call.src[1:]], *writes)
-    return Step(call.src[0], operands, writes, call.arg.schedule, call.sites)
+def _call_step(call: UOp) -> Step | BodyStep:
+    reads, writes = tuple(map(memory_of, parts.operands(call))), build.results(call)
+    if call.op is not ops.CALL:
+        return BodyStep(call, reads, writes)
+    return Step(call.src[0], (*reads, *writes), writes, call.arg.schedule, call.sites)
 
 
 class _Builder:

@@ -28,7 +28,7 @@ from fnx.lower.program.builder import Lines
 from fnx.lower.program.conditions import INEQUALITIES, positive_form
 from fnx.lower.program.roles import SINGLE, Instance, extent_of
 
-ALIGNMENT = 64  # of buffers and of scratch
+ALIGNMENT = 64  # of scratch
 
 
 class Access(NamedTuple):
@@ -148,7 +148,9 @@ class Addresses:
             return Access(self.each_lane(pointer, self._lane_offsets(offset, at)), None)
         if offset.stride == -1:
             constant -= offset.lanes - 1
-        alignment = math.gcd(ALIGNMENT, constant * dtype.itemsize, offset.grain * dtype.itemsize)
+        memory = buffer(place)
+        aligned = memory.arg.alignment if memory.op is ops.REF else ALIGNMENT
+        alignment = math.gcd(aligned, constant * dtype.itemsize, offset.grain * dtype.itemsize)
         address = lines.add(ops.ADDRESS, dtype.vec(offset.lanes if offset.stride else 1),
                             (pointer, build.index_const(constant)), alignment)
         return Access(address, offset.stride)

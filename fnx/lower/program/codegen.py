@@ -68,7 +68,7 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
 # What of an arg says what is computed; the rest are names.
 _CONTENT: dict[Op, Callable[[Any], Any]] = {
     ops.RANGE: lambda arg: (arg.id, arg.kind),
-    ops.REF: lambda arg: arg.slot,
+    ops.REF: lambda arg: (arg.slot, arg.alignment),
     ops.VAR: lambda arg: (arg.slot, arg.low, arg.high),
     ops.STAGE: lambda arg: (arg.id, arg.space),
     ops.KERNEL: lambda arg: arg.order,

@@ -195,7 +195,8 @@ def _part(stores: Sequence[UOp], name: str, order: Sequence[int]) -> Part:
         if node.op is ops.VAR:
             return node.replace(arg=ops.Var(scalars.index(arg.slot), arg.low, arg.high, arg.name))
         if node.op is ops.REF:
-            return node.replace(src=src, arg=ops.Ref(refs.index(arg.slot), arg.name))
+            return node.replace(src=src, arg=ops.Ref(refs.index(arg.slot), arg.name,
+                                                       arg.alignment))
         return None
 
     made = build.kernel(rebuild(stores, visit), name, order)  # canonical drops dead ranges

@@ -70,7 +70,7 @@ class Stages:
         self.graph, self.simplified = graph, lowered.function
         self.commands, self.arena = lowered.block.commands, lowered.block.arena
         self.milliseconds = {"trace": trace, **lowered.milliseconds}
-        self.kernels = tuple(_info(e) for e in self.commands.src)
+        self.kernels = tuple(map(_info, parts.executions(self.commands)))
         self._code, self._device, self._again, self._inputs = lowered.code, device, again, inputs
 
     def __repr__(self) -> str:
@@ -228,7 +228,7 @@ def _extent(node: UOp) -> str:
 def _info(execution: UOp) -> KernelInfo:
     kernel, *operands = execution.src
     scalars = [build.const_of(s) for s in operands if s.op is ops.CONST]
-    nbytes = sum(s.arg.nbytes for s in operands if s.op is ops.SLOT)
+    nbytes = sum(parts.slots(s)[0].nbytes for s in operands if s.op is not ops.CONST)
     return KernelInfo(execution.arg.name, nbytes, _flops(kernel, scalars), kernel)
 
 

@@ -1,0 +1,224 @@
+"""Commands as the words that the native loop walks (runtime.py has their layout).
+
+    LOOP 5: f(x[12*i]) -> y              LOOP  register, trips 5, moves (x), behind
+                                         EXEC  f
+                                         NEXT  register, trips 5, moves (x), back to EXEC
+
+Loops and branches become jumps between records. A slot whose place follows the iteration of a
+loop is a *move* of that loop: the innermost one that it depends on, which computes the pointer
+again at the start of each iteration.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from fnx.backends.cpu import runtime
+from fnx.backends.hcq import AnyCommand, Branch, Command, Commands, Loop
+from fnx.core import ops, parts
+from fnx.core.uop import UOp, toposort
+
+FOREVER = (1 << 63) - 1  # trips of a loop that a condition ends
+
+
+class Plan(Protocol):
+    """How a kernel runs."""
+
+    @property
+    def kernel(self) -> Any: ...
+    @property
+    def iterations(self) -> int: ...
+    @property
+    def chunk(self) -> int: ...
+    @property
+    def chunks(self) -> int: ...
+
+
+class Place(NamedTuple):
+    """What a record does, for faults: a name, and the loops around it with their registers."""
+
+    name: str
+    loops: tuple[tuple[str, int], ...]
+
+
+class Program(NamedTuple):
+    """Encoded commands.
+
+    Attributes:
+        memory: the words, which ``address`` is the address of.
+        words: of a block: what a call leases.
+        places: of the records.
+    """
+
+    memory: Any
+    address: int
+    words: int
+    places: tuple[Place, ...]
+
+
+class _Open(NamedTuple):
+    """A loop on its way: its name, its register, and the slots that move with it."""
+
+    name: str
+    register: int
+    moves: list[list[int]]
+
+
+class Encoder:
+    """Numbers arguments and slots, and writes records.
+
+    Args:
+        plans: of the EXECs.
+        ins, outs: how many arguments a call has.
+    """
+
+    def __init__(self, plans: Mapping[Command, Plan], ins: int, outs: int) -> None:
+        self.plans = plans
+        self.base = {"arena": runtime.ARENA, "in": runtime.ARGUMENTS,
+                     "out": runtime.ARGUMENTS + ins}
+        self.registers = runtime.ARGUMENTS + ins + outs
+        self.depth = 0
+        self.table: list[int] = []
+        self.records: list[list[int]] = []
+        self.scalars: list[int] = []
+        self.places: list[Place] = []
+        self.jumps: list[list[int]] = []
+        self.open: list[_Open] = []
+        self.closed: dict[int, _Open] = {}  # the last loop at each depth
+        self.moving: list[tuple[int, list[list[int]]]] = []  # (record, its loop's moves)
+        self.choices: list[tuple[int, list[int]]] = []  # (record, where each branch starts)
+
+    def encode(self, commands: Commands) -> Program:
+        """The program of commands."""
+        self.depth = _depth(commands)
+        self._commands(commands)
+        return self._written()
+
+    # ---- records
+
+    def _record(self, name: str, *words: int) -> int:
+        self.records.append([*words, *[0] * (runtime.RECORD_WORDS - len(words))])
+        self.places.append(Place(name, tuple([(o.name, o.register) for o in self.open])))
+        return len(self.records) - 1
+
+    def _commands(self, commands: Sequence[AnyCommand]) -> None:
+        for command in commands:
+            if isinstance(command, Command):
+                self._execute(command)
+            elif isinstance(command, Loop):
+                self._loop(command)
+            else:
+                self._branch(command)
+
+    def _execute(self, command: Command) -> None:
+        plan = self.plans[command]
+        first = len(self.table) // 2
+        for slot in command.slots:
+            self._slot(slot)
+        self._record(f"kernel {command.name}", runtime.EXEC, plan.kernel.address, first,
+                     8 * len(self.scalars), plan.iterations, plan.chunk, plan.chunks)
+        self.scalars += [signed(s) for s in command.scalars]
+
+    def _loop(self, loop: Loop) -> None:
+        trips = FOREVER if loop.trips is None else loop.trips
+        depth = len(self.open)
+        opened = _Open(loop.name, self.registers + depth, [])
+        start = self._record(loop.name, runtime.LOOP, opened.register, trips)
+        self.open.append(opened)
+        test = None
+        if loop.flag is not None:
+            self._commands(loop.test)
+            test = self._record(loop.name, runtime.TEST, self._slot(loop.flag))
+        self._commands(loop.body)
+        end = self._record(loop.name, runtime.NEXT, opened.register, trips, 0, 0, start + 1)
+        self.open.pop()
+        self.closed[depth] = opened
+        self.moving += [(start, opened.moves), (end, opened.moves)]
+        self.records[start][runtime.TARGET] = end + 1
+        if test is not None:
+            self.records[test][runtime.TARGET] = end + 1
+
+    def _branch(self, branch: Branch) -> None:
+        choose = self._record(branch.name, runtime.CHOOSE, self._slot(branch.which),
+                              len(branch.branches))
+        starts: list[int] = []
+        ends: list[int] = []
+        for commands in branch.branches:
+            starts.append(len(self.records))
+            self._commands(commands)
+            ends.append(self._record(branch.name, runtime.JUMP))
+        for end in ends:
+            self.records[end][runtime.TARGET] = len(self.records)
+        self.choices.append((choose, starts))
+
+    # ---- slots
+
+    def _slot(self, memory: UOp) -> int:
+        """The number of a pointer, which is resolved at the start or moves with a loop."""
+        number = len(self.table) // 2
+        swaps = sorted({n.arg for n in toposort([memory]) if n.op is ops.SWAP})
+        leaves = [parts.slot_in(memory, dict(zip(swaps, reversed(odd))))
+                  for odd in itertools.product((0, 1), repeat=len(swaps))]
+        self.table += self._place(leaves[0])
+        follows = [*swaps, *[len(leaf.strides) - 1 for leaf in leaves if leaf.strides]]
+        if follows:
+            depth = max(follows)
+            loop = self.open[depth] if depth < len(self.open) else self.closed[depth]
+            loop.moves.append(self._move(number, swaps, leaves))
+        return number
+
+    def _place(self, slot: ops.Slot) -> list[int]:
+        return [self.base[slot.kind] + (0 if slot.kind == "arena" else slot.index), slot.offset]
+
+    def _move(self, number: int, swaps: list[int], leaves: list[ops.Slot]) -> list[int]:
+        words = [number, len(swaps), *[self.registers + d for d in swaps]]
+        for leaf in leaves:
+            terms = [(self.registers + d, s) for d, s in enumerate(leaf.strides) if s]
+            words += [*self._place(leaf), len(terms), *itertools.chain(*terms)]
+            words += [0] * (2 * (self.depth - len(terms)))
+        return words
+
+    # ---- words
+
+    def _written(self) -> Program:
+        records = list(itertools.chain(*self.records))
+        lists = list(itertools.chain(*[itertools.chain(*moves) for _, moves in self.moving]))
+        starts = list(itertools.chain(*[starts for _, starts in self.choices]))
+        areas = [self.table, records, self.scalars, lists, starts]
+        sizes = itertools.accumulate([runtime.PROGRAM_WORDS, *map(len, areas)])
+        memory = (ctypes.c_int64 * (runtime.PROGRAM_WORDS + sum(map(len, areas))))()
+        address = ctypes.addressof(memory)
+        table, first, scalars, moves, choices, _ = [address + 8 * n for n in sizes]
+        for i, record in enumerate(self.records):
+            if record[0] == runtime.EXEC:
+                records[i * runtime.RECORD_WORDS + runtime.SCALARS] += scalars
+        for i, entries in self.moving:
+            at = i * runtime.RECORD_WORDS
+            records[at + runtime.MOVES:at + runtime.MOVES + 2] = [moves, len(entries)]
+            moves += 8 * sum(map(len, entries))
+        for i, jumps in self.choices:
+            records[i * runtime.RECORD_WORDS + runtime.TARGET] = choices
+            choices += 8 * len(jumps)
+        resolved = self.registers + self.depth
+        memory[:] = [len(self.records), len(self.table) // 2, table, first, resolved, self.depth,
+                     *self.table, *records, *self.scalars, *lists, *starts]
+        return Program(memory, address, resolved + len(self.table) // 2, tuple(self.places))
+
+
+def signed(pattern: int) -> int:
+    """64 bits as a signed number."""
+    return pattern - (1 << 64) if pattern >> 63 else pattern
+
+
+def _depth(commands: Commands) -> int:
+    """How many loops are around the innermost command."""
+    depths = [0]
+    for c in commands:
+        if isinstance(c, Loop):
+            depths.append(1 + max(_depth(c.body), _depth(c.test)))
+        elif isinstance(c, Branch):
+            depths += map(_depth, c.branches)
+    return max(depths)
