@@ -16,15 +16,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-import numpy as np
-
 from fnx.backends.base import Device, get_device
-from fnx.core import build, ops
 from fnx.core.array import array, scope, storage
 from fnx.core.array.trace import trace
 from fnx.core.config import config
 from fnx.core.process import load
-from fnx.core.uop import UOp, toposort
+from fnx.core.uop import UOp
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
 from fnx.transforms.replay.executable import Eager, Executable, Programs, Replay
@@ -51,25 +48,7 @@ def link(fn: UOp, device: Device, runtime_extents: bool = False) -> Executable:
     checks = ()
     if config.check_index:
         fn, checks = load("fnx.lower.tensor.check_index").check_index(fn)
-    if any(n.op in _INTERPRETED for n in toposort([fn], into_functions=True)):
-        return Interpreted(fn, device)
     return Executable(fn, device, load("fnx.lower.pipeline").lower, runtime_extents, checks)
-
-
-_INTERPRETED = ops.STRUCTURAL - {ops.CALL}  # what lower does not take yet
-
-
-class Interpreted(Executable):
-    """A FUNCTION as the interpreter runs it, on storages of any device."""
-
-    def __init__(self, fn: UOp, device: Device) -> None:
-        self.fn, self.device = fn, device
-
-    def run(self, ins: Sequence[Any]) -> Sequence[Any]:
-        params = build.params(self.fn)
-        args = [x.view(params[i].dtype.np, params[i].shape) if i in params else np.zeros(())
-                for i, x in enumerate(ins)]
-        return [self.device.upload(x) for x in load("fnx.core.levels.interp").apply(self.fn, args)]
 
 
 def _device() -> Device:
