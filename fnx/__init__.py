@@ -18,20 +18,30 @@ from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.config import config
 from fnx.core.errors import FnxError, module_face
 from fnx.transforms.call import call
-from fnx.transforms.grad import grad, value_and_grad, vjp
+from fnx.transforms.grad import grad, value_and_grad
 from fnx.transforms.jit import jit
-from fnx.transforms.jvp import jvp
-from fnx.transforms.vmap import vmap
+
+if TYPE_CHECKING:  # at their first use
+    from fnx.transforms.jacobian import hessian, jacfwd, jacobian, jacrev
+    from fnx.transforms.jvp import jvp
+    from fnx.transforms.vjp import linear_transpose, linearize, vjp
+    from fnx.transforms.vmap import vmap
 
 __all__ = [
-    "Array", "FnxError", "ShapeDtypeStruct", "call", "config", "grad", "jit", "jvp", "lax", "nn",
-    "numpy", "random", "tree", "tree_util", "value_and_grad", "vjp", "vmap",
+    "Array", "FnxError", "ShapeDtypeStruct", "call", "config", "grad", "hessian", "jacfwd",
+    "jacobian", "jacrev", "jit", "jvp", "lax", "linear_transpose", "linearize", "nn", "numpy",
+    "random", "tree", "tree_util", "value_and_grad", "vjp", "vmap",
 ]
 __version__ = "0.1.0"
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
         "checkpoint", "custom_jvp", "custom_vjp", "debug", "device_get", "device_put",
-        "disable_jit", "eval_shape", "hessian", "jacfwd", "jacrev", "linear_transpose",
-        "linearize", "make_jaxpr", "pmap", "pure_callback", "remat", "scipy",
-    }))
+        "disable_jit", "eval_shape", "make_jaxpr", "pmap", "pure_callback", "remat", "scipy",
+    }), {
+        "hessian": "fnx.transforms.jacobian", "jacfwd": "fnx.transforms.jacobian",
+        "jacobian": "fnx.transforms.jacobian", "jacrev": "fnx.transforms.jacobian",
+        "jvp": "fnx.transforms.jvp", "linear_transpose": "fnx.transforms.vjp",
+        "linearize": "fnx.transforms.vjp", "vjp": "fnx.transforms.vjp",
+        "vmap": "fnx.transforms.vmap",
+    })

@@ -9,8 +9,11 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Container, Iterable, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from fnx.core.process import load
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _SKIPPED = (_PACKAGE, os.path.dirname(os.__file__) + os.sep + "contextlib.py", "<")
@@ -192,15 +195,22 @@ def suggestion(name: str, names: Iterable[str]) -> str:
     return f"did you mean {best!r}?" if best and likeness(best) > 0.5 else ""
 
 
-def module_face(module: str, names: Sequence[str], later: Container[str] = ()
-                ) -> tuple[Callable[[str], NoReturn], Callable[[], list[str]]]:
+def module_face(module: str, names: Sequence[str], later: Container[str] = (),
+                homes: Mapping[str, str] = MappingProxyType({})
+                ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """``__getattr__`` and ``__dir__`` of a public module.
 
     Args:
         names: what is there: its ``__all__``.
         later: names that JAX has and fnx does not have yet.
+        homes: the modules of names that are there at their first use: ``import fnx`` is on
+            everybody's clock.
     """
-    def missing(name: str) -> NoReturn:
+    def missing(name: str) -> Any:
+        if name in homes:
+            found = getattr(load(homes[name]), name)
+            setattr(sys.modules[module], name, found)
+            return found
         if name in later:
             raise NotBuiltError(f"{module}.{name} is not there yet",
                                 hint="the readme says what is there")

@@ -1,4 +1,4 @@
-"""``grad``, ``value_and_grad``, ``vjp``: public faces of the reverse walk.
+"""``grad``, ``value_and_grad``: public faces of the reverse walk.
 
     grad(f)(x):  trace f on a fresh leaf  ->  walk back from the result (reverse.py)
                  ->  put x in the place of the leaf
@@ -10,21 +10,16 @@ it runs as one. The leaf knows the value of x where x has one, so f may use Pyth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar
 
 from fnx.core import build
-from fnx.core.array import tree
 from fnx.core.array.array import Array
-from fnx.core.array.aval import Aval
-from fnx.core.array.containers import register_pytree_node
-from fnx.core.array.public import public
-from fnx.core.array.trace import Traced, inline, name_of, rewriting, trace
+from fnx.core.array.trace import Traced, rewriting, trace
 from fnx.core.cache import Cache
-from fnx.core.errors import ArgumentError, GradError, PytreeError
-from fnx.core.record import Record
+from fnx.core.errors import GradError
 from fnx.core.uop import UOp, substitute
-from fnx.transforms.ad.arguments import Layout, flatten, like
-from fnx.transforms.ad.reverse import linearize, pullback
+from fnx.transforms.ad.arguments import flatten, positions, refuse_complex
+from fnx.transforms.ad.reverse import pullback
 from fnx.transforms.ad.rules import Cotangent
 from fnx.transforms.ad.structural import Activity, Linearized
 from fnx.transforms.transformed import Transformed
@@ -38,7 +33,7 @@ _linearized: Cache[tuple[UOp, Activity], Linearized] = Cache("linearized bodies"
 
 
 def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
-         allow_int: bool = False) -> Transformed[P, Any]:
+         holomorphic: bool = False, allow_int: bool = False) -> Transformed[P, Any]:
     """The gradient of a function with a scalar result.
 
     >>> import fnx
@@ -49,6 +44,7 @@ def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool 
         fun: returns a float scalar, or (scalar, aux) if ``has_aux``.
         argnums: the positional argument to differentiate in, or several.
         has_aux: whether ``fun`` returns a pair whose second part is only handed on.
+        holomorphic: for complex functions, of which there are none yet.
         allow_int: take integer arguments; their gradient is zeros of dtype float0.
 
     Returns:
@@ -58,12 +54,13 @@ def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     Raises:
         GradError: the result is not a float scalar, or an argument is not of floats.
     """
+    refuse_complex("grad", holomorphic)
     return _Gradient(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
 
 
 def value_and_grad(fun: Callable[P, R], argnums: int | Sequence[int] = 0,
-                   has_aux: bool = False, allow_int: bool = False
-                   ) -> Transformed[P, tuple[R, Any]]:
+                   has_aux: bool = False, holomorphic: bool = False,
+                   allow_int: bool = False) -> Transformed[P, tuple[R, Any]]:
     """The value and the gradient of a function with a scalar result, computed together.
 
     >>> import fnx
@@ -74,6 +71,7 @@ def value_and_grad(fun: Callable[P, R], argnums: int | Sequence[int] = 0,
         fun: returns a float scalar, or (scalar, aux) if ``has_aux``.
         argnums: the positional argument to differentiate in, or several.
         has_aux: whether ``fun`` returns a pair whose second part is only handed on.
+        holomorphic: for complex functions, of which there are none yet.
         allow_int: take integer arguments; their gradient is zeros of dtype float0.
 
     Returns:
@@ -82,6 +80,7 @@ def value_and_grad(fun: Callable[P, R], argnums: int | Sequence[int] = 0,
     Raises:
         GradError: the result is not a float scalar, or an argument is not of floats.
     """
+    refuse_complex("value_and_grad", holomorphic)
     return _ValueAndGradient(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
 
 
@@ -91,7 +90,7 @@ class _ValueAndGradient(Transformed[P, R]):
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         argnums, has_aux, allow_int = self._options.values()
-        chosen = _positions(argnums, len(args), self._name)
+        chosen = positions(argnums, len(args), "grad", self._name)
 
         def of_chosen(*given: Any) -> Any:
             filled = list(args)
@@ -130,69 +129,6 @@ class _Gradient(_ValueAndGradient[P, R]):
         return (gradient, value[1]) if self._options["has_aux"] else gradient
 
 
-@overload
-def vjp(fun: Callable[..., R], *primals: Any, has_aux: Literal[False] = False
-        ) -> tuple[R, Pullback]: ...
-
-
-@overload
-def vjp(fun: Callable[..., tuple[R, S]], *primals: Any, has_aux: Literal[True]
-        ) -> tuple[R, Pullback, S]: ...
-
-
-def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """The result of a function, and the function that pulls a cotangent back to its arguments.
-
-    >>> import fnx
-    >>> y, pull = fnx.vjp(lambda x: x * x, 3.0)
-    >>> pull(1.0)
-    (Array(6., dtype=float32, weak_type=True),)
-
-    Args:
-        fun: takes ``primals``; returns a pytree, or (pytree, aux).
-        primals: pytrees of arrays, where the derivative is taken.
-        has_aux: whether ``fun`` returns a pair whose second part is only handed on.
-
-    Returns:
-        (result, pull) or (result, pull, aux). ``pull(cotangent)`` takes a cotangent like the
-        result and returns a tuple of cotangents, one for each primal. It reads saved results
-        of the forward pass instead of computing it again, and is a pytree of these.
-    """
-    out, pull, aux = _vjp(fun, primals, has_aux)
-    return (out, pull, aux) if has_aux else (out, pull)
-
-
-@public
-def _vjp(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> Any:
-    given, layout = flatten(primals, range(len(primals)), allow_int=True)
-    values = [x._node for x in given if x._dtype.is_float]
-    traced = trace(fun, layout.floats(given), layout.tree, values, by="vjp", name=name_of(fun),
-                   has_aux=has_aux)
-    closed = traced.close()
-    args = [*values, *closed.captures]
-    floats = tuple([i for i, a in enumerate(closed.outs) if a.dtype.is_float])
-    key = closed.function, Activity(tuple(range(len(values))), floats)
-    form = _linearized.find(key, lambda: linearize(*key))
-    nodes = inline(closed.function if form.forward is None else form.forward, args)
-    saved = [Array(args[i] if kind == "input" else nodes[i])
-             for kind, i in form.sources if kind != "cotangent"]
-    pull = Pullback(saved, _Plan(form.backward, form.sources, tuple([i for i, _ in form.given]),
-                                 closed.out_tree, closed.outs, layout))
-    out, aux = traced.filled(nodes)
-    return out, pull, aux
-
-
-def _positions(argnums: int | Sequence[int], n: int, name: str) -> list[int]:
-    out = []
-    for i in (argnums,) if isinstance(argnums, int) else argnums:
-        if not -n <= i < n:
-            raise ArgumentError(f"grad of {name}: expected argnums among {n} positional "
-                                f"arguments, got {argnums}",
-                                hint="pass the argument by position, not by name")
-        out.append(i % n)
-    return out
-
-
 def _loss(traced: Traced) -> Array:
     """The scalar to differentiate."""
     if traced.out_tree.container is not None:
@@ -204,54 +140,3 @@ def _loss(traced: Traced) -> Array:
                         hint="reduce it with .sum() or .mean(), or use vjp for other results"
                         if loss.shape else "convert it with .astype(float32)")
     return loss
-
-
-class _Plan(Record):
-    """What a Pullback knows besides its saved arrays."""
-
-    backward: UOp
-    sources: tuple[tuple[str, int], ...]
-    results: tuple[int | None, ...]  # of backward, one for each float input
-    out_tree: tree.TreeDef
-    outs: tuple[Aval, ...]
-    layout: Layout
-
-
-class Pullback:
-    """What ``vjp`` returns: linear, from a cotangent of the result to those of the primals."""
-
-    __slots__ = ("saved", "plan")
-
-    def __init__(self, saved: Sequence[Array], plan: _Plan) -> None:
-        self.saved, self.plan = tuple(saved), plan
-
-    def __call__(self, cotangent: Any) -> tuple[Any, ...]:
-        return _pull(self, cotangent)
-
-
-@public
-def _pull(self: Pullback, cotangent: Any) -> tuple[Any, ...]:
-    plan = self.plan
-    given = _cotangents(plan, cotangent)
-    saved = iter(self.saved)
-    operands = [given[i] if kind == "cotangent" else next(saved)._node
-                for kind, i in plan.sources]
-    found = inline(plan.backward, operands)
-    floats = [a for a in plan.layout.avals if a.dtype.is_float]
-    return plan.layout.gradients(
-        [Array(build.const(0, a.dtype, a.shape) if i is None else found[i], a.weak)
-         for a, i in zip(floats, plan.results)])
-
-
-def _cotangents(plan: _Plan, cotangent: Any) -> list[UOp]:
-    """The float cotangents as nodes, checked against the result."""
-    leaves, structure = tree.flatten(cotangent)
-    if structure != plan.out_tree:
-        raise PytreeError(f"expected a cotangent like the result, {plan.out_tree}; got "
-                          f"{structure}", hint="give one array for each array of the result")
-    return [like(x, aval, "a cotangent", "the result")
-            for x, aval in zip(leaves, plan.outs) if aval.dtype.is_float]
-
-
-register_pytree_node(Pullback, lambda p: (p.saved, p.plan),
-                          lambda plan, saved: Pullback(saved, plan))

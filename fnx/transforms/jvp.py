@@ -12,13 +12,12 @@ from typing import Any, Literal, TypeVar, overload
 import numpy as np
 
 from fnx.core import build
-from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.public import public
 from fnx.core.array.trace import Traced, name_of, rewriting, trace
-from fnx.core.errors import ArgumentError, DTypeError, PytreeError
+from fnx.core.errors import ArgumentError
 from fnx.core.uop import UOp, substitute
-from fnx.transforms.ad.arguments import FLOAT0, Layout, flatten, is_nothing, like
+from fnx.transforms.ad.arguments import FLOAT0, directions, flatten
 from fnx.transforms.ad.forward import pushforward
 
 R = TypeVar("R")
@@ -78,24 +77,6 @@ def _jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any
     out, aux = traced.filled(nodes)
     return out, traced.out_tree.unflatten(
         [_tangent(x, t) for x, t in zip(traced.outs, found)]), aux
-
-
-def directions(layout: Layout, tangents: Sequence[Any]) -> list[UOp]:
-    """The tangents of the float leaves of arguments, checked against these."""
-    found = tree.flatten_up_to(layout.tree, (tuple(tangents), {}))
-    out = []
-    for i, (x, aval) in enumerate(zip(found, layout.avals)):
-        if not aval.dtype.is_float:
-            if not is_nothing(x):
-                raise DTypeError(f"expected None or float0 as the tangent at {layout.path(i)}, "
-                                 f"which is {aval}, got {type(x).__name__}",
-                                 hint="integers and bools have no derivative")
-            continue
-        if tree.structure(x) != tree.LEAF:
-            raise PytreeError(f"expected a tangent for {layout.path(i)}, which is {aval}, got "
-                              f"{x!r}", hint="give zeros where the direction has none")
-        out.append(like(x, aval, f"a tangent at {layout.path(i)}", "the primal"))
-    return out
 
 
 def _with_tangents(traced: Traced, values: Sequence[UOp], along: Sequence[UOp]

@@ -26,7 +26,8 @@ from fnx.core.errors import (
 from fnx.core.levels import interp
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.ad.arguments import FLOAT0
-from fnx.transforms.grad import grad, value_and_grad, vjp
+from fnx.transforms.grad import grad, value_and_grad
+from fnx.transforms.vjp import vjp
 
 EVALUATED: list[list[UOp]] = []
 

@@ -12,7 +12,15 @@ from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.public import asarray
-from fnx.core.errors import DTypeError, FnxError, GradError, ShapeError
+from fnx.core.errors import (
+    ArgumentError,
+    DTypeError,
+    FnxError,
+    GradError,
+    NotBuiltError,
+    PytreeError,
+    ShapeError,
+)
 from fnx.core.record import Record
 from fnx.core.uop import UOp
 
@@ -35,11 +43,15 @@ class Layout(Record):
         _, position, *rest = tree.paths(self.tree)[i]
         return f"args{position}{tree.keystr(tuple(rest))}"
 
-    def gradients(self, grads: Iterable[Array]) -> tuple[Any, ...]:
-        """The arguments, of the gradients of the float leaves and float0 for the others."""
-        rest = iter(grads)
-        found: tuple[tuple[Any, ...], Any] = self.tree.unflatten(
+    def filled(self, floats: Iterable[Array]) -> Any:
+        """The tree of float leaves, and float0 for the others."""
+        rest = iter(floats)
+        return self.tree.unflatten(
             [next(rest) if a.dtype.is_float else np.zeros(a.shape, FLOAT0) for a in self.avals])
+
+    def gradients(self, grads: Iterable[Array]) -> tuple[Any, ...]:
+        """The arguments, of the gradients of their float leaves."""
+        found: tuple[tuple[Any, ...], Any] = self.filled(grads)
         return found[0]
 
 
@@ -87,3 +99,39 @@ def like(x: Any, aval: Aval, what: str, of: str) -> UOp:
 def is_nothing(x: Any) -> bool:
     """Whether x is what stands for the tangent or cotangent of an integer: None, or float0."""
     return x is None or getattr(x, "dtype", None) == FLOAT0
+
+
+def positions(argnums: int | Sequence[int], n: int, kind: str, name: str) -> list[int]:
+    """The positional arguments, of ``n``, to differentiate in."""
+    out = []
+    for i in (argnums,) if isinstance(argnums, int) else argnums:
+        if not -n <= i < n:
+            raise ArgumentError(f"{kind} of {name}: expected argnums among {n} positional "
+                                f"arguments, got {argnums}",
+                                hint="pass the argument by position, not by name")
+        out.append(i % n)
+    return out
+
+
+def refuse_complex(kind: str, holomorphic: bool) -> None:
+    """Derivatives of complex functions are not there."""
+    if holomorphic:
+        raise NotBuiltError(f"{kind}: expected holomorphic=False, as there are no complex numbers")
+
+
+def directions(layout: Layout, tangents: Sequence[Any]) -> list[UOp]:
+    """The tangents of the float leaves of arguments, checked against these."""
+    found = tree.flatten_up_to(layout.tree, (tuple(tangents), {}))
+    out = []
+    for i, (x, aval) in enumerate(zip(found, layout.avals)):
+        if not aval.dtype.is_float:
+            if not is_nothing(x):
+                raise DTypeError(f"expected None or float0 as the tangent at {layout.path(i)}, "
+                                 f"which is {aval}, got {type(x).__name__}",
+                                 hint="integers and bools have no derivative")
+            continue
+        if tree.structure(x) != tree.LEAF:
+            raise PytreeError(f"expected a tangent for {layout.path(i)}, which is {aval}, got "
+                              f"{x!r}", hint="give zeros where the direction has none")
+        out.append(like(x, aval, f"a tangent at {layout.path(i)}", "the primal"))
+    return out

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fnx.core import build, dtypes
+from fnx.core import build, dtypes, ops
 from fnx.core.uop import UOp, current_site, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.nested import Steps, derives, form, run
@@ -73,12 +73,13 @@ class _Walk:
         self.active: set[UOp] = set(tangents)
         self.wild: set[UOp] = set(wild)
         self.singular: set[UOp] = set()
+        self.summed: set[UOp] = set()  # products of which nothing but sums are read
         self.guarded: set[UOp] = set(guarded)  # a singular partial lies ahead
         self.results: dict[UOp, tuple[Sequence[UOp], Pushes]] = {}  # of structural nodes
         self.parts: dict[UOp, list[int]] = {}  # results of these that are guarded
-        self._classify()
+        self._classify(outs)
 
-    def _classify(self) -> None:
+    def _classify(self, outs: Iterable[UOp]) -> None:
         for node in self.order:
             rule = DERIVATIVES.get(node.op)
             if not node.src or rule is None or not rule.is_active(node):
@@ -90,6 +91,8 @@ class _Walk:
                 self.wild.add(node)
             if any(node.src[i] in self.active for i in rule.operands(node)):
                 self.active.add(node)
+                self._look_at_products(node)
+        self.summed.difference_update(outs)
         for node in reversed(self.order):
             if node not in self.active or not node.src:
                 continue
@@ -100,10 +103,18 @@ class _Walk:
                 if isinstance(rule, Part) and node in self.guarded:
                     self.parts.setdefault(node.src[0], []).append(node.arg)
 
+    def _look_at_products(self, node: UOp) -> None:
+        """An infinity in a product that is only summed shows in the sum: no mask hides it."""
+        if node.op is ops.MUL:
+            self.summed.add(node)
+        if node.op is not ops.REDUCE or node.arg.monoid is not ops.ADD:
+            self.summed.difference_update(node.src)
+
     def _applies(self, rule: Rule, node: UOp) -> bool:
         """Whether masks of tangents matter at the node."""
         return node in self.singular or (
-            rule.scales(node) and any(s in self.wild for s in node.src))
+            rule.scales(node) and node not in self.summed
+            and any(s in self.wild for s in node.src))
 
     def run(self) -> Steps[None]:
         for node in self.order:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, TypeVar
 
-from fnx.core.cache import CacheOf
+from fnx.core.cache import Cache, CacheOf
 from fnx.core.uop import UOp, current_site
 
 T = TypeVar("T")
@@ -20,6 +20,9 @@ Request = tuple[UOp, Hashable]
 Steps = Generator[Request, Any, T]
 
 MAX_FORMS = 64  # of a kind, of a body
+MAX_RECENT = 64
+
+_recent: Cache[UOp, UOp] = Cache("functions with derived forms", MAX_RECENT)
 
 _kinds: dict[type, tuple[Callable[[UOp, Any], Steps[Any]], CacheOf[UOp, Any, Any]]] = {}
 
@@ -31,6 +34,13 @@ def derives(kind: type[K], name: str
         _kinds[kind] = make, CacheOf(name, MAX_FORMS)
         return make
     return register
+
+
+def keep(body: UOp) -> None:
+    """Keep a FUNCTION, with its forms, until others were kept: one that is made anew at each call
+    of a transform is the same one."""
+    _recent.keep(body, body)
+    _recent.get(body)
 
 
 def form(body: UOp, key: Hashable) -> Any:

@@ -51,7 +51,7 @@ def pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence
     Raises:
         GradError: a hand-written kernel without a derivative.
     """
-    return run(_pullback(outs, cts, wrt))
+    return run(pulling(outs, cts, wrt))
 
 
 def linearize(body: UOp, activity: Activity) -> Linearized:
@@ -60,7 +60,7 @@ def linearize(body: UOp, activity: Activity) -> Linearized:
     return found
 
 
-def _pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp],
+def pulling(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp],
               wild: Iterable[UOp] = (), guarded: Iterable[UOp] = ()) -> Steps[Found]:
     """See ``pullback``; ``wild`` are sources whose value may be infinite or NaN, ``guarded`` those
     whose cotangents are to come with their masks."""
@@ -194,7 +194,7 @@ def _derive(body: UOp, activity: Activity) -> Steps[Linearized]:
         return [params[i] for i in numbers if i in params]
 
     wrt = those(activity.inputs)
-    outs, found = yield from _pullback(body.src, cts, wrt, those(activity.wild),
+    outs, found = yield from pulling(body.src, cts, wrt, those(activity.wild),
                                        those(activity.guarded))
     by_param = dict(zip(wrt, found))
     flat: list[UOp] = []

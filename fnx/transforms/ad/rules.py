@@ -164,6 +164,8 @@ class Elementwise(Rule):
         return add_all([self.pull(node, i, t) for i, t in pairs if t is not None])
 
     def push_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
+        if all(tangents[i] is not None and masks[i] is None for i in self.positions):
+            return None  # one of them is taken
         return either([self.pull_mask(node, i, masks[i])
                        for i in self.positions if tangents[i] is not None])
 

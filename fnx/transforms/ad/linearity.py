@@ -1,0 +1,173 @@
+"""Whether a FUNCTION is linear in some operands: asked before it is transposed.
+
+A walk with three kinds of values: CONSTANT (reads none of these operands), ZERO (a constant that
+is known to be zero) and LINEAR. An op is linear if it keeps sums and multiples: ADD of two
+LINEAR, MUL of one with a CONSTANT. x + 1 is not (it is affine), nor is what only looks at x.
+
+    x LINEAR, w CONSTANT:     x * w + x LINEAR,   x + w refused,   x * x refused
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from fnx.core import build, ops, parts
+from fnx.core.errors import GradError
+from fnx.core.record import Record
+from fnx.core.uop import UOp, toposort
+from fnx.transforms.ad.derivatives import DERIVATIVES
+from fnx.transforms.ad.nested import Steps, derives, form
+from fnx.transforms.ad.rules import Linear
+
+
+class Kind(Enum):
+    """What is known of a value."""
+
+    ZERO = 0
+    CONSTANT = 1
+    LINEAR = 2
+
+
+ZERO, CONSTANT, LINEAR = Kind
+Kinds = tuple[Kind, ...]
+
+
+class Linearity(Record):
+    """The operands of a body: the key of the kinds of its results."""
+
+    operands: Kinds
+
+
+def check(body: UOp, linear: Sequence[int]) -> Kinds:
+    """The kinds of the results of a FUNCTION that is to be linear in some operands.
+
+    Raises:
+        GradError: it is not; names the operation and the user's line.
+    """
+    asked = tuple([LINEAR if i in linear else CONSTANT for i in range(body.arg.n_params)])
+    found: Kinds = form(body, Linearity(asked))
+    for kind, out in zip(found, body.src):
+        if kind is CONSTANT and out.dtype.is_float:
+            raise _refusal(out, "returns a result that is a constant")
+    return found
+
+
+def _refusal(node: UOp, does: str) -> GradError:
+    return GradError(f"expected a function that is linear in its arguments, got one that {does}: "
+                     f"{node.op} of {node.dtype}{list(node.shape)}",
+                     site=node.sites[-1] if node.sites and node.src else None,
+                     hint="what does not depend on the arguments may only multiply them; use vjp "
+                          "for functions that are not linear")
+
+
+@derives(Linearity, "linearity of bodies")
+def _kinds_of(body: UOp, asked: Linearity) -> Steps[Kinds]:
+    kinds: dict[UOp, Kind] = {}
+    results: dict[UOp, Kinds] = {}
+    for node in toposort(body.src, stop=lambda n: n.op is ops.KERNEL):
+        if node.op is ops.PARAM:
+            kinds[node] = asked.operands[node.arg.slot]
+        elif node.op is ops.GET:
+            kinds[node] = results[node.src[0]][node.arg]
+        elif node.op.closed or not node.src or node.op is ops.KERNEL:
+            kinds[node] = ZERO if node.op is ops.CONST and build.const_of(node) == 0 else CONSTANT
+        elif node.op in BODIES:
+            operands = tuple([kinds[s] for s in parts.operands(node)])
+            results[node] = (yield from BODIES[node.op](node, operands)) \
+                if LINEAR in operands else (CONSTANT,) * len(node.arg.outs)
+            kinds[node] = CONSTANT
+        else:
+            kinds[node] = _kind(node, [kinds[s] for s in node.src])
+    return tuple([kinds[o] for o in body.src])
+
+
+def _kind(node: UOp, src: list[Kind]) -> Kind:
+    """The kind of a node without a body."""
+    if LINEAR not in src:
+        moves = node.op.kind == "movement" or node.op in (ops.CAST, ops.NEG)
+        return ZERO if moves and all(k is ZERO for k in src) else CONSTANT
+    if node.op is ops.MUL and src.count(LINEAR) == 1 or node.op is ops.DIV and src[1] is not LINEAR:
+        return LINEAR
+    together = _together(node)
+    if any(k is LINEAR and i not in together for i, k in enumerate(src)):
+        raise _refusal(node, "multiplies them with one another" if node.op is ops.MUL
+                       else "is not linear")
+    if any(src[i] is CONSTANT for i in together):
+        raise _refusal(node, "adds a constant to them")
+    return LINEAR
+
+
+def _together(node: UOp) -> Sequence[int]:
+    """The operands in which a node is linear together, whatever the others are."""
+    rule = DERIVATIVES[node.op]
+    if isinstance(rule, Linear):
+        return rule.operands(node) if node.op is not ops.CAST or node.dtype.is_float else ()
+    if node.op in (ops.ADD, ops.SUB, ops.NEG):
+        return range(len(node.src))
+    if node.op is ops.WHERE:
+        return (1, 2)
+    if node.op is ops.REDUCE and node.arg.monoid is ops.ADD:
+        return (0,)
+    if node.op is ops.SCATTER and node.arg.monoid in (ops.ADD, None):
+        return (0, len(node.src) - 1)
+    return ()
+
+
+# ---- bodies -----------------------------------------------------------------------------------
+
+
+def _joined(node: UOp, one: Kinds, other: Kinds) -> Kinds:
+    """Of values of which either may be there."""
+    def join(a: Kind, b: Kind) -> Kind:
+        if {a, b} == {CONSTANT, LINEAR}:
+            raise _refusal(node, "hands on a constant in the place of one of them")
+        return a if b is ZERO else b
+    return tuple(map(join, one, other))
+
+
+def _call(node: UOp, operands: Kinds) -> Steps[Kinds]:
+    body = parts.bodies(node)
+    if not body:
+        raise _refusal(node, "calls a hand-written kernel")
+    found: Kinds = yield body[0], Linearity(operands)
+    return found
+
+
+def _scan(node: UOp, operands: Kinds) -> Steps[Kinds]:
+    return (yield from _loop(node, parts.bodies(node)[0], operands, node.arg.n_consts,
+                             node.arg.n_carries))
+
+
+def _while(node: UOp, operands: Kinds) -> Steps[Kinds]:
+    condition, body = parts.bodies(node)
+    n = node.arg.n_consts
+    found = yield from _loop(node, body, operands, n, len(operands) - n)
+    yield condition, Linearity((*operands[:n], *found))  # which refuses what looks at them
+    return found
+
+
+def _loop(node: UOp, body: UOp, operands: Kinds, n_consts: int, n_carries: int) -> Steps[Kinds]:
+    """Until the kinds of the carries stay."""
+    end = n_consts + n_carries
+    carries = operands[n_consts:end]
+    while True:
+        found: Kinds = yield body, Linearity((*operands[:n_consts], *carries, *operands[end:]))
+        joined = _joined(node, carries, found[:n_carries])
+        if joined == carries:
+            return (*carries, *found[n_carries:])
+        carries = joined
+
+
+def _cond(node: UOp, operands: Kinds) -> Steps[Kinds]:
+    given = operands[1:]
+    out: Kinds | None = None
+    for branch in parts.bodies(node):
+        found: Kinds = yield branch, Linearity(given)
+        out = found if out is None else _joined(node, out, found)
+    assert out is not None
+    return out
+
+
+BODIES: dict[ops.Op, Callable[[UOp, Kinds], Steps[Kinds]]] = {
+    ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond}

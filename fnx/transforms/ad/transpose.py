@@ -1,0 +1,78 @@
+"""The transpose of a FUNCTION that is linear in some operands, and what is made of it.
+
+    body: p0, p1 -> MUL(p0, p1), linear in p1       transpose: p0, _, ct -> MUL(ct, p0)
+
+It is the reverse walk from cotangents of the results to the linear operands. What that reads of
+the forward pass does not depend on these, so zeros stand for them.
+
+The linear part of a function that is not linear (``linearize``) is the transpose of its pullback:
+so it reads the residuals that reverse mode saves, and loops are cut where reverse mode cuts them.
+"""
+
+from __future__ import annotations
+
+from fnx.core import build
+from fnx.core.record import Record
+from fnx.core.uop import UOp, substitute
+from fnx.transforms.ad.nested import Steps, derives, form
+from fnx.transforms.ad.reverse import pulling
+from fnx.transforms.ad.rules import Cotangent
+from fnx.transforms.ad.structural import Linearized
+
+
+class Transpose(Record):
+    """The linear operands, and the results that have a cotangent: the key of a transpose."""
+
+    linear: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+class Transposed(Record):
+    """``function`` takes the operands of the body (it does not read the linear ones), then the
+    cotangents; ``given`` says which of its results is that of each linear operand; None: zero.
+    """
+
+    function: UOp
+    given: tuple[int | None, ...]
+
+
+def transpose(body: UOp, linear: tuple[int, ...], outputs: tuple[int, ...]) -> Transposed:
+    """The transpose of a FUNCTION that is linear in these operands (linearity.py).
+
+    >>> from fnx.core import dtypes
+    >>> w, x = (build.param(i, dtypes.float32, ()) for i in range(2))
+    >>> transpose(build.function([build.mul(w, x)], 2, "f"), (1,), (0,)).function.src
+    (<MUL float32[] of 2>,)
+    """
+    found: Transposed = form(body, Transpose(linear, outputs))
+    return found
+
+
+def pushing(linearized: Linearized) -> tuple[Transposed, tuple[int, ...]]:
+    """The map from tangents of the active operands to those of the results with a cotangent.
+
+    Its FUNCTION takes the operands of ``backward``, then tangents of those active operands that
+    have one there; and the numbers of these.
+    """
+    linear = tuple([i for i, (kind, _) in enumerate(linearized.sources) if kind == "cotangent"])
+    active = tuple([k for k, (value, _) in enumerate(linearized.given) if value is not None])
+    outputs = tuple([v for v, _ in linearized.given if v is not None])
+    return transpose(linearized.backward, linear, outputs), active
+
+
+@derives(Transpose, "transposed bodies")
+def _transpose(body: UOp, asked: Transpose) -> Steps[Transposed]:
+    n, params = body.arg.n_params, build.params(body)
+    cts = [build.param(n + k, body.src[o].dtype, body.src[o].shape)
+           for k, o in enumerate(asked.outputs)]
+    wrt = [params[i] for i in asked.linear if i in params]
+    outs = [body.src[o] for o in asked.outputs]
+    _, found = yield from pulling(outs, [Cotangent(ct) for ct in cts], wrt)
+    by_param = {x: ct.value for x, ct in zip(wrt, found) if ct is not None}
+    results = substitute(by_param.values(), {x: build.like(x, 0) for x in wrt})
+    number = {x: k for k, x in enumerate(by_param)}
+    function = build.function(results, n + len(cts), f"{body.arg.name}.transpose")
+    return Transposed(function, tuple([number.get(params[i]) if i in params else None
+                                       for i in asked.linear]))
+
+

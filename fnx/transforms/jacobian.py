@@ -1,0 +1,251 @@
+"""``jacfwd``, ``jacrev``, ``jacobian``, ``hessian``: all derivatives of all results.
+
+    jacfwd   push each unit tangent: the pushed FUNCTION, batched over them
+    jacrev   pull each unit cotangent: the backward FUNCTION, batched over them
+    hessian  jacfwd of jacrev
+
+The forward pass does not depend on the unit, so batching leaves it alone, and it is done once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from fnx.core import build, dtypes
+from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval
+from fnx.core.array.trace import Closed, rewriting, trace
+from fnx.core.errors import GradError
+from fnx.core.ops import Shape
+from fnx.core.uop import UOp
+from fnx.transforms.ad.arguments import FLOAT0, flatten, positions, refuse_complex
+from fnx.transforms.ad.forward import jvp
+from fnx.transforms.ad.nested import keep
+from fnx.transforms.ad.reverse import linearize
+from fnx.transforms.ad.structural import Activity, Push
+from fnx.transforms.batching.batch import batch
+from fnx.transforms.transformed import Transformed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Blocks = list[list[UOp]]  # for each float result, for each float input: its derivative
+
+
+def jacfwd(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
+           holomorphic: bool = False) -> Transformed[P, Any]:
+    """The Jacobian of a function, column by column: for more results than arguments.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> fnx.jacfwd(lambda x: x ** 2)(jnp.arange(2.0))
+    Array([[0., 0.],
+           [0., 2.]], dtype=float32)
+
+    Args:
+        fun: returns a pytree of arrays, or (pytree, aux) if ``has_aux``.
+        argnums: the positional argument to differentiate in, or several.
+        has_aux: whether ``fun`` returns a pair whose second part is only handed on.
+        holomorphic: for complex functions, of which there are none yet.
+
+    Returns:
+        A function with the arguments of ``fun``. It returns a pytree like the result, which has in
+        the place of each array a pytree like the argument (a tuple of these for several
+        arguments), of arrays with the axes of the result and then those of the argument; or
+        (this, aux).
+
+    Raises:
+        GradError: an argument is not of floats.
+    """
+    refuse_complex("jacfwd", holomorphic)
+    return _Forward(fun, argnums=argnums, has_aux=has_aux, allow_int=False)
+
+
+def jacrev(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
+           holomorphic: bool = False, allow_int: bool = False) -> Transformed[P, Any]:
+    """The Jacobian of a function, row by row: for more arguments than results.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> fnx.jacrev(lambda x: (x ** 2).sum())(jnp.arange(2.0))
+    Array([0., 2.], dtype=float32)
+
+    Args:
+        fun: returns a pytree of float arrays, or (pytree, aux) if ``has_aux``.
+        argnums: the positional argument to differentiate in, or several.
+        has_aux: whether ``fun`` returns a pair whose second part is only handed on.
+        holomorphic: for complex functions, of which there are none yet.
+        allow_int: take integer arguments; their derivative is zeros of dtype float0.
+
+    Returns:
+        A function with the arguments of ``fun``, which returns what that of ``jacfwd`` does.
+
+    Raises:
+        GradError: an argument or a result is not of floats.
+    """
+    refuse_complex("jacrev", holomorphic)
+    return _Reverse(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
+
+
+jacobian = jacrev
+
+
+def hessian(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
+            holomorphic: bool = False) -> Transformed[P, Any]:
+    """The matrix of second derivatives of a function.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> fnx.hessian(lambda x: x[0] ** 2 * x[1])(jnp.array([1.0, 3.0]))
+    Array([[6., 2.],
+           [2., 0.]], dtype=float32)
+
+    Args:
+        fun: returns a pytree of float arrays, or (pytree, aux) if ``has_aux``.
+        argnums: the positional argument to differentiate in, or several.
+        has_aux: whether ``fun`` returns a pair whose second part is only handed on.
+        holomorphic: for complex functions, of which there are none yet.
+
+    Returns:
+        A function with the arguments of ``fun``. It returns a pytree like the result of pytrees
+        like the argument of pytrees like the argument; or (this, aux).
+
+    Raises:
+        GradError: an argument or a result is not of floats.
+    """
+    refuse_complex("hessian", holomorphic)
+    return jacfwd(jacrev(fun, argnums, has_aux), argnums, has_aux)
+
+
+class _Jacobian(Transformed[P, R]):
+    """``blocks`` computes all derivatives of a FUNCTION in its first PARAMs."""
+
+    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        argnums, has_aux, allow_int = self._options.values()
+        chosen = positions(argnums, len(args), self.kind, self._name)
+
+        def of_chosen(*given: Any) -> Any:
+            filled = list(args)
+            for i, x in zip(chosen, given):
+                filled[i] = x
+            return self._f(*filled, **kwargs)
+
+        given, layout = flatten(args, chosen, allow_int)
+        inputs = [x for x in given if x._dtype.is_float]
+        values = [x._node for x in inputs]
+        traced = trace(of_chosen, layout.floats(given), layout.tree, values, by=self.kind,
+                       name=self._name, has_aux=has_aux)
+        self.check(traced.outs)
+        closed = traced.close()
+        keep(closed.function)
+        nodes, blocks = rewriting(self.blocks, closed, [*values, *closed.captures], len(values))
+        _, aux = traced.filled(nodes)
+
+        def row(out: Array, found: list[UOp]) -> Any:
+            floats = iter(zip(found, inputs))
+            leaves = [Array(*_weak(next(floats), out)) if x._dtype.is_float else
+                      np.zeros((*out.shape, *x.shape), FLOAT0) for x in given]
+            of_args: tuple[tuple[Any, ...], Any] = layout.tree.unflatten(leaves)
+            return of_args[0][0] if isinstance(argnums, int) else of_args[0]
+
+        jacobian = traced.out_tree.unflatten([row(*r) for r in zip(traced.outs, blocks)])
+        return (jacobian, aux) if has_aux else jacobian
+
+    def check(self, outs: Sequence[Array]) -> None:
+        """Refuse results that have no derivative."""
+
+    def blocks(self, closed: Closed, args: Sequence[UOp], n: int) -> tuple[list[UOp], Blocks]:
+        """The results of a FUNCTION, and their derivatives in the first ``n`` operands."""
+        raise NotImplementedError
+
+
+def _weak(block: tuple[UOp, Array], out: Array) -> tuple[UOp, bool]:
+    node, x = block
+    return node, x.weak and out.weak
+
+
+class _Forward(_Jacobian[P, R]):
+    kind = "jacfwd"
+    does = "The Jacobian. Takes the arguments of the function."
+
+    def blocks(self, closed: Closed, args: Sequence[UOp], n: int) -> tuple[list[UOp], Blocks]:
+        nodes = build.call(closed.function, args)
+        columns = [_pushed(closed, args, k) for k in range(n)]
+        return list(nodes), [list(row) for row in zip(*columns)] or [[] for _ in closed.outs]
+
+
+def _pushed(closed: Closed, args: Sequence[UOp], k: int) -> list[UOp]:
+    """The derivative of each result in operand ``k``."""
+    fn, x = closed.function, args[k]
+    size = math.prod(x.shape)
+    pushed = jvp(fn, Push((k,)))
+
+    def block(out: Aval, node: UOp | None, is_batched: bool) -> UOp:
+        shape = out.shape + x.shape
+        if node is None or size == 0:
+            return build.const(0, out.dtype, shape) if out.dtype.is_float else _nothing(shape)
+        if not is_batched:
+            node = build.expand(node, (size, *out.shape))
+        back = (*range(1, len(out.shape) + 1), 0)
+        return build.reshape(build.permute(node, back), shape)
+
+    if size == 0:
+        return [block(out, None, False) for out in closed.outs]
+    batched = batch(pushed.function, size, [*[False] * len(args), True])
+    found = build.call(batched.function, [*args, _units(x)])
+    return [block(out, *((None, False) if t is None else (found[t], batched.outs[t])))
+            for out, (t, _) in zip(closed.outs, pushed.given)]
+
+
+def _nothing(shape: Shape) -> UOp:
+    """The derivative of an integer in a direction: zeros, as JAX has it, of int32."""
+    return build.const(0, dtypes.int32, shape)
+
+
+class _Reverse(_Jacobian[P, R]):
+    kind = "jacrev"
+    does = "The Jacobian. Takes the arguments of the function."
+
+    def check(self, outs: Sequence[Array]) -> None:
+        for out in outs:
+            if not out._dtype.is_float:
+                raise GradError(f"expected float results of {self._name}, got {out._aval}",
+                                hint="convert it with .astype(float32), or use vjp")
+
+    def blocks(self, closed: Closed, args: Sequence[UOp], n: int) -> tuple[list[UOp], Blocks]:
+        nodes = build.call(closed.function, args)
+        return list(nodes), [_pulled(closed, args, n, o) for o in range(len(closed.outs))]
+
+
+def _pulled(closed: Closed, args: Sequence[UOp], n: int, o: int) -> list[UOp]:
+    """The derivative of result ``o`` in each of the first ``n`` operands."""
+    fn, out = closed.function, closed.outs[o]
+    size = math.prod(out.shape)
+    if size == 0:
+        return [build.const(0, x.dtype, out.shape + x.shape) for x in args[:n]]
+    form = linearize(fn, Activity(tuple(range(n)), (o,)))
+    results = build.call(fn if form.forward is None else form.forward, args)
+    read = {"input": args, "result": results, "cotangent": [_units(fn.src[o])]}
+    batched = batch(form.backward, size, [kind == "cotangent" for kind, _ in form.sources])
+    found = build.call(batched.function, [read[kind][i] for kind, i in form.sources])
+
+    def block(x: UOp, i: int | None) -> UOp:
+        shape = out.shape + x.shape
+        if i is None:
+            return build.const(0, x.dtype, shape)
+        node = found[i] if batched.outs[i] else build.expand(found[i], (size, *x.shape))
+        return build.reshape(node, shape)
+
+    return [block(x, i) for x, (i, _) in zip(args, form.given)]
+
+
+def _units(x: UOp) -> UOp:
+    """All unit vectors of the shape of x."""
+    n = math.prod(x.shape)
+    rows = build.expand(build.reshape(build.iota(n), (n, 1)), (n, n))
+    columns = build.expand(build.reshape(build.iota(n), (1, n)), (n, n))
+    return build.reshape(build.cast(build.eq(rows, columns), x.dtype), (n, *x.shape))

@@ -1,0 +1,282 @@
+"""``vjp``, ``linearize``, ``linear_transpose``: linear maps that are values.
+
+    vjp               f at x  ->  cotangents of f(x) to cotangents of x
+    linearize         f at x  ->  tangents of x to tangents of f(x)
+    linear_transpose  f linear  ->  cotangents of f(x) to cotangents of x; there is no x
+
+What they return is a pytree of the arrays that the forward pass saved: it can be called again
+without running f again, handed to jitted functions, and mapped over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, TypeVar, overload
+
+from fnx.core import build, dtypes
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval, ShapeDtypeStruct
+from fnx.core.array.containers import register_pytree_node
+from fnx.core.array.public import public
+from fnx.core.array.trace import Closed, inline, name_of, trace
+from fnx.core.errors import GradError, PytreeError
+from fnx.core.record import Record
+from fnx.core.uop import UOp
+from fnx.transforms.ad.arguments import Layout, directions, flatten, is_nothing, like
+from fnx.transforms.ad.linearity import check
+from fnx.transforms.ad.nested import keep
+from fnx.transforms.ad.reverse import linearize as linearized
+from fnx.transforms.ad.structural import Activity, Linearized
+from fnx.transforms.ad.transpose import pushing, transpose
+
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+@overload
+def vjp(fun: Callable[..., R], *primals: Any, has_aux: Literal[False] = False
+        ) -> tuple[R, Pullback]: ...
+
+
+@overload
+def vjp(fun: Callable[..., tuple[R, S]], *primals: Any, has_aux: Literal[True]
+        ) -> tuple[R, Pullback, S]: ...
+
+
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """The result of a function, and the function that pulls a cotangent back to its arguments.
+
+    >>> import fnx
+    >>> y, pull = fnx.vjp(lambda x: x * x, 3.0)
+    >>> pull(1.0)
+    (Array(6., dtype=float32, weak_type=True),)
+
+    Args:
+        fun: takes ``primals``; returns a pytree, or (pytree, aux).
+        primals: pytrees of arrays, where the derivative is taken.
+        has_aux: whether ``fun`` returns a pair whose second part is only handed on.
+
+    Returns:
+        (result, pull) or (result, pull, aux). ``pull(cotangent)`` takes a cotangent like the
+        result and returns a tuple of cotangents, one for each primal. It reads saved results
+        of the forward pass instead of computing it again, and is a pytree of these.
+    """
+    out, pull, aux = _at(fun, primals, has_aux, "vjp", _pullback)
+    return (out, pull, aux) if has_aux else (out, pull)
+
+
+@overload
+def linearize(fun: Callable[..., R], *primals: Any, has_aux: Literal[False] = False
+              ) -> tuple[R, Pushforward]: ...
+
+
+@overload
+def linearize(fun: Callable[..., tuple[R, S]], *primals: Any, has_aux: Literal[True]
+              ) -> tuple[R, Pushforward, S]: ...
+
+
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """The result of a function, and its derivative there as a function of the direction.
+
+    >>> import fnx
+    >>> y, push = fnx.linearize(lambda x: x * x, 3.0)
+    >>> push(1.0)
+    Array(6., dtype=float32, weak_type=True)
+
+    Args:
+        fun: takes ``primals``; returns a pytree, or (pytree, aux).
+        primals: pytrees of arrays, where the derivative is taken.
+        has_aux: whether ``fun`` returns a pair whose second part is only handed on.
+
+    Returns:
+        (result, push) or (result, push, aux). ``push(*tangents)`` takes tangents like the primals
+        and returns one like the result: that of ``jvp``, but it reads saved results of the
+        forward pass instead of computing it again, and is a pytree of these.
+    """
+    out, push, aux = _at(fun, primals, has_aux, "linearize", _pushforward)
+    return (out, push, aux) if has_aux else (out, push)
+
+
+def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Transposition:
+    """The transpose of a linear function.
+
+    >>> import fnx
+    >>> back = fnx.linear_transpose(lambda x, y: 2 * x - y, 1.0, 1.0)
+    >>> back(3.0)
+    (Array(6., dtype=float32, weak_type=True), Array(-3., dtype=float32, weak_type=True))
+
+    Args:
+        fun: a function that is linear in all its arguments together.
+        primals: pytrees like these arguments, of arrays or ShapeDtypeStructs; no value of them is
+            read.
+
+    Returns:
+        A function that takes a cotangent like the result and returns a tuple of cotangents, one
+        for each primal. It is a pytree of the arrays that ``fun`` closes over.
+
+    Raises:
+        GradError: ``fun`` is not linear; names the operation and its line.
+    """
+    return _transposed(fun, primals)
+
+
+@public
+def _at(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, by: str,
+        make: Callable[[Linearized, list[Array], Layout, Layout], _LinearMap]) -> Any:
+    """The result of a function, the linear map that is made of it at a point, and aux."""
+    given, layout = flatten(primals, range(len(primals)), allow_int=True)
+    values = [x._node for x in given if x._dtype.is_float]
+    traced = trace(fun, layout.floats(given), layout.tree, values, by=by, name=name_of(fun),
+                   has_aux=has_aux)
+    closed = traced.close()
+    args = [*values, *closed.captures]
+    floats = tuple([i for i, a in enumerate(closed.outs) if a.dtype.is_float])
+    keep(closed.function)
+    form = linearized(closed.function, Activity(tuple(range(len(values))), floats))
+    nodes = inline(closed.function if form.forward is None else form.forward, args)
+    saved = [Array(args[i] if kind == "input" else nodes[i])
+             for kind, i in form.sources if kind != "cotangent"]
+    out, aux = traced.filled(nodes)
+    return out, make(form, saved, layout, Layout(closed.out_tree, closed.outs)), aux
+
+
+def _pullback(form: Linearized, saved: list[Array], primals: Layout, outs: Layout) -> Pullback:
+    sources = tuple([i if kind == "cotangent" else None for kind, i in form.sources])
+    results = tuple([value for value, _ in form.given])
+    return Pullback(saved, _Plan(form.backward, sources, results, outs, primals))
+
+
+def _pushforward(form: Linearized, saved: list[Array], primals: Layout, outs: Layout
+                 ) -> Pushforward:
+    pushed, active = pushing(form)
+    sources = tuple([_UNREAD if kind == "cotangent" else None for kind, _ in form.sources])
+    number = dict(zip([i for kind, i in form.sources if kind == "cotangent"], pushed.given))
+    floats = sum(a.dtype.is_float for a in outs.avals)
+    return Pushforward(saved, _Plan(pushed.function, (*sources, *active), tuple(
+        [number.get(o) for o in range(floats)]), primals, outs))
+
+
+@public
+def _transposed(fun: Callable[..., Any], primals: tuple[Any, ...]) -> Transposition:
+    leaves, in_tree = tree.flatten((primals, {}))
+    avals = tuple([x._aval if isinstance(x, ShapeDtypeStruct) else
+                   flatten((x,), (0,), allow_int=True)[1].avals[0] for x in leaves])
+    for i, aval in enumerate(avals):
+        if not aval.dtype.is_float:
+            raise GradError(f"expected float arguments, got {aval} at "
+                            f"{Layout(in_tree, avals).path(i)}",
+                            hint="close over what the function is not linear in")
+    closed: Closed = trace(fun, avals, in_tree, by="linear_transpose", name=name_of(fun)).close()
+    fn, linear = closed.function, tuple(range(len(avals)))
+    keep(fn)
+    check(fn, linear)
+    outs = tuple([o for o, a in enumerate(closed.outs) if a.dtype.is_float])
+    found = transpose(fn, linear, outs)
+    sources = (*[_UNREAD for _ in avals], *[None for _ in closed.captures], *range(len(outs)))
+    return Transposition([Array(c) for c in closed.captures], _Plan(
+        found.function, sources, found.given, Layout(closed.out_tree, closed.outs),
+        Layout(in_tree, avals)))
+
+
+# ---- linear maps --------------------------------------------------------------------------------
+
+_UNREAD = -1  # an operand that the FUNCTION has and does not read
+
+
+class _Plan(Record):
+    """What a linear map knows besides its saved arrays."""
+
+    function: UOp
+    sources: tuple[int | None, ...]  # its operands: float leaf i of what is given, None: saved
+    results: tuple[int | None, ...]  # its results: one for each float leaf of what is returned
+    takes: Layout
+    gives: Layout
+
+
+class _LinearMap:
+    """Applied to floats, it gives floats; ``saved`` are its leaves as a pytree."""
+
+    __slots__ = ("saved", "plan")
+    kind: ClassVar[str]
+
+    def __init__(self, saved: Sequence[Any], plan: _Plan) -> None:
+        self.saved, self.plan = tuple(saved), plan
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} from {self.plan.takes} to {self.plan.gives}>"
+
+    def _apply(self, given: Sequence[UOp]) -> list[Array]:
+        plan, saved = self.plan, iter(self.saved)
+        nothing = build.const(0, dtypes.float32)
+        operands = [next(saved)._node if i is None else nothing if i == _UNREAD else given[i]
+                    for i in plan.sources]
+        found = inline(plan.function, operands)
+        floats = [a for a in plan.gives.avals if a.dtype.is_float]
+        return [Array(build.const(0, a.dtype, a.shape) if i is None else found[i], a.weak)
+                for a, i in zip(floats, plan.results)]
+
+
+class Pullback(_LinearMap):
+    """From a cotangent of the result to those of the primals: what ``vjp`` returns."""
+
+    __slots__ = ()
+    kind = "pullback"
+
+    def __call__(self, cotangent: Any) -> tuple[Any, ...]:
+        return _pull(self, cotangent)
+
+
+class Transposition(Pullback):
+    """From a cotangent of the result to those of the arguments: what ``linear_transpose`` returns.
+    """
+
+    __slots__ = ()
+    kind = "transpose"
+
+
+class Pushforward(_LinearMap):
+    """From tangents of the primals to that of the result: what ``linearize`` returns."""
+
+    __slots__ = ()
+    kind = "pushforward"
+
+    def __call__(self, *tangents: Any) -> Any:
+        return _push(self, tangents)
+
+
+@public
+def _pull(self: Pullback, cotangent: Any) -> tuple[Any, ...]:
+    plan = self.plan
+    return plan.gives.gradients(self._apply(_cotangents(plan.takes, cotangent)))
+
+
+@public
+def _push(self: Pushforward, tangents: tuple[Any, ...]) -> Any:
+    plan = self.plan
+    return plan.gives.filled(self._apply(directions(plan.takes, tangents)))
+
+
+def _cotangents(layout: Layout, cotangent: Any) -> list[UOp]:
+    """The float cotangents as nodes, checked against the result."""
+    structure = tree.structure(cotangent, is_nothing)
+    if structure != layout.tree:
+        raise PytreeError(f"expected a cotangent like the result, {layout.tree}; got "
+                          f"{structure}", hint="give one array for each array of the result")
+    leaves = tree.leaves(cotangent, is_nothing)
+
+    def one(x: Any, aval: Aval) -> UOp:
+        if x is None:
+            raise PytreeError(f"expected a cotangent like the result, {aval}; got None",
+                              hint="give zeros where it has none")
+        return like(x, aval, "a cotangent", "the result")
+
+    return [one(x, aval) for x, aval in zip(leaves, layout.avals) if aval.dtype.is_float]
+
+
+def _register(kind: type[_LinearMap]) -> None:
+    register_pytree_node(kind, lambda m: (m.saved, m.plan), lambda plan, saved: kind(saved, plan))
+
+
+for _kind in (Pullback, Transposition, Pushforward):
+    _register(_kind)

@@ -1,0 +1,109 @@
+"""Jacobians and Hessians: their trees, axes and dtypes, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core.errors import ArgumentError, GradError, NotBuiltError
+from fnx.transforms.ad.arguments import FLOAT0
+
+W = np.linspace(-1, 1, 6, dtype=np.float32).reshape(3, 2)
+X = np.linspace(0.3, 2, 12, dtype=np.float32).reshape(4, 3)
+
+
+def model(w: Any, x: Any) -> Any:
+    return {"a": jnp.tanh(x @ w), "b": (jnp.sum(x * x), jnp.max(w))}
+
+
+@pytest.mark.parametrize("jac", [fnx.jacfwd, fnx.jacrev, fnx.jacobian])
+@pytest.mark.parametrize("argnums", [0, 1, (0, 1), (1,)])
+@pytest.mark.parametrize("wrap", [lambda f: f, fnx.jit])
+def test_a_jacobian_is_a_column_for_each_unit(jac: Any, argnums: Any, wrap: Any) -> None:
+    got = wrap(jac(wrap(model), argnums))(W, X)
+    chosen = (argnums,) if isinstance(argnums, int) else argnums
+    for path in (lambda t: t["a"], lambda t: t["b"][0], lambda t: t["b"][1]):
+        found = path(got) if not isinstance(argnums, int) else (path(got),)
+        for i, block in zip(chosen, found):
+            args = [np.asarray(v) for v in (W, X)]
+            for place in np.ndindex(args[i].shape):
+                unit = [np.zeros_like(a) for a in args]
+                unit[i][place] = 1
+                column = path(fnx.jvp(model, tuple(args), tuple(unit))[1])
+                np.testing.assert_allclose(np.asarray(block)[(..., *place)], column, atol=1e-6)
+
+
+def test_a_hessian_is_symmetric_and_both_orders_agree() -> None:
+    def loss(w: Any) -> Any:
+        return jnp.sum(jnp.tanh(X @ w) ** 2)
+    found = [np.asarray(f(loss)(W)) for f in (
+        fnx.hessian, lambda f: fnx.jit(fnx.hessian(fnx.jit(f))),
+        lambda f: fnx.jacrev(fnx.jacfwd(f)), lambda f: fnx.jacfwd(fnx.jacfwd(f)),
+        lambda f: fnx.jacrev(fnx.grad(f)))]
+    assert found[0].shape == (3, 2, 3, 2)
+    np.testing.assert_allclose(found[0], found[0].transpose(2, 3, 0, 1), atol=1e-5)
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], atol=1e-5)
+
+
+def test_trees_of_a_hessian() -> None:
+    h = fnx.hessian(lambda p: p["a"] ** 2 * p["b"].sum())({"a": 2.0, "b": jnp.ones(3)})
+    assert h["a"]["a"] == 6.0
+    np.testing.assert_array_equal(h["a"]["b"], [4, 4, 4])
+    np.testing.assert_array_equal(h["b"]["a"], [4, 4, 4])
+    np.testing.assert_array_equal(h["b"]["b"], np.zeros((3, 3)))
+
+
+def test_aux_and_argnums_by_list() -> None:
+    for jac in (fnx.jacfwd, fnx.jacrev):
+        found, aux = jac(lambda x, y: (x * y, {"k": x}), argnums=[1], has_aux=True)(2.0, 3.0)
+        assert found == (2.0,) and aux["k"] == 2.0 and found[0].weak_type
+
+
+def test_dtypes_of_the_blocks() -> None:
+    f = lambda x: x.sum().astype(np.float64)
+    assert fnx.jacfwd(f)(jnp.ones(2)).dtype == np.float64
+    assert fnx.jacrev(f)(jnp.ones(2)).dtype == jnp.float32
+
+
+def test_integers() -> None:
+    assert fnx.jacfwd(lambda x: (x * 2, 3))(2.0)[1] == 0
+    assert fnx.jacrev(lambda n: n * 2.0, allow_int=True)(jnp.arange(2)).dtype == FLOAT0
+    with pytest.raises(GradError, match="args.0."):
+        fnx.jacfwd(lambda x: x * 2.0)(2)
+    with pytest.raises(GradError, match="float results"):
+        fnx.jacrev(lambda x: (x, 3))(2.0)
+
+
+def test_nothing_to_differentiate() -> None:
+    empty = jnp.zeros((0, 2))
+    for jac in (fnx.jacfwd, fnx.jacrev):
+        assert jac(lambda x: x.sum(0))(empty).shape == (2, 0, 2)
+        assert jac(lambda x: x[:0])(jnp.ones(3)).shape == (0, 3)
+        np.testing.assert_array_equal(jac(lambda x: jnp.ones(2))(jnp.ones(3)), np.zeros((2, 3)))
+        np.testing.assert_array_equal(jac(lambda x: x)(jnp.ones(3)), np.eye(3))
+
+
+def test_python_may_look_at_values() -> None:
+    f = lambda x: x * x if x.sum() > 2 else x
+    np.testing.assert_array_equal(fnx.jacfwd(f)(jnp.ones(3)), 2 * np.eye(3))
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="argnums"):
+        fnx.jacfwd(lambda x: x, argnums=1)(1.0)
+    for transform in (fnx.jacfwd, fnx.jacrev, fnx.hessian, fnx.grad, fnx.value_and_grad):
+        with pytest.raises(NotBuiltError, match="complex"):
+            transform(lambda x: x, holomorphic=True)
+
+
+def test_a_unit_reaches_no_infinite_partial_that_it_is_not_in() -> None:
+    """Column i of sqrt at 0 is infinite at i, and zero beside it."""
+    with np.errstate(divide="ignore"):
+        for jac in (fnx.jacfwd, fnx.jacrev):
+            found = jac(lambda x: jnp.sum(jnp.sqrt(jnp.pad(x, 1))))(jnp.array([1.0, 4.0]))
+            np.testing.assert_array_equal(found, [0.5, 0.25])
