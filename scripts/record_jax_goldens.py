@@ -113,7 +113,38 @@ RANDOM = [
     "nn.initializers.lecun_normal()(k, (4, 3))", "nn.initializers.normal(0.1)(k, (4, 3))",
 ]
 
-GROUPS = {"promotion": PROMOTION, "indexing": INDEXING, "functions": FUNCTIONS, "random": RANDOM}
+_LANES = [
+    "lax.psum(r, 'i')", "lax.psum(1, 'i') + r", "lax.psum(r > 14, 'i')", "lax.pmean(r, 'i')",
+    "lax.pmean(r.astype(int), 'i')", "lax.pmax(r, 'i')", "lax.pmin({'a': -r}, 'i')['a']",
+    "lax.axis_index('i')", "r * lax.axis_size('i')", "lax.all_gather(r, 'i')",
+    "lax.all_gather(r, 'i', axis=-1)", "lax.all_gather(r, 'i', tiled=True)",
+    "lax.ppermute(r, 'i', [(0, 1), (1, 2), (2, 0)])", "lax.pshuffle(r, 'i', [2, 0, 1])",
+    "lax.pswapaxes(r, 'i', 0)", "lax.all_to_all(r, 'i', 0, 0)",
+    "lax.all_to_all(jnp.outer(r, r), 'i', 0, 1)",
+    "lax.all_to_all(jnp.outer(r, r), 'i', 1, 0, tiled=True)", "lax.psum_scatter(r, 'i')",
+    "lax.psum_scatter(jnp.outer(r, r), 'i', scatter_dimension=1, tiled=True)",
+    "vmap(lambda y: lax.psum(y, 'i') + lax.axis_index('i'), axis_name='i')(r) + lax.psum(r, 'i')",
+    "vmap(lambda y: lax.psum(y * y, ('i', 'j')), axis_name='j')(r)",
+    "vmap(lambda y: lax.axis_index(('j', 'i')) + y, axis_name='j')(r)",
+    "grad(lambda r: (lax.psum(r * r, 'i') * r).sum())(r)",
+    "grad(lambda r: (lax.all_gather(jnp.sin(r), 'i') * r).sum())(r)",
+    "grad(lambda r: (lax.ppermute(r * r, 'i', [(0, 1), (1, 2), (2, 0)]) * r).sum())(r)",
+    "grad(lambda r: (lax.all_to_all(r * r, 'i', 0, 0) * r).sum())(r)",
+    "grad(lambda r: (lax.psum_scatter(r * r, 'i') * r).sum())(r)",
+]
+LANES = [f"vmap(lambda r: {body}, axis_name='i')(s)" for body in _LANES] + [
+    "grad(lambda s: vmap(lambda r: lax.psum(r * r, 'i') * r, axis_name='i')(s).sum())(s)",
+    "vmap(lambda a, b: a @ b, in_axes=(None, 1), out_axes=-1)(m, s)",
+    "vmap(lambda d: d['a'] * d['b'], in_axes=({'a': 0, 'b': None},))({'a': s, 'b': 2})",
+    "vmap(lambda: jnp.ones(2), axis_size=3, out_axes=1)()", "vmap(lambda r: 2.5, out_axes=0)(s)",
+    "vmap(lambda r, j: r.at[j].add(r))(s, np.array([[0, 1, 1]] * 3))",
+    "vmap(lambda r, j: r[j], in_axes=(0, None))(s, i)", "vmap(lambda r, j: r[j])(s, i - 1)",
+    "vmap(lambda q: random.normal(q, (2,)))(random.split(k, 3))",
+    "vmap(lambda q: random.bits(random.fold_in(q, 3)))(random.split(k, 3))",
+]
+
+GROUPS = {"promotion": PROMOTION, "indexing": INDEXING, "functions": FUNCTIONS, "random": RANDOM,
+          "lanes": LANES}
 
 
 def inputs() -> Any:

@@ -366,6 +366,16 @@ def _check_index(x: UOp, index: Sequence[UOp]) -> None:
             raise ShapeError(f"expected indices of one shape, got {index[0].shape}, {i.shape}")
 
 
+def all_gather(x: UOp, axis: ops.Axis) -> UOp:
+    """The x of all lanes of a named axis, in front."""
+    return UOp(ops.ALL_GATHER, x.dtype, (x,), axis)
+
+
+def axis_index(axis: ops.Axis) -> UOp:
+    """The number of the lane along a named axis."""
+    return UOp(ops.AXIS_INDEX, dtypes.int32, (), axis)
+
+
 # ---- scopes -----------------------------------------------------------------------------------
 
 

@@ -138,6 +138,10 @@ class StaticArgumentError(FnxError, TypeError, ValueError):
     """A static argument that cannot be hashed, or that names no parameter."""
 
 
+class AxisNameError(FnxError, NameError):
+    """A name of an axis that no vmap around the call gives."""
+
+
 class DonatedError(FnxError, RuntimeError):
     """A donated array was used again."""
 

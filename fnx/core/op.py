@@ -10,8 +10,8 @@ import numpy as np
 
 from fnx.core.dtypes import DType
 
-Kind = Literal["source", "elementwise", "movement", "reduce", "gather", "scatter", "scope",
-               "kernel", "program", "command"]
+Kind = Literal["source", "elementwise", "movement", "reduce", "gather", "scatter", "collective",
+               "scope", "kernel", "program", "command"]
 Shape = tuple[int, ...]
 
 

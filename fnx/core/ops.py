@@ -13,6 +13,7 @@ explicit vectors), c command (what a queue executes).
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,18 @@ class Scatter(Record):
     """Updates are combined with what is there by ``monoid``; None: the last one stays."""
 
     monoid: Op | None = None
+
+
+class Axis(Record):
+    """A named axis, of a vmap that is being traced.
+
+    ``depth`` counts the axes of that name which were open around it, so that a name that is
+    given again inside is another axis.
+    """
+
+    name: Hashable
+    size: int
+    depth: int = 0
 
 
 class Function(Record):
@@ -393,6 +406,11 @@ REDUCE = Op("REDUCE", "tk", "reduce", None, arg=Reduce, shape=_reduced, meaning=
 GATHER = Op("GATHER", "t", "gather", None, shape=_gathered, meaning=m.gather)
 SCATTER = Op("SCATTER", "t", "scatter", None, arg=Scatter,
              meaning=m.scatter, content=_monoid)
+
+# lanes of a named axis: batching over it takes both away
+ALL_GATHER = Op("ALL_GATHER", "t", "collective", 1, arg=Axis,
+                shape=lambda s, a: (a.size, *s[0].shape))
+AXIS_INDEX = Op("AXIS_INDEX", "t", "collective", 0, result="any", shape=_scalar, arg=Axis)
 
 # scopes
 FUNCTION = Op("FUNCTION", "t", "scope", None, result="void", shape=_scalar, arg=Function,

@@ -1,9 +1,10 @@
-"""Functions under the names of ``jax.lax``: elementwise, shapes, slices, contractions, loops."""
+"""Functions under the names of ``jax.lax``: on arrays, on shapes, loops, lanes of named axes."""
 
 from typing import TYPE_CHECKING
 
 from fnx.core.errors import module_face
-from fnx.lax import contraction, elementwise, loops, reductions, shapes, slicing
+from fnx.lax import collectives, contraction, elementwise, loops, reductions, shapes, slicing
+from fnx.lax.collectives import *
 from fnx.lax.contraction import *
 from fnx.lax.elementwise import *
 from fnx.lax.loops import *
@@ -12,14 +13,14 @@ from fnx.lax.shapes import *
 from fnx.lax.slicing import *
 
 __all__ = [
-    *contraction.__all__, *elementwise.__all__, *loops.__all__, *reductions.__all__,
-    *shapes.__all__, *slicing.__all__,
+    *collectives.__all__, *contraction.__all__, *elementwise.__all__, *loops.__all__,
+    *reductions.__all__, *shapes.__all__, *slicing.__all__,
 ]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
         "associative_scan", "conv", "conv_general_dilated", "conv_transpose",
-        "cumlogsumexp", "cummax", "cummin", "gather", "pmean", "psum",
+        "cumlogsumexp", "cummax", "cummin", "gather",
         "reduce", "reduce_precision", "reduce_window", "scatter", "scatter_add", "sort",
         "sort_key_val", "top_k",
     }))

@@ -13,8 +13,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from fnx.core import build
-from fnx.core.array import tree
+from fnx.core import build, ops
+from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.containers import Path, container
@@ -86,8 +86,10 @@ class _Vmapped(Transformed[P, R]):
         given = list(leaves)
         for m in mapped:
             given[m.place] = m.element
-        closed = trace(self._f, given, in_tree, by="vmap", name=self._name).close()
-        nodes = rewriting(_lanes, closed, size, [m.in_front() for m in mapped])
+        name = self._options["axis_name"]
+        axis = None if name is None else scope.new_axis(name, size)
+        closed = trace(self._f, given, in_tree, by="vmap", name=self._name, axis=axis).close()
+        nodes = rewriting(_lanes, closed, size, axis, [m.in_front() for m in mapped])
         places = _spread(out_axes, closed.out_tree, f"out_axes of vmap of {self._name}")
         outs = [self._out(x, axis, aval, closed.out_tree, i, size)
                 for i, (x, axis, aval) in enumerate(zip(nodes, places, closed.outs))]
@@ -192,10 +194,12 @@ class _Mapped(Record):
         return build.permute(self.array._node, (self.axis, *rest))
 
 
-def _lanes(closed: Closed, size: int, mapped: Sequence[UOp]) -> list[tuple[UOp, bool]]:
+def _lanes(closed: Closed, size: int, axis: ops.Axis | None, mapped: Sequence[UOp]
+           ) -> list[tuple[UOp, bool]]:
     """The results for all lanes, and which have an axis of them in front."""
     flags = (True,) * len(mapped) + (False,) * len(closed.captures)
-    function, batched = load("fnx.transforms.batching.batch").batch(closed.function, size, flags)
+    batch = load("fnx.transforms.batching.batch").batch
+    function, batched = batch(closed.function, size, flags, axis)
     return list(zip(inline(function, [*mapped, *closed.captures]), batched))
 
 

@@ -18,8 +18,9 @@ def test_codes_tell_rows_apart_and_follow_from_names() -> None:
 
 @pytest.mark.parametrize("op", [op for op in ROWS if "t" in op.levels], ids=str)
 def test_a_tensor_op_says_how_it_is_batched(op: Op) -> None:
-    assert op.batching in ("none", "elementwise", "movement", "reduce", "gather", "scatter", "body")
-    assert (op.batching == "none") == (op.arity == 0)
+    assert op.batching in ("none", "elementwise", "first", "movement", "reduce", "gather",
+                           "scatter", "collective", "body")
+    assert (op.batching == "none") == (op.arity == 0 and op.kind != "collective")
     assert op.kind != "elementwise" or op.batching == "elementwise"
 
 

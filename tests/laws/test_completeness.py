@@ -20,6 +20,7 @@ from fnx.core.ops import Op
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.batching.bodies import BODIES
+from fnx.transforms.batching.collectives import COLLECTIVES
 from fnx.transforms.batching.rules import MOVEMENTS, RULES
 from fnx.transforms.jit import link
 
@@ -28,6 +29,8 @@ SHAPE = (3, 5)
 # Not in a FUNCTION of its own: why there is no example.
 NO_EXAMPLE = {
     ops.LEAF: "the input of an open trace; a closed FUNCTION has PARAMs in their place",
+    ops.ALL_GATHER: "asks for the lanes of a vmap; batching takes it away",
+    ops.AXIS_INDEX: "asks for the lane of a vmap; batching takes it away",
     ops.BUFFER: "memory of the scope around; a closed FUNCTION has PARAMs in their place",
 }
 
@@ -169,7 +172,8 @@ def test_every_op_of_the_tensor_level_has_a_derivative_row() -> None:
 
 def test_every_op_of_the_tensor_level_has_a_batching_row() -> None:
     for op in ops.at_level("t"):
-        rows: Collection[object] = {"none": {op}, "movement": MOVEMENTS, "body": BODIES}.get(
+        rows: Collection[object] = {"none": {op}, "movement": MOVEMENTS, "body": BODIES,
+                                    "collective": COLLECTIVES}.get(
             op.batching, RULES if op.batching in RULES else ())
         assert op in rows or op.batching in rows or op in READ_ELSEWHERE, op
 

@@ -20,12 +20,14 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
+from collections.abc import Hashable
 from types import TracebackType
 
 from fnx.core import ops
 from fnx.core.cache import Cache
 from fnx.core.dtypes import DType
 from fnx.core.errors import (
+    AxisNameError,
     LeakedTracerError,
     NestingError,
     Site,
@@ -62,13 +64,15 @@ _open = _Open()
 class Scope:
     """One trace while it is open, as a context manager.
 
-    ``name`` says whose, for messages.
+    ``name`` says whose, for messages. ``axis`` is the named axis that it maps over; ``axes`` are
+    all that are open inside it, this one last.
     """
 
-    __slots__ = ("name", "leaves", "remembered", "site", "opened")
+    __slots__ = ("name", "axis", "axes", "leaves", "remembered", "site", "opened")
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, axis: ops.Axis | None = None) -> None:
+        self.name, self.axis = name, axis
+        self.axes: tuple[ops.Axis, ...] = ()
         self.leaves: list[UOp] = []
         self.remembered: list[UOp] = []
         self.site: Site | None = None
@@ -91,6 +95,7 @@ class Scope:
                                f"{self.name}", hint="does a traced function call itself?")
         if depth > FREE:  # a call through a transform takes more frames than the call itself
             sys.setrecursionlimit(max(sys.getrecursionlimit(), FRAMES * (depth + FREE)))
+        self.axes = axes() if self.axis is None else (*axes(), self.axis)
         _open.scopes.append(self)
         self.site, current_site.site = current_site.site, None  # the traced code has its own lines
         self.opened = self.site or user_site(2)
@@ -128,6 +133,32 @@ def is_open() -> bool:
     return bool(_open.scopes)
 
 
+def axes() -> tuple[ops.Axis, ...]:
+    """The named axes that are open, innermost last: a trace is for these only."""
+    return _open.scopes[-1].axes if _open.scopes else ()
+
+
+def new_axis(name: Hashable, size: int) -> ops.Axis:
+    """An axis to be opened; one of the same name around it is hidden."""
+    return ops.Axis(name, size, sum([a.name == name for a in axes()]))
+
+
+def named_axis(name: Hashable) -> ops.Axis:
+    """The innermost open axis of a name.
+
+    Raises:
+        AxisNameError: there is none.
+    """
+    for axis in reversed(axes()):
+        if axis.name == name:
+            return axis
+    found = [f"{s.axis.name!r} of {s.name} ({show_site(s.opened)})"
+             for s in reversed(_open.scopes) if s.axis is not None]
+    raise AxisNameError(f"expected the name of an open axis, got {name!r}; open are: "
+                        f"{', '.join(found) or 'none'}",
+                        hint=f"call it inside vmap(..., axis_name={name!r})")
+
+
 def remember(node: UOp, value: UOp) -> None:
     """Keep the value of an intermediate (a node without leaves) while its trace is open.
 
@@ -154,6 +185,8 @@ def known(node: UOp) -> UOp:
                 found = True
             elif n.op is ops.LEAF:
                 raise _no_value(n, asked)
+            elif n.op.kind == "collective":
+                raise _of_lanes(n, asked)
         if not found:
             return node
         node = substitute([node], values)[0]
@@ -165,11 +198,21 @@ def check_open(leaf: UOp) -> None:
         raise _no_value(leaf, leaf)
 
 
+def _of_lanes(node: UOp, asked: UOp) -> TracedValueError:
+    """The error for a value that each lane of a named axis has its own of."""
+    return TracedValueError(
+        f"expected a value, got {_what(asked)}: it depends on the lanes of axis "
+        f"{node.arg.name!r}", hint="choose with fnx.numpy.where or fnx.lax.cond")
+
+
+def _what(asked: UOp) -> str:
+    what = f"a traced {asked.dtype}{list(asked.shape)}"
+    return what + f" computed at {show_site(asked.sites[0])}" if asked.sites else what
+
+
 def _no_value(leaf: UOp, asked: UOp) -> LeakedTracerError | TracedValueError:
     """The error for a value that depends on a leaf without one."""
-    what = f"a traced {asked.dtype}{list(asked.shape)}"
-    if asked.sites:
-        what += f" computed at {show_site(asked.sites[0])}"
+    what = _what(asked)
     scope = _open.owner.get(leaf)
     if scope is None:
         name, opened = _closed.get(leaf.arg.id) or ("a function", None)

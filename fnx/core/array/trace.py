@@ -79,7 +79,7 @@ class Traced(Record):
 
 def trace(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
           values: Iterable[UOp | None] = itertools.repeat(None), *, by: str, name: str,
-          has_aux: bool = False) -> Traced:
+          has_aux: bool = False, axis: ops.Axis | None = None) -> Traced:
     """Run ``f`` once on leaves.
 
     Args:
@@ -90,13 +90,16 @@ def trace(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
         by: the transform, for people.
         name: of the FUNCTION, for people.
         has_aux: ``f`` returns (result, aux).
+        axis: the named axis that is open inside ``f``.
     """
-    return apart(_traced, f, given, in_tree, iter(values), f"{by} of {name}", name, has_aux)
+    return apart(_traced, f, given, in_tree, iter(values), f"{by} of {name}", name, has_aux,
+                 axis)
 
 
 def _traced(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
-            values: Iterator[UOp | None], title: str, name: str, has_aux: bool) -> Traced:
-    with scope.Scope(title) as opened:
+            values: Iterator[UOp | None], title: str, name: str, has_aux: bool,
+            axis: ops.Axis | None) -> Traced:
+    with scope.Scope(title, axis) as opened:
         args, kwargs = in_tree.unflatten(
             [Array(opened.leaf(x.dtype, x.shape, next(values)), x.weak) if type(x) is Aval else x
              for x in given])

@@ -206,6 +206,7 @@ def _buffer(node: UOp, value: Mapping[UOp, Any]) -> Array:
 
 _SPECIAL: dict[ops.Op, Callable[[UOp, Mapping[UOp, Any]], Any]] = {
     ops.PARAM: _missing, ops.LEAF: _missing, ops.BUFFER: _buffer,
+    ops.ALL_GATHER: _missing, ops.AXIS_INDEX: _missing,  # only a vmap knows the other lanes
     ops.FUNCTION: lambda node, value: node,
     ops.KERNEL: lambda node, value: node,
     ops.GET: lambda node, value: value[node.src[0]][node.arg],

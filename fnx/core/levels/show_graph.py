@@ -193,6 +193,13 @@ class _Line:
         return Text(f"{self.value(x, inner).inside(1)} if {inside} else "
                     f"{self.value(fill, ()).text}", 0)
 
+    def all_gather(self, node: UOp, index: Index) -> Text:
+        value = self.value(node.src[0], index[1:]).text
+        return Text(f"all_gather({value}, {node.arg.name!r})[{self.letter(index[0])}]")
+
+    def axis_index(self, node: UOp, index: Index) -> Text:
+        return Text(f"axis_index({node.arg.name!r})")
+
     def reduce(self, node: UOp, index: Index) -> Text:
         rest = iter(index)
         x = node.src[0]
@@ -255,5 +262,6 @@ _MOVED: dict[ops.Op, Callable[[UOp, Index], Index]] = {
 _RULES: dict[ops.Op, Callable[[_Line, UOp, Index], Text]] = {
     **dict.fromkeys(_MOVED, _Line.moved), ops.PAD: _Line.pad, ops.REDUCE: _Line.reduce,
     ops.IOTA: _Line.iota, ops.GATHER: _Line.gather, ops.STOP: _Line.marked,
-    ops.BARRIER: _Line.marked,
+    ops.BARRIER: _Line.marked, ops.ALL_GATHER: _Line.all_gather,
+    ops.AXIS_INDEX: _Line.axis_index,
 }

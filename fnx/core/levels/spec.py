@@ -295,6 +295,8 @@ TENSOR = (
     Rule((ops.GATHER,), "integer indices of one shape, at most one an axis with elements", _gather),
     Rule((ops.SCATTER,), "indices of one shape, updates of the shape they select, a monoid "
          "that takes them or none", _scatter),
+    Rule((ops.ALL_GATHER, ops.AXIS_INDEX), "an axis of a size >= 0", lambda n: n.arg.size >= 0),
+    Rule((ops.AXIS_INDEX,), "an int32", lambda n: n.dtype is dtypes.int32),
     Rule((ops.FUNCTION,), "a closed body: no LEAF, no BUFFER, one PARAM a slot < n_params",
          _closed),
     Rule((ops.CALL,), "operands and results as the body's PARAMs and outputs", _call),

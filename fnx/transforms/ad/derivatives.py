@@ -176,6 +176,13 @@ def _piece(node: UOp, i: int, ct: UOp) -> UOp:
     return build.shrink(ct, bounds)
 
 
+def _own_part(node: UOp, i: int, ct: UOp) -> UOp:
+    """What all lanes hand to this one."""
+    axis = node.arg
+    handed = total(build.all_gather(ct, axis), (0,))
+    return build.gather(handed, build.axis_index(axis)) if axis.size else ct
+
+
 def _cast_back(node: UOp, i: int, ct: UOp) -> UOp:
     return ct if ct.dtype.is_bool else build.cast(ct, node.src[0].dtype)
 
@@ -187,7 +194,8 @@ def _cast_back(node: UOp, i: int, ct: UOp) -> UOp:
 
 zero("PARAM", "LEAF", "BUFFER", "CONST", "IOTA",
      "NOT", "FLOOR", "CEIL", "TRUNC", "ROUND", "BITCAST", "IDIV",
-     "CMPLT", "CMPLE", "CMPEQ", "CMPNE", "AND", "OR", "XOR", "SHL", "SHR", "THREEFRY", "STOP")
+     "CMPLT", "CMPLE", "CMPEQ", "CMPNE", "AND", "OR", "XOR", "SHL", "SHR", "THREEFRY", "STOP",
+     "AXIS_INDEX")
 
 piecewise(ops.NEG, lambda t, y, x: -t)
 piecewise(ops.ABS, _sign)
@@ -226,6 +234,7 @@ linear(ops.SHRINK, _pad_back, drops=True)
 linear(ops.FLIP, _flip_back)
 linear(ops.CONCAT, _piece, operands=None)
 linear(ops.BARRIER, lambda node, i, ct: ct)
+linear(ops.ALL_GATHER, _own_part)
 linear(ops.GATHER, indexed.put_back, drops=True, where=indexed.read_inside)
 
 DERIVATIVES[ops.REDUCE] = ReduceRule(

@@ -20,32 +20,36 @@ from collections.abc import Sequence
 
 from fnx.core import build, ops
 from fnx.core.derived import Derived
+from fnx.core.parts import bodies
 from fnx.core.uop import UOp, current_site, inherit, toposort
 from fnx.transforms.batching.bodies import BODIES
+from fnx.transforms.batching.collectives import COLLECTIVES
 from fnx.transforms.batching.rules import RULES, spread
-from fnx.transforms.batching.values import Asking, Batched, Pattern, Value
+from fnx.transforms.batching.values import Asking, Batched, Lanes, Pattern, Value, named_axes
 
 MAX_PATTERNS = 64  # of a body
 
 
-def batch(body: UOp, size: int, batched: Sequence[bool]) -> Batched:
+def batch(body: UOp, size: int, batched: Sequence[bool], axis: ops.Axis | None = None
+          ) -> Batched:
     """A FUNCTION over a batch.
 
     Args:
         body: a closed FUNCTION.
         size: how many lanes.
         batched: which operands have a batch axis in front.
+        axis: the named axis that the lanes are along; what asks for the other lanes goes away.
 
     Returns:
         The FUNCTION, with PARAMs in the same slots; and which of its results have a batch axis
         in front. The others are the same for all lanes.
     """
-    return _batched.of(body, Pattern(size, tuple(batched)))
+    return _batched.of(*Lanes(size, axis).of(body, tuple(batched)))
 
 
 def _batch(body: UOp, pattern: Pattern) -> Asking[Batched]:
     """The steps of ``batch``; a body that is called inside is asked for."""
-    size, done = pattern.size, dict[UOp, Value]()
+    lanes, size, done = pattern.lanes, pattern.lanes.size, dict[UOp, Value]()
     results: dict[UOp, Sequence[Value]] = {}  # of nodes with bodies
     for slot, param in build.params(body).items():
         if pattern.batched[slot]:
@@ -58,6 +62,9 @@ def _batch(body: UOp, pattern: Pattern) -> Asking[Batched]:
         if op is ops.GET:
             done[node] = results[node.src[0]][node.arg]
             continue
+        if op.batching == "collective":
+            done[node] = COLLECTIVES[op](node, [done[s] for s in node.src], lanes)
+            continue
         if not node.src or op is ops.FUNCTION or op is ops.KERNEL:
             done[node] = Value(node, False)
             continue
@@ -65,8 +72,8 @@ def _batch(body: UOp, pattern: Pattern) -> Asking[Batched]:
         if node.sites:
             current_site.site = node.sites[0]
         if op.batching == "body":
-            if any(flags):
-                results[node] = yield from BODIES[op](node, src, flags, size)
+            if any(flags) or any(lanes.axis in named_axes(b) for b in bodies(node)):
+                results[node] = yield from BODIES[op](node, src, flags, lanes)
                 done[node] = Value(node, True)
             else:
                 kept = node.over(src)

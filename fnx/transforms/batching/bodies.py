@@ -19,33 +19,33 @@ from fnx.core.ops import Op
 from fnx.core.uop import UOp
 from fnx.transforms.batching import choices
 from fnx.transforms.batching.rules import spread
-from fnx.transforms.batching.values import Asking, Batched, Pattern, Value
+from fnx.transforms.batching.values import Asking, Batched, Lanes, Value
 
-Rule = Callable[[UOp, tuple[UOp, ...], tuple[bool, ...], int], Asking[list[Value]]]
+Rule = Callable[[UOp, tuple[UOp, ...], tuple[bool, ...], Lanes], Asking[list[Value]]]
 
 
-def _call(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size: int
+def _call(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
           ) -> Asking[list[Value]]:
-    made = yield src[0], Pattern(size, batched[1:])
+    made = yield lanes.of(src[0], batched[1:])
     outs = build.call(made.function, src[1:], node.arg.name)
     return [Value(*out) for out in zip(outs, made.outs)]
 
 
-def _scan(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size: int
+def _scan(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
           ) -> Asking[list[Value]]:
     arg, (body, *args), flags = node.arg, src, batched[1:]
     first = arg.n_consts + arg.n_carries
     consts, xs = flags[:arg.n_consts], flags[first:]
     carries = flags[arg.n_consts:first]
     while True:
-        made = yield body, Pattern(size, consts + carries + xs)
+        made = yield lanes.of(body, consts + carries + xs)
         grown = tuple([a or b for a, b in zip(carries, made.outs)])
         if grown == carries:
             break
         carries = grown
-    made = yield body, Pattern(size, consts + carries + xs, carries)
+    made = yield lanes.of(body, consts + carries + xs, carries)
     outs = build.scan(made.function, arg.length, args[:arg.n_consts],
-                      [spread(x, b, size) if c else x for x, b, c in
+                      [spread(x, b, lanes.size) if c else x for x, b, c in
                        zip(args[arg.n_consts:first], flags[arg.n_consts:], carries)],
                       [_swapped(x) if b else x for x, b in zip(args[first:], xs)],
                       arg.reverse, arg.name)
@@ -58,23 +58,23 @@ def _swapped(x: UOp) -> UOp:
     return build.permute(x, (1, 0, *range(2, len(x.shape))))
 
 
-def _while(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size: int
+def _while(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
            ) -> Asking[list[Value]]:
     arg, (condition, body, *args), flags = node.arg, src, batched[2:]
     consts, carries = flags[:arg.n_consts], flags[arg.n_consts:]
     while True:
-        test = yield condition, Pattern(size, consts + carries)
+        test = yield lanes.of(condition, consts + carries)
         if test.outs[0]:  # lanes end when they will, so all that they hand on is their own
             carries = (True,) * len(carries)
             break
-        made = yield body, Pattern(size, consts + carries)
+        made = yield lanes.of(body, consts + carries)
         grown = tuple([a or b for a, b in zip(carries, made.outs)])
         if grown == carries:
             break
         carries = grown
-    test = yield condition, Pattern(size, consts + carries)
-    made = yield body, Pattern(size, consts + carries, carries)
-    given = [spread(x, b, size) if c else x
+    test = yield lanes.of(condition, consts + carries)
+    made = yield lanes.of(body, consts + carries, carries)
+    given = [spread(x, b, lanes.size) if c else x
              for x, b, c in zip(args[arg.n_consts:], flags[arg.n_consts:], carries)]
     fixed = args[:arg.n_consts]
     if test.outs[0]:
@@ -85,13 +85,13 @@ def _while(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size: int
     return [Value(*out) for out in zip(outs, carries)]
 
 
-def _cond(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size: int
+def _cond(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
           ) -> Asking[list[Value]]:
     n = node.arg.n_branches
     branches, which, args, flags = src[:n], src[n], src[n + 1:], batched[n + 1:]
     made: list[Batched] = []
     for branch in branches:
-        made.append((yield branch, Pattern(size, flags)))
+        made.append((yield lanes.of(branch, flags)))
     if batched[n]:
         chosen = choices.lanes_choose(made, which, [Value(*a) for a in zip(args, flags)],
                                       node.arg.name)
@@ -100,7 +100,7 @@ def _cond(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size: int
     if any(m.outs != wanted for m in made):
         made = []
         for branch in branches:
-            made.append((yield branch, Pattern(size, flags, wanted)))
+            made.append((yield lanes.of(branch, flags, wanted)))
     outs = build.cond([m.function for m in made], which, args, node.arg.name)
     return [Value(*out) for out in zip(outs, wanted)]
 

@@ -98,6 +98,8 @@ def _gather(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int)
         behind = build.permute(x, (*range(1, k + 1), 0, *range(k + 1, len(x.shape))))
         read = build.gather(behind, *index)
         return build.permute(read, (back, *range(back), *range(back + 1, len(read.shape))))
+    if index == [build.iota(size)] and not batched[0] and x.shape[0] == size:
+        return x  # each lane reads its own row
     index = list(_spread_all(index, batched[1:], size))
     return build.gather(x, _lane(size, index[0]), *index) if batched[0] else \
         build.gather(x, *index)

@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import NamedTuple, TypeVar
 
+from fnx.core.ops import FUNCTION, KERNEL, Axis
 from fnx.core.record import Record
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, toposort
+from fnx.core.weak import WeakMemo
 
 T = TypeVar("T")
+
+
+class Lanes(Record):
+    """How many lanes there are, and the named axis that they are along (None: it has no name)."""
+
+    size: int
+    axis: Axis | None = None
+
+    def of(self, body: UOp, batched: tuple[bool, ...], outs: tuple[bool, ...] = ()
+           ) -> tuple[UOp, Pattern]:
+        """What asks for a batched body. A name that it does not use makes no difference."""
+        lanes = self if self.axis in named_axes(body) else Lanes(self.size)
+        return body, Pattern(lanes, batched, outs)
 
 
 class Pattern(Record):
@@ -18,7 +33,7 @@ class Pattern(Record):
     behind its end none is.
     """
 
-    size: int
+    lanes: Lanes
     batched: tuple[bool, ...]
     outs: tuple[bool, ...] = ()
 
@@ -35,6 +50,23 @@ class Value(NamedTuple):
 
     node: UOp
     batched: bool
+
+
+_axes: WeakMemo[UOp, frozenset[Axis]] = WeakMemo()
+
+
+def named_axes(body: UOp) -> frozenset[Axis]:
+    """The named axes that a FUNCTION, or one inside it, asks the other lanes of."""
+    found = _axes.get(body)
+    if found is None:
+        inside = toposort([body], into_functions=True, stop=_axes.__contains__)
+        for fn in inside:  # those inside others come first
+            if fn.op is FUNCTION and fn not in _axes:
+                nodes = toposort(fn.src, stop=lambda n: n.op is KERNEL)
+                own = {n.arg for n in nodes if n.op.batching == "collective"}
+                _axes[fn] = frozenset(own).union(*[_axes[n] for n in nodes if n.op is FUNCTION])
+        found = _axes[body]
+    return found
 
 
 # What needs batched bodies: it yields (body, Pattern) and is sent what was made of it.

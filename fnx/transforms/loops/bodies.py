@@ -65,7 +65,7 @@ def trace_body(f: Callable[..., Any], avals: Sequence[Aval], in_tree: tree.TreeD
     if not callable(f):
         raise ArgumentError(f"expected a function, got {type(f).__name__}",
                             hint="pass the function itself, not what it returns")
-    key = in_tree, tuple(avals), by, turn, context()
+    key = in_tree, tuple(avals), (), *context(), by, turn
 
     def make() -> tuple[Body, list[UOp]]:
         body = _traced(f, avals, in_tree, by, turn)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.array import public, tree
+from fnx.core.array import public, scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.equality import Static
@@ -26,7 +26,8 @@ from fnx.core.errors import ArgumentError, DonatedError, DTypeError, FnxError, S
 from fnx.transforms.replay.donation import positions
 
 NamedStatic = tuple[int | str, Static]
-Key = tuple[tree.TreeDef, tuple[Aval, ...], tuple[NamedStatic, ...], str, tuple[Any, ...]]
+Key = tuple[tree.TreeDef, tuple[Aval, ...], tuple[NamedStatic, ...], str, tuple[Any, ...],
+            tuple[Any, ...]]
 
 
 # Arguments that become Arrays in one step: NumPy data and numbers.
@@ -125,9 +126,9 @@ class Arguments:
         return [x if i in static else next(values) for i, x in enumerate(args)]
 
 
-def context() -> tuple[str, tuple[Any, ...]]:
+def context() -> tuple[str, tuple[Any, ...], tuple[Any, ...]]:
     """What a trace depends on besides the arguments and what its function reads: part of keys."""
-    return config.device, config.key()
+    return config.device, config.key(), scope.axes()
 
 
 def parameters_of(f: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -1,0 +1,35 @@
+"""What asks for the other lanes of a named axis: batching over that axis takes it away.
+
+    ALL_GATHER(x), axis 'i'    over 'i':  x itself, whose lanes are in front already: no lane's own
+                               over another axis:  ALL_GATHER of the batched x, lanes in front
+    AXIS_INDEX, axis 'i'       over 'i':  0, 1, ... size - 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fnx.core import build, ops
+from fnx.core.ops import Op
+from fnx.core.uop import UOp
+from fnx.transforms.batching.rules import spread
+from fnx.transforms.batching.values import Lanes, Value
+
+Rule = Callable[[UOp, Sequence[Value], Lanes], Value]
+
+
+def _all_gather(node: UOp, src: Sequence[Value], lanes: Lanes) -> Value:
+    (x, batched), = src
+    if node.arg == lanes.axis:
+        return Value(spread(x, batched, lanes.size), False)
+    made = build.all_gather(x, node.arg)
+    order = (1, 0, *range(2, len(made.shape)))
+    return Value(build.permute(made, order) if batched else made, batched)
+
+
+def _axis_index(node: UOp, src: Sequence[Value], lanes: Lanes) -> Value:
+    own = node.arg == lanes.axis
+    return Value(build.iota(lanes.size) if own else node, own)
+
+
+COLLECTIVES: dict[Op, Rule] = {ops.ALL_GATHER: _all_gather, ops.AXIS_INDEX: _axis_index}
