@@ -432,7 +432,7 @@ def cond(branches: Sequence[UOp], which: UOp, args: Sequence[UOp], name: str = "
 
 
 def results(called: UOp) -> tuple[UOp, ...]:
-    """All results of a structural node (CALL, SCAN, WHILE, COND)."""
+    """All results of a structural node (CALL, SCAN, WHILE, COND) or of an ITER."""
     return tuple(UOp(ops.GET, dtype, (called,), i)
                  for i, (_, dtype) in enumerate(called.arg.outs))
 
@@ -485,6 +485,30 @@ def reduce_ranges(value: UOp, monoid: Op, ranges: Sequence[UOp]) -> UOp:
     """Kernel-level REDUCE over ranges."""
     arg = ops.Reduce(monoid, (), value.dtype)
     return UOp(ops.REDUCE, value.dtype, (value, *ranges), arg) if ranges else value
+
+
+def carry(id: int, i: int, dtype: DType, over: Iterable[UOp]) -> UOp:
+    """Carried value ``i`` of the ITER ``id``, whose RANGE is first of those that it is ``over``."""
+    return UOp(ops.CARRY, dtype, tuple(over), ops.Carry(id, i))
+
+
+def iterate(id: int, t: UOp, inits: Sequence[UOp], nexts: Sequence[UOp], stop: UOp | None = None
+            ) -> UOp:
+    """The ITER that takes CARRYs from ``inits`` to ``nexts`` over t; read by GET and STEP.
+
+    Where ``stop`` holds of the CARRYs, that iteration and those after it are not run.
+    """
+    if [n.dtype for n in inits] != [n.dtype for n in nexts]:
+        raise DTypeError("iterate: expected next values of the types of the first ones, got "
+                         f"{', '.join(n.dtype.name for n in nexts)}")
+    outs = tuple([((), n.dtype) for n in inits])
+    return UOp(ops.ITER, dtypes.void, (t, *inits, *nexts, *([] if stop is None else [stop])),
+               ops.Iter(id, outs))
+
+
+def step(value: UOp, loop: UOp) -> UOp:
+    """A value over the CARRYs of an ITER, in each of its iterations."""
+    return UOp(ops.STEP, value.dtype, (value, loop, loop.src[0]))
 
 
 def stage(value: UOp, ranges: Sequence[UOp], id: int, space: str = "PRIV", name: str = "") -> UOp:

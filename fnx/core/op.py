@@ -60,8 +60,8 @@ class Op:
             "elementwise" (in front of all operands), "first" (of src[0]; others have no hand in
             the value), "body" (by batching the FUNCTION that it
             calls), else by the rule of its kind.
-        binds: which free ranges of the operands end here: "nothing", those in src[1:]
-            ("tail") or "all"; "itself" is a range.
+        binds: which free ranges of the operands end here: "nothing", src[0] ("head"), those in
+            src[1:] ("tail") or "all"; "itself" is a range.
         closed: its operands are in a scope of their own, which traversal does not enter.
         place: of a source, from its arg: where it stands among the operands of a commutative op.
         content: what of the arg, hashed alike in every process, orders such operands.
@@ -78,7 +78,8 @@ class Op:
                  symbol: str = "", commutative: bool = False,
                  identity: Callable[[DType], Any] | None = None,
                  ufunc: np.ufunc | None = None, exact: bool = True, cost: int | None = None,
-                 batching: str = "", binds: Literal["nothing", "itself", "tail", "all"] = "nothing",
+                 batching: str = "",
+                 binds: Literal["nothing", "itself", "head", "tail", "all"] = "nothing",
                  closed: bool = False, place: Callable[[Any], int] | None = None,
                  content: Callable[[Any], Any] | None = None) -> None:
         self.name, self.levels, self.kind, self.arity = name, levels, kind, arity

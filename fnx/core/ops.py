@@ -174,6 +174,20 @@ class Stage(Record):
     name: str = ""
 
 
+class Carry(Record):
+    """Value ``i`` that the ITER with this id hands from one iteration to the next."""
+
+    id: int
+    i: int
+
+
+class Iter(Record):
+    """A loop with carried values; ``outs`` are (shape, dtype) of these, read by GET."""
+
+    id: int
+    outs: tuple[tuple[Shape, DType], ...]
+
+
 class Kernel(Record):
     """A finished kernel: ``order`` lists range ids from the outermost loop inwards."""
 
@@ -234,6 +248,10 @@ def _in_trace(arg: Leaf) -> int:
 
 def _last(bits: int) -> int:
     return (1 << 63) + bits
+
+
+def _carried(arg: Carry) -> int:
+    return arg.i
 
 
 def _fold(arg: Reduce) -> Any:
@@ -419,7 +437,7 @@ CALL = Op("CALL", "t", "scope", None, result="void", shape=_scalar, arg=Call)
 SCAN = Op("SCAN", "t", "scope", None, result="void", shape=_scalar, arg=Scan)
 WHILE = Op("WHILE", "t", "scope", None, result="void", shape=_scalar, arg=While)
 COND = Op("COND", "t", "scope", None, result="void", shape=_scalar, arg=Cond)
-GET = Op("GET", "t", "scope", 1, result="any", shape=_gotten, arg=int)
+GET = Op("GET", "tk", "scope", 1, result="any", shape=_gotten, arg=int)
 
 # kernel level: scalars over ranges
 RANGE = Op("RANGE", "k", "kernel", 1, shape=_scalar, arg=Range, place=_id, binds="itself")
@@ -430,6 +448,9 @@ LOAD = Op("LOAD", "kp", "kernel", None, shape=_scalar, cost=1)
 STORE = Op("STORE", "kp", "kernel", None, result="void", shape=_scalar,
            arg=(Op, type(None)), cost=1, content=_combine)
 STAGE = Op("STAGE", "k", "kernel", None, shape=_scalar, arg=Stage, binds="tail")
+CARRY = Op("CARRY", "k", "kernel", None, result="any", shape=_scalar, arg=Carry, content=_carried)
+ITER = Op("ITER", "k", "kernel", None, result="void", shape=_scalar, arg=Iter, binds="head")
+STEP = Op("STEP", "k", "kernel", 3, shape=_scalar)
 KERNEL = Op("KERNEL", "kc", "kernel", None, result="void", shape=_scalar, arg=Kernel, binds="all")
 
 # program level: lines of a PROGRAM, in order (lower/program/linearize.py says what is legal)
@@ -441,12 +462,14 @@ FOR = Op("FOR", "p", "program", 2, result="any", shape=_scalar, arg=int)
 PHI = Op("PHI", "p", "program", 2, result="any", shape=_scalar, arg=int)
 ENDFOR = Op("ENDFOR", "p", "program", None, result="void", shape=_scalar)
 LAST = Op("LAST", "p", "program", 1, result="any", shape=_scalar, arg=int)
+BREAK = Op("BREAK", "p", "program", 2, result="void", shape=_scalar)
 IF = Op("IF", "p", "program", 1, result="void", shape=_scalar, arg=int)
 ENDIF = Op("ENDIF", "p", "program", 1, result="void", shape=_scalar)
 SPLAT = Op("SPLAT", "p", "program", 1, result="any", shape=_scalar)
 LANES = Op("LANES", "p", "program", 0, result="any", shape=_scalar)
 LANESBELOW = Op("LANESBELOW", "p", "program", 1, result="any", shape=_scalar)
 SHUFFLE = Op("SHUFFLE", "p", "program", 2, result="any", shape=_scalar, arg=tuple)
+EVERY = Op("EVERY", "p", "program", 1, result="any", shape=_scalar)
 EXTRACT = Op("EXTRACT", "p", "program", 1, result="any", shape=_scalar, arg=int)
 
 # command level

@@ -57,8 +57,37 @@ def conjuncts(condition: UOp | None) -> list[UOp]:
 
 
 def closed(node: UOp) -> tuple[UOp, ...]:
-    """The ranges over which a REDUCE folds or a STAGE is filled."""
-    return node.src[1:]
+    """The ranges over which a REDUCE folds, a STAGE is filled or an ITER runs."""
+    return node.src[:1] if node.op is ops.ITER else node.src[1:]
+
+
+def inits(loop: UOp) -> tuple[UOp, ...]:
+    """What the carried values of an ITER are at first."""
+    return loop.src[1:1 + len(loop.arg.outs)]
+
+
+def nexts(loop: UOp) -> tuple[UOp, ...]:
+    """What an iteration of an ITER hands to the next, over its CARRYs."""
+    n = len(loop.arg.outs)
+    return loop.src[1 + n:1 + 2 * n]
+
+
+def carries(loop: UOp, nodes: Iterable[UOp]) -> list[UOp]:
+    """The CARRY of each value of an ITER, as it is found among ``nodes``. One that nothing reads
+    is over what the value depends on."""
+    found = {n.arg.i: n for n in nodes if n.op is ops.CARRY and n.arg.id == loop.arg.id}
+    for i, (first, after) in enumerate(zip(inits(loop), nexts(loop))):
+        if i not in found:
+            ranges = sorted((first.ranges | after.ranges).difference(closed(loop)),
+                            key=lambda r: r.arg.id)
+            found[i] = UOp(ops.CARRY, after.dtype, (*closed(loop), *ranges),
+                           ops.Carry(loop.arg.id, i))
+    return [found[i] for i in range(len(found))]
+
+
+def stop(loop: UOp) -> UOp | None:
+    """The condition, over its CARRYs, on which an ITER ends before an iteration."""
+    return loop.src[-1] if len(loop.src) % 2 == 0 else None
 
 
 def extent(r: UOp) -> UOp:

@@ -218,6 +218,8 @@ def _free_ranges(node: UOp) -> frozenset[UOp]:
         return free
     if binds == "itself":
         return free | {node}
+    if binds == "head":
+        return free.difference(node.src[:1])
     return free.difference(node.src[1:]) if binds == "tail" else _NO_RANGES
 
 

@@ -22,6 +22,7 @@ from fnx.core.uop import UOp
 from fnx.lower.driver import Pass
 from fnx.lower.program import scratch
 from fnx.lower.program.decompose import decompose
+from fnx.lower.program.ended_lanes import ended_lanes
 from fnx.lower.program.fills import block_fills
 from fnx.lower.program.linearize import linearize
 from fnx.lower.render import host
@@ -139,6 +140,7 @@ def host_extents(kernel: UOp) -> Mapping[str, UOp]:
 HOST = Machine(
     tiling=(*TILING, Pass("fills", on_parts(block_fills), "kernel", "kernel", of_target=True)),
     code=(
+        Pass("ended_lanes", ended_lanes, "kernel", "kernel"),
         Pass("decompose", decompose, "kernel", "kernel", of_target=True),
         Pass("linearize", linearize, "kernel", "program", of_target=True),
         Pass("render", host.render, "program", "text"),

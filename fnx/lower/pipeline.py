@@ -16,7 +16,7 @@ of target. The driver (lower/driver.py) times each, checks both sides of it, and
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline simplify decide split_reduce unique_results kernelize ranges coalesce index_sets
+'inline simplify one_kernel decide split_reduce unique_results kernelize ranges coalesce index_sets
 runtime_extents canonical choose tile split_global memory commands'
 """
 
@@ -40,6 +40,7 @@ from fnx.lower.kernel.canonical import canonical
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.index_sets import split_index_sets
 from fnx.lower.kernel.runtime_extents import generalize
+from fnx.lower.loops.one_kernel import one_kernel
 from fnx.lower.machines import MACHINES, Tiled, Work
 from fnx.lower.memory import ALIGNMENT, alignment_of
 from fnx.lower.program.codegen import kernel_code
@@ -82,6 +83,7 @@ def on_bodies(run: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
 TENSOR_PASSES = (
     Pass("inline", inline, "tensor", "tensor"),
     Pass("simplify", simplify, "tensor", "tensor"),
+    Pass("one_kernel", on_bodies(one_kernel), "tensor", "tensor"),
     Pass("decide", on_bodies(decide), "tensor", "tensor"),
     Pass("split_reduce", on_bodies(split_reduce), "tensor", "tensor"),
 )

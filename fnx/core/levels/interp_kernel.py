@@ -6,6 +6,9 @@ So the whole iteration space of an expression is one NumPy expression:
 
     STORE(o[m], REDUCE(x[m, k] * w[k], k))    x[m, k]: (M, K)   w[k]: (1, K)   sum: (M, 1)
 
+An ITER runs its loop in Python, each of its values an array over the other ranges; GET is what
+it ends with, and STEP(value) the values of all iterations side by side, an axis like any other.
+
 Nothing above 16 MB is held at once, except where one element needs it: first the STORE's own
 ranges are cut into windows, outermost first (so combining stores keep their order), then the
 ranges of a REDUCE, whose partial results are folded in order. A window of a range holds only
@@ -26,12 +29,13 @@ import numpy as np
 
 from fnx.core import ops, parts
 from fnx.core.errors import KernelError
+from fnx.core.levels.interp_iter import Iteration
 from fnx.core.numpy_semantics import fold, fold_at
 from fnx.core.uop import UOp, toposort
 
 Array = np.ndarray[Any, Any]
 Windows = dict[UOp, tuple[int, int]]  # of the ranges that are cut: lo, hi
-Values = dict[UOp, Array]
+Values = dict[UOp, Any]  # an Array; of an ITER its Iteration
 
 LIMIT = 16 << 20  # bytes of one array; an expression holds a few of them: about 64 MB
 
@@ -47,9 +51,10 @@ def run_kernel(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[Any]) ->
     Raises:
         KernelError: names the buffer, the index and the extent, with the user's line.
     """
+    loops: Values = {}
     with np.errstate(all="ignore"):
         for store in kernel.src:
-            _StoreRun(store, kernel, buffers, scalars).run()
+            _StoreRun(store, kernel, buffers, scalars, loops).run()
 
 
 def extent(node: UOp, scalars: Sequence[Any]) -> int:
@@ -76,16 +81,22 @@ class _StoreRun:
     """One STORE of a running kernel."""
 
     def __init__(self, store: UOp, kernel: UOp, buffers: Sequence[Array],
-                 scalars: Sequence[Any]) -> None:
-        self.store, self.buffers, self.scalars = store, buffers, scalars
+                 scalars: Sequence[Any], loops: Values) -> None:
+        self.store, self.buffers, self.scalars, self.loops = store, buffers, scalars, loops
         nodes = toposort([store])
-        ranges = sorted((n for n in nodes if n.op is ops.RANGE),
+        self.steps: dict[UOp, list[UOp]] = {n: [] for n in nodes if n.op is ops.ITER}
+        shared = toposort(kernel.src) if self.steps else nodes  # ITERs are, with their axes
+        for n in shared:
+            if n.op is ops.STEP and n.src[1] in self.steps:
+                self.steps[n.src[1]].append(n.src[0])
+        ranges = sorted((n for n in shared if n.op is ops.RANGE),
                         key=parts.LoopOrder(kernel.arg.order))
         self.axis = {r: i for i, r in enumerate(ranges)}
         self.extent = {r: extent(parts.extent(r), scalars) for r in ranges}
         self.nodes = nodes
         self.written: Array | None = None
         self.reduce_cuts: dict[Any, dict[UOp, int]] = {}
+        self.whole = self._whole()
         self._check_own_reads()
 
     # ---- the loop over windows ----
@@ -93,14 +104,24 @@ class _StoreRun:
     def run(self) -> None:
         free = sorted(self.store.ranges, key=self.axis.__getitem__)
         cuts = self._cuts(free)
-        base: Values = {}
+        base: Values = dict(self.loops)
         for windows in _windows(cuts, self.extent):
             self._write(windows, base)
+        self.loops.update((n, v) for n, v in base.items() if n.op is ops.ITER)
+
+    def _whole(self) -> set[UOp]:
+        """The ranges that no window cuts: those of ITERs, and what else their STEPs depend on."""
+        out = {r for loop in self.steps for r in parts.closed(loop)}
+        for loop, values in self.steps.items():
+            out |= {r for v in values for r in v.ranges if r not in loop.ranges}
+        return out
 
     def _cuts(self, free: list[UOp]) -> dict[UOp, int]:
         """Step of each range that is cut, so that the largest array fits LIMIT if it can."""
         cuts: dict[UOp, int] = {}
         for r in free:
+            if r in self.whole:
+                continue
             peak = max((self._bytes(n, cuts) for n in self.nodes), default=0)
             if peak <= LIMIT:
                 break
@@ -111,7 +132,8 @@ class _StoreRun:
         return cuts
 
     def _bytes(self, node: UOp, cuts: Mapping[UOp, int]) -> int:
-        return 8 * math.prod(cuts.get(r, self.extent[r]) for r in node.ranges)
+        return 8 * math.prod(cuts.get(r, self.extent[r]) for r in node.ranges
+                             if r not in self.whole)
 
     def _write(self, windows: Windows, base: Values) -> None:
         """Evaluate and write one window; ``base`` keeps what no window changes."""
@@ -128,6 +150,9 @@ class _StoreRun:
             shape[self.axis[r]] = hi - lo
         condition = parts.validity(store)
         valid = np.broadcast_to(True if condition is None else values[condition], shape)
+        for loop in self.steps:
+            if parts.stop(loop) is not None and parts.closed(loop)[0] in store.ranges:
+                valid = valid & values[loop].ran(self.extent[parts.closed(loop)[0]])
         at = np.broadcast_to(self._linear(place, values, valid), shape)[valid]
         value = np.broadcast_to(values[parts.value(store)], shape)[valid]
         target = self._flat(parts.buffer(place))
@@ -152,11 +177,16 @@ class _StoreRun:
                 continue
             if node.op is ops.INDEX:
                 continue  # its LOAD or STORE reads the operands
-            if self._needs_scope(node, windows):
-                values[node] = self._scoped(node, windows, values)
-            else:
-                values[node] = self._compute(node, windows, values)
-        return values[root]
+            self._enter(node, windows, values)
+        value: Array = values[root]
+        return value
+
+    def _enter(self, node: UOp, windows: Windows, values: Values) -> None:
+        """Add the value of a node to those of its operands."""
+        if self._needs_scope(node, windows):
+            values[node] = self._scoped(node, windows, values)
+        else:
+            values[node] = self._compute(node, windows, values)
 
     def _compute(self, node: UOp, windows: Windows, values: Values) -> Array:
         op, ones = node.op, (1,) * len(self.axis)
@@ -172,7 +202,11 @@ class _StoreRun:
         if op is ops.REDUCE:
             return self._fold(node, values[parts.value(node)], windows)
         if op is ops.STAGE:
-            return values[parts.value(node)]
+            held: Array = values[parts.value(node)]
+            return held
+        if op is ops.GET:
+            last: Array = values[node.src[0]].last[node.arg]
+            return last
         if op not in _PURE:
             raise KernelError(f"expected a node of the kernel level, got {node}",
                               site=node.site)
@@ -181,12 +215,20 @@ class _StoreRun:
 
     def _needs_scope(self, node: UOp, windows: Windows) -> bool:
         """Whether a closing node cannot share the values of the scope it stands in."""
+        if node.op is ops.ITER or node.op is ops.STEP:
+            return True
         if node.op is not ops.REDUCE and node.op is not ops.STAGE:
             return False
         return any(r in windows for r in parts.closed(node)) or \
             (node.op is ops.REDUCE and bool(self._reduce_cut(node, windows)))
 
-    def _scoped(self, node: UOp, windows: Windows, values: Values) -> Array:
+    def _scoped(self, node: UOp, windows: Windows, values: Values) -> Any:
+        if node.op is ops.ITER:
+            return self._iterated(node, windows, values)
+        if node.op is ops.STEP:
+            self._evaluate(node.src[1], windows, values)
+            loop: Iteration = values[node.src[1]]
+            return loop.steps[node.src[0]]
         closed = parts.closed(node)
         inner: Windows = {r: w for r, w in windows.items() if r not in closed}
         cut = self._reduce_cut(node, inner) if node.op is ops.REDUCE else {}
@@ -204,6 +246,48 @@ class _StoreRun:
             out = part if out is None else np.asarray(node.arg.monoid.meaning(node, out, part))
         if out is None:  # a range of extent 0 among those that are cut
             raise AssertionError("an empty range is never cut")
+        return out
+
+    def _iterated(self, node: UOp, windows: Windows, values: Values) -> Iteration:
+        """All iterations of an ITER; what does not change in them is computed once."""
+        t, = parts.closed(node)
+        for init in parts.inits(node):
+            self._evaluate(init, windows, values)
+        stop = parts.stop(node)
+        conditions = self._inside(node, [] if stop is None else [stop], windows, values)
+        rest = self._inside(node, [*parts.nexts(node), *self.steps[node]], windows, values)
+        loop = Iteration(node, self.steps[node], self.axis[t],
+                         [values[init] for init in parts.inits(node)])
+        for i in range(self.extent[t]):
+            here, window = dict(values), {**windows, t: (i, i + 1)}
+            for carry in {n for n in (*conditions, *rest) if n.op is ops.CARRY
+                          and n.arg.id == node.arg.id}:
+                here[carry] = loop.last[carry.arg.i]
+            for n in conditions:
+                if n not in here:
+                    self._enter(n, window, here)
+            if stop is not None and not loop.goes_on(here[stop]):
+                break
+            for n in rest:
+                if n not in here:
+                    self._enter(n, window, here)
+            loop.take(here)
+        loop.finish(self.extent[t])
+        return loop
+
+    def _inside(self, node: UOp, roots: list[UOp], windows: Windows, values: Values) -> list[UOp]:
+        """What changes from one iteration of an ITER to the next, operands first; the rest is
+        evaluated."""
+        t, = parts.closed(node)
+        out = []
+        for n in toposort(roots, stop=lambda n: n in values or n.op in (ops.REF, ops.CARRY)
+                          or self._needs_scope(n, windows)):
+            if n.op is ops.REF or n.op is ops.INDEX or n in values:
+                continue
+            if t in n.ranges:
+                out.append(n)
+            else:
+                self._evaluate(n, windows, values)
         return out
 
     def _reduce_cut(self, node: UOp, windows: Windows) -> dict[UOp, int]:
@@ -252,7 +336,7 @@ class _StoreRun:
 
     # ---- places ----
 
-    def _inside(self, place: UOp, values: Values, valid: Array,
+    def _checked(self, place: UOp, values: Values, valid: Array,
                 extents: Sequence[int]) -> list[Array]:
         """The checked index of each dimension; 0 where not valid."""
         out = []
@@ -271,7 +355,7 @@ class _StoreRun:
     def _linear(self, place: UOp, values: Values, valid: Array) -> Array:
         extents = self._dims(parts.buffer(place))
         at: Array = np.zeros((1,) * len(self.axis), np.int64)
-        for index, n in zip(self._inside(place, values, valid, extents), extents):
+        for index, n in zip(self._checked(place, values, valid, extents), extents):
             at = at * n + index
         return at
 
@@ -279,7 +363,7 @@ class _StoreRun:
         stage = parts.buffer(place)
         dims = parts.closed(stage)
         extents = [self.extent[r] for r in dims]
-        index = self._inside(place, values, valid, extents)
+        index = self._checked(place, values, valid, extents)
         shape = list(values[stage].shape)
         for r in dims:  # a value that does not depend on a dimension is the same all along it
             shape[self.axis[r]] = self.extent[r]

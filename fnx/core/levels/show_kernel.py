@@ -20,6 +20,7 @@ from typing import NamedTuple
 from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import Site
 from fnx.core.levels.show_text import FOLDS, Names, Text, lines_of, number, operation, polynomial
+from fnx.core.record import values
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 
@@ -34,7 +35,7 @@ class _Statement(NamedTuple):
     ranges: frozenset[UOp]
     uses: tuple[UOp, ...]
     lines: tuple[str, ...]
-    fold: tuple[tuple[UOp, ...], _Statement] | None = None  # a loop of its own, and what it does
+    fold: tuple[tuple[UOp, ...], tuple[_Statement, ...]] | None = None  # a loop and its body
     sites: tuple[Site, ...] = ()
 
 
@@ -50,8 +51,7 @@ def kernel_lines(kernel: UOp, name: str, sites: Callable[[UOp], tuple[Site, ...]
     found = [f"kernel {name}({', '.join(heads)})"]
     if len(found[0]) > 100:
         found = [f"kernel {name}("] + [f"    {h}," for h in heads[:-1]] + [f"    {heads[-1]})"]
-    return [*found, *_aligned("  " + line for line in
-                              printer.lines(map(printer.root, kernel.src)))]
+    return [*found, *_aligned("  " + line for line in printer.lines(printer.roots(kernel.src)))]
 
 
 def expression_lines(roots: Sequence[UOp], sites: Callable[[UOp], tuple[Site, ...]]) -> list[str]:
@@ -79,7 +79,10 @@ class _Printer:
         self.texts: dict[UOp, Text] = {}
         self.uses: dict[UOp, tuple[UOp, ...]] = {}  # names that a text holds
         self.defined: dict[UOp, _Statement] = {}
+        self.carries = {(n.arg.id, i): self.names.letter("xyzwabcdefgh") for n in self.nodes
+                        if n.op is ops.ITER for i in range(len(n.arg.outs))}
         self._name_ranges()
+        self.inside = _stores_inside(roots)
         self.shared = self._shared()
         for node in self.nodes:
             self._add(node)
@@ -124,6 +127,9 @@ class _Printer:
     def _add(self, node: UOp) -> None:
         if node.op is ops.STORE or node in self.texts:
             return
+        if node.op in (ops.CARRY, ops.ITER):
+            self._carried(node)
+            return
         if node.op is ops.STAGE:
             self._stage(node)
             return
@@ -160,6 +166,10 @@ class _Printer:
         texts = [self.texts[s] for s in node.src]
         if op is ops.INDEX:
             return Text(_place(texts)), uses
+        if op is ops.STEP:
+            return texts[0], uses
+        if op is ops.GET:
+            return Text(self.carries[node.src[0].arg.id, node.arg]), uses
         if op is ops.LOAD:
             return (texts[0] if len(texts) == 1 else
                     Text(f"{texts[0].text} if {texts[1].text} else 0", 0)), uses
@@ -203,8 +213,27 @@ class _Printer:
         inner = _Statement(value.ranges, uses, (fold,), None, self.sites(node))
         start = build.const(monoid.identity(node.dtype), node.dtype)
         self.defined[node] = _Statement(node.ranges, uses, (f"{name} = {number(start).text}",),
-                                        (parts.closed(node), inner))
+                                        (parts.closed(node), (inner,)))
         self.texts[node], self.uses[node] = Text(name), (node,)
+
+    def _carried(self, node: UOp) -> None:
+        """An ITER: first values, and a loop with the STOREs that stand inside."""
+        if node.op is ops.CARRY:
+            self.texts[node], self.uses[node] = Text(self.carries[values(node.arg)]), ()
+            return
+        names = ", ".join([self.carries[node.arg.id, i] for i in range(len(node.arg.outs))])
+        first, nexts, stop = parts.inits(node), parts.nexts(node), parts.stop(node)
+        ranges = node.ranges.union(parts.closed(node), *[n.ranges for n in nexts])
+        body = []
+        if stop is not None:
+            body.append(_Statement(ranges, self.uses[stop], (f"if {self.text(stop)}: break",)))
+        self.texts[node], self.uses[node] = Text(names), (node,)
+        body.append(_Statement(ranges, self._merged(nexts),
+                               (f"{names} = {', '.join(map(self.text, nexts))}",), None,
+                               self.sites(node)))
+        self.defined[node] = _Statement(
+            node.ranges, self._merged(first), (f"{names} = {', '.join(map(self.text, first))}",),
+            (parts.closed(node), tuple(body)), self.sites(node))
 
     def _stage(self, node: UOp) -> None:
         value, dims = parts.value(node), parts.closed(node)
@@ -214,8 +243,24 @@ class _Printer:
                            (f"{name}[{index}] = {self.text(value)}",), None, self.sites(value))
         sizes = ", ".join(self._extent(r, "").split("(")[-1].rstrip(")") for r in dims)
         head = f"{name} = {node.arg.space.lower()}({node.dtype}[{sizes}])"
-        self.defined[node] = _Statement(node.ranges, self.uses[value], (head,), (dims, inner))
+        self.defined[node] = _Statement(node.ranges, self.uses[value], (head,), (dims, (inner,)))
         self.texts[node], self.uses[node] = Text(name), (node,)
+
+    def roots(self, stores: Sequence[UOp]) -> list[_Statement]:
+        """The STOREs as statements; those inside an ITER stand in its loop."""
+        inside: dict[UOp, list[UOp]] = {}
+        for store in stores:
+            loop = self.inside.get(store)
+            if loop is not None:
+                inside.setdefault(loop, []).append(store)
+        for loop, own in inside.items():
+            s = self.defined[loop]
+            assert s.fold is not None
+            *stop, step = s.fold[1]
+            body = (*stop, *[self.root(store) for store in own], step)
+            self.defined[loop] = s._replace(fold=(s.fold[0], body))
+        return [_Statement(self.inside[s].ranges, (self.inside[s],), ()) if s in self.inside
+                else self.root(s) for s in stores]
 
     def root(self, node: UOp) -> _Statement:
         """A STORE as a statement; of any other node its text."""
@@ -296,7 +341,7 @@ class _Printer:
                   seen: frozenset[UOp]) -> Iterator[str]:
         for s in together:
             yield from _beside(s)
-        inner = [s.fold[1] for s in together if s.fold is not None]
+        inner = [t for s in together if s.fold is not None for t in s.fold[1]]
         if together[0].fold is not None:
             first = min(together[0].fold[0], key=self.order)
             yield from self._block(inner, open | {first}, seen, (first,))
@@ -314,6 +359,17 @@ class _Printer:
         return [n for n in self.defined if n in found] if found else []
 
 
+def _stores_inside(roots: Sequence[UOp]) -> dict[UOp, UOp]:
+    """The outermost ITER in whose loop a STORE stands, of those that stand in one."""
+    out = {}
+    for store in roots:
+        steps = [n.src[1] for n in toposort([store], stop=lambda n: n.op in (ops.STEP, ops.ITER))
+                 if n.op is ops.STEP]
+        if store.op is ops.STORE and steps:
+            out[store] = steps[0]
+    return out
+
+
 def _is_atom(n: UOp) -> bool:
     """Whether an index node is no sum or product: a range, data, a division."""
     return n.dtype is not dtypes.index or n.op not in (ops.ADD, ops.SUB, ops.MUL, ops.NEG,
@@ -326,6 +382,8 @@ def _place(texts: Sequence[Text]) -> str:
 
 
 def _beside(s: _Statement) -> Iterator[str]:
+    if not s.lines:
+        return
     first, *rest = s.lines
     yield f"{first}\0{lines_of(s.sites)}" if s.sites else first
     yield from rest

@@ -53,6 +53,8 @@ class _Program:
             return f"store({src[0]}, {src[1]}{mask})"
         if op is ops.ENDFOR:
             return f"next {', '.join(src[1:])}" if src[1:] else "next"
+        if op is ops.BREAK:
+            return f"if {src[1]}: break"
         if op is ops.IF:
             return f"if {src[0]}:"
         if op is ops.ENDIF:

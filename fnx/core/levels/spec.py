@@ -264,7 +264,7 @@ def _cond(node: UOp) -> bool:
 
 def _get(node: UOp) -> bool:
     call = node.src[0]
-    return call.op in ops.STRUCTURAL and 0 <= node.arg < len(call.arg.outs) and \
+    return call.op in (*ops.STRUCTURAL, ops.ITER) and 0 <= node.arg < len(call.arg.outs) and \
         node.dtype is call.arg.outs[node.arg][1]
 
 
@@ -311,7 +311,7 @@ TENSOR = (
 
 # ---- kernel level -----------------------------------------------------------------------------
 
-_PLACES = (ops.REF, ops.STAGE, ops.INDEX, ops.STORE, ops.KERNEL)
+_PLACES = (ops.REF, ops.STAGE, ops.INDEX, ops.STORE, ops.KERNEL, ops.ITER)
 _RANGE_KINDS = ("GRID", "THREAD", "PAR", "SEQ", "UNROLL", "VEC")
 _SPACES = ("REG", "PRIV", "SHARED", "GLOBAL")
 
@@ -356,12 +356,59 @@ def _fold(node: UOp) -> bool:
         _folds(node.arg.monoid, accumulator)
 
 
+def _carry(node: UOp) -> bool:
+    return bool(node.src) and node.src[0].op is ops.RANGE and \
+        _are_values(node.src, dtypes.index) and node.arg.i >= 0
+
+
+def _iter(node: UOp) -> bool:
+    n, t = len(node.arg.outs), node.src[0]
+    values, first = node.src[1:1 + 2 * n], parts.inits(node)
+    types = [dtype for _, dtype in node.arg.outs]
+    return n > 0 and len(node.src) in (1 + 2 * n, 2 + 2 * n) and t.op is ops.RANGE and \
+        t.arg.kind == "SEQ" and _are_values(values) and [v.dtype for v in values] == types * 2 \
+        and not any(t in v.ranges for v in first) and _are_values(node.src[1 + 2 * n:],
+                                                                  dtypes.bool_)
+
+
+def _step(node: UOp) -> bool:
+    value, loop, t = node.src
+    return _are_values((value,)) and loop.op is ops.ITER and loop.src[0] is t
+
+
+def _carries_closed(kernel: UOp) -> bool:
+    """Whether each CARRY stands inside its ITER, or a STEP of it, and is one of its values."""
+    free: dict[UOp, frozenset[UOp]] = {}
+    for n in toposort([kernel]):
+        inside = frozenset().union(*[free[s] for s in n.src])
+        if n.op is ops.CARRY:
+            inside |= {n}
+        elif n.op is ops.ITER:
+            first = frozenset().union(*[free[s] for s in parts.inits(n)])
+            own = {c for c in inside if c.arg.id == n.arg.id}
+            if own & first or not all(_carried_by(n, c) for c in own):
+                return False
+            inside -= own
+        elif n.op is ops.STEP:
+            inside -= {c for c in inside if _carried_by(n.src[1], c)}
+        free[n] = inside
+    return not free[kernel]
+
+
+def _carried_by(loop: UOp, carry: UOp) -> bool:
+    return carry.arg.id == loop.arg.id and carry.src[0] is loop.src[0] and \
+        carry.arg.i < len(loop.arg.outs) and carry.dtype is loop.arg.outs[carry.arg.i][1]
+
+
+_NUMBERED = (ops.RANGE, ops.STAGE, ops.ITER)
+
+
 def _identities(kernel: UOp) -> bool:
-    """One node an id (RANGE, STAGE) or VAR slot; REFs of a slot are views of one dtype."""
+    """One node an id (RANGE, STAGE, ITER) or VAR slot; REFs of a slot are views of one dtype."""
     seen: dict[tuple[Op, int], UOp] = {}
     for n in toposort([kernel]):
-        if n.op in (ops.RANGE, ops.STAGE, ops.REF, ops.VAR):
-            id = n.arg.id if n.op in (ops.RANGE, ops.STAGE) else n.arg.slot
+        if n.op in (*_NUMBERED, ops.REF, ops.VAR):
+            id = n.arg.id if n.op in _NUMBERED else n.arg.slot
             first = seen.setdefault((n.op, id), n)
             if id < 0 or (first.dtype is not n.dtype if n.op is ops.REF else first is not n):
                 return False
@@ -379,7 +426,8 @@ def _parallel(kernel: UOp) -> bool:
     return not ids or (len(ids) == 1 and kernel.arg.order[:1] in ((), (ids[0],)))
 
 
-_VALUE_OPS = tuple(ops.at_level("k") - {ops.INDEX, ops.LOAD, ops.STORE, ops.KERNEL})
+_VALUE_OPS = tuple(ops.at_level("k") - {ops.INDEX, ops.LOAD, ops.STORE, ops.KERNEL, ops.GET,
+                                        ops.STEP, ops.ITER})
 
 KERNEL = (
     Rule(tuple(ops.at_level("k")), "scalars", lambda n: n.shape == ()),
@@ -399,11 +447,18 @@ KERNEL = (
          or _folds(n.arg, parts.value(n).dtype)),
     Rule((ops.REDUCE, ops.STAGE), "a value and distinct ranges, none of them parallel", _closes),
     Rule((ops.REDUCE,), "ranges, a monoid that takes the accumulator's dtype, no axes", _fold),
+    Rule((ops.CARRY,), "the RANGE of its loop, and index expressions", _carry),
+    Rule((ops.ITER,), "a SEQ range, first values that it does not change, next values of their "
+         "types, and perhaps a bool", _iter),
+    Rule((ops.STEP,), "a value, an ITER and its range", _step),
+    Rule((ops.GET,), "a value that an ITER carries, with its dtype",
+         lambda n: n.src[0].op is ops.ITER and _get(n)),
     Rule((ops.STAGE,), f"one of the spaces {', '.join(_SPACES)}",
          lambda n: n.arg.space in _SPACES),
     Rule((ops.KERNEL,), "STOREs", lambda n: bool(n.src) and all(
         s.op is ops.STORE for s in n.src)),
-    Rule((ops.KERNEL,), "one RANGE or STAGE an id, one VAR and one dtype of REFs a slot",
+    Rule((ops.KERNEL,), "CARRYs inside the ITER that carries them", _carries_closed),
+    Rule((ops.KERNEL,), "one RANGE, STAGE or ITER an id, one VAR and one dtype of REFs a slot",
          _identities),
     Rule((ops.KERNEL,), "an order with each range of the kernel once", _order),
     Rule((ops.KERNEL,), "at most one PAR range, outermost", _parallel),

@@ -55,6 +55,7 @@ class _Reader:
         self.open: list[UOp] = []  # FORs and IFs
         self.phis: dict[UOp, list[UOp]] = {}
         self.numbers: set[int] = set()
+        self.left: set[UOp] = set()  # FORs with a BREAK
 
     def known(self, node: UOp) -> bool:
         return node.op in UNLINED or any(node in s for s in self.scopes)
@@ -97,6 +98,12 @@ class _Reader:
         self.scopes.pop()
         return True
 
+    def leave(self, node: UOp) -> bool:
+        """A BREAK of the loop that it stands in, which has no other."""
+        first = node.src[0] not in self.left
+        self.left.add(node.src[0])
+        return self.open[-1:] == [node.src[0]] and first
+
     def last(self, node: UOp) -> bool:
         return node.src[0] in self.scopes[-1]
 
@@ -104,6 +111,7 @@ class _Reader:
 _LINES: dict[Op, Callable[[_Reader, UOp], bool]] = {
     ops.FOR: _Reader.begin, ops.PHI: _Reader.phi, ops.ENDFOR: _Reader.end,
     ops.IF: _Reader.begin, ops.ENDIF: _Reader.end, ops.LAST: _Reader.last,
+    ops.BREAK: _Reader.leave,
 }
 _OPENED_BY = {ops.ENDFOR: ops.FOR, ops.ENDIF: ops.IF}
 
@@ -131,6 +139,10 @@ ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
     ((ops.ENDFOR,), "a FOR and the next value of each PHI",
      lambda n: bool(n.src) and n.src[0].op is ops.FOR),
     ((ops.LAST,), "an ENDFOR and the position of one of its values", _last),
+    ((ops.BREAK,), "a FOR and a scalar bool",
+     lambda n: n.src[0].op is ops.FOR and n.src[1].dtype is dtypes.bool_),
+    ((ops.EVERY,), "a vector of bools", lambda n: n.dtype is dtypes.bool_
+     and n.src[0].dtype.scalar is dtypes.bool_ and n.src[0].dtype.lanes > 1),
     ((ops.IF,), "a scalar bool", lambda n: n.src[0].dtype is dtypes.bool_),
     ((ops.ENDIF,), "an IF", lambda n: n.src[0].op is ops.IF),
     ((ops.REF,), "no operands and a slot >= 0", lambda n: not n.src and n.arg.slot >= 0),

@@ -15,7 +15,8 @@ from fnx.lower.schedule.loops import ranges_of
 
 
 def canonical(kernel: UOp) -> UOp:
-    """The KERNEL with ranges and stages renumbered: ranges by ``order``, stages as they are met.
+    """The KERNEL with ranges, stages and ITERs renumbered: ranges by ``order``, the others as
+    they are met.
 
     Equal kernels become the identical node.
 
@@ -30,6 +31,7 @@ def canonical(kernel: UOp) -> UOp:
     stores = _numbered(kernel.src, ranges)
     # Commutative operands are sorted by their ranges' numbers: stages are met after that.
     stores = _numbered(stores, [n for n in toposort(stores) if n.op is ops.STAGE])
+    stores = _numbered(stores, [n for n in toposort(stores) if n.op is ops.ITER])
     order = tuple(range(len(ranges)))
     if tuple(stores) == kernel.src and order == kernel.arg.order:
         return kernel
@@ -43,10 +45,14 @@ def over_stores(kernel: UOp, stores: Sequence[UOp], order: Iterable[int]) -> UOp
 
 
 def _numbered(roots: Sequence[UOp], nodes: Sequence[UOp]) -> list[UOp]:
-    """The roots with these nodes' ids 0, 1, ...: the first field of an arg."""
+    """The roots with these nodes' ids 0, 1, ...: the first field of an arg. CARRYs follow their
+    ITER."""
     args = {n: type(n.arg)(i, *values(n.arg)[1:]) for i, n in enumerate(nodes) if n.arg.id != i}
+    loops = {n.arg.id: args[n].id for n in args if n.op is ops.ITER}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is ops.CARRY and node.arg.id in loops:
+            return UOp(node.op, node.dtype, src, ops.Carry(loops[node.arg.id], node.arg.i))
         return UOp(node.op, node.dtype, src, args[node]) if node in args else None
 
     return rebuild(roots, visit) if args else list(roots)

@@ -1,18 +1,18 @@
 """Accumulators: what a REDUCE over loops has folded so far, one for each instance and lane.
 
     FOR k                        REDUCE(x[i, k], k, ADD)      i UNROLL 2
-      a0 = PHI 0, a1 = PHI 0       start      the identity in each
-      b0 = a0 + x[0, k]            enter      an iteration of each loop it folds over
-      b1 = a1 + x[1, k]            step       takes in this iteration's values
-    ENDFOR b0, b1                  leave      it, for the next one or out of the loop
-                                   finish     combines what is closed; the values are known
+      a0 = PHI 0, a1 = PHI 0       start          the identity in each
+      b0 = a0 + x[0, k]            enter          an iteration of each loop it folds over
+      b1 = a1 + x[1, k]            step           takes in this iteration's values
+    ENDFOR b0, b1                  nexts, leave   it, for the next one or out of the loop
+                                   finish         combines what is closed; the values are known
 
 REDUCE(ADD, MUL) of floats is MULACC. What a condition excludes is left out by a selection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fnx.core import build, ops
 from fnx.core.parts import value
@@ -48,8 +48,10 @@ class Accumulators:
         for s in statements:
             self.held[s] = [self.lines.phi(a) for a in self.held[s]]
 
-    def leave(self, statements: Sequence[Statement]) -> None:
-        last = iter(self.lines.close([a for s in statements for a in self.held[s]]))
+    def nexts(self, statements: Sequence[Statement]) -> list[UOp]:
+        return [a for s in statements for a in self.held[s]]
+
+    def leave(self, statements: Sequence[Statement], last: Iterator[UOp]) -> None:
         for s in statements:
             self.held[s] = [next(last) for _ in self.held[s]]
 

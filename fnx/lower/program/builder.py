@@ -21,7 +21,7 @@ from fnx.core.levels.spec_program import UNLINED
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
-_EFFECTS = frozenset({ops.STORE, ops.FOR, ops.ENDFOR, ops.IF, ops.ENDIF})
+_EFFECTS = frozenset({ops.STORE, ops.FOR, ops.PHI, ops.ENDFOR, ops.BREAK, ops.IF, ops.ENDIF})
 
 
 class Lines:
@@ -177,7 +177,8 @@ class Lines:
     # ---- the result ----
 
     def program(self) -> UOp:
-        """The PROGRAM: all lines but those that nothing with an effect needs."""
+        """The PROGRAM: all lines but those that nothing with an effect needs; an ENDFOR names the
+        next value of each PHI, so these stay."""
         used: set[UOp] = set()
         kept: list[UOp] = []
         for node in reversed(self.stack[0]):

@@ -71,6 +71,8 @@ _CONTENT: dict[Op, Callable[[Any], Any]] = {
     ops.REF: lambda arg: (arg.slot, arg.alignment),
     ops.VAR: lambda arg: (arg.slot, arg.low, arg.high),
     ops.STAGE: lambda arg: (arg.id, arg.space),
+    ops.CARRY: lambda arg: (arg.id, arg.i),
+    ops.ITER: lambda arg: (arg.id, len(arg.outs)),
     ops.KERNEL: lambda arg: arg.order,
 }
 

@@ -8,10 +8,10 @@
 
 Each node is computed in the innermost loop among its free ranges; UNROLL ranges become one
 instance per value, a VEC range becomes lanes (nodes without it stay scalars, splatted where a
-vector needs them). A REDUCE keeps one accumulator for each instance and lane, carried by its
-loops, and folds those it closes in a fixed tree at the end. REDUCE(ADD, MUL) of floats is
-MULACC. Conditions that hold in all but the last iteration of a streaming loop are tested only
-there: the loop is run in two parts.
+vector needs them). The values that an ITER carries are PHIs of its loop. A REDUCE keeps one
+accumulator for each instance and lane, carried by its loops, and folds those it closes in a fixed
+tree at the end. REDUCE(ADD, MUL) of floats is MULACC. Conditions that hold in all but the last
+iteration of a streaming loop are tested only there: the loop is run in two parts.
 
 What a PROGRAM may hold (level "p"); all integers that address or count are ``index``:
 
@@ -20,6 +20,7 @@ What a PROGRAM may hold (level "p"); all integers that address or count are ``in
 | FOR | (start, stop) | number | begins a loop; stands for the counter, which steps by 1 |
 | PHI | (FOR, init) | position | follows its FOR; this iteration's value |
 | ENDFOR | (FOR, next of each PHI...) | | ends the innermost open FOR |
+| BREAK | (FOR, bool) | | ends the innermost open FOR where it holds: its PHIs stay |
 | LAST | (ENDFOR,) | position | the PHI's value after the loop |
 | IF / ENDIF | (bool,) / (IF,) | number / | the lines between are run where it holds |
 | REF | () | Ref(slot) | pointer to a buffer |
@@ -33,6 +34,7 @@ vector of offsets: one for each lane |
 | LANESBELOW | (count,) | | lanes below count (any integer) |
 | SHUFFLE | (a, b) | lanes | lanes of a, then of b |
 | EXTRACT | (vector,) | lane | one lane |
+| EVERY | (bool vector,) | | whether it holds in all lanes |
 | PART | () | 0 or 1 | bounds lo and hi of the PAR range |
 
 CONST, VAR and elementwise ops are as at kernel level, lane by lane; operands have equal lanes.
@@ -45,10 +47,11 @@ from fnx.core import build, ops
 from fnx.core.errors import KernelError
 from fnx.core.parts import closed, value
 from fnx.core.target import Target
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, toposort
 from fnx.lower.program import loop_peeling, stores
 from fnx.lower.program.accumulators import Accumulators
 from fnx.lower.program.builder import Lines
+from fnx.lower.program.carries import Carries
 from fnx.lower.program.loop_nest import Nest, nest
 from fnx.lower.program.values import Values
 
@@ -67,16 +70,17 @@ def linearize(kernel: UOp, target: Target) -> UOp:
     [FOR, ADDRESS, ADDRESS, STORE, ENDFOR]
     """
     lines = Lines()
-    _Walk(Values(kernel, lines), target.fma).body(nest(kernel))
+    _Walk(kernel, lines, target.fma).body(nest(kernel))
     return lines.program()
 
 
 class _Walk:
     """Goes through the plan from the outside in; what is written is the parts' business."""
 
-    def __init__(self, values: Values, fma: bool) -> None:
-        self.lines, self.values = values.lines, values
-        self.accumulators = Accumulators(values, fma)
+    def __init__(self, kernel: UOp, lines: Lines, fma: bool) -> None:
+        self.lines, self.values = lines, Values(kernel, lines)
+        self.accumulators = Accumulators(self.values, fma)
+        self.carries = Carries(self.values, toposort(kernel.src))
 
     def body(self, inner: Nest) -> None:
         """Lines of a loop's body. Stores wait for the loads of the statements beside them, so
@@ -89,6 +93,8 @@ class _Walk:
                 self.loop(item)
             elif item.node.op is ops.REDUCE:
                 self.accumulators.step(item)
+            elif item.node.op is ops.ITER:
+                self.carries.step(item)
             elif item.node.op is ops.STAGE:
                 stores.write(self.lines, stores.collect(self.values, self.fill(item.node)))
             else:
@@ -104,18 +110,28 @@ class _Walk:
         return build.store(build.at(stage, *closed(stage)), value(stage))
 
     def loop(self, inner: Nest) -> None:
-        """A loop, in the parts that peeling cuts it into. REDUCEs over it carry accumulators."""
+        """A loop, in the parts that peeling cuts it into. REDUCEs over it carry accumulators,
+        ITERs their values."""
         r = inner.range
         assert r is not None
         carried = [s for s in inner.statements
                    if s.node.op is ops.REDUCE and s.own < inner.depth]
         outermost = [s for s in carried if s.own == inner.depth - 1]
+        iters = [s for s in inner.statements
+                 if s.node.op is ops.ITER and s.own == inner.depth - 1]
         self.accumulators.start(outermost)
+        self.carries.start(iters)
         for start, stop, assumed in loop_peeling.spans(self.values, inner):
             with self.values.conditions.assuming(assumed):
-                self.values.enter(r, self.lines.open(start, stop))
+                loop = self.lines.open(start, stop)
+                self.values.enter(r, loop)
                 self.accumulators.enter(carried)
+                self.carries.enter(iters, loop)
                 self.body(inner)
-                self.accumulators.leave(carried)
+                last = iter(self.lines.close([*self.accumulators.nexts(carried),
+                                              *self.carries.nexts(iters)]))
+                self.accumulators.leave(carried, last)
+                self.carries.leave(iters, last)
                 self.values.leave(r)
         self.accumulators.finish(outermost)
+        self.carries.finish(iters)

@@ -1,7 +1,7 @@
 """Statements and loops of a tiled KERNEL: which loops there are and what runs in each.
 
-Statements are STOREs, STAGE fills, and REDUCEs over ranges that become loops (a REDUCE over
-UNROLL and VEC ranges only is a value). A statement's path lists its loops from the outside:
+Statements are STOREs, STAGE fills, ITERs, and REDUCEs over ranges that become loops (a REDUCE
+over UNROLL and VEC ranges only is a value). A statement's path lists its loops from the outside:
 
     row softmax, order (row, c0, c1, c2)                  path
     mx = REDUCE(x[row, c0], MAX, c0)                      row | c0
@@ -14,6 +14,8 @@ the statement: its result is ready when they have ended. Statements with equal n
 it, unless a dependence lies between them:
 
     row: { c0: {mx}  c1: {e, s}  c2: {STORE} }
+
+Who reads an ITER by STEP shares its loop.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class Nest:
 
 def is_statement(node: UOp) -> bool:
     """Whether a node is run in loops of its own, not computed where it is used."""
-    return node.op is ops.STORE or node.op is ops.STAGE or (
+    return node.op in (ops.STORE, ops.STAGE, ops.ITER) or (
         node.op is ops.REDUCE and any(r.arg.kind in LOOPS for r in closed(node)))
 
 
@@ -100,7 +102,7 @@ def _statements(nodes: list[UOp], order: LoopOrder) -> list[Statement]:
     """All statements, each after those it depends on. Readers choose the outer loops, so they
     come first; a node read in two places that share no loops is run in both."""
     found = [n for n in nodes if is_statement(n)]
-    reads = _reads(nodes, found)
+    reads, inside = _reads(nodes, found)
     outers: dict[UOp, dict[tuple[UOp, ...], Statement]] = {n: {} for n in found}
     for node in reversed(found):
         if node.op is ops.STORE:
@@ -114,29 +116,48 @@ def _statements(nodes: list[UOp], order: LoopOrder) -> list[Statement]:
         for s in list(outers[node].values()):
             for read in reads[node]:
                 outers[read].setdefault(_shared(s.path, read), s)
+            for read in inside[node]:
+                outers[read].setdefault(_around(s.path, read), s)
     out = [s for n in found for s in outers[n].values()]
     for s in out:
         for read in reads[s.node]:
             outer = _shared(s.path, read)
             s.depends.append((outers[read][outer], len(outer)))
+        for read in inside[s.node]:
+            outer = _around(s.path, read)
+            s.depends.append((outers[read][outer], len(outer) + 1))
     _order_stores(out)
     return out
 
 
-def _reads(nodes: list[UOp], found: list[UOp]) -> dict[UOp, list[UOp]]:
-    """The statements whose results each statement reads, as far as the next statement."""
+_Reads = dict[UOp, list[UOp]]
+
+
+def _reads(nodes: list[UOp], found: list[UOp]) -> tuple[_Reads, _Reads]:
+    """The statements whose results each statement reads, as far as the next statement; and the
+    ITERs that it reads by STEP."""
     number = {n: i for i, n in enumerate(found)}
-    visible: dict[UOp, int] = {}  # bit sets
-    reads: dict[UOp, list[UOp]] = {}
+    count = len(found)
+    visible: dict[UOp, int] = {}  # bit sets: those read, and from ``count`` on those inside
+    reads: _Reads = {}
+    inside: _Reads = {}
     for n in nodes:
         seen = 0
         for s in n.src:
             seen |= visible[s]
+        if n.op is ops.STEP:
+            seen = visible[n.src[0]] | 1 << number[n.src[1]] + count
         if n in number:
-            reads[n] = [found[i] for i in range(seen.bit_length()) if seen >> i & 1]
+            reads[n] = [found[i] for i in range(count) if seen >> i & 1]
+            inside[n] = [found[i] for i in range(count) if seen >> i + count & 1]
             seen = 1 << number[n]
         visible[n] = seen
-    return reads
+    return reads, inside
+
+
+def _around(path: tuple[UOp, ...], read: UOp) -> tuple[UOp, ...]:
+    """The loops of a reader around that of an ITER which it is in."""
+    return path[:path.index(closed(read)[0])]
 
 
 def _shared(path: tuple[UOp, ...], read: UOp) -> tuple[UOp, ...]:

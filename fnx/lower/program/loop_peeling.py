@@ -18,7 +18,7 @@ import math
 from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
-from fnx.core.parts import conjuncts, extent, validity
+from fnx.core.parts import closed, conjuncts, extent, validity
 from fnx.core.rewriting.polynomial import Polynomial
 from fnx.core.uop import UOp, toposort
 from fnx.lower.program.conditions import (
@@ -58,7 +58,8 @@ def spans(values: Values, inner: Nest) -> list[Span]:
     start, stop = build.index_const(0), values.value(extent(r))
     if r.arg.kind == "PAR":
         start, stop = (UOp(ops.PART, dtypes.index, (), i) for i in (0, 1))
-    limits = _limits(inner, r, values.conditions)
+    carried = any(s.node.op is ops.ITER and r in closed(s.node) for s in inner.statements)
+    limits = {} if carried else _limits(inner, r, values.conditions)
     if not limits:
         return [Span(start, stop, ())]
     for condition, limit in limits.items():

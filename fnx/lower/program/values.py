@@ -104,7 +104,7 @@ class Values:
     def operands(self, node: UOp, instance: Instance) -> list[tuple[UOp, Instance]]:
         """The nodes whose values ``make`` needs."""
         op = node.op
-        if op is ops.RANGE:
+        if op is ops.RANGE or op is ops.CARRY or op is ops.GET:
             return []
         if op is ops.REDUCE:
             closed = self.replication[frozenset(node.src[1:])]
@@ -114,6 +114,8 @@ class Values:
             atoms = {a for terms in (offset.common, offset.lane) for m in terms for a in m}
             found = sorted([a for a in atoms if a not in instance], key=lambda a: a.number)
             src = (*found, *self.conditions.untested(node.src[1:]))
+        elif op is ops.STEP:
+            src = node.src[:1]
         elif op is ops.WHERE:
             truth = self.conditions.truth(node.src[0])
             src = node.src if truth is None else node.src[1:2] if truth else node.src[2:]
@@ -133,7 +135,7 @@ class Values:
             return self.load(node, instance)
         if op is ops.REDUCE:
             return self.reduced(node, src)
-        if op is ops.WHERE and len(src) == 1:
+        if op is ops.STEP or op is ops.WHERE and len(src) == 1:
             return src[0]
         if op not in ops.ELEMENTWISE:
             raise KernelError(f"expected a value, got {node}")

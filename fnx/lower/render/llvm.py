@@ -90,12 +90,14 @@ def constant(node: UOp) -> str:
 
 @dataclass(eq=False, repr=False)
 class _Loop:
-    """What ENDFOR needs to know of its FOR; ``phis`` with the lines to fill in."""
+    """What ENDFOR needs to know of its FOR; ``phis`` with the lines to fill in; ``left``: the
+    block that ends with a BREAK."""
 
     before: str
     guarded: bool
     at: int
     latch: str = ""
+    left: str = ""
     phis: list[tuple[UOp, int]] = field(default_factory=list)
 
 
@@ -372,6 +374,11 @@ def _extract(p: Printer, node: UOp) -> None:
     p.define(node, f"extractelement {p.typed(node.src[0])}, i64 {node.arg}")
 
 
+def _every(p: Printer, node: UOp) -> None:
+    x = node.src[0]
+    p.define(node, f"call i1 @llvm.vector.reduce.and.{_suffix(x.dtype)}({p.typed(x)})")
+
+
 # ---- loops and branches -------------------------------------------------------------------------
 
 
@@ -420,11 +427,23 @@ def _last(p: Printer, node: UOp) -> None:
     end = node.src[0]
     state = p.loops[end.src[0]]
     phi, next_ = state.phis[node.arg][0], end.src[1 + node.arg]
-    if not state.guarded:
+    if not state.guarded and not state.left:
         p.names[node] = p.operand(next_)
         return
-    p.define(node, f"phi {type_of(node.dtype)} [ {p.operand(phi.src[1])}, %{state.before} ], "
-                   f"[ {p.operand(next_)}, %{state.latch} ]")
+    ways = [(next_, state.latch)]
+    if state.left:
+        ways.insert(0, (phi, state.left))
+    if state.guarded:
+        ways.insert(0, (phi.src[1], state.before))
+    p.define(node, f"phi {type_of(node.dtype)} "
+             + ", ".join([f"[ {p.operand(value)}, %{block} ]" for value, block in ways]))
+
+
+def _break(p: Printer, node: UOp) -> None:
+    loop, condition = node.src
+    p.loops[loop].left = p.block
+    p.out.append(f"  br {p.typed(condition)}, label %X{loop.arg}, label %K{loop.arg}")
+    p.label(f"K{loop.arg}")
 
 
 def _if(p: Printer, node: UOp) -> None:
@@ -444,5 +463,6 @@ _ROWS: dict[Op, Callable[[Printer, UOp], None]] = {
     ops.BITCAST: _bitcast, ops.ADDRESS: _address, ops.LOAD: _load,
     ops.STORE: _store, ops.SPLAT: _splat, ops.LANESBELOW: _lanes_below,
     ops.SHUFFLE: _shuffle, ops.EXTRACT: _extract, ops.FOR: _for, ops.PHI: _phi,
-    ops.ENDFOR: _endfor, ops.LAST: _last, ops.IF: _if, ops.ENDIF: _endif,
+    ops.ENDFOR: _endfor, ops.BREAK: _break, ops.LAST: _last, ops.IF: _if, ops.ENDIF: _endif,
+    ops.EVERY: _every,
 }

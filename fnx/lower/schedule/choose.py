@@ -22,7 +22,7 @@ from fnx.core.target import Target
 from fnx.core.tiling import Schedule, Transform
 from fnx.core.uop import UOp, toposort
 from fnx.lower.schedule import contraction
-from fnx.lower.schedule.legality import kept_in_order
+from fnx.lower.schedule.legality import carried, kept_in_order
 from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.workload import extent, itemsize, product, run_over, stride, work
 
@@ -58,11 +58,11 @@ class _Statement:
     __slots__ = ("nodes", "own", "counted")
 
     def __init__(self, node: UOp, own: Iterable[UOp]) -> None:
-        roots = node.src if node.op is ops.STORE else node.src[:1]
-        below = toposort(roots, stop=lambda n: n.op in (ops.REDUCE, ops.LOAD))
+        roots = node.src if node.op in (ops.STORE, ops.ITER) else node.src[:1]
+        below = toposort(roots, stop=lambda n: n.op in (ops.REDUCE, ops.LOAD, ops.ITER))
         self.nodes, self.own = [*below, node], list(own)
         counted = [n for n in below if n.op in ops.ELEMENTWISE or n.op is ops.LOAD]
-        if node.op is not ops.STAGE:
+        if node.op is not ops.STAGE and node.op is not ops.ITER:
             counted.append(node)
         self.counted = [(n, product(run_over(n))) for n in counted]
 
@@ -85,11 +85,11 @@ class _Plan:
     def __init__(self, kernel: UOp, target: Target) -> None:
         self.nodes = toposort(kernel.src)
         self.ranges = ranges_of(kernel)
-        self.kept = {r for s in kernel.src for r in kept_in_order(s)}
+        self.kept = {r for s in kernel.src for r in kept_in_order(s)}.union(carried(self.nodes))
         self.common = [r for r in self.ranges if r not in self.kept
                        and all(r in s.ranges for s in kernel.src)]
         self.lanes = target.lanes(itemsize(self.nodes))
-        closing = [n for n in self.nodes if n.op in (ops.REDUCE, ops.STAGE)]
+        closing = [n for n in self.nodes if n.op in (ops.REDUCE, ops.STAGE, ops.ITER)]
         inner = {r for n in closing for r in closed(n)}
         free = {r for n in closing for r in n.ranges} - inner
         # a stage is filled once for each iteration of its free ranges: those stay loops

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fnx.core import ops
 from fnx.core.errors import KernelError
@@ -32,7 +32,7 @@ def check(kernel: UOp, loops: Loops, stores: Sequence[UOp], order: Sequence[int]
     position = {id: i for i, id in enumerate(order)}
     _check_parallel(stores, loops)
     for node in toposort(stores):
-        if node.op is ops.REDUCE:
+        if node.op is ops.REDUCE or node.op is ops.ITER:
             _check_closed(node, position)
         if node.op in (ops.REDUCE, ops.STAGE, ops.STORE):
             _check_lanes(node)
@@ -55,7 +55,7 @@ def _check_parallel(stores: Sequence[UOp], loops: Loops) -> None:
     if r is None or r.op is not ops.RANGE:
         return
     for node in toposort(stores):
-        if node.op in (ops.REDUCE, ops.STAGE) and r in closed(node):
+        if node.op in (ops.REDUCE, ops.STAGE, ops.ITER) and r in closed(node):
             raise KernelError(f"parallel({first.name!r}): expected a range of the result, got "
                               "one that a sum or another fold runs over",
                               hint="how a sum is split must not depend on the workers")
@@ -74,7 +74,7 @@ def _check_closed(node: UOp, position: dict[int, int]) -> None:
         if r.arg.kind in ("SEQ", "PAR") and position[r.arg.id] > position[first.arg.id]:
             raise KernelError(
                 f"expected the loop {name_of(r)!r} outside of {name_of(first)!r}, which is "
-                "folded: else there is one accumulator for each of its values",
+                "folded, or carries values: else there is one accumulator for each of its values",
                 hint=f"change the order, or unroll or vectorize {name_of(r)!r}")
 
 
@@ -95,6 +95,11 @@ def kept_in_order(store: UOp) -> list[UOp]:
         return []
     free = [r for r in store.ranges if not _is_alone(place(store), r)]
     return sorted(free, key=lambda r: r.arg.id)
+
+
+def carried(nodes: Iterable[UOp]) -> set[UOp]:
+    """The ranges that ITERs run over: their iterations follow one another."""
+    return {closed(n)[0] for n in nodes if n.op is ops.ITER}
 
 
 def is_data(store: UOp) -> bool:

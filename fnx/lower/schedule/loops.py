@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import KernelError
 from fnx.core.expr import Expr
-from fnx.core.parts import extent
+from fnx.core.parts import closed, extent
 from fnx.core.rewriting import symbolic
 from fnx.core.tiling import Order, Parallel, Split, Transform, Unroll, Vectorize
 from fnx.core.uop import UOp, toposort
@@ -39,12 +39,13 @@ def quoted(names: Iterable[str]) -> str:
 
 
 class Loop:
-    """A range of the kernel, or one that a split made. ``parts``: (outer, inner) once split."""
+    """A range of the kernel, or one that a split made. ``parts``: (outer, inner) once split;
+    ``carries``: an ITER runs over it, so it stays as it is."""
 
-    __slots__ = ("name", "extent", "kind", "parts", "final", "_whole")
+    __slots__ = ("name", "extent", "kind", "carries", "parts", "final", "_whole")
 
-    def __init__(self, name: str, extent: UOp, kind: str = "SEQ") -> None:
-        self.name, self.extent, self.kind = name, extent, kind
+    def __init__(self, name: str, extent: UOp, kind: str = "SEQ", carries: bool = False) -> None:
+        self.name, self.extent, self.kind, self.carries = name, extent, kind, carries
         self.parts: tuple[Loop, Loop] | None = None
         self.final: UOp | None = None  # its RANGE in the tiled kernel; a CONST 0 for extent 1
         self._whole: UOp | None = None  # of its parts, once asked for
@@ -107,11 +108,13 @@ class Loops:
     def __init__(self, kernel: UOp) -> None:
         self.of: dict[UOp, Loop] = {}
         self.leaves: dict[str, Loop] = {}
+        carried = {closed(n)[0] for n in toposort(kernel.src) if n.op is ops.ITER}
         for r in ranges_of(kernel):
             name = name_of(r)
             if name in self.leaves:
                 raise KernelError(f"expected ranges of different names, got two named {name!r}")
-            self.of[r] = self.leaves[name] = Loop(name, extent(r), r.arg.kind)
+            self.of[r] = self.leaves[name] = Loop(name, extent(r), r.arg.kind,
+                                                            r in carried)
 
     def apply(self, schedule: Iterable[Transform]) -> None:
         """Splits, orders and kinds, one after the other."""
@@ -127,6 +130,9 @@ class Loops:
         if name not in self.leaves:
             raise KernelError(f"{step}: expected one of the ranges {quoted(self.leaves)}; "
                               f"got {name!r}")
+        if self.leaves[name].carries and not isinstance(step, Order):
+            raise KernelError(f"{step}: expected a range without carried values, got {name!r}",
+                              hint="its iterations follow one another; tile the ranges around it")
         return self.leaves[name]
 
     def _split(self, step: Split) -> None:
@@ -162,10 +168,11 @@ class Loops:
         loop.kind = kind
 
     def finish(self) -> tuple[int, ...]:
-        """Make the RANGEs, numbered in loop order; returns their ids. Loops of extent 1 go."""
+        """Make the RANGEs, numbered in loop order; returns their ids. Loops of extent 1 go, where
+        they carry nothing."""
         number = 0
         for loop in self.leaves.values():
-            if symbolic.bounds(loop.extent) == (1, 1):
+            if symbolic.bounds(loop.extent) == (1, 1) and not loop.carries:
                 loop.final = build.const(0, dtypes.index)
             else:
                 loop.final = build.range_(loop.extent, number, loop.kind, loop.name)

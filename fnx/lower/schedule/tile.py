@@ -11,8 +11,9 @@
 Splits round up. Where a value of a range is outside, STOREs do not write, LOADs do not read
 (they give 0), and a REDUCE over it takes the monoid's identity. A range of the result that is
 no lane needs no condition on loads: they read the last place again, and nobody sees what comes
-of it (above: x[min(14*io + i, M - 1), k]). Loops of extent 1 go away.
-Stages are placed when all loops are known, wherever they stand in the schedule.
+of it (above: x[min(14*io + i, M - 1), k]). Lanes of an ITER that end by themselves end there.
+Loops of extent 1 go away. Stages are placed when all loops are known, wherever they stand in the
+schedule.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from functools import reduce
 
 from fnx.core import build, dtypes, ops
 from fnx.core.expr import Expr, minimum
-from fnx.core.parts import buffer, closed, conjuncts, dims, indices, place, validity
+from fnx.core.parts import buffer, closed, conjuncts, dims, indices, place, stop, validity
 from fnx.core.rewriting import symbolic
 from fnx.core.tiling import Stage, Transform
 from fnx.core.uop import UOp, inherit, rebuild, substitute, toposort
@@ -121,6 +122,15 @@ class _Rewriter:
             folded = build.where(_all(conditions), folded, build.const(identity, folded.dtype))
         return self.stage(node, (folded,))
 
+    def iterate(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        """A loop also ends where the ranges that its stop depends on are outside."""
+        end = stop(node)
+        conditions = [] if end is None else self.conditions(end.ranges.difference(self.exact))
+        if not conditions:
+            return None
+        outside = build.or_(src[-1], build.logical_not(_all(conditions)))
+        return node.over((*src[:-1], outside))
+
     def stage(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
         """A STAGE or REDUCE over the loops that its ranges became."""
         ranges = [leaf for r in closed(node) for leaf in self.loops.of[r].ranges()]
@@ -129,7 +139,7 @@ class _Rewriter:
 
 _ROWS: dict[ops.Op, Callable[[_Rewriter, UOp, tuple[UOp, ...]], UOp | None]] = {
     ops.INDEX: _Rewriter.index, ops.LOAD: _Rewriter.load, ops.STORE: _Rewriter.store,
-    ops.REDUCE: _Rewriter.reduce, ops.STAGE: _Rewriter.stage,
+    ops.REDUCE: _Rewriter.reduce, ops.STAGE: _Rewriter.stage, ops.ITER: _Rewriter.iterate,
     **dict.fromkeys(ops.COMPARISONS, _Rewriter.comparison),
 }
 
@@ -141,7 +151,7 @@ def _clampable(stores: Sequence[UOp]) -> frozenset[UOp]:
     written = set(map(buffer, stores))
     if any(map(is_data, stores)) or any(n.op is ops.LOAD and buffer(n) in written for n in nodes):
         return frozenset()
-    inner = [r for n in nodes if n.op in (ops.REDUCE, ops.STAGE) for r in closed(n)]
+    inner = [r for n in nodes if n.op in (ops.REDUCE, ops.STAGE, ops.ITER) for r in closed(n)]
     return frozenset().union(*[s.ranges for s in stores]).difference(inner)
 
 

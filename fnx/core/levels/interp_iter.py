@@ -1,0 +1,69 @@
+"""An ITER while it runs in the interpreter: its carried values, and what its STEPs have seen.
+
+Each carried value is an array over the ranges that it depends on, with extent 1 along the loop's
+own axis. Where the loop has a stop, each element ends by itself: it keeps the values that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import parts
+from fnx.core.uop import UOp
+
+Array = np.ndarray[Any, Any]
+
+
+class Iteration:
+    """An ITER that runs along ``axis``.
+
+    Attributes:
+        last: the carried values.
+        steps: of each value under a STEP, those of all iterations, once the loop has ended.
+    """
+
+    def __init__(self, loop: UOp, values: Sequence[UOp], axis: int, first: Sequence[Array]
+                 ) -> None:
+        self.loop, self.axis = loop, axis
+        self.last = list(first)
+        self.steps: dict[UOp, Any] = {v: [] for v in values}
+        self._running: list[Array] = []  # of each iteration: where it is run
+
+    def goes_on(self, stop: Array) -> bool:
+        """Whether an iteration is run anywhere, where the loop ends wherever ``stop`` holds."""
+        before = self._running[-1] if self._running else np.ones((1,) * stop.ndim, bool)
+        running = before & ~stop
+        if running.any():
+            self._running.append(running)
+            return True
+        return False
+
+    def take(self, values: Mapping[UOp, Any]) -> None:
+        """The values of an iteration."""
+        nexts = [values[n] for n in parts.nexts(self.loop)]
+        if self._running and not self._running[-1].all():
+            nexts = [np.where(self._running[-1], n, old) for n, old in zip(nexts, self.last)]
+        self.last = nexts
+        for value, seen in self.steps.items():
+            seen.append(values[value])
+
+    def finish(self, trips: int) -> None:
+        """Put the values of all iterations side by side; 0 for those that are not run."""
+        for value, seen in self.steps.items():
+            self.steps[value] = self._beside(seen, trips, value.dtype.np)
+
+    def ran(self, trips: int) -> Array:
+        """Where, and in which iterations, the loop is run."""
+        return self._beside(self._running, trips, np.dtype(bool))
+
+    def _beside(self, seen: Sequence[Array], trips: int, dtype: np.dtype[Any]) -> Array:
+        ndim = self.last[0].ndim
+        shape = [1] * ndim if not seen else list(np.broadcast_shapes(*{s.shape for s in seen}))
+        shape[self.axis] = trips
+        out = np.zeros(shape, dtype)
+        for i, s in enumerate(seen):
+            np.moveaxis(out, self.axis, 0)[i] = np.moveaxis(s, self.axis, 0)[0]
+        return out

@@ -1,0 +1,103 @@
+"""Carried values: what an ITER hands from one iteration to the next, one for each instance.
+
+    FOR t                        ITER(t, x0, x + CARRY * dt)        i UNROLL 2
+      x0 = PHI .., x1 = PHI ..     enter      the values of this iteration's CARRYs
+      BREAK stop                   enter      where the loop has a stop
+      y0 = .., y1 = ..             step       the values of the next one
+    ENDFOR y0, y1                  nexts, leave
+                                   finish     the values of its GETs are known
+
+A stop that differs from lane to lane, or from instance to instance, ends the loop when it holds in
+all of them; ended_lanes.py has made those that ended first keep their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fnx.core import build, dtypes, ops
+from fnx.core.errors import KernelError
+from fnx.core.parts import carries, inits, nexts, stop
+from fnx.core.uop import UOp, toposort
+from fnx.lower.program.loop_nest import Statement, is_statement
+from fnx.lower.program.roles import Instance
+from fnx.lower.program.values import Values
+
+
+class Carries:
+    """The carried values of each ITER whose loop is open: by CARRY, then by instance."""
+
+    def __init__(self, values: Values, nodes: Sequence[UOp]) -> None:
+        self.values, self.lines = values, values.lines
+        self.held: dict[Statement, list[UOp]] = {}
+        self.carries = {n: carries(n, nodes) for n in nodes if n.op is ops.ITER}
+
+    def places(self, s: Statement) -> list[tuple[int, UOp, Instance]]:
+        """(position, CARRY, instance) of each value that the loop carries."""
+        return [(i, carry, at) for i, carry in enumerate(self.carries[s.node])
+                for at in self.values.replication[carry.ranges].instances()]
+
+    def widened(self, carry: UOp, value: UOp) -> UOp:
+        return self.lines.widen(value, self.values.replication[carry.ranges].lanes)
+
+    def start(self, statements: Sequence[Statement]) -> None:
+        for s in statements:
+            first = inits(s.node)
+            self.held[s] = [self.widened(c, self.values.value(first[i], at))
+                            for i, c, at in self.places(s)]
+
+    def enter(self, statements: Sequence[Statement], loop: UOp) -> None:
+        """An iteration begins; ``loop`` is its FOR."""
+        values = self.values
+        for s in statements:
+            depth = len(values.keys) - 1
+            for (_, carry, at), value in zip(self.places(s), self.held[s]):
+                values.remember(carry, at, self.lines.phi(value), depth)
+        for s in statements:
+            condition = stop(s.node)
+            if condition is not None:
+                self.lines.put(ops.BREAK, dtypes.void, (loop, self._ends(condition)))
+
+    def _ends(self, condition: UOp) -> UOp:
+        """Whether a stop holds in all instances and lanes."""
+        if any(is_statement(n) for n in toposort([condition], stop=is_statement)
+               if n.ranges & condition.ranges):
+            raise KernelError("expected the condition of a loop to be made of its carried values; "
+                              "got one with a fold over a loop inside",
+                              hint="carry the folded value, and compare it")
+        lines, found = self.lines, None
+        for at in self.values.replication[condition.ranges].instances():
+            value = self.values.value(condition, at)
+            if value.dtype.lanes > 1:
+                value = lines.add(ops.EVERY, dtypes.bool_, (value,))
+            found = lines.both(found, value)
+        assert found is not None
+        return found
+
+    def step(self, s: Statement) -> None:
+        """The values of the next iteration."""
+        after = nexts(s.node)
+        self.held[s] = [self.widened(c, self.values.value(after[i], at))
+                        for i, c, at in self.places(s)]
+
+    def nexts(self, statements: Sequence[Statement]) -> list[UOp]:
+        return [v for s in statements for v in self.held[s]]
+
+    def leave(self, statements: Sequence[Statement], last: Iterator[UOp]) -> None:
+        """The loop has ended; ``last`` are the last of what ``nexts`` gave."""
+        for s in statements:
+            self.held[s] = [next(last) for _ in self.held[s]]
+
+    def finish(self, statements: Sequence[Statement]) -> None:
+        """The values of the GETs."""
+        values = self.values
+        for s in statements:
+            of: dict[tuple[int, tuple[int, ...]], UOp] = {}
+            unrolled: dict[int, tuple[UOp, ...]] = {}
+            for (i, carry, at), value in zip(self.places(s), self.held.pop(s)):
+                unrolled[i] = values.replication[carry.ranges].unrolled
+                of[i, tuple([at[r] for r in unrolled[i]])] = value
+            for i, get in enumerate(build.results(s.node)):
+                for at in values.replication[get.ranges].instances():
+                    found = of[i, tuple([at[r] for r in unrolled[i]])]
+                    values.remember(get, at, found, s.own)

@@ -1,0 +1,239 @@
+"""Loops with a small body as one kernel: what they give, which fit, what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fnx.backends.base import get_device
+from fnx.core import build, dtypes, ops
+from fnx.core.config import override
+from fnx.core.expr import Expr
+from fnx.core.levels import interp, show
+from fnx.core.uop import UOp, toposort
+from fnx.lower.loops.one_kernel import Unfit, one_kernel, results
+from fnx.transforms.jit import link
+from tests.graphs import assert_same
+from tests.scans import EXACT, loop_of
+
+F32, I32 = dtypes.float32, dtypes.int32
+INTEGERS = (I32, dtypes.uint32, dtypes.bool_)
+
+
+def run(fn: UOp, args: Sequence[Any], device: str) -> list[Any]:
+    target = get_device(device)
+    with override(check_spec=True):
+        outs = link(fn, target).run([target.upload(np.asarray(a)) for a in args])
+        return [out.view(o.dtype.np, o.shape) for out, o in zip(outs, fn.src)]
+
+
+def is_one_kernel(fn: UOp) -> bool:
+    return not any(n.op in (ops.SCAN, ops.WHILE) for n in toposort(one_kernel(fn).src))
+
+
+def kernels(fn: UOp) -> list[UOp]:
+    return [n for n in toposort(one_kernel(fn).src) if n.op is ops.KERNEL]
+
+
+def agree(fn: UOp, args: Sequence[Any]) -> list[Any]:
+    """The results of the interpreter, bit for bit those of the kernel on both devices."""
+    want = interp.apply(fn, [np.asarray(a) for a in args])
+    assert is_one_kernel(fn)
+    for device in ("interp", "cpu"):
+        assert_same(run(fn, args, device), want)
+    return want
+
+
+def normal(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(1).standard_normal(shape).astype("float32")
+
+
+# ---- random bodies -----------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 14), st.sampled_from((0, 0, 20, 70)))
+def test_a_random_scan_gives_the_same_bits(seed: int, steps: int, lanes: int) -> None:
+    loop = loop_of(seed, steps, lanes)
+    if is_one_kernel(loop.fn):
+        agree(loop.fn, loop.args)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 14))
+def test_folds_of_integers_are_exact(seed: int, steps: int) -> None:
+    loop = loop_of(seed, steps, 0, INTEGERS, EXACT | {ops.REDUCE})
+    if is_one_kernel(loop.fn):
+        agree(loop.fn, loop.args)
+
+
+# ---- examples ----------------------------------------------------------------------------------
+
+
+def element(s: UOp, i: int) -> Expr:
+    return Expr(build.reshape(build.shrink(s, [(i, i + 1), *[(0, n) for n in s.shape[1:]]]),
+                              s.shape[1:]))
+
+
+def stacked(parts: Sequence[Expr]) -> Expr:
+    return Expr(build.concat([build.reshape(e.node, (1, *e.shape)) for e in parts], 0))
+
+
+def lorenz(s: UOp) -> UOp:
+    x, y, z = (element(s, i) for i in range(3))
+    d = stacked([10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z])
+    return (Expr(s) + 0.001 * d).node
+
+
+@pytest.mark.parametrize("lanes", [(), (1,), (5,), (16,), (1000,)], ids=repr)
+def test_an_ode_and_many_side_by_side(lanes: tuple[int, ...]) -> None:
+    p = build.param(0, F32, (3, *lanes))
+    body = build.function([lorenz(p), p], 1, "lorenz")
+    fn = build.function(build.scan(body, 50, [], [p], []), 1)
+    last, path = agree(fn, [normal(3, *lanes)])
+    assert path.shape == (50, 3, *lanes) and np.isfinite(last).all()
+
+
+def test_a_kernel_prints_as_a_loop() -> None:
+    x, u = build.param(0, F32, ()), build.param(1, F32, ())
+    body = build.function([(Expr(x) * 0.5 + Expr(u)).node, x], 2, "decay")
+    p, q = build.param(0, F32, ()), build.param(1, F32, (9,))
+    kernel, = kernels(build.function(build.scan(body, 9, [], [p], [q], reverse=True), 2))
+    assert show.pretty(kernel) == "\n".join([
+        "kernel scan_decay(x0: float32[9], x1: float32[], o2: float32[], o3: float32[9])",
+        "  x = x1[()]",
+        "  for t in seq(9):",
+        "    p0 = 8 - t",
+        "    o3[p0] = x",
+        "    x = x * 0.5 + x0[p0]",
+        "  o2[()] = x"])
+
+
+def test_results_that_nothing_reads_are_not_made() -> None:
+    """A counter beside lanes: only where it is asked for, and by a kernel of its own."""
+    i, x = build.param(0, I32, ()), build.param(1, F32, (100,))
+    step = (Expr(x) + Expr(build.expand(build.cast(i, F32), (100,)))).node
+    body = build.function([(Expr(i) + 1).node, step], 2, "count")
+    p = build.param(0, F32, (100,))
+    found = build.scan(body, 10, [], [build.const(3, I32), p], [])
+    alone, both = build.function(found[1:], 1), build.function(found, 1)
+    assert len(kernels(alone)) == 1 and len(kernels(both)) == 2
+    agree(alone, [normal(100)])
+    assert agree(both, [normal(100)])[0] == 13
+
+
+def test_a_scan_without_carries_is_a_map() -> None:
+    x = build.param(0, F32, (3,))
+    body = build.function([(Expr(x) * 2 + 1).node], 1, "twice")
+    fn = build.function(build.scan(body, 40, [], [], [build.param(0, F32, (40, 3))]), 1)
+    agree(fn, [normal(40, 3)])
+    assert all(n.op is not ops.ITER for n in toposort(kernels(fn)))
+
+
+def test_data_picks_from_scalars_and_from_memory() -> None:
+    """Of a carry by choices, of a const at a clamped place."""
+    s, table, i = build.param(1, F32, (4,)), build.param(0, F32, (1000,)), build.param(2, I32, (2,))
+    at = build.reshape(build.shrink(i, [(0, 1)]), ())
+    value = build.add(build.gather(s, at), build.gather(table, build.reshape(
+        build.shrink(i, [(1, 2)]), ())))
+    new = build.scatter(s, [build.shrink(i, [(0, 1)])], build.reshape(value, (1,)))
+    body = build.function([new, value], 3, "lookup")
+    given = [build.param(0, F32, (1000,)), build.param(1, F32, (4,)), build.param(2, I32, (30, 2))]
+    fn = build.function(build.scan(body, 30, given[:1], given[1:2], given[2:]), 3)
+    index = np.random.default_rng(0).integers(-3, 1200, (30, 2)).astype("int32")
+    index[::2, 0] %= 4
+    agree(fn, [normal(1000), normal(4), index])
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_a_loop_that_runs_once_or_never_is_none(length: int) -> None:
+    p, u = build.param(0, F32, (3,)), build.param(1, F32, (3,))
+    body = build.function([build.mul(p, u), build.add(p, u)], 2, "once")
+    fn = build.function(build.scan(body, length, [], [p], [build.param(1, F32, (length, 3))]), 2)
+    assert not kernels(fn)
+    agree(fn, [normal(3), normal(length, 3)])
+
+
+# ---- while -------------------------------------------------------------------------------------
+
+
+def newton(shape: tuple[int, ...] = ()) -> UOp:
+    """Newton's square root, until a step changes little: (a, x, change)."""
+    a, x, change = (build.param(i, F32, shape) for i in range(3))
+    new = 0.5 * (Expr(x) + Expr(a) / Expr(x))
+    body = build.function([new.node, abs(new - Expr(x)).node], 3, "newton")
+    small = build.reduce(change, ops.MAX, range(len(shape)))
+    condition = build.function([build.lt(build.const(1e-3, F32), small)], 3, "goes_on")
+    p = build.param(0, F32, shape)
+    one = build.const(1, F32, shape)
+    return build.function(build.while_(condition, body, [p], [one, one])[:1], 1)
+
+
+def test_newton() -> None:
+    for a in (2.0, 100.0, 0.25):
+        root, = agree(newton(), [np.float32(a)])
+        np.testing.assert_allclose(root, np.sqrt(a), rtol=1e-2)
+
+
+def test_a_condition_over_all_elements() -> None:
+    agree(newton((3,)), [np.array([2, 100, 0.25], "f4")])
+
+
+def test_zero_trips() -> None:
+    x = build.param(0, I32, ())
+    body = build.function([(Expr(x) * 2).node], 1, "double")
+    condition = build.function([build.lt(x, build.const(100, I32))], 1, "small")
+    fn = build.function(build.while_(condition, body, [], [x]), 1)
+    for first, last in ((1, 128), (100, 100), (500, 500), (-1, None)):
+        if last is not None:
+            assert agree(fn, [np.int32(first)])[0] == last
+
+
+def test_a_count_with_lanes_beside() -> None:
+    """fori_loop with a bound that is data: all lanes end together."""
+    n, i, x = build.param(0, I32, ()), build.param(1, I32, ()), build.param(2, F32, (50,))
+    body = build.function([(Expr(i) + 1).node, (Expr(x) * 1.5).node], 3, "grow")
+    condition = build.function([build.lt(i, n)], 3, "below")
+    p, q = build.param(0, I32, ()), build.param(1, F32, (50,))
+    fn = build.function(build.while_(condition, body, [p], [build.const(0, I32), q])[1:], 2)
+    for n_ in (0, 1, 7):
+        agree(fn, [np.int32(n_), normal(50)])
+
+
+# ---- what does not fit -------------------------------------------------------------------------
+
+
+def scan_of(body: UOp, *shapes: tuple[int, ...]) -> UOp:
+    p = [build.param(i, F32, s) for i, s in enumerate(shapes)]
+    return build.function(build.scan(body, 10, p[1:], p[:1], []), len(p))
+
+
+def refused(fn: UOp) -> str:
+    assert not is_one_kernel(fn)
+    with pytest.raises(Unfit) as e:
+        results(fn.src[0].src[0], [0])
+    return str(e.value)
+
+
+def test_a_matrix_that_is_multiplied_stays_a_loop() -> None:
+    w, h = build.param(0, F32, (64, 64)), build.param(1, F32, (64,))
+    product = build.reduce(build.mul(w, build.expand(build.reshape(h, (1, 64)), (64, 64))),
+                           ops.ADD, [1])
+    body = build.function([product], 2, "matvec")
+    p = [build.param(0, F32, (64, 64)), build.param(1, F32, (64,))]
+    fn = build.function(build.scan(body, 10, p[:1], p[1:], []), 2)
+    assert refused(fn) == "a carry of more than 16 scalars"
+
+
+def test_a_long_body_stays_a_loop() -> None:
+    x = build.param(0, F32, ())
+    y = Expr(x)
+    for i in range(1100):
+        y = y * (1 + i / 7) + Expr(x)
+    fn = scan_of(build.function([y.node], 1, "long"), ())
+    assert refused(fn) == "a kernel of more than 1024 nodes"
