@@ -110,7 +110,7 @@ def test_a_kernel_prints_as_a_loop() -> None:
         "  for t in seq(9):",
         "    p0 = 8 - t",
         "    o3[p0] = x",
-        "    x = x * 0.5 + x0[p0]",
+        "    x = x0[p0] + x * 0.5",
         "  o2[()] = x"])
 
 
