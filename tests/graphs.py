@@ -201,6 +201,27 @@ def _flip(b: Builder, op: Op, x: UOp) -> UOp:
     return build.flip(x, [a for a in range(len(x.shape)) if b.number(0, 1)])
 
 
+def _windows(b: Builder, op: Op, x: UOp) -> UOp:
+    """Windows of a value that is repeated over their elements, or other windows put back."""
+    axis, offset = b.rng.sample(range(len(x.shape) + 1), 2)
+    stride, dilation = b.number(1, 3), b.number(1, 2)
+    if op is ops.UNFOLD:
+        shape = list(x.shape)
+        shape.insert(offset, 1)
+        size = b.number(1, 3)
+        wide = build.expand(build.reshape(x, tuple(shape)),
+                            (*shape[:offset], size, *shape[offset + 1:]))
+        most = (shape[axis] - (size - 1) * dilation - 1) // stride + 1
+        return build.unfold(wide, axis, offset, stride, dilation, b.number(0, max(0, most)))
+    if len(x.shape) < 2:
+        return x
+    axis, offset = b.rng.sample(range(len(x.shape)), 2)
+    least = max(0, (x.shape[axis] - 1) * stride + (x.shape[offset] - 1) * dilation + 1)
+    if math.prod(x.shape) // max(1, x.shape[axis]) * (least + 3) > 4 * MOST_ELEMENTS:
+        return x
+    return build.fold(x, axis, offset, stride, dilation, least + b.number(0, 3))
+
+
 def _concat(b: Builder, op: Op, x: UOp) -> UOp:
     axis = b.number(0, len(x.shape) - 1)
     parts = [x]
@@ -336,6 +357,7 @@ STEPS: dict[Op, tuple[Callable[[UOp], bool], Callable[[Builder, Op, UOp], UOp]]]
     ops.EXPAND: (_whatever, _expand), ops.PAD: (_whatever, _pad),
     ops.SHRINK: (_whatever, _shrink), ops.FLIP: (_whatever, _flip),
     ops.CONCAT: (lambda x: x.shape != (), _concat),
+    ops.UNFOLD: (lambda x: x.shape != (), _windows), ops.FOLD: (lambda x: x.shape != (), _windows),
     ops.BARRIER: (_whatever, _barrier), ops.STOP: (_whatever, _stop),
     ops.REDUCE: (_whatever, _reduce),
     ops.GATHER: (lambda x: x.shape != () and 0 not in x.shape, _gather),

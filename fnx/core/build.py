@@ -288,6 +288,47 @@ def flip(x: UOp, axes: Iterable[int]) -> UOp:
     return UOp(ops.FLIP, x.dtype, (x,), arg) if arg else x
 
 
+def unfold(x: UOp, axis: int, offset: int, stride: int = 1, dilation: int = 1,
+           length: int | None = None) -> UOp:
+    """Along ``axis`` at i, and along ``offset`` at j: x at i * stride + j * dilation, and at j.
+
+    Where x does not depend on its axis ``offset`` these are sliding windows. Of so many windows,
+    by default of all that fit.
+    """
+    n, size = _window_axes("unfold", x, axis, offset, stride, dilation)
+    most = max(0, (n - max(0, size - 1) * dilation - 1) // stride + 1)
+    count = most if length is None else length
+    if count < 0 or size and count > most:  # windows without elements lie anywhere
+        raise OutOfBoundsError(f"unfold: expected at most {most} windows of {size} along axis "
+                               f"{axis} of {x.shape}, got {count}")
+    return UOp(ops.UNFOLD, x.dtype, (x,), ops.Window(axis, offset, stride, dilation, count))
+
+
+def fold(y: UOp, axis: int, offset: int, stride: int, dilation: int, length: int) -> UOp:
+    """The transpose of ``unfold``: y[i, j] at place i * stride + j * dilation, and at j.
+
+    The other places of an axis of this length are zero (False). Summed over the axis ``offset``
+    these are overlapping windows, added up.
+    """
+    count, size = _window_axes("fold", y, axis, offset, stride, dilation)
+    if count and size and (count - 1) * stride + (size - 1) * dilation >= length:
+        raise OutOfBoundsError(f"fold: expected {count} windows of {size} to fit, got length "
+                               f"{length}")
+    return UOp(ops.FOLD, y.dtype, (y,), ops.Window(axis, offset, stride, dilation, length))
+
+
+def _window_axes(name: str, x: UOp, axis: int, offset: int, stride: int, dilation: int
+                 ) -> tuple[int, int]:
+    """The lengths of both axes."""
+    rank = len(x.shape)
+    if not (0 <= axis < rank and 0 <= offset < rank) or axis == offset:
+        raise AxisError(f"{name}: expected two axes of {x.shape}, got {axis} and {offset}")
+    if stride < 1 or dilation < 1:
+        raise ArgumentError(f"{name}: expected stride and dilation >= 1, got {stride} and "
+                            f"{dilation}")
+    return x.shape[axis], x.shape[offset]
+
+
 def concat(xs: Sequence[UOp], axis: int) -> UOp:
     """Join along ``axis``; the other axes agree."""
     first = xs[0]

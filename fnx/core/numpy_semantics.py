@@ -153,6 +153,30 @@ def shrink(node: UOp, x: Array) -> Array:
     return x[tuple(slice(lo, hi) for lo, hi in node.arg)]
 
 
+def _window_places(window: Any, count: int, size: int) -> tuple[Array, Array]:
+    """Where element j of window i stands, and j: index arrays over (i, j)."""
+    i, j = np.ogrid[:count, :size]
+    return i * window.stride + j * window.dilation, j
+
+
+def unfold(node: UOp, x: Array) -> Array:
+    """Element j of window i is x[i * stride + j * dilation, j]."""
+    w = node.arg
+    place, j = _window_places(w, w.length, x.shape[w.offset])
+    front = np.moveaxis(x, (w.axis, w.offset), (0, 1))
+    return np.moveaxis(front[place, j], (0, 1), (w.axis, w.offset))
+
+
+def fold_windows(node: UOp, y: Array) -> Array:
+    """What UNFOLD reads at [i, j] is put back there; zero where it reads nothing."""
+    w = node.arg
+    place, j = _window_places(w, y.shape[w.axis], y.shape[w.offset])
+    front = np.moveaxis(y, (w.axis, w.offset), (0, 1))
+    out = np.zeros((w.length, *front.shape[1:]), y.dtype)
+    out[place, j] = front
+    return np.moveaxis(out, (0, 1), (w.axis, w.offset))
+
+
 def reduce(node: UOp, x: Array) -> Array:
     monoid, axes = node.arg.monoid, node.arg.axes
     return fold(monoid.ufunc, x, axes, monoid.identity(node.dtype))

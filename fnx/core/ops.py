@@ -63,6 +63,20 @@ class Reduce(Record):
     accumulator: DType | None = None
 
 
+class Window(Record):
+    """Windows along ``axis``, whose elements are along the axis ``offset``.
+
+    Element j of window i stands at i * stride + j * dilation. ``length`` is that of the axis in
+    the result: how many windows (UNFOLD), or how long what they look at is (FOLD).
+    """
+
+    axis: int
+    offset: int
+    stride: int
+    dilation: int
+    length: int
+
+
 class Scatter(Record):
     """Updates are combined with what is there by ``monoid``; None: the last one stays."""
 
@@ -258,6 +272,10 @@ def _fold(arg: Reduce) -> Any:
     return arg.monoid.code, arg.axes
 
 
+def _window(arg: Window) -> Any:
+    return arg.axis, arg.offset, arg.stride, arg.dilation, arg.length
+
+
 def _monoid(arg: Scatter) -> int:
     return _combine(arg.monoid)
 
@@ -288,6 +306,11 @@ def _gathered(src: tuple[Node, ...], arg: Any) -> Shape:
 def _concatenated(src: tuple[Node, ...], axis: int) -> Shape:
     first = src[0].shape
     return (*first[:axis], sum(s.shape[axis] for s in src), *first[axis + 1:])
+
+
+def _windowed(src: tuple[Node, ...], arg: Window) -> Shape:
+    shape = src[0].shape
+    return (*shape[:arg.axis], arg.length, *shape[arg.axis + 1:])
 
 
 def _gotten(src: tuple[Node, ...], i: int) -> Shape:
@@ -413,6 +436,10 @@ PAD = Op("PAD", "t", "movement", 2, arg=tuple, meaning=m.pad,
 SHRINK = Op("SHRINK", "t", "movement", 1, arg=tuple, meaning=m.shrink,
             shape=lambda s, a: tuple(hi - lo for lo, hi in a))
 FLIP = Op("FLIP", "t", "movement", 1, arg=tuple, meaning=lambda n, x: np.flip(x, n.arg))
+UNFOLD = Op("UNFOLD", "t", "movement", 1, arg=Window, shape=_windowed, meaning=m.unfold,
+            content=_window)
+FOLD = Op("FOLD", "t", "movement", 1, arg=Window, shape=_windowed, meaning=m.fold_windows,
+          content=_window)
 CONCAT = Op("CONCAT", "t", "movement", None, arg=int, shape=_concatenated,
             meaning=lambda n, *xs: np.concatenate(xs, n.arg))
 BARRIER = Op("BARRIER", "t", "movement", 1, arg=int, meaning=lambda n, x: x, batching="first")

@@ -128,6 +128,9 @@ TENSOR: dict[str, Mutation] = {
     "shrink backwards": lambda g, r: UOp(ops.SHRINK, F, (X,), ((2, 1), (0, 4))),
     "flip of an axis twice": lambda g, r: UOp(ops.FLIP, F, (X,), (0, 0)),
     "flip outside": lambda g, r: UOp(ops.FLIP, F, (X,), (2,)),
+    "windows outside": lambda g, r: UOp(ops.UNFOLD, F, (X,), ops.Window(1, 0, 1, 1, 3)),
+    "windows of one axis": lambda g, r: UOp(ops.UNFOLD, F, (X,), ops.Window(1, 1, 1, 1, 1)),
+    "windows that do not fit": lambda g, r: UOp(ops.FOLD, F, (X,), ops.Window(1, 0, 1, 1, 5)),
     "concat along no axis": lambda g, r: UOp(ops.CONCAT, F, (X, X), 2),
     "concat of two dtypes": lambda g, r: UOp(
         ops.CONCAT, F, (X, build.param(1, I, (3, 4))), 0),

@@ -83,6 +83,8 @@ EXAMPLES: dict[Op, Callable[[], UOp]] = {
     ops.SHRINK: lambda: build.shrink(x(), ((1, 3), (0, 2))),
     ops.FLIP: lambda: build.flip(x(), (1,)),
     ops.CONCAT: lambda: build.concat([x(), x(slot=1, shape=(2, 5))], 0),
+    ops.UNFOLD: lambda: build.unfold(x(), 1, 0, 2, 1),
+    ops.FOLD: lambda: build.fold(x(), 1, 0, 2, 3, 17),
     ops.BARRIER: lambda: build.barrier(x(), 1),
     ops.STOP: lambda: build.stop_gradient(x()),
     ops.REDUCE: lambda: build.reduce(x(), ops.ADD, (1,)),

@@ -136,6 +136,9 @@ EXAMPLES: dict[ops.Op, list[tuple[Make, Values]]] = {
     ops.SHRINK: [(lambda x: build.shrink(x, [(1, 3), (0, 2)]), [uniform(4, 3)])],
     ops.FLIP: [(lambda x: build.flip(x, (0, 1)), [uniform(2, 3)])],
     ops.CONCAT: [(lambda x, y: build.concat([x, y, x], 1), [uniform(2, 3), uniform(2, 1)])],
+    ops.UNFOLD: [(lambda x: build.unfold(x, 1, 0, 2, 1), [uniform(3, 7)]),
+                 (lambda x: build.unfold(build.expand(x, (2, 6)), 1, 0, 1, 3), [uniform(1, 6)])],
+    ops.FOLD: [(lambda x: build.fold(x, 1, 0, 2, 1, 10), [uniform(3, 4)])],
     ops.BARRIER: [(lambda x: build.barrier(x, 3), [uniform(3)])],
     ops.REDUCE: [(reduced(ops.ADD, 0), [uniform(3, 2)]),
                  (reduced(ops.MAX, 1), [distinct(3, 4)]),
@@ -227,8 +230,8 @@ def test_elementwise_rows_are_those_of_elementwise_ops() -> None:
 
 SMOOTH = frozenset({
     ops.NEG, ops.SIN, ops.COS, ops.TANH, ops.ADD, ops.SUB, ops.MUL, ops.RESHAPE, ops.PERMUTE,
-    ops.EXPAND, ops.PAD, ops.SHRINK, ops.FLIP, ops.CONCAT, ops.REDUCE, ops.GATHER, ops.SCATTER,
-    ops.CALL, ops.BARRIER})
+    ops.EXPAND, ops.PAD, ops.SHRINK, ops.FLIP, ops.CONCAT, ops.UNFOLD, ops.FOLD, ops.REDUCE,
+    ops.GATHER, ops.SCATTER, ops.CALL, ops.BARRIER})
 smooth_graphs = graphs(types=[F8], allowed=SMOOTH, steps=10, calls=2, smooth=True)
 
 

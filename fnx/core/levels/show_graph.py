@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fnx.core import build, ops, parts
 from fnx.core.errors import Site
+from fnx.core.expr import Expr
 from fnx.core.levels.show_text import FOLDS, Names, Text, index_text, lines_of, number, operation
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
@@ -200,6 +201,16 @@ class _Line:
     def axis_index(self, node: UOp, index: Index) -> Text:
         return Text(f"axis_index({node.arg.name!r})")
 
+    def fold(self, node: UOp, index: Index) -> Text:
+        w, count = node.arg, node.src[0].shape[node.arg.axis]
+        at = symbolic.simplify((Expr(index[w.axis]) - Expr(index[w.offset]) * w.dilation).node)
+        inner = symbolic.simplify((Expr(at) // w.stride).node)
+        inside = f"0 <= {self.letter(inner)} < {count}"
+        if w.stride > 1:
+            inside = f"{index_text(at, self.texts).inside(5)} % {w.stride} == 0 and {inside}"
+        value = self.value(node.src[0], (*index[:w.axis], inner, *index[w.axis + 1:]))
+        return Text(f"{value.inside(1)} if {inside} else 0", 0)
+
     def reduce(self, node: UOp, index: Index) -> Text:
         rest = iter(index)
         x = node.src[0]
@@ -255,13 +266,19 @@ def _flipped(node: UOp, index: Index) -> Index:
                   for a, (i, n) in enumerate(zip(index, node.shape))])
 
 
+def _unfolded(node: UOp, index: Index) -> Index:
+    w = node.arg
+    at = Expr(index[w.axis]) * w.stride + Expr(index[w.offset]) * w.dilation
+    return (*index[:w.axis], symbolic.simplify(at.node), *index[w.axis + 1:])
+
+
 _MOVED: dict[ops.Op, Callable[[UOp, Index], Index]] = {
     ops.RESHAPE: _reshaped, ops.PERMUTE: _permuted, ops.EXPAND: _expanded, ops.SHRINK: _shrunk,
-    ops.FLIP: _flipped,
+    ops.FLIP: _flipped, ops.UNFOLD: _unfolded,
 }
 _RULES: dict[ops.Op, Callable[[_Line, UOp, Index], Text]] = {
     **dict.fromkeys(_MOVED, _Line.moved), ops.PAD: _Line.pad, ops.REDUCE: _Line.reduce,
-    ops.IOTA: _Line.iota, ops.GATHER: _Line.gather, ops.STOP: _Line.marked,
+    ops.FOLD: _Line.fold, ops.IOTA: _Line.iota, ops.GATHER: _Line.gather, ops.STOP: _Line.marked,
     ops.BARRIER: _Line.marked, ops.ALL_GATHER: _Line.all_gather,
     ops.AXIS_INDEX: _Line.axis_index,
 }

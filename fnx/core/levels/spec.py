@@ -160,6 +160,18 @@ def _shrink(node: UOp) -> bool:
                                 for (lo, hi), n in zip(node.arg, node.src[0].shape))
 
 
+def _windows(node: UOp) -> bool:
+    """Two axes, and windows that lie inside of the longer side."""
+    w, shape = node.arg, node.src[0].shape
+    if not (_ints((w.axis, w.offset, w.length)) and w.axis != w.offset
+            and max(w.axis, w.offset) < len(shape) and min(w.stride, w.dilation) >= 1):
+        return False
+    count, whole = (w.length, shape[w.axis]) if node.op is ops.UNFOLD else \
+        (shape[w.axis], w.length)
+    size = shape[w.offset]
+    return 0 in (count, size) or (count - 1) * w.stride + (size - 1) * w.dilation < whole
+
+
 def _concat(node: UOp) -> bool:
     shapes = [s.shape for s in node.src]
     axis = node.arg
@@ -290,6 +302,7 @@ TENSOR = (
          lambda n: n.src[1].dtype is n.dtype and n.src[1].shape == ()),
     Rule((ops.SHRINK,), "bounds 0 <= lo <= hi <= length for each axis", _shrink),
     Rule((ops.FLIP,), "distinct axes in order", lambda n: _axes(n, n.arg)),
+    Rule((ops.UNFOLD, ops.FOLD), "two axes, and windows that lie inside", _windows),
     Rule((ops.CONCAT,), "one dtype, and shapes that agree except along the axis", _concat),
     Rule((ops.REDUCE,), "one operand, axes in order, and a monoid that takes it", _reduce),
     Rule((ops.GATHER,), "integer indices of one shape, at most one an axis with elements", _gather),

@@ -124,9 +124,16 @@ def _reshape(node: UOp, out: dict[UOp, int]) -> int:
     return result
 
 
+def _windows(node: UOp, out: dict[UOp, int]) -> int:
+    bits, w = out[node.src[0]], node.arg
+    either = bits >> w.axis & 1 or bits >> w.offset & 1 or node.op is ops.FOLD
+    both = (1 << w.axis | 1 << w.offset) if either else 0
+    return (bits | both) & long_axes(node.shape)
+
+
 _VARY: dict[Op, Callable[[UOp, dict[UOp, int]], int]] = {
     ops.EXPAND: _expand, ops.PERMUTE: _permute, ops.RESHAPE: _reshape,
-    ops.REDUCE: _reduce, ops.CONST: lambda node, out: 0,
+    ops.UNFOLD: _windows, ops.FOLD: _windows, ops.REDUCE: _reduce, ops.CONST: lambda node, out: 0,
 }
 
 

@@ -97,6 +97,11 @@ def is_misaligned(index: Index) -> bool:
     return any(type(t) is tuple and t[0] == "part" for t in index)
 
 
+def overlaps(index: Index) -> bool:
+    """Whether one element may be read at several places: windows."""
+    return any(type(t) is tuple and t[0] == "window" for t in index)
+
+
 def loops_of(index: Index) -> set[int]:
     """All loops that occur in the tokens of an index."""
     out: set[int] = set()
@@ -107,7 +112,7 @@ def loops_of(index: Index) -> set[int]:
             if token != ZERO:
                 out.add(token)
         elif type(token) is tuple:
-            stack.extend(t for t, _ in token[1]) if token[0] == "join" else \
+            stack.extend(t for t, _ in token[1]) if token[0] in ("join", "window") else \
                 stack.append(token[1])
     return out
 

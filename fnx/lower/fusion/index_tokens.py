@@ -9,6 +9,7 @@ A value read inside a kernel is read at one token per axis. A token is
     ("part", token, d, n, m)    (token // d) % n of a token that counts to m
     ("shift", token, k)         token + k; may lie outside the axis, then the value is masked
     ("flip", token, n)          n - 1 - token
+    ("window", ((token, k), ...), s)  the sum of all k * token, divided by s, rounded down
 
 Movement ops only change tokens. Tokens are compared by value, so fusion needs no index
 arithmetic; `index_node` turns them into nodes once a kernel is decided.
@@ -101,9 +102,26 @@ def _concat(node: UOp, i: int, index: Index) -> Index:
     return tuple([shift(t, -start) if axis == node.arg else t for axis, t in enumerate(index)])
 
 
+def _unfold(node: UOp, i: int, index: Index) -> Index:
+    w = node.arg
+    return _at_axis(index, w.axis, ((index[w.axis], w.stride), (index[w.offset], w.dilation)), 1)
+
+
+def _fold(node: UOp, i: int, index: Index) -> Index:
+    w = node.arg
+    return _at_axis(index, w.axis, ((index[w.axis], 1), (index[w.offset], -w.dilation)), w.stride)
+
+
+def _at_axis(index: Index, axis: int, terms: tuple[tuple[Token, int], ...], divisor: int
+             ) -> Index:
+    terms = tuple([(t, k) for t, k in terms if t != ZERO])
+    return (*index[:axis], ("window", terms, divisor), *index[axis + 1:])
+
+
 _RULES: dict[ops.Op, Callable[[UOp, int, Index], Index]] = {
     ops.RESHAPE: _reshape, ops.PERMUTE: _permute, ops.EXPAND: _expand, ops.PAD: _pad,
-    ops.SHRINK: _shrink, ops.FLIP: _flip, ops.CONCAT: _concat,
+    ops.SHRINK: _shrink, ops.FLIP: _flip, ops.CONCAT: _concat, ops.UNFOLD: _unfold,
+    ops.FOLD: _fold,
 }
 
 
@@ -188,6 +206,13 @@ def _node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UO
         for t, n in rest:
             total = total * n + Expr(index_node(t, ranges, memo))
         return total.node
+    if kind == "window":
+        _, terms, divisor = token
+        place = Expr(build.index_const(0))
+        for t, k in terms:
+            place = place + Expr(index_node(t, ranges, memo)) * k
+        quotient: Expr = place // divisor
+        return quotient.node
     inner = Expr(index_node(token[1], ranges, memo))
     if kind == "part":
         _, _, d, n, _ = token

@@ -35,6 +35,7 @@ from fnx.lower.fusion.group import (
     is_misaligned,
     loops_of,
     memory_of,
+    overlaps,
     read_through,
 )
 from fnx.lower.fusion.index_tokens import ZERO, Index, identity_index, source_index, squeeze
@@ -154,7 +155,8 @@ class Fusion:
             return False
         if group.contraction is not None and node.op is ops.GATHER:
             return False
-        often = group.contraction is not None or self._repeats(group, index) > MAX_COPIES
+        often = group.contraction is not None or overlaps(index) or \
+            self._repeats(group, index) > MAX_COPIES
         return not often or self.cost[node].weight <= PROLOGUE_WEIGHT
 
     def _needs_rows(self, node: UOp, group: Group, index: Index) -> bool:

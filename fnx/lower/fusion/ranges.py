@@ -180,6 +180,9 @@ class _Builder:
             return token[2] - 1 - high, token[2] - 1 - low
         if token[0] == "part":
             return 0, token[3] - 1
+        if token[0] == "window":
+            ends = [[k * end for end in self._bounds(t)] for t, k in token[1]]
+            return sum(map(min, ends)) // token[2], sum(map(max, ends)) // token[2]
         low = high = 0
         for t, n in token[1]:
             t_low, t_high = self._bounds(t)
@@ -236,6 +239,18 @@ class _Builder:
         value = self._read(x, inner)
         return value if valid is None else build.where(valid, value, self._read(fill, ()))
 
+    def fold(self, node: UOp, index: Index) -> UOp:
+        y, w = node.src[0], node.arg
+        inner = source_index(node, 0, index)
+        valid = self._valid(y.shape, inner, within=False)
+        value = self._read(y, inner)
+        if w.stride > 1:
+            whole = Expr(self._index(index[w.axis])) - \
+                Expr(self._index(index[w.offset])) * w.dilation
+            at_window = (whole % w.stride).eq(0).node
+            valid = at_window if valid is None else build.and_(at_window, valid)
+        return value if valid is None else build.where(valid, value, build.like(value, 0))
+
     def concat(self, node: UOp, index: Index) -> UOp:
         """The last part whose start is not past the index."""
         at = Expr(self._index(index[node.arg]))
@@ -275,6 +290,8 @@ def _limits(token: Token) -> list[tuple[Token, int]]:
         return list(token[1])
     if kind == "part":
         return [(token[1], token[4])]
+    if kind == "window":
+        return [limit for t, _ in token[1] for limit in _limits(t)]
     return _limits(token[1])
 
 
@@ -294,5 +311,5 @@ class _Ranges(dict[int, UOp]):
 
 _RULES: dict[ops.Op, Callable[[_Builder, UOp, Index], UOp]] = {
     ops.REDUCE: _Builder.reduce, ops.GATHER: _Builder.gather, ops.PAD: _Builder.pad,
-    ops.CONCAT: _Builder.concat,
+    ops.CONCAT: _Builder.concat, ops.FOLD: _Builder.fold,
 }

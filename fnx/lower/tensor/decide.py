@@ -170,7 +170,8 @@ _OUTCOME: dict[Op, Row] = {
 }
 _ROWS: dict[Op, Row] = {
     **_OUTCOME, **dict.fromkeys((ops.RESHAPE, ops.EXPAND, ops.PERMUTE, ops.SHRINK, ops.FLIP,
-                                 ops.BARRIER, ops.STOP, ops.GATHER), _first),
+                                 ops.BARRIER, ops.STOP, ops.GATHER, ops.UNFOLD), _first),
+    ops.FOLD: lambda n, src: (min(0, src[0][0]), max(0, src[0][1])),
     ops.CONST: _const, ops.PAD: _union, ops.CONCAT: _union, ops.CAST: _cast, ops.REDUCE: _fold,
     ops.MUL: _times, ops.IOTA: lambda n, src: (0, n.arg - 1), ops.WHERE: _choice,
     ops.ADD: _ends(operator.add),

@@ -24,7 +24,7 @@ x = var("x")
 _VALUES = frozenset(op for op in ops.OPS.values() if "t" in op.levels and op.kind != "scope"
                     and op.kind != "source") | {ops.GET, ops.IOTA}
 _SAME_ELEMENTS = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, ops.FLIP,
-                            ops.CONCAT, ops.PAD})
+                            ops.CONCAT, ops.PAD, ops.UNFOLD})
 
 
 # ---- constants --------------------------------------------------------------------------------
@@ -43,6 +43,13 @@ def _gathered_constant(node: UOp) -> UOp | None:
     return None if value is None else build.expand(value, node.shape)
 
 
+def _placed_constant(node: UOp) -> UOp | None:
+    """Zeros between zeros; a FOLD without windows."""
+    value = constant_of(node.src[0])
+    zeros = value is not None and value.arg == 0 or 0 in node.src[0].shape
+    return spread(0, node) if zeros else None
+
+
 def _folded_constant(node: UOp) -> UOp | None:
     """MAX, MIN, AND and OR of equals; any fold over nothing."""
     monoid, value = node.arg.monoid, constant_of(node.src[0])
@@ -57,6 +64,8 @@ CONSTANTS = [
     Rule(UPat(_VALUES, None, "node"), lambda node: spread(0, node),
          lambda node: 0 in node.shape and constant_of(node) is None, "no elements"),
     Rule(UPat(_SAME_ELEMENTS, None, "node"), _constant, name="movement of a constant",
+         needs=CONSTANT_OPS),
+    Rule(UPat(ops.FOLD, None, "node"), _placed_constant, name="fold of zeros",
          needs=CONSTANT_OPS),
     Rule(UPat(ops.REDUCE, None, "node"), _folded_constant, name="fold of a constant"),
     Rule(UPat(ops.GATHER, None, "node"), _gathered_constant, name="gather from a constant",
@@ -128,7 +137,16 @@ def _unmoved(node: UOp) -> UOp | None:
 
 _inner, _fill = UPat(ops.PAD, (x, var("fill")), "inner"), var("fill")
 
+def _single(node: UOp) -> UOp | None:
+    """Windows of one element, one after the other, as a SHRINK."""
+    x, w = node.src[0], node.arg
+    if x.shape[w.offset] != 1 or w.stride != 1:
+        return None
+    return build.shrink(x, [(0, w.length if a == w.axis else n) for a, n in enumerate(x.shape)])
+
+
 MOVEMENTS = [
+    Rule(UPat(ops.UNFOLD, None, "node"), _single, name="windows of one element"),
     Rule(UPat(ops.RESHAPE, (UPat(ops.RESHAPE, (x,)),), "node"),
          lambda x, node: build.reshape(x, node.arg), name="reshape of reshape"),
     Rule(UPat(ops.PERMUTE, (UPat(ops.PERMUTE, (x,)),), "node"),

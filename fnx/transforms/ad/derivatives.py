@@ -169,6 +169,16 @@ def _flip_back(node: UOp, i: int, ct: UOp) -> UOp:
     return build.flip(ct, node.arg)
 
 
+def _fold_back(node: UOp, i: int, ct: UOp) -> UOp:
+    w = node.arg
+    return build.fold(ct, w.axis, w.offset, w.stride, w.dilation, node.src[0].shape[w.axis])
+
+
+def _unfold_back(node: UOp, i: int, ct: UOp) -> UOp:
+    w = node.arg
+    return build.unfold(ct, w.axis, w.offset, w.stride, w.dilation, node.src[0].shape[w.axis])
+
+
 def _piece(node: UOp, i: int, ct: UOp) -> UOp:
     axis, start = node.arg, sum(s.shape[node.arg] for s in node.src[:i])
     bounds = [(0, n) for n in node.shape]
@@ -232,6 +242,8 @@ linear(ops.EXPAND, _sum_repeats)
 linear(ops.PAD, _cut_padding, operands=(0, 1))
 linear(ops.SHRINK, _pad_back, drops=True)
 linear(ops.FLIP, _flip_back)
+linear(ops.UNFOLD, _fold_back, drops=True)
+linear(ops.FOLD, _unfold_back)
 linear(ops.CONCAT, _piece, operands=None)
 linear(ops.BARRIER, lambda node, i, ct: ct)
 linear(ops.ALL_GATHER, _own_part)

@@ -68,6 +68,11 @@ def _pad(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) ->
                        build.expand(fills, padded.shape))
 
 
+def _behind(w: ops.Window) -> tuple[int, int, int, int, int]:
+    """Windows behind a batch axis."""
+    return w.axis + 1, w.offset + 1, w.stride, w.dilation, w.length
+
+
 MOVEMENTS: dict[Op, Rule] = {
     ops.RESHAPE: lambda node, src, batched, size: build.reshape(src[0], (size, *node.arg)),
     ops.PERMUTE: lambda node, src, batched, size: build.permute(
@@ -76,6 +81,8 @@ MOVEMENTS: dict[Op, Rule] = {
     ops.PAD: _pad,
     ops.SHRINK: lambda node, src, batched, size: build.shrink(src[0], [(0, size), *node.arg]),
     ops.FLIP: lambda node, src, batched, size: build.flip(src[0], [a + 1 for a in node.arg]),
+    ops.UNFOLD: lambda node, src, batched, size: build.unfold(src[0], *_behind(node.arg)),
+    ops.FOLD: lambda node, src, batched, size: build.fold(src[0], *_behind(node.arg)),
     ops.CONCAT: lambda node, src, batched, size: build.concat(
         _spread_all(src, batched, size), node.arg + 1),
 }
