@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as _numpy  # before all else: under a deep stack of imports it takes 7 ms longer
 
-from fnx import lax, nn, numpy, random, tree, tree_util
+from fnx import debug, experimental, lax, nn, numpy, random, tree, tree_util
+from fnx.callbacks import effects_barrier, pure_callback
 from fnx.core.array.array import Array
 from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.config import config
@@ -28,16 +29,17 @@ if TYPE_CHECKING:  # at their first use
     from fnx.transforms.vmap import vmap
 
 __all__ = [
-    "Array", "FnxError", "ShapeDtypeStruct", "call", "config", "grad", "hessian", "jacfwd",
-    "jacobian", "jacrev", "jit", "jvp", "lax", "linear_transpose", "linearize", "nn", "numpy",
-    "random", "tree", "tree_util", "value_and_grad", "vjp", "vmap",
+    "Array", "FnxError", "ShapeDtypeStruct", "call", "config", "debug", "effects_barrier",
+    "experimental", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "lax",
+    "linear_transpose", "linearize", "nn", "numpy", "pure_callback", "random", "tree", "tree_util",
+    "value_and_grad", "vjp", "vmap",
 ]
 __version__ = "0.1.0"
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
-        "checkpoint", "custom_jvp", "custom_vjp", "debug", "device_get", "device_put",
-        "disable_jit", "eval_shape", "make_jaxpr", "pmap", "pure_callback", "remat", "scipy",
+        "checkpoint", "custom_jvp", "custom_vjp", "device_get", "device_put",
+        "disable_jit", "eval_shape", "make_jaxpr", "pmap", "remat", "scipy",
     }), {
         "hessian": "fnx.transforms.jacobian", "jacfwd": "fnx.transforms.jacobian",
         "jacobian": "fnx.transforms.jacobian", "jacrev": "fnx.transforms.jacobian",

@@ -16,14 +16,14 @@ import ctypes
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fnx.backends.allocator import Holding, Pool
 from fnx.backends.base import CommandBuffer, Storage
-from fnx.core import ops, parts
+from fnx.core import dtypes, host, ops, parts
 from fnx.core.errors import SpecError, show_site
 from fnx.core.uop import UOp
 
@@ -31,25 +31,40 @@ from fnx.core.uop import UOp
 class Command:
     """An EXEC: ``slots`` of the kernel's REFs, ``scalars`` (64-bit patterns) of its VARs.
 
-    A slot is a SLOT, or a SWAP of them.
+    A slot is a SLOT, or a SWAP of them. Where it runs a HOST, ``kernel`` is that, the slots are its
+    handle, operands and results, and the scalar is this object's address: machine code finds it.
     """
 
     __slots__ = ("kernel", "name", "node", "scalars", "slots")
 
     def __init__(self, node: UOp) -> None:
         kernel, *rest = node.src
-        if kernel.op is not ops.KERNEL:
-            raise SpecError(f"expected EXEC of a KERNEL, got {kernel}")
+        if kernel.op is not ops.KERNEL and kernel.op is not ops.HOST:
+            raise SpecError(f"expected EXEC of a KERNEL or a HOST, got {kernel}")
         self.node, self.kernel = node, kernel
         self.name = f"{node.arg.name} ({show_site(node.sites[0])})" if node.sites else \
             node.arg.name
         self.slots: tuple[UOp, ...] = tuple(s for s in rest if s.op is not ops.CONST)
         self.scalars: tuple[int, ...] = tuple(
             int(s.arg) & ((1 << 64) - 1) for s in rest if s.op is ops.CONST)
+        if kernel.op is ops.HOST:
+            self.scalars = (id(self),)
 
     @property
     def memory(self) -> tuple[UOp, ...]:
         return self.slots
+
+
+def call_host(arg: ops.Host, memory: Sequence[np.ndarray[Any, Any]]) -> None:
+    """Run what a HOST calls on the bytes of its handle, its operands and its results."""
+    types = (((), dtypes.uint32), *arg.ins, *arg.outs[arg.effect:])
+    arrays = [part[:math.prod(shape) * t.itemsize].view(t.np).reshape(shape)
+              for part, (shape, t) in zip(memory, types)]
+    first = 1 + len(arg.ins)
+    token = [np.zeros(0, np.bool_)] * arg.effect
+    found = host.run(arg, [arrays[0], *token, *arrays[1:first]])
+    for place, value in zip(arrays[first:], found[arg.effect:]):
+        place[...] = value
 
 
 class Loop:

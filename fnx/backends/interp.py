@@ -21,6 +21,7 @@ from fnx.backends.hcq import (
     HostStorage,
     Loop,
     Signal,
+    call_host,
     check_arguments,
     commands_of,
     executions,
@@ -43,7 +44,7 @@ class Done(Signal):
 
 
 class Call:
-    """A command with the dtypes of its kernel's arguments."""
+    """A command with the dtypes of its kernel's arguments; or one that calls Python."""
 
     __slots__ = ("command", "dtypes", "scalars")
 
@@ -57,6 +58,9 @@ class Call:
 
     def run(self, memory: Callable[[UOp], Bytes]) -> None:
         """Run the kernel; ``memory`` gives the bytes of a slot."""
+        if self.command.kernel.op is ops.HOST:
+            call_host(self.command.kernel.arg, [memory(slot) for slot in self.command.slots])
+            return
         buffers = [memory(slot).view(np.uint8 if dtype is None else dtype.np)
                    for slot, dtype in zip(self.command.slots, self.dtypes)]
         run_kernel(self.command.kernel, buffers, self.scalars)

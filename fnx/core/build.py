@@ -472,8 +472,35 @@ def cond(branches: Sequence[UOp], which: UOp, args: Sequence[UOp], name: str = "
     return results(UOp(ops.COND, dtypes.void, (*branches, which, *args), arg))
 
 
+TOKEN = ((0,), dtypes.bool_)  # the type of what orders effects: an array without elements
+
+
+def first_token() -> UOp:
+    """What the first of all effects follows."""
+    return const(False, dtypes.bool_, (0,))
+
+
+def is_token(node: UOp) -> bool:
+    return node.dtype is dtypes.bool_ and node.shape == (0,)
+
+
+def host(name: str, handle: UOp, token: UOp | None, operands: Sequence[UOp],
+         outs: Iterable[tuple[Shape, DType]], method: str = "") -> tuple[UOp, ...]:
+    """The results of a HOST; with a token, the next one comes before them (ops.Host)."""
+    effect = token is not None
+    arg = ops.Host(name, effect, tuple([(x.shape, x.dtype) for x in operands]),
+                   ((TOKEN,) if effect else ()) + tuple(outs), method=method)
+    src = (handle, *operands) if token is None else (handle, token, *operands)
+    return results(UOp(ops.HOST, dtypes.void, src, arg))
+
+
+def callee(host: UOp) -> UOp:
+    """What a command runs for a HOST, on its handle, operands and results: see ``exec_``."""
+    return UOp(ops.HOST, dtypes.void, (), host.arg)
+
+
 def results(called: UOp) -> tuple[UOp, ...]:
-    """All results of a structural node (CALL, SCAN, WHILE, COND) or of an ITER."""
+    """All results of a structural node (CALL, SCAN, WHILE, COND), of a HOST or of an ITER."""
     return tuple(UOp(ops.GET, dtype, (called,), i)
                  for i, (_, dtype) in enumerate(called.arg.outs))
 
@@ -583,7 +610,7 @@ def swap(even: UOp, odd: UOp, loop: int) -> UOp:
 
 
 def exec_(fn: UOp, slots: Iterable[UOp], scalars: Iterable[UOp], name: str) -> UOp:
-    """Run a KERNEL on a SLOT per REF slot and a CONST per VAR slot."""
+    """Run a KERNEL on a SLOT per REF slot and a CONST per VAR slot, or what a HOST calls."""
     return UOp(ops.EXEC, dtypes.void, (fn, *slots, *scalars), ops.Exec(name))
 
 

@@ -166,6 +166,14 @@ class DeviceError(FnxError, RuntimeError):
     """A fault on a device: names the kernel and the user's line."""
 
 
+class NotBatchedError(FnxError, NotImplementedError):
+    """vmap of something that does not say what it does for a batch."""
+
+
+class CallbackError(DeviceError):
+    """A callback that raised, or returned other arrays than it said."""
+
+
 class OutOfMemoryError(DeviceError, MemoryError):
     """A device has no memory left, also after all that nobody uses was released."""
 

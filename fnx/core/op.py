@@ -11,7 +11,7 @@ import numpy as np
 from fnx.core.dtypes import DType
 
 Kind = Literal["source", "elementwise", "movement", "reduce", "gather", "scatter", "collective",
-               "scope", "kernel", "program", "command"]
+               "scope", "host", "kernel", "program", "command"]
 Shape = tuple[int, ...]
 
 

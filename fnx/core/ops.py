@@ -155,6 +155,26 @@ class Cond(Record):
     outs: tuple[tuple[Shape, DType], ...]
 
 
+class Host(Record):
+    """A call of a Python function, which the handle src[0] names, with the operands behind it.
+
+    With an ``effect`` src[1] is a token and result 0 the next one, so that effects stay, each for
+    itself, in their order; without one it is pure. Once for each of ``lanes``, in order: of each
+    batch axis, the outermost first, its length and which operands have it (all results but the
+    token do). Where ``masked``, operand 0 is a bool: false, and there is no call, and zeros.
+    ``ins`` and ``outs`` are the types of operands and results; ``method`` says how a pure one is
+    batched.
+    """
+
+    name: str
+    effect: bool
+    ins: tuple[tuple[Shape, DType], ...]
+    outs: tuple[tuple[Shape, DType], ...]
+    lanes: tuple[tuple[int, tuple[bool, ...]], ...] = ()
+    masked: bool = False
+    method: str = ""
+
+
 class Range(Record):
     """A loop of the kernel level. kind: GRID, THREAD, PAR, SEQ, UNROLL or VEC."""
 
@@ -464,6 +484,8 @@ CALL = Op("CALL", "t", "scope", None, result="void", shape=_scalar, arg=Call)
 SCAN = Op("SCAN", "t", "scope", None, result="void", shape=_scalar, arg=Scan)
 WHILE = Op("WHILE", "t", "scope", None, result="void", shape=_scalar, arg=While)
 COND = Op("COND", "t", "scope", None, result="void", shape=_scalar, arg=Cond)
+HOST = Op("HOST", "tc", "host", None, result="void", shape=_scalar, arg=Host,
+          batching="body")
 GET = Op("GET", "tk", "scope", 1, result="any", shape=_gotten, arg=int)
 
 # kernel level: scalars over ranges
@@ -512,6 +534,7 @@ ELEMENTWISE = frozenset(op for op in OPS.values() if op.kind == "elementwise")
 MONOIDS = frozenset(op for op in OPS.values() if op.identity is not None)
 COMPARISONS = frozenset({CMPLT, CMPLE, CMPEQ, CMPNE})
 STRUCTURAL = frozenset({CALL, SCAN, WHILE, COND})  # FUNCTIONs first, then operands; read by GET
+SEVERAL = STRUCTURAL | {HOST}  # no array, but several, which GETs read
 
 
 def at_level(level: str) -> frozenset[Op]:

@@ -38,8 +38,8 @@ class Launch(NamedTuple):
     sites: tuple[Site, ...] = ()
 
     @property
-    def graphs(self) -> tuple[UOp]:
-        return (self.kernel,)
+    def graphs(self) -> tuple[UOp, ...]:
+        return () if self.kernel.op is ops.HOST else (self.kernel,)
 
     @property
     def uses(self) -> list[UOp]:

@@ -202,6 +202,9 @@ class Blocks:
     def _launches(self, step: Step, general: bool, alignment: Callable[[UOp], int]
                   ) -> Iterator[Launch]:
         """A kernel under its schedule, after the kernels that pack what it reads."""
+        if step.kernel.op is ops.HOST:
+            yield Launch(step.kernel, step.operands, (), step.sites)
+            return
         driver = self.driver
         kernel = realigned(step.kernel, [alignment_of(o, alignment) for o in step.operands])
         through = driver.run if general else driver.once  # of many shapes only one comes again

@@ -117,7 +117,7 @@ def _with_gradients(traced: Traced, values: Sequence[UOp]) -> list[UOp]:
     seed = Cotangent(build.like(loss._node, 1))
     outs, cts = pullback(nodes, [seed, *[None] * (len(nodes) - 1)], leaves)
     grads = [build.like(leaf, 0) if ct is None else ct.value for leaf, ct in zip(leaves, cts)]
-    return substitute([*outs, *grads], dict(zip(leaves, values)))
+    return substitute([*outs, *grads], traced.at(values))
 
 
 class _Gradient(_ValueAndGradient[P, R]):

@@ -142,7 +142,7 @@ class _Jacobian(Transformed[P, R]):
         self.check(traced.outs)
         closed = traced.close()
         keep(closed.function)
-        nodes, blocks = rewriting(self.blocks, closed, [*values, *closed.captures], len(values))
+        nodes, blocks = rewriting(self.blocks, closed, [*values, *closed.operands()], len(values))
         _, aux = traced.filled(nodes)
 
         def row(out: Array, found: list[UOp]) -> Any:

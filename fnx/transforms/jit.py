@@ -56,7 +56,7 @@ def _device() -> Device:
 
 
 _eager = Eager(lambda fn: link(fn, _device(), True), lambda value: _device().upload(value))
-storage.set_evaluator(_eager.evaluate, _eager.put)
+storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _device().synchronize())
 
 
 # ---- calls --------------------------------------------------------------------------------------

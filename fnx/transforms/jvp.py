@@ -85,7 +85,7 @@ def _with_tangents(traced: Traced, values: Sequence[UOp], along: Sequence[UOp]
     nodes, found = pushforward(traced.nodes, dict(zip(traced.leaves, along)))
     tangents = [build.like(node, 0) if t is None else t
                 for node, t, _ in zip(nodes, found, traced.outs)]
-    done = substitute([*nodes, *tangents], dict(zip(traced.leaves, values)))
+    done = substitute([*nodes, *tangents], traced.at(values))
     return done[:len(nodes)], done[len(nodes):]
 
 

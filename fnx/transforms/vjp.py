@@ -130,7 +130,7 @@ def _at(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, by: st
     traced = trace(fun, layout.floats(given), layout.tree, values, by=by, name=name_of(fun),
                    has_aux=has_aux)
     closed = traced.close()
-    args = [*values, *closed.captures]
+    args = [*values, *closed.operands()]
     floats = tuple([i for i, a in enumerate(closed.outs) if a.dtype.is_float])
     keep(closed.function)
     form = linearized(closed.function, Activity(tuple(range(len(values))), floats))
@@ -173,7 +173,8 @@ def _transposed(fun: Callable[..., Any], primals: tuple[Any, ...]) -> Transposit
     check(fn, linear)
     outs = tuple([o for o, a in enumerate(closed.outs) if a.dtype.is_float])
     found = transpose(fn, linear, outs)
-    sources = (*[_UNREAD for _ in avals], *[None for _ in closed.captures], *range(len(outs)))
+    sources = (*[_UNREAD for _ in avals], *[None for _ in closed.captures],
+               *[_UNREAD] * closed.effects, *range(len(outs)))
     return Transposition([Array(c) for c in closed.captures], _Plan(
         found.function, sources, found.given, Layout(closed.out_tree, closed.outs),
         Layout(in_tree, avals)))

@@ -197,10 +197,13 @@ class _Mapped(Record):
 def _lanes(closed: Closed, size: int, axis: ops.Axis | None, mapped: Sequence[UOp]
            ) -> list[tuple[UOp, bool]]:
     """The results for all lanes, and which have an axis of them in front."""
-    flags = (True,) * len(mapped) + (False,) * len(closed.captures)
+    rest = closed.operands()
+    flags = (True,) * len(mapped) + (False,) * len(rest)
     batch = load("fnx.transforms.batching.batch").batch
     function, batched = batch(closed.function, size, flags, axis)
-    return list(zip(inline(function, [*mapped, *closed.captures]), batched))
+    nodes = inline(function, [*mapped, *rest])
+    closed.follow(nodes)
+    return list(zip(nodes, batched))
 
 
 # ---- axes for the leaves of a tree --------------------------------------------------------------

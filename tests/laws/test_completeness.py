@@ -15,6 +15,7 @@ import pytest
 from fnx.backends.base import get_device
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
+from fnx.core.host import Handle
 from fnx.core.levels import interp, spec
 from fnx.core.ops import Op
 from fnx.core.uop import UOp, toposort
@@ -72,6 +73,16 @@ def _cond() -> tuple[UOp, ...]:
     return build.cond(branches, x(dtypes.int32, 1, ()), [x()])
 
 
+HALVES = Handle(lambda xs, shapes: [xs[0] / 2], "halves")
+
+
+def _host() -> tuple[UOp, ...]:
+    """Halves, by Python: with an effect, so that there is a token."""
+    token = x(dtypes.bool_, 1, (0,))
+    return build.host("halves", x(dtypes.uint32, 0, ()), token, [x(slot=2)],
+                      [(SHAPE, dtypes.float32)])
+
+
 EXAMPLES: dict[Op, Callable[[], UOp]] = {
     ops.PARAM: x,
     ops.CONST: lambda: build.const(2.5, dtypes.float32, SHAPE),
@@ -96,6 +107,7 @@ EXAMPLES: dict[Op, Callable[[], UOp]] = {
     ops.SCAN: lambda: _scan()[1],
     ops.WHILE: lambda: _while()[0],
     ops.COND: lambda: _cond()[0],
+    ops.HOST: lambda: _host()[1],
 }
 
 
@@ -143,9 +155,13 @@ def values(node: UOp) -> list[np.ndarray]:
     """One array for each PARAM of the node, by slot: small numbers of both signs."""
     rng = np.random.default_rng(0)
     params = {n.arg.slot: n for n in toposort([node]) if n.op is ops.PARAM}
+    handles = {n.src[0] for n in toposort([node]) if n.op is ops.HOST}
     out = []
     for slot in range(len(params)):
         param = params[slot]
+        if param in handles:
+            out.append(np.array(HALVES.number.value, np.uint32))
+            continue
         drawn = rng.uniform(0.25, 3, param.shape) * rng.choice([-1, 1], param.shape)
         out.append((np.abs(drawn) if param.dtype.kind == "uint" else drawn)
                    .astype(param.dtype.np))

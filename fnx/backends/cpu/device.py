@@ -24,7 +24,7 @@ import numpy as np
 from fnx.backends.allocator import Block, Pool
 from fnx.backends.base import Device
 from fnx.backends.cost_estimate import nanoseconds
-from fnx.backends.cpu import runtime
+from fnx.backends.cpu import callbacks, runtime
 from fnx.backends.cpu.encoding import Encoder, signed
 from fnx.backends.cpu.queue import CpuQueue, native
 from fnx.backends.hcq import (
@@ -40,6 +40,7 @@ from fnx.backends.hcq import (
 )
 from fnx.backends.llvm import binding
 from fnx.backends.llvm.kernels import Kernel, Kernels
+from fnx.core import host, ops
 from fnx.core.errors import OutOfMemoryError, SpecError
 from fnx.core.process import at_fork, fork_safe_lock
 from fnx.core.program import KernelCode
@@ -78,7 +79,7 @@ class _Plan:
         self.chunks = -(-self.iterations // self.chunk)
 
 
-def _work(commands: Commands, plans: Mapping[Command, _Plan]) -> float:
+def _work(commands: Commands, plans: Mapping[Command, _Plan | callbacks.Plan]) -> float:
     """Estimated nanoseconds of commands; those of a loop that a condition ends: no bound."""
     total = 0.0
     for c in commands:
@@ -99,15 +100,16 @@ class CpuCommandBuffer(Leasing):
 
     __slots__ = ("_commands", "_counts", "_encoded", "_inline", "_pack", "_plans", "_pool",
                  "_private", "_program", "_queue", "_run", "_scratch", "_temporary", "_words",
-                 "work")
+                 "effects", "work")
 
-    def __init__(self, device: CpuDevice, commands: Commands, plans: dict[Command, _Plan],
-                 arena: int) -> None:
+    def __init__(self, device: CpuDevice, commands: Commands,
+                 plans: dict[Command, _Plan | callbacks.Plan], arena: int) -> None:
         self._queue, self._pool = device.queue, device.pool
         self._commands = commands
         self._plans = plans  # hold the kernels: their code lives as long as this does
         self.names = tuple([c.name for c in plans])
         self.work = _work(commands, plans)
+        self.effects = any(c.kernel.op is ops.HOST for c in plans)
         self._run = device.native.run_held if self.work <= TINY else device.native.run
         self._scratch = max([p.scratch for p in plans.values()], default=0)
         self._private = -(-arena // 64) * 64  # where scratch begins in the temporary memory
@@ -143,12 +145,16 @@ class CpuCommandBuffer(Leasing):
     def _submit(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
         """The general case: first submission, long work, or something is pending."""
         queue = self._queue
+        queue.raise_failure()
         if self._counts is None:
             self._lay_out(len(ins), len(outs))
         if self._counts != (len(ins), len(outs)):
             raise self._miscounted(ins, outs)
         for storage in ins:
             queue.check(storage.timeline)
+        if host.inside():
+            self._run_inside(ins, outs)
+            return
         lease = self.leases.pop() if self.leases else self._lease()
         temporary = self._memory_for_call(functools.partial(Block, self._pool))
         self._pack(lease[0], 0, temporary.ptr + self._private, temporary.ptr,
@@ -162,6 +168,19 @@ class CpuCommandBuffer(Leasing):
             nbytes = sum([storage.nbytes for storage in outs], temporary.nbytes)
             queue.submit(self._program, lease[1], self._scratch, outs, nbytes, self, lease,
                          temporary, tuple(ins), tuple(outs))
+            if self.effects:
+                queue.last_effect = queue.submitted
+
+    def _run_inside(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
+        """In a callback: run it here, whatever it takes; its memory is there when it is done."""
+        for storage in ins:
+            storage.wait()
+        lease = self.leases.pop() if self.leases else self._lease()
+        temporary = Block(self._pool, self._private + max(64, self._scratch))
+        scratch = temporary.ptr + self._private
+        self._pack(lease[0], 0, scratch, temporary.ptr, *map(_pointer, ins), *map(_pointer, outs))
+        self._queue.run_inside(self._program, lease[1], scratch)
+        self.leases.append(lease)
 
     def _memory_for_call(self, alloc: Callable[[int], T]) -> T:
         """The arena of one call, and scratch behind it."""
@@ -233,11 +252,13 @@ class CpuDevice(Device):
         """Compile or fetch the kernels, link them, and encode the commands."""
         decoded = commands_of(commands)
         executed = executions(decoded)
-        codes = {c.kernel: code[c.kernel] for c in executed}
+        codes = {c.kernel: code[c.kernel] for c in executed if c.kernel in code}
         kernels = dict(zip(codes, self.kernels.get(list(codes.values()))))
-        known: dict[Any, _Plan] = {}  # of equal commands
+        known: dict[Any, _Plan | callbacks.Plan] = {}  # of equal commands
         for c in executed:
-            if (key := (c.kernel, c.scalars)) not in known:
+            if c.kernel.op is ops.HOST:
+                known[c.kernel, c.scalars] = callbacks.Plan(self.queue.caller)
+            elif (key := (c.kernel, c.scalars)) not in known:
                 known[key] = _Plan(c, codes[c.kernel], kernels[c.kernel], self.target.cores)
         plans = {c: known[c.kernel, c.scalars] for c in executed}
         return CpuCommandBuffer(self, decoded, plans, arena)
@@ -249,6 +270,7 @@ class CpuDevice(Device):
     def synchronize(self) -> None:
         """Return when all submitted work is done."""
         self.queue.wait_all()
+        self.queue.raise_failure()
 
     def _reclaim(self) -> None:
         """Before memory is refused: what work in flight, nodes and cycles of objects hold."""

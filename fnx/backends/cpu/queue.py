@@ -15,12 +15,15 @@ import atexit
 import ctypes
 import functools
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fnx.backends.allocator import Block, Pool, memory
 from fnx.backends.cpu import runtime
+from fnx.backends.cpu.callbacks import Caller, Inside
 from fnx.backends.hcq import HostStorage, InFlight, Leasing, Signal
 from fnx.backends.llvm.binding import cores
 from fnx.backends.llvm.kernels import compiled_once
@@ -53,6 +56,7 @@ class _Native:
         self.submit = self._function(ctypes.PYFUNCTYPE(word, word, word, word), "submit")
         self.wait = self._function(ctypes.CFUNCTYPE(word, word, word, word), "wait")
         self.abort = self._function(ctypes.CFUNCTYPE(word, word), "abort")
+        self.execute = self._function(ctypes.CFUNCTYPE(word, *[word] * 5), "execute")
         self.stop = self._function(ctypes.CFUNCTYPE(word, word), "stop")
         self.create: Any = process.pthread_create
         self.create.argtypes = (ctypes.c_void_p,) * 4
@@ -93,6 +97,11 @@ class _Workers:
         for i in range(count):
             if not self._start(i):
                 break  # the system has no more threads: fewer will do
+
+    @property
+    def here(self) -> bool:
+        """Whether this is the thread that leads them: it runs a callback."""
+        return bool(self._threads) and self._threads[0] == threading.get_ident()
 
     @property
     def count(self) -> int:
@@ -140,6 +149,7 @@ class _Refused(NamedTuple):
     first: int
     last: int
     why: str
+    error: BaseException | None = None  # of a callback
 
 
 class CpuQueue(Signal):
@@ -148,6 +158,8 @@ class CpuQueue(Signal):
     Attributes:
         clear: nothing is pending and nothing was ever refused: short work may run at once,
             without a look at the timeline.
+        caller: what runs HOST commands.
+        last_effect: timeline value of the last submission that has some.
     """
 
     def __init__(self, target: Target, pool: Pool) -> None:
@@ -164,6 +176,10 @@ class CpuQueue(Signal):
         self._done_at_fork = 0
         self._lost: list[Any] = []  # of the parent: not to be freed in a child
         self._ended = False
+        self.caller = Caller(self._failed)
+        self.last_effect = 0
+        self._failure: BaseException | None = None  # of a callback, until somebody has heard of it
+        self._inside: list[Inside] = []
         atexit.register(self._at_exit)
         at_fork(self._before_fork, in_child=self._in_child)
 
@@ -206,6 +222,32 @@ class CpuQueue(Signal):
                     self._native.submit(workers.address, program, block)
                     return
             self._sleep(workers, behind)
+
+    def run_inside(self, program: int, block: int, scratch: int) -> None:
+        """Run a program on this thread, which runs a callback."""
+        run = Inside()
+        self._inside.append(run)
+        try:
+            run.run(self._native.execute, program, block, scratch)
+        finally:
+            self._inside.remove(run)
+
+    def _failed(self, error: BaseException) -> None:
+        """A callback raised, on the leading thread: nothing that is submitted is computed."""
+        workers = self._workers
+        if workers is None or not workers.here:
+            return  # given up long ago
+        first = workers.completed() + 1
+        last = self._native.abort(workers.address)
+        self.clear = False
+        self._failure = error
+        self._refused.append(_Refused(first, last, "ended when a callback raised", error))
+
+    def raise_failure(self) -> None:
+        """Raise what a callback raised, once."""
+        error, self._failure = self._failure, None
+        if error is not None:
+            raise error
 
     def _to_wait_for(self, workers: _Workers, value: int, nbytes: int) -> int:
         """The timeline value without which there is no room for one more submission, or 0."""
@@ -256,6 +298,9 @@ class CpuQueue(Signal):
 
     def _sleep(self, workers: _Workers, value: int) -> None:
         """Until a value is reached, or its workers are given up."""
+        if workers.here and value > workers.completed():
+            raise DeviceError("a callback waits for work that is queued behind it",
+                              hint="give it what it reads as an argument")
         wait, address = self._native.wait, workers.address
         limit = config.time_limit
         end = time.monotonic() + limit if limit else float("inf")
@@ -284,8 +329,9 @@ class CpuQueue(Signal):
 
     def wait_all(self) -> None:
         """Return when all submitted work is done (aborted work counts as done)."""
-        if self._workers is not None:
-            self._sleep(self._workers, self.submitted)
+        workers = self._workers
+        if workers is not None and not workers.here:
+            self._sleep(workers, self.submitted)
             self.idle()
 
     def abort(self) -> None:
@@ -296,6 +342,8 @@ class CpuQueue(Signal):
             return
         first = workers.completed() + 1
         last = self._native.abort(workers.address)
+        for run in list(self._inside):
+            run.abort()
         if first <= last:
             self.clear = False
             self._refused.append(_Refused(first, last, "was aborted (Ctrl-C or the time limit)"))
@@ -317,28 +365,41 @@ class CpuQueue(Signal):
 
     def check(self, value: int) -> None:
         """Refuse a result that was never computed."""
-        for first, last, why in self._refused:
+        for first, last, why, error in self._refused:
             if first <= value <= last:
                 if self._ended:
                     wait_for_the_end()
+                if error is not None and error is self._failure:
+                    self.raise_failure()
                 raise DeviceError(f"the work that computes this array {why}",
                                   hint="compute it again")
 
     # ---- the process ------------------------------------------------------------------------
 
     def _at_exit(self) -> None:
+        self._finish_effects()
         self._ended = True
         self.abort()  # what nobody waits for is not computed, and is not to be read
         self._before, workers, self._workers = self.submitted, self._workers, None
         if workers is not None and not workers.stop(_PATIENCE):
             self._given_up.append((workers, self._flight))
 
+    def _finish_effects(self) -> None:
+        """What a program was to do is done before it ends; what went wrong there is told."""
+        workers = self._workers
+        try:
+            if workers is not None and self.last_effect > workers.completed():
+                self._sleep(workers, self.last_effect)
+            self.raise_failure()
+        except (Exception, KeyboardInterrupt) as error:
+            sys.excepthook(type(error), error, error.__traceback__)
+
     def _before_fork(self, until: float) -> None:
         """Work is drained. What counts as done is what was so before the memory was copied."""
         workers = self._workers
         self._done_at_fork = self._before if workers is None else workers.completed()
-        while workers is not None and self._done_at_fork < workers.words[runtime.SUBMITTED] \
-                and time.monotonic() < until:
+        while workers is not None and not workers.here and time.monotonic() < until and \
+                self._done_at_fork < workers.words[runtime.SUBMITTED]:
             self._native.wait(workers.address, workers.words[runtime.SUBMITTED], SLICE)
             self._done_at_fork = workers.completed()
 

@@ -54,7 +54,7 @@ _THREADS = {"pthread_mutex_lock": 1, "pthread_mutex_unlock": 1, "pthread_cond_wa
             "pthread_cond_timedwait": 3, "pthread_cond_signal": 1, "pthread_cond_broadcast": 1,
             "clock_gettime": 2}  # name: number of arguments
 IMPORTS = tuple(_THREADS)
-EXPORTS = ("run", "submit", "wait", "abort", "stop", "lead", "help")
+EXPORTS = ("run", "submit", "wait", "abort", "stop", "lead", "help", "execute")
 
 # Processor: (declarations, pause, read the float mode, write it, default mode). The default
 # mode rounds to nearest and keeps subnormal numbers, whatever other libraries have set.

@@ -121,14 +121,21 @@ def public(f: Callable[P, R], name: str = "") -> Callable[P, R]:
             raise
         finally:
             current_site.site = None
+            if scope.pending and not scope.is_open():
+                scope.take_pending()  # of a call that failed
     if name:
         call.__name__ = call.__qualname__ = name
     return call
 
 
 def settle(out: Any) -> None:
-    """Compute what is not computed yet among the Arrays of a pytree, as one graph."""
-    if type(out) is Array:
+    """Compute what is not computed yet among the Arrays of a pytree, and effects that are still
+    to take place, as one graph."""
+    if scope.pending and (token := scope.take_pending()) is not None:
+        pending = [x for x in tree.leaves(out) if type(x) is Array
+                   and x._storage is None and x._uop is not None]
+        pending.append(Array(token))
+    elif type(out) is Array:
         if out._storage is not None or out._uop is None:
             return
         pending = [out]

@@ -17,13 +17,14 @@ fnx.core.errors.LeakedTracerError: ...
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from types import TracebackType
 
-from fnx.core import ops
+from fnx.core import build, ops
 from fnx.core.cache import Cache
 from fnx.core.dtypes import DType
 from fnx.core.errors import (
@@ -68,7 +69,8 @@ class Scope:
     all that are open inside it, this one last.
     """
 
-    __slots__ = ("name", "axis", "axes", "leaves", "remembered", "site", "opened")
+    __slots__ = ("name", "axis", "axes", "leaves", "remembered", "site", "opened", "first",
+                 "token")
 
     def __init__(self, name: str, axis: ops.Axis | None = None) -> None:
         self.name, self.axis = name, axis
@@ -77,6 +79,8 @@ class Scope:
         self.remembered: list[UOp] = []
         self.site: Site | None = None
         self.opened: Site | None = None  # the user's line that it runs for
+        self.first: UOp | None = None  # the token that the first effect in it follows
+        self.token: UOp | None = None  # and that which the next one will
 
     def leaf(self, dtype: DType, shape: Shape, value: UOp | None = None) -> UOp:
         """A fresh LEAF of this trace; ``value`` where one is known."""
@@ -105,7 +109,7 @@ class Scope:
                  traceback: TracebackType | None) -> None:
         _open.scopes.remove(self)
         current_site.site = self.site
-        for node in self.leaves:
+        for node in self.leaves if self.first is None else [*self.leaves, self.first]:
             _open.owner.pop(node, None)
             _open.values.pop(node, None)
             _closed.keep(node.arg.id, (self.name, self.opened))
@@ -157,6 +161,54 @@ def named_axis(name: Hashable) -> ops.Axis:
     raise AxisNameError(f"expected the name of an open axis, got {name!r}; open are: "
                         f"{', '.join(found) or 'none'}",
                         hint=f"call it inside vmap(..., axis_name={name!r})")
+
+
+# ---- effects: each follows the one before it by a token ------------------------------------------
+
+pending: dict[int, UOp] = {}  # by thread: the token of effects outside of all traces
+
+
+def token() -> UOp:
+    """What the next effect follows: in a trace a leaf, then the tokens of its effects."""
+    if not _open.scopes:
+        return pending.get(threading.get_ident()) or build.first_token()
+    scope = _open.scopes[-1]
+    if scope.token is None:
+        shape, dtype = build.TOKEN
+        id = next(_ids) << ops.LEAF_BITS | (1 << ops.LEAF_BITS) - 1
+        scope.first = scope.token = UOp(ops.LEAF, dtype, (), ops.Leaf(id, shape))
+        _open.owner[scope.token] = scope
+    return scope.token
+
+
+def follow(token: UOp) -> None:
+    """An effect has taken place; ``token`` is what the next one follows."""
+    if _open.scopes:
+        _open.scopes[-1].token = token
+    else:
+        pending[threading.get_ident()] = token
+
+
+def take_pending() -> UOp | None:
+    """The token of what has been done outside of all traces; it is to be computed now."""
+    return pending.pop(threading.get_ident(), None)
+
+
+@contextlib.contextmanager
+def outside() -> Iterator[None]:
+    """A time outside of all traces: a callback runs in the middle of one, or of a public call."""
+    scopes, owner, values, site = _open.scopes, _open.owner, _open.values, current_site.site
+    before = pending.pop(threading.get_ident(), None) if pending else None
+    try:
+        _open.scopes, _open.owner, _open.values, current_site.site = [], {}, {}, None
+        yield
+    finally:
+        _open.scopes, _open.owner, _open.values, current_site.site = scopes, owner, values, site
+        if before is not None:
+            pending[threading.get_ident()] = before
+
+
+# ---- values --------------------------------------------------------------------------------------
 
 
 def remember(node: UOp, value: UOp) -> None:
@@ -214,6 +266,10 @@ def _no_value(leaf: UOp, asked: UOp) -> LeakedTracerError | TracedValueError:
     """The error for a value that depends on a leaf without one."""
     what = _what(asked)
     scope = _open.owner.get(leaf)
+    if scope is not None and build.is_token(leaf):
+        return TracedValueError(
+            f"expected a value, got {what}, which depends on an effect: {scope.name} runs it when "
+            "the whole is computed", hint="choose with fnx.numpy.where instead of Python's `if`")
     if scope is None:
         name, opened = _closed.get(leaf.arg.id) or ("a function", None)
         called = f" called at {show_site(opened)}" if opened else ""

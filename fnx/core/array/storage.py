@@ -1,6 +1,6 @@
 """Memory of values: what a higher layer registers so that core can hold and compute them.
 
-``set_evaluator(evaluate, put)`` is called once, by jit. Until then nothing eager works.
+``set_evaluator(evaluate, put, finish)`` is called once, by jit. Until then nothing eager works.
 """
 
 from __future__ import annotations
@@ -41,17 +41,23 @@ evaluate: Callable[[Sequence[UOp]], Sequence[Any]] = _none
 put: Callable[[NDArray], Any] = _none
 
 
+# Waits until all work is done, that nobody waits for, too.
+finish: Callable[[], None] = _none
+
+
 def set_evaluator(evaluator: Callable[[Sequence[UOp]], Sequence[Any]],
-                  copier: Callable[[NDArray], Any]) -> None:
+                  copier: Callable[[NDArray], Any],
+                  waiter: Callable[[], None] | None = None) -> None:
     """Register how arrays compute.
 
     Args:
         evaluator: nodes over BUFFERs and CONSTs -> storage of each. A LEAF among their sources
             outlived its trace: ``trace.close`` raises, so evaluators begin with it.
         copier: NumPy array (of a dtype that fnx holds, any strides) -> storage with a copy of it.
+        waiter: returns when the device has done all that it was given; None: as before.
     """
-    global evaluate, put
-    evaluate, put = evaluator, copier
+    global evaluate, put, finish
+    evaluate, put, finish = evaluator, copier, waiter or finish
 
 
 def buffer(value: NDArray) -> UOp:

@@ -24,6 +24,7 @@ from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.public import asarray
 from fnx.core.errors import ArgumentError, FnxError, SpecError
+from fnx.core.host import Handle
 from fnx.core.process import at_fork
 from fnx.core.record import Record
 from fnx.core.uop import UOp, current_site, substitute, toposort
@@ -33,23 +34,38 @@ R = TypeVar("R")
 
 
 class Closed(Record):
-    """A FUNCTION, the captures that follow its arguments, the tree and kinds of its results."""
+    """A FUNCTION, the captures that follow its arguments, the tree and kinds of its results.
+
+    With ``effects`` its last parameter and its last result are tokens, besides.
+    """
 
     function: UOp
     captures: list[UOp]
     out_tree: tree.TreeDef
     outs: tuple[Aval, ...]
+    effects: bool = False
+
+    def operands(self) -> list[UOp]:
+        """What a call has behind the arguments."""
+        return [*self.captures, scope.token()] if self.effects else self.captures
+
+    def follow(self, results: Sequence[UOp]) -> None:
+        """What comes next follows the effects in these results of a call."""
+        if self.effects:
+            scope.follow(results[len(self.outs)])
 
     def call(self, args: Sequence[Array]) -> Any:
         """A CALL of it; its results as the function returned them."""
-        nodes = build.call(self.function, [x._node for x in args] + self.captures)
+        nodes = build.call(self.function, [x._node for x in args] + self.operands())
+        self.follow(nodes)
         return self.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, self.outs)])
 
 
 class Traced(Record):
     """What a function returned, in terms of the ``leaves`` that it ran on.
 
-    ``aux`` is handed on beside the results and may hold more than arrays.
+    ``aux`` is handed on beside the results and may hold more than arrays. ``tokens`` are those
+    before the first and behind the last of its effects, if there are any.
     """
 
     name: str
@@ -58,23 +74,37 @@ class Traced(Record):
     out_tree: tree.TreeDef
     aux: list[Any]
     aux_tree: tree.TreeDef | None
+    tokens: tuple[UOp, ...] = ()
 
     @property
     def nodes(self) -> list[UOp]:
-        """All arrays in it: those of the results, then those of aux."""
-        return [x._node for x in (*self.outs, *self.aux) if type(x) is Array]
+        """All arrays in it: those of the results, then those of aux, then the last token."""
+        return [*[x._node for x in (*self.outs, *self.aux) if type(x) is Array],
+                *self.tokens[1:]]
 
     def close(self) -> Closed:
         """As a FUNCTION. The traces of what it captured have to be open."""
-        function, captures = rewriting(close, self.nodes, self.leaves, self.name)
-        return Closed(function, captures, self.out_tree, tuple([x._aval for x in self.outs]))
+        function, captures = rewriting(close, self.nodes, self.leaves, self.name,
+                                       last=self.tokens[:1])
+        return Closed(function, captures, self.out_tree, tuple([x._aval for x in self.outs]),
+                      bool(self.tokens))
+
+    def at(self, values: Iterable[UOp]) -> dict[UOp, UOp]:
+        """What stands for its leaves where it is called with ``values`` now."""
+        there = dict(zip(self.leaves, values))
+        if self.tokens:
+            there[self.tokens[0]] = scope.token()
+        return there
 
     def filled(self, nodes: Iterable[UOp]) -> tuple[Any, Any]:
-        """(result, aux) with other nodes in the places of ``nodes``."""
+        """(result, aux) with other nodes in the places of ``nodes``; its effects take place."""
         rest = iter(nodes)
         out = self.out_tree.unflatten([Array(next(rest), x.weak) for x in self.outs])
-        return out, self.aux_tree and self.aux_tree.unflatten(
+        aux = self.aux_tree and self.aux_tree.unflatten(
             [Array(next(rest), x.weak) if type(x) is Array else x for x in self.aux])
+        if self.tokens:
+            scope.follow(next(rest))
+        return out, aux
 
 
 def trace(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
@@ -107,8 +137,9 @@ def _traced(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
         out, aux = _pair(out, name) if has_aux else (out, None)
         flat, out_tree = tree.flatten(out)
         outs = [_result(x, out_tree, i, name) for i, x in enumerate(flat)]
-    return Traced(name, opened.leaves, outs, out_tree,
-                  *(tree.flatten(aux) if has_aux else ([], None)))
+    tokens = () if opened.first is None or opened.token is None else (opened.first, opened.token)
+    given, aux_tree = tree.flatten(aux) if has_aux else ([], None)
+    return Traced(name, opened.leaves, outs, out_tree, given, aux_tree, tokens)
 
 
 def name_of(f: Callable[..., Any]) -> str:
@@ -174,7 +205,7 @@ at_fork(in_child=_in_child)
 
 
 def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: int = 0,
-          front: bool = False) -> tuple[UOp, list[UOp]]:
+          front: bool = False, last: Sequence[UOp] = ()) -> tuple[UOp, list[UOp]]:
     """The FUNCTION of ``outs`` over ``leaves``, and what else it reads.
 
     Args:
@@ -183,6 +214,7 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
         numbers: if the graph has no more than so many float constants (0, 1, -1, infinities
             and NaN apart), they are captured too, so that other numbers are the same FUNCTION.
         front: the captures come before the explicit parameters.
+        last: leaves that become the last parameters, behind the captures.
 
     Returns:
         The FUNCTION, with the captures as its last (or first) parameters; and the captures.
@@ -190,9 +222,10 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
     Raises:
         LeakedTracerError: a foreign leaf belongs to a trace that is closed.
     """
-    explicit = frozenset(leaves)
+    explicit = frozenset((*leaves, *last))
     captures: list[UOp] = []
     constants: list[UOp] = []
+    handles: list[UOp] = []
     for node in toposort(outs):
         if numbers and build.is_number(node):
             constants.append(node)
@@ -204,10 +237,14 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
             continue
         if node.op is ops.LEAF:
             scope.check_open(node)
+        elif type(node.arg.handle) is Handle:  # behind all arrays, which keep their places so
+            handles.append(node)
+            continue
         captures.append(node)
     if constants and len(constants) <= numbers:
         captures += constants
-    order = [*captures, *leaves] if front else [*leaves, *captures]
+    captures += handles
+    order = [*captures, *leaves, *last] if front else [*leaves, *captures, *last]
     params = {node: build.param(i, node.dtype, node.shape) for i, node in enumerate(order)}
     return build.function(substitute(outs, params), len(params), name), captures
 

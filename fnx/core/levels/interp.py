@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, ops
+from fnx.core import build, host, ops
 from fnx.core.errors import ArgumentError, SpecError
 from fnx.core.levels.interp_kernel import LIMIT, computed, run_kernel
 from fnx.core.numpy_semantics import fold
@@ -115,7 +115,7 @@ class _Run:
     def _compute(self, node: UOp) -> Any:
         if node in self.env:
             return _checked(node, np.asarray(self.env[node]))
-        if node.op in ops.STRUCTURAL:
+        if node.op in ops.SEVERAL:
             return _WALKED[node.op](self, node)
         if node.op in _SPECIAL:
             return _SPECIAL[node.op](node, self.value)
@@ -159,6 +159,9 @@ class _Run:
         n = node.arg.n_branches
         which = min(max(int(self.value[node.src[n]]), 0), n - 1)
         return apply(node.src[which], [self.value[s] for s in node.src[n + 1:]])
+
+    def _host(self, node: UOp) -> list[Array]:
+        return host.run(node.arg, [self.value[s] for s in node.src])
 
     def _fold(self, node: UOp, part: tuple[slice, ...]) -> Array:
         """A REDUCE over ``part`` of its virtual operand, cut in two while it is too big."""
@@ -212,4 +215,5 @@ _SPECIAL: dict[ops.Op, Callable[[UOp, Mapping[UOp, Any]], Any]] = {
     ops.GET: lambda node, value: value[node.src[0]][node.arg],
 }
 _WALKED: dict[ops.Op, Callable[[_Run, UOp], list[Array]]] = {
-    ops.CALL: _Run._call, ops.SCAN: _Run._scan, ops.WHILE: _Run._while, ops.COND: _Run._cond}
+    ops.CALL: _Run._call, ops.SCAN: _Run._scan, ops.WHILE: _Run._while, ops.COND: _Run._cond,
+    ops.HOST: _Run._host}

@@ -21,7 +21,7 @@ from fnx.core.uop import UOp, toposort
 
 _BIG = 10  # nodes on one line
 _SCOPES = (ops.FUNCTION, ops.KERNEL)
-_WHOLE = (*ops.STRUCTURAL, ops.CONCAT, ops.SCATTER)  # these name whole arrays
+_WHOLE = (*ops.SEVERAL, ops.CONCAT, ops.SCATTER)  # these name whole arrays
 _SOURCES = (ops.PARAM, ops.LEAF, ops.BUFFER)
 _ZERO = build.index_const(0)
 _UPDATE = {None: "set", ops.ADD: "add", ops.MUL: "multiply", ops.MIN: "min", ops.MAX: "max"}
@@ -98,7 +98,7 @@ class _Printer:
         for node in self.nodes:
             if node in self.names:
                 continue
-            if node.op in ops.STRUCTURAL:
+            if node.op in ops.SEVERAL:
                 out.append(self._call(node))
             elif node in self.named and node.op is not ops.GET:
                 name = self.names[node] = self.taken.fresh("t")
@@ -118,6 +118,8 @@ class _Printer:
             self.names[n] = self.taken.fresh("t")
         to = ", ".join(self.names[gets[i]] if i in gets else "_"
                        for i in range(len(node.arg.outs)))
+        if node.op is ops.HOST:
+            return f"{to} = host[{node.arg.name}]({', '.join(self.called(s) for s in node.src)})"
         fns = [self.names.get(fn, node.arg.name or "kernel")
                for fn in parts.bodies(node) or node.src[:1]]
         inside = ", ".join(self.called(s) for s in parts.operands(node))

@@ -274,14 +274,24 @@ def _cond(node: UOp) -> bool:
         _takes(b, types) and _types(b.src) == node.arg.outs for b in branches)
 
 
+def _host(node: UOp) -> bool:
+    arg, types = node.arg, _types(node.src)
+    ins = ((HANDLE, build.TOKEN) if arg.effect else (HANDLE,)) + arg.ins
+    lanes = tuple([n for n, _ in arg.lanes])
+    return types == ins and (not arg.effect or arg.outs[0] == build.TOKEN) and \
+        all(len(batched) == len(arg.ins) for _, batched in arg.lanes) and \
+        all(shape[:len(lanes)] == lanes for shape, _ in arg.outs[arg.effect:])
+
+
 def _get(node: UOp) -> bool:
     call = node.src[0]
-    return call.op in (*ops.STRUCTURAL, ops.ITER) and 0 <= node.arg < len(call.arg.outs) and \
+    return call.op in (*ops.SEVERAL, ops.ITER) and 0 <= node.arg < len(call.arg.outs) and \
         node.dtype is call.arg.outs[node.arg][1]
 
 
+HANDLE = ((), dtypes.uint32)
 _SOURCES = (ops.PARAM, ops.LEAF, ops.BUFFER)
-_NOT_ARRAYS = (*ops.STRUCTURAL, ops.FUNCTION, ops.KERNEL)
+_NOT_ARRAYS = (*ops.SEVERAL, ops.FUNCTION, ops.KERNEL)
 
 TENSOR = (
     Rule(tuple(ops.at_level("t")), "a dtype of the user's level",
@@ -318,6 +328,7 @@ TENSOR = (
     Rule((ops.COND,), "branches of one signature, the int32 number of one, operands", _cond),
     Rule(tuple(ops.STRUCTURAL), "FUNCTIONs, then arrays as operands",
          lambda n: all(s.op not in _NOT_ARRAYS for s in parts.operands(n))),
+    Rule((ops.HOST,), "a handle, a token where it has an effect, operands as its arg says", _host),
     Rule((ops.GET,), "a result of a structural node, with its dtype", _get),
 )
 
@@ -499,6 +510,10 @@ def _kernel_args(kernel: UOp, op: Op) -> dict[int, UOp]:
 
 
 def _exec(node: UOp) -> bool:
+    if node.src and node.src[0].op is ops.HOST:
+        arg, memory = node.src[0].arg, node.src[1:]
+        return all(s.op in _MEMORY for s in memory) and \
+            len(memory) == 1 + len(arg.ins) + len(arg.outs) - arg.effect
     if not node.src or node.src[0].op is not ops.KERNEL:
         return False
     slots, scalars = _operands(node)
@@ -569,10 +584,12 @@ COMMAND = (
     Rule((ops.SWAP,), "two memories and the number of a loop",
          lambda n: all(s.op in _MEMORY for s in n.src) and n.arg >= 0),
     _BITS,
-    Rule((ops.EXEC,), "a KERNEL, a SLOT for each REF, a CONST of its dtype for each VAR", _exec),
+    Rule((ops.EXEC,), "a KERNEL, a SLOT for each REF, a CONST of its dtype for each VAR; or a "
+         "HOST, a SLOT for its handle and each operand and result", _exec),
     Rule((ops.EXEC,), "scalars inside the bounds of their VARs", _bounded),
     Rule((ops.EXEC,), "slots as large as the buffers of the kernel", _large_enough),
     Rule((ops.EXEC,), "written memory that overlaps no other slot of the command", _apart),
+    Rule((ops.HOST,), "no operands: those of its EXEC", lambda n: not n.src),
     Rule((ops.LOOP,), "a body and trips >= 0, or a condition, the place of its bool and a body",
          _is_loop),
     Rule((ops.BRANCH,), "the place of an int32, and COMMANDS", _is_branch),

@@ -56,7 +56,7 @@ def reduction_depths(nodes: list[UOp]) -> dict[UOp, int]:
     out: dict[UOp, int] = {}
     for node in nodes:
         src = () if node.op.closed else node.src
-        out[node] = (node.op is ops.REDUCE) + max([out[s] for s in src], default=0)
+        out[node] = (node.op is ops.REDUCE) + max([out.get(s, 0) for s in src], default=0)
     return out
 
 

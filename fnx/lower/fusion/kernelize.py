@@ -15,18 +15,21 @@ reading it at an index (see index_tokens.py) inside some group. Then:
   otherwise                                it gets a buffer: in a group that reads it at its
                                            results' own index (one more output), else in a new one
 
+What only effects read is placed after all that (effects.py).
+
 A reduction is computed inside a group only at the group's own index or at a leading part of
 it (a row statistic); a contraction only at the group's own index, one a group, to be tiled.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from fnx.core import ops, parts
+from fnx.core import build, ops
 from fnx.core.uop import UOp, toposort
-from fnx.lower.fusion import cost
+from fnx.lower.fusion import cost, effects
 from fnx.lower.fusion.group import (
     Group,
     by_number,
@@ -53,19 +56,24 @@ class Fusion:
 
     def __init__(self, fn: UOp) -> None:
         self.fn = fn
-        self.nodes = toposort(fn.src)
-        self.cost = cost.costs(self.nodes)
-        self.varies = cost.varying(self.nodes)
-        self.contractions = cost.contractions(self.nodes, self.varies)
+        self.operands: dict[UOp, list[UOp]] = {}  # of calls: the nodes whose buffers they read
+        self._learn(effects.without_tokens(fn.src))
         self.groups: list[Group] = []
         self.writer: dict[UOp, Group] = {}
         self.extent: dict[int, int] = {}  # of loops of reductions
-        self.depth = cost.reduction_depths(self.nodes)
         self._loop_depth: dict[int, int] = {}
         self._around: dict[int, set[int]] = {}  # the loops around a loop of a reduction
         self._loops: dict[tuple[Index, ops.Shape, int], tuple[int, ...]] = {}
         self._uses: dict[UOp, dict[Group, list[Index]]] = {}
         self._merged: dict[Group, Group] = {}
+
+    def _learn(self, roots: list[UOp]) -> None:
+        """Facts of all nodes that have a hand in the values of some."""
+        self.nodes = toposort(roots, stop=build.is_token)
+        self.cost = cost.costs(self.nodes)
+        self.varies = cost.varying(self.nodes)
+        self.contractions = cost.contractions(self.nodes, self.varies)
+        self.depth = cost.reduction_depths(self.nodes)
 
     @property
     def graphs(self) -> tuple[UOp]:
@@ -74,13 +82,36 @@ class Fusion:
     # ---- the walk
 
     def run(self) -> Fusion:
-        results = set(self.fn.src)
-        for node in reversed(self.nodes):
-            if node in results or node in self._uses:
-                self._place(node, node in results)
+        results = effects.without_tokens(self.fn.src)
+        self._walk(set(results))
+        if len(results) < len(self.fn.src):
+            self._effects(results)
         live = {self._find(g) for g in self.groups}
         self.groups = in_order([g for g in self.groups if g in live])
         return self
+
+    def _walk(self, results: Collection[UOp] = ()) -> None:
+        for node in reversed(self.nodes):
+            if node in results or node in self._uses:
+                self._place(node, node in results)
+
+    def _effects(self, roots: list[UOp]) -> None:
+        """Place the effects whose values nobody reads, and put all of them in their order."""
+        all = effects.effects_of(self.fn.src)
+        for some, later in effects.between(all, self.writer):
+            behind = {self.writer[e] for e in later}
+            there = {n for n, g in self.writer.items()
+                     if not behind or behind.isdisjoint((g, *read_through([g])))}
+            for effect in some:
+                group = self.writer[effect] = self._new_group(())
+                group.call = effect
+                self.operands[effect] = effects.operands(effect, there, self.writer)
+                roots += effects.without_tokens(self.operands[effect])
+                self._read(effect)
+            self._learn(roots)
+            self._walk()
+        for before, after in itertools.pairwise(all):
+            self.writer[after].reads.add(self.writer[before])
 
     def _place(self, node: UOp, is_result: bool) -> None:
         uses = self._resolved(self._uses.pop(node, {}))
@@ -95,8 +126,9 @@ class Fusion:
                 self._buffer(node, uses)
         elif op is ops.GET:
             self._get(node, uses)
-        elif op in ops.STRUCTURAL:
-            self._call(node)
+        elif op in ops.SEVERAL:
+            self.operands[node] = effects.reads_of(node)
+            self._read(node)
         elif op is ops.SCATTER:
             self._scatter(node, uses)
         elif op.kind == "movement" and not is_buffer:
@@ -330,10 +362,9 @@ class Fusion:
             self._use(s, group, index[:len(s.shape)])
         self._use(first, base, identity_index(node.shape))
 
-    def _call(self, node: UOp) -> None:
-        group = self.writer[node]
-        for s in parts.operands(node):
-            self._use(memory_of(s), group, MEMORY)
+    def _read(self, call: UOp) -> None:
+        for s in effects.without_tokens(self.operands[call]):
+            self._use(s, self.writer[call], MEMORY)
 
     def _get(self, node: UOp, uses: dict[Group, list[Index]]) -> None:
         call = node.src[0]
@@ -342,7 +373,8 @@ class Fusion:
             group = self.writer[call] = self._new_group(())
             group.call = call
         self._write(node, group, uses)
-        self._uses.setdefault(call, {})
+        if call not in self.operands:  # else it was placed with what reads other results
+            self._uses.setdefault(call, {})
 
     def _find(self, group: Group) -> Group:
         while group in self._merged:

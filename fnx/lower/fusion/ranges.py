@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fnx.core import build, dtypes, ops, parts
+from fnx.core import build, dtypes, ops
 from fnx.core.errors import Site, SpecError
 from fnx.core.expr import Expr, maximum, minimum
 from fnx.core.record import Record
@@ -35,6 +35,7 @@ from fnx.lower.memory import Operand
 class Step(Record):
     """One kernel and what its buffer slots stand for: nodes of the tensor graph.
 
+    In place of a kernel may be what a HOST calls.
     ``writes`` are the operands it writes (the last ones); ``schedule`` is the user's for a
     hand-written kernel, else None.
     """
@@ -46,8 +47,8 @@ class Step(Record):
     sites: tuple[Site, ...]
 
     @property
-    def graphs(self) -> tuple[UOp]:
-        return (self.kernel,)
+    def graphs(self) -> tuple[UOp, ...]:
+        return () if self.kernel.op is ops.HOST else (self.kernel,)
 
 
 class BodyStep(NamedTuple):
@@ -62,12 +63,16 @@ class BodyStep(NamedTuple):
 def build_kernels(fusion: Fusion) -> list[Step | BodyStep]:
     """The kernels of all groups, in the order they run."""
     position = {n: i for i, n in enumerate(fusion.nodes)}
-    return [_Builder(fusion, g, position).step() if g.call is None else _call_step(g.call)
-            for g in fusion.groups]
+    return [_Builder(fusion, g, position).step() if g.call is None else
+            _call_step(g.call, tuple(fusion.operands[g.call])) for g in fusion.groups]
 
 
-def _call_step(call: UOp) -> Step | BodyStep:
-    reads, writes = tuple(map(memory_of, parts.operands(call))), build.results(call)
+def _call_step(call: UOp, reads: tuple[UOp, ...]) -> Step | BodyStep:
+    writes = build.results(call)
+    if call.op is ops.HOST:
+        writes = writes[call.arg.effect:]
+        given = reads[:1] + reads[1 + call.arg.effect:]
+        return Step(build.callee(call), given + writes, writes, None, call.sites)
     if call.op is not ops.CALL:
         return BodyStep(call, reads, writes)
     return Step(call.src[0], (*reads, *writes), writes, call.arg.schedule, call.sites)

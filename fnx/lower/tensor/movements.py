@@ -21,8 +21,8 @@ from fnx.core.uop import UOp
 from fnx.lower.tensor.algebra import spread
 
 x = var("x")
-_VALUES = frozenset(op for op in ops.OPS.values() if "t" in op.levels and op.kind != "scope"
-                    and op.kind != "source") | {ops.GET, ops.IOTA}
+_VALUES = frozenset(op for op in ops.OPS.values() if "t" in op.levels
+                    and op.kind not in ("scope", "source", "host")) | {ops.GET, ops.IOTA}
 _SAME_ELEMENTS = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, ops.FLIP,
                             ops.CONCAT, ops.PAD, ops.UNFOLD})
 
@@ -62,7 +62,8 @@ def _folded_constant(node: UOp) -> UOp | None:
 
 CONSTANTS = [
     Rule(UPat(_VALUES, None, "node"), lambda node: spread(0, node),
-         lambda node: 0 in node.shape and constant_of(node) is None, "no elements"),
+         lambda node: 0 in node.shape and constant_of(node) is None
+         and not (node.op is ops.GET and build.is_token(node)), "no elements"),
     Rule(UPat(_SAME_ELEMENTS, None, "node"), _constant, name="movement of a constant",
          needs=CONSTANT_OPS),
     Rule(UPat(ops.FOLD, None, "node"), _placed_constant, name="fold of zeros",

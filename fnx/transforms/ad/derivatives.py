@@ -30,6 +30,7 @@ from fnx.core.expr import Expr, cos, exp, log, rint, sin, where
 from fnx.core.ops import OPS, Op
 from fnx.core.uop import UOp
 from fnx.transforms.ad import reduce_scatter as indexed
+from fnx.transforms.ad.host import Host
 from fnx.transforms.ad.rules import (
     Elementwise,
     JvpTerm,
@@ -255,7 +256,7 @@ DERIVATIVES[ops.REDUCE] = ReduceRule(
     taken={ops.MAX: indexed.winners, ops.MIN: indexed.winners})
 DERIVATIVES[ops.SCATTER] = ScatterRule(indexed.KEPT, indexed.WRITTEN, indexed.read)
 
-DERIVATIVES.update({ops.CALL: Call(), ops.GET: Part(), ops.FUNCTION: Rule(),
+DERIVATIVES.update({ops.CALL: Call(), ops.GET: Part(), ops.FUNCTION: Rule(), ops.HOST: Host(),
                     ops.SCAN: Structural(), ops.WHILE: Structural(), ops.COND: Structural()})
 dear(ops.REDUCE, ops.GATHER, ops.SCATTER, ops.THREEFRY)
 # fmt: on

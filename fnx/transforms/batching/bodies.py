@@ -18,6 +18,7 @@ from fnx.core import build, ops
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 from fnx.transforms.batching import choices
+from fnx.transforms.batching.host import host
 from fnx.transforms.batching.rules import spread
 from fnx.transforms.batching.values import Asking, Batched, Lanes, Value
 
@@ -105,4 +106,5 @@ def _cond(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lan
     return [Value(*out) for out in zip(outs, wanted)]
 
 
-BODIES: dict[Op, Rule] = {ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond}
+BODIES: dict[Op, Rule] = {ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond,
+                          ops.HOST: host}

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fnx.core import ops
-from fnx.core.array import trace
+from fnx.core.array import storage, trace
 from fnx.core.array.trace import Closed
 from fnx.core.cache import Cache
 from fnx.core.config import config
@@ -151,6 +151,8 @@ class Replay:
         self.closed, self.milliseconds = closed, milliseconds
         self.calls_before_launcher = calls_before_launcher
         self.storages = [c.arg.handle if c.op is ops.BUFFER else None for c in closed.captures]
+        if closed.effects:
+            self.storages.append(storage.put(np.zeros(1, np.bool_)))  # the first token
         self.executable: Executable | None = None
         self.launch: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
 

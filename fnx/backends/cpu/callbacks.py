@@ -1,0 +1,111 @@
+"""HOST commands on the cpu: a kernel that calls Python, on the thread that runs its submission.
+
+The queue's leading thread is native; for the time of a call it is a thread of Python's, too, with
+no trace open and no state of its own. It takes the GIL for itself and the threads that wait for it
+have released it, so nobody waits for each other.
+
+What a callback computes with fnx is run at once, on its own thread (``Inside``): behind the
+submission that the callback is part of it would never be begun. A callback that raises ends its
+submission and all that is queued behind, which may read what it did not compute.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+from fnx.backends.cpu import runtime
+from fnx.backends.hcq import Command, call_host
+from fnx.core.ops import Host, Shape
+
+_PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
+                              ctypes.c_int64, ctypes.c_void_p)
+
+
+class Caller:
+    """What stands for a kernel in the records of HOST commands.
+
+    ``failed`` is told of what a callback raises in a submission of the queue.
+    """
+
+    def __init__(self, failed: Callable[[BaseException], None]) -> None:
+        self._failed = failed
+        self._code = _PROTOTYPE(self._call)
+        self.address: int = ctypes.cast(self._code, ctypes.c_void_p).value or 0
+
+    def _call(self, buffers: int, scalars: int, low: int, high: int, scratch: int) -> None:
+        inside = _stack.runs[-1] if _stack.runs else None
+        try:
+            at = ctypes.c_size_t.from_address(scalars).value
+            command = ctypes.cast(ctypes.c_void_p(at), ctypes.py_object).value
+            call_host(command.kernel.arg, _memory(command, buffers))
+        except BaseException as error:  # there is nobody above to raise it to
+            if inside is None:
+                self._failed(error)
+            else:
+                inside.fail(error)
+
+
+def _memory(command: Command, buffers: int) -> list[np.ndarray[tuple[int], np.dtype[np.uint8]]]:
+    pointers = (ctypes.c_size_t * len(command.slots)).from_address(buffers)
+    return [np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(pointer))
+            for pointer, nbytes in zip(pointers, _sizes(command.kernel.arg))]
+
+
+def _sizes(arg: Host) -> list[int]:
+    def size(shape: Shape, itemsize: int) -> int:
+        return int(np.prod(shape, dtype=np.int64)) * itemsize
+
+    return [4, *[size(shape, t.itemsize) for shape, t in (*arg.ins, *arg.outs[arg.effect:])]]
+
+
+class Plan:
+    """How a HOST runs: as a kernel of one iteration, for as long as it likes."""
+
+    iterations = chunk = chunks = 1
+    scratch = 0
+    work = float("inf")
+
+    def __init__(self, kernel: Caller) -> None:
+        self.kernel = kernel
+
+
+class _Stack(threading.local):
+    def __init__(self) -> None:
+        self.runs: list[Inside] = []
+
+
+_stack = _Stack()
+
+
+class Inside:
+    """A submission that runs on this thread, in a callback: a queue of its own for it."""
+
+    def __init__(self) -> None:
+        self._memory = (ctypes.c_int64 * (runtime.QUEUE_WORDS + 16))()
+        self.address = ctypes.addressof(self._memory)
+        self.address += -self.address % 128
+        self._error: BaseException | None = None
+
+    def run(self, execute: Callable[[int, int, int, int, int], int], program: int, block: int,
+            scratch: int) -> None:
+        """Run a program on a block; raises what a callback in it raised."""
+        _stack.runs.append(self)
+        try:
+            execute(self.address, program, block, 1, scratch)
+        finally:
+            _stack.runs.remove(self)
+        if self._error is not None:
+            raise self._error
+
+    def fail(self, error: BaseException) -> None:
+        """Skip the rest."""
+        self._error = error
+        self.abort()
+
+    def abort(self) -> None:
+        """Skip the rest."""
+        ctypes.c_int64.from_address(self.address + 8 * runtime.ABORT).value = 1

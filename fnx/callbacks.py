@@ -1,0 +1,108 @@
+"""Calls of Python functions: ``pure_callback``, and ``experimental.io_callback``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fnx.core.array import effects, storage
+from fnx.core.array.public import public
+from fnx.core.errors import ArgumentError
+
+_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all",
+            "legacy_vectorized")
+
+
+@public
+def pure_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any,
+                  vmap_method: str | None = None, **kwargs: Any) -> Any:
+    """The results of a Python function without side effects, also from compiled code.
+
+    It is called when its results are needed: not at all where nobody reads them, and perhaps
+    more than once. It may itself use fnx.
+
+    Args:
+        callback: gets ``args`` and ``kwargs`` with concrete arrays; returns arrays.
+        result_shape_dtypes: a pytree like the result, of things with ``shape`` and ``dtype``.
+        args: pytrees of arrays; leaves that are no arrays are passed on as they are.
+        vmap_method: how it is called for a batch: "sequential" (once for each element),
+            "expand_dims" (once, with a batch axis in front; of length 1 where there is none),
+            "broadcast_all" (once, with the batch axis everywhere), "legacy_vectorized" (once,
+            with a batch axis only where there is one). By default vmap refuses it.
+        kwargs: as ``args``, by name.
+
+    Returns:
+        A pytree of Arrays like ``result_shape_dtypes``.
+
+    Raises:
+        CallbackError: the function raised, or returned other arrays.
+        GradError: its derivative is asked for: give it one with custom_jvp or custom_vjp.
+
+    >>> import fnx
+    >>> import numpy as np
+    >>> @fnx.jit
+    ... def f(x):
+    ...     return fnx.pure_callback(np.cumsum, x, x) + 1
+    >>> f(fnx.numpy.ones(3))
+    Array([2., 3., 4.], dtype=float32)
+    """
+    if vmap_method is not None and vmap_method not in _METHODS:
+        raise ArgumentError(f"expected vmap_method among {', '.join(_METHODS)}, got "
+                            f"{vmap_method!r}")
+    return effects.call(callback, args, kwargs, effects.results_like(result_shape_dtypes),
+                        effects.name_of("pure_callback", callback), effect=False,
+                        method=vmap_method or "")
+
+
+@public
+def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any,
+                ordered: bool = False, **kwargs: Any) -> Any:
+    """The results of a Python function with side effects, also from compiled code.
+
+    It is called once where the program calls it, in the order of the program; under vmap once
+    for each element, in order. It may itself use fnx.
+
+    Args:
+        callback: gets ``args`` and ``kwargs`` with concrete arrays; returns arrays.
+        result_shape_dtypes: a pytree like the result, of things with ``shape`` and ``dtype``.
+        args: pytrees of arrays; leaves that are no arrays are passed on as they are.
+        ordered: accepted as JAX's; the order is that of the program in any case.
+        kwargs: as ``args``, by name.
+
+    Returns:
+        A pytree of Arrays like ``result_shape_dtypes``.
+
+    Raises:
+        CallbackError: the function raised, or returned other arrays.
+        GradError: its derivative is asked for: give it one with custom_jvp or custom_vjp.
+
+    >>> import fnx
+    >>> from fnx.experimental import io_callback
+    >>> log = []
+    >>> @fnx.jit
+    ... def f(x):
+    ...     io_callback(lambda v: log.append(float(v)), None, x.sum())
+    ...     return x * 2
+    >>> f(fnx.numpy.ones(3))
+    Array([2., 2., 2.], dtype=float32)
+    >>> fnx.effects_barrier()
+    >>> log
+    [3.0]
+    """
+    return effects.call(callback, args, kwargs, effects.results_like(result_shape_dtypes),
+                        effects.name_of("io_callback", callback), effect=True)
+
+
+@public
+def effects_barrier() -> None:
+    """Wait until all calls of Python functions so far have been made.
+
+    Raises:
+        CallbackError: one of them raised, and nobody has heard of it yet.
+
+    >>> import fnx
+    >>> fnx.jit(lambda x: fnx.debug.print("x is {}", x))(2.5)
+    >>> fnx.effects_barrier()
+    x is 2.5
+    """
+    storage.finish()

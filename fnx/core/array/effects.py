@@ -1,0 +1,166 @@
+"""Calls of Python functions from traced code: what debug.print, io_callback and others share.
+
+In a trace a call is a HOST; outside of all traces the function is called now. An effect follows
+the one before it (core/array/scope.py holds the token), a pure call follows nothing.
+
+    f(x, scale=2.0)   ->   HOST(handle of f, token, x, 2.0);  f gets Arrays, in its own trees
+
+Leaves that are no arrays (text, objects) stay with the function and are not operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build, dtypes, host, ops
+from fnx.core.array import convert, scope, storage, tree
+from fnx.core.array.array import Array, from_storage
+from fnx.core.array.aval import Aval
+from fnx.core.array.public import asarray
+from fnx.core.dtypes import DType, as_dtype
+from fnx.core.errors import ArgumentError, CallbackError, FnxError
+from fnx.core.ops import Shape
+from fnx.core.record import Record
+from fnx.core.uop import UOp, current_site
+
+NDArray = np.ndarray[Any, Any]
+
+
+class Results(Record):
+    """What a callback is to return."""
+
+    tree: tree.TreeDef
+    avals: tuple[Aval, ...]
+
+
+def results_like(shapes: Any) -> Results:
+    """What is to be returned, from a pytree of things with ``shape`` and ``dtype``."""
+    leaves, structure = tree.flatten(shapes)
+    avals = []
+    for i, x in enumerate(leaves):
+        if not (hasattr(x, "shape") and hasattr(x, "dtype")):
+            raise ArgumentError("expected things with shape and dtype as result_shape_dtypes, got "
+                                f"{type(x).__name__}{_path(structure, i)}",
+                                hint="give fnx.ShapeDtypeStruct(shape, dtype) for each array")
+        avals.append(Aval(tuple(x.shape), as_dtype(x.dtype)))
+    return Results(structure, tuple(avals))
+
+
+NOTHING = results_like(())
+
+
+def call(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+         results: Results | None, name: str, *, effect: bool, method: str = "",
+         numbers: bool = True) -> Any:
+    """The results of calling a function when the values are there.
+
+    Args:
+        f: called with the arguments, their arrays as concrete Arrays.
+        args: its positional arguments.
+        kwargs: its other arguments.
+        results: what it returns; None: what it returns is dropped.
+        name: what errors call it.
+        effect: once for each call, in order; otherwise as often as the value is needed.
+        method: how a pure function is called for a batch.
+        numbers: whether Python's numbers become arrays, too.
+    """
+    given = _Given(f, args, kwargs, results, numbers, name)
+    handle = host.Handle(given.call, name, given.site)
+    outs = given.results.avals
+    if not scope.is_open():
+        return given.now(handle)
+    token = scope.token() if effect else None
+    buffer = UOp(ops.BUFFER, dtypes.uint32, (), ops.Buffer(handle, ()))
+    nodes = build.host(name, buffer, token, [x._node for x in given.arrays],
+                       [(a.shape, a.dtype) for a in outs], method)
+    if effect:
+        scope.follow(nodes[0])
+        nodes = nodes[1:]
+    return given.results.tree.unflatten([Array(n) for n in nodes])
+
+
+class _Given:
+    """A callback with the arguments that are no arrays, and what it is to return."""
+
+    def __init__(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+                 results: Results | None, numbers: bool, name: str) -> None:
+        if not callable(f):
+            raise ArgumentError(f"expected a function to call, got {type(f).__name__}",
+                                hint="pass the function itself, and its arguments behind it")
+        self.f, self.name, self.site = f, name, current_site.site
+        self.drops, self.results = results is None, results or NOTHING
+        self.leaves, self.tree = tree.flatten((args, kwargs))
+        self.arrays: list[Array] = []
+        self.places: list[int] = []
+        for i, x in enumerate(self.leaves):
+            if isinstance(x, Array | np.ndarray | np.generic) or \
+                    numbers and type(x) in convert.SCALARS:
+                self.leaves[i] = None
+                self.arrays.append(asarray(x))
+                self.places.append(i)
+        self.types = [(x._shape, x._dtype) for x in self.arrays]
+
+    def now(self, handle: host.Handle) -> Any:
+        """Call it with the arrays that there are."""
+        outs = tuple([(a.shape, a.dtype) for a in self.results.avals])
+        arg = ops.Host(self.name, False, tuple(self.types), outs)
+        found = host.run(arg, [handle.number.value, *[x._numpy() for x in self.arrays]])
+        return self.results.tree.unflatten(
+            [_array(x, a.dtype) for x, a in zip(found, self.results.avals)])
+
+    def call(self, values: list[NDArray], shapes: list[Shape]) -> Sequence[NDArray]:
+        """Call it with the arrays of one call."""
+        leaves = list(self.leaves)
+        for i, x, (_, dtype) in zip(self.places, values, self.types):
+            leaves[i] = _array(x, dtype)
+        args, kwargs = self.tree.unflatten(leaves)
+        out = self.f(*args, **kwargs)
+        return [] if self.drops else self._checked(out, shapes)
+
+    def _checked(self, out: Any, shapes: list[Shape]) -> list[NDArray]:
+        leaves, structure = tree.flatten(out)
+        want = self.results
+        if structure != want.tree:
+            raise self._wrong(f"expected a result of the structure {want.tree}, got {structure}")
+        return [self._leaf(x, Aval(shape, a.dtype), _path(want.tree, i))
+                for i, (x, a, shape) in enumerate(zip(leaves, want.avals, shapes))]
+
+    def _leaf(self, x: Any, want: Aval, where: str) -> NDArray:
+        try:
+            data = x._numpy() if type(x) is Array else convert.numpy_data(x, None)
+        except FnxError as e:
+            raise self._wrong(f"expected {want}{where} as result, got {type(x).__name__}: "
+                              f"{e.message}") from None
+        if data.shape != want.shape or \
+                data.dtype != want.dtype.np and type(x) not in convert.SCALARS:
+            raise self._wrong(f"expected {want}{where} as result, got "
+                              f"{data.dtype}{list(data.shape)}")
+        return data.astype(want.dtype.np)
+
+    def _wrong(self, what: str) -> CallbackError:
+        return CallbackError(f"{self.name}: {what}", site=self.site,
+                             hint="return what result_shape_dtypes says")
+
+
+def name_of(what: str, f: Any) -> str:
+    """What errors call a function that is called by ``what``."""
+    name = getattr(f, "__name__", "")
+    return f"{what} of {name}" if name.isidentifier() else what
+
+
+def mapped(f: Callable[[Any], Any], given: Any) -> Any:
+    """A pytree of what ``f`` makes of its leaves."""
+    leaves, structure = tree.flatten(given)
+    return structure.unflatten([f(x) for x in leaves])
+
+
+def _path(structure: tree.TreeDef, i: int) -> str:
+    path = tree.keystr(tree.paths(structure)[i])
+    return f" at {path}" if path else ""
+
+
+def _array(value: NDArray, dtype: DType) -> Array:
+    return from_storage(storage.put(value), value.shape, dtype)

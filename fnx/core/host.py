@@ -1,0 +1,130 @@
+"""Python functions that compiled code calls: handles, and the meaning of HOST.
+
+A callback is an operand: a handle, that is memory with a number, which names the function for as
+long as somebody holds the memory. So functions with other callbacks are the same FUNCTION,
+nothing of a callback is in a key of a cache, and it dies with the trace that captured it.
+
+>>> handle = Handle(lambda xs, shapes: [xs[0] + 1], "increment")
+>>> number, = handle.view(np.dtype(np.uint32), (1,))
+>>> scalar = ((), dtypes.int32)
+>>> run(ops.Host("increment", False, (scalar,), (scalar,)), [number, np.int32(4)])
+[array(5, dtype=int32)]
+
+What a callback does itself, fnx included, has nothing to do with the traces that are open around
+the call: it runs outside of all of them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import ops
+from fnx.core.array import scope
+from fnx.core.errors import CallbackError, DeviceError, Site
+from fnx.core.ops import Shape
+from fnx.core.weak import Deaths
+
+NDArray = np.ndarray[Any, Any]
+Callback = Callable[[list[NDArray], list[Shape]], Sequence[NDArray]]
+
+_numbers = itertools.count(1)
+_living: dict[int, weakref.ref[Handle]] = {}
+_deaths: Deaths[int] = Deaths()
+
+
+class Handle:
+    """The memory of a handle, as any storage of the host.
+
+    Args:
+        call: from copies of the operands of one call, and the shapes of its results, to these.
+        name: what errors call it.
+        site: the user's line.
+    """
+
+    __slots__ = ("__weakref__", "call", "name", "nbytes", "number", "ptr", "site", "timeline")
+
+    def __init__(self, call: Callback, name: str, site: Site | None = None) -> None:
+        self.call, self.name, self.site = call, name, site
+        for dead in _deaths.take():
+            _living.pop(dead, None)
+        self.number = ctypes.c_uint32(next(_numbers))
+        self.ptr, self.nbytes, self.timeline = ctypes.addressof(self.number), 4, 0
+        _living[self.number.value] = weakref.ref(self)
+        _deaths.watch(self, self.number.value)
+
+    def wait(self) -> None:
+        """The value is there."""
+
+    def window(self) -> NDArray:
+        """The bytes."""
+        return np.frombuffer(memoryview(self.number).cast("B"), np.uint8)
+
+    def view(self, dtype: np.dtype[Any], shape: Shape) -> NDArray:
+        """The number."""
+        return self.window().view(dtype).reshape(shape)
+
+
+def living() -> int:
+    """How many handles there are (for tests of leaks)."""
+    return sum(ref() is not None for ref in list(_living.values()))
+
+
+class _Calls(threading.local):
+    depth = 0
+
+
+_calls = _Calls()
+
+
+def inside() -> bool:
+    """Whether this thread is in a callback."""
+    return _calls.depth > 0
+
+
+def run(arg: ops.Host, src: Sequence[Any]) -> list[NDArray]:
+    """The results of a HOST on values of its operands.
+
+    Raises:
+        CallbackError: the function raised, or returned what it should not.
+    """
+    ref = _living.get(int(src[0]))
+    handle = None if ref is None else ref()
+    if handle is None:
+        raise DeviceError(f"callback {arg.name}: the function is there no more")
+    operands = src[1 + arg.effect:]
+    outs = [np.zeros(shape, t.np) for shape, t in arg.outs]
+    shapes = [shape[len(arg.lanes):] for shape, _ in arg.outs[arg.effect:]]
+    with scope.outside():
+        _calls.depth += 1
+        try:
+            for lane in np.ndindex(*[n for n, _ in arg.lanes]):
+                given = [np.array(x[_place(arg, k, lane)]) for k, x in enumerate(operands)]
+                if arg.masked and not given.pop(0):
+                    continue
+                for out, value in zip(outs[arg.effect:], _called(handle, given, shapes)):
+                    out[lane] = value
+        finally:
+            _calls.depth -= 1
+    return outs
+
+
+def _place(arg: ops.Host, k: int, lane: tuple[int, ...]) -> tuple[int, ...]:
+    """Where operand k of a lane is found."""
+    return tuple([i for i, (_, batched) in zip(lane, arg.lanes) if batched[k]])
+
+
+def _called(handle: Handle, given: list[NDArray], shapes: list[Shape]) -> Sequence[NDArray]:
+    try:
+        return handle.call(given, shapes)
+    except CallbackError:
+        raise
+    except Exception as e:
+        raise CallbackError(f"{handle.name} raised {type(e).__name__}: {e}", site=handle.site,
+                            hint="see the error above, which is that of the callback") from e

@@ -1,0 +1,11 @@
+"""Functions under the names of ``jax.experimental``."""
+
+from typing import TYPE_CHECKING
+
+from fnx.callbacks import io_callback
+from fnx.core.errors import module_face
+
+__all__ = ["io_callback"]
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)
