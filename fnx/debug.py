@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import string
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from fnx.core.array import effects
 from fnx.core.array.array import Array
 from fnx.core.array.public import public
 from fnx.core.errors import ArgumentError, module_face
+from fnx.core.process import load
 
 __all__ = ["callback", "print"]
 
@@ -94,7 +94,7 @@ def _check(fmt: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
                             hint='write print("x = {}", x)')
     used, automatic = set[Any](), 0
     try:
-        for _, field, _, _ in string.Formatter().parse(fmt):
+        for _, field, _, _ in load("string").Formatter().parse(fmt):
             if field is None:
                 continue
             name = field.partition(".")[0].partition("[")[0]
