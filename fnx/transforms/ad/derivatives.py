@@ -30,6 +30,7 @@ from fnx.core.expr import Expr, cos, exp, log, rint, sin, where
 from fnx.core.ops import OPS, Op
 from fnx.core.uop import UOp
 from fnx.transforms.ad import reduce_scatter as indexed
+from fnx.transforms.ad.cond import Cond
 from fnx.transforms.ad.host import Host
 from fnx.transforms.ad.rules import (
     Elementwise,
@@ -40,7 +41,9 @@ from fnx.transforms.ad.rules import (
     ScatterRule,
     total,
 )
-from fnx.transforms.ad.structural import Call, Part, Structural
+from fnx.transforms.ad.scan import Scan
+from fnx.transforms.ad.structural import Call, Part
+from fnx.transforms.ad.whiles import While
 
 DERIVATIVES: dict[Op, Rule] = {}
 
@@ -257,6 +260,6 @@ DERIVATIVES[ops.REDUCE] = ReduceRule(
 DERIVATIVES[ops.SCATTER] = ScatterRule(indexed.KEPT, indexed.WRITTEN, indexed.read)
 
 DERIVATIVES.update({ops.CALL: Call(), ops.GET: Part(), ops.FUNCTION: Rule(), ops.HOST: Host(),
-                    ops.SCAN: Structural(), ops.WHILE: Structural(), ops.COND: Structural()})
+                    ops.SCAN: Scan(), ops.WHILE: While(), ops.COND: Cond()})
 dear(ops.REDUCE, ops.GATHER, ops.SCATTER, ops.THREEFRY)
 # fmt: on

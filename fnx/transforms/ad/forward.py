@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fnx.core import build, dtypes, ops
 from fnx.core.uop import UOp, current_site, toposort
+from fnx.transforms.ad.dependence import takes_part
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.nested import Steps, derives, form, run
 from fnx.transforms.ad.rules import Rule, Tangent, add_all, zeros
@@ -89,7 +90,8 @@ class _Walk:
             if (node in self.singular or any(s in self.wild for s in node.src)) \
                     and not rule.hides_masks(node):
                 self.wild.add(node)
-            if any(node.src[i] in self.active for i in rule.operands(node)):
+            if any(node.src[i] in self.active for i in rule.operands(node)) and not (
+                    isinstance(rule, Part) and not takes_part(node, self.active)):
                 self.active.add(node)
                 self._look_at_products(node)
         self.summed.difference_update(outs)

@@ -14,7 +14,7 @@ from fnx.core.errors import GradError
 from fnx.core.uop import UOp
 from fnx.transforms.ad.nested import Steps
 from fnx.transforms.ad.rules import Cotangent
-from fnx.transforms.ad.structural import Activity, Pushes, Structural
+from fnx.transforms.ad.structural import Linearized, Pushes, Structural
 
 
 class Host(Structural):
@@ -32,7 +32,7 @@ class Host(Structural):
         return outs, [None] * len(outs)
 
     def forms(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
-              guarded: Container[UOp], wild: Container[UOp]) -> tuple[UOp, Activity]:
+              guarded: Container[UOp], wild: Container[UOp]) -> Steps[Linearized]:
         _refuse(node)
 
 

@@ -4,16 +4,16 @@
     ct -> ct * exp(x)           backward: x, ct -> ct * exp(x)      (exp is computed again)
 
 Saved are the results that were dear, or that cannot be had again (``dear`` in derivatives.py):
-reductions, gathers, scatters, calls and random bits. Elementwise and movement work is done again
-from these and the inputs: it fuses into the kernels that read it, and costs less than its memory
-traffic.
+reductions, gathers, scatters, calls and random bits; and what is a result anyhow. Other
+elementwise and movement work is done again from these and the inputs: it fuses into the kernels
+that read it, and costs less than its memory traffic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fnx.core import build
+from fnx.core import build, ops
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.structural import Part
@@ -32,10 +32,12 @@ def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source
         n_inputs: PARAMs of the FUNCTION.
     """
     primal = set(toposort(outs))
+    results = {o for o in outs if o.op in ops.ELEMENTWISE}
 
     def saved(node: UOp) -> bool:
         rule = DERIVATIVES[node.op]
-        return rule.dear and (node.src[0] if isinstance(rule, Part) else node) in primal
+        return node in results or (
+            rule.dear and (node.src[0] if isinstance(rule, Part) else node) in primal)
 
     params: dict[UOp, UOp] = {}
     sources: list[Source] = []

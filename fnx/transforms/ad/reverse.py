@@ -25,6 +25,7 @@ from collections.abc import Iterable, Sequence
 from fnx.core import build, dtypes
 from fnx.core.dtypes import DType
 from fnx.core.uop import UOp, current_site, rebuild, toposort
+from fnx.transforms.ad.dependence import takes_part
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.nested import Steps, derives, form, run
 from fnx.transforms.ad.residuals import Source, split
@@ -103,7 +104,7 @@ class _Walk:
         if inner and not rule.hides_masks(node):
             self.wild.add(node)
         read = [s for i in rule.operands(node) if (s := node.src[i]) in self.active]
-        if not read:
+        if not read or isinstance(rule, Part) and not takes_part(node, self.active):
             return
         self.active.add(node)
         if singular or (inner and rule.scales(node)) or (
@@ -141,7 +142,7 @@ class _Walk:
             if isinstance(rule, Structural):
                 got = self.results.pop(node, None)
                 if got is not None:
-                    form = yield rule.forms(node, got, self.active, self.guarded, self.wild)
+                    form = yield from rule.forms(node, got, self.active, self.guarded, self.wild)
                     self.forms[node] = form
                     for operand, ct in rule.pull_all(node, got, self.active, form):
                         self.give(operand, ct)

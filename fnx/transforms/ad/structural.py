@@ -48,6 +48,10 @@ class Linearized(Record):
     sources: tuple[tuple[str, int], ...]
     given: tuple[tuple[int | None, int | None], ...]
 
+    def forward_of(self, body: UOp) -> UOp:
+        """The FUNCTION to call instead of the body."""
+        return body if self.forward is None else self.forward
+
     def pull(self, args: Sequence[UOp], results: Sequence[UOp], cts: Sequence[UOp]
              ) -> list[Cotangent | None]:
         """The cotangents of the active operands."""
@@ -92,6 +96,12 @@ class Pushed(Record):
             for value, mask in self.given]
 
 
+class Depends(Record):
+    """Asks what each result of a body has a derivative in: sets of PARAMs (dependence.py)."""
+
+    derivative: bool = True
+
+
 class Structural(Rule):
     """An op with a body and with several results, each read by a Part.
 
@@ -116,19 +126,39 @@ class Structural(Rule):
         """
         raise NotImplementedError
 
+    def depends(self, node: UOp) -> Steps[Sequence[frozenset[int]]]:
+        """For each result, which of the ``operands`` it has a derivative in.
+
+        Asks for what depends on what in a body by ``yield body, Depends()``.
+        """
+        yield from ()
+        return [frozenset(range(len(self.operands(node))))] * len(node.arg.outs)
+
     def forms(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
-              guarded: Container[UOp], wild: Container[UOp]) -> tuple[UOp, Activity]:
-        """The body to derive, and what of it takes part."""
+              guarded: Container[UOp], wild: Container[UOp]) -> Steps[Linearized]:
+        """The derived form of the node, as of a FUNCTION of its operands.
+
+        Asks for derived bodies by ``form = yield body, Activity(...)``. The cotangents are those
+        of the results in ``got``, in order, then their masks.
+        """
         raise NotImplementedError
 
     def forward(self, node: UOp, src: Sequence[UOp], form: Linearized) -> UOp:
         """The node that also has the residuals, over these operands."""
-        raise NotImplementedError
+        if form.forward is None:
+            return node.over(tuple(src))
+        outs = tuple([(o.shape, o.dtype) for o in form.forward.src])
+        args = [src[i] for i in self.operands(node)]
+        return UOp(ops.CALL, dtypes.void, (form.forward, *args),
+                   ops.Call(form.forward.arg.name, outs))
 
     def pull_all(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
                  form: Linearized) -> list[tuple[UOp, Cotangent | None]]:
         """What the cotangents of the results add to those of the operands."""
-        raise NotImplementedError
+        args, given = [node.src[i] for i in self.operands(node)], [got[o] for o in sorted(got)]
+        cts = [ct.value for ct in given] + [ct.mask for ct in given if ct.mask is not None]
+        results = build.results(self.forward(node, node.src, form))
+        return list(zip([a for a in args if a in active], form.pull(args, results, cts)))
 
 
 class Part(Rule):
@@ -170,8 +200,12 @@ class Call(Structural):
         masks = [t.mask for t in given if t is not None and t.mask is not None]
         return pushed.results(build.call(pushed.function, [*args, *values, *masks]))
 
+    def depends(self, node: UOp) -> Steps[Sequence[frozenset[int]]]:
+        found: Sequence[frozenset[int]] = yield self._body(node), Depends()
+        return found
+
     def forms(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
-              guarded: Container[UOp], wild: Container[UOp]) -> tuple[UOp, Activity]:
+              guarded: Container[UOp], wild: Container[UOp]) -> Steps[Linearized]:
         body, args = self._body(node), node.src[1:]
 
         def those(chosen: Container[UOp]) -> tuple[int, ...]:
@@ -179,17 +213,6 @@ class Call(Structural):
 
         outputs = tuple(sorted(got))
         masked = tuple([o for o in outputs if got[o].mask is not None])
-        return body, Activity(those(active), outputs, masked, those(guarded),
-                              those(wild) if masked else ())
-
-    def forward(self, node: UOp, src: Sequence[UOp], form: Linearized) -> UOp:
-        fn = src[0] if form.forward is None else form.forward
-        outs = tuple([(o.shape, o.dtype) for o in fn.src])
-        return UOp(ops.CALL, dtypes.void, (fn, *src[1:]), ops.Call(fn.arg.name, outs))
-
-    def pull_all(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
-                 form: Linearized) -> list[tuple[UOp, Cotangent | None]]:
-        args, given = node.src[1:], [got[o] for o in sorted(got)]
-        cts = [ct.value for ct in given] + [ct.mask for ct in given if ct.mask is not None]
-        results = build.results(self.forward(node, node.src, form))
-        return list(zip([a for a in args if a in active], form.pull(args, results, cts)))
+        form: Linearized = yield body, Activity(those(active), outputs, masked, those(guarded),
+                                                those(wild) if masked else ())
+        return form

@@ -1,0 +1,168 @@
+"""What SCAN, WHILE and COND share: the derived form of a loop is that of a FUNCTION.
+
+    SCAN(body, operands)   is   CALL(FUNCTION(SCAN(body, PARAMs)), operands)
+
+so its forward form is a CALL that also returns the residuals, and its backward pass is one, too:
+whatever loops they are made of. No mask of a cotangent or tangent goes through a loop's border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+
+from fnx.core import build, dtypes, ops
+from fnx.core.array.trace import inline
+from fnx.core.bodies import Nodes, function_over
+from fnx.core.cache import Cache
+from fnx.core.record import Record
+from fnx.core.uop import UOp
+from fnx.transforms.ad.nested import Steps
+from fnx.transforms.ad.rules import Cotangent, Tangent, zeros
+from fnx.transforms.ad.structural import Activity, Linearized, Pushed, Pushes, Structural
+
+MAX_LOOPS = 256
+Source = tuple[str, int]
+Read = Callable[[Source], UOp]
+
+
+class _Key(Record):
+    """A structural node without its operands, and which of these and of the results take part."""
+
+    bodies: tuple[UOp, ...]
+    arg: ops.Scan | ops.While | ops.Cond
+    takes: Activity
+
+
+# Bounded, and not kept with a body: the backward pass of a loop may run the body again.
+_loops: Cache[_Key, Linearized] = Cache("derivatives of loops", MAX_LOOPS)
+
+
+class Loop(Structural):
+    """The base of the rules of SCAN, WHILE and COND."""
+
+    def bodies(self, node: UOp) -> tuple[UOp, ...]:
+        return tuple([s for s in node.src if s.op is ops.FUNCTION])
+
+    def operands(self, node: UOp) -> Sequence[int]:
+        return range(len(self.bodies(node)), len(node.src))
+
+    def forms(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
+              guarded: Container[UOp], wild: Container[UOp]) -> Steps[Linearized]:
+        args = [node.src[i] for i in self.operands(node)]
+        takes = Activity(tuple([i for i, a in enumerate(args) if a in active]),
+                         tuple(sorted(got)))
+        key = _Key(self.bodies(node), node.arg, takes)
+        found = _loops.get(key)
+        if found is None:
+            found = _loops.keep(key, (yield from self.linearize(node, args, takes)))
+        return found
+
+    def linearize(self, node: UOp, args: Nodes, takes: Activity) -> Steps[Linearized]:
+        """The forward and the backward form of the node, of operands like ``args``."""
+        raise NotImplementedError
+
+    def push_all(self, node: UOp, tangents: Pushes, guarded: Sequence[int], wild: Container[UOp]
+                 ) -> Steps[tuple[Sequence[UOp], Pushes]]:
+        args = [node.src[i] for i in self.operands(node)]
+        given = {i: t.value for i, t in enumerate(tangents[len(node.src) - len(args):])
+                 if t is not None}
+        results, found = yield from self.push_values(node, args, given)
+        return results, [Tangent(found[o]) if o in found else None for o in range(len(results))]
+
+    def push_values(self, node: UOp, args: Nodes, tangents: Mapping[int, UOp]
+                    ) -> Steps[tuple[Nodes, Mapping[int, UOp]]]:
+        """The results of the node, and the tangents of those that have one."""
+        raise NotImplementedError
+
+
+class Sources:
+    """What a backward pass reads, in order of first use: its operands.
+
+    >>> sources = Sources()
+    >>> sources.want(("input", 3)), sources.want(("cotangent", 0)), sources.want(("input", 3))
+    (('input', 3), ('cotangent', 0), ('input', 3))
+    >>> sources.all
+    (('input', 3), ('cotangent', 0))
+    """
+
+    def __init__(self) -> None:
+        self._number: dict[Source, int] = {}
+
+    @property
+    def all(self) -> tuple[Source, ...]:
+        return tuple(self._number)
+
+    def want(self, source: Source) -> Source:
+        self._number.setdefault(source, len(self._number))
+        return source
+
+    def linearized(self, forward: UOp | None, types: Mapping[str, Nodes],
+                   backward: Callable[[Read], Sequence[UOp | None]], name: str) -> Linearized:
+        """The form whose backward pass is ``backward(read)``: a cotangent for each operand.
+
+        Args:
+            types: nodes like the inputs, results and cotangents.
+        """
+        given: list[tuple[int | None, int | None]] = []
+
+        def outs(params: Nodes) -> list[UOp]:
+            flat: list[UOp] = []
+            for ct in backward(lambda source: params[self._number[source]]):
+                given.append((None, None) if ct is None else (len(flat), None))
+                if ct is not None:
+                    flat.append(ct)
+            return flat
+
+        like = [types[kind][i] for kind, i in self._number]
+        made = function_over(outs, like, f"{name}.backward")
+        return Linearized(forward, made, self.all, tuple(given))
+
+
+def pull_back(form: Linearized, read: Read) -> list[UOp | None]:
+    """The backward pass of a body, in the place where it is read: a cotangent for each input."""
+    found = inline(form.backward, [read(source) for source in form.sources])
+    return [None if value is None else found[value] for value, _ in form.given]
+
+
+def recomputed(body: UOp, form: Linearized, n_cotangents: int) -> Linearized:
+    """A form without residuals: its backward pass computes the body again."""
+    def backward(read: Read) -> list[UOp | None]:
+        inputs = {i: read(("input", i)) for i in params}
+        results = inline(form.forward_of(body), [inputs.get(i, nothing)
+                                                for i in range(body.arg.n_params)])
+
+        def again(source: Source) -> UOp:
+            kind, i = source
+            return results[i] if kind == "result" else read(source)
+        return pull_back(form, again)
+
+    nothing = build.const(0, dtypes.int32)  # in the place of what is not read
+    params = build.params(body) | build.params(form.forward_of(body))
+    sources = Sources()
+    for i in params:
+        sources.want(("input", i))
+    for source in form.sources:
+        if source[0] != "result":
+            sources.want(source)
+    like = {"input": [params.get(i, nothing) for i in range(body.arg.n_params)],
+            "cotangent": _cotangents_like(form, n_cotangents)}
+    return sources.linearized(None, like, backward, body.arg.name)
+
+
+def _cotangents_like(form: Linearized, n: int) -> list[UOp]:
+    """Nodes with the types of its cotangents, as far as they are read."""
+    params = build.params(form.backward)
+    found = {i: params[slot] for slot, (kind, i) in enumerate(form.sources)
+             if kind == "cotangent" and slot in params}
+    return [found.get(i, build.const(0, dtypes.int32)) for i in range(n)]
+
+
+def or_zeros(value: UOp | None, like: UOp) -> UOp:
+    """A cotangent or tangent where one is needed."""
+    return zeros(like) if value is None else value
+
+
+def pushed_body(pushed: Pushed, args: Nodes, tangents: Nodes) -> tuple[list[UOp], dict[int, UOp]]:
+    """The results of a pushed body and their tangents, in the place where it is read."""
+    results, found = pushed.results(inline(pushed.function, [*args, *tangents]))
+    return results, {o: t.value for o, t in enumerate(found) if t is not None}

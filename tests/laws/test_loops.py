@@ -1,0 +1,283 @@
+"""Derivatives of loops and branches against those of the program that is written out.
+
+Bodies are drawn: smooth programs over consts, carries and rows, with loops and branches inside.
+Both modes, to second order, for any choice of what is differentiated; and against differences.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from fnx.core import build, dtypes, ops
+from fnx.core.array.trace import inline
+from fnx.core.cache import clear_caches
+from fnx.core.expr import Expr, tanh
+from fnx.core.levels import interp, spec
+from fnx.core.uop import UOp
+from fnx.transforms.ad import revolve
+from fnx.transforms.ad.forward import pushforward
+from fnx.transforms.ad.reverse import pullback
+from fnx.transforms.ad.rules import Cotangent
+from tests.graphs import ALL_OPS, Builder, values
+
+F8 = dtypes.float64
+SHAPES = ((), (), (2,), (3,), (2, 3))
+# Ops that are smooth where their operands are below 1 in size.
+SMOOTH = (ALL_OPS & {ops.ADD, ops.SUB, ops.MUL, ops.SIN, ops.COS, ops.TANH, ops.EXP, ops.NEG,
+                     ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, ops.FLIP, ops.CONCAT,
+                     ops.REDUCE, ops.GATHER, ops.SCATTER, ops.CALL, ops.IOTA, ops.STOP, ops.PAD,
+                     ops.FLOOR})
+Made = Callable[[Sequence[UOp]], list[UOp]]
+
+
+class Program(NamedTuple):
+    """A program with a loop, the same without, and values of its operands."""
+
+    looped: Made
+    unrolled: Made
+    values: list[Any]
+
+
+class Drawn(NamedTuple):
+    """A body: consts, carries and rows are its PARAMs, in this order."""
+
+    fn: UOp
+    consts: list[UOp]
+    carries: list[UOp]
+    rows: list[UOp]
+
+
+def body(rng: random.Random, depth: int = 0, rows: bool = True) -> Drawn:
+    """A random step; its results are between -1 and 1, so that many steps stay smooth."""
+    b = Builder(rng, [F8], SMOOTH, 1, smooth=True)
+    carries = [b.param(F8, rng.choice(SHAPES)) for _ in range(rng.randint(1, 3))]
+    counter = None
+    if rng.random() < 0.4:
+        counter = build.param(len(b.params), dtypes.int32, ())
+        b.params.append(counter)
+        carries.append(counter)
+        b.pool.append(build.cast(counter, F8))
+    xs = [b.param(F8, rng.choice(SHAPES)) for _ in range(rng.randint(0, 2) if rows else 0)]
+    for _ in range(rng.randint(2, 8)):
+        b.step()
+    if depth and rng.random() < 0.8:
+        inner = drawn(rng, depth - 1)
+        b.pool += [n for n in inner.looped([like(b, v) for v in inner.values])
+                   if n.dtype.is_float]
+    floats = [n for n in b.pool if n.dtype is F8 and 0 not in n.shape]
+    outs = []
+    for c in carries:
+        outs.append(_next(rng, floats, c) if c is not counter else
+                    build.add(c, build.like(c, 1)))
+    ys = [calm(n) for n in rng.sample(floats, min(len(floats), rng.randint(0, 2)))]
+    if rng.random() < 0.3:
+        ys.append(outs[0])
+    if rng.random() < 0.2:
+        ys.append(carries[0])
+    consts = [p for p in b.params if p not in carries and p not in xs]
+    order = [*consts, *carries, *xs]
+    known = {p: build.param(i, p.dtype, p.shape) for i, p in enumerate(order)}
+    plain = build.function([*outs, *ys], len(order))
+    fn = build.function(inline(plain, [known[p] for p in b.params]), len(order), "drawn")
+    return Drawn(fn, consts, carries, xs)
+
+
+def like(b: Builder, value: Any) -> UOp:
+    """A value of the pool as an operand of this type, or a fresh PARAM."""
+    dtype = dtypes.as_dtype(value.dtype)
+    return b.operand(dtype, value.shape) if dtype is F8 else build.const(0, dtype, value.shape)
+
+
+def calm(x: UOp) -> UOp:
+    return tanh(0.5 * Expr(x)).node
+
+
+def _next(rng: random.Random, pool: Sequence[UOp], carry: UOp) -> UOp:
+    kind, x = rng.random(), rng.choice(pool)
+    if kind < 0.1:
+        return carry
+    if kind < 0.2:
+        return build.like(carry, 0.5)
+    if x.shape != carry.shape:
+        n = float(np.prod(x.shape)) or 1.0
+        mean = (Expr(build.reduce(x, ops.ADD, range(len(x.shape)))) / n).node
+        x = build.expand(mean, carry.shape)
+    return calm(x) if kind < 0.4 else (0.3 * Expr(carry) + 0.7 * Expr(calm(x))).node
+
+
+def drawn(rng: random.Random, depth: int) -> Program:
+    return rng.choice((scanned, scanned, chosen))(rng, depth)
+
+
+def fill(rng: random.Random, nodes: Sequence[UOp], length: int | None = None) -> list[Any]:
+    g = np.random.default_rng(rng.randint(0, 2**32))
+    front = () if length is None else (length,)
+    return [values(g, n.dtype, (*front, *n.shape), smooth=True) for n in nodes]
+
+
+def scanned(rng: random.Random, depth: int, checkpoint: int = 0) -> Program:
+    step = body(rng, depth)
+    length = rng.choice((0, 1, 2, 3, 4)) if not checkpoint else rng.randint(0, 7)
+    reverse = rng.random() < 0.5
+    n, m = len(step.consts), len(step.carries)
+
+    def looped(ins: Sequence[UOp]) -> list[UOp]:
+        return list(build.scan(step.fn, length, ins[:n], ins[n:n + m], ins[n + m:], reverse,
+                               "loop", checkpoint))
+
+    def unrolled(ins: Sequence[UOp]) -> list[UOp]:
+        consts, carries, xs = ins[:n], ins[n:n + m], ins[n + m:]
+        ys: list[list[UOp]] = [[] for _ in step.fn.src[m:]]
+        for t in range(length)[::-1 if reverse else 1]:
+            rows = [build.reshape(build.shrink(x, [(t, t + 1), *[(0, k) for k in x.shape[1:]]]),
+                                  x.shape[1:]) for x in xs]
+            outs = inline(step.fn, [*consts, *carries, *rows])
+            carries = outs[:m]
+            for y, out in zip(ys, outs[m:]):
+                y.append(build.reshape(out, (1, *out.shape)))
+        stacks = [build.concat(y[::-1] if reverse else y, 0) if y else
+                  build.const(0, out.dtype, (0, *out.shape))
+                  for y, out in zip(ys, step.fn.src[m:])]
+        return [*carries, *stacks]
+
+    return Program(looped, unrolled, fill(rng, step.consts) + fill(rng, step.carries)
+                   + fill(rng, step.rows, length))
+
+
+def chosen(rng: random.Random, depth: int) -> Program:
+    """A COND of two or three branches."""
+    first = body(rng, depth)
+    n = first.fn.arg.n_params
+    like = [*first.consts, *first.carries, *first.rows]
+    given = [build.param(i, p.dtype, p.shape) for i, p in enumerate(like)]
+    branches = [first.fn]
+    for _ in range(rng.randint(1, 2)):
+        pool = [p for p in given if p.dtype is F8]
+        other = [_next(rng, pool, o) if o.dtype is F8 else o for o in first.fn.src]
+        other = [build.const(7, o.dtype, o.shape) if o.dtype is not F8 else
+                 calm(build.reshape(o, o.shape)) if rng.random() < 0.5 else x
+                 for o, x in zip(first.fn.src, other)]
+        branches.append(build.function(other, n, "other"))
+    which = rng.randint(-1, len(branches))
+
+    def looped(ins: Sequence[UOp]) -> list[UOp]:
+        return list(build.cond(branches, build.const(which, dtypes.int32), ins, "choice"))
+
+    def unrolled(ins: Sequence[UOp]) -> list[UOp]:
+        return inline(branches[min(max(which, 0), len(branches) - 1)], ins)
+
+    return Program(looped, unrolled, fill(rng, like))
+
+
+def repeated(rng: random.Random, trips: int) -> Program:
+    """A WHILE with a counter, against the SCAN of as many steps."""
+    step = body(rng, rows=False)
+    n = len(step.consts)
+    slots = [build.param(i, p.dtype, p.shape) for i, p in enumerate([*step.consts, *step.carries])]
+    counter = build.param(len(slots), dtypes.int32, ())
+    more = build.add(counter, build.like(counter, 1))
+    turn = build.function([*step.fn.src[:len(step.carries)], more], len(slots) + 1, "turn")
+    goes_on = build.function([build.lt(counter, build.like(counter, trips))], len(slots) + 1)
+
+    def looped(ins: Sequence[UOp]) -> list[UOp]:
+        zero = build.const(0, dtypes.int32)
+        return list(build.while_(goes_on, turn, ins[:n], [*ins[n:], zero], "loop"))
+
+    def unrolled(ins: Sequence[UOp]) -> list[UOp]:
+        return list(build.scan(turn, trips, ins[:n], [*ins[n:], build.const(0, dtypes.int32)], []))
+
+    return Program(looped, unrolled, fill(rng, step.consts) + fill(rng, step.carries))
+
+
+# ---- the laws -------------------------------------------------------------------------------
+
+
+def derived(make: Made, args: Sequence[Any], wrt: Sequence[int], seed: int) -> list[UOp]:
+    """Values, gradients, tangents, and both of each again: forward on reverse, reverse on both."""
+    rng = np.random.default_rng(seed)
+    params = [build.param(i, dtypes.as_dtype(v.dtype), v.shape) for i, v in enumerate(args)]
+    xs = [params[i] for i in wrt]
+    given = {x: build.const(float(rng.uniform(0.5, 1)), F8, x.shape) for x in xs}
+    outs = make(params)
+    loss = projected([o for o in outs if o.dtype is F8], np.random.default_rng(1))
+    found = [*outs, loss]
+    for source in (gradient(loss, xs), [pushed(loss, given)]):
+        again = projected(source, np.random.default_rng(2))
+        found += [*source, *gradient(again, xs), pushed(again, given)]
+    return found
+
+
+def projected(outs: Sequence[UOp], rng: np.random.Generator) -> UOp:
+    """A random linear function of all results."""
+    total = build.const(0.0, F8)
+    for out in outs:
+        n = int(np.prod(out.shape))
+        place = build.add(build.iota(n, F8), build.const(rng.uniform(1, 9), F8, (n,)))
+        weights = build.elementwise(ops.SIN, build.mul(place, build.const(1.7, F8, (n,))))
+        product = build.mul(build.reshape(out, (n,)), weights)
+        total = build.add(total, build.reduce(product, ops.ADD, (0,)))
+    return total
+
+
+def gradient(loss: UOp, wrt: Sequence[UOp]) -> list[UOp]:
+    _, cts = pullback([loss], [Cotangent(build.like(loss, 1))], wrt)
+    return [build.like(w, 0) if ct is None else ct.value for w, ct in zip(wrt, cts)]
+
+
+def pushed(loss: UOp, given: dict[UOp, UOp]) -> UOp:
+    _, (tangent,) = pushforward([loss], given)
+    return build.like(loss, 0) if tangent is None else tangent
+
+
+def check(program: Program, seed: int) -> None:
+    rng = random.Random(seed)
+    floats = [i for i, v in enumerate(program.values) if v.dtype == np.float64]
+    wrt = sorted(rng.sample(floats, rng.randint(1, len(floats))))
+    env = {build.param(i, dtypes.as_dtype(v.dtype), v.shape): v
+           for i, v in enumerate(program.values)}
+    looped = derived(program.looped, program.values, wrt, seed)
+    spec.check(looped, "tensor")
+    unrolled = derived(program.unrolled, program.values, wrt, seed)
+    for a, b in zip(interp.evaluate(looped, env), interp.evaluate(unrolled, env)):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_scan(seed: int) -> None:
+    rng = random.Random(seed)
+    check(scanned(rng, 0), seed)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_nested_loops(seed: int) -> None:
+    rng = random.Random(seed)
+    check(scanned(rng, 2), seed)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_checkpointed_scan(seed: int) -> None:
+    rng = random.Random(seed)
+    check(scanned(rng, seed % 2, checkpoint=rng.randint(1, 4)), seed)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_cond(seed: int) -> None:
+    rng = random.Random(seed)
+    check(chosen(rng, seed % 2), seed)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("leaf, places, first", [(1, 4, 2), (2, 5, 4), (32, 32, 24)])
+def test_while(seed: int, leaf: int, places: int, first: int, monkeypatch: pytest.MonkeyPatch
+               ) -> None:
+    for name, n in (("LEAF", leaf), ("PLACES", places), ("FIRST", first)):
+        monkeypatch.setattr(revolve, name, n)
+    clear_caches()  # of loops with other numbers
+    rng = random.Random(seed)
+    check(repeated(rng, rng.choice((0, 1, 2, 3, 5, 9))), seed)
+    clear_caches()
