@@ -25,25 +25,29 @@ from fnx.transforms.jit import jit
 if TYPE_CHECKING:  # at their first use
     from fnx.transforms.jacobian import hessian, jacfwd, jacobian, jacrev
     from fnx.transforms.jvp import jvp
+    from fnx.transforms.shapes import closure_convert, eval_shape, make_jaxpr, typeof
     from fnx.transforms.vjp import linear_transpose, linearize, vjp
     from fnx.transforms.vmap import vmap
 
 __all__ = [
-    "Array", "FnxError", "ShapeDtypeStruct", "call", "config", "debug", "effects_barrier",
-    "experimental", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "lax",
-    "linear_transpose", "linearize", "nn", "numpy", "pure_callback", "random", "tree", "tree_util",
+    "Array", "FnxError", "ShapeDtypeStruct", "call", "closure_convert", "config", "debug",
+    "effects_barrier", "eval_shape", "experimental", "grad", "hessian", "jacfwd", "jacobian",
+    "jacrev", "jit", "jvp", "lax", "linear_transpose", "linearize", "make_jaxpr", "nn", "numpy",
+    "pure_callback", "random", "tree", "tree_util", "typeof",
     "value_and_grad", "vjp", "vmap",
 ]
 __version__ = "0.1.0"
 
+_HOMES = {
+    "fnx.transforms.jacobian": ("hessian", "jacfwd", "jacobian", "jacrev"),
+    "fnx.transforms.jvp": ("jvp",),
+    "fnx.transforms.shapes": ("closure_convert", "eval_shape", "make_jaxpr", "typeof"),
+    "fnx.transforms.vjp": ("linear_transpose", "linearize", "vjp"),
+    "fnx.transforms.vmap": ("vmap",),
+}
+
 if not TYPE_CHECKING:  # else every name would be there for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
-        "checkpoint", "custom_jvp", "custom_vjp", "device_get", "device_put",
-        "disable_jit", "eval_shape", "make_jaxpr", "pmap", "remat", "scipy",
-    }), {
-        "hessian": "fnx.transforms.jacobian", "jacfwd": "fnx.transforms.jacobian",
-        "jacobian": "fnx.transforms.jacobian", "jacrev": "fnx.transforms.jacobian",
-        "jvp": "fnx.transforms.jvp", "linear_transpose": "fnx.transforms.vjp",
-        "linearize": "fnx.transforms.vjp", "vjp": "fnx.transforms.vjp",
-        "vmap": "fnx.transforms.vmap",
-    })
+        "checkpoint", "custom_jvp", "custom_vjp", "device_get", "device_put", "disable_jit", "pmap",
+        "remat", "scipy",
+    }), {name: home for home, names in _HOMES.items() for name in names})

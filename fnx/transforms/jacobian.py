@@ -13,8 +13,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-import numpy as np
-
 from fnx.core import build, dtypes
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
@@ -22,7 +20,7 @@ from fnx.core.array.trace import Closed, rewriting, trace
 from fnx.core.errors import GradError
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp
-from fnx.transforms.ad.arguments import FLOAT0, flatten, positions, refuse_complex
+from fnx.transforms.ad.arguments import Float0, flatten, positions, refuse_complex
 from fnx.transforms.ad.forward import jvp
 from fnx.transforms.ad.nested import keep
 from fnx.transforms.ad.reverse import linearize
@@ -148,7 +146,7 @@ class _Jacobian(Transformed[P, R]):
         def row(out: Array, found: list[UOp]) -> Any:
             floats = iter(zip(found, inputs))
             leaves = [Array(*_weak(next(floats), out)) if x._dtype.is_float else
-                      np.zeros((*out.shape, *x.shape), FLOAT0) for x in given]
+                      Float0.like((*out.shape, *x.shape)) for x in given]
             of_args: tuple[tuple[Any, ...], Any] = layout.tree.unflatten(leaves)
             return of_args[0][0] if isinstance(argnums, int) else of_args[0]
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
-import numpy as np
-
 from fnx.core import build
 from fnx.core.array.array import Array
 from fnx.core.array.public import public
 from fnx.core.array.trace import Traced, name_of, rewriting, trace
 from fnx.core.errors import ArgumentError
 from fnx.core.uop import UOp, substitute
-from fnx.transforms.ad.arguments import FLOAT0, directions, flatten
+from fnx.transforms.ad.arguments import Float0, directions, flatten
 from fnx.transforms.ad.forward import pushforward
 
 R = TypeVar("R")
@@ -90,4 +88,4 @@ def _with_tangents(traced: Traced, values: Sequence[UOp], along: Sequence[UOp]
 
 
 def _tangent(out: Array, t: UOp) -> Any:
-    return Array(t, out.weak) if out._dtype.is_float else np.zeros(out.shape, FLOAT0)
+    return Array(t, out.weak) if out._dtype.is_float else Float0.like(out.shape)

@@ -19,11 +19,11 @@ from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
 from fnx.core.array.containers import register_pytree_node
 from fnx.core.array.public import public
-from fnx.core.array.trace import Closed, inline, name_of, trace
+from fnx.core.array.trace import inline, name_of, rewriting, trace
 from fnx.core.errors import GradError, PytreeError
 from fnx.core.record import Record
 from fnx.core.uop import UOp
-from fnx.transforms.ad.arguments import Layout, directions, flatten, is_nothing, like
+from fnx.transforms.ad.arguments import Layout, directions, flatten, like
 from fnx.transforms.ad.linearity import check
 from fnx.transforms.ad.nested import keep
 from fnx.transforms.ad.reverse import linearize as linearized
@@ -167,12 +167,12 @@ def _transposed(fun: Callable[..., Any], primals: tuple[Any, ...]) -> Transposit
             raise GradError(f"expected float arguments, got {aval} at "
                             f"{Layout(in_tree, avals).path(i)}",
                             hint="close over what the function is not linear in")
-    closed: Closed = trace(fun, avals, in_tree, by="linear_transpose", name=name_of(fun)).close()
-    fn, linear = closed.function, tuple(range(len(avals)))
-    keep(fn)
-    check(fn, linear)
+    traced = trace(fun, avals, in_tree, by="linear_transpose", name=name_of(fun))
+    rewriting(check, traced.nodes, traced.leaves)
+    closed = traced.close()
+    keep(closed.function)
     outs = tuple([o for o, a in enumerate(closed.outs) if a.dtype.is_float])
-    found = transpose(fn, linear, outs)
+    found = transpose(closed.function, tuple(range(len(avals))), outs)
     sources = (*[_UNREAD for _ in avals], *[None for _ in closed.captures],
                *[_UNREAD] * closed.effects, *range(len(outs)))
     return Transposition([Array(c) for c in closed.captures], _Plan(
@@ -260,18 +260,14 @@ def _push(self: Pushforward, tangents: tuple[Any, ...]) -> Any:
 
 def _cotangents(layout: Layout, cotangent: Any) -> list[UOp]:
     """The float cotangents as nodes, checked against the result."""
-    structure = tree.structure(cotangent, is_nothing)
-    if structure != layout.tree:
-        raise PytreeError(f"expected a cotangent like the result, {layout.tree}; got "
-                          f"{structure}", hint="give one array for each array of the result")
-    leaves = tree.leaves(cotangent, is_nothing)
-
     def one(x: Any, aval: Aval) -> UOp:
-        if x is None:
-            raise PytreeError(f"expected a cotangent like the result, {aval}; got None",
-                              hint="give zeros where it has none")
+        if tree.structure(x) != tree.LEAF:
+            raise PytreeError(f"expected a cotangent like the result, {layout.tree}; got "
+                              f"{tree.structure(cotangent)}",
+                              hint="give one array for each array of the result")
         return like(x, aval, "a cotangent", "the result")
 
+    leaves = tree.flatten_up_to(layout.tree, cotangent)
     return [one(x, aval) for x, aval in zip(leaves, layout.avals) if aval.dtype.is_float]
 
 

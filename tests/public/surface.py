@@ -16,6 +16,7 @@ import fnx.nn.initializers
 import fnx.numpy
 import fnx.numpy.linalg
 import fnx.random
+import fnx.test_util
 import fnx.tree
 import fnx.tree_util
 import fnx.typing
@@ -24,7 +25,7 @@ from fnx.numpy.scalars import ScalarType
 
 MODULES: list[ModuleType] = [
     fnx, fnx.numpy, fnx.numpy.linalg, fnx.lax, fnx.nn, fnx.nn.initializers, fnx.random, fnx.tree,
-    fnx.tree_util, fnx.kernel, fnx.typing]
+    fnx.tree_util, fnx.kernel, fnx.typing, fnx.test_util]
 
 
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -68,3 +68,14 @@ def test_a_body_is_pushed_once_for_each_pattern() -> None:
     assert pushed(body, Push((0,))).active == (0,)
     assert pushed(body, Push((0,), full=(1,))).active == (0, 1)
     assert pushed(body, Push(())).active == ()
+
+
+def test_float0_goes_through_every_transform() -> None:
+    f = lambda x: fnx.jvp(lambda x: (x * x, 3), (x,), (x,))[1]
+    for g in (f, fnx.jit(f), fnx.vmap(f, axis_size=2, in_axes=None, out_axes=None)):
+        slope, nothing = g(2.0)
+        assert slope == 8.0 and nothing.dtype == FLOAT0
+    (first, nothing), second = fnx.jvp(f, (2.0,), (1.0,))
+    assert (first, second[0]) == (8.0, 8.0) and nothing.dtype == second[1].dtype == FLOAT0
+    g = fnx.jit(fnx.grad(lambda x, n: x * n, argnums=(0, 1), allow_int=True))(2.0, 3)
+    assert g[0] == 3.0 and g[1].dtype == FLOAT0

@@ -34,6 +34,7 @@ class ShapeDtypeStruct:
     Args:
         shape: an int or ints.
         dtype: a dtype.
+        weak_type: whether the dtype gives way in promotion, as that of a Python number.
 
     >>> ShapeDtypeStruct((2, 3), "float32")
     ShapeDtypeStruct(shape=(2, 3), dtype=float32)
@@ -41,9 +42,9 @@ class ShapeDtypeStruct:
 
     __slots__ = ("_aval",)
 
-    def __init__(self, shape: Any, dtype: Any) -> None:
+    def __init__(self, shape: Any, dtype: Any, *, weak_type: bool = False) -> None:
         try:
-            self._aval = Aval(axes.shape(shape), convert.dtype_argument(dtype))
+            self._aval = Aval(axes.shape(shape), convert.dtype_argument(dtype), bool(weak_type))
         except FnxError as error:
             error.name_caller("ShapeDtypeStruct")
             raise
@@ -59,6 +60,11 @@ class ShapeDtypeStruct:
         return self._aval.dtype.np
 
     @property
+    def weak_type(self) -> bool:
+        """Whether the dtype gives way in promotion."""
+        return self._aval.weak
+
+    @property
     def ndim(self) -> int:
         """How many axes."""
         return len(self.shape)
@@ -69,7 +75,8 @@ class ShapeDtypeStruct:
         return math.prod(self.shape)
 
     def __repr__(self) -> str:
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype})"
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype}{weak})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShapeDtypeStruct) and self._aval == other._aval

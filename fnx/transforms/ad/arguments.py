@@ -11,6 +11,7 @@ from fnx.core import build
 from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
+from fnx.core.array.containers import register_pytree_node
 from fnx.core.array.public import asarray
 from fnx.core.errors import (
     ArgumentError,
@@ -21,11 +22,29 @@ from fnx.core.errors import (
     PytreeError,
     ShapeError,
 )
+from fnx.core.ops import Shape
 from fnx.core.record import Record
 from fnx.core.uop import UOp
 
 # The gradient of an integer: no information, in JAX's dtype for it.
 FLOAT0 = np.dtype([("float0", np.void, 0)])
+
+
+class Float0(np.ndarray[Any, Any]):
+    """The gradient of an array of integers. As a pytree it has no leaves, so that it passes through
+    every transform.
+
+    >>> Float0.like((3,)).dtype == FLOAT0
+    True
+    """
+
+    @staticmethod
+    def like(shape: Shape) -> Float0:
+        """That of integers of a shape."""
+        return np.zeros(shape, FLOAT0).view(Float0)
+
+
+register_pytree_node(Float0, lambda x: ((), x.shape), lambda shape, _: Float0.like(shape))
 
 
 class Layout(Record):
@@ -47,7 +66,7 @@ class Layout(Record):
         """The tree of float leaves, and float0 for the others."""
         rest = iter(floats)
         return self.tree.unflatten(
-            [next(rest) if a.dtype.is_float else np.zeros(a.shape, FLOAT0) for a in self.avals])
+            [next(rest) if a.dtype.is_float else Float0.like(a.shape) for a in self.avals])
 
     def gradients(self, grads: Iterable[Array]) -> tuple[Any, ...]:
         """The arguments, of the gradients of their float leaves."""

@@ -9,7 +9,7 @@ LINEAR, MUL of one with a CONSTANT. x + 1 is not (it is affine), nor is what onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
 from fnx.core import build, ops, parts
@@ -17,7 +17,7 @@ from fnx.core.errors import GradError
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.nested import Steps, derives, form
+from fnx.transforms.ad.nested import Steps, derives, run
 from fnx.transforms.ad.rules import Linear
 
 
@@ -39,18 +39,15 @@ class Linearity(Record):
     operands: Kinds
 
 
-def check(body: UOp, linear: Sequence[int]) -> Kinds:
-    """The kinds of the results of a FUNCTION that is to be linear in some operands.
+def check(outs: Sequence[UOp], linear: Sequence[UOp]) -> None:
+    """Whether results of a trace are linear in some of its leaves.
 
     Raises:
-        GradError: it is not; names the operation and the user's line.
+        GradError: they are not; names the operation and the user's line.
     """
-    asked = tuple([LINEAR if i in linear else CONSTANT for i in range(body.arg.n_params)])
-    found: Kinds = form(body, Linearity(asked))
-    for kind, out in zip(found, body.src):
+    for kind, out in zip(run(_walk(outs, dict.fromkeys(linear, LINEAR))), outs):
         if kind is CONSTANT and out.dtype.is_float:
             raise _refusal(out, "returns a result that is a constant")
-    return found
 
 
 def _refusal(node: UOp, does: str) -> GradError:
@@ -63,12 +60,17 @@ def _refusal(node: UOp, does: str) -> GradError:
 
 @derives(Linearity, "linearity of bodies")
 def _kinds_of(body: UOp, asked: Linearity) -> Steps[Kinds]:
-    kinds: dict[UOp, Kind] = {}
+    return (yield from _walk(body.src, {node: asked.operands[slot]
+                                        for slot, node in build.params(body).items()}))
+
+
+def _walk(outs: Sequence[UOp], given: Mapping[UOp, Kind]) -> Steps[Kinds]:
+    kinds = dict(given)
     results: dict[UOp, Kinds] = {}
-    for node in toposort(body.src, stop=lambda n: n.op is ops.KERNEL):
-        if node.op is ops.PARAM:
-            kinds[node] = asked.operands[node.arg.slot]
-        elif node.op is ops.GET:
+    for node in toposort(outs, stop=lambda n: n.op is ops.KERNEL):
+        if node in given:
+            continue
+        if node.op is ops.GET:
             kinds[node] = results[node.src[0]][node.arg]
         elif node.op.closed or not node.src or node.op is ops.KERNEL:
             kinds[node] = ZERO if node.op is ops.CONST and build.const_of(node) == 0 else CONSTANT
@@ -79,7 +81,7 @@ def _kinds_of(body: UOp, asked: Linearity) -> Steps[Kinds]:
             kinds[node] = CONSTANT
         else:
             kinds[node] = _kind(node, [kinds[s] for s in node.src])
-    return tuple([kinds[o] for o in body.src])
+    return tuple([kinds[o] for o in outs])
 
 
 def _kind(node: UOp, src: list[Kind]) -> Kind:

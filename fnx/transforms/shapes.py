@@ -1,0 +1,198 @@
+"""``eval_shape``, ``make_jaxpr``, ``closure_convert``, ``typeof``: a function as a graph, unrun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from fnx.core import ops
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval, ShapeDtypeStruct
+from fnx.core.array.public import asarray, public
+from fnx.core.array.trace import Closed, inline, name_of, trace
+from fnx.core.errors import ArgumentError, FnxError
+from fnx.core.levels import show
+from fnx.transforms.transformed import Transformed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@public
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Shapes and dtypes of the result of a function; nothing is computed.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> fnx.eval_shape(lambda x: {"sum": x.sum(0)}, fnx.ShapeDtypeStruct((4, 3), "float32"))
+    {'sum': ShapeDtypeStruct(shape=(3,), dtype=float32)}
+
+    Args:
+        fun: a pure function of pytrees of arrays.
+        args: arrays, or anything with ``shape`` and ``dtype`` in their place.
+        kwargs: the same, by name.
+
+    Returns:
+        A pytree like the result, of ShapeDtypeStructs.
+    """
+    closed = _closed(fun, args, kwargs, "eval_shape")
+    return closed.out_tree.unflatten([_struct(a) for a in closed.outs])
+
+
+def make_jaxpr(fun: Callable[P, Any], static_argnums: int | Sequence[int] = (),
+               return_shape: bool = False) -> Transformed[P, Any]:
+    """A function that returns the graph of a function instead of running it.
+
+    >>> import fnx
+    >>> print(fnx.make_jaxpr(lambda x: 2 * x + 1)(3.0))
+    function <lambda>(x0: float32[])
+      t0 = x0 * 2 + 1                                               # float32[]  ...
+      return t0
+
+    Args:
+        fun: a pure function of pytrees of arrays.
+        static_argnums: positional arguments that are handed to ``fun`` as they are.
+        return_shape: whether to return the shapes of the result, too.
+
+    Returns:
+        A function with the arguments of ``fun``. It returns a Graph, which prints as formulas; or
+        (this, a pytree of ShapeDtypeStructs like the result).
+    """
+    return _Printed(fun, static_argnums=static_argnums, return_shape=return_shape)
+
+
+class Graph:
+    """The graph of a function: what it does to its inputs, for reading.
+
+    Attributes:
+        function: its FUNCTION, over its inputs and then what it closes over.
+        consts: the arrays that it closes over.
+        in_avals: shapes and dtypes of the inputs.
+        out_avals: shapes and dtypes of the results.
+    """
+
+    def __init__(self, closed: Closed, inputs: Sequence[Aval]) -> None:
+        self.function = closed.function
+        self.consts = [Array(c) for c in closed.captures]
+        self.in_avals = [_struct(a) for a in inputs]
+        self.out_avals = [_struct(a) for a in closed.outs]
+
+    def __repr__(self) -> str:
+        return show.pretty(self.function)
+
+
+class _Printed(Transformed[P, Any]):
+    kind = "make_jaxpr"
+    does = "The graph of the function, whose arguments it takes."
+
+    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given, return_shape = self._options.values()
+        static = {i % max(len(args), 1) for i in ((given,) if isinstance(given, int) else given)}
+        rest = [x for i, x in enumerate(args) if i not in static]
+
+        def of_rest(*rest: Any, **kwargs: Any) -> Any:
+            moving = iter(rest)
+            return self._f(*[x if i in static else next(moving) for i, x in enumerate(args)],
+                           **kwargs)
+
+        closed = _closed(of_rest, tuple(rest), kwargs, self.kind, self._name)
+        graph = Graph(closed, [_aval(x) for x in tree.leaves((tuple(rest), kwargs))])
+        shapes = closed.out_tree.unflatten([_struct(a) for a in closed.outs])
+        return (graph, shapes) if return_shape else graph
+
+
+@public
+def closure_convert(fun: Callable[..., Any], *example_args: Any
+                    ) -> tuple[Callable[..., Any], list[Array]]:
+    """A function that takes what ``fun`` closes over as further arguments, and these.
+
+    So a custom rule can differentiate in them. Traced float arrays are handed out; other values
+    that ``fun`` closes over stay inside.
+
+    >>> import fnx
+    >>> def root(y):
+    ...     f, consts = fnx.closure_convert(lambda x: x * y, 1.0)
+    ...     return f(2.0, *consts)
+    >>> fnx.grad(root)(3.0)
+    Array(2., dtype=float32, weak_type=True)
+
+    Args:
+        fun: a pure function of pytrees of arrays.
+        example_args: arguments like those that it will be called with.
+
+    Returns:
+        (function, consts). ``function(*args, *consts)`` computes ``fun(*args)``.
+
+    Raises:
+        ArgumentError: an example that is no array, or later arguments of another structure.
+    """
+    closed = _closed(fun, example_args, {}, "closure_convert")
+    in_tree = tree.structure((example_args, {}))
+    out = [i for i, c in enumerate(closed.captures) if c.op is ops.LEAF and c.dtype.is_float]
+
+    @public
+    def converted(*args: Any) -> Any:
+        n = len(args) - len(out)
+        found = tree.structure((args[:max(n, 0)], {}))
+        if n < 0 or found != in_tree:
+            raise ArgumentError(f"{name_of(fun)}: expected arguments like {in_tree} and then "
+                                f"{len(out)} consts, got {tree.structure((args, {}))}",
+                                hint="hand on the consts that closure_convert returned")
+        captures = list(closed.captures)
+        for i, x in zip(out, args[n:]):
+            captures[i] = asarray(x)._node
+        given = [asarray(x)._node for x in tree.leaves(args[:n])]
+        nodes = inline(closed.function, [*given, *captures])
+        return closed.out_tree.unflatten([Array(x, a.weak) for x, a in zip(nodes, closed.outs)])
+
+    return converted, [Array(closed.captures[i]) for i in out]
+
+
+@public
+def typeof(x: Any) -> ShapeDtypeStruct:
+    """Shape and dtype of an array, or of what becomes one.
+
+    >>> import fnx
+    >>> fnx.typeof(2.0)
+    ShapeDtypeStruct(shape=(), dtype=float32, weak_type=True)
+
+    Args:
+        x: an array, or anything that can be made one; also a traced one.
+
+    Returns:
+        A ShapeDtypeStruct.
+    """
+    return _struct(_aval(x))
+
+
+def _closed(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], by: str,
+            name: str = "") -> Closed:
+    leaves, in_tree = tree.flatten((args, kwargs))
+    avals = []
+    for i, x in enumerate(leaves):
+        try:
+            avals.append(_aval(x))
+        except FnxError as e:
+            first, *rest = tree.paths(in_tree)[i]
+            where = f"{'kwargs' if first.key else 'args'}{tree.keystr(tuple(rest))}"
+            raise ArgumentError(f"{by} of {name or name_of(fun)}: expected an array at {where}, "
+                                f"got {type(x).__name__}: {e.message}",
+                                hint="close over what is no array") from None
+    return trace(fun, avals, in_tree, by=by, name=name or name_of(fun)).close()
+
+
+def _aval(x: Any) -> Aval:
+    if isinstance(x, ShapeDtypeStruct):
+        return x._aval
+    if isinstance(x, Array | np.ndarray | np.generic) or not hasattr(x, "dtype"):
+        return asarray(x)._aval
+    return ShapeDtypeStruct(x.shape, x.dtype)._aval
+
+
+def _struct(aval: Aval) -> ShapeDtypeStruct:
+    return ShapeDtypeStruct(aval.shape, aval.dtype.np, weak_type=aval.weak)
+
+
