@@ -171,5 +171,13 @@ def _cond(node: UOp, operands: Kinds) -> Steps[Kinds]:
     return out
 
 
+def _host(node: UOp, operands: Kinds) -> Steps[Kinds]:
+    if any(dtype.is_float for _, dtype in node.arg.outs):
+        raise _refusal(node, "is not linear")
+    yield from ()
+    return (CONSTANT,) * len(node.arg.outs)
+
+
 BODIES: dict[ops.Op, Callable[[UOp, Kinds], Steps[Kinds]]] = {
-    ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond}
+    ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond,
+    ops.HOST: _host}
