@@ -46,11 +46,12 @@ class Done(Signal):
 class Call:
     """A command with the dtypes of its kernel's arguments; or one that calls Python."""
 
-    __slots__ = ("command", "dtypes", "scalars")
+    __slots__ = ("command", "dtypes", "scalars", "written")
 
     def __init__(self, command: Command) -> None:
         self.command = command
         nodes = toposort([command.kernel])
+        self.written = parts.written_slots(command.kernel)
         refs = {n.arg.slot: n.dtype for n in nodes if n.op is ops.REF}
         variables = {n.arg.slot: n.dtype for n in nodes if n.op is ops.VAR}
         self.dtypes = [refs.get(i) for i in range(len(command.slots))]
@@ -63,7 +64,16 @@ class Call:
             return
         buffers = [memory(slot).view(np.uint8 if dtype is None else dtype.np)
                    for slot, dtype in zip(self.command.slots, self.dtypes)]
+        written = {_address(buffers[i]) for i in self.written}
+        for i, buffer in enumerate(buffers):  # what is read is what was there before
+            if i not in self.written and _address(buffer) in written:
+                buffers[i] = buffer.copy()
         run_kernel(self.command.kernel, buffers, self.scalars)
+
+
+def _address(buffer: Bytes) -> int:
+    address: int = buffer.__array_interface__["data"][0]
+    return address
 
 
 def _value(pattern: int, dtype: DType | None) -> Any:

@@ -5,9 +5,10 @@
             LOOP 5: body(SWAP(b, c), x[12*i:12*i + 12]) -> SWAP(c, b), ys[12*i:12*i + 12]
 
 Each body is lowered once to a Block, whose slots are then filled in: a constant is the operand
-itself, xs and ys are rows, so each iteration moves them on by a row. A carry has two buffers: an
-iteration reads the one that the iteration before wrote, and writes the other. The last one
-written is the result; after a number of steps that only the run tells, it is copied there.
+itself, xs and ys are rows, so each iteration moves them on by a row. A carry that the body can
+write over (lower/sharing.py) has one buffer, its result. Others have two: an iteration reads the
+one that the iteration before wrote, and writes the other. The last one written is the result;
+after a number of steps that only the run tells, it is copied there.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, ops, parts
 from fnx.core.uop import UOp
 from fnx.lower.commands import Block, Choice, Repeat, named
 from fnx.lower.fusion.group import memory_of
 from fnx.lower.fusion.ranges import BodyStep, Step
-from fnx.lower.memory import Operand, View, size_of
+from fnx.lower.memory import ALIGNMENT, Operand, View, size_of
 
 AlignmentOf = Callable[[UOp], int]
-BlockOf = Callable[[UOp, tuple[int, ...], tuple[int, ...]], Block]
+Carried = tuple[tuple[int, int], ...]  # (result, parameter) of a body
+BlockOf = Callable[[UOp, tuple[int, ...], tuple[int, ...], Carried], Block]
 Made = Step | Repeat | Choice
 
 
@@ -70,50 +72,58 @@ def copy(source: UOp, to: UOp, read: Operand | None = None) -> Step:
 
 
 def _scan(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[Made]:
-    arg, body = step.node.arg, step.node.src[0]
+    arg = step.node.arg
     n, first = arg.n_consts, arg.n_consts + arg.n_carries
     consts, inits, xs = step.reads[:n], step.reads[n:first], step.reads[first:]
     finals, ys = step.writes[:arg.n_carries], step.writes[arg.n_carries:]
-    pairs = [(_like(c), c) if arg.length % 2 else (c, _like(c)) for c in finals]
+    rows_in, rows_out = ([_row(a, arg.length, arg.reverse) for a in side] for side in (xs, ys))
+    given, made = _alignments(alignment, (*map(_whole, (*consts, *finals)), *rows_in),
+                              (*map(_whole, finals), *rows_out))
+    block = block_of(step.node.src[0], given, made, _carried(n, finals))
+    pairs = [(b, a) if arg.length % 2 else (a, b) for a, b in _buffers(block, finals)]
     for init, (read, _) in zip(inits, pairs):
         yield from _copies(init, read)
-    if not arg.length:
-        return
-
-    def row(whole: UOp) -> View:
-        nbytes = math.prod(whole.shape[1:]) * whole.dtype.itemsize
-        start = (arg.length - 1) * nbytes if arg.reverse else 0
-        return View(whole, nbytes, start, -nbytes if arg.reverse else nbytes)
-
-    ins = (*map(_whole, consts), *[_swapped(a, b) for a, b in pairs], *map(row, xs))
-    outs = (*[_swapped(b, a) for a, b in pairs], *map(row, ys))
-    block = block_of(body, *_alignments(alignment, ins, outs))
-    yield Repeat(named(arg.name, step.node.sites), arg.length, block, ins, outs,
-                 _work(block.arena))
+    if arg.length:
+        yield Repeat(named(arg.name, step.node.sites), arg.length, block,
+                     (*map(_whole, consts), *[_swapped(a, b) for a, b in pairs], *rows_in),
+                     (*[_swapped(b, a) for a, b in pairs], *rows_out), _work(block.arena))
 
 
 def _while(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[Made]:
-    arg, (test, body) = step.node.arg, step.node.src[:2]
+    arg, (test, body), finals = step.node.arg, step.node.src[:2], step.writes
     consts, inits = step.reads[:arg.n_consts], step.reads[arg.n_consts:]
-    pairs = [(c, _like(c)) for c in step.writes]
-    for init, final in zip(inits, step.writes):
+    given, made = _alignments(alignment, [*map(_whole, (*consts, *finals))],
+                              [*map(_whole, finals)])
+    blocks = block_of(body, given, made, _carried(arg.n_consts, finals)), \
+        block_of(test, given, (ALIGNMENT,), ())
+    pairs = _buffers(blocks[0], finals)
+    for init, final in zip(inits, finals):
         yield from _copies(init, final)
-    ins = (*map(_whole, consts), *[_swapped(a, b) for a, b in pairs])
-    outs = tuple([_swapped(b, a) for a, b in pairs])
-    given, made = _alignments(alignment, ins, outs)
-    blocks = block_of(body, given, made), block_of(test, given, (64,))
-    flag = _work(1)
-    yield Repeat(named(arg.name, step.node.sites), None, blocks[0], ins, outs,
-                 _work(max(b.arena for b in blocks)), blocks[1], flag)
+    yield Repeat(named(arg.name, step.node.sites), None, blocks[0],
+                 (*map(_whole, consts), *[_swapped(a, b) for a, b in pairs]),
+                 tuple([_swapped(b, a) for a, b in pairs]),
+                 _work(max(b.arena for b in blocks)), blocks[1], _work(1))
     for a, b in pairs:
-        yield from _copies(a, a, _swapped(a, b))
+        if a is not b:
+            yield from _copies(a, a, _swapped(a, b))
 
 
 def _cond(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[Made]:
+    """What all branches update in place is copied to the result, and updated there."""
     node, (which, *operands) = step.node, step.reads
-    ins, outs = (tuple(map(_whole, side)) for side in (operands, step.writes))
-    given, made = _alignments(alignment, ins, outs)
-    blocks = [block_of(b, given, made) for b in node.src[:node.arg.n_branches]]
+    given, made = _alignments(alignment, [*map(_whole, operands)], [*map(_whole, step.writes)])
+    branches = node.src[:node.arg.n_branches]
+    carried = _updated(branches)
+    while True:
+        blocks = [block_of(b, given, made, carried) for b in branches]
+        kept = tuple([pair for pair in carried
+                      if all(b.results[pair[0]] == ("in", pair[1]) for b in blocks)])
+        if kept == carried:
+            break
+        carried = kept
+    for result, slot in carried:
+        yield from _copies(operands[slot], step.writes[result])
+        operands[slot] = step.writes[result]
     yield Choice(named(node.arg.name, node.sites), which, tuple(blocks), tuple(operands),
                  step.writes, _work(max(b.arena for b in blocks)))
 
@@ -125,12 +135,54 @@ _EXPAND: dict[ops.Op, Callable[[BodyStep, BlockOf, AlignmentOf], Iterator[Made]]
 # ---- memory -------------------------------------------------------------------------------------
 
 
+def _carried(first: int, finals: Sequence[UOp]) -> Carried:
+    """Each carry may stay in its memory."""
+    return tuple([(k, first + k) for k in range(len(finals))])
+
+
+def _buffers(block: Block, finals: Sequence[UOp]) -> list[tuple[UOp, UOp]]:
+    """The result and another buffer of each carry; those of one that stays are the same."""
+    return [(c, c if block.results[k][0] == "in" else _like(c)) for k, c in enumerate(finals)]
+
+
+def _updated(branches: Sequence[UOp]) -> Carried:
+    """(result, parameter): what all branches make of a parameter by writing parts of it."""
+    found: dict[int, int] = {}
+    for result in range(len(branches[0].src)):
+        sources = {_base(b.src[result]) for b in branches}
+        slot = sources.pop()
+        if not sources and slot is not None and slot not in found.values():
+            found[result] = slot
+    return tuple(found.items())
+
+
+def _base(node: UOp) -> int | None:
+    """The slot of the parameter of which parts are overwritten; None: it is no such update."""
+    while node.op is not ops.PARAM:
+        if node.op in (ops.STOP, ops.RESHAPE, ops.SCATTER):
+            node = node.src[0]
+        elif node.op is ops.GET and node.src[0].op is ops.SCAN and \
+                node.arg < node.src[0].arg.n_carries:
+            node = parts.operands(node.src[0])[node.src[0].arg.n_consts + node.arg]
+        else:
+            return None
+    slot: int = node.arg.slot
+    return slot
+
+
+def _row(whole: UOp, length: int, reverse: bool) -> View:
+    """A row of xs or ys, another one in each iteration (in whatever shape its buffer has)."""
+    nbytes = math.prod(whole.shape) * whole.dtype.itemsize // max(length, 1)
+    return View(whole, nbytes, (length - 1) * nbytes, -nbytes) if reverse else \
+        View(whole, nbytes, 0, nbytes)
+
+
 def _whole(node: UOp) -> View:
     return View(node, size_of(node))
 
 
 def _swapped(even: UOp, odd: UOp) -> View:
-    return View(even, size_of(even), odd=odd)
+    return View(even, size_of(even), odd=None if odd is even else odd)
 
 
 def _like(node: UOp) -> UOp:

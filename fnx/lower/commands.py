@@ -25,17 +25,27 @@ from fnx.core.uop import UOp, rebuild
 from fnx.lower import memory
 from fnx.lower.fusion.unique_results import Result
 from fnx.lower.memory import Operand, View, nodes_of
+from fnx.lower.sharing import Pair, readers_first, share
 
 SlotOf = Callable[[UOp], UOp]
 
 
 class Launch(NamedTuple):
-    """A tiled kernel, what each of its buffers is, and a CONST for each VAR."""
+    """A tiled kernel, what each of its buffers is, and a CONST for each VAR.
+
+    Attributes:
+        writes: the nodes whose buffers it writes.
+        shares: pairs of what is written and what is read that may be one memory.
+        copies: such a pair, where all that it does is to copy one to the other.
+    """
 
     kernel: UOp
     operands: tuple[Operand, ...]
     scalars: tuple[UOp, ...]
     sites: tuple[Site, ...] = ()
+    writes: tuple[UOp, ...] = ()
+    shares: tuple[Pair, ...] = ()
+    copies: Pair | None = None
 
     @property
     def graphs(self) -> tuple[UOp, ...]:
@@ -71,6 +81,12 @@ class Repeat(NamedTuple):
     test: Block | None = None
     flag: UOp | None = None
     graphs: tuple[UOp, ...] = ()
+    shares: tuple[Pair, ...] = ()
+    copies: Pair | None = None
+
+    @property
+    def writes(self) -> list[UOp]:
+        return nodes_of(self.outs)
 
     @property
     def uses(self) -> list[UOp]:
@@ -99,6 +115,12 @@ class Choice(NamedTuple):
     outs: tuple[UOp, ...]
     work: UOp
     graphs: tuple[UOp, ...] = ()
+    shares: tuple[Pair, ...] = ()
+    copies: Pair | None = None
+
+    @property
+    def writes(self) -> tuple[UOp, ...]:
+        return self.outs
 
     @property
     def uses(self) -> list[UOp]:
@@ -117,15 +139,26 @@ def named(name: str, sites: Sequence[Site]) -> str:
     return f"{name} ({', '.join(lines)})" if lines else name
 
 
+AnyLaunch = Launch | Repeat | Choice
+
+
 class Launches(NamedTuple):
     """The launches of a FUNCTION in order, with its results, before they have memory.
 
-    ``offsets``: of nodes in the arena, once it is planned; ``arena``: its bytes.
+    Attributes:
+        carried: (number of a result, slot of a parameter): the result takes the parameter's
+            memory, where that is proved to change nothing.
+        unaligned: nodes whose buffers do not begin where a vector register would.
+        memory: the node in whose buffer another one is, once that is decided.
+        offsets: of nodes in the arena, once it is planned; arena: its bytes.
     """
 
     outs: tuple[UOp, ...]
     results: tuple[Result, ...]
-    launches: Sequence[Launch | Repeat | Choice]
+    launches: Sequence[AnyLaunch]
+    carried: tuple[tuple[int, int], ...] = ()
+    unaligned: frozenset[UOp] = frozenset()
+    memory: Mapping[UOp, UOp] = {}
     offsets: Mapping[UOp, int] = {}
     arena: int = 0
 
@@ -155,29 +188,36 @@ class Block(NamedTuple):
 
 
 def plan_memory(all: Launches) -> Launches:
-    """Offsets in the arena for what is neither a parameter nor a result."""
-    outs = set(all.outs)
-    uses = [launch.uses for launch in all.launches]
+    """Which nodes share a buffer, and offsets in the arena for what is no parameter or result."""
+    all = all._replace(launches=readers_first(all.launches))
+    found = share(all)
+    launches = [launch for i, launch in enumerate(all.launches) if i not in found.elided]
+    uses = [[found.of(n) for n in launch.uses] for launch in launches]
+    outs = {found.of(out) for out in all.outs}
     sizes = {n: memory.size_of(n) for used in uses for n in used
              if n.op is not ops.PARAM and n not in outs}
     offsets, arena = memory.plan(uses, sizes)
-    return all._replace(offsets=offsets, arena=arena)
+    return all._replace(launches=launches, memory=found.memory(), offsets=offsets, arena=arena)
 
 
 def commands(all: Launches) -> Block:
     """Slots for all operands, and one command a launch."""
     outs = {node: i for i, node in enumerate(all.outs)}
 
-    def slot(node: UOp) -> UOp:
-        nbytes = memory.size_of(node)
-        if node.op is ops.PARAM:
-            return build.slot("in", node.arg.slot, 0, nbytes)
-        if node in outs:
-            return build.slot("out", outs[node], 0, nbytes)
-        return build.slot("arena", 0, all.offsets[node], nbytes)
+    def place(node: UOp) -> tuple[str, int]:
+        node = all.memory.get(node, node)
+        return ("in", node.arg.slot) if node.op is ops.PARAM else ("out", outs[node]) \
+            if node in outs else ("arena", 0)
 
+    def slot(node: UOp) -> UOp:
+        kind, index = place(node)
+        offset = all.offsets[all.memory.get(node, node)] if kind == "arena" else 0
+        return build.slot(kind, index, offset, memory.size_of(node))
+
+    results = tuple([place(all.outs[i]) if kind == "out" else (kind, i)
+                     for kind, i in all.results])
     return Block(build.commands([launch.command(slot) for launch in all.launches]), all.arena,
-                 all.outs, all.results)
+                 all.outs, results)
 
 
 def placed(commands: UOp, ins: Sequence[UOp], outs: Sequence[UOp], arena: UOp, depth: int

@@ -25,26 +25,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 
-from fnx.core import build, ops
+from fnx.core import build, ops, parts
 from fnx.core.program import KernelCode
 from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, substitute, toposort
-from fnx.lower.bodies import distinct_results, expand
+from fnx.lower.bodies import Carried, distinct_results, expand
 from fnx.lower.commands import Block, Choice, Launch, Launches, Repeat, commands, plan_memory
 from fnx.lower.driver import Driver, Pass, Ran
 from fnx.lower.fusion.kernelize import kernelize
 from fnx.lower.fusion.ranges import BodyStep, Step, build_kernels
 from fnx.lower.fusion.unique_results import results_of, unique_results
+from fnx.lower.in_place import copied_slots, shared_slots
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.index_sets import split_index_sets
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.loops.one_kernel import one_kernel
 from fnx.lower.machines import MACHINES, Tiled, Work
-from fnx.lower.memory import ALIGNMENT, alignment_of
+from fnx.lower.memory import ALIGNMENT, alignment_of, nodes_of
 from fnx.lower.program.codegen import kernel_code
 from fnx.lower.schedule import contraction
+from fnx.lower.sharing import Pair
 from fnx.lower.tensor.decide import decide
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
@@ -167,18 +169,26 @@ class Blocks:
 
     def __init__(self, driver: Driver, ready: Callable[[UOp], None]) -> None:
         self.driver, self.ready = driver, ready
-        self.made: dict[tuple[UOp, tuple[int, ...], tuple[int, ...]], Block] = {}
+        self.made: dict[tuple[UOp, tuple[int, ...], tuple[int, ...], Carried], Block] = {}
 
-    def of_body(self, fn: UOp, ins: tuple[int, ...], outs: tuple[int, ...]) -> Block:
-        """The Block of a body: each result has a buffer; where all of them are aligned so."""
-        key = fn, ins, outs
+    def of_body(self, fn: UOp, ins: tuple[int, ...], outs: tuple[int, ...],
+                carried: Carried = ()) -> Block:
+        """The Block of a body: each result has a buffer, where all of them are aligned so."""
+        key = fn, ins, outs, carried
         if key not in self.made:
-            self.made[key] = self.of(distinct_results(fn), False, ins, outs)
+            self.made[key] = self.of(distinct_results(fn), False, ins, outs, carried)
         return self.made[key]
 
-    def of(self, fn: UOp, general: bool, ins: Sequence[int] = (), outs: Sequence[int] = ()
-           ) -> Block:
-        """The commands of a FUNCTION (``general`` as in ``lower``)."""
+    def of(self, fn: UOp, general: bool, ins: Sequence[int] = (), outs: Sequence[int] = (),
+           carried: Carried = ()) -> Block:
+        """The commands of a FUNCTION.
+
+        Args:
+            fn: the FUNCTION.
+            general: as in ``lower``.
+            ins, outs: alignments of parameters and results; of those left out, the usual one.
+            carried: (result, parameter): the result may be written over the parameter.
+        """
         steps: list[Step | BodyStep] = self.driver.run(FUSION_PASSES, fn)
         results = unique_results(fn).src
         aligned = dict(zip(results, outs))
@@ -195,8 +205,9 @@ class Blocks:
                     launches += self._launches(part, general, alignment)
                 else:
                     launches.append(part)
+        unaligned = frozenset([node for node, n in aligned.items() if n < ALIGNMENT])
         block: Block = self.driver.run(COMMAND_PASSES, Launches(
-            results, results_of(fn), launches))
+            results, results_of(fn), launches, carried, unaligned))
         return block
 
     def _launches(self, step: Step, general: bool, alignment: Callable[[UOp], int]
@@ -211,11 +222,26 @@ class Blocks:
         work: Work = through(KERNEL_PASSES, Work(kernel, step.schedule, general))
         tiled: Tiled = driver.once(MACHINES[driver.target.kind].tiling,
                                    Work(work.kernel, work.schedule))
+        shares, copies = driver.remember(("in place", step.kernel), lambda: (
+            shared_slots(step.kernel), copied_slots(step.kernel)))
         operands = [*step.operands, *map(_temporary, tiled.temporaries)]
+        once = nodes_of(operands)
+        whole = [o if isinstance(o, UOp) and once.count(o) == 1 else None for o in operands]
+
+        def nodes(pair: tuple[int, int]) -> Iterator[Pair]:
+            to, source = whole[pair[0]], whole[pair[1]]
+            if to is not None and source is not None:
+                yield to, source
+
         for part in tiled.parts:
             self.ready(part.kernel)
-            yield Launch(part.kernel, tuple([operands[i] for i in part.refs]),
-                         tuple([work.scalars[i] for i in part.scalars]), step.sites)
+            used = [operands[i] for i in part.refs]
+            writes = nodes_of([used[slot] for slot in parts.written_slots(part.kernel)])
+            main = part is tiled.parts[-1]
+            yield Launch(part.kernel, tuple(used), tuple([work.scalars[i] for i in part.scalars]),
+                         step.sites, tuple(writes),
+                         tuple([p for pair in shares if main for p in nodes(pair)]),
+                         next(nodes(copies), None) if copies else None)
 
 
 def realigned(kernel: UOp, alignments: Sequence[int]) -> UOp:

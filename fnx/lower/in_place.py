@@ -1,0 +1,94 @@
+"""In place: which results of a kernel may be written over what it reads.
+
+    o[i] = x[i] + y[i]                 over x, or over y
+    o[i, j] = max(j: x[i, j]) + ...    over neither: a row is read again after its first element
+    o[n, j] = x[clamped n, j] * 2      over x: one row is written, its elements by themselves
+
+A place that one iteration writes may be read by that iteration only, and before it writes:
+
+  - what is read is read at the place that is written; or the dimensions in which both places
+    are the same RANGEs tell all iterations of the STORE apart;
+  - the STORE needs the value; another STORE does only where all share one loop and one LOAD.
+
+Places are those of the untiled kernel. A schedule may read earlier than that, never later.
+
+>>> from fnx.core import dtypes
+>>> r = build.range_(8, 0)
+>>> x, o = (build.at(build.ref(i, dtypes.float32, (8,)), r) for i in (0, 1))
+>>> shared_slots(build.kernel([build.store(o, build.neg(build.load(x)))], "negate", (0,)))
+((1, 0),)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fnx.core import build, ops, parts
+from fnx.core.uop import UOp, toposort
+
+
+def shared_slots(kernel: UOp) -> tuple[tuple[int, int], ...]:
+    """Pairs (slot that is written, slot that is only read) that may be one memory."""
+    nodes = toposort([kernel])
+    loads: dict[int, list[UOp]] = {}
+    for node in nodes:
+        if node.op is ops.LOAD and parts.buffer(node).op is ops.REF:
+            loads.setdefault(parts.buffer(node).arg.slot, []).append(node)
+    stores: dict[int, list[UOp]] = {}
+    for store in kernel.src:
+        stores.setdefault(parts.buffer(store).arg.slot, []).append(store)
+    one_loop = _is_one_loop(kernel, nodes)
+    below = {store: set(toposort([store])) for store in kernel.src} if len(kernel.src) > 1 else {}
+
+    def safe(store: UOp, read: Sequence[UOp]) -> bool:
+        for other in kernel.src:
+            if other is not store and not below[other].isdisjoint(read) and \
+                    not (one_loop and len(read) == 1):
+                return False
+        return all(_together(store, load) and (not below or load in below[store])
+                   for load in read)
+
+    return tuple([(w, r) for w, writes in stores.items() for r, reads in loads.items()
+                  if r not in stores and len(writes) == 1 and safe(writes[0], reads)])
+
+
+def copied_slots(kernel: UOp) -> tuple[int, int] | None:
+    """(slot that is written, slot that is read) of a kernel that copies a whole buffer."""
+    if len(kernel.src) != 1:
+        return None
+    store, = kernel.src
+    value = parts.value(store)
+    if store.arg is not None or value.op is not ops.LOAD or len(value.src) + len(store.src) != 3:
+        return None
+    to, source = parts.buffer(store), parts.buffer(value)
+    index = parts.indices(store)
+    whole = source.op is ops.REF and source.src == to.src and index == parts.indices(value) and \
+        all(_is_all(i, n) for i, n in zip(index, to.src))
+    return (to.arg.slot, source.arg.slot) if whole else None
+
+
+def _is_all(index: UOp, length: UOp) -> bool:
+    """Whether an index takes all values below a length by itself."""
+    return index.op is ops.RANGE and parts.extent(index) is length or \
+        length.op is ops.CONST and length.arg == 1
+
+
+def _is_one_loop(kernel: UOp, nodes: Sequence[UOp]) -> bool:
+    """Whether all stores are computed element by element in the same loops."""
+    return all(s.ranges == kernel.src[0].ranges for s in kernel.src) and not any(
+        n.op in (ops.REDUCE, ops.STAGE) or n.op in (ops.CMPLT, ops.CMPLE)
+        and n.src[0].dtype.kind == "index" for n in nodes)
+
+
+def _together(store: UOp, load: UOp) -> bool:
+    """Whether what is loaded from a place is loaded before the place is written."""
+    to, source = parts.buffer(store), parts.buffer(load)
+    if to.src != source.src or to.dtype.itemsize != source.dtype.itemsize:
+        return False
+    pairs = list(zip(parts.indices(store), parts.indices(load)))
+    if store.arg is None and all(a is b for a, b in pairs):
+        return True
+    same = {a for a, b in pairs if a is b and a.op is ops.RANGE}
+    loops = {r for r in store.ranges if build.const_of(parts.extent(r)) != 1} \
+        if all(parts.extent(r).op is ops.CONST for r in store.ranges) else store.ranges
+    return loops <= same and load.ranges <= store.ranges

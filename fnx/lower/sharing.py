@@ -1,0 +1,230 @@
+"""Sharing: nodes whose lives do not overlap, or that are one in place, get one buffer.
+
+    before  copy(x -> b);  b[n] = v                  x is not read again
+    after   x[n] = v                                 b is x's buffer, nothing is copied
+
+Three things are decided, in this order, each of them by lives (first and last launch that uses a
+buffer) and by what the launches say may be one memory (lower/in_place.py):
+
+  carried   the result of a loop's body takes the memory of the carry: it is updated in place
+  copies    a copy is left out where its source is not read again once the copy is written
+  shares    a result is written over an operand that dies
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from fnx.core import ops
+from fnx.core.uop import UOp
+from fnx.lower.memory import size_of
+
+Pair = tuple[UOp, UOp]  # what is written, what is read
+
+
+class Use(Protocol):
+    """What sharing asks of a launch."""
+
+    @property
+    def uses(self) -> Sequence[UOp]: ...
+    @property
+    def writes(self) -> Sequence[UOp]: ...
+    @property
+    def shares(self) -> Sequence[Pair]: ...
+    @property
+    def copies(self) -> Pair | None: ...
+
+
+class Program(Protocol):
+    """What sharing asks of the launches of a FUNCTION."""
+
+    @property
+    def outs(self) -> Sequence[UOp]: ...
+    @property
+    def launches(self) -> Sequence[Use]: ...
+    @property
+    def carried(self) -> Sequence[tuple[int, int]]: ...
+    @property
+    def unaligned(self) -> frozenset[UOp]: ...
+
+
+AnyUse = TypeVar("AnyUse", bound=Use)
+
+
+class Life(NamedTuple):
+    """Nodes in one buffer: the first and the last launch that uses it, those that write it."""
+
+    nodes: tuple[UOp, ...]
+    first: int
+    last: int
+    writes: tuple[int, ...]
+
+
+def share(program: Program) -> Sharing:
+    """Decide which nodes share a buffer, and which copies are left out."""
+    sharing = Sharing(program)
+    for result, slot in program.carried:
+        sharing.carry(program.outs[result], slot)
+    for at, launch in enumerate(program.launches):
+        if launch.copies is not None:
+            sharing.copy(at, *launch.copies)
+    for at, launch in enumerate(program.launches):
+        for to, source in launch.shares:
+            sharing.over(at, to, source)
+    return sharing
+
+
+def readers_first(launches: Sequence[AnyUse]) -> Sequence[AnyUse]:
+    """The launches with those that read what is copied before the copy, where they can be.
+
+        before  copy(x -> b);  b[n] = v;  s = sum(x)
+        after   s = sum(x);  copy(x -> b);  b[n] = v
+    """
+    if all(launch.copies is None for launch in launches):
+        return launches
+    order = list(range(len(launches)))
+    users: dict[UOp, list[int]] = {}
+    for number, launch in enumerate(launches):
+        for node in launch.uses:
+            users.setdefault(node, []).append(number)
+    for number, copy in enumerate(launches):
+        if copy.copies is None:
+            continue
+        to, source = copy.copies
+        for reader in users[source]:
+            at = order.index(number)
+            if reader != number and reader not in users[to] and reader in order[at:]:
+                behind = order[at:order.index(reader)]
+                waited = _waited_for([launches[i] for i in behind], launches[reader])
+                if waited is not None:
+                    early = {reader, *[behind[i] for i in waited]}
+                    rest = order[at:]
+                    order[at:] = [*[i for i in rest if i in early],
+                                  *[i for i in rest if i not in early]]
+    return [launches[i] for i in order]
+
+
+def _waited_for(behind: Sequence[Use], launch: Use) -> list[int] | None:
+    """Which of the launches from a copy on one waits for; None: it can't go before the copy."""
+    moved: list[Use] = [launch]
+    found: list[int] = []
+    needed = set(launch.uses)
+    for i in range(len(behind) - 1, -1, -1):
+        if not needed.isdisjoint(behind[i].writes):
+            if i == 0:
+                return None
+            moved.append(behind[i])
+            found.append(i)
+            needed.update(behind[i].uses)
+        elif not _may_wait(behind[i], moved):
+            return None
+    return found
+
+
+def _may_wait(other: Use, moved: Sequence[Use]) -> bool:
+    """Whether launches may go before another one: they write nothing that it uses."""
+    used = set(other.uses)
+    return all(used.isdisjoint(launch.writes) for launch in moved)
+
+
+class Sharing:
+    """The buffers so far. ``elided`` are the launches that are left out."""
+
+    def __init__(self, program: Program) -> None:
+        self.launches = program.launches
+        self.elided: set[int] = set()
+        self.outs, self.unaligned = set(program.outs), program.unaligned
+        self.writable: set[UOp] = set()  # parameters
+        self.buffer: dict[UOp, UOp] = {}
+        self.life: dict[UOp, Life] = {}
+        self.params: dict[int, UOp] = {}
+        used: dict[UOp, list[int]] = {}
+        written: dict[UOp, list[int]] = {}
+        for at, launch in enumerate(self.launches):
+            for node in launch.uses:
+                used.setdefault(node, []).append(at)
+            for node in launch.writes:
+                written.setdefault(node, []).append(at)
+        for node, when in used.items():
+            last = len(self.launches) if node in self.outs else when[-1]
+            self.life[node] = Life((node,), when[0], last, tuple(written.get(node, ())))
+            if node.op is ops.PARAM:
+                self.params[node.arg.slot] = node
+
+    def of(self, node: UOp) -> UOp:
+        """The node in whose buffer this one is."""
+        while node in self.buffer:
+            node = self.buffer[node]
+        return node
+
+    def memory(self) -> dict[UOp, UOp]:
+        """That of all nodes that are in another one's buffer."""
+        return {node: self.of(node) for node in self.buffer}
+
+    # ---- the three decisions
+
+    def carry(self, result: UOp, slot: int) -> None:
+        """A result that takes the memory of a parameter."""
+        param = self.params.get(slot)
+        if param is None or result not in self.life or param in self.writable:
+            return
+        self.writable.add(param)
+        life = self.life[result]
+        at = life.first
+        launch = self.launches[at]
+        if launch.copies == (result, param):
+            self.copy(at, result, param)
+        elif self.life[param].last < at:
+            self._join(result, param)
+        elif (result, param) in launch.shares:
+            self.over(at, result, param)
+        if self.of(result) is not param:
+            self.writable.remove(param)
+
+    def copy(self, at: int, to: UOp, source: UOp) -> None:
+        """A copy that need not be made: until ``to`` is written again both are the same."""
+        a, b = self.of(to), self.of(source)
+        if a is b or not self._may_join(a, b):
+            return
+        new, old = self.life[a], self.life[b]
+        again = min([w for w in new.writes if w > at], default=len(self.launches))
+        if new.first != at or old.last > again or any(w >= at for w in old.writes):
+            return
+        if old.last == again < len(self.launches) and not self._allowed(again, new, old):
+            return
+        self.elided.add(at)
+        self._join(a, b)
+
+    def over(self, at: int, to: UOp, source: UOp) -> None:
+        """What is written over an operand that no launch uses any more."""
+        a, b = self.of(to), self.of(source)
+        if a is b or not self._may_join(a, b):
+            return
+        new, old = self.life[a], self.life[b]
+        if old.last == at == new.first and at not in old.writes and self._allowed(at, new, old):
+            self._join(a, b)
+
+    # ---- buffers
+
+    def _allowed(self, at: int, new: Life, old: Life) -> bool:
+        """Whether a launch may write the one over all that it reads of the other."""
+        launch = self.launches[at]
+        used = set(launch.uses)
+        written = [n for n in new.nodes if n in used]
+        return all((w, n) in launch.shares for w in written for n in old.nodes if n in used)
+
+    def _may_join(self, a: UOp, b: UOp) -> bool:
+        """Whether a's content may be in b's buffer, as far as sizes and owners say."""
+        fixed = {n for n in (a, b) if n in self.outs or n.op is ops.PARAM}
+        return size_of(a) == size_of(b) and self.unaligned.isdisjoint((a, b)) and \
+            (b.op is not ops.PARAM or b in self.writable) and a.op is not ops.PARAM and \
+            (len(fixed) < 2 or b in self.writable and a in self.outs)
+
+    def _join(self, a: UOp, b: UOp) -> None:
+        one, other = self.life.pop(a), self.life.pop(b)
+        # the memory is that of a parameter, else that of a result
+        stays, goes = (b, a) if b.op is ops.PARAM or a not in self.outs else (a, b)
+        self.buffer[goes] = stays
+        self.life[stays] = Life(one.nodes + other.nodes, min(one.first, other.first),
+                                max(one.last, other.last), one.writes + other.writes)

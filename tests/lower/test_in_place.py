@@ -1,0 +1,176 @@
+"""In place: what may be written over what is read, and what the plans of loops make of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx import lax
+from fnx.backends.base import get_device
+from fnx.core import build, dtypes, ops
+from fnx.core.config import override
+from fnx.core.levels import interp, show
+from fnx.core.uop import UOp
+from fnx.lower.in_place import copied_slots, shared_slots
+from fnx.lower.pipeline import lower
+from fnx.transforms.jit import link
+from tests.lower.steps import TARGET, steps_of
+
+F = dtypes.float32
+
+
+def shared(*outs: UOp) -> list[tuple[tuple[int, int], ...]]:
+    """The pairs of the kernels of some results."""
+    return [shared_slots(step.kernel) for step in steps_of(build.function(outs, 4))]
+
+
+def x(slot: int = 0, shape: tuple[int, ...] = (8, 16)) -> UOp:
+    return build.param(slot, F, shape)
+
+
+def test_elementwise_work_may_go_over_any_of_its_operands() -> None:
+    assert shared(build.add(build.exp(x()), x(1))) == [((2, 0), (2, 1))]
+
+
+def test_what_is_read_elsewhere_may_not_be_written_over() -> None:
+    total = build.reduce(x(), ops.ADD, (1,))
+    assert shared(build.permute(x(shape=(8, 8)), (1, 0))) == [()]
+    assert shared(build.flip(x(), (0,))) == [()]
+    assert shared(build.add(x(), build.expand(build.reshape(total, (8, 1)), (8, 16)))) == [()]
+
+
+def test_an_accumulated_product_may_go_over_what_is_added() -> None:
+    a, b = (build.expand(build.reshape(p, s), (8, 16, 4)) for p, s in (
+        (x(1, (8, 4)), (8, 1, 4)), (x(2, (16, 4)), (1, 16, 4))))
+    assert shared(build.add(x(), build.reduce(build.mul(a, b), ops.ADD, (2,)))) in (
+        [((3, 0),)], [((3, 1),)], [((3, 2),)])
+
+
+def test_results_that_share_one_loop_may_go_over_their_own_operands() -> None:
+    m = build.add(x(), x(1))
+    pairs, = shared(m, build.mul(m, x(2)))
+    assert {r for _, r in pairs} == {0, 1, 2}
+
+
+def test_a_copy_is_known() -> None:
+    o, i = (build.at(build.ref(slot, F, (8,)), build.range_(8, 0)) for slot in (1, 0))
+    assert copied_slots(build.kernel([build.store(o, build.load(i))], "copy")) == (1, 0)
+    assert copied_slots(build.kernel([build.store(o, build.neg(build.load(i)))], "negate")) is None
+    back = build.at(build.ref(0, F, (8,)), build.sub(build.index_const(7), build.range_(8, 0)))
+    assert copied_slots(build.kernel([build.store(o, build.load(back))], "flip")) is None
+
+
+# ---- plans ---------------------------------------------------------------------------------------
+
+
+def printed(f: Any, *args: Any) -> str:
+    stages = fnx.jit(f).lower(*args)
+    return str(show.pretty(stages.commands, scopes=False))
+
+
+def test_an_update_in_a_loop_copies_nothing() -> None:
+    text = printed(lambda x: lax.fori_loop(0, 9, lambda i, x: x.at[i].set(2.0), x),
+                   jnp.zeros(100))
+    loop = text[text.index("for i in"):].splitlines()
+    assert len(loop) == 2 and "scatter" in loop[1] and "-> out0 " in loop[1]
+
+
+def test_the_base_of_an_update_that_dies_is_not_copied() -> None:
+    text = printed(lambda x: jnp.exp(x @ x).at[3].set(0.0) * 2, jnp.ones((32, 32)))
+    assert "map(" not in text and "copy" not in text
+
+
+def test_a_base_that_is_read_later_is_copied() -> None:
+    def f(x: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda i, x: x.at[i].set(x[::-1].sum() + x[i]), x)
+
+    with override(device="interp"):
+        want = fnx.jit(f)(jnp.arange(10.0))
+    np.testing.assert_allclose(fnx.jit(f)(jnp.arange(10.0)), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("device", ["cpu", "interp"])
+def test_an_update_reads_what_was_there_before(device: str) -> None:
+    """Rows that are read at the places of other rows, before and behind the one written."""
+    def f(x: Any) -> Any:
+        return lax.fori_loop(0, 4, lambda i, x: x.at[i].set(x[3 - i] + x[i] * 2), x)
+
+    want = np.arange(12.0, dtype=np.float32).reshape(4, 3)
+    start = jnp.asarray(want)
+    for i in range(4):
+        want[i] = want[3 - i] + want[i] * 2
+    with override(device=device):
+        np.testing.assert_array_equal(fnx.jit(f)(start), want)
+        assert start[0, 1] == 1, "the argument stays as it was"
+
+
+@pytest.mark.parametrize("device", ["cpu", "interp"])
+def test_carries_that_change_places(device: str) -> None:
+    def f(a: Any, b: Any) -> Any:
+        return lax.fori_loop(0, 5, lambda i, c: (c[1], c[0] + c[1]), (a, b))
+
+    with override(device=device):
+        a, b = fnx.jit(f)(jnp.asarray([0, 1]), jnp.asarray([1, 1]))
+    assert [*np.asarray(a), *np.asarray(b)] == [5, 8, 8, 13]
+
+
+@pytest.mark.parametrize("device", ["cpu", "interp"])
+def test_a_branch_that_updates(device: str) -> None:
+    def f(x: Any) -> Any:
+        def step(x: Any, i: Any) -> Any:
+            return lax.cond(i % 2 == 0, lambda x: x.at[i].add(1.0), lambda x: x, x), x.sum()
+        return lax.scan(step, x, jnp.arange(4))
+
+    with override(device=device):
+        last, sums = fnx.jit(f)(jnp.zeros(4))
+    np.testing.assert_array_equal(last, [1, 0, 1, 0])
+    np.testing.assert_array_equal(sums, [0, 1, 1, 2])
+    text = printed(f, jnp.zeros(4))
+    assert "copy(" not in text[text.index("for i in"):]
+
+
+def test_time_is_linear_in_the_steps_and_flat_in_the_size() -> None:
+    """By what the commands touch: each step runs one kernel on one element."""
+    small, large = (build.param(0, F, (n,)) for n in (16, 1 << 20))
+    for p in (small, large):
+        i = build.param(1, dtypes.int32, ())
+        body = build.function([build.scatter(p, [i], build.const(1.0, F))], 2)
+        xs = build.param(1, dtypes.int32, (100,))
+        fn = build.function(build.scan(body, 100, [], [p], [xs]), 2)
+        loop = lower(fn, TARGET).block.commands.src[-1]
+        assert loop.op is ops.LOOP
+        kernel, = [e.src[0] for e in loop.src[0].src]
+        assert not [r for store in kernel.src for r in store.ranges]
+
+
+def test_a_loop_over_what_a_loop_made_copies_nothing() -> None:
+    def f(x: Any) -> Any:
+        x = lax.fori_loop(0, 5, lambda i, x: x * 2, x + 1)
+        return lax.fori_loop(0, 5, lambda i, x: x.at[i].set(0.0), x)
+
+    assert printed(f, jnp.ones(100)).count("copy") == 0
+
+
+def test_values_of_many_loops_in_place() -> None:
+    """Random programs of updates, swaps and branches give the interpreter's bits."""
+    rng = np.random.default_rng(0)
+    cpu = get_device("cpu")
+    for seed in range(10):
+        n = int(rng.integers(2, 6))
+        p, q, i = build.param(0, F, (n, 3)), build.param(1, F, (n, 3)), \
+            build.param(2, dtypes.int32, ())
+        row = build.gather(q if seed % 2 else p, build.rem(i, build.like(i, n)))
+        new = build.scatter(p, [i], build.add(row, build.like(row, 1.0)))
+        other = build.add(q, p) if seed % 3 else build.mul(q, new)
+        outs = [new, other] if seed % 5 else [other, new]
+        body = build.function(outs, 3)
+        a, b = build.param(0, F, (n, 3)), build.param(1, F, (n, 3))
+        fn = build.function(build.scan(body, n, [], [a, b], [build.iota(n)]), 2)
+        args = [rng.integers(0, 9, (n, 3)).astype(np.float32) for _ in range(2)]
+        outs_ = link(fn, cpu).run([cpu.upload(v) for v in args])
+        for got, want in zip(outs_, interp.apply(fn, args)):
+            np.testing.assert_array_equal(got.view(np.float32, (n, 3)), want)
