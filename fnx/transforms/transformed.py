@@ -46,7 +46,9 @@ class Transformed(Generic[P, R_co]):
         if not callable(f):
             raise ArgumentError(f"{self.kind}: expected a function, got {type(f).__name__}",
                                 hint=f"write {self.kind}(f)(x), not {self.kind}(f(x))")
-        functools.update_wrapper(self, f)
+        functools.update_wrapper(self, f, updated=())
+        self.__dict__.update({name: value for name, value in getattr(f, "__dict__", {}).items()
+                              if not name.startswith("_")})  # the user's, not a transform's own
         self._f, self._name, self._options = f, name_of(f), options
         if self.kind != "jit":  # which computes the same, so it is the same to its readers
             self.__name__ = self.__qualname__ = f"{self.kind}({self._name})"

@@ -12,6 +12,7 @@ import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx import Array
+from fnx.transforms.transformed import Transformed
 
 
 def loss(w: Array, x: Array, *, scale: float = 1.0) -> Array:
@@ -58,3 +59,20 @@ def test_methods_are_bound(transform: Any) -> None:
     out = model.apply(jnp.asarray(2.0))
     assert fnx.tree.leaves(out)[0].tolist() == (2 if transform is fnx.grad else 6)
     assert list(inspect.signature(model.apply).parameters) == ["x"]
+
+
+def test_a_transform_does_not_take_on_the_attributes_of_the_one_that_it_wraps() -> None:
+    class First(Transformed[..., int]):
+        kind = "first"
+
+        def __init__(self, f: Callable[..., int]) -> None:
+            super().__init__(f)
+            self._private = 1
+
+    def f() -> int:
+        return 0
+
+    f.note = "user's"  # type: ignore[attr-defined]
+    second = type("Second", (Transformed,), {"kind": "second"})(First(f))
+    assert not hasattr(second, "_private")
+    assert second.note == "user's"

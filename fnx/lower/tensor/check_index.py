@@ -72,7 +72,8 @@ def _of_call(node: UOp) -> Iterator[Fault]:
         ref = store.src[0].src[0]
         check = named(ref.arg.name, store.site)
         if check is not None and store.arg is ops.MAX:
-            yield UOp(ops.GET, dtypes.int32, (node,), ref.arg.slot - len(node.src) + 1), check
+            value = UOp(ops.GET, dtypes.int32, (node,), ref.arg.slot - len(node.src) + 1)
+            yield build.reduce(value, ops.MAX, range(len(value.shape))), check
 
 
 _FAULTS = {ops.GATHER: _of_indices, ops.SCATTER: _of_indices, ops.CALL: _of_call}

@@ -1,6 +1,6 @@
 """How a batch axis goes through an op with bodies: by batching the bodies.
 
-    CALL f(x, y)    ->    CALL of f batched where x, y are
+    CALL f(x, y)    ->    CALL of f batched where x, y are (a KERNEL: see kernels.py)
     SCAN, WHILE     ->    the same loop over batched carries; xs[t] of all lanes at once
     COND            ->    a branch for all lanes, or (a lane's own choice) see choices.py
 
@@ -19,6 +19,7 @@ from fnx.core.ops import Op
 from fnx.core.uop import UOp
 from fnx.transforms.batching import choices
 from fnx.transforms.batching.host import host
+from fnx.transforms.batching.kernels import call_kernel
 from fnx.transforms.batching.rules import spread
 from fnx.transforms.batching.values import Asking, Batched, Lanes, Value
 
@@ -27,6 +28,8 @@ Rule = Callable[[UOp, tuple[UOp, ...], tuple[bool, ...], Lanes], Asking[list[Val
 
 def _call(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
           ) -> Asking[list[Value]]:
+    if src[0].op is ops.KERNEL:
+        return call_kernel(node, src, batched, lanes.size)
     made = yield lanes.of(src[0], batched[1:])
     outs = build.call(made.function, src[1:], node.arg.name)
     return [Value(*out) for out in zip(outs, made.outs)]

@@ -1,0 +1,84 @@
+"""A hand-written kernel over lanes: one more range, over a leading dimension of its buffers.
+
+    STORE(o[i], a[()] * x[i])      a the same for all   ->   STORE(o[lane, i], a[()] * x[lane, i])
+
+The buffers of operands without a batch axis stay as they are. A schedule goes on to mean what it
+says: the loop over lanes is put outside of all loops, or just inside of the parallel one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from fnx.core import build, ops
+from fnx.core.ops import Call
+from fnx.core.tiling import Order, Parallel, Schedule
+from fnx.core.uop import UOp, rebuild, toposort
+from fnx.transforms.batching.values import Value
+
+
+def call_kernel(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size: int
+                ) -> list[Value]:
+    """The results of a CALL of a KERNEL for all lanes; they all have a batch axis.
+
+    >>> from fnx.core import dtypes
+    >>> i = build.range_(4, 0)
+    >>> x, o = (build.at(build.ref(s, dtypes.float32, (4,)), i) for s in (0, 1))
+    >>> copy = build.kernel([build.store(o, build.load(x))], "copy", (0,))
+    >>> p = build.param(0, dtypes.float32, (4,))
+    >>> call = UOp(ops.CALL, dtypes.void, (copy, p), Call("copy", (((4,), dtypes.float32),)))
+    >>> lanes = build.param(0, dtypes.float32, (8, 4))
+    >>> [x.node.shape for x in call_kernel(call, (copy, lanes), (False, True), 8)]
+    [(8, 4)]
+    """
+    kernel, *args = src
+    alone = {slot for slot, b in enumerate(batched[1:]) if not b}
+    name = _fresh_name(kernel)
+    first = _goes_first(node.arg.schedule)
+    made = over_lanes(kernel, size, alone, name, first)
+    arg = Call(node.arg.name, tuple([((size, *shape), t) for shape, t in node.arg.outs]),
+               tuple([_with_lanes(step, name, node.arg.schedule) for step in node.arg.schedule]))
+    return [Value(x, True) for x in build.results(UOp(ops.CALL, node.dtype, (made, *args), arg))]
+
+
+def over_lanes(kernel: UOp, size: int, alone: Container[int], name: str, first: bool) -> UOp:
+    """A KERNEL with a range over a leading dimension of all buffers but those of slots ``alone``.
+
+    Args:
+        kernel: not yet tiled.
+        size: how many lanes.
+        alone: slots of the buffers that are the same for all lanes.
+        name: of the range.
+        first: the range is outside of all others; else just inside of the first.
+    """
+    ids = [n.arg.id for n in toposort(kernel.src) if n.op is ops.RANGE]
+    lane = build.range_(size, 1 + max(ids, default=-1), "SEQ", name)
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is ops.REF and node.arg.slot not in alone:
+            return node.over((build.index_const(size), *src))
+        if node.op is ops.INDEX and node.src[0] is not src[0] and src[0].op is ops.REF:
+            return node.over((src[0], lane, *src[1:]))
+        return None
+
+    at = 0 if first else 1
+    order = kernel.arg.order[:at] + (lane.arg.id,) + kernel.arg.order[at:]
+    return build.kernel(rebuild(kernel.src, visit), kernel.arg.name, order)
+
+
+def _fresh_name(kernel: UOp) -> str:
+    names = {n.arg.name for n in toposort(kernel.src) if n.op is ops.RANGE}
+    return next(n for n in ("lane", *[f"lane{i}" for i in range(2, len(names) + 3)])
+                if n not in names)
+
+
+def _goes_first(schedule: Schedule) -> bool:
+    return not any(isinstance(step, Parallel) for step in schedule)
+
+
+def _with_lanes(step: object, name: str, schedule: Schedule) -> object:
+    """An ``order`` that names the loop over lanes, too."""
+    if not isinstance(step, Order):
+        return step
+    at = 0 if _goes_first(schedule) else 1
+    return Order(step.names[:at] + (name,) + step.names[at:])
