@@ -52,7 +52,7 @@ def _scan(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lan
                       [spread(x, b, lanes.size) if c else x for x, b, c in
                        zip(args[arg.n_consts:first], flags[arg.n_consts:], carries)],
                       [_swapped(x) if b else x for x, b in zip(args[first:], xs)],
-                      arg.reverse, arg.name)
+                      arg.reverse, arg.name, arg.checkpoint)
     return [Value(_swapped(x) if b and i >= arg.n_carries else x, b)
             for i, (x, b) in enumerate(zip(outs, made.outs))]
 
