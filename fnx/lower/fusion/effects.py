@@ -17,6 +17,11 @@ from fnx.core.uop import UOp, rebuild, toposort
 from fnx.lower.fusion.group import memory_of
 
 
+def is_behind(node: UOp) -> bool:
+    """Whether it is the token of an effect: below is what comes before, and not what is read."""
+    return node.op is ops.GET and build.is_token(node)
+
+
 def without_tokens(nodes: Iterable[UOp]) -> list[UOp]:
     """Those that have a value."""
     return [n for n in nodes if not build.is_token(n)]
@@ -61,10 +66,10 @@ def operands(effect: UOp, there: set[UOp], written: Iterable[UOp]) -> list[UOp]:
         written: nodes that have buffers.
     """
     wanted = reads_of(effect)
-    below = toposort(wanted, stop=lambda n: n in there or build.is_token(n))
+    below = toposort(wanted, stop=lambda n: n in there or is_behind(n))
     if there.issuperset(n for n in written if n in below):
         return wanted
-    known = {n: n for n in below if n in there or build.is_token(n)}
+    known = {n: n for n in below if n in there or is_behind(n)}
     known.update({n: build.stop_gradient(n) for n in below if n.op is ops.PARAM})
     return [w if w.op is ops.PARAM else memory_of(n)
             for w, n in zip(wanted, rebuild(wanted, known=known))]

@@ -27,7 +27,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterable
 
-from fnx.core import build, ops
+from fnx.core import ops
 from fnx.core.uop import UOp, toposort
 from fnx.lower.fusion import cost, effects
 from fnx.lower.fusion.group import (
@@ -69,7 +69,7 @@ class Fusion:
 
     def _learn(self, roots: list[UOp]) -> None:
         """Facts of all nodes that have a hand in the values of some."""
-        self.nodes = toposort(roots, stop=build.is_token)
+        self.nodes = toposort(roots, stop=effects.is_behind)
         self.cost = cost.costs(self.nodes)
         self.varies = cost.varying(self.nodes)
         self.contractions = cost.contractions(self.nodes, self.varies)

@@ -139,8 +139,8 @@ class _Builder:
         return value
 
     def _in_memory(self, node: UOp) -> bool:
-        """Whether the node is read from a buffer here, and not computed."""
-        return node.op is ops.PARAM or (node in self.fusion.writer
+        """Whether the node is read from a buffer here, and not computed, as constants are."""
+        return node.op is ops.PARAM or (node in self.fusion.writer and node.src != ()
                                         and node not in self.group.inside)
 
     def _place(self, node: UOp, index: Index) -> UOp:

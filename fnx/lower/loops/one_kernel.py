@@ -10,6 +10,7 @@ The elements of the other axes become scalars, which stay in registers. Results 
 lanes are made by different kernels, each with the carries that it needs; results that nothing
 reads are not made. A body that does not fit stays a loop of commands; one that runs once, or
 never, is no loop.
+With effects it stays one for these, and its values come out of a kernel, as without them.
 
 >>> from fnx.core import dtypes
 >>> x, u = build.param(0, dtypes.float32, (3,)), build.param(1, dtypes.float32, ())
@@ -34,6 +35,7 @@ from fnx.core.uop import UOp, inherit, rebuild, toposort
 from fnx.lower.fusion.group import memory_of
 from fnx.lower.loops.axes import Axes, Axis
 from fnx.lower.loops.cells import Body, Cells, Memory, Unfit, scalar
+from fnx.lower.loops.quiet import without_effects
 
 MAX_SCALARS = 16     # that one carry becomes
 MAX_CARRIED = 48     # that all carries of a kernel become: what registers hold, about
@@ -60,7 +62,7 @@ def one_kernel(fn: UOp) -> UOp:
             made[node] = dict(enumerate(_unrolled(node.over(src))))
         elif node in read:
             try:
-                made[node] = results(node.over(src), sorted(read[node]))
+                made[node] = _results(node.over(src), read[node])
             except Unfit:
                 return None
         if node.op is ops.GET and node.src[0] in made:
@@ -68,6 +70,17 @@ def one_kernel(fn: UOp) -> UOp:
         return None
 
     return fn.over(tuple(rebuild(fn.src, visit)))
+
+
+def _results(node: UOp, used: set[int]) -> dict[int, UOp]:
+    """As ``results``; of a loop with effects the values are computed by a loop without them."""
+    found = without_effects(node)
+    tokens = {i: r for i, r in enumerate(build.results(node)) if i in used and build.is_token(r)}
+    if not tokens or found is None:
+        return results(node, sorted(used))
+    quiet, places = found
+    values = results(quiet, sorted([places[i] for i in used - tokens.keys()]))
+    return tokens | {i: values[places[i]] for i in used - tokens.keys()}
 
 
 def _unrolled(scan: UOp) -> list[UOp]:
@@ -145,7 +158,7 @@ class _Loop(Record):
 def _loop_of(node: UOp) -> _Loop:
     arg = node.arg
     for body in parts.bodies(node):
-        if any(n.op in ops.STRUCTURAL for n in toposort(body.src)):
+        if any(n.op in ops.SEVERAL for n in toposort(body.src)):
             raise Unfit("a loop or a call inside")
     if any(0 in n.shape for n in (*parts.operands(node), *build.results(node))):
         raise Unfit("arrays without elements")

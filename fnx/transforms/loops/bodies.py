@@ -14,7 +14,7 @@ from typing import Any
 from weakref import ref
 
 from fnx.core import build
-from fnx.core.array import tree
+from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.public import asarray
@@ -39,13 +39,33 @@ MAX_LAYOUTS = 16  # of one body, beside other bodies
 
 
 class Body(Record):
-    """A traced function: a FUNCTION (captures, arguments) -> results."""
+    """A traced function: a FUNCTION (captures, arguments) -> results.
+
+    With ``effects`` a token is before the arguments, and another before the results: so it is the
+    first carry of a loop.
+    """
 
     name: str
     function: UOp
     captures: list[UOp]
     out_tree: tree.TreeDef
     outs: tuple[Aval, ...]
+    effects: bool
+
+    @property
+    def made(self) -> tuple[UOp, ...]:
+        """What the function returned."""
+        return self.function.src[self.effects:]
+
+    def carry(self, first: Sequence[UOp]) -> list[UOp]:
+        """The first carry of a loop of it."""
+        return [scope.token(), *first] if self.effects else list(first)
+
+    def results(self, outs: Sequence[UOp]) -> Sequence[UOp]:
+        """Those of a loop without the token, which what comes next will follow."""
+        if self.effects:
+            scope.follow(outs[0])
+        return outs[self.effects:]
 
 
 _traces: WeakMemo[Callable[..., Any], Traces[Body]] = WeakMemo()
@@ -93,9 +113,12 @@ def _traced(f: Callable[..., Any], avals: Sequence[Aval], in_tree: tree.TreeDef,
         if not isinstance(error, FnxError):
             Arguments(f, f"{by}: {name}").check((None,) * len(in_tree.children[0].children), {})
         raise
-    leaves = [*traced.leaves[turn:], *traced.leaves[:turn]]
-    function, captures = rewriting(close, traced.nodes, leaves, name, front=True)
-    return Body(name, function, captures, traced.out_tree, tuple([x._aval for x in traced.outs]))
+    before, behind = traced.tokens[:1], traced.tokens[1:]
+    leaves = [*before, *traced.leaves[turn:], *traced.leaves[:turn]]
+    outs = [*behind, *[x._node for x in traced.outs]]
+    function, captures = rewriting(close, outs, leaves, name, front=True)
+    return Body(name, function, captures, traced.out_tree, tuple([x._aval for x in traced.outs]),
+                bool(before))
 
 
 # ---- several bodies over the same operands -------------------------------------------------------
@@ -105,11 +128,15 @@ _layouts: CacheOf[UOp, tuple[tuple[int, ...], int], UOp] = CacheOf("bodies over 
 
 
 def aligned(bodies: Sequence[Body]) -> tuple[list[UOp], list[UOp]]:
-    """All captures once, and the bodies as FUNCTIONs (all captures, arguments) -> results."""
+    """All captures once, and the bodies as FUNCTIONs (all captures, arguments) -> results.
+
+    Where one has effects, all take a token.
+    """
     captures = list(dict.fromkeys([c for body in bodies for c in body.captures]))
     place = {c: i for i, c in enumerate(captures)}
-    return captures, [relaid(b.function, [place[c] for c in b.captures], len(captures))
-                      for b in bodies]
+    token = any(b.effects for b in bodies)
+    return captures, [relaid(b.function, [place[c] for c in b.captures],
+                             len(captures) + (token and not b.effects)) for b in bodies]
 
 
 def relaid(fn: UOp, places: Sequence[int], first: int) -> UOp:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fnx.core import build, dtypes
-from fnx.core.array import tree
+from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.public import asarray
 from fnx.core.errors import (
@@ -41,9 +41,24 @@ def branch(which: UOp, branches: Sequence[Callable[..., Any]], operands: Sequenc
     for other in bodies[1:]:
         _check_same(bodies[0], other)
     captures, functions = aligned(bodies)
+    effects = any(b.effects for b in bodies)
+    if effects:
+        functions = [fn if b.effects else _handing_on(fn, len(captures))
+                     for fn, b in zip(functions, bodies)]
+        captures.append(scope.token())
     outs = build.cond(functions, which, [*captures, *[x._node for x in leaves]])
+    if effects:
+        scope.follow(outs[0])
+        outs = outs[1:]
     weak = [all(avals) for avals in zip(*[[a.weak for a in b.outs] for b in bodies])]
     return bodies[0].out_tree.unflatten([Array(x, w) for x, w in zip(outs, weak)])
+
+
+def _handing_on(fn: UOp, slot: int) -> UOp:
+    """A branch without effects that also returns the token that it was given."""
+    shape, dtype = build.TOKEN
+    token = build.param(slot, dtype, shape)
+    return build.function([token, *fn.src], fn.arg.n_params, fn.arg.name)
 
 
 def _check_same(one: Body, other: Body) -> None:

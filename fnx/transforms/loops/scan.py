@@ -44,10 +44,10 @@ def scan(f: Callable[..., Any], init: Any, xs: Any, length: int | None, reverse:
         return body, body.outs[:n]
 
     body, first = traced_carry(carry, make)
-    check_carry("carry", body, init_tree, first, body.function.src[:n])
-    outs = unrolled_scan(body.function, length, body.captures, first, [x._node for x in steps],
-                         reverse, unroll, checkpoint)
-    found = [Array(x, a.weak) for x, a in zip(outs, body.outs)]
+    check_carry("carry", body, init_tree, first, body.made[:n])
+    outs = unrolled_scan(body.function, length, body.captures, body.carry(first),
+                         [x._node for x in steps], reverse, unroll, checkpoint)
+    found = [Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)]
     return init_tree.unflatten(found[:n]), _pair(body)[1].unflatten(found[n:])
 
 
@@ -93,8 +93,10 @@ def map_(f: Callable[..., Any], xs: Any) -> Any:
     steps, xs_tree = arrays(xs, "xs")
     length = scan_length(steps, xs_tree, None)
     body = trace_body(f, [_row(x) for x in steps], arguments(xs_tree), "map")
-    outs = build.scan(body.function, length, body.captures, [], [x._node for x in steps])
-    return body.out_tree.unflatten([Array(x, a.weak) for x, a in zip(outs, body.outs)])
+    outs = build.scan(body.function, length, body.captures, body.carry([]),
+                      [x._node for x in steps])
+    return body.out_tree.unflatten(
+        [Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)])
 
 
 def counted(f: Callable[..., Any], lower: int, upper: int, init: Any, unroll: int) -> Any:
@@ -102,8 +104,9 @@ def counted(f: Callable[..., Any], lower: int, upper: int, init: Any, unroll: in
     body, carry, init_tree = indexed_body(f, Aval((), dtypes.int32, True), init)
     length = max(0, upper - lower)
     index = build.add(build.iota(length), build.const(lower, dtypes.int32, (length,)))
-    outs = unrolled_scan(body.function, length, body.captures, carry, [index], False, unroll, 0)
-    return init_tree.unflatten([Array(x, a.weak) for x, a in zip(outs, body.outs)])
+    outs = unrolled_scan(body.function, length, body.captures, body.carry(carry), [index], False,
+                         unroll, 0)
+    return init_tree.unflatten([Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)])
 
 
 def indexed_body(f: Callable[..., Any], index: Aval, init: Any
@@ -118,5 +121,5 @@ def indexed_body(f: Callable[..., Any], index: Aval, init: Any
         return body, body.outs
 
     body, carry = traced_carry(leaves, make)
-    check_carry("carry", body, init_tree, carry, body.function.src)
+    check_carry("carry", body, init_tree, carry, body.made)
     return body, carry, init_tree
