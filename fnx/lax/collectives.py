@@ -17,6 +17,7 @@ import numpy as np
 import fnx.numpy as jnp
 from fnx.core import build, dtypes, ops
 from fnx.core.array import axes, scope, tree
+from fnx.core.array.arguments import flag
 from fnx.core.array.array import Array
 from fnx.core.array.convert import SCALARS
 from fnx.core.array.public import asarray, public
@@ -42,11 +43,15 @@ class _Lanes:
         self.size = self.all if self.groups is None else self.groups.shape[1]
 
     def _checked(self, groups: Sequence[Sequence[int]]) -> Any:
-        lengths = {len(g) for g in groups}
-        if len(lengths) != 1 or sorted(i for g in groups for i in g) != list(range(self.all)):
+        try:
+            table = np.asarray([list(g) for g in groups])
+        except (TypeError, ValueError):  # not sequences, or of several lengths
+            table = None
+        if table is None or table.ndim != 2 or not np.array_equal(
+                np.sort(table, None), np.arange(self.all)):
             raise ArgumentError(f"expected axis_index_groups of one size that have each of the "
-                                f"{self.all} lanes once, got {[list(g) for g in groups]}")
-        return np.asarray(groups, np.int32)
+                                f"{self.all} lanes once, got {groups!r}")
+        return table.astype(np.int32)
 
     def own(self) -> UOp:
         """The number of this lane."""
@@ -230,6 +235,7 @@ def all_gather(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None,
     Array([[1., 3.],
            [1., 3.]], dtype=float32)
     """
+    flag("tiled", tiled)
     lanes = _Lanes(axis_name, axis_index_groups)
 
     def gather(x: Array) -> Array:
@@ -378,6 +384,7 @@ def all_to_all(x: Any, axis_name: Hashable, split_axis: int, concat_axis: int, *
     Array([[1, 3],
            [2, 4]], dtype=int32)
     """
+    flag("tiled", tiled)
     lanes = _Lanes(axis_name, axis_index_groups)
 
     def exchange(x: Array) -> Array:
@@ -416,6 +423,7 @@ def psum_scatter(x: Any, axis_name: Hashable, *, scatter_dimension: int = 0,
     >>> fnx.vmap(lambda x: fnx.lax.psum_scatter(x, "i"), axis_name="i")(jnp.ones((2, 2)))
     Array([2., 2.], dtype=float32)
     """
+    flag("tiled", tiled)
     lanes = _Lanes(axis_name, axis_index_groups)
 
     def scatter(x: Array) -> Array:

@@ -170,6 +170,38 @@ _LAX = [
     Call("lax.slice({a}, (0,) * {rank}, {shape})"), Call("lax.slice_in_dim({a}, 0, 1)", rank=1),
     Call("lax.stop_gradient({a})"), Call("lax.transpose({a}, {order})"),
 ]
+_LOOPS = [
+    Call("lax.scan(lambda c, x: (c * x - {s}, c + x), {a}[0], {a})[1]", exact=False, rank=1,
+         dtypes=F),
+    Call("lax.scan(lambda c, x: (c * x, c + x), {a}[0], {a}, reverse=True)[1]", exact=False,
+         rank=1, dtypes="float32 int32 uint32"),
+    Call("lax.scan(lambda c, _: (jnp.sin(c) + {n}, None), {a}, None, {count})[0]", exact=False,
+         dtypes=F),
+    Call("lax.map(lambda x: x * x - {s}, {a})", rank=1),
+    Call("lax.fori_loop(0, {count}, lambda i, x: x * i - {n}, {a})"),
+    Call("lax.fori_loop({int}, jnp.asarray({count}), lambda i, x: {n} - x * i, {a})"),
+    Call("lax.while_loop(lambda c: c[0] < {count}, lambda c: (c[0] + 1, c[1] - {n}), (0, {a}))[1]"),
+    Call("lax.cond(jnp.max({a}) > 0, lambda x: x * x, lambda x: -x, {a})", jumps=True),
+    Call("lax.cond({int} > 0, jnp.tanh, lambda x: x - {n}, {a})", exact=False, dtypes=F),
+    Call("lax.switch({int}, [lambda x: x - x, lambda x: -x, lambda x: x * x], {a})"),
+]
+_LANES = [
+    *_calls("psum pmean", "fnx.vmap(lambda x: x - lax.@(x, 'i'), axis_name='i')({a})",
+            exact=False, rank=1, dtypes=F),
+    *_calls("pmax pmin", "fnx.vmap(lambda x: x - lax.@(x, 'i'), axis_name='i')({a})", rank=1),
+    Call("fnx.vmap(lambda x: lax.all_gather(x, 'i') - x, axis_name='i')({a})", rank=1),
+    Call("fnx.vmap(lambda x: lax.ppermute(x, 'i', [(0, 0)]) - x, axis_name='i')({a})", rank=1),
+    Call("fnx.vmap(lambda x: lax.pshuffle(x, 'i', range(len({a}))) - x, axis_name='i')({a})",
+         rank=1),
+    *_calls("all_to_all", "fnx.vmap(lambda x: lax.@({a}, 'i', 0, 0) * x, axis_name='i')({a})",
+            rank=1),
+    *_calls("psum_scatter", "fnx.vmap(lambda x: lax.@({a}, 'i') * x, axis_name='i')({a})",
+            exact=False, rank=1, dtypes=F),
+    *_calls("pswapaxes", "fnx.vmap(lambda x: lax.@({a}, 'i', 0) * x, axis_name='i')({a})", rank=1),
+    Call("fnx.vmap(lambda x: lax.pbroadcast(x, 'i', 0) - x, axis_name='i')({a})", rank=1),
+    Call("fnx.vmap(lambda x: lax.axis_index('i') * x + lax.axis_size('i'), axis_name='i')({a})",
+         rank=1),
+]
 _NN = [
     *_calls("celu elu gelu leaky_relu log_sigmoid mish selu sigmoid silu soft_sign softplus "
             "squareplus swish tanh", "nn.@({a})", exact=False, dtypes=F),
@@ -215,7 +247,7 @@ def _unlisted(module: Any, name: str, listed: str) -> list[Call]:
     return out
 
 
-_LISTED = " ".join(call.text for call in (*_JNP, *_LAX, *_NN, *_RANDOM))
+_LISTED = " ".join(call.text for call in (*_JNP, *_LAX, *_LOOPS, *_LANES, *_NN, *_RANDOM))
 CALLS: tuple[Call, ...] = (
-    *_JNP, *_LAX, *_NN, *_RANDOM, *_unlisted(jnp, "jnp", _LISTED),
+    *_JNP, *_LAX, *_LOOPS, *_LANES, *_NN, *_RANDOM, *_unlisted(jnp, "jnp", _LISTED),
     *_unlisted(lax, "lax", _LISTED), *_unlisted(nn, "nn", _LISTED))

@@ -69,7 +69,8 @@ BY_NAME: dict[str, Any] = {
     "dimension": 0, "padding_value": 0.0, "padding_config": [(0, 0, 0)] * 2, "size": 3,
     "dimension_numbers": (((1,), (0,)), ((), ())), "start_indices": (0, 0),
     "limit_indices": (1, 1), "start_index": 0, "limit_index": 1, "index": 0, "slice_size": 1,
-    "slice_sizes": (1, 1), "update": np.ones((1, 3), np.float32), "xi": WHOLE, "axes": (0,)}
+    "slice_sizes": (1, 1), "update": np.ones((1, 3), np.float32), "xi": WHOLE, "axes": (0,),
+    "axis_name": "lanes"}
 BY_FUNCTION: dict[str, dict[str, Any]] = {
     **{f"fnx.numpy.{n}": {"x": WHOLE, "y": WHOLE} for n in (
         "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_invert", "invert",
@@ -95,6 +96,18 @@ BY_FUNCTION: dict[str, dict[str, Any]] = {
     "fnx.lax.batch_matmul": {}, "Array.view": {"dtype": "int32"},
     "Array.reshape": {"shape": (9,)}, "Array.transpose": {"axes": (1, 0)},
     "Array.item": {"index": 0}, "fnx.numpy.tensordot": {"axes": 1},
+    "fnx.lax.scan": {"f": lambda c, x: (c, x), "init": 1.0, "xs": X},
+    "fnx.lax.map": {"f": lambda x: -x, "xs": X},
+    "fnx.lax.fori_loop": {"lower": 0, "upper": 2, "body_fun": lambda i, x: x, "init_val": X},
+    "fnx.lax.while_loop": {"cond_fun": lambda x: x < 3, "body_fun": lambda x: x + 1,
+                           "init_val": 0},
+    "fnx.lax.cond": {"pred": True, "true_fun": lambda x: x, "false_fun": lambda x: -x,
+                     "operands": X},
+    "fnx.lax.switch": {"index": 0, "branches": [lambda x: x], "operands": X},
+    "fnx.lax.ppermute": {"perm": [(0, 1)]},
+    "fnx.lax.pshuffle": {"perm": [1, 0]},
+    "fnx.lax.all_to_all": {"x": WHOLE[:2], "split_axis": 0, "concat_axis": 0},
+    "fnx.lax.psum_scatter": {"x": WHOLE[:2]}, "fnx.lax.pswapaxes": {"x": WHOLE[:2], "axis": 0},
 }
 
 
@@ -120,7 +133,9 @@ def arguments(name: str, f: Callable[..., Any]) -> list[Any]:
 def call(name: str, extra: dict[str, Any]) -> Any:
     """The callable with arguments that it takes, and ``extra``."""
     f = CALLABLES[name]
-    return f(*receiver(name), *arguments(name, f), **extra)
+    if "axis_name" not in inspect.signature(f).parameters:
+        return f(*receiver(name), *arguments(name, f), **extra)
+    return fnx.vmap(lambda _: f(*arguments(name, f), **extra), axis_name="lanes")(np.zeros(2))
 
 
 def short(name: str) -> str:
