@@ -23,6 +23,8 @@ from fnx.transforms.grad import grad, value_and_grad
 from fnx.transforms.jit import jit
 
 if TYPE_CHECKING:  # at their first use
+    from fnx.transforms.custom.jvp import custom_jvp
+    from fnx.transforms.custom.vjp import custom_vjp
     from fnx.transforms.jacobian import hessian, jacfwd, jacobian, jacrev
     from fnx.transforms.jvp import jvp
     from fnx.transforms.shapes import closure_convert, eval_shape, make_jaxpr, typeof
@@ -30,7 +32,8 @@ if TYPE_CHECKING:  # at their first use
     from fnx.transforms.vmap import vmap
 
 __all__ = [
-    "Array", "FnxError", "ShapeDtypeStruct", "call", "closure_convert", "config", "debug",
+    "Array", "FnxError", "ShapeDtypeStruct", "call", "closure_convert", "config",
+    "custom_jvp", "custom_vjp", "debug",
     "effects_barrier", "eval_shape", "experimental", "grad", "hessian", "jacfwd", "jacobian",
     "jacrev", "jit", "jvp", "lax", "linear_transpose", "linearize", "make_jaxpr", "nn", "numpy",
     "pure_callback", "random", "tree", "tree_util", "typeof",
@@ -39,6 +42,8 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "fnx.transforms.custom.jvp": ("custom_jvp",),
+    "fnx.transforms.custom.vjp": ("custom_vjp",),
     "fnx.transforms.jacobian": ("hessian", "jacfwd", "jacobian", "jacrev"),
     "fnx.transforms.jvp": ("jvp",),
     "fnx.transforms.shapes": ("closure_convert", "eval_shape", "make_jaxpr", "typeof"),
@@ -48,6 +53,6 @@ _HOMES = {
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
-        "checkpoint", "custom_jvp", "custom_vjp", "device_get", "device_put", "disable_jit", "pmap",
+        "checkpoint", "device_get", "device_put", "disable_jit", "pmap",
         "remat", "scipy",
     }), {name: home for home, names in _HOMES.items() for name in names})

@@ -499,8 +499,13 @@ def callee(host: UOp) -> UOp:
     return UOp(ops.HOST, dtypes.void, (), host.arg)
 
 
+def custom(functions: Sequence[UOp], arg: ops.Custom, args: Sequence[UOp]) -> tuple[UOp, ...]:
+    """The results of a function with rules, on captures and arguments (ops.Custom)."""
+    return results(UOp(ops.CUSTOM, dtypes.void, (*functions, *args), arg))
+
+
 def results(called: UOp) -> tuple[UOp, ...]:
-    """All results of a structural node (CALL, SCAN, WHILE, COND), of a HOST or of an ITER."""
+    """All results of a structural node (CALL, SCAN, ...), of a HOST or of an ITER."""
     return tuple(UOp(ops.GET, dtype, (called,), i)
                  for i, (_, dtype) in enumerate(called.arg.outs))
 

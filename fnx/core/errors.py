@@ -126,6 +126,10 @@ class GradError(FnxError, TypeError):
     """grad was asked for something that has no derivative."""
 
 
+class RuleError(FnxError, TypeError, ValueError, AttributeError):
+    """A custom rule that is missing, or that returns what does not fit its function."""
+
+
 class NestingError(FnxError, RecursionError):
     """Traces or containers that nest deeper than fnx goes."""
 

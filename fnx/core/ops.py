@@ -175,6 +175,32 @@ class Host(Record):
     method: str = ""
 
 
+class Custom(Record):
+    """A function with derivatives of its own: src[0] on the operands, under ``rules``.
+
+    src: the function and one FUNCTION for each of the rules, ``n_captures`` arrays that all of
+    them take first (what the user's functions closed over), and the arguments.
+
+        src[0]  (captures, arguments) -> results
+        "jvp"   (captures, arguments, tangents of floats among them) -> results, tangents of
+                the floats among them
+        "fwd"   (captures, arguments) -> results, residuals
+        "bwd"   (captures, residuals, cotangents of float results) -> cotangents; ``pulled``
+                says for each argument which of them is its own, or -1: zero
+
+    Where there is a "jvp", it is the first rule. ``again``: a rule that calls its own function. The
+    node stands for the CUSTOM in whose rule it is, that many rules further out (-1: it does not),
+    and has no rules: they would not end (core/again.py).
+    """
+
+    name: str
+    outs: tuple[tuple[Shape, DType], ...]
+    rules: tuple[str, ...]
+    n_captures: int
+    pulled: tuple[int, ...] = ()
+    again: int = -1
+
+
 class Range(Record):
     """A loop of the kernel level. kind: GRID, THREAD, PAR, SEQ, UNROLL or VEC."""
 
@@ -486,6 +512,7 @@ WHILE = Op("WHILE", "t", "scope", None, result="void", shape=_scalar, arg=While)
 COND = Op("COND", "t", "scope", None, result="void", shape=_scalar, arg=Cond)
 HOST = Op("HOST", "tc", "host", None, result="void", shape=_scalar, arg=Host,
           batching="body")
+CUSTOM = Op("CUSTOM", "t", "scope", None, result="void", shape=_scalar, arg=Custom)
 GET = Op("GET", "tk", "scope", 1, result="any", shape=_gotten, arg=int)
 
 # kernel level: scalars over ranges
@@ -533,7 +560,7 @@ COMMANDS = Op("COMMANDS", "c", "command", None, result="void", shape=_scalar)
 ELEMENTWISE = frozenset(op for op in OPS.values() if op.kind == "elementwise")
 MONOIDS = frozenset(op for op in OPS.values() if op.identity is not None)
 COMPARISONS = frozenset({CMPLT, CMPLE, CMPEQ, CMPNE})
-STRUCTURAL = frozenset({CALL, SCAN, WHILE, COND})  # FUNCTIONs first, then operands; read by GET
+STRUCTURAL = frozenset({CALL, SCAN, WHILE, COND, CUSTOM})  # FUNCTIONs, then operands; read by GET
 SEVERAL = STRUCTURAL | {HOST}  # no array, but several, which GETs read
 
 

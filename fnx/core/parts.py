@@ -123,7 +123,7 @@ class LoopOrder:
 
 
 def bodies(node: UOp) -> tuple[UOp, ...]:
-    """The FUNCTIONs of a structural node (CALL, SCAN, WHILE, COND)."""
+    """The FUNCTIONs of a structural node (CALL, SCAN, WHILE, COND, CUSTOM)."""
     return tuple([s for s in node.src if s.op is ops.FUNCTION])
 
 

@@ -83,6 +83,17 @@ def _host() -> tuple[UOp, ...]:
                       [(SHAPE, dtypes.float32)])
 
 
+def _custom() -> tuple[UOp, ...]:
+    """-a with a rule that has it again, and b with a tangent of its own."""
+    a, t = x(), x(slot=2)
+    flags = (SHAPE, dtypes.float32), ((), dtypes.int32)
+    f = build.function([build.neg(a), x(dtypes.int32, 1, ())], 2, "f")
+    again = build.custom([f], ops.Custom("f", flags, (), 0, again=0), [a, x(dtypes.int32, 1, ())])
+    rule = build.function([*again, build.neg(t)], 3, "f.jvp")
+    return build.custom([f, rule], ops.Custom("f", flags, ("jvp",), 0),
+                        [x(), x(dtypes.int32, 1, ())])
+
+
 EXAMPLES: dict[Op, Callable[[], UOp]] = {
     ops.PARAM: x,
     ops.CONST: lambda: build.const(2.5, dtypes.float32, SHAPE),
@@ -108,6 +119,7 @@ EXAMPLES: dict[Op, Callable[[], UOp]] = {
     ops.WHILE: lambda: _while()[0],
     ops.COND: lambda: _cond()[0],
     ops.HOST: lambda: _host()[1],
+    ops.CUSTOM: lambda: _custom()[0],
 }
 
 

@@ -244,6 +244,11 @@ def known(node: UOp) -> UOp:
         node = substitute([node], values)[0]
 
 
+def reads_leaf(node: UOp) -> bool:
+    """Whether a node depends on a leaf: on what a trace runs on."""
+    return any(n.op is ops.LEAF for n in toposort([node]))
+
+
 def check_open(leaf: UOp) -> None:
     """Raise LeakedTracerError unless the trace that owns ``leaf`` is open in this thread."""
     if _open.owner.get(leaf) not in _open.scopes:

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, host, ops
+from fnx.core import build, host, ops, parts
 from fnx.core.errors import ArgumentError, SpecError
 from fnx.core.levels.interp_kernel import LIMIT, computed, run_kernel
 from fnx.core.numpy_semantics import fold
@@ -163,6 +163,9 @@ class _Run:
     def _host(self, node: UOp) -> list[Array]:
         return host.run(node.arg, [self.value[s] for s in node.src])
 
+    def _custom(self, node: UOp) -> list[Array]:
+        return apply(node.src[0], [self.value[s] for s in parts.operands(node)])
+
     def _fold(self, node: UOp, part: tuple[slice, ...]) -> Array:
         """A REDUCE over ``part`` of its virtual operand, cut in two while it is too big."""
         x = node.src[0]
@@ -216,4 +219,4 @@ _SPECIAL: dict[ops.Op, Callable[[UOp, Mapping[UOp, Any]], Any]] = {
 }
 _WALKED: dict[ops.Op, Callable[[_Run, UOp], list[Array]]] = {
     ops.CALL: _Run._call, ops.SCAN: _Run._scan, ops.WHILE: _Run._while, ops.COND: _Run._cond,
-    ops.HOST: _Run._host}
+    ops.HOST: _Run._host, ops.CUSTOM: _Run._custom}

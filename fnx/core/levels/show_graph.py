@@ -123,6 +123,9 @@ class _Printer:
         fns = [self.names.get(fn, node.arg.name or "kernel")
                for fn in parts.bodies(node) or node.src[:1]]
         inside = ", ".join(self.called(s) for s in parts.operands(node))
+        if node.op is ops.CUSTOM:
+            rules = ", ".join(["again"] if node.arg.again >= 0 else node.arg.rules)
+            return f"{to} = custom[{fns[0]}: {rules}]({inside})"
         if node.op is ops.CALL:
             return f"{to} = {fns[0]}({inside})"
         how = f", length={node.arg.length}" if node.op is ops.SCAN else ""

@@ -283,6 +283,31 @@ def _host(node: UOp) -> bool:
         all(shape[:len(lanes)] == lanes for shape, _ in arg.outs[arg.effect:])
 
 
+def _custom(node: UOp) -> bool:
+    arg, fns, args = node.arg, parts.bodies(node), _types(parts.operands(node))
+    captures, floats = args[:arg.n_captures], [t for t in args[arg.n_captures:] if t[1].is_float]
+    if len(fns) != 1 + len(arg.rules) or not _takes(fns[0], args) or \
+            _types(fns[0].src) != arg.outs:
+        return False
+    n, tangents = len(arg.outs), tuple([t for t in arg.outs if t[1].is_float])
+    by_rule = dict(zip(arg.rules, fns[1:]))
+    residuals: tuple[Any, ...] = ()
+    if "jvp" in by_rule and not (_takes(by_rule["jvp"], [*args, *floats])
+                                 and _types(by_rule["jvp"].src) == (*arg.outs, *tangents)):
+        return False
+    if "fwd" in by_rule:
+        made = _types(by_rule["fwd"].src)
+        residuals = made[n:]
+        if not _takes(by_rule["fwd"], args) or made[:n] != arg.outs:
+            return False
+    if "bwd" in by_rule:
+        made, wanted = _types(by_rule["bwd"].src), args[arg.n_captures:]
+        return _takes(by_rule["bwd"], [*captures, *residuals, *tangents]) and \
+            len(arg.pulled) == len(wanted) and \
+            all(i < 0 or made[i] == t for i, t in zip(arg.pulled, wanted))
+    return True
+
+
 def _get(node: UOp) -> bool:
     call = node.src[0]
     return call.op in (*ops.SEVERAL, ops.ITER) and 0 <= node.arg < len(call.arg.outs) and \
@@ -326,6 +351,7 @@ TENSOR = (
     Rule((ops.SCAN,), "a body (consts, carries, x) -> (carries, y), and xs of the length", _scan),
     Rule((ops.WHILE,), "a condition and a body (consts, carries) -> carries", _while),
     Rule((ops.COND,), "branches of one signature, the int32 number of one, operands", _cond),
+    Rule((ops.CUSTOM,), "a function, rules that fit it, and operands that both take", _custom),
     Rule(tuple(ops.STRUCTURAL), "FUNCTIONs, then arrays as operands",
          lambda n: all(s.op not in _NOT_ARRAYS for s in parts.operands(n))),
     Rule((ops.HOST,), "a handle, a token where it has an effect, operands as its arg says", _host),

@@ -3,8 +3,9 @@
     before  FUNCTION(GET(CALL(FUNCTION(ADD(p0, p0)), MUL(p0, p1)), 0))
     after   FUNCTION(ADD(MUL(p0, p1), MUL(p0, p1)))
 
-Calls of hand-written KERNELs stay. A body that is called ten times is inlined ten times; the
-ten copies become equal kernels, which are one interned node and are compiled once.
+A CUSTOM goes by its function: its rules are for derivatives. Calls of hand-written KERNELs stay.
+A body that is called ten times is inlined ten times; the ten copies become equal kernels, which
+are one interned node and are compiled once.
 
 >>> from fnx.core import build, dtypes
 >>> p, q = (build.param(i, dtypes.float32, (3,)) for i in (0, 1))
@@ -16,7 +17,7 @@ True
 
 from __future__ import annotations
 
-from fnx.core import ops
+from fnx.core import ops, parts
 from fnx.core.array import trace
 from fnx.core.uop import UOp, rebuild, toposort
 
@@ -24,10 +25,26 @@ from fnx.core.uop import UOp, rebuild, toposort
 def inline(fn: UOp) -> UOp:
     """A FUNCTION without calls of FUNCTIONs."""
     flat: dict[UOp, UOp] = {}
-    for body in toposort([fn], into_functions=True):
-        if body.op is ops.FUNCTION:
-            flat[body] = _inline_one(body, flat)
+    for body in _inner_first(fn):
+        flat[body] = _inline_one(body, flat)
     return flat[fn]
+
+
+def _inner_first(fn: UOp) -> list[UOp]:
+    """The FUNCTIONs that are computed, without rules that nothing applies."""
+    inside: dict[UOp, list[UOp]] = {}
+    done: dict[UOp, None] = {}
+    stack = [fn]
+    while stack:
+        body = stack[-1]
+        if body not in inside:
+            inside[body] = [b for node in toposort(body.src) if node.op in ops.STRUCTURAL
+                            for b in parts.bodies(node)[:1 if node.op is ops.CUSTOM else None]]
+        missing = [b for b in inside[body] if b not in done]
+        stack += missing
+        if not missing:
+            done[stack.pop()] = None
+    return list(done)
 
 
 def _inline_one(fn: UOp, flat: dict[UOp, UOp]) -> UOp:
@@ -37,15 +54,15 @@ def _inline_one(fn: UOp, flat: dict[UOp, UOp]) -> UOp:
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         made = None
         if _calls_function(node):
-            results[node] = trace.inline(flat[node.src[0]], src[1:])
+            results[node] = trace.inline(flat[node.src[0]], src[len(parts.bodies(node)):])
             made = node
         elif node.op is ops.GET and node.src[0] in results:
             made = results[node.src[0]][node.arg]
         elif node.op is ops.FUNCTION:
-            made = flat[node]
+            made = flat.get(node)
         return made
     return fn.over(tuple(rebuild(fn.src, visit)))
 
 
 def _calls_function(node: UOp) -> bool:
-    return node.op is ops.CALL and node.src[0].op is ops.FUNCTION
+    return node.op in (ops.CALL, ops.CUSTOM) and node.src[0].op is ops.FUNCTION

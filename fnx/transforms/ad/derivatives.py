@@ -31,6 +31,7 @@ from fnx.core.ops import OPS, Op
 from fnx.core.uop import UOp
 from fnx.transforms.ad import reduce_scatter as indexed
 from fnx.transforms.ad.cond import Cond
+from fnx.transforms.ad.custom import Custom
 from fnx.transforms.ad.host import Host
 from fnx.transforms.ad.rules import (
     Elementwise,
@@ -260,6 +261,6 @@ DERIVATIVES[ops.REDUCE] = ReduceRule(
 DERIVATIVES[ops.SCATTER] = ScatterRule(indexed.KEPT, indexed.WRITTEN, indexed.read)
 
 DERIVATIVES.update({ops.CALL: Call(), ops.GET: Part(), ops.FUNCTION: Rule(), ops.HOST: Host(),
-                    ops.SCAN: Scan(), ops.WHILE: While(), ops.COND: Cond()})
+                    ops.SCAN: Scan(), ops.WHILE: While(), ops.COND: Cond(), ops.CUSTOM: Custom()})
 dear(ops.REDUCE, ops.GATHER, ops.SCATTER, ops.THREEFRY)
 # fmt: on

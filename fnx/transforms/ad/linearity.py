@@ -45,7 +45,12 @@ def check(outs: Sequence[UOp], linear: Sequence[UOp]) -> None:
     Raises:
         GradError: they are not; names the operation and the user's line.
     """
-    for kind, out in zip(run(_walk(outs, dict.fromkeys(linear, LINEAR))), outs):
+    run(checked(outs, linear))
+
+
+def checked(outs: Sequence[UOp], linear: Sequence[UOp]) -> Steps[None]:
+    """The steps of ``check``."""
+    for kind, out in zip((yield from _walk(outs, dict.fromkeys(linear, LINEAR))), outs):
         if kind is CONSTANT and out.dtype.is_float:
             raise _refusal(out, "returns a result that is a constant")
 
@@ -180,4 +185,4 @@ def _host(node: UOp, operands: Kinds) -> Steps[Kinds]:
 
 BODIES: dict[ops.Op, Callable[[UOp, Kinds], Steps[Kinds]]] = {
     ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond,
-    ops.HOST: _host}
+    ops.HOST: _host, ops.CUSTOM: _call}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Hashable
 from typing import Any, TypeVar
 
 from fnx.core.cache import Cache, CacheOf
+from fnx.core.errors import GradError
 from fnx.core.uop import UOp, current_site
 
 T = TypeVar("T")
@@ -53,15 +54,28 @@ def _asked(body: UOp, key: Hashable) -> Steps[Any]:
 
 
 def run(steps: Steps[T]) -> T:
-    """The result of a walk; forms that it asks for are looked up, or made before it goes on."""
+    """The result of a walk; forms that it asks for are looked up, or made before it goes on.
+
+    A form that has none (GradError) is an error where it is asked for.
+    """
     waiting: list[tuple[Steps[Any], Request | None]] = [(steps, None)]
     answer: Any = None
+    error: GradError | None = None
     site = current_site.site
     try:
         while True:
             current, asked = waiting[-1]
             try:
-                body, key = current.send(answer)
+                if error is None:
+                    body, key = current.send(answer)
+                else:
+                    raised, error = error, None
+                    body, key = current.throw(raised)
+            except GradError as e:
+                waiting.pop()
+                if not waiting:
+                    raise
+                error = e
             except StopIteration as done:
                 waiting.pop()
                 answer = done.value

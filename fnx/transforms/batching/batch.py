@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fnx.core import build, ops
+from fnx.core.again import belongs
 from fnx.core.derived import Derived
 from fnx.core.parts import bodies
 from fnx.core.uop import UOp, current_site, inherit, toposort
@@ -72,7 +73,8 @@ def _batch(body: UOp, pattern: Pattern) -> Asking[Batched]:
         if node.sites:
             current_site.site = node.sites[0]
         if op.batching == "body":
-            if any(flags) or any(lanes.axis in named_axes(b) for b in bodies(node)):
+            if any(flags) or belongs(node) or \
+                    any(lanes.axis in named_axes(b) for b in bodies(node)):
                 results[node] = yield from BODIES[op](node, src, flags, lanes)
                 done[node] = Value(node, True)
             else:

@@ -3,6 +3,7 @@
     CALL f(x, y)    ->    CALL of f batched where x, y are (a KERNEL: see kernels.py)
     SCAN, WHILE     ->    the same loop over batched carries; xs[t] of all lanes at once
     COND            ->    a branch for all lanes, or (a lane's own choice) see choices.py
+    CUSTOM          ->    the function batched, with each of its rules batched
 
 A rule gets the node, its operands as they are now and which of them have a batch axis. It asks
 for batched bodies by yielding (body, Pattern), and returns the results.
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fnx.core import build, ops
+from fnx.core.again import calls_again
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 from fnx.transforms.batching import choices
@@ -109,5 +111,47 @@ def _cond(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lan
     return [Value(*out) for out in zip(outs, wanted)]
 
 
+def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
+            ) -> Asking[list[Value]]:
+    """Each rule is batched by itself; the cotangent of what is the same for all lanes is summed.
+
+    A function that is called in its own rules has them there, too: all of its arguments, here and
+    there, get a batch axis. (What it closes over is the same in both places.)
+    """
+    arg, n = node.arg, 1 + len(node.arg.rules)
+    bodies, args, flags = src[:n], list(src[n:]), batched[n:]
+    if arg.again >= 0 or any(map(calls_again, bodies)):
+        k = arg.n_captures
+        args[k:] = [spread(x, b, lanes.size) for x, b in zip(args[k:], flags[k:])]
+        flags = flags[:k] + (True,) * (len(args) - k)
+    captured, given = flags[:arg.n_captures], flags[arg.n_captures:]
+    along = tuple([b for x, b in zip(src[n + arg.n_captures:], given) if x.dtype.is_float])
+    every = (True,) * len(arg.outs)
+    floats = (True,) * sum(dtype.is_float for _, dtype in arg.outs)
+    made = [(yield lanes.of(bodies[0], flags, every)).function]
+    saved: tuple[bool, ...] = ()
+    for rule, body in zip(arg.rules, bodies[1:]):
+        if rule == "jvp":
+            found = yield lanes.of(body, flags + along, every + floats)
+        elif rule == "fwd":
+            found = yield lanes.of(body, flags, every)
+            saved = found.outs[len(every):]
+        else:
+            wanted = tuple([b for i, b in sorted(zip(arg.pulled, given)) if i >= 0])
+            found = yield lanes.of(body, captured + saved + floats, wanted)
+            found = _summed(found, wanted)
+        made.append(found.function)
+    outs = tuple([((lanes.size, *shape), dtype) for shape, dtype in arg.outs])
+    like = ops.Custom(arg.name, outs, arg.rules, arg.n_captures, arg.pulled, arg.again)
+    return [Value(x, True) for x in build.custom(made, like, args)]
+
+
+def _summed(made: Batched, wanted: tuple[bool, ...]) -> Batched:
+    """Results that are wanted for all lanes together are the sum of theirs."""
+    outs = [build.reduce(x, ops.ADD, (0,)) if b and not w else x
+            for x, b, w in zip(made.function.src, made.outs, wanted)]
+    return Batched(made.function.over(tuple(outs)), wanted)
+
+
 BODIES: dict[Op, Rule] = {ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond,
-                          ops.HOST: host}
+                          ops.CUSTOM: _custom, ops.HOST: host}

@@ -129,6 +129,7 @@ def _functions_of(value: Any) -> Iterator[FunctionType]:
         seen.add(id(f))
         wrapped = getattr(f, "__wrapped__", None)
         queue.append(wrapped)
+        queue += getattr(f, "__also__", ())
         if isinstance(f, functools.partial):
             queue += [f.func, *f.args, *f.keywords.values()]
         elif isinstance(f, MethodType):

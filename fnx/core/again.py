@@ -1,0 +1,70 @@
+"""Rules that call the function they belong to.
+
+    f = custom(jvp: (x, t) -> f(x), cos(x) * t)
+
+The ``f`` in the rule has the same rule, so it cannot be written out. It is a CUSTOM without rules
+whose ``again`` says how many rules around it to go out; where a rule is applied, such nodes get
+what they stand for:
+
+>>> from fnx.core import dtypes
+>>> x, t = (build.param(i, dtypes.float32, ()) for i in (0, 1))
+>>> body, outs = build.function([build.neg(x)], 1, "f"), (((), dtypes.float32),)
+>>> inner, = build.custom([body], ops.Custom("f", outs, (), 0, again=0), [x])
+>>> rule = build.function([inner, build.neg(t)], 2)
+>>> y, = build.custom([body, rule], ops.Custom("f", outs, ("jvp",), 0), [x])
+>>> unrolled(y.src[0], rule).src[0] is y, calls_again(body)
+(True, False)
+"""
+
+from __future__ import annotations
+
+from fnx.core import build as build
+from fnx.core import ops, parts
+from fnx.core.uop import UOp, rebuild, toposort
+from fnx.core.weak import WeakMemo
+
+_levels: WeakMemo[UOp, int] = WeakMemo()  # of FUNCTIONs: how many rules around them are called
+
+
+def calls_again(fn: UOp) -> bool:
+    """Whether a FUNCTION calls the function that it is a rule of, or one further out."""
+    if fn not in _levels:
+        for body in toposort([fn], into_functions=True):  # those inside others come first
+            if body.op is ops.FUNCTION and body not in _levels:
+                _levels[body] = max([_level(n) for n in toposort(body.src)
+                                     if n.op in ops.STRUCTURAL], default=0)
+    return _levels[fn] > 0
+
+
+def belongs(node: UOp) -> bool:
+    """Whether a structural node means something only inside a rule."""
+    return any(map(calls_again, parts.bodies(node))) and _level(node) > 0 or \
+        node.op is ops.CUSTOM and node.arg.again >= 0
+
+
+def _level(node: UOp) -> int:
+    inside = [_levels[body] for body in parts.bodies(node)]
+    if node.op is ops.CUSTOM:
+        again: int = node.arg.again
+        inside = [again + 1, inside[0], *[n - 1 for n in inside[1:]]]
+    return max(inside, default=0)
+
+
+def unrolled(custom: UOp, rule: UOp) -> UOp:
+    """A rule of a CUSTOM, in which the calls of its function have its rules."""
+    return _unrolled(custom, rule, 0)
+
+
+def _unrolled(custom: UOp, fn: UOp, level: int) -> UOp:
+    if not calls_again(fn):
+        return fn
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op not in ops.STRUCTURAL:
+            return None
+        if node.op is ops.CUSTOM and node.arg.again == level:
+            return custom.replace(src=(*parts.bodies(custom), *src[1:]))
+        inner = [_unrolled(custom, body, level + (node.op is ops.CUSTOM and i > 0))
+                 for i, body in enumerate(parts.bodies(node))]
+        return node.over((*inner, *src[len(inner):]))
+    return fn.over(tuple(rebuild(fn.src, visit)))

@@ -1,0 +1,181 @@
+"""CUSTOM: the rules that the user gave, in both modes.
+
+                forward                                reverse
+    jvp         the rule itself                        its tangents, transposed
+    fwd, bwd    bwd, transposed                        the rules themselves
+
+Both transpositions are the same step: a function that is linear in some of its operands is
+linearized in these. What is found to read them after all was not linear, and is an error.
+
+Rules that call their own function are unrolled (core/again.py) where they are applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+
+from fnx.core import build, dtypes, ops, parts
+from fnx.core.again import unrolled
+from fnx.core.errors import GradError, show_site
+from fnx.core.uop import UOp, substitute, toposort
+from fnx.transforms.ad.linear import Transposition
+from fnx.transforms.ad.nested import Steps
+from fnx.transforms.ad.rules import Cotangent, Tangent, zeros
+from fnx.transforms.ad.structural import Linearized, Pushes, Structural
+
+
+class Custom(Structural):
+    """CUSTOM: a function with rules of its own."""
+
+    def bodies(self, node: UOp) -> Sequence[UOp]:
+        return [node.src[1 if "jvp" in node.arg.rules else 0]]
+
+    def operands(self, node: UOp) -> Sequence[int]:
+        return range(len(node.src) - len(parts.operands(node)), len(node.src))
+
+    # ---- forward mode
+
+    def push_all(self, node: UOp, tangents: Pushes, guarded: Sequence[int], wild: Container[UOp]
+                 ) -> Steps[tuple[Sequence[UOp], Pushes]]:
+        args = parts.operands(node)
+        given = tangents[len(node.src) - len(args):]
+        _refuse_captures(node, [t is not None for t in given])
+        first, n = node.arg.n_captures, len(node.arg.outs)
+        along = [zeros(a) if t is None else t.value
+                 for a, t in zip(args[first:], given[first:]) if a.dtype.is_float]
+        if "jvp" in node.arg.rules:
+            found = build.call(self._rule(node, "jvp"), [*args, *along])
+            return found[:n], _spread(node, found[n:])
+        return (yield from self._turned(node, given[first:]))
+
+    def _turned(self, node: UOp, tangents: Pushes) -> Steps[tuple[Sequence[UOp], Pushes]]:
+        """The tangents by the transpose of the vjp, which is linear in the cotangent."""
+        args, arg, bwd = parts.operands(node), node.arg, self._rule(node, "bwd")
+        n, found = len(arg.outs), build.call(self._rule(node, "fwd"), args)
+        along = [(i, t.value) for i, t in zip(arg.pulled, tangents) if t is not None and i >= 0]
+        if not along:
+            return found[:n], [None] * n
+        saved = [*args[:arg.n_captures], *found[n:]]
+        slots = tuple(range(len(saved), bwd.arg.n_params))
+        form: Linearized = yield bwd, Transposition(
+            slots, slots, tuple([i for i, _ in along]), f"the vjp of {arg.name}",
+            "its transpose would be the jvp: write it linear in its cotangent, give the function "
+            "a jvp, or use reverse mode")
+        operands = [*saved, *[build.const(0, dtype, shape) for shape, dtype in _floats(node)]]
+        turned = form.pull(operands, build.call(form.forward_of(bwd), operands),
+                           [t for _, t in along])
+        return found[:n], _spread(node, [None if t is None else t.value for t in turned])
+
+    # ---- reverse mode
+
+    def depends(self, node: UOp) -> Steps[Sequence[frozenset[int]]]:
+        yield from ()
+        first, n = node.arg.n_captures, len(parts.operands(node))
+        read = [i for i in range(n) if i >= first or _reads(node.src[0], i)]
+        return [frozenset(read)] * len(node.arg.outs)
+
+    def forms(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
+              guarded: Container[UOp], wild: Container[UOp]) -> Steps[Linearized]:
+        _refuse_captures(node, [a in active for a in parts.operands(node)])
+        if "bwd" in node.arg.rules:
+            yield from ()
+            return self._given(node, got, active)
+        return (yield from self._transposed(node, got, active, guarded, wild))
+
+    def _given(self, node: UOp, got: Container[int], active: Container[UOp]) -> Linearized:
+        """What the user wrote, for those results and arguments that take part."""
+        arg, fwd, bwd = node.arg, self._rule(node, "fwd"), self._rule(node, "bwd")
+        n, floats = len(arg.outs), _tangent_places(node)
+        sources = [("input", i) for i in range(arg.n_captures)]
+        sources += [("result", i) for i in range(n, len(fwd.src))]
+        first, given = len(sources), [o for o in floats if o in got]
+        asked = {first + k: first + given.index(o) for k, o in enumerate(floats) if o in got}
+        to = {x: build.param(asked[i], x.dtype, x.shape) if i in asked else zeros(x)
+              for i, x in build.params(bwd).items() if i >= first}
+        sources += [("cotangent", k) for k in range(len(given))]
+        backward = build.function(substitute(bwd.src, to), len(sources), bwd.arg.name)
+        args = parts.operands(node)[arg.n_captures:]
+        wanted = [None if i < 0 else i for i, a in zip(arg.pulled, args) if a in active]
+        return Linearized(fwd, backward, tuple(sources),
+                          (*_captured(node, active), *[(i, None) for i in wanted]))
+
+    def _transposed(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
+                    guarded: Container[UOp], wild: Container[UOp]) -> Steps[Linearized]:
+        """The tangents of the jvp, transposed."""
+        args, slots, places = parts.operands(node), _tangent_slots(node), _tangent_places(node)
+
+        def those(chosen: Container[UOp]) -> tuple[int, ...]:
+            return tuple([slots[i] for i in sorted(slots) if args[i] in chosen])
+
+        outputs = tuple([places[o] for o in sorted(got)])
+        masked = tuple([places[o] for o in sorted(got) if got[o].mask is not None])
+        strange = tuple([i for i, a in enumerate(args) if a in wild]) if masked else ()
+        rule = self._rule(node, "jvp")
+        form: Linearized = yield rule, Transposition(
+            tuple(slots.values()), those(active), outputs, f"the jvp of {node.arg.name}",
+            "reverse mode transposes it: write it linear in its tangents, or give it a vjp",
+            masked, those(guarded), strange)
+        forward = form.forward_of(rule)  # its results and residuals read no tangent
+        to = {x: zeros(x) for i, x in build.params(forward).items() if i >= len(args)}
+        return Linearized(build.function(substitute(forward.src, to), len(args),
+                                         forward.arg.name),
+                          form.backward, form.sources, (*_captured(node, active), *form.given))
+
+    def _rule(self, node: UOp, name: str) -> UOp:
+        """A rule, in which each CUSTOM has its own."""
+        if name not in node.arg.rules:
+            raise GradError(f"expected a rule for {node.arg.name}, it has none that serves here: "
+                            f"{', '.join(node.arg.rules) or 'none'}", site=node.site)
+        return unrolled(node, node.src[1 + node.arg.rules.index(name)])
+
+
+# ---- operands and results ------------------------------------------------------------------------
+
+
+def _refuse_captures(node: UOp, active: Sequence[bool]) -> None:
+    """What a function closed over is differentiated by no rule of it."""
+    for i in range(node.arg.n_captures):
+        if active[i] and _reads(node.src[0], i):
+            x = parts.operands(node)[i]
+            raise GradError(
+                f"expected {node.arg.name} to be differentiated in its arguments only, got a "
+                f"derivative in {x.dtype}{list(x.shape)} that it closes over"
+                f"{f' (of {show_site(x.site)})' if x.site else ''}",
+                hint="its rules say nothing of that: pass the array as an argument, or wrap it in "
+                     "lax.stop_gradient", site=node.site)
+
+
+def _reads(fn: UOp, slot: int) -> bool:
+    """Whether a result depends on a PARAM in a way that has a derivative."""
+    stopped = toposort(fn.src, stop=lambda n: n.op is ops.STOP or n.dtype.kind in ("int", "bool",
+                                                                                  "uint"))
+    return any(n.op is ops.PARAM and n.arg.slot == slot for n in stopped)
+
+
+def _captured(node: UOp, active: Container[UOp]) -> list[tuple[None, None]]:
+    """The cotangents of active captures, which only rules read: none."""
+    return [(None, None) for x in parts.operands(node)[:node.arg.n_captures] if x in active]
+
+
+def _floats(node: UOp) -> list[tuple[ops.Shape, dtypes.DType]]:
+    return [out for out in node.arg.outs if out[1].is_float]
+
+
+def _spread(node: UOp, tangents: Sequence[UOp | None]) -> list[Tangent | None]:
+    """Tangents of the float results, with None for the others."""
+    rest = iter(tangents)
+    found = [next(rest) if dtype.is_float else None for _, dtype in node.arg.outs]
+    return [None if t is None else Tangent(t) for t in found]
+
+
+def _tangent_slots(node: UOp) -> dict[int, int]:
+    """Of each float argument (counted with the captures): the PARAM that is its tangent."""
+    args = parts.operands(node)
+    floats = [i for i in range(node.arg.n_captures, len(args)) if args[i].dtype.is_float]
+    return {i: len(args) + k for k, i in enumerate(floats)}
+
+
+def _tangent_places(node: UOp) -> dict[int, int]:
+    """Of each float result: the result of the jvp that is its tangent."""
+    floats = [o for o, (_, dtype) in enumerate(node.arg.outs) if dtype.is_float]
+    return {o: len(node.arg.outs) + k for k, o in enumerate(floats)}

@@ -1,0 +1,44 @@
+"""Rules that are linear in some of their operands, transposed.
+
+    f(x, t) = cos(x) * t,  ct        ->    cos(x) * ct        reads x and ct, but no t
+
+Of a linear function the derivative is the function itself, so its transpose is its pullback. A
+function that is not linear there (MUL of two such operands, a comparison, a clip) would give a
+pullback that reads them, or one that is wrong: it is refused, by the op and the user's line.
+"""
+
+from __future__ import annotations
+
+from fnx.core import build
+from fnx.core.errors import GradError
+from fnx.core.process import load
+from fnx.core.record import Record
+from fnx.core.uop import UOp
+from fnx.transforms.ad.nested import Steps, derives
+from fnx.transforms.ad.structural import Activity, Linearized
+
+
+class Transposition(Record):
+    """The key of a rule that is ``linear`` in some operands; as Activity, and for messages."""
+
+    linear: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    what: str
+    hint: str
+    masked: tuple[int, ...] = ()
+    guarded: tuple[int, ...] = ()
+    wild: tuple[int, ...] = ()
+
+
+@derives(Transposition, "transposed rules")
+def _transpose(body: UOp, key: Transposition) -> Steps[Linearized]:
+    try:  # few programs transpose rules, and every import is on the clock of all
+        yield from load("fnx.transforms.ad.linearity").checked(
+            [body.src[o] for o in key.outputs],
+            [x for i, x in build.params(body).items() if i in key.linear])
+    except GradError as e:
+        raise GradError(f"{key.what}: {e.message}", hint=key.hint, site=e.site) from None
+    found: Linearized = yield body, Activity(key.inputs, key.outputs, key.masked, key.guarded,
+                                             key.wild)
+    return found

@@ -1,0 +1,150 @@
+"""``custom_jvp``: a function whose derivative along a direction is given by a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from fnx.core.array import tree
+from fnx.core.array.aval import ShapeDtypeStruct
+from fnx.core.errors import ArgumentError
+from fnx.transforms.ad.arguments import FLOAT0
+from fnx.transforms.custom.results import (
+    SymbolicZero,
+    Told,
+    pair_of,
+    results_of,
+    tangents_of,
+)
+from fnx.transforms.custom.rules import CustomFunction, Made, Rule, Signature, traced_rule
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class custom_jvp(CustomFunction[P, R]):
+    """A function with a jvp of its own: forward mode applies it, reverse mode transposes it.
+
+    Args:
+        fun: the function. Also as a decorator.
+        nondiff_argnums: positions of arguments that have no derivative, of any type; rules take
+            them in front.
+        nondiff_argnames: the same by name.
+
+    Returns:
+        A function like ``fun``; its rule is given to ``defjvp`` or ``defjvps``.
+
+    Raises:
+        RuleError: it is called without a rule, or the rule returns what does not fit.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> @fnx.custom_jvp
+    ... def log1pexp(x):
+    ...     return jnp.log(1.0 + jnp.exp(x))
+    >>> @log1pexp.defjvp
+    ... def log1pexp_jvp(primals, tangents):
+    ...     (x,), (t,) = primals, tangents
+    ...     return log1pexp(x), t * (1 - 1 / (1 + jnp.exp(x)))
+    >>> fnx.grad(log1pexp)(100.0)
+    Array(1., dtype=float32, weak_type=True)
+    """
+
+    kind = "custom_jvp"
+    missing = "call defjvp(rule) or defjvps(...) on it before it is used"
+
+    def defjvp(self, jvp: Callable[..., tuple[Any, Any]], symbolic_zeros: bool = False
+               ) -> Callable[..., tuple[Any, Any]]:
+        """Define the rule for all arguments together.
+
+        Args:
+            jvp: ``jvp(primals, tangents)``, two tuples like the arguments, behind the arguments
+                in ``nondiff_argnums``; returns (result, tangent). It is linear in the tangents.
+                Those of integers are zeros of dtype float0.
+            symbolic_zeros: whether tangents that are zero for sure come as SymbolicZero; else
+                they come as arrays of zeros.
+
+        Returns:
+            ``jvp`` itself, so that this is a decorator.
+        """
+        self.looks_at_zeros = symbolic_zeros
+        self._with(jvp)
+        return jvp
+
+    def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
+        """Define a rule for each argument alone; the tangents of the result add up.
+
+        Args:
+            jvps: ``jvp(t, ans, *primals)``, a function of the argument's tangent, the result
+                and all arguments, that returns the tangent of the result; None: zero.
+
+        >>> import fnx
+        >>> @fnx.custom_jvp
+        ... def f(x, y):
+        ...     return x * y
+        >>> f.defjvps(lambda t, ans, x, y: t * y, None)
+        >>> fnx.grad(f, (0, 1))(2.0, 3.0)
+        (Array(3., dtype=float32, weak_type=True), Array(0., dtype=float32, weak_type=True))
+        """
+        if self._fixed:
+            raise ArgumentError(f"defjvps of {self._name}: expected no nondiff_argnums, got "
+                                f"{self._fixed}", hint="use defjvp, whose rule gets them")
+        for jvp in jvps:
+            if jvp is not None and not callable(jvp):
+                raise ArgumentError(f"defjvps of {self._name}: expected functions or None, got "
+                                    f"{type(jvp).__name__}")
+        self.defjvp(_Sum(self, jvps))
+
+    def rules(self, signature: Signature, made: Made) -> list[Rule]:
+        jvp, = self._given
+        told = Told(jvp, "jvp", self._name)
+        avals, primals_tree = signature.avals, signature.primals
+
+        def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+            out = jvp(*signature.static, primals_tree.unflatten(primals),
+                      primals_tree.unflatten(self._tangents(signature, tangents)))
+            value, tangent = pair_of(out, told, "(result, tangent)")
+            return [*results_of(value, made.out_tree, made.outs, told),
+                    *tangents_of(tangent, made.out_tree, made.outs, told)]
+
+        traced = traced_rule(rule, [avals, [a for a in avals if a.dtype.is_float]],
+                             "the jvp", f"{self._name}.jvp")
+        return [Rule("jvp", traced)]
+
+    def _tangents(self, signature: Signature, given: Sequence[Any]) -> Iterator[Any]:
+        """One for each leaf: arrays of the floats, zeros of dtype float0 of the others."""
+        rest = iter(given)
+        for i, a in enumerate(signature.avals):
+            t = next(rest) if a.dtype.is_float else np.zeros(a.shape, FLOAT0)
+            zero = self.looks_at_zeros and not signature.touched[i]
+            yield SymbolicZero(ShapeDtypeStruct(a.shape, a.dtype)) if zero else t
+
+
+class _Sum:
+    """The rule that ``defjvps`` makes of those of the arguments."""
+
+    def __init__(self, f: custom_jvp[..., Any], jvps: Sequence[Callable[..., Any] | None]) -> None:
+        self.f, self.jvps = f, jvps
+        self.__name__ = "defjvps"
+
+    @property
+    def __also__(self) -> tuple[Any, ...]:
+        return tuple([jvp for jvp in self.jvps if jvp is not None])
+
+    def __call__(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        if len(self.jvps) != len(primals):
+            raise ArgumentError(f"defjvps: expected a rule, or None, for each of {len(primals)} "
+                                f"arguments, got {len(self.jvps)}")
+        ans = self.f(*primals)
+        found = [jvp(t, ans, *primals) for jvp, t in zip(self.jvps, tangents) if jvp is not None]
+        if not found:
+            return ans, tree.map(lambda x: SymbolicZero(x), ans)
+        return ans, tree.map(_add, found[0], *found[1:])
+
+
+def _add(first: Any, *rest: Any) -> Any:
+    for x in rest:
+        first = first + x
+    return first

@@ -1,0 +1,183 @@
+"""What rules return, held against what their function takes and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fnx.core import build
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval
+from fnx.core.array.public import asarray
+from fnx.core.array.trace import name_of
+from fnx.core.errors import FnxError, RuleError, Site, show_site
+from fnx.core.ops import Shape
+from fnx.transforms.ad.arguments import is_nothing
+
+
+class SymbolicZero:
+    """A tangent or cotangent that is zero whatever the values are.
+
+    Rules get it, in the place of an array, where they are defined with ``symbolic_zeros=True``.
+
+    Args:
+        aval: what has ``shape`` and ``dtype``: the array that it stands for.
+
+    >>> import fnx.numpy as jnp
+    >>> SymbolicZero(jnp.zeros(3))
+    SymbolicZero(shape=(3,), dtype=float32)
+    """
+
+    __slots__ = ("shape", "dtype")
+
+    def __init__(self, aval: Any) -> None:
+        self.shape: Shape = tuple(aval.shape)
+        self.dtype = aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        """How many axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """How many elements."""
+        n = 1
+        for length in self.shape:
+            n *= length
+        return n
+
+    def __repr__(self) -> str:
+        return f"SymbolicZero(shape={self.shape}, dtype={self.dtype})"
+
+
+class Told:
+    """Whose rule it is, for messages: ``the jvp rule bad (m.py:4) of f``."""
+
+    def __init__(self, rule: Callable[..., Any], kind: str, of: str) -> None:
+        self.text = f"the {kind} rule {name_of(rule)} of {of}"
+        code = getattr(rule, "__code__", None)
+        self.site: Site | None = None if code is None else (code.co_filename, code.co_firstlineno)
+        if self.site is not None:
+            self.text = f"the {kind} rule {name_of(rule)} ({show_site(self.site)}) of {of}"
+
+    def error(self, expected: str, got: str, hint: str) -> RuleError:
+        """What the rule was to return, and what it did."""
+        return RuleError(f"expected {self.text} to return {expected}, got {got}", hint=hint)
+
+
+def pair_of(out: Any, told: Told, what: str) -> tuple[Any, Any]:
+    """The two things that a rule returns."""
+    if not isinstance(out, tuple | list) or len(out) != 2:
+        many = f" of {len(out)}" if isinstance(out, tuple | list) else ""
+        raise told.error(f"a pair {what}", f"{type(out).__name__}{many}",
+                         f"end it with `return {what[1:-1]}`")
+    return out[0], out[1]
+
+
+def results_of(out: Any, out_tree: tree.TreeDef, outs: Sequence[Aval], told: Told) -> list[Array]:
+    """The results of the function as a rule returns them: of its structure and types."""
+    leaves, structure = tree.flatten(out)
+    if structure != out_tree:
+        raise told.error(f"results like the function, {out_tree}", str(structure),
+                         f"{tree.difference(out_tree, structure)}: return what the function "
+                         "returns")
+    arrays = [_array(x, told, tree.keystr(path)) for x, path in zip(leaves, tree.paths(out_tree))]
+    for x, want, path in zip(arrays, outs, tree.paths(out_tree)):
+        if x._aval[:2] != want[:2]:
+            raise told.error(f"result{tree.keystr(path)} like the function, {_kind(want)}",
+                             _kind(x._aval), "return what the function returns")
+    return arrays
+
+
+def tangents_of(out: Any, out_tree: tree.TreeDef, outs: Sequence[Aval], told: Told) -> list[Array]:
+    """The tangents of the float results."""
+    leaves, structure = tree.flatten(out)
+    if structure != out_tree:
+        raise told.error(f"tangents like the results, {out_tree}", str(structure),
+                         f"{tree.difference(out_tree, structure)}: return a tangent for each "
+                         "array of the result")
+    found = []
+    for x, want, path in zip(leaves, outs, tree.paths(out_tree)):
+        if want.dtype.is_float:
+            found.append(_like(x, want, told, f"tangent{tree.keystr(path)}", "result"))
+    return found
+
+
+def cotangents_of(out: Any, arguments: tree.TreeDef, avals: Sequence[Aval], told: Told
+                  ) -> tuple[list[Array], tuple[int, ...]]:
+    """The cotangents that are not zero; and which of them is that of each argument, or -1."""
+    n = len(arguments.children)
+    if not isinstance(out, tuple | list) or len(out) != n:
+        got = f"{type(out).__name__} of {len(out)}" if isinstance(out, tuple | list) else \
+            type(out).__name__
+        raise told.error(f"a tuple of {n}, one for each argument that is differentiated", got,
+                         "end it with `return (ct,)` where there is one argument; None is zero")
+    found: list[Array] = []
+    places: list[int] = []
+    rest = iter(avals)
+    for i, (given, structure) in enumerate(zip(out, arguments.children)):
+        _place(given, structure, f"[{i}]", rest, told, found, places)
+    return found, tuple(places)
+
+
+def _place(given: Any, structure: tree.TreeDef, path: str, avals: Any, told: Told,
+           found: list[Array], places: list[int]) -> None:
+    """One argument, or a part of it; None stands for zeros wherever it is."""
+    if given is None:
+        for _ in range(structure.num_leaves):
+            next(avals)
+            places.append(-1)
+    elif structure.container is None:
+        want = next(avals)
+        if isinstance(given, SymbolicZero) or not want.dtype.is_float:
+            places.append(-1)
+            return
+        places.append(len(found))
+        found.append(_like(given, want, told, f"cotangent{path}", "argument"))
+    else:
+        _down(given, structure, path, avals, told, found, places)
+
+
+def _down(given: Any, structure: tree.TreeDef, path: str, avals: Any, told: Told,
+          found: list[Array], places: list[int]) -> None:
+    row, data = structure.container, structure.data
+    assert row is not None
+    children: Sequence[Any] = ()
+    fits = type(given) is row.kind
+    if fits:
+        children, got_data = row.take(given)
+        fits = got_data == data and len(children) == len(structure.children)
+    if not fits:
+        raise told.error(f"cotangent{path} like the argument, {structure}",
+                         str(tree.structure(given)),
+                         "return a cotangent for each array of the argument; None is zero")
+    for key, child, inner in zip(row.keys(data, len(children)), children, structure.children):
+        _place(child, inner, f"{path}{key}", avals, told, found, places)
+
+
+def _like(x: Any, want: Aval, told: Told, what: str, of: str) -> Array:
+    """A tangent or cotangent as an Array of the type of what it belongs to."""
+    if isinstance(x, SymbolicZero) or is_nothing(x):
+        return Array(build.const(0, want.dtype, want.shape), want.weak)
+    array = _array(x, told, what)
+    same = array._dtype is want.dtype or array.weak and (
+        array._dtype.is_float or array._dtype.is_integer)
+    if array._shape != want.shape or not same:
+        raise told.error(f"{what} like the {of}, {_kind(want)}", _kind(array._aval),
+                         "reduce or convert it: a derivative has the shape and dtype of what "
+                         "it belongs to")
+    return Array(build.cast(array._node, want.dtype), want.weak)
+
+
+def _array(x: Any, told: Told, where: str) -> Array:
+    try:
+        return asarray(x)
+    except FnxError as e:
+        raise told.error(f"an array as {where or 'its result'}", type(x).__name__,
+                         e.hint or "return arrays") from None
+
+
+def _kind(aval: Aval) -> str:
+    return f"{aval.dtype}{list(aval.shape)}"

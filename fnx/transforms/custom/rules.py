@@ -1,0 +1,309 @@
+"""A function and its rules, traced together: the FUNCTIONs of a CUSTOM.
+
+    f(x) = g(x, w), rule(x, t) = h(x, t, v)     w, v arrays of the scope around
+    ->  FUNCTION(w, v, x), FUNCTION(w, v, x, t), on the operands (w, v, x)
+
+What one of them closes over is an operand of the node, and all of them take all of it in front.
+A rule may call the function it belongs to: that call, met while the rule is traced, is a CUSTOM
+without rules that says how many rules around it to go out for them (``again``).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+from fnx.core import build, ops
+from fnx.core.array import scope, tree
+from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval
+from fnx.core.array.equality import Static
+from fnx.core.array.trace import Traced, close, rewriting, trace
+from fnx.core.errors import ArgumentError, RuleError
+from fnx.core.record import Record
+from fnx.core.uop import UOp, substitute
+from fnx.transforms.replay.signature import Arguments, parameters_of
+from fnx.transforms.replay.traces import Traces
+from fnx.transforms.transformed import Transformed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Signature(Record):
+    """The leaves of the arguments that are differentiated, and what the others are."""
+
+    in_tree: tree.TreeDef           # of ((arguments), {})
+    avals: tuple[Aval, ...]
+    touched: tuple[bool, ...]       # leaves that a trace around could differentiate in
+    fixed: tuple[tuple[int, Any], ...]  # (position, value) of the other arguments
+
+    @property
+    def primals(self) -> tree.TreeDef:
+        """The structure of the tuple of arguments."""
+        return self.in_tree.children[0]
+
+    def filled(self, given: Sequence[Any]) -> list[Any]:
+        """All arguments, of those that are differentiated."""
+        out = list(given)
+        for i, value in self.fixed:
+            out.insert(i, value)
+        return out
+
+    @property
+    def static(self) -> list[Any]:
+        """The arguments that are not differentiated, as rules take them: in front."""
+        return [value for _, value in self.fixed]
+
+
+class Made(Record):
+    """A CUSTOM but for its arguments."""
+
+    functions: tuple[UOp, ...]
+    arg: ops.Custom
+    captures: tuple[UOp, ...]
+    out_tree: tree.TreeDef
+    outs: tuple[Aval, ...]
+
+    def call(self, args: Sequence[Array]) -> Any:
+        """Its results on arguments, as the function returned them."""
+        nodes = build.custom(self.functions, self.arg,
+                             [*self.captures, *[x._node for x in args]])
+        return self.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, self.outs)])
+
+
+class Rule(Record):
+    """A traced rule: its name in ``ops.Custom``, what it returned on its leaves."""
+
+    name: str
+    traced: Traced
+    pulled: tuple[int, ...] = ()
+
+
+class _Open:
+    """A function whose rules are being traced."""
+
+    def __init__(self, owner: CustomFunction[..., Any], key: Any, made: Made) -> None:
+        self.owner, self.key, self.made, self.met = owner, key, made, False
+
+    def again(self, level: int) -> Made:
+        """What a call of the function is inside its own rule."""
+        self.met = True
+        arg = ops.Custom(self.made.arg.name, self.made.arg.outs, (), self.made.arg.n_captures,
+                         again=level)
+        return Made(self.made.functions[:1], arg, self.made.captures, self.made.out_tree,
+                    self.made.outs)
+
+
+class _Stack(threading.local):
+    def __init__(self) -> None:
+        self.open: list[_Open] = []
+
+
+_tracing = _Stack()
+
+
+class CustomFunction(Transformed[P, R]):
+    """A function with rules; those of a kind are traced by ``rules``."""
+
+    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (),
+                 nondiff_argnames: Sequence[str] = ()) -> None:
+        super().__init__(fun, nondiff_argnums=nondiff_argnums, nondiff_argnames=nondiff_argnames)
+        self.__name__ = self.__qualname__ = self._name
+        self.__doc__ = getattr(fun, "__doc__", None)
+        self._fixed = _positions(fun, self.kind, self._name, nondiff_argnums, nondiff_argnames)
+        self._arguments = Arguments(fun, self._name)
+        self._given: tuple[Callable[..., Any], ...] = ()
+        self._traces: Traces[Made] = Traces(lambda: fun)
+
+    def __reduce__(self) -> Any:
+        how = super().__reduce__()
+        return how if isinstance(how, str) else (*how, self._given)
+
+    def __setstate__(self, given: tuple[Callable[..., Any], ...]) -> None:
+        self._with(*given)
+
+    @property
+    def __also__(self) -> tuple[Callable[..., Any], ...]:
+        """The rules: what they read from outside is a part of what the function reads."""
+        return self._given
+
+    def _with(self, *given: Callable[..., Any]) -> None:
+        """Take rules."""
+        self._given = given
+        whole = functools.partial(_together, self._f, *given)
+        vars(whole)["__name__"] = self._name
+        self._traces = Traces(lambda: whole)
+
+    # ---- what kinds of functions say
+
+    def rules(self, signature: Signature, made: Made) -> list[Rule]:
+        """Trace the rules for a signature; ``made`` is the function without them."""
+        raise NotImplementedError
+
+    missing: str = ""  # how to give the rules, for who has not
+    looks_at_zeros = False  # whether rules are told which arguments nobody differentiates in
+
+    # ---- calls
+
+    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given, fixed = self._split(_positional(self._f, self._name, args, kwargs))
+        if not self._given:
+            raise RuleError(f"expected rules for {self._name}, which {self.kind} has made, got "
+                            "none", hint=self.missing)
+        arrays, found = self._arguments.key(given, {})
+        if not scope.is_open():
+            return self._plain(arrays, Signature(found[0], found[1], (), fixed))
+        touched = tuple([_is_touched(x) for x in arrays]) if self.looks_at_zeros else ()
+        signature = Signature(found[0], found[1], touched, fixed)
+        key = (*found, touched, tuple([(i, _hashable(value)) for i, value in fixed]))
+        for level, opened in enumerate(reversed(_tracing.open)):
+            if opened.owner is self and opened.key == key:
+                return opened.again(level).call(arrays)
+
+        def make() -> tuple[Made, list[UOp]]:
+            made = self._trace(signature, key)
+            return made, list(made.captures)
+
+        around = tuple([(opened.owner, opened.key) for opened in _tracing.open])
+        return self._traces.find((*key, around), make).value.call(arrays)
+
+    def _split(self, args: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[tuple[int, Any], ...]]:
+        """The arguments that are differentiated, and the others by position."""
+        for i in self._fixed:
+            if i >= len(args):
+                raise ArgumentError(f"{self._name}: expected an argument {i}, which is in "
+                                    f"nondiff_argnums, got {len(args)} arguments")
+        return (tuple([x for i, x in enumerate(args) if i not in self._fixed]),
+                tuple([(i, args[i]) for i in self._fixed]))
+
+    def _run(self, signature: Signature, values: Sequence[UOp | None]) -> Traced:
+        def f(*given: Any) -> Any:
+            return self._f(*signature.filled(given))
+        return trace(f, signature.avals, signature.in_tree, values, by=self.kind,
+                     name=self._name)
+
+    def _plain(self, arrays: Sequence[Array], signature: Signature) -> Any:
+        """A call outside of all traces: nobody can ask for a derivative."""
+        values = [x._node for x in arrays]
+        traced = self._run(signature, values)
+        nodes = rewriting(substitute, traced.nodes, dict(zip(traced.leaves, values)))
+        return traced.filled(nodes)[0]
+
+    def _trace(self, signature: Signature, key: Any) -> Made:
+        """The function and its rules, closed over the same captures."""
+        traced = self._run(signature, [None] * len(signature.avals))
+        captures: list[UOp] = []
+        while True:
+            fn, _, captures = _closed(traced, captures)
+            arg = ops.Custom(self._name, tuple([(o.shape, o.dtype) for o in fn.src]), (),
+                             len(captures))
+            made = Made((fn,), arg, tuple(captures), traced.out_tree,
+                        tuple([x._aval for x in traced.outs]))
+            opened = _Open(self, key, made)
+            _tracing.open.append(opened)
+            try:
+                rules = self.rules(signature, made)
+            finally:
+                _tracing.open.remove(opened)
+            for rule in rules:
+                captures = _closed(rule.traced, captures)[2]
+            if len(captures) == len(made.captures) or not opened.met:
+                break  # else calls of the function inside its rules take more
+        functions = [_closed(t, captures)[0] for t in (traced, *[r.traced for r in rules])]
+        pulled = next((r.pulled for r in rules if r.name == "bwd"), ())
+        arg = ops.Custom(self._name, arg.outs, tuple([r.name for r in rules]), len(captures),
+                         pulled)
+        return Made(tuple(functions), arg, tuple(captures), made.out_tree, made.outs)
+
+
+def traced_rule(f: Callable[..., Any], given: Sequence[Sequence[Any]], by: str, name: str
+                ) -> Traced:
+    """A rule on leaves for the Avals in some lists; it takes these and returns a list of arrays."""
+    flat = [x for part in given for x in part]
+    in_tree = tree.structure((tuple([[0] * len(part) for part in given]), {}))
+    return trace(f, flat, in_tree, by=by, name=name)
+
+
+def _closed(traced: Traced, captures: Sequence[UOp]) -> tuple[UOp, list[UOp], list[UOp]]:
+    """The FUNCTION over some captures, then its leaves; with what else it captured behind."""
+    if traced.tokens:
+        raise RuleError(f"expected {traced.name} without effects, as it has custom derivatives, "
+                        "got one that prints or calls back",
+                        hint="use pure_callback inside, or print outside of it")
+    leaves = [*captures, *traced.leaves]
+    fn, more = rewriting(close, traced.nodes, leaves, traced.name)
+    if more:
+        leaves = [*captures, *more, *traced.leaves]
+        fn = rewriting(close, traced.nodes, leaves, traced.name)[0]
+    return fn, more, [*captures, *more]
+
+
+# ---- arguments ----------------------------------------------------------------------------------
+
+
+def _together(*functions: Callable[..., Any]) -> None:
+    """Of which Captures finds what all of them read."""
+
+
+def _positional(f: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+                ) -> tuple[Any, ...]:
+    """All arguments by position, also those by name and by default."""
+    parameters = parameters_of(f)
+    if not kwargs and (len(args) == len(parameters) or any(
+            p.kind is p.VAR_POSITIONAL for p in parameters)):
+        return args
+    plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    names = [p.name for p in plain]
+    unknown = [k for k in kwargs if k not in names[len(args):]]
+    if unknown or len(args) > len(plain):
+        what = f"{unknown[0]!r} by name" if unknown else f"{len(args)} by position"
+        raise ArgumentError(f"{name}: expected arguments for {', '.join(names) or 'nothing'}, "
+                            f"got {what}",
+                            hint="rules take arguments by position: give each a parameter that "
+                                 "has one")
+    out = list(args)
+    for p in plain[len(args):]:
+        if p.name not in kwargs and p.default is p.empty:
+            raise ArgumentError(f"{name}: expected an argument {p.name}, got none")
+        out.append(kwargs.get(p.name, p.default))
+    return tuple(out)
+
+
+def _positions(f: Callable[..., Any], kind: str, name: str, numbers: Sequence[int],
+               names: Sequence[str]) -> tuple[int, ...]:
+    """The positions of the arguments that are not differentiated, in order."""
+    plain = [p.name for p in parameters_of(f)
+             if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    wrong = [n for n in names if n not in plain]
+    if wrong:
+        raise ArgumentError(f"{kind} of {name}: expected nondiff_argnames among "
+                            f"{', '.join(plain)}, got {wrong[0]!r}")
+    if any(type(i) is not int for i in numbers):
+        raise ArgumentError(f"{kind} of {name}: expected whole numbers as nondiff_argnums, got "
+                            f"{tuple(numbers)!r}")
+    out = {i if i >= 0 else i + len(plain) for i in numbers} | {plain.index(n) for n in names}
+    many = any(p.kind is p.VAR_POSITIONAL for p in parameters_of(f))
+    if any(i < 0 or i >= len(plain) and not many for i in out):
+        raise ArgumentError(f"{kind} of {name}: expected nondiff_argnums below {len(plain)}, got "
+                            f"{tuple(numbers)!r}", hint=f"the parameters are {', '.join(plain)}")
+    return tuple(sorted(out))
+
+
+class _Once:
+    """The key of a value that has none: equal to no other."""
+
+
+def _hashable(value: Any) -> Any:
+    try:
+        hash(value)
+    except TypeError:
+        return _Once()
+    return Static(value)
+
+
+def _is_touched(x: Array) -> bool:
+    """Whether a trace that is open has a hand in a float."""
+    return x._dtype.is_float and scope.reads_leaf(x._node)

@@ -1,0 +1,154 @@
+"""``custom_vjp``: a function whose pullback is given by rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import numpy as np
+
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval
+from fnx.core.array.public import asarray
+from fnx.core.array.trace import Traced
+from fnx.core.errors import ArgumentError, FnxError
+from fnx.transforms.ad.arguments import FLOAT0
+from fnx.transforms.custom.results import Told, cotangents_of, pair_of, results_of
+from fnx.transforms.custom.rules import CustomFunction, Made, Rule, Signature, traced_rule
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class CustomVJPPrimal(Generic[T]):
+    """An argument of a ``fwd`` that was defined with ``symbolic_zeros=True``.
+
+    Args:
+        value: the argument.
+        perturbed: whether anything around could ask for its cotangent.
+
+    >>> CustomVJPPrimal(3.0, True)
+    CustomVJPPrimal(value=3.0, perturbed=True)
+    """
+
+    __slots__ = ("value", "perturbed")
+
+    def __init__(self, value: T, perturbed: bool) -> None:
+        self.value, self.perturbed = value, perturbed
+
+    def __repr__(self) -> str:
+        return f"CustomVJPPrimal(value={self.value!r}, perturbed={self.perturbed})"
+
+
+class custom_vjp(CustomFunction[P, R]):
+    """A function with a vjp of its own: reverse mode applies it, forward mode transposes it.
+
+    Args:
+        fun: the function. Also as a decorator.
+        nondiff_argnums: positions of arguments that have no derivative, of any type; ``bwd``
+            takes them in front.
+        nondiff_argnames: the same by name.
+
+    Returns:
+        A function like ``fun``; its rules are given to ``defvjp``.
+
+    Raises:
+        RuleError: it is called without rules, or the rules return what does not fit.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> @fnx.custom_vjp
+    ... def f(x, y):
+    ...     return jnp.sin(x) * y
+    >>> def fwd(x, y):
+    ...     return f(x, y), (jnp.cos(x), jnp.sin(x), y)
+    >>> def bwd(saved, ct):
+    ...     cos_x, sin_x, y = saved
+    ...     return cos_x * y * ct, sin_x * ct
+    >>> f.defvjp(fwd, bwd)
+    >>> fnx.grad(f)(0.0, 2.0)
+    Array(2., dtype=float32, weak_type=True)
+    """
+
+    kind = "custom_vjp"
+    missing = "call defvjp(fwd, bwd) on it before it is used"
+
+    def defvjp(self, fwd: Callable[..., tuple[Any, Any]], bwd: Callable[..., Any],
+               symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
+        """Define the two rules.
+
+        Args:
+            fwd: takes the arguments of the function; returns (result, saved), where ``saved`` is
+                a pytree of arrays.
+            bwd: ``bwd(saved, ct)``, behind the arguments in ``nondiff_argnums``: takes a
+                cotangent like the result, and returns a tuple with one for each other argument.
+                None, for an argument or a part of it, is zero. The cotangent of an integer is
+                ignored; that of an integer result comes as zeros of dtype float0.
+            symbolic_zeros: whether ``fwd`` gets each leaf as a CustomVJPPrimal, which says
+                whether anything differentiates in it.
+            optimize_remat: accepted as JAX's; what nothing reads is never computed here.
+        """
+        for rule in (fwd, bwd):
+            if not callable(rule):
+                raise ArgumentError(f"defvjp of {self._name}: expected functions, got "
+                                    f"{type(rule).__name__}", hint="write defvjp(fwd, bwd)")
+        self.looks_at_zeros = symbolic_zeros
+        self._with(fwd, bwd)
+
+    def rules(self, signature: Signature, made: Made) -> list[Rule]:
+        saved: list[tree.TreeDef] = []
+        forward = self._forward(signature, made, saved)
+        backward, pulled = self._backward(signature, made, saved[-1],
+                                          [x._aval for x in forward.outs[len(made.outs):]])
+        return [Rule("fwd", forward), Rule("bwd", backward, pulled)]
+
+    def _forward(self, signature: Signature, made: Made, saved: list[tree.TreeDef]) -> Traced:
+        fwd = self._given[0]
+        told = Told(fwd, "fwd", self._name)
+
+        def rule(given: Sequence[Any]) -> list[Any]:
+            if self.looks_at_zeros:
+                given = [CustomVJPPrimal(x, p) for x, p in zip(given, signature.touched)]
+            out = fwd(*signature.filled(signature.primals.unflatten(given)))
+            value, residuals = pair_of(out, told, "(result, saved)")
+            results = results_of(value, made.out_tree, made.outs, told)
+            leaves, structure = tree.flatten(residuals)
+            saved.append(structure)
+            return [*results, *[_residual(x, structure, i, told) for i, x in enumerate(leaves)]]
+
+        return traced_rule(rule, [signature.avals], "the fwd", f"{self._name}.fwd")
+
+    def _backward(self, signature: Signature, made: Made, saved: tree.TreeDef,
+                  kept: Sequence[Aval]) -> tuple[Traced, tuple[int, ...]]:
+        bwd = self._given[1]
+        told = Told(bwd, "bwd", self._name)
+        places: list[tuple[int, ...]] = []
+
+        def rule(residuals: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+            ct = made.out_tree.unflatten(_cotangents(made.outs, given))
+            out = bwd(*signature.static, saved.unflatten(residuals), ct)
+            found, where = cotangents_of(out, signature.primals, signature.avals, told)
+            places.append(where)
+            return found
+
+        floats = [a for a in made.outs if a.dtype.is_float]
+        traced = traced_rule(rule, [kept, floats], "the bwd", f"{self._name}.bwd")
+        return traced, places[-1]
+
+
+def _cotangents(outs: Sequence[Aval], given: Sequence[Any]) -> Iterator[Any]:
+    rest = iter(given)
+    for a in outs:
+        yield next(rest) if a.dtype.is_float else np.zeros(a.shape, FLOAT0)
+
+
+def _residual(x: Any, structure: tree.TreeDef, i: int, told: Told) -> Array:
+    try:
+        return asarray(x)
+    except FnxError:
+        raise told.error(f"arrays in what it saves, at saved"
+                         f"{tree.keystr(tree.paths(structure)[i])}", type(x).__name__,
+                         "save arrays and numbers; what is no array goes into "
+                         "nondiff_argnums") from None
