@@ -8,7 +8,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test tiny attack lint notebooks bench clean help
+.PHONY: demo test tiny attack matrix lint notebooks bench clean help
 .NOTPARALLEL:  # one environment, one pip at a time
 .DELETE_ON_ERROR:
 
@@ -26,6 +26,10 @@ tiny: $(VENV)/test.stamp  ## whether anything works, in five seconds
 
 attack: $(VENV)/test.stamp  ## look for faults; ARGS="interrupts forks --seconds 600 --seed 1"
 	$(BIN)/python -m tests.attack $(ARGS)
+
+matrix: $(VENV)/test.stamp  ## every public function under every word of three transforms
+	$(BIN)/python -m tests.laws.matrix $(ARGS)
+	$(BIN)/python -m tests.laws.matrix --device cpu $(ARGS)
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -1,0 +1,222 @@
+"""What the transform matrix is about: functions of tuples of float64 arrays, and where."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import fnx
+import fnx.numpy as jnp
+from fnx import lax
+from fnx.core.array import tree
+from fnx.core.array.trace import trace
+from fnx.core.levels import interp
+
+
+class Case(NamedTuple):
+    """A function of a tuple of float64 arrays, to a tuple of these; the longest of its words."""
+
+    name: str
+    f: Callable[[Any], Any]
+    xs: tuple[Any, ...]
+    longest: int = 3
+
+
+def _arguments() -> ModuleType:
+    """The arguments that each public function takes are known to the tests of these."""
+    name = "tests.public.test_arguments"
+    if name in sys.modules:
+        return sys.modules[name]
+    path = Path(__file__).parent.parent / "public" / "test_arguments.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+ROOMS = ("fnx.numpy.", "fnx.lax.", "fnx.nn.")
+
+# Where a function is smooth: most are between 0 and 1, some above 1.
+DOMAINS: tuple[Callable[[Any], Any], ...] = (lambda x: x, lambda x: x + 1.0, lambda x: 3 * x - 0.9)
+
+
+def generic(shape: tuple[int, ...], place: int) -> Any:
+    """Numbers in (0.2, 0.8), no two alike, of which no argument has those of another."""
+    n = int(np.prod(shape))
+    mixed = np.argsort(np.sin(7.0 * np.arange(n) + place))
+    return (0.23 + 0.5 * (mixed + 0.19 * place + 0.31) / (n + 1)).reshape(shape)
+
+
+def _floats(out: Any) -> tuple[Any, ...]:
+    return tuple([x for x in tree.leaves(out) if isinstance(x, fnx.Array)
+                  and np.issubdtype(x.dtype, np.floating)])
+
+
+def public_cases() -> tuple[list[Case], list[str]]:
+    """Functions with a float argument and a float result; and the names of the others."""
+    known = _arguments()
+    cases, others = [], []
+    for name, f in known.CALLABLES.items():
+        if not name.startswith(ROOMS):
+            continue
+        case = None if name in NO_DERIVATIVE else _case(known, name, f)
+        if case is None:
+            others.append(name)
+        else:
+            cases.append(case)
+    cases += [Case(f"fnx.{name}", f, tuple([generic(shape, k) for k, shape in enumerate(shapes)]))
+              for name, f, shapes in OTHERS]
+    return cases, [n for n in others if n not in {case.name for case in cases}]
+
+
+# With arguments that the tests of arguments do not give.
+_PICKED = np.array([[0, 1, 1], [1, 0, 0]], np.int32)
+OTHERS: list[tuple[str, Callable[[Any], Any], tuple[tuple[int, ...], ...]]] = [
+    ("numpy.astype", lambda xs: (jnp.astype(xs[0], np.float64) * xs[0],), ((3,),)),
+    ("numpy.diag", lambda xs: (jnp.diag(xs[0]), jnp.diag(xs[1], 1)), ((3,), (3, 4))),
+    ("numpy.full", lambda xs: (jnp.full((2, 3), xs[0]),), ((3,),)),
+    ("numpy.linspace", lambda xs: (jnp.linspace(xs[0], xs[1], 4),), ((), ())),
+    ("numpy.meshgrid", lambda xs: tuple(jnp.meshgrid(xs[0], xs[1] * xs[1])), ((3,), (2,))),
+    ("numpy.take_along_axis", lambda xs: (jnp.take_along_axis(xs[0], _PICKED, 0),), ((2, 3),)),
+    ("numpy.einsum", lambda xs: (jnp.einsum("ij,kj,k->i", *xs),), ((2, 3), (4, 3), (4,))),
+    ("lax.convert_element_type", lambda xs: (
+        lax.convert_element_type(xs[0], np.float64) * xs[0],), ((3,),)),
+    ("lax.map", lambda xs: (lax.map(lambda x: jnp.sin(x) * x.sum(), xs[0]),), ((2, 3),)),
+]
+
+
+# Functions whose derivative is not what differences show.
+NO_DERIVATIVE = {"fnx.lax.stop_gradient": "its derivative is zero by definition"}
+
+
+def _case(known: ModuleType, name: str, f: Callable[..., Any]) -> Case | None:
+    try:
+        args = known.arguments(name, f)
+    except KeyError:
+        return None
+    leaves, structure = tree.flatten(args)
+    places = [i for i, x in enumerate(leaves) if isinstance(x, np.ndarray)
+              and x.dtype.kind == "f" and x.size]
+    if not places:
+        return None
+
+    def of_floats(xs: Any) -> Any:
+        filled = list(leaves)
+        for i, x in zip(places, xs):
+            filled[i] = x
+        return _floats(f(*structure.unflatten(filled)))
+
+    for domain in DOMAINS:
+        xs = tuple([domain(generic(leaves[i].shape, k)) for k, i in enumerate(places)])
+        try:
+            outs = _values(of_floats, xs)
+        except (ValueError, TypeError):
+            return None
+        if not outs or any(y.dtype != np.float64 for y in outs):
+            return None
+        if all(np.isfinite(y).all() for y in outs):
+            return Case(name, of_floats, xs)
+    return None
+
+
+def _values(f: Callable[[Any], Any], xs: tuple[Any, ...]) -> list[Any]:
+    given = tuple([jnp.asarray(x, np.float64) for x in xs])
+    leaves, in_tree = tree.flatten(((given,), {}))
+    closed = trace(f, [x._aval for x in leaves], in_tree, by="matrix", name="f").close()
+    captured = [np.asarray(fnx.Array(c)) for c in closed.captures]
+    return interp.apply(closed.function, [*xs, *captured])[:len(closed.outs)]
+
+
+# ---- structure ----------------------------------------------------------------------------------
+
+
+def _scan(xs: Any) -> Any:
+    c, rows = xs
+
+    def step(carry: Any, row: Any) -> Any:
+        total = jnp.tanh(carry * c.sum() + row)
+        return total, total * row.sum()
+    return lax.scan(step, c, rows)
+
+
+def _scan_back(xs: Any) -> Any:
+    c, rows = xs
+    (a, b), ys = lax.scan(lambda s, row: ((s[1], jnp.sin(s[0]) + row * s[1]), s[0] * row), (c, c),
+                          rows, reverse=True)
+    return a, b, ys
+
+
+def _nested_scan(xs: Any) -> Any:
+    c, rows = xs
+
+    def step(carry: Any, row: Any) -> Any:
+        inner, _ = lax.scan(lambda s, x: (s * x + jnp.cos(carry), None), carry, row)
+        return inner, inner
+    return lax.scan(step, c[0], rows)
+
+
+def _while(xs: Any) -> Any:
+    x, = xs
+    _, y = lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, jnp.sin(s[1]) * x + s[1]),
+                          (0, x))
+    return (y,)
+
+
+def _while_by_value(xs: Any) -> Any:
+    x, = xs
+    return (lax.while_loop(lambda y: jnp.sum(y * y) < 40.0, lambda y: y * y + x, x + 1.0),)
+
+
+def _fori(xs: Any) -> Any:
+    x, = xs
+    return (lax.fori_loop(0, 3, lambda i, y: y * x + i, x),)
+
+
+def _cond(xs: Any) -> Any:
+    x, = xs
+    return (lax.cond(x.sum() > 0.5, lambda x: jnp.sin(x) * x, lambda x: x * x, x),
+            lax.cond(x.sum() < 0.5, lambda x: jnp.sin(x) * x, lambda x: x * x, x))
+
+
+def _switch(xs: Any) -> Any:
+    x, = xs
+    which = (x[0] * 5).astype(np.int32) % 3
+    return (lax.switch(which, [jnp.sin, jnp.square, lambda x: x * x.sum()], x),)
+
+
+def _call(xs: Any) -> Any:
+    x, y = xs
+    f = fnx.call(lambda x, y: (jnp.tanh(x * y), x.sum() * y))
+    return f(x, f(y, x)[0])
+
+
+def _gather(xs: Any) -> Any:
+    x, = xs
+    i = jnp.asarray(np.array([[3, 0], [1, 3]], np.int32))
+    return (x[i] * x[i + 1], jnp.take(x * x, i % 2))
+
+
+def _scatter(xs: Any) -> Any:
+    x, u = xs
+    i = jnp.asarray(np.array([1, 3, 1], np.int32))
+    return (x.at[i].set(u * u), x.at[i].add(u) * x, (x * x).at[i].multiply(u), x.at[i].max(u),
+            x.at[i].min(u))
+
+
+def structural_cases() -> list[Case]:
+    """Bodies, indices and custom rules."""
+    v, rows, w = generic((3,), 1), generic((4, 3), 2), generic((5,), 3)
+    found = [
+        Case("scan", _scan, (v, rows)), Case("scan reverse", _scan_back, (v, rows)),
+        Case("nested scan", _nested_scan, (v[:2], rows)), Case("while", _while, (v,)),
+        Case("while by value", _while_by_value, (v,)), Case("fori", _fori, (v,)),
+        Case("cond", _cond, (v,)), Case("switch", _switch, (w,)), Case("call", _call, (v, v * v)),
+        Case("gather", _gather, (w,)), Case("scatter", _scatter, (w, v))]
+    return [case._replace(longest=2) for case in found]

@@ -1,0 +1,54 @@
+"""A seeded part of the transform matrix; all of it: ``make matrix``."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.laws.matrix import Matrix, Word, words
+from tests.laws.matrix_cases import Case, public_cases, structural_cases
+
+PUBLIC, _ = public_cases()
+STRUCTURAL = structural_cases()
+ROWS = [PUBLIC[i::10] for i in range(10)]
+
+
+def check(cases: list[Case], chosen: list[tuple[int, Word]], device: str) -> None:
+    made = {i: Matrix(cases[i], device) for i, _ in chosen}
+    wrong = []
+    for i, word in chosen:
+        try:
+            made[i].check(word)
+        except Exception as e:
+            wrong.append(f"{cases[i].name} under {' '.join(word)}: {type(e).__name__}: {e}")
+    assert not wrong, "\n".join(wrong)
+    print(f"{len(made)} functions, {len(chosen)} words on {device}")
+
+
+def test_the_cases_are_there() -> None:
+    assert len(PUBLIC) >= 200
+    assert {c.name.split()[0] for c in STRUCTURAL} >= {
+        "scan", "while", "cond", "call", "gather", "scatter"}
+
+
+@pytest.mark.parametrize("row", range(len(ROWS)))
+def test_public_functions(row: int) -> None:
+    """Each word of one letter, and a few of two and three."""
+    rng, cases = random.Random(row), ROWS[row]
+    longer = words(2) + words(3)
+    chosen = [(i, word) for i in range(len(cases))
+              for word in words(1) + rng.sample(longer, 3)]
+    check(cases, chosen, "interp")
+
+
+@pytest.mark.parametrize("case", STRUCTURAL, ids=lambda c: c.name)
+def test_structural_functions(case: Case) -> None:
+    check([case], [(0, word) for word in words(1) + words(2)], "interp")
+
+
+def test_on_the_machine() -> None:
+    rng, cases = random.Random(0), [*PUBLIC, *STRUCTURAL]
+    cells = [(i, word) for i in range(len(cases)) for word in words(1) + words(2)]
+    for i, word in rng.sample(cells, 60):
+        check(cases, [(i, word)], "cpu")
