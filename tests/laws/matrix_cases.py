@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -76,6 +77,11 @@ def public_cases() -> tuple[list[Case], list[str]]:
     return cases, [n for n in others if n not in {case.name for case in cases}]
 
 
+def _named(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """f in two lanes that know of one another."""
+    return lambda xs: (fnx.vmap(f, axis_name="lanes")(xs[0]),)
+
+
 # With arguments that the tests of arguments do not give.
 _PICKED = np.array([[0, 1, 1], [1, 0, 0]], np.int32)
 OTHERS: list[tuple[str, Callable[[Any], Any], tuple[tuple[int, ...], ...]]] = [
@@ -88,6 +94,10 @@ OTHERS: list[tuple[str, Callable[[Any], Any], tuple[tuple[int, ...], ...]]] = [
     ("numpy.einsum", lambda xs: (jnp.einsum("ij,kj,k->i", *xs),), ((2, 3), (4, 3), (4,))),
     ("lax.convert_element_type", lambda xs: (
         lax.convert_element_type(xs[0], np.float64) * xs[0],), ((3,),)),
+    *[(f"lax.{name}", _named(f), ((2, 2, 3),)) for name, f in {
+        "psum_scatter": lambda x: lax.psum_scatter(x * x, "lanes"),
+        "all_to_all": lambda x: lax.all_to_all(x * x, "lanes", 0, 1),
+        "pswapaxes": lambda x: lax.pswapaxes(x * x, "lanes", 0)}.items()],
     ("lax.map", lambda xs: (lax.map(lambda x: jnp.sin(x) * x.sum(), xs[0]),), ((2, 3),)),
 ]
 
@@ -113,16 +123,19 @@ def _case(known: ModuleType, name: str, f: Callable[..., Any]) -> Case | None:
             filled[i] = x
         return _floats(f(*structure.unflatten(filled)))
 
+    named = "axis_name" in inspect.signature(f).parameters
+    whole = fnx.vmap(of_floats, axis_name="lanes") if named else of_floats
     for domain in DOMAINS:
-        xs = tuple([domain(generic(leaves[i].shape, k)) for k, i in enumerate(places)])
+        xs = tuple([domain(generic((2,) * named + leaves[i].shape, k))
+                    for k, i in enumerate(places)])
         try:
-            outs = _values(of_floats, xs)
+            outs = _values(whole, xs)
         except (ValueError, TypeError):
             return None
         if not outs or any(y.dtype != np.float64 for y in outs):
             return None
         if all(np.isfinite(y).all() for y in outs):
-            return Case(name, of_floats, xs)
+            return Case(name, whole, xs)
     return None
 
 
