@@ -143,8 +143,65 @@ LANES = [f"vmap(lambda r: {body}, axis_name='i')(s)" for body in _LANES] + [
     "vmap(lambda q: random.bits(random.fold_in(q, 3)))(random.split(k, 3))",
 ]
 
+_SCANS = {
+    "lax.scan(lambda c, r: (c * 0.5 + r, c - r), 0.0, v)": 2,
+    "lax.scan(lambda c, r: (c * 0.5 + r, c - r), 0, v, reverse=True)": 2,
+    "lax.scan(lambda c, r: (c + 1, c * 2.5), 0, None, length=4)": 2,
+    "lax.scan(lambda c, r: (c + 1.5, c), 0, v[:0])": 2,
+    "lax.scan(lambda c, r: (c @ s * 0.1, (c * r).sum()), f, v, unroll=2)": 2,
+    "lax.scan(lambda c, r: (jnp.where(r[1], c + r[0], c), ~r[1]), 0, (i, b))": 2,
+    "lax.scan(lambda c, r: (c + r['a'].sum(), r['b'] * c), jnp.float32(1), {'a': m.T, 'b': f})": 2,
+    "lax.scan(lambda c, r: ((c[1], c[0] + r), c[0]), (0, 1), i)[0]": 2,
+    "lax.scan(lambda c, r: (c, 2.0), jnp.ones(()), f)": 2,
+    "lax.scan(lambda c, r: (c.at[r].set(r * 1.5), c[r]), v, i, unroll=True)": 2,
+    "lax.scan(lambda c, r: lax.scan(lambda d, q: (d * 0.9 + q, d), c, r), 0.0, m)": 2,
+    "lax.scan(lambda c, r: (lax.cond(r > 1, lambda: c * 2, lambda: c + r), c), 1.0, f)": 2,
+    "lax.scan(lambda c, r: (lax.while_loop(lambda d: d < r, lambda d: d * 2 + 1, c), c), 0., v)": 2,
+}
+_WINDOWS = [
+    "{x}, 0.0, lax.add, (1, 2, 2)", "{x}, 1.0, lax.add, (1, 2, 2), (1, 1, 2), 'SAME'",
+    "{x}, -jnp.inf, lax.max, (1, 3, 3), (1, 2, 2), 'SAME'", "{x}, 1.0, lax.mul, (2, 1, 3)",
+    "{x}, jnp.inf, lax.min, (1, 2, 3), (1, 1, 1), ((0, 1), (2, 0), (1, 1))",
+    "{x}, 0.0, lax.add, (1, 2, 2), (1, 1, 1), 'VALID', (1, 2, 3), (1, 1, 2)",
+    "{v}, 0.0, lax.add, (3,), (2,), 'SAME_LOWER'", "{v}, 0.0, lax.add, (9,)",
+    "{v}, 0.0, lambda a, c: a + c * c, (3,), (1,), 'SAME'",
+    "{i}, 0, lambda a, c: lax.max(c, a), (2,)", "{b}, False, lax.bitwise_or, (2,)",
+    "{v}, 2.0, lambda a, c: a * 0.5 + c, (3,), (1,), 'SAME', (2,)",
+]
+LOOPS = [f"{text}[{k}]" for text, n in _SCANS.items() for k in range(n)] + [
+    "lax.map(lambda r: r * 2 + 1, i)", "lax.map(lambda r: r[0] @ r[1], (m, s[:2]))",
+    "lax.fori_loop(2, 6, lambda j, c: c * 0.5 + j, 1)",
+    "lax.fori_loop(3, 1, lambda j, c: c + 1, f)",
+    "lax.fori_loop(0, i[1], lambda j, c: c + j * f, f)", "lax.fori_loop(-2, 3, lambda j, c: j, 0)",
+    "lax.fori_loop(0, 4, lambda j, c: c.at[j].add(c[j - 1]), v)",
+    "lax.while_loop(lambda c: c < 50, lambda c: c * 3, 1)",
+    "lax.while_loop(lambda c: c.sum() < 50, lambda c: c @ s + 1, f)",
+    "lax.while_loop(lambda c: c[0] < 5, lambda c: (c[0] + 1, c[1] * 1.5), (0, f))[1]",
+    "lax.while_loop(lambda c: c < 0, lambda c: c + 1, 2.5)",
+    "lax.cond(f[0] > 1, lambda q: q * 2, lambda q: q - 1, f)",
+    "lax.cond(i[0], lambda: 1, lambda: 2)",
+    "lax.cond(b[1], lambda q: q, lambda q: -q, operand=v)",
+    "lax.cond(False, f, lambda q: q * 2, v, lambda q: q[:3])",
+    "lax.switch(i[1], [lambda q: q, lambda q: q * q, lambda q: q + f], f)",
+    "lax.switch(7, [lambda q: q, lambda q: q * q], f)", "lax.switch(-7, [lambda: 1, lambda: 2])",
+    *[f"lax.associative_scan(lambda a, c: a * 0.5 + c * a, {x}, reverse={r})"
+      for x in ("f", "v[:1]", "v[:0]") for r in (False, True)],
+    "lax.associative_scan(lambda a, c: (a[0] * c[0], a[1] * c[0] + c[1]), (f, 2 * f))[1]",
+    "lax.associative_scan(jnp.matmul, jnp.stack([s, s.T, -s]) * 0.1)",
+    "lax.associative_scan(lax.max, x, axis=2)", "lax.associative_scan(lax.add, x, True, axis=1)",
+    *[f"lax.{name}({x})" for name in ("cummax", "cummin", "cumsum", "cumprod", "cumlogsumexp")
+      for x in ("v - 2", "x, 1", "x, 2, reverse=True")], "lax.cummax(odd)", "lax.cummin(i)",
+    "lax.reduce(x, 0.0, lax.add, (0, 2))", "lax.reduce(x, 2.0, lambda a, c: c * a, (1,))",
+    "lax.reduce(i, 7, lax.bitwise_xor, (0,))", "lax.reduce(b, True, lax.bitwise_and, (0,))",
+    "lax.reduce(x, 0.0, lambda a, c: a + c * c, (0, 1))",
+    "lax.reduce((x, -x), (0.0, 9.0), lambda a, c: (a[0] + c[0], lax.min(a[1], c[1])), (1,))[1]",
+    "lax.reduce((s, s.T), (-1.0, -1.0), lambda a, c: (jnp.where(a[0] >= c[0], a[0], c[0]), "
+    "jnp.where(a[0] >= c[0], a[1], c[1])), (1,))[1]",
+    *["lax.reduce_window(" + w.format(x="x", v="v", i="i", b="b") + ")" for w in _WINDOWS],
+]
+
 GROUPS = {"promotion": PROMOTION, "indexing": INDEXING, "functions": FUNCTIONS, "random": RANDOM,
-          "lanes": LANES}
+          "lanes": LANES, "loops": LOOPS}
 
 
 def inputs() -> Any:

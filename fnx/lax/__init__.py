@@ -3,24 +3,36 @@
 from typing import TYPE_CHECKING
 
 from fnx.core.errors import module_face
-from fnx.lax import collectives, contraction, elementwise, loops, reductions, shapes, slicing
+from fnx.lax import (
+    collectives,
+    contraction,
+    elementwise,
+    folds,
+    loops,
+    reductions,
+    running,
+    shapes,
+    slicing,
+)
 from fnx.lax.collectives import *
 from fnx.lax.contraction import *
 from fnx.lax.elementwise import *
+from fnx.lax.folds import *
 from fnx.lax.loops import *
 from fnx.lax.reductions import *
+from fnx.lax.running import *
 from fnx.lax.shapes import *
 from fnx.lax.slicing import *
 
 __all__ = [
-    *collectives.__all__, *contraction.__all__, *elementwise.__all__, *loops.__all__,
-    *reductions.__all__, *shapes.__all__, *slicing.__all__,
+    *collectives.__all__, *contraction.__all__, *elementwise.__all__, *folds.__all__,
+    *loops.__all__, *reductions.__all__, *running.__all__, *shapes.__all__, *slicing.__all__,
 ]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
-        "associative_scan", "conv", "conv_general_dilated", "conv_transpose",
-        "cumlogsumexp", "cummax", "cummin", "gather",
-        "reduce", "reduce_precision", "reduce_window", "scatter", "scatter_add", "sort",
+        "conv", "conv_general_dilated", "conv_transpose",
+        "gather",
+        "reduce_precision", "scatter", "scatter_add", "sort",
         "sort_key_val", "top_k",
     }))

@@ -9,9 +9,7 @@ from fnx.core.array import arguments
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, DTypeError, NotBuiltError, ShapeError
-from fnx.transforms.loops import branches as several
-from fnx.transforms.loops import scan as steps
-from fnx.transforms.loops import while_loop as open_ended
+from fnx.core.process import load
 
 __all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
 
@@ -19,6 +17,7 @@ Carry = TypeVar("Carry")
 X = TypeVar("X")
 Y = TypeVar("Y")
 _NOTHING: Any = object()  # an operand that is not given
+_SCAN, _WHILE, _COND = ("fnx.transforms.loops." + n for n in ("scan", "while_loop", "branches"))
 
 
 @public
@@ -63,7 +62,8 @@ def scan(f: Callable[[Carry, X], tuple[Carry, Y]], init: Carry, xs: X | None = N
         raise NotBuiltError("progress=True is not there yet")
     every = 0 if checkpoint is None else _positive("checkpoint", checkpoint)
     size = None if length is None else arguments.integer("length", length)
-    return steps.scan(f, init, xs, size, reverse, _unroll(unroll), every)
+    made: tuple[Carry, Y] = load(_SCAN).scan(f, init, xs, size, reverse, _unroll(unroll), every)
+    return made
 
 
 def _positive(name: str, given: SupportsIndex) -> int:
@@ -101,7 +101,7 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
     """
     if batch_size is not None:
         raise NotBuiltError("batch_size= is not there yet")
-    made: Y = steps.map_(f, xs)
+    made: Y = load(_SCAN).map_(f, xs)
     return made
 
 
@@ -137,12 +137,12 @@ def fori_loop(lower: int | ArrayLike, upper: int | ArrayLike,
     """
     first, last = _bound("lower", lower), _bound("upper", upper)
     if isinstance(first, int) and isinstance(last, int):
-        made: Carry = steps.counted(body_fun, first, last, init_val, _unroll(unroll))
+        made: Carry = load(_SCAN).counted(body_fun, first, last, init_val, _unroll(unroll))
         return made
     if unroll not in (None, False, 1):
         raise ArgumentError("expected bounds that are Python integers where unroll= is given, got "
                             f"{first} and {last}", hint="leave unroll= out")
-    looped: Carry = open_ended.counted_by_data(body_fun, asarray(first), asarray(last), init_val)
+    looped: Carry = load(_WHILE).counted_by_data(body_fun, asarray(first), asarray(last), init_val)
     return looped
 
 
@@ -184,7 +184,7 @@ def while_loop(cond_fun: Callable[[Carry], Any], body_fun: Callable[[Carry], Car
     >>> lax.while_loop(lambda x: x < 100, lambda x: 2 * x, 1)
     Array(128, dtype=int32, weak_type=True)
     """
-    made: Carry = open_ended.while_loop(cond_fun, body_fun, init_val)
+    made: Carry = load(_WHILE).while_loop(cond_fun, body_fun, init_val)
     return made
 
 
@@ -215,16 +215,17 @@ def cond(pred: Any, true_fun: Callable[..., Y], false_fun: Callable[..., Y], *op
     >>> lax.cond(True, lambda x: x + 1, lambda x: x - 1, 5)
     Array(6, dtype=int32, weak_type=True)
     """
-    which = several.predicate(pred)
+    which = load(_COND).predicate(pred)
     if len(operands) == 2 and callable(operands[1]) and not (
             callable(true_fun) and callable(false_fun)):
         given: tuple[Any, ...] = (true_fun, operands[0])
         chosen: Callable[..., Y] = false_fun
         other = operands[1]
-        made: Y = several.branch(which, (lambda _, x: other(x), lambda x, _: chosen(x)), given,
-                                 "cond")
+        both = (lambda _, x: other(x), lambda x, _: chosen(x))
+        made: Y = load(_COND).branch(which, both, given, "cond")
         return made
-    direct: Y = several.branch(which, (false_fun, true_fun), _operands(operands, operand), "cond")
+    given, both = _operands(operands, operand), (false_fun, true_fun)
+    direct: Y = load(_COND).branch(which, both, given, "cond")
     return direct
 
 
@@ -263,6 +264,6 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Y]], *operands: An
     """
     if not branches:
         raise ArgumentError("expected branches, got none", hint="pass one function or more")
-    which = several.branch_number(index, len(branches))
-    made: Y = several.branch(which, tuple(branches), _operands(operands, operand), "switch")
+    which = load(_COND).branch_number(index, len(branches))
+    made: Y = load(_COND).branch(which, tuple(branches), _operands(operands, operand), "switch")
     return made

@@ -8,11 +8,12 @@ Array([0.5, 0.5], dtype=float32)
 from typing import TYPE_CHECKING
 
 from fnx.core.errors import module_face
-from fnx.nn import activations, initializers, normalize
+from fnx.nn import activations, initializers, normalize, pooling
 from fnx.nn.activations import *
 from fnx.nn.normalize import *
+from fnx.nn.pooling import *
 
-__all__ = ["initializers", *activations.__all__, *normalize.__all__]
+__all__ = ["initializers", *activations.__all__, *normalize.__all__, *pooling.__all__]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -144,6 +144,12 @@ _LAX = [
     Call("lax.select_n({a} == {n}, {a}, {n})", jumps=True),
     *_calls("argmax argmin", "lax.@({a}, {axis} % {rank}, 'int32')", jumps=True, rank=1),
     *_calls("cumprod cumsum", "lax.@({a}, {axis} % {rank})", exact=False, rank=1),
+    *_calls("cummax cummin", "lax.@({a}, {axis} % {rank})", rank=1),
+    Call("lax.cumlogsumexp({a}, {axis} % {rank})", exact=False, rank=1, dtypes=F),
+    Call("lax.associative_scan(jnp.maximum, {a}, axis={axis})", rank=1),
+    Call("lax.reduce({a}, {a}.ravel()[0], jnp.maximum, (0,))", rank=1),
+    Call("lax.reduce_window({a}, {a}.ravel()[0], jnp.minimum, (2,) * {rank}, (1,) * {rank}, "
+         "'SAME')", rank=1),
     *_calls("reduce_max reduce_min", "lax.@({a}, (0,))", rank=1),
     *_calls("reduce_sum reduce_prod", "lax.@({a}, (0,))", exact=False, rank=1),
     *_calls("reduce_and reduce_or reduce_xor", "lax.@({a}, (0,))", rank=1,

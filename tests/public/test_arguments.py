@@ -70,7 +70,7 @@ BY_NAME: dict[str, Any] = {
     "dimension_numbers": (((1,), (0,)), ((), ())), "start_indices": (0, 0),
     "limit_indices": (1, 1), "start_index": 0, "limit_index": 1, "index": 0, "slice_size": 1,
     "slice_sizes": (1, 1), "update": np.ones((1, 3), np.float32), "xi": WHOLE, "axes": (0,),
-    "axis_name": "lanes"}
+    "axis_name": "lanes", "inputs": X, "window_shape": (2,)}
 BY_FUNCTION: dict[str, dict[str, Any]] = {
     **{f"fnx.numpy.{n}": {"x": WHOLE, "y": WHOLE} for n in (
         "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_invert", "invert",
@@ -93,6 +93,10 @@ BY_FUNCTION: dict[str, dict[str, Any]] = {
     "fnx.lax.dynamic_update_index_in_dim": {"update": np.ones(3, np.float32)},
     "fnx.nn.initializers.zeros": {"key": None}, "fnx.nn.initializers.ones": {"key": None},
     "fnx.random.randint": {"shape": (2,)}, "fnx.random.choice": {"a": 5},
+    "fnx.lax.associative_scan": {"fn": jnp.add, "elems": X},
+    "fnx.lax.reduce": {"operands": X, "init_values": 0.0, "computation": jnp.add},
+    "fnx.lax.reduce_window": {"operand": X, "init_value": 0.0, "computation": jnp.add,
+                              "window_dimensions": (1, 2)},
     "fnx.lax.batch_matmul": {}, "Array.view": {"dtype": "int32"},
     "Array.reshape": {"shape": (9,)}, "Array.transpose": {"axes": (1, 0)},
     "Array.item": {"index": 0}, "fnx.numpy.tensordot": {"axes": 1},

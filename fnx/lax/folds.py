@@ -1,0 +1,188 @@
+"""Folds of axes and of windows with any function, under the names of ``jax.lax``."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fnx.core import build, dtypes
+from fnx.core.array import axes, tree
+from fnx.core.array.array import Array
+from fnx.core.array.promotion import as_node
+from fnx.core.array.public import asarray, public
+from fnx.core.errors import ArgumentError, DTypeError, PytreeError, ShapeError
+from fnx.core.ops import Shape
+from fnx.core.process import load
+from fnx.core.uop import UOp
+from fnx.lax import shapes
+
+__all__ = ["reduce", "reduce_window"]
+
+
+@public
+def reduce(operands: Any, init_values: Any, computation: Callable[[Any, Any], Any],
+           dimensions: Sequence[int]) -> Any:
+    """A fold over axes with any function.
+
+    Sums, products, extremes and bitwise functions of the two arguments are recognized and as fast
+    as ``jnp.sum``; any other function is applied from the first element to the last.
+
+    Args:
+        operands: an Array, or a pytree of Arrays of one shape.
+        init_values: a scalar for each, which comes first.
+        computation: ``computation(folded, element)``, of scalars (or of pytrees of them);
+            associative.
+        dimensions: which axes go.
+
+    Returns:
+        The operands without these axes.
+
+    Raises:
+        PytreeError: another structure of ``init_values``, or of what ``computation`` returns.
+        ShapeError: operands of different shapes; an initial value that is no scalar.
+        DTypeError: an initial value, or a result of ``computation``, of another dtype.
+        AxisError: an axis outside of the array, or named twice.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> x = jnp.asarray([3, 9, 4])
+    >>> lax.reduce(x, 0, lambda a, b: a + b, (0,))
+    Array(16, dtype=int32)
+    >>> larger = lambda p, q: tuple(jnp.where(p[0] >= q[0], a, b) for a, b in zip(p, q))
+    >>> lax.reduce((x, jnp.arange(3)), (-1, -1), larger, (0,))
+    (Array(9, dtype=int32), Array(1, dtype=int32))
+    """
+    arrays, inits, structure = _operands(operands, init_values)
+    over = axes.listed(dimensions, len(arrays[0].shape))
+    return _folded(computation, structure, arrays, inits, over, "reduce")
+
+
+def _operands(operands: Any, init_values: Any) -> tuple[list[UOp], list[UOp], tree.TreeDef]:
+    """Arrays of one shape, scalars of their dtypes, and the structure of both."""
+    xs, structure = tree.flatten(operands)
+    given, of_inits = tree.flatten(init_values)
+    if not xs:
+        raise ArgumentError("expected operands, got none")
+    if of_inits != structure:
+        raise PytreeError("expected an initial value for each operand: "
+                          f"{tree.difference(structure, of_inits)}",
+                          hint="give init_values the structure of the operands")
+    arrays, inits = [asarray(x) for x in xs], [asarray(v) for v in given]
+    for x, v in zip(arrays, inits):
+        if x.shape != arrays[0].shape:
+            raise ShapeError(f"expected operands of one shape, got {arrays[0].shape} and "
+                             f"{x.shape}")
+        if v.shape:
+            raise ShapeError(f"expected a scalar as initial value, got {v._aval}")
+        if v._dtype is not x._dtype and not v.weak:
+            raise DTypeError(f"expected an initial value of {x._dtype}, got {v._dtype}",
+                             hint=f"convert it with .astype({x._dtype})")
+    return ([x._node for x in arrays],
+            [as_node(v, x._dtype) for x, v in zip(arrays, inits)], structure)
+
+
+def _folded(f: Callable[[Any, Any], Any], structure: tree.TreeDef, arrays: Sequence[UOp],
+            inits: Sequence[UOp], over: Sequence[int], by: str, inside: UOp | None = None) -> Any:
+    found = load("fnx.transforms.loops.folds").fold(f, structure, arrays, inits, over, by, inside)
+    return structure.unflatten([Array(x) for x in found])
+
+
+# ---- windows ----------------------------------------------------------------------------------
+
+
+@public
+def reduce_window(operand: Any, init_value: Any, computation: Callable[[Any, Any], Any],
+                  window_dimensions: Sequence[int], window_strides: Sequence[int] | None = None,
+                  padding: str | Sequence[tuple[int, int]] = "VALID",
+                  base_dilation: Sequence[int] | None = None,
+                  window_dilation: Sequence[int] | None = None) -> Any:
+    """A fold of each window of an array with any function.
+
+    Args:
+        operand: an Array, or a pytree of Arrays of one shape.
+        init_value: a scalar for each, which every fold begins with.
+        computation: ``computation(folded, element)``, of scalars (or of pytrees of them);
+            associative.
+        window_dimensions: how many elements of each axis are in a window.
+        window_strides: how far the next window is; by default 1.
+        padding: places before and after each axis, as pairs, of which windows may reach into;
+            nothing is folded there. "VALID" for none, "SAME" for as many windows as strides fit
+            into the axis ("SAME_LOWER": an odd one is in front).
+        base_dilation: how far apart the elements are put before windows are taken.
+        window_dilation: how far apart the elements of a window are.
+
+    Returns:
+        The operand with as many elements along each axis as windows fit.
+
+    Raises:
+        ArgumentError: not a number for each axis, or one below 1; another padding.
+        PytreeError: another structure of ``init_value``, or of what ``computation`` returns.
+        ShapeError: operands of different shapes; an initial value that is no scalar.
+        DTypeError: an initial value, or a result of ``computation``, of another dtype.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> x = jnp.asarray([1.0, 5.0, 2.0, 4.0])
+    >>> lax.reduce_window(x, -jnp.inf, jnp.maximum, (2,), (2,))
+    Array([5., 4.], dtype=float32)
+    """
+    arrays, inits, structure = _operands(operand, init_value)
+    rank = len(arrays[0].shape)
+    size = numbers_for_axes("window_dimensions", window_dimensions, rank)
+    strides = numbers_for_axes("window_strides", window_strides, rank)
+    apart = numbers_for_axes("base_dilation", base_dilation, rank)
+    dilation = numbers_for_axes("window_dilation", window_dilation, rank)
+    shape = tuple([max(0, (n - 1) * b + 1) for n, b in zip(arrays[0].shape, apart)])
+    reach = tuple([(k - 1) * d + 1 for k, d in zip(size, dilation)])
+    config = [(lo, hi, b - 1) for (lo, hi), b in zip(padded(padding, shape, reach, strides), apart)]
+
+    def wide(x: UOp, fill: UOp) -> UOp:
+        return windows(shapes.pad(Array(x), Array(fill), config)._node, size, strides, dilation)
+
+    yes, no = (build.const(v, dtypes.bool_) for v in (True, False))
+    inside = wide(build.expand(yes, arrays[0].shape), no) if any(map(any, config)) else None
+    return _folded(computation, structure, [wide(x, v) for x, v in zip(arrays, inits)], inits,
+                   range(rank, 2 * rank), "reduce_window", inside)
+
+
+def numbers_for_axes(name: str, given: Sequence[int] | None, rank: int) -> Shape:
+    """A number >= 1 for each axis; by default 1."""
+    if given is None:
+        return (1,) * rank
+    try:
+        out = tuple([operator.index(n) for n in given])
+    except TypeError:
+        raise ArgumentError(f"expected {name} as a tuple of ints, got {given!r}") from None
+    if len(out) != rank or min(out, default=1) < 1:
+        raise ArgumentError(f"expected {name} as {rank} numbers >= 1, got {out}",
+                            hint="give one for each axis of the operand")
+    return out
+
+
+def padded(padding: Any, shape: Shape, reach: Shape, strides: Shape) -> list[tuple[int, int]]:
+    """Elements before and after each axis."""
+    if padding == "VALID":
+        return [(0, 0)] * len(shape)
+    if padding in ("SAME", "SAME_LOWER"):
+        out = []
+        for n, r, s in zip(shape, reach, strides):
+            missing = max(0, (-(-n // s) - 1) * s + r - n)
+            less = missing // 2
+            out.append((less, missing - less) if padding == "SAME" else (missing - less, less))
+        return out
+    try:
+        pairs = [(operator.index(lo), operator.index(hi)) for lo, hi in padding]
+    except (TypeError, ValueError):
+        pairs = []
+    if len(pairs) != len(shape):
+        raise ArgumentError(f"expected padding 'VALID', 'SAME', 'SAME_LOWER' or {len(shape)} pairs "
+                            f"(before, after), got {padding!r}")
+    return pairs
+
+
+def windows(x: UOp, size: Shape, strides: Shape, dilation: Shape) -> UOp:
+    """All windows of an array: its axes count them, as many axes behind are their elements."""
+    rank = len(size)
+    x = build.expand(build.reshape(x, (*x.shape, *(1,) * rank)), (*x.shape, *size))
+    for a, (s, d) in enumerate(zip(strides, dilation)):
+        x = build.unfold(x, a, rank + a, s, d)
+    return x

@@ -1,0 +1,230 @@
+"""Running folds: every result takes in one element more than the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import fnx.numpy as jnp
+from fnx.core import build
+from fnx.core.array import arguments, axes, tree
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.public import asarray, public
+from fnx.core.errors import ArgumentError, DTypeError, PytreeError, ShapeError
+from fnx.core.uop import UOp
+
+__all__ = ["associative_scan", "cumlogsumexp", "cummax", "cummin"]
+
+T = TypeVar("T")
+Fold = Callable[[list[Array], list[Array]], list[Array]]
+
+
+@public
+def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, axis: int = 0) -> T:
+    """Running folds with an associative function, of about 2 n applications in 2 log2(n) steps.
+
+    Each application takes many elements at once: ``fn`` is called with arrays, of which it
+    combines each element of one with that of the other.
+
+    Args:
+        fn: ``fn(folded, element)``, of pytrees like ``elems``; associative.
+        elems: a pytree of arrays that are equally long along the axis.
+        reverse: whether to begin at the end of the axis.
+        axis: along which axis.
+
+    Returns:
+        A pytree like ``elems``: place i has the fold of the elements up to i.
+
+    Raises:
+        ArgumentError: there are no arrays.
+        ShapeError: different lengths; ``fn`` returns another shape.
+        DTypeError: ``fn`` returns another dtype.
+        PytreeError: ``fn`` returns another structure.
+        AxisError: an axis outside of the arrays.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.associative_scan(lambda a, b: a * b, jnp.asarray([1.0, 2.0, 3.0, 4.0]))
+    Array([ 1.,  2.,  6., 24.], dtype=float32)
+
+    Source: Blelloch, Prefix Sums and Their Applications, 1990.
+    """
+    arguments.flag("reverse", reverse)
+    if not callable(fn):
+        raise ArgumentError(f"expected a function, got {type(fn).__name__}")
+    given, structure = tree.flatten(elems)
+    if not given:
+        raise ArgumentError("expected arrays, got none")
+    xs = [asarray(x) for x in given]
+    at = [axes.one(axis, x.ndim) for x in xs]
+    lengths = [x.shape[a] for x, a in zip(xs, at)]
+    for i, n in enumerate(lengths):
+        if n != lengths[0]:
+            where = [f"elems{tree.keystr(p)}" for p in tree.paths(structure)]
+            raise ShapeError(f"expected one length along axis {axis}, got {lengths[0]} of "
+                             f"{where[0]} and {n} of {where[i]}")
+
+    def combine(a: list[Array], b: list[Array]) -> list[Array]:
+        found, got = tree.flatten(fn(structure.unflatten(a), structure.unflatten(b)))
+        if got != structure:
+            raise PytreeError("expected fn to return a tree like its arguments: "
+                              f"{tree.difference(structure, got)}")
+        return [_checked(asarray(x), y) for x, y in zip(found, a)]
+
+    front = [Array(build.permute(x._node, _to_front(a, x.ndim)), x.weak) for x, a in zip(xs, at)]
+    if reverse:
+        front = [Array(build.flip(x._node, (0,)), x.weak) for x in front]
+    found = _prefixes(front, lengths[0], combine)
+    if reverse:
+        found = [Array(build.flip(x._node, (0,)), x.weak) for x in found]
+    out: T = structure.unflatten([Array(build.permute(x._node, _from_front(a, x.ndim)), x.weak)
+                                  for x, a in zip(found, at)])
+    return out
+
+
+def _to_front(axis: int, rank: int) -> list[int]:
+    return [axis, *[a for a in range(rank) if a != axis]]
+
+
+def _from_front(axis: int, rank: int) -> list[int]:
+    return [*range(1, axis + 1), 0, *range(axis + 1, rank)]
+
+
+def _checked(got: Array, like: Array) -> Array:
+    if got.shape != like.shape:
+        raise ShapeError(f"expected fn to return the shape of its arguments, {like.shape}, got "
+                         f"{got.shape}", hint="fn combines many pairs at once, element by element")
+    if got._dtype is not like._dtype:
+        raise DTypeError(f"expected fn to return {like._dtype}, as its arguments, got "
+                         f"{got._dtype}", hint=f"convert it with .astype({like._dtype})")
+    return got
+
+
+def _prefixes(xs: list[Array], n: int, combine: Fold) -> list[Array]:
+    """Folds of pairs, their running folds, and one application more for the places between."""
+    if n < 2:
+        return xs
+    even, odd = _every_second(xs, 0), _every_second(xs, 1)
+    pairs = combine([_first(x, n // 2) for x in even], odd)
+    at_odd = _prefixes(pairs, n // 2, combine)
+    first = [_first(x, 1) for x in xs]
+    between = (n - 1) // 2
+    at_even = first if not between else [_joined([a, b]) for a, b in zip(first, combine(
+        [_first(x, between) for x in at_odd],
+        [Array(_rows(x._node, 1, between + 1), x.weak) for x in even]))]
+    return [_interleaved(a, b) for a, b in zip(at_even, at_odd)]
+
+
+def _rows(x: UOp, start: int, stop: int) -> UOp:
+    return build.shrink(x, [(start, stop), *((0, n) for n in x.shape[1:])])
+
+
+def _first(x: Array, n: int) -> Array:
+    return Array(_rows(x._node, 0, n), x.weak)
+
+
+def _joined(xs: Sequence[Array]) -> Array:
+    return Array(build.concat([x._node for x in xs], 0), all(x.weak for x in xs))
+
+
+def _every_second(xs: list[Array], start: int) -> list[Array]:
+    """Rows start, start + 2, ... of each."""
+    out = []
+    for x in xs:
+        n = x.shape[0]
+        count = (n - start + 1) // 2
+        rest = _rows(x._node, start, n)
+        padded = build.pad(rest, [(0, 2 * count - (n - start)), *((0, 0),) * (x.ndim - 1)])
+        pairs = _rows_of_pairs(build.reshape(padded, (count, 2, *x.shape[1:])))
+        out.append(Array(pairs, x.weak))
+    return out
+
+
+def _rows_of_pairs(x: UOp) -> UOp:
+    """The first of each pair."""
+    first = build.shrink(x, [(0, x.shape[0]), (0, 1), *((0, n) for n in x.shape[2:])])
+    return build.reshape(first, (x.shape[0], *x.shape[2:]))
+
+
+def _interleaved(even: Array, odd: Array) -> Array:
+    """Rows of one and the other in turn; ``even`` may have one more."""
+    n, m = even.shape[0], odd.shape[0]
+    both = build.concat([build.reshape(_rows(x._node, 0, m), (m, 1, *x.shape[1:]))
+                         for x in (even, odd)], 1)
+    woven = build.reshape(both, (2 * m, *odd.shape[1:]))
+    if n > m:
+        woven = build.concat([woven, _rows(even._node, m, n)], 0)
+    return Array(woven, even.weak and odd.weak)
+
+
+# ---- running extremes -------------------------------------------------------------------------
+
+
+@public
+def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
+    """Running maxima along an axis, from its end if ``reverse``.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        axis: along which axis.
+        reverse: whether to begin at the end of the axis.
+
+    Returns:
+        An Array of the shape and dtype of the operand.
+
+    Raises:
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.cummax(jnp.asarray([1, 3, 2]))
+    Array([1, 3, 3], dtype=int32)
+    """
+    return associative_scan(jnp.maximum, asarray(operand), reverse, axis)
+
+
+@public
+def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
+    """Running minima along an axis, from its end if ``reverse``.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        axis: along which axis.
+        reverse: whether to begin at the end of the axis.
+
+    Returns:
+        An Array of the shape and dtype of the operand.
+
+    Raises:
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.cummin(jnp.asarray([3, 1, 2]))
+    Array([3, 1, 1], dtype=int32)
+    """
+    return associative_scan(jnp.minimum, asarray(operand), reverse, axis)
+
+
+@public
+def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
+    """Running logarithms of sums of exponentials along an axis, from its end if ``reverse``.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of floats.
+        axis: along which axis.
+        reverse: whether to begin at the end of the axis.
+
+    Returns:
+        An Array of the shape and dtype of the operand.
+
+    Raises:
+        DTypeError: an operand that is not of floats.
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> print(lax.cumlogsumexp(jnp.zeros(1)))
+    [0.]
+    """
+    x = asarray(operand)
+    if not x._dtype.is_float:
+        raise DTypeError(f"expected an array of floats, got {x._aval}",
+                         hint="convert it with .astype(float)")
+    return associative_scan(jnp.logaddexp, x, reverse, axis)

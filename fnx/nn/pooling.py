@@ -1,0 +1,133 @@
+"""Pooling: what is in a window becomes one element. Axes are (batch, places..., channels)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import fnx.numpy as jnp
+from fnx.core import build
+from fnx.core.array import arguments
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.public import asarray, public
+from fnx.core.errors import DTypeError, ShapeError
+from fnx.core.ops import highest, lowest
+from fnx.lax.folds import numbers_for_axes, reduce_window
+
+__all__ = ["avg_pool", "max_pool", "min_pool"]
+
+Padding = str | Sequence[tuple[int, int]]
+Windows = tuple[tuple[int, ...], tuple[int, ...], Padding]
+
+
+def _pooled(x: Array, first: Array, f: Callable[[Array, Array], Array], how: Windows) -> Array:
+    out: Array = reduce_window(x, first, f, *how)
+    return out
+
+
+def _windows(x: Array, window: Sequence[int], strides: Sequence[int] | None, padding: Padding
+             ) -> Windows:
+    """Windows, strides and padding for all axes."""
+    n = len(window) if isinstance(window, tuple | list) else 1
+    size = numbers_for_axes("window_shape", window, n)
+    if x.ndim not in (n + 1, n + 2):
+        raise ShapeError(f"expected (batch, {n} axes, channels), with or without batch, got shape "
+                         f"{x.shape}", hint="name a length of the window for each axis between")
+    lead = (1,) * (x.ndim - n - 1)
+    steps = (*lead, *numbers_for_axes("strides", strides, n), 1)
+    pairs = isinstance(padding, tuple | list)
+    wide = [*((0, 0) for _ in lead), *padding, (0, 0)] if pairs else padding
+    return (*lead, *size, 1), steps, wide
+
+
+@public
+def max_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None,
+             padding: Padding = "VALID") -> Array:
+    """The largest element of each window.
+
+    Args:
+        inputs: of shape (batch, places..., channels), or without batch.
+        window_shape: how many places of each axis are in a window.
+        strides: how far the next window is; by default 1.
+        padding: "VALID", "SAME", or pairs (before, after) for the places; never the largest.
+
+    Returns:
+        An Array of the dtype of the inputs.
+
+    Raises:
+        ShapeError: another number of axes.
+        ArgumentError: not a number for each axis, or one below 1; another padding.
+
+    >>> import fnx.nn as nn, fnx.numpy as jnp
+    >>> nn.max_pool(jnp.arange(8.0).reshape(1, 8, 1), (2,), (4,)).ravel()
+    Array([1., 5.], dtype=float32)
+    """
+    x = asarray(inputs)
+    least = Array(build.const(lowest(x._dtype), x._dtype))
+    return _pooled(x, least, jnp.maximum, _windows(x, window_shape, strides, padding))
+
+
+@public
+def min_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None,
+             padding: Padding = "VALID") -> Array:
+    """The smallest element of each window.
+
+    Args:
+        inputs: of shape (batch, places..., channels), or without batch.
+        window_shape: how many places of each axis are in a window.
+        strides: how far the next window is; by default 1.
+        padding: "VALID", "SAME", or pairs (before, after) for the places; never the smallest.
+
+    Returns:
+        An Array of the dtype of the inputs.
+
+    Raises:
+        ShapeError: another number of axes.
+        ArgumentError: not a number for each axis, or one below 1; another padding.
+
+    >>> import fnx.nn as nn, fnx.numpy as jnp
+    >>> nn.min_pool(jnp.arange(8.0).reshape(1, 8, 1), (2,), (4,)).ravel()
+    Array([0., 4.], dtype=float32)
+    """
+    x = asarray(inputs)
+    most = Array(build.const(highest(x._dtype), x._dtype))
+    return _pooled(x, most, jnp.minimum, _windows(x, window_shape, strides, padding))
+
+
+@public
+def avg_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None,
+             padding: Padding = "VALID", count_include_pad: bool = True) -> Array:
+    """The mean of each window.
+
+    Args:
+        inputs: floats of shape (batch, places..., channels), or without batch.
+        window_shape: how many places of each axis are in a window.
+        strides: how far the next window is; by default 1.
+        padding: "VALID", "SAME", or pairs (before, after) for the places, which are zeros.
+        count_include_pad: divide by the size of the window; else by how many of its places are
+            places of the inputs.
+
+    Returns:
+        An Array of the dtype of the inputs.
+
+    Raises:
+        DTypeError: inputs that are not floats.
+        ShapeError: another number of axes.
+        ArgumentError: not a number for each axis, or one below 1; another padding.
+
+    >>> import fnx.nn as nn, fnx.numpy as jnp
+    >>> nn.avg_pool(jnp.arange(8.0).reshape(1, 8, 1), (2,), (4,)).ravel()
+    Array([0.5, 4.5], dtype=float32)
+    """
+    arguments.flag("count_include_pad", count_include_pad)
+    x = asarray(inputs)
+    if not x._dtype.is_float:
+        raise DTypeError(f"expected an array of floats, got {x._aval}",
+                         hint="convert it with .astype(float)")
+    how = _windows(x, window_shape, strides, padding)
+    zero = Array(build.const(0, x._dtype))
+    total = _pooled(x, zero, jnp.add, how)
+    if count_include_pad:
+        return total / math.prod(window_shape)
+    ones = Array(build.const(1, x._dtype, x.shape))
+    return total / _pooled(ones, zero, jnp.add, how)

@@ -1,0 +1,116 @@
+"""Folds of axes with any function: a REDUCE where it is a monoid, else a SCAN over the elements.
+
+    fold(x, 0, lambda a, b: b + a)            REDUCE(x, ADD)
+    fold((v, i), ..., larger of two pairs)    SCAN over the folded axes, of pairs
+
+Which it is, is read from the graph of the function. A SCAN takes the elements from first to last,
+so it is right for functions that are not commutative, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fnx.core import build, dtypes, ops
+from fnx.core.array import tree
+from fnx.core.array.aval import Aval
+from fnx.core.cache import CacheOf
+from fnx.core.ops import Op
+from fnx.core.uop import UOp
+from fnx.transforms.batching.batch import batch
+from fnx.transforms.loops.bodies import Body, arguments, check_carry, check_structure, trace_body
+
+MAX_LANES = 8  # sizes of batches that a function is remembered for
+_batched: CacheOf[UOp, tuple[int, int], UOp] = CacheOf("batched folds", MAX_LANES)
+
+
+def fold(f: Callable[..., Any], structure: tree.TreeDef, operands: Sequence[UOp],
+         inits: Sequence[UOp], axes: Sequence[int], by: str, inside: UOp | None = None
+         ) -> list[UOp]:
+    """``operands`` without some axes, over which ``f(folded, element)`` was applied.
+
+    Args:
+        f: of two trees of scalars; returns such a tree.
+        structure: of these trees.
+        operands: arrays of one shape, one a leaf.
+        inits: scalars of the same dtypes, which come first.
+        axes: which axes go; their elements come in row-major order.
+        by: who asks, for people.
+        inside: which elements are folded, the others are the initial value; None: all.
+    """
+    avals = [Aval((), x.dtype) for x in inits]
+    body = trace_body(f, [*avals, *avals], arguments(structure, structure), by)
+    check_structure("result", body, structure, body.out_tree)
+    check_carry("result", body, structure, inits, body.function.src)
+    monoids = recognized(body)
+    if monoids is not None:
+        return [_reduced(x, init, m, axes, inside)
+                for x, init, m in zip(operands, inits, monoids)]
+    return _scanned(body, operands, inits, axes, inside)
+
+
+def recognized(body: Body) -> list[Op] | None:
+    """The monoids that a function of two trees of scalars applies leaf by leaf.
+
+    None: it is something else.
+    """
+    first, n = len(body.captures), len(body.outs)
+    out = []
+    for i, node in enumerate(body.function.src):
+        slots = [s.arg.slot for s in node.src if s.op is ops.PARAM]
+        if node.op not in ops.MONOIDS or sorted(slots) != [first + i, first + n + i]:
+            return None
+        out.append(node.op)
+    return out
+
+
+def _reduced(x: UOp, init: UOp, monoid: Op, axes: Sequence[int], inside: UOp | None) -> UOp:
+    assert monoid.identity is not None
+    identity = build.const(monoid.identity(x.dtype), x.dtype)
+    if init is identity:
+        return build.reduce(x, monoid, axes)
+    if inside is not None:
+        x = build.where(inside, x, build.expand(identity, x.shape))
+    folded = build.reduce(x, monoid, axes)
+    return build.elementwise(monoid, build.expand(init, folded.shape), folded)
+
+
+def _scanned(body: Body, operands: Sequence[UOp], inits: Sequence[UOp], axes: Sequence[int],
+             inside: UOp | None) -> list[UOp]:
+    """A SCAN over the folded elements, all results at once."""
+    shape = operands[0].shape
+    kept = [a for a in range(len(shape)) if a not in axes]
+    out = tuple([shape[a] for a in kept])
+    length, lanes = math.prod(shape[a] for a in axes), math.prod(out)
+    order = (*sorted(axes), *kept)
+    step = _lanes(body, lanes) if out else body.function
+    one = (lanes,) if out else ()
+    if inside is not None:
+        step, operands = _where_inside(step, len(inits), one), [*operands, inside]
+    rows = [build.reshape(build.permute(x, order), (length, *one)) for x in operands]
+    found = build.scan(step, length, body.captures, [build.expand(i, one) for i in inits], rows)
+    return [build.reshape(x, out) for x in found]
+
+
+def _lanes(body: Body, lanes: int) -> UOp:
+    """The function for so many pairs at once; every result has the axis of lanes."""
+    n = len(body.captures)
+
+    def make() -> UOp:
+        size = body.function.arg.n_params
+        fn, varies = batch(body.function, lanes, [i >= n for i in range(size)])
+        outs = [x if v else build.expand(x, (lanes,)) for x, v in zip(fn.src, varies)]
+        return build.function(outs, size, body.name)
+
+    return _batched.of(body.function).find((n, lanes), make)
+
+
+def _where_inside(step: UOp, n: int, shape: ops.Shape) -> UOp:
+    """The step of a fold with one operand more: where that does not hold nothing changes."""
+    size = step.arg.n_params
+    holds = build.param(size, dtypes.bool_, shape)
+    before = [build.param(size - 2 * n + i, x.dtype, shape) for i, x in enumerate(step.src)]
+    return build.function([build.where(holds, new, old) for new, old in zip(step.src, before)],
+                          size + 1, step.arg.name)
