@@ -116,6 +116,8 @@ FIELDS = {
     "flight_bytes": Field(Number(0, _TERA), 0, "FNX_FLIGHT_BYTES", False,
                           "results and temporaries of unfinished work above which a call waits; "
                           "0: a quarter of the memory"),
+    "hoist_bytes": Field(Number(0, _TERA), 1 << 28, None, True,
+                         "what a scan may keep of all steps to do work of its steps at once"),
     "time_limit": Field(Number(0.0, 1e9), 0.0, None, False,
                         "seconds a wait may take; 0: no limit"),
 }
@@ -139,6 +141,7 @@ class Config:
     cache_dir: str | None
     cache_bytes: int
     flight_bytes: int
+    hoist_bytes: int
     time_limit: float
     _sources: dict[str, str]
 

@@ -17,11 +17,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from fnx.backends.base import Device, get_device
+from fnx.core import ops
 from fnx.core.array import array, scope, storage
 from fnx.core.array.trace import trace
 from fnx.core.config import config
 from fnx.core.process import load
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
 from fnx.transforms.replay.executable import Eager, Executable, Programs, Replay
@@ -46,9 +47,18 @@ R_co = TypeVar("R_co", covariant=True)
 def link(fn: UOp, device: Device, runtime_extents: bool = False) -> Executable:
     """A FUNCTION as a program. The compiler is half of fnx's code: loaded with the first one."""
     checks = ()
+    fn = _hoisted(fn)
     if config.check_index:
         fn, checks = load("fnx.lower.tensor.check_index").check_index(fn)
     return Executable(fn, device, load("fnx.lower.pipeline").lower, runtime_extents, checks)
+
+
+def _hoisted(fn: UOp) -> UOp:
+    """What is lowered: scans without the work that can be done for all their steps at once."""
+    if all(n.op is not ops.SCAN for n in toposort([fn], into_functions=True)):
+        return fn
+    hoisted: UOp = load("fnx.transforms.loops.hoist").hoist(fn)
+    return hoisted
 
 
 def _device() -> Device:
@@ -167,7 +177,7 @@ class Jitted(Transformed[P, R_co]):
         _, key = self._arguments.key(args, kwargs)
         replay = self._replay(key, args, kwargs).value
         executable = replay.executable or self._link(replay)
-        fn, device = replay.closed.function, executable.device
+        fn, device = _hoisted(replay.closed.function), executable.device
 
         def again(keep: Callable[[Any], None]) -> None:
             load("fnx.lower.pipeline").lower(fn, device.target, keep=keep)

@@ -1,0 +1,78 @@
+"""unread: results and carries of loops that nobody reads are left out.
+
+    before  GET(SCAN(c, n -> c + 1, n * 2; y = c), 0)
+    after   GET(SCAN(c -> c + 1), 0)
+
+A gradient reads what is saved of a loop, and often not its value. A carry stays if a result that
+is read depends on it after any number of steps. Effects are results like others: who orders them
+reads their token.
+
+>>> from fnx.core import dtypes
+>>> c, n = (build.param(i, dtypes.float32, ()) for i in (0, 1))
+>>> body = build.function([build.add(c, c), build.mul(n, n), c], 2, "step")
+>>> last, *_ = build.scan(body, 8, [], [c, n], [])
+>>> scan = without_unread([last])[0].src[0]
+>>> len(scan.src) - 1, len(scan.arg.outs)
+(1, 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fnx.core import build, ops
+from fnx.core.uop import UOp, rebuild, substitute, toposort
+
+
+def without_unread(outs: Sequence[UOp]) -> list[UOp]:
+    """Outs over SCANs that have only the results that are read."""
+    order = toposort(outs)
+    read: dict[UOp, set[int]] = {}
+    for n in order:
+        if n.op is ops.GET and n.src[0].op is ops.SCAN:
+            read.setdefault(n.src[0], set()).add(n.arg)
+    if all(len(numbers) == len(scan.arg.outs) for scan, numbers in read.items()):
+        return list(outs)
+    results: dict[UOp, dict[int, UOp]] = {}
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node in read and len(read[node]) < len(node.arg.outs):
+            results[node] = _smaller(node.over(src), read[node])
+            return node
+        if node.op is ops.GET and node.src[0] in results:
+            return results[node.src[0]][node.arg]
+        return None
+    return rebuild(outs, visit)
+
+
+def _smaller(node: UOp, read: set[int]) -> dict[int, UOp]:
+    """The results of a SCAN that are read, by number."""
+    body, args, arg = node.src[0], node.src[1:], node.arg
+    first, rows = arg.n_consts, arg.n_consts + arg.n_carries
+    kept = sorted(_needed(body, range(first, rows), read))
+    states = [o for o in kept if o < arg.n_carries]
+    dropped = {first + c for c in range(arg.n_carries)}.difference([first + c for c in states])
+    outs = [body.src[o] for o in kept]
+    params = build.params(build.function(outs, len(args)))
+    used = [i for i in range(len(args)) if i not in dropped and (
+        first <= i < rows or i in params)]
+    slots = {params[i]: build.param(k, params[i].dtype, params[i].shape)
+             for k, i in enumerate(used) if i in params}
+    made = build.scan(build.function(substitute(outs, slots), len(used), body.arg.name),
+                      arg.length, [args[i] for i in used if i < first],
+                      [args[i] for i in used if first <= i < rows],
+                      [args[i] for i in used if i >= rows], arg.reverse, arg.name, arg.checkpoint)
+    return dict(zip(kept, made))
+
+
+def _needed(body: UOp, carries: range, read: set[int]) -> set[int]:
+    """Results that are read, and carries that these depend on."""
+    needed: set[int] = set()
+    waiting = list(read)
+    while waiting:
+        o = waiting.pop()
+        if o not in needed:
+            needed.add(o)
+            waiting += [n.arg.slot - carries.start for n in toposort([body.src[o]])
+                        if n.op is ops.PARAM and n.arg.slot in carries]
+    return needed

@@ -1,0 +1,127 @@
+"""What moves out of scans: the same values, and no more than pays and fits."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.lax as lax
+import fnx.numpy as jnp
+from fnx.core import build, dtypes, ops
+from fnx.core.config import override
+from fnx.core.levels import interp, spec
+from fnx.core.uop import UOp, toposort
+from fnx.transforms.loops import hoist as hoisting
+from fnx.transforms.loops.hoist import hoist
+from tests.laws.test_loops import Program, derived, scanned
+
+F4 = dtypes.float32
+T, B, H = 8, 16, 64
+
+
+def scans(fn: UOp) -> list[UOp]:
+    return [n for n in toposort([fn], into_functions=True) if n.op is ops.SCAN]
+
+
+def in_steps(fn: UOp, op: ops.Op) -> int:
+    """How many nodes of an op are in steps of loops."""
+    return sum(n.op is op for s in scans(fn) for n in toposort(s.src[0].src))
+
+
+def rnn() -> UOp:
+    """The gradient of an RNN in its weights."""
+    def loss(w: fnx.Array, u: fnx.Array, b: fnx.Array, xs: fnx.Array) -> fnx.Array:
+        def cell(h: fnx.Array, x: fnx.Array) -> tuple[fnx.Array, fnx.Array]:
+            h = jnp.tanh(x @ w + h @ u + b)
+            return h, h
+        return jnp.sum(lax.scan(cell, jnp.zeros((B, H)), xs)[1] ** 2)
+
+    like = [fnx.ShapeDtypeStruct(s, jnp.float32) for s in ((H, H), (H, H), (H,), (T, B, H))]
+    fn: UOp = fnx.make_jaxpr(fnx.grad(loss, (0, 1, 2)))(*like).function
+    return fn
+
+
+def test_products_with_rows_and_sums_of_products_leave_the_loops_of_an_rnn() -> None:
+    before, after = rnn(), hoist(rnn())
+    assert in_steps(before, ops.REDUCE) == 6    # x w, h u;  g u^T, x^T g, h^T g, sums of g
+    assert in_steps(after, ops.REDUCE) == 2     # h u;  g u^T
+    forward, backward = scans(after)
+    assert len(forward.arg.outs) == 2 and len(backward.arg.outs) == 2
+    rng = np.random.default_rng(0)
+    args = [rng.normal(0, 0.1, p.shape).astype(np.float32)
+            for _, p in sorted(build.params(before).items())]
+    for a, b in zip(interp.apply(before, args), interp.apply(after, args)):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)
+
+
+def test_what_does_not_fit_stays() -> None:
+    with override(hoist_bytes=T * B * H * 4 - 1):
+        assert in_steps(hoist(rnn()), ops.REDUCE) == 6
+    with override(hoist_bytes=T * B * H * 4):
+        assert in_steps(hoist(rnn()), ops.REDUCE) == 2
+
+
+def test_nothing_leaves_while_cond_or_a_loop_with_checkpoints() -> None:
+    def products(f: object) -> int:
+        x, w = np.ones((T, B, H), np.float32), np.ones((H, H), np.float32)
+        fn = fnx.make_jaxpr(f)(x, w).function
+        return in_steps(hoist(fn), ops.REDUCE)
+
+    def plain(xs: fnx.Array, w: fnx.Array) -> fnx.Array:
+        return lax.scan(lambda c, x: (c + jnp.sin(x @ w), None), jnp.zeros((B, H)), xs)[0]
+
+    def saved(xs: fnx.Array, w: fnx.Array) -> fnx.Array:
+        return lax.scan(lambda c, x: (c + jnp.sin(x @ w), None), jnp.zeros((B, H)), xs,
+                        checkpoint=2)[0]
+
+    assert products(plain) == 0 and products(saved) == 1
+    fn = fnx.make_jaxpr(lambda x, w: lax.while_loop(lambda s: s[0, 0] < 9, lambda s: s + x @ w,
+                                                    jnp.zeros((B, H))))(
+        np.ones((B, H), np.float32), np.ones((H, H), np.float32)).function
+    assert hoist(fn) is fn
+
+
+def test_small_work_stays_where_it_is() -> None:
+    fn = fnx.make_jaxpr(lambda xs: lax.scan(lambda c, x: (c + jnp.sin(x), None), 0.0, xs)[0])(
+        np.ones(9, np.float32)).function
+    assert hoist(fn) is fn
+
+
+def test_what_is_the_same_in_all_steps_is_computed_once() -> None:
+    def f(w: fnx.Array, xs: fnx.Array) -> fnx.Array:
+        return lax.scan(lambda c, x: (c + x * jnp.sum(w @ w, 0), None), jnp.zeros(H), xs)[0]
+    fn = fnx.make_jaxpr(f)(np.ones((H, H), np.float32), np.ones(T, np.float32)).function
+    after = hoist(fn)
+    assert in_steps(after, ops.REDUCE) == 0
+    assert all(0 not in n.shape and n.shape[:1] != (T,) for n in toposort(after.src)
+               if n.op is ops.REDUCE)
+
+
+def test_results_that_nobody_reads_are_not_made() -> None:
+    def f(x: fnx.Array) -> fnx.Array:
+        (a, _), _ = lax.scan(lambda c, _: ((c[0] * 2, c[1] + c[0]), jnp.sin(c[1])), (x, x),
+                             None, length=5)
+        return a
+    after = hoist(fnx.make_jaxpr(f)(np.float32(1)).function)
+    assert len(scans(after)[0].arg.outs) == 1
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_values_stay(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that can move does, in generated loops and in their derivatives."""
+    monkeypatch.setattr(hoisting, "MIN_WORK", 1)
+    monkeypatch.setattr(hoisting, "DEAR", 0)
+    rng = random.Random(seed)
+    program: Program = scanned(rng, seed % 2)
+    params = [build.param(i, dtypes.as_dtype(v.dtype), v.shape)
+              for i, v in enumerate(program.values)]
+    floats = [i for i, v in enumerate(program.values) if v.dtype == np.float64]
+    outs = derived(program.looped, program.values, floats, seed)
+    fn = build.function(outs, len(params))
+    after = hoist(fn)
+    spec.check([after], "tensor")
+    for a, b in zip(interp.apply(fn, program.values), interp.apply(after, program.values)):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
