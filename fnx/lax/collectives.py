@@ -9,6 +9,7 @@ derivative of each follows from these.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -279,7 +280,11 @@ def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> An
     Array([0., 1., 2.], dtype=float32)
     """
     lanes = _Lanes(axis_name)
-    pairs = [(int(a), int(b)) for a, b in perm]
+    try:
+        pairs = [(operator.index(a), operator.index(b)) for a, b in perm]
+    except (TypeError, ValueError):
+        raise ArgumentError(f"ppermute: expected pairs (from, to) of lanes, got {perm!r}"
+                            ) from None
     for numbers in zip(*pairs):
         if len(set(numbers)) < len(numbers) or not all(0 <= i < lanes.all for i in numbers):
             raise ArgumentError(f"ppermute: expected each of {lanes.all} lanes at most once as "
