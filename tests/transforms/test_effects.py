@@ -360,3 +360,51 @@ def test_pure_callback_says_what_it_does_under_vmap_or_is_refused() -> None:
     f = fnx.vmap(lambda x: fnx.pure_callback(np.sin, np.float32(0), x))
     with pytest.raises(NotImplementedError, match="expected a vmap_method for pure_callback"):
         f(X)
+
+
+def test_lanes_that_choose_have_the_effects_of_their_own_branch() -> None:
+    log = Log()
+
+    def f(x: Any) -> Any:
+        return fnx.lax.cond(x > 1.5, lambda v: (fnx.debug.callback(log, 1, v), v * 2)[1],
+                            lambda v: (fnx.debug.callback(log, 0, v), fnx.debug.callback(log, 7),
+                                       -v)[2], x)
+
+    np.testing.assert_array_equal(fnx.jit(fnx.vmap(f))(X), [-1, 4, 6])
+    assert log.taken() == [(0, 1.0), (7,), (1, 2.0), (1, 3.0)]
+    np.testing.assert_array_equal(fnx.jit(fnx.vmap(f))(X[1:]), [4, 6])
+    assert log.taken() == [(1, 2.0), (1, 3.0)]
+
+
+def test_lanes_that_have_ended_have_no_effects() -> None:
+    log = Log()
+
+    def body(c: Any) -> Any:
+        fnx.debug.callback(log, c)
+        return c * 2
+
+    def until(x: Any) -> Any:
+        return fnx.lax.while_loop(lambda c: c < 6, body, x)
+
+    np.testing.assert_array_equal(fnx.jit(fnx.vmap(until))(X), [8, 8, 6])
+    assert log.taken() == [(1.0,), (2.0,), (3.0,), (2.0,), (4.0,), (4.0,)]
+
+
+def test_lanes_in_loops_in_branches() -> None:
+    """A print in a scan in a branch that each lane takes or not."""
+    log = Log()
+
+    def step(c: Any, x: Any) -> Any:
+        fnx.debug.callback(log, c, x)
+        return c + x, None
+
+    def f(x: Any) -> Any:
+        return fnx.lax.cond(x > 1.5, lambda v: fnx.lax.scan(step, v, fnx.numpy.arange(2.0))[0],
+                            lambda v: v, x)
+
+    np.testing.assert_array_equal(fnx.vmap(fnx.jit(f))(X), [1, 3, 4])
+    assert log.taken() == [(2.0, 0.0), (3.0, 0.0), (2.0, 1.0), (3.0, 1.0)]
+    grid = np.stack([X, X])
+    fnx.vmap(fnx.vmap(f))(grid)
+    assert log.taken() == [(2.0, 0.0), (3.0, 0.0), (2.0, 0.0), (3.0, 0.0),
+                           (2.0, 1.0), (3.0, 1.0), (2.0, 1.0), (3.0, 1.0)]

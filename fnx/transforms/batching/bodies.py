@@ -20,6 +20,7 @@ from fnx.core.again import calls_again
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 from fnx.transforms.batching import choices
+from fnx.transforms.batching.guard import guarded, has_effects
 from fnx.transforms.batching.host import host
 from fnx.transforms.batching.kernels import call_kernel
 from fnx.transforms.batching.rules import spread
@@ -71,7 +72,7 @@ def _while(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: La
     while True:
         test = yield lanes.of(condition, consts + carries)
         if test.outs[0]:  # lanes end when they will, so all that they hand on is their own
-            carries = (True,) * len(carries)
+            carries = tuple([t != build.TOKEN for t in arg.outs])
             break
         made = yield lanes.of(body, consts + carries)
         grown = tuple([a or b for a, b in zip(carries, made.outs)])
@@ -79,13 +80,17 @@ def _while(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: La
             break
         carries = grown
     test = yield lanes.of(condition, consts + carries)
-    made = yield lanes.of(body, consts + carries, carries)
+    if test.outs[0] and has_effects(body):
+        made = yield lanes.of(guarded(body), (*consts, *carries, True), carries)
+    else:
+        made = yield lanes.of(body, consts + carries, carries)
     given = [spread(x, b, lanes.size) if c else x
              for x, b, c in zip(args[arg.n_consts:], flags[arg.n_consts:], carries)]
     fixed = args[:arg.n_consts]
     if test.outs[0]:
         outs = choices.lanes_end(test.function, made.function,
-                                 [Value(*c) for c in zip(fixed, consts)], given, arg.name)
+                                 [Value(*c) for c in zip(fixed, consts)],
+                                 [Value(*c) for c in zip(given, carries)], arg.name)
     else:
         outs = build.while_(test.function, made.function, fixed, given, arg.name)
     return [Value(*out) for out in zip(outs, carries)]
@@ -96,12 +101,14 @@ def _cond(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lan
     n = node.arg.n_branches
     branches, which, args, flags = src[:n], src[n], src[n + 1:], batched[n + 1:]
     made: list[Batched] = []
+    if batched[n] and has_effects(branches[0]):
+        branches, flags = tuple(map(guarded, branches)), (*flags, True)
     for branch in branches:
         made.append((yield lanes.of(branch, flags)))
     if batched[n]:
         chosen = choices.lanes_choose(made, which, [Value(*a) for a in zip(args, flags)],
                                       node.arg.name)
-        return [Value(x, True) for x in chosen]
+        return [Value(x, t != build.TOKEN) for x, t in zip(chosen, node.arg.outs)]
     wanted = tuple([any(flags) for flags in zip(*[m.outs for m in made])])
     if any(m.outs != wanted for m in made):
         made = []

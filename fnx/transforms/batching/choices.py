@@ -42,13 +42,14 @@ def _as_live(live: UOp, xs: Sequence[UOp]) -> list[UOp]:
             for x in xs]
 
 
-def lanes_end(condition: UOp, body: UOp, consts: Sequence[Value], carries: Sequence[UOp],
+def lanes_end(condition: UOp, body: UOp, consts: Sequence[Value], carries: Sequence[Value],
               name: str) -> tuple[UOp, ...]:
     """A WHILE that goes on until all lanes have ended.
 
     Args:
         condition: (consts, carries) -> bool[B].
-        body: (consts, carries) -> carries, all of which have a batch axis.
+        body: (consts, carries) -> carries, all of which have a batch axis, but for tokens. One
+            with effects also takes which lanes are live.
         consts: of those with a batch axis each lane has its own.
         carries: the first, with a batch axis.
         name: of the loop, for people.
@@ -56,21 +57,21 @@ def lanes_end(condition: UOp, body: UOp, consts: Sequence[Value], carries: Seque
     Returns:
         The last carries of each lane.
     """
-    n, fixed = len(consts), [c.node for c in consts]
-    live = inline(condition, [*fixed, *carries])[0]
-    given = [*fixed, *carries, live]
+    n, fixed, first = len(consts), [c.node for c in consts], [c.node for c in carries]
+    live = inline(condition, [*fixed, *first])[0]
+    given = [*fixed, *first, live]
     params = [build.param(i, x.dtype, x.shape) for i, x in enumerate(given)]
     now, before = params[-1], params[n:-1]
     goes_on = build.function([build.reduce(now, ops.OR, (0,))], len(params), condition.arg.name)
 
-    own = [p for p, c in zip(params, consts) if c.batched] + before
+    own = [p for p, c in zip(params, (*consts, *carries)) if c.batched]
     replaced = dict(zip(own, _as_live(now, own)))
     args = [replaced.get(p, p) for p in params[:-1]]
-    stepped = inline(body, args)
+    stepped = inline(body, [*args, now])
     still = build.and_(now, inline(condition, [*args[:n], *stepped])[0])
-    kept = [_select(now, a, b) for a, b in zip(stepped, before)]
+    kept = [_select(now, a, b) if c.batched else a for a, b, c in zip(stepped, before, carries)]
     step = build.function([*kept, still], len(params), body.arg.name)
-    return build.while_(goes_on, step, fixed, [*carries, live], name)[:-1]
+    return build.while_(goes_on, step, fixed, [*first, live], name)[:-1]
 
 
 def lanes_choose(branches: Sequence[Batched], which: UOp, args: Sequence[Value], name: str
@@ -78,13 +79,13 @@ def lanes_choose(branches: Sequence[Batched], which: UOp, args: Sequence[Value],
     """The results, for each lane, of the branch that it takes.
 
     Args:
-        branches: FUNCTIONs of the operands.
+        branches: FUNCTIONs of the operands; with effects, also of which lanes take it.
         which: int32[B], clamped.
         args: the operands.
         name: of the choice, for people.
 
     Returns:
-        The results, all with a batch axis.
+        The results, all with a batch axis, but for a token: branches take place in order.
     """
     n, (size,) = len(branches), which.shape
     limited = build.maximum(build.minimum(which, build.like(which, n - 1)), build.like(which, 0))
@@ -93,14 +94,29 @@ def lanes_choose(branches: Sequence[Batched], which: UOp, args: Sequence[Value],
         taken = build.eq(limited, build.like(which, i))
         own = [a.node for a in args if a.batched]
         replaced = iter(_as_live(taken, own))
-        found = _if_any(taken, branch, [next(replaced) if b else x for x, b in args], name)
-        wide = [spread(x, b, size) for x, b in zip(found, flags)]
-        out = [_select(taken, a, b) for a, b in zip(wide, out)] if out else wide
+        given = [next(replaced) if b else x for x, b in args]
+        if branch.arg.n_params > len(given):
+            given.append(taken)
+        found = _if_any(taken, branch, given, name)
+        tokens = [x for x, b in zip(found, flags) if _is_token(x, b)]
+        if tokens:  # that the next branch follows
+            args = [Value(tokens[0], False) if _is_token(*a) else a for a in args]
+        wide = [x if _is_token(x, b) else spread(x, b, size) for x, b in zip(found, flags)]
+        out = [a if _is_token(a, c) else _select(taken, a, b)
+               for a, b, c in zip(wide, out, flags)] if out else wide
     return out
+
+
+def _is_token(x: UOp, batched: bool) -> bool:
+    """No lanes of bools are a token, if there are none."""
+    return not batched and build.is_token(x)
 
 
 def _if_any(taken: UOp, branch: UOp, args: Sequence[UOp], name: str) -> tuple[UOp, ...]:
     """The results of a branch if a lane takes it, else zeros."""
-    skipped = build.function([build.like(x, 0) for x in branch.src], len(args), "skipped")
+    token = next((build.param(i, x.dtype, x.shape) for i, x in enumerate(args)
+                  if build.is_token(x)), None)
+    skipped = build.function([build.like(x, 0) if token is None or not build.is_token(x) else token
+                              for x in branch.src], len(args), "skipped")
     runs = build.cast(build.reduce(taken, ops.OR, (0,)), dtypes.int32)
     return build.cond([skipped, branch], runs, args, name)

@@ -1,0 +1,102 @@
+"""guard: a FUNCTION whose effects take place only where a bool that it is given holds.
+
+    before  FUNCTION(HOST(p0, token p1, p2))
+    after   FUNCTION(HOST(p0, token p1, p3, p2), masked)        with p3: bool, behind the others
+
+Of lanes that choose for themselves, those that do not take a branch, or have ended, compute what
+another lane computes; they have no effects of their own.
+
+>>> from fnx.core import dtypes
+>>> handle, x = build.param(0, dtypes.uint32, ()), build.param(2, dtypes.float32, ())
+>>> token = build.param(1, *reversed(build.TOKEN))
+>>> fn = build.function(build.host("print", handle, token, [x], []), 3)
+>>> call = guarded(fn).src[0].src[0]
+>>> call.arg.masked, call.src[2] is build.param(3, dtypes.bool_, ())
+(True, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fnx.core import build, dtypes, ops, parts
+from fnx.core.derived import Derived, Steps
+from fnx.core.errors import NotBatchedError
+from fnx.core.uop import UOp, rebuild, toposort
+
+MAX_PLACES = 4  # of the bool among the parameters of a body
+
+
+def guarded(body: UOp) -> UOp:
+    """The FUNCTION with one more parameter, behind the others."""
+    return _guarded.of(body, body.arg.n_params)
+
+
+def has_effects(body: UOp) -> bool:
+    """Whether a token comes out of it."""
+    return any(map(build.is_token, body.src))
+
+
+def _guard(body: UOp, place: int) -> Steps[int, UOp]:
+    """The FUNCTION with a bool as parameter ``place``."""
+    holds = build.param(place, dtypes.bool_, ())
+    inside: dict[UOp, UOp] = {}
+    for node in toposort(body.src):
+        if node.op in ops.STRUCTURAL and any(map(build.is_token, node.src)):
+            for inner in parts.bodies(node):
+                if inner not in inside:
+                    inside[inner] = yield inner, _place(node)
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is ops.HOST and node.arg.effect:
+            return _masked(node, src, holds)
+        if node.op in ops.STRUCTURAL and any(map(build.is_token, node.src)):
+            return _around(node, src, holds, inside)
+        return None
+
+    moved = {p: build.param(slot + (slot >= place), p.dtype, p.shape)
+             for slot, p in build.params(body).items()}
+    outs = rebuild(body.src, visit, moved)
+    return build.function(outs, body.arg.n_params + 1, f"{body.arg.name}.guarded")
+
+
+_guarded: Derived[int, UOp] = Derived("guarded bodies", MAX_PLACES, _guard)
+
+
+def _place(node: UOp) -> int:
+    """Where the bodies of a node get the bool: behind what is the same in all steps."""
+    if node.op in (ops.SCAN, ops.WHILE):
+        return int(node.arg.n_consts)
+    if node.op in (ops.CALL, ops.COND):
+        return int(parts.bodies(node)[0].arg.n_params)
+    raise NotBatchedError(f"expected no effects in {node.arg.name} where each lane of vmap chooses "
+                          "for itself", hint="move them out of the branch or loop",
+                          site=node.site)
+
+
+def _around(node: UOp, src: tuple[UOp, ...], holds: UOp, inside: Mapping[UOp, UOp]) -> UOp:
+    given = [s for s in src if s.op is not ops.FUNCTION]
+    behind = node.op is ops.COND  # the number of the branch is before the operands
+    given.insert(_place(node) + behind, holds)
+    arg = node.arg
+    if node.op is ops.SCAN:
+        arg = ops.Scan(arg.name, arg.length, arg.n_consts + 1, arg.n_carries, arg.reverse,
+                       arg.outs, arg.checkpoint)
+    elif node.op is ops.WHILE:
+        arg = ops.While(arg.name, arg.n_consts + 1, arg.outs)
+    bodies = [inside[body] for body in parts.bodies(node)]
+    return UOp(node.op, node.dtype, (*bodies, *given), arg)
+
+
+def _masked(node: UOp, src: tuple[UOp, ...], holds: UOp) -> UOp:
+    """A HOST that takes place where also ``holds`` does."""
+    arg, first = node.arg, 2
+    given, lanes = src[first:], arg.lanes
+    if arg.masked:
+        given = (build.and_(given[0], build.expand(holds, given[0].shape)), *given[1:])
+    else:
+        given = (holds, *given)
+        lanes = tuple([(n, (False, *batched)) for n, batched in lanes])
+    types = tuple([(x.shape, x.dtype) for x in given])
+    called = ops.Host(arg.name, True, types, arg.outs, lanes, True, arg.method)
+    return UOp(ops.HOST, node.dtype, (*src[:first], *given), called)
