@@ -341,9 +341,10 @@ def concat(xs: Sequence[UOp], axis: int) -> UOp:
     return first if len(xs) == 1 else UOp(ops.CONCAT, first.dtype, tuple(xs), axis)
 
 
-def barrier(x: UOp, id: int) -> UOp:
-    """x itself, kept apart from equal computations behind another id."""
-    return UOp(ops.BARRIER, x.dtype, (x,), id)
+def barrier(x: UOp, *after: UOp) -> UOp:
+    """x itself, not before ``after`` is there; what is made of it is kept apart from the same
+    made of x."""
+    return UOp(ops.BARRIER, x.dtype, (x, *after))
 
 
 def stop_gradient(x: UOp) -> UOp:

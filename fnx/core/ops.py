@@ -488,7 +488,7 @@ FOLD = Op("FOLD", "t", "movement", 1, arg=Window, shape=_windowed, meaning=m.fol
           content=_window)
 CONCAT = Op("CONCAT", "t", "movement", None, arg=int, shape=_concatenated,
             meaning=lambda n, *xs: np.concatenate(xs, n.arg))
-BARRIER = Op("BARRIER", "t", "movement", 1, arg=int, meaning=lambda n, x: x, batching="first")
+BARRIER = Op("BARRIER", "t", "movement", None, meaning=lambda n, x, *after: x, batching="first")
 STOP = Op("STOP", "t", "movement", 1, meaning=lambda n, x: x, batching="first")
 
 # reductions, indexed reads and writes (REDUCE also at kernel level, over ranges)

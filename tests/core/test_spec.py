@@ -163,7 +163,7 @@ TENSOR: dict[str, Mutation] = {
         [X, build.param(0, F, (4, 3))], 1),
     "negative slot": lambda g, r: build.param(-1, F, ()),
     "negative length": lambda g, r: build.param(0, F, (-3,)),
-    "a function as an operand": lambda g, r: UOp(ops.BARRIER, dtypes.void, (g,), 0),
+    "a function as an operand": lambda g, r: UOp(ops.BARRIER, dtypes.void, (g,)),
     "a function of calls": lambda g, r: build.function([CALL], 1),
     "call with too few operands": lambda g, r: call_of(FN),
     "call with another dtype": lambda g, r: call_of(FN, build.param(0, I, (3, 4))),

@@ -107,7 +107,7 @@ EXAMPLES: dict[Op, Callable[[], UOp]] = {
     ops.CONCAT: lambda: build.concat([x(), x(slot=1, shape=(2, 5))], 0),
     ops.UNFOLD: lambda: build.unfold(x(), 1, 0, 2, 1),
     ops.FOLD: lambda: build.fold(x(), 1, 0, 2, 3, 17),
-    ops.BARRIER: lambda: build.barrier(x(), 1),
+    ops.BARRIER: lambda: build.barrier(x(), build.reduce(x(), ops.ADD, (0,))),
     ops.STOP: lambda: build.stop_gradient(x()),
     ops.REDUCE: lambda: build.reduce(x(), ops.ADD, (1,)),
     ops.GATHER: lambda: build.gather(x(), build.flip(_index(), (0,))),

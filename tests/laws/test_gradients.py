@@ -139,7 +139,7 @@ EXAMPLES: dict[ops.Op, list[tuple[Make, Values]]] = {
     ops.UNFOLD: [(lambda x: build.unfold(x, 1, 0, 2, 1), [uniform(3, 7)]),
                  (lambda x: build.unfold(build.expand(x, (2, 6)), 1, 0, 1, 3), [uniform(1, 6)])],
     ops.FOLD: [(lambda x: build.fold(x, 1, 0, 2, 1, 10), [uniform(3, 4)])],
-    ops.BARRIER: [(lambda x: build.barrier(x, 3), [uniform(3)])],
+    ops.BARRIER: [(lambda x: build.barrier(x, build.neg(x)), [uniform(3)])],
     ops.REDUCE: [(reduced(ops.ADD, 0), [uniform(3, 2)]),
                  (reduced(ops.MAX, 1), [distinct(3, 4)]),
                  (reduced(ops.MIN, 0, 2), [distinct(2, 3, 4)]),

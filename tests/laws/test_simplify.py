@@ -89,7 +89,7 @@ class Instance:
         x = self.make(p.src[0], dtype) if p.src else b.operand(dtype, b.shape(60))
         if op is ops.GET:
             return build.call(build.function([x], len(b.params)), b.params)[0]
-        apart = build.barrier(x, 7)  # so that constructors do not merge the two movements
+        apart = build.barrier(x)  # so that constructors do not merge the two movements
         fill = list(self.found.values())[:1] if op is ops.PAD and p.src else []
         return substitute([self.movement(op, apart, fill)], {apart: x})[0]
 
@@ -154,7 +154,7 @@ def simple(node: UOp) -> UOp:
     build.mul(X, build.like(X, 0.0)), build.add(X, build.like(X, 0.0)), build.sub(X, X),
     build.div(X, X), build.add(build.add(X, build.like(X, 1.0)), build.like(X, 2.0)),
     build.mul(build.mul(X, build.like(X, 3.0)), build.like(X, 5.0)), build.eq(X, X),
-    build.div(X, build.like(X, 3.0)), build.barrier(X, 0),
+    build.div(X, build.like(X, 3.0)), build.barrier(X),
     build.cast(build.cast(I, dtypes.float32), dtypes.int32),
     build.reduce(build.reduce(X, ops.ADD, (0,)), ops.ADD, (0,)),
     build.neg(build.sub(X, build.exp(X))),

@@ -113,7 +113,7 @@ def test_equal_layers_are_one_kernel() -> None:
     x = p(0, 8, 16)
     for _ in range(10):
         x = b.exp(b.neg(layer_norm(x)))
-        x = b.barrier(x, len(x.sites))
+        x = b.barrier(x)
         x = b.flip(x, [0])  # not read at its own index: a buffer between layers
     kernels = {s.kernel for s in steps_of(fn(x))}
     assert len(kernels) <= 3

@@ -68,7 +68,8 @@ class _Printer:
                 continue
             for s in n.src:
                 reads[s] += reads[n] if n.op.kind == "movement" and n.op is not ops.CONCAT else 1
-            forced = n.src if n.op in _WHOLE else n.src[:1] if n.op is ops.GATHER else ()
+            forced = n.src if n.op in _WHOLE else n.src[:1] if n.op is ops.GATHER else \
+                n.src[1:] if n.op is ops.BARRIER else ()
             named.update(s for s in forced if s.op not in (*_SOURCES, *_SCOPES, ops.CONST)
                          and s not in self.names)
         size: dict[UOp, int] = {}
@@ -187,7 +188,8 @@ class _Line:
 
     def marked(self, node: UOp, index: Index) -> Text:
         name = "stop_gradient" if node.op is ops.STOP else "barrier"
-        return Text(f"{name}({self.value(node.src[0], index).text})")
+        after = "".join([f", after {self.printer.called(s)}" for s in node.src[1:]])
+        return Text(f"{name}({self.value(node.src[0], index).text}{after})")
 
     def pad(self, node: UOp, index: Index) -> Text:
         x, fill = node.src

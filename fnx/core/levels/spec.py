@@ -339,6 +339,7 @@ TENSOR = (
     Rule((ops.FLIP,), "distinct axes in order", lambda n: _axes(n, n.arg)),
     Rule((ops.UNFOLD, ops.FOLD), "two axes, and windows that lie inside", _windows),
     Rule((ops.CONCAT,), "one dtype, and shapes that agree except along the axis", _concat),
+    Rule((ops.BARRIER,), "an operand, and what it waits for", lambda n: len(n.src) > 0),
     Rule((ops.REDUCE,), "one operand, axes in order, and a monoid that takes it", _reduce),
     Rule((ops.GATHER,), "integer indices of one shape, at most one an axis with elements", _gather),
     Rule((ops.SCATTER,), "indices of one shape, updates of the shape they select, a monoid "

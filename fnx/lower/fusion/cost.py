@@ -33,7 +33,7 @@ def costs(nodes: list[UOp]) -> dict[UOp, Cost]:
     for node in nodes:
         if node.op.kind in ("elementwise", "movement"):
             weight, loads = node.op.cost, _NOTHING
-            for s in node.src:
+            for s in node.src[:1] if node.op is ops.BARRIER else node.src:
                 below = out[s]
                 weight += below.weight
                 if below.loads and len(loads) < 4:
@@ -52,11 +52,12 @@ def is_cheap(cost: Cost) -> bool:
 
 
 def reduction_depths(nodes: list[UOp]) -> dict[UOp, int]:
-    """For each node, how many reductions follow one another on the way to it."""
+    """For each node, how many reductions and barriers follow one another on the way to it."""
     out: dict[UOp, int] = {}
     for node in nodes:
         src = () if node.op.closed else node.src
-        out[node] = (node.op is ops.REDUCE) + max([out.get(s, 0) for s in src], default=0)
+        deepest = max([out.get(s, 0) for s in src], default=0)
+        out[node] = deepest + (node.op in (ops.REDUCE, ops.BARRIER))
     return out
 
 
@@ -134,6 +135,7 @@ def _windows(node: UOp, out: dict[UOp, int]) -> int:
 _VARY: dict[Op, Callable[[UOp, dict[UOp, int]], int]] = {
     ops.EXPAND: _expand, ops.PERMUTE: _permute, ops.RESHAPE: _reshape,
     ops.UNFOLD: _windows, ops.FOLD: _windows, ops.REDUCE: _reduce, ops.CONST: lambda node, out: 0,
+    ops.BARRIER: lambda node, out: out[node.src[0]],
 }
 
 

@@ -86,8 +86,8 @@ def read_through(groups: Iterable[Group]) -> set[Group]:
 
 
 def memory_of(node: UOp) -> UOp:
-    """The node whose buffer holds this one: a RESHAPE is the same memory."""
-    while node.op is ops.RESHAPE:
+    """The node whose buffer holds this one: a RESHAPE is the same memory, and so is a BARRIER."""
+    while node.op is ops.RESHAPE or node.op is ops.BARRIER:
         node = node.src[0]
     return node
 

@@ -15,6 +15,9 @@ reading it at an index (see index_tokens.py) inside some group. Then:
   otherwise                                it gets a buffer: in a group that reads it at its
                                            results' own index (one more output), else in a new one
 
+What is behind a BARRIER is computed where it is read, as of any movement, and that group waits for
+what the BARRIER waits for: the buffer of that, or those that it is computed from.
+
 What only effects read is placed after all that (effects.py).
 
 A reduction is computed inside a group only at the group's own index or at a leading part of
@@ -27,7 +30,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterable
 
-from fnx.core import ops
+from fnx.core import ops, parts
 from fnx.core.uop import UOp, toposort
 from fnx.lower.fusion import cost, effects
 from fnx.lower.fusion.group import (
@@ -66,6 +69,7 @@ class Fusion:
         self._loops: dict[tuple[Index, ops.Shape, int], tuple[int, ...]] = {}
         self._uses: dict[UOp, dict[Group, list[Index]]] = {}
         self._merged: dict[Group, Group] = {}
+        self._waiting: dict[UOp, set[Group]] = {}  # for a node that is not placed
 
     def _learn(self, roots: list[UOp]) -> None:
         """Facts of all nodes that have a hand in the values of some."""
@@ -94,6 +98,10 @@ class Fusion:
         for node in reversed(self.nodes):
             if node in results or node in self._uses:
                 self._place(node, node in results)
+            if node in self._waiting:
+                for group in self._waiting.pop(node):
+                    for s in (node,) if node in self.writer else () if node.op.closed else node.src:
+                        self._wait(s, group)
 
     def _effects(self, roots: list[UOp]) -> None:
         """Place the effects whose values nobody reads, and put all of them in their order."""
@@ -129,6 +137,8 @@ class Fusion:
         elif op in ops.SEVERAL:
             self.operands[node] = effects.reads_of(node)
             self._read(node)
+            for s in parts.operands(node):
+                self._wait_in_memory(s, self.writer[node])
         elif op is ops.SCATTER:
             self._scatter(node, uses)
         elif op.kind == "movement" and not is_buffer:
@@ -272,11 +282,30 @@ class Fusion:
             self._use(node.src[0], group, self.reduced_index(node, index))
         elif node.op is ops.GATHER:
             self._use(memory_of(node.src[0]), group, MEMORY)
+            self._wait_in_memory(node.src[0], group)
             for s in node.src[1:]:
                 self._use(s, group, index[:len(s.shape)])
+        elif node.op is ops.BARRIER:
+            self._use(node.src[0], group, index)
+            for s in node.src[1:]:
+                self._wait(s, group)
         else:
             for i, s in enumerate(node.src):
                 self._use(s, group, source_index(node, i, index))
+
+    def _wait(self, node: UOp, group: Group) -> None:
+        """A group runs when a node is there."""
+        if node not in self.writer:
+            self._waiting.setdefault(node, set()).add(group)
+        elif self.writer[node] is not self._find(group):
+            self._find(group).reads.add(self.writer[node])
+
+    def _wait_in_memory(self, node: UOp, group: Group) -> None:
+        """The same for the barriers between a node and its memory."""
+        while node.op is ops.RESHAPE or node.op is ops.BARRIER:
+            for s in node.src[1:]:
+                self._wait(s, group)
+            node = node.src[0]
 
     def _use(self, node: UOp, group: Group, index: Index) -> None:
         if node in self.writer:
@@ -333,7 +362,9 @@ class Fusion:
         index = indices[0]
         if not group.is_own(index) and not (group.is_row(index) and group.contraction is None):
             return False
-        return self._fits(node, group, index) and read_through([group]).isdisjoint(uses)
+        waiting = map(self._find, self._waiting.get(node, ()))
+        return self._fits(node, group, index) and \
+            read_through([group]).isdisjoint([*uses, *waiting])
 
     def _write(self, node: UOp, group: Group, readers: Iterable[Group]) -> None:
         """The buffer of ``node`` is written by ``group``, and read by others."""

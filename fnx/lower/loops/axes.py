@@ -72,7 +72,9 @@ class Axes:
         for node in nodes:
             if node.op is ops.GATHER:
                 self._gather(node, memory(node.src[0]))
-            elif node.op.kind == "elementwise" or node.op.batching == "elementwise":
+            elif node.op.batching == "first":
+                self.same(node, node.src[0])
+            elif node.op.kind == "elementwise":
                 for s in node.src:
                     self.same(node, s)
             elif node.op in _RULES:

@@ -90,7 +90,7 @@ class Body:
             return _RULES[node.op](self, node)
         if node.op.kind == "elementwise":
             return self._each(node.op, node.dtype, [self.of(s) for s in node.src], node.arg)
-        if node.op.batching == "elementwise":
+        if node.op.batching == "first":
             return self.of(node.src[0])
         raise Unfit(f"{node.op} inside")
 
