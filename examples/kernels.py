@@ -1,4 +1,4 @@
-"""Hand-written kernels: saxpy, matrix product, row softmax. What is computed, then how to tile it.
+"""Hand-written kernels, from saxpy to attention. What is computed, then how to tile it.
 
     python examples/kernels.py
 
@@ -70,6 +70,103 @@ def softmax(x: k.Reference, o: k.Reference) -> None:
     o[row, c2] = kept[c2] / k.sum(e, over=c1)
 
 
+@fnx.call(out=lambda x: x)
+def prefix_sum(x: k.Reference, o: k.Reference) -> None:
+    """Sums along rows up to each place: what a loop carries is stored in each iteration."""
+    row = k.range(x.shape[0], "row")
+
+    def step(i: k.Value, total: k.Value) -> k.Value:
+        total = total + x[row, i]
+        o[row, i] = total
+        return total
+
+    k.loop(x.shape[1], step, 0)
+
+
+@fnx.call(out=lambda x, edges: ShapeDtypeStruct((edges.shape[0] - 1,), "int32"))
+def histogram(x: k.Reference, edges: k.Reference, o: k.Reference) -> None:
+    """How many values lie in each of equally wide bins, the last one closed, as np.histogram."""
+    i, bins = k.range(x.shape[0], "i"), edges.shape[0] - 1
+    low, high = edges[0], edges[bins]
+    scale = bins / (high - low)
+    at = k.cast(k.minimum((x[i] - low) * scale, bins - 1), "int32")
+    o.combine("add", at, 1, valid=(x[i] >= low) & (x[i] <= high))
+
+
+@fnx.call(out=lambda p, radius: ShapeDtypeStruct((p.shape[1],), "int32"))
+def pair_counts(p: k.Reference, radius: k.Reference, o: k.Reference) -> None:
+    """How many points, itself among them, lie within a radius of each; p is (3, n)."""
+    n = p.shape[1]
+    i, j = k.range(n, "i"), k.range(n, "j")
+    far = [k.square(p[axis, i] - p[axis, j]) for axis in range(3)]
+    near = far[0] + far[1] + far[2] <= k.square(radius[()])
+    o[i] = k.sum(k.cast(near, "int32"), over=j)
+
+
+@fnx.call(out=lambda x: x)
+def stencil(x: k.Reference, o: k.Reference) -> None:
+    """A step of heat on a plane whose surroundings are cold: three points along each axis."""
+    rows, columns = x.shape
+    i, j = k.range(rows, "i"), k.range(columns, "j")
+    above, below = x.load(i - 1, j, valid=i > 0), x.load(i + 1, j, valid=i < rows - 1)
+    left, right = x.load(i, j - 1, valid=j > 0), x.load(i, j + 1, valid=j < columns - 1)
+    o[i, j] = x[i, j] + 0.2 * (above + below + left + right - 4 * x[i, j])
+
+
+def mandelbrot(limit: int = 200) -> Callable[[Any, Any], fnx.Array]:
+    """How many steps of z*z + c stay within a circle of radius 2, at most ``limit``.
+
+    Pixels side by side are lanes of one vector: the loop ends when all of them have ended.
+    """
+    def kernel(re: k.Reference, im: k.Reference, o: k.Reference) -> None:
+        y, x = k.range(o.shape[0], "y"), k.range(o.shape[1], "x")
+        a, b = re[x], im[y]
+
+        def step(t: k.Value, u: k.Value, v: k.Value, count: k.Value) -> tuple[k.Value, ...]:
+            return u * u - v * v + a, 2 * u * v + b, count + 1
+
+        *_, o[y, x] = k.loop(limit, step, 0.0, 0.0, 0,
+                             until=lambda t, u, v, count: u * u + v * v > 4)
+
+    def shape(re: Any, im: Any) -> ShapeDtypeStruct:
+        return ShapeDtypeStruct((im.shape[0], re.shape[0]), "int32")
+
+    made: Callable[[Any, Any], fnx.Array] = fnx.call(kernel, name="mandelbrot", out=shape)
+    return made
+
+
+def flash_attention(keys: int = 64, rows: int = 4) -> Callable[[Any, Any, Any], fnx.Array]:
+    """softmax(q @ k.T) @ v without the matrix between: (q, k.T, v) -> like q.
+
+    A loop goes over blocks of keys. It carries the largest score of a row so far, the sum of the
+    exponentials and their products with v, scaled anew when a larger score comes. ``rows`` of q
+    share what is read of a block; they and a row of the result stay in registers.
+    """
+    def kernel(q: k.Reference, kt: k.Reference, v: k.Reference, o: k.Reference) -> None:
+        n, d = q.shape
+        i, c = k.range(n, "i"), k.range(d, "c")
+        j, cc, jj = k.range(keys, "j"), k.range(d, "cc"), k.range(keys, "jj")
+
+        def block(b: k.Value, top: k.Value, total: k.Value, out: k.Value) -> tuple[k.Value, ...]:
+            scores = k.sum(q[i, cc] * kt[cc, b * keys + j], over=cc)
+            largest = k.maximum(top, k.max(scores, over=j))
+            e = k.exp(scores - largest)
+            kept, scale = k.local(e, over=j), k.exp(top - largest)
+            return (largest, total * scale + k.sum(e, over=j),
+                    out * scale + k.sum(kept[jj] * v[b * keys + jj, c], over=jj))
+
+        _, total, out = k.loop(kt.shape[1] // keys, block, -np.inf, 0.0, 0.0, name="b")
+        o[i, c] = out / total
+
+    made: Callable[[Any, Any, Any], fnx.Array] = fnx.call(
+        kernel, name="flash_attention", out=lambda q, kt, v: q, schedule=[
+            k.split("i", rows, "io", "ii"), k.split("c", 16, "cu", "cl"),
+            k.split("j", 16, "ju", "jl"),
+            k.order("io", "b", "cc", "jj", "ii", "ju", "cu", "jl", "cl"), k.parallel("io"),
+            k.unroll("ii"), k.unroll("ju"), k.unroll("cu"), k.vectorize("jl"), k.vectorize("cl")])
+    return made
+
+
 def main() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((1000, 999)).astype("float32")
@@ -82,6 +179,7 @@ def main() -> None:
               f"largest error {np.abs(got - want).max():.1e}")
     e = np.exp(x - x.max(1, keepdims=True))
     print(f"softmax: {np.abs(np.asarray(softmax(x)) - e / e.sum(1, keepdims=True)).max():.1e}")
+    print(f"prefix sum: {np.abs(np.asarray(prefix_sum(x)) - np.cumsum(x, 1)).max():.1e}")
     print(f"saxpy: {np.abs(np.asarray(saxpy(2.0, x[0], x[1])) - (2 * x[0] + x[1])).max():.1e}")
 
 

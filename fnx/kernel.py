@@ -21,6 +21,7 @@ What a kernel may do is the same on every device, and the rest is refused where 
 - An index made of ranges is inside, or ``valid=`` leaves out where it is not. An index that is
   data is clamped when it reads and left out when it writes, where bounds do not prove it inside;
   ``config.check_index`` makes it an error, ``checked=False`` says that you have proved it.
+- ``k.loop`` hands values from one iteration to the next; ``k.when`` skips work.
 """
 
 from __future__ import annotations
@@ -31,20 +32,24 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias, TypeV
 import numpy as np
 
 from fnx.core import ops
-from fnx.core.array import elementwise
+from fnx.core.array import elementwise, special
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import Function
 from fnx.core.errors import module_face
 from fnx.core.tiling import order, parallel, split, stage, unroll, vectorize
-from fnx.transforms.kernels import kernel_trace
-from fnx.transforms.kernels.kernel_trace import Reference, Value
+from fnx.transforms.kernels import loops, references, values
+from fnx.transforms.kernels.references import Reference
+from fnx.transforms.kernels.values import Value
 
 __all__ = [
-    "Reference", "Value", "abs", "all", "any", "cast", "ceil", "cos", "exp", "expm1", "floor",
-    "isfinite", "isinf", "isnan", "local", "log", "log1p", "logical_and", "logical_not",
-    "logical_or", "max", "maximum", "min", "minimum", "order", "parallel", "prod", "range",
-    "rsqrt", "sigmoid", "sign", "sin", "split", "sqrt", "square", "stage", "sum", "tan", "tanh",
-    "trunc", "unroll", "vectorize", "where",
+    "Reference", "Value", "abs", "all", "any", "arctan", "arctan2", "bitwise_and", "bitwise_or",
+    "bitwise_xor", "cast", "cbrt", "ceil", "clip", "cos", "cosh", "erf", "erfc", "exp", "exp2",
+    "expm1", "floor", "floor_divide", "fmod", "hypot", "invert", "isfinite", "isinf", "isnan",
+    "left_shift", "local", "log", "log1p", "log2", "log10", "logaddexp", "logaddexp2",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "loop", "max", "maximum", "min",
+    "minimum", "negative", "order", "parallel", "power", "prod", "range", "reciprocal", "remainder",
+    "right_shift", "rint", "rsqrt", "sigmoid", "sign", "sin", "sinh", "split", "sqrt", "square",
+    "stage", "sum", "tan", "tanh", "trunc", "unroll", "vectorize", "when", "where",
 ]
 
 Operand: TypeAlias = Value | np.generic | float
@@ -73,7 +78,7 @@ def range(n: Value | SupportsIndex, name: str = "") -> Value:
     >>> reverse(fnx.numpy.arange(4))
     Array([3, 2, 1, 0], dtype=int32)
     """
-    return kernel_trace.make_range(n, name)
+    return values.make_range(n, name)
 
 
 def local(value: Operand, over: Ranges) -> Reference:
@@ -99,7 +104,65 @@ def local(value: Operand, over: Ranges) -> Reference:
     >>> softmax(fnx.numpy.zeros((1, 4)))
     Array([[0.25, 0.25, 0.25, 0.25]], dtype=float32)
     """
-    return kernel_trace.make_local(value, over)
+    return references.make_local(value, over)
+
+
+def loop(n: Value | SupportsIndex, step: Callable[..., Any], *first: Operand,
+         until: Callable[..., Any] | None = None, name: str = "") -> Any:
+    """Iterations in order, each of which hands values to the next.
+
+    Args:
+        n: how many there are.
+        step: (i, *values) -> the next values: of iteration i, and of what the one before it gave.
+            It may store to outputs.
+        first: the values that the first iteration gets.
+        until: (i, *values) -> a condition; where it holds, this iteration and those after it
+            are not run. Neighbours may end apart: each runs as long as its own does not hold.
+        name: what schedules call the range of i.
+
+    Returns:
+        The last values: one, or a tuple.
+
+    Raises:
+        KernelError: no first values, or another number of next ones.
+        DTypeError: a next value is of another dtype than the first one.
+
+    >>> import fnx, fnx.kernel as k
+    >>> @fnx.call(out=lambda x: x)
+    ... def running(x, o):
+    ...     def step(i, total):
+    ...         o[i] = total + x[i]
+    ...         return total + x[i]
+    ...     k.loop(x.shape[0], step, 0)
+    >>> running(fnx.numpy.arange(5))
+    Array([ 0,  1,  3,  6, 10], dtype=int32)
+    """
+    return loops.loop(n, step, first, until, name)
+
+
+def when(condition: Value, then: Callable[[], Any], *otherwise: Operand) -> Any:
+    """What ``then()`` returns where a condition holds; elsewhere its work is not done.
+
+    Args:
+        condition: a value of dtype bool.
+        then: returns as many values as ``otherwise`` has. It may store to outputs.
+        otherwise: the values where the condition does not hold.
+
+    Returns:
+        None, a value, or a tuple of values.
+
+    Raises:
+        KernelError: another number of values.
+
+    >>> import fnx, fnx.kernel as k
+    >>> @fnx.call(out=lambda x: x)
+    ... def roots(x, o):
+    ...     i = k.range(x.shape[0])
+    ...     o[i] = k.when(x[i] > 0, lambda: k.sqrt(x[i]), -1)
+    >>> roots(fnx.numpy.asarray([4.0, -4.0]))
+    Array([ 2., -1.], dtype=float32)
+    """
+    return loops.when(condition, then, otherwise)
 
 
 def cast(x: Operand, dtype: DTypeLike) -> Value:
@@ -123,7 +186,31 @@ def cast(x: Operand, dtype: DTypeLike) -> Value:
     >>> places(fnx.numpy.zeros(3))
     Array([0., 1., 2.], dtype=float32)
     """
-    return kernel_trace.convert(x, dtype)
+    return values.convert(x, dtype)
+
+
+def clip(x: Operand, min: Operand | None = None, max: Operand | None = None) -> Value:
+    """A value kept between bounds, where they are given; the upper one wins.
+
+    Args:
+        x: a value of the kernel or a number.
+        min, max: values of the kernel, numbers, or None.
+
+    Returns:
+        A value of their common dtype.
+
+    Raises:
+        KernelError: an operand is neither a value nor a number.
+
+    >>> import fnx, fnx.kernel as k
+    >>> @fnx.call(out=lambda x: x)
+    ... def kernel(x, o):
+    ...     i = k.range(x.shape[0])
+    ...     o[i] = k.clip(x[i], 0, 2)
+    >>> kernel(fnx.numpy.asarray([-1, 1, 3]))
+    Array([0, 1, 2], dtype=int32)
+    """
+    return values.clip(x, min, max)
 
 
 def where(condition: Value, a: Operand, b: Operand) -> Value:
@@ -147,7 +234,7 @@ def where(condition: Value, a: Operand, b: Operand) -> Value:
     >>> clipped(fnx.numpy.asarray([-1.0, 2.0]))
     Array([0., 2.], dtype=float32)
     """
-    return kernel_trace.select(condition, a, b)
+    return values.select(condition, a, b)
 
 
 class _Fold(Protocol):
@@ -164,7 +251,7 @@ class _Binary(Protocol):
 
 def _fold(name: str, monoid: ops.Op, what: str, result: str) -> _Fold:
     def fold(value: Operand, over: Ranges) -> Value:
-        return kernel_trace.fold(name, monoid, value, over)
+        return values.fold(name, monoid, value, over)
     fold.__name__ = fold.__qualname__ = name
     fold.__doc__ = f"""{what} of a value over ranges.
 
@@ -197,16 +284,19 @@ all = _fold("all", ops.AND, "Whether all hold, or the bits that all have,", "0")
 any = _fold("any", ops.OR, "Whether any holds, or the bits that any has,", "3")
 
 
+_BITS = ("bits", "whole")  # domains without floats
+
+
 def _unary(row: Function, name: str = "") -> _Unary:
     def apply(x: Operand, /) -> Value:
-        return kernel_trace.apply(row, x)
-    return _described(apply, name or row.name, "x", "x[i]")
+        return values.apply(row, x)
+    return _described(apply, name or row.name, "x", "i" if row.domain in _BITS else "x[i]")
 
 
 def _binary(row: Function) -> _Binary:
     def apply(x: Operand, y: Operand, /) -> Value:
-        return kernel_trace.apply(row, x, y)
-    return _described(apply, row.name, "x, y", "x[i], x[0]")
+        return values.apply(row, x, y)
+    return _described(apply, row.name, "x, y", "i, 1" if row.domain in _BITS else "x[i], x[0]")
 
 
 def _described(f: F, name: str, operands: str, example: str) -> F:
@@ -221,7 +311,7 @@ def _described(f: F, name: str, operands: str, example: str) -> F:
 
     Raises:
         KernelError: an operand is neither a value nor a number.
-        DTypeError: an operand is a range, which is for places.
+        DTypeError: bits of a float, or arithmetic of bools.
 
     >>> import fnx, fnx.kernel as k
     >>> @fnx.call(out=lambda x: x)
@@ -235,25 +325,52 @@ def _described(f: F, name: str, operands: str, example: str) -> F:
 
 
 abs = _unary(elementwise.ABSOLUTE, "abs")
+arctan = _unary(elementwise.ARCTAN)
+arctan2 = _binary(elementwise.ARCTAN2)
+bitwise_and = _binary(elementwise.BITWISE_AND)
+bitwise_or = _binary(elementwise.BITWISE_OR)
+bitwise_xor = _binary(elementwise.BITWISE_XOR)
+cbrt = _unary(elementwise.CBRT)
 ceil = _unary(elementwise.CEIL)
 cos = _unary(elementwise.COS)
+cosh = _unary(elementwise.COSH)
+erf = _unary(special.ERF)
+erfc = _unary(special.ERFC)
 exp = _unary(elementwise.EXP)
+exp2 = _unary(elementwise.EXP2)
 expm1 = _unary(elementwise.EXPM1)
 floor = _unary(elementwise.FLOOR)
+floor_divide = _binary(elementwise.FLOOR_DIVIDE)
+fmod = _binary(elementwise.FMOD)
+hypot = _binary(elementwise.HYPOT)
+invert = _unary(elementwise.INVERT)
 isfinite = _unary(elementwise.ISFINITE)
 isinf = _unary(elementwise.ISINF)
 isnan = _unary(elementwise.ISNAN)
+left_shift = _binary(elementwise.LEFT_SHIFT)
 log = _unary(elementwise.LOG)
+log10 = _unary(elementwise.LOG10)
 log1p = _unary(elementwise.LOG1P)
+log2 = _unary(elementwise.LOG2)
+logaddexp = _binary(elementwise.LOGADDEXP)
+logaddexp2 = _binary(elementwise.LOGADDEXP2)
 logical_and = _binary(elementwise.LOGICAL_AND)
 logical_not = _unary(elementwise.LOGICAL_NOT)
 logical_or = _binary(elementwise.LOGICAL_OR)
+logical_xor = _binary(elementwise.LOGICAL_XOR)
 maximum = _binary(elementwise.MAXIMUM)
 minimum = _binary(elementwise.MINIMUM)
+negative = _unary(elementwise.NEGATIVE)
+power = _binary(elementwise.POWER)
+reciprocal = _unary(elementwise.RECIPROCAL)
+remainder = _binary(elementwise.REMAINDER)
+right_shift = _binary(elementwise.RIGHT_SHIFT)
+rint = _unary(elementwise.RINT)
 rsqrt = _unary(elementwise.RSQRT)
 sigmoid = _unary(elementwise.SIGMOID)
 sign = _unary(elementwise.SIGN)
 sin = _unary(elementwise.SIN)
+sinh = _unary(elementwise.SINH)
 sqrt = _unary(elementwise.SQRT)
 square = _unary(elementwise.SQUARE)
 tan = _unary(elementwise.TAN)

@@ -136,6 +136,10 @@ def tanh(x: Expr) -> Expr:
     return Expr(elementwise(ops.TANH, x.node))
 
 
+def arctan(x: Expr) -> Expr:
+    return Expr(elementwise(ops.ATAN, x.node))
+
+
 def floor(x: Expr) -> Expr:
     return Expr(elementwise(ops.FLOOR, x.node))
 

@@ -25,6 +25,7 @@ from fnx.lower.program.decompose import decompose
 from fnx.lower.program.ended_lanes import ended_lanes
 from fnx.lower.program.fills import block_fills
 from fnx.lower.program.linearize import linearize
+from fnx.lower.program.stage_instances import stage_instances
 from fnx.lower.render import host
 from fnx.lower.schedule.choose import choose
 from fnx.lower.schedule.staging import Part, split_global
@@ -138,7 +139,8 @@ def host_extents(kernel: UOp) -> Mapping[str, UOp]:
 
 
 HOST = Machine(
-    tiling=(*TILING, Pass("fills", on_parts(block_fills), "kernel", "kernel", of_target=True)),
+    tiling=(*TILING, Pass("fills", on_parts(block_fills), "kernel", "kernel", of_target=True),
+            Pass("stages", on_parts(stage_instances), "kernel", "kernel", of_target=True)),
     code=(
         Pass("ended_lanes", ended_lanes, "kernel", "kernel"),
         Pass("decompose", decompose, "kernel", "kernel", of_target=True),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from fnx.core import ops
 from fnx.core.array import elementwise as rows
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.elementwise import Function
 from fnx.core.array.operate import apply, elementwise
 
 __all__ = [
@@ -14,9 +12,6 @@ __all__ = [
     "log", "log1p", "log2", "log10", "logical_not", "negative", "positive", "reciprocal", "rint",
     "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc",
 ]
-
-_CBRT = Function("cbrt", "inexact", ops.CBRT)
-_ARCTAN = Function("arctan", "inexact", ops.ATAN)
 
 
 @elementwise(rows.NEGATIVE)
@@ -289,24 +284,24 @@ def tan(x: ArrayLike, /) -> Array:
     return apply(rows.TAN, x)
 
 
-@elementwise(_CBRT)
+@elementwise(rows.CBRT)
 def cbrt(x: ArrayLike, /) -> Array:
     """Cube root, negative where x is.
 
     >>> print(jnp.cbrt(-8.0))
     -2.0
     """
-    return apply(_CBRT, x)
+    return apply(rows.CBRT, x)
 
 
-@elementwise(_ARCTAN)
+@elementwise(rows.ARCTAN)
 def arctan(x: ArrayLike, /) -> Array:
     """The angle in radians, from -pi/2 to pi/2, whose tangent is x.
 
     >>> print(jnp.arctan(0.0))
     0.0
     """
-    return apply(_ARCTAN, x)
+    return apply(rows.ARCTAN, x)
 
 
 @elementwise(rows.SINH)

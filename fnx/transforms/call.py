@@ -26,7 +26,8 @@ from fnx.core.errors import ArgumentError, KernelError, NotBuiltError
 from fnx.core.ops import Shape
 from fnx.core.tiling import Schedule, Transform
 from fnx.core.uop import UOp
-from fnx.transforms.kernels.kernel_trace import Reference, trace_kernel
+from fnx.transforms.kernels.kernel_trace import trace_kernel
+from fnx.transforms.kernels.references import Reference
 from fnx.transforms.replay.signature import Arguments, parameters_of
 from fnx.transforms.replay.traces import Traces
 from fnx.transforms.transformed import Transformed

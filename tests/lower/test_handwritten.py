@@ -9,7 +9,18 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from examples.kernels import gemm_schedule, matmul, saxpy, softmax
+from examples.kernels import (
+    flash_attention,
+    gemm_schedule,
+    histogram,
+    mandelbrot,
+    matmul,
+    pair_counts,
+    prefix_sum,
+    saxpy,
+    softmax,
+    stencil,
+)
 from fnx.core.config import override
 
 RNG = np.random.default_rng(0)
@@ -65,3 +76,53 @@ def test_kernels_under_jit_with_other_work() -> None:
     z = np.tanh((x * 2) @ w)
     e = np.exp(z - z.max(1, keepdims=True))
     np.testing.assert_allclose(f(x, w), (e / e.sum(1, keepdims=True)).sum(0), rtol=1e-4)
+
+
+@pytest.mark.parametrize("rows,columns", [(1, 1), (3, 16), (20, 33)])
+def test_prefix_sum(device: str, rows: int, columns: int) -> None:
+    x = normal(rows, columns)
+    np.testing.assert_array_equal(prefix_sum(x), np.cumsum(x, 1, dtype="float32"))
+
+
+@pytest.mark.parametrize("n", [1, 100, 1000])
+def test_histogram(device: str, n: int) -> None:
+    x, edges = normal(n), np.linspace(-1, 1, 11, dtype="float32")
+    np.testing.assert_array_equal(histogram(x, edges), np.histogram(x, edges)[0])
+
+
+@pytest.mark.parametrize("n", [1, 17, 130])
+def test_pair_counts(device: str, n: int) -> None:
+    p = normal(3, n)
+    far = ((p[:, :, None] - p[:, None, :]) ** 2)
+    want = (far[0] + far[1] + far[2] <= np.float32(1)).sum(1)
+    np.testing.assert_array_equal(pair_counts(p, np.float32(1)), want)
+
+
+@pytest.mark.parametrize("rows,columns", [(1, 1), (2, 3), (17, 40)])
+def test_stencil(device: str, rows: int, columns: int) -> None:
+    x = normal(rows, columns)
+    c = np.pad(x, 1)
+    around = c[:-2, 1:-1] + c[2:, 1:-1] + c[1:-1, :-2] + c[1:-1, 2:]
+    np.testing.assert_array_equal(stencil(x), x + np.float32(0.2) * (around - 4 * x))
+
+
+@pytest.mark.parametrize("height,width", [(1, 1), (5, 16), (9, 37)])
+def test_mandelbrot(device: str, height: int, width: int) -> None:
+    re, im = (np.linspace(-2, 1, n, dtype="float32") for n in (width, height))
+    u = v = np.zeros((height, width), "float32")
+    want, alive = np.zeros((height, width), int), np.ones((height, width), bool)
+    for _ in range(50):
+        alive &= ~(u * u + v * v > 4)
+        want += alive
+        u, v = (np.where(alive, new, old) for new, old in (
+            (u * u - v * v + re, u), (2 * u * v + im[:, None], v)))
+    np.testing.assert_array_equal(mandelbrot(50)(re, im), want)
+
+
+@pytest.mark.parametrize("n,m,keys,rows", [(1, 16, 16, 1), (10, 64, 16, 4), (64, 128, 32, 6)])
+def test_flash_attention(device: str, n: int, m: int, keys: int, rows: int) -> None:
+    q, kk, v = normal(n, 32), normal(m, 32), normal(m, 32)
+    scores = q.astype("f8") @ kk.T
+    e = np.exp(scores - scores.max(1, keepdims=True))
+    got = flash_attention(keys, rows)(q, np.ascontiguousarray(kk.T), v)
+    np.testing.assert_allclose(got, e / e.sum(1, keepdims=True) @ v, rtol=2e-4, atol=1e-5)

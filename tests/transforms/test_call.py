@@ -194,9 +194,9 @@ def branch(x: Any, o: Any) -> None:
     o[i] = 1.0 if x[i] > 0 else 0.0
 
 
-def index_as_number(x: Any, o: Any) -> None:
+def bits_of_a_float(x: Any, o: Any) -> None:
     i = k.range(4)
-    o[i] = x[i] * i
+    o[i] = x[i] & i
 
 
 def wrong_dtype(x: Any, o: Any) -> None:
@@ -275,7 +275,7 @@ def mode_of_combine(x: Any, o: Any) -> None:
 BROKEN = [(no_store, KernelError, "a store to 'o'"), (returns, KernelError, "no return value"),
           (stores_input, MutationError, "'x'"), (rank, OutOfBoundsError, "1 indices, got 2"),
           (outside, OutOfBoundsError, "got 1 to 4"), (branch, KernelError, "known while tracing"),
-          (index_as_number, DTypeError, "float32 and index"),
+          (bits_of_a_float, DTypeError, "expected integers or bools, got float32"),
           (wrong_dtype, DTypeError, "expected float32, got int32"),
           (whole, KernelError, "the whole of 'x'"), (same_name, KernelError, "'i' again"),
           (float_index, KernelError, "expected an index"),

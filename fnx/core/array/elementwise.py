@@ -28,6 +28,7 @@ from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError
 from fnx.core.expr import (
     Expr,
+    arctan,
     ceil,
     cos,
     exp,
@@ -262,6 +263,16 @@ def reciprocal(x: Expr) -> Expr:
     return 1 / x
 
 
+def arctan2(y: Expr, x: Expr) -> Expr:
+    """The angle of (x, y), between -pi and pi; zeros have signs, infinities are diagonal."""
+    to_left, below = x.bits() < 0, y.bits() < 0
+    diagonal = where(to_left.ne(below), x.like(-1), x.like(1))
+    ratio = where(isinf(x) & isinf(y), diagonal, where(x.eq(0) & y.eq(0), y, y / x))
+    turned = where(below, x.like(-math.pi), x.like(math.pi))
+    angle = arctan(ratio)
+    return where(isnan(x), x, where(to_left, angle + turned, angle))
+
+
 def greater(a: Expr, b: Expr) -> Expr:
     return a > b
 
@@ -343,6 +354,9 @@ TAN = Function("tan", "inexact", tan)
 SINH = Function("sinh", "inexact", sinh)
 COSH = Function("cosh", "inexact", cosh)
 TANH = Function("tanh", "inexact", ops.TANH)
+CBRT = Function("cbrt", "inexact", ops.CBRT)
+ARCTAN = Function("arctan", "inexact", ops.ATAN)
+ARCTAN2 = Function("arctan2", "inexact", arctan2)
 SIGMOID = Function("sigmoid", "inexact", sigmoid)
 # fmt: on
 

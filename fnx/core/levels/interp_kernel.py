@@ -86,6 +86,7 @@ class _StoreRun:
         nodes = toposort([store])
         self.steps: dict[UOp, list[UOp]] = {n: [] for n in nodes if n.op is ops.ITER}
         shared = toposort(kernel.src) if self.steps else nodes  # ITERs are, with their axes
+        self.carries = [n for n in shared if n.op is ops.CARRY]
         for n in shared:
             if n.op is ops.STEP and n.src[1] in self.steps:
                 self.steps[n.src[1]].append(n.src[0])
@@ -260,9 +261,7 @@ class _StoreRun:
                          [values[init] for init in parts.inits(node)])
         for i in range(self.extent[t]):
             here, window = dict(values), {**windows, t: (i, i + 1)}
-            for carry in {n for n in (*conditions, *rest) if n.op is ops.CARRY
-                          and n.arg.id == node.arg.id}:
-                here[carry] = loop.last[carry.arg.i]
+            here.update((c, loop.last[c.arg.i]) for c in self.carries if c.arg.id == node.arg.id)
             for n in conditions:
                 if n not in here:
                     self._enter(n, window, here)

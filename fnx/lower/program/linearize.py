@@ -44,7 +44,6 @@ A line may use lines before it in the same or an enclosing loop, and CONST, VAR,
 from __future__ import annotations
 
 from fnx.core import build, ops
-from fnx.core.errors import KernelError
 from fnx.core.parts import closed, value
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
@@ -103,10 +102,6 @@ class _Walk:
 
     def fill(self, stage: UOp) -> UOp:
         """The filling of a STAGE as a STORE."""
-        replicas = self.values.replication[stage.ranges]
-        if replicas.unrolled or replicas.lane is not None:
-            raise KernelError("expected a stage whose free ranges are loops",
-                              hint="stage at a range outside the unrolled ones")
         return build.store(build.at(stage, *closed(stage)), value(stage))
 
     def loop(self, inner: Nest) -> None:

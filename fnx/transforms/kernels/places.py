@@ -23,13 +23,14 @@ from fnx.core.parts import buffer, dims, extent, indices, place, validity
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 
+_DATA = frozenset({ops.LOAD, ops.REDUCE, ops.VAR, ops.CARRY, ops.GET})
 _MAX_POINTS = 1 << 22  # of iterations that are tried out
 Points = np.ndarray[Any, Any]
 
 
 def is_data(node: UOp) -> bool:
     """Whether a value is known at run time only."""
-    return any(n.op in (ops.LOAD, ops.REDUCE, ops.VAR) for n in toposort([node]))
+    return any(n.op in _DATA for n in toposort([node]))
 
 
 def limits(i: UOp, n: int, valid: UOp | None) -> tuple[bool, bool]:

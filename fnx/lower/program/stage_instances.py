@@ -1,0 +1,47 @@
+"""stage_instances: a stage inside unrolled ranges or lanes is a buffer for each instance.
+
+    before  P = STAGE(exp(x[4*io + u, j]), j) read P[k]          u UNROLL 4: four rows at a time
+    after   P = STAGE(exp(x[4*io + u, j]), u, j) read P[u, k]
+
+The stage closes these ranges, too; who reads it does so in its own instance. Lanes go last: side
+by side.
+
+>>> from fnx.core import dtypes
+>>> u, j, c = build.range_(4, 0, "UNROLL"), build.range_(9, 1), build.range_(9, 2)
+>>> x = build.load(build.at(build.ref(0, dtypes.float32, (4, 9)), u, j))
+>>> read = build.load(build.at(build.stage(x, [j], 0), c))
+>>> o = build.at(build.ref(1, dtypes.float32, (4, 9)), u, c)
+>>> made = stage_instances(build.kernel([build.store(o, read)], "copy", (1, 2, 0)), Target("cpu"))
+>>> [len(n.src) for n in toposort([made]) if n.op is ops.STAGE]
+[3]
+"""
+
+from __future__ import annotations
+
+from fnx.core import build, ops
+from fnx.core.parts import LoopOrder, buffer, closed, indices
+from fnx.core.target import Target
+from fnx.core.uop import UOp, rebuild, toposort
+from fnx.lower.program.roles import REPLICATED
+
+
+def stage_instances(kernel: UOp, target: Target) -> UOp:
+    """The KERNEL in which the free ranges of stages are loops."""
+    order = LoopOrder(kernel.arg.order)
+    free: dict[UOp, tuple[tuple[UOp, ...], tuple[UOp, ...]]] = {}
+    for n in toposort(kernel.src):
+        if n.op is ops.STAGE and any(r.arg.kind in REPLICATED for r in n.ranges):
+            free[n] = order.of_kind(n.ranges, ("UNROLL",)), order.of_kind(n.ranges, ("VEC",))
+    if not free:
+        return kernel
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node in free:
+            first, last = free[node]
+            return UOp(ops.STAGE, node.dtype, (src[0], *first, *closed(node), *last), node.arg)
+        if node.op is ops.INDEX and buffer(node) in free:
+            first, last = free[buffer(node)]
+            return build.at(src[0], *first, *src[1:1 + len(indices(node))], *last)
+        return None
+
+    return kernel.over(tuple(rebuild(kernel.src, visit)))

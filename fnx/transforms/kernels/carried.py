@@ -1,0 +1,97 @@
+"""Carried values once a kernel is written: over which ranges each is, and STOREs inside loops.
+
+While a loop is traced a CARRY is known to be over the ranges of its first value; what its next
+value depends on, it depends on, too:
+
+    before  ITER(t, 0, CARRY(t) + x[j])           after  ITER(t, 0, CARRY(t, j) + x[j])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fnx.core import build, ops, parts
+from fnx.core.errors import KernelError
+from fnx.core.uop import UOp, inherit, substitute, toposort
+
+Ranges = frozenset[UOp]
+
+
+def inside(store: UOp, loop: UOp) -> UOp:
+    """A STORE in the body of an ITER as one that is run in each iteration."""
+    place, value, *valid = store.src
+    indices = [_step(i, loop) for i in parts.indices(store)]
+    made = build.store(build.at(parts.buffer(place), *indices), build.step(value, loop),
+                       _step(valid[0], loop) if valid else None, store.arg)
+    return inherit(made, store)
+
+
+def _step(node: UOp, loop: UOp) -> UOp:
+    """What reads values of the loop is a STEP of it."""
+    reads = any(n.op is ops.CARRY and n.arg.id == loop.arg.id or n.op is ops.ITER
+                and loop.src[0] in n.ranges for n in toposort([node]))
+    return build.step(node, loop) if reads else node
+
+
+def is_inside(store: UOp) -> bool:
+    """Whether a STORE stands in a loop with carried values."""
+    return any(n.op is ops.STEP for n in toposort([store], stop=lambda n: n.op is ops.STEP))
+
+
+def may_be_skipped(store: UOp) -> bool:
+    """Whether a STORE stands in a loop that may end early, or is not run at all."""
+    return any(n.op is ops.STEP and parts.stop(n.src[1]) is not None for n in toposort([store]))
+
+
+def completed(stores: Sequence[UOp]) -> list[UOp]:
+    """The STOREs with each CARRY over all ranges that its value depends on.
+
+    Raises:
+        KernelError: a value of a loop is used after the loop.
+    """
+    found = list(stores)
+    while True:
+        nodes = toposort(found)
+        more = _grown(nodes)
+        if not more:
+            break
+        found = substitute(found, more)
+    _check_closed(found)
+    return found
+
+
+def _grown(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
+    """CARRYs that do not have all ranges yet, over those that they need."""
+    loops = {n.arg.id: n for n in nodes if n.op is ops.ITER}
+    more: dict[UOp, UOp] = {}
+    for n in nodes:
+        loop = loops.get(n.arg.id) if n.op is ops.CARRY else None
+        if loop is None:
+            continue
+        needed = parts.inits(loop)[n.arg.i].ranges | parts.nexts(loop)[n.arg.i].ranges
+        stop = parts.stop(loop)
+        if stop is not None:
+            needed |= stop.ranges
+        t, *own = n.src
+        fresh = sorted(needed.difference(n.src), key=lambda r: r.arg.id)
+        if fresh:
+            more[n] = UOp(ops.CARRY, n.dtype, (t, *sorted((*own, *fresh),
+                                                          key=lambda r: r.arg.id)), n.arg)
+    return more
+
+
+def _check_closed(stores: Sequence[UOp]) -> None:
+    free: dict[UOp, frozenset[int]] = {}
+    for n in toposort(stores):
+        own = frozenset().union(*[free[s] for s in n.src])
+        if n.op is ops.CARRY:
+            own |= {n.arg.id}
+        elif n.op is ops.ITER:
+            own -= {n.arg.id}
+        elif n.op is ops.STEP:
+            own -= {n.src[1].arg.id}
+        free[n] = own
+        if n.op is ops.STORE and own:
+            raise KernelError(
+                "expected values of a loop to be used inside it, got one that is stored after it",
+                hint="return it from the step: k.loop gives the last values", site=n.site)

@@ -1,0 +1,170 @@
+"""Loops with carried values, and work that is skipped, in hand-written kernels.
+
+    total = k.loop(n, lambda i, s: s + x[i], 0.0)      it = ITER(i, 0, CARRY + x[i]); GET(it) 0
+    y = k.when(c, lambda: k.exp(x[j]), 0.0)            ITER(t < 1, (c, 0), (CARRY 0, exp(x[j]
+                                                         where CARRY 0)), stop = not CARRY 0)
+
+What a condition skips is a loop that is run once or not at all: its loads, and what it reads from
+outside, are carried into it, so that nothing of it is computed before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fnx.core import build, dtypes, ops
+from fnx.core.dtypes import DType
+from fnx.core.errors import DTypeError, KernelError
+from fnx.core.uop import UOp, substitute, toposort
+from fnx.transforms.kernels import carried
+from fnx.transforms.kernels.tracing import Scope, Tracing, current
+from fnx.transforms.kernels.values import (
+    Value,
+    as_condition,
+    as_node,
+    kind_of,
+    make_range,
+    number_kind,
+)
+
+
+def loop(n: Any, step: Callable[..., Any], first: Sequence[Any],
+         until: Callable[..., Any] | None, name: str) -> Any:
+    """The last of the values that ``step`` hands from iteration to iteration."""
+    if not first:
+        raise KernelError("loop: expected first values, got none",
+                          hint="iterations that hand nothing on are a k.range")
+    tracing = current()
+    kinds = [kind_of(x) for x in first]
+    body = _Loop(tracing, n, step, first, until, name)
+    types = [t for t, _ in kinds]
+    values = body.attempt(types)
+    wanted = [t if found is None or not weak else found
+              for (t, weak), found in zip(kinds, body.types)]
+    if wanted != types:
+        body.undo()
+        values = body.attempt(wanted)
+    body.check(wanted)
+    out = body.close(values)
+    return out[0] if len(first) == 1 else tuple(out)
+
+
+class _Loop:
+    """A loop whose body is traced, again where a first value has to be of another dtype."""
+
+    def __init__(self, tracing: Tracing, n: Any, step: Callable[..., Any], first: Sequence[Any],
+                 until: Callable[..., Any] | None, name: str) -> None:
+        self.tracing, self.step, self.first, self.until = tracing, step, first, until
+        self.t = make_range(n, name).node
+        self.id, tracing.loops = tracing.loops, tracing.loops + 1
+        self.before = tracing.saved()
+        self.types: list[DType | None] = []
+
+    def undo(self) -> None:
+        self.tracing.restore(self.before)
+
+    def attempt(self, types: Sequence[DType]) -> list[Any]:
+        """Trace the body with carried values of these dtypes; ``types`` are what it returns."""
+        tracing = self.tracing
+        self.inits = [as_node(x, t) for x, t in zip(self.first, types)]
+        self.carries = [build.carry(self.id, i, x.dtype, (self.t, *_sorted(x.ranges)))
+                        for i, x in enumerate(self.inits)]
+        weak = [kind_of(x)[1] and t is kind_of(x)[0] for x, t in zip(self.first, types)]
+        given = [Value(self.t), *[Value(c, w) for c, w in zip(self.carries, weak)]]
+        self.stop: UOp | None = None
+        scope = Scope()
+        tracing.scopes.append(scope)
+        try:
+            if self.until is not None:
+                self.stop = as_condition(self.until(*given))
+                scope.condition = build.logical_not(self.stop)
+                outer = tracing.guard()
+                scope.guard = scope.condition if outer is None else \
+                    build.and_(outer, scope.condition)
+            returned = self.step(*given)
+        finally:
+            tracing.scopes.remove(scope)
+        values = list(returned) if isinstance(returned, tuple | list) else [returned]
+        if len(values) != len(self.first):
+            raise KernelError(f"loop: expected {len(self.first)} next values, got "
+                                 f"{len(values)}", hint="step returns one value for each that it "
+                                 "is given after the iteration")
+        self.types = [None if own and w else t for (t, own), w in zip(map(kind_of, values), weak)]
+        self.scope = scope
+        return values
+
+    def check(self, types: Sequence[DType]) -> None:
+        """Refuse a next value of another dtype than the first one."""
+        for i, (t, found) in enumerate(zip(types, self.types)):
+            if found is not None and found is not t:
+                raise DTypeError(f"loop: expected next value {i} to be {t} as the first one, got "
+                                 f"{found}", hint=f"convert one of them: k.cast(value, {t.name!r})")
+
+    def close(self, values: Sequence[Any]) -> list[Value]:
+        """The ITER: its STOREs go where the loop stands; its last values."""
+        nexts = [as_node(v, c.dtype) for v, c in zip(values, self.carries)]
+        node = build.iterate(self.id, self.t, self.inits, nexts, self.stop)
+        self.tracing.ended.add(self.t)
+        for store in self.scope.stores:
+            self.tracing.put_inside(store, carried.inside(store, node))
+        return [Value(get) for get in build.results(node)]
+
+
+def when(condition: Any, then: Callable[[], Any], otherwise: Sequence[Any]) -> Any:
+    """What ``then`` gives where a condition holds, else ``otherwise``, without computing it."""
+    tracing = current()
+    c = as_condition(condition)
+    outer = tracing.guard()
+    c = c if outer is None else build.and_(outer, c)
+    t = build.range_(1, len(tracing.ranges))
+    tracing.ranges.append(t)
+    id, tracing.loops = tracing.loops, tracing.loops + 1
+    before = set(tracing.values)
+    guard = build.carry(id, 0, dtypes.bool_, (t, *_sorted(c.ranges)))
+    scope = Scope(as_condition(condition), guard, anchors=True)
+    tracing.scopes.append(scope)
+    try:
+        returned = then()
+    finally:
+        tracing.scopes.remove(scope)
+    values = [] if returned is None else list(returned) if isinstance(returned, tuple | list) \
+        else [returned]
+    if len(values) != len(otherwise):
+        raise KernelError(f"when: expected {len(values)} values where it does not hold, as "
+                             f"many as `then` returns; got {len(otherwise)}",
+                             hint="k.when(condition, then, otherwise, ...)")
+    return _skipped(tracing, scope, (t, id, before), (c, guard), values, otherwise)
+
+
+def _skipped(tracing: Tracing, scope: Scope, loop: tuple[UOp, int, set[UOp]],
+             condition: tuple[UOp, UOp], values: Sequence[Any], otherwise: Sequence[Any]) -> Any:
+    t, id, before = loop
+    types = [_common(a, b) for a, b in zip(values, otherwise)]
+    nexts = [as_node(v, to) for v, to in zip(values, types)]
+    inits = [condition[0], *[as_node(v, to) for v, to in zip(otherwise, types)]]
+    outside = _read_outside([*nexts, *[s for store in scope.stores for s in store.src]], before)
+    passed = {n: build.carry(id, len(inits) + i, n.dtype, (t, *_sorted(n.ranges)))
+              for i, n in enumerate(outside)}
+    nexts = [condition[1], *substitute(nexts, passed), *passed.values()]
+    node = build.iterate(id, t, [*inits, *passed], nexts, build.logical_not(condition[1]))
+    tracing.ended.add(t)
+    for store, moved in zip(scope.stores, substitute(scope.stores, passed)):
+        tracing.put_inside(store, carried.inside(moved, node))
+    out = [Value(get) for get in build.results(node)[1:len(inits)]]
+    return None if not out else out[0] if len(out) == 1 else tuple(out)
+
+
+def _common(a: Any, b: Any) -> DType:
+    to, _ = dtypes.promote(*number_kind(a), *number_kind(b))
+    return to
+
+
+def _read_outside(roots: Sequence[UOp], before: set[UOp]) -> list[UOp]:
+    """The values made before that a body reads; places are computed where they are used."""
+    return [n for n in toposort(roots, stop=before.__contains__)
+            if n in before and n.op is not ops.CONST and n.dtype is not dtypes.index]
+
+
+def _sorted(ranges: frozenset[UOp]) -> list[UOp]:
+    return sorted(ranges, key=lambda r: r.arg.id)

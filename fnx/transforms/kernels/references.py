@@ -1,0 +1,245 @@
+"""References of a hand-written kernel: buffers, read and written at places.
+
+Everything is checked where it is written, so errors have the user's line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build, ops, parts
+from fnx.core.config import config
+from fnx.core.errors import (
+    DTypeError,
+    KernelError,
+    MutationError,
+    OutOfBoundsError,
+    Site,
+    user_site,
+)
+from fnx.core.index_faults import Check
+from fnx.core.ops import Op, Shape
+from fnx.core.rewriting import symbolic
+from fnx.core.uop import UOp, current_site
+from fnx.transforms.kernels import places
+from fnx.transforms.kernels.tracing import belongs, current, range_names
+from fnx.transforms.kernels.values import (
+    Value,
+    Whole,
+    as_condition,
+    as_index,
+    as_node,
+    number_kind,
+    ranges_of,
+)
+
+_COMBINE = {"add": ops.ADD, "multiply": ops.MUL, "min": ops.MIN, "max": ops.MAX,
+            "and": ops.AND, "or": ops.OR, "xor": ops.XOR, "set": ops.STORE}
+
+
+class Reference(Whole):
+    """A buffer of a kernel: ``x[i, j]`` reads a place, ``o[i, j] = value`` writes one.
+
+    >>> import fnx, fnx.kernel as k
+    >>> @fnx.call(out=lambda x: x)
+    ... def last(x, o):  # x and o are References
+    ...     i = k.range(x.shape[0])
+    ...     o[i] = x[x.shape[0] - 1]
+    >>> last(fnx.numpy.asarray([1.0, 2.0]))
+    Array([2., 2.], dtype=float32)
+    """
+
+    __slots__ = ("_buffer", "shape", "_written", "_tracing")
+
+    def __init__(self, buffer: UOp, shape: Shape, written: bool = False) -> None:
+        self._buffer, self.shape, self._written = buffer, shape, written
+        self._tracing = current()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type, as NumPy's dtype."""
+        return self._buffer.dtype.np
+
+    @property
+    def ndim(self) -> int:
+        """How many axes."""
+        return len(self.shape)
+
+    @property
+    def name(self) -> str:
+        """What errors and schedules call it."""
+        return name_of(self._buffer)
+
+    def __getitem__(self, index: Any) -> Value:
+        return self._load(index, None, True)
+
+    def load(self, *index: Any, valid: Any = None, checked: bool = True) -> Value:
+        """The value at a place; 0 where ``valid`` is false, where nothing is read.
+
+        An index that is data is clamped to its axis, unless bounds or ``valid`` prove it inside.
+        With ``checked=False`` it is taken as it is: you know that it is inside.
+        """
+        return self._load(index, valid, checked)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._store(index, value, None, None, True)
+
+    def store(self, *index: Any, value: Any, valid: Any = None, checked: bool = True) -> None:
+        """Write a place, only where ``valid`` holds.
+
+        Places outside are not written, where the index is data. With ``checked=False`` you know
+        that it is inside, and that no two iterations write one place.
+        """
+        self._store(index, value, valid, None, checked)
+
+    def combine(self, how: str, index: Any, value: Any, valid: Any = None,
+                checked: bool = True) -> None:
+        """Fold a value into what is at a place: "add", "multiply", "min", "max", or "and", "or",
+        "xor" of the bits of integers and bools; "set" replaces it.
+
+        Places may meet; they are visited in the order of the loops ("set": the last one stays).
+        Places outside are not written, where the index is data; with ``checked=False`` you know
+        that it is inside.
+        """
+        if how not in _COMBINE:
+            raise KernelError(f"combine: expected one of {', '.join(_COMBINE)}; got {how!r}")
+        self._store(index, value, valid, _COMBINE[how], checked)
+
+    def _load(self, index: Any, valid: Any, checked: bool) -> Value:
+        belongs(f"reference {self.name!r}", self._tracing)
+        if self._written:
+            raise KernelError(
+                f"expected a read of an input, got one of the output {self.name!r}",
+                hint="keep the value in a variable; o.combine('add', i, v) adds to a place; "
+                "iterations do not see each other's results: a running sum is "
+                "k.sum(..., valid) over a second range, or fnx.numpy.cumsum")
+        where = None if valid is None else as_condition(valid)
+        nodes = self._index(index)
+        guard = self._tracing.guard()
+        guarded = guard is not None and (self._tracing.anchors() or not checked or any(
+            any(places.limits(i, n, where)) for i, n in zip(nodes, self.shape)))
+        if checked:
+            nodes, where = self._inside(nodes, where, clamp=True)
+        if guarded and guard is not None:
+            where = guard if where is None else build.and_(guard, where)
+        return Value(build.load(build.at(self._buffer, *nodes), where))
+
+    def _store(self, index: Any, value: Any, valid: Any, monoid: Op | None, checked: bool
+               ) -> None:
+        belongs(f"reference {self.name!r}", self._tracing)
+        if not self._written:
+            raise MutationError(f"expected a store to an output, got one to {self.name!r}",
+                                hint="name one more result in out= and write that")
+        tracing = self._tracing
+        dtype = self._buffer.dtype
+        to, weak = number_kind(value)
+        if isinstance(value, Value) and not weak and to is not dtype:
+            raise DTypeError(f"store to {self.name!r}: expected {dtype}, got {to}",
+                             hint=f"convert with k.cast(value, {dtype.name!r})")
+        old, current_site.site = current_site.site, user_site(3)
+        try:
+            where = None if valid is None else as_condition(valid)
+            nodes = self._index(index)
+            if checked:
+                nodes, where = self._inside(nodes, where, clamp=False)
+            store = build.store(build.at(self._buffer, *nodes), as_node(value, dtype), where,
+                                monoid)
+            if not tracing.ended.isdisjoint(store.ranges):
+                raise KernelError(f"{self.name}: expected values of a loop to be used inside it, "
+                                  "got one that is stored after it",
+                                  hint="return it from the step: k.loop gives the last values")
+            if checked and tracing.scopes:  # when the ranges of all carried values are known
+                tracing.written[store] = current_site.site
+            elif checked:
+                check_order(store, tracing.stores, None)
+            tracing.put(store)
+        finally:
+            current_site.site = old
+
+    def _inside(self, nodes: list[UOp], valid: UOp | None, clamp: bool
+                ) -> tuple[list[UOp], UOp | None]:
+        """An index that stays inside: static ones are checked; data is clamped, or masked."""
+        here = valid
+        for condition in self._tracing.conditions():
+            here = condition if here is None else build.and_(condition, here)
+        for axis, (i, n) in enumerate(zip(nodes, self.shape)):
+            low, high = places.limits(i, n, here)
+            if not (low or high) or places.never_runs(nodes):
+                continue
+            if not places.is_data(i):
+                at = symbolic.bounds(i)
+                raise OutOfBoundsError(
+                    f"{self.name}: expected 0 <= index < {n} along axis {axis}, got {at[0]} to "
+                    f"{at[1]}", hint="use load(..., valid=condition) where the index may be "
+                    "outside" if valid is None else "valid= holds where the index is outside")
+            if config.check_index:
+                self._tracing.report(Check(self.name, axis, n, user_site(3)), i, valid)
+            if clamp and n > 0:
+                nodes[axis] = _clamped(i, n, low, high)
+            else:
+                inside = build.and_(build.le(build.index_const(0), i),
+                                    build.lt(i, build.index_const(n)))
+                valid = inside if valid is None else build.and_(valid, inside)
+        return nodes, valid
+
+    def _index(self, index: Any) -> list[UOp]:
+        given = index if isinstance(index, tuple) else (index,)
+        if len(given) != len(self.shape):
+            raise OutOfBoundsError(f"{self.name}: expected {len(self.shape)} indices, "
+                                   f"got {len(given)}", hint="a place has one index an axis; "
+                                   "of a 0-d array it is x[()]")
+        return [as_index(i) for i in given]
+
+
+def _clamped(i: UOp, n: int, low: bool, high: bool) -> UOp:
+    i = build.maximum(i, build.index_const(0)) if low else i
+    return build.minimum(i, build.index_const(n - 1)) if high else i
+
+
+def check_order(store: UOp, others: Iterable[UOp], site: Site | None) -> None:
+    """Iterations have no order: what they write must not depend on one.
+
+    Raises:
+        KernelError: two of them may write one place.
+    """
+    name = name_of(parts.buffer(store))
+    index = {r for i in parts.indices(store) for r in i.ranges}
+    over = [r for r in places.free_ranges(store) if r not in index]
+    if store.arg is None and over:
+        raise KernelError(
+            f"{name}: expected each place to be written once, got a write for each "
+            f"value of range {range_names(over)}",
+            hint="fold that range: k.sum(value, over=...), or combine: "
+            f"{name}.combine('add', index, value)", site=site)
+    if store.arg is None and not places.is_written_once(store):
+        raise KernelError(
+            f"{name}: expected each place to be written once, got an index that two "
+            "iterations may share", hint=f"{name}.combine('set', index, value) keeps "
+            "the last one, 'add', 'min' and 'max' fold them", site=site)
+    for other in others:
+        if parts.buffer(other) is parts.buffer(store) and not places.are_apart(store, other):
+            shared = [r for r in places.free_ranges(store) if r in other.ranges]
+            raise KernelError(
+                f"{name}: expected two stores to write different places in the loop of "
+                f"{range_names(shared)}, got places that meet",
+                hint="make another k.range for the second store: it runs after the first",
+                site=site)
+
+
+def name_of(buffer: UOp) -> str:
+    """What errors call a REF or a STAGE."""
+    arg = buffer.arg
+    return arg.name or (f"operand {arg.slot}" if buffer.op is ops.REF else "a local")
+
+
+def make_local(x: Any, over: Any) -> Reference:
+    """A small buffer that holds a value over ranges, and is read by index."""
+    tracing = current()
+    ranges = ranges_of("local", over)
+    t, _ = number_kind(x)
+    stage = build.stage(as_node(x, t), ranges, tracing.locals)
+    tracing.locals += 1
+    return Reference(stage, tuple(symbolic.bounds(parts.extent(r))[1] for r in ranges))

@@ -1,0 +1,225 @@
+"""Values of a hand-written kernel: numbers at each point of the ranges that they depend on.
+
+Ranges are values of dtype ``index``: whole numbers, for places. Beside a number that is no place
+they are a number, too (``i * 0.5``). Promotion is that of fnx.numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build, dtypes, ops
+from fnx.core.array import elementwise
+from fnx.core.array.convert import SCALARS, default_float, fits
+from fnx.core.array.elementwise import DOMAINS, OPERATORS, Function
+from fnx.core.dtypes import DType
+from fnx.core.errors import KernelError
+from fnx.core.operators import ValueOperators
+from fnx.core.ops import Op
+from fnx.core.rewriting import symbolic
+from fnx.core.uop import UOp, rebuild
+from fnx.transforms.kernels.tracing import belongs, current, range_names
+
+# What whole numbers without bounds (dtype index) can do.
+_INDEX_FUNCTIONS = frozenset({
+    elementwise.ADD, elementwise.SUBTRACT, elementwise.MULTIPLY, elementwise.FLOOR_DIVIDE,
+    elementwise.REMAINDER, elementwise.MAXIMUM, elementwise.MINIMUM, elementwise.NEGATIVE,
+    elementwise.LESS, elementwise.LESS_EQUAL, elementwise.GREATER, elementwise.GREATER_EQUAL,
+    elementwise.EQUAL, elementwise.NOT_EQUAL})
+
+
+class Value(ValueOperators):
+    """A number at each point of the ranges it depends on, in a kernel that is being traced.
+
+    >>> import fnx, fnx.kernel as k
+    >>> @fnx.call(out=lambda x: x)
+    ... def twice(x, o):
+    ...     i = k.range(x.shape[0])  # a Value, as are x[i] and 2 * x[i]
+    ...     o[i] = 2 * x[i]
+    >>> twice(fnx.numpy.ones(2))
+    Array([2., 2.], dtype=float32)
+    """
+
+    __slots__ = ("node", "weak", "tracing")
+    node: UOp
+    __array_ufunc__ = None
+
+    def __init__(self, node: UOp, weak: bool = False) -> None:
+        self.node, self.weak, self.tracing = node, weak, current()
+        self.tracing.values[node] = None
+
+    @property
+    def dtype(self) -> DType:
+        """The element type; ``index`` for ranges and what is computed from them."""
+        return self.node.dtype
+
+    def _apply(self, op: Op, *operands: Any) -> Value:
+        return apply(OPERATORS[op], *operands)
+
+    def __bool__(self) -> bool:
+        raise KernelError("expected a value that is known while tracing, got one of a kernel",
+                          hint="choose with k.where(condition, a, b) instead of `if`")
+
+    def __repr__(self) -> str:
+        names = ", ".join(sorted(r.arg.name or f"r{r.arg.id}" for r in self.node.ranges))
+        return f"<kernel value {self.dtype} over ({names})>"
+
+
+class Whole(ValueOperators):
+    """What is no single value, as a Reference."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        raise NotImplementedError
+
+    def _apply(self, op: Op, *operands: Any) -> Whole:
+        raise _whole(self)
+
+
+def _whole(x: Whole) -> KernelError:
+    return KernelError(f"expected a value, got the whole of {x.name!r}",
+                       hint="read one place: x[i], or x[()] of a 0-d array")
+
+
+def kind_of(x: Any) -> tuple[DType, bool]:
+    """(dtype, whether it is a Python scalar that gives way)."""
+    if isinstance(x, Value):
+        belongs("a value", x.tracing)
+        return x.dtype, x.weak
+    scalar = SCALARS.get(type(x))
+    if scalar is not None:
+        return scalar(), type(x) is not bool
+    if isinstance(x, np.generic):
+        return dtypes.as_dtype(x.dtype), False
+    if isinstance(x, Whole):
+        raise _whole(x)
+    raise KernelError(f"expected a value of the kernel or a number, got {type(x).__name__}",
+                      hint="an array comes in as an argument of the kernel")
+
+
+def number_kind(x: Any) -> tuple[DType, bool]:
+    """The same, where a range is a whole number that gives way to other numbers."""
+    t, weak = kind_of(x)
+    return (dtypes.int32, True) if t is dtypes.index else (t, weak)
+
+
+def as_node(x: Any, to: DType) -> UOp:
+    """A value or a number as a node of a dtype."""
+    if not isinstance(x, Value):
+        return build.const(fits(x, to), to)
+    if to.is_bool and not x.dtype.is_bool:
+        return build.ne(x.node, build.like(x.node, 0))
+    return build.cast(x.node, to)
+
+
+def as_index(x: Any) -> UOp:
+    """A range, a value or a number as a place along an axis."""
+    if isinstance(x, Value):
+        belongs("a value", x.tracing)
+    if isinstance(x, int | np.integer) and not isinstance(x, bool):
+        return build.index_const(int(x))
+    if isinstance(x, Value) and x.dtype.is_integer:
+        return build.cast(x.node, dtypes.index)
+    raise KernelError(f"expected an index (a range, or an integer value), got {x!r}",
+                      hint="k.range(n) makes a range; slices are loops over one")
+
+
+def as_condition(x: Any) -> UOp:
+    """A comparison as a node."""
+    if isinstance(x, Value) and x.dtype.is_bool:
+        belongs("a value", x.tracing)
+        return x.node
+    raise KernelError(f"expected a condition, got {x!r}", hint="compare values: i < n")
+
+
+def apply(f: Function, *operands: Any) -> Value:
+    """An elementwise function of values and Python scalars, with fnx's promotion."""
+    kinds = [kind_of(x) for x in operands]
+    if any(t is dtypes.index for t, _ in kinds):
+        if f in _INDEX_FUNCTIONS and all(t.is_integer for t, _ in kinds):
+            return _apply_index(f, operands)
+        kinds = [number_kind(x) for x in operands]
+    t, weak = kinds[0]
+    for other in kinds[1:]:
+        t, weak = dtypes.promote(t, weak, *other)
+    to = DOMAINS[f.domain](f.name, t, default_float())
+    made = _scalars(f.build(*[as_node(x, to) for x in operands]))
+    return Value(made, weak and made.dtype is to)
+
+
+def _scalars(node: UOp) -> UOp:
+    """A formula without what derivatives look at: kernels have none."""
+    return rebuild([node], lambda n, src: src[0] if n.op is ops.STOP else None)[0]
+
+
+def _apply_index(f: Function, operands: Sequence[Any]) -> Value:
+    nodes = [as_index(x) for x in operands]
+    plain = {elementwise.FLOOR_DIVIDE: build.idiv, elementwise.REMAINDER: build.rem}.get(f)
+    if plain is not None and symbolic.bounds(nodes[0])[0] >= 0 < symbolic.bounds(nodes[1])[0]:
+        return Value(symbolic.simplify(plain(*nodes)))
+    return Value(symbolic.simplify(f.build(*nodes)))
+
+
+def select(condition: Any, a: Any, b: Any) -> Value:
+    """``a`` where the condition holds, else ``b``."""
+    where, kinds = as_condition(condition), (kind_of(a), kind_of(b))
+    if any(t is dtypes.index for t, _ in kinds) and all(t.is_integer for t, _ in kinds):
+        return Value(build.where(where, as_index(a), as_index(b)))
+    t, _ = dtypes.promote(*number_kind(a), *number_kind(b))
+    return Value(build.where(where, as_node(a, t), as_node(b, t)))
+
+
+def clip(x: Any, low: Any, high: Any) -> Value:
+    """A value between bounds that are given."""
+    out = x if low is None else apply(elementwise.MAXIMUM, low, x)
+    return apply(elementwise.POSITIVE, out) if high is None else \
+        apply(elementwise.MINIMUM, high, out)
+
+
+def convert(x: Any, dtype: Any) -> Value:
+    """A value as another dtype."""
+    kind_of(x)
+    return Value(as_node(x, dtypes.as_dtype(dtype)))
+
+
+def make_range(n: Any, name: str) -> Value:
+    """A new range of the kernel that is being traced."""
+    tracing = current()
+    extent = symbolic.simplify(as_index(n))
+    if extent.op is not ops.CONST:
+        raise KernelError(
+            "range: expected a length that is known while tracing, got one that depends on "
+            + (f"range {range_names(sorted(extent.ranges, key=lambda r: r.arg.id))}"
+               if extent.ranges else "data"),
+            hint="take the longest and mask the rest: j = k.range(n), "
+            "x.load(i, j, valid=j <= i)")
+    if symbolic.bounds(extent)[0] < 0:
+        raise KernelError(f"range: expected a length >= 0, got {n!r}")
+    if name and any(r.arg.name == name for r in tracing.ranges):
+        raise KernelError(f"range: expected a new name, got {name!r} again")
+    r = build.range_(extent, len(tracing.ranges), "SEQ", name)
+    tracing.ranges.append(r)
+    return Value(r)
+
+
+def ranges_of(name: str, over: Any) -> list[UOp]:
+    """The RANGEs of an argument ``over``."""
+    given = over if isinstance(over, tuple | list) else (over,)
+    for r in given:
+        if not (isinstance(r, Value) and r.node.op is ops.RANGE):
+            raise KernelError(f"{name}: expected ranges in over=, got {r!r}",
+                              hint="over= takes what k.range(...) returned")
+    return [r.node for r in given]
+
+
+def fold(name: str, monoid: Op, x: Any, over: Any) -> Value:
+    """Fold a value over ranges; they are closed then, and the result is free of them."""
+    t, _ = number_kind(x)
+    to = t if t is not dtypes.bool_ or monoid in (ops.AND, ops.OR) else dtypes.int32
+    return Value(build.reduce_ranges(as_node(x, to), monoid, ranges_of(name, over)))
