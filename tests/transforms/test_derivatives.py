@@ -12,6 +12,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.levels import interp
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
+from fnx.transforms.ad.forward import pushforward
 from fnx.transforms.ad.reverse import pullback
 from fnx.transforms.ad.rules import Cotangent
 
@@ -24,15 +25,23 @@ def test_each_op_of_the_tensor_level_has_a_row(op: ops.Op) -> None:
     assert op in DERIVATIVES
 
 
-def derivative(f: Callable[..., UOp], *at: float, order: int = 1, shape: tuple[int, ...] = ()
-               ) -> Any:
-    """The derivative of f in its first argument; elements of ``shape`` are all alike."""
+def derivative(f: Callable[..., UOp], *at: float, modes: str = "r",
+               shape: tuple[int, ...] = ()) -> Any:
+    """The derivative of f in its first argument; elements of ``shape`` are all alike.
+
+    ``modes`` has "f" (forward, along a direction of ones) or "r" (reverse) for each order.
+    """
     xs = [build.param(i, F8, shape) for i in range(len(at))]
     y = f(*xs)
-    for _ in range(order):
+    for mode in modes:
         total = build.reduce(y, ops.ADD, range(len(y.shape)))
-        (_,), (ct,) = pullback([total], [Cotangent(build.like(total, 1))], xs[:1])
-        y = build.like(xs[0], 0) if ct is None else ct.value
+        t: UOp | None
+        if mode == "f":
+            (_,), (t,) = pushforward([total], {xs[0]: build.like(xs[0], 1)})
+        else:
+            (_,), (ct,) = pullback([total], [Cotangent(build.like(total, 1))], xs[:1])
+            t = None if ct is None else ct.value
+        y = build.like(xs[0] if mode == "r" else total, 0) if t is None else t
     env = {x: np.full(shape, v) for x, v in zip(xs, at)}
     return interp.evaluate([y], env)[0]
 
@@ -67,10 +76,11 @@ SINGULAR: list[tuple[Callable[..., UOp], tuple[float, ...], float]] = [
 ]
 
 
+@pytest.mark.parametrize("mode", ["f", "r"])
 @pytest.mark.parametrize("k", range(len(SINGULAR)))
-def test_singular_points(k: int) -> None:
+def test_singular_points(k: int, mode: str) -> None:
     f, at, expected = SINGULAR[k]
-    np.testing.assert_allclose(derivative(f, *at), expected, rtol=1e-12)
+    np.testing.assert_allclose(derivative(f, *at, modes=mode), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("monoid, values, expected", [
@@ -165,12 +175,12 @@ HARMLESS: list[tuple[str, Callable[[UOp], UOp], tuple[int, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("modes", ["f", "r", "ff", "fr", "rf", "rr"])
 @pytest.mark.parametrize("name, f, shape", HARMLESS, ids=[h[0] for h in HARMLESS])
 def test_a_branch_not_taken_hands_on_zero(name: str, f: Callable[[UOp], UOp],
-                                          shape: tuple[int, ...], order: int) -> None:
-    expected = 1.0 if name == "concat" and order == 1 else 0.0
-    np.testing.assert_array_equal(derivative(f, 0.0, order=order, shape=shape), expected)
+                                          shape: tuple[int, ...], modes: str) -> None:
+    expected = {"f": 2.0, "r": 1.0}.get(modes, 0.0) if name == "concat" else 0.0
+    np.testing.assert_array_equal(derivative(f, 0.0, modes=modes, shape=shape), expected)
 
 
 def test_overflow_in_a_branch_not_taken() -> None:
@@ -183,7 +193,7 @@ def test_a_zero_that_is_a_number_hides_nothing() -> None:
     """The second derivative of log(x)**2 / 2 at 1 is 1, where ct == 0 at the log."""
     def f(x: UOp) -> UOp:
         return build.div(build.mul(build.log(x), build.log(x)), build.like(x, 2.0))
-    assert derivative(f, 1.0, order=2) == 1.0
+    assert {derivative(f, 1.0, modes=modes).item() for modes in ("ff", "fr", "rf", "rr")} == {1.0}
     assert np.isnan(derivative(lambda x: build.mul(zero(x), build.sqrt(x)), 0.0))
 
 
