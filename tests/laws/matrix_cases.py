@@ -129,7 +129,7 @@ def _case(known: ModuleType, name: str, f: Callable[..., Any]) -> Case | None:
         xs = tuple([domain(generic((2,) * named + leaves[i].shape, k))
                     for k, i in enumerate(places)])
         try:
-            outs = _values(whole, xs)
+            outs = values(whole, xs)
         except (ValueError, TypeError):
             return None
         if not outs or any(y.dtype != np.float64 for y in outs):
@@ -139,7 +139,8 @@ def _case(known: ModuleType, name: str, f: Callable[..., Any]) -> Case | None:
     return None
 
 
-def _values(f: Callable[[Any], Any], xs: tuple[Any, ...]) -> list[Any]:
+def values(f: Callable[[Any], Any], xs: tuple[Any, ...]) -> list[Any]:
+    """f(xs) in float64 by the interpreter."""
     given = tuple([jnp.asarray(x, np.float64) for x in xs])
     leaves, in_tree = tree.flatten(((given,), {}))
     closed = trace(f, [x._aval for x in leaves], in_tree, by="matrix", name="f").close()
