@@ -16,8 +16,8 @@ of target. The driver (lower/driver.py) times each, checks both sides of it, and
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline simplify one_kernel decide split_reduce unique_results kernelize ranges coalesce index_sets
-runtime_extents canonical choose tile split_global memory commands'
+'inline simplify one_kernel decide split_reduce unique_results kernelize ranges slices coalesce
+index_sets runtime_extents canonical choose tile split_global memory commands'
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from fnx.lower.kernel.canonical import canonical
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.index_sets import split_index_sets
 from fnx.lower.kernel.runtime_extents import generalize
+from fnx.lower.kernel.slices import slices
 from fnx.lower.loops.one_kernel import one_kernel
 from fnx.lower.machines import MACHINES, Tiled, Work
 from fnx.lower.memory import ALIGNMENT, alignment_of, nodes_of
@@ -93,6 +94,7 @@ FUSION_PASSES = (
     Pass("unique_results", unique_results, "tensor", "tensor"),
     Pass("kernelize", kernelize, "tensor", "tensor"),
     Pass("ranges", build_kernels, "tensor", "kernel"),
+    Pass("slices", slices, "kernel", "kernel"),
 )
 KERNEL_PASSES = (
     Pass("coalesce", on_kernel(coalesce, by_hand=False), "kernel", "kernel"),
@@ -214,7 +216,7 @@ class Blocks:
                   ) -> Iterator[Launch]:
         """A kernel under its schedule, after the kernels that pack what it reads."""
         if step.kernel.op is ops.HOST:
-            yield Launch(step.kernel, step.operands, (), step.sites)
+            yield Launch(step.kernel, step.operands, (), step.sites, step.writes)
             return
         driver = self.driver
         kernel = realigned(step.kernel, [alignment_of(o, alignment) for o in step.operands])

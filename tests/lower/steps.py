@@ -15,6 +15,7 @@ from fnx.lower.driver import Driver
 from fnx.lower.fusion.group import memory_of
 from fnx.lower.fusion.ranges import BodyStep, Step
 from fnx.lower.machines import Work
+from fnx.lower.memory import Operand, View
 from fnx.lower.pipeline import FUSION_PASSES, KERNEL_PASSES
 
 TARGET = Target("interp", kind="kernels")
@@ -39,6 +40,15 @@ def run_steps(fn: UOp, args: Sequence[np.ndarray[Any, Any]],
         for w in step.writes:
             garbage = np.full(w.shape, 7, w.dtype.np)
             memory.setdefault(w, garbage)
-        run_kernel(work.kernel, [memory[o] for o in step.operands],
+        run_kernel(work.kernel, [_part(memory, o) for o in step.operands],
                    [build.const_of(s) for s in work.scalars])
     return [memory[memory_of(o)].reshape(o.shape) for o in fn.src]
+
+
+def _part(memory: dict[UOp, np.ndarray[Any, Any]], operand: Operand) -> np.ndarray[Any, Any]:
+    """What a kernel sees of an operand."""
+    if not isinstance(operand, View):
+        return memory[operand]
+    whole = memory[operand.node]
+    first = operand.start // whole.itemsize
+    return whole.reshape(-1)[first:first + operand.nbytes // whole.itemsize]

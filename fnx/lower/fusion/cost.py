@@ -15,6 +15,7 @@ from fnx.core.uop import UOp
 from fnx.lower.factors import two_factors
 
 _MOST = 1 << 20
+MAX_READS = 32  # arrays that elementwise work in one kernel reads
 
 
 class Cost(NamedTuple):
@@ -150,3 +151,43 @@ def contractions(nodes: list[UOp], varies: dict[UOp, int]) -> set[UOp]:
 
     return {n for n in nodes if n.op is ops.REDUCE
             and two_factors(n, axes, frozenset(n.arg.axes)) is not None}
+
+
+def apart(nodes: list[UOp], contractions: set[UOp], results: Iterable[UOp]) -> set[UOp]:
+    """Elementwise values that get buffers whoever reads them.
+
+    Of contractions: a kernel has one, so of ``x @ a + (y @ b + z @ c)`` one side is read from
+    memory in any case. It is the sum: then each product is added to the sum of those before it,
+    by equal kernels, and does not go to memory by itself.
+    Of many arrays: a long sum becomes equal kernels of ``MAX_READS`` terms.
+    """
+    found: set[UOp] = set()
+    whole = set(map(_computed, results))  # in memory for other reasons
+    for node in nodes:
+        if node.op.kind != "elementwise" and node.op is not ops.RESHAPE and not node.op.closed:
+            whole.update(map(_computed, node.src))
+    of: dict[UOp, UOp] = {}  # the contraction that a value is computed with
+    reads: dict[UOp, frozenset[UOp]] = {}
+    for node in nodes:
+        if node in contractions:
+            of[node] = node
+        elif node.op.kind == "elementwise" or node.op is ops.RESHAPE:
+            below = [s for s in node.src if s in of]
+            if below:
+                stays = next((s for s in below if s in contractions), below[0])
+                found.update([_computed(s) for s in below if of[s] is not of[stays]])
+                of[node] = of[stays]
+            reads[node] = _NOTHING.union(*[reads[s] for s in node.src])
+            if len(reads[node]) > MAX_READS and node.op is not ops.RESHAPE:
+                found.add(node)
+        if node not in reads or node in whole or node in found:
+            reads[node] = frozenset((node,)) if node.src or node.op is ops.PARAM else _NOTHING
+            if node in whole:
+                of.pop(node, None)
+    return found - contractions
+
+
+def _computed(node: UOp) -> UOp:
+    while node.op is ops.RESHAPE:
+        node = node.src[0]
+    return node

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from fnx.core import ops
 from fnx.core.uop import UOp
 from fnx.lower.fusion.index_tokens import ZERO, Index, squeeze
+
+MAX_SEARCH = 256  # groups that are looked at to know whether two of them may become one
 
 
 class Group:
@@ -83,6 +85,23 @@ def read_through(groups: Iterable[Group]) -> set[Group]:
             seen.add(group)
             stack.extend(group.reads)
     return seen
+
+
+def reads_any(groups: Iterable[Group], others: Collection[Group]) -> bool:
+    """Whether these read a buffer of the others, directly or through further groups.
+
+    Where that takes a long search the answer is yes: long programs take linear time.
+    """
+    seen: set[Group] = set()
+    stack = [r for g in groups for r in g.reads]
+    while stack:
+        group = stack.pop()
+        if group not in seen:
+            if group in others or len(seen) == MAX_SEARCH:
+                return True
+            seen.add(group)
+            stack.extend(group.reads)
+    return False
 
 
 def memory_of(node: UOp) -> UOp:

@@ -43,6 +43,7 @@ from fnx.lower.fusion.group import (
     memory_of,
     overlaps,
     read_through,
+    reads_any,
 )
 from fnx.lower.fusion.index_tokens import ZERO, Index, identity_index, source_index, squeeze
 
@@ -77,6 +78,7 @@ class Fusion:
         self.cost = cost.costs(self.nodes)
         self.varies = cost.varying(self.nodes)
         self.contractions = cost.contractions(self.nodes, self.varies)
+        self.apart = cost.apart(self.nodes, self.contractions, roots)
         self.depth = cost.reduction_depths(self.nodes)
 
     @property
@@ -128,7 +130,8 @@ class Fusion:
             return  # an empty result has no elements to compute
         if op is ops.PARAM or op is ops.KERNEL:
             return
-        is_buffer = is_result or any(MEMORY in indices for indices in uses.values())
+        is_buffer = is_result or node in self.apart or \
+            any(MEMORY in indices for indices in uses.values())
         if op is ops.CONST or op is ops.IOTA:
             if is_buffer:
                 self._buffer(node, uses)
@@ -224,7 +227,7 @@ class Fusion:
         if contractions > 1 or sum(g.count for g in groups) > MAX_NODES or \
                 contractions and any(g.reduces for g in groups):
             return False
-        return read_through(groups).isdisjoint(groups)
+        return not reads_any(groups, groups)
 
     def _merge(self, groups: list[Group]) -> None:
         first, *rest = sorted(groups, key=by_number)
@@ -345,7 +348,7 @@ class Fusion:
         """Give the node a buffer, written by a group that reads it at its own index if one can."""
         uses = self._resolved(uses)  # groups may have become one since
         group = next((g for g in sorted(uses, key=by_number)
-                      if self._may_join(node, g, uses)), None)
+                      if node not in self.apart and self._may_join(node, g, uses)), None)
         if group is None:
             group = self._new_group(node.shape)
             index = identity_index(node.shape)
@@ -363,8 +366,7 @@ class Fusion:
         if not group.is_own(index) and not (group.is_row(index) and group.contraction is None):
             return False
         waiting = map(self._find, self._waiting.get(node, ()))
-        return self._fits(node, group, index) and \
-            read_through([group]).isdisjoint([*uses, *waiting])
+        return self._fits(node, group, index) and not reads_any([group], {*uses, *waiting})
 
     def _write(self, node: UOp, group: Group, readers: Iterable[Group]) -> None:
         """The buffer of ``node`` is written by ``group``, and read by others."""

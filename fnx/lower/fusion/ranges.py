@@ -37,7 +37,7 @@ class Step(Record):
 
     In place of a kernel may be what a HOST calls.
     ``writes`` are the operands it writes (the last ones); ``schedule`` is the user's for a
-    hand-written kernel, else None.
+    hand-written kernel, else None; ``sliced``: it reads parts of arrays.
     """
 
     kernel: UOp
@@ -45,6 +45,7 @@ class Step(Record):
     writes: tuple[UOp, ...]
     schedule: Schedule | None
     sites: tuple[Site, ...]
+    sliced: bool = False
 
     @property
     def graphs(self) -> tuple[UOp, ...]:
@@ -99,7 +100,8 @@ class _Builder:
         sites = tuple(dict.fromkeys(s for n in writes for s in n.sites))
         order = sorted(r.arg.id for r in self.ranges.values())
         kernel = build.kernel(stores, self._name(), order)
-        return Step(kernel, tuple(self.slots), tuple(writes), None, sites)
+        sliced = any(n.op is ops.SHRINK for n in group.inside)
+        return Step(kernel, tuple(self.slots), tuple(writes), None, sites, sliced)
 
     def _results(self) -> tuple[list[UOp], list[UOp]]:
         values = [(node, index, self._read(node, index)) for node, index in self.group.roots]

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fnx.core import build, dtypes
+from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.uop import UOp, current_site, rebuild, toposort
 from fnx.transforms.ad.dependence import takes_part
@@ -147,14 +147,32 @@ class _Walk:
                     for operand, ct in rule.pull_all(node, got, self.active, form):
                         self.give(operand, ct)
             elif node in self.pending and node not in self.sources:
+                products = self._products(node)
                 ct = self.take(node)
-                assert ct is not None
                 if isinstance(rule, Part):
+                    assert ct is not None
                     self.results.setdefault(node.src[0], {})[node.arg] = ct
                     continue
                 if node.sites:
                     current_site.site = node.sites[0]
-                self._pull(node, ct)
+                for part in products if ct is None else (*products, ct):
+                    self._pull(node, part)
+
+    def _products(self, node: UOp) -> list[Cotangent]:
+        """What of a node's cotangents is summed after it is pulled, where that costs less.
+
+        A weight that many products use is expanded once: each product's cotangent is a product,
+        too, and becomes a contraction by itself, but their sum would be an array of all terms.
+        """
+        parts = self.pending.get(node, [])
+        if node.op is not ops.EXPAND or len(parts) < 2:
+            return []
+        products = [p for p in parts if p.value.op is ops.MUL
+                    and all(s.op is ops.EXPAND for s in p.value.src)]
+        self.pending[node] = [p for p in parts if p not in products]
+        if not self.pending[node]:
+            del self.pending[node]
+        return products
 
     def _pull(self, node: UOp, ct: Cotangent) -> None:
         rule = DERIVATIVES[node.op]
