@@ -28,11 +28,12 @@ from typing import Any
 from fnx.core import build, dtypes, ops
 from fnx.core.expr import Expr, cos, exp, log, rint, sin, where
 from fnx.core.ops import OPS, Op
+from fnx.core.process import load
 from fnx.core.uop import UOp
 from fnx.transforms.ad import reduce_scatter as indexed
-from fnx.transforms.ad.cond import Cond
 from fnx.transforms.ad.custom import Custom
 from fnx.transforms.ad.host import Host
+from fnx.transforms.ad.late import Late
 from fnx.transforms.ad.rules import (
     Elementwise,
     JvpTerm,
@@ -42,9 +43,7 @@ from fnx.transforms.ad.rules import (
     ScatterRule,
     total,
 )
-from fnx.transforms.ad.scan import Scan
 from fnx.transforms.ad.structural import Call, Part
-from fnx.transforms.ad.whiles import While
 
 DERIVATIVES: dict[Op, Rule] = {}
 
@@ -261,6 +260,9 @@ DERIVATIVES[ops.REDUCE] = ReduceRule(
 DERIVATIVES[ops.SCATTER] = ScatterRule(indexed.KEPT, indexed.WRITTEN, indexed.read)
 
 DERIVATIVES.update({ops.CALL: Call(), ops.GET: Part(), ops.FUNCTION: Rule(), ops.HOST: Host(),
-                    ops.SCAN: Scan(), ops.WHILE: While(), ops.COND: Cond(), ops.CUSTOM: Custom()})
+                    ops.CUSTOM: Custom(),
+                    ops.SCAN: Late(lambda: load("fnx.transforms.ad.scan").Scan()),
+                    ops.WHILE: Late(lambda: load("fnx.transforms.ad.whiles").While()),
+                    ops.COND: Late(lambda: load("fnx.transforms.ad.cond").Cond())})
 dear(ops.REDUCE, ops.GATHER, ops.SCATTER, ops.THREEFRY)
 # fmt: on
