@@ -18,6 +18,7 @@ from fnx.core.record import Record
 from fnx.core.uop import UOp
 from fnx.transforms.ad.nested import Steps
 from fnx.transforms.ad.rules import Cotangent, Tangent, zeros
+from fnx.transforms.ad.silent import silent
 from fnx.transforms.ad.structural import Activity, Linearized, Pushed, Pushes, Structural
 
 MAX_LOOPS = 256
@@ -128,14 +129,14 @@ def recomputed(body: UOp, form: Linearized, n_cotangents: int) -> Linearized:
     """A form without residuals: its backward pass computes the body again."""
     def backward(read: Read) -> list[UOp | None]:
         inputs = {i: read(("input", i)) for i in params}
-        results = inline(form.forward_of(body), [inputs.get(i, nothing)
-                                                for i in range(body.arg.n_params)])
+        results = inline(again, [inputs.get(i, nothing) for i in range(body.arg.n_params)])
 
-        def again(source: Source) -> UOp:
+        def found(source: Source) -> UOp:
             kind, i = source
             return results[i] if kind == "result" else read(source)
-        return pull_back(form, again)
+        return pull_back(form, found)
 
+    again = silent(form.forward_of(body))
     nothing = build.const(0, dtypes.int32)  # in the place of what is not read
     params = build.params(body) | build.params(form.forward_of(body))
     sources = Sources()

@@ -29,6 +29,7 @@ from fnx.transforms.ad.carries import Carries
 from fnx.transforms.ad.loop import Loop, Read, Sources, or_zeros, pull_back, pushed_body
 from fnx.transforms.ad.nested import Steps
 from fnx.transforms.ad.rules import zeros
+from fnx.transforms.ad.silent import silent
 from fnx.transforms.ad.structural import Activity, Depends, Linearized, Push, Pushed
 
 COUNT = dtypes.float64  # of steps: exact, and more than an int32 can count
@@ -91,6 +92,7 @@ class _Reverse:
     def __init__(self, node: UOp, args: Nodes, form: Linearized, inputs: Sequence[int],
                  pulled: Sequence[int]) -> None:
         self.goes_on, self.body, *_ = node.src
+        self.again = silent(self.body)
         self.arg, self.args, self.form = node.arg, args, form
         self.inputs, self.pulled = inputs, pulled
         self.first = node.arg.n_consts
@@ -113,9 +115,9 @@ class _Reverse:
         return sources.linearized(forward, like, lambda read: self.backward(read, takes),
                                   self.arg.name)
 
-    def run(self, consts: Nodes, states: Nodes) -> list[UOp]:
-        """One step."""
-        return inline(self.body, [*consts, *states])
+    def step_again(self, consts: Nodes, states: Nodes) -> list[UOp]:
+        """A step that was run before."""
+        return inline(self.again, [*consts, *states])
 
     # ---- forward
 
@@ -142,8 +144,8 @@ class _Reverse:
                                   inline(self.goes_on, [*consts[:-1], *states[:n]])[0])
 
             *carries, steps = while_over(
-                in_chunk, lambda consts, states: [*self.run(consts[:-1], states[:n]),
-                                                  (Expr(states[n]) + 1).node],
+                in_chunk, lambda consts, states: [
+                    *inline(self.body, [*consts[:-1], *states[:n]]), (Expr(states[n]) + 1).node],
                 [*consts, end], [*carries, steps], name=self.arg.name)
             return [*carries, steps, (Expr(kept) + 1).node, stride, *places]
 
@@ -205,7 +207,7 @@ class _Reverse:
         """The body some times."""
         *found, _ = while_over(
             lambda consts, states: build.lt(states[-1], consts[-1]),
-            lambda consts, states: [*self.run(consts[:-1], states[:-1]),
+            lambda consts, states: [*self.step_again(consts[:-1], states[:-1]),
                                     (Expr(states[-1]) + 1).node],
             [*consts, times.node], [*carries, count(0)], name=self.arg.name)
         return found
@@ -217,7 +219,7 @@ class _Reverse:
         def step(consts: Nodes, states: Nodes) -> list[UOp]:
             carries, i, leaf = states[:n], states[n], states[n + 1:]
             leaf = [put(p, number(i), c) for p, c in zip(leaf, carries)]
-            return [*self.run(consts[:-1], carries), (Expr(i) + 1).node, *leaf]
+            return [*self.step_again(consts[:-1], carries), (Expr(i) + 1).node, *leaf]
 
         found = while_over(lambda consts, states: build.lt(states[n], consts[-1]), step,
                            [*consts, times.node], [*carries, count(0), *leaf], name=self.arg.name)
@@ -227,7 +229,7 @@ class _Reverse:
                       summed: Sequence[int]) -> Nodes:
         """The pullback of each step, the last one first."""
         first, m = self.first, len(self.pulled)
-        forward = self.form.forward_of(self.body)
+        forward = silent(self.form.forward_of(self.body))
 
         def step(consts: Nodes, states: Nodes) -> list[UOp]:
             i, cts = (Expr(states[0]) - 1).node, states[1:]

@@ -1,0 +1,37 @@
+"""silent: a body that is computed again has no effects; those of the first time were enough.
+
+    before  token' , = HOST(print, token, x);  y = x * 2      after   token' = token;  y = x * 2
+"""
+
+from __future__ import annotations
+
+from fnx.core import ops
+from fnx.core.errors import GradError
+from fnx.core.uop import UOp, rebuild, substitute, toposort
+
+
+def silent(body: UOp) -> UOp:
+    """A FUNCTION without the effects in it, and in the bodies in it.
+
+    Raises:
+        GradError: one has a result, which it would have to have again.
+    """
+    inside = toposort([body], into_functions=True)
+    if not any(n.op is ops.HOST and n.arg.effect for n in inside):
+        return body
+    done: dict[UOp, UOp] = {}
+    for fn in inside:
+        if fn.op is ops.FUNCTION:
+            done[fn] = fn.over(tuple(rebuild(substitute(fn.src, done), _without_effect)))
+    return done[body]
+
+
+def _without_effect(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    if node.op is not ops.GET or src[0].op is not ops.HOST or not src[0].arg.effect:
+        return None
+    if node.arg:
+        raise GradError(f"expected no result of {src[0].arg.name} in a loop that reverse mode "
+                        "runs again", hint="call it without an effect (pure_callback), or save "
+                        "every step: scan without checkpoint=", site=node.site)
+    token: UOp = src[0].src[1]
+    return token

@@ -1,0 +1,253 @@
+"""Derivatives of public loops: known values, what is saved, what is run, effects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.lax as lax
+import fnx.numpy as jnp
+from fnx.core import build, ops
+from fnx.core.config import override
+from fnx.core.uop import UOp, toposort
+from fnx.transforms.ad import revolve
+
+
+@pytest.fixture(autouse=True)
+def _float64() -> Iterator[None]:
+    with override(x64=True):
+        yield
+
+
+def graph(f: Callable[..., Any], *args: Any) -> UOp:
+    fn: UOp = fnx.make_jaxpr(f)(*args).function
+    return fn
+
+
+def nodes(fn: UOp, op: ops.Op) -> list[UOp]:
+    return [n for n in toposort([fn], into_functions=True) if n.op is op]
+
+
+# ---- while ------------------------------------------------------------------------------------
+
+
+def newton(a: fnx.Array) -> fnx.Array:
+    """The square root, to the last bit."""
+    def goes_on(state: tuple[fnx.Array, fnx.Array]) -> fnx.Array:
+        x, before = state
+        return jnp.abs(x - before) > 1e-15 * x
+
+    def step(state: tuple[fnx.Array, fnx.Array]) -> tuple[fnx.Array, fnx.Array]:
+        x, _ = state
+        return 0.5 * (x + a / x), x
+
+    return lax.while_loop(goes_on, step, (a, jnp.zeros_like(a)))[0]
+
+
+@pytest.mark.parametrize("a", [0.5, 2.0, 100.0])
+def test_orders_1_to_3_of_newtons_square_root(a: float) -> None:
+    reverse, forward = fnx.grad(newton), lambda a: fnx.jvp(newton, (a,), (1.0,))[1]
+    first = 0.5 / math.sqrt(a)
+    second, third = -first / (2 * a), 3 * first / (4 * a * a)
+    np.testing.assert_allclose(reverse(a), first, rtol=1e-12)
+    np.testing.assert_allclose(forward(a), first, rtol=1e-12)
+    np.testing.assert_allclose(fnx.grad(reverse)(a), second, rtol=1e-11)
+    np.testing.assert_allclose(fnx.grad(forward)(a), second, rtol=1e-11)
+    np.testing.assert_allclose(fnx.jvp(reverse, (a,), (1.0,))[1], second, rtol=1e-11)
+    np.testing.assert_allclose(fnx.jvp(fnx.grad(forward), (a,), (1.0,))[1], third, rtol=1e-9)
+
+
+def test_a_fixed_point_has_the_derivative_of_its_equation() -> None:
+    """x = cos(a x): dx/da = -x sin(a x) / (1 + a sin(a x))."""
+    def fixed(a: fnx.Array) -> fnx.Array:
+        return lax.while_loop(lambda s: jnp.abs(s[0] - s[1]) > 1e-15,
+                              lambda s: (jnp.cos(a * s[0]), s[0]), (a, a + 1))[0]
+
+    a = 0.8
+    x = float(fixed(a))
+    sine = math.sin(a * x)
+    np.testing.assert_allclose(fnx.grad(fixed)(a), -x * sine / (1 + a * sine), rtol=1e-10)
+
+
+def test_no_step_hands_the_cotangent_on() -> None:
+    def f(x: fnx.Array, w: fnx.Array) -> fnx.Array:
+        return jnp.sum(3 * lax.while_loop(lambda s: s[0] < 0, lambda s: s * w, x))
+    gx, gw = fnx.grad(f, (0, 1))(jnp.asarray([1.0, 2.0]), 5.0)
+    assert gx.tolist() == [3.0, 3.0] and float(gw) == 0.0
+
+
+def counted(n: int, rate: float) -> Callable[..., Any]:
+    """x' = x + rate * sin(a x), n times."""
+    def f(a: fnx.Array) -> fnx.Array:
+        return lax.while_loop(lambda s: s[1] < n,
+                              lambda s: (s[0] + rate * jnp.sin(s[0] * a), s[1] + 1), (a, 0))[0]
+    return f
+
+
+def slope_by_hand(a: float, n: int, rate: float) -> float:
+    x, dx = a, 1.0
+    for _ in range(n):
+        x, dx = x + rate * math.sin(x * a), dx + rate * math.cos(x * a) * (dx * a + x)
+    return dx
+
+
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 64, 767, 768, 769, 800, 5000])
+def test_any_number_of_steps(n: int) -> None:
+    rate = 1 / n
+    np.testing.assert_allclose(fnx.jit(fnx.grad(counted(n, rate)))(1.3),
+                               slope_by_hand(1.3, n, rate), rtol=1e-10)
+
+
+def test_a_million_steps_save_64_states() -> None:
+    n = 1_000_000
+    found = fnx.jit(fnx.grad(counted(n, 1 / n)))(1.3)
+    np.testing.assert_allclose(found, slope_by_hand(1.3, n, 1 / n), rtol=1e-9)
+    cost = revolve.cost(n)
+    print(f"{n} steps: {cost.saved} states saved, {cost.factor} times the loop is run")
+    assert cost.saved <= 64 and cost.factor < 5
+    fn = graph(fnx.grad(counted(n, 1 / n)), 1.3)
+    states = [c.shape[0] for node in nodes(fn, ops.WHILE) for c in node.src[2:] if c.shape]
+    assert max(states) <= revolve.PLACES and revolve.PLACES + revolve.LEAF <= 64
+
+
+@pytest.mark.parametrize("free", [1, 2, 5, 17, 31])
+def test_the_graph_goes_ahead_as_far_as_the_cost_says(free: int) -> None:
+    from fnx.core import dtypes
+    from fnx.core.expr import Expr
+    from fnx.core.levels import interp
+
+    blocks = [n for n in (*range(1, 60), 1000, 31250) if math.comb(
+        free + 1 + revolve.MAX_RUNS, revolve.MAX_RUNS) >= n]
+    params = [build.param(i, dtypes.float64, (len(blocks),)) for i in (0, 1)]
+    found, = interp.evaluate([revolve.advance(*map(Expr, params)).node], {
+        params[0]: np.array(blocks, float), params[1]: np.full(len(blocks), float(free))})
+    assert found.tolist() == [revolve._advance(n, free) for n in blocks]
+
+
+# ---- scan -------------------------------------------------------------------------------------
+
+
+def test_checkpoints_bound_the_memory_of_10_000_steps() -> None:
+    w = jnp.asarray(np.random.default_rng(0).normal(size=(8, 8)) / 3)
+
+    def loss(w: fnx.Array, every: int | None) -> fnx.Array:
+        last, _ = lax.scan(lambda h, _: (jnp.tanh(w @ h + 0.1), None), jnp.ones(8), None,
+                           length=10_000, checkpoint=every)
+        return jnp.sum(last ** 2)
+
+    grad = fnx.jit(fnx.grad(loss), static_argnums=1)
+    whole, bounded = grad.lower(w, None).arena, grad.lower(w, 100).arena
+    print(f"10000 steps of 64 bytes: peak {whole} bytes, with checkpoint=100 {bounded}")
+    assert whole >= 10_000 * 64 and bounded <= 4 * 200 * 64
+    np.testing.assert_allclose(grad(w, 100), grad(w, None), rtol=1e-9)
+
+
+def test_what_is_saved_of_an_rnn() -> None:
+    """The carry behind each step, which is its result: nothing else."""
+    def loss(w: fnx.Array, xs: fnx.Array) -> fnx.Array:
+        def cell(h: fnx.Array, x: fnx.Array) -> tuple[fnx.Array, fnx.Array]:
+            h = jnp.tanh(h @ w + x)
+            return h, h
+        return jnp.sum(lax.scan(cell, jnp.zeros(4), xs)[1])
+
+    fn = graph(fnx.grad(loss), np.ones((4, 4)), np.ones((5, 4)))
+    forward, backward = sorted(nodes(fn, ops.SCAN), key=lambda n: n.arg.reverse)
+    assert [shape for shape, _ in forward.arg.outs] == [(4,), (5, 4)]
+    assert backward.arg.n_consts == 1  # w is no row
+
+
+def test_what_all_steps_share_is_saved_once() -> None:
+    def loss(w: fnx.Array, x: fnx.Array) -> fnx.Array:
+        return lax.scan(lambda c, _: (c * jnp.exp(jnp.sum(w * w)), None), x, None, length=5)[0]
+
+    fn = graph(fnx.grad(loss), np.full(3, 0.1), 2.0)
+    forward = [n for n in nodes(fn, ops.SCAN) if not n.arg.reverse]
+    assert all(shape in ((), (5,)) for n in forward for shape, _ in n.arg.outs)
+    np.testing.assert_allclose(fnx.grad(loss)(np.full(3, 0.1), 2.0),
+                               2.0 * math.exp(5 * 0.03) * 5 * 2 * np.full(3, 0.1), rtol=1e-12)
+
+
+def test_zero_cotangents_stay_zero_through_loops() -> None:
+    """What the result does not depend on takes no part, whatever else the loop computes."""
+    def f(x: fnx.Array, y: fnx.Array) -> fnx.Array:
+        (a, _), _ = lax.scan(lambda c, _: ((jnp.sin(c[0]), c[1] * y), None), (x, y), None,
+                             length=3)
+        return a
+
+    fn = graph(fnx.grad(f), 0.5, 2.0)
+    backward = [n for n in nodes(fn, ops.SCAN) if n.arg.reverse]
+    assert [n.arg.n_carries for n in backward] == [1]
+    assert float(fnx.grad(f, 1)(0.5, 2.0)) == 0.0
+
+
+def test_orders_1_to_4_of_an_ode() -> None:
+    """x' = -x, ten steps of Runge-Kutta: a known power of the start and of the step."""
+    def solve(h: fnx.Array) -> fnx.Array:
+        def step(x: fnx.Array, _: None) -> tuple[fnx.Array, None]:
+            k1 = -x
+            k2 = -(x + h / 2 * k1)
+            k3 = -(x + h / 2 * k2)
+            k4 = -(x + h * k3)
+            return x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4), None
+        return lax.scan(step, 1.0, None, length=10)[0]
+
+    one = np.polynomial.Polynomial([1, -1, 1 / 2, -1 / 6, 1 / 24])
+    f: Callable[..., Any] = solve
+    for order in range(5):
+        want = (one ** 10).deriv(order)(0.1) if order else (one ** 10)(0.1)
+        np.testing.assert_allclose(f(0.1), want, rtol=1e-9)
+        f = fnx.grad(f)
+
+
+# ---- cond -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("x, value, slope", [(4.0, 2.0, 0.25), (-4.0, 4.0, -1.0), (0.0, 0.0, -1.0)])
+def test_a_branch_that_is_not_taken_has_no_part(x: float, value: float, slope: float) -> None:
+    def f(x: fnx.Array) -> fnx.Array:
+        return lax.cond(x > 0, jnp.sqrt, jnp.negative, x)
+    got = fnx.value_and_grad(f)(x)
+    assert (float(got[0]), float(got[1])) == (value, slope)
+    assert float(fnx.jvp(f, (x,), (1.0,))[1]) == slope
+
+
+def test_residuals_of_branches_share_places() -> None:
+    def f(x: fnx.Array, n: fnx.Array) -> fnx.Array:
+        return lax.switch(n, [lambda x: jnp.exp(jnp.sum(x * x)), lambda x: jnp.log(jnp.sum(x)),
+                              lambda x: x[0]], x)
+    fn = graph(fnx.grad(f), np.ones(3), 1)
+    forward = min(nodes(fn, ops.COND), key=lambda n: len(n.src))
+    assert len(forward.arg.outs) <= 2
+    x = np.array([1.0, 2.0, 3.0])
+    for n, want in enumerate([2 * x * math.exp(14), np.full(3, 1 / 6), np.array([1.0, 0, 0])]):
+        np.testing.assert_allclose(fnx.grad(f)(x, n), want, rtol=1e-12)
+
+
+# ---- effects ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loop", ["while", "scan", "segments", "cond"])
+def test_effects_are_silent_where_steps_are_run_again(loop: str) -> None:
+    seen: list[float] = []
+
+    def step(x: fnx.Array) -> fnx.Array:
+        fnx.debug.callback(lambda x: seen.append(float(x)), x)
+        return x * x
+
+    def f(x: fnx.Array) -> fnx.Array:
+        if loop == "while":
+            return lax.while_loop(lambda s: s[1] < 3, lambda s: (step(s[0]), s[1] + 1), (x, 0))[0]
+        if loop == "cond":
+            return lax.cond(x > 0, lambda x: step(step(step(x))), jnp.sin, x)
+        return lax.scan(lambda c, _: (step(c), None), x, None, length=3,
+                        checkpoint=2 if loop == "segments" else None)[0]
+
+    for grad in (fnx.grad(f), fnx.jit(fnx.grad(f))):
+        seen.clear()
+        np.testing.assert_allclose(grad(1.5), 8 * 1.5 ** 7, rtol=1e-12)
+        assert seen == [1.5, 1.5 ** 2, 1.5 ** 4]
