@@ -23,6 +23,8 @@ from fnx.transforms.grad import grad, value_and_grad
 from fnx.transforms.jit import jit
 
 if TYPE_CHECKING:  # at their first use
+    from fnx import ad_checkpoint, checkpoint_policies
+    from fnx.transforms.checkpoint import checkpoint, remat
     from fnx.transforms.custom.jvp import custom_jvp
     from fnx.transforms.custom.vjp import custom_vjp
     from fnx.transforms.jacobian import hessian, jacfwd, jacobian, jacrev
@@ -32,16 +34,20 @@ if TYPE_CHECKING:  # at their first use
     from fnx.transforms.vmap import vmap
 
 __all__ = [
-    "Array", "FnxError", "ShapeDtypeStruct", "call", "closure_convert", "config",
+    "Array", "FnxError", "ShapeDtypeStruct",
+    "ad_checkpoint", "call", "checkpoint", "checkpoint_policies", "closure_convert", "config",
     "custom_jvp", "custom_vjp", "debug",
     "effects_barrier", "eval_shape", "experimental", "grad", "hessian", "jacfwd", "jacobian",
     "jacrev", "jit", "jvp", "lax", "linear_transpose", "linearize", "make_jaxpr", "nn", "numpy",
-    "pure_callback", "random", "tree", "tree_util", "typeof",
+    "pure_callback", "random", "remat", "tree", "tree_util", "typeof",
     "value_and_grad", "vjp", "vmap",
 ]
 __version__ = "0.1.0"
 
 _HOMES = {
+    "fnx.ad_checkpoint": ("ad_checkpoint",),
+    "fnx.checkpoint_policies": ("checkpoint_policies",),
+    "fnx.transforms.checkpoint": ("checkpoint", "remat"),
     "fnx.transforms.custom.jvp": ("custom_jvp",),
     "fnx.transforms.custom.vjp": ("custom_vjp",),
     "fnx.transforms.jacobian": ("hessian", "jacfwd", "jacobian", "jacrev"),
@@ -53,6 +59,5 @@ _HOMES = {
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
-        "checkpoint", "device_get", "device_put", "disable_jit", "pmap",
-        "remat", "scipy",
+        "device_get", "device_put", "disable_jit", "pmap", "scipy",
     }), {name: home for home, names in _HOMES.items() for name in names})

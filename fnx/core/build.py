@@ -436,13 +436,13 @@ def params(fn: UOp) -> dict[int, UOp]:
     return {node.arg.slot: node for node in toposort(fn.src) if node.op is ops.PARAM}
 
 
-def call(fn: UOp, args: Sequence[UOp], name: str = "") -> tuple[UOp, ...]:
-    """The results of calling a FUNCTION."""
+def call(fn: UOp, args: Sequence[UOp], name: str = "", policy: Any = None) -> tuple[UOp, ...]:
+    """The results of calling a FUNCTION (ops.Call)."""
     if len(args) != fn.arg.n_params:
         raise ArgumentError(f"call: expected {fn.arg.n_params} operands, got {len(args)}")
     outs = tuple((o.shape, o.dtype) for o in fn.src)
-    node = UOp(ops.CALL, dtypes.void, (fn, *args), ops.Call(name or fn.arg.name, outs))
-    return results(node)
+    arg = ops.Call(name or fn.arg.name, outs, policy=policy)
+    return results(UOp(ops.CALL, dtypes.void, (fn, *args), arg))
 
 
 def scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequence[UOp],

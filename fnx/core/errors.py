@@ -219,12 +219,13 @@ def module_face(module: str, names: Sequence[str], later: Container[str] = (),
     Args:
         names: what is there: its ``__all__``.
         later: names that JAX has and fnx does not have yet.
-        homes: the modules of names that are there at their first use: ``import fnx`` is on
-            everybody's clock.
+        homes: the modules of names that are there at their first use, or modules themselves:
+            ``import fnx`` is on everybody's clock.
     """
     def missing(name: str) -> Any:
         if name in homes:
-            found = getattr(load(homes[name]), name)
+            home = load(homes[name])
+            found = home if homes[name] == f"{module}.{name}" else getattr(home, name)
             setattr(sys.modules[module], name, found)
             return found
         if name in later:

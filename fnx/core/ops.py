@@ -105,12 +105,14 @@ class Function(Record):
 class Call(Record):
     """A call of src[0] (a FUNCTION, or a hand-written KERNEL) with operands src[1:].
 
-    ``outs`` are (shape, dtype) of the results, read by GET. ``schedule`` is for kernels.
+    ``outs`` are (shape, dtype) of the results, read by GET. ``schedule`` is for kernels,
+    ``policy`` says what a checkpointed FUNCTION keeps for its backward pass.
     """
 
     name: str
     outs: tuple[tuple[Shape, DType], ...]
     schedule: tuple[Any, ...] = ()
+    policy: Any = None
 
 
 class Scan(Record):

@@ -9,6 +9,7 @@ from fnx.lax import (
     elementwise,
     folds,
     loops,
+    ordering,
     reductions,
     running,
     shapes,
@@ -19,6 +20,7 @@ from fnx.lax.contraction import *
 from fnx.lax.elementwise import *
 from fnx.lax.folds import *
 from fnx.lax.loops import *
+from fnx.lax.ordering import *
 from fnx.lax.reductions import *
 from fnx.lax.running import *
 from fnx.lax.shapes import *
@@ -26,7 +28,8 @@ from fnx.lax.slicing import *
 
 __all__ = [
     *collectives.__all__, *contraction.__all__, *elementwise.__all__, *folds.__all__,
-    *loops.__all__, *reductions.__all__, *running.__all__, *shapes.__all__, *slicing.__all__,
+    *loops.__all__, *ordering.__all__, *reductions.__all__, *running.__all__,
+    *shapes.__all__, *slicing.__all__,
 ]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers

@@ -27,7 +27,7 @@ from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
 from fnx.transforms.replay.executable import Eager, Executable, Programs, Replay
 from fnx.transforms.replay.launcher import MISS, Launch, make_launcher
-from fnx.transforms.replay.signature import Arguments, Key, labels, positional
+from fnx.transforms.replay.signature import Arguments, Key, labels, positional, several
 from fnx.transforms.replay.traces import MAX_SIGNATURES, CacheInfo, Traces, Variant
 from fnx.transforms.transformed import Transformed
 
@@ -249,11 +249,7 @@ def jit(f: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[i
     if f is None:
         return functools.partial(jit, static_argnums=static_argnums,
                                  static_argnames=static_argnames, donate_argnums=donate_argnums)
-    return Jitted(f, _tuple(static_argnums), _tuple(static_argnames), _tuple(donate_argnums))
-
-
-def _tuple(x: Any) -> tuple[Any, ...]:
-    return (x,) if isinstance(x, (int, str)) else tuple(x)
+    return Jitted(f, several(static_argnums), several(static_argnames), several(donate_argnums))
 
 
 __all__ = ["CacheInfo", "Jitted", "jit", "link"]

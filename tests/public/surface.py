@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 import fnx
+import fnx.ad_checkpoint
+import fnx.checkpoint_policies
 import fnx.kernel
 import fnx.lax
 import fnx.nn
@@ -25,7 +27,8 @@ from fnx.numpy.scalars import ScalarType
 
 MODULES: list[ModuleType] = [
     fnx, fnx.numpy, fnx.numpy.linalg, fnx.lax, fnx.nn, fnx.nn.initializers, fnx.random, fnx.tree,
-    fnx.tree_util, fnx.kernel, fnx.typing, fnx.test_util]
+    fnx.tree_util, fnx.kernel, fnx.typing, fnx.test_util, fnx.ad_checkpoint,
+    fnx.checkpoint_policies]
 
 
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -54,9 +54,10 @@ class Closed(Record):
         if self.effects:
             scope.follow(results[len(self.outs)])
 
-    def call(self, args: Sequence[Array]) -> Any:
+    def call(self, args: Sequence[Array], policy: Any = None) -> Any:
         """A CALL of it; its results as the function returned them."""
-        nodes = build.call(self.function, [x._node for x in args] + self.operands())
+        nodes = build.call(self.function, [x._node for x in args] + self.operands(),
+                           policy=policy)
         self.follow(nodes)
         return self.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, self.outs)])
 

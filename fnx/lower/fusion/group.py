@@ -143,13 +143,36 @@ def common(index: Index, own: Index) -> Index:
 
 
 def in_order(groups: Iterable[Group]) -> list[Group]:
-    """Groups such that each runs after those it reads; last created first among equals."""
+    """Groups such that each runs after those it reads; last created first among equals.
+
+    One that no other reads writes results only, which have memory of their own: it runs as soon
+    as it can, so that what it reads is free again.
+    """
     done: dict[Group, None] = {}
     stack = sorted(groups, key=by_number)
+    last = set(stack).difference(*[g.reads for g in stack])
     while stack:
         waiting = [g for g in stack[-1].reads if g not in done]
         if waiting:
             stack += sorted(waiting, key=by_number)
         else:
             done[stack.pop()] = None
-    return list(done)
+    return _early(list(done), last)
+
+
+def _early(order: list[Group], last: set[Group]) -> list[Group]:
+    """The groups in ``last`` moved to right behind what they read."""
+    missing = {g: len(g.reads) for g in order if g in last and g.reads}
+    readers: dict[Group, list[Group]] = {}
+    for g in missing:
+        for r in g.reads:
+            readers.setdefault(r, []).append(g)
+    out: list[Group] = []
+    for g in order:
+        if g not in missing:
+            out.append(g)
+            for reader in readers.get(g, ()):
+                missing[reader] -= 1
+                if not missing[reader]:
+                    out.append(reader)
+    return out

@@ -16,13 +16,14 @@ from collections.abc import Mapping, Sequence
 from fnx.core import build, ops
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
+from fnx.transforms.ad.policies import Policy
 from fnx.transforms.ad.structural import Part
 
 Source = tuple[str, int]
 
 
 def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source], n_inputs: int,
-          name: str) -> tuple[UOp, UOp, tuple[Source, ...]]:
+          name: str, policy: Policy | None = None) -> tuple[UOp, UOp, tuple[Source, ...]]:
     """Cut a graph of results and gradients in two: forward, backward, sources (Linearized).
 
     Args:
@@ -30,14 +31,18 @@ def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source
         grads: cotangents over these, and over the cotangents of the results.
         inputs: what each of these PARAMs is to the backward pass.
         n_inputs: PARAMs of the FUNCTION.
+        policy: of a checkpoint: what is saved instead. What the backward pass reads is then
+            behind a BARRIER with the cotangents: it is computed again, and when they are there.
     """
     primal = set(toposort(outs))
     results = {o for o in outs if o.op in ops.ELEMENTWISE}
 
     def saved(node: UOp) -> bool:
         rule = DERIVATIVES[node.op]
-        return node in results or (
-            rule.dear and (node.src[0] if isinstance(rule, Part) else node) in primal)
+        there = (node.src[0] if isinstance(rule, Part) else node) in primal
+        if policy is not None:
+            return there and policy.saves(node, rule)
+        return node in results or rule.dear and there
 
     params: dict[UOp, UOp] = {}
     sources: list[Source] = []
@@ -54,6 +59,9 @@ def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source
             source = "result", number[node]
         sources.append(source)
         params[node] = build.param(len(params), node.dtype, node.shape)
+    if policy is not None and policy.apart:
+        cts = [params[node] for node in params if inputs.get(node, ("",))[0] == "cotangent"]
+        params.update({node: build.barrier(x, *cts) for node, x in params.items() if x not in cts})
     forward = build.function([*outs, *extra], n_inputs, name)
     backward = build.function(substitute(grads, params), len(params), f"{name}.backward")
     return forward, backward, tuple(sources)

@@ -227,5 +227,5 @@ def _derive(body: UOp, activity: Activity) -> Steps[Linearized]:
     grads = [by_param.get(params[i]) if i in params else None for i in activity.inputs]
     given = tuple([(None, None) if ct is None else (place(ct.value), place(ct.mask))
                    for ct in grads])
-    forward, backward, sources = split(outs, flat, inputs, n, body.arg.name)
+    forward, backward, sources = split(outs, flat, inputs, n, body.arg.name, activity.policy)
     return Linearized(None if forward is body else forward, backward, sources, given)

@@ -19,6 +19,7 @@ from fnx.core.errors import GradError
 from fnx.core.record import Record
 from fnx.core.uop import UOp
 from fnx.transforms.ad.nested import Steps
+from fnx.transforms.ad.policies import Policy
 from fnx.transforms.ad.rules import Cotangent, Rule, Tangent
 
 Pushes = Sequence[Tangent | None]           # of the operands of a node, or of its results
@@ -32,6 +33,7 @@ class Activity(Record):
     masked: tuple[int, ...] = ()        # results whose cotangent has a mask
     guarded: tuple[int, ...] = ()       # operands whose cotangent is wanted with its mask
     wild: tuple[int, ...] = ()          # operands that may be infinite or NaN
+    policy: Policy | None = None        # what a checkpoint keeps
 
 
 class Linearized(Record):
@@ -198,7 +200,9 @@ class Call(Structural):
                                   masked, tuple(guarded), strange)
         values = [t.value for t in given if t is not None]
         masks = [t.mask for t in given if t is not None and t.mask is not None]
-        return pushed.results(build.call(pushed.function, [*args, *values, *masks]))
+        found = build.call(pushed.function, [*args, *values, *masks], node.arg.name,
+                           node.arg.policy)
+        return pushed.results(found)
 
     def depends(self, node: UOp) -> Steps[Sequence[frozenset[int]]]:
         found: Sequence[frozenset[int]] = yield self._body(node), Depends()
@@ -214,5 +218,5 @@ class Call(Structural):
         outputs = tuple(sorted(got))
         masked = tuple([o for o in outputs if got[o].mask is not None])
         form: Linearized = yield body, Activity(those(active), outputs, masked, those(guarded),
-                                                those(wild) if masked else ())
+                                                those(wild) if masked else (), node.arg.policy)
         return form

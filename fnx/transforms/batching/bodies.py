@@ -34,7 +34,7 @@ def _call(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lan
     if src[0].op is ops.KERNEL:
         return call_kernel(node, src, batched, lanes.size)
     made = yield lanes.of(src[0], batched[1:])
-    outs = build.call(made.function, src[1:], node.arg.name)
+    outs = build.call(made.function, src[1:], node.arg.name, node.arg.policy)
     return [Value(*out) for out in zip(outs, made.outs)]
 
 

@@ -131,6 +131,11 @@ def context() -> tuple[str, tuple[Any, ...], tuple[Any, ...]]:
     return config.device, config.key(), scope.axes()
 
 
+def several(x: Any) -> tuple[Any, ...]:
+    """Positions or names of arguments, of one or of a sequence of them."""
+    return (x,) if isinstance(x, (int, str)) else tuple(x)
+
+
 def parameters_of(f: Callable[..., Any]) -> list[inspect.Parameter]:
     """The parameters of a function; where Python does not know them, any."""
     try:

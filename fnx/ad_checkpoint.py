@@ -1,0 +1,11 @@
+"""Checkpoints under the names of ``jax.ad_checkpoint``."""
+
+from typing import TYPE_CHECKING
+
+from fnx.core.errors import module_face
+from fnx.transforms.checkpoint import checkpoint, checkpoint_name
+
+__all__ = ["checkpoint", "checkpoint_name"]
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,0 +1,40 @@
+"""What is computed before what."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from fnx.core import build
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.array.public import asarray, public
+
+__all__ = ["optimization_barrier"]
+
+T = TypeVar("T")
+
+
+@public
+def optimization_barrier(operand: T, /) -> T:
+    """The same values, none of them before all of them are there.
+
+    What is computed from the result is kept apart from the same computed from the operand, and
+    runs later.
+
+    Args:
+        operand: a pytree of arrays.
+
+    Returns:
+        A pytree like ``operand``.
+
+    >>> import fnx.lax as lax
+    >>> lax.optimization_barrier((1.0, 2.0))
+    (Array(1., dtype=float32, weak_type=True), Array(2., dtype=float32, weak_type=True))
+    """
+    leaves, structure = tree.flatten(operand)
+    arrays = [asarray(x) for x in leaves]
+    nodes = [x._node for x in arrays]
+    out: T = structure.unflatten([
+        Array(build.barrier(x._node, *nodes[:i], *nodes[i + 1:]), x.weak)
+        for i, x in enumerate(arrays)])
+    return out

@@ -1,0 +1,174 @@
+"""``checkpoint``: a function whose backward pass computes again what it reads of the forward pass.
+
+    f(x) under checkpoint      CALL(FUNCTION, x) with a policy
+    its backward pass          reads BARRIER(x, cotangents) and computes f's values again of that
+
+The policy says which values are kept all the same (ad/policies.py). The BARRIER keeps the second
+computation apart from the first, and lets it wait until its cotangents are there; so what f
+computes on its way lives twice, but shortly.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar, overload
+
+from fnx.core import build, ops
+from fnx.core.array import trace, tree
+from fnx.core.array.array import Array
+from fnx.core.array.public import asarray, public
+from fnx.core.array.trace import Closed
+from fnx.core.errors import ArgumentError
+from fnx.core.uop import UOp, rebuild, toposort
+from fnx.transforms.ad import policies
+from fnx.transforms.ad.policies import Policy
+from fnx.transforms.replay.signature import Arguments, several
+from fnx.transforms.replay.traces import Traces
+from fnx.transforms.transformed import Transformed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+@overload
+def checkpoint(fun: Callable[P, R], *, prevent_cse: bool | Sequence[bool] = True,
+               policy: Policy | None = None, static_argnums: int | Sequence[int] = (),
+               static_argnames: str | Sequence[str] = (), concrete: bool = False
+               ) -> Transformed[P, R]: ...
+
+
+@overload
+def checkpoint(fun: None = None, *, prevent_cse: bool | Sequence[bool] = True,
+               policy: Policy | None = None, static_argnums: int | Sequence[int] = (),
+               static_argnames: str | Sequence[str] = (), concrete: bool = False
+               ) -> Callable[[Callable[P, R]], Transformed[P, R]]: ...
+
+
+def checkpoint(fun: Callable[..., Any] | None = None, *,
+               prevent_cse: bool | Sequence[bool] = True, policy: Policy | None = None,
+               static_argnums: int | Sequence[int] = (),
+               static_argnames: str | Sequence[str] = (), concrete: bool = False) -> Any:
+    """A function that keeps less for its backward pass, and computes it again there.
+
+    Args:
+        fun: the function. Left out: a decorator.
+        prevent_cse: whether what is computed again is kept apart from the forward pass. Without
+            it both may become one again; inside a loop's body they are apart anyhow.
+        policy: what is kept, one of ``fnx.checkpoint_policies``; None keeps the arguments only.
+        static_argnums: positions of arguments that are values of the trace (hashable).
+        static_argnames: the same by name.
+        concrete: not taken: functions are traced without values here.
+
+    Returns:
+        A function like ``fun``.
+
+    Raises:
+        ArgumentError: ``policy`` is a function of one's own, or ``concrete`` is asked for.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> layer = fnx.checkpoint(lambda x: jnp.sin(jnp.sin(x)))
+    >>> fnx.grad(layer)(0.0)
+    Array(1., dtype=float32, weak_type=True)
+    """
+    if concrete:
+        raise ArgumentError("checkpoint: expected concrete=False, got True",
+                            hint="name arguments that Python's `if` looks at in static_argnums")
+    if policy is not None and not isinstance(policy, Policy):
+        raise ArgumentError("checkpoint: expected a policy of fnx.checkpoint_policies, got "
+                            f"{policy!r}", hint="for values of your choice name them with "
+                            "fnx.ad_checkpoint.checkpoint_name, and use save_only_these_names")
+    options: dict[str, Any] = {
+        "prevent_cse": prevent_cse, "policy": policy, "static_argnums": static_argnums,
+        "static_argnames": static_argnames}
+    return functools.partial(checkpoint, **options) if fun is None else \
+        _Checkpointed(fun, **options)
+
+
+class _Checkpointed(Transformed[P, R]):
+    """A function as a CALL with a policy."""
+
+    kind = "checkpoint"
+
+    def __init__(self, f: Callable[..., Any], prevent_cse: bool | Sequence[bool],
+                 policy: Policy | None, static_argnums: int | Sequence[int],
+                 static_argnames: str | Sequence[str]) -> None:
+        super().__init__(f, prevent_cse=prevent_cse, policy=policy,
+                         static_argnums=static_argnums, static_argnames=static_argnames)
+        self._arguments = Arguments(f, self._name, several(static_argnums),
+                                    several(static_argnames))
+        apart = prevent_cse if isinstance(prevent_cse, bool) else any(prevent_cse)
+        chosen = Policy("nothing") if policy is None else policy
+        self._policy = None if chosen.kind == "everything" else \
+            Policy(chosen.kind, chosen.names, apart, chosen.others)
+        self._traces: Traces[Closed] = Traces(lambda: f)
+
+    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        arrays, key = self._arguments.key(args, kwargs)
+
+        def f(*dynamic: Any, **named: Any) -> Any:
+            return self._f(*self._arguments.filled(args, dynamic), **{**kwargs, **named})
+
+        def make() -> tuple[Closed, list[UOp]]:
+            closed = trace.trace(f, key[1], key[0], by="checkpoint", name=self._name).close()
+            return Closed(_flat(closed.function), closed.captures, closed.out_tree, closed.outs,
+                          closed.effects), closed.captures
+
+        return self._traces.find(key, make).value.call(arrays, self._policy)
+
+
+def _flat(fn: UOp) -> UOp:
+    """A FUNCTION in which functions that it calls are written out: a policy is for their values,
+    too. Calls that have a policy or give a name stay."""
+    flat: dict[UOp, UOp] = {}
+    for body in toposort([fn], into_functions=True):
+        if body.op is ops.FUNCTION:
+            flat[body] = _written_out(body, flat)
+    return flat[fn]
+
+
+def _written_out(body: UOp, flat: dict[UOp, UOp]) -> UOp:
+    results: dict[UOp, list[UOp]] = {}
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is ops.GET and node.src[0] in results:
+            found: UOp = results[node.src[0]][node.arg]
+            return found
+        if node.op is ops.CALL and src[0].op is ops.FUNCTION and node.arg.policy is None \
+                and not policies.gives_name(node):
+            results[node] = trace.inline(flat[src[0]], src[1:])
+        return None
+    return body.over(tuple(rebuild(body.src, visit)))
+
+
+@public
+def checkpoint_name(x: T, name: str) -> T:
+    """x itself, under a name that policies of ``checkpoint`` speak of.
+
+    Args:
+        x: a pytree of arrays.
+        name: what ``save_only_these_names`` and others call it.
+
+    Returns:
+        x.
+
+    >>> from fnx.ad_checkpoint import checkpoint_name
+    >>> checkpoint_name(2.0, "hidden")
+    Array(2., dtype=float32, weak_type=True)
+    """
+    if not isinstance(name, str):
+        raise ArgumentError(f"expected a name, got {type(name).__name__}")
+    leaves, structure = tree.flatten(x)
+    out: T = structure.unflatten([_named(asarray(leaf), policies.label(name)) for leaf in leaves])
+    return out
+
+
+def _named(x: Array, label: str) -> Array:
+    node = x._node
+    identity = build.function([build.param(0, node.dtype, node.shape)], 1, label)
+    return Array(build.call(identity, [node])[0], x.weak)
+
+
+remat = checkpoint
