@@ -232,7 +232,7 @@ def _concat(b: Builder, op: Op, x: UOp) -> UOp:
 
 
 def _barrier(b: Builder, op: Op, x: UOp) -> UOp:
-    return build.barrier(x, *[b.one(b.pool) for _ in range(b.number(0, 2))])
+    return build.barrier(x, *[b.one(b.pool or [x]) for _ in range(b.number(0, 2))])
 
 
 def _stop(b: Builder, op: Op, x: UOp) -> UOp:

@@ -21,8 +21,10 @@ from fnx.core.uop import UOp
 from fnx.lower.tensor.algebra import spread
 
 x = var("x")
+_OF_LANES = {ops.ALL_GATHER, ops.AXIS_INDEX}  # batching has taken these away
 _VALUES = frozenset(op for op in ops.OPS.values() if "t" in op.levels
-                    and op.kind not in ("scope", "source", "host")) | {ops.GET, ops.IOTA}
+                    and op.kind not in ("scope", "source", "host")) - _OF_LANES | {
+    ops.GET, ops.IOTA}
 _SAME_ELEMENTS = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, ops.FLIP,
                             ops.CONCAT, ops.PAD, ops.UNFOLD})
 
