@@ -253,6 +253,24 @@ def test_scan(seed: int) -> None:
     check(scanned(rng, 0), seed)
 
 
+def test_a_carry_that_becomes_what_all_steps_share() -> None:
+    """It is a result of each step, too, but not stacked."""
+    w, c = (build.param(i, F8, ()) for i in (0, 1))
+    one = Expr(w) * Expr(w)
+    step = build.function([one.node, one.node, (Expr(c) * Expr(c) * Expr(w)).node], 2)
+
+    def looped(ins: Sequence[UOp]) -> list[UOp]:
+        return list(build.scan(step, 3, ins[:1], ins[1:], []))
+
+    def unrolled(ins: Sequence[UOp]) -> list[UOp]:
+        w, c = map(Expr, ins)
+        rows = [x.node for x in (w * w, w * w, w * w, c * c * w, w**4 * w, w**4 * w)]
+        stack = [build.reshape(x, (1,)) for x in rows]
+        return [rows[0], build.concat(stack[:3], 0), build.concat(stack[3:], 0)]
+
+    check(Program(looped, unrolled, [np.float64(0.7), np.float64(0.4)]), 3)
+
+
 @pytest.mark.parametrize("seed", range(15))
 def test_nested_loops(seed: int) -> None:
     rng = random.Random(seed)

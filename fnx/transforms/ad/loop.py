@@ -14,6 +14,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.array.trace import inline
 from fnx.core.bodies import Nodes, function_over
 from fnx.core.cache import Cache
+from fnx.core.dtypes import DType
 from fnx.core.record import Record
 from fnx.core.uop import UOp
 from fnx.transforms.ad.nested import Steps
@@ -27,10 +28,12 @@ Read = Callable[[Source], UOp]
 
 
 class _Key(Record):
-    """A structural node without its operands, and which of these and of the results take part."""
+    """A structural node with the types of its operands (also of those that no body reads), and
+    which of these and of the results take part."""
 
     bodies: tuple[UOp, ...]
     arg: ops.Scan | ops.While | ops.Cond
+    types: tuple[tuple[ops.Shape, DType], ...]
     takes: Activity
 
 
@@ -52,7 +55,8 @@ class Loop(Structural):
         args = [node.src[i] for i in self.operands(node)]
         takes = Activity(tuple([i for i, a in enumerate(args) if a in active]),
                          tuple(sorted(got)))
-        key = _Key(self.bodies(node), node.arg, takes)
+        types = tuple([(x.shape, x.dtype) for x in args])
+        key = _Key(self.bodies(node), node.arg, types, takes)
         found = _loops.get(key)
         if found is None:
             found = _loops.keep(key, (yield from self.linearize(node, args, takes)))

@@ -152,7 +152,7 @@ class _Reverse:
         if kind == "input" and i in self.carries.params:
             after = self.body.src[i - self.carries.first]
             asked = ("result", i - self.carries.first) in self.form.sources
-            if after in self.ys or (asked and after in self.varying):
+            if (after in self.ys or asked) and after in self.varying:
                 return _Place("before", self._found(after, saved), source)
         return _Place("row" if node in self.varying else "const", self._found(node, saved))
 
