@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from loops import LOOPS  # beside this file
 
 Builder = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
 
@@ -245,4 +246,5 @@ WORKLOADS: dict[str, Builder] = {
     "nbody_grad": nbody_grad,
     "dispatch": dispatch,
     "dispatch100": dispatch100,
+    **LOOPS,
 }
