@@ -17,7 +17,7 @@ of target. The driver (lower/driver.py) times each, checks both sides of it, and
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
 'inline simplify one_kernel decide split_reduce unique_results kernelize ranges slices coalesce
-index_sets runtime_extents canonical choose tile split_global memory commands'
+index_sets row_epilogues runtime_extents canonical choose tile split_global memory commands'
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from fnx.lower.in_place import copied_slots, shared_slots
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.index_sets import split_index_sets
+from fnx.lower.kernel.row_epilogues import row_epilogues as stage_rows
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.kernel.slices import slices
 from fnx.lower.loops.one_kernel import one_kernel
@@ -61,6 +62,13 @@ def on_kernel(run: Callable[[UOp], UOp], by_hand: bool = True) -> Callable[[Work
         runs = by_hand or work.schedule is None
         return work._replace(kernel=run(work.kernel)) if runs else work
     return on_work
+
+
+def row_epilogues(work: Work) -> Work:
+    """Of lengths that are known; a contraction is tiled with what follows it."""
+    if work.general or work.schedule is not None or contraction.find(work.kernel) is not None:
+        return work
+    return work._replace(kernel=stage_rows(work.kernel))
 
 
 def runtime_extents(work: Work) -> Work:
@@ -99,6 +107,7 @@ FUSION_PASSES = (
 KERNEL_PASSES = (
     Pass("coalesce", on_kernel(coalesce, by_hand=False), "kernel", "kernel"),
     Pass("index_sets", on_kernel(split_index_sets, by_hand=False), "kernel", "kernel"),
+    Pass("row_epilogues", row_epilogues, "kernel", "kernel"),
     Pass("runtime_extents", runtime_extents, "kernel", "kernel"),
     Pass("canonical", on_kernel(canonical), "kernel", "kernel"),
 )
