@@ -64,8 +64,8 @@ def on_kernel(run: Callable[[UOp], UOp], by_hand: bool = True) -> Callable[[Work
     return on_work
 
 
-def row_epilogues(work: Work) -> Work:
-    """Of lengths that are known; a contraction is tiled with what follows it."""
+@wraps(stage_rows)
+def row_epilogues(work: Work) -> Work:  # a contraction is tiled with what follows it
     if work.general or work.schedule is not None or contraction.find(work.kernel) is not None:
         return work
     return work._replace(kernel=stage_rows(work.kernel))

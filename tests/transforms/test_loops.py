@@ -313,3 +313,29 @@ def test_errors_name_every_open_transform() -> None:
     line = r"\([^()]*test_loops.py:\d+\)"
     assert re.search(rf"\n  Inside fori_loop of <lambda> {line} in scan of step {line} in "
                      rf"jit of <lambda> {line}\n", str(error.value))
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 40, 1000, 30_000])
+def test_a_loop_that_a_condition_ends_goes_on_with_the_workers(steps: int) -> None:
+    """It begins where it is called; nested loops, swapped carries and places go on as they are."""
+    def step(s: Any) -> Any:
+        k, x, before, rows = s
+        y = lax.fori_loop(0, k % 3, lambda i, z: z * 0.5 + i, x + 1)
+        return k + 1, y, x, rows.at[k % 8].add(y)
+
+    @fnx.jit
+    def f(n: Any, x: Any) -> Any:
+        return lax.while_loop(lambda s: (s[0] < n) & (s[1].sum() < 1e9), step,
+                              (0, x, x, jnp.zeros((8, 20))))
+    x = np.linspace(0, 1, 20).astype(np.float32)
+    got = [f(steps, x) for _ in range(3)]  # one after the other, while workers are busy, too
+    k, y, before, rows = 0, x, x, np.zeros((8, 20), np.float32)
+    while k < steps:
+        z = y + np.float32(1)
+        for i in range(k % 3):
+            z = z * np.float32(0.5) + np.float32(i)
+        rows[k % 8] += z
+        k, y, before = k + 1, z, y
+    for one in got:
+        same(one[:3], (np.int32(k), y, before))
+        np.testing.assert_allclose(one[3], rows, rtol=1e-3)

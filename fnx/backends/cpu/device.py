@@ -25,7 +25,7 @@ from fnx.backends.allocator import Block, Pool
 from fnx.backends.base import Device
 from fnx.backends.cost_estimate import nanoseconds
 from fnx.backends.cpu import callbacks, runtime
-from fnx.backends.cpu.encoding import Encoder, signed
+from fnx.backends.cpu.encoding import FOREVER, Encoder, signed
 from fnx.backends.cpu.queue import CpuQueue, native
 from fnx.backends.hcq import (
     Branch,
@@ -33,6 +33,7 @@ from fnx.backends.hcq import (
     Commands,
     HostStorage,
     Leasing,
+    Loop,
     check_arguments,
     commands_of,
     executions,
@@ -95,12 +96,41 @@ def _work(commands: Commands, plans: Mapping[Command, _Plan | callbacks.Plan]) -
     return total
 
 
+def _steps_here(commands: Commands, plans: Mapping[Command, _Plan | callbacks.Plan]) -> int:
+    """How many steps of loops run where a buffer is called, before workers go on with the rest.
+
+    Of short work: all. Of a loop that a condition ends, which may be short: a short time's.
+    """
+    work = _work(commands, plans)
+    if work <= SHORT:
+        return FOREVER
+    longest = _once(commands, plans)[1]
+    return max(1, int(SHORT / longest)) if math.isinf(work) and longest <= SHORT else 0
+
+
+def _once(commands: Commands, plans: Mapping[Command, _Plan | callbacks.Plan]
+          ) -> tuple[float, float]:
+    """Estimated nanoseconds of commands that go through each loop once, and of the longest way
+    from the end of an iteration to the next such end."""
+    total = longest = 0.0
+    for c in commands:
+        if isinstance(c, Command):
+            total += plans[c].work
+            continue
+        inside = [(*c.test, *c.body)] if isinstance(c, Loop) else c.branches
+        parts = [_once(part, plans) for part in inside]
+        once = max([part for part, _ in parts]) + STEP
+        total += once
+        longest = max(longest, once, *[step for _, step in parts])
+    return total, max(total, longest)
+
+
 class CpuCommandBuffer(Leasing):
     """Encoded commands. The number of arguments is fixed by the first submission."""
 
     __slots__ = ("_commands", "_counts", "_encoded", "_inline", "_pack", "_plans", "_pool",
-                 "_private", "_program", "_queue", "_run", "_scratch", "_temporary", "_words",
-                 "effects", "work")
+                 "_private", "_program", "_queue", "_run", "_scratch", "_steps", "_temporary",
+                 "_words", "effects", "work")
 
     def __init__(self, device: CpuDevice, commands: Commands,
                  plans: dict[Command, _Plan | callbacks.Plan], arena: int) -> None:
@@ -110,10 +140,11 @@ class CpuCommandBuffer(Leasing):
         self.names = tuple([c.name for c in plans])
         self.work = _work(commands, plans)
         self.effects = any(c.kernel.op is ops.HOST for c in plans)
+        self._steps = _steps_here(commands, plans)
         self._run = device.native.run_held if self.work <= TINY else device.native.run
         self._scratch = max([p.scratch for p in plans.values()], default=0)
         self._private = -(-arena // 64) * 64  # where scratch begins in the temporary memory
-        self._temporary = self._private + (self._scratch if self.work <= SHORT else 0)
+        self._temporary = self._private + (self._scratch if self._steps else 0)
         self.leases: list[tuple[Any, int]] = []
         self._counts: tuple[int, int] | None = None
         self._inline = False  # from the first submission on, where the work is short
@@ -132,9 +163,9 @@ class CpuCommandBuffer(Leasing):
             block, give = self._memory_for_call(self._pool.take)
             at = block.ptr
         try:
-            self._pack(lease[0], 0, at + self._private, at, *map(_pointer, ins),
+            self._pack(lease[0], 0, at + self._private, at, 0, *map(_pointer, ins),
                        *map(_pointer, outs))
-            self._run(self._program, lease[1])
+            self._run(self._program, lease[1], FOREVER)
         except struct.error:
             raise self._miscounted(ins, outs) from None
         finally:
@@ -157,19 +188,19 @@ class CpuCommandBuffer(Leasing):
             return
         lease = self.leases.pop() if self.leases else self._lease()
         temporary = self._memory_for_call(functools.partial(Block, self._pool))
-        self._pack(lease[0], 0, temporary.ptr + self._private, temporary.ptr,
+        self._pack(lease[0], 0, temporary.ptr + self._private, temporary.ptr, 0,
                    *map(_pointer, ins), *map(_pointer, outs))
-        if self.work <= SHORT and queue.idle():
+        if self._steps and queue.idle():
             for storage in outs:
                 storage.timeline = 0
-            self._run(self._program, lease[1])
-            self.leases.append(lease)
-        else:
-            nbytes = sum([storage.nbytes for storage in outs], temporary.nbytes)
-            queue.submit(self._program, lease[1], self._scratch, outs, nbytes, self, lease,
-                         temporary, tuple(ins), tuple(outs))
-            if self.effects:
-                queue.last_effect = queue.submitted
+            if not self._run(self._program, lease[1], self._steps):
+                self.leases.append(lease)
+                return
+        nbytes = sum([storage.nbytes for storage in outs], temporary.nbytes)
+        queue.submit(self._program, lease[1], self._scratch, outs, nbytes, self, lease,
+                     temporary, tuple(ins), tuple(outs))
+        if self.effects:
+            queue.last_effect = queue.submitted
 
     def _run_inside(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
         """In a callback: run it here, whatever it takes; its memory is there when it is done."""
@@ -178,7 +209,8 @@ class CpuCommandBuffer(Leasing):
         lease = self.leases.pop() if self.leases else self._lease()
         temporary = Block(self._pool, self._private + max(64, self._scratch))
         scratch = temporary.ptr + self._private
-        self._pack(lease[0], 0, scratch, temporary.ptr, *map(_pointer, ins), *map(_pointer, outs))
+        self._pack(lease[0], 0, scratch, temporary.ptr, 0, *map(_pointer, ins),
+                   *map(_pointer, outs))
         self._queue.run_inside(self._program, lease[1], scratch)
         self.leases.append(lease)
 

@@ -51,8 +51,8 @@ class _Native:
         self.library = compiled_once(runtime.text(target.triple), runtime.EXPORTS, target, imports)
         self.addresses = self.library.addresses
         word = ctypes.c_int64
-        self.run = self._function(ctypes.CFUNCTYPE(word, word, word), "run")
-        self.run_held = self._function(ctypes.PYFUNCTYPE(word, word, word), "run")
+        self.run = self._function(ctypes.CFUNCTYPE(word, word, word, word), "run")
+        self.run_held = self._function(ctypes.PYFUNCTYPE(word, word, word, word), "run")
         self.submit = self._function(ctypes.PYFUNCTYPE(word, word, word, word), "submit")
         self.wait = self._function(ctypes.CFUNCTYPE(word, word, word, word), "wait")
         self.abort = self._function(ctypes.CFUNCTYPE(word, word), "abort")

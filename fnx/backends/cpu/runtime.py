@@ -11,8 +11,9 @@ No Python runs between the kernels of a submission. Memory is words of 8 bytes:
               JUMP: the record to go to
     move      a slot that a loop moves: slot, registers whose parity chooses among the places
               that follow: base, offset, terms (register, bytes an iteration)
-    block     one call's: scratch, arena, argument pointers, a register a loop that counts its
-              iterations, then the resolved slots
+    block     one call's: scratch, arena, the record to go on at (0: nothing was done yet),
+              argument pointers, a register a loop that counts its iterations, then the resolved
+              slots
     queue     ring of (program, block), timeline values, the open job, pthread objects
 
 Worker 0 leads: it takes submissions in order, walks their commands and opens a *job* for each
@@ -36,7 +37,7 @@ KIND, KERNEL, BUFFERS, SCALARS, ITERATIONS, CHUNK, CHUNKS, RECORD_WORDS = range(
 REGISTER, TRIPS, MOVES, COUNT, TARGET = range(1, 6)
 SLOT, BRANCHES = 1, 2
 # block
-SCRATCH, ARENA, ARGUMENTS = range(3)
+SCRATCH, ARENA, START, ARGUMENTS = range(4)
 # worker
 QUEUE, PRIVATE, WORKER_WORDS = 0, 1, 8
 # queue: words that different threads write are on cache lines of their own (16 words: pairs
@@ -200,14 +201,15 @@ def _go() -> Function:
 
 
 def _run(mode: int) -> Function:
-    """A whole submission on the calling thread."""
-    f = Function("run", ("program", "block"))
+    """A submission on the calling thread, of at most so many steps of loops; gives whether some
+    are left for the workers."""
+    f = Function("run", ("program", "block", "steps"))
     f.line("fence acquire")  # the caller has looked at the timeline
     before = f.call("read_mode")
     f.call("write_mode", mode)
     pointers = f.call("resolve", f["program"], f["block"])
     scratch, records = f.load(f["block"], SCRATCH), f.load(f["program"], RECORDS)
-    end, at = f.load(f["program"], COMMANDS), f.variable(0)
+    end, at, left = f.load(f["program"], COMMANDS), f.variable(0), f.variable(f["steps"])
     with f.loop():
         i = at.get()
         with f.when(f.compare("uge", i, end)):
@@ -215,6 +217,12 @@ def _run(mode: int) -> Function:
         record = f.word(records, f.mul(i, RECORD_WORDS))
         with f.when(f.compare("ne", f.load(record), EXEC)):
             at.set(f.call("go", f["program"], f["block"], pointers, record, i))
+            with f.when(f.compare("eq", f.load(record), NEXT)):
+                left.set(f.sub(left.get(), 1))
+                with f.when(f.compare("eq", left.get(), 0)):
+                    f.store(f["block"], START, at.get())
+                    f.call("write_mode", before)
+                    f.give(1)
             f.again()
         f.call("kernel", record, pointers, 0, f.load(record, ITERATIONS), scratch)
         at.set(f.add(i, 1))
@@ -388,9 +396,11 @@ def _execute() -> Function:
     """All commands of one submission."""
     f = Function("execute", ("queue", "program", "block", "time", "scratch"))
     queue = f["queue"]
-    pointers = f.call("resolve", f["program"], f["block"])
-    records = f.load(f["program"], RECORDS)
-    end, at = f.load(f["program"], COMMANDS), f.variable(0)
+    at = f.variable(f.load(f["block"], START))
+    with f.when(f.compare("eq", at.get(), 0)):
+        f.call("resolve", f["program"], f["block"])
+    pointers = f.word(f["block"], f.load(f["program"], RESOLVED))
+    records, end = f.load(f["program"], RECORDS), f.load(f["program"], COMMANDS)
     with f.loop():
         i = at.get()
         with f.when(f.compare("uge", i, end)):

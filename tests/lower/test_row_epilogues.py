@@ -1,0 +1,41 @@
+"""What follows the folds of rows is computed in lanes, and its value is the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core.config import override
+
+RNG = np.random.default_rng(0)
+
+
+def dear(w: Any, x: Any) -> Any:
+    return jnp.tanh(w @ x + w[:, 0])
+
+
+def two(w: Any, x: Any) -> Any:
+    """Two folds of a row, and two results."""
+    total = (w * x).sum(1)
+    return jnp.exp(-jnp.abs(total)) + w.max(1), total
+
+
+def cheap(w: Any, x: Any) -> Any:
+    return w @ x + 1
+
+
+@pytest.mark.parametrize(("f", "rows", "staged"), [
+    (dear, 64, True), (dear, 100, True), (dear, 512, True), (dear, 509, False), (dear, 7, False),
+    (two, 40, True), (cheap, 64, False), (lambda w, x: dear(w.T, x), 48, False)])
+def test_epilogues(f: Any, rows: int, staged: bool) -> None:
+    w, x = (RNG.normal(size=s).astype(np.float32) for s in ((rows, 48), (48,)))
+    jitted = fnx.jit(f)
+    with override(device="interp"):
+        want = fnx.jit(f)(w, x)
+    for a, b in zip(fnx.tree.leaves(jitted(w, x)), fnx.tree.leaves(want)):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5)
+    assert ("local0" in jitted.lower(w, x).text("tiled")) == staged
