@@ -25,6 +25,7 @@ from fnx.transforms.ad.forward import jvp
 from fnx.transforms.ad.nested import keep
 from fnx.transforms.ad.reverse import linearize
 from fnx.transforms.ad.structural import Activity, Push
+from fnx.transforms.ad.units import pick
 from fnx.transforms.batching.batch import batch
 from fnx.transforms.transformed import Transformed
 
@@ -194,7 +195,8 @@ def _pushed(closed: Closed, args: Sequence[UOp], k: int) -> list[UOp]:
     if size == 0:
         return [block(out, None, False) for out in closed.outs]
     batched = batch(pushed.function, size, [*[False] * len(args), True])
-    found = build.call(batched.function, [*args, _units(x)])
+    units = _units(x)
+    found = pick(build.call(batched.function, [*args, units]), units)
     return [block(out, *((None, False) if t is None else (found[t], batched.outs[t])))
             for out, (t, _) in zip(closed.outs, pushed.given)]
 
@@ -227,9 +229,11 @@ def _pulled(closed: Closed, args: Sequence[UOp], n: int, o: int) -> list[UOp]:
         return [build.const(0, x.dtype, out.shape + x.shape) for x in args[:n]]
     form = linearize(fn, Activity(tuple(range(n)), (o,)))
     results = build.call(fn if form.forward is None else form.forward, args)
-    read = {"input": args, "result": results, "cotangent": [_units(fn.src[o])]}
+    units = _units(fn.src[o])
+    read = {"input": args, "result": results, "cotangent": [units]}
     batched = batch(form.backward, size, [kind == "cotangent" for kind, _ in form.sources])
-    found = build.call(batched.function, [read[kind][i] for kind, i in form.sources])
+    operands = [read[kind][i] for kind, i in form.sources]
+    found = pick(build.call(batched.function, operands), units)
 
     def block(x: UOp, i: int | None) -> UOp:
         shape = out.shape + x.shape

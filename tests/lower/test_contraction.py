@@ -110,3 +110,11 @@ def test_a_long_chain_of_factors_is_looked_at_in_part() -> None:
 
     kernels = fnx.jit(f).lower(A, B).kernels
     assert any(n.op is ops.REDUCE for k in kernels for n in toposort(k.node.src))
+
+
+def test_lanes_of_a_long_sum_go_where_reads_are_contiguous() -> None:
+    """Packing would read the long factor once more; the result is small."""
+    a, b = (RANDOM.standard_normal(shape).astype(np.float32) for shape in ((512, 20), (18, 512)))
+    f = fnx.jit(lambda a, b: a.T @ b.T)
+    assert [k.name.split()[0] for k in f.lower(a, b).kernels] == ["contract_mul"]
+    np.testing.assert_allclose(f(a, b), a.T @ b.T, rtol=1e-4, atol=1e-4)

@@ -107,3 +107,43 @@ def test_a_unit_reaches_no_infinite_partial_that_it_is_not_in() -> None:
         for jac in (fnx.jacfwd, fnx.jacrev):
             found = jac(lambda x: jnp.sum(jnp.sqrt(jnp.pad(x, 1))))(jnp.array([1.0, 4.0]))
             np.testing.assert_array_equal(found, [0.5, 0.25])
+
+
+# ---- units --------------------------------------------------------------------------------------
+
+MATRIX = np.sin(np.arange(12.0, dtype=np.float32)).reshape(4, 3)
+PRODUCTS: list[tuple[str, Any, Any]] = [
+    ("a matrix", lambda x: MATRIX @ x, 3),
+    ("behind movements", lambda x: jnp.flip(MATRIX @ jnp.stack([x, x])[0], 0), 3),
+    ("in calls", fnx.jit(lambda x: fnx.jit(jnp.matmul)(
+        MATRIX, fnx.jit(lambda x: x[None])(x)[0])), 3),
+    ("from the left", lambda x: x @ MATRIX, 4),
+    ("two sums", lambda x: jnp.einsum("ij,i->", jnp.asarray(MATRIX), x), 4),
+    ("with itself", lambda x: x @ x, 3),
+    ("rows", lambda x: (jnp.asarray(MATRIX) * x).sum(0), 3),
+    ("twice", lambda x: MATRIX @ x + jnp.tanh(MATRIX @ x), 3),
+    ("outer", lambda x: x[:, None] * x[None, :], 3),
+]
+
+
+@pytest.mark.parametrize("jac", [fnx.jacfwd, fnx.jacrev, fnx.hessian])
+@pytest.mark.parametrize("name, f, n", PRODUCTS, ids=[p[0] for p in PRODUCTS])
+def test_products_with_units(name: str, f: Any, n: int, jac: Any) -> None:
+    """Each column is the derivative along its unit."""
+    x = np.linspace(0.2, 1.4, n, dtype=np.float32)
+    inner = f if jac is not fnx.hessian else fnx.jacrev(f)
+    found = np.asarray(jac(f)(x))
+    for i in range(n):
+        column = fnx.jvp(inner, (x,), (np.eye(n, dtype=np.float32)[i],))[1]
+        np.testing.assert_allclose(found[..., i], column, rtol=1e-5, atol=1e-5)
+
+
+def test_a_unit_picks_what_it_is_multiplied_with() -> None:
+    """It adds nothing: what is infinite beside its place stays there."""
+    x = jnp.asarray(np.array([[1, np.inf, 2]], np.float32))
+    for jac in (fnx.jacfwd, fnx.jacrev):
+        np.testing.assert_array_equal(jac(lambda w: x @ w)(jnp.ones(3)), x)
+    graph = fnx.make_jaxpr(fnx.jacfwd(lambda w: MATRIX @ w))(jnp.ones(3))
+    assert "sum" not in str(graph)
+    hessian = fnx.make_jaxpr(fnx.hessian(fnx.jit(lambda w: jnp.sum(jnp.tanh(MATRIX @ w)))))
+    assert str(hessian(jnp.ones(3))).count("[i, j] = sum(") <= 1

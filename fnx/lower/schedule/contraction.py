@@ -29,6 +29,7 @@ from fnx.lower.schedule.workload import extent, itemsize, loads_below, product, 
 
 _PACK_COLUMNS = 96 << 10  # bytes of the right factor above which it is packed
 _BLOCK = 4  # row tiles packed together at most: 56 rows on AVX-512
+_LONG = 16  # times the rows: of sums so long, writing across lanes costs less than packing
 _PARALLEL = 1 << 19  # multiply-adds above which workers share the rows
 
 
@@ -68,8 +69,10 @@ def find(kernel: UOp) -> Contraction | None:
     ranges = ranges_of(kernel)
     lane = next((r for r in ranges if r in reduces[0].ranges and extent(r) > 1
                  and stride(kernel.src[0], r) == 1), None)
-    if lane in rows or (lane not in columns
-                        and _contiguous(left, rows) > _contiguous(right, columns)):
+    if lane in rows:
+        left, right, rows, columns = right, left, columns, rows
+    if _contiguous(left, rows) > _contiguous(right, columns) and (
+            lane not in columns or product(summed) >= _LONG * product(rows)):
         left, right, rows, columns = right, left, columns, rows
 
     def in_order(some: frozenset[UOp]) -> tuple[UOp, ...]:
