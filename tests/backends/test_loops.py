@@ -1,0 +1,243 @@
+"""Loops and branches of commands on the cpu: walked natively, interrupted, shared by workers."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fnx.backends.base import get_device
+from fnx.backends.hcq import commands_of, executions
+from fnx.core import build, dtypes, ops
+from fnx.core.config import override
+from fnx.core.levels import interp
+from fnx.core.uop import UOp, toposort
+from fnx.lower import pipeline
+from fnx.lower.pipeline import lower
+from fnx.transforms.jit import link
+from tests.graphs import ALL_OPS, assert_same, graph_of
+
+F, INT = dtypes.float32, dtypes.int32
+LOOPS = {ops.SCAN, ops.WHILE, ops.COND}
+
+
+@pytest.fixture
+def no_loop_in_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All loops are loops of commands."""
+    monkeypatch.setattr(pipeline, "TENSOR_PASSES", tuple(
+        [p for p in pipeline.TENSOR_PASSES if p.name != "one_kernel"]))
+
+
+def run(fn: UOp, args: list[np.ndarray[Any, Any]], device: str) -> list[np.ndarray[Any, Any]]:
+    on = get_device(device)
+    outs = link(fn, on).run([on.upload(a) for a in args])
+    return [out.view(o.dtype.np, o.shape) for out, o in zip(outs, fn.src)]
+
+
+# ---- what they compute ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_nested_loops(seed: int, no_loop_in_one_kernel: None) -> None:
+    """The cpu gives the bits of the interpreter, from the same commands and from the graph."""
+    rng = random.Random(seed)
+    folds = {ops.REDUCE, ops.SCATTER}
+    kinds = ((dtypes.int32, dtypes.uint32, dtypes.bool_), ALL_OPS), \
+        (dtypes.USER, frozenset(op for op in ALL_OPS if op.exact) - folds)
+    done = 0
+    while done < 4:
+        types, allowed = kinds[done % 2]
+        graph = graph_of(rng.randrange(1 << 30), 10, types, allowed, 3)
+        if LOOPS.isdisjoint(n.op for n in toposort([graph.fn], into_functions=True)):
+            continue
+        done += 1
+        want = interp.apply(graph.fn, graph.args)
+        assert_same(run(graph.fn, graph.args, "interp"), want)
+        assert_same(run(graph.fn, graph.args, "cpu"), want)
+
+
+def counter(trips: int, width: int) -> tuple[UOp, list[np.ndarray[Any, Any]]]:
+    """i + 1 for all elements, and row t of the ys."""
+    c = build.param(0, INT, (width,))
+    x = build.param(1, INT, (width,))
+    new = build.add(c, x)
+    body = build.function([new, build.mul(new, build.like(new, 2))], 2, "count")
+    xs = build.param(1, INT, (trips, width))
+    fn = build.function(build.scan(body, trips, [], [build.param(0, INT, (width,))], [xs]), 2)
+    return fn, [np.zeros(width, np.int32), np.ones((trips, width), np.int32)]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_thousands_of_iterations_with_several_workers(workers: int,
+                                                      no_loop_in_one_kernel: None) -> None:
+    """Short kernels run on the one who leads, long ones are shared out in each iteration."""
+    for trips, width in ((5000, 7), (40, 300_000)):
+        fn, args = counter(trips, width)
+        with override(workers=workers):
+            last, ys = run(fn, args, "cpu")
+        assert (last == trips).all()
+        assert (ys == 2 * np.arange(1, trips + 1, dtype=np.int32)[:, None]).all()
+
+
+def test_rows_of_all_widths(no_loop_in_one_kernel: None) -> None:
+    for width in (1, 3, 5, 16, 17):
+        fn, args = counter(9, width)
+        assert_same(run(fn, args, "cpu"), interp.apply(fn, args))
+
+
+def test_calls_in_flight_do_not_share_memory(no_loop_in_one_kernel: None) -> None:
+    """One program, submitted again before it is done, by several threads."""
+    fn, args = counter(2000, 1000)
+    cpu = get_device("cpu")
+    program = link(fn, cpu)
+    ones = cpu.upload(args[1])
+    wrong: list[int] = []
+
+    def submit(first: int) -> None:
+        starts = [first * 10 + i for i in range(3)]
+        outs = [program.run([cpu.upload(np.full(1000, s, np.int32)), ones]) for s in starts]
+        for start, (last, _) in zip(starts, outs):
+            if not (last.view(np.int32, (1000,)) == start + 2000).all():
+                wrong.append(start)
+
+    threads = [threading.Thread(target=submit, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_a_branch_clamps_its_number() -> None:
+    x, which = build.param(0, F, (64,)), build.param(1, INT, ())
+    p = build.param(0, F, (64,))
+    branches = [build.function([build.mul(p, build.like(p, float(n)))], 1) for n in range(3)]
+    fn = build.function(build.cond(branches, which, [x]), 2)
+    ones = np.ones(64, np.float32)
+    for number, want in ((-5, 0), (-(1 << 31), 0), (0, 0), (1, 1), (2, 2), (3, 2), (1 << 30, 2)):
+        for device in ("cpu", "interp"):
+            got, = run(fn, [ones, np.int32(number)], device)  # type: ignore[list-item]
+            assert (got == want).all()
+
+
+def test_null_and_trace_take_loops(no_loop_in_one_kernel: None) -> None:
+    fn, args = counter(3, 4000)
+    run(fn, args, "null")
+    trace = get_device("trace")
+    with trace.into(None):  # type: ignore[attr-defined]
+        before = len(trace.log)  # type: ignore[attr-defined]
+        assert_same(run(fn, args, "trace"), interp.apply(fn, args))
+        commands = commands_of(lower(fn, trace.target).block.commands)
+        assert len(trace.log) > before + len(executions(commands))  # type: ignore[attr-defined]
+
+
+# ---- interrupts, faults, forks ------------------------------------------------------------------
+
+BEGIN = """
+import os, signal, sys, threading, time
+import numpy as np
+import fnx, fnx.numpy as jnp
+from fnx import lax
+from fnx.core.config import config
+from fnx.core.errors import DeviceError
+
+w = jnp.eye(48)
+
+@fnx.jit
+def endless(x):
+    def outer(c, _):
+        def cell(c):
+            return c @ w
+        return lax.while_loop(lambda c: c.sum() > -1, cell, c), None
+    return lax.scan(outer, x, None, length=3)[0]
+
+@fnx.jit
+def steps(x, n):
+    return lax.fori_loop(0, n, lambda i, c: c @ w + 1, x)
+
+def ctrl_c(delay):
+    threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+"""
+
+
+def script(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-X", "faulthandler", "-c",
+                           BEGIN + textwrap.dedent(code)], capture_output=True, text=True,
+                          timeout=120, env=dict(os.environ))
+
+
+unix = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")
+
+
+@unix
+def test_ctrl_c_ends_an_endless_loop() -> None:
+    done = script("""
+        x = jnp.ones((48, 48))
+        out = endless(x)
+        for i in range(2):
+            ctrl_c(0.3)
+            started = time.monotonic()
+            try:
+                np.asarray(out)
+            except KeyboardInterrupt:
+                print("interrupted", time.monotonic() - started < 1.5)
+        try:
+            np.asarray(out)
+        except DeviceError as e:
+            print("aborted" in str(e))
+        print(float(steps(x, 3)[0, 0]) == 4)
+        """)
+    assert done.stdout.split() == ["interrupted", "True"] * 2 + ["True", "True"], done.stderr
+
+
+@unix
+def test_the_time_limit_names_the_kernel_and_the_iterations() -> None:
+    done = script("""
+        config.time_limit = 0.5
+        try:
+            np.asarray(endless(jnp.ones((48, 48))))
+        except DeviceError as e:
+            print(e)
+        config.time_limit = 0
+        print(float(steps(jnp.ones((48, 48)), 3)[0, 0]))
+        """)
+    assert "waited 0.5 s, the time limit, for kernel " in done.stdout, done.stderr
+    assert "in iteration " in done.stdout and " of cell" in done.stdout
+    assert "in iteration 0 of outer" in done.stdout
+    assert done.stdout.split()[-1] == "4.0"
+
+
+@unix
+def test_a_fork_waits_for_loops_or_refuses_them() -> None:
+    done = script("""
+        x = jnp.ones((48, 48))
+        short, long = steps(x, 2000), endless(x)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            good = float(short[0, 0]) == 2001
+            try:
+                np.asarray(long)
+            except DeviceError as e:
+                good = good and "forked" in str(e)
+            os._exit(0 if good and float(steps(x, 3)[0, 0]) == 4 else 1)
+        print(os.waitpid(child, 0)[1], flush=True)
+        os._exit(0)
+        """)
+    assert done.stdout == "0\n", done.stderr
+
+
+@unix
+def test_an_endless_loop_does_not_hold_up_the_end() -> None:
+    done = script("""
+        endless(jnp.ones((48, 48)))
+        print("end", flush=True)
+        """)
+    assert (done.stdout, done.returncode) == ("end\n", 0), done.stderr
