@@ -104,14 +104,15 @@ def test_a_kernel_prints_as_a_loop() -> None:
     body = build.function([(Expr(x) * 0.5 + Expr(u)).node, x], 2, "decay")
     p, q = build.param(0, F32, ()), build.param(1, F32, (9,))
     kernel, = kernels(build.function(build.scan(body, 9, [], [p], [q], reverse=True), 2))
-    assert show.pretty(kernel) == "\n".join([
+    lines = [line.partition("#")[0].rstrip() for line in show.pretty(kernel).splitlines()]
+    assert lines == [
         "kernel scan_decay(x0: float32[9], x1: float32[], o2: float32[], o3: float32[9])",
         "  x = x1[()]",
         "  for t in seq(9):",
         "    p0 = 8 - t",
         "    o3[p0] = x",
         "    x = x0[p0] + x * 0.5",
-        "  o2[()] = x"])
+        "  o2[()] = x"]
 
 
 def test_results_that_nothing_reads_are_not_made() -> None:
