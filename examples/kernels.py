@@ -85,12 +85,17 @@ def prefix_sum(x: k.Reference, o: k.Reference) -> None:
 
 @fnx.call(out=lambda x, edges: ShapeDtypeStruct((edges.shape[0] - 1,), "int32"))
 def histogram(x: k.Reference, edges: k.Reference, o: k.Reference) -> None:
-    """How many values lie in each of equally wide bins, the last one closed, as np.histogram."""
-    i, bins = k.range(x.shape[0], "i"), edges.shape[0] - 1
-    low, high = edges[0], edges[bins]
-    scale = bins / (high - low)
-    at = k.cast(k.minimum((x[i] - low) * scale, bins - 1), "int32")
-    o.combine("add", at, 1, valid=(x[i] >= low) & (x[i] <= high))
+    """How many values lie in each of equally wide bins, the last one closed, as np.histogram.
+
+    The bins of a block of values are found in vectors and kept; then they are counted in order.
+    """
+    n, bins, block = x.shape[0], edges.shape[0] - 1, 256
+    b, j, jj = k.range(-(-n // block), "b"), k.range(block, "j"), k.range(block, "jj")
+    low, high, i = edges[0], edges[bins], b * block + j
+    v = x.load(i, valid=i < n)
+    at = k.cast(k.minimum((v - low) * (bins / (high - low)), bins - 1), "int32")
+    kept = k.local(k.where((v >= low) & (v <= high) & (i < n), at, bins), over=j)
+    o.combine("add", kept[jj], 1, valid=kept[jj] < bins, checked=False)
 
 
 @fnx.call(out=lambda p, radius: ShapeDtypeStruct((p.shape[1],), "int32"))
@@ -135,35 +140,41 @@ def mandelbrot(limit: int = 200) -> Callable[[Any, Any], fnx.Array]:
     return made
 
 
-def flash_attention(keys: int = 64, rows: int = 4) -> Callable[[Any, Any, Any], fnx.Array]:
-    """softmax(q @ k.T) @ v without the matrix between: (q, k.T, v) -> like q.
+def flash_attention(causal: bool = False, keys: int = 64, rows: int = 4
+                    ) -> Callable[[Any, Any, Any], fnx.Array]:
+    """softmax(q @ k.T) @ v of each head without the matrix between: (q, k, v) -> like q, [h, n, d].
 
     A loop goes over blocks of keys. It carries the largest score of a row so far, the sum of the
     exponentials and their products with v, scaled anew when a larger score comes. ``rows`` of q
-    share what is read of a block; they and a row of the result stay in registers.
+    share what is read of a block; they and a row of the result stay in registers. ``causal``: a
+    row sees the keys up to its own, and its loop ends there.
     """
-    def kernel(q: k.Reference, kt: k.Reference, v: k.Reference, o: k.Reference) -> None:
-        n, d = q.shape
-        i, c = k.range(n, "i"), k.range(d, "c")
+    def kernel(q: k.Reference, key: k.Reference, v: k.Reference, o: k.Reference) -> None:
+        heads, n, d = q.shape
+        h, i, c = k.range(heads, "h"), k.range(n, "i"), k.range(d, "c")
         j, cc, jj = k.range(keys, "j"), k.range(d, "cc"), k.range(keys, "jj")
 
         def block(b: k.Value, top: k.Value, total: k.Value, out: k.Value) -> tuple[k.Value, ...]:
-            scores = k.sum(q[i, cc] * kt[cc, b * keys + j], over=cc)
+            scores = k.sum(q[h, i, cc] * key[h, b * keys + j, cc], over=cc)
+            if causal:
+                scores = k.where(b * keys + j <= i, scores, -np.inf)
             largest = k.maximum(top, k.max(scores, over=j))
             e = k.exp(scores - largest)
             kept, scale = k.local(e, over=j), k.exp(top - largest)
             return (largest, total * scale + k.sum(e, over=j),
-                    out * scale + k.sum(kept[jj] * v[b * keys + jj, c], over=jj))
+                    out * scale + k.sum(kept[jj] * v[h, b * keys + jj, c], over=jj))
 
-        _, total, out = k.loop(kt.shape[1] // keys, block, -np.inf, 0.0, 0.0, name="b")
-        o[i, c] = out / total
+        past = (lambda b, *carried: b * keys > i) if causal else None
+        _, total, out = k.loop(key.shape[1] // keys, block, -np.inf, 0.0, 0.0, until=past, name="b")
+        o[h, i, c] = out / total
 
     made: Callable[[Any, Any, Any], fnx.Array] = fnx.call(
-        kernel, name="flash_attention", out=lambda q, kt, v: q, schedule=[
+        kernel, name="flash_attention", out=lambda q, key, v: q, schedule=[
             k.split("i", rows, "io", "ii"), k.split("c", 16, "cu", "cl"),
             k.split("j", 16, "ju", "jl"),
-            k.order("io", "b", "cc", "jj", "ii", "ju", "cu", "jl", "cl"), k.parallel("io"),
-            k.unroll("ii"), k.unroll("ju"), k.unroll("cu"), k.vectorize("jl"), k.vectorize("cl")])
+            k.order("h", "io", "b", "cc", "jj", "ii", "ju", "cu", "jl", "cl"), k.parallel("h"),
+            k.unroll("ii"), k.unroll("ju"), k.unroll("cu"), k.vectorize("jl"), k.vectorize("cl"),
+            k.stage("key", space="GLOBAL")])
     return made
 
 

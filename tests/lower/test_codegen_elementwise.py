@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fnx
 from fnx.core import build, dtypes, ops
 from tests.lower.machine import both, kernel_over, same_bits, split
 
@@ -104,6 +105,14 @@ def test_float_to_integer_saturates(source, target):
                         [x, np.zeros(len(x), target.np)])
     assert np.array_equal(mine[1], theirs[1])
     assert mine[1][0] == 0 and mine[1][1] == np.iinfo(target.np).max
+
+
+def test_lanes_are_converted_together():
+    """LLVM's intrinsic that saturates is lane by lane on x86."""
+    x = fnx.numpy.ones(64)
+    text = fnx.jit(lambda x: x.astype("int32")).lower(x).llvm()
+    assert "fptosi <16 x float>" in text or "fptosi <8 x float>" in text
+    assert "sat.v" not in text
 
 
 @settings(deadline=None, max_examples=20)

@@ -119,10 +119,15 @@ def test_mandelbrot(device: str, height: int, width: int) -> None:
     np.testing.assert_array_equal(mandelbrot(50)(re, im), want)
 
 
-@pytest.mark.parametrize("n,m,keys,rows", [(1, 16, 16, 1), (10, 64, 16, 4), (64, 128, 32, 6)])
-def test_flash_attention(device: str, n: int, m: int, keys: int, rows: int) -> None:
-    q, kk, v = normal(n, 32), normal(m, 32), normal(m, 32)
-    scores = q.astype("f8") @ kk.T
-    e = np.exp(scores - scores.max(1, keepdims=True))
-    got = flash_attention(keys, rows)(q, np.ascontiguousarray(kk.T), v)
-    np.testing.assert_allclose(got, e / e.sum(1, keepdims=True) @ v, rtol=2e-4, atol=1e-5)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("heads,n,m,keys,rows", [(1, 1, 16, 16, 1), (2, 10, 64, 16, 4),
+                                                 (1, 64, 64, 32, 6)])
+def test_flash_attention(device: str, causal: bool, heads: int, n: int, m: int, keys: int,
+                         rows: int) -> None:
+    q, key, v = normal(heads, n, 32), normal(heads, m, 32), normal(heads, m, 32)
+    scores = q.astype("f8") @ key.transpose(0, 2, 1)
+    if causal:
+        scores[:, np.arange(m) > np.arange(n)[:, None]] = -np.inf
+    e = np.exp(scores - scores.max(-1, keepdims=True))
+    got = flash_attention(causal, keys, rows)(q, key, v)
+    np.testing.assert_allclose(got, e / e.sum(-1, keepdims=True) @ v, rtol=2e-4, atol=1e-5)

@@ -248,6 +248,9 @@ def _cast(p: Printer, node: UOp) -> None:
         p.define(node, f"{'fcmp une' if a.is_float else 'icmp ne'} {x}, {_zero(a)}")
     elif a.is_float and not b.is_float:
         sign = "u" if b.kind == "uint" else "s"
+        if a.lanes > 1:
+            _saturated(p, node, sign)
+            return
         p.define(node, f"call {to} @llvm.fpto{sign}i.sat.{_suffix(b)}.{_suffix(a)}({x})")
     else:
         mnemonic = _conversion(a, b)
@@ -255,6 +258,30 @@ def _cast(p: Printer, node: UOp) -> None:
             p.define(node, f"{mnemonic} {x} to {to}")
         else:
             p.names[node] = p.operand(node.src[0])
+
+
+def _saturated(p: Printer, node: UOp, sign: str) -> None:
+    """Float -> integer in lanes: LLVM's intrinsic that saturates takes them one by one."""
+    a, b = node.src[0].dtype, node.dtype
+    x, ta, tb = p.operand(node.src[0]), type_of(a), type_of(b)
+    mask = type_of(dtypes.bool_.vec(a.lanes))
+    low, high = b.scalar.limits
+    bits = max(0, high.bit_length() - a.scalar.mantissa - 1)
+    inside = high >> bits << bits  # the largest that is a float
+
+    def both(value: int) -> str:
+        return _filled(a, constant(build.const(value, a.scalar)))
+
+    below = p.line(f"fcmp olt {ta} {x}, {both(inside)}")
+    cut = p.line(f"select {mask} {below}, {ta} {x}, {ta} {both(inside)}")
+    above = p.line(f"fcmp ogt {ta} {cut}, {both(low)}")
+    cut = p.line(f"select {mask} {above}, {ta} {cut}, {ta} {both(low)}")
+    whole = p.line(f"fpto{sign}i {ta} {cut} to {tb}")
+    if inside != high:
+        past = p.line(f"fcmp oge {ta} {x}, {both(high + 1)}")
+        whole = p.line(f"select {mask} {past}, {tb} {_filled(b, str(high))}, {tb} {whole}")
+    number = p.line(f"fcmp ord {ta} {x}, {x}")
+    p.define(node, f"select {mask} {number}, {tb} {whole}, {tb} {_zero(b)}")
 
 
 def _conversion(a: DType, b: DType) -> str:
