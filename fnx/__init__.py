@@ -18,6 +18,8 @@ from fnx.core.array.array import Array
 from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.config import config
 from fnx.core.errors import FnxError, module_face
+from fnx.debug import infs as debug_infs
+from fnx.debug import nans as debug_nans
 from fnx.transforms.call import call
 from fnx.transforms.grad import grad, value_and_grad
 from fnx.transforms.jit import jit
@@ -36,7 +38,7 @@ if TYPE_CHECKING:  # at their first use
 __all__ = [
     "Array", "FnxError", "ShapeDtypeStruct",
     "ad_checkpoint", "call", "checkpoint", "checkpoint_policies", "closure_convert", "config",
-    "custom_jvp", "custom_vjp", "debug",
+    "custom_jvp", "custom_vjp", "debug", "debug_infs", "debug_nans",
     "effects_barrier", "eval_shape", "experimental", "grad", "hessian", "jacfwd", "jacobian",
     "jacrev", "jit", "jvp", "lax", "linear_transpose", "linearize", "make_jaxpr", "nn", "numpy",
     "pure_callback", "random", "remat", "tree", "tree_util", "typeof",

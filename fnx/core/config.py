@@ -101,6 +101,8 @@ DEVICES = {"cpu": "fnx.backends.cpu.device", "interp": "fnx.backends.interp",
 FIELDS = {
     "x64": Field(Bool(), False, None, True,
                  "64-bit data from NumPy and Python stays 64 bits wide"),
+    "check": Field(Choice(("", "nan", "inf")), "", None, False,
+                   "NaN (or also infinity) in a result raises, and names the op that made it"),
     "check_index": Field(Bool(), False, None, True,
                          "out-of-bounds indices that are data raise, whatever a mode says"),
     "check_spec": Field(Bool(), False, "FNX_CHECK", False,
@@ -134,6 +136,7 @@ class Config:
     """
 
     x64: bool
+    check: str
     check_index: bool
     check_spec: bool
     device: str

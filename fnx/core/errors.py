@@ -170,6 +170,10 @@ class DeviceError(FnxError, RuntimeError):
     """A fault on a device: names the kernel and the user's line."""
 
 
+class NotFiniteError(FnxError, FloatingPointError):
+    """A NaN (or an infinity) that ``config.check`` looks for: names the op that made it."""
+
+
 class NotBatchedError(FnxError, NotImplementedError):
     """vmap of something that does not say what it does for a batch."""
 

@@ -6,6 +6,7 @@ nothing of a callback is in a key of a cache, and it dies with the trace that ca
 
 >>> handle = Handle(lambda xs, shapes: [xs[0] + 1], "increment")
 >>> number, = handle.view(np.dtype(np.uint32), (1,))
+>>> from fnx.core import dtypes
 >>> scalar = ((), dtypes.int32)
 >>> run(ops.Host("increment", False, (scalar,), (scalar,)), [number, np.int32(4)])
 [array(5, dtype=int32)]
@@ -16,11 +17,12 @@ the call: it runs outside of all of them.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,8 +78,16 @@ def living() -> int:
     return sum(ref() is not None for ref in list(_living.values()))
 
 
+def site_of(number: int) -> Site | None:
+    """The user's line of a handle."""
+    ref = _living.get(number)
+    handle = None if ref is None else ref()
+    return None if handle is None else handle.site
+
+
 class _Calls(threading.local):
     depth = 0
+    silent = 0
 
 
 _calls = _Calls()
@@ -86,6 +96,16 @@ _calls = _Calls()
 def inside() -> bool:
     """Whether this thread is in a callback."""
     return _calls.depth > 0
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """A time in which this thread computes things again: no effect takes place."""
+    _calls.silent += 1
+    try:
+        yield
+    finally:
+        _calls.silent -= 1
 
 
 def run(arg: ops.Host, src: Sequence[Any]) -> list[NDArray]:
@@ -100,6 +120,8 @@ def run(arg: ops.Host, src: Sequence[Any]) -> list[NDArray]:
         raise DeviceError(f"callback {arg.name}: the function is there no more")
     operands = src[1 + arg.effect:]
     outs = [np.zeros(shape, t.np) for shape, t in arg.outs]
+    if arg.effect and _calls.silent:
+        return outs
     shapes = [shape[len(arg.lanes):] for shape, _ in arg.outs[arg.effect:]]
     with scope.outside():
         _calls.depth += 1

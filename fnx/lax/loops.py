@@ -41,7 +41,8 @@ def scan(f: Callable[[Carry, X], tuple[Carry, Y]], init: Carry, xs: X | None = N
         unroll: how many steps are compiled as one; True: all of them.
         checkpoint: reverse mode keeps the carries of every so many steps only, and computes
             what lies between again; None: it keeps what it reads of every step.
-        progress: print how far it is.
+        progress: print how far it is, on a line of stderr. A loop that is compiled into one
+            kernel does not stop for that: its line tells of the loop as a whole.
 
     Returns:
         (the last carry, results of the steps stacked along a leading axis).
@@ -58,11 +59,10 @@ def scan(f: Callable[[Carry, X], tuple[Carry, Y]], init: Carry, xs: X | None = N
     """
     arguments.flag("reverse", reverse)
     arguments.flag("progress", progress)
-    if progress:
-        raise NotBuiltError("progress=True is not there yet")
     every = 0 if checkpoint is None else _positive("checkpoint", checkpoint)
     size = None if length is None else arguments.integer("length", length)
-    made: tuple[Carry, Y] = load(_SCAN).scan(f, init, xs, size, reverse, _unroll(unroll), every)
+    made: tuple[Carry, Y] = load(_SCAN).scan(f, init, xs, size, reverse, _unroll(unroll), every,
+                                                progress)
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -235,7 +236,7 @@ def test_bad_formats(fmt: Any, args: tuple[Any, ...], said: str) -> None:
         fnx.debug.print(fmt, *args)
 
 
-# ---- loops and branches ------------------------------------------------------------------------
+# ---- loops and branches ----------------------------------------------------------------------
 
 
 def cell(c: Any, x: Any, log: Any) -> Any:
@@ -308,7 +309,7 @@ def test_map_and_what_a_loop_returns() -> None:
     np.testing.assert_array_equal(f(X), X * [1, 2, 3])
 
 
-# ---- vmap --------------------------------------------------------------------------------------
+# ---- vmap ------------------------------------------------------------------------------------
 
 
 def test_vmap_calls_once_for_each_lane_in_order() -> None:
@@ -408,3 +409,47 @@ def test_lanes_in_loops_in_branches() -> None:
     fnx.vmap(fnx.vmap(f))(grid)
     assert log.taken() == [(2.0, 0.0), (3.0, 0.0), (2.0, 0.0), (3.0, 0.0),
                            (2.0, 1.0), (3.0, 1.0), (2.0, 1.0), (3.0, 1.0)]
+
+
+# ---- breakpoint, progress -----------------------------------------------------------------------
+
+
+def test_breakpoint(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = []
+
+    def hook() -> None:
+        frame = sys._getframe(1)
+        stopped.append((frame.f_locals["y"].tolist(), frame.f_locals["text"],
+                        frame.f_code.co_filename, frame.f_lineno))
+
+    def f(x: Any) -> Any:
+        y, text = x * 2, "as it is"
+        fnx.debug.breakpoint()
+        return y, text
+
+    monkeypatch.setattr(sys, "breakpointhook", hook)
+    if device == "cpu":
+        with pytest.raises(ArgumentError, match='expected device="interp", got \'cpu\'') as e:
+            fnx.jit(lambda x: f(x)[0])(X)
+        assert 'fnx.config.device = "interp"' in str(e.value)
+        return
+    fnx.jit(lambda x: f(x)[0])(X)
+    line = f.__code__.co_firstlineno + 2
+    assert stopped == [((2 * X).tolist(), "as it is", __file__, line)]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_progress(reverse: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    def cell(c: Any, x: Any) -> Any:
+        return c + x, c * x
+
+    run = fnx.jit(lambda x, told: fnx.lax.scan(cell, 0.0, x, progress=told, reverse=reverse),
+                  static_argnums=1)
+    for told, quiet in zip(run(X, True), run(X, False)):
+        np.testing.assert_array_equal(told, quiet)
+    fnx.effects_barrier()
+    assert capsys.readouterr().err.split("\r")[1:] == [
+        "scan of cell: 1/3 steps", "scan of cell: 2/3 steps", "scan of cell: 3/3 steps\n"]
+    fnx.lax.scan(lambda c, x: (c, None), 0, None, 1000, progress=True)
+    fnx.effects_barrier()
+    assert capsys.readouterr().err.count("\r") == 100

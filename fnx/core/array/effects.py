@@ -54,7 +54,7 @@ NOTHING = results_like(())
 
 def call(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
          results: Results | None, name: str, *, effect: bool, method: str = "",
-         numbers: bool = True) -> Any:
+         numbers: bool = True, bound: tuple[Any, ...] = ()) -> Any:
     """The results of calling a function when the values are there.
 
     Args:
@@ -66,8 +66,9 @@ def call(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
         effect: once for each call, in order; otherwise as often as the value is needed.
         method: how a pure function is called for a batch.
         numbers: whether Python's numbers become arrays, too.
+        bound: arguments in front that are passed on as they are.
     """
-    given = _Given(f, args, kwargs, results, numbers, name)
+    given = _Given(f, bound, args, kwargs, results, numbers, name)
     handle = host.Handle(given.call, name, given.site)
     outs = given.results.avals
     if not scope.is_open():
@@ -85,12 +86,12 @@ def call(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
 class _Given:
     """A callback with the arguments that are no arrays, and what it is to return."""
 
-    def __init__(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
-                 results: Results | None, numbers: bool, name: str) -> None:
+    def __init__(self, f: Callable[..., Any], bound: tuple[Any, ...], args: tuple[Any, ...],
+                 kwargs: dict[str, Any], results: Results | None, numbers: bool, name: str) -> None:
         if not callable(f):
             raise ArgumentError(f"expected a function to call, got {type(f).__name__}",
                                 hint="pass the function itself, and its arguments behind it")
-        self.f, self.name, self.site = f, name, current_site.site
+        self.f, self.bound, self.name, self.site = f, bound, name, current_site.site
         self.drops, self.results = results is None, results or NOTHING
         self.leaves, self.tree = tree.flatten((args, kwargs))
         self.arrays: list[Array] = []
@@ -117,7 +118,7 @@ class _Given:
         for i, x, (_, dtype) in zip(self.places, values, self.types):
             leaves[i] = _array(x, dtype)
         args, kwargs = self.tree.unflatten(leaves)
-        out = self.f(*args, **kwargs)
+        out = self.f(*self.bound, *args, **kwargs)
         return [] if self.drops else self._checked(out, shapes)
 
     def _checked(self, out: Any, shapes: list[Shape]) -> list[NDArray]:

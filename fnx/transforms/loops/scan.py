@@ -26,12 +26,16 @@ from fnx.transforms.loops.bodies import (
     trace_body,
     traced_carry,
 )
+from fnx.transforms.loops.progress import telling
 from fnx.transforms.loops.unroll import unrolled_scan
 
 
 def scan(f: Callable[..., Any], init: Any, xs: Any, length: int | None, reverse: bool,
-         unroll: int, checkpoint: int) -> tuple[Any, Any]:
+         unroll: int, checkpoint: int, progress: bool) -> tuple[Any, Any]:
     """(last carry, stacked results) of ``f(carry, x) -> (carry, y)``; ``unroll`` 0: all steps."""
+    if progress:
+        count = scan_length(*arrays(xs, "xs"), length)
+        xs, f = (xs, Array(build.iota(count))), telling(f, count, reverse)
     carry, init_tree = arrays(init, "init")
     steps, xs_tree = arrays(xs, "xs")
     length = scan_length(steps, xs_tree, length)

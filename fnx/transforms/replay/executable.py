@@ -15,13 +15,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fnx.core import ops
+from fnx.core import build, ops
 from fnx.core.array import storage, trace
 from fnx.core.array.trace import Closed
 from fnx.core.cache import Cache
 from fnx.core.config import config
 from fnx.core.index_faults import Check, raise_first
 from fnx.core.ops import const_value
+from fnx.core.process import load
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 
@@ -75,12 +76,12 @@ class Executable:
     Its last results are the faults of ``checks``: looked at, and not given.
     """
 
-    __slots__ = ("_allocate", "device", "lowered", "buffer", "sizes", "results", "forwards",
-                 "checks")
+    __slots__ = ("_allocate", "device", "function", "lowered", "buffer", "sizes", "results",
+                 "forwards", "checks")
 
     def __init__(self, fn: UOp, device: Any, lower: Callable[..., Any], runtime_extents: bool,
                  checks: Sequence[Check] = ()) -> None:
-        self.checks = checks
+        self.function, self.checks = fn, checks
         self.device: Device = device
         self._allocate: Callable[[Sequence[int]], Sequence[Any]] = device.allocate
         before = device.stats()
@@ -99,6 +100,8 @@ class Executable:
         """Submit with argument storages; storages of the results, in order."""
         outs = self._allocate(self.sizes)
         self.buffer.submit(ins, outs)
+        if config.check:
+            self._check_results(ins, outs)
         if not self.forwards:
             return outs
         given = [ins[i] if kind == "in" else outs[i] for kind, i in self.results]
@@ -107,6 +110,18 @@ class Executable:
         faults = [given.pop() for _ in self.checks]
         raise_first(self.checks, [f.view(np.int32, ())[()] for f in reversed(faults)])
         return given
+
+
+    def _check_results(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
+        """Raise where a result is NaN; what is computed for it is computed again."""
+        if self.device.target.name == "null":
+            return  # nothing is computed there
+        found = [ins[i] if kind == "in" else outs[i] for kind, i in self.results]
+        params = build.params(self.function)
+        args = [s.view(params[i].dtype.np, params[i].shape) if i in params else np.zeros(())
+                for i, s in enumerate(ins)]
+        values = [s.view(n.dtype.np, n.shape) for s, n in zip(found, self.function.src)]
+        load("fnx.core.levels.blame").check_results(self.function, args, values, config.check)
 
 
 class Programs:

@@ -1,0 +1,219 @@
+"""blame: where a NaN comes from, by computing a FUNCTION again, node by node.
+
+    y = log(x - 1), z = y * 2          z has a NaN at 3  ->  y has one, x - 1 has none: LOG, at 3
+
+From a result with a NaN one goes back to an operand that has one, until there is none: that node
+made it. Where a value was chosen (WHERE) one goes to what was chosen; into the bodies of calls,
+branches and loops, there to the first iteration that has it. Effects do not take place again.
+
+>>> from fnx.core import dtypes
+>>> x = build.param(0, dtypes.float32, (3,))
+>>> fn = build.function([build.neg(build.log(x))], 1)
+>>> found = origin(fn, [np.array([1, -1, 2], np.float32)], 0, "nan")
+>>> found.what, found.index
+('log', (1,))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build, host, ops, parts
+from fnx.core.errors import NotFiniteError, Site, show_site
+from fnx.core.levels import interp
+from fnx.core.record import Record
+from fnx.core.uop import UOp, toposort
+
+Array = np.ndarray[Any, Any]
+_WORDS = {"nan": "NaN", "inf": "NaN or infinity"}
+
+
+def is_bad(value: Any, check: str) -> Any:
+    """Where a value is NaN, or under "inf" also infinite."""
+    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind != "f":
+        return np.False_
+    return np.isnan(value) if check == "nan" else ~np.isfinite(value)
+
+
+class Origin(Record):
+    """What made a value.
+
+    Attributes:
+        what: an op, or an argument or a callback in words.
+        index: of the first element.
+        value: that element.
+        loops: iterations, the innermost first: (number, of what).
+        site: the user's line.
+    """
+
+    what: str
+    index: tuple[int, ...]
+    value: float
+    loops: tuple[tuple[int, str], ...] = ()
+    site: Site | None = None
+
+    def error(self, check: str, name: str) -> NotFiniteError:
+        """What a user is told."""
+        where = f" at {list(self.index)}" if self.index else ""
+        loops = "".join(f", in iteration {i} of {loop}" for i, loop in self.loops)
+        whose = f"{name}: " if name else ""
+        return NotFiniteError(
+            f"{whose}expected no {_WORDS[check]}, got {self.value} out of {self.what}{where}"
+            f"{loops}", site=self.site, hint="look at what this line is given; without "
+            "config.check it goes on as it is")
+
+
+def check_results(fn: UOp, args: Sequence[Array], results: Sequence[Array], check: str) -> None:
+    """Raise where a result has a NaN.
+
+    Raises:
+        NotFiniteError: names the op that made it, the line, iteration and index.
+    """
+    for i, value in enumerate(results):
+        if is_bad(value, check).any():
+            found = origin(fn, args, i, check) or Origin(
+                f"result {i}, and none when it was computed again: it came out of a callback, or "
+                "of rounding", *_first(value, check))
+            raise found.error(check, fn.arg.name)
+
+
+def origin(fn: UOp, args: Sequence[Array], result: int, check: str) -> Origin | None:
+    """What made the NaN in a result; None where there is none this time."""
+    with host.silent(), np.errstate(all="ignore"):
+        found = _Search(fn, args, check).of(fn.src[result])
+    if isinstance(found, int):
+        return Origin(f"argument {found}", *_first(args[found], check))
+    return found
+
+
+def _first(value: Array, check: str) -> tuple[tuple[int, ...], float]:
+    index = tuple([int(i) for i in np.argwhere(is_bad(value, check))[0]])
+    return index, float(value[index])
+
+
+class _Search:
+    """One FUNCTION on values. ``of`` gives the origin, or the number of the PARAM it came by."""
+
+    def __init__(self, fn: UOp, args: Sequence[Array], check: str) -> None:
+        self.check, self.args = check, [np.asarray(a) for a in args]
+        nodes = [n for n in toposort(fn.src) if n.op.result != "void"]
+        env = {p: self.args[i] for i, p in build.params(fn).items()}
+        self.value: dict[UOp, Array] = dict(zip(nodes, interp.evaluate(nodes, env)))
+
+    def has(self, node: UOp) -> bool:
+        return node in self.value and bool(is_bad(self.value[node], self.check).any())
+
+    def of(self, node: UOp) -> Origin | int | None:
+        """From a node back to what made the NaN in it."""
+        if not self.has(node):
+            return None
+        while True:
+            if node.op is ops.PARAM:
+                return int(node.arg.slot)
+            if node.op is ops.GET and node.src[0].op in _INSIDE:
+                call = node.src[0]
+                found = _INSIDE[call.op](self, call, node.arg)
+                if not isinstance(found, int):
+                    return found
+                operand: UOp | None = parts.operands(call)[found]
+            else:
+                operand = self._operand(node)
+            if operand is None:
+                return self._made_by(node)
+            node = operand
+
+    def _operand(self, node: UOp) -> UOp | None:
+        """An operand that the NaN came from."""
+        if node.op is ops.GET:
+            node = node.src[0]
+        src = node.src
+        if node.op is ops.WHERE:
+            index, _ = _first(self.value[node], self.check)
+            src = (node.src[1 if self.value[node.src[0]][index] else 2],)
+        return next((s for s in src if self.has(s)), None)
+
+    def _made_by(self, node: UOp) -> Origin:
+        call = node.src[0] if node.op is ops.GET else node
+        what = call.arg.name if node.op is ops.GET else node.op.name.lower()
+        sites = node.sites or call.sites  # the last: that of the program that was traced last
+        site = sites[-1] if sites else None
+        if call.op is ops.HOST:
+            site = host.site_of(int(self.value[call.src[0]])) or site
+        return Origin(what, *_first(self.value[node], self.check), site=site)
+
+    def _operands(self, call: UOp) -> list[Array]:
+        return [self.value[s] for s in parts.operands(call)]
+
+    def inside(self, body: UOp, args: Sequence[Array], result: int) -> Origin | int | None:
+        """The origin of a result of a body, or the number of its PARAM."""
+        return _Search(body, args, self.check).of(body.src[result])
+
+    def call(self, call: UOp, result: int) -> Origin | int | None:
+        return self.inside(call.src[0], self._operands(call), result)
+
+    def cond(self, call: UOp, result: int) -> Origin | int | None:
+        n = call.arg.n_branches
+        which = min(max(int(self.value[call.src[n]]), 0), n - 1)
+        found = self.inside(call.src[which], self._operands(call)[1:], result)
+        return found + 1 if isinstance(found, int) else found
+
+    def scan(self, call: UOp, result: int) -> Origin | int | None:
+        arg, body, args = call.arg, call.src[0], self._operands(call)
+        first = arg.n_consts + arg.n_carries
+        order = range(arg.length)[::-1] if arg.reverse else range(arg.length)
+
+        def step(i: int, carries: Sequence[Array]) -> list[Array]:
+            return [*args[:arg.n_consts], *carries, *[x[order[i]] for x in args[first:]]]
+
+        return self._loop(call, body, step, args[arg.n_consts:first], order, result)
+
+    def while_(self, call: UOp, result: int) -> Origin | int | None:
+        arg, (test, body), args = call.arg, call.src[:2], self._operands(call)
+
+        def step(i: int, carries: Sequence[Array]) -> list[Array] | None:
+            given = [*args[:arg.n_consts], *carries]
+            return given if interp.apply(test, given)[0] else None
+
+        return self._loop(call, body, step, args[arg.n_consts:], range(1 << 60), result)
+
+    def _loop(self, call: UOp, body: UOp, step: Callable[[int, Sequence[Array]], Any],
+              first: Sequence[Array], order: range, result: int) -> Origin | int | None:
+        """The first iteration after which a result has it, and there."""
+        consts, n, i, carries = call.arg.n_consts, len(first), 0, first
+        while i < len(order):
+            given = step(i, carries)
+            if given is None:
+                break
+            outs = interp.apply(body, given)
+            if is_bad(outs[result], self.check).any():
+                found = self.inside(body, given, result)
+                if isinstance(found, Origin):
+                    lines = f" ({show_site(call.site)})" if call.site else ""
+                    loop = (order[i], f"{call.op.name.lower()} of {call.arg.name}{lines}")
+                    return Origin(found.what, found.index, found.value, (*found.loops, loop),
+                                  found.site)
+                if found is None or not consts <= found < consts + n or not i:
+                    return found
+                result, carries, i = found - consts, first, 0  # another carry had it before
+                continue
+            carries, i = outs[:n], i + 1
+        return consts + result if result < n else None
+
+
+_INSIDE: dict[ops.Op, Callable[[_Search, UOp, int], Origin | int | None]] = {
+    ops.CALL: lambda s, call, result: s.call(call, result)
+    if call.src[0].op is ops.FUNCTION else _of_operands(s, call, result),
+    ops.COND: _Search.cond, ops.SCAN: _Search.scan, ops.WHILE: _Search.while_,
+    ops.CUSTOM: _Search.call}
+
+
+def _of_operands(search: _Search, call: UOp, result: int) -> Origin | int | None:
+    """Of a hand-written kernel: an operand that has it, or the kernel."""
+    for i, operand in enumerate(parts.operands(call)):
+        if search.has(operand):
+            return i
+    value = search.value[build.results(call)[result]]
+    return Origin(f"kernel {call.arg.name}", *_first(value, search.check), site=call.site)

@@ -1,0 +1,52 @@
+"""progress: a loop that tells how far it is, a hundred times or at each step.
+
+    cell(c, x)   ->   told(c, (x, t)): cond(t % every == 0, tell(t)), then cell(c, x)
+
+    scan of cell: 300/1000 steps
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from fnx.core import build
+from fnx.core.array import effects
+from fnx.core.array.array import Array
+from fnx.core.array.trace import name_of
+from fnx.transforms.loops.branches import branch, predicate
+
+TOLD = 100  # times in a loop
+
+
+def telling(f: Callable[..., Any], length: int, reverse: bool) -> Callable[..., Any]:
+    """A step that also gets its number, and tells of some."""
+    every, name = max(1, length // TOLD), name_of(f)
+
+    def step(carry: Any, given: tuple[Any, Array]) -> Any:
+        x, number = given
+        t = number._node
+        if reverse:
+            t = build.sub(build.like(t, length - 1), t)
+        done = build.add(t, build.like(t, 1))
+        rest = build.rem(done, build.like(done, every))
+        last = build.eq(done, build.like(done, length))
+        due = build.or_(build.eq(rest, build.like(rest, 0)), last)
+        branch(predicate(Array(due)), [_nothing, tell], [Array(done)], "scan")
+        return f(carry, x)
+
+    def tell(done: Array) -> None:
+        effects.call(_tell, (done,), {}, None, "progress", effect=True, bound=(name, length))
+
+    step.__name__ = name
+    return step
+
+
+def _nothing(done: Array) -> None:
+    pass
+
+
+def _tell(name: str, length: int, done: Array) -> None:
+    end = "\n" if int(done) == length else ""
+    print(f"\rscan of {name}: {int(done)}/{length} steps", end=end, file=sys.stderr, flush=True)

@@ -1,0 +1,118 @@
+"""``config.check``: the op, line, iteration and index of the NaN that a result has."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx import lax
+from fnx.core.config import override
+
+X = np.array([1.0, -1.0, 2.0], np.float32)
+M = np.array([[1.0, 2.0], [3.0, -4.0]], np.float32)
+
+
+@pytest.fixture(params=["interp", "cpu"], autouse=True)
+def device(request: pytest.FixtureRequest) -> Iterator[None]:
+    with override(device=request.param, check="nan"):
+        yield
+
+
+def counts_down(c: Any, x: Any) -> Any:
+    c = c - 1.0
+    return c, jnp.log(c) + x  # the line of the scan
+
+
+def carries(c: Any, x: Any) -> Any:
+    return jnp.sqrt(c - 1.0) + x, None
+
+
+def nested(c: Any, x: Any) -> Any:
+    out, _ = lax.scan(carries, c, jnp.zeros(2))
+    return out, x
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
+    "eager": (jnp.log, (X,), r"log at \[1\]"),
+    "jit": (fnx.jit(lambda x: (jnp.log(x) * 2).sum()), (X,), r"log at \[1\]"),
+    "two axes": (fnx.jit(lambda x: jnp.sqrt(x) + 1), (M,), r"sqrt at \[1, 1\]"),
+    "grad": (fnx.jit(fnx.grad(lambda x: (jnp.sqrt(x) * 0).sum())), (np.zeros(2, np.float32),),
+             r"div at \[0\]"),
+    "scan": (fnx.jit(lambda x: lax.scan(counts_down, 2.5, x)), (X,),
+             r"log, in iteration 2 of scan of counts_down \(.*\)"),
+    "reverse": (fnx.jit(lambda x: lax.scan(counts_down, 2.5, x, reverse=True)), (X,),
+                r"log, in iteration 0 of scan of counts_down"),
+    "carry": (fnx.jit(lambda x: lax.scan(carries, 3.0, x)[0]), (X * 0,),
+              r"sqrt, in iteration 2 of scan of carries"),
+    "nested": (fnx.jit(lambda x: lax.scan(nested, 5.0, x)[0]), (X,),
+               r"sqrt, in iteration 1 of scan of carries \(.*\), in iteration 1 of scan of nested"),
+    "while": (fnx.jit(lambda x: lax.while_loop(lambda c: c[0] < 5, lambda c: (
+        c[0] + 1, jnp.sqrt(c[1] - 1.0)), (0, x))), (1.5,), r"sqrt, in iteration 1 of while of"),
+    "cond": (fnx.jit(lambda x: lax.cond(x[0] > 0, jnp.log, lambda y: y, x)), (X,), r"log at \[1\]"),
+    "vmap": (fnx.vmap(jnp.log), (X,), r"log at \[1\]"),
+    "vmap of scan": (fnx.vmap(lambda x: lax.scan(carries, x, jnp.zeros(2))[0]), (X + 2,),
+                     r"sqrt at \[1\], in iteration 1 of scan of carries"),
+    "argument": (fnx.jit(lambda x: x + 1), (np.full(3, np.nan, np.float32),),
+                 r"argument 0 at \[0\]"),
+    "callback": (fnx.jit(lambda x: fnx.pure_callback(
+        lambda v: np.where(np.asarray(v) > 0, v, np.float32("nan")), x, x) + 1), (X,),
+        r"pure_callback of <lambda>|pure_callback at \[1\]"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_origin_is_named(name: str) -> None:
+    f, args, said = CASES[name]
+    with np.errstate(all="ignore"), pytest.raises(FloatingPointError, match=said) as e:
+        f(*args)
+    assert re.match(r".*test_debug_nans.py:\d+: ", str(e.value))
+
+
+def test_the_line_is_that_of_the_op() -> None:
+    lines, start = inspect.getsourcelines(counts_down)
+    line = start + next(i for i, text in enumerate(lines) if "the line of the scan" in text)
+    with pytest.raises(FloatingPointError, match=rf"test_debug_nans.py:{line}: "):
+        fnx.jit(lambda x: lax.scan(counts_down, 1.5, x))(X)
+
+
+def test_what_was_not_chosen_is_not_blamed() -> None:
+    f = fnx.jit(lambda x: jnp.where(x > 0, jnp.log(x), 0.0) * 2)
+    np.testing.assert_allclose(f(X), np.array([0, 0, 2 * np.log(2)]), rtol=1e-6)
+    g = fnx.jit(lambda x: jnp.where(x > 0, jnp.log(x), 0.0) + jnp.where(x > 1, jnp.sqrt(1 - x), 0))
+    with pytest.raises(FloatingPointError, match=r"got nan out of sqrt at \[2\]"):
+        g(X)
+
+
+def test_effects_do_not_take_place_again() -> None:
+    seen: list[Any] = []
+    f = fnx.jit(lambda x: (fnx.debug.callback(seen.append, x), jnp.log(x))[1])
+    with pytest.raises(FloatingPointError, match="log"):
+        f(X)
+    fnx.effects_barrier()
+    assert len(seen) == 1
+
+
+def test_infinities() -> None:
+    f = fnx.jit(lambda x: 1 / x)
+    zero = np.zeros((), np.float32)
+    assert f(zero) == np.inf
+    with override(check="inf"), pytest.raises(FloatingPointError, match="got inf out of div"):
+        f(zero)
+    with fnx.debug_infs(), pytest.raises(FloatingPointError, match="NaN or infinity, got inf"):
+        f(zero)
+
+
+def test_as_a_context() -> None:
+    with override(check=""):
+        assert np.isnan(fnx.jit(jnp.log)(-1.0))
+        with fnx.debug_nans(), pytest.raises(FloatingPointError):
+            fnx.jit(jnp.log)(-1.0)
+        with fnx.debug_nans(False):
+            jnp.log(-1.0)
