@@ -16,6 +16,7 @@ branches and loops, there to the first iteration that has it. Effects do not tak
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -89,6 +90,16 @@ def origin(fn: UOp, args: Sequence[Array], result: int, check: str) -> Origin | 
     return found
 
 
+def _nearest(sites: Sequence[Site]) -> Site | None:
+    """The one of a node's lines that is meant: equal programs are the same nodes, wherever they
+    stand. The last in a file that calls; None where there is none, then it is the call's."""
+    files, frame = set(), sys._getframe()
+    while frame is not None:
+        files.add(frame.f_code.co_filename)
+        frame = frame.f_back  # type: ignore[assignment]
+    return next((site for site in reversed(sites) if site[0] in files), None)
+
+
 def _first(value: Array, check: str) -> tuple[tuple[int, ...], float]:
     index = tuple([int(i) for i in np.argwhere(is_bad(value, check))[0]])
     return index, float(value[index])
@@ -138,8 +149,7 @@ class _Search:
     def _made_by(self, node: UOp) -> Origin:
         call = node.src[0] if node.op is ops.GET else node
         what = call.arg.name if node.op is ops.GET else node.op.name.lower()
-        sites = node.sites or call.sites  # the last: that of the program that was traced last
-        site = sites[-1] if sites else None
+        site = _nearest(node.sites or call.sites)
         if call.op is ops.HOST:
             site = host.site_of(int(self.value[call.src[0]])) or site
         return Origin(what, *_first(self.value[node], self.check), site=site)
@@ -191,7 +201,8 @@ class _Search:
             if is_bad(outs[result], self.check).any():
                 found = self.inside(body, given, result)
                 if isinstance(found, Origin):
-                    lines = f" ({show_site(call.site)})" if call.site else ""
+                    site = _nearest(call.sites)
+                    lines = f" ({show_site(site)})" if site else ""
                     loop = (order[i], f"{call.op.name.lower()} of {call.arg.name}{lines}")
                     return Origin(found.what, found.index, found.value, (*found.loops, loop),
                                   found.site)
@@ -216,4 +227,4 @@ def _of_operands(search: _Search, call: UOp, result: int) -> Origin | int | None
         if search.has(operand):
             return i
     value = search.value[build.results(call)[result]]
-    return Origin(f"kernel {call.arg.name}", *_first(value, search.check), site=call.site)
+    return Origin(f"kernel {call.arg.name}", *_first(value, search.check), site=_nearest(call.sites))
