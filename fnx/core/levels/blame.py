@@ -227,4 +227,5 @@ def _of_operands(search: _Search, call: UOp, result: int) -> Origin | int | None
         if search.has(operand):
             return i
     value = search.value[build.results(call)[result]]
-    return Origin(f"kernel {call.arg.name}", *_first(value, search.check), site=_nearest(call.sites))
+    return Origin(f"kernel {call.arg.name}", *_first(value, search.check),
+                  site=_nearest(call.sites))
