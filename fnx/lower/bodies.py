@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from fnx.core import build, dtypes, ops, parts
 from fnx.core.uop import UOp
-from fnx.lower.commands import Block, Choice, Repeat, named
+from fnx.lower.commands import Block, Choice, Inlined, Repeat, named
 from fnx.lower.fusion.group import memory_of
 from fnx.lower.fusion.ranges import BodyStep, Step
 from fnx.lower.memory import ALIGNMENT, Operand, View, size_of
@@ -26,7 +26,7 @@ from fnx.lower.memory import ALIGNMENT, Operand, View, size_of
 AlignmentOf = Callable[[UOp], int]
 Carried = tuple[tuple[int, int], ...]  # (result, parameter) of a body
 BlockOf = Callable[[UOp, tuple[int, ...], tuple[int, ...], Carried], Block]
-Made = Step | Repeat | Choice
+Made = Step | Repeat | Choice | Inlined
 
 
 def expand(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[Made]:
@@ -128,8 +128,14 @@ def _cond(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator
                  step.writes, _work(max(b.arena for b in blocks)))
 
 
+def _call(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[Made]:
+    given, made = _alignments(alignment, [*map(_whole, step.reads)], [*map(_whole, step.writes)])
+    block = block_of(step.node.src[0], given, made, ())
+    yield Inlined(block, step.reads, step.writes, _work(block.arena))
+
+
 _EXPAND: dict[ops.Op, Callable[[BodyStep, BlockOf, AlignmentOf], Iterator[Made]]] = {
-    ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond}
+    ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond}
 
 
 # ---- memory -------------------------------------------------------------------------------------

@@ -56,11 +56,11 @@ class Launch(NamedTuple):
         """The nodes whose buffers it reads or writes."""
         return nodes_of(self.operands)
 
-    def command(self, slot: SlotOf) -> UOp:
+    def commands(self, slot: SlotOf) -> Sequence[UOp]:
         """Its EXEC; ``slot`` gives the SLOT of a node."""
         slots = [o.slot(slot) if isinstance(o, View) else slot(o) for o in self.operands]
-        return build.exec_(self.kernel, slots, self.scalars,
-                           named(self.kernel.arg.name, self.sites))
+        return [build.exec_(self.kernel, slots, self.scalars,
+                            named(self.kernel.arg.name, self.sites))]
 
 
 class Repeat(NamedTuple):
@@ -93,16 +93,16 @@ class Repeat(NamedTuple):
         used = [*nodes_of((*self.ins, *self.outs)), self.work]
         return used if self.flag is None else [*used, self.flag]
 
-    def command(self, slot: SlotOf) -> UOp:
+    def commands(self, slot: SlotOf) -> Sequence[UOp]:
         ins, outs = ([view.slot(slot) for view in side] for side in (self.ins, self.outs))
         work = slot(self.work)
         body = placed(self.body.commands, ins, outs, work, 1)
         if self.trips is not None:
-            return build.loop(body, self.trips, self.name)
+            return [build.loop(body, self.trips, self.name)]
         assert self.test is not None and self.flag is not None
         flag = slot(self.flag)
-        return build.loop_while(placed(self.test.commands, ins, [flag], work, 1), flag, body,
-                                self.name)
+        test = placed(self.test.commands, ins, [flag], work, 1)
+        return [build.loop_while(test, flag, body, self.name)]
 
 
 class Choice(NamedTuple):
@@ -126,11 +126,35 @@ class Choice(NamedTuple):
     def uses(self) -> list[UOp]:
         return [self.which, *self.ins, *self.outs, self.work]
 
-    def command(self, slot: SlotOf) -> UOp:
+    def commands(self, slot: SlotOf) -> Sequence[UOp]:
         ins, outs = ([slot(n) for n in side] for side in (self.ins, self.outs))
         work = slot(self.work)
-        return build.branch(slot(self.which), [placed(b.commands, ins, outs, work, 0)
-                                               for b in self.blocks], self.name)
+        return [build.branch(slot(self.which), [placed(b.commands, ins, outs, work, 0)
+                                                for b in self.blocks], self.name)]
+
+
+class Inlined(NamedTuple):
+    """The commands of a Block, before its memory is known: a call of what is called often."""
+
+    block: Block
+    ins: tuple[UOp, ...]
+    outs: tuple[UOp, ...]
+    work: UOp
+    graphs: tuple[UOp, ...] = ()
+    shares: tuple[Pair, ...] = ()
+    copies: Pair | None = None
+
+    @property
+    def writes(self) -> tuple[UOp, ...]:
+        return self.outs
+
+    @property
+    def uses(self) -> list[UOp]:
+        return [*self.ins, *self.outs, self.work]
+
+    def commands(self, slot: SlotOf) -> Sequence[UOp]:
+        ins, outs = ([slot(n) for n in side] for side in (self.ins, self.outs))
+        return placed(self.block.commands, ins, outs, slot(self.work), 0).src
 
 
 def named(name: str, sites: Sequence[Site]) -> str:
@@ -139,7 +163,7 @@ def named(name: str, sites: Sequence[Site]) -> str:
     return f"{name} ({', '.join(lines)})" if lines else name
 
 
-AnyLaunch = Launch | Repeat | Choice
+AnyLaunch = Launch | Repeat | Choice | Inlined
 
 
 class Launches(NamedTuple):
@@ -216,8 +240,8 @@ def commands(all: Launches) -> Block:
 
     results = tuple([place(all.outs[i]) if kind == "out" else (kind, i)
                      for kind, i in all.results])
-    return Block(build.commands([launch.command(slot) for launch in all.launches]), all.arena,
-                 all.outs, results)
+    made = [command for launch in all.launches for command in launch.commands(slot)]
+    return Block(build.commands(made), all.arena, all.outs, results)
 
 
 def placed(commands: UOp, ins: Sequence[UOp], outs: Sequence[UOp], arena: UOp, depth: int

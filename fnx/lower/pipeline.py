@@ -31,7 +31,7 @@ from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.lower.bodies import Carried, distinct_results, expand
-from fnx.lower.commands import Block, Choice, Launch, Launches, Repeat, commands, plan_memory
+from fnx.lower.commands import AnyLaunch, Block, Launch, Launches, commands, plan_memory
 from fnx.lower.driver import Driver, Pass, Ran
 from fnx.lower.fusion.kernelize import kernelize
 from fnx.lower.fusion.ranges import BodyStep, Step, build_kernels
@@ -208,7 +208,7 @@ class Blocks:
         def alignment(node: UOp) -> int:
             return aligned.get(node, ALIGNMENT)
 
-        launches: list[Launch | Repeat | Choice] = []
+        launches: list[AnyLaunch] = []
         for step in steps:
             made = [step] if isinstance(step, Step) else expand(step, self.of_body, alignment)
             for part in made:

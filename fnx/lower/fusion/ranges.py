@@ -74,7 +74,7 @@ def _call_step(call: UOp, reads: tuple[UOp, ...]) -> Step | BodyStep:
         writes = writes[call.arg.effect:]
         given = reads[:1] + reads[1 + call.arg.effect:]
         return Step(build.callee(call), given + writes, writes, None, call.sites)
-    if call.op is not ops.CALL:
+    if call.op is not ops.CALL or call.src[0].op is ops.FUNCTION:
         return BodyStep(call, reads, writes)
     return Step(call.src[0], (*reads, *writes), writes, call.arg.schedule, call.sites)
 

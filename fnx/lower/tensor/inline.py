@@ -17,17 +17,62 @@ True
 
 from __future__ import annotations
 
-from fnx.core import ops, parts
+from fnx.core import build, ops, parts
 from fnx.core.array import trace
 from fnx.core.uop import UOp, rebuild, toposort
 
+MIN_CALLS = 8  # of one body, in one FUNCTION or loop, from which on it is lowered by itself
+
 
 def inline(fn: UOp) -> UOp:
-    """A FUNCTION without calls of FUNCTIONs."""
+    """A FUNCTION without calls, but those of what is called often."""
     flat: dict[UOp, UOp] = {}
-    for body in _inner_first(fn):
-        flat[body] = _inline_one(body, flat)
+    order = _inner_first(fn)
+    often = _called_often(fn, order)
+    for body in order:
+        flat[body] = _inline_one(body, flat, often)
     return flat[fn]
+
+
+def _called_often(fn: UOp, order: list[UOp]) -> set[UOp]:
+    """Bodies that some FUNCTION would have ``MIN_CALLS`` copies of, and that lose little.
+
+    ``order``: the FUNCTIONs, those that are called first.
+    """
+    calls: dict[UOp, list[UOp]] = {}
+    frames = [fn]  # what is lowered by itself
+    heavy: set[UOp] = set()
+    for body in order:
+        nodes = toposort(body.src)
+        calls[body] = [n.src[0] for n in nodes if _calls_function(n)]
+        frames += [b for n in nodes if n.op in _FRAMES for b in parts.bodies(n)]
+        if any(map(_is_heavy, nodes)) and not any(n.op is ops.HOST or build.is_token(n)
+                                                  for n in nodes):
+            heavy.add(body)
+    often: set[UOp] = set()
+    for frame in frames:  # grows
+        copies = {frame: 1}
+        for body in reversed(order):
+            count = copies.get(body, 0)
+            if count >= MIN_CALLS and body in heavy:
+                if body not in often:
+                    often.add(body)
+                    frames.append(body)
+            elif count and body not in often or body is frame:
+                for callee in calls[body]:
+                    copies[callee] = copies.get(callee, 0) + count
+    return often
+
+
+_FRAMES = frozenset({ops.SCAN, ops.WHILE, ops.COND})
+
+
+def _is_heavy(node: UOp) -> bool:
+    """Work that is a kernel, or more, of its own: a product of matrices, a loop, a scatter."""
+    if node.op in _FRAMES or node.op is ops.SCATTER:
+        return True
+    x = node.src[0] if node.op is ops.REDUCE else node
+    return node.op is ops.REDUCE and x.op is ops.MUL and all(s.op is ops.EXPAND for s in x.src)
 
 
 def _inner_first(fn: UOp) -> list[UOp]:
@@ -47,13 +92,17 @@ def _inner_first(fn: UOp) -> list[UOp]:
     return list(done)
 
 
-def _inline_one(fn: UOp, flat: dict[UOp, UOp]) -> UOp:
+def _inline_one(fn: UOp, flat: dict[UOp, UOp], often: set[UOp]) -> UOp:
     """``fn`` with its calls replaced; the bodies it calls are in ``flat`` already."""
     results: dict[UOp, list[UOp]] = {}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         made = None
-        if _calls_function(node):
+        if _calls_function(node) and node.src[0] in often:
+            results[node] = [*build.call(flat[node.src[0]], src[len(parts.bodies(node)):],
+                                         node.arg.name)]
+            made = node
+        elif _calls_function(node):
             results[node] = trace.inline(flat[node.src[0]], src[len(parts.bodies(node)):])
             made = node
         elif node.op is ops.GET and node.src[0] in results:
