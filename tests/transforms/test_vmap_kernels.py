@@ -120,3 +120,40 @@ def test_random_kernels_are_the_stacked_loop(seed: int, lanes: int) -> None:
             got = fnx.vmap(f, in_axes=tuple(axes))(*args)
         for g, *w in zip(fnx.tree.leaves(got), *map(fnx.tree.leaves, want)):
             np.testing.assert_array_equal(np.asarray(g), np.stack(w))
+
+
+# ---- loops with carried values ------------------------------------------------------------------
+
+
+@fnx.call(out=lambda x: x)
+def running(x: Any, o: Any) -> None:
+    def step(i: Any, total: Any) -> Any:
+        o[i] = total + x[i]
+        return total + x[i]
+
+    k.loop(x.shape[0], step, 0.0)
+
+
+@fnx.call(out=lambda x, limit: fnx.ShapeDtypeStruct((x.shape[0],), "int32"))
+def escapes(x: Any, limit: Any, o: Any) -> None:
+    """How often each element is squared before it is above a limit."""
+    i = k.range(x.shape[0], "i")
+    count, _ = k.loop(20, lambda t, n, z: (n + 1, z * z + x[i]), 0, 0.0,
+                      until=lambda t, n, z: z > limit[()])
+    o[i] = count
+
+
+@pytest.mark.parametrize("f", [running, lambda x: escapes(x, 2.0)], ids=["running", "escapes"])
+def test_loops_with_carried_values(f: Any) -> None:
+    x = jnp.abs(rows(3, 6))
+    want = np.stack([np.asarray(f(row)) for row in x])
+    for device in ("cpu", "interp"):
+        with override(device=device):
+            np.testing.assert_allclose(fnx.vmap(f)(x), want, rtol=1e-5)
+            np.testing.assert_allclose(fnx.vmap(fnx.vmap(f), 1)(x[:, None]), want[None], rtol=1e-5)
+
+
+def test_a_limit_of_each_lane() -> None:
+    x, limits = jnp.asarray([0.3, 0.6, 1.0]), jnp.asarray([2.0, 50.0])
+    got = fnx.vmap(escapes, in_axes=(None, 0))(x, limits)
+    np.testing.assert_array_equal(got, np.stack([escapes(x, limit) for limit in limits]))

@@ -59,7 +59,7 @@ def over_lanes(kernel: UOp, size: int, alone: Container[int], name: str, first: 
             return node.over((build.index_const(size), *src))
         if node.op is ops.INDEX and node.src[0] is not src[0] and src[0].op is ops.REF:
             return node.over((src[0], lane, *src[1:]))
-        return None
+        return node.over((*src, lane)) if node.op is ops.CARRY else None
 
     at = 0 if first else 1
     order = kernel.arg.order[:at] + (lane.arg.id,) + kernel.arg.order[at:]
