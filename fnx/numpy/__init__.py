@@ -28,6 +28,7 @@ from fnx.numpy import (
     searching,
     taking,
     unary,
+    vectorizing,
 )
 from fnx.numpy.binary import *
 from fnx.numpy.contraction import *
@@ -42,6 +43,7 @@ from fnx.numpy.scalars import *
 from fnx.numpy.searching import *
 from fnx.numpy.taking import *
 from fnx.numpy.unary import *
+from fnx.numpy.vectorizing import *
 
 ndarray = Array
 
@@ -49,7 +51,7 @@ __all__ = [
     "Array", "astype", "linalg", "ndarray", *binary.__all__, *contraction.__all__,
     *creation.__all__, *elementwise.__all__, *joining.__all__, *matrices.__all__, *movement.__all__,
     *rearranging.__all__, *reductions.__all__, *scalars.__all__, *searching.__all__,
-    *taking.__all__, *unary.__all__,
+    *taking.__all__, *unary.__all__, *vectorizing.__all__,
 ]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers

@@ -100,6 +100,7 @@ BY_FUNCTION: dict[str, dict[str, Any]] = {
     "fnx.lax.batch_matmul": {}, "Array.view": {"dtype": "int32"},
     "Array.reshape": {"shape": (9,)}, "Array.transpose": {"axes": (1, 0)},
     "Array.item": {"index": 0}, "fnx.numpy.tensordot": {"axes": 1},
+    "fnx.numpy.vectorize": {"pyfunc": lambda x: x},
     "fnx.lax.scan": {"f": lambda c, x: (c, x), "init": 1.0, "xs": X},
     "fnx.lax.map": {"f": lambda x: -x, "xs": X},
     "fnx.lax.fori_loop": {"lower": 0, "upper": 2, "body_fun": lambda i, x: x, "init_val": X},

@@ -156,6 +156,13 @@ def test_hand_made_pull_of_a_batch() -> None:
     same(fnx.vmap(pulled)(xs), stacked(pulled, xs))
 
 
+def test_vectorize() -> None:
+    dots = jnp.vectorize(jnp.dot, signature="(n),(n)->()")
+    x, y = rows(2, 1, 3), rows(4, 3, seed=1)
+    same(fnx.jit(fnx.grad(lambda x: dots(x, y).sum()))(x), jnp.broadcast_to(y.sum(0), x.shape))
+    assert dots.__name__ == "vectorize(dot)"
+
+
 def test_random_numbers_of_keys_have_the_bits_of_the_loop() -> None:
     keys = fnx.random.split(fnx.random.key(3), 4)
 

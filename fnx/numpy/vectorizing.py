@@ -1,0 +1,167 @@
+"""``vectorize``: a function of arrays of a few axes on arrays of more.
+
+    vectorize(f, signature="(n),(n)->()")    x (5, 1, n), y (4, n)  ->  f on each of (5, 4) pairs
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ParamSpec
+
+from fnx.core import build
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.array.public import asarray
+from fnx.core.array.refusal import checked
+from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.ops import Shape
+from fnx.transforms.transformed import Transformed
+from fnx.transforms.vmap import vmap
+
+__all__ = ["vectorize"]
+
+P = ParamSpec("P")
+CoreDims = tuple[str, ...]
+
+_DIMS = r"\((?:\w+(?:,\w+)*)?\)"
+_SIGNATURE = re.compile(rf"{_DIMS}(?:,{_DIMS})*->{_DIMS}(?:,{_DIMS})*")
+
+
+@checked
+def vectorize(pyfunc: Callable[P, Any], *, excluded: Iterable[int | str] = frozenset(),
+              signature: str | None = None) -> Transformed[P, Any]:
+    """A function that runs over all broadcast axes of its arguments, as NumPy's functions do.
+
+    Args:
+        pyfunc: of arrays that have the axes which ``signature`` names, by default none.
+        excluded: positions and names of arguments that are handed on as they are.
+        signature: the last axes of each argument and result, as in ``"(n),(n,k)->(k)"``. One name
+            is one length; a number is that length.
+
+    Returns:
+        A function of arrays with more axes in front, which broadcast against each other.
+
+    Raises:
+        ArgumentError: a signature that is none, other arguments or results than it has, or an
+            argument by keyword that is not excluded.
+        ShapeError: lengths that differ, or axes in front that do not broadcast.
+
+    >>> import fnx.numpy as jnp
+    >>> dots = jnp.vectorize(jnp.vdot, signature="(n),(n)->()")
+    >>> dots(jnp.ones((2, 1, 3)), jnp.ones((4, 3))).shape
+    (2, 4)
+    """
+    left_out = None if isinstance(excluded, str) or not isinstance(excluded, Iterable) else \
+        frozenset(excluded)
+    if left_out is None or any(not isinstance(i, int | str) or isinstance(i, int) and i < 0
+                               for i in left_out):
+        raise ArgumentError("vectorize: expected excluded as a set of positions >= 0 and names, "
+                            f"got {excluded!r}")
+    if signature is not None:
+        _parsed(signature)
+    return _Vectorized(pyfunc, excluded=left_out, signature=signature)
+
+
+def _parsed(signature: str) -> tuple[list[CoreDims], list[CoreDims]]:
+    """The names of axes of the arguments, and of the results."""
+    text = signature.replace(" ", "") if isinstance(signature, str) else ""
+    if not _SIGNATURE.fullmatch(text):
+        raise ArgumentError(f"vectorize: expected a signature as '(n),(n,k)->(k)', got "
+                            f"{signature!r}")
+    ins, outs = ([tuple(filter(None, dims.split(","))) for dims in re.findall(r"\(([^)]*)\)", side)]
+                 for side in text.split("->"))
+    return ins, outs
+
+
+class _Vectorized(Transformed[P, Any]):
+    kind = "vectorize"
+    does = "Runs over all broadcast axes of its arguments."
+
+    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        excluded, signature = self._options.values()
+        for name in kwargs:
+            if name not in excluded:
+                raise ArgumentError(f"{self._title}: expected positional arguments, got {name!r} "
+                                    "by keyword", hint=f"give it by position, or name it in "
+                                    f"excluded={{{name!r}}}")
+        places = [i for i, x in enumerate(args) if i not in excluded]
+        ins: list[CoreDims] = [()] * len(places)
+        outs: list[CoreDims] | None = None
+        if signature is not None:
+            ins, outs = _parsed(signature)
+            if len(ins) != len(places):
+                raise ArgumentError(f"{self._title}: expected {len(ins)} arguments, got "
+                                    f"{len(places)}")
+        given = [(i, dims) for i, dims in zip(places, ins) if args[i] is not None or dims]
+        arrays = [asarray(args[i]) for i, _ in given]
+        sizes: dict[str, int] = {}
+        loops = [self._outer(f"argument {i}", x._shape, dims, sizes)
+                 for (i, dims), x in zip(given, arrays)]
+
+        def once(*elements: Any) -> Any:
+            filled = list(args)
+            for (i, _), x in zip(given, elements):
+                filled[i] = x
+            made = self._f(*filled, **kwargs)
+            if outs is not None:
+                self._check_results(made, outs, dict(sizes))
+            return made
+
+        once.__name__ = self._name
+        return _over(once, arrays, loops)
+
+    @property
+    def _title(self) -> str:
+        signature = self._options["signature"]
+        return f"vectorize of {self._name}" + (f" ({signature})" if signature else "")
+
+    def _outer(self, what: str, shape: Shape, dims: CoreDims, sizes: dict[str, int]) -> Shape:
+        """The axes in front of those that the signature names, whose lengths are noted."""
+        n = len(shape) - len(dims)
+        if n < 0:
+            raise ShapeError(f"{self._title}: expected {what} with at least {len(dims)} axes, got "
+                             f"shape {shape}")
+        for name, length in zip(dims, shape[n:]):
+            wanted = int(name) if name.isdigit() else sizes.setdefault(name, length)
+            if wanted != length:
+                raise ShapeError(f"{self._title}: expected length {wanted} of axis {name!r} in "
+                                 f"{what}, got shape {shape}")
+        return shape[:n]
+
+    def _check_results(self, made: Any, outs: Sequence[CoreDims], sizes: dict[str, int]) -> None:
+        several = isinstance(made, tuple | list)
+        if several != (len(outs) > 1) or several and len(made) != len(outs):
+            got = f"{len(made)} results" if several else "one result"
+            raise ArgumentError(f"{self._title}: expected {len(outs)} results, got {got}",
+                                hint="return a tuple of as many arrays as the signature has")
+        for i, (x, dims) in enumerate(zip(made if several else [made], outs)):
+            array = asarray(x)
+            if self._outer(f"result {i}", array._shape, dims, sizes):
+                raise ShapeError(f"{self._title}: expected result {i} with the axes "
+                                 f"({','.join(dims)}), got shape {array._shape}")
+
+
+def _over(f: Callable[..., Any], arrays: Sequence[Array], loops: Sequence[Shape]) -> Any:
+    """f over the broadcast axes in front: one vmap for each that is longer than 1."""
+    shape = build.broadcast_shapes(*loops)
+    missing: list[int] = []
+    for axis in range(-1, -len(shape) - 1, -1):
+        mapped = [len(loop) >= -axis and loop[axis] != 1 for loop in loops]
+        if any(mapped):
+            f = vmap(f, in_axes=tuple([0 if m else None for m in mapped]))
+        else:
+            missing.insert(0, len(shape) + axis)
+    squeezed = []
+    for x, loop in zip(arrays, loops):
+        kept = tuple([n for n in loop if n != 1]) + x._shape[len(loop):]
+        squeezed.append(Array(build.reshape(x._node, kept), x.weak))
+    out = f(*squeezed)
+    return tree.map(lambda y: _with_axes(asarray(y), missing), out) if missing else out
+
+
+def _with_axes(x: Array, places: Sequence[int]) -> Array:
+    shape = list(x._shape)
+    for place in places:
+        shape.insert(place, 1)
+    return Array(build.reshape(x._node, tuple(shape)), x.weak)
