@@ -12,23 +12,33 @@ from typing import TYPE_CHECKING
 
 import numpy as _numpy  # before all else: under a deep stack of imports it takes 7 ms longer
 
-from fnx import debug, experimental, lax, nn, numpy, random, tree, tree_util
-from fnx.callbacks import effects_barrier, pure_callback
+from fnx import numpy
 from fnx.core.array.array import Array
 from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.config import config
 from fnx.core.errors import FnxError, module_face
-from fnx.debug import infs as debug_infs
-from fnx.debug import nans as debug_nans
-from fnx.transforms.call import call
-from fnx.transforms.grad import grad, value_and_grad
 from fnx.transforms.jit import jit
 
 if TYPE_CHECKING:  # at their first use
-    from fnx import ad_checkpoint, checkpoint_policies
+    from fnx import (
+        ad_checkpoint,
+        checkpoint_policies,
+        debug,
+        experimental,
+        lax,
+        nn,
+        random,
+        tree,
+        tree_util,
+    )
+    from fnx.callbacks import effects_barrier, pure_callback
+    from fnx.debug import infs as debug_infs
+    from fnx.debug import nans as debug_nans
+    from fnx.transforms.call import call
     from fnx.transforms.checkpoint import checkpoint, remat
     from fnx.transforms.custom.jvp import custom_jvp
     from fnx.transforms.custom.vjp import custom_vjp
+    from fnx.transforms.grad import grad, value_and_grad
     from fnx.transforms.jacobian import hessian, jacfwd, jacobian, jacrev
     from fnx.transforms.jvp import jvp
     from fnx.transforms.shapes import closure_convert, eval_shape, make_jaxpr, typeof
@@ -47,19 +57,24 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "fnx.ad_checkpoint": ("ad_checkpoint",),
-    "fnx.checkpoint_policies": ("checkpoint_policies",),
+    **{f"fnx.{name}": (name,) for name in (
+        "ad_checkpoint", "checkpoint_policies", "debug", "experimental", "lax", "nn", "random",
+        "tree", "tree_util")},
+    "fnx.callbacks": ("effects_barrier", "pure_callback"),
+    "fnx.transforms.call": ("call",),
     "fnx.transforms.checkpoint": ("checkpoint", "remat"),
     "fnx.transforms.custom.jvp": ("custom_jvp",),
     "fnx.transforms.custom.vjp": ("custom_vjp",),
+    "fnx.transforms.grad": ("grad", "value_and_grad"),
     "fnx.transforms.jacobian": ("hessian", "jacfwd", "jacobian", "jacrev"),
     "fnx.transforms.jvp": ("jvp",),
     "fnx.transforms.shapes": ("closure_convert", "eval_shape", "make_jaxpr", "typeof"),
     "fnx.transforms.vjp": ("linear_transpose", "linearize", "vjp"),
     "fnx.transforms.vmap": ("vmap",),
 }
+_OTHER_NAMES = {"debug_infs": "fnx.debug:infs", "debug_nans": "fnx.debug:nans"}
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
         "device_get", "device_put", "disable_jit", "pmap", "scipy",
-    }), {name: home for home, names in _HOMES.items() for name in names})
+    }), {name: home for home, names in _HOMES.items() for name in names} | _OTHER_NAMES)

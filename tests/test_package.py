@@ -7,7 +7,6 @@ import importlib
 import inspect
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tomllib
@@ -43,13 +42,14 @@ def tracked(*suffixes: str) -> list[Path]:
 
 
 def test_import_costs_at_most_half_of_numpy_more() -> None:
-    """Time of the processor, in turns: other programs slow down both alike."""
+    """Time of the processor, in turns; of each the least, which other programs disturb least."""
     code = "import time; start = time.thread_time(); {}; print(time.thread_time() - start)"
     compiled = {"PYTHONDONTWRITEBYTECODE": ""}  # as installed: no source is compiled again
     python(IMPORT_ALL, **compiled)
-    ratios = [float(python(code.format(IMPORT_ALL), **compiled))
-              / float(python(code.format("import numpy"), **compiled)) for _ in range(15)]
-    assert statistics.median(ratios) <= 1.5, ratios
+    pairs = [[float(python(code.format(what), **compiled)) for what in (IMPORT_ALL, "import numpy")]
+             for _ in range(15)]
+    ours, numpy = map(min, zip(*pairs))
+    assert ours <= 1.5 * numpy, pairs
 
 
 def test_import_touches_no_device() -> None:

@@ -224,12 +224,14 @@ def module_face(module: str, names: Sequence[str], later: Container[str] = (),
         names: what is there: its ``__all__``.
         later: names that JAX has and fnx does not have yet.
         homes: the modules of names that are there at their first use, or modules themselves:
-            ``import fnx`` is on everybody's clock.
+            ``import fnx`` is on everybody's clock. "module:name" if it has another name there.
     """
     def missing(name: str) -> Any:
         if name in homes:
-            home = load(homes[name])
-            found = home if homes[name] == f"{module}.{name}" else getattr(home, name)
+            home, _, there = homes[name].partition(":")
+            found = load(home)
+            if home != f"{module}.{name}":
+                found = getattr(found, there or name)
             setattr(sys.modules[module], name, found)
             return found
         if name in later:
