@@ -14,7 +14,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.config import override
 from fnx.core.levels import interp, spec
 from fnx.core.uop import UOp, toposort
-from fnx.transforms.loops import hoist as hoisting
+from fnx.transforms.loops import movable
 from fnx.transforms.loops.hoist import hoist
 from tests.laws.test_loops import Program, derived, scanned
 
@@ -84,6 +84,18 @@ def test_nothing_leaves_while_cond_or_a_loop_with_checkpoints() -> None:
     assert hoist(fn) is fn
 
 
+def test_a_product_that_no_carry_reads_is_made_behind_the_loop() -> None:
+    def f(xs: fnx.Array, w: fnx.Array) -> fnx.Array:
+        return lax.scan(lambda h, x: ((c := jnp.tanh(h + x)), c @ w), jnp.zeros((B, H)), xs)[1]
+    x, w = (np.random.default_rng(0).normal(size=s).astype(np.float32)
+            for s in ((T, B, H), (H, H)))
+    fn = fnx.make_jaxpr(f)(x, w).function
+    after = hoist(fn)
+    assert in_steps(fn, ops.REDUCE) == 1 and in_steps(after, ops.REDUCE) == 0
+    np.testing.assert_allclose(interp.apply(after, [x, w])[0], interp.apply(fn, [x, w])[0],
+                               rtol=1e-4, atol=1e-4)
+
+
 def test_small_work_stays_where_it_is() -> None:
     fn = fnx.make_jaxpr(lambda xs: lax.scan(lambda c, x: (c + jnp.sin(x), None), 0.0, xs)[0])(
         np.ones(9, np.float32)).function
@@ -112,8 +124,9 @@ def test_results_that_nobody_reads_are_not_made() -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_values_stay(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that can move does, in generated loops and in their derivatives."""
-    monkeypatch.setattr(hoisting, "MIN_WORK", 1)
-    monkeypatch.setattr(hoisting, "DEAR", 0)
+    monkeypatch.setattr(movable, "MIN_WORK", 1)
+    monkeypatch.setattr(movable, "DEAR", 0)
+    monkeypatch.setattr(movable, "SMALLER", 0)
     rng = random.Random(seed)
     program: Program = scanned(rng, seed % 2)
     params = [build.param(i, dtypes.as_dtype(v.dtype), v.shape)

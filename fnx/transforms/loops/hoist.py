@@ -6,8 +6,11 @@
     before  SCAN  dw' = dw + x_t^T g_t;  g' = f(g, x_t)         a sum that nobody else reads
     after   SCAN  gs_t = g_t, g' = f(g, x_t);  dw + sum over t of x_t^T g_t      one product
 
-What moves has to pay: contractions and other reductions, and elementwise work that is dear, of
-more than MIN_WORK a step; and what it keeps for all steps has to fit ``config.hoist_bytes``.
+    before  SCAN  h' = f(h, x_t);  y_t = h @ v                  a product that no carry reads
+    after   SCAN  hs_t = h, h' = f(h, x_t);  hs @ v             one product
+
+What moves has to pay (movable.py), and what it keeps for all steps, with what is computed on the
+way, has to fit ``config.hoist_bytes``.
 What is the same in all steps is computed once. Nothing moves out of WHILE or COND, no effect
 moves, and out of a loop with checkpoints, whose memory is bounded, nothing does: it moves out of
 the loop of each segment. Results and carries that nobody reads are left out.
@@ -27,25 +30,25 @@ the loop of each segment. Results and carries that nobody reads are left out.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fnx.core import build, ops
 from fnx.core.array.trace import inline
 from fnx.core.bodies import params_like
 from fnx.core.config import config
-from fnx.core.uop import UOp, consumers, rebuild, substitute, toposort
+from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.transforms.batching.batch import batch
+from fnx.transforms.loops.movable import (
+    bases_of,
+    fold_of,
+    free_nodes,
+    is_dear,
+    movable,
+    pays,
+    tail_of,
+    terms_of,
+)
 from fnx.transforms.loops.unread import without_unread
-
-MIN_WORK = 8192  # of a node in a step: elements that are folded, or the cost of those computed
-DEAR = 5         # cost of an elementwise op that is worth a place in memory
-
-_BATCHED = frozenset({"elementwise", "movement", "reduce", "gather"})
-_KEPT_APART = frozenset({ops.BARRIER})
-_MOVES = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND})
-# No bigger than what it is computed from: it goes where that goes.
-_JOINS = ops.ELEMENTWISE | {ops.RESHAPE, ops.PERMUTE, ops.REDUCE}
 
 
 def hoist(fn: UOp) -> UOp:
@@ -90,6 +93,7 @@ class _Scan:
         self.inits = self.args[node.arg.n_consts:rows]
         self.xs = dict(zip(self.params[rows:], self.args[rows:]))
         self.left = config.hoist_bytes
+        self.counted: set[UOp] = set()
 
     def results(self) -> list[UOp]:
         """What the GETs of the node read."""
@@ -98,10 +102,12 @@ class _Scan:
 
     def fits(self, nodes: Iterable[UOp]) -> bool:
         """Whether these can be kept for all steps; then they are counted."""
-        size = sum(math.prod(n.shape) * n.dtype.itemsize for n in nodes) * self.arg.length
+        fresh = set(nodes) - self.counted
+        size = sum(math.prod(n.shape) * n.dtype.itemsize for n in fresh) * self.arg.length
         if size > self.left:
             return False
         self.left -= size
+        self.counted.update(fresh)
         return True
 
     def add(self, node: UOp, value: UOp, per_step: bool) -> UOp:
@@ -114,24 +120,15 @@ class _Scan:
     # ---- before the loop
 
     def _before(self) -> None:
-        moved = _movable(self.outs, self._free())
+        free = free_nodes(self.outs, self.consts, self.xs)
+        moved = movable(self.outs, free)
         fixed = [n for n, per_step in moved.items() if not per_step]
-        stepped = [n for n, per_step in moved.items() if per_step and self.fits([n])]
+        stepped = [n for n, per_step in moved.items() if per_step and self.fits(
+            [n, *[below for below in toposort([n]) if free[below] and is_dear(below)]])]
         new = dict(zip(fixed, substitute(fixed, self.consts)))
         new.update(zip(stepped, self._all_steps(stepped, {})))
         known = {n: self.add(n, value, moved[n]) for n, value in new.items()}
         self.outs = substitute(self.outs, known)
-
-    def _free(self) -> dict[UOp, bool]:
-        """Nodes that depend on no carry and may move: whether they depend on the step."""
-        found: dict[UOp, bool] = {}
-        for n in toposort(self.outs):
-            if n.src and n.op.batching in _BATCHED and n.op not in _KEPT_APART:
-                if all(s in found for s in n.src):
-                    found[n] = any(found[s] for s in n.src)
-            elif n.op in (ops.CONST, ops.IOTA) or n in self.consts or n in self.xs:
-                found[n] = n in self.xs
-        return found
 
     def _all_steps(self, nodes: Sequence[UOp], stacked: dict[UOp, UOp]) -> list[UOp]:
         """The values of nodes for all steps, in front; ``stacked`` are such values."""
@@ -150,41 +147,54 @@ class _Scan:
     # ---- behind the loop
 
     def _after(self) -> list[UOp]:
-        """The loop without the sums that can be made behind it; and these."""
+        """The loop without what can be done behind it; and that."""
         n = len(self.carries)
-        terms = _terms(self.outs, self.carries)
-        moved, bases = self._moved(terms)
+        terms = terms_of(self.outs, self.carries)
+        moved, tails, bases = self._moved(terms)
         kept = [i for i in range(n) if i not in moved or len(moved[i]) < len(terms[i])]
         states = [self.outs[i] if i not in moved else _total(
             [self.carries[i], *[t for t in terms[i] if t not in moved[i]]]) for i in kept]
-        found = self._loop(kept, [*states, *self.outs[n:], *bases])
-        ys = found[len(kept):]
-        stacked = dict(zip(bases, ys[len(self.outs) - n:]))
-        last = dict(zip(kept, found))
-        out = [last.get(i, init) for i, init in enumerate(self.inits)]
+        ys = [o for o in range(n, len(self.outs)) if o not in tails]
+        found = self._loop(kept, [*states, *[self.outs[o] for o in ys], *bases])
+        stacked = dict(zip(bases, found[len(kept) + len(ys):]))
+        out = dict(zip([*kept, *ys], found))
+        out.update(zip(tails, self._all_steps([self.outs[o] for o in tails], stacked)))
         for i, some in moved.items():
-            out[i] = _total([out[i], *[self._summed(term, stacked) for term in some]])
-        return [*out, *ys[:len(self.outs) - n]]
+            out[i] = _total([out.get(i, self.inits[i]),
+                             *[self._summed(term, stacked) for term in some]])
+        return [out[o] for o in range(len(self.outs))]
 
     def _moved(self, terms: Mapping[int, Sequence[UOp]]
-               ) -> tuple[dict[int, list[UOp]], list[UOp]]:
-        """Terms of carries that are summed behind the loop, and what is kept of all steps for it.
-
-        Those that pay, and then those for which nothing more has to be kept.
-        """
-        free = self._free()
+               ) -> tuple[dict[int, list[UOp]], list[int], list[UOp]]:
+        """Terms of carries and results that are computed behind the loop, and what is kept of
+        all steps for it: for what pays, and then also for terms that need nothing more."""
+        free = free_nodes(self.outs, self.consts, self.xs)
         moved: dict[int, list[UOp]] = {}
+        tails: list[int] = []
         bases: dict[UOp, None] = {}
-        for pays in (True, False):
+
+        def move_terms(worth_it: bool) -> None:
             for i, term in [(i, term) for i, some in terms.items() for term in some]:
-                found = _bases(term, bases)
-                if found is None or term in moved.get(i, ()) or pays and not _pays(term):
+                found = bases_of(term, bases)
+                if found is None or term in moved.get(i, ()):
                     continue
                 missing = [b for b in found if b not in free and b not in bases]
-                if not missing or pays and self.fits(missing):
+                if not missing or worth_it and pays(term, missing) and self.fits(missing):
                     bases.update(dict.fromkeys(missing))
                     moved.setdefault(i, []).append(term)
-        return moved, list(bases)
+
+        move_terms(True)
+        gone = {t for some in moved.values() for t in some}
+        n = len(self.carries)
+        needed = set(toposort(self.outs[:n], stop=gone.__contains__))
+        for o in range(n, len(self.outs)):
+            found = tail_of(self.outs[o], needed, free)
+            if found is not None and self.fits([*found, *[
+                    b for b in toposort([self.outs[o]]) if b not in needed and is_dear(b)]]):
+                bases.update(dict.fromkeys(found))
+                tails.append(o)
+        move_terms(False)
+        return moved, tails, list(bases)
 
     def _loop(self, kept: Sequence[int], outs: Sequence[UOp]) -> Sequence[UOp]:
         """The results of a SCAN with some of the carries, and of what else its steps read."""
@@ -200,7 +210,7 @@ class _Scan:
 
     def _summed(self, term: UOp, stacked: dict[UOp, UOp]) -> UOp:
         """A term summed over all steps, together with what it sums itself."""
-        fold = _fold(term)
+        fold = fold_of(term)
         product, = self._all_steps([fold.src[0]], stacked)
         total = build.reduce(product, ops.ADD, [0, *[a + 1 for a in fold.arg.axes]])
         return substitute([term], {fold: total})[0]
@@ -223,78 +233,6 @@ def _without_calls(outs: Sequence[UOp]) -> list[UOp]:
             made = results[node.src[0]][node.arg]
         return made
     return rebuild(outs, visit)
-
-
-# ---- what can move in front of the loop ---------------------------------------------------------
-
-
-def _movable(outs: Sequence[UOp], free: Mapping[UOp, bool]) -> dict[UOp, bool]:
-    """Of the free nodes those that pay, as few as possible: whether they depend on the step."""
-    order = toposort(outs)
-    good: set[UOp] = set()
-    for n in order:
-        if n in free and n.src and (_is_dear(n) or n.op in _JOINS
-                                    and any(s in good for s in n.src)):
-            good.add(n)
-    readers, roots = consumers(order), set(outs)
-    return {n: free[n] for n in order
-            if n in good and (n in roots or any(r not in good for r in readers[n]))}
-
-
-def _is_dear(n: UOp) -> bool:
-    size = math.prod(n.shape)
-    if n.op is ops.REDUCE:
-        return math.prod(n.src[0].shape) >= MIN_WORK
-    return n.op in ops.ELEMENTWISE and n.op.cost >= DEAR and n.op.cost * size >= MIN_WORK
-
-
-# ---- what can move behind it --------------------------------------------------------------------
-
-
-def _terms(outs: Sequence[UOp], carries: Sequence[UOp]) -> dict[int, list[UOp]]:
-    """Of carries that are only added to, and that nobody else reads: the terms of a step."""
-    readers = consumers(toposort(outs))
-    times = Counter(outs)
-    found: dict[int, list[UOp]] = {}
-    for i, node in enumerate(carries):
-        terms: list[UOp] = []
-        while node not in times and len(readers.get(node, ())) == 1:
-            above, = readers[node]
-            if above.op is not ops.ADD:
-                break
-            terms.append(above.src[1] if above.src[0] is node else above.src[0])
-            node = above
-        if terms and node is outs[i] and times[node] == 1 and not readers[node]:
-            found[i] = terms
-    return found
-
-
-def _fold(term: UOp) -> UOp:
-    """What is below the reshapes of a term."""
-    while term.op in (ops.RESHAPE, ops.PERMUTE):
-        term = term.src[0]
-    return term
-
-
-def _bases(term: UOp, kept: Container[UOp]) -> list[UOp] | None:
-    """What a sum of products is computed from: what is kept anyhow, or what is below the
-    movements that spread it."""
-    fold = _fold(term)
-    if fold.op is not ops.REDUCE or fold.arg.monoid is not ops.ADD:
-        return None
-    found: dict[UOp, None] = {}
-    stack = [fold.src[0]]
-    while stack:
-        n = stack.pop()
-        if n not in kept and (n.op in _MOVES or n.op is ops.MUL and n is fold.src[0]):
-            stack += reversed(n.src)
-        else:
-            found[n] = None
-    return list(found)
-
-
-def _pays(term: UOp) -> bool:
-    return math.prod(_fold(term).src[0].shape) >= MIN_WORK
 
 
 def _total(terms: Sequence[UOp]) -> UOp:
