@@ -9,8 +9,8 @@
     c' = tanh(c @ w + x), y = c'    backward: g = ct * (1 - y**2);  dx = g;  dw = dw + c^T g
 
 What all steps share is a const of both loops and never stacked; what is only x or y is there
-already; of a carry one of its values before and behind each step is stacked, and the other one is
-read one step on. Which carries have tangents and cotangents are fixpoints (carries.py).
+already; of a carry the value behind each step is stacked, which the step writes anyhow, and the
+one before it is read from there, one step on. Which carries have tangents and cotangents are fixpoints (carries.py).
 
 ``checkpoint=k`` is a SCAN over segments of k steps, whose body is the SCAN of a segment and saves
 nothing but its carries: the backward pass runs each segment again before it goes back through
@@ -151,8 +151,7 @@ class _Reverse:
         node = self.params[i] if kind == "input" else self.body.src[i]
         if kind == "input" and i in self.carries.params:
             after = self.body.src[i - self.carries.first]
-            asked = ("result", i - self.carries.first) in self.form.sources
-            if (after in self.ys or asked) and after in self.varying:
+            if after in self.varying and after not in self.params:
                 return _Place("before", self._found(after, saved), source)
         return _Place("row" if node in self.varying else "const", self._found(node, saved))
 
