@@ -10,7 +10,8 @@
 
 What all steps share is a const of both loops and never stacked; what is only x or y is there
 already; of a carry the value behind each step is stacked, which the step writes anyhow, and the
-one before it is read from there, one step on. Which carries have tangents and cotangents are fixpoints (carries.py).
+one before it is read from there, one step on. Which carries have tangents and cotangents are
+fixpoints (carries.py).
 
 ``checkpoint=k`` is a SCAN over segments of k steps, whose body is the SCAN of a segment and saves
 nothing but its carries: the backward pass runs each segment again before it goes back through

@@ -38,6 +38,7 @@ from fnx.core.bodies import params_like
 from fnx.core.config import config
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.transforms.batching.batch import batch
+from fnx.transforms.loops.layout import across
 from fnx.transforms.loops.movable import (
     bases_of,
     fold_of,
@@ -96,9 +97,23 @@ class _Scan:
         self.counted: set[UOp] = set()
 
     def results(self) -> list[UOp]:
-        """What the GETs of the node read."""
-        self._before()
-        return self._after()
+        """What the GETs of the node read: the loop without what can be done outside; and that."""
+        n = len(self.carries)
+        terms = terms_of(self.outs, self.carries)
+        moved, tails, bases = self._behind(terms)
+        kept = [i for i in range(n) if i not in moved or len(moved[i]) < len(terms[i])]
+        states = [self.outs[i] if i not in moved else _total(
+            [self.carries[i], *[t for t in terms[i] if t not in moved[i]]]) for i in kept]
+        ys = [o for o in range(n, len(self.outs)) if o not in tails]
+        left = self._without_free([*states, *[self.outs[o] for o in ys], *bases])
+        found = self._loop(kept, self._laid_out(left))
+        stacked = dict(zip(bases, found[len(kept) + len(ys):]))
+        out = dict(zip([*kept, *ys], found))
+        out.update(zip(tails, self._all_steps([self.outs[o] for o in tails], stacked)))
+        for i, some in moved.items():
+            out[i] = _total([out.get(i, self.inits[i]),
+                             *[self._summed(term, stacked) for term in some]])
+        return [out[o] for o in range(len(self.outs))]
 
     def fits(self, nodes: Iterable[UOp]) -> bool:
         """Whether these can be kept for all steps; then they are counted."""
@@ -117,18 +132,31 @@ class _Scan:
         (self.xs if per_step else self.consts)[param] = value
         return param
 
-    # ---- before the loop
+    # ---- in front of the loop
 
-    def _before(self) -> None:
-        free = free_nodes(self.outs, self.consts, self.xs)
-        moved = movable(self.outs, free)
+    def _without_free(self, outs: Sequence[UOp]) -> list[UOp]:
+        """Results of the step with what moves in front of the loop read instead."""
+        free = free_nodes(outs, self.consts, self.xs)
+        moved = movable(outs, free)
         fixed = [n for n, per_step in moved.items() if not per_step]
         stepped = [n for n, per_step in moved.items() if per_step and self.fits(
             [n, *[below for below in toposort([n]) if free[below] and is_dear(below)]])]
         new = dict(zip(fixed, substitute(fixed, self.consts)))
         new.update(zip(stepped, self._all_steps(stepped, {})))
-        known = {n: self.add(n, value, moved[n]) for n, value in new.items()}
-        self.outs = substitute(self.outs, known)
+        return substitute(outs, {n: self.add(n, value, moved[n]) for n, value in new.items()})
+
+    def _laid_out(self, outs: Sequence[UOp]) -> list[UOp]:
+        """Results of the step that read what is the same in all steps in a better order."""
+        new: dict[tuple[UOp, tuple[int, ...]], UOp] = {}
+        known: dict[UOp, UOp] = {}
+        for reads in across(outs, self.consts):
+            other = new.get((reads.param, reads.order))
+            if other is None:
+                value = build.permute(self.consts[reads.param], reads.order)
+                like = build.param(0, value.dtype, value.shape)
+                other = new[reads.param, reads.order] = self.add(like, value, False)
+            known[reads.operand], = substitute([reads.operand], {reads.param: reads.over(other)})
+        return substitute(outs, known)
 
     def _all_steps(self, nodes: Sequence[UOp], stacked: dict[UOp, UOp]) -> list[UOp]:
         """The values of nodes for all steps, in front; ``stacked`` are such values."""
@@ -146,26 +174,8 @@ class _Scan:
 
     # ---- behind the loop
 
-    def _after(self) -> list[UOp]:
-        """The loop without what can be done behind it; and that."""
-        n = len(self.carries)
-        terms = terms_of(self.outs, self.carries)
-        moved, tails, bases = self._moved(terms)
-        kept = [i for i in range(n) if i not in moved or len(moved[i]) < len(terms[i])]
-        states = [self.outs[i] if i not in moved else _total(
-            [self.carries[i], *[t for t in terms[i] if t not in moved[i]]]) for i in kept]
-        ys = [o for o in range(n, len(self.outs)) if o not in tails]
-        found = self._loop(kept, [*states, *[self.outs[o] for o in ys], *bases])
-        stacked = dict(zip(bases, found[len(kept) + len(ys):]))
-        out = dict(zip([*kept, *ys], found))
-        out.update(zip(tails, self._all_steps([self.outs[o] for o in tails], stacked)))
-        for i, some in moved.items():
-            out[i] = _total([out.get(i, self.inits[i]),
-                             *[self._summed(term, stacked) for term in some]])
-        return [out[o] for o in range(len(self.outs))]
-
-    def _moved(self, terms: Mapping[int, Sequence[UOp]]
-               ) -> tuple[dict[int, list[UOp]], list[int], list[UOp]]:
+    def _behind(self, terms: Mapping[int, Sequence[UOp]]
+                ) -> tuple[dict[int, list[UOp]], list[int], list[UOp]]:
         """Terms of carries and results that are computed behind the loop, and what is kept of
         all steps for it: for what pays, and then also for terms that need nothing more."""
         free = free_nodes(self.outs, self.consts, self.xs)

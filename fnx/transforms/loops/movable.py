@@ -19,7 +19,7 @@ from fnx.core import ops
 from fnx.core.uop import UOp, consumers, toposort
 
 MIN_WORK = 8192  # of a node in a step: elements that are folded, or the cost of those computed
-DEAR = 5         # cost of an elementwise op that is worth a place in memory
+DEAR = 40        # cost of an elementwise op that is worth a place in memory
 SMALLER = 4      # so many times is what is kept of a product smaller than the product
 
 _BATCHED = frozenset({"elementwise", "movement", "reduce", "gather"})
@@ -58,16 +58,27 @@ def free_nodes(outs: Sequence[UOp], consts: Container[UOp], xs: Container[UOp]
 
 
 def movable(outs: Sequence[UOp], free: Mapping[UOp, bool]) -> dict[UOp, bool]:
-    """Of the free nodes those that pay, as few as possible: whether they depend on the step."""
+    """Of the free nodes those that pay, as few as possible: whether they depend on the step.
+
+    What is cheap goes along, unless what it is computed from is read by the step anyhow.
+    """
     order = toposort(outs)
+    readers, roots = consumers(order), set(outs)
     good: set[UOp] = set()
     for n in order:
         if n in free and n.src and (is_dear(n) or n.op in _JOINS
                                     and any(s in good for s in n.src)):
             good.add(n)
-    readers, roots = consumers(order), set(outs)
-    return {n: free[n] for n in order
-            if n in good and (n in roots or any(r not in good for r in readers[n]))}
+
+    def is_read(n: UOp) -> bool:
+        return n in roots or any(r not in good for r in readers[n])
+
+    while True:
+        stay = {n for n in good if not is_dear(n)
+                and any(s in good and is_read(s) for s in n.src)}
+        if not stay:
+            return {n: free[n] for n in order if n in good and is_read(n)}
+        good -= stay
 
 
 # ---- behind the loop ----------------------------------------------------------------------------

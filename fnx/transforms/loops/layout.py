@@ -1,0 +1,77 @@
+"""layout: an array that all steps multiply with lies as their product reads it.
+
+    before  SCAN  c' = sum over k of c[i, k] * w[j, k]         w is packed in each step
+    after   SCAN  c' = sum over k of c[i, k] * v[k, j]         v = w transposed, once
+
+The backward pass of c @ w reads w along its other axis. Rows that are summed over are a stride
+apart for the lanes of a vector, so each step would copy w into another order first.
+
+>>> from fnx.core import dtypes
+>>> c, w = build.param(1, dtypes.float32, (16, 64)), build.param(0, dtypes.float32, (128, 64))
+>>> product = build.mul(*[build.expand(build.reshape(x, s), (16, 128, 64)) for x, s in
+...                       ((c, (16, 1, 64)), (w, (1, 128, 64)))])
+>>> [(reads.param is w, reads.order) for reads in across([build.reduce(product, ops.ADD, (2,))],
+...                                                      {w})]
+[(True, (1, 0))]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Sequence
+from typing import NamedTuple
+
+from fnx.core import build, ops
+from fnx.core.uop import UOp, toposort
+
+MIN_SIZE = 4096  # elements of what is worth another order
+
+
+class Across(NamedTuple):
+    """An operand of a sum of products that reads ``param`` across; ``order`` of its axes would
+    be better."""
+
+    operand: UOp
+    param: UOp
+    order: tuple[int, ...]
+
+    def over(self, other: UOp) -> UOp:
+        """What to put in the place of the PARAM, of one with its axes in that order."""
+        return build.permute(other, sorted(range(len(self.order)), key=self.order.__getitem__))
+
+
+def across(outs: Sequence[UOp], consts: Container[UOp]) -> list[Across]:
+    """Where sums of products read PARAMs across."""
+    found = []
+    for n in toposort(outs):
+        if n.op is ops.REDUCE and n.arg.monoid is ops.ADD and n.src[0].op is ops.MUL:
+            for operand in n.src[0].src:
+                param, axes = _spread(operand)
+                if param in consts and math.prod(param.shape) >= MIN_SIZE:
+                    summed = [axes[a] for a in n.arg.axes if axes[a] is not None]
+                    kept = [a for a in range(len(param.shape)) if a not in summed]
+                    if kept and len(param.shape) - 1 in summed:
+                        rest = [a for a in range(len(param.shape)) if a in summed]
+                        found.append(Across(operand, param, (*rest, *kept)))
+    return found
+
+
+def _spread(node: UOp) -> tuple[UOp, Sequence[int | None]]:
+    """What is below the movements of a node, and which axis of it each axis of the node is."""
+    chain = []
+    while node.op in (ops.EXPAND, ops.PERMUTE, ops.RESHAPE):
+        chain.append(node)
+        node = node.src[0]
+    axes: list[int | None] = list(range(len(node.shape)))
+    for n in reversed(chain):
+        if n.op is ops.PERMUTE:
+            axes = [axes[a] for a in n.arg]
+        elif n.op is ops.EXPAND:
+            axes = [None if m != k else a for a, m, k in zip(axes, n.src[0].shape, n.shape)]
+        else:
+            long = [a for a, m in zip(axes, n.src[0].shape) if m != 1]
+            if [m for m in n.shape if m != 1] != [m for m in n.src[0].shape if m != 1]:
+                return chain[0], range(len(chain[0].shape))  # axes are joined or split
+            rest = iter(long)
+            axes = [None if m == 1 else next(rest) for m in n.shape]
+    return node, axes
