@@ -11,7 +11,7 @@ that read it, and costs less than its memory traffic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from fnx.core import build, ops
 from fnx.core.uop import UOp, substitute, toposort
@@ -42,8 +42,11 @@ def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source
         there = (node.src[0] if isinstance(rule, Part) else node) in primal
         if policy is not None:
             return there and policy.saves(node, rule)
-        return node in results or rule.dear and there
+        return node in results or node in sums or rule.dear and there
 
+    sums: set[UOp] = set()
+    if policy is None:
+        sums = _smaller(toposort(grads, stop=saved), primal, lambda n: saved(n) and n not in outs)
     params: dict[UOp, UOp] = {}
     sources: list[Source] = []
     number = {node: i for i, node in reversed(list(enumerate(outs)))}
@@ -65,3 +68,24 @@ def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source
     forward = build.function([*outs, *extra], n_inputs, name)
     backward = build.function(substitute(grads, params), len(params), f"{name}.backward")
     return forward, backward, tuple(sources)
+
+
+def _smaller(order: Sequence[UOp], primal: Container[UOp], saved: Callable[[UOp], bool]
+             ) -> set[UOp]:
+    """Elementwise results that are read in the place of more than one that would be saved.
+
+        x @ w + h @ u    ->    the sum is saved, and not both products
+    """
+    readers: dict[UOp, set[UOp]] = {}
+    for n in order:
+        if not saved(n):
+            for s in n.src:
+                readers.setdefault(s, set()).add(n)
+    found: set[UOp] = set()
+    for n in order:
+        if n.op in ops.ELEMENTWISE and n in primal and not saved(n):
+            alone = [s for s in set(n.src) if (saved(s) or s in found) and readers[s] == {n}]
+            if len(alone) > 1:
+                found.difference_update(alone)
+                found.add(n)
+    return found
