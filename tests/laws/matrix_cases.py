@@ -224,6 +224,50 @@ def _scatter(xs: Any) -> Any:
             x.at[i].min(u))
 
 
+def _checkpoint(xs: Any) -> Any:
+    x, = xs
+    f = fnx.checkpoint(lambda x: jnp.sin(jnp.exp(x).sum() * x))
+    return (f(f(x) * x),)
+
+
+@fnx.custom_vjp
+def _pulled(x: Any, y: Any) -> Any:
+    return x * jnp.sin(y) + y.sum()
+
+
+_pulled.defvjp(lambda x, y: (_pulled(x, y), (x, y)), lambda kept, ct: (
+    ct * jnp.sin(kept[1]), ct * kept[0] * jnp.cos(kept[1]) + ct.sum()))
+
+
+@fnx.custom_jvp
+def _pushed(x: Any, y: Any) -> Any:
+    return x * jnp.sin(y) + y.sum()
+
+
+@_pushed.defjvp
+def _pushed_rule(primals: Any, tangents: Any) -> Any:
+    (x, y), (s, t) = primals, tangents
+    return _pushed(x, y), s * jnp.sin(y) + x * jnp.cos(y) * t + t.sum()
+
+
+def _custom_vjp(xs: Any) -> Any:
+    x, y = xs
+    return (_pulled(x, y), _pulled(y, _pulled(x, x * y)))
+
+
+def _custom_jvp(xs: Any) -> Any:
+    x, y = xs
+    return (_pushed(x, y), _pushed(y, _pushed(x, x * y)))
+
+
+def _scanned_rules(xs: Any) -> Any:
+    """Rules and recomputation in the body of a loop."""
+    x, y = xs
+    step = fnx.checkpoint(lambda c, t: (_pulled(c, _pushed(y, t * c)) / 3, c * t))
+    last, path = lax.scan(step, x, jnp.stack([x, y]))
+    return last, path
+
+
 def structural_cases() -> list[Case]:
     """Bodies, indices and custom rules."""
     v, rows, w = generic((3,), 1), generic((4, 3), 2), generic((5,), 3)
@@ -232,5 +276,8 @@ def structural_cases() -> list[Case]:
         Case("nested scan", _nested_scan, (v[:2], rows)), Case("while", _while, (v,)),
         Case("while by value", _while_by_value, (v,)), Case("fori", _fori, (v,)),
         Case("cond", _cond, (v,)), Case("switch", _switch, (w,)), Case("call", _call, (v, v * v)),
-        Case("gather", _gather, (w,)), Case("scatter", _scatter, (w, v))]
+        Case("gather", _gather, (w,)), Case("scatter", _scatter, (w, v)),
+        Case("checkpoint", _checkpoint, (v,)), Case("custom_vjp", _custom_vjp, (v, v * v)),
+        Case("custom_jvp", _custom_jvp, (v, v * v)),
+        Case("rules in a scan", _scanned_rules, (v, v * v))]
     return [case._replace(longest=2) for case in found]

@@ -82,7 +82,7 @@ def _walk(outs: Sequence[UOp], given: Mapping[UOp, Kind]) -> Steps[Kinds]:
         elif node.op in BODIES:
             operands = tuple([kinds[s] for s in parts.operands(node)])
             results[node] = (yield from BODIES[node.op](node, operands)) \
-                if LINEAR in operands else (CONSTANT,) * len(node.arg.outs)
+                if {LINEAR, ZERO} & set(operands) else (CONSTANT,) * len(node.arg.outs)
             kinds[node] = CONSTANT
         else:
             kinds[node] = _kind(node, [kinds[s] for s in node.src])
@@ -92,8 +92,10 @@ def _walk(outs: Sequence[UOp], given: Mapping[UOp, Kind]) -> Steps[Kinds]:
 def _kind(node: UOp, src: list[Kind]) -> Kind:
     """The kind of a node without a body."""
     if LINEAR not in src:
-        moves = node.op.kind == "movement" or node.op in (ops.CAST, ops.NEG)
-        return ZERO if moves and all(k is ZERO for k in src) else CONSTANT
+        together = _together(node)
+        nothing = all(src[i] is ZERO for i in together) if together else \
+            node.op is ops.MUL and ZERO in src or node.op is ops.DIV and src[0] is ZERO
+        return ZERO if nothing else CONSTANT
     if node.op is ops.MUL and src.count(LINEAR) == 1 or node.op is ops.DIV and src[1] is not LINEAR:
         return LINEAR
     together = _together(node)
@@ -136,7 +138,7 @@ def _joined(node: UOp, one: Kinds, other: Kinds) -> Kinds:
 def _call(node: UOp, operands: Kinds) -> Steps[Kinds]:
     body = parts.bodies(node)
     if not body:
-        raise _refusal(node, "calls a hand-written kernel")
+        return (yield from _opaque(node, operands))
     found: Kinds = yield body[0], Linearity(operands)
     return found
 
@@ -176,8 +178,9 @@ def _cond(node: UOp, operands: Kinds) -> Steps[Kinds]:
     return out
 
 
-def _host(node: UOp, operands: Kinds) -> Steps[Kinds]:
-    if any(dtype.is_float for _, dtype in node.arg.outs):
+def _opaque(node: UOp, operands: Kinds) -> Steps[Kinds]:
+    """What is computed by Python, or by a hand-written kernel."""
+    if LINEAR in operands and any(dtype.is_float for _, dtype in node.arg.outs):
         raise _refusal(node, "is not linear")
     yield from ()
     return (CONSTANT,) * len(node.arg.outs)
@@ -185,4 +188,4 @@ def _host(node: UOp, operands: Kinds) -> Steps[Kinds]:
 
 BODIES: dict[ops.Op, Callable[[UOp, Kinds], Steps[Kinds]]] = {
     ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond,
-    ops.HOST: _host, ops.CUSTOM: _call}
+    ops.HOST: _opaque, ops.CUSTOM: _call}

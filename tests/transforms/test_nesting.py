@@ -1,0 +1,73 @@
+"""Calls that nest deeply: those that are traced, and those that are traced now."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core.errors import NestingError
+
+DEEP = 300
+WAYS = {
+    "jit": lambda f, x: fnx.jit(f)(x),
+    "grad": lambda f, x: fnx.grad(lambda x: f(x).sum())(x),
+    "jvp": lambda f, x: fnx.jvp(f, (x,), (x,))[1],
+    "vmap": lambda f, x: fnx.vmap(f)(jnp.stack([x, x])),
+    "linearize": lambda f, x: fnx.linearize(f, x)[1](x),
+    "transpose": lambda f, x: fnx.linear_transpose(fnx.linearize(f, x)[1], x)(x)[0],
+    "hessian": lambda f, x: fnx.hessian(lambda x: f(x).sum())(x),
+}
+
+
+@pytest.fixture(scope="module")
+def deep() -> Any:
+    """A function that calls one that calls one ..., each traced when the next is made."""
+    x = jnp.ones(2)
+    f = fnx.jit(lambda x: jnp.sin(x) * x)
+    for _ in range(DEEP):
+        f = fnx.jit((lambda g: lambda x: g(x) + x * x)(f))
+        fnx.eval_shape(f, x)
+    return f
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_many_calls_that_are_traced_already(deep: Any, way: str) -> None:
+    """All later steps go without recursion."""
+    flat = lambda x: jnp.sin(x) * x + DEEP * (x * x)
+    x = jnp.asarray(np.array([0.3, 0.7], np.float32))
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 150)
+    try:
+        got = fnx.jit(lambda x: WAYS[way](deep, x))(x)
+    finally:
+        sys.setrecursionlimit(limit)
+    np.testing.assert_allclose(got, WAYS[way](flat, x), rtol=1e-4)
+
+
+def alone(f: Any) -> Any:
+    """In one lane."""
+    return fnx.vmap(f, in_axes=None, out_axes=None, axis_size=1)
+
+
+@pytest.mark.parametrize("wrap", [fnx.jit, fnx.call, fnx.checkpoint, alone],
+                         ids=lambda f: f.__name__)
+def test_fresh_nesting(wrap: Any) -> None:
+    """To 130; an end that names line and depth, where a function calls itself."""
+    def nested(n: int) -> Any:
+        f = wrap(jnp.sin)
+        for _ in range(n):
+            f = wrap((lambda g: lambda x: g(x) * x)(f))
+        return f
+    x = fnx.ShapeDtypeStruct((2,), "float32")
+    assert fnx.eval_shape(nested(130), x) == x
+
+    def endless(x: Any) -> Any:
+        return wrap(endless)(x)
+    with pytest.raises(NestingError, match=r"test_nesting.py:\d+: .*\d+ nested"):
+        fnx.eval_shape(endless, x)
