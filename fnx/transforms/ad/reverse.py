@@ -29,7 +29,7 @@ from fnx.transforms.ad.dependence import takes_part
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.nested import Steps, derives, form, run
 from fnx.transforms.ad.residuals import Source, split
-from fnx.transforms.ad.rules import Cotangent, zeros
+from fnx.transforms.ad.rules import Cotangent, summed, zeros
 from fnx.transforms.ad.singular import is_singular
 from fnx.transforms.ad.structural import Activity, Linearized, Part, Structural
 
@@ -130,11 +130,11 @@ class _Walk:
         parts = self.pending.pop(node, None)
         if parts is None:
             return None
-        value, mask = parts[0]
-        for part in parts[1:]:
-            value = build.add(value, part.value)
-            mask = None if mask is None or part.mask is None else build.or_(mask, part.mask)
-        return Cotangent(value, mask)
+        if len(parts) == 1:
+            return parts[0]
+        masks = [part.mask for part in parts if part.mask is not None]
+        return Cotangent(summed([part.value for part in parts]),
+                         summed(masks) if len(masks) == len(parts) else None)
 
     def run(self) -> Steps[None]:
         for node in reversed(self.order):

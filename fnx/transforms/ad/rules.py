@@ -76,6 +76,62 @@ def add_all(parts: Iterable[UOp | None]) -> UOp | None:
     return out
 
 
+def summed(parts: Sequence[UOp]) -> UOp:
+    """Sum of numbers, "or" of bools. What was cut out of an array side by side is joined: the
+    cotangent of ``split`` is a CONCAT, not a sum of arrays that are zeros for the most part."""
+    cut: dict[int, list[UOp]] = {}
+    rest: list[UOp] = []
+    for part in parts:
+        axis = _padded_axis(part)
+        if axis is None:
+            rest.append(part)
+        else:
+            cut.setdefault(axis, []).append(part)
+    rest += [joined for axis, pieces in cut.items() for joined in _side_by_side(pieces, axis)]
+    out = rest[0]
+    for part in rest[1:]:
+        out = build.or_(out, part) if out.dtype.is_bool else build.add(out, part)
+    return out
+
+
+def _padded_axis(node: UOp) -> int | None:
+    """The one axis that zeros were added to."""
+    if node.op is not ops.PAD or node.src[1].op is not ops.CONST or node.src[1].arg:
+        return None
+    axes = [a for a, widths in enumerate(node.arg) if widths != (0, 0)]
+    return axes[0] if len(axes) == 1 else None
+
+
+def _side_by_side(pieces: Sequence[UOp], axis: int) -> list[UOp]:
+    """PADs along an axis as few arrays: those that do not overlap are one."""
+    rows: list[list[UOp]] = []
+    for piece in sorted(pieces, key=lambda p: (p.arg[axis][0], p.number)):
+        row = next((r for r in rows if _end(r[-1], axis) <= piece.arg[axis][0]), None)
+        if row is None:
+            rows.append([piece])
+        else:
+            row.append(piece)
+    return [_joined(row, axis) if len(row) > 1 else row[0] for row in rows]
+
+
+def _end(piece: UOp, axis: int) -> int:
+    return piece.shape[axis] - piece.arg[axis][1]
+
+
+def _joined(row: Sequence[UOp], axis: int) -> UOp:
+    shape, parts, at = row[0].shape, list[UOp](), 0
+    for piece in row:
+        parts += _gap(piece, axis, piece.arg[axis][0] - at)
+        parts.append(piece.src[0])
+        at = _end(piece, axis)
+    return build.concat([*parts, *_gap(row[0], axis, shape[axis] - at)], axis)
+
+
+def _gap(like: UOp, axis: int, n: int) -> list[UOp]:
+    shape = (*like.shape[:axis], n, *like.shape[axis + 1:])
+    return [build.const(0, like.dtype, shape)] if n else []
+
+
 class Cotangent(NamedTuple):
     """A value, and the mask outside of which it is structurally zero (None: none)."""
 
