@@ -72,6 +72,8 @@ CASES: dict[str, tuple[UOp, int]] = {
     "cheap value read twice": (fn(b.reduce(b.add(X, X), ops.ADD, [0]),
                                   b.reduce(b.add(X, X), ops.ADD, [1])), 2),
     "sum of a softmax": (fn(b.reduce(softmax(X), ops.ADD, [0, 1])), 2),
+    "a product with folds of rows, summed over rows": (fn(b.reduce(b.mul(X, keep(b.exp(
+        b.reduce(b.mul(X, X), ops.ADD, [1])), (5, 7))), ops.ADD, [0])), 2),
     "transposed": (fn(b.permute(b.exp(X), (1, 0))), 1),
     "flipped, shrunk, padded": (fn(b.pad(b.shrink(b.flip(b.exp(X), [1]), [(1, 4), (0, 5)]),
                                          [(1, 0), (2, 3)], 1.5)), 1),

@@ -222,3 +222,22 @@ def test_work_grows_with_the_graph_and_not_faster() -> None:
     small, large = nodes_made(500), nodes_made(1000)
     assert 1.9 * small <= large <= 2.1 * small
     assert small <= 500 * 20
+
+
+def test_parts_that_lie_side_by_side_are_joined() -> None:
+    """Three of four parts that do not overlap, one that does, and one of another axis."""
+    x = build.param(0, F8, (8, 3))
+    parts = [build.shrink(x, [bounds, (0, 3)]) for bounds in ((5, 8), (0, 2), (2, 4), (3, 6))]
+    parts.append(build.shrink(x, [(0, 8), (1, 3)]))
+    loss = total(build.concat([build.reshape(build.mul(p, build.like(p, i + 1.0)),
+                                             (p.shape[0] * p.shape[1],))
+                               for i, p in enumerate(parts)], 0))
+    _, (grad,) = value_and_grads(loss, [x])
+    nodes = toposort([grad])
+    assert sum(n.op is ops.PAD for n in nodes) == 2  # the part that overlaps, the other axis
+    assert sum(n.op is ops.CONCAT for n in nodes) == 1
+    want = np.zeros((8, 3))
+    for i, at in enumerate((np.s_[5:8], np.s_[0:2], np.s_[2:4], np.s_[3:6], np.s_[:, 1:3])):
+        want[at] += i + 1
+    got, = interp.evaluate([grad], {x: np.zeros((8, 3))})
+    np.testing.assert_array_equal(got, want)

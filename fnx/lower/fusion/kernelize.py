@@ -50,6 +50,7 @@ from fnx.lower.fusion.index_tokens import ZERO, Index, identity_index, source_in
 MAX_STAGE_BYTES = 128 << 10  # a row that is kept inside a kernel; half of a small L2
 MAX_NODES = 400              # of one group
 MAX_COPIES = 4               # times a cheap value is computed again
+SCALING = 2                  # arithmetic that only scales
 PROLOGUE_WEIGHT = 6          # arithmetic an operand of a contraction may carry
 
 MEMORY: Index = ("memory",)  # read as a whole: it needs a buffer
@@ -207,7 +208,23 @@ class Fusion:
     def _needs_rows(self, node: UOp, group: Group, index: Index) -> bool:
         """Whether a reduction below could not be computed with it, as no row of the group."""
         return (group.contraction is not None or not common(index, group.own)) and any(
-            n.op is ops.REDUCE for n in self.cost[node].loads)
+            n.op is ops.REDUCE for n in self.cost[node].loads) and not self._scales(node)
+
+    def _scales(self, node: UOp) -> bool:
+        """Whether it does little more than repeat what has fewer elements, and is in memory then:
+        the terms x[k, i] * r[k] of a sum over k, with r made of reductions."""
+        queue, seen, work = [node], set[UOp](), 0
+        while queue:
+            n = queue.pop()
+            if n in seen or n.op is ops.EXPAND:
+                continue
+            seen.add(n)
+            work += n.op.cost
+            if n.op is ops.REDUCE or work > SCALING:
+                return False
+            if n.op.kind in ("elementwise", "movement"):
+                queue += n.src
+        return True
 
     def _repeats(self, group: Group, index: Index) -> int:
         """How often a value at ``index`` would be computed again by loops around it."""

@@ -115,7 +115,8 @@ def _side_by_side(pieces: Sequence[UOp], axis: int) -> list[UOp]:
 
 
 def _end(piece: UOp, axis: int) -> int:
-    return piece.shape[axis] - piece.arg[axis][1]
+    after: int = piece.arg[axis][1]
+    return piece.shape[axis] - after
 
 
 def _joined(row: Sequence[UOp], axis: int) -> UOp:
