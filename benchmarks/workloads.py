@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from loops import LOOPS  # beside this file
+from lanes import LANES  # beside this file
+from loops import LOOPS
 
 Builder = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
 
@@ -246,5 +247,5 @@ WORKLOADS: dict[str, Builder] = {
     "nbody_grad": nbody_grad,
     "dispatch": dispatch,
     "dispatch100": dispatch100,
-    **LOOPS,
+    **LOOPS, **LANES,
 }

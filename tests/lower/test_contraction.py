@@ -101,6 +101,24 @@ def test_what_is_no_product_of_two_families_is_not(name: str, f: Spelling) -> No
     assert contractions(f, A, B) == 0
 
 
+BATCHES: dict[str, tuple[Spelling, int]] = {
+    "matrix times each row": (lambda a, b: fnx.vmap(lambda x: x @ b)(a), 1),
+    "columns": (lambda a, b: fnx.vmap(lambda x: b.T @ x, 1, 1)(a.T), 1),
+    "products of lanes": (lambda a, b: fnx.vmap(lambda a, b: a @ b)(
+        jnp.stack([a, a + 1]), jnp.stack([b, b * 2])), 1),
+    "of every pair": (lambda a, b: fnx.vmap(lambda x: fnx.vmap(lambda y: x @ y, 1)(b))(a), 1),
+    "gradient in the matrix": (lambda a, b: fnx.grad(lambda b: jnp.sum(jnp.sin(
+        fnx.vmap(lambda x: x @ b)(a))))(b), 2),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_batch_of_products_is_a_product(name: str) -> None:
+    """vmap of matrix times vector is matrix times matrix."""
+    f, count = BATCHES[name]
+    assert contractions(f, A, B) == count
+
+
 def test_a_long_chain_of_factors_is_looked_at_in_part() -> None:
     def f(a: Any, b: Any) -> Any:
         total = a[:, :, None] * b[None]
