@@ -111,13 +111,13 @@ def test_its_gradient_is_that_of_the_interpreter() -> None:
 
 
 def test_sums_of_many_products_are_a_chain() -> None:
-    """Each product is added to the sum of those before it."""
+    """A few products are added to the sum of those before them, again and again."""
     def f(a: Any, b: Any) -> Any:
         return sum(a[i] @ b for i in range(12))
 
     with override(device="null"):
         kernels = fnx.jit(f).lower(jnp.ones((12, 8, 8)), jnp.ones((8, 8))).kernels
-    assert len(kernels) == 12 and len({k.node for k in kernels}) <= 4
+    assert len(kernels) == 12 and len({k.node for k in kernels}) <= 5
 
 
 # ---- memory of many buffers ---------------------------------------------------------------------

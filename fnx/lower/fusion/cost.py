@@ -16,6 +16,7 @@ from fnx.lower.factors import two_factors
 
 _MOST = 1 << 20
 MAX_READS = 32  # arrays that elementwise work in one kernel reads
+MAX_PRODUCTS = 4  # contractions of which one kernel adds what the others wrote
 
 
 class Cost(NamedTuple):
@@ -154,36 +155,33 @@ def contractions(nodes: list[UOp], varies: dict[UOp, int]) -> set[UOp]:
 
 
 def apart(nodes: list[UOp], contractions: set[UOp], results: Iterable[UOp]) -> set[UOp]:
-    """Elementwise values that get buffers whoever reads them.
+    """Elementwise values that get buffers whoever reads them, so that long sums are equal kernels.
 
     Of contractions: a kernel has one, so of ``x @ a + (y @ b + z @ c)`` one side is read from
-    memory in any case. It is the sum: then each product is added to the sum of those before it,
-    by equal kernels, and does not go to memory by itself.
-    Of many arrays: a long sum becomes equal kernels of ``MAX_READS`` terms.
+    memory in any case. In a sum of more than ``MAX_PRODUCTS`` that is the sum of those before.
+    Of arrays: a kernel reads ``MAX_READS`` of them.
     """
     found: set[UOp] = set()
     whole = set(map(_computed, results))  # in memory for other reasons
     for node in nodes:
         if node.op.kind != "elementwise" and node.op is not ops.RESHAPE and not node.op.closed:
             whole.update(map(_computed, node.src))
-    of: dict[UOp, UOp] = {}  # the contraction that a value is computed with
+    products: dict[UOp, int] = dict.fromkeys(contractions, 1)  # summed without a buffer between
     reads: dict[UOp, frozenset[UOp]] = {}
     for node in nodes:
-        if node in contractions:
-            of[node] = node
-        elif node.op.kind == "elementwise" or node.op is ops.RESHAPE:
-            below = [s for s in node.src if s in of]
-            if below:
-                stays = next((s for s in below if s in contractions), below[0])
-                found.update([_computed(s) for s in below if of[s] is not of[stays]])
-                of[node] = of[stays]
+        if node.op.kind == "elementwise" or node.op is ops.RESHAPE:
+            if node.op is ops.ADD or node.op is ops.RESHAPE:
+                products[node] = sum([products.get(s, 0) for s in node.src])
+                if products[node] > MAX_PRODUCTS:
+                    sums = [s for s in node.src if products.get(s, 0) > 1]
+                    found.update(map(_computed, sums))
+                    products[node] -= sum([products[s] for s in sums])
             reads[node] = _NOTHING.union(*[reads[s] for s in node.src])
             if len(reads[node]) > MAX_READS and node.op is not ops.RESHAPE:
                 found.add(node)
         if node not in reads or node in whole or node in found:
             reads[node] = frozenset((node,)) if node.src or node.op is ops.PARAM else _NOTHING
-            if node in whole:
-                of.pop(node, None)
+            products[node] = int(node in contractions)
     return found - contractions
 
 
