@@ -1,70 +1,111 @@
 """What is made of FUNCTIONs: once for each body and key, however deeply bodies nest.
 
-A derivation is a generator. It yields (body, key) where it needs what is made of a body inside
-its own, is sent that, and returns what it made. So nested bodies take no Python stack.
+A walk over a graph is a generator. Where it needs a form of a body it yields (body, key) and
+comes back with the form; the type of the key says which form. So nested bodies take no Python
+stack. A form is kept with its body, by key, for as long as the body lives; so a form does not hold
+its body.
 
->>> from fnx.core import build, dtypes
->>> def depth(body, key):
+>>> from fnx.core import build, dtypes, ops
+>>> from fnx.core.uop import toposort
+>>> class Depth(str): pass
+>>> @derives(Depth, "depths")
+... def depth(body, key):
 ...     deepest = 0
 ...     for node in toposort(body.src):
 ...         if node.op is ops.FUNCTION:
 ...             deepest = max(deepest, (yield node, key))
 ...     return 1 + deepest
->>> depths = Derived("depths", 4, depth)
 >>> x = build.param(0, dtypes.float32, ())
 >>> body = build.function([build.neg(x)], 1)
 >>> for _ in range(3000):
 ...     body = build.function(build.call(body, [x]), 1)
->>> depths.of(body, None)
+>>> form(body, Depth())
 3001
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
-from fnx.core import ops as ops
-from fnx.core.cache import CacheOf
+from fnx.core.cache import Cache, CacheOf
+from fnx.core.errors import GradError
 from fnx.core.uop import UOp, current_site
-from fnx.core.uop import toposort as toposort
 
+T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-Steps = Generator[tuple[UOp, K], V, V]
+
+Request = tuple[UOp, Hashable]
+Steps = Generator[Request, Any, T]
+
+MAX_FORMS = 64  # of a kind, of a body
+MAX_RECENT = 64
+
+_recent: Cache[UOp, UOp] = Cache("functions with derived forms", MAX_RECENT)
+
+_kinds: dict[type, tuple[Callable[[UOp, Any], Steps[Any]], CacheOf[UOp, Any, Any]]] = {}
 
 
-class Derived(Generic[K, V]):
-    """Values of FUNCTIONs by key, at most ``limit`` for each; they die with it.
+def derives(kind: type[K], name: str
+            ) -> Callable[[Callable[[UOp, K], Steps[T]]], Callable[[UOp, K], Steps[T]]]:
+    """Decorate the walk that makes the forms of a body for keys of a type."""
+    def register(make: Callable[[UOp, K], Steps[T]]) -> Callable[[UOp, K], Steps[T]]:
+        _kinds[kind] = make, CacheOf(name, MAX_FORMS)
+        return make
+    return register
 
-    ``make(body, key)`` derives one (see above); what it returns may not hold the body.
+
+def keep(body: UOp) -> None:
+    """Keep a FUNCTION, with its forms, until others were kept: one that is made anew at each call
+    of a transform is the same one."""
+    _recent.keep(body, body)
+    _recent.get(body)
+
+
+def form(body: UOp, key: Hashable) -> Any:
+    """A derived form of a FUNCTION, found or made."""
+    found = _kinds[type(key)][1].of(body).get(key)
+    return run(_asked(body, key)) if found is None else found
+
+
+def _asked(body: UOp, key: Hashable) -> Steps[Any]:
+    return (yield body, key)
+
+
+def run(steps: Steps[T]) -> T:
+    """The result of a walk; forms that it asks for are looked up, or made before it goes on.
+
+    A form that has none (GradError) is an error where it is asked for.
     """
-
-    def __init__(self, name: str, limit: int, make: Callable[[UOp, K], Steps[K, V]]) -> None:
-        self._make = make
-        self._made: CacheOf[UOp, K, V] = CacheOf(name, limit)
-
-    def of(self, body: UOp, key: K) -> V:
-        """The value for a body and a key, found or made."""
-        found = self._made.of(body).get(key)
-        if found is not None:
-            return found
-        site = current_site.site
-        waiting = [(body, key, self._make(body, key))]
-        answer: V | None = None
-        try:
-            while waiting:
-                body, key, steps = waiting[-1]
-                try:
-                    inner, wanted = next(steps) if answer is None else steps.send(answer)
-                except StopIteration as done:
-                    waiting.pop()
-                    answer = self._made.of(body).keep(key, done.value)
+    waiting: list[tuple[Steps[Any], Request | None]] = [(steps, None)]
+    answer: Any = None
+    error: GradError | None = None
+    site = current_site.site
+    try:
+        while True:
+            current, asked = waiting[-1]
+            try:
+                if error is None:
+                    body, key = current.send(answer)
                 else:
-                    answer = self._made.of(inner).get(wanted)
-                    if answer is None:
-                        waiting.append((inner, wanted, self._make(inner, wanted)))
-        finally:
-            current_site.site = site
-        assert answer is not None
-        return answer
+                    raised, error = error, None
+                    body, key = current.throw(raised)
+            except GradError as e:
+                waiting.pop()
+                if not waiting:
+                    raise
+                error = e
+            except StopIteration as done:
+                waiting.pop()
+                answer = done.value
+                if asked is None:
+                    found: T = answer
+                    return found
+                _kinds[type(asked[1])][1].of(asked[0]).keep(asked[1], answer)
+            else:
+                make, forms = _kinds[type(key)]
+                answer = forms.of(body).get(key)
+                if answer is None:
+                    waiting.append((make(body, key), (body, key)))
+    finally:
+        current_site.site = site

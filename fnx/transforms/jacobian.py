@@ -17,12 +17,12 @@ from fnx.core import build, dtypes
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.trace import Closed, rewriting, trace
+from fnx.core.derived import keep
 from fnx.core.errors import GradError
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp
 from fnx.transforms.ad.arguments import Float0, flatten, positions, refuse_complex
 from fnx.transforms.ad.forward import jvp
-from fnx.transforms.ad.nested import keep
 from fnx.transforms.ad.reverse import linearize
 from fnx.transforms.ad.structural import Activity, Push
 from fnx.transforms.ad.units import pick

@@ -20,12 +20,12 @@ from fnx.core.array.aval import Aval, ShapeDtypeStruct
 from fnx.core.array.containers import register_pytree_node
 from fnx.core.array.public import public
 from fnx.core.array.trace import inline, name_of, rewriting, trace
+from fnx.core.derived import keep
 from fnx.core.errors import GradError, PytreeError
 from fnx.core.record import Record
 from fnx.core.uop import UOp
 from fnx.transforms.ad.arguments import Layout, directions, flatten, like
 from fnx.transforms.ad.linearity import check
-from fnx.transforms.ad.nested import keep
 from fnx.transforms.ad.reverse import linearize as linearized
 from fnx.transforms.ad.structural import Activity, Linearized
 from fnx.transforms.ad.transpose import pushing, transpose

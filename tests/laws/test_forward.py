@@ -10,12 +10,12 @@ import pytest
 from hypothesis import assume, given, settings
 
 from fnx.core import build, dtypes, ops
+from fnx.core.derived import form
 from fnx.core.levels import interp, spec
 from fnx.core.uop import UOp
 from fnx.lower.tensor.inline import inline
 from fnx.transforms.ad.forward import jvp, pushforward
 from fnx.transforms.ad.linearity import CONSTANT, LINEAR, Linearity
-from fnx.transforms.ad.nested import form
 from fnx.transforms.ad.reverse import linearize
 from fnx.transforms.ad.structural import Activity, Push
 from fnx.transforms.ad.transpose import pushing

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fnx.core import build
 from fnx.core.bodies import Nodes, function_over
+from fnx.core.derived import Steps
 from fnx.core.uop import UOp
 from fnx.transforms.ad.loop import Loop, Read, Source, Sources, pull_back, pushed_body
-from fnx.transforms.ad.nested import Steps
 from fnx.transforms.ad.rules import zeros
 from fnx.transforms.ad.structural import Activity, Depends, Linearized, Push, Pushed
 

@@ -16,10 +16,10 @@ from collections.abc import Container, Mapping, Sequence
 
 from fnx.core import build, dtypes, ops, parts
 from fnx.core.again import unrolled
+from fnx.core.derived import Steps
 from fnx.core.errors import GradError, show_site
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad.linear import Transposition
-from fnx.transforms.ad.nested import Steps
 from fnx.transforms.ad.rules import Cotangent, Tangent, zeros
 from fnx.transforms.ad.structural import Linearized, Pushes, Structural
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from fnx.core import build, ops
+from fnx.core.derived import Steps, derives, form, run
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.nested import Steps, derives, form, run
 from fnx.transforms.ad.structural import Depends, Part, Structural
 
 

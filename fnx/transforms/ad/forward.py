@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fnx.core import build, dtypes, ops
+from fnx.core.derived import Steps, derives, form, run
 from fnx.core.uop import UOp, current_site, toposort
 from fnx.transforms.ad.dependence import takes_part
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.nested import Steps, derives, form, run
 from fnx.transforms.ad.rules import Rule, Tangent, add_all, zeros
 from fnx.transforms.ad.singular import is_singular
 from fnx.transforms.ad.structural import Part, Push, Pushed, Pushes, Structural

@@ -10,9 +10,9 @@ from collections.abc import Container, Mapping, Sequence
 from typing import NoReturn
 
 from fnx.core import build
+from fnx.core.derived import Steps
 from fnx.core.errors import GradError
 from fnx.core.uop import UOp
-from fnx.transforms.ad.nested import Steps
 from fnx.transforms.ad.rules import Cotangent
 from fnx.transforms.ad.structural import Linearized, Pushes, Structural
 

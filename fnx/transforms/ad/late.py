@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from fnx.core.cache import cached
+from fnx.core.derived import Steps
 from fnx.core.uop import UOp
-from fnx.transforms.ad.nested import Steps
 from fnx.transforms.ad.rules import Cotangent
 from fnx.transforms.ad.structural import Linearized, Pushes, Structural
 

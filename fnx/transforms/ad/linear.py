@@ -10,11 +10,11 @@ pullback that reads them, or one that is wrong: it is refused, by the op and the
 from __future__ import annotations
 
 from fnx.core import build
+from fnx.core.derived import Steps, derives
 from fnx.core.errors import GradError
 from fnx.core.process import load
 from fnx.core.record import Record
 from fnx.core.uop import UOp
-from fnx.transforms.ad.nested import Steps, derives
 from fnx.transforms.ad.structural import Activity, Linearized
 
 

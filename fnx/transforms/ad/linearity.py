@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
 from fnx.core import build, ops, parts
+from fnx.core.derived import Steps, derives, run
 from fnx.core.errors import GradError
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.nested import Steps, derives, run
 from fnx.transforms.ad.rules import Linear
 
 

@@ -14,10 +14,10 @@ from fnx.core import build, dtypes, ops
 from fnx.core.array.trace import inline
 from fnx.core.bodies import Nodes, function_over
 from fnx.core.cache import Cache
+from fnx.core.derived import Steps
 from fnx.core.dtypes import DType
 from fnx.core.record import Record
 from fnx.core.uop import UOp
-from fnx.transforms.ad.nested import Steps
 from fnx.transforms.ad.rules import Cotangent, Tangent, zeros
 from fnx.transforms.ad.silent import silent
 from fnx.transforms.ad.structural import Activity, Linearized, Pushed, Pushes, Structural

@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fnx.core import build, dtypes, ops
+from fnx.core.derived import Steps, derives, form, run
 from fnx.core.dtypes import DType
 from fnx.core.uop import UOp, current_site, rebuild, toposort
 from fnx.transforms.ad.dependence import takes_part
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.nested import Steps, derives, form, run
 from fnx.transforms.ad.residuals import Source, split
 from fnx.transforms.ad.rules import Cotangent, summed, zeros
 from fnx.transforms.ad.singular import is_singular

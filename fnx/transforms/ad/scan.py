@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 
 from fnx.core import build, ops
 from fnx.core.bodies import Nodes, function_over, params_like, scan_over
+from fnx.core.derived import Steps
 from fnx.core.record import Record
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad import carries as fixpoints
@@ -38,7 +39,6 @@ from fnx.transforms.ad.loop import (
     pushed_body,
     recomputed,
 )
-from fnx.transforms.ad.nested import Steps
 from fnx.transforms.ad.rules import zeros
 from fnx.transforms.ad.structural import Activity, Depends, Linearized, Push, Pushed
 

@@ -2,7 +2,7 @@
 
 A walk goes over one graph. Where it meets a structural node it needs a derived form of its body,
 and says so: ``yield body, key`` hands out the FUNCTION and what of it takes part, and comes back
-with the form (nested.py). So bodies may nest as deep as they like.
+with the form (core/derived.py). So bodies may nest as deep as they like.
 
     forward   push_all(node, tangents, ...)     yields (body, Push)      -> Pushed
     reverse   forms, forward, pull_all          (body, Activity)         -> Linearized
@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 from fnx.core import build, dtypes, ops
+from fnx.core.derived import Steps
 from fnx.core.errors import GradError
 from fnx.core.record import Record
 from fnx.core.uop import UOp
-from fnx.transforms.ad.nested import Steps
 from fnx.transforms.ad.policies import Policy
 from fnx.transforms.ad.rules import Cotangent, Rule, Tangent
 

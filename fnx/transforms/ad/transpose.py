@@ -12,9 +12,9 @@ so it reads the residuals that reverse mode saves, and loops are cut where rever
 from __future__ import annotations
 
 from fnx.core import build
+from fnx.core.derived import Steps, derives, form
 from fnx.core.record import Record
 from fnx.core.uop import UOp, substitute
-from fnx.transforms.ad.nested import Steps, derives, form
 from fnx.transforms.ad.reverse import pulling
 from fnx.transforms.ad.rules import Cotangent
 from fnx.transforms.ad.structural import Linearized

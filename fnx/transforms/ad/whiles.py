@@ -21,13 +21,13 @@ from collections.abc import Mapping, Sequence
 from fnx.core import build, dtypes, ops
 from fnx.core.array.trace import inline
 from fnx.core.bodies import Nodes, function_over, params_like, while_over
+from fnx.core.derived import Steps
 from fnx.core.expr import Expr, minimum, where
 from fnx.core.uop import UOp
 from fnx.transforms.ad import carries as fixpoints
 from fnx.transforms.ad import revolve
 from fnx.transforms.ad.carries import Carries
 from fnx.transforms.ad.loop import Loop, Read, Sources, or_zeros, pull_back, pushed_body
-from fnx.transforms.ad.nested import Steps
 from fnx.transforms.ad.rules import zeros
 from fnx.transforms.ad.silent import silent
 from fnx.transforms.ad.structural import Activity, Depends, Linearized, Push, Pushed

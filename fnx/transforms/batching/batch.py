@@ -20,15 +20,13 @@ from collections.abc import Sequence
 
 from fnx.core import build, ops
 from fnx.core.again import belongs
-from fnx.core.derived import Derived
+from fnx.core.derived import derives, form
 from fnx.core.parts import bodies
 from fnx.core.uop import UOp, current_site, inherit, toposort
 from fnx.transforms.batching.bodies import BODIES
 from fnx.transforms.batching.collectives import COLLECTIVES
 from fnx.transforms.batching.rules import RULES, spread
 from fnx.transforms.batching.values import Asking, Batched, Lanes, Pattern, Value, named_axes
-
-MAX_PATTERNS = 64  # of a body
 
 
 def batch(body: UOp, size: int, batched: Sequence[bool], axis: ops.Axis | None = None
@@ -45,9 +43,11 @@ def batch(body: UOp, size: int, batched: Sequence[bool], axis: ops.Axis | None =
         The FUNCTION, with PARAMs in the same slots; and which of its results have a batch axis
         in front. The others are the same for all lanes.
     """
-    return _batched.of(*Lanes(size, axis).of(body, tuple(batched)))
+    found: Batched = form(*Lanes(size, axis).of(body, tuple(batched)))
+    return found
 
 
+@derives(Pattern, "batched bodies")
 def _batch(body: UOp, pattern: Pattern) -> Asking[Batched]:
     """The steps of ``batch``; a body that is called inside is asked for."""
     lanes, size, done = pattern.lanes, pattern.lanes.size, dict[UOp, Value]()
@@ -93,5 +93,3 @@ def _batch(body: UOp, pattern: Pattern) -> Asking[Batched]:
     function = build.function([o.node for o in outs], body.arg.n_params, name)
     return Batched(function, tuple([o.batched for o in outs]))
 
-
-_batched: Derived[Pattern, Batched] = Derived("batched bodies", MAX_PATTERNS, _batch)

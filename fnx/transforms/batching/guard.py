@@ -20,16 +20,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fnx.core import build, dtypes, ops, parts
-from fnx.core.derived import Derived, Steps
+from fnx.core.derived import Steps, derives, form
 from fnx.core.errors import NotBatchedError
+from fnx.core.record import Record
 from fnx.core.uop import UOp, rebuild, toposort
 
-MAX_PLACES = 4  # of the bool among the parameters of a body
+
+class Guard(Record):
+    """Where the bool is among the parameters of a body: the key of its guarded forms."""
+
+    place: int
 
 
 def guarded(body: UOp) -> UOp:
     """The FUNCTION with one more parameter, behind the others."""
-    return _guarded.of(body, body.arg.n_params)
+    found: UOp = form(body, Guard(body.arg.n_params))
+    return found
 
 
 def has_effects(body: UOp) -> bool:
@@ -37,15 +43,17 @@ def has_effects(body: UOp) -> bool:
     return any(map(build.is_token, body.src))
 
 
-def _guard(body: UOp, place: int) -> Steps[int, UOp]:
-    """The FUNCTION with a bool as parameter ``place``."""
+@derives(Guard, "guarded bodies")
+def _guard(body: UOp, asked: Guard) -> Steps[UOp]:
+    """The FUNCTION with a bool as one of its parameters."""
+    place = asked.place
     holds = build.param(place, dtypes.bool_, ())
     inside: dict[UOp, UOp] = {}
     for node in toposort(body.src):
         if node.op in ops.STRUCTURAL and any(map(build.is_token, node.src)):
             for inner in parts.bodies(node):
                 if inner not in inside:
-                    inside[inner] = yield inner, _place(node)
+                    inside[inner] = yield inner, Guard(_place(node))
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.HOST and node.arg.effect:
@@ -58,9 +66,6 @@ def _guard(body: UOp, place: int) -> Steps[int, UOp]:
              for slot, p in build.params(body).items()}
     outs = rebuild(body.src, visit, moved)
     return build.function(outs, body.arg.n_params + 1, f"{body.arg.name}.guarded")
-
-
-_guarded: Derived[int, UOp] = Derived("guarded bodies", MAX_PLACES, _guard)
 
 
 def _place(node: UOp) -> int:
