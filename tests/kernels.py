@@ -21,7 +21,7 @@ class KernelMaker:
         kinds = ("PAR", "SEQ")
         self.m = build.range_(rng.choice((0, 1, 3, 17)), 0, rng.choice(kinds), "m")
         self.n = build.range_(rng.choice((1, 4, 16)), 1, rng.choice(("SEQ", "UNROLL", "VEC")), "n")
-        self.next_range, self.next_stage = 2, 0
+        self.next_range, self.next_stage, self.next_loop = 2, 0, 0
         self.refs: list[UOp] = []
         self.order = [0, 1]
 
@@ -43,7 +43,9 @@ class KernelMaker:
         if depth == 0 or rng.random() < 0.15:
             some = [r for r in free if rng.random() < 0.7] or [free[0]]
             return self.input(*some)
-        kind = rng.randrange(5)
+        kind = rng.randrange(6)
+        if kind == 5:
+            return self.loop(depth, *free)
         if kind == 0:
             return build.elementwise(rng.choice(_UNARY), self.value(depth - 1, *free))
         if kind == 1:
@@ -60,6 +62,16 @@ class KernelMaker:
             return build.where(build.lt(x, build.const(0.5, F)), x, build.const(2.0, F))
         return build.elementwise(rng.choice(_BINARY), self.value(depth - 1, *free),
                                  self.value(depth - 1, *free))
+
+    def loop(self, depth: int, *free: UOp) -> UOp:
+        """A value that a few iterations hand on; it may end early."""
+        first, t, id = self.value(depth - 1, *free), self.range(self.rng.choice((1, 2, 5))), \
+            self.next_loop
+        self.next_loop += 1
+        carried = build.carry(id, 0, F, (t, *free))
+        step = build.elementwise(self.rng.choice(_BINARY), carried, self.value(depth - 1, *free, t))
+        stop = build.lt(build.const(2, F), carried) if self.rng.random() < 0.4 else None
+        return build.results(build.iterate(id, t, [first], [step], stop))[0]
 
     def kernel(self) -> UOp:
         value = self.value(3, self.m, self.n)

@@ -136,8 +136,7 @@ class _Kernel(Transformed[P, R]):
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs:
-            raise ArgumentError(f"kernel {self._name}: expected positional arguments, got "
-                                f"{', '.join(kwargs)} by name")
+            args = self._positional(args, kwargs)
         arrays, key = self._arguments.key(args, {})
         in_tree = key[0].children[0]
         specs, out_tree = tree.flatten(self._out(*tree.unflatten(in_tree, arrays)))
@@ -150,6 +149,15 @@ class _Kernel(Transformed[P, R]):
                    ops.Call(self._name, tuple([a[:2] for a in outs]) + faults,
                             () if faults else self._schedule))
         return tree.unflatten(out_tree, [Array(n) for n in build.results(node)[:len(outs)]])
+
+    def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Arguments by name in the order in which the kernel takes them."""
+        signature = inspect.signature(self._out)
+        try:
+            return signature.bind(*args, **kwargs).args
+        except TypeError as e:
+            raise ArgumentError(f"kernel {self._name}: expected arguments of {signature}: {e}",
+                                hint="out= names the inputs of a kernel") from None
 
     def _spec(self, given: Any) -> Aval:
         if not (hasattr(given, "shape") and hasattr(given, "dtype")):

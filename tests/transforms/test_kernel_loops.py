@@ -208,6 +208,35 @@ def test_random_steps_give_the_same_bits(seed: int, lanes: int, length: int) -> 
         np.testing.assert_array_equal(a, b)
 
 
+def test_under_vmap(device: str) -> None:
+    """The loop over lanes may be one of vectors: what is carried differs along it."""
+    @fnx.call(out=lambda a: spec())
+    def root(a: Any, o: Any) -> None:
+        def step(t: Any, y: Any, change: Any) -> Any:
+            new = 0.5 * (y + a[()] / y)
+            return new, k.abs(new - y)
+        o[()], _ = k.loop(50, step, 1.0, 1.0, until=lambda t, y, change: change < 1e-5)
+
+    a = np.abs(normal(100)) * 50 + 0.1
+    roots = fnx.vmap(root)(a)
+    np.testing.assert_array_equal(roots, [np.asarray(root(x)) for x in a])
+    np.testing.assert_allclose(roots, np.sqrt(a), rtol=1e-5)
+
+
+def test_check_index_sees_what_loops_read(device: str) -> None:
+    @fnx.call(out=lambda x, at: x)
+    def walk(x: Any, at: Any, o: Any) -> None:
+        i = k.range(x.shape[0])
+        o[i] = k.loop(3, lambda t, p: at[p], at[i]) * 0 + x[i]
+
+    x, at = normal(4), np.array([1, 2, 3, 0], "int32")
+    np.testing.assert_array_equal(walk(x, at), x)
+    with override(check_index=True):
+        np.testing.assert_array_equal(walk(x, at), x)
+        with pytest.raises(OutOfBoundsError, match="at: .*got 7"):
+            np.asarray(walk(x, np.array([1, 7, 3, 0], "int32")))
+
+
 # ---- skipped work -------------------------------------------------------------------------------
 
 
@@ -420,3 +449,31 @@ def test_what_a_kernel_made_stays_in_it() -> None:
 
     with pytest.raises(KernelError, match="of kernel 'kernel' .* in kernel 'another'"):
         another(normal(3))
+
+
+# ---- arguments ----------------------------------------------------------------------------------
+
+
+def test_arguments_by_name() -> None:
+    @fnx.call(out=lambda a, x: x)
+    def scaled(a: Reference, x: Reference, o: Reference) -> None:
+        i = k.range(x.shape[0])
+        o[i] = a[()] * x[i]
+
+    x = normal(5)
+    for made in (scaled(x=x, a=2.0), scaled(2.0, x=x), fnx.jit(scaled)(x=x, a=2.0)):
+        np.testing.assert_array_equal(made, 2 * x)
+    for args, named in (((), {"x": x}), ((2.0, x), {"x": x}), ((2.0, x), {"y": x})):
+        with pytest.raises(fnx.FnxError, match="expected arguments of .a, x."):
+            scaled(*args, **named)
+
+
+def test_a_kernel_alone_is_shown() -> None:
+    @fnx.call(out=lambda x: x)
+    def total(x: Reference, o: Reference) -> None:
+        i = k.range(x.shape[0])
+        o[i] = k.loop(3, lambda t, s: s + x[i], 0.0)
+
+    stages = fnx.jit(total).lower(normal(40))
+    assert [kernel.name.split()[0] for kernel in stages.kernels] == ["total"]
+    assert "in seq(3)" in stages.text("tiled")

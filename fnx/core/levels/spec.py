@@ -24,7 +24,7 @@ from typing import Any
 
 from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import SpecError
-from fnx.core.levels import spec_program
+from fnx.core.levels import spec_kernel, spec_program
 from fnx.core.levels.interp_kernel import extent
 from fnx.core.ops import Op, Shape
 from fnx.core.record import Record
@@ -187,7 +187,7 @@ def _axes(node: UOp, axes: tuple[int, ...]) -> bool:
 
 
 def _reduce(node: UOp) -> bool:
-    return len(node.src) == 1 and _folds(node.arg.monoid, node.dtype) and \
+    return len(node.src) == 1 and spec_kernel.folds(node.arg.monoid, node.dtype) and \
         node.arg.axes != () and _axes(node, node.arg.axes)
 
 
@@ -205,11 +205,7 @@ def _scatter(node: UOp) -> bool:
     x, *index, updates = node.src
     return len(node.src) >= 3 and _indices(x, tuple(index)) and updates.dtype is x.dtype and \
         updates.shape == index[0].shape + x.shape[len(index):] and \
-        (node.arg.monoid is None or _folds(node.arg.monoid, x.dtype))
-
-
-def _folds(monoid: Op, dtype: dtypes.DType) -> bool:
-    return monoid in ops.MONOIDS and monoid.takes(dtype)
+        (node.arg.monoid is None or spec_kernel.folds(node.arg.monoid, x.dtype))
 
 
 def _closed(fn: UOp) -> bool:
@@ -360,164 +356,9 @@ TENSOR = (
 )
 
 
-# ---- kernel level -----------------------------------------------------------------------------
+# ---- kernel and program level -----------------------------------------------------------------
 
-_PLACES = (ops.REF, ops.STAGE, ops.INDEX, ops.STORE, ops.KERNEL, ops.ITER)
-_RANGE_KINDS = ("GRID", "THREAD", "PAR", "SEQ", "UNROLL", "VEC")
-_SPACES = ("REG", "PRIV", "SHARED", "GLOBAL")
-
-
-def _are_values(nodes: Iterable[UOp], dtype: dtypes.DType | None = None) -> bool:
-    return all(n.op not in _PLACES and dtype in (None, n.dtype) for n in nodes)
-
-
-def _index(node: UOp) -> bool:
-    buffer = node.src[0] if node.src else node
-    dims = len(buffer.src) - (buffer.op is ops.STAGE)
-    return buffer.op in (ops.REF, ops.STAGE) and len(node.src) == 1 + dims and \
-        _are_values(node.src[1:], dtypes.index)
-
-
-def _load(node: UOp) -> bool:
-    return 1 <= len(node.src) <= 2 and node.src[0].op is ops.INDEX and \
-        _are_values(node.src[1:], dtypes.bool_)
-
-
-def _store(node: UOp) -> bool:
-    if not 2 <= len(node.src) <= 3 or node.src[0].op is not ops.INDEX:
-        return False
-    place, value = node.src[:2]
-    return place.src[0].op is ops.REF and value.dtype is place.dtype and \
-        _are_values((value,)) and _are_values(node.src[2:], dtypes.bool_)
-
-
-def _is_extent(node: UOp) -> bool:
-    return node.dtype is dtypes.index and not node.ranges
-
-
-def _closes(node: UOp) -> bool:
-    ranges = parts.closed(node)
-    return bool(node.src) and _are_values(node.src[:1]) and len(set(ranges)) == len(ranges) and \
-        all(r.op is ops.RANGE and r.arg.kind != "PAR" for r in ranges)
-
-
-def _fold(node: UOp) -> bool:
-    accumulator = node.arg.accumulator
-    return len(node.src) > 1 and node.arg.axes == () and accumulator is not None and \
-        _folds(node.arg.monoid, accumulator)
-
-
-def _carry(node: UOp) -> bool:
-    return bool(node.src) and node.src[0].op is ops.RANGE and \
-        _are_values(node.src, dtypes.index) and node.arg.i >= 0
-
-
-def _iter(node: UOp) -> bool:
-    n, t = len(node.arg.outs), node.src[0]
-    values, first = node.src[1:1 + 2 * n], parts.inits(node)
-    types = [dtype for _, dtype in node.arg.outs]
-    return n > 0 and len(node.src) in (1 + 2 * n, 2 + 2 * n) and t.op is ops.RANGE and \
-        t.arg.kind == "SEQ" and _are_values(values) and [v.dtype for v in values] == types * 2 \
-        and not any(t in v.ranges for v in first) and _are_values(node.src[1 + 2 * n:],
-                                                                  dtypes.bool_)
-
-
-def _step(node: UOp) -> bool:
-    value, loop, t = node.src
-    return _are_values((value,)) and loop.op is ops.ITER and loop.src[0] is t
-
-
-def _carries_closed(kernel: UOp) -> bool:
-    """Whether each CARRY stands inside its ITER, or a STEP of it, and is one of its values."""
-    free: dict[UOp, frozenset[UOp]] = {}
-    for n in toposort([kernel]):
-        inside = frozenset().union(*[free[s] for s in n.src])
-        if n.op is ops.CARRY:
-            inside |= {n}
-        elif n.op is ops.ITER:
-            first = frozenset().union(*[free[s] for s in parts.inits(n)])
-            own = {c for c in inside if c.arg.id == n.arg.id}
-            if own & first or not all(_carried_by(n, c) for c in own):
-                return False
-            inside -= own
-        elif n.op is ops.STEP:
-            inside -= {c for c in inside if _carried_by(n.src[1], c)}
-        free[n] = inside
-    return not free[kernel]
-
-
-def _carried_by(loop: UOp, carry: UOp) -> bool:
-    return carry.arg.id == loop.arg.id and carry.src[0] is loop.src[0] and \
-        carry.arg.i < len(loop.arg.outs) and carry.dtype is loop.arg.outs[carry.arg.i][1]
-
-
-_NUMBERED = (ops.RANGE, ops.STAGE, ops.ITER)
-
-
-def _identities(kernel: UOp) -> bool:
-    """One node an id (RANGE, STAGE, ITER) or VAR slot; REFs of a slot are views of one dtype."""
-    seen: dict[tuple[Op, int], UOp] = {}
-    for n in toposort([kernel]):
-        if n.op in (*_NUMBERED, ops.REF, ops.VAR):
-            id = n.arg.id if n.op in _NUMBERED else n.arg.slot
-            first = seen.setdefault((n.op, id), n)
-            if id < 0 or (first.dtype is not n.dtype if n.op is ops.REF else first is not n):
-                return False
-    return True
-
-
-def _order(kernel: UOp) -> bool:
-    order = kernel.arg.order
-    ids = {n.arg.id for n in toposort([kernel]) if n.op is ops.RANGE}
-    return not order or (len(order) == len(ids) and set(order) == ids)
-
-
-def _parallel(kernel: UOp) -> bool:
-    ids = [n.arg.id for n in toposort([kernel]) if n.op is ops.RANGE and n.arg.kind == "PAR"]
-    return not ids or (len(ids) == 1 and kernel.arg.order[:1] in ((), (ids[0],)))
-
-
-_VALUE_OPS = tuple(ops.at_level("k") - {ops.INDEX, ops.LOAD, ops.STORE, ops.KERNEL, ops.GET,
-                                        ops.STEP, ops.ITER})
-
-KERNEL = (
-    Rule(tuple(ops.at_level("k")), "scalars", lambda n: n.shape == ()),
-    Rule(_VALUE_OPS, "values as operands; places are read by LOAD",
-         lambda n: _are_values(n.src)),
-    Rule((ops.RANGE,), "an extent of dtype index that depends on no range",
-         lambda n: _is_extent(parts.extent(n))),
-    Rule((ops.RANGE,), f"one of the kinds {', '.join(_RANGE_KINDS)}",
-         lambda n: n.arg.kind in _RANGE_KINDS),
-    Rule((ops.REF,), "extents of dtype index that depend on no range",
-         lambda n: all(map(_is_extent, n.src))),
-    Rule((ops.INDEX,), "a REF or STAGE and one index of dtype index a dimension", _index),
-    Rule((ops.LOAD,), "a place and perhaps a bool", _load),
-    Rule((ops.STORE,), "a place in a REF, a value of its dtype, and perhaps a bool", _store),
-    Rule((ops.STORE,), "no combine, STORE (the last wins), or a monoid that takes the value",
-         lambda n: n.arg in (None, ops.STORE)
-         or _folds(n.arg, parts.value(n).dtype)),
-    Rule((ops.REDUCE, ops.STAGE), "a value and distinct ranges, none of them parallel", _closes),
-    Rule((ops.REDUCE,), "ranges, a monoid that takes the accumulator's dtype, no axes", _fold),
-    Rule((ops.CARRY,), "the RANGE of its loop, and index expressions", _carry),
-    Rule((ops.ITER,), "a SEQ range, first values that it does not change, next values of their "
-         "types, and perhaps a bool", _iter),
-    Rule((ops.STEP,), "a value, an ITER and its range", _step),
-    Rule((ops.GET,), "a value that an ITER carries, with its dtype",
-         lambda n: n.src[0].op is ops.ITER and _get(n)),
-    Rule((ops.STAGE,), f"one of the spaces {', '.join(_SPACES)}",
-         lambda n: n.arg.space in _SPACES),
-    Rule((ops.KERNEL,), "STOREs", lambda n: bool(n.src) and all(
-        s.op is ops.STORE for s in n.src)),
-    Rule((ops.KERNEL,), "CARRYs inside the ITER that carries them", _carries_closed),
-    Rule((ops.KERNEL,), "one RANGE, STAGE or ITER an id, one VAR and one dtype of REFs a slot",
-         _identities),
-    Rule((ops.KERNEL,), "an order with each range of the kernel once", _order),
-    Rule((ops.KERNEL,), "at most one PAR range, outermost", _parallel),
-)
-
-
-# ---- program level ----------------------------------------------------------------------------
-
+KERNEL = tuple(Rule(*row) for row in spec_kernel.ROWS)
 PROGRAM = tuple(Rule(*row) for row in spec_program.ROWS)
 
 

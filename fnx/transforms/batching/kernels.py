@@ -15,6 +15,7 @@ from fnx.core.ops import Call
 from fnx.core.tiling import Order, Parallel, Schedule
 from fnx.core.uop import UOp, rebuild, toposort
 from fnx.transforms.batching.values import Value
+from fnx.transforms.kernels.carried import completed
 
 
 def call_kernel(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size: int
@@ -63,7 +64,8 @@ def over_lanes(kernel: UOp, size: int, alone: Container[int], name: str, first: 
 
     at = 0 if first else 1
     order = kernel.arg.order[:at] + (lane.arg.id,) + kernel.arg.order[at:]
-    return build.kernel(rebuild(kernel.src, visit), kernel.arg.name, order)
+    stores = completed(rebuild(kernel.src, visit))  # what a loop carries differs from lane to lane
+    return build.kernel(stores, kernel.arg.name, order)
 
 
 def _fresh_name(kernel: UOp) -> str:

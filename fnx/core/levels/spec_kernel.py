@@ -1,0 +1,181 @@
+"""What is legal at kernel level: expressions over ranges, loops that close what they carry.
+
+Rows of (ops, what is expected, whether a node holds it), taken up by core/levels/spec.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from fnx.core import dtypes, ops, parts
+from fnx.core.ops import Op
+from fnx.core.uop import UOp, toposort
+
+
+def folds(monoid: Op, dtype: dtypes.DType) -> bool:
+    """Whether an op is a monoid that takes this dtype."""
+    return monoid in ops.MONOIDS and monoid.takes(dtype)
+
+
+_PLACES = (ops.REF, ops.STAGE, ops.INDEX, ops.STORE, ops.KERNEL, ops.ITER)
+_RANGE_KINDS = ("GRID", "THREAD", "PAR", "SEQ", "UNROLL", "VEC")
+_SPACES = ("REG", "PRIV", "SHARED", "GLOBAL")
+
+
+def _are_values(nodes: Iterable[UOp], dtype: dtypes.DType | None = None) -> bool:
+    return all(n.op not in _PLACES and dtype in (None, n.dtype) for n in nodes)
+
+
+def _index(node: UOp) -> bool:
+    buffer = node.src[0] if node.src else node
+    dims = len(buffer.src) - (buffer.op is ops.STAGE)
+    return buffer.op in (ops.REF, ops.STAGE) and len(node.src) == 1 + dims and \
+        _are_values(node.src[1:], dtypes.index)
+
+
+def _load(node: UOp) -> bool:
+    return 1 <= len(node.src) <= 2 and node.src[0].op is ops.INDEX and \
+        _are_values(node.src[1:], dtypes.bool_)
+
+
+def _store(node: UOp) -> bool:
+    if not 2 <= len(node.src) <= 3 or node.src[0].op is not ops.INDEX:
+        return False
+    place, value = node.src[:2]
+    return place.src[0].op is ops.REF and value.dtype is place.dtype and \
+        _are_values((value,)) and _are_values(node.src[2:], dtypes.bool_)
+
+
+def _is_extent(node: UOp) -> bool:
+    return node.dtype is dtypes.index and not node.ranges
+
+
+def _closes(node: UOp) -> bool:
+    ranges = parts.closed(node)
+    return bool(node.src) and _are_values(node.src[:1]) and len(set(ranges)) == len(ranges) and \
+        all(r.op is ops.RANGE and r.arg.kind != "PAR" for r in ranges)
+
+
+def _fold(node: UOp) -> bool:
+    accumulator = node.arg.accumulator
+    return len(node.src) > 1 and node.arg.axes == () and accumulator is not None and \
+        folds(node.arg.monoid, accumulator)
+
+
+def _carry(node: UOp) -> bool:
+    return bool(node.src) and node.src[0].op is ops.RANGE and \
+        _are_values(node.src, dtypes.index) and node.arg.i >= 0
+
+
+def _iter(node: UOp) -> bool:
+    n, t = len(node.arg.outs), node.src[0]
+    values, first = node.src[1:1 + 2 * n], parts.inits(node)
+    types = [dtype for _, dtype in node.arg.outs]
+    return n > 0 and len(node.src) in (1 + 2 * n, 2 + 2 * n) and t.op is ops.RANGE and \
+        t.arg.kind == "SEQ" and _are_values(values) and [v.dtype for v in values] == types * 2 \
+        and not any(t in v.ranges for v in first) and _are_values(node.src[1 + 2 * n:],
+                                                                  dtypes.bool_)
+
+
+def _step(node: UOp) -> bool:
+    value, loop, t = node.src
+    return _are_values((value,)) and loop.op is ops.ITER and loop.src[0] is t
+
+
+def _last(node: UOp) -> bool:
+    loop = node.src[0]
+    return loop.op is ops.ITER and 0 <= node.arg < len(loop.arg.outs) and \
+        node.dtype is loop.arg.outs[node.arg][1]
+
+
+def _carries_closed(kernel: UOp) -> bool:
+    """Whether each CARRY stands inside its ITER, or a STEP of it, and is one of its values."""
+    free: dict[UOp, frozenset[UOp]] = {}
+    for n in toposort([kernel]):
+        inside = frozenset().union(*[free[s] for s in n.src])
+        if n.op is ops.CARRY:
+            inside |= {n}
+        elif n.op is ops.ITER:
+            first = frozenset().union(*[free[s] for s in parts.inits(n)])
+            own = {c for c in inside if c.arg.id == n.arg.id}
+            if own & first or not all(_carried_by(n, c) for c in own):
+                return False
+            inside -= own
+        elif n.op is ops.STEP:
+            inside -= {c for c in inside if _carried_by(n.src[1], c)}
+        free[n] = inside
+    return not free[kernel]
+
+
+def _carried_by(loop: UOp, carry: UOp) -> bool:
+    """Whether a CARRY is a value of an ITER, over all ranges that the value depends on."""
+    i, stop = carry.arg.i, parts.stop(loop)
+    if carry.arg.id != loop.arg.id or carry.src[0] is not loop.src[0] or \
+            i >= len(loop.arg.outs) or carry.dtype is not loop.arg.outs[i][1]:
+        return False
+    needed = parts.inits(loop)[i].ranges | parts.nexts(loop)[i].ranges
+    return carry.ranges >= (needed if stop is None else needed | stop.ranges)
+
+
+_NUMBERED = (ops.RANGE, ops.STAGE, ops.ITER)
+
+
+def _identities(kernel: UOp) -> bool:
+    """One node an id (RANGE, STAGE, ITER) or VAR slot; REFs of a slot are views of one dtype."""
+    seen: dict[tuple[Op, int], UOp] = {}
+    for n in toposort([kernel]):
+        if n.op in (*_NUMBERED, ops.REF, ops.VAR):
+            id = n.arg.id if n.op in _NUMBERED else n.arg.slot
+            first = seen.setdefault((n.op, id), n)
+            if id < 0 or (first.dtype is not n.dtype if n.op is ops.REF else first is not n):
+                return False
+    return True
+
+
+def _order(kernel: UOp) -> bool:
+    order = kernel.arg.order
+    ids = {n.arg.id for n in toposort([kernel]) if n.op is ops.RANGE}
+    return not order or (len(order) == len(ids) and set(order) == ids)
+
+
+def _parallel(kernel: UOp) -> bool:
+    ids = [n.arg.id for n in toposort([kernel]) if n.op is ops.RANGE and n.arg.kind == "PAR"]
+    return not ids or (len(ids) == 1 and kernel.arg.order[:1] in ((), (ids[0],)))
+
+
+_VALUE_OPS = tuple(ops.at_level("k") - {ops.INDEX, ops.LOAD, ops.STORE, ops.KERNEL, ops.GET,
+                                        ops.STEP, ops.ITER})
+
+ROWS: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
+    (tuple(ops.at_level("k")), "scalars", lambda n: n.shape == ()),
+    (_VALUE_OPS, "values as operands; places are read by LOAD",
+     lambda n: _are_values(n.src)),
+    ((ops.RANGE,), "an extent of dtype index that depends on no range",
+     lambda n: _is_extent(parts.extent(n))),
+    ((ops.RANGE,), f"one of the kinds {', '.join(_RANGE_KINDS)}",
+     lambda n: n.arg.kind in _RANGE_KINDS),
+    ((ops.REF,), "extents of dtype index that depend on no range",
+     lambda n: all(map(_is_extent, n.src))),
+    ((ops.INDEX,), "a REF or STAGE and one index of dtype index a dimension", _index),
+    ((ops.LOAD,), "a place and perhaps a bool", _load),
+    ((ops.STORE,), "a place in a REF, a value of its dtype, and perhaps a bool", _store),
+    ((ops.STORE,), "no combine, STORE (the last wins), or a monoid that takes the value",
+     lambda n: n.arg in (None, ops.STORE)
+     or folds(n.arg, parts.value(n).dtype)),
+    ((ops.REDUCE, ops.STAGE), "a value and distinct ranges, none of them parallel", _closes),
+    ((ops.REDUCE,), "ranges, a monoid that takes the accumulator's dtype, no axes", _fold),
+    ((ops.CARRY,), "the RANGE of its loop, and index expressions", _carry),
+    ((ops.ITER,), "a SEQ range, first values that it does not change, next values of their "
+         "types, and perhaps a bool", _iter),
+    ((ops.STEP,), "a value, an ITER and its range", _step),
+    ((ops.GET,), "a value that an ITER carries, with its dtype", _last),
+    ((ops.STAGE,), f"one of the spaces {', '.join(_SPACES)}",
+     lambda n: n.arg.space in _SPACES),
+    ((ops.KERNEL,), "STOREs", lambda n: bool(n.src) and all(
+        s.op is ops.STORE for s in n.src)),
+    ((ops.KERNEL,), "CARRYs inside the ITER that carries them", _carries_closed),
+    ((ops.KERNEL,), "one RANGE, STAGE or ITER an id, one VAR and one dtype of REFs a slot",
+         _identities),
+    ((ops.KERNEL,), "an order with each range of the kernel once", _order),
+    ((ops.KERNEL,), "at most one PAR range, outermost", _parallel),
+)
