@@ -114,7 +114,9 @@ def _carried_by(loop: UOp, carry: UOp) -> bool:
             i >= len(loop.arg.outs) or carry.dtype is not loop.arg.outs[i][1]:
         return False
     needed = parts.inits(loop)[i].ranges | parts.nexts(loop)[i].ranges
-    return carry.ranges >= (needed if stop is None else needed | stop.ranges)
+    if stop is not None:
+        needed |= stop.ranges
+    return needed <= carry.ranges
 
 
 _NUMBERED = (ops.RANGE, ops.STAGE, ops.ITER)
