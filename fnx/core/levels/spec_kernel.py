@@ -109,14 +109,15 @@ def _carries_closed(kernel: UOp) -> bool:
 
 def _carried_by(loop: UOp, carry: UOp) -> bool:
     """Whether a CARRY is a value of an ITER, over all ranges that the value depends on."""
-    i, stop = carry.arg.i, parts.stop(loop)
+    i: int = carry.arg.i
+    stop = parts.stop(loop)
     if carry.arg.id != loop.arg.id or carry.src[0] is not loop.src[0] or \
             i >= len(loop.arg.outs) or carry.dtype is not loop.arg.outs[i][1]:
         return False
     needed = parts.inits(loop)[i].ranges | parts.nexts(loop)[i].ranges
     if stop is not None:
         needed |= stop.ranges
-    return needed <= carry.ranges
+    return carry.ranges.issuperset(needed)
 
 
 _NUMBERED = (ops.RANGE, ops.STAGE, ops.ITER)
