@@ -239,3 +239,52 @@ def test_axes_that_are_not_as_long_as_there_are_lanes() -> None:
 def test_the_number_of_a_lane_has_no_value() -> None:
     refused(TracedValueError, lambda: fnx.vmap(
         lambda x: x if lax.axis_index("i") > 0 else -x, axis_name="i")(jnp.ones(3)), "'i'")
+
+
+# ---- inside functions with bodies of their own -------------------------------------------------
+
+
+def _with_jvp(f: Any) -> Any:
+    g = fnx.custom_jvp(f)
+    g.defjvp(lambda xs, ts: fnx.jvp(f, xs, ts))
+    return g
+
+
+def _with_vjp(f: Any) -> Any:
+    g = fnx.custom_vjp(f)
+    g.defvjp(lambda x: (f(x), x), lambda x, ct: (fnx.vjp(f, x)[1](ct)[0],))
+    return g
+
+
+AROUND: dict[str, Callable[[Any], Any]] = {
+    "jit": fnx.jit, "call": fnx.call, "checkpoint": fnx.checkpoint, "custom_jvp": _with_jvp,
+    "custom_vjp": _with_vjp,
+    "scan": lambda f: lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=1)[0],
+    "scan of rows": lambda f: lambda x: lax.scan(lambda c, r: (c, f(r)), 0.0, x[None])[1][0],
+    "while": lambda f: lambda x: lax.while_loop(lambda s: s[0] < 1, lambda s: (s[0] + 1, f(s[1])),
+                                                (0, x))[1],
+    "cond": lambda f: lambda x: lax.cond(lax.axis_size("i") > 1, f, lambda x: x, x),
+    "vjp": lambda f: lambda x: fnx.vjp(lambda x: jnp.cos(x).sum(), x)[1](1.0)[0] + f(x),
+    "linearize": lambda f: lambda x: fnx.linearize(lambda x: x * 2, x)[1](f(x)) / 2,
+    "vmap": lambda f: lambda x: fnx.vmap(f)(jnp.stack([x, x]))[1],
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_inside_bodies_for_several_sizes_and_in_derivatives(name: str) -> None:
+    def f(x: Any) -> Any:
+        return lax.psum(jnp.sin(x), "i") * x + lax.axis_index("i") * lax.ppermute(
+            x, "i", [(0, 1), (1, 0)])
+
+    g = AROUND[name](f)
+    shift = (lambda x: -jnp.sin(x)) if name == "vjp" else (lambda x: 0 * x)
+    for n in (2, 3, 2):
+        x = rows(n, 2, seed=n)
+        plain = fnx.vmap(lambda x: f(x) + shift(x), axis_name="i")
+        inside = fnx.vmap(g, axis_name="i")
+        same(inside(x), plain(x))
+        same(fnx.jit(inside)(x), plain(x))
+        same(fnx.grad(lambda x: (inside(x) ** 2).sum())(x),
+             fnx.grad(lambda x: (plain(x) ** 2).sum())(x))
+        slopes = fnx.vmap(fnx.grad(lambda x: (g(x) ** 2).sum()), axis_name="i")(x)
+        same(slopes, fnx.vmap(fnx.grad(lambda x: ((f(x) + shift(x)) ** 2).sum()), axis_name="i")(x))
