@@ -64,7 +64,7 @@ class _Lanes:
 
     def looked_up(self, table: Any) -> UOp:
         """What a table says of this lane."""
-        return build.gather(asarray(table)._node, self.own())
+        return _picked(asarray(table)._node, self.own())
 
     def gathered(self, x: UOp) -> UOp:
         """The x of all lanes, or of those in the group of this one, in front."""
@@ -77,7 +77,7 @@ class _Lanes:
         rows = np.empty((self.all, self.size), np.int32)
         for group in self.groups:
             rows[group] = group
-        return build.gather(out, self.looked_up(rows))
+        return _picked(out, self.looked_up(rows))
 
     def place(self) -> UOp:
         """The number of this lane in its group."""
@@ -90,7 +90,14 @@ class _Lanes:
 
     def from_lane(self, x: UOp, lane: UOp) -> UOp:
         """The x of another lane."""
-        return build.gather(self.gathered(x), lane)
+        return _picked(self.gathered(x), lane)
+
+
+def _picked(x: UOp, index: UOp) -> UOp:
+    """x at an index; where there are no lanes, nobody reads it."""
+    if x.shape[0]:
+        return build.gather(x, index)
+    return build.const(0, x.dtype, (*index.shape, *x.shape[1:]))
 
 
 def _mapped(f: Callable[[Array], Array], x: Any) -> Any:
@@ -444,13 +451,13 @@ def _part(lanes: _Lanes, x: Array, axis: int, tiled: bool, rows: UOp) -> UOp:
     """Of rows like x, the part of this lane along an axis of x."""
     at, n = axes.one(axis, x.ndim), lanes.size
     length = x.shape[at]
-    if (length % n if tiled else length != n):
+    if (length % n if tiled and n else length != n):
         raise ShapeError(f"expected axis {axis} of {x._aval} to have {'a multiple of ' * tiled}"
                          f"{n} elements, as there are lanes; got {length}")
-    shape = (*rows.shape[:at + 1], n, length // n, *rows.shape[at + 2:])
+    shape = (*rows.shape[:at + 1], n, length // n if n else 1, *rows.shape[at + 2:])
     cut = build.reshape(rows, shape)
     front = [at + 1, *[i for i in range(len(shape)) if i != at + 1]]
-    own = build.gather(build.permute(cut, front), lanes.place())
+    own = _picked(build.permute(cut, front), lanes.place())
     return own if tiled else build.reshape(own, own.shape[:at + 1] + own.shape[at + 2:])
 
 

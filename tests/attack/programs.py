@@ -1,13 +1,14 @@
-"""Random programs over all public functions: jit = eager = interpreter = NumPy.
+"""Random programs over all public functions: jit = eager = interpreter = NumPy; vmap = the loop.
 
     python -m tests.attack.programs --count 20000 --seed 1
     python -m tests.attack.programs --seconds 600
 
 A program is a few lines of Python over inputs of any dtype and shape (0-d, empty, broadcast,
-ragged), with odd values (NaN, infinities, both zeros, tiny, huge). It runs eagerly, under ``jit``
-and on the interpreter; what is exact has to agree bit for bit (and with NumPy, where NumPy has the
-function), the rest within what a change of the last bits of each line does to it. Its gradient
-is taken eagerly and under ``jit``. A program that one way refuses, all refuse, with one error.
+ragged), with odd values (NaN, infinities, both zeros, tiny, huge). It runs eagerly, under ``jit``,
+under ``vmap`` and on the interpreter; what is exact has to agree bit for bit (and with NumPy,
+where NumPy has the function), the rest within what a change of the last bits of each line does to
+it. Its gradient is taken eagerly and under ``jit``. A program that one way refuses, all refuse,
+with one error.
 """
 
 from __future__ import annotations
@@ -202,6 +203,7 @@ def check(program: Program) -> str:
             raise Wrong(f"{way} refuses what eager does: {got}") from got
         compare(program, way, got, eager)
     compare_numpy(program, eager)
+    in_lanes(program)
     return differentiate(program, eager)
 
 
@@ -292,6 +294,31 @@ def compare_numpy(program: Program, eager: list[Array]) -> None:
             continue
         if not same(value, want.astype(value.dtype)) and want.dtype == value.dtype:
             raise Wrong(f"NumPy, line {i}: got\n{value!r}\nexpected\n{want!r}")
+
+
+def in_lanes(program: Program, size: int = 3) -> None:
+    """Under vmap, over inputs of which some differ from lane to lane, it is the stacked loop."""
+    batched = [i % 2 == len(program.lines) % 2 or len(program.inputs) == 1
+               for i in range(len(program.inputs))]
+    if not any(batched):
+        return
+    lanes = [[np.roll(x, k) if b else x for x, b in zip(program.inputs, batched)]
+             for k in range(size)]
+    alone = [outcome(lambda *xs: results(program, list(xs)), *lane) for lane in lanes]
+    if any(isinstance(a, Exception) for a in alone):
+        return
+    given = [np.stack(column) if b else column[0] for column, b in zip(zip(*lanes), batched)]
+    mapped = fnx.vmap(lambda *xs: results(program, list(xs)),
+                      in_axes=tuple([0 if b else None for b in batched]))
+    for f in (mapped, fnx.jit(mapped)):
+        got = outcome(f, *given)
+        if isinstance(got, TracedValueError):
+            return  # a shape that a value decides
+        if isinstance(got, Exception):
+            raise Wrong(f"vmap refuses what each lane does: {got}") from got
+        for k, lane in enumerate(lanes):
+            own = Program(lane, program.lines, program.exact)
+            compare(own, f"vmap, lane {k}", [g[k] for g in got], alone[k])
 
 
 def differentiate(program: Program, eager: list[Array]) -> str:

@@ -113,6 +113,16 @@ def test_second_derivatives() -> None:
     same(inside, fnx.grad(lambda x: (fnx.grad(whole)(x) * jnp.cos(x)).sum())(x))
 
 
+@pytest.mark.parametrize("name", [n for n in COLLECTIVES if "groups" not in n and n not in (
+    "ppermute", "pbroadcast", "all_gather")])
+def test_no_lanes(name: str) -> None:
+    assert fnx.vmap(COLLECTIVES[name], axis_name="i")(jnp.ones((0, 0, 3))).shape[0] == 0
+    assert fnx.vmap(lambda x: lax.ppermute(x, "i", []), axis_name="i")(jnp.ones((0, 2))).shape == (
+        0, 2)
+    assert fnx.vmap(lambda x: lax.psum_scatter(x, "i", tiled=True), axis_name="i")(
+        jnp.ones((0, 0, 2))).shape[0] == 0
+
+
 # ---- names --------------------------------------------------------------------------------------
 
 
