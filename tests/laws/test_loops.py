@@ -299,3 +299,35 @@ def test_while(seed: int, leaf: int, places: int, first: int, monkeypatch: pytes
     rng = random.Random(seed)
     check(repeated(rng, rng.choice((0, 1, 2, 3, 5, 9))), seed)
     clear_caches()
+
+
+@pytest.mark.parametrize("seed", range(100, 112))
+@pytest.mark.parametrize("draw", [lambda rng: scanned(rng, 1), lambda rng: chosen(rng, 1),
+                                  lambda rng: repeated(rng, rng.randint(0, 9))],
+                         ids=["scan", "cond", "while"])
+def test_differences(draw: Callable[[random.Random], Program], seed: int,
+                     monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both modes along a direction against differences, extrapolated once."""
+    monkeypatch.setitem(globals(), "SMOOTH", SMOOTH - {ops.STOP, ops.FLOOR})  # differences see them
+    program = draw(random.Random(seed))
+    rng = np.random.default_rng(seed)
+    params = [build.param(i, dtypes.as_dtype(v.dtype), v.shape)
+              for i, v in enumerate(program.values)]
+    env = dict(zip(params, program.values))
+    direction = {x: rng.normal(size=x.shape) for x in params if x.dtype is F8}
+    outs = [o for o in program.looped(params) if o.dtype is F8]
+    loss = projected(outs, np.random.default_rng(1))
+
+    def at(h: float) -> float:
+        moved = {x: v + h * direction[x] if x in direction else v for x, v in env.items()}
+        return float(interp.evaluate([loss], moved)[0])
+
+    far, near = ((at(h) - at(-h)) / (2 * h) for h in (1e-3, 5e-4))
+    want, doubt = (4 * near - far) / 3, abs(near - far)
+    grads = interp.evaluate(gradient(loss, list(direction)), env)
+    reverse = sum((g * d).sum() for g, d in zip(grads, direction.values()))
+    tangents = {x: build.param(len(params) + i, F8, x.shape) for i, x in enumerate(direction)}
+    forward, = interp.evaluate([pushed(loss, tangents)], env | {
+        t: direction[x] for x, t in tangents.items()})
+    assert reverse == pytest.approx(want, rel=1e-6, abs=1e-6 + doubt)
+    assert forward == pytest.approx(reverse, rel=1e-9, abs=1e-11)

@@ -14,7 +14,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.config import override
 from fnx.core.levels import interp, spec
 from fnx.core.uop import UOp, toposort
-from fnx.transforms.loops import movable
+from fnx.transforms.loops import layout, movable
 from fnx.transforms.loops.hoist import hoist
 from tests.laws.test_loops import Program, derived, scanned
 
@@ -96,6 +96,32 @@ def test_a_product_that_no_carry_reads_is_made_behind_the_loop() -> None:
                                rtol=1e-4, atol=1e-4)
 
 
+def test_a_sum_of_products_of_rows_is_one_product() -> None:
+    """It depends on no carry, and is still summed behind the loop, not stacked in front."""
+    def f(xs: fnx.Array, ys: fnx.Array) -> fnx.Array:
+        return lax.scan(lambda w, x: (w + x[0].T @ x[1], None), jnp.zeros((H, H)), (xs, ys))[0]
+    x, y = np.random.default_rng(0).normal(size=(2, T, B, H)).astype(np.float32)
+    fn = fnx.make_jaxpr(f)(x, y).function
+    after = hoist(fn)
+    assert max(n.shape[0] * len(n.shape) for n in toposort(after.src)
+               if n.op is ops.REDUCE) == 2 * H  # no product of each step
+    np.testing.assert_allclose(interp.apply(after, [x, y])[0], interp.apply(fn, [x, y])[0],
+                               rtol=1e-4, atol=1e-4)
+
+
+def test_weights_that_are_read_across_are_transposed_once() -> None:
+    def f(x: fnx.Array, w: fnx.Array) -> fnx.Array:
+        return lax.scan(lambda c, _: (jnp.tanh(c @ w.T), None), x, None, length=T)[0]
+    x, w = np.ones((B, H), np.float32), np.random.default_rng(0).normal(size=(H, H))
+    w = w.astype(np.float32)
+    fn = fnx.make_jaxpr(f)(x, w).function
+    after = hoist(fn)
+    loop, = scans(after)
+    assert any(n.op is ops.PERMUTE for n in loop.src[1:1 + loop.arg.n_consts])
+    np.testing.assert_allclose(interp.apply(after, [x, w])[0], interp.apply(fn, [x, w])[0],
+                               rtol=1e-4, atol=1e-5)
+
+
 def test_small_work_stays_where_it_is() -> None:
     fn = fnx.make_jaxpr(lambda xs: lax.scan(lambda c, x: (c + jnp.sin(x), None), 0.0, xs)[0])(
         np.ones(9, np.float32)).function
@@ -127,6 +153,7 @@ def test_values_stay(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(movable, "MIN_WORK", 1)
     monkeypatch.setattr(movable, "DEAR", 0)
     monkeypatch.setattr(movable, "SMALLER", 0)
+    monkeypatch.setattr(layout, "MIN_SIZE", 1)
     rng = random.Random(seed)
     program: Program = scanned(rng, seed % 2)
     params = [build.param(i, dtypes.as_dtype(v.dtype), v.shape)
