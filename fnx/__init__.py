@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # at their first use
     from fnx import (
         ad_checkpoint,
         checkpoint_policies,
+        custom_batching,
+        custom_derivatives,
         debug,
         experimental,
         lax,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:  # at their first use
     from fnx.debug import nans as debug_nans
     from fnx.transforms.call import call
     from fnx.transforms.checkpoint import checkpoint, remat
+    from fnx.transforms.custom.gradient import custom_gradient
     from fnx.transforms.custom.jvp import custom_jvp
     from fnx.transforms.custom.vjp import custom_vjp
     from fnx.transforms.grad import grad, value_and_grad
@@ -48,7 +51,8 @@ if TYPE_CHECKING:  # at their first use
 __all__ = [
     "Array", "FnxError", "ShapeDtypeStruct",
     "ad_checkpoint", "call", "checkpoint", "checkpoint_policies", "closure_convert", "config",
-    "custom_jvp", "custom_vjp", "debug", "debug_infs", "debug_nans",
+    "custom_batching", "custom_derivatives", "custom_gradient", "custom_jvp", "custom_vjp", "debug",
+    "debug_infs", "debug_nans",
     "effects_barrier", "eval_shape", "experimental", "grad", "hessian", "jacfwd", "jacobian",
     "jacrev", "jit", "jvp", "lax", "linear_transpose", "linearize", "make_jaxpr", "nn", "numpy",
     "pure_callback", "random", "remat", "tree", "tree_util", "typeof",
@@ -63,6 +67,9 @@ _HOMES = {
     "fnx.callbacks": ("effects_barrier", "pure_callback"),
     "fnx.transforms.call": ("call",),
     "fnx.transforms.checkpoint": ("checkpoint", "remat"),
+    "fnx.custom_batching": ("custom_batching",),
+    "fnx.custom_derivatives": ("custom_derivatives",),
+    "fnx.transforms.custom.gradient": ("custom_gradient",),
     "fnx.transforms.custom.jvp": ("custom_jvp",),
     "fnx.transforms.custom.vjp": ("custom_vjp",),
     "fnx.transforms.grad": ("grad", "value_and_grad"),

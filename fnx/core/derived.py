@@ -75,9 +75,11 @@ def _asked(body: UOp, key: Hashable) -> Steps[Any]:
 def run(steps: Steps[T]) -> T:
     """The result of a walk; forms that it asks for are looked up, or made before it goes on.
 
-    A form that has none (GradError) is an error where it is asked for.
+    A form that has none (GradError) is an error where it is asked for. So is one that asks for
+    itself: the derivative of a rule that calls its own function on tangents.
     """
     waiting: list[tuple[Steps[Any], Request | None]] = [(steps, None)]
+    pending: set[Request] = set()
     answer: Any = None
     error: GradError | None = None
     site = current_site.site
@@ -92,8 +94,9 @@ def run(steps: Steps[T]) -> T:
                     body, key = current.throw(raised)
             except GradError as e:
                 waiting.pop()
-                if not waiting:
+                if asked is None:
                     raise
+                pending.discard(asked)
                 error = e
             except StopIteration as done:
                 waiting.pop()
@@ -101,11 +104,18 @@ def run(steps: Steps[T]) -> T:
                 if asked is None:
                     found: T = answer
                     return found
+                pending.discard(asked)
                 _kinds[type(asked[1])][1].of(asked[0]).keep(asked[1], answer)
             else:
                 make, forms = _kinds[type(key)]
                 answer = forms.of(body).get(key)
-                if answer is None:
+                if answer is None and (body, key) in pending:
+                    error = GradError(f"expected a derivative of {body.arg.name} that ends, got "
+                                      "one that is defined by itself",
+                                      hint="give the function a vjp (lax.custom_linear_solve: a "
+                                           "transpose_solve)")
+                elif answer is None:
+                    pending.add((body, key))
                     waiting.append((make(body, key), (body, key)))
     finally:
         current_site.site = site

@@ -192,7 +192,8 @@ class Custom(Record):
 
     Where there is a "jvp", it is the first rule. ``again``: a rule that calls its own function. The
     node stands for the CUSTOM in whose rule it is, that many rules further out (-1: it does not),
-    and has no rules: they would not end (core/again.py).
+    and has no rules: they would not end (core/again.py). ``lanes`` has a rule for a batch:
+    ``function(size, batched, n_captures)`` is what src[0] becomes.
     """
 
     name: str
@@ -201,6 +202,7 @@ class Custom(Record):
     n_captures: int
     pulled: tuple[int, ...] = ()
     again: int = -1
+    lanes: Any = None
 
 
 class Range(Record):

@@ -8,6 +8,7 @@ from fnx.lax import (
     contraction,
     elementwise,
     folds,
+    implicit,
     loops,
     ordering,
     reductions,
@@ -19,6 +20,7 @@ from fnx.lax.collectives import *
 from fnx.lax.contraction import *
 from fnx.lax.elementwise import *
 from fnx.lax.folds import *
+from fnx.lax.implicit import *
 from fnx.lax.loops import *
 from fnx.lax.ordering import *
 from fnx.lax.reductions import *
@@ -28,7 +30,7 @@ from fnx.lax.slicing import *
 
 __all__ = [
     *collectives.__all__, *contraction.__all__, *elementwise.__all__, *folds.__all__,
-    *loops.__all__, *ordering.__all__, *reductions.__all__, *running.__all__,
+    *implicit.__all__, *loops.__all__, *ordering.__all__, *reductions.__all__, *running.__all__,
     *shapes.__all__, *slicing.__all__,
 ]
 

@@ -22,8 +22,9 @@ from fnx.core.array.aval import Aval
 from fnx.core.array.trace import Closed, trace
 from fnx.core.config import config
 from fnx.core.dtypes import DType
-from fnx.core.errors import ArgumentError, KernelError, NotBuiltError
+from fnx.core.errors import ArgumentError, KernelError
 from fnx.core.ops import Shape
+from fnx.core.process import load
 from fnx.core.tiling import Schedule, Transform
 from fnx.core.uop import UOp
 from fnx.transforms.kernels.kernel_trace import trace_kernel
@@ -34,27 +35,30 @@ from fnx.transforms.transformed import Transformed
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_Rule = Callable[..., Any] | None
+_Vjp = Callable[..., Any] | tuple[Callable[..., Any], Callable[..., Any]] | None
 
 
 @overload
-def call(f: Callable[P, R], *, name: str | None = None) -> Transformed[P, R]: ...
+def call(f: Callable[P, R], *, name: str | None = None, vjp: _Vjp = None, jvp: _Rule = None,
+         vmap: _Rule = None) -> Transformed[P, R]: ...
 
 
 @overload
-def call(f: None = None, *, name: str | None = None
-         ) -> Callable[[Callable[P, R]], Transformed[P, R]]: ...
+def call(f: None = None, *, name: str | None = None, vjp: _Vjp = None, jvp: _Rule = None,
+         vmap: _Rule = None) -> Callable[[Callable[P, R]], Transformed[P, R]]: ...
 
 
 @overload
 def call(f: Callable[..., None] | None = None, *, out: Callable[P, R], name: str | None = None,
+         vjp: _Vjp = None, jvp: _Rule = None, vmap: _Rule = None,
          schedule: Sequence[Transform] | None = None
          ) -> Callable[[Callable[..., None]], Transformed[P, Any]]: ...
 
 
 def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
-         vjp: Callable[..., Any] | None = None, jvp: Callable[..., Any] | None = None,
-         vmap: Callable[..., Any] | None = None, out: Callable[..., Any] | None = None,
-         schedule: Sequence[Transform] | None = None) -> Any:
+         vjp: _Vjp = None, jvp: _Rule = None, vmap: _Rule = None,
+         out: Callable[..., Any] | None = None, schedule: Sequence[Transform] | None = None) -> Any:
     """Make a function one unit: a boundary, or (with ``out``) a hand-written kernel.
 
     Args:
@@ -63,14 +67,20 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
         out: called like f without the outputs; returns an array, or anything with ``shape``
             and ``dtype``, for each output.
         schedule: how to tile the kernel; without one the compiler's own choice.
-        vjp, jvp, vmap: rules of its own. Not there yet.
+        vjp: the derivative for reverse mode: ``vjp(args, out, ct)`` gives a tuple of cotangents,
+            one for each argument (None: zero); or a pair (fwd, bwd), as of ``custom_vjp``. It
+            may be made of kernels itself.
+        jvp: the derivative for forward mode, ``jvp(primals, tangents) -> (out, tangent)``. One of
+            the two serves both modes, where it is linear.
+        vmap: ``vmap(axis_size, in_batched, *args) -> (out, out_batched)``, as of ``custom_vmap``;
+            without one a batch is one more loop.
 
     Returns:
         A function like f. That of a kernel takes the inputs and returns the outputs.
 
     Raises:
-        NotBuiltError: a rule is given.
-        ArgumentError: a schedule without ``out``.
+        ArgumentError: a schedule without ``out``, or rules that are no functions.
+        RuleError: a rule returns what does not fit.
 
     >>> import fnx
     >>> import fnx.kernel as k
@@ -84,15 +94,17 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
     if f is None:
         return functools.partial(call, name=name, vjp=vjp, jvp=jvp, vmap=vmap, out=out,
                                  schedule=schedule)
-    for rule, given in (("vjp", vjp), ("jvp", jvp), ("vmap", vmap)):
-        if given is not None:
-            raise NotBuiltError(f"call: expected no {rule}= rule, got one",
-                                hint="rules of one's own are not there yet")
-    if out is not None:
-        return _Kernel(f, name=name, out=out, schedule=tuple(schedule or ()))
-    if schedule is not None:
+    for rule, given in (("jvp", jvp), ("vmap", vmap)):
+        if given is not None and not callable(given):
+            raise ArgumentError(f"call: expected a function as {rule}=, got "
+                                f"{type(given).__name__}")
+    if schedule is not None and out is None:
         raise ArgumentError("call: expected schedule= only with out=, which makes f a kernel")
-    return _Boundary(f, name=name)
+    made: Any = _Boundary(f, name=name) if out is None else \
+        _Kernel(f, name=name, out=out, schedule=tuple(schedule or ()))
+    if vjp is None and jvp is None and vmap is None:
+        return made
+    return load("fnx.transforms.custom.ruled").Ruled(made, jvp, vjp, vmap)
 
 
 class _Boundary(Transformed[P, R]):

@@ -154,6 +154,9 @@ def checkpoint_name(x: T, name: str) -> T:
     Returns:
         x.
 
+    Raises:
+        ArgumentError: the name is no str.
+
     >>> from fnx.ad_checkpoint import checkpoint_name
     >>> checkpoint_name(2.0, "hidden")
     Array(2., dtype=float32, weak_type=True)

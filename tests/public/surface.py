@@ -11,6 +11,8 @@ import numpy as np
 import fnx
 import fnx.ad_checkpoint
 import fnx.checkpoint_policies
+import fnx.custom_batching
+import fnx.custom_derivatives
 import fnx.kernel
 import fnx.lax
 import fnx.nn
@@ -28,7 +30,7 @@ from fnx.numpy.scalars import ScalarType
 MODULES: list[ModuleType] = [
     fnx, fnx.numpy, fnx.numpy.linalg, fnx.lax, fnx.nn, fnx.nn.initializers, fnx.random, fnx.tree,
     fnx.tree_util, fnx.kernel, fnx.typing, fnx.test_util, fnx.ad_checkpoint,
-    fnx.checkpoint_policies]
+    fnx.checkpoint_policies, fnx.custom_batching, fnx.custom_derivatives]
 
 
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -20,7 +20,6 @@ from fnx.core.errors import (
     DTypeError,
     KernelError,
     MutationError,
-    NotBuiltError,
     OutOfBoundsError,
 )
 
@@ -311,8 +310,6 @@ def test_errors_outside_of_kernels() -> None:
         broken(whole, schedule=["split"])
     with pytest.raises(ArgumentError, match="only with out="):
         fnx.call(lambda x: x, schedule=[k.unroll("i")])
-    with pytest.raises(NotBuiltError, match="vjp="):
-        fnx.call(lambda x: x, vjp=lambda x: x)
     with pytest.raises(KernelError, match="one of the ranges 'm', 'n', 'k'"):
         matmul_with([k.split("q", 3)])(data(2, 2), data(2, 2))
 

@@ -21,7 +21,7 @@ from fnx.core.errors import GradError, show_site
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad.linear import Transposition
 from fnx.transforms.ad.rules import Cotangent, Tangent, zeros
-from fnx.transforms.ad.structural import Linearized, Pushes, Structural
+from fnx.transforms.ad.structural import Call, Linearized, Pushes, Structural
 
 
 class Custom(Structural):
@@ -37,6 +37,8 @@ class Custom(Structural):
 
     def push_all(self, node: UOp, tangents: Pushes, guarded: Sequence[int], wild: Container[UOp]
                  ) -> Steps[tuple[Sequence[UOp], Pushes]]:
+        if not node.arg.rules:
+            return (yield from _CALL.push_all(_plain(node), (None, *tangents[1:]), guarded, wild))
         args = parts.operands(node)
         given = tangents[len(node.src) - len(args):]
         _refuse_captures(node, [t is not None for t in given])
@@ -76,6 +78,8 @@ class Custom(Structural):
 
     def forms(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
               guarded: Container[UOp], wild: Container[UOp]) -> Steps[Linearized]:
+        if not node.arg.rules:
+            return (yield from _CALL.forms(_plain(node), got, active, guarded, wild))
         _refuse_captures(node, [a in active for a in parts.operands(node)])
         if "bwd" in node.arg.rules:
             yield from ()
@@ -127,6 +131,14 @@ class Custom(Structural):
             raise GradError(f"expected a rule for {node.arg.name}, it has none that serves here: "
                             f"{', '.join(node.arg.rules) or 'none'}", site=node.site)
         return unrolled(node, node.src[1 + node.arg.rules.index(name)])
+
+
+_CALL = Call()
+
+
+def _plain(node: UOp) -> UOp:
+    """One without rules for derivatives, as a CALL of its function."""
+    return node.replace(op=ops.CALL, arg=ops.Call(node.arg.name, node.arg.outs))
 
 
 # ---- operands and results ------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnx.core.ops import KERNEL
 from fnx.core.uop import UOp, toposort
 from fnx.core.weak import WeakMemo
 from fnx.transforms.ad.derivatives import DERIVATIVES
@@ -22,7 +23,8 @@ def _may_be_singular(body: UOp) -> bool:
         inside = toposort([body], into_functions=True, stop=_singular.__contains__)
         for fn in inside:  # those inside others come first
             if fn.op is body.op and fn not in _singular:
+                nodes = toposort(fn.src, stop=lambda n: n.op is KERNEL)
                 _singular[fn] = any(DERIVATIVES[n.op].is_active(n) and is_singular(n)
-                                    for n in toposort(fn.src))
+                                    for n in nodes if n.op is not KERNEL)
         found = _singular[body]
     return found

@@ -135,7 +135,10 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: L
     along = tuple([b for x, b in zip(src[n + arg.n_captures:], given) if x.dtype.is_float])
     every = (True,) * len(arg.outs)
     floats = (True,) * sum(dtype.is_float for _, dtype in arg.outs)
-    made = [(yield lanes.of(bodies[0], flags, every)).function]
+    if arg.lanes is None:
+        made = [(yield lanes.of(bodies[0], flags, every)).function]
+    else:
+        made = [arg.lanes.function(lanes.size, flags, arg.n_captures)]
     saved: tuple[bool, ...] = ()
     for rule, body in zip(arg.rules, bodies[1:]):
         if rule == "jvp":

@@ -98,28 +98,34 @@ class custom_jvp(CustomFunction[P, R]):
         self.defjvp(_Sum(self, jvps))
 
     def rules(self, signature: Signature, made: Made) -> list[Rule]:
-        jvp, = self._given
-        told = Told(jvp, "jvp", self._name)
-        avals, primals_tree = signature.avals, signature.primals
+        return [jvp_rule(self, self._given[0], signature, made)]
 
-        def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-            out = jvp(*signature.static, primals_tree.unflatten(primals),
-                      primals_tree.unflatten(self._tangents(signature, tangents)))
-            value, tangent = pair_of(out, told, "(result, tangent)")
-            return [*results_of(value, made.out_tree, made.outs, told),
-                    *tangents_of(tangent, made.out_tree, made.outs, told)]
 
-        traced = traced_rule(rule, [avals, [a for a in avals if a.dtype.is_float]],
-                             "the jvp", f"{self._name}.jvp")
-        return [Rule("jvp", traced)]
+def jvp_rule(f: CustomFunction[..., Any], jvp: Callable[..., Any], signature: Signature,
+             made: Made) -> Rule:
+    """The rule of a function as a FUNCTION, traced once for its arguments and their tangents."""
+    told = Told(jvp, "jvp", f._name)
+    avals, primals_tree = signature.avals, signature.primals
 
-    def _tangents(self, signature: Signature, given: Sequence[Any]) -> Iterator[Any]:
-        """One for each leaf: arrays of the floats, zeros of dtype float0 of the others."""
-        rest = iter(given)
-        for i, a in enumerate(signature.avals):
-            t = next(rest) if a.dtype.is_float else np.zeros(a.shape, FLOAT0)
-            zero = self.looks_at_zeros and not signature.touched[i]
-            yield SymbolicZero(ShapeDtypeStruct(a.shape, a.dtype)) if zero else t
+    def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        out = jvp(*signature.static, primals_tree.unflatten(primals),
+                  primals_tree.unflatten(_tangents(signature, tangents, f.looks_at_zeros)))
+        value, tangent = pair_of(out, told, "(result, tangent)")
+        return [*results_of(value, made.out_tree, made.outs, told),
+                *tangents_of(tangent, made.out_tree, made.outs, told)]
+
+    traced = traced_rule(rule, [avals, [a for a in avals if a.dtype.is_float]],
+                         "the jvp", f"{f._name}.jvp")
+    return Rule("jvp", traced)
+
+
+def _tangents(signature: Signature, given: Sequence[Any], zeros: bool) -> Iterator[Any]:
+    """One for each leaf: arrays of the floats, zeros of dtype float0 of the others."""
+    rest = iter(given)
+    for i, a in enumerate(signature.avals):
+        t = next(rest) if a.dtype.is_float else np.zeros(a.shape, FLOAT0)
+        is_zero = zeros and not signature.touched[i]
+        yield SymbolicZero(ShapeDtypeStruct(a.shape, a.dtype)) if is_zero else t
 
 
 class _Sum:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,7 +58,7 @@ class Told:
 
     def __init__(self, rule: Callable[..., Any], kind: str, of: str) -> None:
         self.text = f"the {kind} rule {name_of(rule)} of {of}"
-        code = getattr(rule, "__code__", None)
+        code = getattr(inspect.unwrap(rule), "__code__", None)
         self.site: Site | None = None if code is None else (code.co_filename, code.co_firstlineno)
         if self.site is not None:
             self.text = f"the {kind} rule {name_of(rule)} ({show_site(self.site)}) of {of}"

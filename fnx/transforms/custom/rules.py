@@ -66,11 +66,13 @@ class Made(Record):
     captures: tuple[UOp, ...]
     out_tree: tree.TreeDef
     outs: tuple[Aval, ...]
+    stops: bool = False  # its captures are constants to derivatives
 
     def call(self, args: Sequence[Array]) -> Any:
         """Its results on arguments, as the function returned them."""
-        nodes = build.custom(self.functions, self.arg,
-                             [*self.captures, *[x._node for x in args]])
+        captures = [build.stop_gradient(x) if self.stops and x.dtype.is_float else x
+                    for x in self.captures]
+        nodes = build.custom(self.functions, self.arg, [*captures, *[x._node for x in args]])
         return self.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, self.outs)])
 
 
@@ -143,7 +145,12 @@ class CustomFunction(Transformed[P, R]):
         """Trace the rules for a signature; ``made`` is the function without them."""
         raise NotImplementedError
 
+    def lanes(self, signature: Signature, made: Made) -> Any:
+        """The rule for a batch, as ``ops.Custom`` has it; None: it is batched as any function."""
+        return None
+
     missing: str = ""  # how to give the rules, for who has not
+    stops_captures = False  # whether what it closes over is a constant to derivatives
     looks_at_zeros = False  # whether rules are told which arguments nobody differentiates in
 
     # ---- calls
@@ -215,8 +222,9 @@ class CustomFunction(Transformed[P, R]):
         functions = [_closed(t, captures)[0] for t in (traced, *[r.traced for r in rules])]
         pulled = next((r.pulled for r in rules if r.name == "bwd"), ())
         arg = ops.Custom(self._name, arg.outs, tuple([r.name for r in rules]), len(captures),
-                         pulled)
-        return Made(tuple(functions), arg, tuple(captures), made.out_tree, made.outs)
+                         pulled, lanes=self.lanes(signature, made))
+        return Made(tuple(functions), arg, tuple(captures), made.out_tree, made.outs,
+                    self.stops_captures)
 
 
 def traced_rule(f: Callable[..., Any], given: Sequence[Sequence[Any]], by: str, name: str

@@ -98,44 +98,47 @@ class custom_vjp(CustomFunction[P, R]):
         self._with(fwd, bwd)
 
     def rules(self, signature: Signature, made: Made) -> list[Rule]:
-        saved: list[tree.TreeDef] = []
-        forward = self._forward(signature, made, saved)
-        backward, pulled = self._backward(signature, made, saved[-1],
-                                          [x._aval for x in forward.outs[len(made.outs):]])
-        return [Rule("fwd", forward), Rule("bwd", backward, pulled)]
+        fwd, bwd = self._given
+        return vjp_rules(self, fwd, bwd, signature, made)
 
-    def _forward(self, signature: Signature, made: Made, saved: list[tree.TreeDef]) -> Traced:
-        fwd = self._given[0]
-        told = Told(fwd, "fwd", self._name)
 
-        def rule(given: Sequence[Any]) -> list[Any]:
-            if self.looks_at_zeros:
-                given = [CustomVJPPrimal(x, p) for x, p in zip(given, signature.touched)]
-            out = fwd(*signature.filled(signature.primals.unflatten(given)))
-            value, residuals = pair_of(out, told, "(result, saved)")
-            results = results_of(value, made.out_tree, made.outs, told)
-            leaves, structure = tree.flatten(residuals)
-            saved.append(structure)
-            return [*results, *[_residual(x, structure, i, told) for i, x in enumerate(leaves)]]
+def vjp_rules(f: CustomFunction[..., Any], fwd: Callable[..., Any], bwd: Callable[..., Any],
+              signature: Signature, made: Made) -> list[Rule]:
+    """The two rules of a function as FUNCTIONs; the second takes what the first one saves."""
+    forward, saved = _forward(f, fwd, signature, made)
+    kept = [x._aval for x in forward.outs[len(made.outs):]]
+    told = Told(bwd, "bwd", f._name)
+    places: list[tuple[int, ...]] = []
 
-        return traced_rule(rule, [signature.avals], "the fwd", f"{self._name}.fwd")
+    def rule(residuals: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+        ct = made.out_tree.unflatten(_cotangents(made.outs, given))
+        out = bwd(*signature.static, saved.unflatten(residuals), ct)
+        found, where = cotangents_of(out, signature.primals, signature.avals, told)
+        places.append(where)
+        return found
 
-    def _backward(self, signature: Signature, made: Made, saved: tree.TreeDef,
-                  kept: Sequence[Aval]) -> tuple[Traced, tuple[int, ...]]:
-        bwd = self._given[1]
-        told = Told(bwd, "bwd", self._name)
-        places: list[tuple[int, ...]] = []
+    floats = [a for a in made.outs if a.dtype.is_float]
+    backward = traced_rule(rule, [kept, floats], "the bwd", f"{f._name}.bwd")
+    return [Rule("fwd", forward), Rule("bwd", backward, places[-1])]
 
-        def rule(residuals: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-            ct = made.out_tree.unflatten(_cotangents(made.outs, given))
-            out = bwd(*signature.static, saved.unflatten(residuals), ct)
-            found, where = cotangents_of(out, signature.primals, signature.avals, told)
-            places.append(where)
-            return found
 
-        floats = [a for a in made.outs if a.dtype.is_float]
-        traced = traced_rule(rule, [kept, floats], "the bwd", f"{self._name}.bwd")
-        return traced, places[-1]
+def _forward(f: CustomFunction[..., Any], fwd: Callable[..., Any], signature: Signature,
+             made: Made) -> tuple[Traced, tree.TreeDef]:
+    """The first rule, and the structure of what it saves."""
+    told = Told(fwd, "fwd", f._name)
+    saved: list[tree.TreeDef] = []
+
+    def rule(given: Sequence[Any]) -> list[Any]:
+        if f.looks_at_zeros:
+            given = [CustomVJPPrimal(x, p) for x, p in zip(given, signature.touched)]
+        out = fwd(*signature.filled(signature.primals.unflatten(given)))
+        value, residuals = pair_of(out, told, "(result, saved)")
+        results = results_of(value, made.out_tree, made.outs, told)
+        leaves, structure = tree.flatten(residuals)
+        saved.append(structure)
+        return [*results, *[_residual(x, structure, i, told) for i, x in enumerate(leaves)]]
+
+    return traced_rule(rule, [signature.avals], "the fwd", f"{f._name}.fwd"), saved[-1]
 
 
 def _cotangents(outs: Sequence[Aval], given: Sequence[Any]) -> Iterator[Any]:

@@ -1,0 +1,16 @@
+"""Functions with derivatives of their own, under the names of ``jax.custom_derivatives``."""
+
+from typing import TYPE_CHECKING
+
+from fnx.core.errors import module_face
+from fnx.transforms.custom.gradient import custom_gradient
+from fnx.transforms.custom.jvp import custom_jvp
+from fnx.transforms.custom.results import SymbolicZero
+from fnx.transforms.custom.vjp import CustomVJPPrimal, custom_vjp
+from fnx.transforms.shapes import closure_convert
+
+__all__ = ["CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp",
+           "custom_vjp"]
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,0 +1,75 @@
+"""Solvers whose derivatives follow from the equation that they solve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fnx.core.array.public import public
+from fnx.core.process import load
+
+__all__ = ["custom_linear_solve", "custom_root"]
+
+
+@public
+def custom_root(f: Callable[..., Any], initial_guess: Any, solve: Callable[..., Any],
+                tangent_solve: Callable[..., Any], has_aux: bool = False) -> Any:
+    """A root of a function, with derivatives in what the function closes over.
+
+    Args:
+        f: takes a pytree and returns one like it.
+        initial_guess: where ``solve`` begins; it has no derivative.
+        solve: ``solve(f, initial_guess)`` gives x with f(x) = 0, or (x, aux).
+        tangent_solve: ``tangent_solve(g, y)`` gives x with g(x) = y, for a linear g; for scalars
+            ``lambda g, y: y / g(1.0)``.
+        has_aux: whether ``solve`` returns a pair whose second part is only handed on.
+
+    Returns:
+        x, or (x, aux).
+
+    Raises:
+        ShapeError, PytreeError: ``f`` does not return what is like its argument.
+
+    >>> import fnx
+    >>> import fnx.lax as lax
+    >>> def newton(f, x):
+    ...     return lax.fori_loop(0, 20, lambda _, x: x - f(x) / fnx.grad(f)(x), x)
+    >>> def root(a):
+    ...     return lax.custom_root(lambda x: x * x - a, 1.0, newton, lambda g, y: y / g(1.0))
+    >>> fnx.grad(root)(4.0)
+    Array(0.25, dtype=float32, weak_type=True)
+    """
+    return load("fnx.transforms.custom.implicit").root(f, initial_guess, solve, tangent_solve,
+                                                       has_aux)
+
+
+@public
+def custom_linear_solve(matvec: Callable[..., Any], b: Any, solve: Callable[..., Any],
+                        transpose_solve: Callable[..., Any] | None = None,
+                        symmetric: bool = False, has_aux: bool = False) -> Any:
+    """The x with matvec(x) = b, with derivatives in b and in what ``matvec`` closes over.
+
+    Args:
+        matvec: a linear function of a pytree like ``b`` that returns one like it.
+        b: a pytree of arrays.
+        solve: ``solve(matvec, b)`` gives x, or (x, aux).
+        transpose_solve: the same for the transpose of ``matvec``, for reverse mode.
+        symmetric: whether ``matvec`` is its own transpose; then ``solve`` serves both.
+        has_aux: whether solvers return a pair whose second part is only handed on.
+
+    Returns:
+        x, or (x, aux).
+
+    Raises:
+        ShapeError, PytreeError: ``matvec`` does not return what is like its argument.
+
+    >>> import fnx
+    >>> import fnx.lax as lax
+    >>> def half(a):
+    ...     return lax.custom_linear_solve(lambda x: a * x, 1.0, lambda f, b: b / f(1.0),
+    ...                                    symmetric=True)
+    >>> fnx.grad(half)(2.0)
+    Array(-0.25, dtype=float32, weak_type=True)
+    """
+    return load("fnx.transforms.custom.implicit").linear_solve(matvec, b, solve, transpose_solve,
+                                                               symmetric, has_aux)

@@ -1,0 +1,79 @@
+"""``custom_gradient``: a function that returns its pullback beside its value."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fnx.core import build
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.array.containers import register_pytree_node
+from fnx.core.array.public import asarray
+from fnx.core.array.trace import Closed, name_of, trace
+from fnx.core.errors import ArgumentError
+from fnx.transforms.custom.results import Told, pair_of
+from fnx.transforms.custom.vjp import custom_vjp
+
+
+def custom_gradient(fun: Callable[..., tuple[Any, Callable[..., Any]]]) -> custom_vjp[..., Any]:
+    """A function with a vjp of its own, which ``fun`` returns beside the value.
+
+    Args:
+        fun: takes arrays; returns (result, pull), where ``pull(ct)`` takes a cotangent like the
+            result and returns one for each argument (itself, where there is one argument).
+
+    Returns:
+        A function that returns the result.
+
+    Raises:
+        RuleError: ``fun`` or ``pull`` returns something else.
+
+    >>> import fnx
+    >>> @fnx.custom_gradient
+    ... def f(x):
+    ...     return x ** 2, lambda g: (g * x,)
+    >>> fnx.grad(f)(3.0)
+    Array(3., dtype=float32, weak_type=True)
+    """
+    if not callable(fun):
+        raise ArgumentError(f"custom_gradient: expected a function, got {type(fun).__name__}")
+    told = Told(fun, "gradient", name_of(fun))
+
+    @functools.wraps(fun)
+    def value(*args: Any) -> Any:
+        return pair_of(fun(*args), told, "(result, pull)")[0]
+
+    def fwd(*args: Any) -> Any:
+        out, pull = pair_of(fun(*args), told, "(result, pull)")
+        if not callable(pull):
+            raise told.error("a function as the second of the pair", type(pull).__name__,
+                             "end it with `return result, pull`")
+        leaves, structure = tree.flatten(out)
+        avals = [asarray(x)._aval for x in leaves]
+        closed = trace(pull, avals, tree.structure(((out,), {})), by="the gradient of",
+                       name=name_of(fun)).close()
+        return structure.unflatten(leaves), _Saved([Array(n) for n in closed.captures], closed)
+
+    def bwd(saved: _Saved, ct: Any) -> Any:
+        closed = saved.closed
+        given = [asarray(x)._node for x in tree.leaves(ct)]
+        nodes = build.call(closed.function, [*given, *[x._node for x in saved.arrays]])
+        out = closed.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, closed.outs)])
+        return out if isinstance(out, tuple) else (out,)
+
+    made: custom_vjp[..., Any] = custom_vjp(value)
+    made.defvjp(fwd, bwd)
+    return made
+
+
+class _Saved:
+    """What a pullback closed over, and the pullback."""
+
+    def __init__(self, arrays: Sequence[Array], closed: Closed) -> None:
+        self.arrays, self.closed = list(arrays), closed
+
+
+register_pytree_node(_Saved, lambda s: (s.arrays, s.closed), lambda closed, arrays:
+                     _Saved(arrays, closed))

@@ -1,0 +1,161 @@
+"""Derivatives of what is defined by an equation: roots, and solutions of linear systems.
+
+    f(x, a) = 0     ->  dx = -(df/dx)^-1 (df/da) da
+    A(a) x = b      ->  dx = A^-1 (db - dA x),     and back: y = A^-T ct, to b: y, to a: -y dA x
+
+What ``f`` and ``A`` close over becomes arguments, so that derivatives reach it. How an equation
+was solved is nobody's business: what the solvers close over has no derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from fnx.core import build
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.array.public import asarray
+from fnx.core.array.trace import Closed, name_of, trace
+from fnx.core.errors import GradError, PytreeError, ShapeError
+from fnx.transforms.custom.results import SymbolicZero
+from fnx.transforms.custom.ruled import Ruled
+from fnx.transforms.jvp import jvp
+from fnx.transforms.vjp import linear_transpose, vjp
+
+Solver = Callable[..., Any]
+
+
+class _Equation(NamedTuple):
+    """A function of x with what it closes over as its other arguments."""
+
+    closed: Closed
+    name: str
+
+    @property
+    def consts(self) -> list[Array]:
+        """What it closes over."""
+        return [Array(n) for n in self.closed.captures]
+
+    def at(self, x: Any, consts: Sequence[Any]) -> Any:
+        """Its value."""
+        given = [*tree.leaves(x), *consts]
+        nodes = build.call(self.closed.function, [asarray(v)._node for v in given])
+        return self.closed.out_tree.unflatten(
+            [Array(n, a.weak) for n, a in zip(nodes, self.closed.outs)])
+
+
+def _equation(f: Callable[..., Any], x: Any, by: str) -> _Equation:
+    """A function from x to what is like x."""
+    leaves, structure = tree.flatten(x)
+    arrays = [asarray(v) for v in leaves]
+    closed = trace(f, [v._aval for v in arrays], tree.structure(((x,), {})), by=by,
+                   name=name_of(f)).close()
+    if closed.out_tree != structure:
+        raise PytreeError(f"{by}: expected {name_of(f)} to return what is like its argument, "
+                          f"{structure}; got {closed.out_tree}",
+                          hint=tree.difference(structure, closed.out_tree))
+    for got, want, path in zip(closed.outs, arrays, tree.paths(structure)):
+        if got.shape != want._shape:
+            raise ShapeError(f"{by}: expected {name_of(f)} to return what is like its argument, "
+                             f"{list(want._shape)} at {tree.keystr(path) or 'the root'}; got "
+                             f"{list(got.shape)}", hint="as many equations as unknowns")
+    return _Equation(closed, name_of(f))
+
+
+def _split(out: Any, has_aux: bool) -> tuple[Any, Any]:
+    return out if has_aux else (out, None)
+
+
+def _joined(x: Any, aux: Any, has_aux: bool) -> Any:
+    return (x, aux) if has_aux else x
+
+
+def _still(aux: Any) -> Any:
+    """The tangent of what is only handed on."""
+    return tree.map(lambda a: SymbolicZero(asarray(a)), aux)
+
+
+def _minus(x: Any) -> Any:
+    return tree.map(lambda v: -v, x)
+
+
+def root(f: Callable[..., Any], guess: Any, solve: Solver, tangent_solve: Solver, has_aux: bool
+         ) -> Any:
+    """See ``lax.custom_root``."""
+    guess = tree.map(asarray, guess)
+    equation = _equation(f, guess, "custom_root")
+
+    def find(consts: Any, guess: Any) -> Any:
+        return solve(lambda x: equation.at(x, consts), guess)
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        consts, _ = primals
+        x, aux = _split(found(*primals), has_aux)
+        _, moved = jvp(lambda *c: equation.at(x, c), consts, tangents[0])
+        dx = tangent_solve(lambda v: jvp(lambda x: equation.at(x, consts), (x,), (v,))[1], moved)
+        return _joined(x, aux, has_aux), _joined(_minus(dx), _still(aux), has_aux)
+
+    find.__name__ = f"root of {equation.name}"
+    found: Callable[..., Any] = Ruled(find, jvp=rule, stops=True)
+    return found(tuple(equation.consts), guess)
+
+
+def linear_solve(matvec: Callable[..., Any], b: Any, solve: Solver, transpose_solve: Solver | None,
+                 symmetric: bool, has_aux: bool) -> Any:
+    """See ``lax.custom_linear_solve``."""
+    b = tree.map(asarray, b)
+    equation = _equation(matvec, b, "custom_linear_solve")
+
+    def turned(y: Any, consts: Any) -> Any:
+        return linear_transpose(lambda x: equation.at(x, consts), y)(y)[0]
+
+    forward = _System(equation.at, solve, has_aux)
+    backward: _System | None = None
+    if symmetric:
+        backward = forward
+    elif transpose_solve is not None:
+        backward = _System(turned, transpose_solve, has_aux)
+        backward.solved = backward.ruled(equation.name, forward)
+    forward.solved = forward.ruled(equation.name, backward)
+    return forward.solved(tuple(equation.consts), b)
+
+
+class _System:
+    """A linear map x, consts -> b, and who solves for x."""
+
+    solved: Callable[..., Any]  # consts, b -> x
+
+    def __init__(self, apply: Callable[..., Any], solve: Solver, has_aux: bool) -> None:
+        self.apply, self.solve, self.has_aux = apply, solve, has_aux
+
+    def ruled(self, name: str, turned: _System | None) -> Ruled[..., Any]:
+        """``solved``, with derivatives; ``turned`` is the transposed system."""
+        def solved(consts: Any, b: Any) -> Any:
+            return self.solve(lambda x: self.apply(x, consts), b)
+
+        def forward(primals: Any, tangents: Any) -> Any:
+            (consts, _), (moved, db) = primals, tangents
+            out = self.solved(*primals)
+            x, aux = _split(out, self.has_aux)
+            _, dax = jvp(lambda *c: self.apply(x, c), consts, moved)
+            dx, _ = _split(self.solved(consts, tree.map(lambda p, q: p - q, db, dax)),
+                           self.has_aux)
+            return out, _joined(dx, _still(aux), self.has_aux)
+
+        def saving(consts: Any, b: Any) -> Any:
+            out = self.solved(consts, b)
+            return out, (consts, _split(out, self.has_aux)[0])
+
+        def back(saved: Any, ct: Any) -> Any:
+            if turned is None:
+                raise GradError(f"expected a transpose_solve for {name} in reverse mode, got none",
+                                hint="give it to custom_linear_solve, or say symmetric=True")
+            consts, x = saved
+            y, _ = _split(turned.solved(consts, _split(ct, self.has_aux)[0]), self.has_aux)
+            _, pull = vjp(lambda *c: self.apply(x, c), *consts)
+            return _minus(pull(y)), y
+
+        solved.__name__ = f"solve of {name}"
+        return Ruled(solved, jvp=forward, vjp=None if turned is None else (saving, back),
+                     stops=True)

@@ -1,0 +1,178 @@
+"""Functions under ``fnx.call`` with rules of their own, and ``custom_vmap``.
+
+The rule for a batch is not a FUNCTION of the node: what it looks like depends on how many lanes
+there are and on which arguments have them. So the node has a VmapRule, which traces it where a
+batch asks for it (batching/bodies.py).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+from fnx.core import build
+from fnx.core.array import trace, tree
+from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval
+from fnx.core.cache import Cache
+from fnx.core.errors import ArgumentError, RuleError
+from fnx.core.uop import UOp
+from fnx.transforms.custom.jvp import jvp_rule
+from fnx.transforms.custom.results import Told, pair_of, results_of
+from fnx.transforms.custom.rules import CustomFunction, Made, Rule, Signature, traced_rule
+from fnx.transforms.custom.vjp import vjp_rules
+
+P = ParamSpec("P")
+R = TypeVar("R")
+MAX_BATCHES = 16  # kept of a signature
+
+
+class Ruled(CustomFunction[P, R]):
+    """A boundary or a hand-written kernel with rules."""
+
+    kind = "call"
+
+    def __init__(self, fun: Callable[..., Any], jvp: Callable[..., Any] | None = None,
+                 vjp: Any = None, vmap: Callable[..., Any] | None = None, stops: bool = False
+                 ) -> None:
+        super().__init__(fun)
+        self._options = {"jvp": jvp, "vjp": vjp, "vmap": vmap, "stops": stops}
+        self.stops_captures = stops
+        self._name = getattr(fun, "_name", self._name)
+        self._jvp, self._vmap = jvp, vmap
+        self._vjp = None if vjp is None else self._pair(vjp)
+        given = [jvp, *(self._vjp or ()), vmap]
+        self._with(*[rule for rule in given if rule is not None])
+
+    def _pair(self, vjp: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """(fwd, bwd), also of a function of (arguments, result, cotangent)."""
+        if isinstance(vjp, tuple | list) and len(vjp) == 2 and all(map(callable, vjp)):
+            return vjp[0], vjp[1]
+        if not callable(vjp):
+            raise ArgumentError(f"call of {self._name}: expected vjp(args, out, ct), or a pair "
+                                f"(fwd, bwd), got {type(vjp).__name__}")
+
+        again: Callable[..., Any] = self
+
+        def fwd(*args: Any) -> Any:
+            out = again(*args)
+            return out, (args, out)
+
+        @functools.wraps(vjp)
+        def bwd(saved: Any, ct: Any) -> Any:
+            return vjp(*saved, ct)
+        return fwd, bwd
+
+    def rules(self, signature: Signature, made: Made) -> list[Rule]:
+        found = [] if self._jvp is None else [jvp_rule(self, self._jvp, signature, made)]
+        return found if self._vjp is None else [
+            *found, *vjp_rules(self, *self._vjp, signature, made)]
+
+    def lanes(self, signature: Signature, made: Made) -> Any:
+        return None if self._vmap is None else VmapRule(self._vmap, self._name, signature, made)
+
+
+class custom_vmap(CustomFunction[P, R]):
+    """A function with a rule of its own for a batch of arguments.
+
+    Args:
+        fun: the function. Also as a decorator.
+
+    Returns:
+        A function like ``fun``; its rule is given to ``def_vmap``. Derivatives are those of
+        ``fun``.
+
+    Raises:
+        RuleError: it is called without a rule, or the rule returns what does not fit.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> from fnx.custom_batching import custom_vmap
+    >>> @custom_vmap
+    ... def f(x):
+    ...     return jnp.sin(x)
+    >>> @f.def_vmap
+    ... def rule(axis_size, in_batched, xs):
+    ...     return jnp.cos(xs), in_batched[0]
+    >>> fnx.vmap(f)(jnp.zeros(2))
+    Array([1., 1.], dtype=float32)
+    """
+
+    kind = "custom_vmap"
+    missing = "call def_vmap(rule) on it before it is used"
+
+    def __init__(self, fun: Callable[..., Any]) -> None:
+        super().__init__(fun)
+        self._options = {}
+
+    def def_vmap(self, vmap_rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Define the rule.
+
+        Args:
+            vmap_rule: ``vmap_rule(axis_size, in_batched, *args)``: the arguments, of which those
+                that ``in_batched`` says (a list of bools, or of trees of them) have a batch axis
+                in front; returns (result, out_batched).
+
+        Returns:
+            ``vmap_rule`` itself, so that this is a decorator.
+        """
+        self._with(vmap_rule)
+        return vmap_rule
+
+    def rules(self, signature: Signature, made: Made) -> list[Rule]:
+        return []
+
+    def lanes(self, signature: Signature, made: Made) -> Any:
+        return VmapRule(self._given[0], self._name, signature, made)
+
+
+class VmapRule:
+    """A user's rule for a batch, with the types that it is for."""
+
+    def __init__(self, rule: Callable[..., Any], name: str, signature: Signature, made: Made
+                 ) -> None:
+        self.rule, self.name, self.signature = rule, name, signature
+        self.out_tree, self.outs = made.out_tree, made.outs
+        self._made: Cache[Any, UOp] = Cache("batches of custom rules", MAX_BATCHES)
+
+    def __repr__(self) -> str:
+        return f"VmapRule({self.name})"
+
+    def function(self, size: int, batched: Sequence[bool], n_captures: int) -> UOp:
+        """The FUNCTION of a batch, which has all results for each lane."""
+        key = size, tuple(batched[n_captures:]), n_captures
+        return self._made.find(key, lambda: self._trace(*key))
+
+    def _trace(self, size: int, batched: tuple[bool, ...], n_captures: int) -> UOp:
+        told, primals = Told(self.rule, "vmap", self.name), self.signature.primals
+        avals = [Aval((size, *a.shape) if b else a.shape, a.dtype, a.weak and not b)
+                 for a, b in zip(self.signature.avals, batched)]
+
+        def run(given: Sequence[Any]) -> list[Any]:
+            args, flags = primals.unflatten(given), primals.unflatten(batched)
+            out, which = pair_of(self.rule(size, list(flags), *args), told,
+                                 "(result, out_batched)")
+            flat = self._flags(which, told)
+            wide = [Aval((size, *a.shape) if b else a.shape, a.dtype)
+                    for a, b in zip(self.outs, flat)]
+            found = results_of(out, self.out_tree, wide, told)
+            return [x if b else Array(build.expand(x._node, (size, *x._shape)))
+                    for x, b in zip(found, flat)]
+
+        closed = traced_rule(run, [avals], "the vmap", f"{self.name}.vmap").close()
+        if closed.captures or closed.effects:
+            raise RuleError(f"expected {told.text} to close over no arrays and to have no "
+                            "effects, got one that does", hint="pass arrays as arguments")
+        params = [build.param(n_captures + i, a.dtype, a.shape) for i, a in enumerate(avals)]
+        return build.function(trace.inline(closed.function, params), n_captures + len(avals),
+                              f"{self.name}.batched")
+
+    def _flags(self, which: Any, told: Told) -> list[bool]:
+        """For each result whether it has a batch axis; one bool speaks for all below it."""
+        parts = [which] * self.out_tree.num_leaves if isinstance(which, bool) else \
+            tree.leaves(which)
+        if len(parts) != self.out_tree.num_leaves or not all(type(b) is bool for b in parts):
+            raise told.error(f"out_batched like the result, {self.out_tree}", f"{which!r}",
+                             "say of each array of the result whether it has a batch axis")
+        return parts

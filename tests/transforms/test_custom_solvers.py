@@ -1,0 +1,205 @@
+"""custom_gradient, custom_root, custom_linear_solve; rules of fnx.call and custom_vmap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.kernel as k
+import fnx.numpy as jnp
+from fnx.core.errors import ArgumentError, GradError, RuleError, ShapeError
+from fnx.custom_batching import custom_vmap
+
+X = np.linspace(0.5, 2, 4).astype("f4")
+
+
+def words(f: Callable[..., Any], want: Callable[..., Any], x: Any, rtol: float = 1e-4) -> None:
+    """All orders of modes agree with those of another spelling of the same function."""
+    for d in (lambda f: f, fnx.grad, lambda f: fnx.jit(fnx.grad(f)),
+              lambda f: lambda x: fnx.jvp(f, (x,), (2.0,))[1],
+              lambda f: fnx.grad(fnx.grad(f)), lambda f: fnx.jit(fnx.grad(fnx.grad(f))),
+              lambda f: lambda x: fnx.jvp(fnx.grad(f), (x,), (2.0,))[1],
+              lambda f: fnx.grad(lambda x: fnx.jvp(f, (x,), (2.0,))[1])):
+        np.testing.assert_allclose(d(f)(x), d(want)(x), rtol=rtol, atol=1e-5)
+        xs = jnp.stack([x, x + 0.25])
+        np.testing.assert_allclose(fnx.vmap(d(f))(xs), fnx.vmap(d(want))(xs), rtol=rtol,
+                                   atol=1e-5)
+
+
+# ---- custom_gradient -----------------------------------------------------------------------------
+
+
+def test_custom_gradient() -> None:
+    @fnx.custom_gradient
+    def f(x: Any) -> Any:
+        y = jnp.sin(x)
+        return y, lambda g: g * jnp.cos(x)
+    words(f, jnp.sin, 0.7)
+
+    @fnx.custom_gradient
+    def g(x: Any, p: Any) -> Any:
+        return {"y": x * p["a"]}, lambda ct: (ct["y"] * p["a"] * 10, None)
+    got = fnx.grad(lambda x, p: g(x, p)["y"], (0, 1))(2.0, {"a": 3.0})
+    assert float(got[0]) == 30 and float(got[1]["a"]) == 0
+
+
+def test_a_gradient_that_is_no_function() -> None:
+    f = fnx.custom_gradient(lambda x: (x, x))
+    with pytest.raises(RuleError, match="a function as the second of the pair, got Array"):
+        fnx.grad(f)(1.0)
+
+
+# ---- solvers -------------------------------------------------------------------------------------
+
+
+def newton(f: Any, x: Any) -> Any:
+    return fnx.lax.fori_loop(0, 20, lambda _, x: x - f(x) / fnx.grad(f)(x), x)
+
+
+def test_roots_have_the_derivatives_of_what_they_are() -> None:
+    def cube_root(a: Any) -> Any:
+        return fnx.lax.custom_root(lambda x: x * x * x - a, 1.0, newton,
+                                   lambda g, y: y / g(1.0))
+    words(cube_root, lambda a: a ** (1 / 3), 1.5)
+
+
+def test_a_root_with_aux_and_a_solver_that_closes_over_something() -> None:
+    def root(a: Any) -> Any:
+        def solve(f: Any, x: Any) -> Any:
+            return newton(f, x * a / a), {"steps": 20, "a": a}
+        return fnx.lax.custom_root(lambda x: {"x": x["x"] ** 2 - a}, {"x": 1.0},
+                                   lambda f, x: solve_tree(f, x, solve),
+                                   lambda g, y: {"x": y["x"] / g({"x": 1.0})["x"]}, has_aux=True)
+
+    def solve_tree(f: Any, x: Any, solve: Any) -> Any:
+        found, aux = solve(lambda v: f({"x": v})["x"], x["x"])
+        return {"x": found}, aux
+    got, aux = root(4.0)
+    assert float(got["x"]) == pytest.approx(2) and int(aux["steps"]) == 20
+    assert float(fnx.grad(lambda a: root(a)[0]["x"])(4.0)) == pytest.approx(0.25)
+    assert float(fnx.grad(lambda a: root(a)[1]["a"])(4.0)) == 0
+
+
+A = np.array([[3, 1, 0], [0.5, 2, 0.25], [0, 1, 4]], np.float32)
+
+
+def eliminate(matvec: Any, b: Any) -> Any:
+    """Gauss-Jordan, without pivots."""
+    n = b.shape[0]
+    m = fnx.vmap(matvec, out_axes=1)(jnp.eye(n))
+    for i in range(n):
+        factor = jnp.where(jnp.arange(n) == i, 0, m[:, i] / m[i, i])
+        m, b = m - factor[:, None] * m[i], b - factor * b[i]
+    return b / jnp.diagonal(m)
+
+
+def solved(a: Any, b: Any) -> Any:
+    return fnx.lax.custom_linear_solve(lambda x: a @ x, b, eliminate, eliminate)
+
+
+def test_linear_solve_reaches_the_matrix_and_the_right_side() -> None:
+    b = X[:3]
+    np.testing.assert_allclose(solved(A, b), np.linalg.solve(A, b), rtol=1e-5)
+
+    def through(solve: Any) -> Any:
+        return lambda t: (solve(A * t + jnp.eye(3), jnp.sin(t * b)) ** 2).sum()
+    words(through(solved), through(lambda a, b: eliminate(lambda x: a @ x, b)), 1.25, 1e-3)
+
+
+def test_a_symmetric_system_and_one_without_a_transpose() -> None:
+    s, b = A + A.T, X[:3]
+
+    def f(s: Any, **how: Any) -> Any:
+        return fnx.lax.custom_linear_solve(lambda x: s @ x, b, eliminate, **how)
+    got = fnx.grad(lambda s: f(s, symmetric=True).sum())(s)
+    want = fnx.grad(lambda s: eliminate(lambda x: s @ x, b).sum())(s)
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-5)
+    _, t = fnx.jvp(f, (s,), (s,))
+    np.testing.assert_allclose(t, -np.linalg.solve(s, b), rtol=1e-3)
+    with pytest.raises(GradError):
+        fnx.grad(lambda s: f(s).sum())(s)
+
+
+def test_equations_have_to_be_as_many_as_unknowns() -> None:
+    with pytest.raises(ShapeError, match="like its argument"):
+        fnx.lax.custom_root(lambda x: jnp.stack([x, x]), 1.0, newton, lambda g, y: y)
+
+
+# ---- rules of calls ------------------------------------------------------------------------------
+
+
+@fnx.call(out=lambda x, ct: x)
+def square_back(x: Any, ct: Any, o: Any) -> None:
+    i = k.range(o.shape[0])
+    o[i] = 2 * x[i] * ct[i]
+
+
+@fnx.call(out=lambda x: x, vjp=lambda args, out, ct: (square_back(args[0], ct),))
+def square(x: Any, o: Any) -> None:
+    i = k.range(o.shape[0])
+    o[i] = x[i] * x[i]
+
+
+def test_a_kernel_whose_vjp_is_a_kernel() -> None:
+    np.testing.assert_array_equal(square(X), X * X)
+    for f in (square, fnx.jit(square)):
+        got = fnx.grad(lambda x: (f(x) * 3).sum())(X)
+        np.testing.assert_allclose(got, 6 * X, rtol=1e-6)
+    batch = np.stack([X, X + 1])
+    np.testing.assert_allclose(fnx.vmap(fnx.grad(lambda x: square(x).sum()))(batch), 2 * batch)
+    np.testing.assert_allclose(fnx.grad(lambda x: fnx.vmap(square)(x).sum())(batch), 2 * batch)
+    with pytest.raises(GradError, match="the vjp of square.*hand-written kernel"):
+        fnx.jvp(square, (X,), (X,))
+
+
+def test_a_kernel_with_both_rules() -> None:
+    def jvp(primals: Any, tangents: Any) -> Any:
+        return both(*primals), square_back(primals[0], tangents[0])
+    both = fnx.call(out=lambda x: x, jvp=jvp, vjp=(
+        lambda x: (both(x), x), lambda x, ct: (square_back(x, ct),)))(
+            lambda x, o: o.__setitem__(i := k.range(o.shape[0]), x[i] * x[i]))
+    np.testing.assert_allclose(fnx.jvp(both, (X,), (X,))[1], 2 * X * X)
+    np.testing.assert_allclose(fnx.grad(lambda x: both(x).sum())(X), 2 * X)
+
+
+def test_a_boundary_with_rules() -> None:
+    f = fnx.call(jnp.sin, name="wave", jvp=lambda p, t: (jnp.sin(*p), 5 * t[0]),
+                 vmap=lambda size, batched, x: (jnp.sin(x) + size, batched[0]))
+    assert float(f(1.0)) == pytest.approx(np.sin(1))
+    assert float(fnx.grad(f)(1.0)) == 5
+    np.testing.assert_allclose(fnx.vmap(f)(X), np.sin(X) + 4, rtol=1e-6)
+    np.testing.assert_allclose(fnx.vmap(fnx.grad(f))(X), np.full(4, 5.0))
+
+
+def test_call_refuses_what_is_no_rule() -> None:
+    with pytest.raises(ArgumentError, match="vjp.args, out, ct., or a pair"):
+        fnx.call(lambda x: x, vjp=3)  # type: ignore[call-overload]
+    with pytest.raises(ArgumentError, match="a function as jvp=, got int"):
+        fnx.call(lambda x: x, jvp=3)  # type: ignore[call-overload]
+
+
+def test_custom_vmap() -> None:
+    @custom_vmap
+    def f(x: Any, y: Any) -> Any:
+        return {"z": x * y}
+
+    @f.def_vmap
+    def rule(size: int, batched: Any, x: Any, y: Any) -> Any:
+        assert batched == [True, False] and size == 4
+        return {"z": x * y + 100}, {"z": True}
+    np.testing.assert_allclose(fnx.vmap(f, (0, None))(X, 2.0)["z"], 2 * X + 100)
+    np.testing.assert_allclose(fnx.jit(fnx.vmap(f, (0, None)))(X, 2.0)["z"], 2 * X + 100)
+    assert float(fnx.grad(lambda x: f(x, 3.0)["z"])(2.0)) == 3
+    with pytest.raises(RuleError, match="expected rules for"):
+        custom_vmap(lambda x: x)(1.0)
+
+    @custom_vmap
+    def g(x: Any) -> Any:
+        return x
+    g.def_vmap(lambda size, batched, x: (x[:1], True))
+    with pytest.raises(RuleError, match=r"the vmap rule .*like the function, float32\[4\], got"):
+        fnx.vmap(g)(X)
