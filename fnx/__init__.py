@@ -62,13 +62,11 @@ __version__ = "0.1.0"
 
 _HOMES = {
     **{f"fnx.{name}": (name,) for name in (
-        "ad_checkpoint", "checkpoint_policies", "debug", "experimental", "lax", "nn", "random",
-        "tree", "tree_util")},
+        "ad_checkpoint", "checkpoint_policies", "custom_batching", "custom_derivatives", "debug",
+        "experimental", "lax", "nn", "random", "tree", "tree_util")},
     "fnx.callbacks": ("effects_barrier", "pure_callback"),
     "fnx.transforms.call": ("call",),
     "fnx.transforms.checkpoint": ("checkpoint", "remat"),
-    "fnx.custom_batching": ("custom_batching",),
-    "fnx.custom_derivatives": ("custom_derivatives",),
     "fnx.transforms.custom.gradient": ("custom_gradient",),
     "fnx.transforms.custom.jvp": ("custom_jvp",),
     "fnx.transforms.custom.vjp": ("custom_vjp",),
