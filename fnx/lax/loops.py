@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex, TypeVar
 from fnx.core.array import arguments
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.public import asarray, public
-from fnx.core.errors import ArgumentError, DTypeError, NotBuiltError, ShapeError
+from fnx.core.errors import ArgumentError, DTypeError, ShapeError
 from fnx.core.process import load
 
 __all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
@@ -94,14 +94,14 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
 
     Raises:
         ShapeError: leading axes of different lengths.
+        ArgumentError: ``batch_size`` below 1.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.map(lambda x: x * x, jnp.arange(3))
     Array([0, 1, 4], dtype=int32)
     """
-    if batch_size is not None:
-        raise NotBuiltError("batch_size= is not there yet")
-    made: Y = load(_SCAN).map_(f, xs)
+    many = 1 if batch_size is None else _positive("batch_size", batch_size)
+    made: Y = load(_SCAN).map_(f, xs, many)
     return made
 
 

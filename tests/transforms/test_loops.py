@@ -154,6 +154,18 @@ def test_map() -> None:
     assert lax.map(lambda x: x, jnp.zeros((0, 3))).shape == (0, 3)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 8, 20])
+@pytest.mark.parametrize("n", [0, 1, 7, 8])
+def test_map_of_several_rows_at_once(n: int, size: int) -> None:
+    x = np.arange(3.0 * n, dtype=np.float32).reshape(n, 3)
+    scale = jnp.asarray(2.0)
+
+    def f(row: Any) -> Any:
+        return jnp.where(row.sum() > 9, row * scale, -row), scale
+    got = fnx.jit(lambda x: lax.map(f, x, batch_size=size))(x)
+    same(got, (np.where(x.sum(1, keepdims=True) > 9, x * 2, -x), np.full(n, 2, np.float32)))
+
+
 # ---- types that are found ------------------------------------------------------------------------
 
 

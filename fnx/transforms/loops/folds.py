@@ -16,14 +16,11 @@ from typing import Any
 from fnx.core import build, dtypes, ops
 from fnx.core.array import tree
 from fnx.core.array.aval import Aval
-from fnx.core.cache import CacheOf
+from fnx.core.errors import ArgumentError
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
-from fnx.transforms.batching.batch import batch
 from fnx.transforms.loops.bodies import Body, arguments, check_carry, check_structure, trace_body
-
-MAX_LANES = 8  # sizes of batches that a function is remembered for
-_batched: CacheOf[UOp, tuple[int, int], UOp] = CacheOf("batched folds", MAX_LANES)
+from fnx.transforms.loops.lanes import over_lanes
 
 
 def fold(f: Callable[..., Any], structure: tree.TreeDef, operands: Sequence[UOp],
@@ -42,6 +39,9 @@ def fold(f: Callable[..., Any], structure: tree.TreeDef, operands: Sequence[UOp]
     """
     avals = [Aval((), x.dtype) for x in inits]
     body = trace_body(f, [*avals, *avals], arguments(structure, structure), by)
+    if body.effects:
+        raise ArgumentError(f"expected {body.name} without effects, got one that calls Python",
+                            hint="a fold applies it as often as it likes; use scan for each step")
     check_structure("result", body, structure, body.out_tree)
     check_carry("result", body, structure, inits, body.function.src)
     monoids = recognized(body)
@@ -85,26 +85,13 @@ def _scanned(body: Body, operands: Sequence[UOp], inits: Sequence[UOp], axes: Se
     out = tuple([shape[a] for a in kept])
     length, lanes = math.prod(shape[a] for a in axes), math.prod(out)
     order = (*sorted(axes), *kept)
-    step = _lanes(body, lanes) if out else body.function
+    step = over_lanes(body, lanes) if out else body.function
     one = (lanes,) if out else ()
     if inside is not None:
         step, operands = _where_inside(step, len(inits), one), [*operands, inside]
     rows = [build.reshape(build.permute(x, order), (length, *one)) for x in operands]
     found = build.scan(step, length, body.captures, [build.expand(i, one) for i in inits], rows)
     return [build.reshape(x, out) for x in found]
-
-
-def _lanes(body: Body, lanes: int) -> UOp:
-    """The function for so many pairs at once; every result has the axis of lanes."""
-    n = len(body.captures)
-
-    def make() -> UOp:
-        size = body.function.arg.n_params
-        fn, varies = batch(body.function, lanes, [i >= n for i in range(size)])
-        outs = [x if v else build.expand(x, (lanes,)) for x, v in zip(fn.src, varies)]
-        return build.function(outs, size, body.name)
-
-    return _batched.of(body.function).find((n, lanes), make)
 
 
 def _where_inside(step: UOp, n: int, shape: ops.Shape) -> UOp:

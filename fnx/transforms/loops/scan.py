@@ -26,8 +26,9 @@ from fnx.transforms.loops.bodies import (
     trace_body,
     traced_carry,
 )
+from fnx.transforms.loops.lanes import over_lanes
 from fnx.transforms.loops.progress import telling
-from fnx.transforms.loops.unroll import unrolled_scan
+from fnx.transforms.loops.unroll import rows_of, unrolled_scan
 
 
 def scan(f: Callable[..., Any], init: Any, xs: Any, length: int | None, reverse: bool,
@@ -92,15 +93,30 @@ def _row(x: Array) -> Aval:
     return Aval(x.shape[1:], x._dtype, x.weak)
 
 
-def map_(f: Callable[..., Any], xs: Any) -> Any:
-    """``f`` of each row, stacked."""
+def map_(f: Callable[..., Any], xs: Any, many: int) -> Any:
+    """``f`` of each row, stacked; of ``many`` rows at once."""
     steps, xs_tree = arrays(xs, "xs")
     length = scan_length(steps, xs_tree, None)
     body = trace_body(f, [_row(x) for x in steps], arguments(xs_tree), "map")
-    outs = build.scan(body.function, length, body.captures, body.carry([]),
-                      [x._node for x in steps])
-    return body.out_tree.unflatten(
-        [Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)])
+    rows, parts = [x._node for x in steps], list[Sequence[UOp]]()
+    rest = length % many if many > 1 else 0
+    if length > rest or not length:
+        parts.append(_mapped(body, [rows_of(x, 0, length - rest) for x in rows], many))
+    if rest:
+        parts.append(_mapped(body, [rows_of(x, length - rest, length) for x in rows], rest))
+    outs = [build.concat(ys, 0) for ys in zip(*parts)]
+    return body.out_tree.unflatten([Array(x, a.weak) for x, a in zip(outs, body.outs)])
+
+
+def _mapped(body: Body, rows: Sequence[UOp], many: int) -> Sequence[UOp]:
+    """The results of a body for rows whose number ``many`` divides."""
+    length = rows[0].shape[0]
+    if many < 2 or not length:
+        return body.results(build.scan(body.function, length, body.captures, body.carry([]), rows))
+    rounds, block = length // many, over_lanes(body, many)
+    split = [build.reshape(x, (rounds, many, *x.shape[1:])) for x in rows]
+    ys = body.results(build.scan(block, rounds, body.captures, body.carry([]), split))
+    return [build.reshape(y, (length, *y.shape[2:])) for y in ys]
 
 
 def counted(f: Callable[..., Any], lower: int, upper: int, init: Any, unroll: int) -> Any:

@@ -37,11 +37,11 @@ def unrolled_scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequen
     whole = rounds * many
 
     def last_few(carries: Sequence[UOp]) -> Sequence[UOp]:
-        rows = [_rows(x, whole, length) for x in xs]
+        rows = [rows_of(x, whole, length) for x in xs]
         return build.scan(body, rest, consts, carries, rows, reverse)
 
     def blocks(carries: Sequence[UOp]) -> Sequence[UOp]:
-        rows = [_rows(x, 0, whole) for x in xs]
+        rows = [rows_of(x, 0, whole) for x in xs]
         if rounds == 1:
             return build.call(block, [*consts, *carries, *rows])
         split = [build.reshape(x, (rounds, many, *x.shape[1:])) for x in rows]
@@ -75,7 +75,7 @@ def several(body: UOp, many: int, consts: Sequence[UOp], carries: Sequence[UOp],
         carry: Sequence[UOp] = params[first:first + n]
         rows: list[Sequence[UOp]] = []
         for t in reversed(range(many)) if reverse else range(many):
-            x = [build.reshape(_rows(p, t, t + 1), p.shape[1:]) for p in params[first + n:]]
+            x = [build.reshape(rows_of(p, t, t + 1), p.shape[1:]) for p in params[first + n:]]
             outs = build.call(body, [*params[:first], *carry, *x])
             carry = outs[:n]
             rows.append(outs[n:])
@@ -85,7 +85,8 @@ def several(body: UOp, many: int, consts: Sequence[UOp], carries: Sequence[UOp],
     return _several.of(body).find((many, types, reverse), make)
 
 
-def _rows(x: UOp, start: int, stop: int) -> UOp:
+def rows_of(x: UOp, start: int, stop: int) -> UOp:
+    """x[start:stop]"""
     return build.shrink(x, [(start, stop), *((0, n) for n in x.shape[1:])])
 
 

@@ -1,0 +1,29 @@
+"""A body for several elements at once: what it captures is the same for all of them.
+
+    f(x) = x * w    ->    FUNCTION(MUL(PARAM 1 f32[8], EXPAND(PARAM 0, (8,))))
+"""
+
+from __future__ import annotations
+
+from fnx.core import build
+from fnx.core.cache import CacheOf
+from fnx.core.uop import UOp
+from fnx.transforms.batching.batch import batch
+from fnx.transforms.loops.bodies import Body
+
+MAX_LANES = 8  # sizes of batches that a function is remembered for
+_batched: CacheOf[UOp, tuple[int, int], UOp] = CacheOf("bodies for several elements", MAX_LANES)
+
+
+def over_lanes(body: Body, lanes: int) -> UOp:
+    """The FUNCTION for so many elements; each result has the axis of lanes in front."""
+    fixed = len(body.captures) + body.effects
+
+    def make() -> UOp:
+        size = body.function.arg.n_params
+        fn, varies = batch(body.function, lanes, [i >= fixed for i in range(size)])
+        outs = [x if v or i < body.effects else build.expand(x, (lanes, *x.shape))
+                for i, (x, v) in enumerate(zip(fn.src, varies))]
+        return build.function(outs, size, body.name)
+
+    return _batched.of(body.function).find((fixed, lanes), make)
