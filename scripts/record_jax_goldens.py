@@ -198,6 +198,22 @@ LOOPS = [f"{text}[{k}]" for text, n in _SCANS.items() for k in range(n)] + [
     "lax.reduce((s, s.T), (-1.0, -1.0), lambda a, c: (jnp.where(a[0] >= c[0], a[0], c[0]), "
     "jnp.where(a[0] >= c[0], a[1], c[1])), (1,))[1]",
     *["lax.reduce_window(" + w.format(x="x", v="v", i="i", b="b") + ")" for w in _WINDOWS],
+    "lax.map(lambda r: jnp.sin(r) * v[0], v, batch_size=2)",
+    *[f"grad(lambda q: jnp.sum({body} ** 2))({at})" for body, at in (
+        ("lax.scan(lambda c, r: (jnp.sin(c) * r + q[0], c), q[1], q)[1]", "f"),
+        ("lax.scan(lambda c, r: (c * r, c + r), jnp.ones(4), q[0], reverse=True)[0]", "x / 9"),
+        ("lax.fori_loop(0, 4, lambda j, c: jnp.tanh(c @ s * 0.1) + q * j, q)", "f"),
+        ("lax.cond(q[0] > 1, lambda: q * 2, lambda: jnp.exp(q))", "f"),
+        ("lax.switch(i[1], [lambda p: p, lambda p: p * p, lambda p: p * q[0]], q)", "f"),
+        ("lax.map(lambda r: r @ r, q)", "m"),
+        ("lax.associative_scan(lambda a, c: a * c, q)", "f"),
+        ("lax.cummax(q)", "f"), ("lax.cumlogsumexp(q)", "f"), ("lax.cumprod(q)", "f"),
+        ("lax.reduce_window(q, 0.0, lax.add, (2, 2), (1, 2), 'SAME')", "m"),
+        ("lax.reduce_window(q, -jnp.inf, lax.max, (2, 2), (1, 1), 'SAME')", "s"))],
+    "vmap(lambda r, n: lax.fori_loop(0, n, lambda j, c: c * 0.5 + j, r))(s, i)",
+    "vmap(lambda r: lax.while_loop(lambda c: c.sum() < 50, lambda c: c * 2 + 1, r))(s)",
+    "vmap(lambda r, p: lax.cond(p, lambda c: c * 2, lambda c: c - 1, r))(s, b)",
+    "vmap(lambda r: lax.scan(lambda c, e: (c * 0.5 + e, c), 1.0, r)[1])(s)",
 ]
 
 GROUPS = {"promotion": PROMOTION, "indexing": INDEXING, "functions": FUNCTIONS, "random": RANDOM,
