@@ -58,5 +58,6 @@ def test_nodes_and_objects_are_flat(work: Callable[[int], None]) -> None:
         gc.collect()
         counts.append((live_nodes(), len(gc.get_objects())))
     _, (nodes, objects), (nodes_after, objects_after) = counts
-    # what is kept of one call differs a little with its shape; a leak is 9 nodes, 80 objects each
-    assert nodes_after - nodes < 100 and objects_after - objects < 600, counts
+    # what is kept of one call differs with its shape, and caches that other tests have filled go
+    # on turning over; a leak is 9 nodes and 80 objects for each of the hundred calls
+    assert nodes_after - nodes < 300 and objects_after - objects < 2000, counts
