@@ -43,11 +43,11 @@ from fnx.numpy.unary import (
 )
 
 __all__ = [
-    "abs", "add", "atan", "bitcast_convert_type", "bitwise_and", "bitwise_not", "bitwise_or",
-    "bitwise_xor", "cbrt", "ceil", "clamp", "convert_element_type", "cos", "cosh", "div", "eq",
-    "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt", "integer_pow",
-    "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg",
-    "pow", "reciprocal", "rem", "round", "rsqrt", "select", "select_n", "shift_left",
+    "abs", "add", "atan", "atan2", "bitcast_convert_type", "bitwise_and", "bitwise_not",
+    "bitwise_or", "bitwise_xor", "cbrt", "ceil", "clamp", "convert_element_type", "cos", "cosh",
+    "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt",
+    "integer_pow", "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne",
+    "neg", "pow", "reciprocal", "rem", "round", "rsqrt", "select", "select_n", "shift_left",
     "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt", "square",
     "stop_gradient", "sub", "tan", "tanh",
 ]
@@ -72,6 +72,7 @@ _REM = Function("rem", "number", ops.REM)
 neg = alias("neg", jnp.negative)
 abs = alias("abs", jnp.absolute)
 atan = alias("atan", jnp.arctan)
+atan2 = alias("atan2", jnp.arctan2)
 is_finite = alias("is_finite", jnp.isfinite)
 bitwise_not = alias("bitwise_not", jnp.invert)
 sub = alias("sub", jnp.subtract)

@@ -8,11 +8,11 @@ from fnx.core.array.operate import apply, elementwise, static_power
 from fnx.core.array.public import asarray
 
 __all__ = [
-    "add", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift",
-    "bitwise_xor", "divide", "equal", "float_power", "floor_divide", "fmod", "greater",
-    "greater_equal", "hypot", "left_shift", "less", "less_equal", "logaddexp", "logaddexp2",
-    "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "mod", "multiply",
-    "not_equal", "pow", "power", "remainder", "right_shift", "subtract", "true_divide",
+    "add", "arctan2", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or",
+    "bitwise_right_shift", "bitwise_xor", "divide", "equal", "float_power", "floor_divide", "fmod",
+    "greater", "greater_equal", "hypot", "left_shift", "less", "less_equal", "logaddexp",
+    "logaddexp2", "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "mod",
+    "multiply", "not_equal", "pow", "power", "remainder", "right_shift", "subtract", "true_divide",
 ]
 
 
@@ -124,6 +124,16 @@ def logaddexp2(x: ArrayLike, y: ArrayLike, /) -> Array:
     1.0
     """
     return apply(rows.LOGADDEXP2, x, y)
+
+
+@elementwise(rows.ARCTAN2)
+def arctan2(y: ArrayLike, x: ArrayLike, /) -> Array:
+    """The angle of the point (x, y), from -pi to pi.
+
+    >>> print(jnp.arctan2(1.0, 0.0))
+    1.5707964
+    """
+    return apply(rows.ARCTAN2, y, x)
 
 
 @elementwise(rows.HYPOT)
@@ -297,6 +307,7 @@ def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
     return apply(rows.FLOAT_POWER, x, y)
 
 
+atan2 = arctan2
 true_divide = divide
 mod = remainder
 bitwise_left_shift = left_shift

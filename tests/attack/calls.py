@@ -58,7 +58,8 @@ _JNP = [
             dtypes="int32 uint32 bool"),
     *_calls("add subtract multiply maximum minimum", "jnp.@({a}, {b})", numpy=True),
     *_calls("divide true_divide", "jnp.@({a}, {b})"),
-    *_calls("pow power float_power hypot logaddexp logaddexp2", "jnp.@({a}, {b})", exact=False),
+    *_calls("arctan2 pow power float_power hypot logaddexp logaddexp2", "jnp.@({a}, {b})",
+            exact=False),
     *_calls("floor_divide fmod mod remainder", "jnp.@({a}, {b})", jumps=True),
     *_calls("equal not_equal less less_equal greater greater_equal logical_and logical_or "
             "logical_xor", "jnp.@({a}, {b})", jumps=True, numpy=True),

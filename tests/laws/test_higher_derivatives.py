@@ -128,7 +128,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "maximum": lambda a, b: a if a > b else b, "minimum": lambda a, b: a if a < b else b,
     "logaddexp": lambda a, b: mp.log(mp.exp(a) + mp.exp(b)),
     "logaddexp2": lambda a, b: mp.log(mpf(2)**a + mpf(2)**b, 2),
-    "hypot": lambda a, b: mp.sqrt(a * a + b * b),
+    "hypot": lambda a, b: mp.sqrt(a * a + b * b), "arctan2": lambda y, x: mp.atan2(y, x),
     "elu": elu, "celu": lambda x, alpha: x if x > 0 else alpha * mp.expm1(x / alpha),
 }
 COMPOSED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -174,6 +174,7 @@ CORNER_PAIRS: dict[str, Callable[[float, float], bool]] = {
     "maximum": lambda a, b: a == b, "minimum": lambda a, b: a == b,     # ties share
     "elu": lambda x, alpha: x == 0, "celu": lambda x, alpha: x == 0,    # those of x <= 0
     "hypot": lambda a, b: a == b == 0,                                  # 0, as of a norm
+    "arctan2": lambda y, x: y == 0 and x <= 0,                          # mpmath's goes round
     "floor_divide": lambda a, b: b != 0 and a % b == 0,                 # steps have no slope
     "remainder": lambda a, b: b != 0 and a % b == 0, "fmod": lambda a, b: b != 0 and a % b == 0,
     "rem": lambda a, b: b != 0 and a % b == 0,

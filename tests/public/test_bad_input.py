@@ -157,7 +157,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
         traced(lambda a: np.sin(a)), errors.TracedValueError, TypeError, "np.sin: expected",
         "use fnx.numpy.sin"),
     "NumPy data and a traced value in a NumPy function": (
-        traced(lambda a: np.arctan2(X[0], a)), errors.TracedValueError, TypeError, "np.arctan2",
+        traced(lambda a: np.nextafter(X[0], a)), errors.TracedValueError, TypeError, "np.nextafter",
         "outside"),
     "Array as out": (
         lambda: np.sin(X, out=x()), errors.MutationError, TypeError, "np.sin: expected",

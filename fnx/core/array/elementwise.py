@@ -264,13 +264,19 @@ def reciprocal(x: Expr) -> Expr:
 
 
 def arctan2(y: Expr, x: Expr) -> Expr:
-    """The angle of (x, y), between -pi and pi; zeros have signs, infinities are diagonal."""
+    """The angle of (x, y), between -pi and pi; zeros have signs, infinities are diagonal.
+
+    Its partials at the origin are 0, as those of a norm.
+    """
     to_left, below = x.bits() < 0, y.bits() < 0
+    steep = abs(y) > abs(x)  # then from the other axis: no quotient is above 1, nor a partial
+    across, along = where(steep, x, y), where(steep, y, x)
     diagonal = where(to_left.ne(below), x.like(-1), x.like(1))
-    ratio = where(isinf(x) & isinf(y), diagonal, where(x.eq(0) & y.eq(0), y, y / x))
-    turned = where(below, x.like(-math.pi), x.like(math.pi))
+    origin = where(below, x.like(-0.0), x.like(0.0))
+    ratio = where(isinf(x) & isinf(y), diagonal, where(x.eq(0) & y.eq(0), origin, across / along))
     angle = arctan(ratio)
-    return where(isnan(x), x, where(to_left, angle + turned, angle))
+    half = where(below, x.like(-math.pi / 2), x.like(math.pi / 2))
+    return where(isnan(x), x, where(steep, half - angle, where(to_left, angle + 2 * half, angle)))
 
 
 def greater(a: Expr, b: Expr) -> Expr:
