@@ -16,6 +16,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx.core import ops
 from fnx.core.uop import toposort
+from fnx.lower.tensor.inline import MIN_CALLS
 
 # ---- eager calls --------------------------------------------------------------------------------
 
@@ -101,7 +102,7 @@ def counts(layers: int, nested: bool) -> dict[str, int]:
             **{op.name: sum(n.op is op for n in nodes) for op in (ops.TANH, ops.EXP)}}
 
 
-@pytest.mark.parametrize("layers", [1, 3, 10])
+@pytest.mark.parametrize("layers", [1, 3, MIN_CALLS - 1])
 def test_the_forward_of_nested_functions_is_traced_and_runs_once(layers: int) -> None:
     found = counts(layers, True)
     assert found["traces"] == 1
@@ -113,9 +114,15 @@ def test_the_forward_of_nested_functions_is_traced_and_runs_once(layers: int) ->
 
 
 def test_ten_equal_layers_are_lowered_once() -> None:
-    """Three layers have a first, an inner and a last one; more of them need no more kernels."""
-    assert counts(10, True)["distinct"] == counts(10, False)["distinct"] == \
-        counts(3, True)["distinct"] < counts(3, True)["kernels"]
+    """Three layers have a first, an inner and a last one; more of them need no more kernels.
+
+    Ten calls are lowered by themselves, once: what is lost at their borders is bounded.
+    """
+    three, few = counts(3, True), counts(MIN_CALLS - 1, True)
+    assert few["distinct"] == three["distinct"] < three["kernels"]
+    ten, plain = counts(10, True), counts(10, False)
+    assert ten["TANH"] == ten["EXP"] == 1 and ten["products"] == plain["products"]
+    assert ten["distinct"] <= plain["distinct"] and ten["kernels"] <= 1.3 * plain["kernels"]
 
 
 def test_one_trace_serves_value_gradient_and_second_derivative() -> None:
