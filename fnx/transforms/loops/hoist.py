@@ -55,12 +55,16 @@ from fnx.transforms.loops.unread import without_unread
 def hoist(fn: UOp) -> UOp:
     """A FUNCTION whose SCANs, those in bodies too, do in a step what depends on their carries."""
     inside = toposort([fn], into_functions=True)
-    if not any(n.op is ops.SCAN for n in inside):
+    steps = [n.src[0] for n in inside if n.op is ops.SCAN]
+    if not steps:
         return fn
+    in_steps = set(toposort(steps, into_functions=True))
     done: dict[UOp, UOp] = {}
-    for body in inside:
+    for body in inside:  # those inside others come first
         if body.op is ops.FUNCTION:
             outs = substitute(body.src, done)
+            if body in in_steps:
+                outs = _without_calls(outs)
             done[body] = body.over(tuple(_rewritten(outs)))
     return done[fn]
 
@@ -86,7 +90,7 @@ class _Scan:
 
     def __init__(self, node: UOp) -> None:
         self.arg, self.args = node.arg, list(node.src[1:])
-        self.outs = _without_calls(node.src[0].src)
+        self.outs: Sequence[UOp] = node.src[0].src
         rows = node.arg.n_consts + node.arg.n_carries
         self.params = params_like([*self.args[:rows], *[_row(x) for x in self.args[rows:]]])
         self.consts = dict(zip(self.params, self.args[:node.arg.n_consts]))
@@ -231,13 +235,13 @@ def _row(x: UOp) -> UOp:
 
 
 def _without_calls(outs: Sequence[UOp]) -> list[UOp]:
-    """Nodes with calls of FUNCTIONs replaced by what these compute."""
+    """Nodes with calls of FUNCTIONs, which have none themselves, replaced by what these compute."""
     results: dict[UOp, list[UOp]] = {}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         made = None
         if node.op is ops.CALL and node.src[0].op is ops.FUNCTION:
-            results[node] = inline(src[0].over(tuple(_without_calls(src[0].src))), src[1:])
+            results[node] = inline(src[0], src[1:])
             made = node
         elif node.op is ops.GET and node.src[0] in results:
             made = results[node.src[0]][node.arg]
