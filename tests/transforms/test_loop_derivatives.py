@@ -115,6 +115,16 @@ def test_a_million_steps_save_64_states() -> None:
     assert max(states) <= revolve.PLACES and revolve.PLACES + revolve.LEAF <= 64
 
 
+@pytest.mark.parametrize("n", [20, 2000])
+def test_the_plan_of_a_while_holds_64_states(n: int) -> None:
+    """And the one that is computed, and its cotangent."""
+    def f(x: fnx.Array) -> fnx.Array:
+        return jnp.sum(lax.while_loop(lambda s: s[1] < n, lambda s: (jnp.sin(s[0]), s[1] + 1),
+                                      (x, 0))[0])
+    x = np.linspace(0, 1, 1000)
+    assert fnx.jit(fnx.grad(f)).lower(x).arena <= 70 * x.nbytes
+
+
 @pytest.mark.parametrize("free", [1, 2, 5, 17, 31])
 def test_the_graph_goes_ahead_as_far_as_the_cost_says(free: int) -> None:
     from fnx.core import dtypes

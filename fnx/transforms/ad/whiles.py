@@ -151,7 +151,7 @@ class _Reverse:
 
         return while_over(goes_on, chunk, ins[:first],
                           [*ins[first:], count(0), count(0), count(revolve.LEAF),
-                           *self._places(revolve.PLACES)], name=f"{self.arg.name}.chunk")
+                           *self._places(revolve.FIRST)], name=f"{self.arg.name}.chunk")
 
     def _places(self, n: int) -> list[UOp]:
         return [build.const(0, x.dtype, (n, *x.shape)) for x in self.like[self.first:]]
@@ -162,6 +162,8 @@ class _Reverse:
         """The cotangents of the operands that take part."""
         consts = [read(("input", i)) for i in range(self.first)]
         steps, kept, stride, *places = [read(("result", self.n + i)) for i in range(self.n + 3)]
+        free = revolve.PLACES - revolve.FIRST
+        places = [build.pad(p, [(0, free), *[(0, 0)] * (len(p.shape) - 1)]) for p in places]
         given = {o: read(("cotangent", k)) for k, o in enumerate(takes.outputs)
                  if o in self.pulled}
         cts = [given.get(c, zeros(self.like[self.first + c])) for c in self.pulled]
@@ -270,7 +272,7 @@ def put(places: UOp, i: UOp, value: UOp) -> UOp:
 
 def _every_second(places: Nodes) -> list[UOp]:
     """Those in front are every second one; what is behind them does not matter."""
-    i = minimum(2 * Expr(build.iota(revolve.PLACES)), revolve.PLACES - 1).node
+    i = minimum(2 * Expr(build.iota(revolve.FIRST)), revolve.FIRST - 1).node
     return [build.gather(p, i) for p in places]
 
 
