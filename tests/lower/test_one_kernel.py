@@ -151,6 +151,13 @@ def test_data_picks_from_scalars_and_from_memory() -> None:
     agree(fn, [normal(1000), normal(4), index])
 
 
+def test_what_a_barrier_keeps_apart_is_in_registers() -> None:
+    x, u = build.param(0, F32, (3,)), build.param(1, F32, ())
+    body = build.function([(Expr(build.barrier(x, u)) * 0.5 + 1).node, x], 2, "kept")
+    given = [build.param(0, F32, (3,)), build.param(1, F32, (7,))]
+    agree(build.function(build.scan(body, 7, [], given[:1], given[1:]), 2), [normal(3), normal(7)])
+
+
 @pytest.mark.parametrize("length", [0, 1])
 def test_a_loop_that_runs_once_or_never_is_none(length: int) -> None:
     p, u = build.param(0, F32, (3,)), build.param(1, F32, (3,))
