@@ -15,7 +15,7 @@ from fnx.core.uop import UOp
 from fnx.lower.factors import two_factors
 
 _MOST = 1 << 20
-MAX_READS = 32  # arrays that elementwise work in one kernel reads
+MAX_TERMS = 32  # arrays that one kernel adds
 MAX_PRODUCTS = 4  # contractions of which one kernel adds what the others wrote
 
 
@@ -155,33 +155,29 @@ def contractions(nodes: list[UOp], varies: dict[UOp, int]) -> set[UOp]:
 
 
 def apart(nodes: list[UOp], contractions: set[UOp], results: Iterable[UOp]) -> set[UOp]:
-    """Elementwise values that get buffers whoever reads them, so that long sums are equal kernels.
+    """Parts of long sums that get buffers, whoever reads them: so sums are equal kernels.
 
     Of contractions: a kernel has one, so of ``x @ a + (y @ b + z @ c)`` one side is read from
     memory in any case. In a sum of more than ``MAX_PRODUCTS`` that is the sum of those before.
-    Of arrays: a kernel reads ``MAX_READS`` of them.
+    Of arrays: a kernel adds ``MAX_TERMS`` of them.
     """
     found: set[UOp] = set()
     whole = set(map(_computed, results))  # in memory for other reasons
     for node in nodes:
         if node.op.kind != "elementwise" and node.op is not ops.RESHAPE and not node.op.closed:
             whole.update(map(_computed, node.src))
-    products: dict[UOp, int] = dict.fromkeys(contractions, 1)  # summed without a buffer between
-    reads: dict[UOp, frozenset[UOp]] = {}
-    for node in nodes:
-        if node.op.kind == "elementwise" or node.op is ops.RESHAPE:
-            if node.op is ops.ADD or node.op is ops.RESHAPE:
-                products[node] = sum([products.get(s, 0) for s in node.src])
-                if products[node] > MAX_PRODUCTS:
-                    sums = [s for s in node.src if products.get(s, 0) > 1]
+    for counted, most, each in ((dict.fromkeys(contractions, 1), MAX_PRODUCTS, 0),
+                                ({}, MAX_TERMS, 1)):
+        for node in nodes:  # how many it sums without a buffer between
+            if node.op is ops.ADD and node not in whole:
+                total = sum([counted.get(s, each) for s in node.src])
+                if total > most:
+                    sums = [s for s in node.src if counted.get(s, each) > 1]
                     found.update(map(_computed, sums))
-                    products[node] -= sum([products[s] for s in sums])
-            reads[node] = _NOTHING.union(*[reads[s] for s in node.src])
-            if len(reads[node]) > MAX_READS and node.op is not ops.RESHAPE:
-                found.add(node)
-        if node not in reads or node in whole or node in found:
-            reads[node] = frozenset((node,)) if node.src or node.op is ops.PARAM else _NOTHING
-            products[node] = int(node in contractions)
+                    total -= sum([counted[s] - each for s in sums])
+                counted[node] = total
+            elif node.op is ops.RESHAPE and node.src[0] in counted:
+                counted[node] = counted[node.src[0]]
     return found - contractions
 
 
