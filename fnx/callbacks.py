@@ -101,8 +101,7 @@ def effects_barrier() -> None:
         CallbackError: one of them raised, and nobody has heard of it yet.
 
     >>> import fnx
-    >>> fnx.jit(lambda x: fnx.debug.print("x is {}", x))(2.5)
-    >>> fnx.effects_barrier()
+    >>> fnx.jit(lambda x: fnx.debug.print("x is {}", x))(2.5); fnx.effects_barrier()
     x is 2.5
     """
     storage.finish()

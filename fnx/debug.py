@@ -75,8 +75,7 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
     ... def f(x):
     ...     fnx.debug.print("x = {}, half of it {half:.2f}", x, half=x.sum() / 2)
     ...     return x + 1
-    >>> y = f(fnx.numpy.ones(3))
-    >>> fnx.effects_barrier()
+    >>> y = f(fnx.numpy.ones(3)); fnx.effects_barrier()
     x = [1. 1. 1.], half of it 1.50
     """
     _check(fmt, args, kwargs)

@@ -193,7 +193,8 @@ class Custom(Record):
     Where there is a "jvp", it is the first rule. ``again``: a rule that calls its own function. The
     node stands for the CUSTOM in whose rule it is, that many rules further out (-1: it does not),
     and has no rules: they would not end (core/again.py). ``lanes`` has a rule for a batch:
-    ``function(size, batched, n_captures)`` is what src[0] becomes.
+    ``function(size, batched, n_captures)`` is what src[0] becomes. With ``effects`` the first
+    argument and the first result are tokens; rules of the cotangent have none.
     """
 
     name: str
@@ -203,6 +204,7 @@ class Custom(Record):
     pulled: tuple[int, ...] = ()
     again: int = -1
     lanes: Any = None
+    effects: bool = False
 
 
 class Range(Record):

@@ -141,11 +141,12 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any
             raise ArgumentError(f"{name_of(fun)}: expected arguments like {in_tree} and then "
                                 f"{len(out)} consts, got {tree.structure((args, {}))}",
                                 hint="hand on the consts that closure_convert returned")
-        captures = list(closed.captures)
+        captures = list(closed.operands())
         for i, x in zip(out, args[n:]):
             captures[i] = asarray(x)._node
         given = [asarray(x)._node for x in tree.leaves(args[:n])]
         nodes = inline(closed.function, [*given, *captures])
+        closed.follow(nodes)
         return closed.out_tree.unflatten([Array(x, a.weak) for x, a in zip(nodes, closed.outs)])
 
     return converted, [Array(closed.captures[i]) for i in out]

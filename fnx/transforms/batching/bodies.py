@@ -129,11 +129,12 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: L
     bodies, args, flags = src[:n], list(src[n:]), batched[n:]
     if arg.again >= 0 or any(map(calls_again, bodies)):
         k = arg.n_captures
+        k += arg.effects
         args[k:] = [spread(x, b, lanes.size) for x, b in zip(args[k:], flags[k:])]
         flags = flags[:k] + (True,) * (len(args) - k)
     captured, given = flags[:arg.n_captures], flags[arg.n_captures:]
     along = tuple([b for x, b in zip(src[n + arg.n_captures:], given) if x.dtype.is_float])
-    every = (True,) * len(arg.outs)
+    every = (False,) * arg.effects + (True,) * (len(arg.outs) - arg.effects)
     floats = (True,) * sum(dtype.is_float for _, dtype in arg.outs)
     if arg.lanes is None:
         made = [(yield lanes.of(bodies[0], flags, every)).function]
@@ -151,9 +152,11 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: L
             found = yield lanes.of(body, captured + saved + floats, wanted)
             found = _summed(found, wanted)
         made.append(found.function)
-    outs = tuple([((lanes.size, *shape), dtype) for shape, dtype in arg.outs])
-    like = ops.Custom(arg.name, outs, arg.rules, arg.n_captures, arg.pulled, arg.again)
-    return [Value(x, True) for x in build.custom(made, like, args)]
+    outs = tuple([((lanes.size, *shape) if b else shape, dtype)
+                  for b, (shape, dtype) in zip(every, arg.outs)])
+    like = ops.Custom(arg.name, outs, arg.rules, arg.n_captures, arg.pulled, arg.again,
+                      effects=arg.effects)
+    return [Value(*out) for out in zip(build.custom(made, like, args), every)]
 
 
 def _summed(made: Batched, wanted: tuple[bool, ...]) -> Batched:

@@ -19,6 +19,7 @@ from fnx.core import build, ops
 from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
+from fnx.core.array.effects import traced_again
 from fnx.core.array.equality import Static
 from fnx.core.array.trace import Traced, close, rewriting, trace
 from fnx.core.errors import ArgumentError, RuleError
@@ -72,7 +73,12 @@ class Made(Record):
         """Its results on arguments, as the function returned them."""
         captures = [build.stop_gradient(x) if self.stops and x.dtype.is_float else x
                     for x in self.captures]
-        nodes = build.custom(self.functions, self.arg, [*captures, *[x._node for x in args]])
+        before = [scope.token()] if self.arg.effects else []
+        nodes = build.custom(self.functions, self.arg,
+                             [*captures, *before, *[x._node for x in args]])
+        if before:
+            scope.follow(nodes[0])
+            nodes = nodes[1:]
         return self.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, self.outs)])
 
 
@@ -94,7 +100,7 @@ class _Open:
         """What a call of the function is inside its own rule."""
         self.met = True
         arg = ops.Custom(self.made.arg.name, self.made.arg.outs, (), self.made.arg.n_captures,
-                         again=level)
+                         again=level, effects=self.made.arg.effects)
         return Made(self.made.functions[:1], arg, self.made.captures, self.made.out_tree,
                     self.made.outs)
 
@@ -196,33 +202,44 @@ class CustomFunction(Transformed[P, R]):
         """A call outside of all traces: nobody can ask for a derivative."""
         values = [x._node for x in arrays]
         traced = self._run(signature, values)
-        nodes = rewriting(substitute, traced.nodes, dict(zip(traced.leaves, values)))
+        nodes = rewriting(substitute, traced.nodes, traced.at(values))
         return traced.filled(nodes)[0]
 
     def _trace(self, signature: Signature, key: Any) -> Made:
         """The function and its rules, closed over the same captures."""
         traced = self._run(signature, [None] * len(signature.avals))
         captures: list[UOp] = []
+        effects = bool(traced.tokens)
+        handles: dict[Any, list[Any]] = {}
         while True:
-            fn, _, captures = _closed(traced, captures)
+            fn, _, captures = _closed(traced, captures, effects)
             arg = ops.Custom(self._name, tuple([(o.shape, o.dtype) for o in fn.src]), (),
-                             len(captures))
+                             len(captures), effects=effects)
             made = Made((fn,), arg, tuple(captures), traced.out_tree,
                         tuple([x._aval for x in traced.outs]))
             opened = _Open(self, key, made)
             _tracing.open.append(opened)
             try:
-                rules = self.rules(signature, made)
+                with traced_again(handles):
+                    rules = self.rules(signature, made)
             finally:
                 _tracing.open.remove(opened)
+            if not effects and any(r.traced.tokens for r in rules if r.name != "bwd"):
+                effects = True
+                continue
             for rule in rules:
-                captures = _closed(rule.traced, captures)[2]
+                captures = _closed(rule.traced, captures, effects and rule.name != "bwd")[2]
             if len(captures) == len(made.captures) or not opened.met:
                 break  # else calls of the function inside its rules take more
-        functions = [_closed(t, captures)[0] for t in (traced, *[r.traced for r in rules])]
+        functions = [_closed(traced, captures, effects)[0],
+                     *[_closed(r.traced, captures, effects and r.name != "bwd")[0] for r in rules]]
         pulled = next((r.pulled for r in rules if r.name == "bwd"), ())
         arg = ops.Custom(self._name, arg.outs, tuple([r.name for r in rules]), len(captures),
-                         pulled, lanes=self.lanes(signature, made))
+                         (-1,) * (effects and bool(pulled)) + pulled,
+                         lanes=self.lanes(signature, made), effects=effects)
+        if effects and arg.lanes is not None:
+            raise RuleError(f"expected {self._name} without effects, as it has a rule for a batch, "
+                            "got one that prints or calls back", hint="print outside of it")
         return Made(tuple(functions), arg, tuple(captures), made.out_tree, made.outs,
                     self.stops_captures)
 
@@ -235,18 +252,28 @@ def traced_rule(f: Callable[..., Any], given: Sequence[Sequence[Any]], by: str, 
     return trace(f, flat, in_tree, by=by, name=name)
 
 
-def _closed(traced: Traced, captures: Sequence[UOp]) -> tuple[UOp, list[UOp], list[UOp]]:
-    """The FUNCTION over some captures, then its leaves; with what else it captured behind."""
-    if traced.tokens:
-        raise RuleError(f"expected {traced.name} without effects, as it has custom derivatives, "
-                        "got one that prints or calls back",
-                        hint="use pure_callback inside, or print outside of it")
-    leaves = [*captures, *traced.leaves]
-    fn, more = rewriting(close, traced.nodes, leaves, traced.name)
+def _closed(traced: Traced, captures: Sequence[UOp], effects: bool
+            ) -> tuple[UOp, list[UOp], list[UOp]]:
+    """The FUNCTION over some captures, then its leaves; with what else it captured behind.
+
+    With ``effects`` it takes and returns a token in front, whether it has some or not.
+    """
+    if traced.tokens and not effects:
+        raise RuleError(f"expected {traced.name} without effects, got one that prints or calls "
+                        "back", hint="print in the function or in its fwd: what a backward pass "
+                        "prints has no place in the order of the program")
+    first, last = traced.tokens or (_NO_EFFECT, _NO_EFFECT)
+    own = [first, *traced.leaves] if effects else traced.leaves
+    outs = [last, *traced.nodes[:len(traced.outs)]] if effects else traced.nodes
+    leaves = [*captures, *own]
+    fn, more = rewriting(close, outs, leaves, traced.name)
     if more:
-        leaves = [*captures, *more, *traced.leaves]
-        fn = rewriting(close, traced.nodes, leaves, traced.name)[0]
+        leaves = [*captures, *more, *own]
+        fn = rewriting(close, outs, leaves, traced.name)[0]
     return fn, more, [*captures, *more]
+
+
+_NO_EFFECT = UOp(ops.LEAF, build.TOKEN[1], (), ops.Leaf(-1, build.TOKEN[0]))
 
 
 # ---- arguments ----------------------------------------------------------------------------------
