@@ -9,6 +9,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
+from fnx import lax
 from fnx.core.array import promotion
 from fnx.core.config import override
 from fnx.core.uop import live_nodes
@@ -37,6 +38,13 @@ def keep_in_vain(i: int) -> None:
     fnx.vjp(lambda x: inner(x).sum(), jnp.ones(4))
 
 
+def batch(i: int) -> None:
+    """Lanes that know of each other, and lanes that choose, of a body that is made anew."""
+    x = jnp.ones((i % 3 + 2, 3))
+    fnx.vmap(fnx.grad(lambda r: (lax.psum(r, "i") * r * (i + 0.5)).sum()), axis_name="i")(x)
+    fnx.vmap(lambda r: lax.cond(r.sum() > i, lambda r: r, lambda r: -r, r))(x)
+
+
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Little is kept, so that the end of growth comes soon."""
@@ -47,9 +55,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("work", [
-    redefine, differentiate, keep_in_vain, lambda i: ONE(jnp.ones(i + 1)),
+    redefine, differentiate, keep_in_vain, batch, lambda i: ONE(jnp.ones(i + 1)),
     lambda i: jnp.ones(i + 1) * 2.5],
-    ids=["redefinitions", "derivatives", "pullbacks", "shapes", "eager shapes"])
+    ids=["redefinitions", "derivatives", "pullbacks", "batches", "shapes", "eager shapes"])
 def test_nodes_and_objects_are_flat(work: Callable[[int], None]) -> None:
     counts = []
     for start, stop in ((0, 300), (300, 400), (400, 500)):
