@@ -216,8 +216,47 @@ LOOPS = [f"{text}[{k}]" for text, n in _SCANS.items() for k in range(n)] + [
     "vmap(lambda r: lax.scan(lambda c, e: (c * 0.5 + e, c), 1.0, r)[1])(s)",
 ]
 
+MODES = [
+    "jvp(lambda q: q * 2, (3.0,), (1.0,))[1]", "jvp(lambda q: q * f, (3.0,), (2.0,))[1]",
+    "jvp(lambda q: q * 2, (3.0,), (jnp.ones(()),))[1]", "jvp(lambda q: 2.0, (3.0,), (1.0,))[1]",
+    "jvp(lambda q, r: q @ r, [m, m.T], [m * m, m.T])[1]",
+    "jvp(lambda q: (q * q, q), (f,), (v[:3],), has_aux=True)[1]",
+    "jvp(lambda q: jnp.max(q), (v * 0,), (v,))[1]", "vjp(lambda q: q * 2, 3.0)[1](1.0)[0]",
+    "vjp(lambda q: q * f, 3.0)[1](v[:3])[0]", "vjp(lambda q, r: (q * r, q), f, 4.0)[1]((f, f))[1]",
+    "vjp(lambda q: q[i], v)[1](f)[0]", "linearize(lambda q: jnp.sin(q) * q.sum(), f)[1](v[:3])",
+    "linearize(lambda q: q * q, 3.0)[1](1.0)",
+    "vmap(linearize(lambda q: jnp.sin(q) * q.sum(), f)[1])(s)",
+    "linear_transpose(lambda q: {'a': q.sum(), 'b': q * 2}, f)({'a': 1.0, 'b': f})[0]",
+    "linear_transpose(lambda q, r: m @ q - r, f, v[:2])(v[:2])[1]",
+    *[f"{jac}({body})({at})" for jac in ("jacfwd", "jacrev") for body, at in (
+        ("lambda q: m @ q", "f"), ("lambda q: jnp.tanh(m @ q)", "f"), ("jnp.sin", "2.0"),
+        ("lambda q: q * q.sum()", "s"), ("lambda q: q.max()", "jnp.ones(4)"),
+        ("lambda q: q[i]", "v"), ("lambda q: q.at[out].add(1)", "v"),
+        ("vmap(lambda q: q * q.sum())", "s"), ("lambda q: 2.5 * f", "v"))],
+    *[f"{jac}(lambda q: {{'y': jnp.sin(q['a']) * q['b'], 'z': q['a'].sum()}})"
+      f"({{'a': f, 'b': 3.0}})['{y}']['{a}']"
+      for jac in ("jacfwd", "jacrev") for y in "yz" for a in "ab"],
+    *[f"{jac}(lambda q, r: q * r * r, argnums={n})(f, 3.0){k}" for jac in ("jacfwd", "jacrev")
+      for n, k in ((-1, ""), ((0, 1), "[0]"), ((1,), "[0]"))],
+    "hessian(lambda q: (q ** 3).sum())(f)", "hessian(lambda q: q * q * q)(2.0)",
+    "hessian(lambda q: jnp.logaddexp(0.0, m @ q / 9).sum())(f)", "hessian(lambda q: q * q)(f)",
+    "hessian(lambda q: jnp.sin(q['a'] * q['b']).sum())({'a': f, 'b': 3.0})['a']['b']",
+    "hessian(lambda q: jnp.sin(q['a'] * q['b']).sum())({'a': f, 'b': 3.0})['b']['a']",
+    "hessian(lambda q, r: q * r * r, argnums=(0, 1))(2.0, 3.0)[1][0]",
+    "hessian(lambda q: (q * q, q), has_aux=True)(2.0)[0]",
+    "vmap(hessian(lambda q: (q ** 3).sum()))(s)", "vmap(jacrev(lambda q: q * q.sum()))(s)",
+    "grad(lambda q: jnp.trace(hessian(lambda r: (r ** 3).sum())(q)))(f)",
+    "jacfwd(jacfwd(lambda q: q * q * q.sum()))(f)",
+    "jacrev(lambda q: lax.scan(lambda c, r: (c * r + jnp.sin(c), c), q[0], q)[1])(f)",
+    "hessian(lambda q: lax.scan(lambda c, r: (c * r + jnp.sin(c), c), q[0], q)[0])(f)",
+    "jacfwd(lambda q: lax.while_loop(lambda c: c.sum() < 50, lambda c: c * c + q, q))(f)",
+    "hessian(lambda q: lax.cond(q.sum() > 1, lambda r: (r ** 3).sum(), lambda r: r.sum(), q))(f)",
+    "grad(lambda q: grad(lambda r: (q * r * r).sum())(q).sum())(f)",
+    "jvp(grad(lambda q: (q ** 3).sum()), (f,), (v[:3],))[1]",
+]
+
 GROUPS = {"promotion": PROMOTION, "indexing": INDEXING, "functions": FUNCTIONS, "random": RANDOM,
-          "lanes": LANES, "loops": LOOPS}
+          "lanes": LANES, "loops": LOOPS, "modes": MODES}
 
 
 def inputs() -> Any:

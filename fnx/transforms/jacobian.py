@@ -145,8 +145,8 @@ class _Jacobian(Transformed[P, R]):
         _, aux = traced.filled(nodes)
 
         def row(out: Array, found: list[UOp]) -> Any:
-            floats = iter(zip(found, inputs))
-            leaves = [Array(*_weak(next(floats), out)) if x._dtype.is_float else
+            rest = iter(found)
+            leaves = [Array(next(rest), self.is_weak(x, out)) if x._dtype.is_float else
                       Float0.like((*out.shape, *x.shape)) for x in given]
             of_args: tuple[tuple[Any, ...], Any] = layout.tree.unflatten(leaves)
             return of_args[0][0] if isinstance(argnums, int) else of_args[0]
@@ -157,19 +157,21 @@ class _Jacobian(Transformed[P, R]):
     def check(self, outs: Sequence[Array]) -> None:
         """Refuse results that have no derivative."""
 
+    def is_weak(self, x: Array, out: Array) -> bool:
+        """Whether a block has a weak type: as the tangent of ``out``, or the cotangent of ``x``."""
+        raise NotImplementedError
+
     def blocks(self, closed: Closed, args: Sequence[UOp], n: int) -> tuple[list[UOp], Blocks]:
         """The results of a FUNCTION, and their derivatives in the first ``n`` operands."""
         raise NotImplementedError
 
 
-def _weak(block: tuple[UOp, Array], out: Array) -> tuple[UOp, bool]:
-    node, x = block
-    return node, x.weak and out.weak
-
-
 class _Forward(_Jacobian[P, R]):
     kind = "jacfwd"
     does = "The Jacobian. Takes the arguments of the function."
+
+    def is_weak(self, x: Array, out: Array) -> bool:
+        return out.weak
 
     def blocks(self, closed: Closed, args: Sequence[UOp], n: int) -> tuple[list[UOp], Blocks]:
         nodes = build.call(closed.function, args)
@@ -209,6 +211,9 @@ def _nothing(shape: Shape) -> UOp:
 class _Reverse(_Jacobian[P, R]):
     kind = "jacrev"
     does = "The Jacobian. Takes the arguments of the function."
+
+    def is_weak(self, x: Array, out: Array) -> bool:
+        return x.weak
 
     def check(self, outs: Sequence[Array]) -> None:
         for out in outs:

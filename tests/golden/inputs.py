@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
+TRANSFORMS = ("grad", "hessian", "jacfwd", "jacrev", "jvp", "linear_transpose", "linearize",
+              "value_and_grad", "vjp", "vmap")
+
 
 def names(top: Any, jnp: Any, lax: Any, nn: Any, random: Any) -> dict[str, Any]:
     """Small arrays of each dtype and shape, made by the given modules."""
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     return {
         "np": np, "jnp": jnp, "lax": lax, "nn": nn, "random": random,
-        "vmap": top.vmap, "grad": top.grad, "k": random.PRNGKey(42),
+        **{name: getattr(top, name) for name in TRANSFORMS}, "k": random.PRNGKey(42),
         "b": jnp.asarray(np.array([True, False, True])),
         "i": jnp.asarray(np.array([1, 2, 3], np.int32)),
         "u": jnp.asarray(np.array([3, 1, 2], np.uint32)),

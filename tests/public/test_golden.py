@@ -22,12 +22,12 @@ import fnx.random as random
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 RECORDED = json.loads((GOLDEN / "public.json").read_text())
 CASES = [(group, expression) for group in ("promotion", "indexing", "functions", "random", "lanes",
-                                          "loops")
+                                          "loops", "modes")
          for expression in RECORDED[group]]
 
 # Numbers that come out of a difference of nearly equal ones: absolute error instead of ulps.
 TOLERANCE = {"promotion": 2e-6, "indexing": 0.0, "functions": 5e-6, "random": 2e-6,
-             "lanes": 5e-6, "loops": 5e-6}
+             "lanes": 5e-6, "loops": 5e-6, "modes": 5e-6}
 EXACT = ("PRNGKey", "split", "fold_in", "bits", "uniform(k, (7", "randint", "bernoulli",
          "permutation", "choice", "categorical", "rademacher")
 
