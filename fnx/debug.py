@@ -57,14 +57,18 @@ def callback(callback: Callable[..., Any], *args: Any, ordered: bool = False,
 
 
 @public
-def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
+def print(fmt: str | None = None, *args: Any, ordered: bool = False, **kwargs: Any) -> Any:
     """Print values when they are there, also from compiled code.
 
     Args:
-        fmt: a format string as ``str.format`` takes it, for ``args`` and ``kwargs``.
+        fmt: a format string as ``str.format`` takes it, for ``args`` and ``kwargs``. Left out:
+            ``print(ordered=True)(fmt, ...)`` prints.
         args: pytrees of arrays, printed as NumPy prints them; anything else as it is.
         ordered: accepted as JAX's; the order is that of the program in any case.
         kwargs: as ``args``, by name.
+
+    Returns:
+        None; without a format string, this function.
 
     Raises:
         ArgumentError: the format string names an argument that is not there, or does not name
@@ -78,8 +82,11 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
     >>> y = f(fnx.numpy.ones(3)); fnx.effects_barrier()
     x = [1. 1. 1.], half of it 1.50
     """
+    if fmt is None:
+        return print
     _check(fmt, args, kwargs)
     effects.call(_printed, (fmt, *args), kwargs, None, "debug.print", effect=True, numbers=False)
+    return None
 
 
 @public

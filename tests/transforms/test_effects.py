@@ -53,6 +53,12 @@ def test_equal_prints_stay_two_and_in_order(capsys: pytest.CaptureFixture[str]) 
         assert capsys.readouterr().out == "twice\nx = [1. 2. 3.], sum 6.0 text\ntwice\n"
 
 
+def test_options_first(capsys: pytest.CaptureFixture[str]) -> None:
+    fnx.jit(lambda x: fnx.debug.print(ordered=True)("x = {x}", x=x))(2.5)
+    fnx.effects_barrier()
+    assert capsys.readouterr().out == "x = 2.5\n"
+
+
 def test_outside_of_traces_it_is_now() -> None:
     log = Log()
     fnx.debug.callback(log, X, 2.5)
