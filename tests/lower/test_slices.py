@@ -145,3 +145,12 @@ def test_many_buffers_are_planned_near_their_peak() -> None:
         for b in nodes[i + 1:i + 40]:
             if first[a] <= last[b] and first[b] <= last[a]:
                 assert offsets[a] + sizes[a] <= offsets[b] or offsets[b] + sizes[b] <= offsets[a]
+
+
+def test_parts_of_a_concatenation_that_are_one_value_around_another() -> None:
+    x = np.arange(34, dtype=np.uint32).reshape(2, 17)
+
+    def f(m: Any, x: Any) -> Any:
+        part = m.transpose(x)[::-1][None]
+        return m.concatenate([part, m.full((2, 17, 2), 100, np.uint32), part])
+    np.testing.assert_array_equal(fnx.jit(lambda x: f(jnp, x))(x), f(np, x))

@@ -178,7 +178,10 @@ def _check_own(node: UOp, inner: tuple[UOp, ...], outer: tuple[UOp, ...]) -> Non
 
 
 def _order_stores(statements: list[Statement]) -> None:
-    """Stores to one buffer keep their order; they share the loops that move both alike."""
+    """Stores to one buffer keep their order; they share the loops that move both alike.
+
+    Two that write each place once, in loops of their own, may come in any order.
+    """
     last: dict[int, list[Statement]] = {}
     for s in statements:
         if s.node.op is not ops.STORE:
@@ -191,7 +194,8 @@ def _order_stores(statements: list[Statement]) -> None:
                 if r is not t or not any(r in i.ranges for i in same):
                     break
                 shared += 1
-            s.depends.append((e, shared))
+            if shared or s.node.arg is not None or e.node.arg is not None:
+                s.depends.append((e, shared))
         earlier.append(s)
 
 
