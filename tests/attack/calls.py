@@ -190,6 +190,10 @@ _LOOPS = [
     Call("lax.while_loop(lambda c: c[0] < {count}, lambda c: (c[0] + 1, c[1] - {n}), (0, {a}))[1]"),
     Call("lax.cond(jnp.max({a}) > 0, lambda x: x * x, lambda x: -x, {a})", jumps=True),
     Call("lax.cond({int} > 0, jnp.tanh, lambda x: x - {n}, {a})", exact=False, dtypes=F),
+    Call("lax.custom_root(lambda x: x - {a}, {a} * 0, lambda f, x: x - f(x), "
+         "lambda g, y: y)", exact=False, dtypes=F),
+    Call("lax.custom_linear_solve(lambda x: x * 2, {a}, lambda f, b: b / 2, symmetric=True)",
+         dtypes=F),
     Call("lax.switch({int}, [lambda x: x - x, lambda x: -x, lambda x: x * x], {a})"),
 ]
 _LANES = [

@@ -245,3 +245,38 @@ def test_a_long_body_stays_a_loop() -> None:
         y = y * (1 + i / 7) + Expr(x)
     fn = scan_of(build.function([y.node], 1, "long"), ())
     assert refused(fn) == "a kernel of more than 1024 nodes"
+
+
+# ---- one axis read as two ----------------------------------------------------------------------
+
+
+def pairs_of(x: UOp) -> tuple[UOp, UOp]:
+    """x along the first and along the second of two axes."""
+    n, = x.shape
+    return (build.expand(build.reshape(x, (n, 1)), (n, n)),
+            build.expand(build.reshape(x, (1, n)), (n, n)))
+
+
+def differences(x: UOp, state: UOp) -> UOp:
+    along, across = pairs_of(x)
+    return build.add(state, build.sub(across, along))
+
+
+def turned(x: UOp, state: UOp) -> UOp:
+    return build.add(build.permute(state, (1, 0)), pairs_of(x)[0])
+
+
+def turned_back(x: UOp, state: UOp) -> UOp:
+    """Each of the two values alone has its axes in order."""
+    return build.sub(build.permute(build.neg(build.permute(state, (1, 0))), (1, 0)), pairs_of(x)[1])
+
+
+@pytest.mark.parametrize("step", [differences, turned, turned_back])
+@pytest.mark.parametrize("n", [2, 4, 20])
+def test_an_axis_that_is_read_along_two_is_not_its_diagonal(n: int, step: Any) -> None:
+    x, state = build.param(0, F32, (n,)), build.param(1, F32, (n, n))
+    fn = build.function(build.scan(build.function([step(x, state)], 2), 3, [x], [state], []), 2)
+    args = [normal(n), normal(n, n)]
+    want = interp.apply(fn, args)
+    for device in ("interp", "cpu"):
+        assert_same(run(fn, args, device), want)

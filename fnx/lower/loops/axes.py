@@ -57,6 +57,22 @@ class Axes:
     def is_small(self, axis: Axis) -> bool:
         return self.find(axis) in self._small
 
+    def keep_apart(self, nodes: Iterable[UOp]) -> None:
+        """A class that a node has twice becomes small: as one range it would be the diagonal.
+
+        >>> from fnx.core import build, dtypes
+        >>> x = build.param(0, dtypes.float32, (9, 9))
+        >>> axes, both = Axes(), build.add(x, build.permute(x, (1, 0)))
+        >>> axes.read(both.src)
+        >>> axes.read([both])
+        >>> axes.keep_apart([both])
+        >>> axes.is_small((x, 0))
+        True
+        """
+        for node in nodes:
+            found = [self.find((node, a)) for a, n in enumerate(node.shape) if n != 1]
+            self._small.update([c for c in found if found.count(c) > 1])
+
     def same(self, a: UOp, b: UOp) -> None:
         """Two nodes of one shape have their axes in common."""
         self.pairs(a, b, [(i, i) for i in range(len(a.shape))])

@@ -186,11 +186,14 @@ def _lanes(loop: _Loop) -> tuple[Axes, dict[Axis, UOp]]:
         if slot in params:
             axes.same(params[slot], out)
         axes.same(out, first)
+    constants: list[UOp] = []
     for slot, param in params.items():
         operand = loop.operands[slot]
         if _is_constant(operand):
+            constants += toposort([operand])
             axes.read(toposort([operand]))
             axes.pairs(param, operand, _own_axes(param, operand))
+    axes.keep_apart((*loop.nodes, *loop.operands, *constants))
     lengths: dict[Axis, int] = {}
     for node in (*loop.nodes, *loop.operands):
         for a, n in enumerate(node.shape):
