@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fnx.core.array.arguments import flag
 from fnx.core.array.public import public
+from fnx.core.errors import ArgumentError
 from fnx.core.process import load
 
 __all__ = ["custom_linear_solve", "custom_root"]
@@ -39,6 +41,7 @@ def custom_root(f: Callable[..., Any], initial_guess: Any, solve: Callable[..., 
     >>> fnx.grad(root)(4.0)
     Array(0.25, dtype=float32, weak_type=True)
     """
+    flag("has_aux", has_aux)
     return load("fnx.transforms.custom.implicit").root(f, initial_guess, solve, tangent_solve,
                                                        has_aux)
 
@@ -61,6 +64,7 @@ def custom_linear_solve(matvec: Callable[..., Any], b: Any, solve: Callable[...,
         x, or (x, aux).
 
     Raises:
+        ArgumentError: ``transpose_solve`` is no function.
         ShapeError, PytreeError: ``matvec`` does not return what is like its argument.
 
     >>> import fnx
@@ -71,5 +75,9 @@ def custom_linear_solve(matvec: Callable[..., Any], b: Any, solve: Callable[...,
     >>> fnx.grad(half)(2.0)
     Array(-0.25, dtype=float32, weak_type=True)
     """
+    flag("symmetric", symmetric)
+    flag("has_aux", has_aux)
+    if transpose_solve is not None and not callable(transpose_solve):
+        raise ArgumentError(f"expected transpose_solve as a function, got {transpose_solve!r}")
     return load("fnx.transforms.custom.implicit").linear_solve(matvec, b, solve, transpose_solve,
                                                                symmetric, has_aux)

@@ -30,8 +30,9 @@ def pick(outs: Sequence[UOp], units: UOp) -> list[UOp]:
     >>> w, u = (build.param(i, dtypes.float32, (3, 3)) for i in range(2))
     >>> both = [build.expand(build.reshape(x, shape), (3, 3, 3))
     ...         for x, shape in ((w, (1, 3, 3)), (u, (3, 1, 3)))]
-    >>> pick([build.reduce(build.mul(*both), ops.ADD, (2,))], u)[0].op
-    PERMUTE
+    >>> from fnx.core.levels import show
+    >>> print(show.pretty(pick([build.reduce(build.mul(*both), ops.ADD, (2,))], u)[0]))
+    t0[i, j] = x0[j, i]  # float32[3, 3]
     """
     found = list(outs)
     if len(units.shape) != 2 or units.shape[0] < 2:
