@@ -38,8 +38,8 @@ def calls_again(fn: UOp) -> bool:
 
 def belongs(node: UOp) -> bool:
     """Whether a structural node means something only inside a rule."""
-    return any(map(calls_again, parts.bodies(node))) and _level(node) > 0 or \
-        node.op is ops.CUSTOM and node.arg.again >= 0
+    again = [calls_again(body) for body in parts.bodies(node)]  # of all: _level reads each
+    return any(again) and _level(node) > 0 or node.op is ops.CUSTOM and node.arg.again >= 0
 
 
 def _level(node: UOp) -> int:
