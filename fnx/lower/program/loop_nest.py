@@ -20,11 +20,13 @@ Who reads an ITER by STEP shares its loop.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fnx.core import ops
 from fnx.core.errors import KernelError
 from fnx.core.parts import LoopOrder, buffer, closed, indices
+from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 from fnx.lower.program.roles import LOOPS, REPLICATED
 
@@ -180,7 +182,7 @@ def _check_own(node: UOp, inner: tuple[UOp, ...], outer: tuple[UOp, ...]) -> Non
 def _order_stores(statements: list[Statement]) -> None:
     """Stores to one buffer keep their order; they share the loops that move both alike.
 
-    Two that write each place once, in loops of their own, may come in any order.
+    Those of different places, as parts of a concatenation, may come in any order.
     """
     last: dict[int, list[Statement]] = {}
     for s in statements:
@@ -194,9 +196,18 @@ def _order_stores(statements: list[Statement]) -> None:
                 if r is not t or not any(r in i.ranges for i in same):
                     break
                 shared += 1
-            if shared or s.node.arg is not None or e.node.arg is not None:
+            if shared or not _are_apart(indices(s.node), indices(e.node)):
                 s.depends.append((e, shared))
         earlier.append(s)
+
+
+def _are_apart(index: Sequence[UOp], other: Sequence[UOp]) -> bool:
+    """Whether two places differ, whatever their ranges are: along some axis bounds do not meet."""
+    for i, j in zip(index, other):
+        (low, high), (least, most) = symbolic.bounds(i), symbolic.bounds(j)
+        if high < least or most < low:
+            return True
+    return False
 
 
 # ---- loops ------------------------------------------------------------------------------------
