@@ -409,7 +409,9 @@ _library_numbers = itertools.count()  # a library's name can't be used twice
 @functools.cache
 def _linker() -> Any:
     error = _Message()
-    linker = _llvm().CreateLLJITCompiler(None, True, False, error.reference)
+    # By JITLink, which gives an object one block of memory: the other linker maps each section
+    # where there is room, and ends the process where two of them are over 2 GB apart.
+    linker = _llvm().CreateLLJITCompiler(None, True, True, error.reference)
     if not linker:
         raise DeviceError(f"LLVM has no linker for this machine: {error.take()}")
     return linker
