@@ -11,16 +11,19 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from fnx.core.array import containers
 from fnx.core.array import tree as core
 from fnx.core.array.refusal import checked
 from fnx.core.array.tree import IsLeaf, TreeDef
-from fnx.core.errors import module_face
+from fnx.core.errors import PytreeError, module_face
 
 __all__ = [
-    "all", "flatten", "flatten_with_path", "leaves", "leaves_with_path", "map", "map_with_path",
-    "reduce", "structure", "transpose", "unflatten",
+    "all", "broadcast", "flatten", "flatten_with_path", "leaves", "leaves_with_path", "map",
+    "map_with_path", "reduce", "reduce_associative", "static", "structure", "transpose",
+    "unflatten",
 ]
 
+broadcast = checked(core.broadcast)
 flatten = checked(core.flatten)
 flatten_with_path = checked(core.flatten_with_path)
 leaves = checked(core.leaves)
@@ -78,12 +81,77 @@ def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _N
 
 
 @checked
-def leaves_with_path(tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[Any, Any]]:
+def reduce_associative(operation: Callable[[Any, Any], Any], tree: Any, *,
+                       identity: Any = _NOTHING, is_leaf: IsLeaf | None = None) -> Any:
+    """Fold the leaves by pairs, then the pairs, ...: log2(n) deep.
+
+    Args:
+        operation: an associative function of two leaves, or of what it returned.
+        tree: a pytree: nested tuples, lists, dicts and registered types.
+        identity: of no leaves.
+        is_leaf: tells of a node that it is taken for a leaf.
+
+    Returns:
+        What the operation returned last, or the only leaf.
+
+    Raises:
+        PytreeError: no leaf and no identity.
+
+    >>> reduce_associative(lambda a, b: f"({a}{b})", list("abcde"), identity="")
+    '(((ab)(cd))e)'
+    """
+    xs = leaves(tree, is_leaf)
+    if not xs and identity is _NOTHING:
+        raise PytreeError("expected at least one leaf to fold, got none", hint="give identity=")
+    while len(xs) > 1:
+        pairs = [operation(a, b) for a, b in zip(xs[::2], xs[1::2])]
+        xs = pairs + xs[len(xs) - len(xs) % 2:]
+    return xs[0] if xs else identity
+
+
+class _Static:
+    """The names and values of ``static``, compared by value."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.__dict__.update(values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Static) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).items()))
+
+    def __repr__(self) -> str:
+        return f"static({', '.join(f'{k}={v!r}' for k, v in vars(self).items())})"
+
+
+containers.register_static(_Static)
+
+
+def static(**kwargs: Any) -> Any:
+    """A namespace without leaves: its values belong to the structure.
+
+    Args:
+        kwargs: hashable values.
+
+    Returns:
+        An object with these attributes.
+
+    >>> leaves({"x": 1, "mode": static(name="fast")}), static(name="fast").name
+    ([1], 'fast')
+    """
+    return _Static(kwargs)
+
+
+@checked
+def leaves_with_path(tree: Any, is_leaf: Callable[..., bool] | None = None,
+                     is_leaf_takes_path: bool = False) -> list[tuple[Any, Any]]:
     """(path, leaf) pairs.
 
     Args:
         tree: a pytree: nested tuples, lists, dicts and registered types.
         is_leaf: tells of a node that it is taken for a leaf.
+        is_leaf_takes_path: ``is_leaf`` is called with (path, node).
 
     Returns:
         A list of (path, leaf) pairs.
@@ -91,7 +159,7 @@ def leaves_with_path(tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[Any
     >>> [leaf for path, leaf in leaves_with_path({"b": 1, "a": 2})]
     [2, 1]
     """
-    return flatten_with_path(tree, is_leaf)[0]
+    return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
 
 @checked

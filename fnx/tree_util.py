@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from fnx.core.array import containers, tree
-from fnx.core.array.containers import Key, Path
+from fnx.core.array.containers import (
+    DictKey,
+    FlattenedIndexKey,
+    GetAttrKey,
+    Key,
+    Path,
+    SequenceKey,
+)
 from fnx.core.array.refusal import checked
-from fnx.core.array.tree import TreeDef
-from fnx.core.errors import module_face
+from fnx.core.array.tree import IsLeaf, TreeDef
+from fnx.core.errors import PytreeError, module_face
 from fnx.tree import all as tree_all
+from fnx.tree import broadcast as tree_broadcast
 from fnx.tree import flatten as tree_flatten
 from fnx.tree import flatten_with_path as tree_flatten_with_path
 from fnx.tree import leaves as tree_leaves
@@ -18,22 +27,190 @@ from fnx.tree import leaves_with_path as tree_leaves_with_path
 from fnx.tree import map as tree_map
 from fnx.tree import map_with_path as tree_map_with_path
 from fnx.tree import reduce as tree_reduce
+from fnx.tree import reduce_associative as tree_reduce_associative
 from fnx.tree import structure as tree_structure
 from fnx.tree import transpose as tree_transpose
 from fnx.tree import unflatten as tree_unflatten
 
 __all__ = [
-    "Key", "Partial", "Path", "PyTreeDef", "keystr", "register_dataclass",
-    "register_pytree_node", "register_pytree_node_class", "tree_all", "tree_flatten",
-    "tree_flatten_with_path", "tree_leaves", "tree_leaves_with_path", "tree_map",
-    "tree_map_with_path", "tree_reduce", "tree_structure", "tree_transpose", "tree_unflatten",
+    "DictKey", "FlattenedIndexKey", "GetAttrKey", "Key", "KeyEntry", "KeyPath", "Partial", "Path",
+    "PyTreeDef", "SequenceKey", "all_leaves", "default_registry", "flatten_one_level",
+    "flatten_one_level_with_keys", "is_tree_node", "keystr", "register_dataclass",
+    "register_pytree_node", "register_pytree_node_class", "register_pytree_with_keys",
+    "register_pytree_with_keys_class", "register_static", "tree_all", "tree_broadcast",
+    "tree_flatten", "tree_flatten_with_path", "tree_leaves", "tree_leaves_with_path", "tree_map",
+    "tree_map_with_path", "tree_reduce", "tree_reduce_associative", "tree_structure",
+    "tree_transpose", "tree_unflatten", "treedef_children", "treedef_is_leaf", "treedef_tuple",
 ]
 
 PyTreeDef = TreeDef
+KeyEntry = Key
+KeyPath = Path
 keystr = checked(tree.keystr)
 register_dataclass = checked(containers.register_dataclass)
 register_pytree_node = checked(containers.register_pytree_node)
 register_pytree_node_class = checked(containers.register_pytree_node_class)
+register_pytree_with_keys = checked(containers.register_pytree_with_keys)
+register_pytree_with_keys_class = checked(containers.register_pytree_with_keys_class)
+register_static = checked(containers.register_static)
+
+
+@checked
+def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf | None = None) -> bool:
+    """Whether no item is a container.
+
+    Args:
+        iterable: any values.
+        is_leaf: tells of an item that it is taken for a leaf.
+
+    Returns:
+        A bool.
+
+    >>> all_leaves([1, 2]), all_leaves([1, (2,)])
+    (True, False)
+    """
+    return all(tree.structure(x, is_leaf) is tree.LEAF for x in iterable)
+
+
+@checked
+def is_tree_node(typ: type) -> bool:
+    """Whether objects of a type are containers.
+
+    Args:
+        typ: a type.
+
+    Returns:
+        A bool.
+
+    >>> is_tree_node(dict), is_tree_node(int)
+    (True, False)
+    """
+    return containers.container(typ) is not None
+
+
+def _row(tree: Any) -> containers.Container:
+    row = containers.container(type(tree))
+    if row is None:
+        raise PytreeError(f"expected a container, got a leaf of type {type(tree).__name__}",
+                          hint="is_tree_node(type(x)) says what is a container")
+    return row
+
+
+@checked
+def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:
+    """The children of a container.
+
+    Args:
+        tree: a container.
+
+    Returns:
+        (children, data).
+
+    Raises:
+        PytreeError: a leaf.
+
+    >>> flatten_one_level({"b": [1], "a": 2})
+    ([2, [1]], ('a', 'b'))
+    """
+    children, data = _row(tree).take(tree)
+    return list(children), data.data if isinstance(data, containers.Keyed) else data
+
+
+@checked
+def flatten_one_level_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    """The children of a container with their keys.
+
+    Args:
+        tree: a container.
+
+    Returns:
+        (list of (key, child) pairs, data).
+
+    Raises:
+        PytreeError: a leaf.
+
+    >>> flatten_one_level_with_keys([7])
+    ([(SequenceKey(idx=0), 7)], None)
+    """
+    row = _row(tree)
+    children, data = row.take(tree)
+    pairs = list(zip(row.keys(data, len(children)), children))
+    return pairs, data.data if isinstance(data, containers.Keyed) else data
+
+
+@checked
+def treedef_is_leaf(treedef: TreeDef) -> bool:
+    """Whether a structure is that of a leaf.
+
+    Args:
+        treedef: a structure, as ``tree_structure`` returns it.
+
+    Returns:
+        A bool.
+
+    >>> treedef_is_leaf(tree_structure(1))
+    True
+    """
+    return treedef.container is None
+
+
+@checked
+def treedef_children(treedef: TreeDef) -> list[TreeDef]:
+    """The structures of the children of a structure.
+
+    Args:
+        treedef: a structure, as ``tree_structure`` returns it.
+
+    Returns:
+        A list of structures.
+
+    >>> treedef_children(tree_structure((1, [2])))
+    [PyTreeDef(*), PyTreeDef([*])]
+    """
+    return treedef.children()
+
+
+@checked
+def treedef_tuple(treedefs: Iterable[TreeDef]) -> TreeDef:
+    """The structure of a tuple.
+
+    Args:
+        treedefs: the structures of its items.
+
+    Returns:
+        A structure.
+
+    >>> treedef_tuple([tree_structure(1), tree_structure([2])])
+    PyTreeDef((*, [*]))
+    """
+    row = containers.container(tuple)
+    assert row is not None
+    return TreeDef(row, None, tuple(treedefs))
+
+
+class Registry:
+    """The types that are containers, by the names that libraries use of JAX's registry.
+
+    >>> default_registry.flatten_one_level([1, 2])
+    ([1, 2], None)
+    """
+
+    def flatten(self, tree: Any, is_leaf: Callable[[Any], bool] | None = None
+                ) -> tuple[list[Any], TreeDef]:
+        """The leaves of a tree in order, and its structure."""
+        return tree_flatten(tree, is_leaf)
+
+    def flatten_one_level(self, tree: Any) -> tuple[list[Any], Any] | None:
+        """(children, data) of a container; None of a leaf."""
+        return flatten_one_level(tree) if is_tree_node(type(tree)) else None
+
+    def register_node(self, cls: type, to_iterable: Callable[[Any], Any],
+                      from_iterable: Callable[[Any, Any], Any]) -> None:
+        """Make a type a container."""
+        register_pytree_node(cls, to_iterable, from_iterable)
+
+
+default_registry = Registry()
 
 
 class Partial(functools.partial[Any]):

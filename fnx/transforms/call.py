@@ -150,7 +150,7 @@ class _Kernel(Transformed[P, R]):
         if kwargs:
             args = self._positional(args, kwargs)
         arrays, key = self._arguments.key(args, {})
-        in_tree = key[0].children[0]
+        in_tree = key[0].subtrees[0]
         specs, out_tree = tree.flatten(self._out(*tree.unflatten(in_tree, arrays)))
         outs = tuple([self._spec(s) for s in specs])
         kernel = self._traces.find(

@@ -97,10 +97,10 @@ class _Vmapped(Transformed[P, R]):
 
     def _in_axes(self, in_axes: Any, in_tree: tree.TreeDef) -> list[int | None]:
         """The axis of each leaf of (args, kwargs)."""
-        args, kwargs = in_tree.children
-        if isinstance(in_axes, tuple) and len(in_axes) != len(args.children):
+        args, kwargs = in_tree.subtrees
+        if isinstance(in_axes, tuple) and len(in_axes) != len(args.subtrees):
             raise ArgumentError(
-                f"vmap of {self._name}: expected in_axes for {len(args.children)} positional "
+                f"vmap of {self._name}: expected in_axes for {len(args.subtrees)} positional "
                 f"arguments, got {len(in_axes)}: {in_axes}",
                 hint="arguments that are given by name are mapped over axis 0")
         return [*_spread(in_axes, args, f"in_axes of vmap of {self._name}"),
@@ -224,11 +224,11 @@ def _below(axes: Any, structure: tree.TreeDef, what: str, path: Path, out: list[
         return
     children, data = row.take(axes)
     if row is not structure.container or data != structure.data or \
-            len(children) != len(structure.children):
+            len(children) != len(structure.subtrees):
         raise PytreeError(f"{what}: expected an int, None or a tree like {structure} at "
                           f"{tree.keystr(path) or 'the root'}, got {axes!r}",
                           hint="an int or None stands for all arrays below it")
-    for key, inner, child in zip(row.keys(data, len(children)), structure.children, children):
+    for key, inner, child in zip(row.keys(data, len(children)), structure.subtrees, children):
         _below(child, inner, what, (*path, key), out)
 
 

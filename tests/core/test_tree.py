@@ -133,9 +133,9 @@ def test_paths_read_as_code() -> None:
 
 
 def test_structures_print() -> None:
-    assert str(tree.structure({"a": (1, None), "b": [2]})) == "{'a': (*, None), 'b': [*]}"
-    assert str(tree.structure(Layer(1, 2, "n"))) == "Layer(w=*, b=*, name='n')"
-    assert str(tree.structure((1,))) == "(*,)"
+    assert f"{tree.structure({'a': (1, None), 'b': [2]})}" == "{'a': (*, None), 'b': [*]}"
+    assert f"{tree.structure(Layer(1, 2, 'n'))}" == "Layer(w=*, b=*, name='n')"
+    assert f"{tree.structure((1,))}" == "(*,)"
 
 
 def test_static_fields_are_part_of_the_structure() -> None:

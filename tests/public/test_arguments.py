@@ -220,7 +220,11 @@ def test_nonsense_values_are_refused(name: str) -> None:
             assert caught.value.message
 
 
-@pytest.mark.parametrize("name", chosen(TREES))
+def takes_all_keywords(f: Callable[..., Any]) -> bool:
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(f).parameters.values())
+
+
+@pytest.mark.parametrize("name", [n for n, f in chosen(TREES).items() if not takes_all_keywords(f)])
 def test_trees_refuse_unknown_keywords(name: str) -> None:
     with pytest.raises(ArgumentError, match="nonsense"):
         chosen(TREES)[name]([1], nonsense=1)

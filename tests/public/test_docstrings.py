@@ -34,7 +34,8 @@ surface = _load("surface")
 CALLABLES: dict[str, Callable[..., Any]] = surface.callables()
 SELF = ("self", "cls")
 # Classes whose objects come from functions; nobody calls them. (And Array has an alias.)
-MADE_BY_OTHERS = ("Array", "ndarray", "PyTreeDef", "Value", "Reference", "Partial")
+MADE_BY_OTHERS = ("Array", "ndarray", "PyTreeDef", "Value", "Reference", "Partial",
+                  "Key", "KeyEntry", "Registry")
 
 
 def sections(doc: str) -> dict[str, str]:

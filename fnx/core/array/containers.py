@@ -15,36 +15,124 @@ import collections
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from fnx.core.array.equality import same
 from fnx.core.errors import PytreeError
-from fnx.core.record import Record
+from fnx.core.record import Record, values
 
 T = TypeVar("T")
 
 
 class Key(Record):
-    """One step of a path.
+    """One step of a path; its ``str`` is what one writes behind a variable.
 
-    Args:
-        key: the index, name or number of a child.
-        kind: "item" (x[key]), "attr" (x.key) or "flat" (child number).
-
-    >>> str(Key("w")), str(Key("w", "attr"))
+    >>> str(DictKey("w")), str(GetAttrKey("w"))
     ("['w']", '.w')
     """
 
-    key: Hashable
-    kind: str
+    @property
+    def name_only(self) -> str:
+        """The step without brackets or dot."""
+        return str(values(self)[0])
 
-    def __init__(self, key: Hashable, kind: str = "item") -> None:
-        super().__init__(key, kind)
+
+class SequenceKey(Key):
+    """The number of a child of a tuple or list.
+
+    Args:
+        idx: the number.
+
+    >>> str(SequenceKey(1))
+    '[1]'
+    """
+
+    idx: int
+
+    def __init__(self, idx: int) -> None:
+        super().__init__(idx)
 
     def __str__(self) -> str:
-        if self.kind == "attr":
-            return f".{self.key}"
-        return f"[{self.key!r}]" if self.kind == "item" else f"[<flat index {self.key}>]"
+        return f"[{self.idx!r}]"
 
 
-Path = tuple[Key, ...]
+class DictKey(Key):
+    """The key of a child of a dict.
+
+    Args:
+        key: the key.
+
+    >>> str(DictKey("w"))
+    "['w']"
+    """
+
+    key: Hashable
+
+    def __init__(self, key: Hashable) -> None:
+        super().__init__(key)
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+
+class GetAttrKey(Key):
+    """The name of a field that is a child.
+
+    Args:
+        name: the name.
+
+    >>> str(GetAttrKey("w"))
+    '.w'
+    """
+
+    name: str
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+
+class FlattenedIndexKey(Key):
+    """The number of a child of a type that does not name its children.
+
+    Args:
+        key: the number.
+
+    >>> str(FlattenedIndexKey(0))
+    '[<flat index 0>]'
+    """
+
+    key: int
+
+    def __init__(self, key: int) -> None:
+        super().__init__(key)
+
+    def __str__(self) -> str:
+        return f"[<flat index {self.key}>]"
+
+
+Path = tuple[Any, ...]  # of Keys, or of whatever a registered type names its children with
+
+
+class Keyed:
+    """The data of a node whose type names its children, with their names: these do not count."""
+
+    __slots__ = ("data", "keys")
+
+    def __init__(self, data: Hashable, keys: tuple[Any, ...]) -> None:
+        self.data, self.keys = data, keys
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Keyed) and same(self.data, other.data)
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+    def __repr__(self) -> str:
+        return repr(self.data)
+
+    def __reduce__(self) -> Any:
+        return Keyed, (self.data, self.keys)
 
 
 class Container(Record):
@@ -58,7 +146,7 @@ class Container(Record):
     kind: type
     take: Callable[[Any], tuple[Sequence[Any], Hashable]]
     make: Callable[[Any, Sequence[Any]], Any]
-    keys: Callable[[Any, int], Sequence[Key]]
+    keys: Callable[[Any, int], Sequence[Any]]
     show: Callable[[Any, list[str]], str]
 
 
@@ -76,15 +164,15 @@ def _register(kind: type, take: Any, make: Any, keys: Any, show: Any) -> None:
 
 
 def _numbered(data: Any, n: int) -> Sequence[Key]:
-    return [Key(i) for i in range(n)]
+    return [SequenceKey(i) for i in range(n)]
 
 
 def _flat(data: Any, n: int) -> Sequence[Key]:
-    return [Key(i, "flat") for i in range(n)]
+    return [FlattenedIndexKey(i) for i in range(n)]
 
 
 def _named(data: Any, n: int) -> Sequence[Key]:
-    return [Key(k) for k in data]
+    return [DictKey(k) for k in data]
 
 
 def _show_dict(data: Any, texts: list[str]) -> str:
@@ -129,7 +217,7 @@ def container(kind: type) -> Container | None:
     fields = getattr(kind, "_fields", None) if row is None and issubclass(kind, tuple) else None
     if fields is not None:
         row = CONTAINERS[kind] = Container(
-            kind, _items, lambda d, xs: kind(*xs), lambda d, n: [Key(f, "attr") for f in fields],
+            kind, _items, lambda d, xs: kind(*xs), lambda d, n: [GetAttrKey(f) for f in fields],
             lambda d, texts: _show_fields(kind, zip(fields, texts)))
     return row
 
@@ -146,13 +234,13 @@ def _show_fields(cls: type, fields: Iterable[tuple[str, str]]) -> str:
 # ---- registration -----------------------------------------------------------------------------
 
 
-def register_pytree_node(cls: type, flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],
+def register_pytree_node(nodetype: type, flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],
                          unflatten_func: Callable[[Any, Any], Any],
                          flatten_with_keys_func: Callable[[Any], Any] | None = None) -> None:
-    """Make ``cls`` a container.
+    """Make a type a container.
 
     Args:
-        cls: the type.
+        nodetype: the type.
         flatten_func: of a node: (its children, hashable data).
         unflatten_func: of (data, children): the node.
         flatten_with_keys_func: of a node: ((key, child) pairs, data); by default the keys of
@@ -170,13 +258,83 @@ def register_pytree_node(cls: type, flatten_func: Callable[[Any], tuple[Iterable
             children, data = flatten_func(x)
             return tuple(children), data
         pairs, data = flatten_with_keys_func(x)
-        keys = [k if isinstance(k, Key) else Key(k) for k, _ in pairs]
-        return tuple(child for _, child in pairs), (tuple(keys), data)
+        pairs = list(pairs)
+        return [child for _, child in pairs], Keyed(data, tuple([key for key, _ in pairs]))
 
     keyed = flatten_with_keys_func is not None
-    _register(cls, take, lambda d, xs: unflatten_func(d[1] if keyed else d, tuple(xs)),
-              (lambda d, n: d[0]) if keyed else _flat,
-              lambda d, texts: f"{cls.__name__}({', '.join(texts)})")
+    _register(nodetype, take, lambda d, xs: unflatten_func(d.data if keyed else d, tuple(xs)),
+              (lambda d, n: d.keys) if keyed else _flat,
+              lambda d, texts: f"{nodetype.__name__}({', '.join(texts)})")
+
+
+def register_pytree_with_keys(
+        nodetype: type, flatten_with_keys: Callable[[Any], tuple[Iterable[Any], Any]],
+        unflatten_func: Callable[[Any, Any], Any],
+        flatten_func: Callable[[Any], tuple[Iterable[Any], Any]] | None = None) -> None:
+    """Make a type a container that names its children.
+
+    Args:
+        nodetype: the type.
+        flatten_with_keys: of a node: ((key, child) pairs, hashable data).
+        unflatten_func: of (data, children): the node.
+        flatten_func: of a node: (its children, data); what ``flatten_with_keys`` says is enough.
+
+    >>> import fnx
+    >>> class Pair:
+    ...     def __init__(self, a, b): self.a, self.b = a, b
+    >>> register_pytree_with_keys(
+    ...     Pair, lambda p: (((GetAttrKey("a"), p.a), (GetAttrKey("b"), p.b)), None),
+    ...     lambda _, xs: Pair(*xs))
+    >>> [fnx.tree_util.keystr(path) for path, _ in fnx.tree.leaves_with_path(Pair(1, [2]))]
+    ['.a', '.b[0]']
+    """
+    register_pytree_node(nodetype, flatten_func or flatten_with_keys, unflatten_func,
+                         flatten_with_keys)
+
+
+def register_pytree_with_keys_class(cls: type[T]) -> type[T]:
+    """Class decorator: the class has ``tree_flatten_with_keys`` and ``tree_unflatten``.
+
+    Args:
+        cls: has methods ``tree_flatten_with_keys(self)``, which gives ((key, child) pairs, data),
+            and ``tree_unflatten(cls, data, children)``.
+
+    Returns:
+        The class.
+
+    >>> from fnx.tree import leaves
+    >>> @register_pytree_with_keys_class
+    ... class Pair:
+    ...     def __init__(self, a, b): self.a, self.b = a, b
+    ...     def tree_flatten_with_keys(self):
+    ...         return ((GetAttrKey("a"), self.a), (GetAttrKey("b"), self.b)), None
+    ...     @classmethod
+    ...     def tree_unflatten(cls, data, children): return cls(*children)
+    >>> leaves(Pair(1, [2]))
+    [1, 2]
+    """
+    register_pytree_with_keys(cls, lambda x: x.tree_flatten_with_keys(),
+                              cls.tree_unflatten)  # type: ignore[attr-defined]
+    return cls
+
+
+def register_static(cls: type[T]) -> type[T]:
+    """Make a type a container without children: its objects belong to the structure.
+
+    Args:
+        cls: a type whose objects are hashable and comparable.
+
+    Returns:
+        The class.
+
+    >>> from fnx.tree import leaves
+    >>> @register_static
+    ... class Name(str): pass
+    >>> leaves([Name("first"), 1])
+    [1]
+    """
+    register_pytree_node(cls, lambda x: ((), x), lambda data, _: data)
+    return cls
 
 
 def register_pytree_node_class(cls: type[T]) -> type[T]:
@@ -204,7 +362,8 @@ def register_pytree_node_class(cls: type[T]) -> type[T]:
 
 
 def register_dataclass(nodetype: type[T], data_fields: Sequence[str] | None = None,
-                       meta_fields: Sequence[str] | None = None) -> type[T]:
+                       meta_fields: Sequence[str] | None = None,
+                       drop_fields: Sequence[str] = ()) -> type[T]:
     """Make a dataclass a container whose ``data_fields`` are children; also a class decorator.
 
     Without lists, fields are children except those with ``metadata={"static": True}``.
@@ -214,12 +373,13 @@ def register_dataclass(nodetype: type[T], data_fields: Sequence[str] | None = No
         nodetype: a dataclass, or a class whose fields are named.
         data_fields: fields that are children; by default all but ``meta_fields``.
         meta_fields: fields that are data.
+        drop_fields: fields that are neither, and get their defaults.
 
     Returns:
         The class.
 
     Raises:
-        ArgumentError: fields that the dataclass does not have, or that are named twice.
+        PytreeError: fields that the dataclass does not have, or that are named twice.
 
     >>> import dataclasses, fnx
     >>> @register_dataclass
@@ -236,7 +396,7 @@ def register_dataclass(nodetype: type[T], data_fields: Sequence[str] | None = No
         meta_fields = [n for n in fields if n in static] if meta_fields is None else meta_fields
         data_fields = [n for n in fields if n not in meta_fields]
     children, meta = tuple(data_fields), tuple(meta_fields)
-    if fields and set(children + meta) != {n for n, f in fields.items() if f.init}:
+    if fields and set(children + meta) != {n for n, f in fields.items() if f.init} - {*drop_fields}:
         raise PytreeError(f"expected the fields of {nodetype.__name__}, {tuple(fields)}; got "
                           f"{children} and {meta}", hint="name each field in one of the lists")
 
@@ -246,7 +406,7 @@ def register_dataclass(nodetype: type[T], data_fields: Sequence[str] | None = No
     _register(
         nodetype,
         lambda x: ([getattr(x, n) for n in children], tuple([getattr(x, n) for n in meta])),
-        make, lambda d, n: [Key(c, "attr") for c in children],
+        make, lambda d, n: [GetAttrKey(c) for c in children],
         lambda d, texts: _show_fields(nodetype, [*zip(children, texts),
                                                  *zip(meta, [repr(v) for v in d])]))
     return nodetype

@@ -2,7 +2,7 @@
 
 >>> leaves, structure = flatten({"b": 1, "a": (2, None)})
 >>> leaves, structure
-([2, 1], TreeDef({'a': (*, None), 'b': *}))
+([2, 1], PyTreeDef({'a': (*, None), 'b': *}))
 >>> unflatten(structure, [x * 10 for x in leaves])
 {'a': (20, None), 'b': 10}
 
@@ -17,7 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from fnx.core.array.containers import CONTAINERS, Container, Path, container
+from fnx.core.array.containers import (
+    CONTAINERS,
+    Container,
+    Key,
+    Keyed,
+    Path,
+    container,
+    is_named_tuple,
+)
 from fnx.core.array.equality import same
 from fnx.core.errors import NestingError, PytreeError
 
@@ -34,43 +42,77 @@ class TreeDef:
     3
     """
 
-    __slots__ = ("container", "data", "children", "num_leaves", "_hash")
+    __slots__ = ("container", "data", "subtrees", "num_leaves", "_hash")
     num_leaves: int
 
     def __init__(self, container: Container | None, data: Hashable,
-                 children: tuple[TreeDef, ...]) -> None:
-        self.container, self.data, self.children = container, data, children
+                 subtrees: tuple[TreeDef, ...]) -> None:
+        self.container, self.data, self.subtrees = container, data, subtrees
         self.num_leaves = 1 if container is None else \
-            sum([c.num_leaves for c in children])
+            sum([c.num_leaves for c in subtrees])
         self._hash: int | None = None
 
     def __hash__(self) -> int:
         if self._hash is None:
             cls = None if self.container is None else self.container.kind
-            self._hash = hash((cls, self.data, self.children))
+            self._hash = hash((cls, self.data, self.subtrees))
         return self._hash
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
         return (isinstance(other, TreeDef) and self.container is other.container
-                and same(self.data, other.data) and self.children == other.children)
+                and same(self.data, other.data) and self.subtrees == other.subtrees)
 
     def __reduce__(self) -> Any:
         if self.container is None:
             return "LEAF"
-        return _restored, (self.container.kind, self.data, self.children)
+        return _restored, (self.container.kind, self.data, self.subtrees)
 
     def __deepcopy__(self, memo: Any) -> TreeDef:
         return self
 
     def __repr__(self) -> str:
-        return f"TreeDef({self})"
+        return f"PyTreeDef({self._node_text()})"
 
-    def __str__(self) -> str:
+    def _node_text(self) -> str:
+        """As JAX prints it, which libraries compare and save."""
+        row = self.container
+        inner = [c._node_text() for c in self.subtrees]
+        if row is None or row.kind in (tuple, list, dict, type(None)):
+            return "*" if row is None else row.show(self.data, inner)
+        if is_named_tuple(row):
+            return f"CustomNode(namedtuple[{row.kind.__name__}], [{', '.join(inner)}])"
+        return f"CustomNode({row.kind.__name__}[{self.data}], [{', '.join(inner)}])"
+
+    def __format__(self, spec: str) -> str:
+        """In messages, ``f"{structure}"``: as one writes the tree, with fields by name."""
         if self.container is None:
             return "*"
-        return self.container.show(self.data, [str(c) for c in self.children])
+        return self.container.show(self.data, [format(c) for c in self.subtrees])
+
+    @property
+    def num_nodes(self) -> int:
+        """How many containers and leaves."""
+        return 1 + sum([c.num_nodes for c in self.subtrees])
+
+    def children(self) -> list[TreeDef]:
+        """The structures of the children."""
+        return list(self.subtrees)
+
+    def node_data(self) -> tuple[type, Any] | None:
+        """(type, data) of the outermost container; None of a leaf."""
+        if self.container is None:
+            return None
+        data = self.data.data if isinstance(self.data, Keyed) else self.data
+        return self.container.kind, list(data) if isinstance(data, tuple) and \
+            self.container.kind is dict else data
+
+    def compose(self, inner: TreeDef) -> TreeDef:
+        """This structure with ``inner`` in place of each leaf."""
+        if self.container is None:
+            return inner
+        return TreeDef(self.container, self.data, tuple([c.compose(inner) for c in self.subtrees]))
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
         """The tree of this structure with these leaves."""
@@ -84,12 +126,12 @@ class TreeDef:
 LEAF = TreeDef(None, None, ())
 
 
-def _restored(cls: type, data: Hashable, children: tuple[TreeDef, ...]) -> TreeDef:
+def _restored(cls: type, data: Hashable, subtrees: tuple[TreeDef, ...]) -> TreeDef:
     row = container(cls)
     if row is None:
         raise PytreeError(f"expected {cls.__name__} to be a pytree, as where it was pickled",
                           hint="register it before unpickling, in the module that defines it")
-    return TreeDef(row, data, children)
+    return TreeDef(row, data, subtrees)
 
 
 # ---- flatten, unflatten, map ------------------------------------------------------------------
@@ -161,7 +203,7 @@ def _unflatten(treedef: TreeDef, leaves: Any) -> Any:
     if row is None:
         return next(leaves)
     return row.make(treedef.data, [next(leaves) if c is LEAF else _unflatten(c, leaves)
-                                   for c in treedef.children])
+                                   for c in treedef.subtrees])
 
 
 def leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
@@ -191,7 +233,7 @@ def structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeDef:
         A TreeDef, which is hashable.
 
     >>> structure([1, (2, 3)])
-    TreeDef([*, (*, *)])
+    PyTreeDef([*, (*, *)])
     """
     return flatten(tree, is_leaf)[1]
 
@@ -242,10 +284,10 @@ def _up_to(treedef: TreeDef, tree: Any, path: Path, out: list[Any]) -> None:
         raise PytreeError(f"expected {treedef} at {_place(path)}, got {_short(tree)}",
                           hint="give trees of one structure")
     children, data = row.take(tree)
-    if data != treedef.data or len(children) != len(treedef.children):
+    if data != treedef.data or len(children) != len(treedef.subtrees):
         raise PytreeError(f"expected {treedef} at {_place(path)}, got {_short(tree)}",
                           hint="give trees of one structure")
-    for key, child_def, child in zip(row.keys(data, len(children)), treedef.children, children):
+    for key, child_def, child in zip(row.keys(data, len(children)), treedef.subtrees, children):
         if child_def is LEAF:
             out.append(child)
         else:
@@ -279,33 +321,37 @@ def _paths(treedef: TreeDef, path: Path, out: list[Path]) -> None:
     if treedef.container is None:
         out.append(path)
         return
-    keys = treedef.container.keys(treedef.data, len(treedef.children))
-    for key, child in zip(keys, treedef.children):
+    keys = treedef.container.keys(treedef.data, len(treedef.subtrees))
+    for key, child in zip(keys, treedef.subtrees):
         _paths(child, (*path, key), out)
 
 
-def keystr(path: Path) -> str:
+def keystr(keys: Path, *, simple: bool = False, separator: str = "") -> str:
     """A path as one writes it behind a variable: ``['layers'][0].w``.
 
     Args:
-        path: as ``flatten_with_path`` returns it.
+        keys: a path, as ``flatten_with_path`` returns it.
+        simple: leave out brackets and dots.
+        separator: between the steps.
 
     Returns:
         A str, such as ``['w'][0]``.
 
-    >>> keystr(paths(structure({"w": [0, 0]}))[1])
-    "['w'][1]"
+    >>> path = paths(structure({"w": [0, 0]}))[1]
+    >>> keystr(path), keystr(path, simple=True, separator="/")
+    ("['w'][1]", 'w/1')
     """
-    return "".join([str(k) for k in path])
+    return separator.join([k.name_only if simple and isinstance(k, Key) else str(k) for k in keys])
 
 
-def flatten_with_path(tree: Any, is_leaf: IsLeaf | None = None
-                      ) -> tuple[list[tuple[Path, Any]], TreeDef]:
+def flatten_with_path(tree: Any, is_leaf: Callable[..., bool] | None = None,
+                      is_leaf_takes_path: bool = False) -> tuple[list[tuple[Path, Any]], TreeDef]:
     """(path, leaf) pairs and the structure.
 
     Args:
         tree: a pytree: nested tuples, lists, dicts and registered types.
         is_leaf: tells of a node that it is taken for a leaf.
+        is_leaf_takes_path: ``is_leaf`` is called with (path, node).
 
     Returns:
         (list of (path, leaf) pairs, structure).
@@ -313,12 +359,31 @@ def flatten_with_path(tree: Any, is_leaf: IsLeaf | None = None
     >>> [(keystr(path), leaf) for path, leaf in flatten_with_path({"a": (1, 2)})[0]]
     [("['a'][0]", 1), ("['a'][1]", 2)]
     """
+    if is_leaf is not None and is_leaf_takes_path:
+        out: list[tuple[Path, Any]] = []
+        return out, _flatten_by_path(tree, (), out, is_leaf)
     xs, treedef = flatten(tree, is_leaf)
     return list(zip(paths(treedef), xs)), treedef
 
 
+def _flatten_by_path(tree: Any, path: Path, out: list[tuple[Path, Any]],
+                     is_leaf: Callable[..., bool]) -> TreeDef:
+    row = container(type(tree))
+    if row is None or is_leaf(path, tree):
+        out.append((path, tree))
+        return LEAF
+    if len(path) == MAX_DEPTH:
+        raise NestingError(f"expected a tree at most {MAX_DEPTH} containers deep",
+                           hint="put the arrays into one list, or stack them")
+    children, data = row.take(tree)
+    return TreeDef(row, data, tuple([
+        _flatten_by_path(child, (*path, key), out, is_leaf)
+        for key, child in zip(row.keys(data, len(children)), children)]))
+
+
 def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any,
-                  is_leaf: IsLeaf | None = None) -> Any:
+                  is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+                  ) -> Any:
     """``f(path, leaf, ...)`` applied to each leaf.
 
     Args:
@@ -326,6 +391,7 @@ def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any,
         tree: a pytree: nested tuples, lists, dicts and registered types.
         rest: more trees of the same structure.
         is_leaf: tells of a node that it is taken for a leaf.
+        is_leaf_takes_path: ``is_leaf`` is called with (path, node).
 
     Returns:
         A pytree of the structure of the first.
@@ -336,10 +402,29 @@ def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any,
     >>> map_with_path(lambda p, x: keystr(p), {"a": [1]})
     {'a': ["['a'][0]"]}
     """
-    xs, treedef = flatten(tree, is_leaf)
+    pairs, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     columns = [flatten_up_to(treedef, other) for other in rest]
-    rows = zip(paths(treedef), xs, *columns)
-    return _unflatten(treedef, iter([f(*row) for row in rows]))
+    return _unflatten(treedef, iter([f(*pair, *more) for pair, *more in zip(pairs, *columns)]))
+
+
+def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> Any:
+    """The leaves of a tree for all leaves of a deeper one that it is the top of.
+
+    Args:
+        prefix_tree: a pytree that ends where ``full_tree`` may go on.
+        full_tree: a pytree.
+        is_leaf: tells of a node of ``prefix_tree`` that it is taken for a leaf.
+
+    Returns:
+        A pytree of the structure of ``full_tree``.
+
+    Raises:
+        PytreeError: trees of different structures.
+
+    >>> broadcast({"a": 1, "b": 2}, {"a": [0, 0], "b": 0})
+    {'a': [1, 1], 'b': 2}
+    """
+    return map(lambda x, below: map(lambda _: x, below), prefix_tree, full_tree, is_leaf=is_leaf)
 
 
 def difference(want: TreeDef, got: TreeDef, path: Path = ()) -> str:
@@ -351,10 +436,10 @@ def difference(want: TreeDef, got: TreeDef, path: Path = ()) -> str:
     if want == got:
         return ""
     same_kind = want.container is not None and want.container is got.container \
-        and want.data == got.data and len(want.children) == len(got.children)
+        and want.data == got.data and len(want.subtrees) == len(got.subtrees)
     if same_kind and want.container is not None:
-        keys = want.container.keys(want.data, len(want.children))
-        for key, a, b in zip(keys, want.children, got.children):
+        keys = want.container.keys(want.data, len(want.subtrees))
+        for key, a, b in zip(keys, want.subtrees, got.subtrees):
             if a != b:
                 return difference(a, b, (*path, key))
     return f"at {keystr(path) or 'the root'}: expected {want}, got {got}"

@@ -81,7 +81,7 @@ def flatten(args: Sequence[Any], chosen: Sequence[int], allow_int: bool
 
     def where(i: int) -> str:
         _, position, *rest = tree.paths(in_tree)[i]
-        return f"args[{chosen[int(str(position.key))]}]{tree.keystr(tuple(rest))}"
+        return f"args[{chosen[position.idx]}]{tree.keystr(tuple(rest))}"
 
     arrays = [_leaf(x, where, i, allow_int) for i, x in enumerate(leaves)]
     return arrays, Layout(in_tree, tuple([x._aval for x in arrays]))

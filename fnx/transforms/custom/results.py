@@ -109,7 +109,7 @@ def tangents_of(out: Any, out_tree: tree.TreeDef, outs: Sequence[Aval], told: To
 def cotangents_of(out: Any, arguments: tree.TreeDef, avals: Sequence[Aval], told: Told
                   ) -> tuple[list[Array], tuple[int, ...]]:
     """The cotangents that are not zero; and which of them is that of each argument, or -1."""
-    n = len(arguments.children)
+    n = len(arguments.subtrees)
     if not isinstance(out, tuple | list) or len(out) != n:
         got = f"{type(out).__name__} of {len(out)}" if isinstance(out, tuple | list) else \
             type(out).__name__
@@ -118,7 +118,7 @@ def cotangents_of(out: Any, arguments: tree.TreeDef, avals: Sequence[Aval], told
     found: list[Array] = []
     places: list[int] = []
     rest = iter(avals)
-    for i, (given, structure) in enumerate(zip(out, arguments.children)):
+    for i, (given, structure) in enumerate(zip(out, arguments.subtrees)):
         _place(given, structure, f"[{i}]", rest, told, found, places)
     return found, tuple(places)
 
@@ -149,12 +149,12 @@ def _down(given: Any, structure: tree.TreeDef, path: str, avals: Any, told: Told
     fits = type(given) is row.kind
     if fits:
         children, got_data = row.take(given)
-        fits = got_data == data and len(children) == len(structure.children)
+        fits = got_data == data and len(children) == len(structure.subtrees)
     if not fits:
         raise told.error(f"cotangent{path} like the argument, {structure}",
                          str(tree.structure(given)),
                          "return a cotangent for each array of the argument; None is zero")
-    for key, child, inner in zip(row.keys(data, len(children)), children, structure.children):
+    for key, child, inner in zip(row.keys(data, len(children)), children, structure.subtrees):
         _place(child, inner, f"{path}{key}", avals, told, found, places)
 
 

@@ -44,7 +44,7 @@ class Signature(Record):
     @property
     def primals(self) -> tree.TreeDef:
         """The structure of the tuple of arguments."""
-        return self.in_tree.children[0]
+        return self.in_tree.subtrees[0]
 
     def filled(self, given: Sequence[Any]) -> list[Any]:
         """All arguments, of those that are differentiated."""

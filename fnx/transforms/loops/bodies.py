@@ -111,7 +111,7 @@ def _traced(f: Callable[..., Any], avals: Sequence[Aval], in_tree: tree.TreeDef,
         traced = trace(f, avals, in_tree, by=by, name=name)
     except TypeError as error:
         if not isinstance(error, FnxError):
-            Arguments(f, f"{by}: {name}").check((None,) * len(in_tree.children[0].children), {})
+            Arguments(f, f"{by}: {name}").check((None,) * len(in_tree.subtrees[0].subtrees), {})
         raise
     before, behind = traced.tokens[:1], traced.tokens[1:]
     leaves = [*before, *traced.leaves[turn:], *traced.leaves[:turn]]
@@ -182,12 +182,12 @@ def arguments(*trees: tree.TreeDef) -> tree.TreeDef:
     """The structure of ``(args, kwargs)`` with these arguments.
 
     >>> arguments(tree.structure([0]), tree.structure(0))
-    TreeDef((([*], *), {}))
+    PyTreeDef((([*], *), {}))
     """
     empty = tree.structure(((), {}))
-    args = empty.children[0]
+    args = empty.subtrees[0]
     return tree.TreeDef(empty.container, empty.data, (
-        tree.TreeDef(args.container, args.data, trees), empty.children[1]))
+        tree.TreeDef(args.container, args.data, trees), empty.subtrees[1]))
 
 
 def path(structure: tree.TreeDef, i: int, what: str) -> str:

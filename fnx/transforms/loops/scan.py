@@ -60,10 +60,10 @@ def _pair(body: Body) -> tuple[tree.TreeDef, tree.TreeDef]:
     """The structures of the carry and of the result of one step."""
     out = body.out_tree
     kind = None if out.container is None else out.container.kind
-    if kind not in (tuple, list) or len(out.children) != 2:
+    if kind not in (tuple, list) or len(out.subtrees) != 2:
         raise PytreeError(f"expected {body.name} to return (carry, result of the step), got {out}",
                           hint="return carry, None where a step has no result")
-    carry, y = out.children
+    carry, y = out.subtrees
     return carry, y
 
 

@@ -32,7 +32,7 @@ class Donation:
         donated = positions(self.numbers, count)
         out: list[int] = []
         first = 0
-        for position, child in zip(dynamic, in_tree.children[0].children):
+        for position, child in zip(dynamic, in_tree.subtrees[0].subtrees):
             if position in donated:
                 out += range(first, first + child.num_leaves)
             first += child.num_leaves

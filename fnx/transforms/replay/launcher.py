@@ -120,14 +120,14 @@ def make_launcher(key: Key, positions: Sequence[int], watched: Sequence[tuple[An
 def _arguments(src: _Source, in_tree: tree.TreeDef, statics: Sequence[NamedStatic],
                positions: Sequence[int], leaves: list[str]) -> bool:
     """Take the arguments apart; False where a container is not known."""
-    dynamic, named = in_tree.children
+    dynamic, named = in_tree.subtrees
     src.guard(f"len(args) != {len(positions) + len(statics)}")
     for i, static in statics:
         src.guard(f"not same(args[{i}], {src.constant(static.value)})")
-    for i, child in zip(positions, dynamic.children):
+    for i, child in zip(positions, dynamic.subtrees):
         if not _unpack(src, child, f"args[{i}]", leaves):
             return False
-    if not named.children:
+    if not named.subtrees:
         src.guard("kwargs")
         return True
     return _unpack(src, named, "kwargs", leaves)
@@ -140,7 +140,7 @@ def _unpack(src: _Source, treedef: tree.TreeDef, what: str, leaves: list[str]) -
         src.lines.append(f"  {name} = {what}")
         leaves.append(name)
         return True
-    kind, children = treedef.container.kind, treedef.children
+    kind, children = treedef.container.kind, treedef.subtrees
     if kind is type(None):
         src.guard(f"{what} is not None")
         return True
@@ -198,11 +198,11 @@ def _built(src: _Source, treedef: tree.TreeDef, made: Iterator[str]) -> str | No
     if kind is type(None):
         return "None"
     texts: list[str] = []
-    for child in treedef.children:
+    for child in treedef.subtrees:
         text = _built(src, child, made)
         if text is None:
             return None
-        if child.children:
+        if child.subtrees:
             name = src.name("t")
             src.lines.append(f"  {name} = {text}")
             text = name
