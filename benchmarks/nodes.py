@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from fnx.core import build, dtypes, ops
 from fnx.core.rewriting.pattern import UPat
-from fnx.core.rewriting.rewrite import Rule, RuleSet, graph_rewrite
+from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, graph_rewrite
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.tensor.simplify import simplify
 
@@ -52,7 +52,7 @@ def program(n: int, length: int) -> UOp:
     return out
 
 
-NEVER = RuleSet([Rule(UPat(op, (UPat(ops.THREEFRY), UPat(ops.THREEFRY))), lambda: None)
+NEVER = RuleSet([RewriteRule(UPat(op, (UPat(ops.THREEFRY), UPat(ops.THREEFRY))), lambda: None)
                  for op in (ops.ADD, ops.MUL, ops.SUB, ops.MAX)])
 
 

@@ -34,7 +34,7 @@ import numpy as np
 from fnx.core import ops
 from fnx.core.array import elementwise, special
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.elementwise import Function
+from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.errors import module_face
 from fnx.core.tiling import order, parallel, split, stage, unroll, vectorize
 from fnx.transforms.kernels import loops, references, values
@@ -287,13 +287,13 @@ any = _fold("any", ops.OR, "Whether any holds, or the bits that any has,", "3")
 _BITS = ("bits", "whole")  # domains without floats
 
 
-def _unary(row: Function, name: str = "") -> _Unary:
+def _unary(row: ElementwiseRow, name: str = "") -> _Unary:
     def apply(x: Operand, /) -> Value:
         return values.apply(row, x)
     return _described(apply, name or row.name, "x", "i" if row.domain in _BITS else "x[i]")
 
 
-def _binary(row: Function) -> _Binary:
+def _binary(row: ElementwiseRow) -> _Binary:
     def apply(x: Operand, y: Operand, /) -> Value:
         return values.apply(row, x, y)
     return _described(apply, row.name, "x, y", "i, 1" if row.domain in _BITS else "x[i], x[0]")

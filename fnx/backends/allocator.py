@@ -53,7 +53,7 @@ def size_class(nbytes: int) -> int:
     return max(ALIGNMENT, -(-nbytes // step) * step)
 
 
-class _System:
+class _SystemMemory:
     """Anonymous memory from the operating system."""
 
     def __init__(self) -> None:
@@ -136,8 +136,8 @@ def _pages(nbytes: int) -> int:
 
 
 @functools.cache
-def _system() -> _System:
-    return _System()
+def _system() -> _SystemMemory:
+    return _SystemMemory()
 
 
 class Holding(weakref.ref[Any]):
@@ -288,7 +288,7 @@ class Pool:
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
-class Block:
+class PoolBlock:
     """A block of a pool for as long as this object lives."""
 
     __slots__ = ("__weakref__", "nbytes", "ptr")

@@ -22,7 +22,7 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp
 
 
-class Storage(ABC):
+class DeviceStorage(ABC):
     """Memory of a device that holds one array."""
 
     __slots__ = ()
@@ -59,14 +59,14 @@ class Device(ABC):
 
     name: str
     target: Target
-    allocate: Callable[[Iterable[int]], Sequence[Storage]]
+    allocate: Callable[[Iterable[int]], Sequence[DeviceStorage]]
 
-    def alloc(self, nbytes: int) -> Storage:
+    def alloc(self, nbytes: int) -> DeviceStorage:
         """Fresh memory of so many bytes."""
         return self.allocate((nbytes,))[0]
 
     @abstractmethod
-    def upload(self, value: np.ndarray[Any, Any]) -> Storage:
+    def upload(self, value: np.ndarray[Any, Any]) -> DeviceStorage:
         """A storage with a copy of an array, row-major."""
 
     @abstractmethod

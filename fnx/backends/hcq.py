@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fnx.backends.allocator import Holding, Pool
-from fnx.backends.base import CommandBuffer, Storage
+from fnx.backends.base import CommandBuffer, DeviceStorage
 from fnx.core import dtypes, host, ops, parts
 from fnx.core.errors import SpecError, show_site
 from fnx.core.uop import UOp
@@ -67,7 +67,7 @@ def call_host(arg: ops.Host, memory: Sequence[np.ndarray[Any, Any]]) -> None:
         place[...] = value
 
 
-class Loop:
+class QueuedLoop:
     """A LOOP: ``body`` so many ``trips``; None: as long as ``test`` writes true to ``flag``."""
 
     __slots__ = ("body", "flag", "name", "test", "trips")
@@ -84,7 +84,7 @@ class Loop:
         return (*own, *memory_of(self.test), *memory_of(self.body))
 
 
-class Branch:
+class QueuedBranch:
     """A BRANCH: the commands whose number, clamped, is the int32 in ``which``."""
 
     __slots__ = ("branches", "name", "which")
@@ -98,10 +98,10 @@ class Branch:
         return (self.which, *[slot for branch in self.branches for slot in memory_of(branch)])
 
 
-AnyCommand = Command | Loop | Branch
+AnyCommand = Command | QueuedLoop | QueuedBranch
 Commands = tuple[AnyCommand, ...]
 _DECODED: dict[ops.Op, Callable[[UOp], AnyCommand]] = {
-    ops.EXEC: Command, ops.LOOP: Loop, ops.BRANCH: Branch}
+    ops.EXEC: Command, ops.LOOP: QueuedLoop, ops.BRANCH: QueuedBranch}
 
 
 def commands_of(node: UOp) -> Commands:
@@ -124,7 +124,7 @@ def executions(commands: Commands) -> list[Command]:
         command = stack.pop()
         if isinstance(command, Command):
             out.append(command)
-        elif isinstance(command, Loop):
+        elif isinstance(command, QueuedLoop):
             stack += [*reversed(command.body), *reversed(command.test)]
         else:
             stack += [c for branch in reversed(command.branches) for c in reversed(branch)]
@@ -221,7 +221,7 @@ class InFlight:
         return self._entries[0].buffer.running(record, self._entries[0].lease)
 
 
-class HostStorage(Storage):
+class HostStorage(DeviceStorage):
     """A block of a pool of host memory, and the timeline value of its last writer."""
 
     __slots__ = ("__weakref__", "nbytes", "ptr", "signal", "timeline")

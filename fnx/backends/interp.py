@@ -15,11 +15,11 @@ import numpy as np
 from fnx.backends.allocator import Pool
 from fnx.backends.base import CommandBuffer, Device
 from fnx.backends.hcq import (
-    Branch,
     Command,
     Commands,
     HostStorage,
-    Loop,
+    QueuedBranch,
+    QueuedLoop,
     Signal,
     call_host,
     check_arguments,
@@ -43,7 +43,7 @@ class Done(Signal):
         """Nothing is ever pending."""
 
 
-class Call:
+class InterpCommand:
     """A command with the dtypes of its kernel's arguments; or one that calls Python."""
 
     __slots__ = ("command", "dtypes", "scalars", "written")
@@ -82,11 +82,11 @@ def _value(pattern: int, dtype: DType | None) -> Any:
     return pattern if dtype is None else np.frombuffer(raw, dtype.np, 1)[0]
 
 
-class Walk:
+class Submission:
     """One submission: memory, and the iteration of each loop, outermost first."""
 
-    def __init__(self, calls: Mapping[Command, Call], ins: Sequence[Any], outs: Sequence[Any],
-                 arena: int) -> None:
+    def __init__(self, calls: Mapping[Command, InterpCommand], ins: Sequence[Any],
+                 outs: Sequence[Any], arena: int) -> None:
         self.calls = calls
         self.memory = {"in": [s.window() for s in ins], "out": [s.window() for s in outs],
                        "arena": [np.zeros(arena, np.uint8)]}
@@ -105,13 +105,13 @@ class Walk:
         for command in commands:
             if isinstance(command, Command):
                 self.calls[command].run(self.slot)
-            elif isinstance(command, Branch):
+            elif isinstance(command, QueuedBranch):
                 which = int(self.slot(command.which)[:4].view(np.int32)[0])
                 self.run(command.branches[min(max(which, 0), len(command.branches) - 1)], depth)
             else:
                 self._loop(command, depth)
 
-    def _loop(self, loop: Loop, depth: int) -> None:
+    def _loop(self, loop: QueuedLoop, depth: int) -> None:
         self.iteration[depth] = 0
         while True:
             if loop.flag is None:
@@ -132,14 +132,14 @@ class InterpCommandBuffer(CommandBuffer):
 
     def __init__(self, commands: Commands, arena: int) -> None:
         self.commands, self._arena = commands, arena
-        self._calls: dict[Command, Call] = {c: Call(c) for c in executions(commands)}
+        self._calls = {c: InterpCommand(c) for c in executions(commands)}
 
     def submit(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
         """Run the commands now."""
         check_arguments(self.commands, len(ins), len(outs))
         for storage in (*ins, *outs):
             storage.wait()
-        Walk(self._calls, ins, outs, self._arena).run(self.commands)
+        Submission(self._calls, ins, outs, self._arena).run(self.commands)
 
 
 class InterpDevice(Device):

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends.base import CommandBuffer, Device, Storage
+from fnx.backends.base import CommandBuffer, Device, DeviceStorage
 from fnx.backends.hcq import Commands, check_arguments, commands_of, executions
 from fnx.core.program import KernelCode
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 
 
-class NullStorage(Storage):
+class NullStorage(DeviceStorage):
     """So many bytes, nowhere."""
 
     __slots__ = ("nbytes", "ptr")

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TextIO
 
 from fnx.backends.hcq import Command, Commands, commands_of
-from fnx.backends.interp import Bytes, Call, InterpCommandBuffer, InterpDevice
+from fnx.backends.interp import Bytes, InterpCommand, InterpCommandBuffer, InterpDevice
 from fnx.core import ops, parts
 from fnx.core.levels.interp_kernel import extent
 from fnx.core.program import KernelCode
@@ -48,7 +48,7 @@ class Line(NamedTuple):
             f"{', '.join(self.read) or 'nothing'}; {self.microseconds:.0f} us"
 
 
-class _TracedCall(Call):
+class _TracedCall(InterpCommand):
     """A call of the interpreter that is timed and logged."""
 
     __slots__ = ("line", "log")

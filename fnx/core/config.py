@@ -57,7 +57,7 @@ class Number(NamedTuple):
             and self.low <= value <= self.high
 
 
-class Choice(NamedTuple):
+class OneOf(NamedTuple):
     """One of some words."""
 
     of: tuple[str, ...]
@@ -88,7 +88,7 @@ class Folder(NamedTuple):
 class Field(NamedTuple):
     """A setting: ``in_key`` says whether generated code depends on it."""
 
-    kind: Bool | Number | Choice | Folder
+    kind: Bool | Number | OneOf | Folder
     default: Any
     variable: str | None
     in_key: bool
@@ -101,13 +101,13 @@ DEVICES = {"cpu": "fnx.backends.cpu.device", "interp": "fnx.backends.interp",
 FIELDS = {
     "x64": Field(Bool(), False, None, True,
                  "64-bit data from NumPy and Python stays 64 bits wide"),
-    "check": Field(Choice(("", "nan", "inf")), "", None, False,
+    "check": Field(OneOf(("", "nan", "inf")), "", None, False,
                    "NaN (or also infinity) in a result raises, and names the op that made it"),
     "check_index": Field(Bool(), False, None, True,
                          "out-of-bounds indices that are data raise, whatever a mode says"),
     "check_spec": Field(Bool(), False, "FNX_CHECK", False,
                         "check every graph between all passes"),
-    "device": Field(Choice(tuple(DEVICES)), "cpu", "FNX_DEVICE", False,
+    "device": Field(OneOf(tuple(DEVICES)), "cpu", "FNX_DEVICE", False,
                     "where jit and eager calls run"),
     "workers": Field(Number(0, 1024), 0, "FNX_WORKERS", False,
                      "worker threads of the cpu queue; 0: one per core"),

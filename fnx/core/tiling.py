@@ -51,7 +51,7 @@ class Unroll(Transform):
     range: str
 
 
-class Stage(Transform):
+class StageOperand(Transform):
     operand: str | int
     at: str | None
     space: str
@@ -146,7 +146,7 @@ def unroll(range: str) -> Unroll:
     return Unroll(range)
 
 
-def stage(operand: str | int, at: str | None = None, space: str = "PRIV") -> Stage:
+def stage(operand: str | int, at: str | None = None, space: str = "PRIV") -> StageOperand:
     """Copy what the kernel reads of an operand into a small buffer, in the order of its loops.
 
     What is computed from that operand alone goes along: it is computed once, when it is copied.
@@ -168,4 +168,4 @@ def stage(operand: str | int, at: str | None = None, space: str = "PRIV") -> Sta
     if space not in SPACES:
         raise KernelError(f"stage({operand!r}): expected a space of {', '.join(SPACES)}, "
                           f"got {space!r}")
-    return Stage(operand, at, space)
+    return StageOperand(operand, at, space)

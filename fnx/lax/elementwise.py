@@ -15,7 +15,7 @@ from fnx.core.array import elementwise as rows
 from fnx.core.array import special, tree
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.elementwise import Function
+from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.array.operate import alias, apply, astype, bitcast, elementwise
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError
@@ -65,9 +65,9 @@ def _logical_shift(a: Expr, b: Expr) -> Expr:
     return (bits >> b.cast(dtypes.uint32)).cast(a.dtype)
 
 
-_DIV = Function("div", "number", _quotient)
-_SHIFT_RIGHT_LOGICAL = Function("shift_right_logical", "whole", _logical_shift)
-_REM = Function("rem", "number", ops.REM)
+_DIV = ElementwiseRow("div", "number", _quotient)
+_SHIFT_RIGHT_LOGICAL = ElementwiseRow("shift_right_logical", "whole", _logical_shift)
+_REM = ElementwiseRow("rem", "number", ops.REM)
 
 neg = alias("neg", jnp.negative)
 abs = alias("abs", jnp.absolute)

@@ -36,7 +36,7 @@ class Use(Protocol):
     def copies(self) -> Pair | None: ...
 
 
-class Program(Protocol):
+class SharedLaunches(Protocol):
     """What sharing asks of the launches of a FUNCTION."""
 
     @property
@@ -61,7 +61,7 @@ class Life(NamedTuple):
     writes: tuple[int, ...]
 
 
-def share(program: Program) -> Sharing:
+def share(program: SharedLaunches) -> Sharing:
     """Decide which nodes share a buffer, and which copies are left out."""
     sharing = Sharing(program)
     for result, slot in program.carried:
@@ -131,7 +131,7 @@ def _may_wait(other: Use, moved: Sequence[Use]) -> bool:
 class Sharing:
     """The buffers so far. ``elided`` are the launches that are left out."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: SharedLaunches) -> None:
         self.launches = program.launches
         self.elided: set[int] = set()
         self.outs, self.unaligned = set(program.outs), program.unaligned

@@ -9,7 +9,7 @@ from fnx.core import expr
 from fnx.core.array import arguments, special
 from fnx.core.array import elementwise as rows
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.elementwise import Function
+from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.array.operate import alias, apply, elementwise
 from fnx.core.array.public import public
 from fnx.core.expr import Expr, expm1, where
@@ -90,21 +90,21 @@ def _gelu_erf(x: Expr) -> Expr:
 
 # ---- the public rows --------------------------------------------------------------------------
 
-_SILU = Function("silu", "inexact", _silu)
-_SOFTPLUS = Function("softplus", "inexact", _softplus)
-_LOG_SIGMOID = Function("log_sigmoid", "inexact", _log_sigmoid)
-_SOFT_SIGN = Function("soft_sign", "inexact", _soft_sign)
-_HARD_TANH = Function("hard_tanh", "inexact", _hard_tanh)
-_HARD_SIGMOID = Function("hard_sigmoid", "inexact", _hard_sigmoid)
-_HARD_SILU = Function("hard_silu", "inexact", _hard_swish)
-_MISH = Function("mish", "inexact", _mish)
-_SELU = Function("selu", "inexact", _selu)
-_RELU = Function("relu", "integer", _relu)
-_RELU6 = Function("relu6", "inexact", _relu6)
-_GELU = Function("gelu", "inexact", _gelu_tanh)
-_GELU_ERF = Function("gelu", "inexact", _gelu_erf)
-_ELU = Function("elu", "inexact", _elu)
-_CELU = Function("celu", "inexact", _celu)
+_SILU = ElementwiseRow("silu", "inexact", _silu)
+_SOFTPLUS = ElementwiseRow("softplus", "inexact", _softplus)
+_LOG_SIGMOID = ElementwiseRow("log_sigmoid", "inexact", _log_sigmoid)
+_SOFT_SIGN = ElementwiseRow("soft_sign", "inexact", _soft_sign)
+_HARD_TANH = ElementwiseRow("hard_tanh", "inexact", _hard_tanh)
+_HARD_SIGMOID = ElementwiseRow("hard_sigmoid", "inexact", _hard_sigmoid)
+_HARD_SILU = ElementwiseRow("hard_silu", "inexact", _hard_swish)
+_MISH = ElementwiseRow("mish", "inexact", _mish)
+_SELU = ElementwiseRow("selu", "inexact", _selu)
+_RELU = ElementwiseRow("relu", "integer", _relu)
+_RELU6 = ElementwiseRow("relu6", "inexact", _relu6)
+_GELU = ElementwiseRow("gelu", "inexact", _gelu_tanh)
+_GELU_ERF = ElementwiseRow("gelu", "inexact", _gelu_erf)
+_ELU = ElementwiseRow("elu", "inexact", _elu)
+_CELU = ElementwiseRow("celu", "inexact", _celu)
 
 
 @elementwise(rows.SIGMOID, at="fnx")

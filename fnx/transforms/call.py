@@ -101,7 +101,7 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
     if schedule is not None and out is None:
         raise ArgumentError("call: expected schedule= only with out=, which makes f a kernel")
     made: Any = _Boundary(f, name=name) if out is None else \
-        _Kernel(f, name=name, out=out, schedule=tuple(schedule or ()))
+        _CalledKernel(f, name=name, out=out, schedule=tuple(schedule or ()))
     if vjp is None and jvp is None and vmap is None:
         return made
     return load("fnx.transforms.custom.ruled").Ruled(made, jvp, vjp, vmap)
@@ -128,7 +128,7 @@ class _Boundary(Transformed[P, R]):
         return self._traces.find(key, make).value.call(arrays)
 
 
-class _Kernel(Transformed[P, R]):
+class _CalledKernel(Transformed[P, R]):
     """A hand-written kernel as a CALL."""
 
     kind = "call"

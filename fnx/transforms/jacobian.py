@@ -87,7 +87,7 @@ def jacrev(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: boo
         GradError: an argument or a result is not of floats.
     """
     refuse_complex("jacrev", holomorphic)
-    return _Reverse(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
+    return _Jacrev(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
 
 
 jacobian = jacrev
@@ -208,7 +208,7 @@ def _nothing(shape: Shape) -> UOp:
     return build.const(0, dtypes.int32, shape)
 
 
-class _Reverse(_Jacobian[P, R]):
+class _Jacrev(_Jacobian[P, R]):
     kind = "jacrev"
     does = "The Jacobian. Takes the arguments of the function."
 

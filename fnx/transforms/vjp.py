@@ -144,7 +144,7 @@ def _at(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, by: st
 def _pullback(form: Linearized, saved: list[Array], primals: Layout, outs: Layout) -> Pullback:
     sources = tuple([i if kind == "cotangent" else None for kind, i in form.sources])
     results = tuple([value for value, _ in form.given])
-    return Pullback(saved, _Plan(form.backward, sources, results, outs, primals))
+    return Pullback(saved, _MapFacts(form.backward, sources, results, outs, primals))
 
 
 def _pushforward(form: Linearized, saved: list[Array], primals: Layout, outs: Layout
@@ -153,7 +153,7 @@ def _pushforward(form: Linearized, saved: list[Array], primals: Layout, outs: La
     sources = tuple([_UNREAD if kind == "cotangent" else None for kind, _ in form.sources])
     number = dict(zip([i for kind, i in form.sources if kind == "cotangent"], pushed.given))
     floats = sum(a.dtype.is_float for a in outs.avals)
-    return Pushforward(saved, _Plan(pushed.function, (*sources, *active), tuple(
+    return Pushforward(saved, _MapFacts(pushed.function, (*sources, *active), tuple(
         [number.get(o) for o in range(floats)]), primals, outs))
 
 
@@ -175,7 +175,7 @@ def _transposed(fun: Callable[..., Any], primals: tuple[Any, ...]) -> Transposit
     found = transpose(closed.function, tuple(range(len(avals))), outs)
     sources = (*[_UNREAD for _ in avals], *[None for _ in closed.captures],
                *[_UNREAD] * closed.effects, *range(len(outs)))
-    return Transposition([Array(c) for c in closed.captures], _Plan(
+    return Transposition([Array(c) for c in closed.captures], _MapFacts(
         found.function, sources, found.given, Layout(closed.out_tree, closed.outs),
         Layout(in_tree, avals)))
 
@@ -185,7 +185,7 @@ def _transposed(fun: Callable[..., Any], primals: tuple[Any, ...]) -> Transposit
 _UNREAD = -1  # an operand that the FUNCTION has and does not read
 
 
-class _Plan(Record):
+class _MapFacts(Record):
     """What a linear map knows besides its saved arrays."""
 
     function: UOp
@@ -201,7 +201,7 @@ class _LinearMap:
     __slots__ = ("saved", "plan")
     kind: ClassVar[str]
 
-    def __init__(self, saved: Sequence[Any], plan: _Plan) -> None:
+    def __init__(self, saved: Sequence[Any], plan: _MapFacts) -> None:
         self.saved, self.plan = tuple(saved), plan
 
     def __repr__(self) -> str:

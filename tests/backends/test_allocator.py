@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.backends.allocator import ALIGNMENT, HUGE, Block, Pool, size_class
+from fnx.backends.allocator import ALIGNMENT, HUGE, Pool, PoolBlock, size_class
 from fnx.core.errors import DeviceError
 
 sizes = st.one_of(st.integers(0, 5000), st.integers(0, 4 << 20))
@@ -37,7 +37,7 @@ def test_live_blocks_are_aligned_and_apart(steps):
         if free and live:
             live.pop(nbytes % len(live))
         else:
-            live.append(Block(pool, nbytes))
+            live.append(PoolBlock(pool, nbytes))
     spans = sorted((b.ptr, b.ptr + max(b.nbytes, 1)) for b in live)
     assert all(start % ALIGNMENT == 0 for start, _ in spans)
     assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:]))
@@ -48,20 +48,20 @@ def test_live_blocks_are_aligned_and_apart(steps):
 def test_freed_memory_is_reused_at_once():
     pool = Pool()
     for nbytes in (1, 100, 40_000, 3 << 20):
-        address = Block(pool, nbytes).ptr
-        assert Block(pool, nbytes).ptr == address
+        address = PoolBlock(pool, nbytes).ptr
+        assert PoolBlock(pool, nbytes).ptr == address
 
 
 def test_sizes_of_one_class_share_memory():
     pool = Pool()
-    address = Block(pool, 1000).ptr
-    assert Block(pool, 1024).ptr == address and size_class(1000) == size_class(1024)
+    address = PoolBlock(pool, 1000).ptr
+    assert PoolBlock(pool, 1024).ptr == address and size_class(1000) == size_class(1024)
 
 
 def test_nothing_is_preallocated_and_trim_returns_it():
     pool = Pool()
     assert pool.stats() == {"held": 0, "free": 0}
-    block = Block(pool, HUGE)
+    block = PoolBlock(pool, HUGE)
     assert HUGE <= pool.stats()["held"] <= HUGE + (64 << 10) and pool.stats()["free"] == 0
     del block
     assert pool.stats()["free"] == HUGE
@@ -73,7 +73,7 @@ def test_cached_memory_is_bounded():
     """Sizes that never come again do not pile up."""
     pool = Pool()
     for i in range(200):
-        Block(pool, (32 << 20) + i * (5 << 20))
+        PoolBlock(pool, (32 << 20) + i * (5 << 20))
     assert pool.stats()["held"] < 4 << 30
 
 
@@ -81,7 +81,7 @@ def test_the_whole_block_is_writable():
     import ctypes
 
     pool = Pool()
-    blocks = [Block(pool, n) for n in (1, 64, 65, 32 << 10, (32 << 10) + 1, HUGE, 3 * HUGE + 5)]
+    blocks = [PoolBlock(pool, n) for n in (1, 64, 65, 32 << 10, (32 << 10) + 1, HUGE, 3 * HUGE + 5)]
     for i, b in enumerate(blocks):
         ctypes.memset(b.ptr, i + 1, b.nbytes)
     for i, b in enumerate(blocks):
@@ -96,7 +96,7 @@ def test_threads_never_share_a_block():
         import ctypes
 
         for _ in range(300):
-            blocks = [Block(pool, int(n)) for n in rng.integers(1, 3000, 8)]
+            blocks = [PoolBlock(pool, int(n)) for n in rng.integers(1, 3000, 8)]
             for b in blocks:
                 ctypes.memset(b.ptr, mark, b.nbytes)
             if any(set(ctypes.string_at(b.ptr, b.nbytes)) != {mark} for b in blocks):
@@ -113,9 +113,9 @@ def test_threads_never_share_a_block():
 def test_an_impossible_allocation_says_how_much():
     pool = Pool()
     with pytest.raises(DeviceError, match=r"expected 4,611,686,018,427,387,904 bytes .*held"):
-        Block(pool, 1 << 62)
+        PoolBlock(pool, 1 << 62)
     gc.collect()  # the half-made block has nothing to give back
-    assert Block(pool, 100).ptr
+    assert PoolBlock(pool, 100).ptr
 
 
 def test_a_failed_allocation_first_empties_the_pool():

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.backends.llvm import binding as llvm
-from fnx.backends.llvm.ir_builder import Function
+from fnx.backends.llvm.ir_builder import IRFunction
 
 words = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
-def compiled(f: Function):
+def compiled(f: IRFunction):
     library = llvm.link([(llvm.compile_ir(f.text(), llvm.host_target()), [f.name])])
     prototype = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * len(f.params))
     call = prototype(library.addresses[f.name])
@@ -21,7 +21,7 @@ def compiled(f: Function):
 
 def test_nested_loops_leave_and_start_again():
     """Counts pairs (i, j), i < n, j < i, with i odd."""
-    f = Function("pairs", ("n",))
+    f = IRFunction("pairs", ("n",))
     total, i = f.variable(0), f.variable(0)
     with f.loop():
         i.set(f.add(i.get(), 1))
@@ -48,7 +48,7 @@ def test_memory_and_unsigned_order(values, limit):
 
 
 def _make_sum_below():
-    f = Function("sum_below", ("memory", "count", "limit"))
+    f = IRFunction("sum_below", ("memory", "count", "limit"))
     total = f.variable(0)
     with f.count(f["count"]) as i:
         value = f.load(f["memory"], i)
@@ -63,7 +63,7 @@ _sum_below = _make_sum_below()
 
 
 def test_atomics_count_and_swap():
-    f = Function("atomics", ("memory",))
+    f = IRFunction("atomics", ("memory",))
     old = f.fetch_add(f["memory"], 0, 5)
     with f.when(f.swap_if(f["memory"], 1, 7, 8)):
         f.give(old)
@@ -75,7 +75,7 @@ def test_atomics_count_and_swap():
 
 
 def test_code_behind_a_jump_is_dropped():
-    f = Function("early", ())
+    f = IRFunction("early", ())
     f.give(3)
     f.give(f.add(1, 1))
     assert f.text().count("ret") == 1 and compiled(f)() == 3

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import SpecError
 from fnx.core.rewriting.pattern import UPat, build_from, const, constant_of, match, var
-from fnx.core.rewriting.rewrite import Rule, RuleSet, graph_rewrite
+from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, graph_rewrite
 from fnx.core.uop import UOp, current_site, toposort
 from tests.graphs import Graph, graphs
 
@@ -88,9 +88,9 @@ def test_a_pattern_builds_the_node_that_it_matched(graph: Graph) -> None:
 # ---- rules and the walk -----------------------------------------------------------------------
 
 RULES = RuleSet([
-    Rule(-UPat(ops.NEG, (a,)), a, name="double negation"),
-    Rule(a + 0, a, name="add zero"),
-    Rule(a * 2, a + a, name="twice"),
+    RewriteRule(-UPat(ops.NEG, (a,)), a, name="double negation"),
+    RewriteRule(a + 0, a, name="add zero"),
+    RewriteRule(a * 2, a + a, name="twice"),
 ])
 
 
@@ -102,14 +102,15 @@ def test_rules_run_to_a_fixed_point_bottom_up() -> None:
 
 
 def test_what_a_rule_returns_is_rewritten_too() -> None:
-    wrap = RuleSet([*RULES.rules, Rule(UPat(ops.EXP, (a,)), lambda a: build.neg(build.neg(a)))])
+    twice = RewriteRule(UPat(ops.EXP, (a,)), lambda a: build.neg(build.neg(a)))
+    wrap = RuleSet([*RULES.rules, twice])
     assert graph_rewrite([build.exp(x)], wrap) == [x]
 
 
 @settings(max_examples=100)
 @given(graphs())
 def test_an_unchanged_graph_is_the_same_object(graph: Graph) -> None:
-    never = RuleSet([Rule(UPat(op, None, "n"), lambda n: None) for op in ops.OPS.values()])
+    never = RuleSet([RewriteRule(UPat(op, None, "n"), lambda n: None) for op in ops.OPS.values()])
     roots = list(graph.fn.src)
     assert all(got is root for got, root in zip(graph_rewrite(roots, never), roots))
     assert all(got is root for got, root in zip(graph_rewrite(roots, RuleSet([])), roots))
@@ -124,7 +125,7 @@ def test_functions_are_not_entered_but_calls_follow_known_ones() -> None:
 
 
 def test_guards_counts_and_where_a_rule_stands() -> None:
-    rule = Rule(a + b, a, lambda a, b: b.op is ops.EXP, "drop exp")
+    rule = RewriteRule(a + b, a, lambda a, b: b.op is ops.EXP, "drop exp")
     rules = RuleSet([rule])
     assert graph_rewrite([build.add(x, build.exp(y)), build.add(x, y)], rules) == [
         x, build.add(x, y)]
@@ -144,13 +145,13 @@ def test_new_nodes_have_the_sites_of_what_they_stand_for() -> None:
 
 
 def test_wrong_rules_are_named() -> None:
-    wrong_dtype = RuleSet([Rule(UPat(ops.NEG, (a,)), lambda a: i, name="wrong")])
+    wrong_dtype = RuleSet([RewriteRule(UPat(ops.NEG, (a,)), lambda a: i, name="wrong")])
     with pytest.raises(SpecError, match="wrong.*expected float32"):
         graph_rewrite([build.neg(x)], wrong_dtype)
-    circle = RuleSet([Rule(a - b, lambda a, b: build.sub(b, a), name="swap")])
+    circle = RuleSet([RewriteRule(a - b, lambda a, b: build.sub(b, a), name="swap")])
     with pytest.raises(SpecError, match="circle.*swap"):
         graph_rewrite([build.sub(x, y)], circle)
-    grows = RuleSet([Rule(UPat(ops.EXP, (a,), "n"), lambda a, n: build.neg(n), name="grow")])
+    grows = RuleSet([RewriteRule(UPat(ops.EXP, (a,), "n"), lambda a, n: build.neg(n), name="grow")])
     with pytest.raises(SpecError, match="grow.*below itself"):
         graph_rewrite([build.exp(x)], grows)
 

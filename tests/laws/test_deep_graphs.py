@@ -14,7 +14,7 @@ from fnx.core.levels import show, spec
 from fnx.core.levels.interp import evaluate
 from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.pattern import UPat, var
-from fnx.core.rewriting.rewrite import Rule, RuleSet, graph_rewrite
+from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, graph_rewrite
 from fnx.core.target import Target
 from fnx.core.uop import UOp, consumers, substitute, toposort
 from fnx.lower.pipeline import TENSOR_PASSES
@@ -44,7 +44,8 @@ def moved(node: UOp) -> bool:
 
 def rewritten(node: UOp) -> bool:
     a = var("a")
-    twice = RuleSet([Rule(UPat(ops.NEG, (UPat(ops.EXP, (a,)),)), lambda a: build.neg(a), name="x")])
+    twice = RuleSet([RewriteRule(UPat(ops.NEG, (UPat(ops.EXP, (a,)),)), lambda a: build.neg(a),
+                                 name="x")])
     (got,) = graph_rewrite([node], twice)
     return len(toposort([got])) == N // 2 + 1
 

@@ -25,7 +25,7 @@ from fnx.lower.tensor.inline import inline
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.reverse import pullback
 from fnx.transforms.ad.rules import Cotangent, Elementwise
-from fnx.transforms.ad.structural import Part, Structural
+from fnx.transforms.ad.structural import ResultRule, Structural
 from tests.graphs import Graph, graphs
 
 F8 = dtypes.float64
@@ -165,7 +165,7 @@ def examples(op: ops.Op) -> list[tuple[Make, Values]]:
 
 DIFFERENTIABLE = [op for op, rule in DERIVATIVES.items()
                   if type(rule).operands is not type(DERIVATIVES[ops.IOTA]).operands
-                  and not isinstance(rule, Structural | Part)
+                  and not isinstance(rule, Structural | ResultRule)
                   and op.kind != "collective"]  # tests/transforms/test_named_axes.py has these
 CASES = [(op, k) for op in DIFFERENTIABLE for k in range(len(examples(op)))]
 

@@ -26,7 +26,7 @@ import fnx.numpy.unary
 from fnx.core import build, dtypes, ops
 from fnx.core.array import elementwise, scope, special
 from fnx.core.array.array import Array
-from fnx.core.array.elementwise import Function
+from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.config import override
 from fnx.core.expr import Expr
 from fnx.core.levels import interp
@@ -186,15 +186,15 @@ PAIRS = [(a, b) for a in (0.0, 1.0, -1.0, 0.5, -2.0, 3.0, 30.0, 0.03)
 DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -2))
 
 
-def rows() -> dict[str, Function]:
+def rows() -> dict[str, ElementwiseRow]:
     """Every row that gives floats, by the name of its variable."""
     modules = (elementwise, special, fnx.numpy.unary, fnx.lax.elementwise, fnx.nn.activations)
     return {name.lower().strip("_"): row for module in modules
-            for name, row in vars(module).items() if isinstance(row, Function)
+            for name, row in vars(module).items() if isinstance(row, ElementwiseRow)
             and row.domain not in ("bits", "whole", "truth") and _gives_floats(row)}
 
 
-def _gives_floats(row: Function) -> bool:
+def _gives_floats(row: ElementwiseRow) -> bool:
     for count in (1, 2):
         try:
             return row.build(*[build.param(i, F8, ()) for i in range(count)]).dtype.is_float

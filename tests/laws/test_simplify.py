@@ -15,7 +15,7 @@ from fnx.core.errors import FnxError
 from fnx.core.levels import interp
 from fnx.core.levels.spec import check
 from fnx.core.rewriting.pattern import UPat, constant_of
-from fnx.core.rewriting.rewrite import Rule, RuleSet, graph_rewrite
+from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, graph_rewrite
 from fnx.core.uop import UOp, current_site, substitute, toposort
 from fnx.lower.tensor.simplify import RULES, simplify
 from tests.graphs import STEPS, Builder, Graph, assert_same, graphs, values
@@ -119,7 +119,7 @@ class Instance:
 
 
 @pytest.mark.parametrize("rule", RULES.rules, ids=lambda rule: rule.name)
-def test_each_rule_keeps_every_bit(rule: Rule) -> None:
+def test_each_rule_keeps_every_bit(rule: RewriteRule) -> None:
     applied = 0
     for seed in range(6000):
         rng = random.Random(seed)

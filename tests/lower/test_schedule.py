@@ -16,7 +16,7 @@ from fnx.core.levels import spec
 from fnx.core.levels.interp import run_kernel
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
-from fnx.core.tiling import Parallel, Stage, Vectorize
+from fnx.core.tiling import Parallel, StageOperand, Vectorize
 from fnx.core.uop import UOp, toposort
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.schedule import contraction
@@ -219,8 +219,8 @@ def test_little_work_stays_with_the_caller(n: int, parallel: bool) -> None:
 
 def test_the_right_factor_is_packed_once_where_it_is_large() -> None:
     small, large = choose(matmul(512, 64, 64), AVX512), choose(matmul(512, 512, 512), AVX512)
-    assert not any(isinstance(s, Stage) and s.space == "GLOBAL" for s in small)
-    assert any(isinstance(s, Stage) and s.space == "GLOBAL" for s in large)
+    assert not any(isinstance(s, StageOperand) and s.space == "GLOBAL" for s in small)
+    assert any(isinstance(s, StageOperand) and s.space == "GLOBAL" for s in large)
 
 
 def test_the_schedule_does_not_depend_on_the_workers() -> None:

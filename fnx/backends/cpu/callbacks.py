@@ -62,7 +62,7 @@ def _sizes(arg: Host) -> list[int]:
     return [4, *[size(shape, t.itemsize) for shape, t in (*arg.ins, *arg.outs[arg.effect:])]]
 
 
-class Plan:
+class HostPlan:
     """How a HOST runs: as a kernel of one iteration, for as long as it likes."""
 
     iterations = chunk = chunks = 1
@@ -73,12 +73,12 @@ class Plan:
         self.kernel = kernel
 
 
-class _Stack(threading.local):
+class _OpenRuns(threading.local):
     def __init__(self) -> None:
         self.runs: list[Inside] = []
 
 
-_stack = _Stack()
+_stack = _OpenRuns()
 
 
 class Inside:

@@ -21,26 +21,26 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fnx.backends.allocator import Block, Pool
+from fnx.backends.allocator import Pool, PoolBlock
 from fnx.backends.base import Device
 from fnx.backends.cost_estimate import nanoseconds
 from fnx.backends.cpu import callbacks, runtime
 from fnx.backends.cpu.encoding import FOREVER, Encoder, signed
 from fnx.backends.cpu.queue import CpuQueue, native
 from fnx.backends.hcq import (
-    Branch,
     Command,
     Commands,
     HostStorage,
     Leasing,
-    Loop,
+    QueuedBranch,
+    QueuedLoop,
     check_arguments,
     commands_of,
     executions,
     memory_of,
 )
 from fnx.backends.llvm import binding
-from fnx.backends.llvm.kernels import Kernel, Kernels
+from fnx.backends.llvm.kernels import Kernels, LinkedKernel
 from fnx.core import host, ops
 from fnx.core.errors import OutOfMemoryError, SpecError
 from fnx.core.process import at_fork, fork_safe_lock
@@ -63,12 +63,13 @@ _pointer = attrgetter("ptr")
 _laying_out = fork_safe_lock()
 
 
-class _Plan:
+class _KernelPlan:
     """How a kernel runs with some scalars: numbers in place of expressions."""
 
     __slots__ = ("chunk", "chunks", "iterations", "kernel", "scratch", "work")
 
-    def __init__(self, command: Command, code: KernelCode, kernel: Kernel, cores: int) -> None:
+    def __init__(self, command: Command, code: KernelCode, kernel: LinkedKernel, cores: int
+                 ) -> None:
         self.kernel = kernel
         env: dict[UOp | int, int] = {i: signed(s) for i, s in enumerate(command.scalars)}
         self.iterations = symbolic.evaluate(code.extents["parallel"], env)
@@ -80,13 +81,13 @@ class _Plan:
         self.chunks = -(-self.iterations // self.chunk)
 
 
-def _work(commands: Commands, plans: Mapping[Command, _Plan | callbacks.Plan]) -> float:
+def _work(commands: Commands, plans: Mapping[Command, _KernelPlan | callbacks.HostPlan]) -> float:
     """Estimated nanoseconds of commands; those of a loop that a condition ends: no bound."""
     total = 0.0
     for c in commands:
         if isinstance(c, Command):
             total += plans[c].work
-        elif isinstance(c, Branch):
+        elif isinstance(c, QueuedBranch):
             total += max([_work(branch, plans) for branch in c.branches])
         elif c.trips is None:
             return math.inf
@@ -96,7 +97,8 @@ def _work(commands: Commands, plans: Mapping[Command, _Plan | callbacks.Plan]) -
     return total
 
 
-def _steps_here(commands: Commands, plans: Mapping[Command, _Plan | callbacks.Plan]) -> int:
+def _steps_here(commands: Commands, plans: Mapping[Command, _KernelPlan | callbacks.HostPlan]
+                ) -> int:
     """How many steps of loops run where a buffer is called, before workers go on with the rest.
 
     Of short work: all. Of a loop that a condition ends, which may be short: a short time's.
@@ -108,7 +110,7 @@ def _steps_here(commands: Commands, plans: Mapping[Command, _Plan | callbacks.Pl
     return max(1, int(SHORT / longest)) if math.isinf(work) and longest <= SHORT else 0
 
 
-def _once(commands: Commands, plans: Mapping[Command, _Plan | callbacks.Plan]
+def _once(commands: Commands, plans: Mapping[Command, _KernelPlan | callbacks.HostPlan]
           ) -> tuple[float, float]:
     """Estimated nanoseconds of commands that go through each loop once, and of the longest way
     from the end of an iteration to the next such end."""
@@ -117,7 +119,7 @@ def _once(commands: Commands, plans: Mapping[Command, _Plan | callbacks.Plan]
         if isinstance(c, Command):
             total += plans[c].work
             continue
-        inside = [(*c.test, *c.body)] if isinstance(c, Loop) else c.branches
+        inside = [(*c.test, *c.body)] if isinstance(c, QueuedLoop) else c.branches
         parts = [_once(part, plans) for part in inside]
         once = max([part for part, _ in parts]) + STEP
         total += once
@@ -133,7 +135,7 @@ class CpuCommandBuffer(Leasing):
                  "_words", "effects", "work")
 
     def __init__(self, device: CpuDevice, commands: Commands,
-                 plans: dict[Command, _Plan | callbacks.Plan], arena: int) -> None:
+                 plans: dict[Command, _KernelPlan | callbacks.HostPlan], arena: int) -> None:
         self._queue, self._pool = device.queue, device.pool
         self._commands = commands
         self._plans = plans  # hold the kernels: their code lives as long as this does
@@ -187,7 +189,7 @@ class CpuCommandBuffer(Leasing):
             self._run_inside(ins, outs)
             return
         lease = self.leases.pop() if self.leases else self._lease()
-        temporary = self._memory_for_call(functools.partial(Block, self._pool))
+        temporary = self._memory_for_call(functools.partial(PoolBlock, self._pool))
         self._pack(lease[0], 0, temporary.ptr + self._private, temporary.ptr, 0,
                    *map(_pointer, ins), *map(_pointer, outs))
         if self._steps and queue.idle():
@@ -207,7 +209,7 @@ class CpuCommandBuffer(Leasing):
         for storage in ins:
             storage.wait()
         lease = self.leases.pop() if self.leases else self._lease()
-        temporary = Block(self._pool, self._private + max(64, self._scratch))
+        temporary = PoolBlock(self._pool, self._private + max(64, self._scratch))
         scratch = temporary.ptr + self._private
         self._pack(lease[0], 0, scratch, temporary.ptr, 0, *map(_pointer, ins),
                    *map(_pointer, outs))
@@ -286,12 +288,12 @@ class CpuDevice(Device):
         executed = executions(decoded)
         codes = {c.kernel: code[c.kernel] for c in executed if c.kernel in code}
         kernels = dict(zip(codes, self.kernels.get(list(codes.values()))))
-        known: dict[Any, _Plan | callbacks.Plan] = {}  # of equal commands
+        known: dict[Any, _KernelPlan | callbacks.HostPlan] = {}  # of equal commands
         for c in executed:
             if c.kernel.op is ops.HOST:
-                known[c.kernel, c.scalars] = callbacks.Plan(self.queue.caller)
+                known[c.kernel, c.scalars] = callbacks.HostPlan(self.queue.caller)
             elif (key := (c.kernel, c.scalars)) not in known:
-                known[key] = _Plan(c, codes[c.kernel], kernels[c.kernel], self.target.cores)
+                known[key] = _KernelPlan(c, codes[c.kernel], kernels[c.kernel], self.target.cores)
         plans = {c: known[c.kernel, c.scalars] for c in executed}
         return CpuCommandBuffer(self, decoded, plans, arena)
 

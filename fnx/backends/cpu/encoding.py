@@ -17,14 +17,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from fnx.backends.cpu import runtime
-from fnx.backends.hcq import AnyCommand, Branch, Command, Commands, Loop
+from fnx.backends.hcq import AnyCommand, Command, Commands, QueuedBranch, QueuedLoop
 from fnx.core import ops, parts
 from fnx.core.uop import UOp, toposort
 
 FOREVER = (1 << 63) - 1  # trips of a loop that a condition ends
 
 
-class Plan(Protocol):
+class LaunchPlan(Protocol):
     """How a kernel runs."""
 
     @property
@@ -44,7 +44,7 @@ class Place(NamedTuple):
     loops: tuple[tuple[str, int], ...]
 
 
-class Program(NamedTuple):
+class Encoded(NamedTuple):
     """Encoded commands.
 
     Attributes:
@@ -59,7 +59,7 @@ class Program(NamedTuple):
     places: tuple[Place, ...]
 
 
-class _Open(NamedTuple):
+class _OpenLoop(NamedTuple):
     """A loop on its way: its name, its register, and the slots that move with it."""
 
     name: str
@@ -75,7 +75,7 @@ class Encoder:
         ins, outs: how many arguments a call has.
     """
 
-    def __init__(self, plans: Mapping[Command, Plan], ins: int, outs: int) -> None:
+    def __init__(self, plans: Mapping[Command, LaunchPlan], ins: int, outs: int) -> None:
         self.plans = plans
         self.base = {"arena": runtime.ARENA, "in": runtime.ARGUMENTS,
                      "out": runtime.ARGUMENTS + ins}
@@ -86,12 +86,12 @@ class Encoder:
         self.scalars: list[int] = []
         self.places: list[Place] = []
         self.jumps: list[list[int]] = []
-        self.open: list[_Open] = []
-        self.closed: dict[int, _Open] = {}  # the last loop at each depth
+        self.open: list[_OpenLoop] = []
+        self.closed: dict[int, _OpenLoop] = {}  # the last loop at each depth
         self.moving: list[tuple[int, list[list[int]]]] = []  # (record, its loop's moves)
         self.choices: list[tuple[int, list[int]]] = []  # (record, where each branch starts)
 
-    def encode(self, commands: Commands) -> Program:
+    def encode(self, commands: Commands) -> Encoded:
         """The program of commands."""
         self.depth = _depth(commands)
         self._commands(commands)
@@ -108,7 +108,7 @@ class Encoder:
         for command in commands:
             if isinstance(command, Command):
                 self._execute(command)
-            elif isinstance(command, Loop):
+            elif isinstance(command, QueuedLoop):
                 self._loop(command)
             else:
                 self._branch(command)
@@ -122,10 +122,10 @@ class Encoder:
                      8 * len(self.scalars), plan.iterations, plan.chunk, plan.chunks)
         self.scalars += [signed(s) for s in command.scalars]
 
-    def _loop(self, loop: Loop) -> None:
+    def _loop(self, loop: QueuedLoop) -> None:
         trips = FOREVER if loop.trips is None else loop.trips
         depth = len(self.open)
-        opened = _Open(loop.name, self.registers + depth, [])
+        opened = _OpenLoop(loop.name, self.registers + depth, [])
         start = self._record(loop.name, runtime.LOOP, opened.register, trips)
         self.open.append(opened)
         test = None
@@ -141,7 +141,7 @@ class Encoder:
         if test is not None:
             self.records[test][runtime.TARGET] = end + 1
 
-    def _branch(self, branch: Branch) -> None:
+    def _branch(self, branch: QueuedBranch) -> None:
         choose = self._record(branch.name, runtime.CHOOSE, self._slot(branch.which),
                               len(branch.branches))
         starts: list[int] = []
@@ -183,7 +183,7 @@ class Encoder:
 
     # ---- words
 
-    def _written(self) -> Program:
+    def _written(self) -> Encoded:
         records = list(itertools.chain(*self.records))
         lists = list(itertools.chain(*[itertools.chain(*moves) for _, moves in self.moving]))
         starts = list(itertools.chain(*[starts for _, starts in self.choices]))
@@ -205,7 +205,7 @@ class Encoder:
         resolved = self.registers + self.depth
         memory[:] = [len(self.records), len(self.table) // 2, table, first, resolved, self.depth,
                      *self.table, *records, *self.scalars, *lists, *starts]
-        return Program(memory, address, resolved + len(self.table) // 2, tuple(self.places))
+        return Encoded(memory, address, resolved + len(self.table) // 2, tuple(self.places))
 
 
 def signed(pattern: int) -> int:
@@ -217,8 +217,8 @@ def _depth(commands: Commands) -> int:
     """How many loops are around the innermost command."""
     depths = [0]
     for c in commands:
-        if isinstance(c, Loop):
+        if isinstance(c, QueuedLoop):
             depths.append(1 + max(_depth(c.body), _depth(c.test)))
-        elif isinstance(c, Branch):
+        elif isinstance(c, QueuedBranch):
             depths += map(_depth, c.branches)
     return max(depths)

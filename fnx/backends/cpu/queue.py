@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from fnx.backends.allocator import Block, Pool, memory
+from fnx.backends.allocator import Pool, PoolBlock, memory
 from fnx.backends.cpu import runtime
 from fnx.backends.cpu.callbacks import Caller, Inside
 from fnx.backends.hcq import HostStorage, InFlight, Leasing, Signal
@@ -90,7 +90,7 @@ class _Workers:
         lib.mutex_init(self.address + 8 * runtime.MUTEX, None)
         for condition in (runtime.WORK, runtime.HELP, runtime.JOINED, runtime.FINISHED):
             lib.condition_init(self.address + 8 * condition, None)
-        self._private = [Block(pool, max(64, scratch)) for _ in range(count)]
+        self._private = [PoolBlock(pool, max(64, scratch)) for _ in range(count)]
         self._arguments = (ctypes.c_int64 * (runtime.WORKER_WORDS * count))()
         self._threads: list[int] = []
         self.running = ""  # the kernel that did not end when these threads were given up

@@ -27,7 +27,7 @@ are skipped, tested before each command and chunk.
 
 from __future__ import annotations
 
-from fnx.backends.llvm.ir_builder import Function, Value, Variable
+from fnx.backends.llvm.ir_builder import IRFunction, IRValue, Variable
 
 # program
 COMMANDS, SLOTS, TABLE, RECORDS, RESOLVED, DEPTH, PROGRAM_WORDS = range(7)
@@ -88,8 +88,8 @@ def text(triple: str) -> str:
 # ---- the float mode ---------------------------------------------------------------------------
 
 
-def _read_mode(processor: str) -> Function:
-    f = Function("read_mode", ())
+def _read_mode(processor: str) -> IRFunction:
+    f = IRFunction("read_mode", ())
     if processor == "x86_64":
         space = f.space(8)
         f.store(space, 0, 0)
@@ -101,8 +101,8 @@ def _read_mode(processor: str) -> Function:
     return f
 
 
-def _write_mode(processor: str) -> Function:
-    f = Function("write_mode", ("mode",))
+def _write_mode(processor: str) -> IRFunction:
+    f = IRFunction("write_mode", ("mode",))
     if processor == "x86_64":
         space = f.space(8)
         f.store(space, 0, f["mode"])
@@ -117,9 +117,9 @@ def _write_mode(processor: str) -> Function:
 # ---- one submission on one thread -------------------------------------------------------------
 
 
-def _resolve() -> Function:
+def _resolve() -> IRFunction:
     """Slots (argument, offset) become pointers in the block; gives their address."""
-    f = Function("resolve", ("program", "block"))
+    f = IRFunction("resolve", ("program", "block"))
     table = f.load(f["program"], TABLE)
     pointers = f.word(f["block"], f.load(f["program"], RESOLVED))
     with f.count(f.load(f["program"], SLOTS)) as i:
@@ -130,9 +130,9 @@ def _resolve() -> Function:
     return f
 
 
-def _kernel() -> Function:
+def _kernel() -> IRFunction:
     """Call the kernel of a record on iterations low..high."""
-    f = Function("kernel", ("record", "pointers", "low", "high", "scratch"))
+    f = IRFunction("kernel", ("record", "pointers", "low", "high", "scratch"))
     buffers = f.word(f["pointers"], f.load(f["record"], BUFFERS))
     code, b, s, t = (f.line(f"inttoptr i64 {v} to ptr", "p") for v in (
         f.load(f["record"], KERNEL), buffers, f.load(f["record"], SCALARS), f["scratch"]))
@@ -141,9 +141,9 @@ def _kernel() -> Function:
     return f
 
 
-def _move() -> Function:
+def _move() -> IRFunction:
     """The pointers of slots that follow loops, in this iteration."""
-    f = Function("move", ("program", "block", "pointers", "moves", "count"))
+    f = IRFunction("move", ("program", "block", "pointers", "moves", "count"))
     block, at = f["block"], f.variable(f["moves"])
     size = f.mul(f.add(f.mul(f.load(f["program"], DEPTH), 2), 3), 8)  # of a place, in bytes
     with f.count(f["count"]):
@@ -167,9 +167,9 @@ def _move() -> Function:
     return f
 
 
-def _go() -> Function:
+def _go() -> IRFunction:
     """Do what a record of a loop or a branch says; gives the number of the next record."""
-    f = Function("go", ("program", "block", "pointers", "record", "number"))
+    f = IRFunction("go", ("program", "block", "pointers", "record", "number"))
     record = f["record"]
     kind, target = f.load(record), f.load(record, TARGET)
     with f.when(f.compare("ule", kind, NEXT)):
@@ -200,10 +200,10 @@ def _go() -> Function:
     return f
 
 
-def _run(mode: int) -> Function:
+def _run(mode: int) -> IRFunction:
     """A submission on the calling thread, of at most so many steps of loops; gives whether some
     are left for the workers."""
-    f = Function("run", ("program", "block", "steps"))
+    f = IRFunction("run", ("program", "block", "steps"))
     f.line("fence acquire")  # the caller has looked at the timeline
     before = f.call("read_mode")
     f.call("write_mode", mode)
@@ -234,25 +234,25 @@ def _run(mode: int) -> Function:
 # ---- what other threads ask of the queue --------------------------------------------------------
 
 
-def _c(f: Function, name: str, *arguments: Value) -> str:
+def _c(f: IRFunction, name: str, *arguments: IRValue) -> str:
     return f.line(f"call i32 @{name}({', '.join(f'i64 {a}' for a in arguments)})", "r")
 
 
-def _lock(f: Function, queue: str) -> None:
+def _lock(f: IRFunction, queue: str) -> None:
     _c(f, "pthread_mutex_lock", f.word(queue, MUTEX))
 
 
-def _unlock(f: Function, queue: str) -> None:
+def _unlock(f: IRFunction, queue: str) -> None:
     _c(f, "pthread_mutex_unlock", f.word(queue, MUTEX))
 
 
-def _sleep(f: Function, queue: str, condition: int) -> None:
+def _sleep(f: IRFunction, queue: str, condition: int) -> None:
     _c(f, "pthread_cond_wait", f.word(queue, condition), f.word(queue, MUTEX))
 
 
-def _submit() -> Function:
+def _submit() -> IRFunction:
     """Append (program, block) to the ring; gives its timeline value, 0 where the ring is full."""
-    f = Function("submit", ("queue", "program", "block"))
+    f = IRFunction("submit", ("queue", "program", "block"))
     queue = f["queue"]
     _lock(f, queue)
     tail = f.load(queue, SUBMITTED)
@@ -272,9 +272,9 @@ def _submit() -> Function:
     return f
 
 
-def _wait() -> Function:
+def _wait() -> IRFunction:
     """Sleep until a timeline value is reached or some time is over; gives whether it was."""
-    f = Function("wait", ("queue", "value", "nanoseconds"))
+    f = IRFunction("wait", ("queue", "value", "nanoseconds"))
     queue, reached = f["queue"], f.variable(0)
     with f.when(f.compare("uge", f.load(queue, COMPLETED, "acquire"), f["value"])):
         f.give(1)
@@ -300,9 +300,9 @@ def _wait() -> Function:
     return f
 
 
-def _abort() -> Function:
+def _abort() -> IRFunction:
     """Skip all that is submitted so far; gives the timeline value of the last of it."""
-    f = Function("abort", ("queue",))
+    f = IRFunction("abort", ("queue",))
     _lock(f, f["queue"])
     last = f.load(f["queue"], SUBMITTED)
     f.store(f["queue"], ABORT, last, "release")
@@ -311,9 +311,9 @@ def _abort() -> Function:
     return f
 
 
-def _stop() -> Function:
+def _stop() -> IRFunction:
     """Let the workers return once the ring is empty."""
-    f = Function("stop", ("queue",))
+    f = IRFunction("stop", ("queue",))
     _lock(f, f["queue"])
     f.store(f["queue"], STOP, 1, "seq_cst")
     for condition in (WORK, HELP):
@@ -326,9 +326,9 @@ def _stop() -> Function:
 # ---- workers ----------------------------------------------------------------------------------
 
 
-def _take() -> Function:
+def _take() -> IRFunction:
     """Take and run chunks of the open job until none is left."""
-    f = Function("take", ("queue", "scratch"))
+    f = IRFunction("take", ("queue", "scratch"))
     queue = f["queue"]
     with f.loop():
         ticket = f.load(queue, TICKET, "acquire")
@@ -353,9 +353,9 @@ def _take() -> Function:
     return f
 
 
-def _open_job(pause: str) -> Function:
+def _open_job(pause: str) -> IRFunction:
     """Run one command of several chunks on all workers (called by worker 0)."""
-    f = Function("open_job", ("queue", "record", "pointers", "time", "scratch"))
+    f = IRFunction("open_job", ("queue", "record", "pointers", "time", "scratch"))
     queue, chunks = f["queue"], f.load(f["record"], CHUNKS)
     for word, value in ((JOB_RECORD, f["record"]), (JOB_SLOTS, f["pointers"]),
                         (JOB_TIME, f["time"])):
@@ -392,9 +392,9 @@ def _open_job(pause: str) -> Function:
     return f
 
 
-def _execute() -> Function:
+def _execute() -> IRFunction:
     """All commands of one submission."""
-    f = Function("execute", ("queue", "program", "block", "time", "scratch"))
+    f = IRFunction("execute", ("queue", "program", "block", "time", "scratch"))
     queue = f["queue"]
     at = f.variable(f.load(f["block"], START))
     with f.when(f.compare("eq", at.get(), 0)):
@@ -422,9 +422,9 @@ def _execute() -> Function:
     return f
 
 
-def _lead(pause: str, mode: int) -> Function:
+def _lead(pause: str, mode: int) -> IRFunction:
     """The loop of worker 0: submissions in order."""
-    f = Function("lead", ("worker",))
+    f = IRFunction("lead", ("worker",))
     queue, spins = f.load(f["worker"], QUEUE), f.variable(0)
     f.call("write_mode", mode)
     with f.loop():
@@ -447,7 +447,7 @@ def _lead(pause: str, mode: int) -> Function:
     return f
 
 
-def _idle(f: Function, queue: str, spins: Variable, pause: str) -> None:
+def _idle(f: IRFunction, queue: str, spins: Variable, pause: str) -> None:
     """Nothing to do: leave if the queue stops, else spin on, for a while."""
     with f.when(f.compare("ne", f.load(queue, STOP, "acquire"), 0)):
         f.fetch_add(queue, RETURNED, 1)
@@ -458,7 +458,7 @@ def _idle(f: Function, queue: str, spins: Variable, pause: str) -> None:
         f.again()
 
 
-def _lead_sleeps(f: Function, queue: str, head: str) -> None:
+def _lead_sleeps(f: IRFunction, queue: str, head: str) -> None:
     _lock(f, queue)
     f.store(queue, LEAD_SLEEPS, 1)
     with f.loop():
@@ -471,9 +471,9 @@ def _lead_sleeps(f: Function, queue: str, head: str) -> None:
     _unlock(f, queue)
 
 
-def _help(pause: str, mode: int) -> Function:
+def _help(pause: str, mode: int) -> IRFunction:
     """The loop of the other workers: chunks of the open job."""
-    f = Function("help", ("worker",))
+    f = IRFunction("help", ("worker",))
     queue, spins = f.load(f["worker"], QUEUE), f.variable(0)
     f.call("write_mode", mode)
     with f.loop():
@@ -489,7 +489,7 @@ def _help(pause: str, mode: int) -> Function:
     return f
 
 
-def _helper_sleeps(f: Function, queue: str) -> None:
+def _helper_sleeps(f: IRFunction, queue: str) -> None:
     _lock(f, queue)
     f.fetch_add(queue, SLEEPERS, 1)
     with f.loop():

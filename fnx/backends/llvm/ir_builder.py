@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-Value = str | int  # an SSA name or a constant
+IRValue = str | int  # an SSA name or a constant
 
 
 class Variable:
@@ -27,19 +27,19 @@ class Variable:
 
     __slots__ = ("_function", "_slot")
 
-    def __init__(self, function: Function, slot: str) -> None:
+    def __init__(self, function: IRFunction, slot: str) -> None:
         self._function, self._slot = function, slot
 
     def get(self) -> str:
         """Its value now."""
         return self._function.line(f"load i64, ptr {self._slot}", "v")
 
-    def set(self, value: Value) -> None:
+    def set(self, value: IRValue) -> None:
         """Change its value."""
         self._function.line(f"store i64 {value}, ptr {self._slot}")
 
 
-class Function:
+class IRFunction:
     """One function under construction; ``self["name"]`` is an argument."""
 
     def __init__(self, name: str, params: Sequence[str]) -> None:
@@ -74,7 +74,7 @@ class Function:
         self._lines.append(f"  {name} = {text}" if hint else f"  {text}")
         return name
 
-    def variable(self, value: Value) -> Variable:
+    def variable(self, value: IRValue) -> Variable:
         """A local variable with a first value."""
         slot = f"%{self._fresh('slot')}"
         self._slots.append(f"  {slot} = alloca i64")
@@ -88,61 +88,61 @@ class Function:
         self._slots.append(f"  {slot} = alloca [{nbytes} x i8], align 16")
         return self.line(f"ptrtoint ptr {slot} to i64", "a")
 
-    def binary(self, op: str, a: Value, b: Value) -> str:
+    def binary(self, op: str, a: IRValue, b: IRValue) -> str:
         """An integer instruction."""
         return self.line(f"{op} i64 {a}, {b}", "b")
 
-    def add(self, a: Value, b: Value) -> str:
+    def add(self, a: IRValue, b: IRValue) -> str:
         return self.binary("add", a, b)
 
-    def sub(self, a: Value, b: Value) -> str:
+    def sub(self, a: IRValue, b: IRValue) -> str:
         return self.binary("sub", a, b)
 
-    def mul(self, a: Value, b: Value) -> str:
+    def mul(self, a: IRValue, b: IRValue) -> str:
         return self.binary("mul", a, b)
 
-    def compare(self, relation: str, a: Value, b: Value) -> str:
+    def compare(self, relation: str, a: IRValue, b: IRValue) -> str:
         """A truth value, for ``when``."""
         return self.line(f"icmp {relation} i64 {a}, {b}", "c")
 
-    def smaller(self, a: Value, b: Value) -> str:
+    def smaller(self, a: IRValue, b: IRValue) -> str:
         """The smaller of two unsigned values."""
         truth = self.compare("ult", a, b)
         return self.line(f"select i1 {truth}, i64 {a}, i64 {b}", "m")
 
     # ---- memory -----------------------------------------------------------------------------
 
-    def word(self, address: Value, index: Value = 0) -> str:
+    def word(self, address: IRValue, index: IRValue = 0) -> str:
         """Address of a word."""
         return self.add(address, self.mul(index, 8) if isinstance(index, str) else index * 8)
 
-    def _pointer(self, address: Value, index: Value) -> str:
+    def _pointer(self, address: IRValue, index: IRValue) -> str:
         return self.line(f"inttoptr i64 {self.word(address, index)} to ptr", "p")
 
-    def load(self, address: Value, index: Value = 0, order: str = "") -> str:
+    def load(self, address: IRValue, index: IRValue = 0, order: str = "") -> str:
         """A word; ``order`` makes the access atomic."""
         p = self._pointer(address, index)
         kind = "load atomic" if order else "load"
         return self.line(f"{kind} i64, ptr {p} {order}, align 8", "l")
 
-    def small(self, address: Value, bits: int) -> str:
+    def small(self, address: IRValue, bits: int) -> str:
         """A signed number of a few bits in memory."""
         p = self._pointer(address, 0)
         n = self.line(f"load i{bits}, ptr {p}, align {bits // 8}", "n")
         return self.line(f"sext i{bits} {n} to i64", "l")
 
-    def store(self, address: Value, index: Value, value: Value, order: str = "") -> None:
+    def store(self, address: IRValue, index: IRValue, value: IRValue, order: str = "") -> None:
         """Write a word; ``order`` makes the access atomic."""
         p = self._pointer(address, index)
         kind = "store atomic" if order else "store"
         self.line(f"{kind} i64 {value}, ptr {p} {order}, align 8")
 
-    def fetch_add(self, address: Value, index: Value, value: Value) -> str:
+    def fetch_add(self, address: IRValue, index: IRValue, value: IRValue) -> str:
         """Add atomically; the word before."""
         p = self._pointer(address, index)
         return self.line(f"atomicrmw add ptr {p}, i64 {value} seq_cst", "f")
 
-    def swap_if(self, address: Value, index: Value, old: Value, new: Value) -> str:
+    def swap_if(self, address: IRValue, index: IRValue, old: IRValue, new: IRValue) -> str:
         """Write ``new`` where the word is ``old``, atomically; whether it was."""
         p = self._pointer(address, index)
         pair = self.line(f"cmpxchg ptr {p}, i64 {old}, i64 {new} seq_cst seq_cst", "x")
@@ -191,7 +191,7 @@ class Function:
         self._jump(self._exits[-1][0])
 
     @contextlib.contextmanager
-    def count(self, limit: Value) -> Iterator[str]:
+    def count(self, limit: IRValue) -> Iterator[str]:
         """Run the block for i = 0 .. limit - 1 (no ``again`` inside)."""
         at = self.variable(0)
         with self.loop():
@@ -201,11 +201,11 @@ class Function:
             yield i
             at.set(self.add(i, 1))
 
-    def call(self, name: str, *arguments: Value) -> str:
+    def call(self, name: str, *arguments: IRValue) -> str:
         """Call a function of this module that takes and gives i64."""
         return self.line(f"call i64 @{name}({', '.join(f'i64 {a}' for a in arguments)})", "r")
 
-    def give(self, value: Value) -> None:
+    def give(self, value: IRValue) -> None:
         """Return."""
         self.line(f"ret i64 {value}")
         self._ended = True

@@ -32,7 +32,7 @@ _RECENT = 1024  # linked kernels kept though no command buffer holds them
 _HELPERS = 4
 
 
-class Kernel:
+class LinkedKernel:
     """A linked kernel: its address, valid while this object lives."""
 
     __slots__ = ("__weakref__", "_library", "address", "key")
@@ -164,9 +164,9 @@ class Kernels:
         self.counts = {"compiled": 0, "disk": 0, "memory": 0,
                        "print_us": 0, "llvm_us": 0, "link_us": 0}
         self._lock = fork_safe_lock()
-        self._linked: dict[bytes, weakref.ref[Kernel]] = {}
+        self._linked: dict[bytes, weakref.ref[LinkedKernel]] = {}
         self._unused: Deaths[bytes] = Deaths()
-        self.recent: Cache[bytes, Kernel] = Cache("kernels", _RECENT)
+        self.recent: Cache[bytes, LinkedKernel] = Cache("kernels", _RECENT)
         self._jobs: dict[bytes, _Job] = {}
 
     def prepare(self, code: KernelCode) -> None:
@@ -176,7 +176,7 @@ class Kernels:
             if key not in self._jobs and self._kernel(key) is None:
                 self._start(key, code)
 
-    def _kernel(self, key: bytes) -> Kernel | None:
+    def _kernel(self, key: bytes) -> LinkedKernel | None:
         found = self._linked.get(key)
         return None if found is None else found()
 
@@ -192,14 +192,14 @@ class Kernels:
             self.helpers.run(job)
         self._jobs[key] = job
 
-    def get(self, codes: Sequence[KernelCode]) -> list[Kernel]:
+    def get(self, codes: Sequence[KernelCode]) -> list[LinkedKernel]:
         """The linked kernels of some codes, in their order.
 
         Raises:
             DeviceError: a kernel calls a function that is not allowed.
             SpecError: LLVM refuses a kernel.
         """
-        found: dict[bytes, Kernel] = {}
+        found: dict[bytes, LinkedKernel] = {}
         new: list[tuple[bytes, str]] = []
         with self._lock:
             for code in codes:
@@ -228,15 +228,15 @@ class Kernels:
                     self.recent.keep(key, kernel)
         return [found[code.key] for code in codes]
 
-    def _link(self, new: list[tuple[bytes, str, bytes]]) -> dict[bytes, Kernel]:
+    def _link(self, new: list[tuple[bytes, str, bytes]]) -> dict[bytes, LinkedKernel]:
         """One library for all, as long as their symbols differ; else one each."""
         groups = [new] if len({s for _, s, _ in new}) == len(new) else [[entry] for entry in new]
-        linked: dict[bytes, Kernel] = {}
+        linked: dict[bytes, LinkedKernel] = {}
         for group in groups:
             if group:
                 library = llvm.link([(data, [s]) for _, s, data in group], objects.addresses())
                 for key, s, _ in group:
-                    linked[key] = Kernel(key, library.addresses[s], library)
+                    linked[key] = LinkedKernel(key, library.addresses[s], library)
         for key in self._unused.take():
             if self._kernel(key) is None:
                 self._linked.pop(key, None)

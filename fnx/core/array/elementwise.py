@@ -1,6 +1,6 @@
 """Elementwise functions of users, made of ops: one row says domain and how to build the nodes.
 
-A ``Function`` is what an operator of Array, a name of ``fnx.numpy`` and a name of ``fnx.lax``
+An ``ElementwiseRow`` is what an operator of Array, a name of ``fnx.numpy`` and one of ``fnx.lax``
 have in common. It is an op, or a formula over Exprs; its ``build`` takes nodes of one shape (and,
 but for ``where``, one dtype). Its ``domain`` says what promotion gives the operands before:
 
@@ -48,7 +48,7 @@ from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
 
-class Function:
+class ElementwiseRow:
     """A row: see the module's docstring. On bools it may be another op."""
 
     __slots__ = ("name", "domain", "meaning", "on_bool")
@@ -297,77 +297,77 @@ def _of_floats(f: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
 # ---- the rows ---------------------------------------------------------------------------------
 # fmt: off
 
-ADD = Function("add", "any", ops.ADD, on_bool=ops.OR)
-SUBTRACT = Function("subtract", "number", ops.SUB)
-MULTIPLY = Function("multiply", "any", ops.MUL, on_bool=ops.AND)
-DIVIDE = Function("divide", "inexact", ops.DIV)
-FLOOR_DIVIDE = Function("floor_divide", "integer", floor_divide)
-REMAINDER = Function("remainder", "integer", remainder)
-FMOD = Function("fmod", "integer", fmod)
-POWER = Function("power", "integer", power)
-FLOAT_POWER = Function("float_power", "inexact", power)
-MAXIMUM = Function("maximum", "any", ops.MAX, on_bool=ops.OR)
-MINIMUM = Function("minimum", "any", ops.MIN, on_bool=ops.AND)
-LOGADDEXP = Function("logaddexp", "inexact", logaddexp)
-LOGADDEXP2 = Function("logaddexp2", "inexact", logaddexp2)
-HYPOT = Function("hypot", "inexact", hypot)
+ADD = ElementwiseRow("add", "any", ops.ADD, on_bool=ops.OR)
+SUBTRACT = ElementwiseRow("subtract", "number", ops.SUB)
+MULTIPLY = ElementwiseRow("multiply", "any", ops.MUL, on_bool=ops.AND)
+DIVIDE = ElementwiseRow("divide", "inexact", ops.DIV)
+FLOOR_DIVIDE = ElementwiseRow("floor_divide", "integer", floor_divide)
+REMAINDER = ElementwiseRow("remainder", "integer", remainder)
+FMOD = ElementwiseRow("fmod", "integer", fmod)
+POWER = ElementwiseRow("power", "integer", power)
+FLOAT_POWER = ElementwiseRow("float_power", "inexact", power)
+MAXIMUM = ElementwiseRow("maximum", "any", ops.MAX, on_bool=ops.OR)
+MINIMUM = ElementwiseRow("minimum", "any", ops.MIN, on_bool=ops.AND)
+LOGADDEXP = ElementwiseRow("logaddexp", "inexact", logaddexp)
+LOGADDEXP2 = ElementwiseRow("logaddexp2", "inexact", logaddexp2)
+HYPOT = ElementwiseRow("hypot", "inexact", hypot)
 
-LESS = Function("less", "any", ops.CMPLT)
-LESS_EQUAL = Function("less_equal", "any", ops.CMPLE)
-GREATER = Function("greater", "any", greater)
-GREATER_EQUAL = Function("greater_equal", "any", greater_equal)
-EQUAL = Function("equal", "any", ops.CMPEQ)
-NOT_EQUAL = Function("not_equal", "any", ops.CMPNE)
+LESS = ElementwiseRow("less", "any", ops.CMPLT)
+LESS_EQUAL = ElementwiseRow("less_equal", "any", ops.CMPLE)
+GREATER = ElementwiseRow("greater", "any", greater)
+GREATER_EQUAL = ElementwiseRow("greater_equal", "any", greater_equal)
+EQUAL = ElementwiseRow("equal", "any", ops.CMPEQ)
+NOT_EQUAL = ElementwiseRow("not_equal", "any", ops.CMPNE)
 
-BITWISE_AND = Function("bitwise_and", "bits", ops.AND)
-BITWISE_OR = Function("bitwise_or", "bits", ops.OR)
-BITWISE_XOR = Function("bitwise_xor", "bits", ops.XOR)
-LEFT_SHIFT = Function("left_shift", "whole", ops.SHL)
-RIGHT_SHIFT = Function("right_shift", "whole", ops.SHR)
-INVERT = Function("invert", "bits", ops.NOT)
-LOGICAL_AND = Function("logical_and", "truth", ops.AND)
-LOGICAL_OR = Function("logical_or", "truth", ops.OR)
-LOGICAL_XOR = Function("logical_xor", "truth", ops.XOR)
-LOGICAL_NOT = Function("logical_not", "truth", ops.NOT)
+BITWISE_AND = ElementwiseRow("bitwise_and", "bits", ops.AND)
+BITWISE_OR = ElementwiseRow("bitwise_or", "bits", ops.OR)
+BITWISE_XOR = ElementwiseRow("bitwise_xor", "bits", ops.XOR)
+LEFT_SHIFT = ElementwiseRow("left_shift", "whole", ops.SHL)
+RIGHT_SHIFT = ElementwiseRow("right_shift", "whole", ops.SHR)
+INVERT = ElementwiseRow("invert", "bits", ops.NOT)
+LOGICAL_AND = ElementwiseRow("logical_and", "truth", ops.AND)
+LOGICAL_OR = ElementwiseRow("logical_or", "truth", ops.OR)
+LOGICAL_XOR = ElementwiseRow("logical_xor", "truth", ops.XOR)
+LOGICAL_NOT = ElementwiseRow("logical_not", "truth", ops.NOT)
 
-NEGATIVE = Function("negative", "number", ops.NEG)
-POSITIVE = Function("positive", "any", positive)
-ABSOLUTE = Function("absolute", "any", absolute)
-FABS = Function("fabs", "inexact", absolute)
-SIGN = Function("sign", "number", sign)
-SQUARE = Function("square", "integer", square)
-FLOOR = Function("floor", "any", _of_floats(floor))
-CEIL = Function("ceil", "any", _of_floats(ceil))
-TRUNC = Function("trunc", "any", _of_floats(trunc))
-RINT = Function("rint", "inexact", ops.ROUND)
-ISNAN = Function("isnan", "any", isnan)
-ISINF = Function("isinf", "any", isinf)
-ISFINITE = Function("isfinite", "any", isfinite)
+NEGATIVE = ElementwiseRow("negative", "number", ops.NEG)
+POSITIVE = ElementwiseRow("positive", "any", positive)
+ABSOLUTE = ElementwiseRow("absolute", "any", absolute)
+FABS = ElementwiseRow("fabs", "inexact", absolute)
+SIGN = ElementwiseRow("sign", "number", sign)
+SQUARE = ElementwiseRow("square", "integer", square)
+FLOOR = ElementwiseRow("floor", "any", _of_floats(floor))
+CEIL = ElementwiseRow("ceil", "any", _of_floats(ceil))
+TRUNC = ElementwiseRow("trunc", "any", _of_floats(trunc))
+RINT = ElementwiseRow("rint", "inexact", ops.ROUND)
+ISNAN = ElementwiseRow("isnan", "any", isnan)
+ISINF = ElementwiseRow("isinf", "any", isinf)
+ISFINITE = ElementwiseRow("isfinite", "any", isfinite)
 
-SQRT = Function("sqrt", "inexact", ops.SQRT)
-RSQRT = Function("rsqrt", "inexact", rsqrt)
-RECIPROCAL = Function("reciprocal", "inexact", reciprocal)
-EXP = Function("exp", "inexact", ops.EXP)
-EXP2 = Function("exp2", "inexact", exp2)
-EXPM1 = Function("expm1", "inexact", ops.EXPM1)
-LOG = Function("log", "inexact", ops.LOG)
-LOG1P = Function("log1p", "inexact", ops.LOG1P)
-LOG2 = Function("log2", "inexact", log2)
-LOG10 = Function("log10", "inexact", log10)
-SIN = Function("sin", "inexact", ops.SIN)
-COS = Function("cos", "inexact", ops.COS)
-TAN = Function("tan", "inexact", tan)
-SINH = Function("sinh", "inexact", sinh)
-COSH = Function("cosh", "inexact", cosh)
-TANH = Function("tanh", "inexact", ops.TANH)
-CBRT = Function("cbrt", "inexact", ops.CBRT)
-ARCTAN = Function("arctan", "inexact", ops.ATAN)
-ARCTAN2 = Function("arctan2", "inexact", arctan2)
-SIGMOID = Function("sigmoid", "inexact", sigmoid)
+SQRT = ElementwiseRow("sqrt", "inexact", ops.SQRT)
+RSQRT = ElementwiseRow("rsqrt", "inexact", rsqrt)
+RECIPROCAL = ElementwiseRow("reciprocal", "inexact", reciprocal)
+EXP = ElementwiseRow("exp", "inexact", ops.EXP)
+EXP2 = ElementwiseRow("exp2", "inexact", exp2)
+EXPM1 = ElementwiseRow("expm1", "inexact", ops.EXPM1)
+LOG = ElementwiseRow("log", "inexact", ops.LOG)
+LOG1P = ElementwiseRow("log1p", "inexact", ops.LOG1P)
+LOG2 = ElementwiseRow("log2", "inexact", log2)
+LOG10 = ElementwiseRow("log10", "inexact", log10)
+SIN = ElementwiseRow("sin", "inexact", ops.SIN)
+COS = ElementwiseRow("cos", "inexact", ops.COS)
+TAN = ElementwiseRow("tan", "inexact", tan)
+SINH = ElementwiseRow("sinh", "inexact", sinh)
+COSH = ElementwiseRow("cosh", "inexact", cosh)
+TANH = ElementwiseRow("tanh", "inexact", ops.TANH)
+CBRT = ElementwiseRow("cbrt", "inexact", ops.CBRT)
+ARCTAN = ElementwiseRow("arctan", "inexact", ops.ATAN)
+ARCTAN2 = ElementwiseRow("arctan2", "inexact", arctan2)
+SIGMOID = ElementwiseRow("sigmoid", "inexact", sigmoid)
 # fmt: on
 
 # Python's operators, by the op that core/operators.py names them with.
-OPERATORS: dict[Op, Function] = {
+OPERATORS: dict[Op, ElementwiseRow] = {
     ops.ADD: ADD, ops.SUB: SUBTRACT, ops.MUL: MULTIPLY, ops.DIV: DIVIDE,
     ops.IDIV: FLOOR_DIVIDE, ops.REM: REMAINDER, ops.POW: POWER, ops.AND: BITWISE_AND,
     ops.OR: BITWISE_OR, ops.XOR: BITWISE_XOR, ops.SHL: LEFT_SHIFT, ops.SHR: RIGHT_SHIFT,

@@ -49,7 +49,7 @@ def get(x: UOp, index: Sequence[Any], mode: str = "promise_in_bounds",
         fill: 0-d; by default NaN, the smallest int, the largest unsigned int, or True.
     """
     arguments.one_of("mode", mode, READ_MODES)
-    plan = _Plan(x.shape, index)
+    plan = _IndexPlan(x.shape, index)
     y = plan.select(x)
     if not plan.advanced:
         return y
@@ -79,7 +79,7 @@ def write(x: UOp, index: Sequence[Any], value: UOp, monoid: Op | None = None,
     """
     arguments.one_of("mode", mode, WRITE_MODES)
     monoid = _ON_BOOL.get(monoid) if x.dtype.is_bool else monoid
-    plan = _Plan(x.shape, index)
+    plan = _IndexPlan(x.shape, index)
     region = plan.select(x)
     if not plan.advanced:
         update = _fitted(value, region.shape)
@@ -116,7 +116,7 @@ _ON_BOOL: dict[Op | None, Op] = {ops.ADD: ops.OR, ops.MAX: ops.OR, ops.MUL: ops.
                                 ops.MIN: ops.AND}
 
 
-def _scattered(plan: _Plan, region: UOp, value: UOp, monoid: Op | None,
+def _scattered(plan: _IndexPlan, region: UOp, value: UOp, monoid: Op | None,
                mode: str) -> UOp:
     indices, _ = plan.indices()
     order = plan.to_front(len(region.shape))
@@ -168,7 +168,7 @@ class _Slice:
         self.count = len(range(start, stop, step))
 
 
-class _Plan:
+class _IndexPlan:
     """An index of a shape, taken apart.
 
     ``slices[axis]`` is what the basic part takes of each axis of x. ``axes`` are those that an

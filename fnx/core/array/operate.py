@@ -19,7 +19,7 @@ from fnx.core.array import elementwise as rows
 from fnx.core.array.arguments import ReadMode, WriteMode
 from fnx.core.array.array import Array, ArrayLike, set_methods
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.elementwise import OPERATORS, Function
+from fnx.core.array.elementwise import OPERATORS, ElementwiseRow
 from fnx.core.array.promotion import as_node, operand, promoted, same_shape
 from fnx.core.array.public import asarray, kind_of, public, strong_cast
 from fnx.core.errors import ArgumentError, DTypeError, OverflowedError
@@ -32,7 +32,7 @@ NDArray = np.ndarray[Any, Any]
 P = ParamSpec("P")
 
 
-def apply(row: Function, *xs: Any) -> Array:
+def apply(row: ElementwiseRow, *xs: Any) -> Array:
     """An elementwise function of operands: promote, broadcast, build."""
     if row.domain == "truth":
         nodes = same_shape(row.name, [as_node(operand(x), dtypes.bool_) for x in xs])
@@ -67,14 +67,14 @@ def _weak_power(xs: Sequence[Any]) -> bool:
 
 
 # Rows whose result is weak by a rule of their own, as in JAX: of operands that promote weakly.
-_WEAKNESS: dict[Function, Callable[[Sequence[Any]], bool]] = {
+_WEAKNESS: dict[ElementwiseRow, Callable[[Sequence[Any]], bool]] = {
     rows.LOG2: _never, rows.LOG10: _never, rows.RINT: _of_floats, rows.HYPOT: _without_strong,
     rows.LOGADDEXP2: _without_strong, rows.POWER: _weak_power}
 _RING = {rows.ADD, rows.SUBTRACT, rows.MULTIPLY, rows.BITWISE_AND, rows.BITWISE_OR,
          rows.BITWISE_XOR}
 
 
-def _modular(row: Function, xs: Sequence[Any]) -> list[Any]:
+def _modular(row: ElementwiseRow, xs: Sequence[Any]) -> list[Any]:
     """Operands of uint32 arithmetic, which is modulo 2**32, so that x + (-1) is x - 1.
 
     Raises:
@@ -99,7 +99,7 @@ _TAKES = {
 _REFUSES = {"number": "bool", "bits": "floats", "whole": "floats"}
 
 
-def elementwise(row: Function, result: str = "", *, at: str = "fnx.numpy as jnp"
+def elementwise(row: ElementwiseRow, result: str = "", *, at: str = "fnx.numpy as jnp"
                 ) -> Callable[[Callable[P, Array]], Callable[P, Array]]:
     """Decorate the public function of a row.
 
@@ -113,7 +113,7 @@ def elementwise(row: Function, result: str = "", *, at: str = "fnx.numpy as jnp"
     return decorate
 
 
-def described(doc: str, row: Function, count: int, result: str, at: str) -> str:
+def described(doc: str, row: ElementwiseRow, count: int, result: str, at: str) -> str:
     """A docstring with Args, Returns and Raises of a row before its example."""
     text, prompt, example = doc.partition(">>> ")
     one = count == 1

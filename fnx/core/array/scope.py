@@ -50,7 +50,7 @@ _closed: Cache[int, tuple[str, Site | None]] = Cache("leaves of closed traces",
                                                      MAX_CLOSED)
 
 
-class _Open(threading.local):
+class _OpenScopes(threading.local):
     """The open scopes of this thread, innermost last; all leaves and known values of them."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class _Open(threading.local):
         self.values: dict[UOp, UOp] = {}
 
 
-_open = _Open()
+_open = _OpenScopes()
 
 
 class Scope:

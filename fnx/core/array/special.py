@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from fnx.core import dtypes
-from fnx.core.array.elementwise import Function
+from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.dtypes import DType
 from fnx.core.expr import Expr, exp, log1p, mulacc, polynomial, sqrt, where
 
@@ -141,6 +141,6 @@ def _inverse(w: Expr, part: _Part) -> Expr:
     return polynomial(coefficients[::-1], (sqrt(w) if root else w) - offset)
 
 
-ERF = Function("erf", "inexact", erf)
-ERFC = Function("erfc", "inexact", erfc)
-ERF_INV = Function("erf_inv", "inexact", erf_inv)
+ERF = ElementwiseRow("erf", "inexact", erf)
+ERFC = ElementwiseRow("erfc", "inexact", erfc)
+ERF_INV = ElementwiseRow("erf_inv", "inexact", erf_inv)

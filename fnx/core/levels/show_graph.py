@@ -37,11 +37,11 @@ def type_of(node: UOp) -> str:
 def graph_lines(roots: Sequence[UOp], names: Mapping[UOp, str],
                 sites: Callable[[UOp], tuple[Site, ...]]) -> tuple[list[str], list[str]]:
     """The lines that define roots, and what each root is called; ``names`` are given ones."""
-    printer = _Printer(roots, names, sites)
+    printer = _GraphPrinter(roots, names, sites)
     return printer.lines(), [printer.called(r) for r in roots]
 
 
-class _Printer:
+class _GraphPrinter:
     def __init__(self, roots: Sequence[UOp], names: Mapping[UOp, str],
                  sites: Callable[[UOp], tuple[Site, ...]]) -> None:
         self.roots, self.sites = roots, sites
@@ -153,7 +153,7 @@ class _Printer:
 class _Line:
     """The formula of one element, for RANGEs along the axes of the value."""
 
-    def __init__(self, printer: _Printer, node: UOp) -> None:
+    def __init__(self, printer: _GraphPrinter, node: UOp) -> None:
         self.printer = printer
         self.letters = Names()
         self.texts: dict[UOp, Text] = {}

@@ -29,19 +29,19 @@ _SYMBOL = {ops.ADD: "+=", ops.MUL: "*=", ops.AND: "&=", ops.OR: "|=", ops.XOR: "
 _LINE = 64  # where the user's line stands
 
 
-class _Statement(NamedTuple):
+class _Lines(NamedTuple):
     """Lines that stand in the loops of ``ranges``, after the names that they use."""
 
     ranges: frozenset[UOp]
     uses: tuple[UOp, ...]
     lines: tuple[str, ...]
-    fold: tuple[tuple[UOp, ...], tuple[_Statement, ...]] | None = None  # a loop and its body
+    fold: tuple[tuple[UOp, ...], tuple[_Lines, ...]] | None = None  # a loop and its body
     sites: tuple[Site, ...] = ()
 
 
 def kernel_lines(kernel: UOp, name: str, sites: Callable[[UOp], tuple[Site, ...]]) -> list[str]:
     """A KERNEL as loops; ``sites`` are the user's lines of a node."""
-    printer = _Printer(kernel.src, kernel.arg.order, sites)
+    printer = _KernelPrinter(kernel.src, kernel.arg.order, sites)
     refs = {n.arg.slot: n for n in reversed(printer.nodes) if n.op is ops.REF}
     heads = [f"{printer.buffers[slot]}: {r.dtype}[{', '.join(map(printer.text, r.src))}]"
              for slot, r in sorted(refs.items())]
@@ -56,11 +56,11 @@ def kernel_lines(kernel: UOp, name: str, sites: Callable[[UOp], tuple[Site, ...]
 
 def expression_lines(roots: Sequence[UOp], sites: Callable[[UOp], tuple[Site, ...]]) -> list[str]:
     """Parts of a kernel: what each is, in its loops."""
-    printer = _Printer(roots, (), sites)
+    printer = _KernelPrinter(roots, (), sites)
     return _aligned(printer.lines([printer.root(r) for r in roots]))
 
 
-class _Printer:
+class _KernelPrinter:
     """Texts of all nodes, bottom up; then statements, from the outermost loop inwards."""
 
     def __init__(self, roots: Sequence[UOp], order: Sequence[int],
@@ -78,7 +78,7 @@ class _Printer:
                     n.arg.name or f"{'o' if n.arg.slot in written else 'x'}{n.arg.slot}")
         self.texts: dict[UOp, Text] = {}
         self.uses: dict[UOp, tuple[UOp, ...]] = {}  # names that a text holds
-        self.defined: dict[UOp, _Statement] = {}
+        self.defined: dict[UOp, _Lines] = {}
         self.carries = {(n.arg.id, i): self.names.letter("xyzwabcdefgh") for n in self.nodes
                         if n.op is ops.ITER for i in range(len(n.arg.outs))}
         self._name_ranges()
@@ -143,9 +143,9 @@ class _Printer:
 
     def _define(self, node: UOp, stem: str) -> None:
         name = self.names.fresh(stem)
-        self.defined[node] = _Statement(node.ranges, self.uses[node],
-                                        (f"{name} = {self.text(node)}",), None,
-                                        self.sites(node))
+        self.defined[node] = _Lines(node.ranges, self.uses[node],
+                                    (f"{name} = {self.text(node)}",), None,
+                                    self.sites(node))
         self.texts[node], self.uses[node] = Text(name), (node,)
 
     def _expression(self, node: UOp) -> tuple[Text, tuple[UOp, ...]]:
@@ -210,10 +210,10 @@ class _Printer:
         monoid = node.arg.monoid
         fold = f"{name} {_SYMBOL[monoid]} {text}" if monoid in _SYMBOL else \
             f"{name} = {FOLDS[monoid]}({name}, {text})"
-        inner = _Statement(value.ranges, uses, (fold,), None, self.sites(node))
+        inner = _Lines(value.ranges, uses, (fold,), None, self.sites(node))
         start = build.const(monoid.identity(node.dtype), node.dtype)
-        self.defined[node] = _Statement(node.ranges, uses, (f"{name} = {number(start).text}",),
-                                        (parts.closed(node), (inner,)))
+        self.defined[node] = _Lines(node.ranges, uses, (f"{name} = {number(start).text}",),
+                                    (parts.closed(node), (inner,)))
         self.texts[node], self.uses[node] = Text(name), (node,)
 
     def _carried(self, node: UOp) -> None:
@@ -226,12 +226,12 @@ class _Printer:
         ranges = node.ranges.union(parts.closed(node), *[n.ranges for n in nexts])
         body = []
         if stop is not None:
-            body.append(_Statement(ranges, self.uses[stop], (f"if {self.text(stop)}: break",)))
+            body.append(_Lines(ranges, self.uses[stop], (f"if {self.text(stop)}: break",)))
         self.texts[node], self.uses[node] = Text(names), (node,)
-        body.append(_Statement(ranges, self._merged(nexts),
-                               (f"{names} = {', '.join(map(self.text, nexts))}",), None,
-                               self.sites(node)))
-        self.defined[node] = _Statement(
+        body.append(_Lines(ranges, self._merged(nexts),
+                           (f"{names} = {', '.join(map(self.text, nexts))}",), None,
+                           self.sites(node)))
+        self.defined[node] = _Lines(
             node.ranges, self._merged(first), (f"{names} = {', '.join(map(self.text, first))}",),
             (parts.closed(node), tuple(body)), self.sites(node))
 
@@ -239,14 +239,14 @@ class _Printer:
         value, dims = parts.value(node), parts.closed(node)
         name = self.names.plain(node.arg.name or f"local{node.arg.id}")
         index = ", ".join(self.text(r) for r in dims)
-        inner = _Statement(value.ranges | set(dims), self.uses[value],
-                           (f"{name}[{index}] = {self.text(value)}",), None, self.sites(value))
+        inner = _Lines(value.ranges | set(dims), self.uses[value],
+                       (f"{name}[{index}] = {self.text(value)}",), None, self.sites(value))
         sizes = ", ".join(self._extent(r, "").split("(")[-1].rstrip(")") for r in dims)
         head = f"{name} = {node.arg.space.lower()}({node.dtype}[{sizes}])"
-        self.defined[node] = _Statement(node.ranges, self.uses[value], (head,), (dims, (inner,)))
+        self.defined[node] = _Lines(node.ranges, self.uses[value], (head,), (dims, (inner,)))
         self.texts[node], self.uses[node] = Text(name), (node,)
 
-    def roots(self, stores: Sequence[UOp]) -> list[_Statement]:
+    def roots(self, stores: Sequence[UOp]) -> list[_Lines]:
         """The STOREs as statements; those inside an ITER stand in its loop."""
         inside: dict[UOp, list[UOp]] = {}
         for store in stores:
@@ -259,16 +259,16 @@ class _Printer:
             *stop, step = s.fold[1]
             body = (*stop, *[self.root(store) for store in own], step)
             self.defined[loop] = s._replace(fold=(s.fold[0], body))
-        return [_Statement(self.inside[s].ranges, (self.inside[s],), ()) if s in self.inside
+        return [_Lines(self.inside[s].ranges, (self.inside[s],), ()) if s in self.inside
                 else self.root(s) for s in stores]
 
-    def root(self, node: UOp) -> _Statement:
+    def root(self, node: UOp) -> _Lines:
         """A STORE as a statement; of any other node its text."""
         if node.op is ops.STORE:
             return self._store(node)
-        return _Statement(node.ranges, self.uses[node], (self.text(node),), None, self.sites(node))
+        return _Lines(node.ranges, self.uses[node], (self.text(node),), None, self.sites(node))
 
-    def _store(self, store: UOp) -> _Statement:
+    def _store(self, store: UOp) -> _Lines:
         place, value, *valid = store.src
         where, what = self.text(place), self.text(value)
         monoid = store.arg
@@ -283,15 +283,15 @@ class _Printer:
             condition = f"if {self.text(valid[0])}:"
             lines = (f"{condition} {line}",) if len(condition + line) < 90 else \
                 (condition, "  " + line)
-        return _Statement(store.ranges, self._merged(store.src), lines, None,
-                          self.sites(store) or self.sites(value))
+        return _Lines(store.ranges, self._merged(store.src), lines, None,
+                      self.sites(store) or self.sites(value))
 
     # ---- lines
 
-    def lines(self, targets: Iterable[_Statement]) -> Iterator[str]:
+    def lines(self, targets: Iterable[_Lines]) -> Iterator[str]:
         yield from self._block(list(targets), frozenset(), frozenset(), ())
 
-    def _block(self, targets: Sequence[_Statement], open: frozenset[UOp], seen: frozenset[UOp],
+    def _block(self, targets: Sequence[_Lines], open: frozenset[UOp], seen: frozenset[UOp],
                header: tuple[UOp, ...]) -> Iterator[str]:
         """Targets inside the loops ``open``, and first the names they need; ``header`` are
         loops that are still to be written, on one line with those directly inside."""
@@ -320,10 +320,10 @@ class _Printer:
                 for line in self._block(group, open | {r}, seen, (r,)):
                     yield indent + line
 
-    def _together(self, names: Sequence[UOp]) -> list[list[_Statement]]:
+    def _together(self, names: Sequence[UOp]) -> list[list[_Lines]]:
         """Definitions in order; neighbours that loop over the same ranges, and do not need each
         other, are one loop."""
-        out: list[list[_Statement]] = []
+        out: list[list[_Lines]] = []
         group: set[UOp] = set()
         for n in names:
             s = self.defined[n]
@@ -337,7 +337,7 @@ class _Printer:
             group.add(n)
         return out
 
-    def _defining(self, together: Sequence[_Statement], open: frozenset[UOp],
+    def _defining(self, together: Sequence[_Lines], open: frozenset[UOp],
                   seen: frozenset[UOp]) -> Iterator[str]:
         for s in together:
             yield from _beside(s)
@@ -346,7 +346,7 @@ class _Printer:
             first = min(together[0].fold[0], key=self.order)
             yield from self._block(inner, open | {first}, seen, (first,))
 
-    def _needed(self, targets: Iterable[_Statement], seen: frozenset[UOp]) -> list[UOp]:
+    def _needed(self, targets: Iterable[_Lines], seen: frozenset[UOp]) -> list[UOp]:
         """Names below the targets that are not there yet, in the order they were defined."""
         found: set[UOp] = set()
         stack = [u for t in targets for u in t.uses]
@@ -381,7 +381,7 @@ def _place(texts: Sequence[Text]) -> str:
         f"{texts[0].text}[()]"
 
 
-def _beside(s: _Statement) -> Iterator[str]:
+def _beside(s: _Lines) -> Iterator[str]:
     if not s.lines:
         return
     first, *rest = s.lines

@@ -31,7 +31,7 @@ from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 
 
-class Rule(Record):
+class Clause(Record):
     """``holds(node)`` is true for every legal node whose op is in ``ops``."""
 
     ops: Collection[Op]
@@ -43,7 +43,7 @@ class Level(Record):
     """A level: its letter in the op table, its rules, and nodes that hold another level."""
 
     letter: str
-    rules: tuple[Rule, ...]
+    rules: tuple[Clause, ...]
     scopes: Mapping[Op, str] = {}
 
 
@@ -71,12 +71,12 @@ def check(roots: Iterable[UOp], level: str) -> None:
 
 
 @cache
-def _rules_of(level: str, op: Op) -> tuple[Rule, ...]:
+def _rules_of(level: str, op: Op) -> tuple[Clause, ...]:
     found = LEVELS[level]
     if found.letter not in op.levels:
-        return (Rule((op,), f"an op of this level, not {op}", lambda node: False),)
-    vectors = Rule((op,), "a scalar dtype",
-                   lambda node: found.letter == "p" or node.dtype.lanes == 1)
+        return (Clause((op,), f"an op of this level, not {op}", lambda node: False),)
+    vectors = Clause((op,), "a scalar dtype",
+                     lambda node: found.letter == "p" or node.dtype.lanes == 1)
     return (*_GENERIC, vectors, *(rule for rule in found.rules if op in rule.ops))
 
 
@@ -98,11 +98,11 @@ def _dtype_derived(node: UOp) -> bool:
 
 _ALL = tuple(ops.OPS.values())
 _GENERIC = (
-    Rule(_ALL, "as many operands as OP's row says",
-         lambda n: n.op.arity is None or len(n.src) == n.op.arity),
-    Rule(_ALL, "the arg that OP's row says", lambda n: isinstance(n.arg, n.op.arg)
-         and not isinstance(n.arg, bool)),
-    Rule(_ALL, "the dtype that OP's row derives", _dtype_derived),
+    Clause(_ALL, "as many operands as OP's row says",
+           lambda n: n.op.arity is None or len(n.src) == n.op.arity),
+    Clause(_ALL, "the arg that OP's row says", lambda n: isinstance(n.arg, n.op.arg)
+           and not isinstance(n.arg, bool)),
+    Clause(_ALL, "the dtype that OP's row derives", _dtype_derived),
 )
 
 _PLAIN = ops.ELEMENTWISE - {ops.WHERE}
@@ -125,15 +125,15 @@ def _bitcast(node: UOp) -> bool:
     return a.bits == b.bits and a.lanes == b.lanes and not a.is_bool and not b.is_bool
 
 
-_BITS = Rule((ops.CONST,), "a bit pattern no wider than its dtype",
-             lambda n: 0 <= n.arg < 1 << n.dtype.bits)
+_BITS = Clause((ops.CONST,), "a bit pattern no wider than its dtype",
+               lambda n: 0 <= n.arg < 1 << n.dtype.bits)
 VALUES = (
-    Rule(_PLAIN, "operands of one shape and one dtype that OP takes", _plain),
-    Rule((ops.WHERE,), "a bool condition and two values of one shape", _where),
-    Rule((ops.BITCAST,), "two dtypes of equal width, neither of them bool", _bitcast),
-    Rule((ops.THREEFRY,), "the word 0 or 1 as arg", lambda n: n.arg in (0, 1)),
+    Clause(_PLAIN, "operands of one shape and one dtype that OP takes", _plain),
+    Clause((ops.WHERE,), "a bool condition and two values of one shape", _where),
+    Clause((ops.BITCAST,), "two dtypes of equal width, neither of them bool", _bitcast),
+    Clause((ops.THREEFRY,), "the word 0 or 1 as arg", lambda n: n.arg in (0, 1)),
     _BITS,
-    Rule((ops.VAR,), "bounds low <= high", lambda n: n.arg.low <= n.arg.high),
+    Clause((ops.VAR,), "bounds low <= high", lambda n: n.arg.low <= n.arg.high),
 )
 
 
@@ -315,51 +315,54 @@ _SOURCES = (ops.PARAM, ops.LEAF, ops.BUFFER)
 _NOT_ARRAYS = (*ops.SEVERAL, ops.FUNCTION, ops.KERNEL)
 
 TENSOR = (
-    Rule(tuple(ops.at_level("t")), "a dtype of the user's level",
-         lambda n: n.dtype in dtypes.USER or n.dtype is dtypes.void),
-    Rule(tuple(ops.at_level("t") - ops.STRUCTURAL - {ops.GET}), "arrays as operands",
-         lambda n: all(s.op not in _NOT_ARRAYS for s in n.src)),
-    Rule(_SOURCES, "a shape of lengths >= 0", lambda n: _ints(n.arg.shape)),
-    Rule((ops.PARAM,), "a slot >= 0", lambda n: n.arg.slot >= 0),
-    Rule((ops.IOTA,), "a length >= 0 and a numeric dtype",
-         lambda n: n.arg >= 0 and not n.dtype.is_bool),
-    Rule((ops.RESHAPE,), "a shape of as many elements",
-         lambda n: _ints(n.arg) and math.prod(n.arg) == math.prod(n.src[0].shape)),
-    Rule((ops.PERMUTE,), "each axis once",
-         lambda n: _ints(n.arg) and sorted(n.arg) == list(range(len(n.src[0].shape)))),
-    Rule((ops.EXPAND,), "a shape of equal rank that differs only where the length was 1", _expand),
-    Rule((ops.PAD,), "a pair of widths >= 0 an axis", _pairs),
-    Rule((ops.PAD,), "a 0-d fill of the operand's dtype",
-         lambda n: n.src[1].dtype is n.dtype and n.src[1].shape == ()),
-    Rule((ops.SHRINK,), "bounds 0 <= lo <= hi <= length for each axis", _shrink),
-    Rule((ops.FLIP,), "distinct axes in order", lambda n: _axes(n, n.arg)),
-    Rule((ops.UNFOLD, ops.FOLD), "two axes, and windows that lie inside", _windows),
-    Rule((ops.CONCAT,), "one dtype, and shapes that agree except along the axis", _concat),
-    Rule((ops.BARRIER,), "an operand, and what it waits for", lambda n: len(n.src) > 0),
-    Rule((ops.REDUCE,), "one operand, axes in order, and a monoid that takes it", _reduce),
-    Rule((ops.GATHER,), "integer indices of one shape, at most one an axis with elements", _gather),
-    Rule((ops.SCATTER,), "indices of one shape, updates of the shape they select, a monoid "
-         "that takes them or none", _scatter),
-    Rule((ops.ALL_GATHER, ops.AXIS_INDEX), "an axis of a size >= 0", lambda n: n.arg.size >= 0),
-    Rule((ops.AXIS_INDEX,), "an int32", lambda n: n.dtype is dtypes.int32),
-    Rule((ops.FUNCTION,), "a closed body: no LEAF, no BUFFER, one PARAM a slot < n_params",
-         _closed),
-    Rule((ops.CALL,), "operands and results as the body's PARAMs and outputs", _call),
-    Rule((ops.SCAN,), "a body (consts, carries, x) -> (carries, y), and xs of the length", _scan),
-    Rule((ops.WHILE,), "a condition and a body (consts, carries) -> carries", _while),
-    Rule((ops.COND,), "branches of one signature, the int32 number of one, operands", _cond),
-    Rule((ops.CUSTOM,), "a function, rules that fit it, and operands that both take", _custom),
-    Rule(tuple(ops.STRUCTURAL), "FUNCTIONs, then arrays as operands",
-         lambda n: all(s.op not in _NOT_ARRAYS for s in parts.operands(n))),
-    Rule((ops.HOST,), "a handle, a token where it has an effect, operands as its arg says", _host),
-    Rule((ops.GET,), "a result of a structural node, with its dtype", _get),
+    Clause(tuple(ops.at_level("t")), "a dtype of the user's level",
+           lambda n: n.dtype in dtypes.USER or n.dtype is dtypes.void),
+    Clause(tuple(ops.at_level("t") - ops.STRUCTURAL - {ops.GET}), "arrays as operands",
+           lambda n: all(s.op not in _NOT_ARRAYS for s in n.src)),
+    Clause(_SOURCES, "a shape of lengths >= 0", lambda n: _ints(n.arg.shape)),
+    Clause((ops.PARAM,), "a slot >= 0", lambda n: n.arg.slot >= 0),
+    Clause((ops.IOTA,), "a length >= 0 and a numeric dtype",
+           lambda n: n.arg >= 0 and not n.dtype.is_bool),
+    Clause((ops.RESHAPE,), "a shape of as many elements",
+           lambda n: _ints(n.arg) and math.prod(n.arg) == math.prod(n.src[0].shape)),
+    Clause((ops.PERMUTE,), "each axis once",
+           lambda n: _ints(n.arg) and sorted(n.arg) == list(range(len(n.src[0].shape)))),
+    Clause((ops.EXPAND,), "a shape of equal rank that differs only where the length was 1",
+           _expand),
+    Clause((ops.PAD,), "a pair of widths >= 0 an axis", _pairs),
+    Clause((ops.PAD,), "a 0-d fill of the operand's dtype",
+           lambda n: n.src[1].dtype is n.dtype and n.src[1].shape == ()),
+    Clause((ops.SHRINK,), "bounds 0 <= lo <= hi <= length for each axis", _shrink),
+    Clause((ops.FLIP,), "distinct axes in order", lambda n: _axes(n, n.arg)),
+    Clause((ops.UNFOLD, ops.FOLD), "two axes, and windows that lie inside", _windows),
+    Clause((ops.CONCAT,), "one dtype, and shapes that agree except along the axis", _concat),
+    Clause((ops.BARRIER,), "an operand, and what it waits for", lambda n: len(n.src) > 0),
+    Clause((ops.REDUCE,), "one operand, axes in order, and a monoid that takes it", _reduce),
+    Clause((ops.GATHER,), "integer indices of one shape, at most one an axis with elements",
+           _gather),
+    Clause((ops.SCATTER,), "indices of one shape, updates of the shape they select, a monoid "
+           "that takes them or none", _scatter),
+    Clause((ops.ALL_GATHER, ops.AXIS_INDEX), "an axis of a size >= 0", lambda n: n.arg.size >= 0),
+    Clause((ops.AXIS_INDEX,), "an int32", lambda n: n.dtype is dtypes.int32),
+    Clause((ops.FUNCTION,), "a closed body: no LEAF, no BUFFER, one PARAM a slot < n_params",
+           _closed),
+    Clause((ops.CALL,), "operands and results as the body's PARAMs and outputs", _call),
+    Clause((ops.SCAN,), "a body (consts, carries, x) -> (carries, y), and xs of the length", _scan),
+    Clause((ops.WHILE,), "a condition and a body (consts, carries) -> carries", _while),
+    Clause((ops.COND,), "branches of one signature, the int32 number of one, operands", _cond),
+    Clause((ops.CUSTOM,), "a function, rules that fit it, and operands that both take", _custom),
+    Clause(tuple(ops.STRUCTURAL), "FUNCTIONs, then arrays as operands",
+           lambda n: all(s.op not in _NOT_ARRAYS for s in parts.operands(n))),
+    Clause((ops.HOST,), "a handle, a token where it has an effect, operands as its arg says",
+           _host),
+    Clause((ops.GET,), "a result of a structural node, with its dtype", _get),
 )
 
 
 # ---- kernel and program level -----------------------------------------------------------------
 
-KERNEL = tuple(Rule(*row) for row in spec_kernel.ROWS)
-PROGRAM = tuple(Rule(*row) for row in spec_program.ROWS)
+KERNEL = tuple(Clause(*row) for row in spec_kernel.ROWS)
+PROGRAM = tuple(Clause(*row) for row in spec_program.ROWS)
 
 
 # ---- command level ----------------------------------------------------------------------------
@@ -444,25 +447,25 @@ def _is_branch(node: UOp) -> bool:
 
 
 COMMAND = (
-    Rule((ops.SLOT,), "memory in, out or arena, index, offset and size >= 0",
-         lambda n: n.arg.kind in ("in", "out", "arena") and n.arg.index >= 0
-         and n.arg.offset >= 0 and n.arg.nbytes >= 0),
-    Rule((ops.SLOT,), "strides in bytes of loops, the last of them not 0",
-         lambda n: all(type(s) is int for s in n.arg.strides) and n.arg.strides[-1:] != (0,)),
-    Rule((ops.SWAP,), "two memories and the number of a loop",
-         lambda n: all(s.op in _MEMORY for s in n.src) and n.arg >= 0),
+    Clause((ops.SLOT,), "memory in, out or arena, index, offset and size >= 0",
+           lambda n: n.arg.kind in ("in", "out", "arena") and n.arg.index >= 0
+           and n.arg.offset >= 0 and n.arg.nbytes >= 0),
+    Clause((ops.SLOT,), "strides in bytes of loops, the last of them not 0",
+           lambda n: all(type(s) is int for s in n.arg.strides) and n.arg.strides[-1:] != (0,)),
+    Clause((ops.SWAP,), "two memories and the number of a loop",
+           lambda n: all(s.op in _MEMORY for s in n.src) and n.arg >= 0),
     _BITS,
-    Rule((ops.EXEC,), "a KERNEL, a SLOT for each REF, a CONST of its dtype for each VAR; or a "
-         "HOST, a SLOT for its handle and each operand and result", _exec),
-    Rule((ops.EXEC,), "scalars inside the bounds of their VARs", _bounded),
-    Rule((ops.EXEC,), "slots as large as the buffers of the kernel", _large_enough),
-    Rule((ops.EXEC,), "written memory that overlaps no other slot of the command", _apart),
-    Rule((ops.HOST,), "no operands: those of its EXEC", lambda n: not n.src),
-    Rule((ops.LOOP,), "a body and trips >= 0, or a condition, the place of its bool and a body",
-         _is_loop),
-    Rule((ops.BRANCH,), "the place of an int32, and COMMANDS", _is_branch),
-    Rule((ops.COMMANDS,), "EXECs, LOOPs and BRANCHes",
-         lambda n: all(s.op in (ops.EXEC, ops.LOOP, ops.BRANCH) for s in n.src)),
+    Clause((ops.EXEC,), "a KERNEL, a SLOT for each REF, a CONST of its dtype for each VAR; or a "
+           "HOST, a SLOT for its handle and each operand and result", _exec),
+    Clause((ops.EXEC,), "scalars inside the bounds of their VARs", _bounded),
+    Clause((ops.EXEC,), "slots as large as the buffers of the kernel", _large_enough),
+    Clause((ops.EXEC,), "written memory that overlaps no other slot of the command", _apart),
+    Clause((ops.HOST,), "no operands: those of its EXEC", lambda n: not n.src),
+    Clause((ops.LOOP,), "a body and trips >= 0, or a condition, the place of its bool and a body",
+           _is_loop),
+    Clause((ops.BRANCH,), "the place of an int32, and COMMANDS", _is_branch),
+    Clause((ops.COMMANDS,), "EXECs, LOOPs and BRANCHes",
+           lambda n: all(s.op in (ops.EXEC, ops.LOOP, ops.BRANCH) for s in n.src)),
 )
 
 LEVELS = {

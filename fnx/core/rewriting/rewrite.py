@@ -30,7 +30,7 @@ from fnx.core.uop import UOp, current_site, inherit, toposort
 _MOST = 200  # rewrites of one node, before its rules are said to run in a circle
 
 
-class Rule:
+class RewriteRule:
     """Where ``pattern`` fits and ``guard`` holds, ``replacement`` stands for the node.
 
     Args:
@@ -86,10 +86,10 @@ def _needs(pattern: UPat) -> frozenset[Op] | None:
 class RuleSet:
     """Rules by the op of their root, tried in order. ``counts`` tells how often each applied."""
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
+    def __init__(self, rules: Iterable[RewriteRule]) -> None:
         self.rules = tuple(rules)
         self.counts: Counter[str] = Counter()
-        self.by_op: dict[Op, list[Rule]] = {}
+        self.by_op: dict[Op, list[RewriteRule]] = {}
         for rule in self.rules:
             for op in rule.pattern.root_ops() or OPS.values():
                 self.by_op.setdefault(op, []).append(rule)

@@ -19,7 +19,7 @@ MAX_TERMS = 32  # arrays that one kernel adds
 MAX_PRODUCTS = 4  # contractions of which one kernel adds what the others wrote
 
 
-class Cost(NamedTuple):
+class RecomputeCost(NamedTuple):
     """Recomputing one element: arithmetic, and how many arrays are read for it (capped)."""
 
     weight: int
@@ -29,9 +29,9 @@ class Cost(NamedTuple):
 _NOTHING: frozenset[UOp] = frozenset()
 
 
-def costs(nodes: list[UOp]) -> dict[UOp, Cost]:
+def costs(nodes: list[UOp]) -> dict[UOp, RecomputeCost]:
     """Cost of each node, stopping at memory, reductions and calls."""
-    out: dict[UOp, Cost] = {}
+    out: dict[UOp, RecomputeCost] = {}
     for node in nodes:
         if node.op.kind in ("elementwise", "movement"):
             weight, loads = node.op.cost, _NOTHING
@@ -40,15 +40,15 @@ def costs(nodes: list[UOp]) -> dict[UOp, Cost]:
                 weight += below.weight
                 if below.loads and len(loads) < 4:
                     loads = loads | below.loads if loads else below.loads
-            out[node] = Cost(min(weight, _MOST), loads)
+            out[node] = RecomputeCost(min(weight, _MOST), loads)
         elif node.op is ops.CONST or node.op is ops.IOTA or math.prod(node.shape) == 1:
-            out[node] = Cost(0, _NOTHING)
+            out[node] = RecomputeCost(0, _NOTHING)
         else:
-            out[node] = Cost(0, frozenset((node,)))
+            out[node] = RecomputeCost(0, frozenset((node,)))
     return out
 
 
-def is_cheap(cost: Cost) -> bool:
+def is_cheap(cost: RecomputeCost) -> bool:
     """Whether computing a value again costs less than writing and reading it."""
     return cost.weight <= 6 and len(cost.loads) <= 1 or cost.weight <= 24 and not cost.loads
 

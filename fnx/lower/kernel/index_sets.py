@@ -37,7 +37,7 @@ LARGE = 1 << 16    # elements of a kernel that workers should share
 MAX_CHUNKS = 64
 
 
-class Part(NamedTuple):
+class Piece(NamedTuple):
     """The values low <= range < high, for which ``value`` is stored."""
 
     low: int
@@ -71,11 +71,11 @@ def split_index_sets(kernel: UOp) -> UOp:
     return over_stores(kernel, stores, (outer.arg.id, *order))
 
 
-def _parts(store: UOp) -> tuple[UOp | None, list[Part]]:
+def _parts(store: UOp) -> tuple[UOp | None, list[Piece]]:
     """The range that the stored value is chosen by, and the choices."""
     place, value = store.src
     r: UOp | None = None
-    parts: list[Part] = []
+    parts: list[Piece] = []
     low = 0
     while value.op is ops.WHERE and value.src[0].op is ops.CMPLT:
         counter, end = value.src[0].src
@@ -84,10 +84,10 @@ def _parts(store: UOp) -> tuple[UOp | None, list[Part]]:
                 not low < build.const_of(end) < symbolic.bounds(counter)[1] + 1:
             break
         r = counter
-        parts.append(Part(low, build.const_of(end), value.src[1]))
+        parts.append(Piece(low, build.const_of(end), value.src[1]))
         low, value = build.const_of(end), value.src[2]
     if r is not None:
-        parts.append(Part(low, symbolic.bounds(r)[1] + 1, value))
+        parts.append(Piece(low, symbolic.bounds(r)[1] + 1, value))
     return r, parts
 
 
@@ -101,7 +101,7 @@ def _chunks(lengths: list[int]) -> int:
     return max([n for n in range(4, MAX_CHUNKS + 1) if common % n == 0], default=1)
 
 
-def _store(store: UOp, r: UOp, part: Part, q: UOp, outer: UOp) -> UOp:
+def _store(store: UOp, r: UOp, part: Piece, q: UOp, outer: UOp) -> UOp:
     """The STORE of one part: r counts chunks of it, and within one."""
     index = build.add(build.mul(outer, q.src[0]), build.add(q, build.index_const(part.low)))
     index = symbolic.simplify(index)

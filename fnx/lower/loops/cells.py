@@ -40,7 +40,7 @@ class Memory(Record):
     prefix: tuple[UOp, ...] = ()
 
 
-class Body:
+class BodyCells:
     """The cells of the nodes of a body.
 
     Args:
@@ -213,11 +213,11 @@ class Body:
         return out
 
 
-_RULES: dict[Op, Callable[[Body, UOp], Cells]] = {
-    ops.CONST: Body._const, ops.IOTA: Body._iota, ops.RESHAPE: Body._reshape,
-    ops.PERMUTE: Body._permute, ops.EXPAND: Body._expand, ops.PAD: Body._pad,
-    ops.SHRINK: Body._shrink, ops.FLIP: Body._flip, ops.CONCAT: Body._concat,
-    ops.REDUCE: Body._reduce, ops.GATHER: Body._gather, ops.SCATTER: Body._scatter,
+_RULES: dict[Op, Callable[[BodyCells, UOp], Cells]] = {
+    ops.CONST: BodyCells._const, ops.IOTA: BodyCells._iota, ops.RESHAPE: BodyCells._reshape,
+    ops.PERMUTE: BodyCells._permute, ops.EXPAND: BodyCells._expand, ops.PAD: BodyCells._pad,
+    ops.SHRINK: BodyCells._shrink, ops.FLIP: BodyCells._flip, ops.CONCAT: BodyCells._concat,
+    ops.REDUCE: BodyCells._reduce, ops.GATHER: BodyCells._gather, ops.SCATTER: BodyCells._scatter,
 }
 TRUE = build.const(True, dtypes.bool_)
 

@@ -34,7 +34,7 @@ from fnx.core.record import Record
 from fnx.core.uop import UOp, inherit, rebuild, toposort
 from fnx.lower.fusion.group import memory_of
 from fnx.lower.loops.axes import Axes, Axis
-from fnx.lower.loops.cells import Body, Cells, Memory, Unfit, scalar
+from fnx.lower.loops.cells import BodyCells, Cells, Memory, Unfit, scalar
 from fnx.lower.loops.quiet import without_effects
 
 MAX_SCALARS = 16     # that one carry becomes
@@ -112,11 +112,11 @@ def results(node: UOp, used: Sequence[int]) -> dict[int, UOp]:
         groups.setdefault(frozenset(found & lanes.keys()), []).append(i)
     for over, members in groups.items():
         own = {c: r for c, r in lanes.items() if c in over}
-        out.update(zip(members, _Kernel(loop, axes, own, members).call()))
+        out.update(zip(members, _LoopKernel(loop, axes, own, members).call()))
     return out
 
 
-class _Loop(Record):
+class _StepLoop(Record):
     """A SCAN or WHILE in the same terms.
 
     Attributes:
@@ -155,7 +155,7 @@ class _Loop(Record):
         return node.op is ops.PARAM and node.arg.slot not in self.carries
 
 
-def _loop_of(node: UOp) -> _Loop:
+def _loop_of(node: UOp) -> _StepLoop:
     arg = node.arg
     for body in parts.bodies(node):
         if any(n.op in ops.SEVERAL for n in toposort(body.src)):
@@ -170,13 +170,13 @@ def _loop_of(node: UOp) -> _Loop:
         length, count = arg.length, arg.n_carries
     nodes = toposort(outs if condition is None else (*outs, condition))
     params = {n.arg.slot: n for n in nodes if n.op is ops.PARAM}
-    return _Loop(node, outs, condition, (arg.n_consts, count), length, tuple(nodes), params)
+    return _StepLoop(node, outs, condition, (arg.n_consts, count), length, tuple(nodes), params)
 
 
 # ---- which axes are lanes ---------------------------------------------------------------------
 
 
-def _lanes(loop: _Loop) -> tuple[Axes, dict[Axis, UOp]]:
+def _lanes(loop: _StepLoop) -> tuple[Axes, dict[Axis, UOp]]:
     """The classes of axes, and a RANGE for each of those that are lanes."""
     axes = Axes()
     axes.read(loop.nodes, loop.is_memory)
@@ -214,7 +214,7 @@ def _own_axes(param: UOp, operand: UOp) -> list[tuple[int, int]]:
     return [(a, a + more) for a in range(len(param.shape))]
 
 
-def _fits(loop: _Loop, axes: Axes, lanes: Iterable[Axis]) -> bool:
+def _fits(loop: _StepLoop, axes: Axes, lanes: Iterable[Axis]) -> bool:
     """Whether no value that is carried or stored becomes too many scalars."""
     found = set(lanes)
     return all(np.prod([n for a, n in enumerate(out.shape)
@@ -228,10 +228,10 @@ def _is_constant(node: UOp) -> bool:
 # ---- the kernel ---------------------------------------------------------------------------------
 
 
-class _Kernel:
+class _LoopKernel:
     """The kernel that makes some results of a loop, over the lanes that they have."""
 
-    def __init__(self, loop: _Loop, axes: Axes, lanes: dict[Axis, UOp], members: Sequence[int]
+    def __init__(self, loop: _StepLoop, axes: Axes, lanes: dict[Axis, UOp], members: Sequence[int]
                  ) -> None:
         self.loop, self.axes, self.lanes, self.members = loop, axes, lanes, members
         self.t = build.range_(loop.length, 0, name="t")
@@ -276,12 +276,12 @@ class _Kernel:
         found = {n.arg.id for n in toposort(stores) if n.op is ops.RANGE}
         return [r.arg.id for r in (*self.lanes.values(), self.t) if r.arg.id in found]
 
-    def _body(self) -> tuple[Body, dict[int, Cells]]:
+    def _body(self) -> tuple[BodyCells, dict[int, Cells]]:
         """The body with its inputs: constants, memory, and a CARRY for each carried scalar."""
         loop = self.loop
         given: dict[UOp, Cells | Memory] = {}
         carries: dict[int, Cells] = {}
-        constant = Body(self.axes, self.lanes, {})
+        constant = BodyCells(self.axes, self.lanes, {})
         for slot, param in loop.params.items():
             operand = loop.operands[slot]
             if slot in loop.carries:
@@ -292,7 +292,7 @@ class _Kernel:
                 given[param] = constant.of(operand)
             else:
                 given[param] = Memory(self._ref(operand), (self.at,) if is_x else ())
-        body, count = Body(self.axes, self.lanes, given), 0
+        body, count = BodyCells(self.axes, self.lanes, given), 0
         for i in self.carried:
             out = loop.outs[i]
             cells = np.empty(body.shape(out), object)
@@ -312,12 +312,12 @@ class _Kernel:
         slot = self.slots.setdefault(memory, len(self.slots))
         return build.ref(slot, operand.dtype, operand.shape)
 
-    def _iter(self, body: Body, carries: dict[int, Cells]) -> tuple[UOp | None, list[UOp]]:
+    def _iter(self, body: BodyCells, carries: dict[int, Cells]) -> tuple[UOp | None, list[UOp]]:
         """The ITER, and its results."""
         if not carries:
             return None, []
         loop = self.loop
-        first = Body(self.axes, self.lanes, {})
+        first = BodyCells(self.axes, self.lanes, {})
         inits: list[UOp] = []
         nexts: list[UOp] = []
         for i, cells in carries.items():
@@ -335,7 +335,7 @@ class _Kernel:
         node = build.iterate(0, self.t, inits, nexts, stop)
         return node, list(build.results(inherit(node, loop.node)))
 
-    def _stores(self, body: Body, iter_: UOp | None, gets: Sequence[UOp]) -> list[UOp]:
+    def _stores(self, body: BodyCells, iter_: UOp | None, gets: Sequence[UOp]) -> list[UOp]:
         """A STORE for each scalar of each result."""
         loop = self.loop
         stores: list[UOp] = []

@@ -24,7 +24,7 @@ from fnx.lower.program.roles import Instance
 from fnx.lower.program.values import Values
 
 
-class Carries:
+class CarriedValues:
     """The carried values of each ITER whose loop is open: by CARRY, then by instance."""
 
     def __init__(self, values: Values, nodes: Sequence[UOp]) -> None:

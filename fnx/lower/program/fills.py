@@ -31,7 +31,7 @@ from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.lower.kernel.canonical import over_stores
 from fnx.lower.program.roles import extent_of
 from fnx.lower.program.transpose import can_transpose
-from fnx.lower.schedule.loops import Loop
+from fnx.lower.schedule.loops import ScheduledLoop
 
 _LEAST = 4  # rows of a block from which on transposing pays
 
@@ -70,7 +70,7 @@ class _Blocks:
     def __init__(self, kernel: UOp, nodes: Sequence[UOp],
                  plans: dict[UOp, tuple[UOp, int]]) -> None:
         self.root, self.plans = kernel, plans
-        self.cut: dict[UOp, Loop] = {}
+        self.cut: dict[UOp, ScheduledLoop] = {}
         self.order = list(kernel.arg.order)
         self.next_id = 1 + max(n.arg.id for n in nodes if n.op is ops.RANGE)
 
@@ -84,7 +84,7 @@ class _Blocks:
             return self.place(node, src)
         return None
 
-    def fresh(self, loop: Loop, like: UOp) -> UOp:
+    def fresh(self, loop: ScheduledLoop, like: UOp) -> UOp:
         """A new range; in the order it stands where the one that it replaces stands."""
         made = loop.final = build.range_(loop.extent, self.next_id, loop.kind, loop.name)
         self.order.insert(self.order.index(like.arg.id) if like.arg.id in self.order
@@ -95,7 +95,7 @@ class _Blocks:
     def blocked(self, stage: UOp, src: tuple[UOp, ...]) -> UOp:
         r, lanes = self.plans[stage]
         name = r.arg.name
-        loop = self.cut[stage] = Loop(name, extent(r))
+        loop = self.cut[stage] = ScheduledLoop(name, extent(r))
         outer, inner = loop.split(lanes, f"{name}s", f"{name}v")
         inner.kind = "VEC"
         pair = self.fresh(outer, r), self.fresh(inner, r)

@@ -50,7 +50,7 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower.program import loop_peeling, stores
 from fnx.lower.program.accumulators import Accumulators
 from fnx.lower.program.builder import Lines
-from fnx.lower.program.carries import Carries
+from fnx.lower.program.carries import CarriedValues
 from fnx.lower.program.loop_nest import Nest, nest
 from fnx.lower.program.values import Values
 
@@ -69,17 +69,17 @@ def linearize(kernel: UOp, target: Target) -> UOp:
     [FOR, ADDRESS, ADDRESS, STORE, ENDFOR]
     """
     lines = Lines()
-    _Walk(kernel, lines, target.fma).body(nest(kernel))
+    _KernelWalk(kernel, lines, target.fma).body(nest(kernel))
     return lines.program()
 
 
-class _Walk:
+class _KernelWalk:
     """Goes through the plan from the outside in; what is written is the parts' business."""
 
     def __init__(self, kernel: UOp, lines: Lines, fma: bool) -> None:
         self.lines, self.values = lines, Values(kernel, lines)
         self.accumulators = Accumulators(self.values, fma)
-        self.carries = Carries(self.values, toposort(kernel.src))
+        self.carries = CarriedValues(self.values, toposort(kernel.src))
 
     def body(self, inner: Nest) -> None:
         """Lines of a loop's body. Stores wait for the loads of the statements beside them, so

@@ -89,7 +89,7 @@ def constant(node: UOp) -> str:
 
 
 @dataclass(eq=False, repr=False)
-class _Loop:
+class _OpenFor:
     """What ENDFOR needs to know of its FOR; ``phis`` with the lines to fill in; ``left``: the
     block that ends with a BREAK."""
 
@@ -108,7 +108,7 @@ class Printer:
         self.inline = {**_INLINE, **convention.operands}
         self.out: list[str] = []
         self.names: dict[UOp, str] = {}
-        self.loops: dict[UOp, _Loop] = {}
+        self.loops: dict[UOp, _OpenFor] = {}
         self.block = "B0"
         self.count = 0
 
@@ -423,7 +423,7 @@ def _for(p: Printer, node: UOp) -> None:
         p.out.append(f"  br i1 {guard}, label %L{n}, label %X{n}")
     p.label(f"L{n}")
     p.names[node] = p.fresh()
-    p.loops[node] = _Loop(before, not known, len(p.out))
+    p.loops[node] = _OpenFor(before, not known, len(p.out))
     p.out.append("")
 
 

@@ -49,10 +49,10 @@ def choose(kernel: UOp, target: Target) -> Schedule:
     found = contraction.find(kernel)
     if found is not None:
         return tuple(contraction.schedule(found, target))
-    return tuple(_Plan(kernel, target).schedule())
+    return tuple(_LoopPlan(kernel, target).schedule())
 
 
-class _Statement:
+class _Counted:
     """A STORE, STAGE or REDUCE: the nodes computed for it, and the ranges of its own."""
 
     __slots__ = ("nodes", "own", "counted")
@@ -79,7 +79,7 @@ class _Statement:
         return total
 
 
-class _Plan:
+class _LoopPlan:
     """Collects the transforms of a kernel that is no contraction."""
 
     def __init__(self, kernel: UOp, target: Target) -> None:
@@ -95,8 +95,8 @@ class _Plan:
         # a stage is filled once for each iteration of its free ranges: those stay loops
         self.staged = {r for n in closing if n.op is ops.STAGE for r in n.ranges}
         self.outer = [r for r in self.ranges if r in free]
-        self.statements = [_Statement(n, closed(n)) for n in closing] + \
-            [_Statement(s, [r for r in self.ranges if r in s.ranges and r not in free])
+        self.statements = [_Counted(n, closed(n)) for n in closing] + \
+            [_Counted(s, [r for r in self.ranges if r in s.ranges and r not in free])
              for s in kernel.src]
         self.steps: list[Transform] = []
         self.parts: dict[UOp, tuple[list[str], list[str]]] = {

@@ -17,7 +17,7 @@ from fnx.core.errors import KernelError
 from fnx.core.parts import buffer, closed, indices, place
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
-from fnx.lower.schedule.loops import Loop, Loops, name_of, quoted
+from fnx.lower.schedule.loops import Loops, ScheduledLoop, name_of, quoted
 
 
 def check(kernel: UOp, loops: Loops, stores: Sequence[UOp], order: Sequence[int]) -> None:
@@ -113,7 +113,7 @@ def _is_alone(at: UOp, r: UOp) -> bool:
         i.ranges == {r} and symbolic.coefficient(i, r) not in (0, None) for i in indices(at))
 
 
-def _check_order(store: UOp, kept: Sequence[Loop], loops: Loops) -> None:
+def _check_order(store: UOp, kept: Sequence[ScheduledLoop], loops: Loops) -> None:
     wanted = [leaf for loop in kept for leaf in loop.leaves()]
     there = [leaf for leaf in loops.leaves.values() if leaf in wanted]
     what = f"the store to {buffer_name(store)}, whose order counts"

@@ -38,7 +38,7 @@ def quoted(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names)) or "none"
 
 
-class Loop:
+class ScheduledLoop:
     """A range of the kernel, or one that a split made. ``parts``: (outer, inner) once split;
     ``carries``: an ITER runs over it, so it stays as it is."""
 
@@ -46,18 +46,18 @@ class Loop:
 
     def __init__(self, name: str, extent: UOp, kind: str = "SEQ", carries: bool = False) -> None:
         self.name, self.extent, self.kind, self.carries = name, extent, kind, carries
-        self.parts: tuple[Loop, Loop] | None = None
+        self.parts: tuple[ScheduledLoop, ScheduledLoop] | None = None
         self.final: UOp | None = None  # its RANGE in the tiled kernel; a CONST 0 for extent 1
         self._whole: UOp | None = None  # of its parts, once asked for
 
-    def split(self, factor: int, outer: str, inner: str) -> tuple[Loop, Loop]:
+    def split(self, factor: int, outer: str, inner: str) -> tuple[ScheduledLoop, ScheduledLoop]:
         """The two loops that it becomes, by their names; their extents round up."""
         count = (Expr(self.extent) + (factor - 1)) // factor
-        self.parts = (Loop(outer, symbolic.simplify(count.node)),
-                      Loop(inner, build.index_const(factor)))
+        self.parts = (ScheduledLoop(outer, symbolic.simplify(count.node)),
+                      ScheduledLoop(inner, build.index_const(factor)))
         return self.parts
 
-    def leaves(self) -> Iterator[Loop]:
+    def leaves(self) -> Iterator[ScheduledLoop]:
         """The loops that it became, outer before inner."""
         if self.parts is None:
             yield self
@@ -106,14 +106,14 @@ class Loops:
     """All loops of a kernel; ``leaves`` in loop order."""
 
     def __init__(self, kernel: UOp) -> None:
-        self.of: dict[UOp, Loop] = {}
-        self.leaves: dict[str, Loop] = {}
+        self.of: dict[UOp, ScheduledLoop] = {}
+        self.leaves: dict[str, ScheduledLoop] = {}
         carried = {closed(n)[0] for n in toposort(kernel.src) if n.op is ops.ITER}
         for r in ranges_of(kernel):
             name = name_of(r)
             if name in self.leaves:
                 raise KernelError(f"expected ranges of different names, got two named {name!r}")
-            self.of[r] = self.leaves[name] = Loop(name, extent(r), r.arg.kind,
+            self.of[r] = self.leaves[name] = ScheduledLoop(name, extent(r), r.arg.kind,
                                                             r in carried)
 
     def apply(self, schedule: Iterable[Transform]) -> None:
@@ -126,7 +126,7 @@ class Loops:
             elif isinstance(step, Parallel | Vectorize | Unroll):
                 self._kind(step)
 
-    def _leaf(self, name: str, step: Transform) -> Loop:
+    def _leaf(self, name: str, step: Transform) -> ScheduledLoop:
         if name not in self.leaves:
             raise KernelError(f"{step}: expected one of the ranges {quoted(self.leaves)}; "
                               f"got {name!r}")
@@ -141,7 +141,7 @@ class Loops:
             raise KernelError(f"{step}: expected a plain loop, got one that is {loop.kind}",
                               hint="split first, then name the part to vectorize or unroll")
         parts = loop.split(step.factor, step.outer, step.inner)
-        leaves: dict[str, Loop] = {}
+        leaves: dict[str, ScheduledLoop] = {}
         for name, leaf in self.leaves.items():
             for new in parts if leaf is loop else (leaf,):
                 if new.name in leaves or (leaf is loop and new.name != name

@@ -20,7 +20,7 @@ from fnx.core import build, ops
 from fnx.core.errors import KernelError
 from fnx.core.parts import buffer, closed, dims, extent, value, written_slots
 from fnx.core.rewriting import symbolic
-from fnx.core.tiling import Stage
+from fnx.core.tiling import StageOperand
 from fnx.core.uop import UOp, consumers, inherit, rebuild, substitute, toposort
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.schedule.loops import name_of, quoted
@@ -29,7 +29,7 @@ from fnx.lower.schedule.workload import stride
 _MAX_UNROLLED_FILL = 16
 
 
-def place_stages(kernel: UOp, stages: Sequence[Stage], names: Sequence[str]) -> UOp:
+def place_stages(kernel: UOp, stages: Sequence[StageOperand], names: Sequence[str]) -> UOp:
     """A KERNEL with stages for some of its operands.
 
     Args:
@@ -45,7 +45,7 @@ def place_stages(kernel: UOp, stages: Sequence[Stage], names: Sequence[str]) -> 
     return kernel
 
 
-def _place(kernel: UOp, step: Stage, names: Sequence[str]) -> UOp:
+def _place(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
     nodes = toposort(kernel.src)
     slot = _slot(kernel, nodes, step)
     outside = _outside(names, step)
@@ -83,7 +83,7 @@ def _place(kernel: UOp, step: Stage, names: Sequence[str]) -> UOp:
     return build.kernel(substitute(kernel.src, to), kernel.arg.name, order)
 
 
-def _slot(kernel: UOp, nodes: Sequence[UOp], step: Stage) -> int:
+def _slot(kernel: UOp, nodes: Sequence[UOp], step: StageOperand) -> int:
     """The slot of the operand that a stage names."""
     refs: dict[int, UOp] = {n.arg.slot: n for n in nodes if n.op is ops.REF}
     found = [slot for slot, ref in refs.items()
@@ -99,7 +99,7 @@ def _slot(kernel: UOp, nodes: Sequence[UOp], step: Stage) -> int:
     return found[0]
 
 
-def _outside(names: Sequence[str], step: Stage) -> int:
+def _outside(names: Sequence[str], step: StageOperand) -> int:
     """The position of the loop in which a stage is filled; -1: the start of the kernel."""
     if step.at is None:
         return -1

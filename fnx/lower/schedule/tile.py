@@ -25,7 +25,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.expr import Expr, minimum
 from fnx.core.parts import buffer, closed, conjuncts, dims, indices, place, stop, validity
 from fnx.core.rewriting import symbolic
-from fnx.core.tiling import Stage, Transform
+from fnx.core.tiling import StageOperand, Transform
 from fnx.core.uop import UOp, inherit, rebuild, substitute, toposort
 from fnx.lower.factors import is_zero
 from fnx.lower.kernel.canonical import canonical
@@ -54,7 +54,7 @@ def tile(kernel: UOp, schedule: Sequence[Transform]) -> UOp:
     stores = _Rewriter(loops, kernel.src).stores
     check(kernel, loops, stores, order)
     tiled = inherit(build.kernel(stores, kernel.arg.name, order), kernel)
-    stages = [step for step in schedule if isinstance(step, Stage)]
+    stages = [step for step in schedule if isinstance(step, StageOperand)]
     return canonical(place_stages(tiled, stages, list(loops.leaves)))
 
 

@@ -21,7 +21,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.ops import Op
 from fnx.core.rewriting.pattern import CONSTANT_OPS, UPat, as_pattern, const, constant_of, var
-from fnx.core.rewriting.rewrite import Rule
+from fnx.core.rewriting.rewrite import RewriteRule
 from fnx.core.uop import UOp
 
 n, i, f, x, t = var("x", "fi"), var("x", "i"), var("x", "f"), var("x"), var("x", "b")
@@ -47,8 +47,8 @@ def folded(node: UOp) -> UOp | None:
     return build.expand(UOp(ops.CONST, node.dtype, (), bits), node.shape)
 
 
-FOLD = Rule(UPat(frozenset(op for op in ops.ELEMENTWISE if op.exact), None, "node"),
-            folded, name="fold constants", needs=CONSTANT_OPS)
+FOLD = RewriteRule(UPat(frozenset(op for op in ops.ELEMENTWISE if op.exact), None, "node"),
+                   folded, name="fold constants", needs=CONSTANT_OPS)
 
 
 # ---- identities, absorbing elements -----------------------------------------------------------
@@ -63,41 +63,41 @@ def _is(constant: UOp, value: Any) -> bool:
     return bool(constant.arg == build.const_bits(value, constant.dtype))
 
 
-def _unit(op: Op) -> Rule:
+def _unit(op: Op) -> RewriteRule:
     identity = op.identity
     assert identity is not None
-    return Rule(UPat(op, (var("x", _UNITS[op]), c)), x,
-                lambda x, c: _is(c, identity(c.dtype)), f"{op} with its identity")
+    return RewriteRule(UPat(op, (var("x", _UNITS[op]), c)), x,
+                       lambda x, c: _is(c, identity(c.dtype)), f"{op} with its identity")
 
 
-def _absorb(op: Op) -> Rule:
+def _absorb(op: Op) -> RewriteRule:
     value = _ABSORB[op]
     assert value is not None
-    return Rule(UPat(op, (var("x", "ib"), c)), lambda x, c: spread(c, x),
-                lambda x, c: _is(c, value(c.dtype)), f"{op} with what absorbs")
+    return RewriteRule(UPat(op, (var("x", "ib"), c)), lambda x, c: spread(c, x),
+                       lambda x, c: _is(c, value(c.dtype)), f"{op} with what absorbs")
 
 
-def _gather_constants(op: Op) -> Rule:
+def _gather_constants(op: Op) -> RewriteRule:
     kinds = "fib" if op in (ops.MAX, ops.MIN) else "ib"
-    return Rule(UPat(op, (UPat(op, (var("x", kinds), c)), d)),
-                UPat(op, (x, UPat(op, (c, d)))), name=f"{op} of two constants")
+    return RewriteRule(UPat(op, (UPat(op, (var("x", kinds), c)), d)),
+                       UPat(op, (x, UPat(op, (c, d)))), name=f"{op} of two constants")
 
 
 UNITS = [
     *[_unit(op) for op in _UNITS],
     *[_absorb(op) for op in _ABSORB],
     *[_gather_constants(op) for op in _UNITS],
-    *[Rule(UPat(op, (x, x)), x, name=f"{op} with itself")
+    *[RewriteRule(UPat(op, (x, x)), x, name=f"{op} with itself")
       for op in (ops.AND, ops.OR, ops.MAX, ops.MIN)],
-    Rule(f + -0.0, f, name="x + -0"),
-    Rule(n - 0, n, name="x - 0"),
-    Rule(f / 1.0, f, name="x / 1"),
-    Rule(i // 1, i, name="x // 1"),
-    Rule(i << 0, i, name="x << 0"),
-    Rule(i >> 0, i, name="x >> 0"),
-    Rule(i - i, as_pattern(0), name="x - x"),
-    Rule(x ^ x, lambda x: spread(0, x), name="x ^ x"),
-    Rule(t ^ True, ~t, name="x ^ True"),
+    RewriteRule(f + -0.0, f, name="x + -0"),
+    RewriteRule(n - 0, n, name="x - 0"),
+    RewriteRule(f / 1.0, f, name="x / 1"),
+    RewriteRule(i // 1, i, name="x // 1"),
+    RewriteRule(i << 0, i, name="x << 0"),
+    RewriteRule(i >> 0, i, name="x >> 0"),
+    RewriteRule(i - i, as_pattern(0), name="x - x"),
+    RewriteRule(x ^ x, lambda x: spread(0, x), name="x ^ x"),
+    RewriteRule(t ^ True, ~t, name="x ^ True"),
 ]
 
 
@@ -120,21 +120,21 @@ def _not_unsigned(**found: UOp) -> bool:
 
 
 SIGNS = [
-    Rule(-UPat(ops.NEG, (n,)), n, name="-(-x)"),
-    Rule(~~x, x, name="~~x"),
-    Rule(abs(-n), abs(n), _not_unsigned, "abs(-x)"),
-    Rule(abs(abs(n)), abs(n), name="abs(abs(x))"),
-    Rule(n + -m, n - m, name="x + -y"),
-    Rule(n - -m, n + m, name="x - -y"),
-    Rule(-n * -m, n * m, name="-x * -y"),
-    Rule(-n * c, lambda x, c: build.mul(x, build.neg(spread(c, x))), name="-x * c"),
-    Rule(n * -1, -n, name="x * -1"),
-    Rule(-f / -y, f / y, name="-x / -y"),
-    Rule(f / c, _reciprocal, name="x / 2**k"),
-    Rule(f ** 1.0, f, name="x**1"),
-    Rule(f ** 0.0, as_pattern(1.0), name="x**0"),
-    Rule(f ** 2.0, f * f,
-         lambda x: x.dtype is dtypes.float32, "x**2"),  # float64: pow may round otherwise
+    RewriteRule(-UPat(ops.NEG, (n,)), n, name="-(-x)"),
+    RewriteRule(~~x, x, name="~~x"),
+    RewriteRule(abs(-n), abs(n), _not_unsigned, "abs(-x)"),
+    RewriteRule(abs(abs(n)), abs(n), name="abs(abs(x))"),
+    RewriteRule(n + -m, n - m, name="x + -y"),
+    RewriteRule(n - -m, n + m, name="x - -y"),
+    RewriteRule(-n * -m, n * m, name="-x * -y"),
+    RewriteRule(-n * c, lambda x, c: build.mul(x, build.neg(spread(c, x))), name="-x * c"),
+    RewriteRule(n * -1, -n, name="x * -1"),
+    RewriteRule(-f / -y, f / y, name="-x / -y"),
+    RewriteRule(f / c, _reciprocal, name="x / 2**k"),
+    RewriteRule(f ** 1.0, f, name="x**1"),
+    RewriteRule(f ** 0.0, as_pattern(1.0), name="x**0"),
+    RewriteRule(f ** 2.0, f * f,
+                lambda x: x.dtype is dtypes.float32, "x**2"),  # float64: pow may round otherwise
 ]
 
 
@@ -150,21 +150,21 @@ def _where(condition: UPat | bool, a: UPat | bool, b: UPat | bool) -> UPat:
 _EQUAL, _DIFFERENT = UPat(ops.CMPEQ, (x, y)), UPat(ops.CMPNE, (x, y))
 
 CONDITIONS = [
-    Rule(x < x, as_pattern(False), name="x < x"),
-    Rule(_exact <= x, as_pattern(True), name="x <= x"),
-    Rule(UPat(ops.CMPEQ, (_exact, x)), as_pattern(True), name="x == x"),
-    Rule(UPat(ops.CMPNE, (_exact, x)), as_pattern(False), name="x != x"),
-    Rule(~_EQUAL, _DIFFERENT, name="not =="),
-    Rule(~_DIFFERENT, _EQUAL, name="not !="),
-    Rule(~(_exact < y), y <= x, name="not <"),
-    Rule(~(_exact <= y), y < x, name="not <="),
-    Rule(_where(True, x, y), x, name="where(True)"),
-    Rule(_where(False, x, y), y, name="where(False)"),
-    Rule(_where(_p, x, x), x, name="where of equals"),
-    Rule(_where(_p, True, False), _p, name="where as bool"),
-    Rule(_where(~_p, x, y), _where(_p, y, x), name="where not"),
-    Rule(_where(_p, _where(_p, x, y), z), _where(_p, x, z), name="where in where"),
-    Rule(_where(_p, z, _where(_p, x, y)), _where(_p, z, y), name="else in where"),
+    RewriteRule(x < x, as_pattern(False), name="x < x"),
+    RewriteRule(_exact <= x, as_pattern(True), name="x <= x"),
+    RewriteRule(UPat(ops.CMPEQ, (_exact, x)), as_pattern(True), name="x == x"),
+    RewriteRule(UPat(ops.CMPNE, (_exact, x)), as_pattern(False), name="x != x"),
+    RewriteRule(~_EQUAL, _DIFFERENT, name="not =="),
+    RewriteRule(~_DIFFERENT, _EQUAL, name="not !="),
+    RewriteRule(~(_exact < y), y <= x, name="not <"),
+    RewriteRule(~(_exact <= y), y < x, name="not <="),
+    RewriteRule(_where(True, x, y), x, name="where(True)"),
+    RewriteRule(_where(False, x, y), y, name="where(False)"),
+    RewriteRule(_where(_p, x, x), x, name="where of equals"),
+    RewriteRule(_where(_p, True, False), _p, name="where as bool"),
+    RewriteRule(_where(~_p, x, y), _where(_p, y, x), name="where not"),
+    RewriteRule(_where(_p, _where(_p, x, y), z), _where(_p, x, z), name="where in where"),
+    RewriteRule(_where(_p, z, _where(_p, x, y)), _where(_p, z, y), name="else in where"),
 ]
 
 
@@ -191,10 +191,10 @@ def _cast_twice(x: UOp, middle: UOp, last: UOp) -> UOp | None:
 
 
 CONVERSIONS = [
-    Rule(UPat(ops.CAST, (UPat(ops.CAST, (x,), "middle"),), "last"), _cast_twice,
-         name="cast of an exact cast"),
-    Rule(UPat(ops.BITCAST, (UPat(ops.BITCAST, (x,)),), "last"),
-         lambda x, last: build.bitcast(x, last.dtype), name="bitcast of bitcast"),
+    RewriteRule(UPat(ops.CAST, (UPat(ops.CAST, (x,), "middle"),), "last"), _cast_twice,
+                name="cast of an exact cast"),
+    RewriteRule(UPat(ops.BITCAST, (UPat(ops.BITCAST, (x,)),), "last"),
+                lambda x, last: build.bitcast(x, last.dtype), name="bitcast of bitcast"),
 ]
 
 RULES = (*UNITS, *SIGNS, *CONDITIONS, *CONVERSIONS, FOLD)

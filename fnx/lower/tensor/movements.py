@@ -16,7 +16,7 @@ import math
 
 from fnx.core import build, ops
 from fnx.core.rewriting.pattern import CONSTANT_OPS, UPat, constant_of, var
-from fnx.core.rewriting.rewrite import Rule
+from fnx.core.rewriting.rewrite import RewriteRule
 from fnx.core.uop import UOp
 from fnx.lower.tensor.algebra import spread
 
@@ -63,20 +63,20 @@ def _folded_constant(node: UOp) -> UOp | None:
 
 
 CONSTANTS = [
-    Rule(UPat(_VALUES, None, "node"), lambda node: spread(0, node),
-         lambda node: 0 in node.shape and constant_of(node) is None
-         and not (node.op is ops.GET and build.is_token(node)), "no elements"),
-    Rule(UPat(_SAME_ELEMENTS, None, "node"), _constant, name="movement of a constant",
-         needs=CONSTANT_OPS),
-    Rule(UPat(ops.FOLD, None, "node"), _placed_constant, name="fold of zeros",
-         needs=CONSTANT_OPS),
-    Rule(UPat(ops.REDUCE, None, "node"), _folded_constant, name="fold of a constant"),
-    Rule(UPat(ops.GATHER, None, "node"), _gathered_constant, name="gather from a constant",
-         needs=CONSTANT_OPS),
-    Rule(UPat(ops.SCATTER, None, "node"), lambda node: node.src[0],
-         lambda node: 0 in node.src[-1].shape, "scatter of nothing"),
-    Rule(UPat(ops.PAD, None, "node"), lambda node: build.expand(node.src[1], node.shape),
-         lambda node: 0 in node.src[0].shape, "pad of nothing"),
+    RewriteRule(UPat(_VALUES, None, "node"), lambda node: spread(0, node),
+                lambda node: 0 in node.shape and constant_of(node) is None
+                and not (node.op is ops.GET and build.is_token(node)), "no elements"),
+    RewriteRule(UPat(_SAME_ELEMENTS, None, "node"), _constant, name="movement of a constant",
+                needs=CONSTANT_OPS),
+    RewriteRule(UPat(ops.FOLD, None, "node"), _placed_constant, name="fold of zeros",
+                needs=CONSTANT_OPS),
+    RewriteRule(UPat(ops.REDUCE, None, "node"), _folded_constant, name="fold of a constant"),
+    RewriteRule(UPat(ops.GATHER, None, "node"), _gathered_constant, name="gather from a constant",
+                needs=CONSTANT_OPS),
+    RewriteRule(UPat(ops.SCATTER, None, "node"), lambda node: node.src[0],
+                lambda node: 0 in node.src[-1].shape, "scatter of nothing"),
+    RewriteRule(UPat(ops.PAD, None, "node"), lambda node: build.expand(node.src[1], node.shape),
+                lambda node: 0 in node.src[0].shape, "pad of nothing"),
 ]
 
 
@@ -149,27 +149,27 @@ def _single(node: UOp) -> UOp | None:
 
 
 MOVEMENTS = [
-    Rule(UPat(ops.UNFOLD, None, "node"), _single, name="windows of one element"),
-    Rule(UPat(ops.RESHAPE, (UPat(ops.RESHAPE, (x,)),), "node"),
-         lambda x, node: build.reshape(x, node.arg), name="reshape of reshape"),
-    Rule(UPat(ops.PERMUTE, (UPat(ops.PERMUTE, (x,)),), "node"),
-         lambda x, node: build.permute(node.src[0], node.arg), name="permute of permute"),
-    Rule(UPat(ops.PERMUTE, None, "node"), _unmoved, name="permute as reshape"),
-    Rule(UPat(ops.EXPAND, (UPat(ops.EXPAND, (x,)),), "node"),
-         lambda x, node: build.expand(x, node.arg), name="expand of expand"),
-    Rule(UPat(ops.FLIP, (UPat(ops.FLIP, (x,), "inner"),), "node"),
-         lambda x, inner, node: build.flip(x, set(inner.arg) ^ set(node.arg)),
-         name="flip of flip"),
-    Rule(UPat(ops.PAD, (_inner, _fill), "outer"), _pad_twice, name="pad of pad"),
-    Rule(UPat(ops.SHRINK, (UPat(ops.SHRINK, (x,), "inner"),), "outer"), _shrink_twice,
-         name="shrink of shrink"),
-    Rule(UPat(ops.SHRINK, (_inner,), "outer"), _shrink_pad, name="shrink of pad"),
-    Rule(UPat(ops.SHRINK, (UPat(ops.EXPAND, (x,)),), "outer"), _shrink_expand,
-         name="shrink of expand"),
-    Rule(UPat(ops.SHRINK, (UPat(ops.CONCAT, None, "inner"),), "outer"), _shrink_concat,
-         name="shrink of concat"),
-    Rule(UPat(ops.CONCAT, None, "node"), _concat, name="concat of concat"),
-    Rule(UPat(ops.STOP, (x,)), x, name="stop: only derivatives see it"),
+    RewriteRule(UPat(ops.UNFOLD, None, "node"), _single, name="windows of one element"),
+    RewriteRule(UPat(ops.RESHAPE, (UPat(ops.RESHAPE, (x,)),), "node"),
+                lambda x, node: build.reshape(x, node.arg), name="reshape of reshape"),
+    RewriteRule(UPat(ops.PERMUTE, (UPat(ops.PERMUTE, (x,)),), "node"),
+                lambda x, node: build.permute(node.src[0], node.arg), name="permute of permute"),
+    RewriteRule(UPat(ops.PERMUTE, None, "node"), _unmoved, name="permute as reshape"),
+    RewriteRule(UPat(ops.EXPAND, (UPat(ops.EXPAND, (x,)),), "node"),
+                lambda x, node: build.expand(x, node.arg), name="expand of expand"),
+    RewriteRule(UPat(ops.FLIP, (UPat(ops.FLIP, (x,), "inner"),), "node"),
+                lambda x, inner, node: build.flip(x, set(inner.arg) ^ set(node.arg)),
+                name="flip of flip"),
+    RewriteRule(UPat(ops.PAD, (_inner, _fill), "outer"), _pad_twice, name="pad of pad"),
+    RewriteRule(UPat(ops.SHRINK, (UPat(ops.SHRINK, (x,), "inner"),), "outer"), _shrink_twice,
+                name="shrink of shrink"),
+    RewriteRule(UPat(ops.SHRINK, (_inner,), "outer"), _shrink_pad, name="shrink of pad"),
+    RewriteRule(UPat(ops.SHRINK, (UPat(ops.EXPAND, (x,)),), "outer"), _shrink_expand,
+                name="shrink of expand"),
+    RewriteRule(UPat(ops.SHRINK, (UPat(ops.CONCAT, None, "inner"),), "outer"), _shrink_concat,
+                name="shrink of concat"),
+    RewriteRule(UPat(ops.CONCAT, None, "node"), _concat, name="concat of concat"),
+    RewriteRule(UPat(ops.STOP, (x,)), x, name="stop: only derivatives see it"),
 ]
 
 
@@ -217,11 +217,11 @@ def _fold_twice(x: UOp, inner: UOp, node: UOp) -> UOp | None:
 
 
 PAST = [
-    Rule(UPat(ops.ELEMENTWISE, None, "node"), _before_expand,
-         name="elementwise before expand", needs=CONSTANT_OPS),
-    Rule(UPat(ops.REDUCE, None, "node"), _unit_axes, name="fold of axes of length 1"),
-    Rule(UPat(ops.REDUCE, (UPat(ops.REDUCE, (x,), "inner"),), "node"), _fold_twice,
-         name="fold of fold"),
+    RewriteRule(UPat(ops.ELEMENTWISE, None, "node"), _before_expand,
+                name="elementwise before expand", needs=CONSTANT_OPS),
+    RewriteRule(UPat(ops.REDUCE, None, "node"), _unit_axes, name="fold of axes of length 1"),
+    RewriteRule(UPat(ops.REDUCE, (UPat(ops.REDUCE, (x,), "inner"),), "node"), _fold_twice,
+                name="fold of fold"),
 ]
 
 RULES = (*CONSTANTS, *MOVEMENTS, *PAST)

@@ -21,7 +21,7 @@ from fnx.core.record import Record
 Depends = Sequence[frozenset[int]]  # of each result of a FUNCTION: PARAMs with a derivative in it
 
 
-class Carries(Record):
+class CarryPlaces(Record):
     """Where the carries of a body are: its results ``i < n``, its PARAMs ``first + i``."""
 
     first: int
@@ -36,7 +36,7 @@ class Carries(Record):
         return {p - self.first for p in params if p in self.params}
 
 
-def active(depends: Depends, carries: Carries, inputs: Iterable[int]) -> set[int]:
+def active(depends: Depends, carries: CarryPlaces, inputs: Iterable[int]) -> set[int]:
     """The PARAMs that depend on some of them after any number of steps."""
     found = set(inputs)
     while True:
@@ -46,7 +46,7 @@ def active(depends: Depends, carries: Carries, inputs: Iterable[int]) -> set[int
         found |= more
 
 
-def pulled(depends: Depends, carries: Carries, results: Iterable[int]) -> set[int]:
+def pulled(depends: Depends, carries: CarryPlaces, results: Iterable[int]) -> set[int]:
     """The carries that some results of a body have a hand in, after any number of steps."""
     found = {o for o in results if o < carries.n}
     waiting = list(results)
@@ -57,18 +57,18 @@ def pulled(depends: Depends, carries: Carries, results: Iterable[int]) -> set[in
     return found
 
 
-def closed(depends: Depends, carries: Carries, zero_steps: bool) -> list[frozenset[int]]:
+def closed(depends: Depends, carries: CarryPlaces, zero_steps: bool) -> list[frozenset[int]]:
     """What the results of the loop depend on, in terms of its operands."""
     return [frozenset(i for i in range(_end(depends, carries))
                       if o in _reached(depends, carries, i, zero_steps))
             for o in range(len(depends))]
 
 
-def _end(depends: Depends, carries: Carries) -> int:
+def _end(depends: Depends, carries: CarryPlaces) -> int:
     return max([carries.first + carries.n, *[i + 1 for d in depends for i in d]])
 
 
-def _reached(depends: Depends, carries: Carries, operand: int, zero_steps: bool) -> set[int]:
+def _reached(depends: Depends, carries: CarryPlaces, operand: int, zero_steps: bool) -> set[int]:
     """The results that depend on an operand."""
     found = active(depends, carries, {operand})
     out = {o for o, d in enumerate(depends) if d & found}

@@ -15,12 +15,12 @@ from fnx.core import build
 from fnx.core.bodies import Nodes, function_over
 from fnx.core.derived import Steps
 from fnx.core.uop import UOp
-from fnx.transforms.ad.loop import Loop, Read, Source, Sources, pull_back, pushed_body
+from fnx.transforms.ad.loop import LoopRule, Read, Source, Sources, pull_back, pushed_body
 from fnx.transforms.ad.rules import zeros
 from fnx.transforms.ad.structural import Activity, Depends, Linearized, Push, Pushed
 
 
-class Cond(Loop):
+class CondRule(LoopRule):
     """COND; its first operand says which branch, and has no derivative."""
 
     def depends(self, node: UOp) -> Steps[Sequence[frozenset[int]]]:
@@ -53,7 +53,7 @@ class Cond(Loop):
         forms = []
         for branch in self.bodies(node):
             forms.append((yield branch, Activity(inputs, takes.outputs)))
-        return _Reverse(node, args, takes, forms).linearized()
+        return _CondReverse(node, args, takes, forms).linearized()
 
 
 def _pushed_branch(pushed: Pushed, n_tangents: int, moving: Sequence[int], like: Nodes) -> UOp:
@@ -64,7 +64,7 @@ def _pushed_branch(pushed: Pushed, n_tangents: int, moving: Sequence[int], like:
     return function_over(outs, like, pushed.function.arg.name)
 
 
-class _Reverse:
+class _CondReverse:
     """Both passes of a COND, from the derived forms of its branches."""
 
     def __init__(self, node: UOp, args: Nodes, takes: Activity, forms: Sequence[Linearized]

@@ -19,12 +19,12 @@ from fnx.core.again import unrolled
 from fnx.core.derived import Steps
 from fnx.core.errors import GradError, show_site
 from fnx.core.uop import UOp, substitute, toposort
-from fnx.transforms.ad.linear import Transposition
+from fnx.transforms.ad.linear import LinearIn
 from fnx.transforms.ad.rules import Cotangent, Tangent, zeros
-from fnx.transforms.ad.structural import Call, Linearized, Pushes, Structural
+from fnx.transforms.ad.structural import CallRule, Linearized, Pushes, Structural
 
 
-class Custom(Structural):
+class CustomOpRule(Structural):
     """CUSTOM: a function with rules of its own."""
 
     def bodies(self, node: UOp) -> Sequence[UOp]:
@@ -59,7 +59,7 @@ class Custom(Structural):
             return found[:n], [None] * n
         saved = [*args[:arg.n_captures], *found[n:]]
         slots = tuple(range(len(saved), bwd.arg.n_params))
-        form: Linearized = yield bwd, Transposition(
+        form: Linearized = yield bwd, LinearIn(
             slots, slots, tuple([i for i, _ in along]), f"the vjp of {arg.name}",
             "its transpose would be the jvp: write it linear in its cotangent, give the function "
             "a jvp, or use reverse mode")
@@ -115,7 +115,7 @@ class Custom(Structural):
         masked = tuple([places[o] for o in sorted(got) if got[o].mask is not None])
         strange = tuple([i for i, a in enumerate(args) if a in wild]) if masked else ()
         rule = self._rule(node, "jvp")
-        form: Linearized = yield rule, Transposition(
+        form: Linearized = yield rule, LinearIn(
             tuple(slots.values()), those(active), outputs, f"the jvp of {node.arg.name}",
             "reverse mode transposes it: write it linear in its tangents, or give it a vjp",
             masked, those(guarded), strange)
@@ -133,7 +133,7 @@ class Custom(Structural):
         return unrolled(node, node.src[1 + node.arg.rules.index(name)])
 
 
-_CALL = Call()
+_CALL = CallRule()
 
 
 def _plain(node: UOp) -> UOp:

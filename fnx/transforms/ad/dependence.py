@@ -14,7 +14,7 @@ from fnx.core import build, ops
 from fnx.core.derived import Steps, derives, form, run
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.structural import Depends, Part, Structural
+from fnx.transforms.ad.structural import Depends, ResultRule, Structural
 
 
 def dependence(body: UOp) -> tuple[frozenset[int], ...]:
@@ -54,7 +54,7 @@ def _derive(body: UOp, key: Depends) -> Steps[tuple[frozenset[int], ...]]:
             given = [found.get(node.src[i], 0) for i in rule.operands(node)]
             read = yield from rule.depends(node)
             results[node] = [_union([given[i] for i in r]) for r in read]
-        elif isinstance(rule, Part):
+        elif isinstance(rule, ResultRule):
             bits = results[node.src[0]][node.arg] if rule.is_active(node) else 0
         elif rule.is_active(node):
             bits = _union([found.get(node.src[i], 0) for i in rule.operands(node)])

@@ -31,21 +31,21 @@ from fnx.core.ops import OPS, Op
 from fnx.core.process import load
 from fnx.core.uop import UOp
 from fnx.transforms.ad import reduce_scatter as indexed
-from fnx.transforms.ad.custom import Custom
-from fnx.transforms.ad.host import Host
+from fnx.transforms.ad.custom import CustomOpRule
+from fnx.transforms.ad.host import HostRule
 from fnx.transforms.ad.late import Late
 from fnx.transforms.ad.rules import (
+    DerivativeRule,
     Elementwise,
     JvpTerm,
     Linear,
     ReduceRule,
-    Rule,
     ScatterRule,
     total,
 )
-from fnx.transforms.ad.structural import Call, Part
+from fnx.transforms.ad.structural import CallRule, ResultRule
 
-DERIVATIVES: dict[Op, Rule] = {}
+DERIVATIVES: dict[Op, DerivativeRule] = {}
 
 
 # ---- registrars -------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def linear(op: Op, transpose: Callable[[UOp, int, UOp], UOp],
 def zero(*names: str) -> None:
     """No derivative: integers, bools, and steps that are flat wherever they are continuous."""
     for name in names:
-        DERIVATIVES[OPS[name]] = Rule()
+        DERIVATIVES[OPS[name]] = DerivativeRule()
 
 
 def dear(*which: Op) -> None:
@@ -259,10 +259,10 @@ DERIVATIVES[ops.REDUCE] = ReduceRule(
     taken={ops.MAX: indexed.winners, ops.MIN: indexed.winners})
 DERIVATIVES[ops.SCATTER] = ScatterRule(indexed.KEPT, indexed.WRITTEN, indexed.read)
 
-DERIVATIVES.update({ops.CALL: Call(), ops.GET: Part(), ops.FUNCTION: Rule(), ops.HOST: Host(),
-                    ops.CUSTOM: Custom(),
-                    ops.SCAN: Late(lambda: load("fnx.transforms.ad.scan").Scan()),
-                    ops.WHILE: Late(lambda: load("fnx.transforms.ad.whiles").While()),
-                    ops.COND: Late(lambda: load("fnx.transforms.ad.cond").Cond())})
+DERIVATIVES.update({ops.CALL: CallRule(), ops.GET: ResultRule(), ops.FUNCTION: DerivativeRule(),
+                    ops.HOST: HostRule(), ops.CUSTOM: CustomOpRule(),
+                    ops.SCAN: Late(lambda: load("fnx.transforms.ad.scan").ScanRule()),
+                    ops.WHILE: Late(lambda: load("fnx.transforms.ad.whiles").WhileRule()),
+                    ops.COND: Late(lambda: load("fnx.transforms.ad.cond").CondRule())})
 dear(ops.REDUCE, ops.GATHER, ops.SCATTER, ops.THREEFRY)
 # fmt: on

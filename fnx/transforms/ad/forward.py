@@ -23,9 +23,9 @@ from fnx.core.derived import Steps, derives, form, run
 from fnx.core.uop import UOp, current_site, toposort
 from fnx.transforms.ad.dependence import takes_part
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.rules import Rule, Tangent, add_all, zeros
+from fnx.transforms.ad.rules import DerivativeRule, Tangent, add_all, zeros
 from fnx.transforms.ad.singular import is_singular
-from fnx.transforms.ad.structural import Part, Push, Pushed, Pushes, Structural
+from fnx.transforms.ad.structural import Push, Pushed, Pushes, ResultRule, Structural
 
 Found = tuple[list[UOp], list[Tangent | None]]
 
@@ -58,12 +58,12 @@ def _push(outs: Sequence[UOp], tangents: Mapping[UOp, Tangent], wild: Iterable[U
           guarded: Iterable[UOp] = ()) -> Steps[Found]:
     """See ``pushforward``; ``wild`` are sources whose value may be infinite or NaN, ``guarded`` the
     outs whose tangents are to come with their masks."""
-    walk = _Walk(outs, tangents, wild, guarded)
+    walk = _ForwardWalk(outs, tangents, wild, guarded)
     yield from walk.run()
     return [walk.primals[o] for o in outs], [walk.tangents.get(o) for o in outs]
 
 
-class _Walk:
+class _ForwardWalk:
     """One walk: of each node its primal in the pushed graph, and its tangent if it has one."""
 
     def __init__(self, outs: Sequence[UOp], tangents: Mapping[UOp, Tangent], wild: Iterable[UOp],
@@ -91,7 +91,7 @@ class _Walk:
                     and not rule.hides_masks(node):
                 self.wild.add(node)
             if any(node.src[i] in self.active for i in rule.operands(node)) and not (
-                    isinstance(rule, Part) and not takes_part(node, self.active)):
+                    isinstance(rule, ResultRule) and not takes_part(node, self.active)):
                 self.active.add(node)
                 self._look_at_products(node)
         self.summed.difference_update(outs)
@@ -102,7 +102,7 @@ class _Walk:
             if self._applies(rule, node) or (
                     node in self.guarded and not rule.hides_masks(node)):
                 self.guarded.update([node.src[i] for i in rule.operands(node)])
-                if isinstance(rule, Part) and node in self.guarded:
+                if isinstance(rule, ResultRule) and node in self.guarded:
                     self.parts.setdefault(node.src[0], []).append(node.arg)
 
     def _look_at_products(self, node: UOp) -> None:
@@ -112,7 +112,7 @@ class _Walk:
         if node.op is not ops.REDUCE or node.arg.monoid is not ops.ADD:
             self.summed.difference_update(node.src)
 
-    def _applies(self, rule: Rule, node: UOp) -> bool:
+    def _applies(self, rule: DerivativeRule, node: UOp) -> bool:
         """Whether masks of tangents matter at the node."""
         return node in self.singular or (
             rule.scales(node) and node not in self.summed
@@ -126,7 +126,7 @@ class _Walk:
                 continue
             if node.sites:
                 current_site.site = node.sites[0]
-            if isinstance(rule, Part) and node.src[0] in self.results:
+            if isinstance(rule, ResultRule) and node.src[0] in self.results:
                 primals, tangents = self.results[node.src[0]]
                 self.primals[node], t = primals[node.arg], tangents[node.arg]
                 if t is not None:
@@ -149,7 +149,7 @@ class _Walk:
                 if t is not None:
                     self.tangents[node] = t
 
-    def _tangent(self, rule: Rule, node: UOp, made: UOp, given: Pushes) -> Tangent | None:
+    def _tangent(self, rule: DerivativeRule, node: UOp, made: UOp, given: Pushes) -> Tangent | None:
         values = [None if t is None else t.value for t in given]
         masks = [None if t is None else t.mask for t in given]
         value: UOp | None
@@ -165,7 +165,7 @@ class _Walk:
         return Tangent(value, mask)
 
 
-def _masked(rule: Rule, node: UOp, i: int, values: Sequence[UOp | None],
+def _masked(rule: DerivativeRule, node: UOp, i: int, values: Sequence[UOp | None],
             masks: Sequence[UOp | None]) -> UOp | None:
     """What the tangent of one operand adds to that of the node, zero outside of its mask."""
     alone = [t if j == i else None for j, t in enumerate(values)]

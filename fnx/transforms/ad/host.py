@@ -17,7 +17,7 @@ from fnx.transforms.ad.rules import Cotangent
 from fnx.transforms.ad.structural import Linearized, Pushes, Structural
 
 
-class Host(Structural):
+class HostRule(Structural):
     """HOST: refuses to hand on a tangent or a cotangent."""
 
     def operands(self, node: UOp) -> Sequence[int]:

@@ -18,7 +18,7 @@ from fnx.core.uop import UOp
 from fnx.transforms.ad.structural import Activity, Linearized
 
 
-class Transposition(Record):
+class LinearIn(Record):
     """The key of a rule that is ``linear`` in some operands; as Activity, and for messages."""
 
     linear: tuple[int, ...]
@@ -31,8 +31,8 @@ class Transposition(Record):
     wild: tuple[int, ...] = ()
 
 
-@derives(Transposition, "transposed rules")
-def _transpose(body: UOp, key: Transposition) -> Steps[Linearized]:
+@derives(LinearIn, "transposed rules")
+def _transpose(body: UOp, key: LinearIn) -> Steps[Linearized]:
     try:  # few programs transpose rules, and every import is on the clock of all
         yield from load("fnx.transforms.ad.linearity").checked(
             [body.src[o] for o in key.outputs],

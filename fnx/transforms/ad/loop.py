@@ -41,7 +41,7 @@ class _Key(Record):
 _loops: Cache[_Key, Linearized] = Cache("derivatives of loops", MAX_LOOPS)
 
 
-class Loop(Structural):
+class LoopRule(Structural):
     """The base of the rules of SCAN, WHILE and COND."""
 
     def bodies(self, node: UOp) -> tuple[UOp, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from fnx.core import ops
 from fnx.core.record import Record
 from fnx.core.uop import UOp
-from fnx.transforms.ad.rules import Rule
+from fnx.transforms.ad.rules import DerivativeRule
 
 
 class Policy(Record):
@@ -29,7 +29,7 @@ class Policy(Record):
     apart: bool = True
     others: tuple[Policy, ...] = ()
 
-    def saves(self, node: UOp, rule: Rule) -> bool:
+    def saves(self, node: UOp, rule: DerivativeRule) -> bool:
         """Whether it keeps the value of a node of the forward pass."""
         if node.op is ops.GET and node.src[0].op is ops.HOST:
             return True  # what others have done is not done again
@@ -59,7 +59,7 @@ def name_of(node: UOp) -> str | None:
     return text[len(_NAMED):-1]
 
 
-def _is_plain_dot(node: UOp, rule: Rule) -> bool:
+def _is_plain_dot(node: UOp, rule: DerivativeRule) -> bool:
     """A matrix product in which every axis of the result is of one factor alone."""
     if not rule.hides_masks(node):
         return False
@@ -79,7 +79,7 @@ def _varies(node: UOp) -> set[int]:
     return {a for a, n in enumerate(node.shape) if n != 1}
 
 
-_SAVES: dict[str, Callable[[Policy, UOp, Rule], bool]] = {
+_SAVES: dict[str, Callable[[Policy, UOp, DerivativeRule], bool]] = {
     "nothing": lambda policy, node, rule: False,
     "everything": lambda policy, node, rule: rule.dear,
     "dots": lambda policy, node, rule: rule.hides_masks(node),

@@ -17,7 +17,7 @@ from fnx.core import build, ops
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.policies import Policy
-from fnx.transforms.ad.structural import Part
+from fnx.transforms.ad.structural import ResultRule
 
 Source = tuple[str, int]
 
@@ -39,7 +39,7 @@ def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source
 
     def saved(node: UOp) -> bool:
         rule = DERIVATIVES[node.op]
-        there = (node.src[0] if isinstance(rule, Part) else node) in primal
+        there = (node.src[0] if isinstance(rule, ResultRule) else node) in primal
         if policy is not None:
             return there and policy.saves(node, rule)
         return node in results or node in sums or rule.dear and there

@@ -31,7 +31,7 @@ from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.residuals import Source, split
 from fnx.transforms.ad.rules import Cotangent, summed, zeros
 from fnx.transforms.ad.singular import is_singular
-from fnx.transforms.ad.structural import Activity, Linearized, Part, Structural
+from fnx.transforms.ad.structural import Activity, Linearized, ResultRule, Structural
 
 Found = tuple[list[UOp], list[Cotangent | None]]
 
@@ -65,7 +65,7 @@ def pulling(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[
               wild: Iterable[UOp] = (), guarded: Iterable[UOp] = ()) -> Steps[Found]:
     """See ``pullback``; ``wild`` are sources whose value may be infinite or NaN, ``guarded`` those
     whose cotangents are to come with their masks."""
-    walk = _Walk(outs, wrt, wild, guarded)
+    walk = _ReverseWalk(outs, wrt, wild, guarded)
     for out, ct in zip(outs, cts):
         walk.give(out, ct)
     yield from walk.run()
@@ -78,7 +78,7 @@ def pulling(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[
     return done[:len(outs)], grads
 
 
-class _Walk:
+class _ReverseWalk:
     """One walk. ``pending`` holds what the readers of a node have handed to it so far."""
 
     def __init__(self, outs: Sequence[UOp], wrt: Sequence[UOp], wild: Iterable[UOp],
@@ -104,7 +104,7 @@ class _Walk:
         if inner and not rule.hides_masks(node):
             self.wild.add(node)
         read = [s for i in rule.operands(node) if (s := node.src[i]) in self.active]
-        if not read or isinstance(rule, Part) and not takes_part(node, self.active):
+        if not read or isinstance(rule, ResultRule) and not takes_part(node, self.active):
             return
         self.active.add(node)
         if singular or (inner and rule.scales(node)) or (
@@ -149,7 +149,7 @@ class _Walk:
             elif node in self.pending and node not in self.sources:
                 products = self._products(node)
                 ct = self.take(node)
-                if isinstance(rule, Part):
+                if isinstance(rule, ResultRule):
                     assert ct is not None
                     self.results.setdefault(node.src[0], {})[node.arg] = ct
                     continue

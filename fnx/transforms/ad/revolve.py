@@ -45,7 +45,7 @@ def advance(blocks: Expr, free: Expr) -> Expr:
     return where(free.eq(0), ahead, minimum(maximum(found, 1), ahead))
 
 
-class Cost(NamedTuple):
+class ReverseCost(NamedTuple):
     """What reverse mode of a loop costs beside the backward pass of each step."""
 
     steps: int      # of the body that are run
@@ -53,7 +53,7 @@ class Cost(NamedTuple):
     factor: float   # steps per step of the loop
 
 
-def cost(n: int) -> Cost:
+def cost(n: int) -> ReverseCost:
     """The cost of reverse mode through a WHILE of n steps: what its passes do, in numbers."""
     blocks = -(-n // LEAF)
     kept: list[int] = []
@@ -74,7 +74,7 @@ def cost(n: int) -> Cost:
             blocks -= 1
             if free or not move:
                 kept.pop()
-    return Cost(steps, most and most + min(n, LEAF), round(steps / n, 3) if n else 0.0)
+    return ReverseCost(steps, most and most + min(n, LEAF), round(steps / n, 3) if n else 0.0)
 
 
 def _advance(blocks: int, free: int) -> int:

@@ -151,7 +151,7 @@ Tangents = Sequence[UOp | None]             # of the operands of a node; None: z
 Masks = Sequence[UOp | None]                # of these tangents; None: zero, or everywhere
 
 
-class Rule:
+class DerivativeRule:
     """The rule of an op without a derivative, and the base of the others.
 
     ``dear``: a backward pass reads the result that was saved instead of computing it again.
@@ -200,7 +200,7 @@ class Rule:
         return False
 
 
-class Elementwise(Rule):
+class Elementwise(DerivativeRule):
     """``along[i](t, y, *operands)`` is t times the partial in operand i; None: no partial.
 
     ``taken(i, *operands)``: where the result is operand i (WHERE, MAX, MIN).
@@ -242,7 +242,7 @@ class Elementwise(Rule):
         return self.multiplies
 
 
-class Linear(Rule):
+class Linear(DerivativeRule):
     """The op is linear in ``positions`` (None: in all its operands) together.
 
     ``transpose(node, i, ct)`` also takes a bool ct: a mask, whose sum is "or". ``drops``: it
@@ -296,7 +296,7 @@ def spread(node: UOp, x: UOp) -> UOp:
     return build.expand(build.reshape(x, kept), shape)
 
 
-class ReduceRule(Rule):
+class ReduceRule(DerivativeRule):
     """REDUCE: a sum of ``along(t, node)`` over the folded axes; one ``along`` for a monoid."""
 
     def __init__(self, along: dict[ops.Op, Factor],
@@ -343,7 +343,7 @@ class ReduceRule(Rule):
         return node.arg.monoid is ops.MUL
 
 
-class ScatterRule(Rule):
+class ScatterRule(DerivativeRule):
     """SCATTER: places of x that were kept, and updates that were written, each by its factor.
 
     ``kept[monoid](t, node)`` goes along x, ``written[monoid](t, node)`` along the updates; both

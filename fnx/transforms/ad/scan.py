@@ -28,9 +28,9 @@ from fnx.core.derived import Steps
 from fnx.core.record import Record
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad import carries as fixpoints
-from fnx.transforms.ad.carries import Carries
+from fnx.transforms.ad.carries import CarryPlaces
 from fnx.transforms.ad.loop import (
-    Loop,
+    LoopRule,
     Read,
     Source,
     Sources,
@@ -43,7 +43,7 @@ from fnx.transforms.ad.rules import zeros
 from fnx.transforms.ad.structural import Activity, Depends, Linearized, Push, Pushed
 
 
-class Scan(Loop):
+class ScanRule(LoopRule):
     """SCAN."""
 
     def depends(self, node: UOp) -> Steps[Sequence[frozenset[int]]]:
@@ -67,7 +67,7 @@ class Scan(Loop):
         form = yield body, Activity(inputs, outputs)
         if arg.checkpoint:
             form = recomputed(body, form, len(outputs))
-        return _Reverse(node, args, form, inputs, outputs).linearized(takes)
+        return _ScanReverse(node, args, form, inputs, outputs).linearized(takes)
 
     def push_values(self, node: UOp, args: Nodes, tangents: Mapping[int, UOp]
                     ) -> Steps[tuple[Nodes, Mapping[int, UOp]]]:
@@ -105,11 +105,11 @@ class Scan(Loop):
         return results, found
 
 
-def _carries(arg: ops.Scan) -> Carries:
-    return Carries(arg.n_consts, arg.n_carries)
+def _carries(arg: ops.Scan) -> CarryPlaces:
+    return CarryPlaces(arg.n_consts, arg.n_carries)
 
 
-class _Reverse:
+class _ScanReverse:
     """Both passes of a SCAN, from the derived form of its body.
 
     ``inputs`` and ``outputs`` are PARAMs and results of the body that have a cotangent.

@@ -20,7 +20,7 @@ from fnx.core.errors import GradError
 from fnx.core.record import Record
 from fnx.core.uop import UOp
 from fnx.transforms.ad.policies import Policy
-from fnx.transforms.ad.rules import Cotangent, Rule, Tangent
+from fnx.transforms.ad.rules import Cotangent, DerivativeRule, Tangent
 
 Pushes = Sequence[Tangent | None]           # of the operands of a node, or of its results
 
@@ -104,7 +104,7 @@ class Depends(Record):
     derivative: bool = True
 
 
-class Structural(Rule):
+class Structural(DerivativeRule):
     """An op with a body and with several results, each read by a Part.
 
     The reverse walk asks ``forms`` what of which body to derive, gives the derived form to
@@ -163,7 +163,7 @@ class Structural(Rule):
         return list(zip([a for a in args if a in active], form.pull(args, results, cts)))
 
 
-class Part(Rule):
+class ResultRule(DerivativeRule):
     """One result of a structural op; its cotangent goes to that as a whole."""
 
     dear = True
@@ -172,7 +172,7 @@ class Part(Rule):
         return (0,)
 
 
-class Call(Structural):
+class CallRule(Structural):
     """CALL: of a FUNCTION, or of a hand-written kernel, which has no derivative."""
 
     def bodies(self, node: UOp) -> Sequence[UOp]:

@@ -38,14 +38,14 @@ def pick(outs: Sequence[UOp], units: UOp) -> list[UOp]:
     if len(units.shape) != 2 or units.shape[0] < 2:
         return found
     for _ in range(MAX_CALLS):
-        walk = _Walk(units)
+        walk = _UnitWalk(units)
         found = rebuild(found, walk.visit)
         if not walk.entered:
             break
     return found
 
 
-class _Walk:
+class _UnitWalk:
     def __init__(self, units: UOp) -> None:
         self.views: dict[UOp, View] = {units: (LANE, PLACE)}
         self.entered: dict[UOp, list[UOp]] = {}  # calls that got units, as results without a call

@@ -26,8 +26,8 @@ from fnx.core.expr import Expr, minimum, where
 from fnx.core.uop import UOp
 from fnx.transforms.ad import carries as fixpoints
 from fnx.transforms.ad import revolve
-from fnx.transforms.ad.carries import Carries
-from fnx.transforms.ad.loop import Loop, Read, Sources, or_zeros, pull_back, pushed_body
+from fnx.transforms.ad.carries import CarryPlaces
+from fnx.transforms.ad.loop import LoopRule, Read, Sources, or_zeros, pull_back, pushed_body
 from fnx.transforms.ad.rules import zeros
 from fnx.transforms.ad.silent import silent
 from fnx.transforms.ad.structural import Activity, Depends, Linearized, Push, Pushed
@@ -35,7 +35,7 @@ from fnx.transforms.ad.structural import Activity, Depends, Linearized, Push, Pu
 COUNT = dtypes.float64  # of steps: exact, and more than an int32 can count
 
 
-class While(Loop):
+class WhileRule(LoopRule):
     """WHILE; src are its condition and its body."""
 
     def depends(self, node: UOp) -> Steps[Sequence[frozenset[int]]]:
@@ -76,14 +76,14 @@ class While(Loop):
         inputs = [*sorted(i for i in active if i < carries.first),
                   *[carries.first + c for c in pulled]]
         form = yield body, Activity(tuple(inputs), tuple(pulled))
-        return _Reverse(node, args, form, inputs, pulled).linearized(takes)
+        return _WhileReverse(node, args, form, inputs, pulled).linearized(takes)
 
 
-def _carries(node: UOp) -> Carries:
-    return Carries(node.arg.n_consts, len(node.arg.outs))
+def _carries(node: UOp) -> CarryPlaces:
+    return CarryPlaces(node.arg.n_consts, len(node.arg.outs))
 
 
-class _Reverse:
+class _WhileReverse:
     """Both passes of a WHILE, from the derived form of its body.
 
     ``inputs`` are its PARAMs that have a cotangent, ``pulled`` the carries.

@@ -26,7 +26,7 @@ from fnx.core.uop import UOp, current_site, inherit, toposort
 from fnx.transforms.batching.bodies import BODIES
 from fnx.transforms.batching.collectives import COLLECTIVES
 from fnx.transforms.batching.rules import RULES, spread
-from fnx.transforms.batching.values import Asking, Batched, Lanes, Pattern, Value, named_axes
+from fnx.transforms.batching.values import Asking, Batched, BatchPattern, Lanes, Lifted, named_axes
 
 
 def batch(body: UOp, size: int, batched: Sequence[bool], axis: ops.Axis | None = None
@@ -47,15 +47,15 @@ def batch(body: UOp, size: int, batched: Sequence[bool], axis: ops.Axis | None =
     return found
 
 
-@derives(Pattern, "batched bodies")
-def _batch(body: UOp, pattern: Pattern) -> Asking[Batched]:
+@derives(BatchPattern, "batched bodies")
+def _batch(body: UOp, pattern: BatchPattern) -> Asking[Batched]:
     """The steps of ``batch``; a body that is called inside is asked for."""
-    lanes, size, done = pattern.lanes, pattern.lanes.size, dict[UOp, Value]()
-    results: dict[UOp, Sequence[Value]] = {}  # of nodes with bodies
+    lanes, size, done = pattern.lanes, pattern.lanes.size, dict[UOp, Lifted]()
+    results: dict[UOp, Sequence[Lifted]] = {}  # of nodes with bodies
     for slot, param in build.params(body).items():
         if pattern.batched[slot]:
             wide = build.param(slot, param.dtype, (size, *param.shape))
-            done[param] = Value(inherit(wide, param), True)
+            done[param] = Lifted(inherit(wide, param), True)
     for node in toposort(body.src, stop=lambda n: n.op is ops.KERNEL):
         if node in done:
             continue
@@ -67,7 +67,7 @@ def _batch(body: UOp, pattern: Pattern) -> Asking[Batched]:
             done[node] = COLLECTIVES[op](node, [done[s] for s in node.src], lanes)
             continue
         if not node.src or op is ops.FUNCTION or op is ops.KERNEL:
-            done[node] = Value(node, False)
+            done[node] = Lifted(node, False)
             continue
         src, flags = zip(*[done[s] for s in node.src])
         if node.sites:
@@ -76,19 +76,19 @@ def _batch(body: UOp, pattern: Pattern) -> Asking[Batched]:
             if any(flags) or belongs(node) or \
                     any(lanes.axis in named_axes(b) for b in bodies(node)):
                 results[node] = yield from BODIES[op](node, src, flags, lanes)
-                done[node] = Value(node, True)
+                done[node] = Lifted(node, True)
             else:
                 kept = node.over(src)
-                results[node] = [Value(x, False) for x in build.results(kept)]
-                done[node] = Value(kept, False)
+                results[node] = [Lifted(x, False) for x in build.results(kept)]
+                done[node] = Lifted(kept, False)
         elif flags[0] if op.batching == "first" else any(flags):
-            done[node] = Value(inherit(RULES[op.batching](node, src, flags, size), node), True)
+            done[node] = Lifted(inherit(RULES[op.batching](node, src, flags, size), node), True)
         else:
-            done[node] = Value(node.over(src), False)
+            done[node] = Lifted(node.over(src), False)
     outs = [done[o] for o in body.src]
     if pattern.outs:
         wanted = pattern.outs + (False,) * len(outs)
-        outs = [Value(spread(*out, size), True) if w else out for out, w in zip(outs, wanted)]
+        outs = [Lifted(spread(*out, size), True) if w else out for out, w in zip(outs, wanted)]
     name = f"{body.arg.name}.batched"  # so that it is another FUNCTION, always
     function = build.function([o.node for o in outs], body.arg.n_params, name)
     return Batched(function, tuple([o.batched for o in outs]))

@@ -24,22 +24,22 @@ from fnx.transforms.batching.guard import guarded, has_effects
 from fnx.transforms.batching.host import host
 from fnx.transforms.batching.kernels import call_kernel
 from fnx.transforms.batching.rules import spread
-from fnx.transforms.batching.values import Asking, Batched, Lanes, Value
+from fnx.transforms.batching.values import Asking, Batched, Lanes, Lifted
 
-Rule = Callable[[UOp, tuple[UOp, ...], tuple[bool, ...], Lanes], Asking[list[Value]]]
+BodyRule = Callable[[UOp, tuple[UOp, ...], tuple[bool, ...], Lanes], Asking[list[Lifted]]]
 
 
 def _call(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
-          ) -> Asking[list[Value]]:
+          ) -> Asking[list[Lifted]]:
     if src[0].op is ops.KERNEL:
         return call_kernel(node, src, batched, lanes.size)
     made = yield lanes.of(src[0], batched[1:])
     outs = build.call(made.function, src[1:], node.arg.name, node.arg.policy)
-    return [Value(*out) for out in zip(outs, made.outs)]
+    return [Lifted(*out) for out in zip(outs, made.outs)]
 
 
 def _scan(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
-          ) -> Asking[list[Value]]:
+          ) -> Asking[list[Lifted]]:
     arg, (body, *args), flags = node.arg, src, batched[1:]
     first = arg.n_consts + arg.n_carries
     consts, xs = flags[:arg.n_consts], flags[first:]
@@ -56,7 +56,7 @@ def _scan(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lan
                        zip(args[arg.n_consts:first], flags[arg.n_consts:], carries)],
                       [_swapped(x) if b else x for x, b in zip(args[first:], xs)],
                       arg.reverse, arg.name, arg.checkpoint)
-    return [Value(_swapped(x) if b and i >= arg.n_carries else x, b)
+    return [Lifted(_swapped(x) if b and i >= arg.n_carries else x, b)
             for i, (x, b) in enumerate(zip(outs, made.outs))]
 
 
@@ -66,7 +66,7 @@ def _swapped(x: UOp) -> UOp:
 
 
 def _while(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
-           ) -> Asking[list[Value]]:
+           ) -> Asking[list[Lifted]]:
     arg, (condition, body, *args), flags = node.arg, src, batched[2:]
     consts, carries = flags[:arg.n_consts], flags[arg.n_consts:]
     while True:
@@ -89,15 +89,15 @@ def _while(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: La
     fixed = args[:arg.n_consts]
     if test.outs[0]:
         outs = choices.lanes_end(test.function, made.function,
-                                 [Value(*c) for c in zip(fixed, consts)],
-                                 [Value(*c) for c in zip(given, carries)], arg.name)
+                                 [Lifted(*c) for c in zip(fixed, consts)],
+                                 [Lifted(*c) for c in zip(given, carries)], arg.name)
     else:
         outs = build.while_(test.function, made.function, fixed, given, arg.name)
-    return [Value(*out) for out in zip(outs, carries)]
+    return [Lifted(*out) for out in zip(outs, carries)]
 
 
 def _cond(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
-          ) -> Asking[list[Value]]:
+          ) -> Asking[list[Lifted]]:
     n = node.arg.n_branches
     branches, which, args, flags = src[:n], src[n], src[n + 1:], batched[n + 1:]
     made: list[Batched] = []
@@ -106,20 +106,20 @@ def _cond(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lan
     for branch in branches:
         made.append((yield lanes.of(branch, flags)))
     if batched[n]:
-        chosen = choices.lanes_choose(made, which, [Value(*a) for a in zip(args, flags)],
+        chosen = choices.lanes_choose(made, which, [Lifted(*a) for a in zip(args, flags)],
                                       node.arg.name)
-        return [Value(x, t != build.TOKEN) for x, t in zip(chosen, node.arg.outs)]
+        return [Lifted(x, t != build.TOKEN) for x, t in zip(chosen, node.arg.outs)]
     wanted = tuple([any(flags) for flags in zip(*[m.outs for m in made])])
     if any(m.outs != wanted for m in made):
         made = []
         for branch in branches:
             made.append((yield lanes.of(branch, flags, wanted)))
     outs = build.cond([m.function for m in made], which, args, node.arg.name)
-    return [Value(*out) for out in zip(outs, wanted)]
+    return [Lifted(*out) for out in zip(outs, wanted)]
 
 
 def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
-            ) -> Asking[list[Value]]:
+            ) -> Asking[list[Lifted]]:
     """Each rule is batched by itself; the cotangent of what is the same for all lanes is summed.
 
     A function that is called in its own rules has them there, too: all of its arguments, here and
@@ -156,7 +156,7 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: L
                   for b, (shape, dtype) in zip(every, arg.outs)])
     like = ops.Custom(arg.name, outs, arg.rules, arg.n_captures, arg.pulled, arg.again,
                       effects=arg.effects)
-    return [Value(*out) for out in zip(build.custom(made, like, args), every)]
+    return [Lifted(*out) for out in zip(build.custom(made, like, args), every)]
 
 
 def _summed(made: Batched, wanted: tuple[bool, ...]) -> Batched:
@@ -166,5 +166,5 @@ def _summed(made: Batched, wanted: tuple[bool, ...]) -> Batched:
     return Batched(made.function.over(tuple(outs)), wanted)
 
 
-BODIES: dict[Op, Rule] = {ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond,
-                          ops.CUSTOM: _custom, ops.HOST: host}
+BODIES: dict[Op, BodyRule] = {ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond,
+                              ops.CUSTOM: _custom, ops.HOST: host}

@@ -18,7 +18,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.array.trace import inline
 from fnx.core.uop import UOp
 from fnx.transforms.batching.rules import spread
-from fnx.transforms.batching.values import Batched, Value
+from fnx.transforms.batching.values import Batched, Lifted
 
 
 def _of_lanes(mask: UOp, like: UOp) -> UOp:
@@ -42,7 +42,7 @@ def _as_live(live: UOp, xs: Sequence[UOp]) -> list[UOp]:
             for x in xs]
 
 
-def lanes_end(condition: UOp, body: UOp, consts: Sequence[Value], carries: Sequence[Value],
+def lanes_end(condition: UOp, body: UOp, consts: Sequence[Lifted], carries: Sequence[Lifted],
               name: str) -> tuple[UOp, ...]:
     """A WHILE that goes on until all lanes have ended.
 
@@ -74,7 +74,7 @@ def lanes_end(condition: UOp, body: UOp, consts: Sequence[Value], carries: Seque
     return build.while_(goes_on, step, fixed, [*first, live], name)[:-1]
 
 
-def lanes_choose(branches: Sequence[Batched], which: UOp, args: Sequence[Value], name: str
+def lanes_choose(branches: Sequence[Batched], which: UOp, args: Sequence[Lifted], name: str
                  ) -> list[UOp]:
     """The results, for each lane, of the branch that it takes.
 
@@ -100,7 +100,7 @@ def lanes_choose(branches: Sequence[Batched], which: UOp, args: Sequence[Value],
         found = _if_any(taken, branch, given, name)
         tokens = [x for x, b in zip(found, flags) if _is_token(x, b)]
         if tokens:  # that the next branch follows
-            args = [Value(tokens[0], False) if _is_token(*a) else a for a in args]
+            args = [Lifted(tokens[0], False) if _is_token(*a) else a for a in args]
         wide = [x if _is_token(x, b) else spread(x, b, size) for x, b in zip(found, flags)]
         out = [a if _is_token(a, c) else _select(taken, a, b)
                for a, b, c in zip(wide, out, flags)] if out else wide

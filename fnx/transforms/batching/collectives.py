@@ -13,23 +13,23 @@ from fnx.core import build, ops
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 from fnx.transforms.batching.rules import spread
-from fnx.transforms.batching.values import Lanes, Value
+from fnx.transforms.batching.values import Lanes, Lifted
 
-Rule = Callable[[UOp, Sequence[Value], Lanes], Value]
+CollectiveRule = Callable[[UOp, Sequence[Lifted], Lanes], Lifted]
 
 
-def _all_gather(node: UOp, src: Sequence[Value], lanes: Lanes) -> Value:
+def _all_gather(node: UOp, src: Sequence[Lifted], lanes: Lanes) -> Lifted:
     (x, batched), = src
     if node.arg == lanes.axis:
-        return Value(spread(x, batched, lanes.size), False)
+        return Lifted(spread(x, batched, lanes.size), False)
     made = build.all_gather(x, node.arg)
     order = (1, 0, *range(2, len(made.shape)))
-    return Value(build.permute(made, order) if batched else made, batched)
+    return Lifted(build.permute(made, order) if batched else made, batched)
 
 
-def _axis_index(node: UOp, src: Sequence[Value], lanes: Lanes) -> Value:
+def _axis_index(node: UOp, src: Sequence[Lifted], lanes: Lanes) -> Lifted:
     own = node.arg == lanes.axis
-    return Value(build.iota(lanes.size) if own else node, own)
+    return Lifted(build.iota(lanes.size) if own else node, own)
 
 
-COLLECTIVES: dict[Op, Rule] = {ops.ALL_GATHER: _all_gather, ops.AXIS_INDEX: _axis_index}
+COLLECTIVES: dict[Op, CollectiveRule] = {ops.ALL_GATHER: _all_gather, ops.AXIS_INDEX: _axis_index}

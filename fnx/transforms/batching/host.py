@@ -12,13 +12,13 @@ from fnx.core import build, dtypes, ops
 from fnx.core.errors import NotBatchedError
 from fnx.core.uop import UOp
 from fnx.transforms.batching.rules import spread
-from fnx.transforms.batching.values import Asking, Lanes, Value
+from fnx.transforms.batching.values import Asking, Lanes, Lifted
 
 _BY_LANES = ("sequential", "sequential_unrolled")
 
 
 def host(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
-         ) -> Asking[list[Value]]:
+         ) -> Asking[list[Lifted]]:
     """The results of a HOST over a batch; its token has no batch axis."""
     arg, first, size = node.arg, 1 + node.arg.effect, lanes.size
     given, flags = src[first:], batched[first:]
@@ -38,7 +38,7 @@ def host(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lane
                       each, arg.masked, arg.method)
     found = build.results(UOp(ops.HOST, dtypes.void, (*src[:first], *given), called))
     yield from ()
-    return [Value(x, i >= arg.effect) for i, x in enumerate(found)]
+    return [Lifted(x, i >= arg.effect) for i, x in enumerate(found)]
 
 
 def _wide(xs: Sequence[UOp], batched: Sequence[bool], size: int, method: str) -> tuple[UOp, ...]:

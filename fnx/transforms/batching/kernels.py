@@ -14,12 +14,12 @@ from fnx.core import build, ops
 from fnx.core.ops import Call
 from fnx.core.tiling import Order, Parallel, Schedule
 from fnx.core.uop import UOp, rebuild, toposort
-from fnx.transforms.batching.values import Value
+from fnx.transforms.batching.values import Lifted
 from fnx.transforms.kernels.carried import completed
 
 
 def call_kernel(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size: int
-                ) -> list[Value]:
+                ) -> list[Lifted]:
     """The results of a CALL of a KERNEL for all lanes; they all have a batch axis.
 
     >>> from fnx.core import dtypes
@@ -39,7 +39,7 @@ def call_kernel(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size
     made = over_lanes(kernel, size, alone, name, first)
     arg = Call(node.arg.name, tuple([((size, *shape), t) for shape, t in node.arg.outs]),
                tuple([_with_lanes(step, name, node.arg.schedule) for step in node.arg.schedule]))
-    return [Value(x, True) for x in build.results(UOp(ops.CALL, node.dtype, (made, *args), arg))]
+    return [Lifted(x, True) for x in build.results(UOp(ops.CALL, node.dtype, (made, *args), arg))]
 
 
 def over_lanes(kernel: UOp, size: int, alone: Container[int], name: str, first: bool) -> UOp:

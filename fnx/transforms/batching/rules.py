@@ -24,7 +24,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
-Rule = Callable[[UOp, tuple[UOp, ...], Sequence[bool], int], UOp]
+BatchingRule = Callable[[UOp, tuple[UOp, ...], Sequence[bool], int], UOp]
 
 
 def spread(x: UOp, batched: bool, size: int) -> UOp:
@@ -73,7 +73,7 @@ def _behind(w: ops.Window) -> tuple[int, int, int, int, int]:
     return w.axis + 1, w.offset + 1, w.stride, w.dilation, w.length
 
 
-MOVEMENTS: dict[Op, Rule] = {
+MOVEMENTS: dict[Op, BatchingRule] = {
     ops.RESHAPE: lambda node, src, batched, size: build.reshape(src[0], (size, *node.arg)),
     ops.PERMUTE: lambda node, src, batched, size: build.permute(
         src[0], (0, *[a + 1 for a in node.arg])),
@@ -118,7 +118,7 @@ def _scatter(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int
     return build.scatter(x, [_lane(size, index[0]), *index], updates, node.arg.monoid)
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, BatchingRule] = {
     "elementwise": _elementwise, "first": _first, "movement": _movement, "reduce": _reduce,
     "gather": _gather, "scatter": _scatter,
 }

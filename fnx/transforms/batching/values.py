@@ -20,13 +20,13 @@ class Lanes(Record):
     axis: Axis | None = None
 
     def of(self, body: UOp, batched: tuple[bool, ...], outs: tuple[bool, ...] = ()
-           ) -> tuple[UOp, Pattern]:
+           ) -> tuple[UOp, BatchPattern]:
         """What asks for a batched body. A name that it does not use makes no difference."""
         lanes = self if self.axis in named_axes(body) else Lanes(self.size)
-        return body, Pattern(lanes, batched, outs)
+        return body, BatchPattern(lanes, batched, outs)
 
 
-class Pattern(Record):
+class BatchPattern(Record):
     """What of a body is batched: the key of its batched forms.
 
     ``outs`` are results that get a batch axis even if they are the same for all lanes; of those
@@ -45,7 +45,7 @@ class Batched(NamedTuple):
     outs: tuple[bool, ...]
 
 
-class Value(NamedTuple):
+class Lifted(NamedTuple):
     """A node, and whether it has a batch axis in front."""
 
     node: UOp
@@ -70,4 +70,4 @@ def named_axes(body: UOp) -> frozenset[Axis]:
 
 
 # What needs batched bodies: it yields (body, Pattern) and is sent what was made of it.
-Asking = Generator[tuple[UOp, Pattern], Batched, T]
+Asking = Generator[tuple[UOp, BatchPattern], Batched, T]

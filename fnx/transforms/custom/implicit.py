@@ -110,18 +110,18 @@ def linear_solve(matvec: Callable[..., Any], b: Any, solve: Solver, transpose_so
     def turned(y: Any, consts: Any) -> Any:
         return linear_transpose(lambda x: equation.at(x, consts), y)(y)[0]
 
-    forward = _System(equation.at, solve, has_aux)
-    backward: _System | None = None
+    forward = _LinearSystem(equation.at, solve, has_aux)
+    backward: _LinearSystem | None = None
     if symmetric:
         backward = forward
     elif transpose_solve is not None:
-        backward = _System(turned, transpose_solve, has_aux)
+        backward = _LinearSystem(turned, transpose_solve, has_aux)
         backward.solved = backward.ruled(equation.name, forward)
     forward.solved = forward.ruled(equation.name, backward)
     return forward.solved(tuple(equation.consts), b)
 
 
-class _System:
+class _LinearSystem:
     """A linear map x, consts -> b, and who solves for x."""
 
     solved: Callable[..., Any]  # consts, b -> x
@@ -129,7 +129,7 @@ class _System:
     def __init__(self, apply: Callable[..., Any], solve: Solver, has_aux: bool) -> None:
         self.apply, self.solve, self.has_aux = apply, solve, has_aux
 
-    def ruled(self, name: str, turned: _System | None) -> Ruled[..., Any]:
+    def ruled(self, name: str, turned: _LinearSystem | None) -> Ruled[..., Any]:
         """``solved``, with derivatives; ``turned`` is the transposed system."""
         def solved(consts: Any, b: Any) -> Any:
             return self.solve(lambda x: self.apply(x, consts), b)

@@ -18,7 +18,7 @@ from fnx.transforms.custom.results import (
     results_of,
     tangents_of,
 )
-from fnx.transforms.custom.rules import CustomFunction, Made, Rule, Signature, traced_rule
+from fnx.transforms.custom.rules import CustomFunction, Made, Signature, TracedRule, traced_rule
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,12 +97,12 @@ class custom_jvp(CustomFunction[P, R]):
                                     f"{type(jvp).__name__}")
         self.defjvp(_Sum(self, jvps))
 
-    def rules(self, signature: Signature, made: Made) -> list[Rule]:
+    def rules(self, signature: Signature, made: Made) -> list[TracedRule]:
         return [jvp_rule(self, self._given[0], signature, made)]
 
 
 def jvp_rule(f: CustomFunction[..., Any], jvp: Callable[..., Any], signature: Signature,
-             made: Made) -> Rule:
+             made: Made) -> TracedRule:
     """The rule of a function as a FUNCTION, traced once for its arguments and their tangents."""
     told = Told(jvp, "jvp", f._name)
     avals, primals_tree = signature.avals, signature.primals
@@ -116,7 +116,7 @@ def jvp_rule(f: CustomFunction[..., Any], jvp: Callable[..., Any], signature: Si
 
     traced = traced_rule(rule, [avals, [a for a in avals if a.dtype.is_float]],
                          "the jvp", f"{f._name}.jvp")
-    return Rule("jvp", traced)
+    return TracedRule("jvp", traced)
 
 
 def _tangents(signature: Signature, given: Sequence[Any], zeros: bool) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from fnx.core.errors import ArgumentError, RuleError
 from fnx.core.uop import UOp
 from fnx.transforms.custom.jvp import jvp_rule
 from fnx.transforms.custom.results import Told, pair_of, results_of
-from fnx.transforms.custom.rules import CustomFunction, Made, Rule, Signature, traced_rule
+from fnx.transforms.custom.rules import CustomFunction, Made, Signature, TracedRule, traced_rule
 from fnx.transforms.custom.vjp import vjp_rules
 
 P = ParamSpec("P")
@@ -64,7 +64,7 @@ class Ruled(CustomFunction[P, R]):
             return vjp(*saved, ct)
         return fwd, bwd
 
-    def rules(self, signature: Signature, made: Made) -> list[Rule]:
+    def rules(self, signature: Signature, made: Made) -> list[TracedRule]:
         found = [] if self._jvp is None else [jvp_rule(self, self._jvp, signature, made)]
         return found if self._vjp is None else [
             *found, *vjp_rules(self, *self._vjp, signature, made)]
@@ -120,7 +120,7 @@ class custom_vmap(CustomFunction[P, R]):
         self._with(vmap_rule)
         return vmap_rule
 
-    def rules(self, signature: Signature, made: Made) -> list[Rule]:
+    def rules(self, signature: Signature, made: Made) -> list[TracedRule]:
         return []
 
     def lanes(self, signature: Signature, made: Made) -> Any:

@@ -82,7 +82,7 @@ class Made(Record):
         return self.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, self.outs)])
 
 
-class Rule(Record):
+class TracedRule(Record):
     """A traced rule: its name in ``ops.Custom``, what it returned on its leaves."""
 
     name: str
@@ -90,7 +90,7 @@ class Rule(Record):
     pulled: tuple[int, ...] = ()
 
 
-class _Open:
+class _OpenRule:
     """A function whose rules are being traced."""
 
     def __init__(self, owner: CustomFunction[..., Any], key: Any, made: Made) -> None:
@@ -105,12 +105,12 @@ class _Open:
                     self.made.outs)
 
 
-class _Stack(threading.local):
+class _OpenRules(threading.local):
     def __init__(self) -> None:
-        self.open: list[_Open] = []
+        self.open: list[_OpenRule] = []
 
 
-_tracing = _Stack()
+_tracing = _OpenRules()
 
 
 class CustomFunction(Transformed[P, R]):
@@ -147,7 +147,7 @@ class CustomFunction(Transformed[P, R]):
 
     # ---- what kinds of functions say
 
-    def rules(self, signature: Signature, made: Made) -> list[Rule]:
+    def rules(self, signature: Signature, made: Made) -> list[TracedRule]:
         """Trace the rules for a signature; ``made`` is the function without them."""
         raise NotImplementedError
 
@@ -217,7 +217,7 @@ class CustomFunction(Transformed[P, R]):
                              len(captures), effects=effects)
             made = Made((fn,), arg, tuple(captures), traced.out_tree,
                         tuple([x._aval for x in traced.outs]))
-            opened = _Open(self, key, made)
+            opened = _OpenRule(self, key, made)
             _tracing.open.append(opened)
             try:
                 with traced_again(handles):

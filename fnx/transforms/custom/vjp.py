@@ -15,7 +15,7 @@ from fnx.core.array.trace import Traced
 from fnx.core.errors import ArgumentError, FnxError
 from fnx.transforms.ad.arguments import FLOAT0
 from fnx.transforms.custom.results import Told, cotangents_of, pair_of, results_of
-from fnx.transforms.custom.rules import CustomFunction, Made, Rule, Signature, traced_rule
+from fnx.transforms.custom.rules import CustomFunction, Made, Signature, TracedRule, traced_rule
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,13 +97,13 @@ class custom_vjp(CustomFunction[P, R]):
         self.looks_at_zeros = symbolic_zeros
         self._with(fwd, bwd)
 
-    def rules(self, signature: Signature, made: Made) -> list[Rule]:
+    def rules(self, signature: Signature, made: Made) -> list[TracedRule]:
         fwd, bwd = self._given
         return vjp_rules(self, fwd, bwd, signature, made)
 
 
 def vjp_rules(f: CustomFunction[..., Any], fwd: Callable[..., Any], bwd: Callable[..., Any],
-              signature: Signature, made: Made) -> list[Rule]:
+              signature: Signature, made: Made) -> list[TracedRule]:
     """The two rules of a function as FUNCTIONs; the second takes what the first one saves."""
     forward, saved = _forward(f, fwd, signature, made)
     kept = [x._aval for x in forward.outs[len(made.outs):]]
@@ -119,7 +119,7 @@ def vjp_rules(f: CustomFunction[..., Any], fwd: Callable[..., Any], bwd: Callabl
 
     floats = [a for a in made.outs if a.dtype.is_float]
     backward = traced_rule(rule, [kept, floats], "the bwd", f"{f._name}.bwd")
-    return [Rule("fwd", forward), Rule("bwd", backward, places[-1])]
+    return [TracedRule("fwd", forward), TracedRule("bwd", backward, places[-1])]
 
 
 def _forward(f: CustomFunction[..., Any], fwd: Callable[..., Any], signature: Signature,

@@ -18,7 +18,7 @@ from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, KernelError
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.kernels import carried
-from fnx.transforms.kernels.tracing import Scope, Tracing, current
+from fnx.transforms.kernels.tracing import KernelBody, Tracing, current
 from fnx.transforms.kernels.values import (
     Value,
     as_condition,
@@ -37,7 +37,7 @@ def loop(n: Any, step: Callable[..., Any], first: Sequence[Any],
                           hint="iterations that hand nothing on are a k.range")
     tracing = current()
     kinds = [kind_of(x) for x in first]
-    body = _Loop(tracing, n, step, first, until, name)
+    body = _TracedLoop(tracing, n, step, first, until, name)
     types = [t for t, _ in kinds]
     values = body.attempt(types)
     wanted = [t if found is None or not weak else found
@@ -50,7 +50,7 @@ def loop(n: Any, step: Callable[..., Any], first: Sequence[Any],
     return out[0] if len(first) == 1 else tuple(out)
 
 
-class _Loop:
+class _TracedLoop:
     """A loop whose body is traced, again where a first value has to be of another dtype."""
 
     def __init__(self, tracing: Tracing, n: Any, step: Callable[..., Any], first: Sequence[Any],
@@ -73,7 +73,7 @@ class _Loop:
         weak = [kind_of(x)[1] and t is kind_of(x)[0] for x, t in zip(self.first, types)]
         given = [Value(self.t), *[Value(c, w) for c, w in zip(self.carries, weak)]]
         self.stop: UOp | None = None
-        scope = Scope()
+        scope = KernelBody()
         tracing.scopes.append(scope)
         try:
             if self.until is not None:
@@ -122,7 +122,7 @@ def when(condition: Any, then: Callable[[], Any], otherwise: Sequence[Any]) -> A
     id, tracing.loops = tracing.loops, tracing.loops + 1
     before = set(tracing.values)
     guard = build.carry(id, 0, dtypes.bool_, (t, *_sorted(c.ranges)))
-    scope = Scope(as_condition(condition), guard, anchors=True)
+    scope = KernelBody(as_condition(condition), guard, anchors=True)
     tracing.scopes.append(scope)
     try:
         returned = then()
@@ -137,7 +137,7 @@ def when(condition: Any, then: Callable[[], Any], otherwise: Sequence[Any]) -> A
     return _skipped(tracing, scope, (t, id, before), (c, guard), values, otherwise)
 
 
-def _skipped(tracing: Tracing, scope: Scope, loop: tuple[UOp, int, set[UOp]],
+def _skipped(tracing: Tracing, scope: KernelBody, loop: tuple[UOp, int, set[UOp]],
              condition: tuple[UOp, UOp], values: Sequence[Any], otherwise: Sequence[Any]) -> Any:
     t, id, before = loop
     types = [_common(a, b) for a, b in zip(values, otherwise)]

@@ -16,7 +16,7 @@ from fnx.core.index_faults import Check
 from fnx.core.uop import UOp
 
 
-class Scope:
+class KernelBody:
     """A body that is being traced.
 
     Attributes:
@@ -45,7 +45,7 @@ class Tracing:
         self.ranges: list[UOp] = []
         self.stores: list[UOp] = []
         self.locals = self.loops = self.slots = 0
-        self.scopes: list[Scope] = []
+        self.scopes: list[KernelBody] = []
         self.checks: list[Check] = []  # of indices that are data
         self.written: dict[UOp, Site | None] = {}  # STOREs whose order is to be checked: where
         self.ended: set[UOp] = set()  # the ranges of loops whose body is traced
@@ -96,12 +96,12 @@ class Tracing:
         return any(s.anchors for s in self.scopes)
 
 
-class _Open(threading.local):
+class _OpenTracings(threading.local):
     def __init__(self) -> None:
         self.tracings: list[Tracing] = []
 
 
-OPEN = _Open()
+OPEN = _OpenTracings()
 
 
 def current() -> Tracing:

@@ -14,7 +14,7 @@ import numpy as np
 from fnx.core import build, dtypes, ops
 from fnx.core.array import elementwise
 from fnx.core.array.convert import SCALARS, default_float, fits
-from fnx.core.array.elementwise import DOMAINS, OPERATORS, Function
+from fnx.core.array.elementwise import DOMAINS, OPERATORS, ElementwiseRow
 from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
 from fnx.core.operators import ValueOperators
@@ -138,7 +138,7 @@ def as_condition(x: Any) -> UOp:
     raise KernelError(f"expected a condition, got {x!r}", hint="compare values: i < n")
 
 
-def apply(f: Function, *operands: Any) -> Value:
+def apply(f: ElementwiseRow, *operands: Any) -> Value:
     """An elementwise function of values and Python scalars, with fnx's promotion."""
     kinds = [kind_of(x) for x in operands]
     if any(t is dtypes.index for t, _ in kinds):
@@ -158,7 +158,7 @@ def _scalars(node: UOp) -> UOp:
     return rebuild([node], lambda n, src: src[0] if n.op is ops.STOP else None)[0]
 
 
-def _apply_index(f: Function, operands: Sequence[Any]) -> Value:
+def _apply_index(f: ElementwiseRow, operands: Sequence[Any]) -> Value:
     nodes = [as_index(x) for x in operands]
     plain = {elementwise.FLOOR_DIVIDE: build.idiv, elementwise.REMAINDER: build.rem}.get(f)
     if plain is not None and symbolic.bounds(nodes[0])[0] >= 0 < symbolic.bounds(nodes[1])[0]:

@@ -30,7 +30,7 @@ MAX_EAGER = 1024        # programs of eager calls
 MAX_NUMBERS = 2         # constants of an eager call up to which they are arguments
 
 
-class Block(Protocol):
+class BlockFace(Protocol):
     """Commands, and where each result is found."""
 
     @property
@@ -43,20 +43,20 @@ class Block(Protocol):
     def results(self) -> Sequence[tuple[str, int]]: ...
 
 
-class Lowered(Protocol):
+class LoweredFace(Protocol):
     """What the compiler makes of a FUNCTION."""
 
     @property
     def function(self) -> UOp: ...
     @property
-    def block(self) -> Block: ...
+    def block(self) -> BlockFace: ...
     @property
     def code(self) -> Mapping[UOp, Any]: ...
     @property
     def milliseconds(self) -> dict[str, float]: ...
 
 
-class Device(Protocol):
+class DeviceFace(Protocol):
     """What programs and their readers need of a device."""
 
     @property
@@ -82,10 +82,10 @@ class Executable:
     def __init__(self, fn: UOp, device: Any, lower: Callable[..., Any], runtime_extents: bool,
                  checks: Sequence[Check] = ()) -> None:
         self.function, self.checks = fn, checks
-        self.device: Device = device
+        self.device: DeviceFace = device
         self._allocate: Callable[[Sequence[int]], Sequence[Any]] = device.allocate
         before = device.stats()
-        made: Lowered = trace.apart(lower, fn, device.target, runtime_extents, device.prepare)
+        made: LoweredFace = trace.apart(lower, fn, device.target, runtime_extents, device.prepare)
         self.buffer = device.encode(made.block.commands, made.code, made.block.arena)
         self.lowered = made
         after = device.stats()

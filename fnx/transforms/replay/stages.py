@@ -18,7 +18,7 @@ from fnx.core.errors import ArgumentError
 from fnx.core.levels import show
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay import stages_html
-from fnx.transforms.replay.executable import Device, Lowered
+from fnx.transforms.replay.executable import DeviceFace, LoweredFace
 
 # Each stage, and passes whose work it shows; one that is not named goes with the one before it.
 STAGES: dict[str, tuple[str, ...]] = {
@@ -64,7 +64,7 @@ class Stages:
             linking.
     """
 
-    def __init__(self, graph: UOp, lowered: Lowered, device: Device, trace: float,
+    def __init__(self, graph: UOp, lowered: LoweredFace, device: DeviceFace, trace: float,
                  again: Callable[[Callable[[Any], None]], Any], inputs: Sequence[str] = ()
                  ) -> None:
         self.graph, self.simplified = graph, lowered.function

@@ -1,0 +1,50 @@
+"""One meaning a word: each class has a name of its own, each term of the glossary one entry."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
+CAMEL = re.compile(r"_?[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")
+
+
+def types(tree: ast.Module) -> Iterator[str]:
+    """The classes of a file, and the types that it gives a name (``Nodes = tuple[UOp, ...]``)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign):
+            names = [t.id for t in statement.targets if isinstance(t, ast.Name)]
+            if not isinstance(statement.value, ast.Attribute):  # another's, by its own name
+                yield from (n for n in names if CAMEL.fullmatch(n))
+        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            if ast.unparse(statement.annotation) == "TypeAlias":
+                yield statement.target.id
+
+
+def test_a_type_has_its_name_for_itself() -> None:
+    homes = defaultdict[str, list[str]](list)
+    for path in sorted((ROOT / "fnx").rglob("*.py")):
+        for name in types(ast.parse(path.read_text())):
+            homes[name].append(path.relative_to(ROOT).as_posix())
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
+def test_a_term_has_one_entry() -> None:
+    terms = re.findall(r"^- \*\*(.+?)\*\*", GLOSSARY, re.MULTILINE)
+    words = [word.strip() for term in terms for word in term.split(",")]
+    assert len(terms) > 80
+    assert sorted(words) == sorted(set(words))
+
+
+def test_types_in_the_glossary_exist() -> None:
+    known = {name for path in (ROOT / "fnx").rglob("*.py")
+             for name in types(ast.parse(path.read_text()))}
+    named = {word for word in re.findall(r"`(_?[A-Za-z]+)`", GLOSSARY) if CAMEL.fullmatch(word)}
+    assert named <= known
