@@ -9,6 +9,7 @@ import numpy as np
 
 from fnx.core.array import tree
 from fnx.core.array.public import asarray
+from fnx.core.dtypes import NDArray
 from fnx.core.errors import ArgumentError, module_face
 from fnx.transforms.ad.arguments import FLOAT0, Float0
 from fnx.transforms.jvp import jvp
@@ -16,7 +17,6 @@ from fnx.transforms.vjp import linearize, vjp
 
 __all__ = ["check_grads", "check_jvp", "check_vjp"]
 
-NDArray: TypeAlias = np.ndarray[Any, Any]
 Tolerance: TypeAlias = float | Mapping[Any, float] | None
 
 # By the bits of the narrowest float: how far a difference goes, how exact it then is.

@@ -9,12 +9,12 @@ then appended to that deque by the interpreter itself. No bytecode runs, so that
 raised in there and get lost; a dead holding in the deque is what the next taker finds.
 
 >>> pool = Pool()
->>> block = Block(pool, 1000)
+>>> block = PoolBlock(pool, 1000)
 >>> address = block.ptr
 >>> address % 64, size_class(1000)
 (0, 1024)
 >>> del block                                    # give it back
->>> Block(pool, 1000).ptr == address             # the last one given is the next one taken
+>>> PoolBlock(pool, 1000).ptr == address             # the last one given is the next one taken
 True
 """
 

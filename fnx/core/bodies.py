@@ -21,7 +21,7 @@ from fnx.core import build
 from fnx.core.uop import UOp
 
 Nodes = Sequence[UOp]
-Step = Callable[[Nodes, Nodes, Nodes], tuple[Nodes, Nodes]]  # consts, carries, x -> carries, y
+StepOf = Callable[[Nodes, Nodes, Nodes], tuple[Nodes, Nodes]]  # consts, carries, x -> carries, y
 
 
 def function_over(f: Callable[[Nodes], Iterable[UOp]], like: Nodes, name: str) -> UOp:
@@ -34,7 +34,7 @@ def params_like(nodes: Nodes) -> list[UOp]:
     return [build.param(i, x.dtype, x.shape) for i, x in enumerate(nodes)]
 
 
-def scan_over(step: Step, length: int, consts: Nodes, carries: Nodes, xs: Nodes, *,
+def scan_over(step: StepOf, length: int, consts: Nodes, carries: Nodes, xs: Nodes, *,
               reverse: bool = False, checkpoint: int = 0, name: str = "step"
               ) -> tuple[tuple[UOp, ...], tuple[UOp, ...]]:
     """The last carries and the stacked ys of a SCAN."""

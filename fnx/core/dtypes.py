@@ -17,7 +17,8 @@ import numpy as np
 
 from fnx.core.errors import DTypeError
 
-Kind = Literal["bool", "int", "uint", "float", "index", "void"]
+NDArray = np.ndarray[Any, Any]
+DTypeKind = Literal["bool", "int", "uint", "float", "index", "void"]
 
 
 class DType:
@@ -36,13 +37,13 @@ class DType:
     __slots__ = ("name", "code", "kind", "bits", "limits", "mantissa", "exponent", "integer",
                  "compute", "accumulator", "packing", "lanes", "scalar", "_np", "_vec")
 
-    def __init__(self, name: str, kind: Kind, bits: int, numpy: str | None = None, *,
+    def __init__(self, name: str, kind: DTypeKind, bits: int, numpy: str | None = None, *,
                  mantissa: int = 0, exponent: int = 0, integer: DType | None = None,
                  compute: DType | None = None, accumulator: DType | None = None,
                  lanes: int = 1, scalar: DType | None = None) -> None:
         self.name = name
         self.code = crc32(name.encode())  # equal in every process
-        self.kind: Kind = kind
+        self.kind: DTypeKind = kind
         self.bits = bits
         half = 1 << bits >> 1
         self.limits = (0, 2 * half - 1) if kind in ("uint", "bool") else (-half, half - 1)

@@ -29,11 +29,11 @@ import numpy as np
 
 from fnx.core import ops
 from fnx.core.array import scope
+from fnx.core.dtypes import NDArray
 from fnx.core.errors import CallbackError, DeviceError, Site
 from fnx.core.ops import Shape
 from fnx.core.weak import Deaths
 
-NDArray = np.ndarray[Any, Any]
 Callback = Callable[[list[NDArray], list[Shape]], Sequence[NDArray]]
 
 _numbers = itertools.count(1)

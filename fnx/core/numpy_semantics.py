@@ -11,26 +11,25 @@ from typing import Any
 
 import numpy as np
 
+from fnx.core.dtypes import NDArray
 from fnx.core.op import Meaning
 from fnx.core.uop import UOp
 
-Array = np.ndarray[Any, Any]
 
-
-def precise(f: Callable[[Array], Array]) -> Meaning:
+def precise(f: Callable[[NDArray], NDArray]) -> Meaning:
     """Computed in float64 and rounded once."""
-    def meaning(node: UOp, x: Array) -> Array:
+    def meaning(node: UOp, x: NDArray) -> NDArray:
         return f(x.astype(np.float64, copy=False)).astype(x.dtype, copy=False)
     return meaning
 
 
-def plain(f: Callable[..., Array]) -> Meaning:
-    def meaning(node: UOp, *xs: Array) -> Array:
+def plain(f: Callable[..., NDArray]) -> Meaning:
+    def meaning(node: UOp, *xs: NDArray) -> NDArray:
         return f(*xs)
     return meaning
 
 
-def integer_division(node: UOp, a: Array, b: Array) -> Array:
+def integer_division(node: UOp, a: NDArray, b: NDArray) -> NDArray:
     """Rounds to zero. x / 0 is -1 (all ones), INT_MIN / -1 is INT_MIN, as in JAX."""
     zero, minus = b == 0, (b == -1) & (a.dtype.kind == "i")
     safe = np.where(zero | minus, 1, b).astype(b.dtype)
@@ -42,7 +41,7 @@ def integer_division(node: UOp, a: Array, b: Array) -> Array:
     return np.where(zero, ones, quotient).astype(a.dtype)
 
 
-def remainder(node: UOp, a: Array, b: Array) -> Array:
+def remainder(node: UOp, a: NDArray, b: NDArray) -> NDArray:
     """Sign of the dividend. x rem 0 is x; float: C's fmod."""
     if a.dtype.kind == "f":
         return np.fmod(a, b)
@@ -51,32 +50,32 @@ def remainder(node: UOp, a: Array, b: Array) -> Array:
     return np.where(zero, a, np.fmod(a, one.astype(b.dtype))).astype(a.dtype)
 
 
-def maximum(node: UOp, a: Array, b: Array) -> Array:
+def maximum(node: UOp, a: NDArray, b: NDArray) -> NDArray:
     """IEEE 754-2019 maximum: NaN wins, and -0 < +0."""
     if a.dtype.kind != "f":
         return np.maximum(a, b)
     return np.where(a == b, np.where(np.signbit(a), b, a), np.maximum(a, b))
 
 
-def minimum(node: UOp, a: Array, b: Array) -> Array:
+def minimum(node: UOp, a: NDArray, b: NDArray) -> NDArray:
     """IEEE 754-2019 minimum: NaN wins, and -0 < +0."""
     if a.dtype.kind != "f":
         return np.minimum(a, b)
     return np.where(a == b, np.where(np.signbit(a), a, b), np.minimum(a, b))
 
 
-def power(node: UOp, a: Array, b: Array) -> Array:
+def power(node: UOp, a: NDArray, b: NDArray) -> NDArray:
     return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
 
 
-def shift_left(node: UOp, a: Array, b: Array) -> Array:
+def shift_left(node: UOp, a: NDArray, b: NDArray) -> NDArray:
     """Past the width: 0."""
     past = b.astype(np.uint64) >= node.dtype.bits
     return np.where(past, 0, np.left_shift(a, np.where(past, 0, b).astype(b.dtype))
                     ).astype(a.dtype)
 
 
-def shift_right(node: UOp, a: Array, b: Array) -> Array:
+def shift_right(node: UOp, a: NDArray, b: NDArray) -> NDArray:
     """Arithmetic for signed types, logical for unsigned; past the width: all sign bits."""
     past = b.astype(np.uint64) >= node.dtype.bits
     last = np.asarray(node.dtype.bits - 1, b.dtype)
@@ -84,7 +83,7 @@ def shift_right(node: UOp, a: Array, b: Array) -> Array:
     return shifted if a.dtype.kind == "i" else np.where(past, 0, shifted).astype(a.dtype)
 
 
-def cast(node: UOp, x: Array) -> Array:
+def cast(node: UOp, x: NDArray) -> NDArray:
     """float -> integer rounds to zero and saturates, NaN is 0; anything -> bool is x != 0."""
     to = node.dtype.np
     if to.kind in "iu" and x.dtype.kind == "f":
@@ -97,11 +96,11 @@ def cast(node: UOp, x: Array) -> Array:
     return x != 0 if to.kind == "b" else x.astype(to)
 
 
-def bitcast(node: UOp, x: Array) -> Array:
+def bitcast(node: UOp, x: NDArray) -> NDArray:
     return np.ascontiguousarray(x).view(node.dtype.np).reshape(x.shape)
 
 
-def multiply_add(node: UOp, a: Array, b: Array, c: Array) -> Array:
+def multiply_add(node: UOp, a: NDArray, b: NDArray, c: NDArray) -> NDArray:
     """a * b + c with one rounding (float64: two, in the interpreter)."""
     return (a.astype(np.float64) * b + c).astype(a.dtype)
 
@@ -109,7 +108,7 @@ def multiply_add(node: UOp, a: Array, b: Array, c: Array) -> Array:
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def threefry(node: UOp, k0: Array, k1: Array, c0: Array, c1: Array) -> Array:
+def threefry(node: UOp, k0: NDArray, k1: NDArray, c0: NDArray, c1: NDArray) -> NDArray:
     """Threefry-2x32, 20 rounds (Salmon et al., SC 2011); ``arg`` is the word returned."""
     keys = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
     x, y = c0 + keys[0], c1 + keys[1]
@@ -122,11 +121,11 @@ def threefry(node: UOp, k0: Array, k1: Array, c0: Array, c1: Array) -> Array:
     return (x, y)[node.arg]
 
 
-def const(node: UOp) -> Array:
+def const(node: UOp) -> NDArray:
     return const_value(node)
 
 
-def const_value(node: UOp) -> Array:
+def const_value(node: UOp) -> NDArray:
     """The 0-d NumPy value of a CONST, from its bit pattern."""
     np_dtype = node.dtype.np
     if np_dtype.kind == "b":
@@ -135,31 +134,31 @@ def const_value(node: UOp) -> Array:
     return np.frombuffer(raw, np_dtype.newbyteorder("<")).reshape(()).astype(np_dtype)
 
 
-def iota(node: UOp) -> Array:
+def iota(node: UOp) -> NDArray:
     return np.arange(node.arg, dtype=node.dtype.np)
 
 
-def expand(node: UOp, x: Array) -> Array:
+def expand(node: UOp, x: NDArray) -> NDArray:
     return np.broadcast_to(x, node.arg)
 
 
-def pad(node: UOp, x: Array, fill: Array) -> Array:
+def pad(node: UOp, x: NDArray, fill: NDArray) -> NDArray:
     out = np.full(node.shape, fill, x.dtype)
     out[tuple(slice(lo, lo + n) for (lo, _), n in zip(node.arg, x.shape))] = x
     return out
 
 
-def shrink(node: UOp, x: Array) -> Array:
+def shrink(node: UOp, x: NDArray) -> NDArray:
     return x[tuple(slice(lo, hi) for lo, hi in node.arg)]
 
 
-def _window_places(window: Any, count: int, size: int) -> tuple[Array, Array]:
+def _window_places(window: Any, count: int, size: int) -> tuple[NDArray, NDArray]:
     """Where element j of window i stands, and j: index arrays over (i, j)."""
     i, j = np.ogrid[:count, :size]
     return i * window.stride + j * window.dilation, j
 
 
-def unfold(node: UOp, x: Array) -> Array:
+def unfold(node: UOp, x: NDArray) -> NDArray:
     """Element j of window i is x[i * stride + j * dilation, j]."""
     w = node.arg
     place, j = _window_places(w, w.length, x.shape[w.offset])
@@ -167,7 +166,7 @@ def unfold(node: UOp, x: Array) -> Array:
     return np.moveaxis(front[place, j], (0, 1), (w.axis, w.offset))
 
 
-def fold_windows(node: UOp, y: Array) -> Array:
+def fold_windows(node: UOp, y: NDArray) -> NDArray:
     """What UNFOLD reads at [i, j] is put back there; zero where it reads nothing."""
     w = node.arg
     place, j = _window_places(w, y.shape[w.axis], y.shape[w.offset])
@@ -177,12 +176,12 @@ def fold_windows(node: UOp, y: Array) -> Array:
     return np.moveaxis(out, (0, 1), (w.axis, w.offset))
 
 
-def reduce(node: UOp, x: Array) -> Array:
+def reduce(node: UOp, x: NDArray) -> NDArray:
     monoid, axes = node.arg.monoid, node.arg.axes
     return fold(monoid.ufunc, x, axes, monoid.identity(node.dtype))
 
 
-def fold(ufunc: np.ufunc, x: Array, axes: tuple[int, ...], identity: Any) -> Array:
+def fold(ufunc: np.ufunc, x: NDArray, axes: tuple[int, ...], identity: Any) -> NDArray:
     """``x`` folded over ``axes``, which go away; the identity where there is nothing."""
     if not axes:
         return x
@@ -195,7 +194,7 @@ def fold(ufunc: np.ufunc, x: Array, axes: tuple[int, ...], identity: Any) -> Arr
     return np.asarray(ufunc.reduce(x, axis=axes, dtype=x.dtype, initial=start[()]))
 
 
-def fold_at(ufunc: np.ufunc, out: Array, at: tuple[Array, ...], updates: Array) -> None:
+def fold_at(ufunc: np.ufunc, out: NDArray, at: tuple[NDArray, ...], updates: NDArray) -> None:
     """Fold updates into places of ``out``, one after the other."""
     if _is_extremum(ufunc, out):
         bits = _ordered(out, ufunc)
@@ -205,11 +204,11 @@ def fold_at(ufunc: np.ufunc, out: Array, at: tuple[Array, ...], updates: Array) 
         ufunc.at(out, at, updates)
 
 
-def _is_extremum(ufunc: np.ufunc, x: Array) -> bool:
+def _is_extremum(ufunc: np.ufunc, x: NDArray) -> bool:
     return x.dtype.kind == "f" and ufunc in (np.maximum, np.minimum)
 
 
-def _ordered(x: Array, ufunc: np.ufunc) -> Array:
+def _ordered(x: NDArray, ufunc: np.ufunc) -> NDArray:
     """Integers in the order of floats, -0 < +0, with NaN where ``ufunc`` keeps it."""
     info = np.iinfo(np.dtype(f"int{8 * x.dtype.itemsize}"))
     bits = np.asarray(x).view(info.dtype)
@@ -218,17 +217,17 @@ def _ordered(x: Array, ufunc: np.ufunc) -> Array:
                     bits).astype(info.dtype)
 
 
-def _unordered(bits: Array, dtype: np.dtype[Any]) -> Array:
+def _unordered(bits: NDArray, dtype: np.dtype[Any]) -> NDArray:
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits).view(dtype)
 
 
-def gather(node: UOp, x: Array, *index: Array) -> Array:
+def gather(node: UOp, x: NDArray, *index: NDArray) -> NDArray:
     """Indices are clamped into their axis; a caller that wants another mode masks."""
     inside = tuple(np.clip(i.astype(np.int64), 0, max(n - 1, 0)) for i, n in zip(index, x.shape))
     return x[inside]
 
 
-def scatter(node: UOp, x: Array, *rest: Array) -> Array:
+def scatter(node: UOp, x: NDArray, *rest: NDArray) -> NDArray:
     """Updates at an index outside are dropped; duplicates apply in index order."""
     index, updates = rest[:-1], rest[-1]
     out = np.array(x)

@@ -10,8 +10,8 @@ import numpy as np
 
 from fnx.core.dtypes import DType
 
-Kind = Literal["source", "elementwise", "movement", "reduce", "gather", "scatter", "collective",
-               "scope", "host", "kernel", "program", "command"]
+OpKind = Literal["source", "elementwise", "movement", "reduce", "gather", "scatter", "collective",
+                 "scope", "host", "kernel", "program", "command"]
 Shape = tuple[int, ...]
 
 
@@ -72,7 +72,7 @@ class Op:
                  "meaning", "symbol", "commutative", "identity", "ufunc", "exact", "cost",
                  "batching", "binds", "closed", "place", "content", "code", "_kinds")
 
-    def __init__(self, name: str, levels: str, kind: Kind, arity: int | None, *,
+    def __init__(self, name: str, levels: str, kind: OpKind, arity: int | None, *,
                  accepts: str = "fib", result: str = "same", shape: ShapeRule | None = None,
                  arg: type | tuple[type, ...] = type(None), meaning: Meaning | None = None,
                  symbol: str = "", commutative: bool = False,

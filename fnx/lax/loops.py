@@ -13,7 +13,7 @@ from fnx.core.process import load
 
 __all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
 
-Carry = TypeVar("Carry")
+CarryT = TypeVar("CarryT")
 X = TypeVar("X")
 Y = TypeVar("Y")
 _NOTHING: Any = object()  # an operand that is not given
@@ -21,9 +21,9 @@ _SCAN, _WHILE, _COND = ("fnx.transforms.loops." + n for n in ("scan", "while_loo
 
 
 @public
-def scan(f: Callable[[Carry, X], tuple[Carry, Y]], init: Carry, xs: X | None = None,
+def scan(f: Callable[[CarryT, X], tuple[CarryT, Y]], init: CarryT, xs: X | None = None,
          length: int | None = None, reverse: bool = False, unroll: int | bool = 1, *,
-         checkpoint: int | None = None, progress: bool = False) -> tuple[Carry, Y]:
+         checkpoint: int | None = None, progress: bool = False) -> tuple[CarryT, Y]:
     """A loop that carries a state from step to step and stacks the results of the steps.
 
         for t in range(length):
@@ -61,7 +61,7 @@ def scan(f: Callable[[Carry, X], tuple[Carry, Y]], init: Carry, xs: X | None = N
     arguments.flag("progress", progress)
     every = 0 if checkpoint is None else _positive("checkpoint", checkpoint)
     size = None if length is None else arguments.integer("length", length)
-    made: tuple[Carry, Y] = load(_SCAN).scan(f, init, xs, size, reverse, _unroll(unroll), every,
+    made: tuple[CarryT, Y] = load(_SCAN).scan(f, init, xs, size, reverse, _unroll(unroll), every,
                                                 progress)
     return made
 
@@ -107,8 +107,8 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
 
 @public
 def fori_loop(lower: int | ArrayLike, upper: int | ArrayLike,
-              body_fun: Callable[[Any, Carry], Carry], init_val: Carry, *,
-              unroll: int | bool | None = None) -> Carry:
+              body_fun: Callable[[Any, CarryT], CarryT], init_val: CarryT, *,
+              unroll: int | bool | None = None) -> CarryT:
     """A loop over a range of integers.
 
         for i in range(lower, upper):
@@ -137,12 +137,12 @@ def fori_loop(lower: int | ArrayLike, upper: int | ArrayLike,
     """
     first, last = _bound("lower", lower), _bound("upper", upper)
     if isinstance(first, int) and isinstance(last, int):
-        made: Carry = load(_SCAN).counted(body_fun, first, last, init_val, _unroll(unroll))
+        made: CarryT = load(_SCAN).counted(body_fun, first, last, init_val, _unroll(unroll))
         return made
     if unroll not in (None, False, 1):
         raise ArgumentError("expected bounds that are Python integers where unroll= is given, got "
                             f"{first} and {last}", hint="leave unroll= out")
-    looped: Carry = load(_WHILE).counted_by_data(body_fun, asarray(first), asarray(last), init_val)
+    looped: CarryT = load(_WHILE).counted_by_data(body_fun, asarray(first), asarray(last), init_val)
     return looped
 
 
@@ -160,8 +160,8 @@ def _bound(name: str, given: Any) -> int | Array:
 
 
 @public
-def while_loop(cond_fun: Callable[[Carry], Any], body_fun: Callable[[Carry], Carry],
-               init_val: Carry) -> Carry:
+def while_loop(cond_fun: Callable[[CarryT], Any], body_fun: Callable[[CarryT], CarryT],
+               init_val: CarryT) -> CarryT:
     """A loop as long as a condition holds.
 
         while cond_fun(val):
@@ -184,7 +184,7 @@ def while_loop(cond_fun: Callable[[Carry], Any], body_fun: Callable[[Carry], Car
     >>> lax.while_loop(lambda x: x < 100, lambda x: 2 * x, 1)
     Array(128, dtype=int32, weak_type=True)
     """
-    made: Carry = load(_WHILE).while_loop(cond_fun, body_fun, init_val)
+    made: CarryT = load(_WHILE).while_loop(cond_fun, body_fun, init_val)
     return made
 
 

@@ -20,16 +20,16 @@ from fnx.core import build, dtypes, ops, parts
 from fnx.core.uop import UOp
 from fnx.lower.commands import Block, Choice, Inlined, Repeat, named
 from fnx.lower.fusion.group import memory_of
-from fnx.lower.fusion.ranges import BodyStep, Step
-from fnx.lower.memory import ALIGNMENT, Operand, View, size_of
+from fnx.lower.fusion.ranges import BodyStep, StepBody
+from fnx.lower.memory import ALIGNMENT, BufferOrView, View, size_of
 
 AlignmentOf = Callable[[UOp], int]
 Carried = tuple[tuple[int, int], ...]  # (result, parameter) of a body
 BlockOf = Callable[[UOp, tuple[int, ...], tuple[int, ...], Carried], Block]
-Made = Step | Repeat | Choice | Inlined
+BodyCommands = StepBody | Repeat | Choice | Inlined
 
 
-def expand(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[Made]:
+def expand(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[BodyCommands]:
     """The command of a SCAN, WHILE or COND, and the copies before and behind it.
 
     Args:
@@ -59,19 +59,19 @@ def distinct_results(fn: UOp) -> UOp:
     return fn.over(tuple(outs))
 
 
-def copy(source: UOp, to: UOp, read: Operand | None = None) -> Step:
+def copy(source: UOp, to: UOp, read: BufferOrView | None = None) -> StepBody:
     """The contents of a buffer to another one (``read``: from what the first one is then)."""
     count = math.prod(source.shape)
     r = build.range_(count, 0)
     o, x = (build.at(build.ref(i, source.dtype, (count,)), r) for i in (1, 0))
     kernel = build.kernel([build.store(o, build.load(x))], "copy", (0,))
-    return Step(kernel, (source if read is None else read, to), (to,), None, to.sites)
+    return StepBody(kernel, (source if read is None else read, to), (to,), None, to.sites)
 
 
 # ---- loops --------------------------------------------------------------------------------------
 
 
-def _scan(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[Made]:
+def _scan(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[BodyCommands]:
     arg = step.node.arg
     n, first = arg.n_consts, arg.n_consts + arg.n_carries
     consts, inits, xs = step.reads[:n], step.reads[n:first], step.reads[first:]
@@ -89,7 +89,7 @@ def _scan(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator
                      (*[_swapped(b, a) for a, b in pairs], *rows_out), _work(block.arena))
 
 
-def _while(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[Made]:
+def _while(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[BodyCommands]:
     arg, (test, body), finals = step.node.arg, step.node.src[:2], step.writes
     consts, inits = step.reads[:arg.n_consts], step.reads[arg.n_consts:]
     given, made = _alignments(alignment, [*map(_whole, (*consts, *finals))],
@@ -108,7 +108,7 @@ def _while(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterato
             yield from _copies(a, a, _swapped(a, b))
 
 
-def _cond(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[Made]:
+def _cond(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[BodyCommands]:
     """What all branches update in place is copied to the result, and updated there."""
     node, (which, *operands) = step.node, step.reads
     given, made = _alignments(alignment, [*map(_whole, operands)], [*map(_whole, step.writes)])
@@ -128,13 +128,13 @@ def _cond(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator
                  step.writes, _work(max(b.arena for b in blocks)))
 
 
-def _call(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[Made]:
+def _call(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[BodyCommands]:
     given, made = _alignments(alignment, [*map(_whole, step.reads)], [*map(_whole, step.writes)])
     block = block_of(step.node.src[0], given, made, ())
     yield Inlined(block, step.reads, step.writes, _work(block.arena))
 
 
-_EXPAND: dict[ops.Op, Callable[[BodyStep, BlockOf, AlignmentOf], Iterator[Made]]] = {
+_EXPAND: dict[ops.Op, Callable[[BodyStep, BlockOf, AlignmentOf], Iterator[BodyCommands]]] = {
     ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond}
 
 
@@ -201,7 +201,7 @@ def _work(nbytes: int) -> UOp:
     return UOp(ops.BUFFER, dtypes.bool_, (), ops.Buffer(object(), (nbytes,)))
 
 
-def _copies(source: UOp, to: UOp, read: Operand | None = None) -> Iterator[Step]:
+def _copies(source: UOp, to: UOp, read: BufferOrView | None = None) -> Iterator[StepBody]:
     if math.prod(to.shape):
         yield copy(source, to, read)
 

@@ -24,8 +24,8 @@ from fnx.core.errors import Site
 from fnx.core.uop import UOp, rebuild
 from fnx.lower import memory
 from fnx.lower.fusion.unique_results import Result
-from fnx.lower.memory import Operand, View, nodes_of
-from fnx.lower.sharing import Pair, readers_first, share
+from fnx.lower.memory import BufferOrView, View, nodes_of
+from fnx.lower.sharing import WrittenRead, readers_first, share
 
 SlotOf = Callable[[UOp], UOp]
 
@@ -40,12 +40,12 @@ class Launch(NamedTuple):
     """
 
     kernel: UOp
-    operands: tuple[Operand, ...]
+    operands: tuple[BufferOrView, ...]
     scalars: tuple[UOp, ...]
     sites: tuple[Site, ...] = ()
     writes: tuple[UOp, ...] = ()
-    shares: tuple[Pair, ...] = ()
-    copies: Pair | None = None
+    shares: tuple[WrittenRead, ...] = ()
+    copies: WrittenRead | None = None
 
     @property
     def graphs(self) -> tuple[UOp, ...]:
@@ -81,8 +81,8 @@ class Repeat(NamedTuple):
     test: Block | None = None
     flag: UOp | None = None
     graphs: tuple[UOp, ...] = ()
-    shares: tuple[Pair, ...] = ()
-    copies: Pair | None = None
+    shares: tuple[WrittenRead, ...] = ()
+    copies: WrittenRead | None = None
 
     @property
     def writes(self) -> list[UOp]:
@@ -115,8 +115,8 @@ class Choice(NamedTuple):
     outs: tuple[UOp, ...]
     work: UOp
     graphs: tuple[UOp, ...] = ()
-    shares: tuple[Pair, ...] = ()
-    copies: Pair | None = None
+    shares: tuple[WrittenRead, ...] = ()
+    copies: WrittenRead | None = None
 
     @property
     def writes(self) -> tuple[UOp, ...]:
@@ -141,8 +141,8 @@ class Inlined(NamedTuple):
     outs: tuple[UOp, ...]
     work: UOp
     graphs: tuple[UOp, ...] = ()
-    shares: tuple[Pair, ...] = ()
-    copies: Pair | None = None
+    shares: tuple[WrittenRead, ...] = ()
+    copies: WrittenRead | None = None
 
     @property
     def writes(self) -> tuple[UOp, ...]:

@@ -23,12 +23,12 @@ from fnx.core import build, ops
 from fnx.core.rewriting.pattern import constant_of
 from fnx.core.uop import UOp
 
-Axis = TypeVar("Axis")  # an axis of tensors, a RANGE of kernels
+AxisT = TypeVar("AxisT")  # an axis of tensors, a RANGE of kernels
 _MOST = 32  # nodes of a tree that are looked at
 
 
-def two_factors(reduce: UOp, axes: Callable[[UOp], frozenset[Axis]],
-                summed: frozenset[Axis]) -> tuple[UOp, UOp] | None:
+def two_factors(reduce: UOp, axes: Callable[[UOp], frozenset[AxisT]],
+                summed: frozenset[AxisT]) -> tuple[UOp, UOp] | None:
     """The factors of a REDUCE that is a contraction; None for any other.
 
     Args:

@@ -66,15 +66,15 @@ class View(NamedTuple):
         return math.gcd(*map(of, self.nodes), self.start, self.step, self.grain)
 
 
-Operand = UOp | View  # of a launch: a whole buffer, or a part of one
+BufferOrView = UOp | View  # of a launch: a whole buffer, or a part of one
 
 
-def nodes_of(operands: Iterable[Operand]) -> list[UOp]:
+def nodes_of(operands: Iterable[BufferOrView]) -> list[UOp]:
     """The nodes whose buffers operands are in."""
     return [n for o in operands for n in (o.nodes if isinstance(o, View) else (o,))]
 
 
-def alignment_of(operand: Operand, of: Callable[[UOp], int]) -> int:
+def alignment_of(operand: BufferOrView, of: Callable[[UOp], int]) -> int:
     """What divides its address; ``of`` of the buffer of a node."""
     return operand.alignment(of) if isinstance(operand, View) else of(operand)
 

@@ -34,7 +34,7 @@ from fnx.lower.bodies import Carried, distinct_results, expand
 from fnx.lower.commands import AnyLaunch, Block, Launch, Launches, commands, plan_memory
 from fnx.lower.driver import Driver, Pass, Ran
 from fnx.lower.fusion.kernelize import kernelize
-from fnx.lower.fusion.ranges import BodyStep, Step, build_kernels
+from fnx.lower.fusion.ranges import BodyStep, StepBody, build_kernels
 from fnx.lower.fusion.unique_results import results_of, unique_results
 from fnx.lower.in_place import copied_slots, shared_slots
 from fnx.lower.kernel.canonical import canonical
@@ -48,7 +48,7 @@ from fnx.lower.machines import MACHINES, Tiled, Work
 from fnx.lower.memory import ALIGNMENT, alignment_of, nodes_of
 from fnx.lower.program.codegen import kernel_code
 from fnx.lower.schedule import contraction
-from fnx.lower.sharing import Pair
+from fnx.lower.sharing import WrittenRead
 from fnx.lower.tensor.decide import decide
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
@@ -200,7 +200,7 @@ class Blocks:
             ins, outs: alignments of parameters and results; of those left out, the usual one.
             carried: (result, parameter): the result may be written over the parameter.
         """
-        steps: list[Step | BodyStep] = self.driver.run(FUSION_PASSES, fn)
+        steps: list[StepBody | BodyStep] = self.driver.run(FUSION_PASSES, fn)
         results = unique_results(fn).src
         aligned = dict(zip(results, outs))
         aligned.update((p, ins[slot]) for slot, p in (build.params(fn) if ins else {}).items())
@@ -210,9 +210,9 @@ class Blocks:
 
         launches: list[AnyLaunch] = []
         for step in steps:
-            made = [step] if isinstance(step, Step) else expand(step, self.of_body, alignment)
+            made = [step] if isinstance(step, StepBody) else expand(step, self.of_body, alignment)
             for part in made:
-                if isinstance(part, Step):
+                if isinstance(part, StepBody):
                     launches += self._launches(part, general, alignment)
                 else:
                     launches.append(part)
@@ -221,7 +221,7 @@ class Blocks:
             results, results_of(fn), launches, carried, unaligned))
         return block
 
-    def _launches(self, step: Step, general: bool, alignment: Callable[[UOp], int]
+    def _launches(self, step: StepBody, general: bool, alignment: Callable[[UOp], int]
                   ) -> Iterator[Launch]:
         """A kernel under its schedule, after the kernels that pack what it reads."""
         if step.kernel.op is ops.HOST:
@@ -239,7 +239,7 @@ class Blocks:
         once = nodes_of(operands)
         whole = [o if isinstance(o, UOp) and once.count(o) == 1 else None for o in operands]
 
-        def nodes(pair: tuple[int, int]) -> Iterator[Pair]:
+        def nodes(pair: tuple[int, int]) -> Iterator[WrittenRead]:
             to, source = whole[pair[0]], whole[pair[1]]
             if to is not None and source is not None:
                 yield to, source

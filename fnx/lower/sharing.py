@@ -20,7 +20,7 @@ from fnx.core import ops
 from fnx.core.uop import UOp
 from fnx.lower.memory import size_of
 
-Pair = tuple[UOp, UOp]  # what is written, what is read
+WrittenRead = tuple[UOp, UOp]  # what is written, what is read
 
 
 class Use(Protocol):
@@ -31,9 +31,9 @@ class Use(Protocol):
     @property
     def writes(self) -> Sequence[UOp]: ...
     @property
-    def shares(self) -> Sequence[Pair]: ...
+    def shares(self) -> Sequence[WrittenRead]: ...
     @property
-    def copies(self) -> Pair | None: ...
+    def copies(self) -> WrittenRead | None: ...
 
 
 class SharedLaunches(Protocol):

@@ -21,7 +21,7 @@ __all__ = [
     "lecun_uniform", "normal", "ones", "truncated_normal", "uniform", "variance_scaling", "zeros",
 ]
 
-Mode: TypeAlias = Literal["fan_in", "fan_out", "fan_avg"]
+FanMode: TypeAlias = Literal["fan_in", "fan_out", "fan_avg"]
 Distribution: TypeAlias = Literal["normal", "truncated_normal", "uniform"]
 AxesLike: TypeAlias = int | Sequence[int]
 
@@ -177,7 +177,7 @@ def _fans(shape: Shape, in_axis: AxesLike, out_axis: AxesLike, batch_axis: AxesL
 
 
 @public
-def variance_scaling(scale: float, mode: Mode, distribution: Distribution,
+def variance_scaling(scale: float, mode: FanMode, distribution: Distribution,
                      in_axis: AxesLike = -2, out_axis: AxesLike = -1, batch_axis: AxesLike = (),
                      dtype: DTypeLike | None = None) -> Initializer:
     """Random with mean 0 and variance scale / n.
@@ -229,7 +229,7 @@ class _Scaled(Protocol):
                  batch_axis: AxesLike = (), dtype: DTypeLike | None = None) -> Initializer: ...
 
 
-def _scaled(name: str, scale: float, mode: Mode, distribution: Distribution, source: str
+def _scaled(name: str, scale: float, mode: FanMode, distribution: Distribution, source: str
             ) -> _Scaled:
     def make(in_axis: AxesLike = -2, out_axis: AxesLike = -1, batch_axis: AxesLike = (),
              dtype: DTypeLike | None = None) -> Initializer:

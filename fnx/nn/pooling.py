@@ -17,16 +17,16 @@ from fnx.lax.folds import numbers_for_axes, reduce_window
 __all__ = ["avg_pool", "max_pool", "min_pool"]
 
 Padding = str | Sequence[tuple[int, int]]
-Windows = tuple[tuple[int, ...], tuple[int, ...], Padding]
+PoolWindows = tuple[tuple[int, ...], tuple[int, ...], Padding]
 
 
-def _pooled(x: Array, first: Array, f: Callable[[Array, Array], Array], how: Windows) -> Array:
+def _pooled(x: Array, first: Array, f: Callable[[Array, Array], Array], how: PoolWindows) -> Array:
     out: Array = reduce_window(x, first, f, *how)
     return out
 
 
 def _windows(x: Array, window: Sequence[int], strides: Sequence[int] | None, padding: Padding
-             ) -> Windows:
+             ) -> PoolWindows:
     """Windows, strides and padding for all axes."""
     n = len(window) if isinstance(window, tuple | list) else 1
     size = numbers_for_axes("window_shape", window, n)

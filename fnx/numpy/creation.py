@@ -25,10 +25,10 @@ __all__ = [
     "ones", "ones_like", "zeros", "zeros_like",
 ]
 
-Order: TypeAlias = Literal["C", "K", "A"] | None
+MemoryOrder: TypeAlias = Literal["C", "K", "A"] | None
 
 @public
-def asarray(a: ArrayLike, dtype: DTypeLike | None = None, order: Order = None, *,
+def asarray(a: ArrayLike, dtype: DTypeLike | None = None, order: MemoryOrder = None, *,
             copy: bool | None = None) -> Array:
     """Numbers, nested lists, NumPy data and Arrays as an Array.
 
@@ -60,13 +60,13 @@ def asarray(a: ArrayLike, dtype: DTypeLike | None = None, order: Order = None, *
     return x.copy() if copy and x is a and x._storage is not None else x
 
 
-def _check_order(order: Order) -> None:
+def _check_order(order: MemoryOrder) -> None:
     if order is not None:
         arguments.one_of("order", order, ("C", "K", "A", None))
 
 
 @public
-def array(object: Any, dtype: DTypeLike | None = None, copy: bool = True, order: Order = None,
+def array(object: Any, dtype: DTypeLike | None = None, copy: bool = True, order: MemoryOrder = None,
           ndmin: int = 0) -> Array:
     """``asarray``, with at least ``ndmin`` axes and memory of its own.
 

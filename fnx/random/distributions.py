@@ -18,7 +18,7 @@ from fnx.core.errors import NotBuiltError, ShapeError
 from fnx.core.expr import Expr, log, log1p, where
 from fnx.numpy import maximum, minimum
 from fnx.numpy.searching import argmax
-from fnx.random.draws import Mode, between, bounds, check_mode, float_dtype, unit
+from fnx.random.draws import DrawMode, between, bounds, check_mode, float_dtype, unit
 from fnx.random.keys import words_of
 
 __all__ = [
@@ -130,7 +130,7 @@ def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None =
 
 @public
 def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None,
-           mode: Mode = None) -> Array:
+           mode: DrawMode = None) -> Array:
     """Standard Gumbel: -log(-log(u)).
 
     Args:
@@ -217,7 +217,7 @@ def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = No
 
 @public
 def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeLike | None = None,
-                replace: bool = True, mode: Mode = None) -> Array:
+                replace: bool = True, mode: DrawMode = None) -> Array:
     """Indices drawn with probabilities softmax(logits), by the largest of logits + Gumbel.
 
     Args:

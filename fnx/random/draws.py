@@ -21,7 +21,7 @@ from fnx.random.keys import counted, split_words, word_each, words_of
 
 __all__ = ["bernoulli", "bits", "rademacher", "randint", "uniform"]
 
-Mode: TypeAlias = Literal["low", "high"] | None
+DrawMode: TypeAlias = Literal["low", "high"] | None
 
 @public
 def bits(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
@@ -158,15 +158,15 @@ def _clamped(x: Any, t: DType) -> Any:
     return minimum(x, ops.highest(t)) if x._dtype.kind == "uint" else x
 
 
-def check_mode(mode: Mode) -> None:
+def check_mode(mode: DrawMode) -> None:
     arguments.one_of("mode", mode, ("low", "high", None))
     if mode == "high":
         raise NotBuiltError("expected mode 'low', got 'high'", hint="leave mode= out")
 
 
 @public
-def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None, mode: Mode = "low"
-             ) -> Array:
+def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None,
+              mode: DrawMode = "low") -> Array:
     """True with probability p.
 
     Args:

@@ -32,7 +32,7 @@ from fnx.transforms.transformed import Transformed
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Blocks = list[list[UOp]]  # for each float result, for each float input: its derivative
+DerivativeBlocks = list[list[UOp]]  # for each float result, for each float input: its derivative
 
 
 def jacfwd(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
@@ -161,7 +161,8 @@ class _Jacobian(Transformed[P, R]):
         """Whether a block has a weak type: as the tangent of ``out``, or the cotangent of ``x``."""
         raise NotImplementedError
 
-    def blocks(self, closed: Closed, args: Sequence[UOp], n: int) -> tuple[list[UOp], Blocks]:
+    def blocks(self, closed: Closed, args: Sequence[UOp], n: int
+               ) -> tuple[list[UOp], DerivativeBlocks]:
         """The results of a FUNCTION, and their derivatives in the first ``n`` operands."""
         raise NotImplementedError
 
@@ -173,7 +174,8 @@ class _Forward(_Jacobian[P, R]):
     def is_weak(self, x: Array, out: Array) -> bool:
         return out.weak
 
-    def blocks(self, closed: Closed, args: Sequence[UOp], n: int) -> tuple[list[UOp], Blocks]:
+    def blocks(self, closed: Closed, args: Sequence[UOp], n: int
+               ) -> tuple[list[UOp], DerivativeBlocks]:
         nodes = build.call(closed.function, args)
         columns = [_pushed(closed, args, k) for k in range(n)]
         return list(nodes), [list(row) for row in zip(*columns)] or [[] for _ in closed.outs]
@@ -221,7 +223,8 @@ class _Jacrev(_Jacobian[P, R]):
                 raise GradError(f"expected float results of {self._name}, got {out._aval}",
                                 hint="convert it with .astype(float32), or use vjp")
 
-    def blocks(self, closed: Closed, args: Sequence[UOp], n: int) -> tuple[list[UOp], Blocks]:
+    def blocks(self, closed: Closed, args: Sequence[UOp], n: int
+               ) -> tuple[list[UOp], DerivativeBlocks]:
         nodes = build.call(closed.function, args)
         return list(nodes), [_pulled(closed, args, n, o) for o in range(len(closed.outs))]
 

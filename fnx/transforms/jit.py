@@ -26,8 +26,8 @@ from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
 from fnx.transforms.replay.executable import Eager, Executable, Programs, Replay
-from fnx.transforms.replay.launcher import MISS, Launch, make_launcher
-from fnx.transforms.replay.signature import Arguments, Key, labels, positional, several
+from fnx.transforms.replay.launcher import MISS, Launcher, make_launcher
+from fnx.transforms.replay.signature import Arguments, CallKey, labels, positional, several
 from fnx.transforms.replay.traces import MAX_SIGNATURES, CacheInfo, Traces, Variant
 from fnx.transforms.transformed import Transformed
 
@@ -88,7 +88,7 @@ class Jitted(Transformed[P, R_co]):
         self._donation = Donation(donate_argnums, self._name)
         self._traces: Traces[Replay] = Traces(lambda: f)
         self._programs = Programs(lambda fn: link(fn, _device()), MAX_SIGNATURES)
-        self._launchers: list[Launch] = []
+        self._launchers: list[Launcher] = []
         self._hits = 0
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -124,7 +124,7 @@ class Jitted(Transformed[P, R_co]):
 
     # ---- tracing and linking
 
-    def _replay(self, key: Key, args: tuple[Any, ...], kwargs: dict[str, Any]
+    def _replay(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]
                 ) -> Variant[Replay]:
         """The trace of a signature, found or made."""
         made = self._traces.made
@@ -133,7 +133,7 @@ class Jitted(Transformed[P, R_co]):
             self._update_launchers()
         return found
 
-    def _trace(self, key: Key, args: tuple[Any, ...], kwargs: dict[str, Any]
+    def _trace(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]
                ) -> tuple[Replay, list[UOp]]:
         def f(*dynamic: Any, **named: Any) -> Any:
             return self._f(*self._arguments.filled(args, dynamic), **{**kwargs, **named})
@@ -153,7 +153,7 @@ class Jitted(Transformed[P, R_co]):
         replay.executable = self._programs.find(replay.closed.function)
         return replay.executable
 
-    def _make_launcher(self, key: Key, captures: Captures, replay: Replay,
+    def _make_launcher(self, key: CallKey, captures: Captures, replay: Replay,
                        executable: Executable, n: int) -> None:
         replay.calls_before_launcher -= 1
         if replay.calls_before_launcher:

@@ -122,13 +122,13 @@ def test_a_failed_allocation_first_empties_the_pool():
     """Under a limit of address space, memory cached in one class serves another."""
     code = """
 import resource
-from fnx.backends.allocator import Block, Pool
+from fnx.backends.allocator import PoolBlock, Pool
 pool = Pool()
-Block(pool, 8 << 20)
+PoolBlock(pool, 8 << 20)
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (230 << 20), resource.RLIM_INFINITY))
 for mb in (100, 150, 200, 120):
-    Block(pool, mb << 20)
+    PoolBlock(pool, mb << 20)
 print("fine")
 """
     if not sys.platform.startswith("linux"):

@@ -50,7 +50,7 @@ def test_no_interrupt_is_lost_where_nodes_blocks_and_memos_die() -> None:
     """Each signal is one KeyboardInterrupt, and nothing is printed as ignored."""
     code = """
         import itertools, os, signal, threading, time
-        from fnx.backends.allocator import Block, Pool
+        from fnx.backends.allocator import PoolBlock, Pool
         from fnx.core import build, dtypes
         from fnx.core.uop import live_nodes
         from fnx.core.weak import WeakMemo
@@ -61,8 +61,8 @@ def test_no_interrupt_is_lost_where_nodes_blocks_and_memos_die() -> None:
                 nodes = [build.param(next(numbers), dtypes.float32, (3,)) for _ in range(10)]
                 for node in nodes:
                     memo[node] = 1
-                held[0] = Block(pool, 100)
-                held[1] = Block(pool, 100_000)
+                held[0] = PoolBlock(pool, 100)
+                held[1] = PoolBlock(pool, 100_000)
                 del nodes, node
         seen = sent = 0
         def interrupt(*_):

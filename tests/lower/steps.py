@@ -13,16 +13,16 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Driver
 from fnx.lower.fusion.group import memory_of
-from fnx.lower.fusion.ranges import BodyStep, Step
+from fnx.lower.fusion.ranges import BodyStep, StepBody
 from fnx.lower.machines import Work
-from fnx.lower.memory import Operand, View
+from fnx.lower.memory import BufferOrView, View
 from fnx.lower.pipeline import FUSION_PASSES, KERNEL_PASSES
 
 TARGET = Target("interp", kind="kernels")
 
 
-def steps_of(fn: UOp) -> list[Step | BodyStep]:
-    steps: list[Step | BodyStep] = Driver(TARGET).run(FUSION_PASSES, fn)
+def steps_of(fn: UOp) -> list[StepBody | BodyStep]:
+    steps: list[StepBody | BodyStep] = Driver(TARGET).run(FUSION_PASSES, fn)
     return steps
 
 
@@ -45,7 +45,7 @@ def run_steps(fn: UOp, args: Sequence[np.ndarray[Any, Any]],
     return [memory[memory_of(o)].reshape(o.shape) for o in fn.src]
 
 
-def _part(memory: dict[UOp, np.ndarray[Any, Any]], operand: Operand) -> np.ndarray[Any, Any]:
+def _part(memory: dict[UOp, np.ndarray[Any, Any]], operand: BufferOrView) -> np.ndarray[Any, Any]:
     """What a kernel sees of an operand."""
     if not isinstance(operand, View):
         return memory[operand]

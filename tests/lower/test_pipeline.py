@@ -17,7 +17,7 @@ from fnx.lower import driver, pipeline
 from fnx.lower.commands import Block, Launches
 from fnx.lower.driver import Driver, Pass, Ran, graphs_of
 from fnx.lower.fusion.kernelize import Fusion
-from fnx.lower.fusion.ranges import Step
+from fnx.lower.fusion.ranges import StepBody
 from fnx.lower.machines import Tiled, Work
 from fnx.lower.pipeline import lower, passes
 
@@ -54,8 +54,8 @@ def mutated(state: Any) -> Any:
         return [mutated(state[0]), *state[1:]]
     if isinstance(state, Fusion):
         return Fusion(mutated(state.fn))
-    if isinstance(state, Step):
-        return Step(mutated(state.kernel), state.operands, state.writes, state.schedule, ())
+    if isinstance(state, StepBody):
+        return StepBody(mutated(state.kernel), state.operands, state.writes, state.schedule, ())
     if isinstance(state, Work):
         return state._replace(kernel=mutated(state.kernel))
     if isinstance(state, Tiled):

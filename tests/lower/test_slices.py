@@ -13,7 +13,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.config import override
 from fnx.core.uop import UOp
 from fnx.lower.driver import Driver
-from fnx.lower.fusion.ranges import Step
+from fnx.lower.fusion.ranges import StepBody
 from fnx.lower.memory import View, plan
 from fnx.lower.pipeline import FUSION_PASSES
 from tests.lower.steps import TARGET
@@ -21,9 +21,9 @@ from tests.lower.steps import TARGET
 F = dtypes.float32
 
 
-def step_of(*outs: UOp) -> Step:
+def step_of(*outs: UOp) -> StepBody:
     step, = Driver(TARGET).run(FUSION_PASSES, build.function(outs, 2))
-    assert isinstance(step, Step)
+    assert isinstance(step, StepBody)
     return step
 
 

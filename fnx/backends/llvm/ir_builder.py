@@ -3,7 +3,7 @@
 Every value is an i64 (addresses too); memory is words of 8 bytes at (address, index). Local
 variables are stack slots, blocks come from ``with``:
 
->>> f = Function("count", ("limit",))
+>>> f = IRFunction("count", ("limit",))
 >>> i = f.variable(0)
 >>> with f.loop():
 ...     with f.when(f.compare("uge", i.get(), f["limit"])):

@@ -20,7 +20,7 @@ from fnx.core.array.aval import Aval
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import OPERATORS
-from fnx.core.dtypes import DType
+from fnx.core.dtypes import DType, NDArray
 from fnx.core.errors import (
     ArgumentError,
     DonatedError,
@@ -33,7 +33,6 @@ from fnx.core.operators import ValueOperators
 from fnx.core.ops import Op, Shape
 from fnx.core.uop import UOp
 
-NDArray = np.ndarray[Any, Any]
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -13,10 +13,8 @@ import numpy as np
 
 from fnx.core import dtypes
 from fnx.core.config import config
-from fnx.core.dtypes import DType
+from fnx.core.dtypes import DType, NDArray
 from fnx.core.errors import DTypeError, OverflowedError, ShapeError
-
-NDArray = np.ndarray[Any, Any]
 
 
 class HasDType(Protocol):

@@ -22,13 +22,11 @@ from fnx.core.array import convert, scope, storage, tree
 from fnx.core.array.array import Array, from_storage
 from fnx.core.array.aval import Aval
 from fnx.core.array.public import asarray
-from fnx.core.dtypes import DType, as_dtype
+from fnx.core.dtypes import DType, NDArray, as_dtype
 from fnx.core.errors import ArgumentError, CallbackError, FnxError
 from fnx.core.ops import Shape
 from fnx.core.record import Record
 from fnx.core.uop import UOp, current_site
-
-NDArray = np.ndarray[Any, Any]
 
 
 class Results(Record):

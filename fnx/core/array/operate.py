@@ -22,12 +22,10 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import OPERATORS, ElementwiseRow
 from fnx.core.array.promotion import as_node, operand, promoted, same_shape
 from fnx.core.array.public import asarray, kind_of, public, strong_cast
+from fnx.core.dtypes import NDArray
 from fnx.core.errors import ArgumentError, DTypeError, OverflowedError
 from fnx.core.expr import Expr, integer_power
 from fnx.core.ops import Op
-
-NDArray = np.ndarray[Any, Any]
-
 
 P = ParamSpec("P")
 

@@ -51,8 +51,8 @@ _NEAR = 0.75     # where erf changes from the series to 1 - erfc
 _FAR = 30.0      # erfc rounds to 0, and its derivatives do, before
 
 # Giles: (upper bound of w, offset, take the root of w first?, coefficients, highest power first).
-_Part = tuple[float, float, bool, tuple[float, ...]]
-_INVERSE: dict[DType, tuple[_Part, ...]] = {
+_Polynomial = tuple[float, float, bool, tuple[float, ...]]
+_INVERSE: dict[DType, tuple[_Polynomial, ...]] = {
     dtypes.float32: (
         (5.0, 2.5, False, (
             2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
@@ -136,7 +136,7 @@ def erf_inv(x: Expr) -> Expr:
     return x * where(abs(x).eq(1), math.inf, out)
 
 
-def _inverse(w: Expr, part: _Part) -> Expr:
+def _inverse(w: Expr, part: _Polynomial) -> Expr:
     _, offset, root, coefficients = part
     return polynomial(coefficients[::-1], (sqrt(w) if root else w) - offset)
 

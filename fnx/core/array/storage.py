@@ -11,11 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from fnx.core import dtypes, ops
+from fnx.core.dtypes import NDArray
 from fnx.core.errors import NotBuiltError
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp
-
-NDArray = np.ndarray[Any, Any]
 
 
 class Storage(Protocol):

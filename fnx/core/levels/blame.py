@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from fnx.core import build, host, ops, parts
+from fnx.core.dtypes import NDArray
 from fnx.core.errors import NotFiniteError, Site, show_site
 from fnx.core.levels import interp
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 
-Array = np.ndarray[Any, Any]
 _WORDS = {"nan": "NaN", "inf": "NaN or infinity"}
 
 
@@ -67,7 +67,7 @@ class Origin(Record):
             "config.check it goes on as it is")
 
 
-def check_results(fn: UOp, args: Sequence[Array], results: Sequence[Array], check: str) -> None:
+def check_results(fn: UOp, args: Sequence[NDArray], results: Sequence[NDArray], check: str) -> None:
     """Raise where a result has a NaN.
 
     Raises:
@@ -81,7 +81,7 @@ def check_results(fn: UOp, args: Sequence[Array], results: Sequence[Array], chec
             raise found.error(check, fn.arg.name)
 
 
-def origin(fn: UOp, args: Sequence[Array], result: int, check: str) -> Origin | None:
+def origin(fn: UOp, args: Sequence[NDArray], result: int, check: str) -> Origin | None:
     """What made the NaN in a result; None where there is none this time."""
     with host.silent(), np.errstate(all="ignore"):
         found = _Search(fn, args, check).of(fn.src[result])
@@ -100,7 +100,7 @@ def _nearest(sites: Sequence[Site]) -> Site | None:
     return next((site for site in reversed(sites) if site[0] in files), None)
 
 
-def _first(value: Array, check: str) -> tuple[tuple[int, ...], float]:
+def _first(value: NDArray, check: str) -> tuple[tuple[int, ...], float]:
     index = tuple([int(i) for i in np.argwhere(is_bad(value, check))[0]])
     return index, float(value[index])
 
@@ -108,11 +108,11 @@ def _first(value: Array, check: str) -> tuple[tuple[int, ...], float]:
 class _Search:
     """One FUNCTION on values. ``of`` gives the origin, or the number of the PARAM it came by."""
 
-    def __init__(self, fn: UOp, args: Sequence[Array], check: str) -> None:
+    def __init__(self, fn: UOp, args: Sequence[NDArray], check: str) -> None:
         self.check, self.args = check, [np.asarray(a) for a in args]
         nodes = [n for n in toposort(fn.src) if n.op.result != "void"]
         env = {p: self.args[i] for i, p in build.params(fn).items()}
-        self.value: dict[UOp, Array] = dict(zip(nodes, interp.evaluate(nodes, env)))
+        self.value: dict[UOp, NDArray] = dict(zip(nodes, interp.evaluate(nodes, env)))
 
     def has(self, node: UOp) -> bool:
         return node in self.value and bool(is_bad(self.value[node], self.check).any())
@@ -154,10 +154,10 @@ class _Search:
             site = host.site_of(int(self.value[call.src[0]])) or site
         return Origin(what, *_first(self.value[node], self.check), site=site)
 
-    def _operands(self, call: UOp) -> list[Array]:
+    def _operands(self, call: UOp) -> list[NDArray]:
         return [self.value[s] for s in parts.operands(call)]
 
-    def inside(self, body: UOp, args: Sequence[Array], result: int) -> Origin | int | None:
+    def inside(self, body: UOp, args: Sequence[NDArray], result: int) -> Origin | int | None:
         """The origin of a result of a body, or the number of its PARAM."""
         return _Search(body, args, self.check).of(body.src[result])
 
@@ -175,7 +175,7 @@ class _Search:
         first = arg.n_consts + arg.n_carries
         order = range(arg.length)[::-1] if arg.reverse else range(arg.length)
 
-        def step(i: int, carries: Sequence[Array]) -> list[Array]:
+        def step(i: int, carries: Sequence[NDArray]) -> list[NDArray]:
             return [*args[:arg.n_consts], *carries, *[x[order[i]] for x in args[first:]]]
 
         return self._loop(call, body, step, args[arg.n_consts:first], order, result)
@@ -183,14 +183,14 @@ class _Search:
     def while_(self, call: UOp, result: int) -> Origin | int | None:
         arg, (test, body), args = call.arg, call.src[:2], self._operands(call)
 
-        def step(i: int, carries: Sequence[Array]) -> list[Array] | None:
+        def step(i: int, carries: Sequence[NDArray]) -> list[NDArray] | None:
             given = [*args[:arg.n_consts], *carries]
             return given if interp.apply(test, given)[0] else None
 
         return self._loop(call, body, step, args[arg.n_consts:], range(1 << 60), result)
 
-    def _loop(self, call: UOp, body: UOp, step: Callable[[int, Sequence[Array]], Any],
-              first: Sequence[Array], order: range, result: int) -> Origin | int | None:
+    def _loop(self, call: UOp, body: UOp, step: Callable[[int, Sequence[NDArray]], Any],
+              first: Sequence[NDArray], order: range, result: int) -> Origin | int | None:
         """The first iteration after which a result has it, and there."""
         consts, n, i, carries = call.arg.n_consts, len(first), 0, first
         while i < len(order):

@@ -25,17 +25,17 @@ from typing import Any
 import numpy as np
 
 from fnx.core import build, host, ops, parts
+from fnx.core.dtypes import NDArray
 from fnx.core.errors import ArgumentError, SpecError
 from fnx.core.levels.interp_kernel import LIMIT, computed, run_kernel
 from fnx.core.numpy_semantics import fold
 from fnx.core.uop import UOp, consumers, toposort
 
-__all__ = ["Array", "apply", "evaluate", "run_kernel"]
-
-Array = np.ndarray[Any, Any]
+__all__ = ["apply", "evaluate", "run_kernel"]
 
 
-def evaluate(roots: Iterable[UOp], env: Mapping[UOp, Array]) -> list[Array]:
+
+def evaluate(roots: Iterable[UOp], env: Mapping[UOp, NDArray]) -> list[NDArray]:
     """The values of tensor-level nodes.
 
     Args:
@@ -50,7 +50,7 @@ def evaluate(roots: Iterable[UOp], env: Mapping[UOp, Array]) -> list[Array]:
         return _Run(list(roots), env).values()
 
 
-def apply(fn: UOp, args: Sequence[Array]) -> list[Array]:
+def apply(fn: UOp, args: Sequence[NDArray]) -> list[NDArray]:
     """The results of a closed FUNCTION on values of its PARAMs.
 
     >>> from fnx.core import build, dtypes
@@ -67,14 +67,14 @@ def apply(fn: UOp, args: Sequence[Array]) -> list[Array]:
 class _Run:
     """One evaluation: a value is dropped as soon as its last reader has been computed."""
 
-    def __init__(self, roots: list[UOp], env: Mapping[UOp, Array]) -> None:
+    def __init__(self, roots: list[UOp], env: Mapping[UOp, NDArray]) -> None:
         self.roots, self.env = roots, env
         self.order = toposort(roots, stop=lambda n: n in env or n.op is ops.KERNEL)
         self.virtual = self._virtual_nodes()
         self.reads = {n: self._reads(n) for n in self.order if n not in self.virtual}
         self.value: dict[UOp, Any] = {}
 
-    def values(self) -> list[Array]:
+    def values(self) -> list[NDArray]:
         left = dict.fromkeys(self.reads, 0)
         for reads in self.reads.values():
             for s in reads:
@@ -124,7 +124,7 @@ class _Run:
             return _checked(node, self._fold(node, whole))
         return _checked(node, np.asarray(computed(node, self.value)))
 
-    def _call(self, node: UOp) -> list[Array]:
+    def _call(self, node: UOp) -> list[NDArray]:
         body, args = node.src[0], [self.value[s] for s in node.src[1:]]
         if body.op is ops.FUNCTION:
             return apply(body, args)
@@ -133,7 +133,7 @@ class _Run:
         run_kernel(body, [*args, *outs], ())
         return outs
 
-    def _scan(self, node: UOp) -> list[Array]:
+    def _scan(self, node: UOp) -> list[NDArray]:
         arg, body = node.arg, node.src[0]
         args = [self.value[s] for s in node.src[1:]]
         first = arg.n_consts + arg.n_carries
@@ -147,7 +147,7 @@ class _Run:
                 y[t] = out
         return [*carries, *ys]
 
-    def _while(self, node: UOp) -> list[Array]:
+    def _while(self, node: UOp) -> list[NDArray]:
         condition, body, *_ = node.src
         args = [self.value[s] for s in node.src[2:]]
         consts, carries = args[:node.arg.n_consts], args[node.arg.n_consts:]
@@ -155,18 +155,18 @@ class _Run:
             carries = apply(body, [*consts, *carries])
         return carries
 
-    def _cond(self, node: UOp) -> list[Array]:
+    def _cond(self, node: UOp) -> list[NDArray]:
         n = node.arg.n_branches
         which = min(max(int(self.value[node.src[n]]), 0), n - 1)
         return apply(node.src[which], [self.value[s] for s in node.src[n + 1:]])
 
-    def _host(self, node: UOp) -> list[Array]:
+    def _host(self, node: UOp) -> list[NDArray]:
         return host.run(node.arg, [self.value[s] for s in node.src])
 
-    def _custom(self, node: UOp) -> list[Array]:
+    def _custom(self, node: UOp) -> list[NDArray]:
         return apply(node.src[0], [self.value[s] for s in parts.operands(node)])
 
-    def _fold(self, node: UOp, part: tuple[slice, ...]) -> Array:
+    def _fold(self, node: UOp, part: tuple[slice, ...]) -> NDArray:
         """A REDUCE over ``part`` of its virtual operand, cut in two while it is too big."""
         x = node.src[0]
         extents = [s.stop - s.start for s in part]
@@ -183,8 +183,8 @@ class _Run:
             return np.concatenate([low, high], sum(a not in node.arg.axes for a in range(cut)))
         return np.asarray(node.arg.monoid.meaning(node, low, high))
 
-    def _slice(self, root: UOp, part: tuple[slice, ...]) -> Array:
-        values: dict[UOp, Array] = {}
+    def _slice(self, root: UOp, part: tuple[slice, ...]) -> NDArray:
+        values: dict[UOp, NDArray] = {}
         for n in toposort([root], stop=lambda n: n not in self.virtual):
             if n in self.virtual:
                 values[n] = np.asarray(computed(n, values))
@@ -193,7 +193,7 @@ class _Run:
         return values[root]
 
 
-def _checked(node: UOp, value: Array) -> Array:
+def _checked(node: UOp, value: NDArray) -> NDArray:
     if value.shape != node.shape or value.dtype != node.dtype.np:
         raise SpecError(f"{node}: expected {node.dtype}{list(node.shape)}, got "
                         f"{value.dtype}{list(value.shape)}",
@@ -201,11 +201,11 @@ def _checked(node: UOp, value: Array) -> Array:
     return value
 
 
-def _missing(node: UOp, value: Mapping[UOp, Any]) -> Array:
+def _missing(node: UOp, value: Mapping[UOp, Any]) -> NDArray:
     raise ArgumentError(f"expected a value for {node}, got none")
 
 
-def _buffer(node: UOp, value: Mapping[UOp, Any]) -> Array:
+def _buffer(node: UOp, value: Mapping[UOp, Any]) -> NDArray:
     view = node.arg.handle.view(node.dtype.np, node.shape)
     return _checked(node, np.asarray(view))
 
@@ -217,6 +217,6 @@ _SPECIAL: dict[ops.Op, Callable[[UOp, Mapping[UOp, Any]], Any]] = {
     ops.KERNEL: lambda node, value: node,
     ops.GET: lambda node, value: value[node.src[0]][node.arg],
 }
-_WALKED: dict[ops.Op, Callable[[_Run, UOp], list[Array]]] = {
+_WALKED: dict[ops.Op, Callable[[_Run, UOp], list[NDArray]]] = {
     ops.CALL: _Run._call, ops.SCAN: _Run._scan, ops.WHILE: _Run._while, ops.COND: _Run._cond,
     ops.HOST: _Run._host, ops.CUSTOM: _Run._custom}

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from fnx.core import parts
+from fnx.core.dtypes import NDArray
 from fnx.core.uop import UOp
-
-Array = np.ndarray[Any, Any]
 
 
 class Iteration:
@@ -25,14 +24,14 @@ class Iteration:
         steps: of each value under a STEP, those of all iterations, once the loop has ended.
     """
 
-    def __init__(self, loop: UOp, values: Sequence[UOp], axis: int, first: Sequence[Array]
+    def __init__(self, loop: UOp, values: Sequence[UOp], axis: int, first: Sequence[NDArray]
                  ) -> None:
         self.loop, self.axis = loop, axis
         self.last = list(first)
         self.steps: dict[UOp, Any] = {v: [] for v in values}
-        self._running: list[Array] = []  # of each iteration: where it is run
+        self._running: list[NDArray] = []  # of each iteration: where it is run
 
-    def goes_on(self, stop: Array) -> bool:
+    def goes_on(self, stop: NDArray) -> bool:
         """Whether an iteration is run anywhere, where the loop ends wherever ``stop`` holds."""
         before = self._running[-1] if self._running else np.ones((1,) * stop.ndim, bool)
         running = before & ~stop
@@ -55,11 +54,11 @@ class Iteration:
         for value, seen in self.steps.items():
             self.steps[value] = self._beside(seen, trips, value.dtype.np)
 
-    def ran(self, trips: int) -> Array:
+    def ran(self, trips: int) -> NDArray:
         """Where, and in which iterations, the loop is run."""
         return self._beside(self._running, trips, np.dtype(bool))
 
-    def _beside(self, seen: Sequence[Array], trips: int, dtype: np.dtype[Any]) -> Array:
+    def _beside(self, seen: Sequence[NDArray], trips: int, dtype: np.dtype[Any]) -> NDArray:
         ndim = self.last[0].ndim
         shape = [1] * ndim if not seen else list(np.broadcast_shapes(*{s.shape for s in seen}))
         shape[self.axis] = trips

@@ -28,19 +28,19 @@ from typing import Any
 import numpy as np
 
 from fnx.core import ops, parts
+from fnx.core.dtypes import NDArray
 from fnx.core.errors import KernelError
 from fnx.core.levels.interp_iter import Iteration
 from fnx.core.numpy_semantics import fold, fold_at
 from fnx.core.uop import UOp, toposort
 
-Array = np.ndarray[Any, Any]
-Windows = dict[UOp, tuple[int, int]]  # of the ranges that are cut: lo, hi
-Values = dict[UOp, Any]  # an Array; of an ITER its Iteration
+Cuts = dict[UOp, tuple[int, int]]  # of the ranges that are cut: lo, hi
+ValueOf = dict[UOp, Any]  # an Array; of an ITER its Iteration
 
 LIMIT = 16 << 20  # bytes of one array; an expression holds a few of them: about 64 MB
 
 
-def run_kernel(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[Any]) -> None:
+def run_kernel(kernel: UOp, buffers: Sequence[NDArray], scalars: Sequence[Any]) -> None:
     """Run a KERNEL, tiled or not, on NumPy arrays that are written in place.
 
     Args:
@@ -51,7 +51,7 @@ def run_kernel(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[Any]) ->
     Raises:
         KernelError: names the buffer, the index and the extent, with the user's line.
     """
-    loops: Values = {}
+    loops: ValueOf = {}
     with np.errstate(all="ignore"):
         for store in kernel.src:
             _StoreRun(store, kernel, buffers, scalars, loops).run()
@@ -80,8 +80,8 @@ def computed(node: UOp, values: Mapping[UOp, Any]) -> Any:
 class _StoreRun:
     """One STORE of a running kernel."""
 
-    def __init__(self, store: UOp, kernel: UOp, buffers: Sequence[Array],
-                 scalars: Sequence[Any], loops: Values) -> None:
+    def __init__(self, store: UOp, kernel: UOp, buffers: Sequence[NDArray],
+                 scalars: Sequence[Any], loops: ValueOf) -> None:
         self.store, self.buffers, self.scalars, self.loops = store, buffers, scalars, loops
         nodes = toposort([store])
         self.steps: dict[UOp, list[UOp]] = {n: [] for n in nodes if n.op is ops.ITER}
@@ -95,7 +95,7 @@ class _StoreRun:
         self.axis = {r: i for i, r in enumerate(ranges)}
         self.extent = {r: extent(parts.extent(r), scalars) for r in ranges}
         self.nodes = nodes
-        self.written: Array | None = None
+        self.written: NDArray | None = None
         self.reduce_cuts: dict[Any, dict[UOp, int]] = {}
         self.whole = self._whole()
         self._check_own_reads()
@@ -105,7 +105,7 @@ class _StoreRun:
     def run(self) -> None:
         free = sorted(self.store.ranges, key=self.axis.__getitem__)
         cuts = self._cuts(free)
-        base: Values = dict(self.loops)
+        base: ValueOf = dict(self.loops)
         for windows in _windows(cuts, self.extent):
             self._write(windows, base)
         self.loops.update((n, v) for n, v in base.items() if n.op is ops.ITER)
@@ -136,7 +136,7 @@ class _StoreRun:
         return 8 * math.prod(cuts.get(r, self.extent[r]) for r in node.ranges
                              if r not in self.whole)
 
-    def _write(self, windows: Windows, base: Values) -> None:
+    def _write(self, windows: Cuts, base: ValueOf) -> None:
         """Evaluate and write one window; ``base`` keeps what no window changes."""
         values = dict(base)
         store, place = self.store, parts.place(self.store)
@@ -168,7 +168,7 @@ class _StoreRun:
 
     # ---- values ----
 
-    def _evaluate(self, root: UOp, windows: Windows, values: Values) -> Array:
+    def _evaluate(self, root: UOp, windows: Cuts, values: ValueOf) -> NDArray:
         """Fill ``values`` for everything below ``root`` that is open in this scope."""
         def closed_apart(n: UOp) -> bool:
             return n in values or n.op is ops.REF or self._needs_scope(n, windows)
@@ -179,17 +179,17 @@ class _StoreRun:
             if node.op is ops.INDEX:
                 continue  # its LOAD or STORE reads the operands
             self._enter(node, windows, values)
-        value: Array = values[root]
+        value: NDArray = values[root]
         return value
 
-    def _enter(self, node: UOp, windows: Windows, values: Values) -> None:
+    def _enter(self, node: UOp, windows: Cuts, values: ValueOf) -> None:
         """Add the value of a node to those of its operands."""
         if self._needs_scope(node, windows):
             values[node] = self._scoped(node, windows, values)
         else:
             values[node] = self._compute(node, windows, values)
 
-    def _compute(self, node: UOp, windows: Windows, values: Values) -> Array:
+    def _compute(self, node: UOp, windows: Cuts, values: ValueOf) -> NDArray:
         op, ones = node.op, (1,) * len(self.axis)
         if op is ops.RANGE:
             lo, hi = windows.get(node, (0, self.extent[node]))
@@ -203,10 +203,10 @@ class _StoreRun:
         if op is ops.REDUCE:
             return self._fold(node, values[parts.value(node)], windows)
         if op is ops.STAGE:
-            held: Array = values[parts.value(node)]
+            held: NDArray = values[parts.value(node)]
             return held
         if op is ops.GET:
-            last: Array = values[node.src[0]].last[node.arg]
+            last: NDArray = values[node.src[0]].last[node.arg]
             return last
         if op not in _PURE:
             raise KernelError(f"expected a node of the kernel level, got {node}",
@@ -214,7 +214,7 @@ class _StoreRun:
         out = np.asarray(computed(node, values))
         return out.reshape(ones) if out.ndim == 0 else out
 
-    def _needs_scope(self, node: UOp, windows: Windows) -> bool:
+    def _needs_scope(self, node: UOp, windows: Cuts) -> bool:
         """Whether a closing node cannot share the values of the scope it stands in."""
         if node.op is ops.ITER or node.op is ops.STEP:
             return True
@@ -223,7 +223,7 @@ class _StoreRun:
         return any(r in windows for r in parts.closed(node)) or \
             (node.op is ops.REDUCE and bool(self._reduce_cut(node, windows)))
 
-    def _scoped(self, node: UOp, windows: Windows, values: Values) -> Any:
+    def _scoped(self, node: UOp, windows: Cuts, values: ValueOf) -> Any:
         if node.op is ops.ITER:
             return self._iterated(node, windows, values)
         if node.op is ops.STEP:
@@ -231,9 +231,9 @@ class _StoreRun:
             loop: Iteration = values[node.src[1]]
             return loop.steps[node.src[0]]
         closed = parts.closed(node)
-        inner: Windows = {r: w for r, w in windows.items() if r not in closed}
+        inner: Cuts = {r: w for r, w in windows.items() if r not in closed}
         cut = self._reduce_cut(node, inner) if node.op is ops.REDUCE else {}
-        out: Array | None = None
+        out: NDArray | None = None
         for window in _windows(cut, self.extent):
             scope = {**inner, **window}
             changed = [r for r in {*closed, *cut} if r in window or r in windows]
@@ -249,7 +249,7 @@ class _StoreRun:
             raise AssertionError("an empty range is never cut")
         return out
 
-    def _iterated(self, node: UOp, windows: Windows, values: Values) -> Iteration:
+    def _iterated(self, node: UOp, windows: Cuts, values: ValueOf) -> Iteration:
         """All iterations of an ITER; what does not change in them is computed once."""
         t, = parts.closed(node)
         for init in parts.inits(node):
@@ -274,7 +274,7 @@ class _StoreRun:
         loop.finish(self.extent[t])
         return loop
 
-    def _inside(self, node: UOp, roots: list[UOp], windows: Windows, values: Values) -> list[UOp]:
+    def _inside(self, node: UOp, roots: list[UOp], windows: Cuts, values: ValueOf) -> list[UOp]:
         """What changes from one iteration of an ITER to the next, operands first; the rest is
         evaluated."""
         t, = parts.closed(node)
@@ -289,14 +289,14 @@ class _StoreRun:
                 self._evaluate(n, windows, values)
         return out
 
-    def _reduce_cut(self, node: UOp, windows: Windows) -> dict[UOp, int]:
+    def _reduce_cut(self, node: UOp, windows: Cuts) -> dict[UOp, int]:
         """Steps for the ranges of a REDUCE whose operand is too big in this scope."""
         key = node, tuple((r, hi - lo) for r, (lo, hi) in windows.items())
         if key not in self.reduce_cuts:
             self.reduce_cuts[key] = self._find_reduce_cut(node, windows)
         return self.reduce_cuts[key]
 
-    def _find_reduce_cut(self, node: UOp, windows: Windows) -> dict[UOp, int]:
+    def _find_reduce_cut(self, node: UOp, windows: Cuts) -> dict[UOp, int]:
         sizes: dict[UOp, int] = {r: hi - lo for r, (lo, hi) in windows.items()}
         for r in parts.closed(node):
             sizes.pop(r, None)
@@ -309,7 +309,7 @@ class _StoreRun:
             cuts[r] = max(1, self.extent[r] * LIMIT // peak)
         return cuts
 
-    def _fold(self, node: UOp, value: Array, windows: Windows) -> Array:
+    def _fold(self, node: UOp, value: NDArray, windows: Cuts) -> NDArray:
         shape, axes = list(value.shape), []
         for r in parts.closed(node):
             lo, hi = windows.get(r, (0, self.extent[r]))
@@ -322,7 +322,7 @@ class _StoreRun:
         folded = fold(monoid.ufunc, full, tuple(axes), monoid.identity(accumulator))
         return np.expand_dims(folded.astype(node.dtype.np, copy=False), tuple(axes))
 
-    def _load(self, node: UOp, values: Values) -> Array:
+    def _load(self, node: UOp, values: ValueOf) -> NDArray:
         place, buffer, condition = parts.place(node), parts.buffer(node), parts.validity(node)
         valid = np.ones((), bool) if condition is None else values[condition]
         if buffer.op is ops.STAGE:
@@ -335,8 +335,8 @@ class _StoreRun:
 
     # ---- places ----
 
-    def _checked(self, place: UOp, values: Values, valid: Array,
-                extents: Sequence[int]) -> list[Array]:
+    def _checked(self, place: UOp, values: ValueOf, valid: NDArray,
+                extents: Sequence[int]) -> list[NDArray]:
         """The checked index of each dimension; 0 where not valid."""
         out = []
         for dim, (index, n) in enumerate(zip(parts.indices(place), extents)):
@@ -351,14 +351,14 @@ class _StoreRun:
             out.append(at if valid.ndim == 0 and valid else np.where(valid, at, 0))
         return out
 
-    def _linear(self, place: UOp, values: Values, valid: Array) -> Array:
+    def _linear(self, place: UOp, values: ValueOf, valid: NDArray) -> NDArray:
         extents = self._dims(parts.buffer(place))
-        at: Array = np.zeros((1,) * len(self.axis), np.int64)
+        at: NDArray = np.zeros((1,) * len(self.axis), np.int64)
         for index, n in zip(self._checked(place, values, valid, extents), extents):
             at = at * n + index
         return at
 
-    def _from_stage(self, place: UOp, values: Values, valid: Array) -> Array:
+    def _from_stage(self, place: UOp, values: ValueOf, valid: NDArray) -> NDArray:
         stage = parts.buffer(place)
         dims = parts.closed(stage)
         extents = [self.extent[r] for r in dims]
@@ -378,7 +378,7 @@ class _StoreRun:
     def _dims(self, ref: UOp) -> list[int]:
         return [extent(d, self.scalars) for d in parts.dims(ref)]
 
-    def _flat(self, ref: UOp) -> Array:
+    def _flat(self, ref: UOp) -> NDArray:
         if ref.op is not ops.REF:
             raise KernelError(f"expected a STORE into a REF, got {ref}", site=ref.site)
         buffer = self.buffers[ref.arg.slot]
@@ -386,7 +386,7 @@ class _StoreRun:
         if buffer.dtype != ref.dtype.np or buffer.size < need:
             raise KernelError(f"{_name(ref)}: expected {need} elements of {ref.dtype}, got "
                               f"{buffer.size} of {buffer.dtype}", site=ref.site)
-        flat: Array = buffer.reshape(-1)
+        flat: NDArray = buffer.reshape(-1)
         if need and not np.may_share_memory(flat, buffer):
             raise KernelError(f"{_name(ref)}: expected a C-contiguous array")
         return flat
@@ -402,7 +402,7 @@ class _StoreRun:
                     f"{_name(written)}: a store reads another place of the buffer that it "
                     "writes", site=n.site, hint="write to another buffer")
 
-    def _check_written_once(self, target: Array, at: Array, place: UOp) -> None:
+    def _check_written_once(self, target: NDArray, at: NDArray, place: UOp) -> None:
         if self.written is None:
             self.written = np.zeros(target.size, bool)
         before = np.count_nonzero(self.written)
@@ -420,7 +420,7 @@ class _StoreRun:
                           "range that the index does not use")
 
 
-def _windows(cuts: Mapping[UOp, int], extent: Mapping[UOp, int]) -> Iterator[Windows]:
+def _windows(cuts: Mapping[UOp, int], extent: Mapping[UOp, int]) -> Iterator[Cuts]:
     """All windows of the ranges that are cut, in the order of the loops."""
     if not cuts:
         yield {}

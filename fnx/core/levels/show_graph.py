@@ -26,7 +26,7 @@ _SOURCES = (ops.PARAM, ops.LEAF, ops.BUFFER)
 _ZERO = build.index_const(0)
 _UPDATE = {None: "set", ops.ADD: "add", ops.MUL: "multiply", ops.MIN: "min", ops.MAX: "max"}
 
-Index = tuple[UOp, ...]
+IndexNodes = tuple[UOp, ...]
 
 
 def type_of(node: UOp) -> str:
@@ -171,7 +171,7 @@ class _Line:
     def letter(self, i: UOp) -> str:
         return index_text(i, self.texts).text
 
-    def value(self, node: UOp, index: Index, whole: bool = False) -> Text:
+    def value(self, node: UOp, index: IndexNodes, whole: bool = False) -> Text:
         """The element of a node; ``whole``: its formula though it has a name."""
         name = self.printer.names.get(node)
         if name is not None and not whole:
@@ -183,15 +183,15 @@ class _Line:
             return rule(self, node, index)
         return operation(node, [self.value(s, index) for s in node.src])
 
-    def moved(self, node: UOp, index: Index) -> Text:
+    def moved(self, node: UOp, index: IndexNodes) -> Text:
         return self.value(node.src[0], _MOVED[node.op](node, index))
 
-    def marked(self, node: UOp, index: Index) -> Text:
+    def marked(self, node: UOp, index: IndexNodes) -> Text:
         name = "stop_gradient" if node.op is ops.STOP else "barrier"
         after = "".join([f", after {self.printer.called(s)}" for s in node.src[1:]])
         return Text(f"{name}({self.value(node.src[0], index).text}{after})")
 
-    def pad(self, node: UOp, index: Index) -> Text:
+    def pad(self, node: UOp, index: IndexNodes) -> Text:
         x, fill = node.src
         inner = tuple([symbolic.simplify(build.sub(i, build.index_const(lo)))
                        for i, (lo, _) in zip(index, node.arg)])
@@ -201,14 +201,14 @@ class _Line:
         return Text(f"{self.value(x, inner).inside(1)} if {inside} else "
                     f"{self.value(fill, ()).text}", 0)
 
-    def all_gather(self, node: UOp, index: Index) -> Text:
+    def all_gather(self, node: UOp, index: IndexNodes) -> Text:
         value = self.value(node.src[0], index[1:]).text
         return Text(f"all_gather({value}, {node.arg.name!r})[{self.letter(index[0])}]")
 
-    def axis_index(self, node: UOp, index: Index) -> Text:
+    def axis_index(self, node: UOp, index: IndexNodes) -> Text:
         return Text(f"axis_index({node.arg.name!r})")
 
-    def fold(self, node: UOp, index: Index) -> Text:
+    def fold(self, node: UOp, index: IndexNodes) -> Text:
         w, count = node.arg, node.src[0].shape[node.arg.axis]
         at = symbolic.simplify((Expr(index[w.axis]) - Expr(index[w.offset]) * w.dilation).node)
         inner = symbolic.simplify((Expr(at) // w.stride).node)
@@ -218,7 +218,7 @@ class _Line:
         value = self.value(node.src[0], (*index[:w.axis], inner, *index[w.axis + 1:]))
         return Text(f"{value.inside(1)} if {inside} else 0", 0)
 
-    def reduce(self, node: UOp, index: Index) -> Text:
+    def reduce(self, node: UOp, index: IndexNodes) -> Text:
         rest = iter(index)
         x = node.src[0]
         inner = [self._range(n) if a in node.arg.axes else next(rest)
@@ -228,10 +228,10 @@ class _Line:
         value = self.value(x, tuple(inner))
         return Text(f"{FOLDS[node.arg.monoid]}({heads}: {value.text})") if loops else value
 
-    def iota(self, node: UOp, index: Index) -> Text:
+    def iota(self, node: UOp, index: IndexNodes) -> Text:
         return index_text(index[0], self.texts)
 
-    def gather(self, node: UOp, index: Index) -> Text:
+    def gather(self, node: UOp, index: IndexNodes) -> Text:
         x, *rest = node.src
         count = len(rest[0].shape)
         at = [self.value(s, index[:count]).text for s in rest]
@@ -239,7 +239,7 @@ class _Line:
         return Text(f"{self.printer.called(x)}[{', '.join(at)}]")
 
 
-def _reshaped(node: UOp, index: Index) -> Index:
+def _reshaped(node: UOp, index: IndexNodes) -> IndexNodes:
     x = node.src[0]
     long = [(i, n) for i, n in zip(index, node.shape) if n != 1]
     dims = [n for n in x.shape if n != 1]
@@ -254,36 +254,36 @@ def _reshaped(node: UOp, index: Index) -> Index:
     return tuple([next(rest) if n != 1 else _ZERO for n in x.shape])
 
 
-def _permuted(node: UOp, index: Index) -> Index:
+def _permuted(node: UOp, index: IndexNodes) -> IndexNodes:
     return tuple([index[node.arg.index(a)] for a in range(len(index))])
 
 
-def _expanded(node: UOp, index: Index) -> Index:
+def _expanded(node: UOp, index: IndexNodes) -> IndexNodes:
     return tuple([_ZERO if n == 1 else i for i, n in zip(index, node.src[0].shape)])
 
 
-def _shrunk(node: UOp, index: Index) -> Index:
+def _shrunk(node: UOp, index: IndexNodes) -> IndexNodes:
     return tuple([symbolic.simplify(build.add(i, build.index_const(lo)))
                   for i, (lo, _) in zip(index, node.arg)])
 
 
-def _flipped(node: UOp, index: Index) -> Index:
+def _flipped(node: UOp, index: IndexNodes) -> IndexNodes:
     return tuple([symbolic.simplify(build.sub(build.index_const(n - 1), i))
                   if a in node.arg else i
                   for a, (i, n) in enumerate(zip(index, node.shape))])
 
 
-def _unfolded(node: UOp, index: Index) -> Index:
+def _unfolded(node: UOp, index: IndexNodes) -> IndexNodes:
     w = node.arg
     at = Expr(index[w.axis]) * w.stride + Expr(index[w.offset]) * w.dilation
     return (*index[:w.axis], symbolic.simplify(at.node), *index[w.axis + 1:])
 
 
-_MOVED: dict[ops.Op, Callable[[UOp, Index], Index]] = {
+_MOVED: dict[ops.Op, Callable[[UOp, IndexNodes], IndexNodes]] = {
     ops.RESHAPE: _reshaped, ops.PERMUTE: _permuted, ops.EXPAND: _expanded, ops.SHRINK: _shrunk,
     ops.FLIP: _flipped, ops.UNFOLD: _unfolded,
 }
-_RULES: dict[ops.Op, Callable[[_Line, UOp, Index], Text]] = {
+_RULES: dict[ops.Op, Callable[[_Line, UOp, IndexNodes], Text]] = {
     **dict.fromkeys(_MOVED, _Line.moved), ops.PAD: _Line.pad, ops.REDUCE: _Line.reduce,
     ops.FOLD: _Line.fold, ops.IOTA: _Line.iota, ops.GATHER: _Line.gather, ops.STOP: _Line.marked,
     ops.BARRIER: _Line.marked, ops.ALL_GATHER: _Line.all_gather,

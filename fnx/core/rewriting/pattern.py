@@ -23,7 +23,7 @@ from fnx.core.operators import Operators
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
-Captures = dict[str, UOp]
+Matched = dict[str, UOp]
 _ANY: Any = object()
 _SPREAD = frozenset({ops.EXPAND, ops.RESHAPE})
 CONSTANT_OPS = frozenset({ops.CONST}) | _SPREAD  # roots that a constant may have
@@ -88,14 +88,14 @@ def constant_of(node: UOp) -> UOp | None:
     return node if node.op is ops.CONST else None
 
 
-def match(pattern: UPat, node: UOp) -> Captures | None:
+def match(pattern: UPat, node: UOp) -> Matched | None:
     """The names of the first way in which ``node`` fits ``pattern``."""
     if pattern.is_plain:
         return {pattern.name: node} if pattern.ops is None or node.op in pattern.ops else None
     return next(_matches(pattern, node, {}), None)
 
 
-def _matches(pattern: UPat, node: UOp, found: Captures) -> Iterator[Captures]:
+def _matches(pattern: UPat, node: UOp, found: Matched) -> Iterator[Matched]:
     if pattern.constant:
         constant = constant_of(node)
         if constant is None or not _has_value(constant, pattern.value):
@@ -122,7 +122,7 @@ def _matches(pattern: UPat, node: UOp, found: Captures) -> Iterator[Captures]:
 
 
 def _all_match(patterns: tuple[UPat, ...], nodes: tuple[UOp, ...],
-               found: Captures) -> Iterator[Captures]:
+               found: Matched) -> Iterator[Matched]:
     if not patterns:
         yield found
         return
@@ -148,7 +148,7 @@ def _has_value(constant: UOp, value: Any) -> bool:
         return False
 
 
-def build_from(pattern: UPat, found: Captures, like: UOp) -> UOp:
+def build_from(pattern: UPat, found: Matched, like: UOp) -> UOp:
     """The node that a pattern without alternatives describes; numbers get ``like``'s type."""
     if pattern.value is not None:
         return build.like(like, pattern.value)
@@ -163,6 +163,6 @@ def build_from(pattern: UPat, found: Captures, like: UOp) -> UOp:
     return build.elementwise(op, *[build_from(s, found, inner) for s in pattern.src])
 
 
-def _operand_like(pattern: UPat, found: Captures, like: UOp) -> UOp:
+def _operand_like(pattern: UPat, found: Matched, like: UOp) -> UOp:
     assert pattern.src is not None
     return next((found[s.name] for s in pattern.src if s.name and not s.constant), like)

@@ -10,7 +10,8 @@ rules need not build simplified nodes. New nodes get the sites of the node they 
 >>> from fnx.core import build, dtypes
 >>> from fnx.core.rewriting.pattern import var
 >>> x = build.param(0, dtypes.int32, (3,))
->>> rules = RuleSet([Rule(var("a") + 0, var("a"), name="add zero"), Rule(-(-var("a")), var("a"))])
+>>> rules = RuleSet([RewriteRule(var("a") + 0, var("a"), name="add zero"),
+...                  RewriteRule(-(-var("a")), var("a"))])
 >>> [y] = graph_rewrite([build.neg(build.neg(build.add(x, build.like(x, 0))))], rules)
 >>> y is x, rules.counts["add zero"]
 (True, 1)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 from fnx.core import ops
 from fnx.core.uop import UOp
-from fnx.lower.fusion.index_tokens import ZERO, Index, squeeze
+from fnx.lower.fusion.index_tokens import ZERO, Tokens, squeeze
 
 MAX_SEARCH = 256  # groups that are looked at to know whether two of them may become one
 
@@ -37,9 +37,9 @@ class Group:
     def __init__(self, number: int, space: ops.Shape) -> None:
         self.number = number
         self.space = tuple(n for n in space if n != 1)
-        self.roots: list[tuple[UOp, Index]] = []
-        self.inside: dict[UOp, list[Index]] = {}
-        self.stages: dict[UOp, Index] = {}
+        self.roots: list[tuple[UOp, Tokens]] = []
+        self.inside: dict[UOp, list[Tokens]] = {}
+        self.stages: dict[UOp, Tokens] = {}
         self.reads: set[Group] = set()
         self.contraction: UOp | None = None
         self.reduces = 0
@@ -54,19 +54,19 @@ class Group:
         return self.call is not None or self.scatter is not None or self.base_of is not None
 
     @property
-    def own(self) -> Index:
+    def own(self) -> Tokens:
         """The index of the group's results."""
         return tuple(range(len(self.space)))
 
-    def is_own(self, index: Index) -> bool:
+    def is_own(self, index: Tokens) -> bool:
         return squeeze(index) == self.own
 
-    def covers(self, index: Index) -> bool:
+    def covers(self, index: Tokens) -> bool:
         """Whether ``index`` has all of the group's own loops and nothing else, in any order."""
         found = squeeze(index)
         return len(found) == len(self.space) and set(found) == set(self.own)
 
-    def is_row(self, index: Index) -> bool:
+    def is_row(self, index: Tokens) -> bool:
         """Whether ``index`` is a non-empty leading part of the group's own."""
         found = squeeze(index)
         return bool(found) and found == self.own[:len(found)]
@@ -111,17 +111,17 @@ def memory_of(node: UOp) -> UOp:
     return node
 
 
-def is_misaligned(index: Index) -> bool:
+def is_misaligned(index: Tokens) -> bool:
     """Whether reading there takes a division; from a buffer it does not (a RESHAPE is free)."""
     return any(type(t) is tuple and t[0] == "part" for t in index)
 
 
-def overlaps(index: Index) -> bool:
+def overlaps(index: Tokens) -> bool:
     """Whether one element may be read at several places: windows."""
     return any(type(t) is tuple and t[0] == "window" for t in index)
 
 
-def loops_of(index: Index) -> set[int]:
+def loops_of(index: Tokens) -> set[int]:
     """All loops that occur in the tokens of an index."""
     out: set[int] = set()
     stack = list(index)
@@ -136,7 +136,7 @@ def loops_of(index: Index) -> set[int]:
     return out
 
 
-def common(index: Index, own: Index) -> Index:
+def common(index: Tokens, own: Tokens) -> Tokens:
     """The leading part of an index that is that of the group's results."""
     pairs = itertools.takewhile(lambda p: p[0] == p[1], zip(squeeze(index), own))
     return tuple([t for t, _ in pairs])

@@ -34,17 +34,17 @@ from fnx.core.expr import Expr
 from fnx.core.uop import UOp
 
 Token = Any  # int | tuple, see above
-Index = tuple[Token, ...]
+Tokens = tuple[Token, ...]
 ZERO = -1
 
 
-def identity_index(shape: ops.Shape) -> Index:
+def identity_index(shape: ops.Shape) -> Tokens:
     """Tokens of a kernel's own results: its axes in order; axes of length 1 are ZERO."""
     axis = itertools.count()
     return tuple([ZERO if n == 1 else next(axis) for n in shape])
 
 
-def squeeze(index: Index) -> Index:
+def squeeze(index: Tokens) -> Tokens:
     """The tokens without those of length-1 axes."""
     return tuple(t for t in index if t != ZERO)
 
@@ -59,73 +59,73 @@ def shift(token: Token, by: int) -> Token:
 # ---- movement -----------------------------------------------------------------------------------
 
 
-def source_index(node: UOp, i: int, index: Index) -> Index:
+def source_index(node: UOp, i: int, index: Tokens) -> Tokens:
     """Where operand ``i`` of an elementwise or movement node is read for the node at index."""
     rule = _RULES.get(node.op)
     return index if rule is None else rule(node, i, index)
 
 
-def _reshape(node: UOp, i: int, index: Index) -> Index:
+def _reshape(node: UOp, i: int, index: Tokens) -> Tokens:
     return reindex(node.shape, node.src[0].shape, index)
 
 
-def _permute(node: UOp, i: int, index: Index) -> Index:
+def _permute(node: UOp, i: int, index: Tokens) -> Tokens:
     out: list[Token] = [ZERO] * len(index)
     for position, axis in enumerate(node.arg):
         out[axis] = index[position]
     return tuple(out)
 
 
-def _expand(node: UOp, i: int, index: Index) -> Index:
+def _expand(node: UOp, i: int, index: Tokens) -> Tokens:
     return tuple([ZERO if n == 1 else t for n, t in zip(node.src[0].shape, index)])
 
 
-def _pad(node: UOp, i: int, index: Index) -> Index:
+def _pad(node: UOp, i: int, index: Tokens) -> Tokens:
     if i == 1:
         return ()
     return tuple([t if widths == (0, 0) else shift(t, -widths[0])
                   for t, widths in zip(index, node.arg)])
 
 
-def _shrink(node: UOp, i: int, index: Index) -> Index:
+def _shrink(node: UOp, i: int, index: Tokens) -> Tokens:
     return tuple([t if (lo, hi) == (0, n) else shift(t, lo)
                   for t, (lo, hi), n in zip(index, node.arg, node.src[0].shape)])
 
 
-def _flip(node: UOp, i: int, index: Index) -> Index:
+def _flip(node: UOp, i: int, index: Tokens) -> Tokens:
     return tuple([("flip", t, n) if axis in node.arg else t
                   for axis, (t, n) in enumerate(zip(index, node.shape))])
 
 
-def _concat(node: UOp, i: int, index: Index) -> Index:
+def _concat(node: UOp, i: int, index: Tokens) -> Tokens:
     start = sum(s.shape[node.arg] for s in node.src[:i])
     return tuple([shift(t, -start) if axis == node.arg else t for axis, t in enumerate(index)])
 
 
-def _unfold(node: UOp, i: int, index: Index) -> Index:
+def _unfold(node: UOp, i: int, index: Tokens) -> Tokens:
     w = node.arg
     return _at_axis(index, w.axis, ((index[w.axis], w.stride), (index[w.offset], w.dilation)), 1)
 
 
-def _fold(node: UOp, i: int, index: Index) -> Index:
+def _fold(node: UOp, i: int, index: Tokens) -> Tokens:
     w = node.arg
     return _at_axis(index, w.axis, ((index[w.axis], 1), (index[w.offset], -w.dilation)), w.stride)
 
 
-def _at_axis(index: Index, axis: int, terms: tuple[tuple[Token, int], ...], divisor: int
-             ) -> Index:
+def _at_axis(index: Tokens, axis: int, terms: tuple[tuple[Token, int], ...], divisor: int
+             ) -> Tokens:
     terms = tuple([(t, k) for t, k in terms if t != ZERO])
     return (*index[:axis], ("window", terms, divisor), *index[axis + 1:])
 
 
-_RULES: dict[ops.Op, Callable[[UOp, int, Index], Index]] = {
+_RULES: dict[ops.Op, Callable[[UOp, int, Tokens], Tokens]] = {
     ops.RESHAPE: _reshape, ops.PERMUTE: _permute, ops.EXPAND: _expand, ops.PAD: _pad,
     ops.SHRINK: _shrink, ops.FLIP: _flip, ops.CONCAT: _concat, ops.UNFOLD: _unfold,
     ops.FOLD: _fold,
 }
 
 
-def reindex(shape: ops.Shape, source: ops.Shape, index: Index) -> Index:
+def reindex(shape: ops.Shape, source: ops.Shape, index: Tokens) -> Tokens:
     """Tokens of the same row-major place under another shape."""
     flat: list[tuple[Token, int]] = []
     for t, n in zip(index, shape):

@@ -45,7 +45,7 @@ from fnx.lower.fusion.group import (
     read_through,
     reads_any,
 )
-from fnx.lower.fusion.index_tokens import ZERO, Index, identity_index, source_index, squeeze
+from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index, squeeze
 
 MAX_STAGE_BYTES = 128 << 10  # a row that is kept inside a kernel; half of a small L2
 MAX_NODES = 400              # of one group
@@ -53,7 +53,7 @@ MAX_COPIES = 4               # times a cheap value is computed again
 SCALING = 2                  # arithmetic that only scales
 PROLOGUE_WEIGHT = 6          # arithmetic an operand of a contraction may carry
 
-MEMORY: Index = ("memory",)  # read as a whole: it needs a buffer
+MEMORY: Tokens = ("memory",)  # read as a whole: it needs a buffer
 
 
 class Fusion:
@@ -68,8 +68,8 @@ class Fusion:
         self.extent: dict[int, int] = {}  # of loops of reductions
         self._loop_depth: dict[int, int] = {}
         self._around: dict[int, set[int]] = {}  # the loops around a loop of a reduction
-        self._loops: dict[tuple[Index, ops.Shape, int], tuple[int, ...]] = {}
-        self._uses: dict[UOp, dict[Group, list[Index]]] = {}
+        self._loops: dict[tuple[Tokens, ops.Shape, int], tuple[int, ...]] = {}
+        self._uses: dict[UOp, dict[Group, list[Tokens]]] = {}
         self._merged: dict[Group, Group] = {}
         self._waiting: dict[UOp, set[Group]] = {}  # for a node that is not placed
 
@@ -150,9 +150,9 @@ class Fusion:
         elif is_buffer or not self._compute(node, uses):
             self._buffer(node, uses)
 
-    def _resolved(self, uses: dict[Group, list[Index]]) -> dict[Group, list[Index]]:
+    def _resolved(self, uses: dict[Group, list[Tokens]]) -> dict[Group, list[Tokens]]:
         """Uses with merged groups resolved and equal indices dropped."""
-        out: dict[Group, list[Index]] = {}
+        out: dict[Group, list[Tokens]] = {}
         for group, indices in uses.items():
             found = out.setdefault(self._find(group), [])
             found.extend(i for i in indices if i not in found)
@@ -160,7 +160,7 @@ class Fusion:
 
     # ---- computing a node in the groups that read it
 
-    def _compute(self, node: UOp, uses: dict[Group, list[Index]]) -> bool:
+    def _compute(self, node: UOp, uses: dict[Group, list[Tokens]]) -> bool:
         """Compute the node inside the groups that read it, if that is legal and pays."""
         if len(uses) > 1 and self._may_merge(uses):
             self._merge(list(uses))
@@ -179,12 +179,12 @@ class Fusion:
             self._compute_everywhere(node, uses)
         return pays
 
-    def _compute_everywhere(self, node: UOp, uses: dict[Group, list[Index]]) -> None:
+    def _compute_everywhere(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
         for group, indices in uses.items():
             for index in indices:
                 self._add(node, group, index)
 
-    def _fits(self, node: UOp, group: Group, index: Index) -> bool:
+    def _fits(self, node: UOp, group: Group, index: Tokens) -> bool:
         """Whether a node read once may be computed where it is read."""
         if group.count >= MAX_NODES or group.scatter is not None and node.op is ops.REDUCE:
             return False
@@ -205,7 +205,7 @@ class Fusion:
             self._repeats(group, index) > MAX_COPIES
         return not often or self.cost[node].weight <= PROLOGUE_WEIGHT
 
-    def _needs_rows(self, node: UOp, group: Group, index: Index) -> bool:
+    def _needs_rows(self, node: UOp, group: Group, index: Tokens) -> bool:
         """Whether a reduction below could not be computed with it, as no row of the group."""
         return (group.contraction is not None or not common(index, group.own)) and any(
             n.op is ops.REDUCE for n in self.cost[node].loads) and not self._scales(node)
@@ -226,7 +226,7 @@ class Fusion:
                 queue += n.src
         return True
 
-    def _repeats(self, group: Group, index: Index) -> int:
+    def _repeats(self, group: Group, index: Tokens) -> int:
         """How often a value at ``index`` would be computed again by loops around it."""
         used = loops_of(index)
         around = set(range(max((t for t in used if t < len(group.space)), default=0)))
@@ -234,7 +234,7 @@ class Fusion:
             around |= self._around.get(loop, set())
         return math.prod(group.space[i] for i in around - used if i < len(group.space))
 
-    def _may_merge(self, uses: dict[Group, list[Index]]) -> bool:
+    def _may_merge(self, uses: dict[Group, list[Tokens]]) -> bool:
         """All read it at their own index over the same loops, and no one waits for another."""
         groups = list(uses)
         if any(len(i) != 1 or i[0] == MEMORY or not g.is_own(i[0]) or g.is_fixed
@@ -266,7 +266,7 @@ class Fusion:
             if not h.reads.isdisjoint(rest):
                 h.reads = {self._find(r) for r in h.reads}
 
-    def _stage(self, node: UOp, group: Group, indices: list[Index]) -> bool:
+    def _stage(self, node: UOp, group: Group, indices: list[Tokens]) -> bool:
         """Keep a row of the value inside the kernel: read at several indices of one row."""
         rows = [len(common(index, group.own)) for index in indices]
         lead = min(rows)
@@ -282,12 +282,12 @@ class Fusion:
         self._add(node, group, fill)
         return True
 
-    def _loop_order(self, index: Index) -> int:
+    def _loop_order(self, index: Tokens) -> int:
         """Loops of reductions run before the group's own inner loops, by depth."""
         depths = [self._loop_depth[t] for t in index if t in self._loop_depth]
         return max(depths) if depths else len(self.nodes)
 
-    def _add(self, node: UOp, group: Group, index: Index) -> None:
+    def _add(self, node: UOp, group: Group, index: Tokens) -> None:
         """Compute ``node`` at ``index`` in ``group``: its operands are read there."""
         here = group.inside.setdefault(node, [])
         if index in here:
@@ -327,7 +327,7 @@ class Fusion:
                 self._wait(s, group)
             node = node.src[0]
 
-    def _use(self, node: UOp, group: Group, index: Index) -> None:
+    def _use(self, node: UOp, group: Group, index: Tokens) -> None:
         if node in self.writer:
             group = self._find(group)
             if self.writer[node] is not group:
@@ -335,7 +335,7 @@ class Fusion:
             return
         self._uses.setdefault(node, {}).setdefault(group, []).append(index)
 
-    def reduced_index(self, node: UOp, index: Index) -> Index:
+    def reduced_index(self, node: UOp, index: Tokens) -> Tokens:
         """Where a REDUCE at ``index`` reads its operand.
 
         Reductions of one depth share their loops; one that waits for another has its own.
@@ -361,7 +361,7 @@ class Fusion:
         self.groups.append(group)
         return group
 
-    def _buffer(self, node: UOp, uses: dict[Group, list[Index]]) -> None:
+    def _buffer(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
         """Give the node a buffer, written by a group that reads it at its own index if one can."""
         uses = self._resolved(uses)  # groups may have become one since
         group = next((g for g in sorted(uses, key=by_number)
@@ -375,7 +375,7 @@ class Fusion:
         self._write(node, group, uses)
         self._add(node, group, index)
 
-    def _may_join(self, node: UOp, group: Group, uses: dict[Group, list[Index]]) -> bool:
+    def _may_join(self, node: UOp, group: Group, uses: dict[Group, list[Tokens]]) -> bool:
         indices = uses[group]
         if len(indices) != 1 or group.is_fixed or indices[0] == MEMORY:
             return False
@@ -391,7 +391,7 @@ class Fusion:
         for other in readers:
             other.reads.add(group)
 
-    def _scatter(self, node: UOp, uses: dict[Group, list[Index]]) -> None:
+    def _scatter(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
         """The base is written first, then updates are combined into it in index order."""
         first, *indices, updates = node.src
         base = self._new_group(node.shape)
@@ -416,7 +416,7 @@ class Fusion:
         for s in effects.without_tokens(self.operands[call]):
             self._use(s, self.writer[call], MEMORY)
 
-    def _get(self, node: UOp, uses: dict[Group, list[Index]]) -> None:
+    def _get(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
         call = node.src[0]
         group = self.writer.get(call)
         if group is None:

@@ -22,17 +22,17 @@ from fnx.core.uop import UOp, inherit
 from fnx.lower.fusion.group import Group, memory_of
 from fnx.lower.fusion.index_tokens import (
     ZERO,
-    Index,
     Token,
+    Tokens,
     identity_index,
     index_node,
     source_index,
 )
 from fnx.lower.fusion.kernelize import Fusion
-from fnx.lower.memory import Operand
+from fnx.lower.memory import BufferOrView
 
 
-class Step(Record):
+class StepBody(Record):
     """One kernel and what its buffer slots stand for: nodes of the tensor graph.
 
     In place of a kernel may be what a HOST calls.
@@ -41,7 +41,7 @@ class Step(Record):
     """
 
     kernel: UOp
-    operands: tuple[Operand, ...]
+    operands: tuple[BufferOrView, ...]
     writes: tuple[UOp, ...]
     schedule: Schedule | None
     sites: tuple[Site, ...]
@@ -61,22 +61,22 @@ class BodyStep(NamedTuple):
     graphs: tuple[UOp, ...] = ()
 
 
-def build_kernels(fusion: Fusion) -> list[Step | BodyStep]:
+def build_kernels(fusion: Fusion) -> list[StepBody | BodyStep]:
     """The kernels of all groups, in the order they run."""
     position = {n: i for i, n in enumerate(fusion.nodes)}
     return [_Builder(fusion, g, position).step() if g.call is None else
             _call_step(g.call, tuple(fusion.operands[g.call])) for g in fusion.groups]
 
 
-def _call_step(call: UOp, reads: tuple[UOp, ...]) -> Step | BodyStep:
+def _call_step(call: UOp, reads: tuple[UOp, ...]) -> StepBody | BodyStep:
     writes = build.results(call)
     if call.op is ops.HOST:
         writes = writes[call.arg.effect:]
         given = reads[:1] + reads[1 + call.arg.effect:]
-        return Step(build.callee(call), given + writes, writes, None, call.sites)
+        return StepBody(build.callee(call), given + writes, writes, None, call.sites)
     if call.op is not ops.CALL or call.src[0].op is ops.FUNCTION:
         return BodyStep(call, reads, writes)
-    return Step(call.src[0], (*reads, *writes), writes, call.arg.schedule, call.sites)
+    return StepBody(call.src[0], (*reads, *writes), writes, call.arg.schedule, call.sites)
 
 
 class _Builder:
@@ -88,10 +88,10 @@ class _Builder:
         self.slots: dict[UOp, int] = {}
         self.ranges = _Ranges(self.extent, len(group.space))
         self.tokens: dict[Token, UOp] = {}
-        self.done: dict[tuple[UOp, Index], UOp] = {}
+        self.done: dict[tuple[UOp, Tokens], UOp] = {}
         self.stages: dict[UOp, tuple[UOp, tuple[int, ...]]] = {}
 
-    def step(self) -> Step:
+    def step(self) -> StepBody:
         group = self.group
         for node in sorted(group.inside, key=self.position.__getitem__):
             for index in group.inside[node]:
@@ -101,7 +101,7 @@ class _Builder:
         order = sorted(r.arg.id for r in self.ranges.values())
         kernel = build.kernel(stores, self._name(), order)
         sliced = any(n.op is ops.SHRINK for n in group.inside)
-        return Step(kernel, tuple(self.slots), tuple(writes), None, sites, sliced)
+        return StepBody(kernel, tuple(self.slots), tuple(writes), None, sites, sliced)
 
     def _results(self) -> tuple[list[UOp], list[UOp]]:
         values = [(node, index, self._read(node, index)) for node, index in self.group.roots]
@@ -121,7 +121,7 @@ class _Builder:
 
     # ---- reading
 
-    def _read(self, node: UOp, index: Index) -> UOp:
+    def _read(self, node: UOp, index: Tokens) -> UOp:
         """The value of a node at an index: computed here, staged here, constant or in memory."""
         found = self.done.get((node, index))
         if found is not None:
@@ -145,7 +145,7 @@ class _Builder:
         return node.op is ops.PARAM or (node in self.fusion.writer and node.src != ()
                                         and node not in self.group.inside)
 
-    def _place(self, node: UOp, index: Index) -> UOp:
+    def _place(self, node: UOp, index: Tokens) -> UOp:
         return build.at(self._ref(node), *[self._index(t) for t in index])
 
     def _ref(self, node: UOp) -> UOp:
@@ -155,7 +155,7 @@ class _Builder:
     def _index(self, token: Token) -> UOp:
         return index_node(token, self.ranges, self.tokens)
 
-    def _valid(self, shape: ops.Shape, index: Index, within: bool = True) -> UOp | None:
+    def _valid(self, shape: ops.Shape, index: Tokens, within: bool = True) -> UOp | None:
         """The condition under which an index lies inside; None where it always does.
 
         ``within``: also what it was split and joined from; elsewhere its parts mean nothing.
@@ -198,7 +198,7 @@ class _Builder:
 
     # ---- computing
 
-    def _compute(self, node: UOp, index: Index) -> UOp:
+    def _compute(self, node: UOp, index: Tokens) -> UOp:
         rule = _RULES.get(node.op)
         if rule is not None:
             value = rule(self, node, index)
@@ -215,20 +215,20 @@ class _Builder:
             self._stage(node, index, value)
         return inherit(value, node)
 
-    def _stage(self, node: UOp, fill: Index, value: UOp) -> None:
+    def _stage(self, node: UOp, fill: Tokens, value: UOp) -> None:
         own = set(self.group.own)
         positions = tuple(i for i, t in enumerate(fill) if t != ZERO and t not in own)
         stage = build.stage(value, [self.ranges[fill[p]] for p in positions],
                             len(self.stages))
         self.stages[node] = stage, positions
 
-    def reduce(self, node: UOp, index: Index) -> UOp:
+    def reduce(self, node: UOp, index: Tokens) -> UOp:
         inner = self.fusion.reduced_index(node, index)
         value = self._read(node.src[0], inner)
         loops = [self.ranges[inner[a]] for a in node.arg.axes if inner[a] != ZERO]
         return build.reduce_ranges(value, node.arg.monoid, loops)
 
-    def gather(self, node: UOp, index: Index) -> UOp:
+    def gather(self, node: UOp, index: Tokens) -> UOp:
         x, *rest = node.src
         first = [self._clamped(self._read(s, index[:len(s.shape)]), n)
                  for s, n in zip(rest, x.shape)]
@@ -239,14 +239,14 @@ class _Builder:
     def _clamped(self, i: UOp, n: int) -> UOp:
         return minimum(maximum(Expr(i).cast(dtypes.index), 0), n - 1).node
 
-    def pad(self, node: UOp, index: Index) -> UOp:
+    def pad(self, node: UOp, index: Tokens) -> UOp:
         x, fill = node.src
         inner = source_index(node, 0, index)
         valid = self._valid(x.shape, inner, within=False)
         value = self._read(x, inner)
         return value if valid is None else build.where(valid, value, self._read(fill, ()))
 
-    def fold(self, node: UOp, index: Index) -> UOp:
+    def fold(self, node: UOp, index: Tokens) -> UOp:
         y, w = node.src[0], node.arg
         inner = source_index(node, 0, index)
         valid = self._valid(y.shape, inner, within=False)
@@ -258,7 +258,7 @@ class _Builder:
             valid = at_window if valid is None else build.and_(at_window, valid)
         return value if valid is None else build.where(valid, value, build.like(value, 0))
 
-    def concat(self, node: UOp, index: Index) -> UOp:
+    def concat(self, node: UOp, index: Tokens) -> UOp:
         """The last part whose start is not past the index."""
         at = Expr(self._index(index[node.arg]))
         value = self._read(node.src[-1], source_index(node, len(node.src) - 1, index))
@@ -316,7 +316,7 @@ class _Ranges(dict[int, UOp]):
         return node
 
 
-_RULES: dict[ops.Op, Callable[[_Builder, UOp, Index], UOp]] = {
+_RULES: dict[ops.Op, Callable[[_Builder, UOp, Tokens], UOp]] = {
     ops.REDUCE: _Builder.reduce, ops.GATHER: _Builder.gather, ops.PAD: _Builder.pad,
     ops.CONCAT: _Builder.concat, ops.FOLD: _Builder.fold,
 }

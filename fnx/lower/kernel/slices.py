@@ -10,7 +10,7 @@ is that rows begin where rows do (their bytes divide its address): the offset is
 >>> r, x = build.range_(8, 0), build.param(0, dtypes.float32, (100, 8))
 >>> o = build.at(build.ref(1, dtypes.float32, (8,)), r)
 >>> read = build.load(build.at(build.ref(0, dtypes.float32, (100, 8)), build.index_const(3), r))
->>> step = Step(build.kernel([build.store(o, read)], "row", (0,)), (x, x), (), None, (), True)
+>>> step = StepBody(build.kernel([build.store(o, read)], "row", (0,)), (x, x), (), None, (), True)
 >>> made, = slices([step])
 >>> made.operands[0].start, made.operands[0].nbytes
 (96, 32)
@@ -25,8 +25,8 @@ from typing import NamedTuple
 from fnx.core import build, ops, parts
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, rebuild, toposort
-from fnx.lower.fusion.ranges import BodyStep, Step
-from fnx.lower.memory import Operand, View
+from fnx.lower.fusion.ranges import BodyStep, StepBody
+from fnx.lower.memory import BufferOrView, View
 
 
 class _Part(NamedTuple):
@@ -37,12 +37,12 @@ class _Part(NamedTuple):
     dropped: int
 
 
-def slices(steps: Sequence[Step | BodyStep]) -> list[Step | BodyStep]:
+def slices(steps: Sequence[StepBody | BodyStep]) -> list[StepBody | BodyStep]:
     """The steps, with parts of operands where they read parts."""
-    return [_sliced(step) if isinstance(step, Step) and step.sliced else step for step in steps]
+    return [_sliced(step) if isinstance(step, StepBody) and step.sliced else step for step in steps]
 
 
-def _sliced(step: Step) -> Step:
+def _sliced(step: StepBody) -> StepBody:
     accesses: dict[int, list[UOp]] = {}
     for node in toposort([step.kernel]):
         if node.op is ops.INDEX and node.src[0].op is ops.REF:
@@ -99,9 +99,10 @@ def _range_and_number(index: UOp) -> tuple[UOp | None, int]:
     return None, -1
 
 
-def _over_parts(step: Step, accesses: dict[int, list[UOp]], parts_of: dict[UOp, _Part]) -> Step:
+def _over_parts(step: StepBody, accesses: dict[int, list[UOp]], parts_of: dict[UOp, _Part]
+                ) -> StepBody:
     """The step with an operand for each part; slots are numbered anew."""
-    operands: list[Operand] = []
+    operands: list[BufferOrView] = []
     slots: dict[UOp, int] = {}  # of places
     for slot, operand in enumerate(step.operands):
         places = accesses.get(slot, [])
@@ -134,7 +135,7 @@ def _over_parts(step: Step, accesses: dict[int, list[UOp]], parts_of: dict[UOp, 
         return build.at(moved, *rest)
 
     kernel, = rebuild([step.kernel], visit)
-    return Step(kernel, tuple(operands), step.writes, step.schedule, step.sites)
+    return StepBody(kernel, tuple(operands), step.writes, step.schedule, step.sites)
 
 
 def _view(node: UOp, part: _Part) -> View:

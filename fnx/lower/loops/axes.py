@@ -15,7 +15,7 @@ from fnx.core import ops
 from fnx.core.ops import Op, Shape
 from fnx.core.uop import UOp
 
-Axis = tuple[UOp, int]
+NodeAxis = tuple[UOp, int]
 
 
 class Axes:
@@ -32,10 +32,10 @@ class Axes:
     """
 
     def __init__(self) -> None:
-        self._parent: dict[Axis, Axis] = {}
-        self._small: set[Axis] = set()
+        self._parent: dict[NodeAxis, NodeAxis] = {}
+        self._small: set[NodeAxis] = set()
 
-    def find(self, axis: Axis) -> Axis:
+    def find(self, axis: NodeAxis) -> NodeAxis:
         """What stands for the class of an axis."""
         parent = self._parent
         while (above := parent.get(axis, axis)) != axis:
@@ -43,7 +43,7 @@ class Axes:
             axis = above
         return axis
 
-    def unify(self, a: Axis, b: Axis) -> None:
+    def unify(self, a: NodeAxis, b: NodeAxis) -> None:
         a, b = self.find(a), self.find(b)
         if a != b:
             self._parent[b] = a
@@ -54,7 +54,7 @@ class Axes:
         """The elements along these axes have to be scalars."""
         self._small.update([self.find((node, a)) for a in axes if node.shape[a] != 1])
 
-    def is_small(self, axis: Axis) -> bool:
+    def is_small(self, axis: NodeAxis) -> bool:
         return self.find(axis) in self._small
 
     def keep_apart(self, nodes: Iterable[UOp]) -> None:

@@ -21,7 +21,7 @@ from fnx.core.levels.interp_kernel import computed
 from fnx.core.ops import Op
 from fnx.core.record import Record
 from fnx.core.uop import UOp, inherit
-from fnx.lower.loops.axes import Axes, Axis
+from fnx.lower.loops.axes import Axes, NodeAxis
 
 Cells = np.ndarray[Any, Any]  # of nodes
 
@@ -49,8 +49,8 @@ class BodyCells:
         given: cells, or memory, of the nodes that are not computed.
     """
 
-    def __init__(self, axes: Axes, lanes: Mapping[Axis, UOp], given: Mapping[UOp, Cells | Memory]
-                 ) -> None:
+    def __init__(self, axes: Axes, lanes: Mapping[NodeAxis, UOp],
+                 given: Mapping[UOp, Cells | Memory]) -> None:
         self.axes, self.lanes = axes, lanes
         self.memory = {n: m for n, m in given.items() if isinstance(m, Memory)}
         self.cells = {n: c for n, c in given.items() if not isinstance(c, Memory)}

@@ -33,7 +33,7 @@ from fnx.core.array.trace import inline
 from fnx.core.record import Record
 from fnx.core.uop import UOp, inherit, rebuild, toposort
 from fnx.lower.fusion.group import memory_of
-from fnx.lower.loops.axes import Axes, Axis
+from fnx.lower.loops.axes import Axes, NodeAxis
 from fnx.lower.loops.cells import BodyCells, Cells, Memory, Unfit, scalar
 from fnx.lower.loops.quiet import without_effects
 
@@ -105,7 +105,7 @@ def results(node: UOp, used: Sequence[int]) -> dict[int, UOp]:
     loop = _loop_of(node)
     axes, lanes = _lanes(loop)
     out: dict[int, UOp] = {}
-    groups: dict[frozenset[Axis], list[int]] = {}
+    groups: dict[frozenset[NodeAxis], list[int]] = {}
     for i in used:
         value = loop.outs[i]
         found = {axes.find((value, a)) for a, n in enumerate(value.shape) if n != 1}
@@ -176,7 +176,7 @@ def _loop_of(node: UOp) -> _StepLoop:
 # ---- which axes are lanes ---------------------------------------------------------------------
 
 
-def _lanes(loop: _StepLoop) -> tuple[Axes, dict[Axis, UOp]]:
+def _lanes(loop: _StepLoop) -> tuple[Axes, dict[NodeAxis, UOp]]:
     """The classes of axes, and a RANGE for each of those that are lanes."""
     axes = Axes()
     axes.read(loop.nodes, loop.is_memory)
@@ -194,7 +194,7 @@ def _lanes(loop: _StepLoop) -> tuple[Axes, dict[Axis, UOp]]:
             axes.read(toposort([operand]))
             axes.pairs(param, operand, _own_axes(param, operand))
     axes.keep_apart((*loop.nodes, *loop.operands, *constants))
-    lengths: dict[Axis, int] = {}
+    lengths: dict[NodeAxis, int] = {}
     for node in (*loop.nodes, *loop.operands):
         for a, n in enumerate(node.shape):
             if n != 1 and not axes.is_small((node, a)):
@@ -214,7 +214,7 @@ def _own_axes(param: UOp, operand: UOp) -> list[tuple[int, int]]:
     return [(a, a + more) for a in range(len(param.shape))]
 
 
-def _fits(loop: _StepLoop, axes: Axes, lanes: Iterable[Axis]) -> bool:
+def _fits(loop: _StepLoop, axes: Axes, lanes: Iterable[NodeAxis]) -> bool:
     """Whether no value that is carried or stored becomes too many scalars."""
     found = set(lanes)
     return all(np.prod([n for a, n in enumerate(out.shape)
@@ -231,8 +231,8 @@ def _is_constant(node: UOp) -> bool:
 class _LoopKernel:
     """The kernel that makes some results of a loop, over the lanes that they have."""
 
-    def __init__(self, loop: _StepLoop, axes: Axes, lanes: dict[Axis, UOp], members: Sequence[int]
-                 ) -> None:
+    def __init__(self, loop: _StepLoop, axes: Axes, lanes: dict[NodeAxis, UOp],
+                 members: Sequence[int]) -> None:
         self.loop, self.axes, self.lanes, self.members = loop, axes, lanes, members
         self.t = build.range_(loop.length, 0, name="t")
         self.at = self.t

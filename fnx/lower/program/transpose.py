@@ -19,8 +19,8 @@ from fnx.core import ops
 from fnx.core.uop import UOp
 from fnx.lower.program.builder import Lines
 
-Lanes = tuple[int, ...]
-Step = tuple[Lanes, Lanes]  # what becomes of one and of the other vector of a pair
+LaneOrder = tuple[int, ...]
+Shuffle = tuple[LaneOrder, LaneOrder]  # what becomes of one and of the other vector of a pair
 Row = TypeVar("Row")
 _BLOCK = 16  # bytes
 
@@ -29,7 +29,7 @@ def transpose(lines: Lines, rows: Sequence[UOp]) -> list[UOp]:
     """Column i of the block that ``rows`` are, for each i."""
     dtype = rows[0].dtype
 
-    def shuffled(a: UOp, b: UOp, lanes: Lanes) -> UOp:
+    def shuffled(a: UOp, b: UOp, lanes: LaneOrder) -> UOp:
         return lines.add(ops.SHUFFLE, dtype, (a, b), lanes)
 
     steps, order = _network(len(rows), dtype.itemsize)
@@ -42,7 +42,7 @@ def can_transpose(lanes: int) -> bool:
     return lanes >= 4 and lanes & (lanes - 1) == 0
 
 
-def _run(steps: list[Step], rows: Sequence[Row], shuffled: Callable[[Row, Row, Lanes], Row]
+def _run(steps: list[Shuffle], rows: Sequence[Row], shuffled: Callable[[Row, Row, LaneOrder], Row]
          ) -> list[Row]:
     """Step ``bit`` pairs the rows whose numbers differ in that bit."""
     out = list(rows)
@@ -55,7 +55,7 @@ def _run(steps: list[Step], rows: Sequence[Row], shuffled: Callable[[Row, Row, L
 
 
 @cache
-def _network(n: int, itemsize: int) -> tuple[list[Step], list[int]]:
+def _network(n: int, itemsize: int) -> tuple[list[Shuffle], list[int]]:
     """The two shuffles of each step, and which vector ends up with each column."""
     block = min(n, _BLOCK // itemsize)
     steps = [_interleaved(n, block, piece) for piece in (1, 2, 4, 8) if 2 * piece <= block]
@@ -68,7 +68,7 @@ def _network(n: int, itemsize: int) -> tuple[list[Step], list[int]]:
     return steps, [column.index(c) for c in range(n)]
 
 
-def _interleaved(n: int, block: int, piece: int) -> Step:
+def _interleaved(n: int, block: int, piece: int) -> Shuffle:
     """Pieces of one and of the other vector in turn, from either half of each block."""
     halves = []
     for half in (0, block // 2):
@@ -78,7 +78,7 @@ def _interleaved(n: int, block: int, piece: int) -> Step:
     return halves[0], halves[1]
 
 
-def _gathered_blocks(n: int, block: int) -> Step:
+def _gathered_blocks(n: int, block: int) -> Shuffle:
     """The even, or the odd, blocks of one and then of the other vector."""
     even, odd = (tuple([lane for s in range(first, 2 * n, 2 * block)
                         for lane in range(s, s + block)]) for first in (0, block))

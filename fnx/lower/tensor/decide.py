@@ -25,7 +25,7 @@ from fnx.core.ops import Op
 from fnx.core.uop import UOp, rebuild, toposort
 
 Interval = tuple[int, int]
-Row = Callable[[UOp, list[Interval]], Interval]
+IntervalRow = Callable[[UOp, list[Interval]], Interval]
 
 
 def decide(fn: UOp) -> UOp:
@@ -127,7 +127,7 @@ def _times(node: UOp, src: list[Interval]) -> Interval:
     return min(corners), max(corners)
 
 
-def _ends(f: Callable[[int, int], int]) -> Row:
+def _ends(f: Callable[[int, int], int]) -> IntervalRow:
     """Of two operands that ``f`` grows with."""
     def row(node: UOp, src: list[Interval]) -> Interval:
         (a, b), (c, d) = src
@@ -135,7 +135,7 @@ def _ends(f: Callable[[int, int], int]) -> Row:
     return row
 
 
-def _order(holds: Callable[[int, int], bool]) -> Row:
+def _order(holds: Callable[[int, int], bool]) -> IntervalRow:
     """Of a comparison that holds rather for a small left operand."""
     def row(node: UOp, src: list[Interval]) -> Interval:
         (a, b), (c, d) = src
@@ -153,7 +153,7 @@ def _differs(node: UOp, src: list[Interval]) -> Interval:
     return 1 - may_be, 1 - same
 
 
-def _of_bools(row: Row) -> Row:
+def _of_bools(row: IntervalRow) -> IntervalRow:
     """The row for bools only; integers are taken bit by bit."""
     return lambda node, src: row(node, src) if node.dtype.is_bool else node.dtype.limits
 
@@ -164,11 +164,11 @@ def _not(node: UOp, src: list[Interval]) -> Interval:
 
 
 _SMALLER, _LARGER = _ends(min), _ends(max)
-_OUTCOME: dict[Op, Row] = {
+_OUTCOME: dict[Op, IntervalRow] = {
     ops.CMPLT: _order(operator.lt), ops.CMPLE: _order(operator.le), ops.CMPEQ: _equal,
     ops.CMPNE: _differs, ops.AND: _of_bools(_SMALLER), ops.OR: _of_bools(_LARGER), ops.NOT: _not,
 }
-_ROWS: dict[Op, Row] = {
+_ROWS: dict[Op, IntervalRow] = {
     **_OUTCOME, **dict.fromkeys((ops.RESHAPE, ops.EXPAND, ops.PERMUTE, ops.SHRINK, ops.FLIP,
                                  ops.BARRIER, ops.STOP, ops.GATHER, ops.UNFOLD), _first),
     ops.FOLD: lambda n, src: (min(0, src[0][0]), max(0, src[0][1])),

@@ -6,9 +6,9 @@
     with a cotangent of b:        {a, b}            b' hands one to a; with one of a: {a}
 
 >>> depends = [frozenset({0, 1}), frozenset({1, 2})]    # of the PARAMs w, a, b
->>> sorted(active(depends, Carries(1, 2), {0}))
+>>> sorted(active(depends, CarryPlaces(1, 2), {0}))
 [0, 1, 2]
->>> sorted(pulled(depends, Carries(1, 2), {0})), sorted(pulled(depends, Carries(1, 2), {1}))
+>>> sorted(pulled(depends, CarryPlaces(1, 2), {0})), sorted(pulled(depends, CarryPlaces(1, 2), {1}))
 ([0], [0, 1])
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 
 from fnx.core.record import Record
 
-Depends = Sequence[frozenset[int]]  # of each result of a FUNCTION: PARAMs with a derivative in it
+DependsOn = Sequence[frozenset[int]]  # of each result of a FUNCTION: PARAMs with a derivative in it
 
 
 class CarryPlaces(Record):
@@ -36,7 +36,7 @@ class CarryPlaces(Record):
         return {p - self.first for p in params if p in self.params}
 
 
-def active(depends: Depends, carries: CarryPlaces, inputs: Iterable[int]) -> set[int]:
+def active(depends: DependsOn, carries: CarryPlaces, inputs: Iterable[int]) -> set[int]:
     """The PARAMs that depend on some of them after any number of steps."""
     found = set(inputs)
     while True:
@@ -46,7 +46,7 @@ def active(depends: Depends, carries: CarryPlaces, inputs: Iterable[int]) -> set
         found |= more
 
 
-def pulled(depends: Depends, carries: CarryPlaces, results: Iterable[int]) -> set[int]:
+def pulled(depends: DependsOn, carries: CarryPlaces, results: Iterable[int]) -> set[int]:
     """The carries that some results of a body have a hand in, after any number of steps."""
     found = {o for o in results if o < carries.n}
     waiting = list(results)
@@ -57,18 +57,18 @@ def pulled(depends: Depends, carries: CarryPlaces, results: Iterable[int]) -> se
     return found
 
 
-def closed(depends: Depends, carries: CarryPlaces, zero_steps: bool) -> list[frozenset[int]]:
+def closed(depends: DependsOn, carries: CarryPlaces, zero_steps: bool) -> list[frozenset[int]]:
     """What the results of the loop depend on, in terms of its operands."""
     return [frozenset(i for i in range(_end(depends, carries))
                       if o in _reached(depends, carries, i, zero_steps))
             for o in range(len(depends))]
 
 
-def _end(depends: Depends, carries: CarryPlaces) -> int:
+def _end(depends: DependsOn, carries: CarryPlaces) -> int:
     return max([carries.first + carries.n, *[i + 1 for d in depends for i in d]])
 
 
-def _reached(depends: Depends, carries: CarryPlaces, operand: int, zero_steps: bool) -> set[int]:
+def _reached(depends: DependsOn, carries: CarryPlaces, operand: int, zero_steps: bool) -> set[int]:
     """The results that depend on an operand."""
     found = active(depends, carries, {operand})
     out = {o for o, d in enumerate(depends) if d & found}

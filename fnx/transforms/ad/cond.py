@@ -15,9 +15,9 @@ from fnx.core import build
 from fnx.core.bodies import Nodes, function_over
 from fnx.core.derived import Steps
 from fnx.core.uop import UOp
-from fnx.transforms.ad.loop import LoopRule, Read, Source, Sources, pull_back, pushed_body
+from fnx.transforms.ad.loop import LoopRule, Read, Sources, pull_back, pushed_body
 from fnx.transforms.ad.rules import zeros
-from fnx.transforms.ad.structural import Activity, Depends, Linearized, Push, Pushed
+from fnx.transforms.ad.structural import Activity, Depends, Linearized, Push, Pushed, Source
 
 
 class CondRule(LoopRule):

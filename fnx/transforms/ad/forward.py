@@ -27,7 +27,7 @@ from fnx.transforms.ad.rules import DerivativeRule, Tangent, add_all, zeros
 from fnx.transforms.ad.singular import is_singular
 from fnx.transforms.ad.structural import Push, Pushed, Pushes, ResultRule, Structural
 
-Found = tuple[list[UOp], list[Tangent | None]]
+PushedOuts = tuple[list[UOp], list[Tangent | None]]
 
 
 def jvp(body: UOp, push: Push) -> Pushed:
@@ -55,7 +55,7 @@ def pushforward(outs: Sequence[UOp], tangents: Mapping[UOp, UOp]
 
 
 def _push(outs: Sequence[UOp], tangents: Mapping[UOp, Tangent], wild: Iterable[UOp] = (),
-          guarded: Iterable[UOp] = ()) -> Steps[Found]:
+          guarded: Iterable[UOp] = ()) -> Steps[PushedOuts]:
     """See ``pushforward``; ``wild`` are sources whose value may be infinite or NaN, ``guarded`` the
     outs whose tangents are to come with their masks."""
     walk = _ForwardWalk(outs, tangents, wild, guarded)

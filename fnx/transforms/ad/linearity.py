@@ -21,7 +21,7 @@ from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.rules import Linear
 
 
-class Kind(Enum):
+class LinearKind(Enum):
     """What is known of a value."""
 
     ZERO = 0
@@ -29,8 +29,8 @@ class Kind(Enum):
     LINEAR = 2
 
 
-ZERO, CONSTANT, LINEAR = Kind
-Kinds = tuple[Kind, ...]
+ZERO, CONSTANT, LINEAR = LinearKind
+Kinds = tuple[LinearKind, ...]
 
 
 class Linearity(Record):
@@ -69,7 +69,7 @@ def _kinds_of(body: UOp, asked: Linearity) -> Steps[Kinds]:
                                         for slot, node in build.params(body).items()}))
 
 
-def _walk(outs: Sequence[UOp], given: Mapping[UOp, Kind]) -> Steps[Kinds]:
+def _walk(outs: Sequence[UOp], given: Mapping[UOp, LinearKind]) -> Steps[Kinds]:
     kinds = dict(given)
     results: dict[UOp, Kinds] = {}
     for node in toposort(outs, stop=lambda n: n.op is ops.KERNEL):
@@ -89,7 +89,7 @@ def _walk(outs: Sequence[UOp], given: Mapping[UOp, Kind]) -> Steps[Kinds]:
     return tuple([kinds[o] for o in outs])
 
 
-def _kind(node: UOp, src: list[Kind]) -> Kind:
+def _kind(node: UOp, src: list[LinearKind]) -> LinearKind:
     """The kind of a node without a body."""
     if LINEAR not in src:
         together = _together(node)
@@ -128,7 +128,7 @@ def _together(node: UOp) -> Sequence[int]:
 
 def _joined(node: UOp, one: Kinds, other: Kinds) -> Kinds:
     """Of values of which either may be there."""
-    def join(a: Kind, b: Kind) -> Kind:
+    def join(a: LinearKind, b: LinearKind) -> LinearKind:
         if {a, b} == {CONSTANT, LINEAR}:
             raise _refusal(node, "hands on a constant in the place of one of them")
         return a if b is ZERO else b

@@ -20,10 +20,9 @@ from fnx.core.record import Record
 from fnx.core.uop import UOp
 from fnx.transforms.ad.rules import Cotangent, Tangent, zeros
 from fnx.transforms.ad.silent import silent
-from fnx.transforms.ad.structural import Activity, Linearized, Pushed, Pushes, Structural
+from fnx.transforms.ad.structural import Activity, Linearized, Pushed, Pushes, Source, Structural
 
 MAX_LOOPS = 256
-Source = tuple[str, int]
 Read = Callable[[Source], UOp]
 
 

@@ -17,9 +17,7 @@ from fnx.core import build, ops
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.policies import Policy
-from fnx.transforms.ad.structural import ResultRule
-
-Source = tuple[str, int]
+from fnx.transforms.ad.structural import ResultRule, Source
 
 
 def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source], n_inputs: int,

@@ -28,16 +28,16 @@ from fnx.core.dtypes import DType
 from fnx.core.uop import UOp, current_site, rebuild, toposort
 from fnx.transforms.ad.dependence import takes_part
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.residuals import Source, split
+from fnx.transforms.ad.residuals import split
 from fnx.transforms.ad.rules import Cotangent, summed, zeros
 from fnx.transforms.ad.singular import is_singular
-from fnx.transforms.ad.structural import Activity, Linearized, ResultRule, Structural
+from fnx.transforms.ad.structural import Activity, Linearized, ResultRule, Source, Structural
 
-Found = tuple[list[UOp], list[Cotangent | None]]
+PulledOuts = tuple[list[UOp], list[Cotangent | None]]
 
 
 def pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp]
-             ) -> Found:
+             ) -> PulledOuts:
     """The cotangents of ``wrt`` for cotangents of ``outs``.
 
     Args:
@@ -62,7 +62,7 @@ def linearize(body: UOp, activity: Activity) -> Linearized:
 
 
 def pulling(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp],
-              wild: Iterable[UOp] = (), guarded: Iterable[UOp] = ()) -> Steps[Found]:
+              wild: Iterable[UOp] = (), guarded: Iterable[UOp] = ()) -> Steps[PulledOuts]:
     """See ``pullback``; ``wild`` are sources whose value may be infinite or NaN, ``guarded`` those
     whose cotangents are to come with their masks."""
     walk = _ReverseWalk(outs, wrt, wild, guarded)

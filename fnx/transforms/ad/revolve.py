@@ -12,7 +12,7 @@ a state, ``advance`` goes as far as leaves the rest, with a place less, and what
 a run less, both within that bound.
 
 >>> cost(1_000_000)
-Cost(steps=4856864, saved=64, factor=4.857)
+ReverseCost(steps=4856864, saved=64, factor=4.857)
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ from fnx.transforms.ad.carries import CarryPlaces
 from fnx.transforms.ad.loop import (
     LoopRule,
     Read,
-    Source,
     Sources,
     or_zeros,
     pull_back,
@@ -40,7 +39,7 @@ from fnx.transforms.ad.loop import (
     recomputed,
 )
 from fnx.transforms.ad.rules import zeros
-from fnx.transforms.ad.structural import Activity, Depends, Linearized, Push, Pushed
+from fnx.transforms.ad.structural import Activity, Depends, Linearized, Push, Pushed, Source
 
 
 class ScanRule(LoopRule):

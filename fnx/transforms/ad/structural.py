@@ -98,6 +98,9 @@ class Pushed(Record):
             for value, mask in self.given]
 
 
+Source = tuple[str, int]  # of what a backward pass reads: which kind, and which of them
+
+
 class Depends(Record):
     """Asks what each result of a body has a derivative in: sets of PARAMs (dependence.py)."""
 

@@ -19,7 +19,7 @@ from fnx.core.uop import UOp, rebuild
 MAX_CALLS = 8  # that are entered one inside the other
 
 # Of each axis of something made of the units: which axis of these it is, None: they are repeated.
-View = tuple[int | None, ...]
+UnitAxes = tuple[int | None, ...]
 LANE, PLACE = 0, 1
 
 
@@ -47,7 +47,7 @@ def pick(outs: Sequence[UOp], units: UOp) -> list[UOp]:
 
 class _UnitWalk:
     def __init__(self, units: UOp) -> None:
-        self.views: dict[UOp, View] = {units: (LANE, PLACE)}
+        self.views: dict[UOp, UnitAxes] = {units: (LANE, PLACE)}
         self.entered: dict[UOp, list[UOp]] = {}  # calls that got units, as results without a call
 
     def visit(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -83,7 +83,7 @@ class _UnitWalk:
         return build.reshape(summed, node.shape)
 
 
-def _moved(node: UOp, x: UOp, view: View | None) -> View | None:
+def _moved(node: UOp, x: UOp, view: UnitAxes | None) -> UnitAxes | None:
     """The view of a movement of something with a view."""
     if view is None:
         return None
@@ -94,7 +94,7 @@ def _moved(node: UOp, x: UOp, view: View | None) -> View | None:
     return _reshaped(view, x.shape, node.shape) if node.op is ops.RESHAPE else None
 
 
-def _reshaped(view: View, before: Shape, after: Shape) -> View | None:
+def _reshaped(view: UnitAxes, before: Shape, after: Shape) -> UnitAxes | None:
     """Of a RESHAPE that only adds and takes away axes of length 1."""
     rest = [(n, axis) for n, axis in zip(before, view) if n != 1]
     if [n for n, _ in rest] != [n for n in after if n != 1]:

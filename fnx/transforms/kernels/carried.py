@@ -14,7 +14,7 @@ from fnx.core import build, ops, parts
 from fnx.core.errors import KernelError
 from fnx.core.uop import UOp, inherit, substitute, toposort
 
-Ranges = frozenset[UOp]
+RangeSet = frozenset[UOp]
 
 
 def inside(store: UOp, loop: UOp) -> UOp:

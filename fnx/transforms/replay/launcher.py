@@ -33,12 +33,12 @@ from fnx.core.array.equality import same
 from fnx.core.array.public import concrete
 from fnx.core.config import config
 from fnx.transforms.replay.captures import BY_VALUE, MISSING, Watched
-from fnx.transforms.replay.signature import CONVERTED, Key, NamedStatic
+from fnx.transforms.replay.signature import CONVERTED, CallKey, NamedStatic
 
 MISS = object()
 MAX_LEAVES = 2000
 
-Launch = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+Launcher = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
 class _Source:
@@ -69,10 +69,10 @@ class _Source:
         self.lines.append(f"  if {' or '.join(conditions)}: return MISS")
 
 
-def make_launcher(key: Key, positions: Sequence[int], watched: Sequence[tuple[Any, str, Any]],
+def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tuple[Any, str, Any]],
                   captured: Sequence[Any], out_tree: tree.TreeDef, outs: Sequence[Aval],
                   run: Callable[[Sequence[Any]], Sequence[Any]],
-                  donated: Sequence[int]) -> Launch | None:
+                  donated: Sequence[int]) -> Launcher | None:
     """The launcher of a signature; None where its trees hold containers it does not know.
 
     Args:
@@ -113,7 +113,7 @@ def make_launcher(key: Key, positions: Sequence[int], watched: Sequence[tuple[An
     src.lines.append(f"  return {result}")
     text = "def launch(args, kwargs):\n" + "\n".join(src.lines)
     exec(compile(text, "<fnx launcher>", "exec"), src.space)
-    launch: Launch = src.space["launch"]
+    launch: Launcher = src.space["launch"]
     return launch
 
 

@@ -26,8 +26,8 @@ from fnx.core.errors import ArgumentError, DonatedError, DTypeError, FnxError, S
 from fnx.transforms.replay.donation import positions
 
 NamedStatic = tuple[int | str, Static]
-Key = tuple[tree.TreeDef, tuple[Aval, ...], tuple[NamedStatic, ...], str, tuple[Any, ...],
-            tuple[Any, ...]]
+CallKey = tuple[tree.TreeDef, tuple[Aval, ...], tuple[NamedStatic, ...], str, tuple[Any, ...],
+                tuple[Any, ...]]
 
 
 # Arguments that become Arrays in one step: NumPy data and numbers.
@@ -48,7 +48,7 @@ class Arguments:
         self.numbers, self.names, self.function, self.f = numbers, frozenset(names), name, f
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any], concrete: bool = False
-            ) -> tuple[list[Array], Key]:
+            ) -> tuple[list[Array], CallKey]:
         """The dynamic arguments as Arrays (``concrete``: with memory), and the signature."""
         statics: tuple[NamedStatic, ...] = ()
         if self.numbers or self.names:
@@ -187,7 +187,7 @@ def argument(in_tree: tree.TreeDef, i: int) -> str:
     return f"{'kwargs' if where.key else 'args'}{tree.keystr(tuple(rest))}"
 
 
-def labels(f: Callable[..., Any], key: Key) -> list[str]:
+def labels(f: Callable[..., Any], key: CallKey) -> list[str]:
     """A name for each leaf of a signature: its parameter's, and its path behind underscores.
 
     >>> x = public.asarray(1.0)

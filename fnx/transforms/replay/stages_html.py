@@ -15,10 +15,10 @@ HEADS = ("kernel", "line", "loops", "FLOP", "bytes", "schedule")
 _PRE = '<pre style="line-height: 1.25; overflow-x: auto">'
 _LEFT = '<td style="text-align: left; font-family: monospace">'
 
-Row = tuple[str, str, str, int, int, str]
+KernelRow = tuple[str, str, str, int, int, str]
 
 
-def page(title: str, kernels: Sequence[Row], stages: Sequence[tuple[str, str, str]]) -> str:
+def page(title: str, kernels: Sequence[KernelRow], stages: Sequence[tuple[str, str, str]]) -> str:
     """HTML of rows (as in ``HEADS``) and of stages (name, times, text)."""
     heads = "".join(f"<th>{h}</th>" for h in HEADS)
     rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in kernels)

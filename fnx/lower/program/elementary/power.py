@@ -16,7 +16,7 @@ from fnx.lower.program.elementary.floats import (
     INF,
     LOG2_E,
     NAN,
-    Pair,
+    Double,
     as_integer,
     clamp,
     fast_two_sum,
@@ -102,7 +102,7 @@ def _power_of_two(n: Expr) -> Expr:
     return power_of_two(as_integer(n) + n.dtype.bias, n.dtype)
 
 
-def _log2_64(x: Expr) -> Pair:
+def _log2_64(x: Expr) -> Double:
     """log2 x of a float64 x > 0 as an unevaluated sum."""
     normal, extra = scaled_to_normal(x)
     m, e = mantissa_and_exponent(normal)

@@ -26,7 +26,7 @@ from fnx.core.dtypes import DType
 from fnx.core.expr import Expr, mulacc, polynomial, rint, where
 from fnx.core.ops import Op
 from fnx.lower.program.elementary.floats import (
-    Pair,
+    Double,
     as_integer,
     magnitude,
     pair,
@@ -161,7 +161,7 @@ def _window(x: Expr) -> tuple[Expr, list[Expr]]:
     return x, words
 
 
-def _turns_64(x: Expr) -> tuple[Expr, Pair]:
+def _turns_64(x: Expr) -> tuple[Expr, Double]:
     """(4 u rounded, 2 pi (u - q / 4)) for a float64 x >= 0.
 
     ``parts[j]`` is exact, and about 2**24 times smaller than the one before it once that is
@@ -184,7 +184,7 @@ def _turns_64(x: Expr) -> tuple[Expr, Pair]:
     return q, times((total, rest), pair(x, TWO_PI_PARTS))
 
 
-def _sin_cos_of(r: Expr, low: Expr | float) -> Pair:
+def _sin_cos_of(r: Expr, low: Expr | float) -> Double:
     """sin and cos of r + low, |r| <= pi / 4."""
     z = r * r
     sin = r + mulacc(z * r, polynomial(_SIN[r.dtype], z), low)
