@@ -188,13 +188,15 @@ class Custom(Record):
                 the floats among them
         "fwd"   (captures, arguments) -> results, residuals
         "bwd"   (captures, residuals, cotangents of float results) -> cotangents; ``pulled``
-                says for each argument which of them is its own, or -1: zero
+                says for each argument which of these is its own, or -1: zero
 
     Where there is a "jvp", it is the first rule. ``again``: a rule that calls its own function. The
     node stands for the CUSTOM in whose rule it is, that many rules further out (-1: it does not),
     and has no rules: they would not end (core/again.py). ``lanes`` has a rule for a batch:
     ``function(size, batched, n_captures)`` is what src[0] becomes. With ``effects`` the first
-    argument and the first result are tokens; rules of the cotangent have none.
+    argument and the first result are tokens, of rules too ("bwd": behind the captures, and in
+    front of the cotangents), so that also what only a backward pass does has its place in the
+    order of the program.
     """
 
     name: str

@@ -16,10 +16,11 @@ from fnx.core import build
 from fnx.core.array.array import Array
 from fnx.core.array.trace import Traced, rewriting, trace
 from fnx.core.cache import Cache
+from fnx.core.derived import run
 from fnx.core.errors import GradError
 from fnx.core.uop import UOp, substitute
 from fnx.transforms.ad.arguments import flatten, positions, refuse_complex
-from fnx.transforms.ad.reverse import pullback
+from fnx.transforms.ad.reverse import pulling
 from fnx.transforms.ad.rules import Cotangent
 from fnx.transforms.ad.structural import Activity, Linearized
 from fnx.transforms.transformed import Transformed
@@ -115,7 +116,10 @@ def _with_gradients(traced: Traced, values: Sequence[UOp]) -> list[UOp]:
     """What a function returned, then the gradients of its leaves, which have these values."""
     loss, leaves, nodes = _loss(traced), traced.leaves, traced.nodes
     seed = Cotangent(build.like(loss._node, 1))
-    outs, cts = pullback(nodes, [seed, *[None] * (len(nodes) - 1)], leaves)
+    outs, cts, token = run(pulling(nodes, [seed, *[None] * (len(nodes) - 1)], leaves,
+                                   token=nodes[-1] if traced.tokens else None))
+    if token is not None:
+        outs = [*outs[:-1], token]
     grads = [build.like(leaf, 0) if ct is None else ct.value for leaf, ct in zip(leaves, cts)]
     return substitute([*outs, *grads], traced.at(values))
 

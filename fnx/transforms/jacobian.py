@@ -24,7 +24,8 @@ from fnx.core.uop import UOp
 from fnx.transforms.ad.arguments import Float0, flatten, positions, refuse_complex
 from fnx.transforms.ad.forward import jvp
 from fnx.transforms.ad.reverse import linearize
-from fnx.transforms.ad.structural import Activity, Push
+from fnx.transforms.ad.silent import silent
+from fnx.transforms.ad.structural import Activity, Linearized, Push
 from fnx.transforms.ad.units import pick
 from fnx.transforms.batching.batch import batch
 from fnx.transforms.transformed import Transformed
@@ -176,13 +177,23 @@ class _Forward(_Jacobian[P, R]):
 
     def blocks(self, closed: Closed, args: Sequence[UOp], n: int
                ) -> tuple[list[UOp], DerivativeBlocks]:
-        nodes = build.call(closed.function, args)
-        columns = [_pushed(closed, args, k) for k in range(n)]
-        return list(nodes), [list(row) for row in zip(*columns)] or [[] for _ in closed.outs]
+        nodes, columns = list(build.call(closed.function, args)), []
+        first = closed.effects  # of several passes only the first one has effects
+        for k in range(n):
+            column, results = _pushed(closed, args, k, first)
+            columns.append(column)
+            if first and results:
+                nodes, first = results, False
+        return nodes, [list(row) for row in zip(*columns)] or [[] for _ in closed.outs]
 
 
-def _pushed(closed: Closed, args: Sequence[UOp], k: int) -> list[UOp]:
-    """The derivative of each result in operand ``k``."""
+_AGAIN = "a function that a Jacobian in several arrays runs again for each"
+_ALONE = "take the Jacobian of one array at a time"
+
+
+def _pushed(closed: Closed, args: Sequence[UOp], k: int, effects: bool
+            ) -> tuple[list[UOp], list[UOp]]:
+    """The derivative of each result in operand ``k``; and the results."""
     fn, x = closed.function, args[k]
     size = math.prod(x.shape)
     pushed = jvp(fn, Push((k,)))
@@ -197,12 +208,13 @@ def _pushed(closed: Closed, args: Sequence[UOp], k: int) -> list[UOp]:
         return build.reshape(build.permute(node, back), shape)
 
     if size == 0:
-        return [block(out, None, False) for out in closed.outs]
-    batched = batch(pushed.function, size, [*[False] * len(args), True])
+        return [block(out, None, False) for out in closed.outs], []
+    function = pushed.function if effects else silent(pushed.function, _AGAIN, _ALONE)
+    batched = batch(function, size, [*[False] * len(args), True])
     units = _units(x)
     found = pick(build.call(batched.function, [*args, units]), units)
     return [block(out, *((None, False) if t is None else (found[t], batched.outs[t])))
-            for out, (t, _) in zip(closed.outs, pushed.given)]
+            for out, (t, _) in zip(closed.outs, pushed.given)], found[:len(pushed.given)]
 
 
 def _nothing(shape: Shape) -> UOp:
@@ -225,20 +237,30 @@ class _Jacrev(_Jacobian[P, R]):
 
     def blocks(self, closed: Closed, args: Sequence[UOp], n: int
                ) -> tuple[list[UOp], DerivativeBlocks]:
-        nodes = build.call(closed.function, args)
-        return list(nodes), [_pulled(closed, args, n, o) for o in range(len(closed.outs))]
+        nodes, rows = list(build.call(closed.function, args)), []
+        forms = [linearize(closed.function, Activity(tuple(range(n)), (o,)))
+                 for o in range(len(closed.outs))]
+        forward = [form.forward_of(closed.function) for form in forms]
+        if closed.effects:  # of several passes only the first one has effects
+            forward[1:] = [silent(fn, _AGAIN, _ALONE) for fn in forward[1:]]
+            nodes = list(build.call(forward[0], args))[:len(nodes)] if forward else nodes
+        token = nodes[-1] if closed.effects else None
+        for o, form in enumerate(forms):
+            row, token = _pulled(closed, args, form, build.call(forward[o], args), o, token)
+            rows.append(row[:n])
+        return nodes if token is None else [*nodes[:-1], token], rows
 
 
-def _pulled(closed: Closed, args: Sequence[UOp], n: int, o: int) -> list[UOp]:
-    """The derivative of result ``o`` in each of the first ``n`` operands."""
+def _pulled(closed: Closed, args: Sequence[UOp], form: Linearized, results: Sequence[UOp], o: int,
+            token: UOp | None) -> tuple[list[UOp], UOp | None]:
+    """The derivative of result ``o`` in each operand that takes part; the token behind it."""
     fn, out = closed.function, closed.outs[o]
     size = math.prod(out.shape)
     if size == 0:
-        return [build.const(0, x.dtype, out.shape + x.shape) for x in args[:n]]
-    form = linearize(fn, Activity(tuple(range(n)), (o,)))
-    results = build.call(fn if form.forward is None else form.forward, args)
+        return [build.const(0, x.dtype, out.shape + x.shape) for x in args], token
     units = _units(fn.src[o])
-    read = {"input": args, "result": results, "cotangent": [units]}
+    read = {"input": args, "result": results, "cotangent": [units],
+            "token": [units if token is None else token]}
     batched = batch(form.backward, size, [kind == "cotangent" for kind, _ in form.sources])
     operands = [read[kind][i] for kind, i in form.sources]
     found = pick(build.call(batched.function, operands), units)
@@ -250,7 +272,8 @@ def _pulled(closed: Closed, args: Sequence[UOp], n: int, o: int) -> list[UOp]:
         node = found[i] if batched.outs[i] else build.expand(found[i], (size, *x.shape))
         return build.reshape(node, shape)
 
-    return [block(x, i) for x, (i, _) in zip(args, form.given)]
+    return [block(x, i) for x, (i, _) in zip(args, form.given)], \
+        token if form.token is None else found[form.token]
 
 
 def _units(x: UOp) -> UOp:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, TypeVar, overload
 
 from fnx.core import build, dtypes
-from fnx.core.array import tree
+from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
 from fnx.core.array.containers import register_pytree_node
@@ -27,7 +27,7 @@ from fnx.core.uop import UOp
 from fnx.transforms.ad.arguments import Layout, directions, flatten, like
 from fnx.transforms.ad.linearity import check
 from fnx.transforms.ad.reverse import linearize as linearized
-from fnx.transforms.ad.structural import Activity, Linearized
+from fnx.transforms.ad.structural import TOKEN, Activity, Linearized
 from fnx.transforms.ad.transpose import pushing, transpose
 
 R = TypeVar("R")
@@ -136,21 +136,23 @@ def _at(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, by: st
     form = linearized(closed.function, Activity(tuple(range(len(values))), floats))
     nodes = inline(closed.function if form.forward is None else form.forward, args)
     saved = [Array(args[i] if kind == "input" else nodes[i])
-             for kind, i in form.sources if kind != "cotangent"]
+             for kind, i in form.sources if kind in ("input", "result")]
     out, aux = traced.filled(nodes)
     return out, make(form, saved, layout, Layout(closed.out_tree, closed.outs)), aux
 
 
 def _pullback(form: Linearized, saved: list[Array], primals: Layout, outs: Layout) -> Pullback:
     sources = tuple([i if kind == "cotangent" else None for kind, i in form.sources])
+    sources = tuple([_EFFECTS if source == TOKEN else i
+                     for source, i in zip(form.sources, sources)])
     results = tuple([value for value, _ in form.given])
-    return Pullback(saved, _MapFacts(form.backward, sources, results, outs, primals))
+    return Pullback(saved, _MapFacts(form.backward, sources, results, outs, primals, form.token))
 
 
 def _pushforward(form: Linearized, saved: list[Array], primals: Layout, outs: Layout
                  ) -> Pushforward:
     pushed, active = pushing(form)
-    sources = tuple([_UNREAD if kind == "cotangent" else None for kind, _ in form.sources])
+    sources = tuple([None if kind in ("input", "result") else _UNREAD for kind, _ in form.sources])
     number = dict(zip([i for kind, i in form.sources if kind == "cotangent"], pushed.given))
     floats = sum(a.dtype.is_float for a in outs.avals)
     return Pushforward(saved, _MapFacts(pushed.function, (*sources, *active), tuple(
@@ -172,17 +174,18 @@ def _transposed(fun: Callable[..., Any], primals: tuple[Any, ...]) -> Transposit
     closed = traced.close()
     keep(closed.function)
     outs = tuple([o for o, a in enumerate(closed.outs) if a.dtype.is_float])
-    found = transpose(closed.function, tuple(range(len(avals))), outs)
+    found = transpose(closed.function, tuple(range(len(avals))), outs, closed.effects)
     sources = (*[_UNREAD for _ in avals], *[None for _ in closed.captures],
-               *[_UNREAD] * closed.effects, *range(len(outs)))
+               *[_UNREAD] * closed.effects, *range(len(outs)), *[_EFFECTS] * closed.effects)
     return Transposition([Array(c) for c in closed.captures], _MapFacts(
         found.function, sources, found.given, Layout(closed.out_tree, closed.outs),
-        Layout(in_tree, avals)))
+        Layout(in_tree, avals), found.token))
 
 
 # ---- linear maps --------------------------------------------------------------------------------
 
 _UNREAD = -1  # an operand that the FUNCTION has and does not read
+_EFFECTS = -2  # what its effects follow
 
 
 class _MapFacts(Record):
@@ -193,6 +196,7 @@ class _MapFacts(Record):
     results: tuple[int | None, ...]  # its results: one for each float leaf of what is returned
     takes: Layout
     gives: Layout
+    token: int | None = None         # the result that the next effect follows, if it has some
 
 
 class _LinearMap:
@@ -210,9 +214,11 @@ class _LinearMap:
     def _apply(self, given: Sequence[UOp]) -> list[Array]:
         plan, saved = self.plan, iter(self.saved)
         nothing = build.const(0, dtypes.float32)
-        operands = [next(saved)._node if i is None else nothing if i == _UNREAD else given[i]
-                    for i in plan.sources]
+        operands = [next(saved)._node if i is None else nothing if i == _UNREAD else
+                    scope.token() if i == _EFFECTS else given[i] for i in plan.sources]
         found = inline(plan.function, operands)
+        if plan.token is not None:
+            scope.follow(found[plan.token])
         floats = [a for a in plan.gives.avals if a.dtype.is_float]
         return [Array(build.const(0, a.dtype, a.shape) if i is None else found[i], a.weak)
                 for a, i in zip(floats, plan.results)]

@@ -298,8 +298,9 @@ def _custom(node: UOp) -> bool:
             return False
     if "bwd" in by_rule:
         made, wanted = _types(by_rule["bwd"].src), args[arg.n_captures:]
-        return _takes(by_rule["bwd"], [*captures, *residuals, *tangents]) and \
-            len(arg.pulled) == len(wanted) and \
+        tokens = [build.TOKEN] * arg.effects
+        return _takes(by_rule["bwd"], [*captures, *tokens, *residuals, *tangents]) and \
+            made[:len(tokens)] == tuple(tokens) and len(arg.pulled) == len(wanted) and \
             all(i < 0 or made[i] == t for i, t in zip(arg.pulled, wanted))
     return True
 

@@ -15,9 +15,9 @@ from fnx.core import build
 from fnx.core.bodies import Nodes, function_over
 from fnx.core.derived import Steps
 from fnx.core.uop import UOp
-from fnx.transforms.ad.loop import LoopRule, Read, Sources, pull_back, pushed_body
+from fnx.transforms.ad.loop import LoopRule, Pulled, Read, Sources, pull_back, pushed_body
 from fnx.transforms.ad.rules import zeros
-from fnx.transforms.ad.structural import Activity, Depends, Linearized, Push, Pushed, Source
+from fnx.transforms.ad.structural import TOKEN, Activity, Depends, Linearized, Push, Pushed, Source
 
 
 class CondRule(LoopRule):
@@ -80,6 +80,7 @@ class _CondReverse:
         for form, places in zip(self.forms, self.places):
             for source in form.sources:
                 sources.want(self._place(source, places))
+        self.effects = TOKEN in sources.all
         forward = function_over(self.forward, self.args, self.arg.name)
         like = {"input": self.args, "result": forward.src, "cotangent":
                 [forward.src[o] for o in self.takes.outputs]}
@@ -104,7 +105,7 @@ class _CondReverse:
                                            branch.arg.name))
         return build.cond(branches, ins[0], ins[1:], self.arg.name)
 
-    def backward(self, read: Read, sources: Sequence[Source]) -> list[UOp | None]:
+    def backward(self, read: Read, sources: Sequence[Source]) -> Pulled:
         """The cotangents of the operands that take part."""
         operands = [read(source) for source in sources]
         given = [k for k in range(len(self.takes.inputs))
@@ -113,16 +114,19 @@ class _CondReverse:
                             for form, places in zip(self.forms, self.places)],
                            read(("input", 0)), operands, f"{self.arg.name}.backward")
         by_number = dict(zip(given, found))
-        return [by_number.get(k) for k in range(len(self.takes.inputs))]
+        return [by_number.get(k) for k in range(len(self.takes.inputs))], \
+            found[len(given)] if self.effects else None
 
     def _pulled(self, form: Linearized, places: Sequence[int], given: Sequence[int],
                 sources: Sequence[Source], operands: Nodes) -> UOp:
         """The backward pass of a branch, of the operands of all of them."""
         def outs(params: Nodes) -> list[UOp]:
             at = dict(zip(sources, params))
-            cts = pull_back(form, lambda source: at[self._place(source, places)])
+            cts, token = pull_back(form, lambda source: at[self._place(source, places)])
+            last = [at[TOKEN] if token is None else token] if self.effects else []
             like = [self.args[self.takes.inputs[k]] for k in given]
-            return [zeros(x) if (ct := cts[k]) is None else ct for k, x in zip(given, like)]
+            return [*[zeros(x) if (ct := cts[k]) is None else ct for k, x in zip(given, like)],
+                    *last]
         return function_over(outs, operands, form.backward.arg.name)
 
 

@@ -21,7 +21,8 @@ from fnx.core.errors import GradError, show_site
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad.linear import LinearIn
 from fnx.transforms.ad.rules import Cotangent, Tangent, zeros
-from fnx.transforms.ad.structural import CallRule, Linearized, Pushes, Structural
+from fnx.transforms.ad.silent import silent
+from fnx.transforms.ad.structural import TOKEN, CallRule, Linearized, Pushes, Structural
 
 
 class CustomOpRule(Structural):
@@ -51,21 +52,24 @@ class CustomOpRule(Structural):
         return (yield from self._turned(node, given[first:]))
 
     def _turned(self, node: UOp, tangents: Pushes) -> Steps[tuple[Sequence[UOp], Pushes]]:
-        """The tangents by the transpose of the vjp, which is linear in the cotangent."""
-        args, arg, bwd = parts.operands(node), node.arg, self._rule(node, "bwd")
+        """The tangents by the transpose of the vjp, which is linear in the cotangent.
+
+        What it prints is for backward passes, of which there is none here.
+        """
+        args, arg, bwd = parts.operands(node), node.arg, silent(self._rule(node, "bwd"))
         n, found = len(arg.outs), build.call(self._rule(node, "fwd"), args)
         along = [(i, t.value) for i, t in zip(arg.pulled, tangents) if t is not None and i >= 0]
         if not along:
             return found[:n], [None] * n
-        saved = [*args[:arg.n_captures], *found[n:]]
+        saved = [*args[:arg.n_captures + arg.effects], *found[n:]]
         slots = tuple(range(len(saved), bwd.arg.n_params))
         form: Linearized = yield bwd, LinearIn(
             slots, slots, tuple([i for i, _ in along]), f"the vjp of {arg.name}",
             "its transpose would be the jvp: write it linear in its cotangent, give the function "
             "a jvp, or use reverse mode")
         operands = [*saved, *[build.const(0, dtype, shape) for shape, dtype in _floats(node)]]
-        turned = form.pull(operands, build.call(form.forward_of(bwd), operands),
-                           [t for _, t in along])
+        turned, _ = form.pull(operands, build.call(form.forward_of(bwd), operands),
+                              [t for _, t in along], None)
         return found[:n], _spread(node, [None if t is None else t.value for t in turned])
 
     # ---- reverse mode
@@ -91,6 +95,7 @@ class CustomOpRule(Structural):
         arg, fwd, bwd = node.arg, self._rule(node, "fwd"), self._rule(node, "bwd")
         n, floats = len(arg.outs), _tangent_places(node)
         sources = [("input", i) for i in range(arg.n_captures)]
+        sources += [TOKEN] * arg.effects
         sources += [("result", i) for i in range(n, len(fwd.src))]
         first, given = len(sources), [o for o in floats if o in got]
         asked = {first + k: first + given.index(o) for k, o in enumerate(floats) if o in got}
@@ -100,8 +105,9 @@ class CustomOpRule(Structural):
         backward = build.function(substitute(bwd.src, to), len(sources), bwd.arg.name)
         args = parts.operands(node)[arg.n_captures:]
         wanted = [None if i < 0 else i for i, a in zip(arg.pulled, args) if a in active]
-        return Linearized(fwd, backward, tuple(sources),
-                          (*_captured(node, active), *[(i, None) for i in wanted]))
+        given_to = (*_captured(node, active), *[(i, None) for i in wanted])
+        has_effects = arg.effects and bwd.src[0].op is not ops.PARAM
+        return Linearized(fwd, backward, tuple(sources), given_to, 0 if has_effects else None)
 
     def _transposed(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
                     guarded: Container[UOp], wild: Container[UOp]) -> Steps[Linearized]:
@@ -115,6 +121,7 @@ class CustomOpRule(Structural):
         masked = tuple([places[o] for o in sorted(got) if got[o].mask is not None])
         strange = tuple([i for i, a in enumerate(args) if a in wild]) if masked else ()
         rule = self._rule(node, "jvp")
+        _refuse_telling(node, rule, tuple(slots.values()))
         form: Linearized = yield rule, LinearIn(
             tuple(slots.values()), those(active), outputs, f"the jvp of {node.arg.name}",
             "reverse mode transposes it: write it linear in its tangents, or give it a vjp",
@@ -123,7 +130,8 @@ class CustomOpRule(Structural):
         to = {x: zeros(x) for i, x in build.params(forward).items() if i >= len(args)}
         return Linearized(build.function(substitute(forward.src, to), len(args),
                                          forward.arg.name),
-                          form.backward, form.sources, (*_captured(node, active), *form.given))
+                          form.backward, form.sources, (*_captured(node, active), *form.given),
+                          form.token)
 
     def _rule(self, node: UOp, name: str) -> UOp:
         """A rule, in which each CUSTOM has its own."""
@@ -155,6 +163,23 @@ def _refuse_captures(node: UOp, active: Sequence[bool]) -> None:
                 f"{f' (of {show_site(x.site)})' if x.site else ''}",
                 hint="its rules say nothing of that: pass the array as an argument, or wrap it in "
                      "lax.stop_gradient", site=node.site)
+
+
+def _refuse_telling(node: UOp, rule: UOp, tangents: Container[int]) -> None:
+    """What a jvp rule says of its tangents cannot be said in reverse mode, which has none."""
+    if not node.arg.effects:
+        return
+    read = {x for i, x in build.params(rule).items() if i in tangents}
+    for n in toposort(rule.src):
+        if read.isdisjoint(n.src):
+            continue
+        if n.op in ops.STRUCTURAL | {ops.HOST} and any(map(build.is_token, n.src)):
+            raise GradError(f"expected the jvp of {node.arg.name} to have effects that read no "
+                            f"tangent, got {n.arg.name}, which reads one: reverse mode, which "
+                            "transposes the rule, has none",
+                            hint="print the arguments or the result, or give the function a vjp",
+                            site=n.site or node.site)
+        read.add(n)
 
 
 def _reads(fn: UOp, slot: int) -> bool:

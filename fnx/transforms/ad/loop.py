@@ -9,6 +9,7 @@ whatever loops they are made of. No mask of a cotangent or tangent goes through 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from typing import TypeVar
 
 from fnx.core import build, dtypes, ops
 from fnx.core.array.trace import inline
@@ -22,8 +23,12 @@ from fnx.transforms.ad.rules import Cotangent, Tangent, zeros
 from fnx.transforms.ad.silent import silent
 from fnx.transforms.ad.structural import Activity, Linearized, Pushed, Pushes, Source, Structural
 
+T = TypeVar("T")
+
 MAX_LOOPS = 256
 Read = Callable[[Source], UOp]
+# A cotangent for each operand that takes part; the token behind the last effect, if there are any.
+Pulled = tuple[Sequence[UOp | None], UOp | None]
 
 
 class _Key(Record):
@@ -101,36 +106,43 @@ class Sources:
         return source
 
     def linearized(self, forward: UOp | None, types: Mapping[str, Nodes],
-                   backward: Callable[[Read], Sequence[UOp | None]], name: str) -> Linearized:
-        """The form whose backward pass is ``backward(read)``: a cotangent for each operand.
+                   backward: Callable[[Read], Pulled], name: str) -> Linearized:
+        """The form whose backward pass is ``backward(read)``.
 
         Args:
             types: nodes like the inputs, results and cotangents.
         """
         given: list[tuple[int | None, int | None]] = []
+        token: list[int] = []
 
         def outs(params: Nodes) -> list[UOp]:
             flat: list[UOp] = []
-            for ct in backward(lambda source: params[self._number[source]]):
+            cts, last = backward(lambda source: params[self._number[source]])
+            for ct in cts:
                 given.append((None, None) if ct is None else (len(flat), None))
                 if ct is not None:
                     flat.append(ct)
+            if last is not None:
+                token.append(len(flat))
+                flat.append(last)
             return flat
 
+        types = {**types, "token": [build.first_token()]}
         like = [types[kind][i] for kind, i in self._number]
         made = function_over(outs, like, f"{name}.backward")
-        return Linearized(forward, made, self.all, tuple(given))
+        return Linearized(forward, made, self.all, tuple(given), *token)
 
 
-def pull_back(form: Linearized, read: Read) -> list[UOp | None]:
-    """The backward pass of a body, in the place where it is read: a cotangent for each input."""
+def pull_back(form: Linearized, read: Read) -> Pulled:
+    """The backward pass of a body, in the place where it is read."""
     found = inline(form.backward, [read(source) for source in form.sources])
-    return [None if value is None else found[value] for value, _ in form.given]
+    return [None if value is None else found[value] for value, _ in form.given], \
+        None if form.token is None else found[form.token]
 
 
 def recomputed(body: UOp, form: Linearized, n_cotangents: int) -> Linearized:
     """A form without residuals: its backward pass computes the body again."""
-    def backward(read: Read) -> list[UOp | None]:
+    def backward(read: Read) -> Pulled:
         inputs = {i: read(("input", i)) for i in params}
         results = inline(again, [inputs.get(i, nothing) for i in range(body.arg.n_params)])
 
@@ -159,6 +171,11 @@ def _cotangents_like(form: Linearized, n: int) -> list[UOp]:
     found = {i: params[slot] for slot, (kind, i) in enumerate(form.sources)
              if kind == "cotangent" and slot in params}
     return [found.get(i, build.const(0, dtypes.int32)) for i in range(n)]
+
+
+def some(x: T | None) -> list[T]:
+    """It, if there is one."""
+    return [] if x is None else [x]
 
 
 def or_zeros(value: UOp | None, like: UOp) -> UOp:

@@ -62,7 +62,8 @@ def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source
         params[node] = build.param(len(params), node.dtype, node.shape)
     if policy is not None and policy.apart:
         cts = [params[node] for node in params if inputs.get(node, ("",))[0] == "cotangent"]
-        params.update({node: build.barrier(x, *cts) for node, x in params.items() if x not in cts})
+        params.update({node: build.barrier(x, *cts) for node, x in params.items()
+                       if x not in cts and not build.is_token(x)})
     forward = build.function([*outs, *extra], n_inputs, name)
     backward = build.function(substitute(grads, params), len(params), f"{name}.backward")
     return forward, backward, tuple(sources)

@@ -13,6 +13,10 @@ multiplies by something *wild*: a value that such an operation had a hand in (x 
 A contraction (REDUCE ADD over MUL of EXPANDs) lets no mask through: it would have to compute
 another contraction over bools for an infinity that its own forward value shows already.
 
+**Effects** of the backward pass (of rules that the user gave) follow those of the forward pass:
+the walk has a token, which goes through what has some. A node comes after all that follow it in
+the forward pass, so effects come in the reverse order.
+
 **Calls.** An active CALL becomes a call of its backward FUNCTION, and the CALL itself is
 replaced by its forward form, which also returns the residuals (residuals.py). So the forward
 runs once. Both forms are made once for each body and pattern of activity.
@@ -31,13 +35,14 @@ from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.residuals import split
 from fnx.transforms.ad.rules import Cotangent, summed, zeros
 from fnx.transforms.ad.singular import is_singular
-from fnx.transforms.ad.structural import Activity, Linearized, ResultRule, Source, Structural
+from fnx.transforms.ad.structural import TOKEN, Activity, Linearized, ResultRule, Source, Structural
 
-PulledOuts = tuple[list[UOp], list[Cotangent | None]]
+# The outs, the cotangents of what they are differentiated in, and the last token.
+PulledOuts = tuple[list[UOp], list[Cotangent | None], UOp | None]
 
 
 def pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp]
-             ) -> PulledOuts:
+             ) -> tuple[list[UOp], list[Cotangent | None]]:
     """The cotangents of ``wrt`` for cotangents of ``outs``.
 
     Args:
@@ -52,7 +57,7 @@ def pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence
     Raises:
         GradError: a hand-written kernel without a derivative.
     """
-    return run(pulling(outs, cts, wrt))
+    return run(pulling(outs, cts, wrt))[:2]
 
 
 def linearize(body: UOp, activity: Activity) -> Linearized:
@@ -62,28 +67,33 @@ def linearize(body: UOp, activity: Activity) -> Linearized:
 
 
 def pulling(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp],
-              wild: Iterable[UOp] = (), guarded: Iterable[UOp] = ()) -> Steps[PulledOuts]:
+            wild: Iterable[UOp] = (), guarded: Iterable[UOp] = (), token: UOp | None = None
+            ) -> Steps[PulledOuts]:
     """See ``pullback``; ``wild`` are sources whose value may be infinite or NaN, ``guarded`` those
-    whose cotangents are to come with their masks."""
-    walk = _ReverseWalk(outs, wrt, wild, guarded)
+    whose cotangents are to come with their masks. ``token`` is that of the outs which the effects
+    of the backward pass follow; None: these do not take place."""
+    walk = _ReverseWalk(outs, wrt, wild, guarded, token)
     for out, ct in zip(outs, cts):
         walk.give(out, ct)
     yield from walk.run()
     found = [walk.take(w) for w in wrt]
     flat = [n for ct in found if ct is not None for n in ct if n is not None]
+    if walk.token is not None:
+        flat.append(walk.token)
     done = rebuild([*outs, *flat], walk.forward) if walk.forms else [*outs, *flat]
     new = dict(zip(flat, done[len(outs):]))
     grads = [None if ct is None else
              Cotangent(new[ct.value], None if ct.mask is None else new[ct.mask]) for ct in found]
-    return done[:len(outs)], grads
+    return done[:len(outs)], grads, None if walk.token is None else new[walk.token]
 
 
 class _ReverseWalk:
     """One walk. ``pending`` holds what the readers of a node have handed to it so far."""
 
     def __init__(self, outs: Sequence[UOp], wrt: Sequence[UOp], wild: Iterable[UOp],
-                 guarded: Iterable[UOp]) -> None:
+                 guarded: Iterable[UOp], token: UOp | None) -> None:
         self.order = toposort(outs)
+        self.token = token  # what the next effect of the backward pass follows
         self.active: set[UOp] = set(wrt)
         self.wild: set[UOp] = set(wild)
         self.guarded: set[UOp] = set(guarded)  # a singular partial at the node or further back
@@ -144,7 +154,8 @@ class _ReverseWalk:
                 if got is not None:
                     form = yield from rule.forms(node, got, self.active, self.guarded, self.wild)
                     self.forms[node] = form
-                    for operand, ct in rule.pull_all(node, got, self.active, form):
+                    cts, self.token = rule.pull_all(node, got, self.active, form, self.token)
+                    for operand, ct in cts:
                         self.give(operand, ct)
             elif node in self.pending and node not in self.sources:
                 products = self._products(node)
@@ -213,8 +224,10 @@ def _derive(body: UOp, activity: Activity) -> Steps[Linearized]:
         return [params[i] for i in numbers if i in params]
 
     wrt = those(activity.inputs)
-    outs, found = yield from pulling(body.src, cts, wrt, those(activity.wild),
-                                       those(activity.guarded))
+    first = build.param(n + len(inputs) - len(params), build.TOKEN[1], build.TOKEN[0])
+    inputs[first] = TOKEN
+    outs, found, last = yield from pulling(body.src, cts, wrt, those(activity.wild),
+                                           those(activity.guarded), first)
     by_param = dict(zip(wrt, found))
     flat: list[UOp] = []
 
@@ -227,5 +240,6 @@ def _derive(body: UOp, activity: Activity) -> Steps[Linearized]:
     grads = [by_param.get(params[i]) if i in params else None for i in activity.inputs]
     given = tuple([(None, None) if ct is None else (place(ct.value), place(ct.mask))
                    for ct in grads])
+    token = place(None if last is first else last)
     forward, backward, sources = split(outs, flat, inputs, n, body.arg.name, activity.policy)
-    return Linearized(None if forward is body else forward, backward, sources, given)
+    return Linearized(None if forward is body else forward, backward, sources, given, token)

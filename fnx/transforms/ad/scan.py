@@ -31,15 +31,17 @@ from fnx.transforms.ad import carries as fixpoints
 from fnx.transforms.ad.carries import CarryPlaces
 from fnx.transforms.ad.loop import (
     LoopRule,
+    Pulled,
     Read,
     Sources,
     or_zeros,
     pull_back,
     pushed_body,
     recomputed,
+    some,
 )
 from fnx.transforms.ad.rules import zeros
-from fnx.transforms.ad.structural import Activity, Depends, Linearized, Push, Pushed, Source
+from fnx.transforms.ad.structural import TOKEN, Activity, Depends, Linearized, Push, Pushed, Source
 
 
 class ScanRule(LoopRule):
@@ -130,7 +132,7 @@ class _ScanReverse:
     def linearized(self, takes: Activity) -> Linearized:
         saved: list[UOp] = []
         places = {source: self._place(source, saved) for source in self.form.sources
-                  if source[0] != "cotangent"}
+                  if source[0] in ("input", "result")}
         sources = Sources()
         for place in places.values():
             sources.want(place.source)
@@ -139,6 +141,8 @@ class _ScanReverse:
         for k, o in enumerate(takes.outputs):
             if o in self.outputs:
                 sources.want(("cotangent", k))
+        if self.form.token is not None:
+            sources.want(TOKEN)
         forward = function_over(lambda ins: self.forward(ins, saved), self.args, self.arg.name)
         like = {"input": self.args, "result": forward.src, "cotangent":
                 [forward.src[o] for o in takes.outputs]}
@@ -195,8 +199,7 @@ class _ScanReverse:
 
     # ---- backward
 
-    def backward(self, read: Read, places: Mapping[Source, _Place], takes: Activity
-                 ) -> list[UOp | None]:
+    def backward(self, read: Read, places: Mapping[Source, _Place], takes: Activity) -> Pulled:
         """The cotangents of the operands that take part."""
         carries, n = self.carries, self.carries.n
         shared = [s for s, place in places.items() if place.where == "const"]
@@ -213,23 +216,27 @@ class _ScanReverse:
             at = dict(zip([*shared, *rows], [*consts, *xs[:len(rows)]]))
             cts = dict(zip([*pulled, *ys], [*states[:len(pulled)], *xs[len(rows):]]))
             at.update((("cotangent", k), cts[o]) for k, o in enumerate(self.outputs))
-            grads = dict(zip(self.inputs, pull_back(self.form, at.__getitem__)))
+            at.update(zip([TOKEN], states[len(pulled) + len(summed):]))
+            by_input, token = pull_back(self.form, at.__getitem__)
+            grads = dict(zip(self.inputs, by_input))
             found = {i: g for i, g in grads.items() if g is not None}
             new = [or_zeros(grads[carries.first + c], cts[c]) for c in pulled]
             sums = [build.add(total, found[i])
                     for total, i in zip(states[len(pulled):], summed)]
-            return [*new, *sums], [found[i] for i in mapped]
+            return [*new, *sums, *some(token)], [found[i] for i in mapped]
 
         last, stacked = scan_over(
             step, self.arg.length, [read(places[s].source) for s in shared],
             [*[given.get(c, zeros(self.params[carries.first + c])) for c in pulled],
-             *[zeros(self.params[i]) for i in summed]],
+             *[zeros(self.params[i]) for i in summed],
+             *[read(TOKEN) for _ in some(self.form.token)]],
             [*[self._row(read, places[s]) for s in rows], *[given[o] for o in ys]],
             reverse=not self.arg.reverse, checkpoint=self.arg.checkpoint,
             name=f"{self.arg.name}.backward")
+        token = last[-1] if self.form.token is not None else None
         result = dict(zip([*[carries.first + c for c in pulled], *summed, *mapped],
-                          [*last, *stacked]))
-        return [result.get(i) for i in takes.inputs]
+                          [*last[:len(pulled) + len(summed)], *stacked]))
+        return [result.get(i) for i in takes.inputs], token
 
     def _row(self, read: Read, place: _Place) -> UOp:
         """What each step reads, stacked."""

@@ -10,28 +10,33 @@ from fnx.core.errors import GradError
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 
 
-def silent(body: UOp) -> UOp:
+def silent(body: UOp, what: str = "a loop that reverse mode runs again",
+           hint: str = "save every step: scan without checkpoint=") -> UOp:
     """A FUNCTION without the effects in it, and in the bodies in it.
+
+    Args:
+        body: what is computed again.
+        what: where that is, for messages.
+        hint: how to do without.
 
     Raises:
         GradError: one has a result, which it would have to have again.
     """
+    def without_effect(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not ops.GET or src[0].op is not ops.HOST or not src[0].arg.effect:
+            return None
+        if node.arg:
+            raise GradError(f"expected no result of {src[0].arg.name} in {what}",
+                            hint=f"call it without an effect (pure_callback), or {hint}",
+                            site=node.site)
+        token: UOp = src[0].src[1]
+        return token
+
     inside = toposort([body], into_functions=True)
     if not any(n.op is ops.HOST and n.arg.effect for n in inside):
         return body
     done: dict[UOp, UOp] = {}
     for fn in inside:
         if fn.op is ops.FUNCTION:
-            done[fn] = fn.over(tuple(rebuild(substitute(fn.src, done), _without_effect)))
+            done[fn] = fn.over(tuple(rebuild(substitute(fn.src, done), without_effect)))
     return done[body]
-
-
-def _without_effect(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-    if node.op is not ops.GET or src[0].op is not ops.HOST or not src[0].arg.effect:
-        return None
-    if node.arg:
-        raise GradError(f"expected no result of {src[0].arg.name} in a loop that reverse mode "
-                        "runs again", hint="call it without an effect (pure_callback), or save "
-                        "every step: scan without checkpoint=", site=node.site)
-    token: UOp = src[0].src[1]
-    return token

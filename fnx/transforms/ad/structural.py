@@ -21,8 +21,10 @@ from fnx.core.record import Record
 from fnx.core.uop import UOp
 from fnx.transforms.ad.policies import Policy
 from fnx.transforms.ad.rules import Cotangent, DerivativeRule, Tangent
+from fnx.transforms.ad.silent import silent
 
 Pushes = Sequence[Tangent | None]           # of the operands of a node, or of its results
+TOKEN = "token", 0                          # what effects of a backward pass follow: its source
 
 
 class Activity(Record):
@@ -42,26 +44,36 @@ class Linearized(Record):
     It is None where there are none: then it is the FUNCTION itself, with which this dies.
     ``sources`` says what to call ``backward`` with: ("input", operand of the forward),
     ("result", result of the forward), ("cotangent", number). ``given`` says which of its
-    results are the cotangent and the mask of each active operand.
+    results are the cotangent and the mask of each active operand. Where the backward pass has
+    effects, it reads TOKEN, and its result ``token`` is what the next effect follows.
     """
 
     forward: UOp | None
     backward: UOp
     sources: tuple[tuple[str, int], ...]
     given: tuple[tuple[int | None, int | None], ...]
+    token: int | None = None
 
     def forward_of(self, body: UOp) -> UOp:
         """The FUNCTION to call instead of the body."""
         return body if self.forward is None else self.forward
 
-    def pull(self, args: Sequence[UOp], results: Sequence[UOp], cts: Sequence[UOp]
-             ) -> list[Cotangent | None]:
-        """The cotangents of the active operands."""
-        read = {"input": args, "result": results, "cotangent": cts}
-        found = build.call(self.backward, [read[kind][i] for kind, i in self.sources])
+    def pull(self, args: Sequence[UOp], results: Sequence[UOp], cts: Sequence[UOp],
+             token: UOp | None) -> tuple[list[Cotangent | None], UOp | None]:
+        """The cotangents of the active operands; and the token behind the effects.
+
+        Args:
+            token: what the effects of the backward pass follow; None: it has none.
+        """
+        backward = self.backward if token is not None else silent(self.backward)
+        read = {"input": args, "result": results, "cotangent": cts,
+                "token": [build.first_token() if token is None else token]}
+        found = build.call(backward, [read[kind][i] for kind, i in self.sources])
+        if token is not None and self.token is not None:
+            token = found[self.token]
         return [None if value is None else
                 Cotangent(found[value], None if mask is None else found[mask])
-                for value, mask in self.given]
+                for value, mask in self.given], token
 
 
 class Push(Record):
@@ -158,12 +170,15 @@ class Structural(DerivativeRule):
                    ops.Call(form.forward.arg.name, outs))
 
     def pull_all(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
-                 form: Linearized) -> list[tuple[UOp, Cotangent | None]]:
-        """What the cotangents of the results add to those of the operands."""
+                 form: Linearized, token: UOp | None
+                 ) -> tuple[list[tuple[UOp, Cotangent | None]], UOp | None]:
+        """What the cotangents of the results add to those of the operands; the token behind it.
+        """
         args, given = [node.src[i] for i in self.operands(node)], [got[o] for o in sorted(got)]
         cts = [ct.value for ct in given] + [ct.mask for ct in given if ct.mask is not None]
         results = build.results(self.forward(node, node.src, form))
-        return list(zip([a for a in args if a in active], form.pull(args, results, cts)))
+        found, token = form.pull(args, results, cts, token)
+        return list(zip([a for a in args if a in active], found)), token
 
 
 class ResultRule(DerivativeRule):

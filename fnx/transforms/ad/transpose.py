@@ -21,22 +21,29 @@ from fnx.transforms.ad.structural import Linearized
 
 
 class Transpose(Record):
-    """The linear operands, and the results that have a cotangent: the key of a transpose."""
+    """The linear operands, and the results that have a cotangent: the key of a transpose.
+
+    ``effects``: whether what rules print takes place (that of ``linearize`` is no backward pass).
+    """
 
     linear: tuple[int, ...]
     outputs: tuple[int, ...]
+    effects: bool = False
 
 
 class Transposed(Record):
     """``function`` takes the operands of the body (it does not read the linear ones), then the
-    cotangents; ``given`` says which of its results is that of each linear operand; None: zero.
+    cotangents, then a token if it has effects; ``given`` says which of its results is that of each
+    linear operand; None: zero. ``token`` is the result behind the effects.
     """
 
     function: UOp
     given: tuple[int | None, ...]
+    token: int | None = None
 
 
-def transpose(body: UOp, linear: tuple[int, ...], outputs: tuple[int, ...]) -> Transposed:
+def transpose(body: UOp, linear: tuple[int, ...], outputs: tuple[int, ...],
+              effects: bool = False) -> Transposed:
     """The transpose of a FUNCTION that is linear in these operands (linearity.py).
 
     >>> from fnx.core import dtypes
@@ -44,7 +51,7 @@ def transpose(body: UOp, linear: tuple[int, ...], outputs: tuple[int, ...]) -> T
     >>> transpose(build.function([build.mul(w, x)], 2, "f"), (1,), (0,)).function.src
     (<MUL float32[] of 2>,)
     """
-    found: Transposed = form(body, Transpose(linear, outputs))
+    found: Transposed = form(body, Transpose(linear, outputs, effects))
     return found
 
 
@@ -67,12 +74,16 @@ def _transpose(body: UOp, asked: Transpose) -> Steps[Transposed]:
            for k, o in enumerate(asked.outputs)]
     wrt = [params[i] for i in asked.linear if i in params]
     outs = [body.src[o] for o in asked.outputs]
-    _, found = yield from pulling(outs, [Cotangent(ct) for ct in cts], wrt)
+    first = build.param(n + len(cts), build.TOKEN[1], build.TOKEN[0]) if asked.effects else None
+    _, found, last = yield from pulling(outs, [Cotangent(ct) for ct in cts], wrt, token=first)
     by_param = {x: ct.value for x, ct in zip(wrt, found) if ct is not None}
-    results = substitute(by_param.values(), {x: build.like(x, 0) for x in wrt})
+    results = substitute([*by_param.values(), *([] if last is None else [last])],
+                         {x: build.like(x, 0) for x in wrt})
     number = {x: k for k, x in enumerate(by_param)}
-    function = build.function(results, n + len(cts), f"{body.arg.name}.transpose")
+    function = build.function(results, n + len(cts) + asked.effects,
+                              f"{body.arg.name}.transpose")
     return Transposed(function, tuple([number.get(params[i]) if i in params else None
-                                       for i in asked.linear]))
+                                       for i in asked.linear]),
+                      None if last is None else len(number))
 
 

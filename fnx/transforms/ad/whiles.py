@@ -27,10 +27,19 @@ from fnx.core.uop import UOp
 from fnx.transforms.ad import carries as fixpoints
 from fnx.transforms.ad import revolve
 from fnx.transforms.ad.carries import CarryPlaces
-from fnx.transforms.ad.loop import LoopRule, Read, Sources, or_zeros, pull_back, pushed_body
+from fnx.transforms.ad.loop import (
+    LoopRule,
+    Pulled,
+    Read,
+    Sources,
+    or_zeros,
+    pull_back,
+    pushed_body,
+    some,
+)
 from fnx.transforms.ad.rules import zeros
 from fnx.transforms.ad.silent import silent
-from fnx.transforms.ad.structural import Activity, Depends, Linearized, Push, Pushed
+from fnx.transforms.ad.structural import TOKEN, Activity, Depends, Linearized, Push, Pushed
 
 COUNT = dtypes.float64  # of steps: exact, and more than an int32 can count
 
@@ -92,7 +101,9 @@ class _WhileReverse:
     def __init__(self, node: UOp, args: Nodes, form: Linearized, inputs: Sequence[int],
                  pulled: Sequence[int]) -> None:
         self.goes_on, self.body, *_ = node.src
-        self.again = silent(self.body)
+        forward = form.forward_of(self.body)
+        self.step = forward.over(forward.src[:len(node.arg.outs)])  # of user's rules: the fwd
+        self.again = silent(self.step)
         self.arg, self.args, self.form = node.arg, args, form
         self.inputs, self.pulled = inputs, pulled
         self.first = node.arg.n_consts
@@ -110,6 +121,8 @@ class _WhileReverse:
         for k, o in enumerate(takes.outputs):
             if o in self.pulled:
                 sources.want(("cotangent", k))
+        if self.form.token is not None:
+            sources.want(TOKEN)
         like = {"input": self.args, "result": forward.src, "cotangent":
                 [forward.src[o] for o in takes.outputs]}
         return sources.linearized(forward, like, lambda read: self.backward(read, takes),
@@ -145,7 +158,7 @@ class _WhileReverse:
 
             *carries, steps = while_over(
                 in_chunk, lambda consts, states: [
-                    *inline(self.body, [*consts[:-1], *states[:n]]), (Expr(states[n]) + 1).node],
+                    *inline(self.step, [*consts[:-1], *states[:n]]), (Expr(states[n]) + 1).node],
                 [*consts, end], [*carries, steps], name=self.arg.name)
             return [*carries, steps, (Expr(kept) + 1).node, stride, *places]
 
@@ -158,7 +171,7 @@ class _WhileReverse:
 
     # ---- backward
 
-    def backward(self, read: Read, takes: Activity) -> list[UOp | None]:
+    def backward(self, read: Read, takes: Activity) -> Pulled:
         """The cotangents of the operands that take part."""
         consts = [read(("input", i)) for i in range(self.first)]
         steps, kept, stride, *places = [read(("result", self.n + i)) for i in range(self.n + 3)]
@@ -169,16 +182,18 @@ class _WhileReverse:
         cts = [given.get(c, zeros(self.like[self.first + c])) for c in self.pulled]
         summed = [i for i in self.given if i < self.first]
         cts += [zeros(self.like[i]) for i in summed]
+        tokens = [read(TOKEN) for _ in some(self.form.token)]
         blocks = build.elementwise(ops.CEIL, (Expr(steps) / revolve.LEAF).node)
         strides = build.expand((Expr(stride) / revolve.LEAF).node, (revolve.PLACES,))
         begins = build.mul(build.iota(revolve.PLACES, COUNT), strides)
-        state = [blocks, (Expr(kept) - 1).node, begins, *places, *self._places(revolve.LEAF), *cts]
+        state = [blocks, (Expr(kept) - 1).node, begins, *places, *self._places(revolve.LEAF), *cts,
+                 *tokens]
         last = while_over(lambda consts, states: (Expr(states[0]) > 0).node,
                           lambda consts, states: self._some_blocks(consts, states, summed),
                           [*consts, steps], state, name=f"{self.arg.name}.backward")
         result = dict(zip([*[self.first + c for c in self.pulled], *summed],
                           last[3 + 2 * self.n:]))
-        return [result.get(i) for i in takes.inputs]
+        return [result.get(i) for i in takes.inputs], last[-1] if tokens else None
 
     def _some_blocks(self, consts: Nodes, states: Nodes, summed: Sequence[int]) -> list[UOp]:
         """Go ahead from the last state that is kept; at the last block, back through it."""
@@ -236,11 +251,14 @@ class _WhileReverse:
         def step(consts: Nodes, states: Nodes) -> list[UOp]:
             i, cts = (Expr(states[0]) - 1).node, states[1:]
             inputs = [*consts[:first], *[get(p, number(i)) for p in consts[first:]]]
-            at = {"input": inputs, "result": inline(forward, inputs), "cotangent": cts}
-            grads = dict(zip(self.inputs, pull_back(self.form, lambda s: at[s[0]][s[1]])))
+            at = {"input": inputs, "result": inline(forward, inputs), "cotangent": cts,
+                  "token": cts[-1:]}
+            by_input, token = pull_back(self.form, lambda s: at[s[0]][s[1]])
+            grads = dict(zip(self.inputs, by_input))
             found = {i: g for i, g in grads.items() if g is not None}
             new = [or_zeros(grads[first + c], ct) for c, ct in zip(self.pulled, cts)]
-            return [i, *new, *[build.add(total, found[i]) for total, i in zip(cts[m:], summed)]]
+            return [i, *new, *[build.add(total, found[i]) for total, i in zip(cts[m:], summed)],
+                    *some(token)]
 
         _, *found = while_over(lambda consts, states: (Expr(states[0]) > 0).node, step,
                                [*consts, *leaf], [times.node, *cts],

@@ -128,8 +128,7 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: L
     arg, n = node.arg, 1 + len(node.arg.rules)
     bodies, args, flags = src[:n], list(src[n:]), batched[n:]
     if arg.again >= 0 or any(map(calls_again, bodies)):
-        k = arg.n_captures
-        k += arg.effects
+        k = arg.n_captures + arg.effects
         args[k:] = [spread(x, b, lanes.size) for x, b in zip(args[k:], flags[k:])]
         flags = flags[:k] + (True,) * (len(args) - k)
     captured, given = flags[:arg.n_captures], flags[arg.n_captures:]
@@ -148,8 +147,9 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: L
             found = yield lanes.of(body, flags, every)
             saved = found.outs[len(every):]
         else:
-            wanted = tuple([b for i, b in sorted(zip(arg.pulled, given)) if i >= 0])
-            found = yield lanes.of(body, captured + saved + floats, wanted)
+            tokens = (False,) * arg.effects
+            wanted = tokens + tuple([b for i, b in sorted(zip(arg.pulled, given)) if i >= 0])
+            found = yield lanes.of(body, captured + tokens + saved + floats, wanted)
             found = _summed(found, wanted)
         made.append(found.function)
     outs = tuple([((lanes.size, *shape) if b else shape, dtype)

@@ -21,7 +21,6 @@ from collections.abc import Mapping
 
 from fnx.core import build, dtypes, ops, parts
 from fnx.core.derived import Steps, derives, form
-from fnx.core.errors import NotBatchedError
 from fnx.core.record import Record
 from fnx.core.uop import UOp, rebuild, toposort
 
@@ -69,14 +68,12 @@ def _guard(body: UOp, asked: Guard) -> Steps[UOp]:
 
 
 def _place(node: UOp) -> int:
-    """Where the bodies of a node get the bool: behind what is the same in all steps."""
+    """Where the bodies of a node get the bool: behind what is the same in all steps, or rules."""
     if node.op in (ops.SCAN, ops.WHILE):
         return int(node.arg.n_consts)
-    if node.op in (ops.CALL, ops.COND):
-        return int(parts.bodies(node)[0].arg.n_params)
-    raise NotBatchedError(f"expected no effects in {node.arg.name} where each lane of vmap chooses "
-                          "for itself", hint="move them out of the branch or loop",
-                          site=node.site)
+    if node.op is ops.CUSTOM:
+        return int(node.arg.n_captures)
+    return int(parts.bodies(node)[0].arg.n_params)
 
 
 def _around(node: UOp, src: tuple[UOp, ...], holds: UOp, inside: Mapping[UOp, UOp]) -> UOp:
@@ -89,6 +86,9 @@ def _around(node: UOp, src: tuple[UOp, ...], holds: UOp, inside: Mapping[UOp, UO
                        arg.outs, arg.checkpoint)
     elif node.op is ops.WHILE:
         arg = ops.While(arg.name, arg.n_consts + 1, arg.outs)
+    elif node.op is ops.CUSTOM:
+        arg = ops.Custom(arg.name, arg.outs, arg.rules, arg.n_captures + 1, arg.pulled, arg.again,
+                         arg.lanes, arg.effects)
     bodies = [inside[body] for body in parts.bodies(node)]
     return UOp(node.op, node.dtype, (*bodies, *given), arg)
 

@@ -224,19 +224,20 @@ class CustomFunction(Transformed[P, R]):
                     rules = self.rules(signature, made)
             finally:
                 _tracing.open.remove(opened)
-            if not effects and any(r.traced.tokens for r in rules if r.name != "bwd"):
+            if not effects and any(r.traced.tokens for r in rules):
                 effects = True
                 continue
             for rule in rules:
-                captures = _closed(rule.traced, captures, effects and rule.name != "bwd")[2]
+                captures = _closed(rule.traced, captures, effects)[2]
             if len(captures) == len(made.captures) or not opened.met:
                 break  # else calls of the function inside its rules take more
         functions = [_closed(traced, captures, effects)[0],
-                     *[_closed(r.traced, captures, effects and r.name != "bwd")[0] for r in rules]]
+                     *[_closed(r.traced, captures, effects)[0] for r in rules]]
         pulled = next((r.pulled for r in rules if r.name == "bwd"), ())
+        if effects and any(r.name == "bwd" for r in rules):
+            pulled = (-1, *[i if i < 0 else i + 1 for i in pulled])
         arg = ops.Custom(self._name, arg.outs, tuple([r.name for r in rules]), len(captures),
-                         (-1,) * (effects and bool(pulled)) + pulled,
-                         lanes=self.lanes(signature, made), effects=effects)
+                         pulled, lanes=self.lanes(signature, made), effects=effects)
         if effects and arg.lanes is not None:
             raise RuleError(f"expected {self._name} without effects, as it has a rule for a batch, "
                             "got one that prints or calls back", hint="print outside of it")
@@ -258,10 +259,6 @@ def _closed(traced: Traced, captures: Sequence[UOp], effects: bool
 
     With ``effects`` it takes and returns a token in front, whether it has some or not.
     """
-    if traced.tokens and not effects:
-        raise RuleError(f"expected {traced.name} without effects, got one that prints or calls "
-                        "back", hint="print in the function or in its fwd: what a backward pass "
-                        "prints has no place in the order of the program")
     first, last = traced.tokens or (_NO_EFFECT, _NO_EFFECT)
     own = [first, *traced.leaves] if effects else traced.leaves
     outs = [last, *traced.nodes[:len(traced.outs)]] if effects else traced.nodes
