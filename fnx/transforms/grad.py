@@ -15,22 +15,17 @@ from typing import Any, ParamSpec, TypeVar
 from fnx.core import build
 from fnx.core.array.array import Array
 from fnx.core.array.trace import Traced, rewriting, trace
-from fnx.core.cache import Cache
 from fnx.core.derived import run
 from fnx.core.errors import GradError
 from fnx.core.uop import UOp, substitute
 from fnx.transforms.ad.arguments import flatten, positions, refuse_complex
 from fnx.transforms.ad.reverse import pulling
 from fnx.transforms.ad.rules import Cotangent
-from fnx.transforms.ad.structural import Activity, Linearized
 from fnx.transforms.transformed import Transformed
 
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
-
-MAX_LINEARIZED = 64  # bodies that vjp remembers: a function made anew at each call has an equal one
-_linearized: Cache[tuple[UOp, Activity], Linearized] = Cache("linearized bodies", MAX_LINEARIZED)
 
 
 def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
