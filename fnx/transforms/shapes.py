@@ -178,7 +178,7 @@ def _closed(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
             avals.append(_aval(x))
         except FnxError as e:
             first, *rest = tree.paths(in_tree)[i]
-            where = f"{'kwargs' if first.key else 'args'}{tree.keystr(tuple(rest))}"
+            where = f"{'kwargs' if first.idx else 'args'}{tree.keystr(tuple(rest))}"
             raise ArgumentError(f"{by} of {name or name_of(fun)}: expected an array at {where}, "
                                 f"got {type(x).__name__}: {e.message}",
                                 hint="close over what is no array") from None

@@ -109,7 +109,7 @@ class _Vmapped(Transformed[P, R]):
     def _mapped(self, x: Any, axis: int, in_tree: tree.TreeDef, i: int) -> _Mapped:
         """Leaf ``i`` of (args, kwargs), which has an axis."""
         first, *rest = tree.paths(in_tree)[i]
-        where = f"{'kwargs' if first.key else 'args'}{tree.keystr(tuple(rest))}"
+        where = f"{'kwargs' if first.idx else 'args'}{tree.keystr(tuple(rest))}"
         try:
             array = asarray(x)
         except FnxError as e:

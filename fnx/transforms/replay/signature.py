@@ -184,7 +184,7 @@ def _static_arguments(f: Callable[..., Any], nums: tuple[int, ...], names: tuple
 def argument(in_tree: tree.TreeDef, i: int) -> str:
     """Where leaf ``i`` of (args, kwargs) is found: ``args[0]['w']`` or ``kwargs['scale']``."""
     where, *rest = tree.paths(in_tree)[i]
-    return f"{'kwargs' if where.key else 'args'}{tree.keystr(tuple(rest))}"
+    return f"{'kwargs' if where.idx else 'args'}{tree.keystr(tuple(rest))}"
 
 
 def labels(f: Callable[..., Any], key: CallKey) -> list[str]:
