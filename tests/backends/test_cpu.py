@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.backends.base import get_device
-from fnx.backends.cpu import runtime
+from fnx.backends.cpu import layout
 from fnx.backends.cpu.device import SHORT
 from fnx.backends.llvm import binding as llvm
 from fnx.core import build, dtypes
@@ -98,7 +98,7 @@ def test_results_feed_later_submissions_in_order(cpu):
 
 
 def test_more_submissions_than_the_ring_holds(cpu):
-    n, count = 5000, 3 * runtime.CAPACITY
+    n, count = 5000, 3 * layout.CAPACITY
     buffer = encoded(cpu, n, 1, 60)
     storage = cpu.upload(values(n))
     for _ in range(count):

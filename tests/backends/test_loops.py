@@ -86,6 +86,29 @@ def test_thousands_of_iterations_with_several_workers(workers: int,
         assert (ys == 2 * np.arange(1, trips + 1, dtype=np.int32)[:, None]).all()
 
 
+def test_the_product_of_a_step_is_shared_out() -> None:
+    """It has several chunks, and the same bits however many workers hold one another up."""
+    rows = (32, 128)
+    w, h, x = (build.param(i, F, s) for i, s in enumerate([(128, 128), rows, rows]))
+    spread = (32, 128, 128)
+    products = build.mul(build.expand(build.reshape(h, (32, 128, 1)), spread),
+                         build.expand(build.reshape(w, (1, 128, 128)), spread))
+    product = build.reshape(build.reduce(products, ops.ADD, (1,)), rows)
+    step = build.function([build.add(build.neg(product), x)], 3, "step")
+    inits, xs = build.param(1, F, rows), build.param(2, F, (2000, *rows))
+    fn = build.function(build.scan(step, 2000, [build.param(0, F, (128, 128))], [inits], [xs]), 3)
+    rng = np.random.default_rng(0)
+    args = [rng.standard_normal(s, np.float32) / 50 for s in ((128, 128), rows, (2000, *rows))]
+    plans = link(fn, get_device("cpu")).buffer._plans.values()  # type: ignore[attr-defined]
+    assert any(plan.chunks > 1 and plan.short for plan in plans)
+    results = []
+    for workers in (1, 2, 7):
+        with override(workers=workers):
+            results.append(run(fn, args, "cpu"))
+    for got in results[1:]:
+        assert_same(got, results[0])
+
+
 def test_rows_of_all_widths(no_loop_in_one_kernel: None) -> None:
     for width in (1, 3, 5, 16, 17):
         fn, args = counter(9, width)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fnx.backends.cpu import runtime
+from fnx.backends.cpu import layout
 from fnx.backends.hcq import Command, call_host
 from fnx.core.ops import Host, Shape
 
@@ -66,7 +66,7 @@ class HostPlan:
     """How a HOST runs: as a kernel of one iteration, for as long as it likes."""
 
     iterations = chunk = chunks = 1
-    scratch = 0
+    scratch, short = 0, False
     work = float("inf")
 
     def __init__(self, kernel: Caller) -> None:
@@ -85,7 +85,7 @@ class Inside:
     """A submission that runs on this thread, in a callback: a queue of its own for it."""
 
     def __init__(self) -> None:
-        self._memory = (ctypes.c_int64 * (runtime.QUEUE_WORDS + 16))()
+        self._memory = (ctypes.c_int64 * (layout.QUEUE_WORDS + 16))()
         self.address = ctypes.addressof(self._memory)
         self.address += -self.address % 128
         self._error: BaseException | None = None
@@ -108,4 +108,4 @@ class Inside:
 
     def abort(self) -> None:
         """Skip the rest."""
-        ctypes.c_int64.from_address(self.address + 8 * runtime.ABORT).value = 1
+        ctypes.c_int64.from_address(self.address + 8 * layout.ABORT).value = 1

@@ -15,7 +15,7 @@ import functools
 import gc
 import math
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ import numpy as np
 from fnx.backends.allocator import Pool, PoolBlock
 from fnx.backends.base import Device
 from fnx.backends.cost_estimate import nanoseconds
-from fnx.backends.cpu import callbacks, runtime
+from fnx.backends.cpu import callbacks, layout
 from fnx.backends.cpu.encoding import FOREVER, Encoder, signed
 from fnx.backends.cpu.queue import CpuQueue, native
 from fnx.backends.hcq import (
@@ -53,6 +53,7 @@ from fnx.core.uop import UOp, forget_dead
 SHORT = 150_000.0
 TINY = 5_000.0  # ... and up to which releasing the GIL does not pay
 CHUNK = 30_000.0  # nanoseconds that a chunk should take at least
+LOOP_CHUNK = 3_000.0  # ... inside a loop, where the workers are awake after the first one
 LONG_CHUNK = 20_000_000.0  # ... and about at most: between chunks work can be aborted
 CHUNKS_PER_CORE = 16
 STEP, SLOT = 20.0, 8.0  # nanoseconds that an iteration costs, and each slot of its commands
@@ -64,21 +65,27 @@ _laying_out = fork_safe_lock()
 
 
 class _KernelPlan:
-    """How a kernel runs with some scalars: numbers in place of expressions."""
+    """How a kernel runs with some scalars: numbers in place of expressions.
 
-    __slots__ = ("chunk", "chunks", "iterations", "kernel", "scratch", "work")
+    Args:
+        looped: whether it runs again and again, inside of a loop.
+    """
 
-    def __init__(self, command: Command, code: KernelCode, kernel: LinkedKernel, cores: int
-                 ) -> None:
+    __slots__ = ("chunk", "chunks", "iterations", "kernel", "scratch", "short", "work")
+
+    def __init__(self, command: Command, code: KernelCode, kernel: LinkedKernel, cores: int,
+                 looped: bool) -> None:
         self.kernel = kernel
         env: dict[UOp | int, int] = {i: signed(s) for i, s in enumerate(command.scalars)}
         self.iterations = symbolic.evaluate(code.extents["parallel"], env)
         self.scratch = symbolic.evaluate(code.extents["scratch"], env)
         self.work = nanoseconds(command.kernel, env)
         balanced = max(cores * CHUNKS_PER_CORE, int(self.work / LONG_CHUNK))
-        most = min(self.iterations, balanced, int(self.work / CHUNK))
+        most = min(self.iterations, balanced,
+                   int(self.work / (LOOP_CHUNK if looped else CHUNK)))
         self.chunk = max(1, -(-self.iterations // max(1, most)))
         self.chunks = -(-self.iterations // self.chunk)
+        self.short = self.work < CHUNK * self.chunks
 
 
 def _work(commands: Commands, plans: Mapping[Command, _KernelPlan | callbacks.HostPlan]) -> float:
@@ -95,6 +102,16 @@ def _work(commands: Commands, plans: Mapping[Command, _KernelPlan | callbacks.Ho
             count = len(memory_of(c.body))
             total += c.trips * (STEP + SLOT * count + _work(c.body, plans))
     return total
+
+
+def _in_loops(commands: Commands) -> Iterator[Command]:
+    """The EXECs that are inside of a loop."""
+    for c in commands:
+        if isinstance(c, QueuedLoop):
+            yield from executions((*c.test, *c.body))
+        elif isinstance(c, QueuedBranch):
+            for branch in c.branches:
+                yield from _in_loops(branch)
 
 
 def _steps_here(commands: Commands, plans: Mapping[Command, _KernelPlan | callbacks.HostPlan]
@@ -244,7 +261,7 @@ class CpuCommandBuffer(Leasing):
                 return
             self._encoded = Encoder(self._plans, ins, outs).encode(self._commands)
             self._program, self._words = self._encoded.address, self._encoded.words
-            self._pack = struct.Struct(f"{runtime.ARGUMENTS + ins + outs}q").pack_into
+            self._pack = struct.Struct(f"{layout.ARGUMENTS + ins + outs}q").pack_into
             self._counts = (ins, outs)
             self._inline = self.work <= SHORT
 
@@ -288,13 +305,17 @@ class CpuDevice(Device):
         executed = executions(decoded)
         codes = {c.kernel: code[c.kernel] for c in executed if c.kernel in code}
         kernels = dict(zip(codes, self.kernels.get(list(codes.values()))))
+        looped = set(_in_loops(decoded))
         known: dict[Any, _KernelPlan | callbacks.HostPlan] = {}  # of equal commands
+        plans: dict[Command, _KernelPlan | callbacks.HostPlan] = {}
         for c in executed:
+            key = c.kernel, c.scalars, c in looped
             if c.kernel.op is ops.HOST:
-                known[c.kernel, c.scalars] = callbacks.HostPlan(self.queue.caller)
-            elif (key := (c.kernel, c.scalars)) not in known:
-                known[key] = _KernelPlan(c, codes[c.kernel], kernels[c.kernel], self.target.cores)
-        plans = {c: known[c.kernel, c.scalars] for c in executed}
+                known[key] = callbacks.HostPlan(self.queue.caller)
+            elif key not in known:
+                known[key] = _KernelPlan(c, codes[c.kernel], kernels[c.kernel], self.target.cores,
+                                         c in looped)
+            plans[c] = known[key]
         return CpuCommandBuffer(self, decoded, plans, arena)
 
     def assembly(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Commands as the words that the native loop walks (runtime.py has their layout).
+"""Commands as the words that the native loop walks (layout.py has them).
 
     LOOP 5: f(x[12*i]) -> y              LOOP  register, trips 5, moves (x), behind
                                          EXEC  f
@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from fnx.backends.cpu import runtime
+from fnx.backends.cpu import layout
 from fnx.backends.hcq import AnyCommand, Command, Commands, QueuedBranch, QueuedLoop
 from fnx.core import ops, parts
 from fnx.core.uop import UOp, toposort
@@ -35,6 +35,8 @@ class LaunchPlan(Protocol):
     def chunk(self) -> int: ...
     @property
     def chunks(self) -> int: ...
+    @property
+    def short(self) -> bool: ...
 
 
 class Place(NamedTuple):
@@ -77,9 +79,9 @@ class Encoder:
 
     def __init__(self, plans: Mapping[Command, LaunchPlan], ins: int, outs: int) -> None:
         self.plans = plans
-        self.base = {"arena": runtime.ARENA, "in": runtime.ARGUMENTS,
-                     "out": runtime.ARGUMENTS + ins}
-        self.registers = runtime.ARGUMENTS + ins + outs
+        self.base = {"arena": layout.ARENA, "in": layout.ARGUMENTS,
+                     "out": layout.ARGUMENTS + ins}
+        self.registers = layout.ARGUMENTS + ins + outs
         self.depth = 0
         self.table: list[int] = []
         self.records: list[list[int]] = []
@@ -100,7 +102,7 @@ class Encoder:
     # ---- records
 
     def _record(self, name: str, *words: int) -> int:
-        self.records.append([*words, *[0] * (runtime.RECORD_WORDS - len(words))])
+        self.records.append([*words, *[0] * (layout.RECORD_WORDS - len(words))])
         self.places.append(Place(name, tuple([(o.name, o.register) for o in self.open])))
         return len(self.records) - 1
 
@@ -118,40 +120,40 @@ class Encoder:
         first = len(self.table) // 2
         for slot in command.slots:
             self._slot(slot)
-        self._record(f"kernel {command.name}", runtime.EXEC, plan.kernel.address, first,
-                     8 * len(self.scalars), plan.iterations, plan.chunk, plan.chunks)
+        self._record(f"kernel {command.name}", layout.EXEC, plan.kernel.address, first,
+                     8 * len(self.scalars), plan.iterations, plan.chunk, plan.chunks, plan.short)
         self.scalars += [signed(s) for s in command.scalars]
 
     def _loop(self, loop: QueuedLoop) -> None:
         trips = FOREVER if loop.trips is None else loop.trips
         depth = len(self.open)
         opened = _OpenLoop(loop.name, self.registers + depth, [])
-        start = self._record(loop.name, runtime.LOOP, opened.register, trips)
+        start = self._record(loop.name, layout.LOOP, opened.register, trips)
         self.open.append(opened)
         test = None
         if loop.flag is not None:
             self._commands(loop.test)
-            test = self._record(loop.name, runtime.TEST, self._slot(loop.flag))
+            test = self._record(loop.name, layout.TEST, self._slot(loop.flag))
         self._commands(loop.body)
-        end = self._record(loop.name, runtime.NEXT, opened.register, trips, 0, 0, start + 1)
+        end = self._record(loop.name, layout.NEXT, opened.register, trips, 0, 0, start + 1)
         self.open.pop()
         self.closed[depth] = opened
         self.moving += [(start, opened.moves), (end, opened.moves)]
-        self.records[start][runtime.TARGET] = end + 1
+        self.records[start][layout.TARGET] = end + 1
         if test is not None:
-            self.records[test][runtime.TARGET] = end + 1
+            self.records[test][layout.TARGET] = end + 1
 
     def _branch(self, branch: QueuedBranch) -> None:
-        choose = self._record(branch.name, runtime.CHOOSE, self._slot(branch.which),
+        choose = self._record(branch.name, layout.CHOOSE, self._slot(branch.which),
                               len(branch.branches))
         starts: list[int] = []
         ends: list[int] = []
         for commands in branch.branches:
             starts.append(len(self.records))
             self._commands(commands)
-            ends.append(self._record(branch.name, runtime.JUMP))
+            ends.append(self._record(branch.name, layout.JUMP))
         for end in ends:
-            self.records[end][runtime.TARGET] = len(self.records)
+            self.records[end][layout.TARGET] = len(self.records)
         self.choices.append((choose, starts))
 
     # ---- slots
@@ -188,19 +190,19 @@ class Encoder:
         lists = list(itertools.chain(*[itertools.chain(*moves) for _, moves in self.moving]))
         starts = list(itertools.chain(*[starts for _, starts in self.choices]))
         areas = [self.table, records, self.scalars, lists, starts]
-        sizes = itertools.accumulate([runtime.PROGRAM_WORDS, *map(len, areas)])
-        memory = (ctypes.c_int64 * (runtime.PROGRAM_WORDS + sum(map(len, areas))))()
+        sizes = itertools.accumulate([layout.PROGRAM_WORDS, *map(len, areas)])
+        memory = (ctypes.c_int64 * (layout.PROGRAM_WORDS + sum(map(len, areas))))()
         address = ctypes.addressof(memory)
         table, first, scalars, moves, choices, _ = [address + 8 * n for n in sizes]
         for i, record in enumerate(self.records):
-            if record[0] == runtime.EXEC:
-                records[i * runtime.RECORD_WORDS + runtime.SCALARS] += scalars
+            if record[0] == layout.EXEC:
+                records[i * layout.RECORD_WORDS + layout.SCALARS] += scalars
         for i, entries in self.moving:
-            at = i * runtime.RECORD_WORDS
-            records[at + runtime.MOVES:at + runtime.MOVES + 2] = [moves, len(entries)]
+            at = i * layout.RECORD_WORDS
+            records[at + layout.MOVES:at + layout.MOVES + 2] = [moves, len(entries)]
             moves += 8 * sum(map(len, entries))
         for i, jumps in self.choices:
-            records[i * runtime.RECORD_WORDS + runtime.TARGET] = choices
+            records[i * layout.RECORD_WORDS + layout.TARGET] = choices
             choices += 8 * len(jumps)
         resolved = self.registers + self.depth
         memory[:] = [len(self.records), len(self.table) // 2, table, first, resolved, self.depth,

@@ -1,4 +1,4 @@
-"""The cpu's queue: worker threads that run the native loops of runtime.py.
+"""The cpu's queue: worker threads that run the native loops of runtime.py and workers.py.
 
 The threads are made natively at the first long submission: Python's interpreter knows nothing
 of them, so they need no GIL and do not hold up its end. Numbers of the timeline go on over a
@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fnx.backends.allocator import Pool, PoolBlock, memory
-from fnx.backends.cpu import runtime
+from fnx.backends.cpu import layout, runtime
 from fnx.backends.cpu.callbacks import Caller, Inside
 from fnx.backends.hcq import HostStorage, InFlight, Leasing, Signal
 from fnx.backends.llvm.binding import cores
@@ -81,17 +81,17 @@ class _Workers:
 
     def __init__(self, lib: _Native, pool: Pool, count: int, scratch: int, value: int) -> None:
         self.lib, self.asked, self.scratch = lib, count, scratch
-        self._memory = (ctypes.c_int64 * (runtime.QUEUE_WORDS + 16))()
+        self._memory = (ctypes.c_int64 * (layout.QUEUE_WORDS + 16))()
         start = -ctypes.addressof(self._memory) % 128 // 8
         self.words = memoryview(self._memory).cast("B").cast("q")[start:]
         self.address = ctypes.addressof(self._memory) + 8 * start
-        self.words[runtime.SUBMITTED] = self.words[runtime.COMPLETED] = value
-        self.words[runtime.ABORT] = value
-        lib.mutex_init(self.address + 8 * runtime.MUTEX, None)
-        for condition in (runtime.WORK, runtime.HELP, runtime.JOINED, runtime.FINISHED):
+        self.words[layout.SUBMITTED] = self.words[layout.COMPLETED] = value
+        self.words[layout.ABORT] = value
+        lib.mutex_init(self.address + 8 * layout.MUTEX, None)
+        for condition in (layout.WORK, layout.HELP, layout.JOINED, layout.FINISHED):
             lib.condition_init(self.address + 8 * condition, None)
         self._private = [PoolBlock(pool, max(64, scratch)) for _ in range(count)]
-        self._arguments = (ctypes.c_int64 * (runtime.WORKER_WORDS * count))()
+        self._arguments = (ctypes.c_int64 * (layout.WORKER_WORDS * count))()
         self._threads: list[int] = []
         self.running = ""  # the kernel that did not end when these threads were given up
         for i in range(count):
@@ -109,9 +109,9 @@ class _Workers:
         return len(self._threads)
 
     def _start(self, i: int) -> bool:
-        at = runtime.WORKER_WORDS * i
-        self._arguments[at + runtime.QUEUE] = self.address
-        self._arguments[at + runtime.PRIVATE] = self._private[i].ptr
+        at = layout.WORKER_WORDS * i
+        self._arguments[at + layout.QUEUE] = self.address
+        self._arguments[at + layout.PRIVATE] = self._private[i].ptr
         thread = ctypes.c_void_p()
         code = self.lib.addresses["help" if i else "lead"]
         failed = self.lib.create(ctypes.byref(thread), None, code,
@@ -124,11 +124,11 @@ class _Workers:
         return not failed
 
     def completed(self) -> int:
-        return self.words[runtime.COMPLETED]
+        return self.words[layout.COMPLETED]
 
     def returned(self) -> bool:
         """Whether all threads have ended, or are about to."""
-        return self.words[runtime.RETURNED] >= self.count
+        return self.words[layout.RETURNED] >= self.count
 
     def stop(self, patience: float) -> bool:
         """End the threads; False where one is still in a kernel when patience is over."""
@@ -190,7 +190,7 @@ class CpuQueue(Signal):
         """Timeline value of the last submission. What the workers see is what counts: Ctrl-C
         may come between a submission and the next line of Python."""
         workers = self._workers
-        return self._before if workers is None else workers.words[runtime.SUBMITTED]
+        return self._before if workers is None else workers.words[layout.SUBMITTED]
 
     def idle(self) -> bool:
         """Whether nothing is pending; lets go of what is done."""
@@ -211,7 +211,7 @@ class CpuQueue(Signal):
         while True:
             with self._lock:
                 workers = self._ready(scratch)
-                value = workers.words[runtime.SUBMITTED] + 1
+                value = workers.words[layout.SUBMITTED] + 1
                 behind = self._to_wait_for(workers, value, nbytes)
                 if not behind:
                     self.clear = False
@@ -253,8 +253,8 @@ class CpuQueue(Signal):
         """The timeline value without which there is no room for one more submission, or 0."""
         completed = workers.completed()
         self._flight.release(completed)
-        if value - completed > runtime.CAPACITY:
-            return value - runtime.CAPACITY // 2
+        if value - completed > layout.CAPACITY:
+            return value - layout.CAPACITY // 2
         limit = config.flight_bytes or self._flight_limit
         if self._flight and self._flight.nbytes + nbytes > limit:
             return self._flight.oldest
@@ -325,7 +325,7 @@ class CpuQueue(Signal):
             self.abort()
 
     def _running(self, workers: _Workers) -> str:
-        return self._flight.running(workers.words[runtime.COMMAND])
+        return self._flight.running(workers.words[layout.COMMAND])
 
     def wait_all(self) -> None:
         """Return when all submitted work is done (aborted work counts as done)."""
@@ -399,8 +399,8 @@ class CpuQueue(Signal):
         workers = self._workers
         self._done_at_fork = self._before if workers is None else workers.completed()
         while workers is not None and not workers.here and time.monotonic() < until and \
-                self._done_at_fork < workers.words[runtime.SUBMITTED]:
-            self._native.wait(workers.address, workers.words[runtime.SUBMITTED], SLICE)
+                self._done_at_fork < workers.words[layout.SUBMITTED]:
+            self._native.wait(workers.address, workers.words[layout.SUBMITTED], SLICE)
             self._done_at_fork = workers.completed()
 
     def _in_child(self) -> None:

@@ -29,8 +29,9 @@ from fnx.lower.schedule.workload import extent, itemsize, loads_below, product, 
 
 _PACK_COLUMNS = 96 << 10  # bytes of the right factor above which it is packed
 _BLOCK = 4  # row tiles packed together at most: 56 rows on AVX-512
+_SHARES, _EVEN = 4, 1.05  # processors; times the least that the busiest of them may have
 _LONG = 16  # times the rows: of sums so long, writing across lanes costs less than packing
-_PARALLEL = 1 << 19  # multiply-adds above which workers share the rows
+_PARALLEL = 1 << 17  # multiply-adds above which workers share the rows
 
 
 class Contraction(NamedTuple):
@@ -128,12 +129,21 @@ class _Tiling:
     def _block(self) -> int:
         """Row tiles packed together: their panels fit half of the L2 cache, and leave four blocks.
 
-        More than a few would not reuse the right factor noticeably better, and large blocks are
-        hard to share evenly.
+        More than a few would not reuse the right factor noticeably better. They are shared
+        evenly: 10 tiles would be 5 blocks of 2, of which one of four processors gets 4 tiles;
+        with each tile a block it gets 3.
         """
         rows = self.tile.rows
         fit = self.target.l2 // 2 // (rows * self.depth * self.itemsize)
-        return max(1, min(fit, _BLOCK, -(-extent(self.row) // (4 * rows))))
+        tiles = -(-extent(self.row) // rows)
+        most = max(1, min(fit, _BLOCK, -(-extent(self.row) // (4 * rows))))
+
+        def slowest(block: int) -> int:
+            blocks = -(-tiles // block)
+            return -(-blocks // _SHARES) * block
+
+        least = min(map(slowest, range(1, most + 1)))
+        return max(b for b in range(1, most + 1) if slowest(b) <= _EVEN * least)
 
     def steps(self) -> list[Transform]:
         found, (rows, vectors, lanes) = self.found, self.tile

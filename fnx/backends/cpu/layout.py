@@ -1,0 +1,39 @@
+"""Words of 8 bytes that Python and the native loops of the cpu share.
+
+    program   header of a command buffer, immutable: counts, slot table, records
+    record    EXEC: kernel address, first slot, scalars, iterations, chunk, chunks, short
+              LOOP: register, trips, moves, how many, the record behind
+              NEXT: register, trips, moves, how many, the first record inside
+              TEST: slot of a bool, the record to go to where it is false
+              CHOOSE: slot of an int32, how many branches, where their first records are
+              JUMP: the record to go to
+    move      a slot that a loop moves: slot, registers whose parity chooses among the places
+              that follow: base, offset, terms (register, bytes an iteration)
+    block     one call's: scratch, arena, the record to go on at (0: nothing was done yet),
+              argument pointers, a register a loop that counts its iterations, then the resolved
+              slots
+    queue     ring of (program, block), timeline values, the open job, pthread objects
+"""
+
+from __future__ import annotations
+
+# program
+COMMANDS, SLOTS, TABLE, RECORDS, RESOLVED, DEPTH, PROGRAM_WORDS = range(7)
+# record: its kind, then words of the kind
+EXEC, LOOP, NEXT, TEST, CHOOSE, JUMP = range(6)
+KIND, KERNEL, BUFFERS, SCALARS, ITERATIONS, CHUNK, CHUNKS, SHORT, RECORD_WORDS = range(9)
+REGISTER, TRIPS, MOVES, COUNT, TARGET = range(1, 6)
+SLOT, BRANCHES = 1, 2
+# block
+SCRATCH, ARENA, START, ARGUMENTS = range(4)
+# worker
+QUEUE, PRIVATE, WORKER_WORDS = 0, 1, 8
+# queue: words that different threads write are on cache lines of their own (16 words: pairs
+# of lines are prefetched together)
+SUBMITTED, COMPLETED, ABORT, STOP, TICKET, DONE = 0, 16, 32, 40, 48, 64
+JOB_RECORD, JOB_SLOTS, JOB_NUMBER, JOB_TIME = 80, 81, 82, 83
+SLEEPERS, LEAD_SLEEPS, LEAD_WAITS, WAITERS, COMMAND, RETURNED = range(96, 102)
+ALONE, CAUTION = range(102, 104)
+MUTEX, WORK, HELP, JOINED, FINISHED, RING = 112, 128, 144, 160, 176, 192
+CAPACITY = 64
+QUEUE_WORDS = RING + 2 * CAPACITY

@@ -1,0 +1,242 @@
+"""The cpu's worker threads: native loops, as LLVM IR.
+
+Worker 0 leads: it takes submissions in order, walks their commands and opens a *job* for each
+that has several chunks. The ticket word is (job number << 32 | chunks left): a worker takes a
+chunk by compare-and-swap, so one that is late can never take a chunk of another job, and a
+job's fields change only while its ticket shows no chunks. Sleepers announce themselves before
+they look a last time, publishers look for sleepers after publishing (both sequentially
+consistent), so no wake-up is lost. The abort word holds a timeline value: submissions up to it
+are skipped, tested before each command and chunk.
+
+Steps of a loop have *short* jobs of a few microseconds. They pay while all workers have a
+processor each. Where one is held up in its chunk until the lead has to sleep, the lead runs the
+next short jobs alone: twice as many as after the last such time, less one for each job since
+that went well.
+"""
+
+from __future__ import annotations
+
+from fnx.backends.cpu import layout
+from fnx.backends.llvm.ir_builder import IRFunction, IRValue, Variable
+
+SPINS = 2000  # rounds of ``pause`` (some 20 to 100 us) before an idle worker sleeps
+_PATIENCE = 5000  # ... and the lead, which waits for the last chunks of a job
+_FIRST, _MOST = 32, 1 << 14  # short jobs that the lead runs alone after it had to sleep
+_LEFT = 0xFFFFFFFF
+
+
+def functions(pause: str, mode: int) -> list[IRFunction]:
+    """What runs on the workers; ``pause`` is an instruction, ``mode`` the float mode."""
+    return [_take(), _open_job(pause), _execute(), _lead(pause, mode), _help(pause, mode)]
+
+
+# ---- pthreads ---------------------------------------------------------------------------------
+
+
+def call_c(f: IRFunction, name: str, *arguments: IRValue) -> str:
+    return f.line(f"call i32 @{name}({', '.join(f'i64 {a}' for a in arguments)})", "r")
+
+
+def lock(f: IRFunction, queue: str) -> None:
+    call_c(f, "pthread_mutex_lock", f.word(queue, layout.MUTEX))
+
+
+def unlock(f: IRFunction, queue: str) -> None:
+    call_c(f, "pthread_mutex_unlock", f.word(queue, layout.MUTEX))
+
+
+def sleep(f: IRFunction, queue: str, condition: int) -> None:
+    call_c(f, "pthread_cond_wait", f.word(queue, condition), f.word(queue, layout.MUTEX))
+
+
+# ---- jobs -------------------------------------------------------------------------------------
+
+
+def _take() -> IRFunction:
+    """Take and run chunks of the open job until none is left."""
+    f = IRFunction("take", ("queue", "scratch"))
+    queue = f["queue"]
+    with f.loop():
+        ticket = f.load(queue, layout.TICKET, "acquire")
+        left = f.binary("and", ticket, _LEFT)
+        with f.when(f.compare("eq", left, 0)):
+            f.give(0)
+        record, pointers, time = (f.load(queue, word, "monotonic") for word in (
+            layout.JOB_RECORD, layout.JOB_SLOTS, layout.JOB_TIME))
+        with f.when(f.swap_if(queue, layout.TICKET, ticket, f.sub(ticket, 1))):
+            chunks, chunk = f.load(record, layout.CHUNKS), f.load(record, layout.CHUNK)
+            low = f.mul(f.sub(chunks, left), chunk)
+            high = f.smaller(f.add(low, chunk), f.load(record, layout.ITERATIONS))
+            with f.when(f.compare("ult", f.load(queue, layout.ABORT, "monotonic"), time)):
+                f.call("kernel", record, pointers, low, high, f["scratch"])
+            done = f.add(f.fetch_add(queue, layout.DONE, 1), 1)
+            with f.when(f.compare("eq", done, chunks)):
+                waits = f.load(queue, layout.LEAD_WAITS, "seq_cst")
+                with f.when(f.compare("ne", waits, 0)):
+                    lock(f, queue)
+                    call_c(f, "pthread_cond_signal", f.word(queue, layout.JOINED))
+                    unlock(f, queue)
+    f.give(0)
+    return f
+
+
+def _open_job(pause: str) -> IRFunction:
+    """Run one command of several chunks on all workers (called by worker 0)."""
+    f = IRFunction("open_job", ("queue", "record", "pointers", "time", "scratch"))
+    queue, chunks = f["queue"], f.load(f["record"], layout.CHUNKS)
+    for word, value in ((layout.JOB_RECORD, f["record"]), (layout.JOB_SLOTS, f["pointers"]),
+                        (layout.JOB_TIME, f["time"])):
+        f.store(queue, word, value, "monotonic")
+    f.store(queue, layout.DONE, 0, "monotonic")
+    number = f.add(f.load(queue, layout.JOB_NUMBER), 1)
+    f.store(queue, layout.JOB_NUMBER, number)
+    ticket = f.binary("or", f.binary("shl", number, 32), chunks)
+    f.store(queue, layout.TICKET, ticket, "seq_cst")
+    sleepers = f.load(queue, layout.SLEEPERS, "seq_cst")
+    with f.when(f.compare("ne", sleepers, 0)):
+        lock(f, queue)
+        with f.count(f.smaller(sleepers, f.sub(chunks, 1))):
+            call_c(f, "pthread_cond_signal", f.word(queue, layout.HELP))
+        unlock(f, queue)
+    f.call("take", queue, f["scratch"])
+    spins = f.variable(0)
+    with f.loop():
+        with f.when(f.compare("eq", f.load(queue, layout.DONE, "acquire"), chunks)):
+            caution = f.load(queue, layout.CAUTION)
+            with f.when(f.compare("ne", caution, 0)):
+                f.store(queue, layout.CAUTION, f.sub(caution, 1))
+            f.give(0)
+        spins.set(f.add(spins.get(), 1))
+        with f.when(f.compare("ugt", spins.get(), _PATIENCE)):
+            f.leave()
+        f.line(pause)
+    caution = f.smaller(f.add(f.mul(f.load(queue, layout.CAUTION), 2), _FIRST), _MOST)
+    f.store(queue, layout.CAUTION, caution)
+    f.store(queue, layout.ALONE, caution)
+    lock(f, queue)
+    f.store(queue, layout.LEAD_WAITS, 1, "seq_cst")
+    with f.loop():
+        with f.when(f.compare("eq", f.load(queue, layout.DONE, "seq_cst"), chunks)):
+            f.leave()
+        sleep(f, queue, layout.JOINED)
+    f.store(queue, layout.LEAD_WAITS, 0, "seq_cst")
+    unlock(f, queue)
+    f.give(0)
+    return f
+
+
+def _execute() -> IRFunction:
+    """All commands of one submission."""
+    f = IRFunction("execute", ("queue", "program", "block", "time", "scratch"))
+    queue = f["queue"]
+    at = f.variable(f.load(f["block"], layout.START))
+    with f.when(f.compare("eq", at.get(), 0)):
+        f.call("resolve", f["program"], f["block"])
+    pointers = f.word(f["block"], f.load(f["program"], layout.RESOLVED))
+    records, end = f.load(f["program"], layout.RECORDS), f.load(f["program"], layout.COMMANDS)
+    with f.loop():
+        i = at.get()
+        with f.when(f.compare("uge", i, end)):
+            f.leave()
+        with f.when(f.compare("uge", f.load(queue, layout.ABORT, "monotonic"), f["time"])):
+            f.leave()
+        f.store(queue, layout.COMMAND, i, "monotonic")
+        record = f.word(records, f.mul(i, layout.RECORD_WORDS))
+        with f.when(f.compare("ne", f.load(record), layout.EXEC)):
+            at.set(f.call("go", f["program"], f["block"], pointers, record, i))
+            f.again()
+        at.set(f.add(i, 1))
+        chunks = f.variable(f.load(record, layout.CHUNKS))
+        with f.when(f.compare("ne", f.load(record, layout.SHORT), 0)):
+            left = f.load(queue, layout.ALONE)
+            with f.when(f.compare("ne", left, 0)):
+                f.store(queue, layout.ALONE, f.sub(left, 1))
+                chunks.set(1)
+        with f.when(f.compare("ugt", chunks.get(), 1)):
+            f.call("open_job", queue, record, pointers, f["time"], f["scratch"])
+        with f.when(f.compare("ule", chunks.get(), 1)):
+            f.call("kernel", record, pointers, 0, f.load(record, layout.ITERATIONS), f["scratch"])
+    f.give(0)
+    return f
+
+
+def _lead(pause: str, mode: int) -> IRFunction:
+    """The loop of worker 0: submissions in order."""
+    f = IRFunction("lead", ("worker",))
+    queue, spins = f.load(f["worker"], layout.QUEUE), f.variable(0)
+    f.call("write_mode", mode)
+    with f.loop():
+        head = f.load(queue, layout.COMPLETED)
+        with f.when(f.compare("eq", f.load(queue, layout.SUBMITTED, "acquire"), head)):
+            _idle(f, queue, spins, pause)
+            _lead_sleeps(f, queue, head)
+            spins.set(0)
+            f.again()
+        spins.set(0)
+        entry = f.word(queue, f.mul(f.binary("urem", head, layout.CAPACITY), 2))
+        time, scratch = f.add(head, 1), f.load(f["worker"], layout.PRIVATE)
+        program, block = f.load(entry, layout.RING), f.load(entry, layout.RING + 1)
+        f.call("execute", queue, program, block, time, scratch)
+        f.store(queue, layout.COMPLETED, time, "seq_cst")
+        with f.when(f.compare("ne", f.load(queue, layout.WAITERS, "seq_cst"), 0)):
+            lock(f, queue)
+            call_c(f, "pthread_cond_broadcast", f.word(queue, layout.FINISHED))
+            unlock(f, queue)
+    f.give(0)
+    return f
+
+
+def _idle(f: IRFunction, queue: str, spins: Variable, pause: str) -> None:
+    """Nothing to do: leave if the queue stops, else spin on, for a while."""
+    with f.when(f.compare("ne", f.load(queue, layout.STOP, "acquire"), 0)):
+        f.fetch_add(queue, layout.RETURNED, 1)
+        f.give(0)
+    spins.set(f.add(spins.get(), 1))
+    with f.when(f.compare("ule", spins.get(), SPINS)):
+        f.line(pause)
+        f.again()
+
+
+def _lead_sleeps(f: IRFunction, queue: str, head: str) -> None:
+    lock(f, queue)
+    f.store(queue, layout.LEAD_SLEEPS, 1)
+    with f.loop():
+        with f.when(f.compare("ne", f.load(queue, layout.SUBMITTED), head)):
+            f.leave()
+        with f.when(f.compare("ne", f.load(queue, layout.STOP), 0)):
+            f.leave()
+        sleep(f, queue, layout.WORK)
+    f.store(queue, layout.LEAD_SLEEPS, 0)
+    unlock(f, queue)
+
+
+def _help(pause: str, mode: int) -> IRFunction:
+    """The loop of the other workers: chunks of the open job."""
+    f = IRFunction("help", ("worker",))
+    queue, spins = f.load(f["worker"], layout.QUEUE), f.variable(0)
+    f.call("write_mode", mode)
+    with f.loop():
+        left = f.binary("and", f.load(queue, layout.TICKET, "acquire"), _LEFT)
+        with f.when(f.compare("ne", left, 0)):
+            f.call("take", queue, f.load(f["worker"], layout.PRIVATE))
+            spins.set(0)
+            f.again()
+        _idle(f, queue, spins, pause)
+        spins.set(0)
+        _helper_sleeps(f, queue)
+    f.give(0)
+    return f
+
+
+def _helper_sleeps(f: IRFunction, queue: str) -> None:
+    lock(f, queue)
+    f.fetch_add(queue, layout.SLEEPERS, 1)
+    with f.loop():
+        left = f.binary("and", f.load(queue, layout.TICKET, "seq_cst"), _LEFT)
+        with f.when(f.compare("ne", left, 0)):
+            f.leave()
+        with f.when(f.compare("ne", f.load(queue, layout.STOP, "seq_cst"), 0)):
+            f.leave()
+        sleep(f, queue, layout.HELP)
+    f.fetch_add(queue, layout.SLEEPERS, -1)
+    unlock(f, queue)
