@@ -20,6 +20,7 @@ import numpy as np
 from fnx.core.array import public, scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
+from fnx.core.array.containers import SequenceKey
 from fnx.core.array.equality import Static
 from fnx.core.config import config
 from fnx.core.errors import ArgumentError, DonatedError, DTypeError, FnxError, StaticArgumentError
@@ -203,7 +204,7 @@ def labels(f: Callable[..., Any], key: CallKey) -> list[str]:
     dynamic = [p for i, p in enumerate(parameters) if i not in static]
     out = []
     for _, place, *rest in tree.paths(key[0]):
-        name = place.key
+        name = place.idx if isinstance(place, SequenceKey) else place.key
         if isinstance(name, int):
             name = dynamic[name] if name < len(dynamic) else f"x{name}"
         out.append(re.sub(r"\W+", "_", f"{name} {tree.keystr(tuple(rest))}").strip("_"))
