@@ -228,3 +228,10 @@ def test_in_place_update_of_two_buffers():
     p, q = aligned(a), aligned(b)
     run(kernel, [p, q, p, q])
     assert same_bits(p, a + b) and same_bits(q, a - b)
+
+
+def test_choice_between_constants_that_is_known_only_to_llvm():
+    angles, opposite = np.array([[3], [98]], np.uint32), np.arange(-3, 4, dtype=np.int32)
+    program = fnx.jit(fnx.numpy.arctan2)  # the sign of what was unsigned chooses pi or -pi
+    expected = np.arctan2(angles.astype(np.float32), opposite.astype(np.float32))
+    np.testing.assert_allclose(program(angles, opposite), expected, rtol=1e-6)

@@ -128,9 +128,16 @@ class Lines:
     # ---- vectors ----
 
     def widen(self, x: UOp, lanes: int) -> UOp:
-        """A scalar in all lanes; a vector as it is."""
+        """A scalar in all lanes; a vector as it is.
+
+        A choice between constants is made in each lane: where LLVM (14 to 22) finds the condition
+        constant only while it selects instructions, a scalar constant in all lanes ends the
+        process (llvm-project issue 213251).
+        """
         if lanes == 1 or x.dtype.lanes == lanes:
             return x
+        if x.op is ops.WHERE and x.src[1].op is ops.CONST and x.src[2].op is ops.CONST:
+            return self.across(ops.WHERE, x.dtype, [self.widen(s, lanes) for s in x.src])
         return self.add(ops.SPLAT, x.dtype.vec(lanes), (x,))
 
     def across(self, op: Op, dtype: DType, src: Sequence[UOp], arg: Any = None) -> UOp:
