@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, TypeVar
 
-from fnx.core.cache import Cache, CacheOf
+from fnx.core.cache import MEGABYTE, Cache, CacheOf, graph_bytes
 from fnx.core.errors import GradError
 from fnx.core.uop import UOp, current_site
 
@@ -39,9 +39,11 @@ Request = tuple[UOp, Hashable]
 Steps = Generator[Request, Any, T]
 
 MAX_FORMS = 64  # of a kind, of a body
+FORM_BYTES = 32 * MEGABYTE
 MAX_RECENT = 64
 
-_recent: Cache[UOp, UOp] = Cache("functions with derived forms", MAX_RECENT)
+_recent: Cache[UOp, UOp] = Cache("functions with derived forms", MAX_RECENT, FORM_BYTES,
+                                 lambda body, _: graph_bytes(body))
 
 _kinds: dict[type, tuple[Callable[[UOp, Any], Steps[Any]], CacheOf[UOp, Any, Any]]] = {}
 
@@ -50,7 +52,8 @@ def derives(kind: type[K], name: str
             ) -> Callable[[Callable[[UOp, K], Steps[T]]], Callable[[UOp, K], Steps[T]]]:
     """Decorate the walk that makes the forms of a body for keys of a type."""
     def register(make: Callable[[UOp, K], Steps[T]]) -> Callable[[UOp, K], Steps[T]]:
-        _kinds[kind] = make, CacheOf(name, MAX_FORMS)
+        _kinds[kind] = make, CacheOf(name, MAX_FORMS, FORM_BYTES,
+                                     lambda key, made: graph_bytes(made))
         return make
     return register
 

@@ -28,7 +28,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from fnx.core.cache import Cache
+from fnx.core.cache import MEGABYTE, Cache, CacheOf, graph_bytes, graphs_of
 from fnx.core.config import config
 from fnx.core.errors import SpecError
 from fnx.core.levels import spec
@@ -63,8 +63,20 @@ class Ran(NamedTuple):
 
 
 MAX_RESULTS = 4096  # of passes over one kernel, in this process
-_results: Cache[Hashable, Any] = Cache("results of passes", MAX_RESULTS)
-_legal: Cache[tuple[UOp, str], bool] = Cache("checked graphs", MAX_RESULTS)  # at a level
+RESULT_BYTES = 96 * MEGABYTE
+
+
+def _weigh(key: tuple[tuple[Any, Any], Target], made: Any) -> int:
+    """What passes were given, and what they made."""
+    return graph_bytes([key[0][1], made])
+
+
+def _results_cache(name: str) -> Cache[tuple[tuple[Any, Any], Target], Any]:
+    return Cache(name, MAX_RESULTS, RESULT_BYTES, _weigh)
+
+
+_results = _results_cache("results of passes")
+_legal: CacheOf[UOp, str, bool] = CacheOf("levels of checked graphs", 8)
 
 
 class Driver:
@@ -78,7 +90,7 @@ class Driver:
         self.target, self.keep = target, keep
         self.milliseconds: dict[str, float] = {}
         self._results = _results if keep is None else \
-            Cache[Hashable, Any]("results of passes that are shown", MAX_RESULTS)
+            _results_cache("results of passes that are shown")
 
     def run(self, passes: Sequence[Pass], state: Any) -> Any:
         """What the passes make of ``state``, one after the other.
@@ -102,11 +114,11 @@ class Driver:
 
     def once(self, passes: tuple[Pass, ...], state: Hashable) -> Any:
         """As ``run``; equal states are taken through the passes once in a process."""
-        return self.remember((passes, state), lambda: self.run(passes, state))
+        return self.remember(passes, state, lambda: self.run(passes, state))
 
-    def remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """``make()``, once in a process for a key and this target."""
-        return self._results.find((key, self.target), make)
+    def remember(self, what: Hashable, state: Hashable, make: Callable[[], Any]) -> Any:
+        """``make()``, once in a process for what it makes of a state, for this target."""
+        return self._results.find(((what, state), self.target), make)
 
 
 def _check(state: Any, level: str, when: str) -> None:
@@ -114,7 +126,7 @@ def _check(state: Any, level: str, when: str) -> None:
         return
     try:
         for graph in graphs_of(state):
-            _legal.find((graph, level), partial(_holds, graph, level))
+            _legal.of(graph).find(level, partial(_holds, graph, level))
     except SpecError as e:
         raise SpecError(f"{when}: {e.message}", hint="a fault of fnx: the pass made, or was "
                         "given, a node that the spec does not allow", site=e.site) from None
@@ -125,11 +137,3 @@ def _holds(graph: UOp, level: str) -> bool:
     return True
 
 
-def graphs_of(state: Any) -> Sequence[UOp]:
-    """The graphs in what a pass is given or makes: itself, those of a list, or its ``graphs``."""
-    if isinstance(state, UOp):
-        return (state,)
-    if isinstance(state, list):
-        return [graph for part in state for graph in graphs_of(part)]
-    graphs: Sequence[UOp] = state.graphs
-    return graphs

@@ -233,7 +233,7 @@ class Blocks:
         work: Work = through(KERNEL_PASSES, Work(kernel, step.schedule, general))
         tiled: Tiled = driver.once(MACHINES[driver.target.kind].tiling,
                                    Work(work.kernel, work.schedule))
-        shares, copies = driver.remember(("in place", step.kernel), lambda: (
+        shares, copies = driver.remember("in place", step.kernel, lambda: (
             shared_slots(step.kernel), copied_slots(step.kernel)))
         operands = [*step.operands, *map(_temporary, tiled.temporaries)]
         once = nodes_of(operands)

@@ -10,7 +10,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and 
 
 @pytest.mark.parametrize("name, options", [
     ("interrupts", ("--seconds", "10")), ("cache", ("--seconds", "8")),
-    ("forks", ("--count", "200", "--seconds", "25"))])
+    ("forks", ("--count", "200", "--seconds", "25")),
+    ("memory", ("redefine", "another_shape", "--count", "2000", "--small"))])
 def test_an_attack_finds_nothing(name: str, options: tuple[str, ...]) -> None:
     done = subprocess.run([sys.executable, "-m", f"tests.attack.{name}", *options], timeout=300,
                           capture_output=True, text=True)

@@ -140,8 +140,8 @@ def test_a_fork_waits_for_every_call_into_llvm(monkeypatch):
 
     for name in llvm._PROTOTYPES.keys() - llvm._INSTANT:
         monkeypatch.setattr(lib, name, watched(name))
-    linker = llvm._linker
-    monkeypatch.setattr(llvm, "_linker", linker.__wrapped__)
+    monkeypatch.setattr(llvm, "_linkers", [])
+    monkeypatch.setattr(llvm, "LIBRARIES", 1)
     other = type(target)("cpu", target.triple, "generic")
     for _ in range(2):  # what is left of the first round is freed in the second
         thread = threading.Thread(target=llvm.compile_ir, args=(ADD.format("h", 1), other))
@@ -149,4 +149,25 @@ def test_a_fork_waits_for_every_call_into_llvm(monkeypatch):
         thread.join()
         assert llvm.assembly(ADD.format("g", 1), target)
         assert call(llvm.link([(llvm.compile_ir(ADD.format("f", 1), target), ["f"])]), "f", 1) == 2
-    assert {"LLJIT_Link", "LLJIT_Dylib_Tracker_Dispose", "DisposeTargetMachine"} <= {*called}
+    assert {"LLJIT_Link", "LLJIT_Dylib_Tracker_Dispose", "LLJITDispose",
+            "DisposeTargetMachine"} <= {*called}
+
+
+def test_linkers_go_with_the_last_of_their_libraries(monkeypatch):
+    """LLVM keeps something of each library, for as long as its linker lives."""
+    freed = []
+    dispose = llvm._llvm().LLJITDispose
+    monkeypatch.setattr(llvm, "LIBRARIES", 3)
+    monkeypatch.setattr(llvm, "_linkers", [])
+    monkeypatch.setattr(llvm._llvm(), "LLJITDispose", lambda ref: (freed.append(ref), dispose(ref)))
+    code = llvm.compile_ir(ADD.format("f", 1), llvm.host_target())
+    kept = [llvm.link([(code, ["f"])]) for _ in range(4)]
+    first = kept[0]
+    assert len(code) * 2 < first.nbytes < len(code) * 2 + (64 << 10)
+    del kept[:3]
+    kept.append(llvm.link([(code, ["f"])]))
+    assert not freed and call(first, "f", 1) == 2
+    del first
+    kept += [llvm.link([(code, ["f"])]) for _ in range(2)]
+    assert len(freed) == 1
+    assert [call(library, "f", 1) for library in kept] == [2] * len(kept)

@@ -48,7 +48,7 @@ def batch(i: int) -> None:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Little is kept, so that the end of growth comes soon."""
-    for cache in (driver._results, driver._legal, jit._eager._kept, promotion._numbers):
+    for cache in (driver._results, jit._eager._kept, promotion._numbers):
         monkeypatch.setattr(cache, "limit", 100)
     with override(device="interp", check_spec=False):
         yield

@@ -73,6 +73,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "LLJIT_Link": (c_void_p, (c_void_p, c_char_p, POINTER(_Element), c_size_t, POINTER(_Symbol),
                               c_size_t, POINTER(_Symbol), c_size_t, _Text)),
     "LLJIT_Dylib_Tracker_Dispose": (c_bool, (c_void_p, _Text)),
+    "LLJITDispose": (None, (c_void_p,)),
 }
 
 _INSTANT = frozenset({"GetBufferStart", "GetBufferSize", "DisposeMemoryBuffer",
@@ -279,7 +280,7 @@ def _let_in() -> None:
 
 def _in_child() -> None:
     if not all(inside._is_owned() for inside in _per_thread.held):  # it was linking, perhaps
-        _linker.cache_clear()
+        _linkers.clear()
         _libraries_left.forget()
     _let_in()
 
@@ -384,37 +385,60 @@ def assembly(text: str, target: Target) -> str:
 # ---- linking --------------------------------------------------------------------------------
 
 
+LIBRARIES = 256      # of a linker: LLVM keeps 9 KB of each that was freed until the linker goes
+LIBRARY = 32 << 10   # bytes of a library beside its objects, which are there twice: measured
+
+
+class _Linker:
+    """LLVM's linker, freed when it has had its share of libraries and all of them are gone."""
+
+    __slots__ = ("ref", "given", "freed")
+
+    def __init__(self) -> None:
+        error = _Message()
+        # By JITLink, which gives an object one block of memory: the other linker maps each
+        # section where there is room, and ends the process where two are over 2 GB apart.
+        self.ref = _llvm().CreateLLJITCompiler(None, True, True, error.reference)
+        self.given = self.freed = 0
+        if not self.ref:
+            raise DeviceError(f"LLVM has no linker for this machine: {error.take()}")
+
+
 class Library:
-    """Linked code: ``addresses`` maps symbols to addresses, valid while this object lives."""
+    """Linked code: ``addresses`` maps symbols to addresses, valid while this object lives;
+    ``nbytes`` is about the memory that it takes."""
 
-    __slots__ = ("__weakref__", "addresses")
+    __slots__ = ("__weakref__", "addresses", "nbytes")
 
-    def __init__(self, addresses: dict[str, int], tracker: int) -> None:
-        self.addresses = addresses
-        _libraries_left.watch(self, tracker)
+    def __init__(self, addresses: dict[str, int], nbytes: int, linker: _Linker, tracker: int
+                 ) -> None:
+        self.addresses, self.nbytes = addresses, nbytes
+        _libraries_left.watch(self, (linker, tracker))
 
 
 def _unlink_unused() -> None:
-    """Free the code of libraries that nobody holds any more."""
-    for tracker in _libraries_left.take():
+    """Free the code of libraries that nobody holds any more, and linkers that had their share."""
+    lib = _llvm()
+    for linker, tracker in _libraries_left.take():
         error = _Message()
-        _llvm().LLJIT_Dylib_Tracker_Dispose(tracker, error.reference)
+        lib.LLJIT_Dylib_Tracker_Dispose(tracker, error.reference)
         error.take()
+        linker.freed += 1
+        if linker.freed == linker.given == LIBRARIES:
+            lib.LLJITDispose(linker.ref)
 
 
-_libraries_left: Deaths[int] = Deaths()
+_libraries_left: Deaths[tuple[_Linker, int]] = Deaths()
 _library_numbers = itertools.count()  # a library's name can't be used twice
+_linkers: list[_Linker] = []          # the one in use
 
 
-@functools.cache
-def _linker() -> Any:
-    error = _Message()
-    # By JITLink, which gives an object one block of memory: the other linker maps each section
-    # where there is room, and ends the process where two of them are over 2 GB apart.
-    linker = _llvm().CreateLLJITCompiler(None, True, True, error.reference)
-    if not linker:
-        raise DeviceError(f"LLVM has no linker for this machine: {error.take()}")
-    return linker
+def _linker() -> _Linker:
+    """The linker of the next library."""
+    if not _linkers or _linkers[0].given == LIBRARIES:
+        _linkers[:] = [_Linker()]
+    _linkers[0].given += 1
+    return _linkers[0]
 
 
 def link(objects: Sequence[tuple[bytes, Sequence[str]]],
@@ -438,12 +462,15 @@ def link(objects: Sequence[tuple[bytes, Sequence[str]]],
     known = (_Symbol * len(imports))(*(_Symbol(n.encode(), a) for n, a in imports.items()))
     error = _Message()
     with _per_thread.inside:
-        _unlink_unused()
         with _loading:
+            _unlink_unused()
             linker = _linker()
         tracker = _llvm().LLJIT_Link(
-            linker, f"fnx.{next(_library_numbers)}".encode(), elements, len(objects), known,
+            linker.ref, f"fnx.{next(_library_numbers)}".encode(), elements, len(objects), known,
             len(imports), exports, len(names), error.reference)
     if not tracker:
+        with _loading:
+            linker.freed += 1
         raise DeviceError(f"LLVM can't link {', '.join(names) or 'an object'}: {error.take()}")
-    return Library({name: exports[i].address for i, name in enumerate(names)}, tracker)
+    return Library({name: exports[i].address for i, name in enumerate(names)},
+                   LIBRARY + 2 * sum(len(data) for data, _ in objects), linker, tracker)

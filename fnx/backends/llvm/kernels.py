@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from fnx.backends.cache import DiskCache, directory
 from fnx.backends.llvm import binding as llvm
 from fnx.backends.llvm import objects
-from fnx.core.cache import Cache
+from fnx.core.cache import MEGABYTE, Cache
 from fnx.core.errors import DeviceError, FnxError, user_site
 from fnx.core.process import fork_safe_lock, wait_for_the_end
 from fnx.core.program import KernelCode
@@ -29,16 +29,19 @@ from fnx.core.target import Target
 from fnx.core.weak import Deaths
 
 _RECENT = 1024  # linked kernels kept though no command buffer holds them
+_RECENT_BYTES = 48 * MEGABYTE
 _HELPERS = 4
 
 
 class LinkedKernel:
-    """A linked kernel: its address, valid while this object lives."""
+    """A linked kernel: its address, valid while this object lives. ``nbytes`` is its share of the
+    library that it is in."""
 
-    __slots__ = ("__weakref__", "_library", "address", "key")
+    __slots__ = ("__weakref__", "_library", "address", "key", "nbytes")
 
     def __init__(self, key: bytes, address: int, library: llvm.Library) -> None:
         self.key, self.address, self._library = key, address, library
+        self.nbytes = library.nbytes // len(library.addresses)
 
 
 class _ProcessEnds(DeviceError):
@@ -166,7 +169,8 @@ class Kernels:
         self._lock = fork_safe_lock()
         self._linked: dict[bytes, weakref.ref[LinkedKernel]] = {}
         self._unused: Deaths[bytes] = Deaths()
-        self.recent: Cache[bytes, LinkedKernel] = Cache("kernels", _RECENT)
+        self.recent: Cache[bytes, LinkedKernel] = Cache(
+            "kernels", _RECENT, _RECENT_BYTES, lambda key, kernel: kernel.nbytes)
         self._jobs: dict[bytes, _Job] = {}
 
     def prepare(self, code: KernelCode) -> None:

@@ -38,7 +38,7 @@ def kernel_code(kernel: UOp, driver: Driver) -> KernelCode:
     >>> code.text().startswith(f"define void @{code.symbol}(")
     True
     """
-    made: KernelCode = driver.remember(("code", kernel), lambda: _code(kernel, driver))
+    made: KernelCode = driver.remember("code", kernel, lambda: _code(kernel, driver))
     return made
 
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 from fnx.core import build, dtypes, ops
 from fnx.core.array.trace import inline
 from fnx.core.bodies import Nodes, function_over
-from fnx.core.cache import Cache
+from fnx.core.cache import MEGABYTE, Cache, graph_bytes
 from fnx.core.derived import Steps
 from fnx.core.dtypes import DType
 from fnx.core.record import Record
@@ -42,7 +42,8 @@ class _Key(Record):
 
 
 # Bounded, and not kept with a body: the backward pass of a loop may run the body again.
-_loops: Cache[_Key, Linearized] = Cache("derivatives of loops", MAX_LOOPS)
+_loops: Cache[_Key, Linearized] = Cache(
+    "derivatives of loops", MAX_LOOPS, 64 * MEGABYTE, lambda key, made: graph_bytes([key, made]))
 
 
 class LoopRule(Structural):

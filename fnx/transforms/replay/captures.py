@@ -32,9 +32,11 @@ from weakref import ref
 from fnx.core import ops
 from fnx.core.array.array import Array
 from fnx.core.array.equality import same
+from fnx.core.cache import Cache
 from fnx.core.uop import UOp, toposort
 
 MAX_FUNCTIONS = 200
+MAX_CODES = 1024  # code objects whose names are remembered
 MISSING = object()  # the value of a name that has none
 BY_VALUE = frozenset({float, int, bool, complex, str, bytes})
 _INSTALLED = tuple({os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
@@ -149,9 +151,16 @@ def _outside(f: FunctionType) -> Iterator[tuple[Any, str]]:
         yield f.__globals__, name
 
 
-@functools.lru_cache(maxsize=4096)
+_names: Cache[CodeType, tuple[str, ...]] = Cache("global names of code", MAX_CODES)
+
+
 def _global_names(code: CodeType) -> tuple[str, ...]:
     """Global names of a code object and of the functions defined inside it."""
+    found = _names.get(code)
+    return _names.keep(code, _read_names(code)) if found is None else found
+
+
+def _read_names(code: CodeType) -> tuple[str, ...]:
     out: dict[str, None] = {}
     words, high = code.co_code, 0
     for op, low in zip(words[::2], words[1::2]):  # as dis.get_instructions, 30 times as fast

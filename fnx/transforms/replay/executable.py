@@ -18,7 +18,7 @@ import numpy as np
 from fnx.core import build, ops
 from fnx.core.array import storage, trace
 from fnx.core.array.trace import Closed
-from fnx.core.cache import Cache
+from fnx.core.cache import MEGABYTE, Cache, graph_bytes
 from fnx.core.config import config
 from fnx.core.index_faults import Check, raise_first
 from fnx.core.ops import const_value
@@ -27,6 +27,7 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp
 
 MAX_EAGER = 1024        # programs of eager calls
+PROGRAM_BYTES = 96 * MEGABYTE  # of each function's programs, and of those of eager calls
 MAX_NUMBERS = 2         # constants of an eager call up to which they are arguments
 
 
@@ -129,7 +130,9 @@ class Programs:
 
     def __init__(self, link: Callable[[UOp], Executable], limit: int) -> None:
         self._link = link
-        self._kept: Cache[Any, Executable] = Cache("programs", limit)
+        self._kept: Cache[Any, Executable] = Cache(
+            "programs", limit, PROGRAM_BYTES,
+            lambda key, made: graph_bytes([made.function, made.lowered.block.commands]))
         self.made = 0
 
     def __len__(self) -> int:
@@ -170,6 +173,11 @@ class Replay:
             self.storages.append(storage.put(np.zeros(1, np.bool_)))  # the first token
         self.executable: Executable | None = None
         self.launch: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
+
+    @property
+    def graphs(self) -> tuple[UOp]:
+        """What was traced."""
+        return (self.closed.function,)
 
 
 class Eager(Programs):

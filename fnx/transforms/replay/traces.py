@@ -21,13 +21,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from fnx.core.array import scope
 from fnx.core.array.trace import name_of
-from fnx.core.cache import Cache
+from fnx.core.cache import MEGABYTE, Cache, graph_bytes
 from fnx.core.errors import user_site
 from fnx.core.uop import UOp
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.signature import difference, short
 
 MAX_SIGNATURES = 256    # kept for each function, and programs
+TRACE_BYTES = 96 * MEGABYTE  # ... of a function
 MAX_VARIANTS = 8        # traces kept for each signature
 MAX_MISSES = 32         # explanations kept
 PATIENCE = 5            # traces because of one name before it is said aloud
@@ -55,12 +56,16 @@ class Variant(NamedTuple, Generic[T]):
 class Traces(Generic[T]):
     """What ``f`` was traced to. ``made`` counts the traces that were kept, ``misses`` says why.
 
+    A trace is a graph, or has ``graphs``, by which it is counted.
+
     ``f`` is a reference to the function, so that what is remembered of it may die with it.
     """
 
     def __init__(self, f: Callable[[], Any]) -> None:
         self._f = f
-        self._kept: Cache[Any, list[Variant[T]]] = Cache("traces", MAX_SIGNATURES)
+        self._kept: Cache[Any, list[Variant[T]]] = Cache(
+            "traces", MAX_SIGNATURES, TRACE_BYTES,
+            lambda key, variants: graph_bytes([v.value for v in variants]))
         self._rebound: Counter[str] = Counter()
         self.hits = self.made = 0
         self.misses: list[str] = []
@@ -99,6 +104,7 @@ class Traces(Generic[T]):
         for v in [v for v in variants if v.captures.gone()] + variants[:-MAX_VARIANTS + 1]:
             _discard(variants, v)
         variants.append(made)
+        self._kept.weigh(key)
         first = _valid(variants) or made
         if first is made:
             self.made += 1
