@@ -5,8 +5,8 @@
     python -m tests.attack.memory --count 2000 --small
 
 Everything compiles: each round has a new constant, or a new shape. When caches are full (with
-``--small`` they hold a twentieth), live nodes, objects, mapped code and resident memory are counted,
-and again at the end.
+``--small`` they hold a twentieth), live nodes, objects, mapped code and resident memory are
+counted,
 """
 
 from __future__ import annotations
