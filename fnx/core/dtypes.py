@@ -15,6 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
+from fnx.core.config import config
 from fnx.core.errors import DTypeError
 
 NDArray = np.ndarray[Any, Any]
@@ -30,17 +31,16 @@ class DType:
         mantissa, exponent: of a float, the bits of each that are stored.
         integer: the signed integer type of the same width.
         compute: the type in which ops that the machine lacks are computed.
-        accumulator: the type of a sum or product of integers; a float's is that of its folds.
         packing: its bytes, little endian, as ``struct`` has them.
     """
 
     __slots__ = ("name", "code", "kind", "bits", "limits", "mantissa", "exponent", "integer",
-                 "compute", "accumulator", "packing", "lanes", "scalar", "_np", "_vec")
+                 "compute", "packing", "lanes", "scalar", "_np", "_vec")
 
     def __init__(self, name: str, kind: DTypeKind, bits: int, numpy: str | None = None, *,
                  mantissa: int = 0, exponent: int = 0, integer: DType | None = None,
-                 compute: DType | None = None, accumulator: DType | None = None,
-                 lanes: int = 1, scalar: DType | None = None) -> None:
+                 compute: DType | None = None, lanes: int = 1,
+                 scalar: DType | None = None) -> None:
         self.name = name
         self.code = crc32(name.encode())  # equal in every process
         self.kind: DTypeKind = kind
@@ -50,7 +50,6 @@ class DType:
         self.mantissa, self.exponent = mantissa, exponent
         self.integer: DType = integer or self
         self.compute: DType = compute or self
-        self.accumulator: DType = accumulator or self
         self.lanes = lanes
         self.scalar: DType = scalar or self
         self._np = None if numpy is None else np.dtype(numpy)
@@ -107,20 +106,26 @@ class DType:
 
 bool_ = DType("bool", "bool", 1, "bool")
 int32 = DType("int32", "int", 32, "int32")
-int8 = DType("int8", "int", 8, "int8", compute=int32, accumulator=int32)
-index = DType("index", "index", 64, "int64")
+int8 = DType("int8", "int", 8, "int8", compute=int32)
+int16 = DType("int16", "int", 16, "int16", compute=int32)
+int64 = DType("int64", "int", 64, "int64")
 uint32 = DType("uint32", "uint", 32, "uint32", integer=int32)
+uint8 = DType("uint8", "uint", 8, "uint8", integer=int8, compute=uint32)
+uint16 = DType("uint16", "uint", 16, "uint16", integer=int16, compute=uint32)
+uint64 = DType("uint64", "uint", 64, "uint64", integer=int64)
+index = DType("index", "index", 64, "int64")
 float32 = DType("float32", "float", 32, "float32", mantissa=23, exponent=8, integer=int32)
-float64 = DType("float64", "float", 64, "float64", mantissa=52, exponent=11, integer=index)
+float64 = DType("float64", "float", 64, "float64", mantissa=52, exponent=11, integer=int64)
 void = DType("void", "void", 0)
 
-USER: tuple[DType, ...] = (bool_, int8, int32, uint32, float32, float64)
+USER: tuple[DType, ...] = (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
+                           float32, float64)
 ALL: tuple[DType, ...] = (*USER, index, void)
 _BY_NAME = {t.name: t for t in ALL}
 _BY_NUMPY = {t.np: t for t in USER}
 
-# 64-bit data that arrives without being asked for (NumPy or Python defaults) becomes 32 bits.
-NARROW = {np.dtype("int64"): int32, np.dtype("uint64"): uint32, np.dtype("float64"): float32}
+# Without config.x64, 64-bit types that nobody asked for are 32 bits wide.
+NARROW = {int64: int32, uint64: uint32, float64: float32}
 
 
 def named(name: str) -> DType:
@@ -134,8 +139,8 @@ def named(name: str) -> DType:
 def as_dtype(spec: Any) -> DType:
     """A DType from a DType, a NumPy dtype or scalar type, a name, or Python's bool/int/float.
 
-    Python's ``float`` and ``int`` mean the default width (float32, int32); everything else is
-    taken at its word.
+    Python's ``float`` and ``int`` mean the default width (32 bits, 64 under ``config.x64``);
+    everything else is taken at its word.
 
     Raises:
         DTypeError: for a type that fnx does not hold.
@@ -147,9 +152,9 @@ def as_dtype(spec: Any) -> DType:
     if spec is bool:
         return bool_
     if spec is int:
-        return int32
+        return default(int64)
     if spec is float:
-        return float32
+        return default(float64)
     if isinstance(spec, str) and spec in _WIDER and spec not in _BY_NAME:
         raise _not_held(spec)
     try:
@@ -161,6 +166,24 @@ def as_dtype(spec: Any) -> DType:
     if found is None:
         raise _not_held(str(np_dtype))
     return found
+
+
+def default(t: DType) -> DType:
+    """A 64-bit type as what nobody asked for has it: 32 bits wide, unless ``config.x64``.
+
+    >>> default(int64)
+    int32
+    """
+    return t if config.x64 else NARROW.get(t, t)
+
+
+def inexact(t: DType) -> DType:
+    """The float that a type becomes where only floats will do.
+
+    >>> inexact(uint8), inexact(int64)
+    (float32, float64)
+    """
+    return t if t.is_float else float64 if t.is_integer and t.bits == 64 else float32
 
 
 def _not_held(name: str) -> DTypeError:
@@ -181,7 +204,6 @@ _WIDER: dict[str, tuple[str, ...]] = {
     "bfloat16": ("float32",), "float16": ("float32",), "float32": ("float64",), "float64": (),
 }
 _WEAK = {"bool": "bool", "int": "int*", "uint": "int*", "index": "int*", "float": "float*"}
-_WITHOUT_64 = {"int64": "int32", "uint64": "uint32"}  # what stands for integers not held
 
 
 @cache
@@ -205,16 +227,23 @@ def _above(name: str) -> frozenset[str]:
     return frozenset({name}).union(*[_above(wider) for wider in _WIDER[name]])
 
 
-@cache
 def promote(a: DType, a_weak: bool, b: DType, b_weak: bool) -> tuple[DType, bool]:
-    """Common type of two operands and whether it stays weak (JAX's lattice, 32-bit default).
+    """Common type of two operands and whether it stays weak, by JAX's lattice.
 
     A weak operand (a Python scalar) gives way to the other unless it is of a higher kind.
-    uint32 with int32 is int32, as in JAX without 64-bit types.
+    Without ``config.x64`` no 64-bit type comes of narrower ones: uint32 with int32 is int32.
     """
+    return _promoted(a, a_weak, b, b_weak, config.x64)
+
+
+@cache
+def _promoted(a: DType, a_weak: bool, b: DType, b_weak: bool, x64: bool) -> tuple[DType, bool]:
     if a_weak == b_weak:
         name = least_upper_bound(a.name, b.name)
-        return _BY_NAME[_WITHOUT_64.get(name, name)], a_weak and not (a.is_bool and b.is_bool)
+        common = _BY_NAME["float64" if name == "float*" else name]
+        narrow = x64 or common.bits == max(a.bits, b.bits)
+        return common if narrow else NARROW.get(common, common), \
+            (a_weak or name == "float*") and not (a.is_bool and b.is_bool)
     weak, strong = (a, b) if a_weak else (b, a)
     name = least_upper_bound(_WEAK[weak.kind], strong.name)
     return (weak, True) if name.endswith("*") else (strong, False)

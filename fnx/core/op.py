@@ -8,14 +8,14 @@ from zlib import crc32
 
 import numpy as np
 
-from fnx.core.dtypes import DType
+from fnx.core.dtypes import ALL, DType, uint32
 
 OpKind = Literal["source", "elementwise", "movement", "reduce", "gather", "scatter", "collective",
                  "scope", "host", "kernel", "program", "command"]
 Shape = tuple[int, ...]
 
 
-_LETTERS = {"float": "f", "int": "i", "uint": "iu", "index": "i", "bool": "b", "void": ""}
+_LETTERS = {"float": "f", "int": "i", "uint": "i", "index": "i", "bool": "b", "void": "-"}
 
 
 class Node(Protocol):
@@ -44,7 +44,7 @@ class Op:
         levels: subset of "tkpc".
         arity: number of operands, or None where it varies.
         accepts: dtype kinds of the value operands ("f" float, "i" signed and unsigned and
-            index, "u" unsigned only, "b" bool).
+            index, "w" uint32 only, "b" bool).
         result: "same" as the first operand, "bool", "where" (as the second), "void" (no
             value), or "any" where the constructor decides.
         shape: shape of the result from (src, arg). Elementwise: that of the operands.
@@ -70,7 +70,7 @@ class Op:
 
     __slots__ = ("name", "levels", "kind", "arity", "accepts", "result", "shape", "arg",
                  "meaning", "symbol", "commutative", "identity", "ufunc", "exact", "cost",
-                 "batching", "binds", "closed", "place", "content", "code", "_kinds")
+                 "batching", "binds", "closed", "place", "content", "code", "_types")
 
     def __init__(self, name: str, levels: str, kind: OpKind, arity: int | None, *,
                  accepts: str = "fib", result: str = "same", shape: ShapeRule | None = None,
@@ -93,8 +93,8 @@ class Op:
         self.binds, self.closed, self.place = binds, closed, place
         self.content = _itself if content is None and arg in (int, tuple) else content
         self.code = crc32(name.encode())
-        self._kinds = frozenset(kind for kind, letters in _LETTERS.items()
-                                if not set(letters).isdisjoint(accepts))
+        self._types = frozenset(t for t in ALL if _LETTERS[t.kind] in accepts
+                                or t is uint32 and "w" in accepts)
         OPS[name] = self
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ class Op:
 
     def takes(self, dtype: DType) -> bool:
         """Whether value operands may have this dtype."""
-        return dtype.kind in self._kinds
+        return dtype.scalar in self._types
 
     def __reduce__(self) -> Any:
         return (named, (self.name,))

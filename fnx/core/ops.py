@@ -475,7 +475,7 @@ SHR = Op("SHR", "tkp", "elementwise", 2, accepts="i", symbol="({0} >> {1})", mea
 WHERE = Op("WHERE", "tkp", "elementwise", 3, result="where", meaning=m.plain(np.where))
 MULACC = Op("MULACC", "tkp", "elementwise", 3, accepts="f", meaning=m.multiply_add,
             exact=False)
-THREEFRY = Op("THREEFRY", "tkp", "elementwise", 4, accepts="u", arg=int, meaning=m.threefry,
+THREEFRY = Op("THREEFRY", "tkp", "elementwise", 4, accepts="w", arg=int, meaning=m.threefry,
               cost=100)
 
 # movement

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from fnx.core import build, dtypes, ops
-from fnx.core.array import arguments, axes
+from fnx.core.array import arguments, axes, convert
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
@@ -55,8 +55,8 @@ def _folded(domain: str, monoid: Op, a: ArrayLike, axis: AxisLike, dtype: DTypeL
             keepdims: bool, initial: ArrayLike | None, where: ArrayLike | None) -> Array:
     """A public fold. ``domain``: dtype of the elements, as in core/array/elementwise.py."""
     node = in_domain(domain, a, dtype)
-    if dtype is None and domain == "integer" and node.dtype.is_integer:
-        node = build.cast(node, node.dtype.accumulator)
+    if dtype is None and domain == "integer":
+        node = build.cast(node, convert.sum_type(node.dtype))
     t = node.dtype
     if monoid in (ops.MAX, ops.MIN):
         nonempty(node, axis, initial)

@@ -14,9 +14,10 @@ from fnx.core.dtypes import DType
 
 __all__ = [
     "bool_", "double", "dtype", "e", "euler_gamma", "finfo", "float32", "float64", "float_",
-    "floating", "generic", "iinfo", "inexact", "inf", "int8", "int32", "int_", "integer",
-    "issubdtype", "nan", "newaxis", "number", "pi", "promote_types", "result_type",
-    "signedinteger", "single", "uint", "uint32", "unsignedinteger",
+    "floating", "generic", "iinfo", "inexact", "inf", "int8", "int16", "int32", "int64",
+    "int_", "integer", "issubdtype", "nan", "newaxis", "number", "pi", "promote_types",
+    "result_type", "signedinteger", "single", "uint", "uint8", "uint16", "uint32", "uint64",
+    "unsignedinteger",
 ]
 
 
@@ -58,9 +59,10 @@ def _convert(x: Any, dtype: np.dtype[Any]) -> Array:
 
 
 bool_ = ScalarType(dtypes.bool_)
-int8 = ScalarType(dtypes.int8)
-int32 = ScalarType(dtypes.int32)
-uint32 = ScalarType(dtypes.uint32)
+int8, int16 = ScalarType(dtypes.int8), ScalarType(dtypes.int16)
+int32, int64 = ScalarType(dtypes.int32), ScalarType(dtypes.int64)
+uint8, uint16 = ScalarType(dtypes.uint8), ScalarType(dtypes.uint16)
+uint32, uint64 = ScalarType(dtypes.uint32), ScalarType(dtypes.uint64)
 float32 = ScalarType(dtypes.float32)
 float64 = ScalarType(dtypes.float64)
 int_, uint, float_ = int32, uint32, float32

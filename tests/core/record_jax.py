@@ -19,17 +19,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-INTEGERS = [0, 1, -1, 2, -2, 3, -3, 7, -7, 31, 32, 33, 100, -100, 2**31 - 1, -2**31, 2**31,
-            2**32 - 1]
+ENDS = [2**n + d for n in (7, 8, 15, 16, 31, 32, 63, 64) for d in (-1, 0)]
+INTEGERS = [0, 1, -1, 100, *ENDS, *[-2**n for n in (7, 15, 31, 63)]]
 FLOATS = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, 2.5, -2.5, 3.7, -3.7, 1e9, -1e9, 3e9, -3e9, 1e20,
           -1e20, np.inf, -np.inf, np.nan, 1e-40, 16777217.0]
-PYTHON = {"bool": False, "int32": 1, "float32": 1.0}
+PYTHON = {False: {"bool": False, "int32": 1, "float32": 1.0},  # weak: by config.x64
+          True: {"bool": False, "int64": 1, "float64": 1.0}}
 ALL = ["bool", *[f"{k}{n}" for k in ("int", "uint") for n in (2, 4, 8, 16, 32, 64)],
        "float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "float32", "float64"]
-TYPES = ["bool", "int8", "int32", "uint32", "float32", "float64"]
+WHOLE = [f"{k}{n}" for k in ("int", "uint") for n in (8, 16, 32, 64)]
+TYPES = ["bool", *WHOLE, "float32", "float64"]
 
 
 def corners(name: str) -> np.ndarray[Any, Any]:
+    """Operands of casts."""
     if name == "bool":
         return np.array([False, True])
     if name.startswith("float"):
@@ -38,29 +41,38 @@ def corners(name: str) -> np.ndarray[Any, Any]:
     return np.array([i for i in INTEGERS if info.min <= i <= info.max], name)
 
 
+def operands(name: str) -> np.ndarray[Any, Any]:
+    """Operands of ops: of each pair of them."""
+    if name.startswith("float"):
+        return np.array(FLOATS, name)
+    info = np.iinfo(name)
+    found = {0, 1, -1, 2, 3, -7, 100, info.bits - 1, info.bits, info.max, info.max - 1, info.min}
+    return np.array([i for i in sorted(found) if i >= info.min], name)
+
+
 def bits(x: Any) -> list[int]:
     x = np.asarray(x)
     return [int(v) for v in (x if x.dtype == bool else x.view(f"uint{8 * x.dtype.itemsize}"))]
 
 
 def pairs(name: str) -> tuple[Any, Any]:
-    v = corners(name)
+    v = operands(name)
     a, b = np.array(list(itertools.product(v, v)), name).T
     return jnp.asarray(a), jnp.asarray(b)
 
 
 def promotion() -> list[Any]:
+    """[config.x64, a, whether it is weak, b, whether it is weak, of both, whether that is weak]"""
     rows = []
-    for a, b in itertools.product(TYPES, TYPES):
-        for aw, bw in itertools.product((False, True), (False, True)):
-            if (aw and a not in PYTHON) or (bw and b not in PYTHON):
-                continue
-            wide = "float64" in (a, b)
-            with jax.enable_x64(wide):
-                x, y = (jnp.asarray(PYTHON[t]) if w else jnp.zeros((), t)
+    for x64, python in PYTHON.items():
+        with jax.enable_x64(x64):
+            arrays = [t for t in TYPES if x64 or not t.endswith("64")]
+            kinds = [(t, False) for t in arrays] + [(t, True) for t in python]
+            for (a, aw), (b, bw) in itertools.product(kinds, kinds):
+                x, y = (jnp.asarray(python[t]) if w else jnp.zeros((), t)
                         for t, w in ((a, aw), (b, bw)))
                 out = jnp.multiply(x, y) if a != "bool" or b != "bool" else jnp.bitwise_or(x, y)
-                rows.append([a, aw, b, bw, str(out.dtype), bool(out.weak_type)])
+                rows.append([x64, a, aw, b, bw, str(out.dtype), bool(out.weak_type)])
     return rows
 
 
@@ -92,22 +104,23 @@ def main() -> None:
     out: dict[str, Any] = {
         "jax": jax.__version__, "promotion": promotion(), "lattice": lattice(),
         "ops": [], "casts": [],
-        "corners": {t: bits(corners(t)) for t in TYPES}}
-    for t in ("int8", "int32", "uint32"):
-        a, b = pairs(t)
-        for name, f in BINARY.items():
-            out["ops"].append([name, t, 2, bits(f(a, b))])
-        for name, f in UNARY.items():
-            if not (t == "uint32" and name == "ABS"):
-                v = jnp.asarray(corners(t))
-                out["ops"].append([name, t, 1, bits(f(v))])
+        "corners": {t: bits(corners(t)) for t in TYPES},
+        "operands": {t: bits(operands(t)) for t in TYPES if t != "bool"}}
     with jax.enable_x64(True):
+        for t in WHOLE:
+            a, b = pairs(t)
+            for name, f in BINARY.items():
+                out["ops"].append([name, t, 2, bits(f(a, b))])
+            for name, f in UNARY.items():
+                if t[0] != "u" or name != "ABS":
+                    v = jnp.asarray(operands(t))
+                    out["ops"].append([name, t, 1, bits(f(v))])
         for t in ("float32", "float64"):
             a, b = pairs(t)
             for name, f in FLOAT_BINARY.items():
                 out["ops"].append([name, t, 2, bits(f(a, b))])
             for name, f in FLOAT_UNARY.items():
-                v = jnp.asarray(corners(t))
+                v = jnp.asarray(operands(t))
                 out["ops"].append([name, t, 1, bits(f(v))])
         for a, b in itertools.permutations(TYPES, 2):
             v = jnp.asarray(corners(a))

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fnx.core import build, dtypes, numpy_semantics, ops
+from fnx.core.config import override
 from fnx.core.dtypes import least_upper_bound, named, promote
 from fnx.core.errors import DTypeError
 from fnx.core.levels import interp
@@ -29,8 +30,8 @@ def from_bits(bits: list[int], dtype: str) -> np.ndarray[Any, Any]:
     return np.array(bits, f"uint{8 * np.dtype(dtype).itemsize}").view(dtype)
 
 
-def corners(dtype: str, arity: int) -> list[np.ndarray[Any, Any]]:
-    v = from_bits(GOLDEN["corners"][dtype], dtype)
+def operands(dtype: str, arity: int) -> list[np.ndarray[Any, Any]]:
+    v = from_bits(GOLDEN["operands"][dtype], dtype)
     return list(np.array(list(itertools.product(v, repeat=arity)), dtype).T)
 
 
@@ -46,9 +47,20 @@ def value(op: ops.Op, *xs: np.ndarray[Any, Any], dtype: dtypes.DType | None = No
     return interp.evaluate([node], dict(zip(params, xs)))[0]
 
 
-@pytest.mark.parametrize("a, a_weak, b, b_weak, want, weak", GOLDEN["promotion"])
-def test_promotion(a: str, a_weak: bool, b: str, b_weak: bool, want: str, weak: bool) -> None:
-    assert promote(named(a), a_weak, named(b), b_weak) == (named(want), weak)
+@pytest.mark.parametrize("x64", [False, True])
+def test_promotion(x64: bool) -> None:
+    with override(x64=x64):
+        for mode, a, a_weak, b, b_weak, want, weak in GOLDEN["promotion"]:
+            if mode is x64:
+                got = promote(named(a), a_weak, named(b), b_weak)
+                assert got == (named(want), weak), (a, a_weak, b, b_weak)
+
+
+def test_64_bits_that_were_asked_for_stay_without_x64() -> None:
+    for wide in ("int64", "uint64", "float64"):
+        for t in ("int8", "uint32"):
+            assert promote(named(wide), False, named(t), False)[0].bits == 64
+    assert promote(named("uint32"), False, named("int32"), False) == (named("int32"), False)
 
 
 @pytest.mark.parametrize("a, b, want", GOLDEN["lattice"])
@@ -65,17 +77,17 @@ def test_every_type_of_jax_widens_as_there(a: str, b: str, want: str) -> None:
 @pytest.mark.parametrize("name, dtype, arity, want", GOLDEN["ops"],
                          ids=[f"{row[0]}-{row[1]}" for row in GOLDEN["ops"]])
 def test_corners(name: str, dtype: str, arity: int, want: list[int]) -> None:
-    operands = corners(dtype, arity)
-    got = value(OPS[name], *operands)
+    xs = operands(dtype, arity)
+    got = value(OPS[name], *xs)
     expected = from_bits(want, dtype)
-    kept = np.logical_and.reduce([normal(x) for x in (*operands, got)])
+    kept = np.logical_and.reduce([normal(x) for x in (*xs, got)])
     assert same_bits(got[kept], expected[kept])
 
 
 @pytest.mark.parametrize("a, b, want", GOLDEN["casts"],
                          ids=[f"{row[0]}-{row[1]}" for row in GOLDEN["casts"]])
 def test_casts(a: str, b: str, want: list[int]) -> None:
-    (x,) = corners(a, 1)
+    x = from_bits(GOLDEN["corners"][a], a)
     got, expected = value(ops.CAST, x, dtype=named(b)), from_bits(want, b)
     kept = normal(x) & normal(got)
     assert same_bits(got[kept], expected[kept])

@@ -11,7 +11,7 @@ import fnx
 from fnx.core import build, dtypes, ops
 from tests.lower.machine import both, kernel_over, same_bits, split
 
-KIND = {"float32": "f", "float64": "f", "int8": "i", "int32": "i", "uint32": "i", "bool": "b"}
+KIND = {t.name: {"float": "f", "bool": "b"}.get(t.kind, "i") for t in dtypes.USER}
 SPECIAL = {
     "f": [0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf, 1e-40, 1.5, -2.5, 3e9, -3e9, 0.5],
     "i": [0, 1, 2, 3, 7, 31, 2**31 - 1],

@@ -29,13 +29,20 @@ _WIDER = "name a wider dtype with dtype=, or reduce the values"
 
 
 def default_float() -> DType:
-    """What a Python float becomes, and the result of dividing integers."""
+    """What a Python float becomes."""
     return dtypes.float64 if config.x64 else dtypes.float32
 
 
 def default_int() -> DType:
     """What a Python int becomes."""
-    return dtypes.int32
+    return dtypes.int64 if config.x64 else dtypes.int32
+
+
+def sum_type(t: DType) -> DType:
+    """What a sum or product of these is where nothing else is asked for."""
+    if not t.is_integer or t.bits >= default_int().bits:
+        return t
+    return dtypes.default(dtypes.uint64) if t.kind == "uint" else default_int()
 
 
 SCALARS: dict[type, Callable[[], DType]] = {
@@ -44,7 +51,7 @@ SCALARS: dict[type, Callable[[], DType]] = {
 
 def dtype_argument(dtype: Any) -> DType:
     """The type that a ``dtype=`` argument names; Python's float and int are the defaults."""
-    return default_float() if dtype is float else dtypes.as_dtype(dtype)
+    return dtypes.as_dtype(dtype)
 
 
 def fits(x: Any, to: DType) -> Any:
@@ -72,8 +79,7 @@ def numpy_data(x: Any, to: DType | None) -> NDArray:
             hint="make the rows of one length and the elements numbers, then .astype(float32)"
             if data.dtype.kind == "O" else "convert the data to numbers first")
     if to is None:
-        narrowed = None if config.x64 else dtypes.NARROW.get(data.dtype)
-        to = narrowed if narrowed is not None else dtypes.as_dtype(data.dtype)
+        to = dtypes.default(dtypes.as_dtype(data.dtype))
     if data.dtype == to.np:
         return data
     if to.is_integer and data.dtype.kind in "iu" and data.size:

@@ -7,7 +7,7 @@ but for ``where``, one dtype). Its ``domain`` says what promotion gives the oper
     any      their common dtype
     number   the same; bool is refused
     integer  the same; bool becomes int32
-    inexact  the same; bool and integers become the default float
+    inexact  the same; bool and integers become a float
     bits     bool or integers; floats are refused
     whole    the same, but bool becomes int32
     truth    each operand becomes bool by itself (x != 0)
@@ -68,44 +68,44 @@ class ElementwiseRow:
         return self.name
 
 
-# ---- domains: (name of the function, promoted dtype, default float) -> dtype of the operands --
+# ---- domains: (name of the function, promoted dtype) -> dtype of the operands --------------------
 
 
-def _any(name: str, t: DType, default: DType) -> DType:
+def _any(name: str, t: DType) -> DType:
     return t
 
 
-def _number(name: str, t: DType, default: DType) -> DType:
+def _number(name: str, t: DType) -> DType:
     if t.is_bool:
         raise DTypeError(f"{name}: expected numbers, got bool",
                          hint="convert with .astype(...), or use & | ^ ~ on bools")
     return t
 
 
-def _integer(name: str, t: DType, default: DType) -> DType:
+def _integer(name: str, t: DType) -> DType:
     return dtypes.int32 if t.is_bool else t
 
 
-def _inexact(name: str, t: DType, default: DType) -> DType:
-    return t if t.is_float else default
+def _inexact(name: str, t: DType) -> DType:
+    return dtypes.inexact(t)
 
 
-def _bits(name: str, t: DType, default: DType) -> DType:
+def _bits(name: str, t: DType) -> DType:
     if t.is_float:
         raise DTypeError(f"{name}: expected integers or bools, got {t}",
                          hint="convert with .astype(int32), or use the logical_ functions")
     return t
 
 
-def _whole(name: str, t: DType, default: DType) -> DType:
-    return _integer(name, _bits(name, t, default), default)
+def _whole(name: str, t: DType) -> DType:
+    return _integer(name, _bits(name, t))
 
 
-def _truth(name: str, t: DType, default: DType) -> DType:
+def _truth(name: str, t: DType) -> DType:
     return dtypes.bool_
 
 
-DOMAINS: dict[str, Callable[[str, DType, DType], DType]] = {
+DOMAINS: dict[str, Callable[[str, DType], DType]] = {
     "any": _any, "number": _number, "integer": _integer, "inexact": _inexact, "bits": _bits,
     "whole": _whole, "truth": _truth}
 

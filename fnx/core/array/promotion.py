@@ -40,7 +40,7 @@ def promoted(domain: str, name: str, xs: Sequence[Any], *, broadcast: bool = Tru
     t, weak = kind_of(xs[0])
     for x in xs[1:]:
         t, weak = dtypes.promote(t, weak, *kind_of(x))
-    to = DOMAINS[domain](name, t, convert.default_float())
+    to = DOMAINS[domain](name, t)
     nodes = [as_node(x, to) for x in xs if type(x) is Array]
     if broadcast and len(nodes) > 1:
         nodes = same_shape(name, nodes)
@@ -54,7 +54,7 @@ def promoted(domain: str, name: str, xs: Sequence[Any], *, broadcast: bool = Tru
 def in_domain(domain: str, a: ArrayLike, dtype: DTypeLike | None = None) -> UOp:
     """The node of one operand as ``dtype``, by default as a domain takes it."""
     x = asarray(a)
-    to = DOMAINS[domain]("", x._dtype, convert.default_float()) if dtype is None else \
+    to = DOMAINS[domain]("", x._dtype) if dtype is None else \
         convert.dtype_argument(dtype)
     return as_node(x, to)
 

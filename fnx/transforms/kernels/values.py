@@ -13,7 +13,7 @@ import numpy as np
 
 from fnx.core import build, dtypes, ops
 from fnx.core.array import elementwise
-from fnx.core.array.convert import SCALARS, default_float, fits
+from fnx.core.array.convert import SCALARS, fits
 from fnx.core.array.elementwise import DOMAINS, OPERATORS, ElementwiseRow
 from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
@@ -148,7 +148,7 @@ def apply(f: ElementwiseRow, *operands: Any) -> Value:
     t, weak = kinds[0]
     for other in kinds[1:]:
         t, weak = dtypes.promote(t, weak, *other)
-    to = DOMAINS[f.domain](f.name, t, default_float())
+    to = DOMAINS[f.domain](f.name, t)
     made = _scalars(f.build(*[as_node(x, to) for x in operands]))
     return Value(made, weak and made.dtype is to)
 

@@ -24,6 +24,8 @@ def _quotient(a: Expr, b: Expr) -> Expr:
     if a.dtype.bits == 32:
         ratio = trunc(a.cast(dtypes.float64) / b.cast(dtypes.float64))
         return as_integer(ratio).cast(a.dtype)
+    if a.dtype.kind == "uint":
+        return a // where(b.eq(0), 1, b)
     minus = b.eq(-1)
     return where(minus, -a, a // where(minus | b.eq(0), 1, b))
 
@@ -32,7 +34,7 @@ def divide(a: Expr, b: Expr) -> Expr:
     """IDIV"""
     if _divides_safely(b):
         return a // b
-    ones = (1 << 32) - 1 if a.dtype.kind == "uint" else -1
+    ones = (1 << a.dtype.bits) - 1 if a.dtype.kind == "uint" else -1
     return where(b.eq(0), ones, _quotient(a, b))
 
 
