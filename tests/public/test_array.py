@@ -146,9 +146,10 @@ def test_copies_and_pickles() -> None:
 
 
 @pytest.mark.parametrize(("value", "dtype", "wide"), [
-    (1.0, "float32", "float64"), (1, "int32", "int32"), (True, "bool", "bool"),
-    (np.float64(1), "float32", "float64"), (np.arange(2), "int32", None),
-    ([1.0, 2], "float32", "float64"), (np.uint64(3), "uint32", None), ([], "float32", "float64"),
+    (1.0, "float32", "float64"), (1, "int32", "int64"), (True, "bool", "bool"),
+    (np.float64(1), "float32", "float64"), (np.arange(2), "int32", "int64"),
+    ([1.0, 2], "float32", "float64"), (np.uint64(3), "uint32", "uint64"),
+    ([], "float32", "float64"),
 ])
 def test_default_widths(value: Any, dtype: str, wide: str | None) -> None:
     assert jnp.asarray(value).dtype == dtype
