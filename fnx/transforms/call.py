@@ -62,10 +62,11 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
     """Make a function one unit: a boundary, or (with ``out``) a hand-written kernel.
 
     Args:
-        f: the function. A kernel gets references (``fnx.kernel``): its inputs, then its outputs.
+        f: the function. A kernel gets references (``fnx.kernel``): its inputs, then its outputs;
+            what it takes by name only are options, plain values that belong to the trace.
         name: what profiles and stages call it; by default f's name.
-        out: called like f without the outputs; returns an array, or anything with ``shape``
-            and ``dtype``, for each output.
+        out: called like f without the outputs (and with those of the options that it names);
+            returns an array, or anything with ``shape`` and ``dtype``, for each output.
         schedule: how to tile the kernel; without one the compiler's own choice.
         vjp: the derivative for reverse mode: ``vjp(args, out, ct)`` gives a tuple of cotangents,
             one for each argument (None: zero); or a pair (fwd, bwd), as of ``custom_vjp``. It
@@ -76,7 +77,8 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
             without one a batch is one more loop.
 
     Returns:
-        A function like f. That of a kernel takes the inputs and returns the outputs.
+        A function like f, with ``lower(*args)``. That of a kernel takes the inputs and returns
+        the outputs.
 
     Raises:
         ArgumentError: a schedule without ``out``, or rules that are no functions.
@@ -142,19 +144,27 @@ class _CalledKernel(Transformed[P, R]):
                 raise KernelError(f"schedule of {self._name}: expected transforms as "
                                   f"k.split(...), got {step!r}")
         self._out, self._schedule = out, schedule
-        self.__signature__ = inspect.Signature(parameters_of(out))
-        self._arguments = Arguments(f, self._name)
+        taken = parameters_of(out)
+        options = [p for p in parameters_of(f) if p.kind is p.KEYWORD_ONLY]
+        self._static = tuple([p.name for p in options])
+        self._told = frozenset(self._static) if taken and taken[-1].kind is \
+            inspect.Parameter.VAR_KEYWORD else frozenset(self._static) & {p.name for p in taken}
+        self.__signature__ = inspect.Signature(
+            [p for p in taken if p.name not in self._static and p.kind is not p.VAR_KEYWORD]
+            + options)
+        self._arguments = Arguments(f, self._name, (), self._static)
         self._traces: Traces[UOp] = Traces(lambda: f)
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if kwargs:
-            args = self._positional(args, kwargs)
-        arrays, key = self._arguments.key(args, {})
+        args, static = self._bound(args, kwargs)
+        arrays, key = self._arguments.key(args, static)
         in_tree = key[0].subtrees[0]
-        specs, out_tree = tree.flatten(self._out(*tree.unflatten(in_tree, arrays)))
+        specs, out_tree = tree.flatten(self._out(
+            *tree.unflatten(in_tree, arrays),
+            **{name: value for name, value in static.items() if name in self._told}))
         outs = tuple([self._spec(s) for s in specs])
-        kernel = self._traces.find(
-            (*key, outs, out_tree), lambda: (self._trace(arrays, in_tree, outs, out_tree), []))
+        kernel = self._traces.find((*key, outs, out_tree), lambda: (
+            self._trace(arrays, in_tree, outs, out_tree, static), []))
         faults = (((), dtypes.int32),) * (
             index_faults.count(kernel.value) if config.check_index else 0)
         node = UOp(ops.CALL, dtypes.void, (kernel.value, *[x._node for x in arrays]),
@@ -162,14 +172,17 @@ class _CalledKernel(Transformed[P, R]):
                             () if faults else self._schedule))
         return tree.unflatten(out_tree, [Array(n) for n in build.results(node)[:len(outs)]])
 
-    def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Arguments by name in the order in which the kernel takes them."""
-        signature = inspect.signature(self._out)
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]
+               ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The inputs in the order in which the kernel takes them, and its options by name."""
+        signature = self.__signature__
         try:
-            return signature.bind(*args, **kwargs).args
+            bound = signature.bind(*args, **kwargs)
         except TypeError as e:
             raise ArgumentError(f"kernel {self._name}: expected arguments of {signature}: {e}",
-                                hint="out= names the inputs of a kernel") from None
+                                hint="out= names the inputs of a kernel; options are what the "
+                                "kernel takes by name only: def kernel(x, o, *, block)") from None
+        return bound.args, bound.kwargs
 
     def _spec(self, given: Any) -> Aval:
         if not (hasattr(given, "shape") and hasattr(given, "dtype")):
@@ -179,7 +192,7 @@ class _CalledKernel(Transformed[P, R]):
         return Aval(tuple(given.shape), dtypes.as_dtype(given.dtype))
 
     def _trace(self, arrays: Sequence[Array], in_tree: tree.TreeDef, outs: Sequence[Aval],
-               out_tree: tree.TreeDef) -> UOp:
+               out_tree: tree.TreeDef, static: dict[str, Any]) -> UOp:
         def make_args(reference: Callable[[DType, Shape, bool, str], Reference]) -> list[Any]:
             names = iter(self._names(in_tree, out_tree))
             given = [reference(x._dtype, x._shape, False, next(names)) for x in arrays]
@@ -187,7 +200,8 @@ class _CalledKernel(Transformed[P, R]):
                                                 for shape, dtype, _ in outs])
             several = isinstance(written, tuple | list)
             return [*tree.unflatten(in_tree, given), *(written if several else (written,))]
-        return trace_kernel(self._f, self._name, make_args)
+        f = functools.partial(self._f, **static) if static else self._f
+        return trace_kernel(f, self._name, make_args)
 
     def _names(self, in_tree: tree.TreeDef, out_tree: tree.TreeDef) -> list[str]:
         """A name for each leaf: the parameter's, where that is a single array."""

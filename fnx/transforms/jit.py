@@ -29,7 +29,7 @@ from fnx.transforms.replay.executable import Eager, Executable, Programs, Replay
 from fnx.transforms.replay.launcher import MISS, Launcher, make_launcher
 from fnx.transforms.replay.signature import Arguments, CallKey, labels, positional, several
 from fnx.transforms.replay.traces import MAX_SIGNATURES, CacheInfo, Traces, Variant
-from fnx.transforms.transformed import Transformed
+from fnx.transforms.transformed import Transformed, set_lower
 
 if TYPE_CHECKING:
     from fnx.transforms.replay.stages import Stages
@@ -197,6 +197,9 @@ class Jitted(Transformed[P, R_co]):
         self._traces.clear()
         self._programs.clear()
         self._launchers = []
+
+
+set_lower(lambda f, args, kwargs: Jitted(f).lower(*args, **kwargs))
 
 
 @overload

@@ -20,17 +20,27 @@ import operator
 import sys
 from collections.abc import Callable
 from types import MethodType
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from fnx.core.array.public import public
 from fnx.core.array.trace import name_of
 from fnx.core.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from fnx.transforms.replay.stages import Stages
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
+
+_show: list[Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = []
+
+
+def set_lower(lower: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+    """Say how functions are lowered, (function, args, kwargs) -> Stages: jit does."""
+    _show.append(lower)
 
 
 class Transformed(Generic[P, R_co]):
@@ -56,6 +66,11 @@ class Transformed(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<{self.kind} of {self._name}>"
+
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Stages:
+        """All stages of this signature, for reading: graph, kernels, commands, LLVM IR."""
+        made: Stages = _show[-1](self, args, kwargs)
+        return made
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         out: R_co = _run(self, args, kwargs)

@@ -1,0 +1,78 @@
+"""Arguments of hand-written kernels by name, options, and the stages of a kernel alone."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.kernel as k
+import fnx.numpy as jnp
+from fnx.core.config import override
+from fnx.core.errors import ArgumentError, StaticArgumentError
+from fnx.transforms.replay.stages import STAGES
+
+
+@fnx.call(out=lambda a, x: x)
+def scaled(a: Any, x: Any, o: Any, *, block: int = 4, shift: bool = False) -> None:
+    i = k.range(o.shape[0], "i")
+    o[i] = a[()] * x[i] + (block if shift else 0)
+
+
+@fnx.call(out=lambda x, *, copies=2: fnx.ShapeDtypeStruct((copies, *x.shape), x.dtype))
+def repeated(x: Any, o: Any, *, copies: int = 2) -> None:
+    c, i = k.range(copies, "c"), k.range(x.shape[0], "i")
+    o[c, i] = x[i]
+
+
+def test_inputs_by_name_in_any_order() -> None:
+    want = [2.0, 4.0]
+    x = jnp.asarray([1.0, 2.0])
+    for f in (scaled, fnx.jit(scaled)):
+        assert f(2.0, x).tolist() == f(2.0, x=x).tolist() == f(x=x, a=2.0).tolist() == want
+
+
+def test_options_are_values_of_the_trace_and_may_say_what_comes_out() -> None:
+    x = jnp.asarray([1.0, 2.0])
+    assert scaled(2.0, x, shift=True).tolist() == [6.0, 8.0]
+    assert scaled(2.0, x, shift=True, block=1).tolist() == [3.0, 5.0]
+    assert fnx.jit(scaled, static_argnames=("shift",))(2.0, x, shift=True).tolist() == [6.0, 8.0]
+    assert fnx.vmap(lambda v: scaled(2.0, v, shift=True))(x[None]).tolist() == [[6.0, 8.0]]
+    assert repeated(x).shape == (2, 2) and repeated(x, copies=3).shape == (3, 2)
+    assert str(inspect.signature(scaled)) == "(a, x, *, block: 'int' = 4, shift: 'bool' = False)"
+
+
+@pytest.mark.parametrize("f, error, match", [
+    (lambda x: scaled(x), ArgumentError, "missing a required argument: 'x'"),
+    (lambda x: scaled(x, x, 4), ArgumentError, "too many positional arguments"),
+    (lambda x: scaled(x, x, width=4), ArgumentError, "unexpected keyword argument 'width'"),
+    (lambda x: scaled(x, x, block=[4]), StaticArgumentError, "static argument 'block' of scaled"),
+])
+def test_wrong_arguments_are_refused_with_the_signature(f: Any, error: Any, match: str) -> None:
+    with pytest.raises(error, match=match) as found:
+        f(jnp.ones(3))
+    assert found.value.site is not None and found.value.site[0] == __file__
+
+
+def test_a_kernel_shows_its_stages_as_jit_does(capsys: pytest.CaptureFixture[str]) -> None:
+    x = jnp.ones((3, 4))
+    stages = scaled.lower(2.0, x[0])
+    assert stages.commands is fnx.jit(scaled).lower(2.0, x[0]).commands
+    stages.show()
+    text = capsys.readouterr().out
+    assert all(f"==== {name}" in text for name in STAGES)
+    assert "kernel scaled(a: float32[], x: float32[4], o: float32[4])" in text
+    assert "define" in stages.llvm() and stages.assembly()
+    assert "block" not in stages.text("kernels")
+    assert "lane in seq(3)" in fnx.vmap(scaled, in_axes=(None, 0)).lower(2.0, x).text("kernels")
+
+
+def test_so_do_boundaries_and_functions_with_rules() -> None:
+    ruled = fnx.call(lambda x: x * 2, vjp=lambda args, out, ct: (ct * 3,))
+    assert "x[i] * 2" in ruled.lower(jnp.ones(2)).text("simplified")
+    with override(device="interp"):
+        assert ruled.lower(jnp.ones(2)).kernels
+    np.testing.assert_array_equal(fnx.grad(lambda x: ruled(x).sum())(jnp.ones(2)), 3.0)
