@@ -70,7 +70,8 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
         schedule: how to tile the kernel; without one the compiler's own choice.
         vjp: the derivative for reverse mode: ``vjp(args, out, ct)`` gives a tuple of cotangents,
             one for each argument (None: zero); or a pair (fwd, bwd), as of ``custom_vjp``. It
-            may be made of kernels itself.
+            may be made of kernels itself. Without one that of a kernel is found from what it
+            computes: its loops become arrays again, which the compiler tiles.
         jvp: the derivative for forward mode, ``jvp(primals, tangents) -> (out, tangent)``. One of
             the two serves both modes, where it is linear.
         vmap: ``vmap(axis_size, in_batched, *args) -> (out, out_batched)``, as of ``custom_vmap``;

@@ -477,3 +477,23 @@ def test_a_kernel_alone_is_shown() -> None:
     stages = fnx.jit(total).lower(normal(40))
     assert [kernel.name.split()[0] for kernel in stages.kernels] == ["total"]
     assert "in seq(3)" in stages.text("tiled")
+
+
+@pytest.mark.parametrize("device", ["cpu", "interp"])
+def test_what_is_skipped_inside_a_loop_is_not_stored(device: str) -> None:
+    @fnx.call(out=lambda x: x)
+    def kernel(x: Any, o: Any) -> None:
+        i = k.range(x.shape[0])
+
+        def step(t: Any, s: Any) -> Any:
+            def positive() -> None:
+                o[i, t] = s
+            k.when(x[i, t] > 0, positive)
+            return s + x[i, t]
+
+        k.loop(x.shape[1], step, 0.0)
+
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype("float32")
+    before = np.cumsum(x, 1) - x
+    with override(device=device):
+        np.testing.assert_allclose(kernel(x), np.where(x > 0, before, 0), rtol=1e-5, atol=1e-6)

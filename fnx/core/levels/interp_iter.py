@@ -30,6 +30,7 @@ class Iteration:
         self.last = list(first)
         self.steps: dict[UOp, Any] = {v: [] for v in values}
         self._running: list[NDArray] = []  # of each iteration: where it is run
+        self._ran: dict[UOp, list[NDArray]] = {v: [] for v in values}  # so, of a step
 
     def goes_on(self, stop: NDArray) -> bool:
         """Whether an iteration is run anywhere, where the loop ends wherever ``stop`` holds."""
@@ -40,23 +41,29 @@ class Iteration:
             return True
         return False
 
-    def take(self, values: Mapping[UOp, Any]) -> None:
-        """The values of an iteration."""
+    def take(self, values: Mapping[UOp, Any], inner: Mapping[UOp, NDArray]) -> None:
+        """The values of an iteration; ``inner`` says of steps of loops inside where they are run.
+        """
         nexts = [values[n] for n in parts.nexts(self.loop)]
         if self._running and not self._running[-1].all():
             nexts = [np.where(self._running[-1], n, old) for n, old in zip(nexts, self.last)]
         self.last = nexts
         for value, seen in self.steps.items():
             seen.append(values[value])
+            running = [*self._running[-1:], *([inner[value]] if value in inner else [])]
+            if running:
+                self._ran[value].append(np.logical_and.reduce(np.broadcast_arrays(*running)))
 
     def finish(self, trips: int) -> None:
         """Put the values of all iterations side by side; 0 for those that are not run."""
         for value, seen in self.steps.items():
             self.steps[value] = self._beside(seen, trips, value.dtype.np)
 
-    def ran(self, trips: int) -> NDArray:
-        """Where, and in which iterations, the loop is run."""
-        return self._beside(self._running, trips, np.dtype(bool))
+    def ran(self, value: UOp, trips: int) -> NDArray | None:
+        """Where, and in which iterations, a step is run; None: everywhere."""
+        if parts.stop(self.loop) is None and not self._ran[value]:
+            return None
+        return self._beside(self._ran[value], trips, np.dtype(bool))
 
     def _beside(self, seen: Sequence[NDArray], trips: int, dtype: np.dtype[Any]) -> NDArray:
         ndim = self.last[0].ndim

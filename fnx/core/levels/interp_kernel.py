@@ -151,9 +151,8 @@ class _StoreRun:
             shape[self.axis[r]] = hi - lo
         condition = parts.validity(store)
         valid = np.broadcast_to(True if condition is None else values[condition], shape)
-        for loop in self.steps:
-            if parts.stop(loop) is not None and parts.closed(loop)[0] in store.ranges:
-                valid = valid & values[loop].ran(self.extent[parts.closed(loop)[0]])
+        ran = self._ran(store.src, values)
+        valid = valid if ran is None else valid & ran
         at = np.broadcast_to(self._linear(place, values, valid), shape)[valid]
         value = np.broadcast_to(values[parts.value(store)], shape)[valid]
         target = self._flat(parts.buffer(place))
@@ -270,9 +269,21 @@ class _StoreRun:
             for n in rest:
                 if n not in here:
                     self._enter(n, window, here)
-            loop.take(here)
+            inner = {v: self._ran([v], here) for v in self.steps[node]}
+            loop.take(here, {v: ran for v, ran in inner.items() if ran is not None})
         loop.finish(self.extent[t])
         return loop
+
+    def _ran(self, roots: Sequence[UOp], values: ValueOf) -> NDArray | None:
+        """Where all loops run that something below the roots is a step of; None: everywhere."""
+        out: NDArray | None = None
+        for step in toposort(roots, stop=lambda n: n.op is ops.STEP):
+            if step.op is ops.STEP:
+                value, loop, t = step.src
+                ran = values[loop].ran(value, self.extent[t])
+                if ran is not None:
+                    out = ran if out is None else out & ran
+        return out
 
     def _inside(self, node: UOp, roots: list[UOp], windows: Cuts, values: ValueOf) -> list[UOp]:
         """What changes from one iteration of an ITER to the next, operands first; the rest is

@@ -19,6 +19,7 @@ from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.rules import Linear
+from fnx.transforms.ad.structural import computed_by
 
 
 class LinearKind(Enum):
@@ -136,10 +137,8 @@ def _joined(node: UOp, one: Kinds, other: Kinds) -> Kinds:
 
 
 def _call(node: UOp, operands: Kinds) -> Steps[Kinds]:
-    body = parts.bodies(node)
-    if not body:
-        return (yield from _opaque(node, operands))
-    found: Kinds = yield body[0], Linearity(operands)
+    body = computed_by(node) if node.src[0].op is ops.KERNEL else parts.bodies(node)[0]
+    found: Kinds = yield body, Linearity(operands)
     return found
 
 
@@ -179,7 +178,7 @@ def _cond(node: UOp, operands: Kinds) -> Steps[Kinds]:
 
 
 def _opaque(node: UOp, operands: Kinds) -> Steps[Kinds]:
-    """What is computed by Python, or by a hand-written kernel."""
+    """What is computed by Python."""
     if LINEAR in operands and any(dtype.is_float for _, dtype in node.arg.outs):
         raise _refusal(node, "is not linear")
     yield from ()

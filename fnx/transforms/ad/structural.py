@@ -16,7 +16,7 @@ from collections.abc import Container, Mapping, Sequence
 
 from fnx.core import build, dtypes, ops
 from fnx.core.derived import Steps
-from fnx.core.errors import GradError
+from fnx.core.process import load
 from fnx.core.record import Record
 from fnx.core.uop import UOp
 from fnx.transforms.ad.policies import Policy
@@ -190,8 +190,21 @@ class ResultRule(DerivativeRule):
         return (0,)
 
 
+_NOTHING = Policy("nothing", apart=False)
+
+
+def computed_by(call: UOp) -> UOp:
+    """What a hand-written kernel computes, as a FUNCTION. (Few programs ask: loaded late.)"""
+    found: UOp = load("fnx.transforms.kernels.arrays").function_of(call)
+    return found
+
+
 class CallRule(Structural):
-    """CALL: of a FUNCTION, or of a hand-written kernel, which has no derivative."""
+    """CALL: of a FUNCTION, or of a hand-written kernel.
+
+    A kernel computes its results in any case. Its derivative is that of what it computes as
+    arrays (kernels/arrays.py), of which a backward pass computes again what it needs.
+    """
 
     def bodies(self, node: UOp) -> Sequence[UOp]:
         return node.src[:1] if node.src[0].op is ops.FUNCTION else ()
@@ -203,11 +216,7 @@ class CallRule(Structural):
         return range(1, len(node.src))
 
     def _body(self, node: UOp) -> UOp:
-        if not self.bodies(node):
-            raise GradError(f"expected a derivative for the kernel {node.arg.name}, it has none",
-                            hint="give fnx.call a vjp=, itself made of kernels",
-                            site=node.site)
-        return node.src[0]
+        return node.src[0] if self.bodies(node) else computed_by(node)
 
     def push_all(self, node: UOp, tangents: Pushes, guarded: Sequence[int], wild: Container[UOp]
                  ) -> Steps[tuple[Sequence[UOp], Pushes]]:
@@ -220,11 +229,15 @@ class CallRule(Structural):
         masks = [t.mask for t in given if t is not None and t.mask is not None]
         found = build.call(pushed.function, [*args, *values, *masks], node.arg.name,
                            node.arg.policy)
-        return pushed.results(found)
+        primals, given = pushed.results(found)
+        return primals if self.bodies(node) else build.results(node), given
 
     def depends(self, node: UOp) -> Steps[Sequence[frozenset[int]]]:
         found: Sequence[frozenset[int]] = yield self._body(node), Depends()
         return found
+
+    def forward(self, node: UOp, src: Sequence[UOp], form: Linearized) -> UOp:
+        return super().forward(node, src, form) if self.bodies(node) else node.over(tuple(src))
 
     def forms(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
               guarded: Container[UOp], wild: Container[UOp]) -> Steps[Linearized]:
@@ -235,6 +248,7 @@ class CallRule(Structural):
 
         outputs = tuple(sorted(got))
         masked = tuple([o for o in outputs if got[o].mask is not None])
+        policy = node.arg.policy if self.bodies(node) else _NOTHING
         form: Linearized = yield body, Activity(those(active), outputs, masked, those(guarded),
-                                                those(wild) if masked else (), node.arg.policy)
+                                                those(wild) if masked else (), policy)
         return form
