@@ -26,6 +26,7 @@ from collections.abc import Iterator
 
 from fnx.backends import private_files
 from fnx.core.config import config
+from fnx.core.record import values
 
 _MARK = b"fnx object 1\n"
 _CHECKSUM_BYTES = 16
@@ -110,7 +111,7 @@ def _make_room(place: int, nbytes: int) -> None:
     """Delete what was used longest ago until no more than ``nbytes`` are left."""
     found = private_files.entries(place)
     total = sum(entry.nbytes for entry in found)
-    for entry in sorted(found) if total > nbytes else ():
+    for entry in sorted(found, key=values) if total > nbytes else ():
         with contextlib.suppress(FileNotFoundError):
             os.unlink(entry.name, dir_fd=place)
         total -= entry.nbytes

@@ -17,7 +17,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from fnx.backends.allocator import Holding, Pool
 from fnx.backends.base import CommandBuffer, DeviceStorage
 from fnx.core import dtypes, host, ops, parts
 from fnx.core.errors import SpecError, show_site
+from fnx.core.record import Record
 from fnx.core.uop import UOp
 
 
@@ -169,7 +170,7 @@ class Leasing(CommandBuffer):
         """What the record with this number does, in a call with this lease."""
 
 
-class _Entry(NamedTuple):
+class _Entry(Record):
     """A submission in flight. ``start`` and ``stop`` count the bytes of all there ever were."""
 
     value: int

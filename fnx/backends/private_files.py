@@ -12,7 +12,8 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from fnx.core.record import Record
 
 _DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -24,7 +25,7 @@ class UntrustedError(PermissionError):
     """A file or a directory that another user owns or may write, or that is no such thing."""
 
 
-class Entry(NamedTuple):
+class Entry(Record):
     """A regular file of a directory: time of its last use, bytes, name."""
 
     used: float

@@ -21,20 +21,21 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from fnx.backends.hcq import Command, Commands, commands_of
 from fnx.backends.interp import Bytes, InterpCommand, InterpCommandBuffer, InterpDevice
 from fnx.core import ops, parts
 from fnx.core.levels.interp_kernel import extent
 from fnx.core.program import KernelCode
+from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 
 _KEPT = 10_000
 
 
-class Line(NamedTuple):
+class Line(Record):
     """A command that ran: its place in its buffer, name, operands as text, time."""
 
     place: str
@@ -63,7 +64,7 @@ class _TracedCall(InterpCommand):
         start = time.perf_counter()
         super().run(memory)
         spent = (time.perf_counter() - start) * 1e6
-        self.log(self.line._replace(microseconds=spent))
+        self.log(self.line.replace(microseconds=spent))
 
 
 def _operands(kernel: UOp, scalars: list[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -16,15 +16,16 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from fnx.core.errors import ArgumentError
+from fnx.core.record import Record
 
 _WORDS = {"1": True, "true": True, "yes": True, "on": True,
           "": False, "0": False, "false": False, "no": False, "off": False}
 
 
-class Bool(NamedTuple):
+class Bool(Record):
     """True or False."""
 
     words: str = "True or False (as text also 1, 0, yes, no, on, off)"
@@ -36,7 +37,7 @@ class Bool(NamedTuple):
         return isinstance(value, bool)
 
 
-class Number(NamedTuple):
+class Number(Record):
     """An integer or a float within bounds, as the type of the bounds says."""
 
     low: float
@@ -57,7 +58,7 @@ class Number(NamedTuple):
             and self.low <= value <= self.high
 
 
-class OneOf(NamedTuple):
+class OneOf(Record):
     """One of some words."""
 
     of: tuple[str, ...]
@@ -73,7 +74,7 @@ class OneOf(NamedTuple):
         return value in self.of
 
 
-class Folder(NamedTuple):
+class Folder(Record):
     """A path; ``~`` is the home directory. None: the usual place. Empty: no folder."""
 
     words: str = "a path, '' or None"
@@ -85,7 +86,7 @@ class Folder(NamedTuple):
         return value is None or isinstance(value, str)
 
 
-class Field(NamedTuple):
+class Field(Record):
     """A setting: ``in_key`` says whether generated code depends on it."""
 
     kind: Bool | Number | OneOf | Folder

@@ -7,17 +7,17 @@ hand-written kernels compute them beside their results; whoever has the results 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import OutOfBoundsError, Site
+from fnx.core.record import Record
 from fnx.core.uop import UOp
 
 NONE = ops.lowest(dtypes.int32)
 _MARK = "fault of "
 
 
-class Check(NamedTuple):
+class Check(Record):
     """An index into an axis of ``length``: what reads or writes there, and the user's line.
 
     ``wraps``: indices from -length on count from the end.

@@ -17,10 +17,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from fnx.core import build, ops, parts
 from fnx.core.errors import Site
+from fnx.core.record import Record
 from fnx.core.uop import UOp, rebuild
 from fnx.lower import memory
 from fnx.lower.fusion.unique_results import Result
@@ -30,7 +30,7 @@ from fnx.lower.sharing import WrittenRead, readers_first, share
 SlotOf = Callable[[UOp], UOp]
 
 
-class Launch(NamedTuple):
+class Launch(Record):
     """A tiled kernel, what each of its buffers is, and a CONST for each VAR.
 
     Attributes:
@@ -63,7 +63,7 @@ class Launch(NamedTuple):
                             named(self.kernel.arg.name, self.sites))]
 
 
-class Repeat(NamedTuple):
+class Repeat(Record):
     """A LOOP of a Block, before its memory is known.
 
     Attributes:
@@ -105,7 +105,7 @@ class Repeat(NamedTuple):
         return [build.loop_while(test, flag, body, self.name)]
 
 
-class Choice(NamedTuple):
+class Choice(Record):
     """A BRANCH over Blocks, before its memory is known."""
 
     name: str
@@ -133,7 +133,7 @@ class Choice(NamedTuple):
                                                 for b in self.blocks], self.name)]
 
 
-class Inlined(NamedTuple):
+class Inlined(Record):
     """The commands of a Block, before its memory is known: a call of what is called often."""
 
     block: Block
@@ -166,7 +166,7 @@ def named(name: str, sites: Sequence[Site]) -> str:
 AnyLaunch = Launch | Repeat | Choice | Inlined
 
 
-class Launches(NamedTuple):
+class Launches(Record):
     """The launches of a FUNCTION in order, with its results, before they have memory.
 
     Attributes:
@@ -191,7 +191,7 @@ class Launches(NamedTuple):
         return [graph for launch in self.launches for graph in launch.graphs]
 
 
-class Block(NamedTuple):
+class Block(Record):
     """What a FUNCTION becomes: commands, and what their slots stand for.
 
     Attributes:
@@ -213,7 +213,7 @@ class Block(NamedTuple):
 
 def plan_memory(all: Launches) -> Launches:
     """Which nodes share a buffer, and offsets in the arena for what is no parameter or result."""
-    all = all._replace(launches=readers_first(all.launches))
+    all = all.replace(launches=readers_first(all.launches))
     found = share(all)
     launches = [launch for i, launch in enumerate(all.launches) if i not in found.elided]
     uses = [[found.of(n) for n in launch.uses] for launch in launches]
@@ -221,7 +221,7 @@ def plan_memory(all: Launches) -> Launches:
     sizes = {n: memory.size_of(n) for used in uses for n in used
              if n.op is not ops.PARAM and n not in outs}
     offsets, arena = memory.plan(uses, sizes)
-    return all._replace(launches=launches, memory=found.memory(), offsets=offsets, arena=arena)
+    return all.replace(launches=launches, memory=found.memory(), offsets=offsets, arena=arena)
 
 
 def commands(all: Launches) -> Block:

@@ -26,17 +26,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from fnx.core.cache import MEGABYTE, Cache, CacheOf, graph_bytes, graphs_of
 from fnx.core.config import config
 from fnx.core.errors import SpecError
 from fnx.core.levels import spec
+from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 
 
-class Pass(NamedTuple):
+class Pass(Record):
     """A step of the compiler.
 
     Attributes:
@@ -53,7 +54,7 @@ class Pass(NamedTuple):
     of_target: bool = False
 
 
-class Ran(NamedTuple):
+class Ran(Record):
     """A pass that ran: what it was given, what it made of it, and how long that took."""
 
     name: str

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import NamedTuple
 
 from fnx.core import build
+from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.tiling import Schedule
 from fnx.core.uop import UOp
@@ -32,7 +32,7 @@ from fnx.lower.schedule.staging import Part, split_global
 from fnx.lower.schedule.tile import tile
 
 
-class Work(NamedTuple):
+class Work(Record):
     """A kernel on its way to its loops.
 
     Attributes:
@@ -53,7 +53,7 @@ class Work(NamedTuple):
         return (self.kernel,)
 
 
-class Tiled(NamedTuple):
+class Tiled(Record):
     """Kernels with their loops: those that pack, then the one that reads what they packed.
 
     ``temporaries`` are REFs: slot, dtype and dimensions of what is packed.
@@ -67,7 +67,7 @@ class Tiled(NamedTuple):
         return [part.kernel for part in self.parts]
 
 
-class Machine(NamedTuple):
+class Machine(Record):
     """The behaviour of a kind of target.
 
     Attributes:
@@ -89,7 +89,7 @@ class Machine(NamedTuple):
 
 def scheduled(work: Work, target: Target) -> Work:
     """The schedule: the user's, else the one that the compiler chooses."""
-    return work if work.schedule else work._replace(schedule=choose(work.kernel, target))
+    return work if work.schedule else work.replace(schedule=choose(work.kernel, target))
 
 
 def tiled(work: Work) -> UOp:
@@ -116,7 +116,7 @@ def on_parts(run: Callable[[UOp, Target], UOp]) -> Callable[[Tiled, Target], Til
     """A function of tiled KERNELs as one of Tileds."""
     @wraps(run)
     def on_each(tiled: Tiled, target: Target) -> Tiled:
-        return tiled._replace(parts=tuple([part._replace(kernel=run(part.kernel, target))
+        return tiled.replace(parts=tuple([part.replace(kernel=run(part.kernel, target))
                                            for part in tiled.parts]))
     return on_each
 

@@ -19,9 +19,9 @@ import itertools
 import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from fnx.core import build, ops
+from fnx.core.record import Record
 from fnx.core.uop import UOp
 
 MAX_BY_SIZE = 512  # buffers that are placed by size
@@ -34,7 +34,7 @@ def size_of(node: UOp) -> int:
     return max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
 
 
-class View(NamedTuple):
+class View(Record):
     """Bytes of the buffer of a node: in iteration i of a loop those from start + i*step on.
 
     ``odd``: the node whose buffer it is in odd iterations, where that is another one; ``grain``:

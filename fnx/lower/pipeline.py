@@ -60,7 +60,7 @@ def on_kernel(run: Callable[[UOp], UOp], by_hand: bool = True) -> Callable[[Work
     @wraps(run)
     def on_work(work: Work) -> Work:
         runs = by_hand or work.schedule is None
-        return work._replace(kernel=run(work.kernel)) if runs else work
+        return work.replace(kernel=run(work.kernel)) if runs else work
     return on_work
 
 
@@ -68,7 +68,7 @@ def on_kernel(run: Callable[[UOp], UOp], by_hand: bool = True) -> Callable[[Work
 def row_epilogues(work: Work) -> Work:  # a contraction is tiled with what follows it
     if work.general or work.schedule is not None or contraction.find(work.kernel) is not None:
         return work
-    return work._replace(kernel=stage_rows(work.kernel))
+    return work.replace(kernel=stage_rows(work.kernel))
 
 
 def runtime_extents(work: Work) -> Work:
@@ -76,7 +76,7 @@ def runtime_extents(work: Work) -> Work:
     if not work.general or work.schedule is not None or contraction.find(work.kernel) is not None:
         return work
     kernel, scalars = generalize(work.kernel)
-    return work._replace(kernel=kernel, scalars=scalars)
+    return work.replace(kernel=kernel, scalars=scalars)
 
 
 def on_bodies(run: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:

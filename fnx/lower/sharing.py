@@ -14,9 +14,10 @@ buffer) and by what the launches say may be one memory (lower/in_place.py):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from fnx.core import ops
+from fnx.core.record import Record
 from fnx.core.uop import UOp
 from fnx.lower.memory import size_of
 
@@ -52,7 +53,7 @@ class SharedLaunches(Protocol):
 AnyUse = TypeVar("AnyUse", bound=Use)
 
 
-class Life(NamedTuple):
+class Life(Record):
     """Nodes in one buffer: the first and the last launch that uses it, those that write it."""
 
     nodes: tuple[UOp, ...]

@@ -14,11 +14,12 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from fnx.backends.cpu import layout
 from fnx.backends.hcq import AnyCommand, Command, Commands, QueuedBranch, QueuedLoop
 from fnx.core import ops, parts
+from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 
 FOREVER = (1 << 63) - 1  # trips of a loop that a condition ends
@@ -39,14 +40,14 @@ class LaunchPlan(Protocol):
     def short(self) -> bool: ...
 
 
-class Place(NamedTuple):
+class Place(Record):
     """What a record does, for faults: a name, and the loops around it with their registers."""
 
     name: str
     loops: tuple[tuple[str, int], ...]
 
 
-class Encoded(NamedTuple):
+class Encoded(Record):
     """Encoded commands.
 
     Attributes:
@@ -61,7 +62,7 @@ class Encoded(NamedTuple):
     places: tuple[Place, ...]
 
 
-class _OpenLoop(NamedTuple):
+class _OpenLoop(Record):
     """A loop on its way: its name, its register, and the slots that move with it."""
 
     name: str

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from fnx.backends.allocator import Pool, PoolBlock, memory
 from fnx.backends.cpu import layout, runtime
@@ -30,6 +30,7 @@ from fnx.backends.llvm.kernels import compiled_once
 from fnx.core.config import config
 from fnx.core.errors import DeviceError
 from fnx.core.process import at_fork, fork_safe_lock, wait_for_the_end
+from fnx.core.record import Record
 from fnx.core.target import Target
 
 SLICE = 50_000_000  # nanoseconds a wait sleeps before it looks for Ctrl-C and the time limit
@@ -143,7 +144,7 @@ class _Workers:
         return True
 
 
-class _Refused(NamedTuple):
+class _Refused(Record):
     """Submissions whose results are not there, and why."""
 
     first: int

@@ -18,7 +18,11 @@ from fnx.core.ops import Shape
 
 
 class Aval(NamedTuple):
-    """Shape and dtype; ``weak``: the dtype gives way in promotion, as that of a Python scalar."""
+    """Shape and dtype; ``weak``: the dtype gives way in promotion, as that of a Python scalar.
+
+    The one frozen value that is no Record: every call that has no launcher makes and hashes one a
+    leaf, and a tuple does both in C, in half and in a quarter of the time.
+    """
 
     shape: Shape
     dtype: DType

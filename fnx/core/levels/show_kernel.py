@@ -15,12 +15,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import Site
 from fnx.core.levels.show_text import FOLDS, Names, Text, lines_of, number, operation, polynomial
-from fnx.core.record import values
+from fnx.core.record import Record, values
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 
@@ -29,7 +28,7 @@ _SYMBOL = {ops.ADD: "+=", ops.MUL: "*=", ops.AND: "&=", ops.OR: "|=", ops.XOR: "
 _LINE = 64  # where the user's line stands
 
 
-class _Lines(NamedTuple):
+class _Lines(Record):
     """Lines that stand in the loops of ``ranges``, after the names that they use."""
 
     ranges: frozenset[UOp]
@@ -258,7 +257,7 @@ class _KernelPrinter:
             assert s.fold is not None
             *stop, step = s.fold[1]
             body = (*stop, *[self.root(store) for store in own], step)
-            self.defined[loop] = s._replace(fold=(s.fold[0], body))
+            self.defined[loop] = s.replace(fold=(s.fold[0], body))
         return [_Lines(self.inside[s].ranges, (self.inside[s],), ()) if s in self.inside
                 else self.root(s) for s in stores]
 

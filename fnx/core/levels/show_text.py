@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import Site
 from fnx.core.ops import Op
+from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp
 
@@ -30,7 +30,7 @@ FOLDS = {ops.ADD: "sum", ops.MUL: "prod", ops.MAX: "max", ops.MIN: "min", ops.AN
          ops.OR: "any", ops.XOR: "xor"}
 
 
-class Text(NamedTuple):
+class Text(Record):
     """An expression and how tightly its outermost operator binds."""
 
     text: str

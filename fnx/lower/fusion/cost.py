@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from fnx.core import ops
 from fnx.core.ops import Op
+from fnx.core.record import Record
 from fnx.core.uop import UOp
 from fnx.lower.factors import two_factors
 
@@ -19,7 +19,7 @@ MAX_TERMS = 32  # arrays that one kernel adds
 MAX_PRODUCTS = 4  # contractions of which one kernel adds what the others wrote
 
 
-class RecomputeCost(NamedTuple):
+class RecomputeCost(Record):
     """Recomputing one element: arithmetic, and how many arrays are read for it (capped)."""
 
     weight: int

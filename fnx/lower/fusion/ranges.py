@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import Site, SpecError
@@ -52,7 +51,7 @@ class StepBody(Record):
         return () if self.kernel.op is ops.HOST else (self.kernel,)
 
 
-class BodyStep(NamedTuple):
+class BodyStep(Record):
     """A SCAN, WHILE or COND, the nodes whose buffers it reads, and its results."""
 
     node: UOp

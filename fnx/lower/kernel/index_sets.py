@@ -24,9 +24,9 @@ gets one, which cuts every part into equal chunks.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
+from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, inherit, rebuild, toposort
 from fnx.lower.kernel.canonical import over_stores
@@ -37,7 +37,7 @@ LARGE = 1 << 16    # elements of a kernel that workers should share
 MAX_CHUNKS = 64
 
 
-class Piece(NamedTuple):
+class Piece(Record):
     """The values low <= range < high, for which ``value`` is stored."""
 
     low: int

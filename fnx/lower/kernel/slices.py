@@ -20,16 +20,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from fnx.core import build, ops, parts
+from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, rebuild, toposort
 from fnx.lower.fusion.ranges import BodyStep, StepBody
 from fnx.lower.memory import BufferOrView, View
 
 
-class _Part(NamedTuple):
+class _Part(Record):
     """Rows of a REF: the first of them, their extents, how many indices that takes away."""
 
     start: int

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
 from fnx.core.parts import buffer, dims, indices
+from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.polynomial import Polynomial
 from fnx.core.uop import UOp
@@ -31,14 +31,14 @@ from fnx.lower.program.roles import SINGLE, Instance, extent_of
 ALIGNMENT = 64  # of scratch
 
 
-class Access(NamedTuple):
+class Access(Record):
     """The address of all lanes; ``stride`` says which: 0 of a scalar, -1 of lanes in reverse."""
 
     address: UOp
     stride: int | None
 
 
-class Offset(NamedTuple):
+class Offset(Record):
     """A flat offset: what is the same for all lanes, and what is not.
 
     ``stride`` is what it grows by from lane to lane, ``grain`` what divides all but the constant.

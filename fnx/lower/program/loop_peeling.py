@@ -15,10 +15,10 @@ depend on lanes or unrolled instances: the code is there twice, and that is what
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
 from fnx.core.parts import closed, conjuncts, extent, validity
+from fnx.core.record import Record
 from fnx.core.rewriting.polynomial import Polynomial
 from fnx.core.uop import UOp, toposort
 from fnx.lower.program.conditions import (
@@ -34,7 +34,7 @@ from fnx.lower.program.values import Values
 _MOST = 8  # instances of a statement, above which a second copy costs more than masks do
 
 
-class Span(NamedTuple):
+class Span(Record):
     """A part that a loop is run in, and what holds in all of it."""
 
     start: UOp
@@ -42,7 +42,7 @@ class Span(NamedTuple):
     assumed: tuple[UOp, ...]
 
 
-class Limit(NamedTuple):
+class Limit(Record):
     """Holds for all lanes while step*i < terms + constant, for some up to ``slack`` more."""
 
     terms: Polynomial

@@ -8,11 +8,11 @@
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
 
 from fnx.core import build, ops
 from fnx.core.errors import KernelError
 from fnx.core.parts import LoopOrder, extent
+from fnx.core.record import Record
 from fnx.core.uop import UOp
 
 LOOPS = frozenset({"PAR", "SEQ"})  # kinds of ranges that become loops
@@ -23,7 +23,7 @@ Instance = dict[UOp, int]  # the values of UNROLL ranges
 SINGLE: Instance = {}  # the instance of what no UNROLL range is free in
 
 
-class Replicas(NamedTuple):
+class Replicas(Record):
     """What the UNROLL ranges, outermost first, and the VEC range make of a node."""
 
     unrolled: tuple[UOp, ...]

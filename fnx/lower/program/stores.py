@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import KernelError
+from fnx.core.record import Record
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.program.addresses import split_lanes
 from fnx.lower.program.builder import Lines
@@ -23,7 +23,7 @@ from fnx.lower.program.transpose import can_transpose, transpose
 from fnx.lower.program.values import Values
 
 
-class Write(NamedTuple):
+class Write(Record):
     """A write that is ready: where, what, and under which condition and mask."""
 
     address: UOp
@@ -105,7 +105,7 @@ def _transposed(values: Values, store: UOp, replicas: Replicas, across: UOp) -> 
     if rows < lanes:
         valid.append(build.lt(across_lane, build.index_const(rows)))
     out = []
-    others = replicas._replace(unrolled=tuple([r for r in unrolled if r is not across]))
+    others = replicas.replace(unrolled=tuple([r for r in unrolled if r is not across]))
     for instance in others.instances():
         block = [lines.widen(values.value(store.src[1], {**instance, across: i}), lanes)
                  for i in range(rows)]

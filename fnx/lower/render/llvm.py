@@ -20,19 +20,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
 from fnx.core.ops import Op
+from fnx.core.record import Record
 from fnx.core.uop import UOp
 
 _FLOATS = {"float16": "half", "bfloat16": "bfloat", "float32": "float", "float64": "double"}
 _LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
 
 
-class Convention(NamedTuple):
+class Convention(Record):
     """How a function finds what it is given: its first lines, and rows of ops that stand for it.
 
     Attributes:

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import NamedTuple
 
 from fnx.core import ops, tiling
 from fnx.core.parts import buffer, closed
+from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.tiling import Transform
 from fnx.core.uop import UOp, toposort
@@ -34,7 +34,7 @@ _LONG = 16  # times the rows: of sums so long, writing across lanes costs less t
 _PARALLEL = 1 << 17  # multiply-adds above which workers share the rows
 
 
-class Contraction(NamedTuple):
+class Contraction(Record):
     """A REDUCE with its ranges by role, in loop order; ``left`` and ``right`` are its factors."""
 
     reduce: UOp
@@ -46,7 +46,7 @@ class Contraction(NamedTuple):
     right: UOp
 
 
-class Tile(NamedTuple):
+class Tile(Record):
     """A register tile: ``rows`` by ``vectors`` of ``lanes``."""
 
     rows: int

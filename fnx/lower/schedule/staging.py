@@ -14,11 +14,11 @@ makes a kernel of its own of it, that writes a temporary buffer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from fnx.core import build, ops
 from fnx.core.errors import KernelError
 from fnx.core.parts import buffer, closed, dims, extent, value, written_slots
+from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
 from fnx.core.tiling import StageOperand
 from fnx.core.uop import UOp, consumers, inherit, rebuild, substitute, toposort
@@ -137,7 +137,7 @@ def _is_contiguous(staged: UOp, r: UOp) -> bool:
 # ---- GLOBAL stages ----------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
+class Part(Record):
     """A kernel that was split off, or what is left.
 
     ``refs[i]`` is the slot, before, of the kernel's buffer i; ``scalars[i]`` that of its VAR i.

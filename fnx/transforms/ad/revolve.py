@@ -18,9 +18,9 @@ ReverseCost(steps=4856864, saved=64, factor=4.857)
 from __future__ import annotations
 
 from math import comb
-from typing import NamedTuple
 
 from fnx.core.expr import Expr, maximum, minimum, where
+from fnx.core.record import Record
 
 LEAF = 32           # states of one block
 PLACES = 32         # states at beginnings of blocks
@@ -45,7 +45,7 @@ def advance(blocks: Expr, free: Expr) -> Expr:
     return where(free.eq(0), ahead, minimum(maximum(found, 1), ahead))
 
 
-class ReverseCost(NamedTuple):
+class ReverseCost(Record):
     """What reverse mode of a loop costs beside the backward pass of each step."""
 
     steps: int      # of the body that are run

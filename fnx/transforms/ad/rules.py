@@ -23,10 +23,10 @@ tangents, which are zero where nothing differentiable was taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops
 from fnx.core.expr import Expr
+from fnx.core.record import Record
 from fnx.core.uop import UOp
 
 JvpTerm = Callable[..., Expr]               # (t, y, *operands) -> t times a partial
@@ -133,14 +133,14 @@ def _gap(like: UOp, axis: int, n: int) -> list[UOp]:
     return [build.const(0, like.dtype, shape)] if n else []
 
 
-class Cotangent(NamedTuple):
+class Cotangent(Record):
     """A value, and the mask outside of which it is structurally zero (None: none)."""
 
     value: UOp
     mask: UOp | None = None
 
 
-class Tangent(NamedTuple):
+class Tangent(Record):
     """A value, and the mask outside of which it is structurally zero (None: none)."""
 
     value: UOp

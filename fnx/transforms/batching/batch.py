@@ -88,7 +88,8 @@ def _batch(body: UOp, pattern: BatchPattern) -> Asking[Batched]:
     outs = [done[o] for o in body.src]
     if pattern.outs:
         wanted = pattern.outs + (False,) * len(outs)
-        outs = [Lifted(spread(*out, size), True) if w else out for out, w in zip(outs, wanted)]
+        outs = [Lifted(spread(out.node, out.batched, size), True) if w else out
+                for out, w in zip(outs, wanted)]
     name = f"{body.arg.name}.batched"  # so that it is another FUNCTION, always
     function = build.function([o.node for o in outs], body.arg.n_params, name)
     return Batched(function, tuple([o.batched for o in outs]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from fnx.core.ops import FUNCTION, KERNEL, Axis
 from fnx.core.record import Record
@@ -38,14 +38,14 @@ class BatchPattern(Record):
     outs: tuple[bool, ...] = ()
 
 
-class Batched(NamedTuple):
+class Batched(Record):
     """A FUNCTION over a batch, and which of its results have a batch axis in front."""
 
     function: UOp
     outs: tuple[bool, ...]
 
 
-class Lifted(NamedTuple):
+class Lifted(Record):
     """A node, and whether it has a batch axis in front."""
 
     node: UOp

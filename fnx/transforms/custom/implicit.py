@@ -10,7 +10,7 @@ was solved is nobody's business: what the solvers close over has no derivative.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from fnx.core import build
 from fnx.core.array import tree
@@ -18,6 +18,7 @@ from fnx.core.array.array import Array
 from fnx.core.array.public import asarray
 from fnx.core.array.trace import Closed, name_of, trace
 from fnx.core.errors import GradError, PytreeError, ShapeError
+from fnx.core.record import Record
 from fnx.transforms.custom.results import SymbolicZero
 from fnx.transforms.custom.ruled import Ruled
 from fnx.transforms.jvp import jvp
@@ -26,7 +27,7 @@ from fnx.transforms.vjp import linear_transpose, vjp
 Solver = Callable[..., Any]
 
 
-class _Equation(NamedTuple):
+class _Equation(Record):
     """A function of x with what it closes over as its other arguments."""
 
     closed: Closed

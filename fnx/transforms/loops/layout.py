@@ -19,15 +19,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Sequence
-from typing import NamedTuple
 
 from fnx.core import build, ops
+from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 
 MIN_SIZE = 4096  # elements of what is worth another order
 
 
-class Across(NamedTuple):
+class Across(Record):
     """An operand of a sum of products that reads ``param`` across; ``order`` of its axes would
     be better."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from fnx.core import build, ops, parts
 from fnx.core.cache import cached
 from fnx.core.errors import ArgumentError
 from fnx.core.levels import show
+from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay import stages_html
 from fnx.transforms.replay.executable import DeviceFace, LoweredFace
@@ -42,7 +43,7 @@ _WHY = {
 }
 
 
-class KernelInfo(NamedTuple):
+class KernelInfo(Record):
     """One command: its kernel's name, bytes of its buffers, arithmetic operations, node."""
 
     name: str

@@ -17,12 +17,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fnx.core.array import scope
 from fnx.core.array.trace import name_of
 from fnx.core.cache import MEGABYTE, Cache, graph_bytes
 from fnx.core.errors import user_site
+from fnx.core.record import Record
 from fnx.core.uop import UOp
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.signature import difference, short
@@ -36,7 +37,7 @@ PATIENCE = 5            # traces because of one name before it is said aloud
 T = TypeVar("T")
 
 
-class CacheInfo(NamedTuple):
+class CacheInfo(Record):
     """Counts of a jitted function. ``misses`` says why each trace after the first happened."""
 
     hits: int
@@ -46,7 +47,7 @@ class CacheInfo(NamedTuple):
     misses: tuple[str, ...]
 
 
-class Variant(NamedTuple, Generic[T]):
+class Variant(Record, Generic[T]):
     """A trace, and what it read from outside."""
 
     captures: Captures
