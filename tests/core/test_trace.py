@@ -163,7 +163,7 @@ def test_trace_gives_function_captures_and_structure() -> None:
     traced = trace(f, [a, a], in_tree, by="jit", name="f").close()
     assert traced.function.arg == ops.Function("f", 3)
     assert traced.captures == [outside._node]
-    assert str(traced.out_tree) == "{'y': *, 'z': (*, *)}"
+    assert str(traced.out_tree) == "PyTreeDef({'y': *, 'z': (*, *)})"
     assert traced.outs == (a, Aval(SHAPE, I4, True), Aval((), I4, True))
     got = interp.apply(traced.function, [np.int32([1, 2]), np.int32([3, 4]), np.int32([5, 6])])
     np.testing.assert_array_equal(got[0], [3, 8])

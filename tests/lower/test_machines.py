@@ -23,7 +23,7 @@ LISTING = Target("paper", kind="listing")
 
 
 def unscheduled(work: Work) -> Work:
-    return work._replace(schedule=())
+    return work.replace(schedule=())
 
 
 def listed(kernel: UOp) -> str:

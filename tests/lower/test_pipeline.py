@@ -57,15 +57,15 @@ def mutated(state: Any) -> Any:
     if isinstance(state, StepBody):
         return StepBody(mutated(state.kernel), state.operands, state.writes, state.schedule, ())
     if isinstance(state, Work):
-        return state._replace(kernel=mutated(state.kernel))
+        return state.replace(kernel=mutated(state.kernel))
     if isinstance(state, Tiled):
-        return state._replace(parts=(*state.parts[:-1], state.parts[-1]._replace(
+        return state.replace(parts=(*state.parts[:-1], state.parts[-1].replace(
             kernel=mutated(state.parts[-1].kernel))))
     if isinstance(state, Launches):
         last = state.launches[-1]
-        return state._replace(launches=[last._replace(kernel=mutated(last.kernel))])
+        return state.replace(launches=[last.replace(kernel=mutated(last.kernel))])
     if isinstance(state, Block):
-        return state._replace(commands=mutated(state.commands))
+        return state.replace(commands=mutated(state.commands))
     assert isinstance(state, UOp)
     return ILLEGAL[state.op](state)
 
@@ -94,7 +94,7 @@ def test_a_mutated_graph_is_refused_before_each_pass(step: Pass) -> None:
                          ids=lambda step: step.name)
 def test_a_pass_that_breaks_the_spec_is_named(step: Pass) -> None:
     before, after = last_run(step.name).before, mutated(last_run(step.name).after)
-    broken = step._replace(run=lambda *given: after)
+    broken = step.replace(run=lambda *given: after)
     with pytest.raises(SpecError, match=f"after pass {step.name}: {step.after} level: "
                                         r"expected .*; got <"):
         Driver(HOST).run([broken], before)

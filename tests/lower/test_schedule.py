@@ -205,7 +205,7 @@ def test_the_register_tile_fits_the_registers() -> None:
                 assert t.rows * t.vectors + t.vectors + 1 <= target.vector_registers
                 assert t.lanes == target.lanes(size)
     assert contraction.register_tile(4096, 4096, 4, AVX512).rows >= 12
-    assert contraction.register_tile(4096, 4096, 4, AVX2)[:2] == (6, 2)
+    assert tuple(contraction.register_tile(4096, 4096, 4, AVX2))[:2] == (6, 2)
 
 
 @pytest.mark.parametrize("n,parallel", [(100, False), (1 << 20, True)])
