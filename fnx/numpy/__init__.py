@@ -45,14 +45,44 @@ from fnx.numpy.taking import *
 from fnx.numpy.unary import *
 from fnx.numpy.vectorizing import *
 
+if TYPE_CHECKING:  # at their first use
+    from fnx.numpy.arranging import *
+    from fnx.numpy.choosing import *
+    from fnx.numpy.elementary import *
+    from fnx.numpy.places import *
+
 ndarray = Array
+
+_LATER = {
+    "arranging": (
+        "append", "around", "array_equiv", "atleast_1d", "atleast_2d", "atleast_3d", "block",
+        "copy", "delete", "diagflat", "dsplit", "dstack", "fill_diagonal", "fliplr", "flipud",
+        "hsplit", "insert", "matrix_transpose", "resize", "rollaxis", "rot90", "trim_zeros",
+        "unstack", "vsplit"),
+    "choosing": (
+        "apply_along_axis", "apply_over_axes", "choose", "piecewise", "place", "put",
+        "put_along_axis", "select"),
+    "elementary": (
+        "acos", "acosh", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctanh", "asin",
+        "asinh", "atanh", "bitwise_count", "conj", "conjugate", "copysign", "deg2rad",
+        "degrees", "divmod", "fmax", "fmin", "frexp", "gcd", "heaviside", "imag", "iscomplex",
+        "isneginf", "isposinf", "isreal", "lcm", "ldexp", "modf", "nextafter", "rad2deg",
+        "radians", "real", "signbit", "sinc", "spacing", "unwrap"),
+    "places": (
+        "argwhere", "compress", "diag_indices", "diag_indices_from", "extract", "flatnonzero",
+        "fromfunction", "indices", "ix_", "mask_indices", "nonzero", "ravel_multi_index",
+        "tril_indices", "tril_indices_from", "triu_indices", "triu_indices_from",
+        "unravel_index"),
+}
+_HOMES = {name: f"fnx.numpy.{room}" for room, names in _LATER.items() for name in names}
 
 __all__ = [
     "Array", "astype", "linalg", "ndarray", *binary.__all__, *contraction.__all__,
     *creation.__all__, *elementwise.__all__, *joining.__all__, *matrices.__all__, *movement.__all__,
     *rearranging.__all__, *reductions.__all__, *scalars.__all__, *searching.__all__,
-    *taking.__all__, *unary.__all__, *vectorizing.__all__,
+    *taking.__all__, *unary.__all__, *vectorizing.__all__, *_HOMES,
 ]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
-    __getattr__, __dir__ = module_face(__name__, __all__, ["bfloat16", *np.__all__])
+    __getattr__, __dir__ = module_face(__name__, __all__, ["bfloat16", *np.__all__],
+                                        _HOMES)

@@ -1,0 +1,76 @@
+"""Docstrings of families: functions that share parameters share the text about them.
+
+A family is a table ``parameter -> text``. A function's own docstring then has its summary and its
+example only; what ``help`` shows has Args, Returns and Raises as everywhere:
+
+>>> windows = Family(M="how many points.", returns="An Array of M floats.")
+>>> @windows()
+... def flat(M: int) -> list[float]:
+...     "All ones: "
+...     return [1.0] * M
+>>> print(*[line.strip() for line in flat.__doc__.splitlines()][:4])
+All ones: Args: M: how many points.  Returns:
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+from fnx.core.array.public import public
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SHARED = {
+    "out": "None.",
+    "out_sharding": "None: there is one device.",
+    "keepdims": "the axes that go stay with length 1.",
+    "dtype": "of the result; by default as JAX has it.",
+    "precision": "as for ``matmul``; all names mean full precision.",
+    "preferred_element_type": "the dtype of the sums and of the result.",
+}
+
+
+class Family:
+    """Decorator factory for public functions with common parameters.
+
+    Args:
+        returns, raises: sections of the docstring; ``raises`` one text an error.
+        at: what examples import.
+        wrap: what makes a function public.
+        texts: parameter -> what it is.
+    """
+
+    def __init__(self, *, returns: str, raises: Sequence[str] = (), at: str = "fnx.numpy as jnp",
+                 wrap: Callable[[Any], Any] = public, **texts: str) -> None:
+        self._returns, self._raises, self._at, self._wrap = returns, raises, at, wrap
+        self._texts = {**_SHARED, **texts}
+
+    def __call__(self, returns: str = "", raises: Sequence[str] | None = None, **own: str
+                 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Make a function public and complete its docstring; arguments go before the family's."""
+        texts = {**self._texts, **own}
+        errors = self._raises if raises is None else raises
+
+        def decorate(f: Callable[P, R]) -> Callable[P, R]:
+            code = f.__code__
+            count = code.co_argcount + code.co_kwonlyargcount
+            flags = bool(code.co_flags & inspect.CO_VARARGS) + \
+                bool(code.co_flags & inspect.CO_VARKEYWORDS)
+            names = code.co_varnames[:count + flags]
+            lines = ["Args:", *[f"    {n}: {_indented(texts[n])}" for n in names], "", "Returns:",
+                     f"    {_indented(returns or self._returns)}", ""]
+            if errors:
+                lines += ["Raises:", *[f"    {_indented(e)}" for e in errors], ""]
+            text, prompt, example = (f.__doc__ or "").partition(">>> ")
+            lines += [f">>> import {self._at}", prompt]
+            f.__doc__ = text + "\n    ".join(lines) + example
+            made: Callable[P, R] = self._wrap(f)
+            return made
+        return decorate
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n            ")

@@ -1,0 +1,237 @@
+"""Further elementwise functions, as rows: inverse functions, bits of floats, whole numbers.
+
+The inverse trigonometric and hyperbolic functions are those of fdlibm (Sun Microsystems, 1993):
+each is written over arctan, log1p and sqrt so that nothing cancels.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fnx.core import build, dtypes
+from fnx.core.array.elementwise import Function, isinf
+from fnx.core.expr import (
+    Expr,
+    arctan,
+    isnan,
+    log,
+    log1p,
+    polynomial,
+    sin,
+    sqrt,
+    stop,
+    trunc,
+    where,
+)
+
+LOG2 = math.log(2.0)
+
+
+def arcsin(x: Expr) -> Expr:
+    """The angle beside sqrt((1 - x) (1 + x)), whose factors are exact where they matter."""
+    return arctan(x / sqrt((1 - x) * (1 + x)))
+
+
+def arccos(x: Expr) -> Expr:
+    """pi / 2 - arcsin(x); near 1 twice the arcsine of half the chord."""
+    near = x > 0.5
+    chord = sqrt(where(near, (1 - x) * 0.5, 0.25))
+    far = where(near, 0.0, x)
+    angle = x.like(math.pi / 2) - arcsin(far)
+    low = math.pi / 2 - float(_rounded(x, math.pi / 2))
+    return where(near, 2 * arcsin(chord), angle + low)
+
+
+def _rounded(x: Expr, value: float) -> float:
+    """A number as the dtype of x holds it."""
+    return float(x.dtype.np.type(value))
+
+
+def _by_size(x: Expr) -> tuple[Expr, Expr]:
+    """(whether x is below 0, |x|), by a choice whose derivative at 0 is that of x."""
+    below = x < 0
+    return below, where(below, -x, x)
+
+
+def arcsinh(x: Expr) -> Expr:
+    below, a = _by_size(x)
+    large = a > 1e4 if x.dtype.bits < 64 else a > 1e9
+    inside = where(large, 1, a)
+    square = inside * inside
+    small = log1p(inside + square / (1 + sqrt(1 + square)))
+    far = log(where(large, a, 1)) + LOG2
+    size = where(large, far, small)
+    return where(x.eq(0), x, where(below, -size, size))
+
+
+def arccosh(x: Expr) -> Expr:
+    large = x > (1e4 if x.dtype.bits < 64 else 1e9)
+    t = where(large, 1, x - 1)
+    return where(large, log(where(large, x, 1)) + LOG2, log1p(t + sqrt(t * (t + 2))))
+
+
+def arctanh(x: Expr) -> Expr:
+    """log1p of 2a / (1 - a), halved."""
+    below, a = _by_size(x)
+    size = 0.5 * log1p(2 * a / (1 - a))
+    return where(x.eq(0), x, where(below, -size, size))
+
+
+def signbit(x: Expr) -> Expr:
+    """Whether the sign is set, also of -0.0 and of NaN."""
+    if x.dtype.is_float:
+        return x.bits() < 0
+    return x < 0 if x.dtype.kind == "int" else Expr(build.const(False, dtypes.bool_, x.shape))
+
+
+def copysign(x: Expr, y: Expr) -> Expr:
+    return where(signbit(x).ne(signbit(y)), -x, x)
+
+
+def nextafter(x: Expr, y: Expr) -> Expr:
+    """One step in the order of floats, which is that of their bits without the sign."""
+    t = x.dtype
+    bits = stop(x).bits()
+    outward = (x > 0).eq(y > x)
+    step = where(outward, bits + 1, bits - 1)
+    least = where(y > 0, bits.like(1), bits.like(1) + bits.like(-(1 << t.bits - 1)))
+    moved = where(x.eq(0), least, step).bitcast(t)
+    return where(x.eq(y), y, where(isnan(x) | isnan(y), math.nan, moved))
+
+
+def spacing(x: Expr) -> Expr:
+    """The distance to the next float away from zero."""
+    _, a = _by_size(stop(x))
+    gap = nextafter(a, a.like(math.inf)) - a
+    return where(isinf(x) | isnan(x), math.nan, copysign(gap, x))
+
+
+def sinc(x: Expr) -> Expr:
+    """sin(pi x) / (pi x); 1 at 0, where its series is taken, so that derivatives are right."""
+    near = abs(x) < 1e-2
+    t = math.pi * where(near, 1, x)
+    square = math.pi ** 2 * where(near, x * x, 0)
+    series = polynomial([(-1) ** k / math.factorial(2 * k + 1) for k in range(5)], square)
+    return where(near, series, sin(t) / t)
+
+
+def fmax(x: Expr, y: Expr) -> Expr:
+    """The larger; a number wins over NaN."""
+    return where((x > y) | isnan(y), x, y) if x.dtype.is_float else where(x > y, x, y)
+
+
+def fmin(x: Expr, y: Expr) -> Expr:
+    """The smaller; a number wins over NaN."""
+    return where((x < y) | isnan(y), x, y) if x.dtype.is_float else where(x < y, x, y)
+
+
+def heaviside(x: Expr, half: Expr) -> Expr:
+    """0 below 0, 1 above, and ``half`` there."""
+    step = where(x < 0, 0, where(x > 0, x.like(1), half))
+    return where(isnan(x), x, step)
+
+
+def bit_count(x: Expr) -> Expr:
+    """How many bits are set in |x|: pairs, then fours, ... are added side by side."""
+    t = x.dtype
+    if t.is_bool:
+        return x.cast(dtypes.int32)
+    size = where(x < 0, -x, x) if t.kind == "int" else x
+    word = size.cast(dtypes.uint32 if t.bits <= 32 else t)
+    if t.bits < 32:
+        word = word & (1 << t.bits) - 1
+    width = word.dtype.bits
+    ones = (1 << width) - 1
+    word = word - (word >> 1 & ones // 3)
+    word = (word & ones // 5) + (word >> 2 & ones // 5)
+    word = word + (word >> 4) & ones // 17
+    shift = 8
+    while shift < width:
+        word = word + (word >> shift)
+        shift *= 2
+    return (word & 127).cast(dtypes.int32)
+
+
+def leading_zeros(x: Expr) -> Expr:
+    """Bits above the highest that is set: smear it down, then count."""
+    t = x.dtype
+    word = x.cast(dtypes.uint32 if t.bits <= 32 else t)
+    if t.bits < 32:
+        word = word & (1 << t.bits) - 1
+    shift = 1
+    while shift < t.bits:
+        word = word | word >> shift
+        shift *= 2
+    return t.bits - bit_count(word)
+
+
+def power_of_two(k: Expr, like: Expr) -> Expr:
+    """2**k of a whole k in the range of normal numbers, by its bits."""
+    t = like.dtype
+    whole = k.cast(t.integer)
+    return (whole + t.bias << t.mantissa).bitcast(t)
+
+
+def ldexp(x: Expr, k: Expr) -> Expr:
+    """x * 2**k, in three steps so that each factor is a normal number; one rounding."""
+    t = x.dtype
+    up, down = t.bias, t.bias - 1 - t.mantissa
+    for _ in range(2):
+        much, little = k > up, k < -down
+        x = where(much, x * 2.0 ** up, where(little, x * 2.0 ** -down, x))
+        k = where(much, k - up, where(little, k + down, k))
+    k = where(k > up, up, where(k < -down, -down, k))
+    return x * power_of_two(k, x)
+
+
+def exponent(x: Expr) -> Expr:
+    """The k of x = m * 2**k with 0.5 <= |m| < 1; 0 of zero, infinities and NaN."""
+    t = x.dtype
+    tiny = abs(x) < 2.0 ** (1 - t.bias)
+    scaled = where(tiny, x * 2.0 ** t.mantissa, x)
+    stored = scaled.bits() >> t.mantissa & (1 << t.exponent) - 1
+    k = stored.cast(dtypes.int32) - (t.bias - 1) - where(tiny, t.mantissa, 0 * stored).cast(
+        dtypes.int32)
+    plain = x.eq(0) | isnan(x) | isinf(x)
+    return where(plain, 0, k)
+
+
+def mantissa(x: Expr) -> Expr:
+    """The m of x = m * 2**k with 0.5 <= |m| < 1."""
+    return ldexp(x, -exponent(stop(x)))
+
+
+def fraction(x: Expr) -> Expr:
+    """What trunc takes away, with the sign of x; 0 of infinities."""
+    return copysign(where(isinf(x), 0, x - trunc(x)), x)
+
+
+def is_negative_infinity(x: Expr) -> Expr:
+    return x.eq(-math.inf)
+
+
+def is_positive_infinity(x: Expr) -> Expr:
+    return x.eq(math.inf)
+
+
+# fmt: off
+ARCSIN = Function("arcsin", "inexact", arcsin)
+ARCCOS = Function("arccos", "inexact", arccos)
+ARCSINH = Function("arcsinh", "inexact", arcsinh)
+ARCCOSH = Function("arccosh", "inexact", arccosh)
+ARCTANH = Function("arctanh", "inexact", arctanh)
+SIGNBIT = Function("signbit", "any", signbit)
+COPYSIGN = Function("copysign", "inexact", copysign)
+NEXTAFTER = Function("nextafter", "inexact", nextafter)
+SPACING = Function("spacing", "inexact", spacing)
+SINC = Function("sinc", "inexact", sinc)
+FMAX = Function("fmax", "any", fmax)
+FMIN = Function("fmin", "any", fmin)
+HEAVISIDE = Function("heaviside", "inexact", heaviside)
+BITWISE_COUNT = Function("bitwise_count", "bits", bit_count)
+DEG2RAD = Function("deg2rad", "inexact", lambda x: x * (math.pi / 180))
+RAD2DEG = Function("rad2deg", "inexact", lambda x: x * (180 / math.pi))
+ISNEGINF = Function("isneginf", "inexact", lambda x: x.eq(-math.inf))
+ISPOSINF = Function("isposinf", "inexact", lambda x: x.eq(math.inf))
+MODF = Function("modf", "inexact", fraction)
+# fmt: on

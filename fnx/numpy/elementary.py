@@ -1,0 +1,442 @@
+"""Functions of ``fnx.numpy``: inverse functions, parts and bits of numbers, whole numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fnx.core import build, dtypes
+from fnx.core.array import arguments
+from fnx.core.array import inverse as rows
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.documented import Family
+from fnx.core.array.operate import apply, elementwise
+from fnx.core.array.promotion import in_domain, promoted
+from fnx.core.array.public import asarray, public
+from fnx.core.errors import DTypeError
+from fnx.core.expr import Expr
+from fnx.core.process import load
+from fnx.numpy.basic import (
+    abs,
+    arctan2,
+    equal,
+    floor_divide,
+    isnan,
+    multiply,
+    not_equal,
+    remainder,
+    trunc,
+    where,
+)
+
+__all__ = [
+    "acos", "acosh", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctanh", "asin", "asinh",
+    "atanh", "bitwise_count", "conj", "conjugate", "copysign", "deg2rad", "degrees", "divmod",
+    "fmax", "fmin", "frexp", "gcd", "heaviside", "imag", "iscomplex", "isneginf", "isposinf",
+    "isreal", "lcm", "ldexp", "modf", "nextafter", "rad2deg", "radians", "real", "signbit", "sinc",
+    "spacing", "unwrap",
+]
+
+
+@elementwise(rows.ARCSIN)
+def arcsin(x: ArrayLike, /) -> Array:
+    """The angle from -pi / 2 to pi / 2 whose sine is x; NaN outside of -1..1.
+
+    >>> print(jnp.arcsin(1.0))
+    1.5707964
+    """
+    return apply(rows.ARCSIN, x)
+
+
+@elementwise(rows.ARCCOS)
+def arccos(x: ArrayLike, /) -> Array:
+    """The angle from 0 to pi whose cosine is x; NaN outside of -1..1.
+
+    >>> print(jnp.arccos(1.0))
+    0.0
+    """
+    return apply(rows.ARCCOS, x)
+
+
+@elementwise(rows.ARCSINH)
+def arcsinh(x: ArrayLike, /) -> Array:
+    """The inverse of sinh.
+
+    >>> print(jnp.arcsinh(0.0))
+    0.0
+    """
+    return apply(rows.ARCSINH, x)
+
+
+@elementwise(rows.ARCCOSH)
+def arccosh(x: ArrayLike, /) -> Array:
+    """The inverse of cosh, not negative; NaN below 1.
+
+    >>> print(jnp.arccosh(1.0))
+    0.0
+    """
+    return apply(rows.ARCCOSH, x)
+
+
+@elementwise(rows.ARCTANH)
+def arctanh(x: ArrayLike, /) -> Array:
+    """The inverse of tanh; infinite at -1 and 1, NaN outside.
+
+    >>> print(jnp.arctanh(0.0))
+    0.0
+    """
+    return apply(rows.ARCTANH, x)
+
+
+asin, acos, asinh, acosh, atanh = arcsin, arccos, arcsinh, arccosh, arctanh
+
+
+@elementwise(rows.DEG2RAD)
+def deg2rad(x: ArrayLike, /) -> Array:
+    """Degrees as radians.
+
+    >>> print(jnp.deg2rad(180.0))
+    3.1415927
+    """
+    return apply(rows.DEG2RAD, x)
+
+
+@elementwise(rows.RAD2DEG)
+def rad2deg(x: ArrayLike, /) -> Array:
+    """Radians as degrees.
+
+    >>> print(jnp.rad2deg(0.0))
+    0.0
+    """
+    return apply(rows.RAD2DEG, x)
+
+
+radians, degrees = deg2rad, rad2deg
+
+
+@elementwise(rows.SIGNBIT, "bool")
+def signbit(x: ArrayLike, /) -> Array:
+    """Whether the sign is set, also of -0.0 and NaN.
+
+    >>> print(jnp.signbit(-0.0))
+    True
+    """
+    return apply(rows.SIGNBIT, x)
+
+
+@elementwise(rows.COPYSIGN)
+def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """x1 with the sign of x2.
+
+    >>> print(jnp.copysign(2.0, -0.0))
+    -2.0
+    """
+    return apply(rows.COPYSIGN, x1, x2)
+
+
+@elementwise(rows.NEXTAFTER)
+def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """The next float after x on the way to y.
+
+    >>> print(jnp.nextafter(1.0, 2.0))
+    1.0000001
+    """
+    return apply(rows.NEXTAFTER, x, y)
+
+
+@elementwise(rows.SPACING)
+def spacing(x: ArrayLike, /) -> Array:
+    """The distance from x to the next float away from zero, with the sign of x.
+
+    >>> print(jnp.spacing(1.0))
+    1.1920929e-07
+    """
+    return apply(rows.SPACING, x)
+
+
+@elementwise(rows.SINC)
+def sinc(x: ArrayLike, /) -> Array:
+    """sin(pi x) / (pi x); 1 at 0.
+
+    >>> print(jnp.sinc(0.0))
+    1.0
+    """
+    return apply(rows.SINC, x)
+
+
+@elementwise(rows.FMAX)
+def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """The larger; a number wins over NaN.
+
+    >>> print(jnp.fmax(1.0, float("nan")))
+    1.0
+    """
+    return apply(rows.FMAX, x1, x2)
+
+
+@elementwise(rows.FMIN)
+def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """The smaller; a number wins over NaN.
+
+    >>> print(jnp.fmin(1.0, float("nan")))
+    1.0
+    """
+    return apply(rows.FMIN, x1, x2)
+
+
+@elementwise(rows.HEAVISIDE)
+def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """0 where x1 is below 0, 1 above, x2 at 0.
+
+    >>> print(jnp.heaviside(0.0, 0.5))
+    0.5
+    """
+    return apply(rows.HEAVISIDE, x1, x2)
+
+
+@elementwise(rows.BITWISE_COUNT, "int32")
+def bitwise_count(x: ArrayLike, /) -> Array:
+    """How many bits are set in the size of x.
+
+    >>> print(jnp.bitwise_count(7))
+    3
+    """
+    count = apply(rows.BITWISE_COUNT, x)
+    return count.astype("uint8") if any(t.name == "uint8" for t in dtypes.USER) else count
+
+
+_one = Family(x="an Array or what ``asarray`` takes, of any shape.",
+              val="an Array or what ``asarray`` takes, of any shape.",
+              returns="An Array of the shape of x.")
+
+
+@_one()
+def conjugate(x: ArrayLike, /) -> Array:
+    """The complex conjugate: x itself, as all numbers are real here.
+
+    >>> print(jnp.conjugate(2.0))
+    2.0
+    """
+    return asarray(x)
+
+
+conj = conjugate
+
+
+@_one()
+def real(val: ArrayLike, /) -> Array:
+    """The real part: all of it, as all numbers are real here.
+
+    >>> print(jnp.real(2.0))
+    2.0
+    """
+    return asarray(val)
+
+
+@_one()
+def imag(val: ArrayLike, /) -> Array:
+    """The imaginary part: zeros, as all numbers are real here.
+
+    >>> print(jnp.imag(2.0))
+    0.0
+    """
+    x = asarray(val)
+    return Array(build.const(0, x._dtype, x.shape), x.weak)
+
+
+@_one(returns="A bool Array of the shape of x.")
+def isreal(x: ArrayLike) -> Array:
+    """Whether the imaginary part is 0: everywhere, as all numbers are real here.
+
+    >>> print(jnp.isreal(2.0))
+    True
+    """
+    return Array(build.const(True, dtypes.bool_, asarray(x).shape))
+
+
+@_one(returns="A bool Array of the shape of x.")
+def iscomplex(x: ArrayLike) -> Array:
+    """Whether the imaginary part is not 0: nowhere, as all numbers are real here.
+
+    >>> print(jnp.iscomplex(2.0))
+    False
+    """
+    return Array(build.const(False, dtypes.bool_, asarray(x).shape))
+
+
+@_one(z="an Array or what ``asarray`` takes, of any shape.", deg="in degrees, else in radians.",
+      returns="An Array of the shape of z, of a float dtype.")
+def angle(z: ArrayLike, deg: bool = False) -> Array:
+    """The angle in the complex plane: 0 or pi, as all numbers are real here.
+
+    >>> print(jnp.angle(-1.0))
+    3.1415927
+    """
+    arguments.flag("deg", deg)
+    x = Array(in_domain("inexact", z))
+    turned = arctan2(imag(x), x)
+    return rad2deg(turned) if deg else turned
+
+
+@_one(out="None.", returns="A bool Array of the shape of x.")
+def isneginf(x: ArrayLike, /, out: None = None) -> Array:
+    """Whether x is -inf.
+
+    >>> print(jnp.isneginf(-float("inf")))
+    True
+    """
+    arguments.no_out(out)
+    return apply(rows.ISNEGINF, x)
+
+
+@_one(out="None.", returns="A bool Array of the shape of x.")
+def isposinf(x: ArrayLike, /, out: None = None) -> Array:
+    """Whether x is inf.
+
+    >>> print(jnp.isposinf(float("inf")))
+    True
+    """
+    arguments.no_out(out)
+    return apply(rows.ISPOSINF, x)
+
+
+@_one(out="None.", returns="(fraction, whole), Arrays of the shape of x.")
+def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
+    """What is behind the point, and what is before it; both with the sign of x.
+
+    >>> print(*jnp.modf(-2.5))
+    -0.5 -2.0
+    """
+    arguments.no_out(out)
+    return apply(rows.MODF, x), trunc(Array(in_domain("inexact", x)))
+
+
+@_one(returns="(m, k), Arrays of the shape of x: floats and int32.")
+def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
+    """x = m * 2**k with 0.5 <= abs(m) < 1.
+
+    >>> print(*jnp.frexp(6.0))
+    0.75 3
+    """
+    node = Expr(in_domain("inexact", x))
+    return Array(rows.mantissa(node).node), Array(rows.exponent(node).node)
+
+
+_two = Family(
+    x1="Arrays, NumPy data or Python numbers of any shape.", x2="what broadcasts with x1.",
+    returns="An Array of the shape that they broadcast to.",
+    raises=("ShapeError: the shapes do not broadcast.",
+            "DTypeError: floats where whole numbers are asked."))
+
+
+@_two()
+def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """x1 * 2**x2, rounded once.
+
+    >>> print(jnp.ldexp(0.75, 3))
+    6.0
+    """
+    k = asarray(x2)
+    if not k._dtype.is_integer:
+        raise DTypeError(f"expected whole powers, got {k._dtype}",
+                         hint="convert them with .astype(int), or multiply with 2**x2")
+    x = Array(in_domain("inexact", x1))
+    shape = np.broadcast_shapes(x.shape, k.shape)
+    return Array(rows.ldexp(Expr(build.expand(x._node, shape)),
+                            Expr(build.expand(build.cast(k._node, dtypes.int32), shape))).node)
+
+
+@_two(returns="(quotients, remainders), Arrays of the shape that they broadcast to.")
+def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
+    """The quotient rounded down, and what is left, with the sign of x2.
+
+    >>> print(*jnp.divmod(-7, 2))
+    -4 1
+    """
+    return floor_divide(x1, x2), remainder(x1, x2)
+
+
+def _whole(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
+    (a, b), _ = promoted("whole", name, (x1, x2))
+    return Array(a), Array(b)
+
+
+@_two()
+def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """The greatest common divisor; of two zeros 0.
+
+    Source: Euclid's algorithm.
+
+    >>> print(jnp.gcd(12, 18))
+    6
+    """
+    a, b = map(abs, _whole("gcd", x1, x2))
+
+    def step(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+        x, y = pair
+        done = equal(y, 0)
+        return where(done, x, y), where(done, y, remainder(x, where(done, 1, y)))
+
+    found: tuple[Array, Array] = load("fnx.transforms.loops.while_loop").while_loop(
+        lambda pair: not_equal(pair[1], 0).any(), step, (a, b))
+    return found[0]
+
+
+@_two()
+def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """The least common multiple; 0 where a number is 0.
+
+    >>> print(jnp.lcm(4, 6))
+    12
+    """
+    a, b = map(abs, _whole("lcm", x1, x2))
+    divisor = gcd(a, b)
+    return where(equal(divisor, 0), divisor, multiply(a, floor_divide(
+        b, where(equal(divisor, 0), 1, divisor))))
+
+
+@public
+def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1,
+           period: ArrayLike = 2 * math.pi) -> Array:
+    """Angles without their jumps: multiples of the period are added.
+
+    Args:
+        p: angles of any shape.
+        discont: jumps up to this size stay; by default half of the period.
+        axis: along which axis.
+        period: what a whole turn adds.
+
+    Returns:
+        An Array of the shape of p, of a float dtype.
+
+    Raises:
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.numpy as jnp
+    >>> print(jnp.unwrap(jnp.asarray([0.0, 3.0, -3.0])))
+    [0.        3.        3.2831855]
+    """
+    x = Array(in_domain("inexact", p)) if period is _TURN or not asarray(p)._dtype.is_integer \
+        else asarray(p)
+    turn = asarray(period)
+    least = turn / 2 if discont is None else asarray(discont)
+    x = x.swapaxes(axis, -1)
+    if not x.shape[-1]:
+        return x.swapaxes(axis, -1)
+    jump = x[..., 1:] - x[..., :-1]
+    half = turn / 2 if not x._dtype.is_integer else turn // 2
+    inside = remainder(jump + half, turn) - half
+    if not x._dtype.is_integer:
+        inside = where(equal(inside, -half) & (jump > 0), half, inside)
+    added = where((abs(jump) < least) | isnan(jump), 0, inside - jump).cumsum(-1)
+    out = x + _after_zero(added)
+    return out.swapaxes(axis, -1)
+
+
+_TURN = 2 * math.pi
+
+
+def _after_zero(x: Array) -> Array:
+    """x with a 0 in front on the last axis."""
+    return Array(build.pad(x._node, [(0, 0)] * (x.ndim - 1) + [(1, 0)]), x.weak)

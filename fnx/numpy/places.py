@@ -1,0 +1,370 @@
+"""Functions of ``fnx.numpy`` about indices: grids of them, where elements are, choosing by them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from fnx.core import build, dtypes
+from fnx.core.array import arguments, axes
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.axes import ShapeLike
+from fnx.core.array.convert import DTypeLike
+from fnx.core.array.documented import Family
+from fnx.core.array.public import asarray
+from fnx.core.errors import ArgumentError, OutOfBoundsError, ShapeError
+from fnx.numpy.basic import (
+    clip,
+    equal,
+    ravel,
+    remainder,
+    stack,
+    where,
+)
+from fnx.transforms.vmap import vmap
+
+__all__ = [
+    "argwhere", "compress", "diag_indices",
+    "diag_indices_from", "extract", "flatnonzero", "fromfunction", "indices", "ix_",
+    "mask_indices", "nonzero", "ravel_multi_index",
+    "tril_indices", "tril_indices_from", "triu_indices", "triu_indices_from",
+    "unravel_index",
+]
+
+_family = Family(
+    a="an Array or what ``asarray`` takes, of any shape and dtype.", arr="of any shape and dtype.",
+    n="how many rows.", m="how many columns; by default as many.",
+    k="0 for the main diagonal, positive above, negative below.",
+    size="how many elements the result has, where that must be known while tracing; those that are "
+         "missing are ``fill_value``.",
+    fill_value="in place of missing elements; by default 0.", axis="along which axis.",
+    condition="what is not 0 is true.", inplace="False: arrays are immutable.",
+    returns="A tuple of int32 Arrays, one an axis.",
+    raises=("TracedValueError: a result whose length depends on traced values; give size=.",))
+
+
+# ---- where elements are -------------------------------------------------------------------------
+
+
+def count_or(size: int | None, mask: Array) -> int:
+    """How many elements there are: as said, or counted where the values are known."""
+    if size is not None:
+        return arguments.integer("size", size)
+    return int(np.count_nonzero(np.asarray(mask)))
+
+
+def true_places(mask: Array, size: int | None, fill: ArrayLike = 0) -> Array:
+    """The places of True in a flat mask: each is written where so many were before it."""
+    n = count_or(size, mask)
+    line = Array(build.iota(mask.size))
+    slot = where(mask, mask.astype("int32").cumsum() - 1, n)
+    out = Array(build.const(0, dtypes.int32, (n,))) + asarray(fill).astype("int32")
+    return out.at[slot].set(line, mode="drop")
+
+
+def _nonzero(a: ArrayLike, size: int | None, fill_value: Any) -> tuple[Array, ...]:
+    x = asarray(a)
+    if not x.ndim:
+        raise ShapeError("expected at least one axis, got a number", hint="use x.reshape(1)")
+    fills = fill_value if isinstance(fill_value, tuple) else (fill_value,) * x.ndim
+    if len(fills) != x.ndim:
+        raise ArgumentError(f"expected one fill_value or {x.ndim}, got {len(fills)}")
+    mask = ravel(x).astype("bool") if not x._dtype.is_bool else ravel(x)
+    places = true_places(mask, size, mask.size)
+    found = unravel_index(clip(places, 0, max(mask.size - 1, 0)), x.shape)
+    missing = equal(places, mask.size)
+    return tuple([where(missing, asarray(0 if f is None else f).astype("int32"), i)
+                  for i, f in zip(found, fills)])
+
+
+@_family()
+def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None
+            ) -> tuple[Array, ...]:
+    """The indices of the elements that are not 0, in row-major order.
+
+    >>> jnp.nonzero(jnp.asarray([0, 5, 7]))
+    (Array([1, 2], dtype=int32),)
+    >>> jnp.nonzero(jnp.asarray([0, 5, 7]), size=3, fill_value=-1)
+    (Array([ 1,  2, -1], dtype=int32),)
+    """
+    return _nonzero(a, size, fill_value)
+
+
+@_family("An int32 Array of one axis.")
+def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """The places of the elements that are not 0, counted in row-major order.
+
+    >>> jnp.flatnonzero(jnp.asarray([[0, 5], [7, 0]]))
+    Array([1, 2], dtype=int32)
+    """
+    return _nonzero(ravel(a), size, fill_value)[0]
+
+
+@_family("An int32 Array: a row an element, a column an axis.")
+def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """The indices of the elements that are not 0, as rows.
+
+    >>> jnp.argwhere(jnp.asarray([[0, 5], [7, 0]]))
+    Array([[0, 1],
+           [1, 0]], dtype=int32)
+    """
+    x = asarray(a)
+    if not x.ndim:
+        n = count_or(size, x.reshape(1))
+        return Array(build.const(0, dtypes.int32, (n, 0)))
+    return stack(_nonzero(x, size, fill_value), -1)
+
+
+@_family("An Array of one axis and the dtype of arr.")
+def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
+            fill_value: ArrayLike = 0) -> Array:
+    """The elements where a condition holds, in row-major order.
+
+    >>> jnp.extract(jnp.asarray([True, False, True]), jnp.asarray([1, 2, 3]))
+    Array([1, 3], dtype=int32)
+    """
+    return compress(ravel(condition), ravel(arr), size=size, fill_value=fill_value)
+
+
+@_family("An Array with the axis as long as the condition is true.",
+         axis="along which axis; None flattens first.",
+         raises=("TracedValueError: a traced condition without ``size``.",
+                 "ShapeError: a condition of more than one axis."))
+def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
+             size: int | None = None, fill_value: ArrayLike = 0, out: None = None) -> Array:
+    """The slices along an axis where a condition holds.
+
+    >>> jnp.compress(jnp.asarray([False, True]), jnp.asarray([[1, 2], [3, 4]]), axis=0)
+    Array([[3, 4]], dtype=int32)
+    """
+    arguments.no_out(out)
+    x, test = asarray(a), asarray(condition).astype("bool")
+    if test.ndim != 1:
+        raise ShapeError(f"expected a condition of one axis, got shape {test.shape}")
+    if axis is None:
+        x, axis = ravel(x), 0
+    at = axes.one(axis, x.ndim)
+    n = min(test.shape[0], x.shape[at])
+    places = true_places(test[:n], size, x.shape[at])
+    fill = asarray(fill_value).astype(x.dtype)
+    return x.at[(slice(None),) * at + (places,)].get(mode="fill", fill_value=fill)
+
+
+# ---- grids of indices ---------------------------------------------------------------------------
+
+
+def _i32(data: Any) -> Array:
+    return asarray(np.asarray(data, np.int32))
+
+
+@_family(n="the length of each axis.", ndim="how many axes.", raises=())
+def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
+    """The indices of the main diagonal.
+
+    >>> jnp.diag_indices(2)
+    (Array([0, 1], dtype=int32), Array([0, 1], dtype=int32))
+    """
+    line = _i32(np.arange(*axes.shape(n)))
+    return (line,) * arguments.integer("ndim", ndim)
+
+
+@_family(arr="of at least two axes of one length.", raises=("ShapeError: another shape.",))
+def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
+    """The indices of the main diagonal of an array.
+
+    >>> jnp.diag_indices_from(jnp.zeros((1, 1)))
+    (Array([0], dtype=int32), Array([0], dtype=int32))
+    """
+    x = asarray(arr)
+    if x.ndim < 2 or len(set(x.shape)) != 1:
+        raise ShapeError(f"expected at least two axes of one length, got shape {x.shape}")
+    return diag_indices(x.shape[0], x.ndim)
+
+
+def _triangle(f: Callable[..., Any], n: int, k: int, m: int | None) -> tuple[Array, Array]:
+    rows, columns = axes.shape((n, n if m is None else m))
+    i, j = np.nonzero(f(np.ones((rows, columns), bool), arguments.integer("k", k)))
+    return _i32(i), _i32(j)
+
+
+@_family("(rows, columns), int32 Arrays.", raises=())
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """The indices on and below a diagonal.
+
+    >>> jnp.tril_indices(2)
+    (Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))
+    """
+    return _triangle(np.tril, n, k, m)
+
+
+@_family("(rows, columns), int32 Arrays.", raises=())
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """The indices on and above a diagonal.
+
+    >>> jnp.triu_indices(2)
+    (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
+    """
+    return _triangle(np.triu, n, k, m)
+
+
+@_family("(rows, columns), int32 Arrays.", arr="a matrix.", raises=("ShapeError: no matrix.",))
+def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
+    """The indices of a matrix on and below a diagonal.
+
+    >>> jnp.tril_indices_from(jnp.zeros((1, 2)))
+    (Array([0], dtype=int32), Array([0], dtype=int32))
+    """
+    return tril_indices(_matrix(arr)[0], k, _matrix(arr)[1])
+
+
+@_family("(rows, columns), int32 Arrays.", arr="a matrix.", raises=("ShapeError: no matrix.",))
+def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
+    """The indices of a matrix on and above a diagonal.
+
+    >>> jnp.triu_indices_from(jnp.zeros((2, 1)))
+    (Array([0], dtype=int32), Array([0], dtype=int32))
+    """
+    return triu_indices(_matrix(arr)[0], k, _matrix(arr)[1])
+
+
+def _matrix(arr: ArrayLike) -> tuple[int, ...]:
+    x = asarray(arr)
+    if x.ndim != 2:
+        raise ShapeError(f"expected a matrix, got shape {x.shape}")
+    return x.shape
+
+
+@_family(mask_func="such as ``jnp.triu``: of a matrix and k, keeps some of its elements.",
+         k="handed to ``mask_func``.")
+def mask_indices(n: int, mask_func: Callable[[Any, Any], Any], k: int = 0, *,
+                 size: int | None = None) -> tuple[Array, ...]:
+    """The indices of what a function keeps of an n by n matrix.
+
+    >>> jnp.mask_indices(2, jnp.triu, 1)
+    (Array([0], dtype=int32), Array([1], dtype=int32))
+    """
+    whole = Array(build.const(1, dtypes.int32, axes.shape((n, n))))
+    return nonzero(mask_func(whole, k), size=size)
+
+
+@_family("An Array of the indices of each axis, stacked in front; or a tuple if ``sparse``.",
+         dimensions="the shape of the grid.", dtype="of the indices; by default int32.",
+         sparse="give each axis its own Array, which broadcasts.",
+         raises=("ArgumentError: a negative length.",))
+def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None, sparse: bool = False
+            ) -> Array | tuple[Array, ...]:
+    """The indices of a grid.
+
+    >>> jnp.indices((1, 2))
+    Array([[[0, 0]],
+    <BLANKLINE>
+           [[0, 1]]], dtype=int32)
+    """
+    arguments.flag("sparse", sparse)
+    shape = axes.shape(tuple(dimensions))
+    kind = dtypes.int32 if dtype is None else dtypes.as_dtype(dtype)
+    lines = []
+    for i, n in enumerate(shape):
+        line = build.reshape(build.cast(build.iota(n), kind),
+                             tuple([n if j == i else 1 for j in range(len(shape))]))
+        lines.append(Array(line if sparse else build.expand(line, shape)))
+    if sparse:
+        return tuple(lines)
+    return stack(lines) if lines else Array(build.const(0, kind, (0,)))
+
+
+@_family("A tuple of int32 Arrays that broadcast.", args="of one axis each: indices or masks.",
+         raises=("ShapeError: more than one axis.",))
+def ix_(*args: ArrayLike) -> tuple[Array, ...]:
+    """Index arrays of which ``x[...]`` takes every combination.
+
+    >>> [i.shape for i in jnp.ix_(jnp.arange(2), jnp.arange(3))]
+    [(2, 1), (1, 3)]
+    """
+    out = []
+    for i, given in enumerate(args):
+        x = asarray(given)
+        if x.ndim != 1:
+            raise ShapeError(f"expected index arrays of one axis, got shape {x.shape}")
+        if x._dtype.is_bool:
+            x = nonzero(x)[0]
+        if not x.size:
+            x = x.astype("int32")
+        out.append(x.reshape([-1 if j == i else 1 for j in range(len(args))]))
+    return tuple(out)
+
+
+@_family("What the function returns.", function="of one index array an axis, and ``kwargs``.",
+         shape="of the grid.", dtype="of the index arrays.", kwargs="handed to the function.",
+         raises=())
+def fromfunction(function: Callable[..., Any], shape: ShapeLike, *, dtype: DTypeLike = float,
+                 **kwargs: Any) -> Any:
+    """A function of the indices of a grid; called for one place and mapped over all.
+
+    >>> jnp.fromfunction(lambda i, j: i + 10 * j, (2, 2), dtype=int)
+    Array([[ 0, 10],
+           [ 1, 11]], dtype=int32)
+    """
+    grid = axes.shape(shape)
+    kind = dtypes.as_dtype(dtype)
+    def call(*places: Any) -> Any:
+        return function(*places, **kwargs)
+    for i in range(len(grid)):
+        chosen = tuple([0 if j == len(grid) - 1 - i else None for j in range(len(grid))])
+        call = vmap(call, in_axes=chosen)
+    return call(*[Array(build.cast(build.iota(n), kind)) for n in grid])
+
+
+@_family(indices="places, counted in row-major order; negative ones from the end.",
+         shape="of the array.", raises=("ArgumentError: a negative length.",))
+def unravel_index(indices: ArrayLike, shape: ShapeLike) -> tuple[Array, ...]:
+    """Places as an index an axis; those outside of the array are clipped.
+
+    >>> jnp.unravel_index(5, (2, 3))
+    (Array(1, dtype=int32, weak_type=True), Array(2, dtype=int32, weak_type=True))
+    """
+    lengths, x = axes.shape(shape), asarray(indices)
+    n = math.prod(lengths)
+    x = clip(where(x < 0, x + n, x), 0, max(n - 1, 0))
+    out: list[Array] = []
+    for length in reversed(lengths):
+        out.append(remainder(x, max(length, 1)))
+        x = x // max(length, 1)
+    return tuple(reversed(out))
+
+
+@_family("An integer Array.", multi_index="an index array for each axis.", dims="the shape.",
+         mode='"raise" (the values are known), "wrap" or "clip", or one an axis.',
+         order='"C".', dtype="of the result.",
+         raises=("OutOfBoundsError: an index outside, where the mode is \"raise\".",
+                 "ArgumentError: another number of indices than of axes."))
+def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int],
+                      mode: str | tuple[str, ...] = "raise", order: Literal["C"] = "C", *,
+                      dtype: DTypeLike | None = None) -> Array:
+    """An index an axis as places, counted in row-major order.
+
+    >>> print(jnp.ravel_multi_index((1, 2), (2, 3)))
+    5
+    """
+    arguments.one_of("order", order, ("C",))
+    shape = axes.shape(tuple(dims))
+    modes = mode if isinstance(mode, tuple) else (mode,) * len(shape)
+    if len(multi_index) != len(shape) or len(modes) != len(shape):
+        raise ArgumentError(f"expected {len(shape)} indices and modes, got {len(multi_index)} and "
+                            f"{len(modes)}")
+    total: Any = 0
+    for given, n, how in zip(multi_index, shape, modes):
+        arguments.one_of("mode", how, ("raise", "wrap", "clip"))
+        i = asarray(given)
+        if how == "raise":
+            data = np.asarray(i)
+            if data.size and (data.min() < 0 or data.max() >= n):
+                raise OutOfBoundsError(f"expected indices from 0 to {n - 1}, got "
+                                       f"{data.min()} to {data.max()}", hint='use mode="clip"')
+        i = clip(i, 0, n - 1) if how == "clip" else remainder(i, n) if how == "wrap" else i
+        total = total * n + i
+    found = asarray(total)
+    return found if dtype is None else found.astype(dtype)
