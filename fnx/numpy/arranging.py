@@ -206,7 +206,8 @@ def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
     """
     x = asarray(a)
     at = axes.one(axis, x.ndim)
-    to = axes.one(start, x.ndim + 1) if start >= 0 else axes.one(start, x.ndim)
+    before = arguments.integer("start", start)
+    to = axes.one(before, x.ndim + (before >= 0))
     return moveaxis(x, at, to - (at < to))
 
 
@@ -261,7 +262,8 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     >>> jnp.unstack(jnp.asarray([[1, 2], [3, 4]]))
     (Array([1, 2], dtype=int32), Array([3, 4], dtype=int32))
     """
-    rows = moveaxis(_ranked("unstack", x, 1), axis, 0)
+    array = _ranked("unstack", x, 1)
+    rows = moveaxis(array, axes.one(axis, array.ndim), 0)
     return tuple([rows[i] for i in range(rows.shape[0])])
 
 

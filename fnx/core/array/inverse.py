@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from fnx.core import build, dtypes
-from fnx.core.array.elementwise import Function, isinf
+from fnx.core.array.elementwise import ElementwiseRow, isinf
 from fnx.core.expr import (
     Expr,
     arctan,
@@ -215,23 +215,23 @@ def is_positive_infinity(x: Expr) -> Expr:
 
 
 # fmt: off
-ARCSIN = Function("arcsin", "inexact", arcsin)
-ARCCOS = Function("arccos", "inexact", arccos)
-ARCSINH = Function("arcsinh", "inexact", arcsinh)
-ARCCOSH = Function("arccosh", "inexact", arccosh)
-ARCTANH = Function("arctanh", "inexact", arctanh)
-SIGNBIT = Function("signbit", "any", signbit)
-COPYSIGN = Function("copysign", "inexact", copysign)
-NEXTAFTER = Function("nextafter", "inexact", nextafter)
-SPACING = Function("spacing", "inexact", spacing)
-SINC = Function("sinc", "inexact", sinc)
-FMAX = Function("fmax", "any", fmax)
-FMIN = Function("fmin", "any", fmin)
-HEAVISIDE = Function("heaviside", "inexact", heaviside)
-BITWISE_COUNT = Function("bitwise_count", "bits", bit_count)
-DEG2RAD = Function("deg2rad", "inexact", lambda x: x * (math.pi / 180))
-RAD2DEG = Function("rad2deg", "inexact", lambda x: x * (180 / math.pi))
-ISNEGINF = Function("isneginf", "inexact", lambda x: x.eq(-math.inf))
-ISPOSINF = Function("isposinf", "inexact", lambda x: x.eq(math.inf))
-MODF = Function("modf", "inexact", fraction)
+ARCSIN = ElementwiseRow("arcsin", "inexact", arcsin)
+ARCCOS = ElementwiseRow("arccos", "inexact", arccos)
+ARCSINH = ElementwiseRow("arcsinh", "inexact", arcsinh)
+ARCCOSH = ElementwiseRow("arccosh", "inexact", arccosh)
+ARCTANH = ElementwiseRow("arctanh", "inexact", arctanh)
+SIGNBIT = ElementwiseRow("signbit", "any", signbit)
+COPYSIGN = ElementwiseRow("copysign", "inexact", copysign)
+NEXTAFTER = ElementwiseRow("nextafter", "inexact", nextafter)
+SPACING = ElementwiseRow("spacing", "inexact", spacing)
+SINC = ElementwiseRow("sinc", "inexact", sinc)
+FMAX = ElementwiseRow("fmax", "any", fmax)
+FMIN = ElementwiseRow("fmin", "any", fmin)
+HEAVISIDE = ElementwiseRow("heaviside", "inexact", heaviside)
+BITWISE_COUNT = ElementwiseRow("bitwise_count", "bits", bit_count)
+DEG2RAD = ElementwiseRow("deg2rad", "inexact", lambda x: x * (math.pi / 180))
+RAD2DEG = ElementwiseRow("rad2deg", "inexact", lambda x: x * (180 / math.pi))
+ISNEGINF = ElementwiseRow("isneginf", "inexact", lambda x: x.eq(-math.inf))
+ISPOSINF = ElementwiseRow("isposinf", "inexact", lambda x: x.eq(math.inf))
+MODF = ElementwiseRow("modf", "inexact", fraction)
 # fmt: on

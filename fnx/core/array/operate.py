@@ -106,22 +106,23 @@ def elementwise(row: ElementwiseRow, result: str = "", *, at: str = "fnx.numpy a
         at: what the example in the docstring imports.
     """
     def decorate(f: Callable[P, Array]) -> Callable[P, Array]:
-        f.__doc__ = described(f.__doc__ or "", row, f.__code__.co_argcount, result, at)
+        names = f.__code__.co_varnames[:f.__code__.co_argcount]
+        f.__doc__ = described(f.__doc__ or "", row, names, result, at)
         return public(f)
     return decorate
 
 
-def described(doc: str, row: ElementwiseRow, count: int, result: str, at: str) -> str:
+def described(doc: str, row: ElementwiseRow, names: Sequence[str], result: str, at: str) -> str:
     """A docstring with Args, Returns and Raises of a row before its example."""
     text, prompt, example = doc.partition(">>> ")
-    one = count == 1
-    shape = "of the shape of x" if one else "of the shape that they broadcast to"
+    one = len(names) == 1
+    shape = f"of the shape of {names[0]}" if one else "of the shape that they broadcast to"
     takes = "" if one else "; numbers give way to the dtypes of arrays"
     wrong = f"{_REFUSES[row.domain]}, " if row.domain in _REFUSES else ""
     lines = [
         "Args:",
-        f"    {'x: an Array' if one else 'x, y: Arrays'}, NumPy data or Python numbers of any"
-        f" shape: {_TAKES[row.domain]}{takes}.", "",
+        f"    {', '.join(names)}: {'an Array' if one else 'Arrays'}, NumPy data or Python numbers of "
+        f"any shape: {_TAKES[row.domain]}{takes}.", "",
         "Returns:",
         f"    An Array {shape}, of {result or 'the dtype of the operands'}.", "",
         "Raises:",

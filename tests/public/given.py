@@ -1,0 +1,41 @@
+"""Arguments that public functions take, by the names of parameters and by function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import fnx.numpy as jnp
+
+X = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+SQUARE = np.arange(1, 10, dtype=np.float32).reshape(3, 3)
+LINE = np.asarray([0.5, 1.5, 2.5], np.float32)
+WHOLE = np.asarray([1, 0, 2], np.int32)
+
+BY_NAME: dict[str, Any] = {
+    "arys": X, "values": X, "obj": 1, "indices_or_sections": 1, "new_shape": (2, 2), "val": 1.0,
+    "filt": LINE, "x1": X, "x2": X, "p": LINE, "z": X, "args": WHOLE, "dimensions": (2, 2),
+    "multi_index": (1, 1), "dims": (2, 2), "condlist": [X > 2], "choicelist": [X], "choices": [X],
+    "mask": X > 2, "vals": LINE, "ind": WHOLE, "func1d": jnp.sum, "func": jnp.sum,
+}
+BY_FUNCTION: dict[str, dict[str, Any]] = {
+    "fnx.numpy.bitwise_count": {"x": WHOLE}, "fnx.numpy.gcd": {"x1": WHOLE, "x2": WHOLE},
+    "fnx.numpy.lcm": {"x1": WHOLE, "x2": WHOLE}, "fnx.numpy.ldexp": {"x2": WHOLE},
+    "fnx.numpy.diag_indices_from": {"arr": SQUARE}, "fnx.numpy.dsplit": {"ary": X[None]},
+    "fnx.numpy.delete": {"axis": None}, "fnx.numpy.insert": {"values": 1.0},
+    "fnx.numpy.put_along_axis": {"arr": SQUARE, "indices": WHOLE[None], "values": 1.0, "axis": 0,
+                                 "inplace": False},
+    "fnx.numpy.compress": {"condition": [True, False, True], "a": LINE},
+    "fnx.numpy.fromfunction": {"function": lambda i, j: i + j},
+    "fnx.numpy.mask_indices": {"mask_func": jnp.triu, "k": 0},
+    "fnx.numpy.indices": {"dimensions": (2, 2)}, "fnx.numpy.choose": {"a": WHOLE * 0},
+    "fnx.numpy.apply_along_axis": {"args": None}, "fnx.numpy.piecewise": {
+        "funclist": [1.0], "condlist": [X > 2]},
+    "fnx.numpy.append": {"axis": None},
+}
+# Keywords without which the defaults refuse.
+KEYWORDS: dict[str, dict[str, Any]] = {
+    f"fnx.numpy.{name}": {"inplace": False} for name in ("fill_diagonal", "place", "put")}
+# Parameters of which every value means something.
+ANYTHING_IS_TAKEN: dict[str, tuple[str, ...]] = {"fnx.numpy.mask_indices": ("k",)}
