@@ -121,8 +121,8 @@ def described(doc: str, row: ElementwiseRow, names: Sequence[str], result: str, 
     wrong = f"{_REFUSES[row.domain]}, " if row.domain in _REFUSES else ""
     lines = [
         "Args:",
-        f"    {', '.join(names)}: {'an Array' if one else 'Arrays'}, NumPy data or Python numbers of "
-        f"any shape: {_TAKES[row.domain]}{takes}.", "",
+        f"    {', '.join(names)}: {'an Array' if one else 'Arrays'}, NumPy data or Python numbers"
+        f" of any shape: {_TAKES[row.domain]}{takes}.", "",
         "Returns:",
         f"    An Array {shape}, of {result or 'the dtype of the operands'}.", "",
         "Raises:",
