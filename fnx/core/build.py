@@ -360,13 +360,13 @@ def iota(n: int, dtype: DType = dtypes.int32) -> UOp:
 # ---- reductions, indexed reads and writes -----------------------------------------------------
 
 
-def reduce(x: UOp, monoid: Op, axes: Iterable[int]) -> UOp:
-    """Fold ``axes`` (0 <= axis < ndim) of x with a monoid; the axes go away."""
+def reduce(x: UOp, monoid: Op, axes: Iterable[int], first: bool = False) -> UOp:
+    """Fold ``axes`` (0 <= axis < ndim) of x with a monoid; the axes go away (ops.Reduce)."""
     arg = tuple(sorted(set(axes)))
     if any(not 0 <= a < len(x.shape) for a in arg):
         raise AxisError(f"reduce: expected axes of {x.shape}, got {arg}")
     _check_monoid("reduce", monoid, x.dtype)
-    return UOp(ops.REDUCE, x.dtype, (x,), ops.Reduce(monoid, arg)) if arg else x
+    return UOp(ops.REDUCE, x.dtype, (x,), ops.Reduce(monoid, arg, None, first)) if arg else x
 
 
 def _check_monoid(name: str, monoid: Op, dtype: DType) -> None:

@@ -55,12 +55,15 @@ class Buffer(Record):
 class Reduce(Record):
     """Fold ``axes`` (tensor level) or the ranges in src[1:] (kernel level) with ``monoid``.
 
-    At kernel level ``axes`` is empty and the accumulator has dtype ``accumulator``.
+    At kernel level ``axes`` is empty and the accumulator has dtype ``accumulator``. Of several
+    elements that are the extreme all share its derivative, or the ``first`` in row-major order has
+    it.
     """
 
     monoid: Op
     axes: tuple[int, ...] = ()
     accumulator: DType | None = None
+    first: bool = False
 
 
 class Window(Record):
@@ -323,7 +326,7 @@ def _carried(arg: Carry) -> int:
 
 
 def _fold(arg: Reduce) -> Any:
-    return arg.monoid.code, arg.axes
+    return arg.monoid.code, arg.axes, arg.first
 
 
 def _window(arg: Window) -> Any:

@@ -6,6 +6,7 @@ from fnx.core.errors import module_face
 from fnx.lax import (
     collectives,
     contraction,
+    convolution,
     elementwise,
     folds,
     implicit,
@@ -18,6 +19,7 @@ from fnx.lax import (
 )
 from fnx.lax.collectives import *
 from fnx.lax.contraction import *
+from fnx.lax.convolution import *
 from fnx.lax.elementwise import *
 from fnx.lax.folds import *
 from fnx.lax.implicit import *
@@ -29,14 +31,13 @@ from fnx.lax.shapes import *
 from fnx.lax.slicing import *
 
 __all__ = [
-    *collectives.__all__, *contraction.__all__, *elementwise.__all__, *folds.__all__,
-    *implicit.__all__, *loops.__all__, *ordering.__all__, *reductions.__all__, *running.__all__,
-    *shapes.__all__, *slicing.__all__,
+    *collectives.__all__, *contraction.__all__, *convolution.__all__, *elementwise.__all__,
+    *folds.__all__, *implicit.__all__, *loops.__all__, *ordering.__all__, *reductions.__all__,
+    *running.__all__, *shapes.__all__, *slicing.__all__,
 ]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
-        "conv", "conv_general_dilated", "conv_transpose",
         "gather",
         "reduce_precision", "scatter", "scatter_add", "sort",
         "sort_key_val", "top_k",

@@ -82,8 +82,10 @@ def _operands(operands: Any, init_values: Any) -> tuple[list[UOp], list[UOp], tr
 
 
 def _folded(f: Callable[[Any, Any], Any], structure: tree.TreeDef, arrays: Sequence[UOp],
-            inits: Sequence[UOp], over: Sequence[int], by: str, inside: UOp | None = None) -> Any:
-    found = load("fnx.transforms.loops.folds").fold(f, structure, arrays, inits, over, by, inside)
+            inits: Sequence[UOp], over: Sequence[int], by: str, inside: UOp | None = None,
+            first: bool = False) -> Any:
+    found = load("fnx.transforms.loops.folds").fold(f, structure, arrays, inits, over, by, inside,
+                                                     first)
     return structure.unflatten([Array(x) for x in found])
 
 
@@ -97,6 +99,8 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable[[Any, Any
                   base_dilation: Sequence[int] | None = None,
                   window_dilation: Sequence[int] | None = None) -> Any:
     """A fold of each window of an array with any function.
+
+    Of elements of a window that are its extreme, the first has the derivative.
 
     Args:
         operand: an Array, or a pytree of Arrays of one shape.
@@ -141,7 +145,7 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable[[Any, Any
     yes, no = (build.const(v, dtypes.bool_) for v in (True, False))
     inside = wide(build.expand(yes, arrays[0].shape), no) if any(map(any, config)) else None
     return _folded(computation, structure, [wide(x, v) for x, v in zip(arrays, inits)], inits,
-                   range(rank, 2 * rank), "reduce_window", inside)
+                   range(rank, 2 * rank), "reduce_window", inside, first=True)
 
 
 def numbers_for_axes(name: str, given: Sequence[int] | None, rank: int) -> Shape:
@@ -179,10 +183,27 @@ def padded(padding: Any, shape: Shape, reach: Shape, strides: Shape) -> list[tup
     return pairs
 
 
-def windows(x: UOp, size: Shape, strides: Shape, dilation: Shape) -> UOp:
-    """All windows of an array: its axes count them, as many axes behind are their elements."""
-    rank = len(size)
-    x = build.expand(build.reshape(x, (*x.shape, *(1,) * rank)), (*x.shape, *size))
-    for a, (s, d) in enumerate(zip(strides, dilation)):
-        x = build.unfold(x, a, rank + a, s, d)
+def windows(x: UOp, size: Shape, strides: Shape, dilation: Shape,
+            axes: Sequence[int] | None = None) -> UOp:
+    """All windows of an array: its axes count them, as many axes behind are their elements.
+
+    ``axes``: along which of its axes; None: along all.
+    """
+    rank = len(x.shape)
+    tiled = [n == s and d == 1 for n, s, d in zip(size, strides, dilation)]
+    wide = tuple([1 if cut else n for n, cut in zip(size, tiled)])
+    x = build.expand(build.reshape(x, (*x.shape, *(1,) * len(wide))), (*x.shape, *wide))
+    for i, a in enumerate(range(rank) if axes is None else axes):
+        x = _cut(x, a, rank + i, size[i]) if tiled[i] else \
+            build.unfold(x, a, rank + i, strides[i], dilation[i])
     return x
+
+
+def _cut(x: UOp, axis: int, offset: int, size: int) -> UOp:
+    """Windows side by side: each element is in one of them. ``offset`` has length 1 so far."""
+    count = x.shape[axis] // size
+    x = build.shrink(x, [(0, count * size if a == axis else n) for a, n in enumerate(x.shape)])
+    shape = [n for a, n in enumerate(x.shape) if a != offset]
+    x = build.reshape(x, (*shape[:axis], count, size, *shape[axis + 1:]))
+    order = [a for a in range(len(x.shape)) if a != axis + 1]
+    return build.permute(x, [*order[:offset], axis + 1, *order[offset:]])

@@ -17,6 +17,7 @@ of many shapes are equal.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -82,7 +83,27 @@ def _successors(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
         for r in apart:
             if r.op is ops.RANGE:
                 after[r] = before[r] = None
-    return {a: b for a, b in after.items() if b is not None and before.get(b) is a}
+    return _alike_in_stages(nodes, {a: b for a, b in after.items()
+                                    if b is not None and before.get(b) is a})
+
+
+def _alike_in_stages(nodes: Sequence[UOp], pairs: dict[UOp, UOp]) -> dict[UOp, UOp]:
+    """Without pairs along dimensions of a STAGE that are not a pair wherever it is walked."""
+    walks: dict[UOp, list[Sequence[UOp]]] = {n: [closed(n)] for n in nodes if n.op is ops.STAGE}
+    for n in nodes:
+        if n.op is ops.INDEX and buffer(n).op is ops.STAGE:
+            walks[buffer(n)].append(indices(n))
+    changed = True
+    while changed:
+        changed = False
+        for ranges in walks.values():
+            for sides in zip(*map(itertools.pairwise, ranges)):
+                joined = [a for a, b in sides if pairs.get(a) is b]
+                if 0 < len(joined) < len(sides):
+                    changed = True
+                    for a in joined:
+                        pairs.pop(a, None)
+    return pairs
 
 
 def _chains(after: dict[UOp, UOp]) -> list[list[UOp]]:

@@ -20,13 +20,23 @@ from fnx.transforms.ad.rules import Factor, spread, zeros
 
 
 def winners(node: UOp) -> Expr:
-    """Where the operand of a REDUCE MAX or MIN is the result."""
-    return Expr(node.src[0]).eq(Expr(spread(node, node)))
+    """Where the operand of a REDUCE MAX or MIN is the result, or the first that is."""
+    won = Expr(node.src[0]).eq(Expr(spread(node, node)))
+    if not node.arg.first:
+        return won
+    shape, axes = node.src[0].shape, node.arg.axes
+    lengths = tuple([n if a in axes else 1 for a, n in enumerate(shape)])
+    count = math.prod(lengths)
+    number = build.expand(build.reshape(build.iota(count), lengths), shape)
+    lowest = build.reduce(where(won, Expr(number), count).node, ops.MIN, axes)
+    return Expr(number).eq(Expr(spread(node, lowest)))
 
 
 def share(t: Expr, node: UOp) -> Expr:
     """t / (number of winners) at the winners, 0 elsewhere."""
     won = winners(node)
+    if node.arg.first:
+        return where(won, t, 0)
     count = build.reduce(won.cast(t.dtype).node, ops.ADD, node.arg.axes)
     return where(won, t / Expr(spread(node, count)), 0)
 

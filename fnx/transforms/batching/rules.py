@@ -46,7 +46,7 @@ def _first(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) 
 
 
 def _reduce(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
-    return build.reduce(src[0], node.arg.monoid, [a + 1 for a in node.arg.axes])
+    return build.reduce(src[0], node.arg.monoid, [a + 1 for a in node.arg.axes], node.arg.first)
 
 
 # ---- movement ---------------------------------------------------------------------------------

@@ -24,8 +24,8 @@ from fnx.transforms.loops.lanes import over_lanes
 
 
 def fold(f: Callable[..., Any], structure: tree.TreeDef, operands: Sequence[UOp],
-         inits: Sequence[UOp], axes: Sequence[int], by: str, inside: UOp | None = None
-         ) -> list[UOp]:
+         inits: Sequence[UOp], axes: Sequence[int], by: str, inside: UOp | None = None,
+         first: bool = False) -> list[UOp]:
     """``operands`` without some axes, over which ``f(folded, element)`` was applied.
 
     Args:
@@ -36,6 +36,7 @@ def fold(f: Callable[..., Any], structure: tree.TreeDef, operands: Sequence[UOp]
         axes: which axes go; their elements come in row-major order.
         by: who asks, for people.
         inside: which elements are folded, the others are the initial value; None: all.
+        first: whether the first of equal extremes has the derivative.
     """
     avals = [Aval((), x.dtype) for x in inits]
     body = trace_body(f, [*avals, *avals], arguments(structure, structure), by)
@@ -46,7 +47,7 @@ def fold(f: Callable[..., Any], structure: tree.TreeDef, operands: Sequence[UOp]
     check_carry("result", body, structure, inits, body.function.src)
     monoids = recognized(body)
     if monoids is not None:
-        return [_reduced(x, init, m, axes, inside)
+        return [_reduced(x, init, m, axes, inside, first)
                 for x, init, m in zip(operands, inits, monoids)]
     return _scanned(body, operands, inits, axes, inside)
 
@@ -66,14 +67,15 @@ def recognized(body: Body) -> list[Op] | None:
     return out
 
 
-def _reduced(x: UOp, init: UOp, monoid: Op, axes: Sequence[int], inside: UOp | None) -> UOp:
+def _reduced(x: UOp, init: UOp, monoid: Op, axes: Sequence[int], inside: UOp | None,
+             first: bool) -> UOp:
     assert monoid.identity is not None
     identity = build.const(monoid.identity(x.dtype), x.dtype)
     if init is identity:
-        return build.reduce(x, monoid, axes)
+        return build.reduce(x, monoid, axes, first)
     if inside is not None:
         x = build.where(inside, x, build.expand(identity, x.shape))
-    folded = build.reduce(x, monoid, axes)
+    folded = build.reduce(x, monoid, axes, first)
     return build.elementwise(monoid, build.expand(init, folded.shape), folded)
 
 

@@ -1,0 +1,464 @@
+"""Convolutions: sums of products of windows with kernels, under the names of ``jax.lax``.
+
+    out[n, o, p] = sum over c, k of x[n, c, p * stride + k * dilation] * w[o, c, k]
+
+Windows are UNFOLD, the sum is a contraction: so a convolution is read as a matrix product whose
+left factor is never written out, and its derivatives are convolutions again.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import fnx.numpy as jnp
+from fnx.core import build, dtypes
+from fnx.core.array import arguments, convert
+from fnx.core.array.arguments import PrecisionLike
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.convert import DTypeLike
+from fnx.core.array.public import asarray, public
+from fnx.core.errors import ArgumentError, DTypeError, ShapeError
+from fnx.core.ops import Shape
+from fnx.core.uop import UOp
+from fnx.lax.folds import numbers_for_axes, padded, windows
+from fnx.numpy.contraction import contract
+
+__all__ = [
+    "ConvDimensionNumbers", "conv", "conv_dimension_numbers", "conv_general_dilated",
+    "conv_general_dilated_patches", "conv_transpose", "conv_with_general_padding",
+]
+
+Padding = str | Sequence[tuple[int, int]]
+
+
+class ConvDimensionNumbers(NamedTuple):
+    """Which axis of the operands and of the result of a convolution is which.
+
+    Args:
+        lhs_spec: the axes of the batch, of the features and of the places of the input.
+        rhs_spec: the axes of the features of the result, of those of the input, and of the places
+            of the kernel.
+        out_spec: the axes of the batch, of the features and of the places of the result.
+
+    >>> import fnx.lax as lax
+    >>> lax.ConvDimensionNumbers((0, 1, 2), (0, 1, 2), (0, 1, 2)).out_spec
+    (0, 1, 2)
+    """
+
+    lhs_spec: Sequence[int]
+    rhs_spec: Sequence[int]
+    out_spec: Sequence[int]
+
+
+DimensionNumbers = ConvDimensionNumbers | Sequence[str] | None
+
+_LETTERS = ("NC", "OI", "NC")
+_OF = ("the input", "the kernel", "the result")
+_LAYOUT = "('NCHW', 'OIHW', 'NCHW') says: batch, channels, height, width, and so the result"
+
+
+@public
+def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
+                           dimension_numbers: DimensionNumbers) -> ConvDimensionNumbers:
+    """The axes that a text like ("NHWC", "HWIO", "NHWC") names.
+
+    Args:
+        lhs_shape: of the input.
+        rhs_shape: of the kernel.
+        dimension_numbers: a text for the input, the kernel and the result, with a letter for each
+            axis: N batch, C features, O features of the result, I features of the input, any
+            other letter a place. None: in the order NC..., OI..., NC...
+
+    Returns:
+        The numbers of these axes.
+
+    Raises:
+        ShapeError: an input and a kernel of different ranks, or of less than two axes.
+        ArgumentError: texts that do not name each axis once.
+
+    >>> import fnx.lax as lax
+    >>> lax.conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 4), ("NHWC", "HWIO", "NHWC"))
+    ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), out_spec=(0, 3, 1, 2))
+    """
+    rank = len(lhs_shape)
+    if len(rhs_shape) != rank or rank < 2:
+        raise ShapeError("expected an input and a kernel of equal rank >= 2, got shapes "
+                         f"{tuple(lhs_shape)} and {tuple(rhs_shape)}",
+                         hint="an input is (batch, channels, places...), a kernel (channels of "
+                              "the result, channels of the input, places...)")
+    if dimension_numbers is None:
+        dimension_numbers = ConvDimensionNumbers(*[tuple(range(rank))] * 3)
+    if isinstance(dimension_numbers, ConvDimensionNumbers):
+        for spec, of in zip(dimension_numbers, _OF):
+            if sorted(spec) != list(range(rank)):
+                raise ArgumentError(f"expected each of {rank} axes of {of} once, got "
+                                    f"{tuple(spec)}")
+        return ConvDimensionNumbers(*[tuple(map(int, spec)) for spec in dimension_numbers])
+    texts = dimension_numbers
+    if not isinstance(texts, tuple | list) or len(texts) != 3 or \
+            not all(isinstance(text, str) for text in texts):
+        raise ArgumentError(f"expected three texts as dimension_numbers, got {texts!r}",
+                            hint=_LAYOUT)
+    places = [letter for letter in texts[1] if letter not in "OI"]
+    for text, letters, of in zip(texts, _LETTERS, _OF):
+        if sorted(text) != sorted([*letters, *places]) or len(set(text)) != rank:
+            raise ArgumentError(f"expected {rank} letters for {of}: {letters[0]}, {letters[1]} "
+                                f"and one for each place, alike in all three; got {tuple(texts)}",
+                                hint=_LAYOUT)
+    return ConvDimensionNumbers(*[tuple([text.index(x) for x in (*letters, *places)])
+                                  for text, letters in zip(texts, _LETTERS)])
+
+
+class _How(NamedTuple):
+    """The numbers of a convolution, one for each place."""
+
+    strides: Shape
+    padding: list[tuple[int, int]]
+    apart: Shape  # of the input
+    dilation: Shape  # of the kernel
+
+
+@public
+def conv_general_dilated(
+        lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Padding,
+        lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None,
+        dimension_numbers: DimensionNumbers = None, feature_group_count: int = 1,
+        batch_group_count: int = 1, precision: PrecisionLike = None,
+        preferred_element_type: DTypeLike | None = None) -> Array:
+    """The sum of products of a kernel with each window of an input.
+
+    Args:
+        lhs: the input, of n + 2 axes: batch, features and n places.
+        rhs: the kernel, of n + 2 axes: features of the result, features of the input, places.
+        window_strides: how far the next window is, for each place.
+        padding: zeros before and after each place, as pairs (negative ones cut). "VALID" for none,
+            "SAME" for as many windows as strides fit ("SAME_LOWER": an odd one is in front).
+        lhs_dilation: how far apart the elements of the input are put first.
+        rhs_dilation: how far apart the elements of a window are.
+        dimension_numbers: which axes are which (``conv_dimension_numbers``); None: as above.
+        feature_group_count: groups of features that are convolved each with their own part of the
+            kernel; the features of the input are as many times those of the kernel.
+        batch_group_count: the same for parts of the batch.
+        precision: one of JAX's names, or a pair of them; all mean full precision here.
+        preferred_element_type: a dtype that the operands are converted to before they are
+            multiplied.
+
+    Returns:
+        An Array of as many places as windows fit, of the dtype of the operands.
+
+    Raises:
+        DTypeError: operands of different dtypes.
+        ShapeError: ranks or features that do not fit, groups that do not divide them, padding
+            that cuts more than there is.
+        ArgumentError: not a number >= 1 for each place; another padding; dimension_numbers that do
+            not name each axis once.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> x = jnp.asarray([[[1.0, 2.0, 4.0, 8.0]]])
+    >>> lax.conv_general_dilated(x, jnp.asarray([[[1.0, -1.0]]]), (1,), "VALID")
+    Array([[[-1., -2., -4.]]], dtype=float32)
+    """
+    arguments.precision(precision)
+    given, kernel = asarray(lhs), asarray(rhs)
+    numbers = conv_dimension_numbers(given.shape, kernel.shape, dimension_numbers)
+    if given._dtype is not kernel._dtype:
+        raise DTypeError(f"expected an input and a kernel of one dtype, got {given._dtype} and "
+                         f"{kernel._dtype}", hint="convert one of them with .astype(...)")
+    x = build.permute(given._node, numbers.lhs_spec)
+    w = build.permute(kernel._node, numbers.rhs_spec)
+    flags = x.dtype.is_bool and preferred_element_type is None
+    if preferred_element_type is not None or flags:
+        t = dtypes.int32 if preferred_element_type is None else \
+            convert.dtype_argument(preferred_element_type)
+        x, w = build.cast(x, t), build.cast(w, t)
+    groups = _groups(x.shape, w.shape, feature_group_count, batch_group_count)
+    how = _how(x.shape, w.shape, window_strides, padding, lhs_dilation, rhs_dilation)
+    out = _convolved(x, w, how, groups, by_batch=batch_group_count > 1)
+    if flags:
+        out = build.ne(out, build.like(out, 0))
+    return Array(build.permute(out, _inverse(numbers.out_spec)))
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+def _groups(x: Shape, w: Shape, features: int, batches: int) -> int:
+    """In how many groups either the features or the batch are; shapes are (batch, features, ...)
+    and (features of the result, features, ...)."""
+    features = arguments.integer("feature_group_count", features)
+    batches = arguments.integer("batch_group_count", batches)
+    if min(features, batches) < 1 or max(features, batches) > 1 < min(features, batches):
+        raise ArgumentError("expected feature_group_count and batch_group_count >= 1, at most one "
+                            f"of them more, got {features} and {batches}")
+    if x[1] != w[1] * features:
+        raise ShapeError(f"expected a kernel over {x[1]} features of the input"
+                         f"{f' in {features} groups' if features > 1 else ''}, got one over {w[1]}",
+                         hint="the features of a kernel times feature_group_count are those of "
+                              "the input; dimension_numbers says which axes they are")
+    for n, what, count, name in (
+            (w[0], "features of the result", features, "feature_group_count"),
+            (w[0], "features of the result", batches, "batch_group_count"),
+            (x[0], "inputs of the batch", batches, "batch_group_count")):
+        if n % count:
+            raise ShapeError(f"expected {name} to divide the {n} {what}, got {count}")
+    return max(features, batches)
+
+
+def _how(x: Shape, w: Shape, strides: Sequence[int], padding: Padding,
+         apart: Sequence[int] | None, dilation: Sequence[int] | None) -> _How:
+    n = len(x) - 2
+    steps = numbers_for_axes("window_strides", strides, n)
+    gaps = numbers_for_axes("lhs_dilation", apart, n)
+    holes = numbers_for_axes("rhs_dilation", dilation, n)
+    if isinstance(padding, str) and max(gaps, default=1) > 1 and padding != "VALID":
+        raise ArgumentError(f"expected padding as pairs where lhs_dilation is {gaps}, got "
+                            f"{padding!r}", hint="or use lax.conv_transpose")
+    places = tuple([max(0, (m - 1) * d + 1) for m, d in zip(x[2:], gaps)])
+    reach = tuple([max(0, (m - 1) * d + 1) for m, d in zip(w[2:], holes)])
+    pairs = padded(padding, places, reach, steps)
+    for m, (lo, hi) in zip(places, pairs):
+        if m + lo + hi < 0:
+            raise ShapeError(f"expected padding that leaves a place of {m} a length >= 0, got "
+                             f"{(lo, hi)}")
+    return _How(steps, pairs, gaps, holes)
+
+
+def _convolved(x: UOp, w: UOp, how: _How, groups: int, by_batch: bool) -> UOp:
+    """(batch, features, places...) with (features of the result, features, places...)."""
+    n = len(how.strides)
+    x = _placed(x, how)
+    seen = windows(x, w.shape[2:], how.strides, how.dilation, axes=range(2, 2 + n))
+    batch, features, *rest = seen.shape
+    if by_batch:
+        seen = build.reshape(seen, (groups, batch // groups, features, *rest))
+    else:
+        seen = build.reshape(seen, (batch, groups, features // groups, *rest))
+    w = build.reshape(w, (groups, w.shape[0] // groups, *w.shape[1:]))
+    at, inside = [("at", i) for i in range(n)], [("in", i) for i in range(n)]
+    lead = ("group", "batch") if by_batch else ("batch", "group")
+    out = contract(seen, (*lead, "feature", *at, *inside), w, ("group", "out", "feature", *inside),
+                   ("batch", "group", "out", *at))
+    count, _, outs, *places = out.shape
+    return build.reshape(out, (count, groups * outs, *places))
+
+
+def _placed(x: UOp, how: _How) -> UOp:
+    """The input with zeros between and around its elements, or cut."""
+    for axis, d in enumerate(how.apart, 2):
+        if d > 1 and x.shape[axis] > 1:
+            length = (x.shape[axis] - 1) * d + 1
+            x = build.fold(build.reshape(x, (*x.shape, 1)), axis, len(x.shape), d, 1, length)
+            x = build.reshape(x, x.shape[:-1])
+    x = build.pad(x, [(0, 0), (0, 0), *[(max(0, lo), max(0, hi)) for lo, hi in how.padding]])
+    cuts = [(max(0, -lo), m - max(0, -hi)) for m, (lo, hi) in zip(x.shape[2:], how.padding)]
+    return build.shrink(x, [(0, x.shape[0]), (0, x.shape[1]), *cuts])
+
+
+@public
+def conv(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Padding,
+         precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None) -> Array:
+    """``conv_general_dilated`` without dilation, in the order NC..., OI..., NC...
+
+    Args:
+        lhs: the input, of n + 2 axes: batch, features and n places.
+        rhs: the kernel, of n + 2 axes: features of the result, features of the input, places.
+        window_strides: how far the next window is, for each place.
+        padding: "VALID", "SAME", or zeros before and after each place, as pairs.
+        precision: one of JAX's names, or a pair of them; all mean full precision here.
+        preferred_element_type: a dtype that the operands are converted to before they are
+            multiplied.
+
+    Returns:
+        An Array of as many places as windows fit, of the dtype of the operands.
+
+    Raises:
+        DTypeError: operands of different dtypes.
+        ShapeError: ranks or features that do not fit.
+        ArgumentError: not a number >= 1 for each place; another padding.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.conv(jnp.ones((1, 2, 5, 5)), jnp.ones((3, 2, 3, 3)), (2, 2), "VALID").shape
+    (1, 3, 2, 2)
+    """
+    return conv_general_dilated(lhs, rhs, window_strides, padding, precision=precision,
+                                preferred_element_type=preferred_element_type)
+
+
+@public
+def conv_with_general_padding(
+        lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Padding,
+        lhs_dilation: Sequence[int] | None, rhs_dilation: Sequence[int] | None,
+        precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None) -> Array:
+    """``conv_general_dilated`` in the order NC..., OI..., NC...
+
+    Args:
+        lhs: the input, of n + 2 axes: batch, features and n places.
+        rhs: the kernel, of n + 2 axes: features of the result, features of the input, places.
+        window_strides: how far the next window is, for each place.
+        padding: "VALID", "SAME", or zeros before and after each place, as pairs.
+        lhs_dilation: how far apart the elements of the input are put first; None: 1.
+        rhs_dilation: how far apart the elements of a window are; None: 1.
+        precision: one of JAX's names, or a pair of them; all mean full precision here.
+        preferred_element_type: a dtype that the operands are converted to before they are
+            multiplied.
+
+    Returns:
+        An Array of as many places as windows fit, of the dtype of the operands.
+
+    Raises:
+        DTypeError: operands of different dtypes.
+        ShapeError: ranks or features that do not fit.
+        ArgumentError: not a number >= 1 for each place; another padding.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> x, w = jnp.ones((1, 2, 5)), jnp.ones((3, 2, 3))
+    >>> lax.conv_with_general_padding(x, w, (1,), [(1, 2)], (2,), None).shape
+    (1, 3, 10)
+    """
+    return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation,
+                                precision=precision,
+                                preferred_element_type=preferred_element_type)
+
+
+# ---- transposed ---------------------------------------------------------------------------------
+
+
+_PLACES = ("", "H", "HW", "HWD")
+
+
+@public
+def conv_transpose(
+        lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], padding: Padding,
+        rhs_dilation: Sequence[int] | None = None, dimension_numbers: DimensionNumbers = None,
+        transpose_kernel: bool = False, precision: PrecisionLike = None,
+        preferred_element_type: DTypeLike | None = None, use_consistent_padding: bool = False
+        ) -> Array:
+    """A convolution of an input whose elements are put apart: it grows by the strides.
+
+    Args:
+        lhs: the input, of n + 2 axes.
+        rhs: the kernel, of n + 2 axes.
+        strides: how far apart the elements are put, for each place.
+        padding: "SAME" and "VALID" are those of the convolution whose transpose it is; pairs are
+            zeros before and after each place of what is put apart.
+        rhs_dilation: how far apart the elements of a window are.
+        dimension_numbers: which axes are which; None: NHWC, HWIO, NHWC and their like.
+        transpose_kernel: flip the places of the kernel and swap its features: so it is the
+            transpose of the convolution with that kernel.
+        precision: one of JAX's names, or a pair of them; all mean full precision here.
+        preferred_element_type: a dtype that the operands are converted to before they are
+            multiplied.
+        use_consistent_padding: pairs, too, are those of the convolution whose transpose it is.
+
+    Returns:
+        An Array of the dtype of the operands.
+
+    Raises:
+        DTypeError: operands of different dtypes.
+        ShapeError: ranks or features that do not fit.
+        ArgumentError: not a number >= 1 for each place; another padding; more than three places
+            without dimension_numbers.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.conv_transpose(jnp.ones((1, 5, 5, 2)), jnp.ones((3, 3, 2, 4)), (2, 2), "SAME").shape
+    (1, 10, 10, 4)
+    """
+    arguments.flag("transpose_kernel", transpose_kernel)
+    arguments.flag("use_consistent_padding", use_consistent_padding)
+    x, w = asarray(lhs), asarray(rhs)
+    n = x.ndim - 2
+    if dimension_numbers is None:
+        if n not in range(len(_PLACES)):
+            raise ArgumentError(f"expected dimension_numbers for {x.ndim} axes, got None",
+                                hint=_LAYOUT)
+        places = _PLACES[n]
+        dimension_numbers = (f"N{places}C", f"{places}IO", f"N{places}C") if n < 3 else \
+            ("NHWDC", "HWDIO", "NHWDC")
+    numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
+    steps = numbers_for_axes("strides", strides, n)
+    holes = numbers_for_axes("rhs_dilation", rhs_dilation, n)
+    if use_consistent_padding or padding in ("SAME", "VALID"):
+        reach = [(w.shape[a] - 1) * d + 1 for a, d in zip(numbers.rhs_spec[2:], holes)]
+        each = [padding] * n if isinstance(padding, str) else list(padding)
+        if len(each) != n:
+            raise ArgumentError(f"expected padding for {n} places, got {padding!r}")
+        padding = [_transposed_padding(k, s, p) for k, s, p in zip(reach, steps, each)]
+    if transpose_kernel:
+        w = jnp.swapaxes(jnp.flip(w, numbers.rhs_spec[2:]), *numbers.rhs_spec[:2])
+    return conv_general_dilated(x, w, (1,) * n, padding, steps, holes, numbers,
+                                precision=precision,
+                                preferred_element_type=preferred_element_type)
+
+
+def _transposed_padding(k: int, s: int, padding: Any) -> tuple[int, int]:
+    """Zeros around what is put apart, for a window that reaches over k and strides s."""
+    if padding == "VALID":
+        return k - 1, s - 1 + max(k - s, 0)
+    if padding == "SAME":
+        both = k + s - 2
+        before = k - 1 if s > k - 1 else -(-both // 2)
+        return before, both - before
+    try:
+        before, after = map(operator.index, padding)
+    except (TypeError, ValueError):
+        raise ArgumentError("expected padding 'VALID', 'SAME' or pairs (before, after), got "
+                            f"{padding!r}") from None
+    return k - 1 - before, k - 1 - after
+
+
+# ---- patches ------------------------------------------------------------------------------------
+
+
+@public
+def conv_general_dilated_patches(
+        lhs: ArrayLike, filter_shape: Sequence[int], window_strides: Sequence[int],
+        padding: Padding, lhs_dilation: Sequence[int] | None = None,
+        rhs_dilation: Sequence[int] | None = None, dimension_numbers: DimensionNumbers = None,
+        precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None) -> Array:
+    """The windows that a convolution sees, each as features: channels, then places of the window.
+
+    Args:
+        lhs: the input, of n + 2 axes: batch, features and n places.
+        filter_shape: how many elements of each place are in a window.
+        window_strides: how far the next window is, for each place.
+        padding: "VALID", "SAME", or zeros before and after each place, as pairs.
+        lhs_dilation: how far apart the elements of the input are put first.
+        rhs_dilation: how far apart the elements of a window are.
+        dimension_numbers: which axes are which (``conv_dimension_numbers``).
+        precision: one of JAX's names, or a pair of them; nothing is multiplied.
+        preferred_element_type: a dtype that the elements are converted to.
+
+    Returns:
+        An Array of as many places as windows fit.
+
+    Raises:
+        ShapeError: another rank; padding that cuts more than there is.
+        ArgumentError: not a number >= 1 for each place; another padding; dimension_numbers that do
+            not name each axis once.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.conv_general_dilated_patches(jnp.arange(4).reshape(1, 1, 4), (2,), (1,), "VALID")
+    Array([[[0, 1, 2],
+            [1, 2, 3]]], dtype=int32)
+    """
+    arguments.precision(precision)
+    given = asarray(lhs)
+    size = numbers_for_axes("filter_shape", filter_shape, max(0, given.ndim - 2))
+    numbers = conv_dimension_numbers(given.shape, (1, 1, *size), dimension_numbers)
+    x = build.permute(given._node, numbers.lhs_spec)
+    if preferred_element_type is not None:
+        x = build.cast(x, convert.dtype_argument(preferred_element_type))
+    how = _how(x.shape, (1, 1, *size), window_strides, padding, lhs_dilation, rhs_dilation)
+    n = len(size)
+    seen = windows(_placed(x, how), size, how.strides, how.dilation, axes=range(2, 2 + n))
+    batch, features, *_ = seen.shape
+    places = seen.shape[2:2 + n]
+    seen = build.permute(seen, (0, 1, *range(2 + n, 2 + 2 * n), *range(2, 2 + n)))
+    flat = 1
+    for m in seen.shape[1:2 + n]:
+        flat *= m
+    out = build.reshape(seen, (batch, flat, *places))
+    return Array(build.permute(out, _inverse(numbers.out_spec)), given.weak)

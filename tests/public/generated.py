@@ -1,0 +1,23 @@
+"""The generated calls of tests/golden and what was recorded of them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+RECORDED: dict[str, Any] = json.loads((GOLDEN / "ops.json").read_text())
+FAMILIES = [family for family in RECORDED if family != "jax"]
+
+
+def modules() -> tuple[ModuleType, ModuleType]:
+    """tests/golden/op_cases.py and op_check.py, which are no package."""
+    sys.path.insert(0, str(GOLDEN))
+    try:
+        return importlib.import_module("op_cases"), importlib.import_module("op_check")
+    finally:
+        sys.path.remove(str(GOLDEN))
