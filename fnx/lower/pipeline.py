@@ -16,8 +16,9 @@ of target. The driver (lower/driver.py) times each, checks both sides of it, and
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline simplify one_kernel decide split_reduce unique_results kernelize ranges slices coalesce
-index_sets row_epilogues runtime_extents canonical choose tile split_global memory commands'
+'inline folded_windows simplify one_kernel decide split_reduce unique_results kernelize ranges
+slices coalesce index_sets row_epilogues runtime_extents canonical choose tile split_global memory
+commands'
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from fnx.lower.program.codegen import kernel_code
 from fnx.lower.schedule import contraction
 from fnx.lower.sharing import WrittenRead
 from fnx.lower.tensor.decide import decide
+from fnx.lower.tensor.folded_windows import folded_windows
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
 from fnx.lower.tensor.split_reduce import split_reduce
@@ -93,6 +95,7 @@ def on_bodies(run: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
 
 TENSOR_PASSES = (
     Pass("inline", inline, "tensor", "tensor"),
+    Pass("folded_windows", on_bodies(folded_windows), "tensor", "tensor"),
     Pass("simplify", simplify, "tensor", "tensor"),
     Pass("one_kernel", on_bodies(one_kernel), "tensor", "tensor"),
     Pass("decide", on_bodies(decide), "tensor", "tensor"),

@@ -118,7 +118,14 @@ def is_misaligned(index: Tokens) -> bool:
 
 def overlaps(index: Tokens) -> bool:
     """Whether one element may be read at several places: windows."""
-    return any(type(t) is tuple and t[0] == "window" for t in index)
+    stack = list(index)
+    while stack:
+        token = stack.pop()
+        if type(token) is tuple:
+            if token[0] == "window":
+                return True
+            stack.extend(t for t, _ in token[1]) if token[0] == "join" else stack.append(token[1])
+    return False
 
 
 def loops_of(index: Tokens) -> set[int]:

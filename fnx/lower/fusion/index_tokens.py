@@ -211,7 +211,7 @@ def _node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UO
         place = Expr(build.index_const(0))
         for t, k in terms:
             place = place + Expr(index_node(t, ranges, memo)) * k
-        quotient: Expr = place // divisor
+        quotient: Expr = place if divisor == 1 else place // divisor
         return quotient.node
     inner = Expr(index_node(token[1], ranges, memo))
     if kind == "part":

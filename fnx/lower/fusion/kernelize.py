@@ -53,6 +53,7 @@ MAX_COPIES = 4               # times a cheap value is computed again
 SCALING = 2                  # arithmetic that only scales
 PROLOGUE_WEIGHT = 6          # arithmetic an operand of a contraction may carry
 
+_CONDITIONAL = (ops.PAD, ops.FOLD, ops.CONCAT)
 MEMORY: Tokens = ("memory",)  # read as a whole: it needs a buffer
 
 
@@ -145,10 +146,17 @@ class Fusion:
                 self._wait_in_memory(s, self.writer[node])
         elif op is ops.SCATTER:
             self._scatter(node, uses)
-        elif op.kind == "movement" and not is_buffer:
+        elif op.kind == "movement" and not is_buffer and not self._is_laid_out(node, uses):
             self._compute_everywhere(node, uses)
-        elif is_buffer or not self._compute(node, uses):
+        elif is_buffer or op.kind == "movement" or not self._compute(node, uses):
             self._buffer(node, uses)
+
+    def _is_laid_out(self, node: UOp, uses: dict[Group, list[Tokens]]) -> bool:
+        """Whether a product reads windows with zeros around, or parts of rows with zeros behind:
+        from memory without conditions and divisions."""
+        return node.op in _CONDITIONAL and self.varies[node] == cost.long_axes(node.shape) and any(
+            g.contraction is not None and (overlaps(i) or is_misaligned(i))
+            for g, found in self._resolved(uses).items() for i in found)
 
     def _resolved(self, uses: dict[Group, list[Tokens]]) -> dict[Group, list[Tokens]]:
         """Uses with merged groups resolved and equal indices dropped."""

@@ -14,11 +14,12 @@ go by; the right factor is packed once for all, unless it is small and its rows 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from operator import attrgetter
 
-from fnx.core import ops, tiling
-from fnx.core.parts import buffer, closed
+from fnx.core import build, ops, tiling
+from fnx.core.parts import buffer, closed, dims
 from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.tiling import Transform
@@ -109,7 +110,48 @@ def register_tile(rows: int, columns: int, size: int, target: Target) -> Tile:
 
 def schedule(found: Contraction, target: Target) -> list[Transform]:
     """The transforms that tile a contraction."""
-    return _Tiling(found, target).steps()
+    tiling_ = _Tiling(found, target)
+    along = _walked(found)
+    if along is not None and 2 * extent(tiling_.column) <= tiling_.tile.lanes <= extent(along):
+        return _dots(found, along, target)
+    windows = not tiling_.rough and _overlaps(found.right)
+    return tiling_.over_windows() if windows else tiling_.steps()
+
+
+def _walked(found: Contraction) -> UOp | None:
+    """A summed range along which both factors are contiguous."""
+    loads = [*loads_below(found.left), *loads_below(found.right)]
+    return next((r for r in found.summed if all(stride(x, r) in (0, 1) for x in loads)), None)
+
+
+_DOTS = ((6, 4), (4, 4), (3, 3), (2, 2))  # accumulators of dot products, by registers
+
+
+def _dots(found: Contraction, along: UOp, target: Target) -> list[Transform]:
+    """Few columns are neighbours, but terms are: a tile of dot products, with lanes along a sum.
+
+        loops    batch..., rows, columns, k..., along_o, i (UNROLL), j (UNROLL), along_l (VEC)
+    """
+    most = next(t for t in _DOTS if t[0] * t[1] + sum(t) <= target.vector_registers + 2)
+    row, column = (max(some, key=extent) for some in (found.rows, found.columns))
+    high, wide = (min(n, extent(r)) for n, r in zip(most, (row, column)))
+    lanes = target.lanes(itemsize([found.reduce, found.left, found.right]))
+    m, n, r = name_of(row), name_of(column), name_of(along)
+    others = [name_of(x) for x in (*found.rows, *found.columns) if x not in (row, column)]
+    outer = [*map(name_of, found.batch), f"{m}_o", f"{n}_o", *others]
+    lengths = {name_of(x): extent(x) for x in (*found.batch, *found.rows, *found.columns)}
+    lengths |= {f"{m}_o": -(-extent(row) // high), f"{n}_o": -(-extent(column) // wide)}
+    steps: list[Transform] = [
+        tiling.split(m, high, f"{m}_o", f"{m}_i"), tiling.split(n, wide, f"{n}_o", f"{n}_j"),
+        tiling.split(r, lanes, f"{r}_o", f"{r}_l")]
+    if product((*found.batch, *found.rows, *found.columns, *found.summed)) >= _PARALLEL:
+        shared = max(outer, key=lengths.__getitem__)
+        outer.remove(shared)
+        outer.insert(0, shared)
+        steps.append(tiling.parallel(shared))
+    summed = [name_of(x) for x in found.summed if x is not along]
+    return [*steps, tiling.order(*outer, *summed, f"{r}_o", f"{m}_i", f"{n}_j", f"{r}_l"),
+            tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{r}_l")]
 
 
 class _Tiling:
@@ -120,6 +162,8 @@ class _Tiling:
         self.row = found.rows[-1]
         self.column = next((r for r in found.columns if _contiguous(found.right, [r])),
                            found.columns[-1])
+        self.rough = any(stride(load, self.column) not in (0, 1)
+                         for load in loads_below(found.right))
         self.itemsize = itemsize([found.reduce, found.left, found.right])
         self.depth, self.width = product(found.summed), product(found.columns)
         self.tile = register_tile(extent(self.row), extent(self.column), self.itemsize, target)
@@ -167,6 +211,30 @@ class _Tiling:
                   tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l")]
         return [*steps, *self._left_stages(loops), *self._right_stages(loops)]
 
+    def over_windows(self) -> list[Transform]:
+        """The right factor is read where it lies; the left one is packed once, and all of it goes
+        by each piece of the right one. Workers share pieces, or what is outside of them."""
+        found, (rows, vectors, lanes) = self.found, self.tile
+        m, n = name_of(self.row), name_of(self.column)
+        steps: list[Transform] = [
+            tiling.split(m, rows, f"{m}_ir", f"{m}_i"),
+            tiling.split(n, vectors * lanes, f"{n}_jr", f"{n}_jt"),
+            tiling.split(f"{n}_jt", lanes, f"{n}_j", f"{n}_l")]
+        outer = [*found.batch, *[r for r in found.columns if r is not self.column]]
+        lengths = {name_of(r): extent(r) for r in outer}
+        lengths[f"{n}_jr"] = -(-extent(self.column) // (vectors * lanes))
+        loops = list(lengths)
+        if product((*outer, *found.rows, self.column)) * self.depth >= _PARALLEL:
+            shared = max(loops, key=lengths.__getitem__)
+            loops.remove(shared)
+            loops.insert(0, shared)
+            steps.append(tiling.parallel(shared))
+        inner = [*map(name_of, found.rows[:-1]), f"{m}_ir", *map(name_of, found.summed)]
+        steps += [tiling.order(*loops, *inner, f"{m}_i", f"{n}_j", f"{n}_l"),
+                  tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l")]
+        large = self.width >= 4 * vectors * lanes and self.depth >= 16
+        return [*steps, *(_stages(found.left, None, "GLOBAL") if large else [])]
+
     def _left_stages(self, loops: list[str]) -> list[Transform]:
         """A block of the left factor is packed where many columns go by."""
         _, vectors, lanes = self.tile
@@ -180,13 +248,19 @@ class _Tiling:
     def _right_stages(self, loops: list[str]) -> list[Transform]:
         """The right factor is packed where its lanes lie apart, or much of it is read often."""
         found = self.found
-        rough = any(stride(load, self.column) not in (0, 1) for load in loads_below(found.right))
         large = self.width * self.depth * self.itemsize > _PACK_COLUMNS
         reused = product(found.rows) >= 8 * self.tile.rows
-        if not found.batch and (rough or reused and large):
+        if not found.batch and (self.rough or reused and large):
             return _stages(found.right, None, "GLOBAL" if reused or large else "PRIV")
         batch = {name_of(r) for r in found.batch if extent(r) > 1}
-        return _stages(found.right, _innermost(loops, batch)) if rough else []
+        return _stages(found.right, _innermost(loops, batch)) if self.rough else []
+
+
+def _overlaps(factor: UOp) -> bool:
+    """Whether what is loaded is loaded for several indices: windows, which packing multiplies."""
+    return any(product(load.ranges) > math.prod(
+        [build.const_of(d) if d.op is ops.CONST else 1 << 40 for d in dims(buffer(load))])
+        for load in loads_below(factor))
 
 
 def _innermost(loops: list[str], some: set[str]) -> str | None:
