@@ -137,6 +137,7 @@ class Sharing:
         self.elided: set[int] = set()
         self.outs, self.unaligned = set(program.outs), program.unaligned
         self.writable: set[UOp] = set()  # parameters
+        self.carried: tuple[UOp, UOp] | None = None  # a result, and the parameter it is to be over
         self.buffer: dict[UOp, UOp] = {}
         self.life: dict[UOp, Life] = {}
         self.params: dict[int, UOp] = {}
@@ -171,6 +172,7 @@ class Sharing:
         if param is None or result not in self.life or param in self.writable:
             return
         self.writable.add(param)
+        self.carried = result, param
         life = self.life[result]
         at = life.first
         launch = self.launches[at]
@@ -180,6 +182,7 @@ class Sharing:
             self._join(result, param)
         elif (result, param) in launch.shares:
             self.over(at, result, param)
+        self.carried = None
         if self.of(result) is not param:
             self.writable.remove(param)
 
@@ -220,7 +223,7 @@ class Sharing:
         fixed = {n for n in (a, b) if n in self.outs or n.op is ops.PARAM}
         return size_of(a) == size_of(b) and self.unaligned.isdisjoint((a, b)) and \
             (b.op is not ops.PARAM or b in self.writable) and a.op is not ops.PARAM and \
-            (len(fixed) < 2 or b in self.writable and a in self.outs)
+            (len(fixed) < 2 or (a, b) == self.carried)
 
     def _join(self, a: UOp, b: UOp) -> None:
         one, other = self.life.pop(a), self.life.pop(b)

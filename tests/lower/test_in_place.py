@@ -174,3 +174,27 @@ def test_values_of_many_loops_in_place() -> None:
         outs_ = link(fn, cpu).run([cpu.upload(v) for v in args])
         for got, want in zip(outs_, interp.apply(fn, args)):
             np.testing.assert_array_equal(got.view(np.float32, (n, 3)), want)
+
+
+@pytest.mark.parametrize("device", ["interp", "cpu"])
+def test_a_carry_that_is_stacked_too_is_copied(device: str) -> None:
+    """The next carry is over the last one, which dies early; the row of the results is not."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((6, 8)).astype("f4"), rng.standard_normal((8, 8)).astype("f4") / 3
+
+    def step(h: Any, _: Any) -> Any:
+        new = jnp.tanh(h @ w @ w)
+        return new, (h.sum(), new)
+
+    def unrolled(x: Any) -> Any:
+        rows = []
+        for _ in range(4):
+            x, row = step(x, None)
+            rows.append(row)
+        return x, tuple(map(jnp.stack, zip(*rows)))
+
+    with override(device=device):
+        got, want = (fnx.jit(lambda x, f=f: fnx.jvp(f, (x,), (x,)))(x)
+                     for f in (lambda x: lax.scan(step, x, None, 4), unrolled))
+    for a, b in zip(fnx.tree.leaves(got), fnx.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
