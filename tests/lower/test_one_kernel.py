@@ -33,11 +33,17 @@ def run(fn: UOp, args: Sequence[Any], device: str) -> list[Any]:
 
 
 def is_one_kernel(fn: UOp) -> bool:
-    return not any(n.op in (ops.SCAN, ops.WHILE) for n in toposort(one_kernel(fn).src))
+    """Whether SCANs are kernels, and the steps of WHILEs are (in portions)."""
+    left = [n for n in toposort(one_kernel(fn).src) if n.op in (ops.SCAN, ops.WHILE)]
+    return all(n.op is ops.WHILE and _kernels(n.src[1].src) for n in left)
 
 
 def kernels(fn: UOp) -> list[UOp]:
-    return [n for n in toposort(one_kernel(fn).src) if n.op is ops.KERNEL]
+    return _kernels(one_kernel(fn).src)
+
+
+def _kernels(outs: Sequence[UOp]) -> list[UOp]:
+    return [n for n in toposort(outs) if n.op is ops.KERNEL]
 
 
 def agree(fn: UOp, args: Sequence[Any]) -> list[Any]:

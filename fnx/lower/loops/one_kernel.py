@@ -35,15 +35,14 @@ from fnx.core.uop import UOp, inherit, rebuild, toposort
 from fnx.lower.fusion.group import memory_of
 from fnx.lower.loops.axes import Axes, NodeAxis
 from fnx.lower.loops.cells import BodyCells, Cells, Memory, Unfit, scalar
+from fnx.lower.loops.portions import in_portions, is_constant
 from fnx.lower.loops.quiet import without_effects
 
 MAX_SCALARS = 16     # that one carry becomes
 MAX_CARRIED = 48     # that all carries of a kernel become: what registers hold, about
 MAX_NODES = 1 << 10  # of a kernel
 SHORT = 8            # an axis of so few elements becomes scalars
-FOREVER = 1 << 62    # iterations of a loop that only its condition ends
 
-_CONSTANT = frozenset({ops.CONST, ops.RESHAPE, ops.EXPAND, ops.IOTA, ops.CAST})
 
 
 def one_kernel(fn: UOp) -> UOp:
@@ -77,10 +76,14 @@ def _results(node: UOp, used: set[int]) -> dict[int, UOp]:
     found = without_effects(node)
     tokens = {i: r for i, r in enumerate(build.results(node)) if i in used and build.is_token(r)}
     if not tokens or found is None:
-        return results(node, sorted(used))
+        return _kernels(node, sorted(used))
     quiet, places = found
-    values = results(quiet, sorted([places[i] for i in used - tokens.keys()]))
+    values = _kernels(quiet, sorted([places[i] for i in used - tokens.keys()]))
     return tokens | {i: values[places[i]] for i in used - tokens.keys()}
+
+
+def _kernels(node: UOp, used: Sequence[int]) -> dict[int, UOp]:
+    return results(node, used) if node.op is ops.SCAN else in_portions(node, used, results)
 
 
 def _unrolled(scan: UOp) -> list[UOp]:
@@ -96,13 +99,18 @@ def _unrolled(scan: UOp) -> list[UOp]:
                                      for y in outs[arg.n_carries:]]]
 
 
-def results(node: UOp, used: Sequence[int]) -> dict[int, UOp]:
+def results(node: UOp, used: Sequence[int], most: int = 0) -> dict[int, UOp]:
     """The results of a SCAN or WHILE that are used, each of a kernel.
+
+    Args:
+        node: the loop.
+        used: which results.
+        most: of a WHILE: steps after which it ends in any case.
 
     Raises:
         Unfit: the loop does not fit a kernel.
     """
-    loop = _loop_of(node)
+    loop = _loop_of(node, most)
     axes, lanes = _lanes(loop)
     out: dict[int, UOp] = {}
     groups: dict[frozenset[NodeAxis], list[int]] = {}
@@ -155,14 +163,14 @@ class _StepLoop(Record):
         return node.op is ops.PARAM and node.arg.slot not in self.carries
 
 
-def _loop_of(node: UOp) -> _StepLoop:
+def _loop_of(node: UOp, most: int) -> _StepLoop:
     arg = node.arg
     for body in parts.bodies(node):
         if any(n.op in ops.SEVERAL for n in toposort(body.src)):
             raise Unfit("a loop or a call inside")
     if any(0 in n.shape for n in (*parts.operands(node), *build.results(node))):
         raise Unfit("arrays without elements")
-    outs, length, count = parts.bodies(node)[-1].src, FOREVER, len(arg.outs)
+    outs, length, count = parts.bodies(node)[-1].src, most, len(arg.outs)
     condition = None
     if node.op is ops.WHILE:
         condition = node.src[0].src[0]
@@ -189,7 +197,7 @@ def _lanes(loop: _StepLoop) -> tuple[Axes, dict[NodeAxis, UOp]]:
     constants: list[UOp] = []
     for slot, param in params.items():
         operand = loop.operands[slot]
-        if _is_constant(operand):
+        if is_constant(operand):
             constants += toposort([operand])
             axes.read(toposort([operand]))
             axes.pairs(param, operand, _own_axes(param, operand))
@@ -219,10 +227,6 @@ def _fits(loop: _StepLoop, axes: Axes, lanes: Iterable[NodeAxis]) -> bool:
     found = set(lanes)
     return all(np.prod([n for a, n in enumerate(out.shape)
                         if axes.find((out, a)) not in found]) <= MAX_SCALARS for out in loop.outs)
-
-
-def _is_constant(node: UOp) -> bool:
-    return all(n.op in _CONSTANT for n in toposort([node]))
 
 
 # ---- the kernel ---------------------------------------------------------------------------------
@@ -287,7 +291,7 @@ class _LoopKernel:
             if slot in loop.carries:
                 continue
             is_x = slot >= loop.carries.stop
-            if not is_x and _is_constant(operand):
+            if not is_x and is_constant(operand):
                 constant.take(toposort([operand]))
                 given[param] = constant.of(operand)
             else:
@@ -322,7 +326,7 @@ class _LoopKernel:
         nexts: list[UOp] = []
         for i, cells in carries.items():
             operand = loop.operands[loop.slots[0] + i]
-            if _is_constant(operand):
+            if is_constant(operand):
                 first.take(toposort([operand]))
             else:
                 first.memory[operand] = Memory(self._ref(operand))

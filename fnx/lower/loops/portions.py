@@ -1,0 +1,85 @@
+"""portions: a loop that a condition ends becomes a loop of kernels that end by themselves.
+
+    before  WHILE(goes_on, step, consts, carries)
+    after   WHILE(flag, of at most 1000 steps, consts, (carries..., True))
+              of at most 1000 steps: (consts, carries, flag) -> (carries', goes_on(carries'))
+
+A kernel can't be interrupted. So one that may be endless could only run on a thread that can be
+given up, which costs more to wake than a loop of a few steps takes. In portions the first steps
+run where the loop is called, workers go on where these end, and Ctrl-C waits for a portion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fnx.core import build, dtypes, ops, parts
+from fnx.core.array.trace import inline
+from fnx.core.uop import UOp, inherit, toposort
+
+_WORK = 1 << 16  # additions, or their like, of a portion: some 30 us of scalar code
+_STEPS = 16, 1 << 12  # fewest and most steps of a portion
+
+Portion = Callable[[UOp, Sequence[int], int], dict[int, UOp]]
+
+
+def in_portions(node: UOp, used: Sequence[int], portion: Portion) -> dict[int, UOp]:
+    """The results of a WHILE that are used, by its number among them.
+
+    Args:
+        node: the WHILE.
+        used: which results.
+        portion: ``portion(while, numbers, steps)``: these results after at most so many steps.
+    """
+    arg, operands = node.arg, parts.operands(node)
+    condition, step = parts.bodies(node)
+    needed = _needed(node, used)
+    kept = [*range(arg.n_consts), *[arg.n_consts + i for i in needed]]
+    given = list(operands)
+    for new, old in enumerate(kept):
+        if old >= arg.n_consts or not is_constant(operands[old]):
+            given[old] = build.param(new, operands[old].dtype, operands[old].shape)
+    inner = inherit(node.over((condition, step, *given)), node)
+    found = portion(inner, needed, _steps(step))
+    last = [found.get(i, given[arg.n_consts + i]) for i in range(len(arg.outs))]
+    goes_on, = inline(condition, [*given[:arg.n_consts], *last])
+    flag = build.param(len(kept), dtypes.bool_, ())
+    body = build.function([*[found[i] for i in needed], goes_on], len(kept) + 1, step.arg.name)
+    test = build.function([flag], len(kept) + 1, condition.arg.name)
+    made = build.while_(test, body, operands[:arg.n_consts],
+                        [*[operands[arg.n_consts + i] for i in needed],
+                         build.const(True, dtypes.bool_, ())], arg.name)
+    inherit(made[0].src[0], node)
+    return {i: made[needed.index(i)] for i in used}
+
+
+def is_constant(node: UOp) -> bool:
+    """Whether an array is known without any operand."""
+    return all(n.op in _CONSTANT for n in toposort([node]))
+
+
+_CONSTANT = frozenset({ops.CONST, ops.RESHAPE, ops.EXPAND, ops.IOTA, ops.CAST})
+
+
+def _needed(node: UOp, used: Sequence[int]) -> list[int]:
+    """The carries that these results, and the condition, depend on."""
+    condition, step = parts.bodies(node)
+    first = node.arg.n_consts
+    found = set(used)
+    while True:
+        roots = [*condition.src, *[step.src[i] for i in found]]
+        wanted = {n.arg.slot - first for n in toposort(roots)
+                  if n.op is ops.PARAM and n.arg.slot >= first}
+        if wanted <= found:
+            return sorted(found)
+        found |= wanted
+
+
+def _steps(step: UOp) -> int:
+    """How many steps are a portion, by what one takes."""
+    work = sum(max(n.op.cost, 1) * int(np.prod(n.shape)) for n in toposort(step.src)
+               if n.op is not ops.PARAM)
+    least, most = _STEPS
+    return max(least, min(most, _WORK // max(work, 1)))
