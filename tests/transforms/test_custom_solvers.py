@@ -10,6 +10,7 @@ import pytest
 
 import fnx
 import fnx.kernel as k
+import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.errors import ArgumentError, GradError, RuleError, ShapeError
 from fnx.custom_batching import custom_vmap
@@ -152,8 +153,7 @@ def test_a_kernel_whose_vjp_is_a_kernel() -> None:
     batch = np.stack([X, X + 1])
     np.testing.assert_allclose(fnx.vmap(fnx.grad(lambda x: square(x).sum()))(batch), 2 * batch)
     np.testing.assert_allclose(fnx.grad(lambda x: fnx.vmap(square)(x).sum())(batch), 2 * batch)
-    with pytest.raises(GradError, match="the vjp of square: expected a function that is linear"):
-        fnx.jvp(square, (X,), (X,))
+    np.testing.assert_allclose(fnx.jvp(square, (X,), (X,))[1], 2 * X * X)
 
 
 def test_a_kernel_with_both_rules() -> None:
@@ -203,3 +203,31 @@ def test_custom_vmap() -> None:
     g.def_vmap(lambda size, batched, x: (x[:1], True))
     with pytest.raises(RuleError, match=r"the vmap rule .*like the function, float32\[4\], got"):
         fnx.vmap(g)(X)
+
+
+@pytest.mark.parametrize("way", [lambda f: f, fnx.jit])
+def test_integers_have_no_tangent(way):
+    whole = jnp.arange(3)
+
+    def halves(c):
+        return lax.custom_linear_solve(lambda v: v * 2, whole + c.astype("int32"),
+                                       lambda f, b: b // 2, lambda f, b: b // 2).sum() * c
+
+    def same(c):
+        return lax.custom_root(lambda x: x - whole, whole * 0, lambda f, x: x - f(x),
+                               lambda g, y: y).sum() * c
+
+    for f, expected in ((halves, 4.0), (same, 3.0)):
+        assert way(fnx.grad(f))(2.0) == expected
+        assert way(lambda c, f=f: fnx.jvp(f, (c,), (1.0,))[1])(2.0) == expected
+
+
+def test_root_of_floats_beside_integers():
+    def mixed(c):
+        return lax.custom_root(
+            lambda x: (x[0]**2 - c, x[1] - jnp.arange(3)), (jnp.ones(3), jnp.zeros(3, "int32")),
+            lambda f, x: (jnp.sqrt(c) * jnp.ones(3), jnp.arange(3)),
+            lambda g, y: (y[0] / g((jnp.ones(3), jnp.arange(3)))[0], y[1]))[0].sum()
+
+    assert fnx.grad(mixed)(4.0) == 0.75  # of 3 square roots
+    assert fnx.jvp(mixed, (4.0,), (1.0,))[1] == 0.75

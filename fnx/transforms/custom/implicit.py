@@ -19,6 +19,7 @@ from fnx.core.array.public import asarray
 from fnx.core.array.trace import Closed, name_of, trace
 from fnx.core.errors import GradError, PytreeError, ShapeError
 from fnx.core.record import Record
+from fnx.transforms.ad.arguments import Float0, is_nothing
 from fnx.transforms.custom.results import SymbolicZero
 from fnx.transforms.custom.ruled import Ruled
 from fnx.transforms.jvp import jvp
@@ -77,6 +78,25 @@ def _still(aux: Any) -> Any:
     return tree.map(lambda a: SymbolicZero(asarray(a)), aux)
 
 
+def _float0(x: Array) -> Float0:
+    return Float0.like(x.shape)
+
+
+def _has_floats(x: Any) -> bool:
+    return any(v._dtype.is_float for v in tree.leaves(x))
+
+
+def _dense(tangent: Any, like: Any) -> Any:
+    """A tangent with zeros for integers: what a solver that was given ``like`` is given."""
+    by_place = (t for t in tree.leaves(tangent) if not is_nothing(t))
+    return tree.map(lambda v: next(by_place) if v._dtype.is_float else v * 0, like)
+
+
+def _tangent(dense: Any, like: Any, no_tangent: Callable[[Array], Any] = _float0) -> Any:
+    """A tangent of what ``like`` is; of integers it has none."""
+    return tree.map(lambda t, v: t if v._dtype.is_float else no_tangent(v), dense, like)
+
+
 def _minus(x: Any) -> Any:
     return tree.map(lambda v: -v, x)
 
@@ -93,9 +113,13 @@ def root(f: Callable[..., Any], guess: Any, solve: Solver, tangent_solve: Solver
     def rule(primals: Any, tangents: Any) -> Any:
         consts, _ = primals
         x, aux = _split(found(*primals), has_aux)
+        if not _has_floats(x):
+            return _joined(x, aux, has_aux), _still(_joined(x, aux, has_aux))
         _, moved = jvp(lambda *c: equation.at(x, c), consts, tangents[0])
-        dx = tangent_solve(lambda v: jvp(lambda x: equation.at(x, consts), (x,), (v,))[1], moved)
-        return _joined(x, aux, has_aux), _joined(_minus(dx), _still(aux), has_aux)
+        dx = tangent_solve(lambda v: _dense(jvp(lambda x: equation.at(x, consts), (x,),
+                                                (_tangent(v, x),))[1], x), _dense(moved, x))
+        return _joined(x, aux, has_aux), _joined(_tangent(_minus(dx), x, SymbolicZero),
+                                                 _still(aux), has_aux)
 
     find.__name__ = f"root of {equation.name}"
     found: Callable[..., Any] = Ruled(find, jvp=rule, stops=True)
@@ -139,10 +163,12 @@ class _LinearSystem:
             (consts, _), (moved, db) = primals, tangents
             out = self.solved(*primals)
             x, aux = _split(out, self.has_aux)
+            if not _has_floats(x):
+                return out, _still(out)
             _, dax = jvp(lambda *c: self.apply(x, c), consts, moved)
-            dx, _ = _split(self.solved(consts, tree.map(lambda p, q: p - q, db, dax)),
-                           self.has_aux)
-            return out, _joined(dx, _still(aux), self.has_aux)
+            right = tree.map(lambda p, q: p - q, _dense(db, x), _dense(dax, x))
+            dx, _ = _split(self.solved(consts, right), self.has_aux)
+            return out, _joined(_tangent(dx, x, SymbolicZero), _still(aux), self.has_aux)
 
         def saving(consts: Any, b: Any) -> Any:
             out = self.solved(consts, b)
@@ -153,7 +179,11 @@ class _LinearSystem:
                 raise GradError(f"expected a transpose_solve for {name} in reverse mode, got none",
                                 hint="give it to custom_linear_solve, or say symmetric=True")
             consts, x = saved
-            y, _ = _split(turned.solved(consts, _split(ct, self.has_aux)[0]), self.has_aux)
+            if not _has_floats(x):
+                return _still(consts), _still(x)
+            right = _dense(_split(ct, self.has_aux)[0], x)
+            y, _ = _split(turned.solved(consts, right), self.has_aux)
+            y = _tangent(y, x)
             _, pull = vjp(lambda *c: self.apply(x, c), *consts)
             return _minus(pull(y)), y
 
