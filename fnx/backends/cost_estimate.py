@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fnx.core import ops
-from fnx.core.rewriting import symbolic
+from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.uop import UOp, toposort
 
 VECTOR = 1 / 32  # nanoseconds of one element in vector code
@@ -27,7 +27,7 @@ def nanoseconds(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
         count, vector = 1, False
         for r in inside.get(node, node.ranges):
             if r not in extents:
-                extents[r] = max(0, symbolic.evaluate(r.src[0], scalars))
+                extents[r] = max(0, evaluate(r.src[0], scalars))
             count *= extents[r]
             vector = vector or r.arg.kind == "VEC"
         total += node.op.cost * count * (VECTOR if vector else SCALAR)

@@ -1,4 +1,4 @@
-"""Checked constructors of nodes.
+"""Checked constructors of nodes of arrays and of kernels.
 
 Every pass and transform builds nodes through here. A constructor checks its operands (the
 errors are the user's when public functions let them through, so they say what came) and
@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
-from fnx.core import dtypes, ops
+from fnx.core import dtypes, operands, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import (
     ArgumentError,
     AxisError,
     DTypeError,
-    FnxError,
     OutOfBoundsError,
     OverflowedError,
     ShapeError,
@@ -96,29 +96,11 @@ def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
     dtype, shape = last.dtype, last.shape
     for s in src:
         if s.shape != shape or s.dtype is not dtype and (op is not ops.WHERE or s is not src[0]):
-            raise _refusal(op, src)
+            raise operands.refusal(op, src)
     if len(src) != op.arity or not op.takes(dtype) or \
             op is ops.WHERE and src[0].dtype is not dtypes.bool_:
-        raise _refusal(op, src)
+        raise operands.refusal(op, src)
     return UOp(op, dtypes.bool_ if op.result == "bool" else dtype, src, arg)
-
-
-def _refusal(op: Op, src: tuple[UOp, ...]) -> FnxError:
-    """Why an elementwise op does not take these operands."""
-    values = src[1:] if op is ops.WHERE else src
-    if len(src) != op.arity:
-        return ArgumentError(f"{op}: expected {op.arity} operands, got {len(src)}")
-    if any(v.dtype is not values[0].dtype for v in values):
-        return DTypeError(f"{op}: expected operands of one dtype, got "
-                          f"{' and '.join(v.dtype.name for v in values)}",
-                          hint="convert one of them with .astype(...)")
-    if any(s.shape != src[0].shape for s in src):
-        return ShapeError(f"{op}: expected operands of one shape, got "
-                          f"{' and '.join(str(v.shape) for v in src)}")
-    if not op.takes(values[0].dtype):
-        return DTypeError(f"{op} does not take {values[0].dtype}")
-    return DTypeError(f"WHERE: expected a bool condition of shape {src[1].shape}, got "
-                      f"{src[0].dtype} {src[0].shape}")
 
 
 def cast(x: UOp, dtype: DType) -> UOp:
@@ -133,84 +115,26 @@ def bitcast(x: UOp, dtype: DType) -> UOp:
     return x if x.dtype is dtype else UOp(ops.BITCAST, dtype, (x,))
 
 
-def neg(x: UOp) -> UOp:
-    return elementwise(ops.NEG, x)
-
-
-def exp(x: UOp) -> UOp:
-    return elementwise(ops.EXP, x)
-
-
-def log(x: UOp) -> UOp:
-    return elementwise(ops.LOG, x)
-
-
-def sqrt(x: UOp) -> UOp:
-    return elementwise(ops.SQRT, x)
-
-
-def logical_not(x: UOp) -> UOp:
-    return elementwise(ops.NOT, x)
-
-
-def add(a: UOp, b: UOp) -> UOp:
-    return elementwise(ops.ADD, a, b)
-
-
-def sub(a: UOp, b: UOp) -> UOp:
-    return elementwise(ops.SUB, a, b)
-
-
-def mul(a: UOp, b: UOp) -> UOp:
-    return elementwise(ops.MUL, a, b)
-
-
-def div(a: UOp, b: UOp) -> UOp:
-    return elementwise(ops.DIV, a, b)
-
-
-def idiv(a: UOp, b: UOp) -> UOp:
-    return elementwise(ops.IDIV, a, b)
-
-
-def rem(a: UOp, b: UOp) -> UOp:
-    return elementwise(ops.REM, a, b)
-
-
-def power(a: UOp, b: UOp) -> UOp:
-    return elementwise(ops.POW, a, b)
-
-
-def maximum(a: UOp, b: UOp) -> UOp:
-    return elementwise(ops.MAX, a, b)
-
-
-def minimum(a: UOp, b: UOp) -> UOp:
-    return elementwise(ops.MIN, a, b)
-
-
-def lt(a: UOp, b: UOp) -> UOp:
-    return elementwise(ops.CMPLT, a, b)
-
-
-def le(a: UOp, b: UOp) -> UOp:
-    return elementwise(ops.CMPLE, a, b)
-
-
-def eq(a: UOp, b: UOp) -> UOp:
-    return elementwise(ops.CMPEQ, a, b)
-
-
-def ne(a: UOp, b: UOp) -> UOp:
-    return elementwise(ops.CMPNE, a, b)
-
-
-def and_(a: UOp, b: UOp) -> UOp:
-    return elementwise(ops.AND, a, b)
-
-
-def or_(a: UOp, b: UOp) -> UOp:
-    return elementwise(ops.OR, a, b)
+neg = partial(elementwise, ops.NEG)
+exp = partial(elementwise, ops.EXP)
+log = partial(elementwise, ops.LOG)
+sqrt = partial(elementwise, ops.SQRT)
+logical_not = partial(elementwise, ops.NOT)
+add = partial(elementwise, ops.ADD)
+sub = partial(elementwise, ops.SUB)
+mul = partial(elementwise, ops.MUL)
+div = partial(elementwise, ops.DIV)
+idiv = partial(elementwise, ops.IDIV)
+rem = partial(elementwise, ops.REM)
+power = partial(elementwise, ops.POW)
+maximum = partial(elementwise, ops.MAX)
+minimum = partial(elementwise, ops.MIN)
+lt = partial(elementwise, ops.CMPLT)
+le = partial(elementwise, ops.CMPLE)
+eq = partial(elementwise, ops.CMPEQ)
+ne = partial(elementwise, ops.CMPNE)
+and_ = partial(elementwise, ops.AND)
+or_ = partial(elementwise, ops.OR)
 
 
 def where(condition: UOp, a: UOp, b: UOp) -> UOp:
@@ -295,7 +219,7 @@ def unfold(x: UOp, axis: int, offset: int, stride: int = 1, dilation: int = 1,
     Where x does not depend on its axis ``offset`` these are sliding windows. Of so many windows,
     by default of all that fit.
     """
-    n, size = _window_axes("unfold", x, axis, offset, stride, dilation)
+    n, size = operands.window_axes("unfold", x, axis, offset, stride, dilation)
     most = max(0, (n - max(0, size - 1) * dilation - 1) // stride + 1)
     count = most if length is None else length
     if count < 0 or size and count > most:  # windows without elements lie anywhere
@@ -310,23 +234,11 @@ def fold(y: UOp, axis: int, offset: int, stride: int, dilation: int, length: int
     The other places of an axis of this length are zero (False). Summed over the axis ``offset``
     these are overlapping windows, added up.
     """
-    count, size = _window_axes("fold", y, axis, offset, stride, dilation)
+    count, size = operands.window_axes("fold", y, axis, offset, stride, dilation)
     if count and size and (count - 1) * stride + (size - 1) * dilation >= length:
         raise OutOfBoundsError(f"fold: expected {count} windows of {size} to fit, got length "
                                f"{length}")
     return UOp(ops.FOLD, y.dtype, (y,), ops.Window(axis, offset, stride, dilation, length))
-
-
-def _window_axes(name: str, x: UOp, axis: int, offset: int, stride: int, dilation: int
-                 ) -> tuple[int, int]:
-    """The lengths of both axes."""
-    rank = len(x.shape)
-    if not (0 <= axis < rank and 0 <= offset < rank) or axis == offset:
-        raise AxisError(f"{name}: expected two axes of {x.shape}, got {axis} and {offset}")
-    if stride < 1 or dilation < 1:
-        raise ArgumentError(f"{name}: expected stride and dilation >= 1, got {stride} and "
-                            f"{dilation}")
-    return x.shape[axis], x.shape[offset]
 
 
 def concat(xs: Sequence[UOp], axis: int) -> UOp:
@@ -365,18 +277,13 @@ def reduce(x: UOp, monoid: Op, axes: Iterable[int], first: bool = False) -> UOp:
     arg = tuple(sorted(set(axes)))
     if any(not 0 <= a < len(x.shape) for a in arg):
         raise AxisError(f"reduce: expected axes of {x.shape}, got {arg}")
-    _check_monoid("reduce", monoid, x.dtype)
+    operands.check_monoid("reduce", monoid, x.dtype)
     return UOp(ops.REDUCE, x.dtype, (x,), ops.Reduce(monoid, arg, None, first)) if arg else x
-
-
-def _check_monoid(name: str, monoid: Op, dtype: DType) -> None:
-    if monoid not in ops.MONOIDS or not monoid.takes(dtype):
-        raise DTypeError(f"{name}: {monoid} does not fold {dtype}")
 
 
 def gather(x: UOp, *index: UOp) -> UOp:
     """x[i1, i2, ...] for index arrays of one shape over the leading axes; clamped."""
-    _check_index(x, index)
+    operands.check_index(x, index)
     if 0 in x.shape[:len(index)] and 0 not in index[0].shape:
         raise OutOfBoundsError(f"gather: expected axes with elements, got shape {x.shape}")
     return UOp(ops.GATHER, x.dtype, (x, *index))
@@ -388,24 +295,14 @@ def scatter(x: UOp, index: Sequence[UOp], updates: UOp,
 
     Updates outside are dropped, duplicates apply in index order.
     """
-    _check_index(x, index)
+    operands.check_index(x, index)
     want = index[0].shape + x.shape[len(index):]
     if updates.shape != want or updates.dtype is not x.dtype:
         raise ShapeError(f"scatter: expected updates {x.dtype}{list(want)}, got "
                          f"{updates.dtype}{list(updates.shape)}")
     if monoid is not None:
-        _check_monoid("scatter", monoid, x.dtype)
+        operands.check_monoid("scatter", monoid, x.dtype)
     return UOp(ops.SCATTER, x.dtype, (x, *index, updates), ops.Scatter(monoid))
-
-
-def _check_index(x: UOp, index: Sequence[UOp]) -> None:
-    if not 0 < len(index) <= len(x.shape):
-        raise OutOfBoundsError(f"expected 1 to {len(x.shape)} indices, got {len(index)}")
-    for i in index:
-        if not i.dtype.is_integer:
-            raise DTypeError(f"expected integer indices, got {i.dtype}")
-        if i.shape != index[0].shape:
-            raise ShapeError(f"expected indices of one shape, got {index[0].shape}, {i.shape}")
 
 
 def all_gather(x: UOp, axis: ops.Axis) -> UOp:
@@ -593,70 +490,3 @@ def stage(value: UOp, ranges: Sequence[UOp], id: int, space: str = "PRIV", name:
 def kernel(stores: Iterable[UOp], name: str, order: Iterable[int] = ()) -> UOp:
     """A finished kernel."""
     return UOp(ops.KERNEL, dtypes.void, tuple(stores), ops.Kernel(name, tuple(order)))
-
-
-# ---- command level ----------------------------------------------------------------------------
-
-
-def slot(kind: str, index: int, offset: int, nbytes: int, strides: Iterable[int] = ()) -> UOp:
-    """Memory of a call: argument or result ``index`` ("in", "out"), or a part of the arena."""
-    moves = tuple(strides)
-    while moves and not moves[-1]:
-        moves = moves[:-1]
-    return UOp(ops.SLOT, dtypes.void, (), ops.Slot(kind, index, offset, nbytes, moves))
-
-
-def swap(even: UOp, odd: UOp, loop: int) -> UOp:
-    """One SLOT in even iterations of a loop, another in odd ones.
-
-    ``loop`` counts from the outermost loop around the command; behind a loop its number is that
-    of the iterations it made.
-    """
-    return UOp(ops.SWAP, dtypes.void, (even, odd), loop)
-
-
-def exec_(fn: UOp, slots: Iterable[UOp], scalars: Iterable[UOp], name: str) -> UOp:
-    """Run a KERNEL on a SLOT per REF slot and a CONST per VAR slot, or what a HOST calls."""
-    return UOp(ops.EXEC, dtypes.void, (fn, *slots, *scalars), ops.Exec(name))
-
-
-def loop(body: UOp, trips: int, name: str) -> UOp:
-    """Run COMMANDS so many times."""
-    return UOp(ops.LOOP, dtypes.void, (body,), ops.Loop(name, trips))
-
-
-def loop_while(test: UOp, flag: UOp, body: UOp, name: str) -> UOp:
-    """Run COMMANDS ``test``, which write a bool to ``flag``; where it is true ``body``; again."""
-    return UOp(ops.LOOP, dtypes.void, (test, flag, body), ops.Loop(name, None))
-
-
-def branch(which: UOp, branches: Iterable[UOp], name: str) -> UOp:
-    """Run those COMMANDS whose number, an int32 that is clamped, is in the SLOT ``which``."""
-    return UOp(ops.BRANCH, dtypes.void, (which, *branches), ops.Branch(name))
-
-
-def commands(run: Iterable[UOp]) -> UOp:
-    """EXECs, LOOPs and BRANCHes in the order they run."""
-    return UOp(ops.COMMANDS, dtypes.void, tuple(run))
-
-
-# ---- shapes -------------------------------------------------------------------------------------
-
-
-def broadcast_shapes(*shapes: Shape) -> Shape:
-    """NumPy's broadcasting rule.
-
-    Raises:
-        ShapeError: names the shapes that do not fit.
-    """
-    rank = max((len(s) for s in shapes), default=0)
-    out = [1] * rank
-    for s in shapes:
-        for i, n in enumerate(s, rank - len(s)):
-            if n != 1:
-                if out[i] not in (1, n):
-                    raise ShapeError("expected shapes that broadcast, got "
-                                     f"{' and '.join(str(t) for t in shapes)}",
-                                     hint="insert axes with x[:, None] or reshape one of them")
-                out[i] = n
-    return tuple(out)

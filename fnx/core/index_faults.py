@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes
 from fnx.core.errors import OutOfBoundsError, Site
 from fnx.core.record import Record
+from fnx.core.row_parts import highest, lowest
 from fnx.core.uop import UOp
 
-NONE = ops.lowest(dtypes.int32)
+NONE = lowest(dtypes.int32)
 _MARK = "fault of "
 
 
@@ -65,7 +66,7 @@ def fault(i: UOp, length: int, shown: UOp | None = None) -> UOp:
         inside = build.and_(build.le(build.like(i, 0), i), inside)
     value = i if shown is None else shown
     value = build.maximum(value, build.like(value, 0 if value.dtype.kind == "uint" else NONE + 1))
-    value = build.minimum(value, build.like(value, ops.highest(dtypes.int32)))
+    value = build.minimum(value, build.like(value, highest(dtypes.int32)))
     value = build.cast(value, dtypes.int32)
     return build.where(inside, build.like(value, NONE), value)
 

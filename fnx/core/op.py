@@ -47,7 +47,8 @@ class Op:
             index, "w" uint32 only, "b" bool).
         result: "same" as the first operand, "bool", "where" (as the second), "void" (no
             value), or "any" where the constructor decides.
-        shape: shape of the result from (src, arg). Elementwise: that of the operands.
+        shape: shape of the result from (src, arg); by default that of the first operand, and of
+            what is at no tensor level a scalar's.
         arg: the type of ``UOp.arg`` (NoneType where there is none).
         meaning: NumPy value from (node, *operand values). None: the interpreter walks it.
         symbol: how the pretty printer writes it, with {0} {1} ... for operands.
@@ -84,7 +85,7 @@ class Op:
                  content: Callable[[Any], Any] | None = None) -> None:
         self.name, self.levels, self.kind, self.arity = name, levels, kind, arity
         self.accepts, self.result, self.arg = accepts, result, arg
-        self.shape = shape if shape is not None else _shape_of_first
+        self.shape = shape or (_shape_of_first if "t" in levels else scalar)
         self.meaning, self.symbol = meaning, symbol
         self.commutative, self.identity, self.ufunc = commutative, identity, ufunc
         self.exact = exact
@@ -114,6 +115,11 @@ OPS: dict[str, Op] = {}
 def named(name: str) -> Op:
     """The op with this name."""
     return OPS[name]
+
+
+def scalar(src: tuple[Node, ...], arg: Any) -> Shape:
+    """No axes."""
+    return ()
 
 
 def _shape_of_first(src: tuple[Node, ...], arg: Any) -> Shape:

@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 
 from fnx.core import numpy_semantics as m
+from fnx.core import row_parts as r
 from fnx.core.dtypes import DType
 from fnx.core.numpy_semantics import const_value as const_value
 from fnx.core.op import OPS as OPS
-from fnx.core.op import Node
 from fnx.core.op import Op as Op
 from fnx.core.op import Shape as Shape
 from fnx.core.op import named as named
+from fnx.core.op import scalar
 from fnx.core.record import Record
 
 # ---- args: what an op carries besides its operands ------------------------------------------
@@ -300,112 +301,17 @@ class Branch(Record):
     name: str
 
 
-# ---- what of an arg orders the operands of a commutative op ------------------------------------
-
-LEAF_BITS = 20  # the low bits of a LEAF's id: its position in its trace, alike in each trace
-
-
-def _slot(arg: Param | Var | Ref) -> int:
-    return arg.slot
-
-
-def _id(arg: Range) -> int:
-    return arg.id
-
-
-def _in_trace(arg: Leaf) -> int:
-    return arg.id & (1 << LEAF_BITS) - 1
-
-
-def _last(bits: int) -> int:
-    return (1 << 63) + bits
-
-
-def _carried(arg: Carry) -> int:
-    return arg.i
-
-
-def _fold(arg: Reduce) -> Any:
-    return arg.monoid.code, arg.axes, arg.first
-
-
-def _window(arg: Window) -> Any:
-    return arg.axis, arg.offset, arg.stride, arg.dilation, arg.length
-
-
-def _monoid(arg: Scatter) -> int:
-    return _combine(arg.monoid)
-
-
-def _combine(monoid: Op | None) -> int:
-    return 0 if monoid is None else monoid.code
-
-
-# ---- shape rules ----------------------------------------------------------------------------
-
-
-def _shape_of_arg(src: tuple[Node, ...], arg: Any) -> Shape:
-    return arg.shape  # type: ignore[no-any-return]
-
-
-def _scalar(src: tuple[Node, ...], arg: Any) -> Shape:
-    return ()
-
-
-def _reduced(src: tuple[Node, ...], arg: Reduce) -> Shape:
-    return tuple(n for i, n in enumerate(src[0].shape) if i not in arg.axes)
-
-
-def _gathered(src: tuple[Node, ...], arg: Any) -> Shape:
-    return src[1].shape + src[0].shape[len(src) - 1:]
-
-
-def _concatenated(src: tuple[Node, ...], axis: int) -> Shape:
-    first = src[0].shape
-    return (*first[:axis], sum(s.shape[axis] for s in src), *first[axis + 1:])
-
-
-def _windowed(src: tuple[Node, ...], arg: Window) -> Shape:
-    shape = src[0].shape
-    return (*shape[:arg.axis], arg.length, *shape[arg.axis + 1:])
-
-
-def _gotten(src: tuple[Node, ...], i: int) -> Shape:
-    return src[0].arg.outs[i][0]  # type: ignore[no-any-return]
-
-
-# ---- identities of monoids ------------------------------------------------------------------
-
-
-def lowest(t: DType) -> Any:
-    """The smallest value of a type: the identity of MAX."""
-    return -np.inf if t.is_float else False if t.is_bool else t.limits[0]
-
-
-def highest(t: DType) -> Any:
-    """The largest value of a type: the identity of MIN."""
-    return np.inf if t.is_float else True if t.is_bool else t.limits[1]
-
-
-def _zero(t: DType) -> Any:
-    return False if t.is_bool else 0
-
-
-def _all_ones(t: DType) -> Any:
-    return True if t.is_bool else -1 if t.kind in ("int", "index") else (1 << t.bits) - 1
-
-
 # ---- the table ------------------------------------------------------------------------------
 # fmt: off
 
 # sources
-PARAM = Op("PARAM", "t", "source", 0, result="any", shape=_shape_of_arg, arg=Param,
-           place=_slot)
-LEAF = Op("LEAF", "t", "source", 0, result="any", shape=_shape_of_arg, arg=Leaf,
-          place=_in_trace)
-BUFFER = Op("BUFFER", "t", "source", 0, result="any", shape=_shape_of_arg, arg=Buffer)
-CONST = Op("CONST", "tkpc", "source", 0, result="any", shape=_scalar, arg=int, meaning=m.const,
-           place=_last)
+PARAM = Op("PARAM", "t", "source", 0, result="any", shape=r.shape_of_arg, arg=Param,
+           place=r.slot)
+LEAF = Op("LEAF", "t", "source", 0, result="any", shape=r.shape_of_arg, arg=Leaf,
+          place=r.in_trace)
+BUFFER = Op("BUFFER", "t", "source", 0, result="any", shape=r.shape_of_arg, arg=Buffer)
+CONST = Op("CONST", "tkpc", "source", 0, result="any", shape=scalar, arg=int, meaning=m.const,
+           place=r.last)
 IOTA = Op("IOTA", "t", "source", 0, result="any", shape=lambda s, a: (a,), arg=int, meaning=m.iota)
 
 # elementwise, one operand
@@ -440,7 +346,7 @@ BITCAST = Op("BITCAST", "tkp", "elementwise", 1, accepts="fi", result="any", mea
 
 # elementwise, two operands
 ADD = Op("ADD", "tkp", "elementwise", 2, accepts="fi", symbol="({0} + {1})", commutative=True,
-         meaning=m.plain(np.add), ufunc=np.add, identity=_zero)
+         meaning=m.plain(np.add), ufunc=np.add, identity=r.zero)
 SUB = Op("SUB", "tkp", "elementwise", 2, accepts="fi", symbol="({0} - {1})",
          meaning=m.plain(np.subtract))
 MUL = Op("MUL", "tkp", "elementwise", 2, accepts="fi", symbol="({0} * {1})", commutative=True,
@@ -454,9 +360,9 @@ REM = Op("REM", "tkp", "elementwise", 2, accepts="fi", symbol="({0} % {1})", mea
 POW = Op("POW", "tkp", "elementwise", 2, accepts="f", symbol="{0}**{1}", meaning=m.power,
          exact=False, cost=40)
 MAX = Op("MAX", "tkp", "elementwise", 2, accepts="fi", commutative=True, meaning=m.maximum,
-         ufunc=np.maximum, identity=lowest)
+         ufunc=np.maximum, identity=r.lowest)
 MIN = Op("MIN", "tkp", "elementwise", 2, accepts="fi", commutative=True, meaning=m.minimum,
-         ufunc=np.minimum, identity=highest)
+         ufunc=np.minimum, identity=r.highest)
 CMPLT = Op("CMPLT", "tkp", "elementwise", 2, result="bool", symbol="({0} < {1})",
            meaning=m.plain(np.less))
 CMPLE = Op("CMPLE", "tkp", "elementwise", 2, result="bool", symbol="({0} <= {1})",
@@ -466,11 +372,11 @@ CMPEQ = Op("CMPEQ", "tkp", "elementwise", 2, result="bool", symbol="({0} == {1})
 CMPNE = Op("CMPNE", "tkp", "elementwise", 2, result="bool", symbol="({0} != {1})",
            commutative=True, meaning=m.plain(np.not_equal))
 AND = Op("AND", "tkp", "elementwise", 2, accepts="ib", symbol="({0} & {1})", commutative=True,
-         meaning=m.plain(np.bitwise_and), ufunc=np.bitwise_and, identity=_all_ones)
+         meaning=m.plain(np.bitwise_and), ufunc=np.bitwise_and, identity=r.all_ones)
 OR = Op("OR", "tkp", "elementwise", 2, accepts="ib", symbol="({0} | {1})", commutative=True,
-        meaning=m.plain(np.bitwise_or), ufunc=np.bitwise_or, identity=_zero)
+        meaning=m.plain(np.bitwise_or), ufunc=np.bitwise_or, identity=r.zero)
 XOR = Op("XOR", "tkp", "elementwise", 2, accepts="ib", symbol="({0} ^ {1})", commutative=True,
-         meaning=m.plain(np.bitwise_xor), ufunc=np.bitwise_xor, identity=_zero)
+         meaning=m.plain(np.bitwise_xor), ufunc=np.bitwise_xor, identity=r.zero)
 SHL = Op("SHL", "tkp", "elementwise", 2, accepts="i", symbol="({0} << {1})", meaning=m.shift_left)
 SHR = Op("SHR", "tkp", "elementwise", 2, accepts="i", symbol="({0} >> {1})", meaning=m.shift_right)
 
@@ -493,79 +399,79 @@ PAD = Op("PAD", "t", "movement", 2, arg=tuple, meaning=m.pad,
 SHRINK = Op("SHRINK", "t", "movement", 1, arg=tuple, meaning=m.shrink,
             shape=lambda s, a: tuple(hi - lo for lo, hi in a))
 FLIP = Op("FLIP", "t", "movement", 1, arg=tuple, meaning=lambda n, x: np.flip(x, n.arg))
-UNFOLD = Op("UNFOLD", "t", "movement", 1, arg=Window, shape=_windowed, meaning=m.unfold,
-            content=_window)
-FOLD = Op("FOLD", "t", "movement", 1, arg=Window, shape=_windowed, meaning=m.fold_windows,
-          content=_window)
-CONCAT = Op("CONCAT", "t", "movement", None, arg=int, shape=_concatenated,
+UNFOLD = Op("UNFOLD", "t", "movement", 1, arg=Window, shape=r.windowed, meaning=m.unfold,
+            content=r.window)
+FOLD = Op("FOLD", "t", "movement", 1, arg=Window, shape=r.windowed, meaning=m.fold_windows,
+          content=r.window)
+CONCAT = Op("CONCAT", "t", "movement", None, arg=int, shape=r.concatenated,
             meaning=lambda n, *xs: np.concatenate(xs, n.arg))
 BARRIER = Op("BARRIER", "t", "movement", None, meaning=lambda n, x, *after: x, batching="first")
 STOP = Op("STOP", "t", "movement", 1, meaning=lambda n, x: x, batching="first")
 
 # reductions, indexed reads and writes (REDUCE also at kernel level, over ranges)
-REDUCE = Op("REDUCE", "tk", "reduce", None, arg=Reduce, shape=_reduced, meaning=m.reduce,
-            binds="tail", cost=1, content=_fold)
-GATHER = Op("GATHER", "t", "gather", None, shape=_gathered, meaning=m.gather)
+REDUCE = Op("REDUCE", "tk", "reduce", None, arg=Reduce, shape=r.reduced, meaning=m.reduce,
+            binds="tail", cost=1, content=r.fold)
+GATHER = Op("GATHER", "t", "gather", None, shape=r.gathered, meaning=m.gather)
 SCATTER = Op("SCATTER", "t", "scatter", None, arg=Scatter,
-             meaning=m.scatter, content=_monoid)
+             meaning=m.scatter, content=r.monoid)
 
 # lanes of a named axis: batching over it takes both away
 ALL_GATHER = Op("ALL_GATHER", "t", "collective", 1, arg=Axis,
                 shape=lambda s, a: (a.size, *s[0].shape))
-AXIS_INDEX = Op("AXIS_INDEX", "t", "collective", 0, result="any", shape=_scalar, arg=Axis)
+AXIS_INDEX = Op("AXIS_INDEX", "t", "collective", 0, result="any", shape=scalar, arg=Axis)
 
 # scopes
-FUNCTION = Op("FUNCTION", "t", "scope", None, result="void", shape=_scalar, arg=Function,
+FUNCTION = Op("FUNCTION", "t", "scope", None, result="void", shape=scalar, arg=Function,
               closed=True)
-CALL = Op("CALL", "t", "scope", None, result="void", shape=_scalar, arg=Call)
-SCAN = Op("SCAN", "t", "scope", None, result="void", shape=_scalar, arg=Scan)
-WHILE = Op("WHILE", "t", "scope", None, result="void", shape=_scalar, arg=While)
-COND = Op("COND", "t", "scope", None, result="void", shape=_scalar, arg=Cond)
-HOST = Op("HOST", "tc", "host", None, result="void", shape=_scalar, arg=Host,
+CALL = Op("CALL", "t", "scope", None, result="void", shape=scalar, arg=Call)
+SCAN = Op("SCAN", "t", "scope", None, result="void", shape=scalar, arg=Scan)
+WHILE = Op("WHILE", "t", "scope", None, result="void", shape=scalar, arg=While)
+COND = Op("COND", "t", "scope", None, result="void", shape=scalar, arg=Cond)
+HOST = Op("HOST", "tc", "host", None, result="void", shape=scalar, arg=Host,
           batching="body")
-CUSTOM = Op("CUSTOM", "t", "scope", None, result="void", shape=_scalar, arg=Custom)
-GET = Op("GET", "tk", "scope", 1, result="any", shape=_gotten, arg=int)
+CUSTOM = Op("CUSTOM", "t", "scope", None, result="void", shape=scalar, arg=Custom)
+GET = Op("GET", "tk", "scope", 1, result="any", shape=r.gotten, arg=int)
 
 # kernel level: scalars over ranges
-RANGE = Op("RANGE", "k", "kernel", 1, shape=_scalar, arg=Range, place=_id, binds="itself")
-VAR = Op("VAR", "kp", "kernel", 0, result="any", shape=_scalar, arg=Var, place=_slot)
-REF = Op("REF", "kp", "kernel", None, result="any", shape=_scalar, arg=Ref, place=_slot)
-INDEX = Op("INDEX", "k", "kernel", None, shape=_scalar)
-LOAD = Op("LOAD", "kp", "kernel", None, shape=_scalar, cost=1)
-STORE = Op("STORE", "kp", "kernel", None, result="void", shape=_scalar,
-           arg=(Op, type(None)), cost=1, content=_combine)
-STAGE = Op("STAGE", "k", "kernel", None, shape=_scalar, arg=Stage, binds="tail")
-CARRY = Op("CARRY", "k", "kernel", None, result="any", shape=_scalar, arg=Carry, content=_carried)
-ITER = Op("ITER", "k", "kernel", None, result="void", shape=_scalar, arg=Iter, binds="head")
-STEP = Op("STEP", "k", "kernel", 3, shape=_scalar)
-KERNEL = Op("KERNEL", "kc", "kernel", None, result="void", shape=_scalar, arg=Kernel, binds="all")
+RANGE = Op("RANGE", "k", "kernel", 1, arg=Range, place=r.own_id, binds="itself")
+VAR = Op("VAR", "kp", "kernel", 0, result="any", arg=Var, place=r.slot)
+REF = Op("REF", "kp", "kernel", None, result="any", arg=Ref, place=r.slot)
+INDEX = Op("INDEX", "k", "kernel", None)
+LOAD = Op("LOAD", "kp", "kernel", None, cost=1)
+STORE = Op("STORE", "kp", "kernel", None, result="void",
+           arg=(Op, type(None)), cost=1, content=r.combine)
+STAGE = Op("STAGE", "k", "kernel", None, arg=Stage, binds="tail")
+CARRY = Op("CARRY", "k", "kernel", None, result="any", arg=Carry, content=r.carried)
+ITER = Op("ITER", "k", "kernel", None, result="void", arg=Iter, binds="head")
+STEP = Op("STEP", "k", "kernel", 3)
+KERNEL = Op("KERNEL", "kc", "kernel", None, result="void", arg=Kernel, binds="all")
 
 # program level: lines of a PROGRAM, in order (lower/program/linearize.py says what is legal)
-PROGRAM = Op("PROGRAM", "p", "program", None, result="void", shape=_scalar)
-SCRATCH = Op("SCRATCH", "p", "program", 1, result="any", shape=_scalar, arg=Stage)
-ADDRESS = Op("ADDRESS", "p", "program", 2, result="any", shape=_scalar, arg=(int, type(None)))
-PART = Op("PART", "p", "program", 0, result="any", shape=_scalar, arg=int)
-FOR = Op("FOR", "p", "program", 2, result="any", shape=_scalar, arg=int)
-PHI = Op("PHI", "p", "program", 2, result="any", shape=_scalar, arg=int)
-ENDFOR = Op("ENDFOR", "p", "program", None, result="void", shape=_scalar)
-LAST = Op("LAST", "p", "program", 1, result="any", shape=_scalar, arg=int)
-BREAK = Op("BREAK", "p", "program", 2, result="void", shape=_scalar)
-IF = Op("IF", "p", "program", 1, result="void", shape=_scalar, arg=int)
-ENDIF = Op("ENDIF", "p", "program", 1, result="void", shape=_scalar)
-SPLAT = Op("SPLAT", "p", "program", 1, result="any", shape=_scalar)
-LANES = Op("LANES", "p", "program", 0, result="any", shape=_scalar)
-LANESBELOW = Op("LANESBELOW", "p", "program", 1, result="any", shape=_scalar)
-SHUFFLE = Op("SHUFFLE", "p", "program", 2, result="any", shape=_scalar, arg=tuple)
-EVERY = Op("EVERY", "p", "program", 1, result="any", shape=_scalar)
-EXTRACT = Op("EXTRACT", "p", "program", 1, result="any", shape=_scalar, arg=int)
+PROGRAM = Op("PROGRAM", "p", "program", None, result="void")
+SCRATCH = Op("SCRATCH", "p", "program", 1, result="any", arg=Stage)
+ADDRESS = Op("ADDRESS", "p", "program", 2, result="any", arg=(int, type(None)))
+PART = Op("PART", "p", "program", 0, result="any", arg=int)
+FOR = Op("FOR", "p", "program", 2, result="any", arg=int)
+PHI = Op("PHI", "p", "program", 2, result="any", arg=int)
+ENDFOR = Op("ENDFOR", "p", "program", None, result="void")
+LAST = Op("LAST", "p", "program", 1, result="any", arg=int)
+BREAK = Op("BREAK", "p", "program", 2, result="void")
+IF = Op("IF", "p", "program", 1, result="void", arg=int)
+ENDIF = Op("ENDIF", "p", "program", 1, result="void")
+SPLAT = Op("SPLAT", "p", "program", 1, result="any")
+LANES = Op("LANES", "p", "program", 0, result="any")
+LANESBELOW = Op("LANESBELOW", "p", "program", 1, result="any")
+SHUFFLE = Op("SHUFFLE", "p", "program", 2, result="any", arg=tuple)
+EVERY = Op("EVERY", "p", "program", 1, result="any")
+EXTRACT = Op("EXTRACT", "p", "program", 1, result="any", arg=int)
 
 # command level
-SLOT = Op("SLOT", "c", "command", 0, result="void", shape=_scalar, arg=Slot)
-SWAP = Op("SWAP", "c", "command", 2, result="void", shape=_scalar, arg=int)
-EXEC = Op("EXEC", "c", "command", None, result="void", shape=_scalar, arg=Exec)
-LOOP = Op("LOOP", "c", "command", None, result="void", shape=_scalar, arg=Loop)
-BRANCH = Op("BRANCH", "c", "command", None, result="void", shape=_scalar, arg=Branch)
-COMMANDS = Op("COMMANDS", "c", "command", None, result="void", shape=_scalar)
+SLOT = Op("SLOT", "c", "command", 0, result="void", arg=Slot)
+SWAP = Op("SWAP", "c", "command", 2, result="void", arg=int)
+EXEC = Op("EXEC", "c", "command", None, result="void", arg=Exec)
+LOOP = Op("LOOP", "c", "command", None, result="void", arg=Loop)
+BRANCH = Op("BRANCH", "c", "command", None, result="void", arg=Branch)
+COMMANDS = Op("COMMANDS", "c", "command", None, result="void")
 # fmt: on
 
 ELEMENTWISE = frozenset(op for op in OPS.values() if op.kind == "elementwise")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fnx.core import build, ops, parts
+from fnx.core import build_commands, ops, parts
 from fnx.core.errors import Site
 from fnx.core.record import Record
 from fnx.core.uop import UOp, rebuild
@@ -59,7 +59,7 @@ class Launch(Record):
     def commands(self, slot: SlotOf) -> Sequence[UOp]:
         """Its EXEC; ``slot`` gives the SLOT of a node."""
         slots = [o.slot(slot) if isinstance(o, View) else slot(o) for o in self.operands]
-        return [build.exec_(self.kernel, slots, self.scalars,
+        return [build_commands.exec_(self.kernel, slots, self.scalars,
                             named(self.kernel.arg.name, self.sites))]
 
 
@@ -98,11 +98,11 @@ class Repeat(Record):
         work = slot(self.work)
         body = placed(self.body.commands, ins, outs, work, 1)
         if self.trips is not None:
-            return [build.loop(body, self.trips, self.name)]
+            return [build_commands.loop(body, self.trips, self.name)]
         assert self.test is not None and self.flag is not None
         flag = slot(self.flag)
         test = placed(self.test.commands, ins, [flag], work, 1)
-        return [build.loop_while(test, flag, body, self.name)]
+        return [build_commands.loop_while(test, flag, body, self.name)]
 
 
 class Choice(Record):
@@ -129,7 +129,7 @@ class Choice(Record):
     def commands(self, slot: SlotOf) -> Sequence[UOp]:
         ins, outs = ([slot(n) for n in side] for side in (self.ins, self.outs))
         work = slot(self.work)
-        return [build.branch(slot(self.which), [placed(b.commands, ins, outs, work, 0)
+        return [build_commands.branch(slot(self.which), [placed(b.commands, ins, outs, work, 0)
                                                 for b in self.blocks], self.name)]
 
 
@@ -236,12 +236,12 @@ def commands(all: Launches) -> Block:
     def slot(node: UOp) -> UOp:
         kind, index = place(node)
         offset = all.offsets[all.memory.get(node, node)] if kind == "arena" else 0
-        return build.slot(kind, index, offset, memory.size_of(node))
+        return build_commands.slot(kind, index, offset, memory.size_of(node))
 
     results = tuple([place(all.outs[i]) if kind == "out" else (kind, i)
                      for kind, i in all.results])
     made = [command for launch in all.launches for command in launch.commands(slot)]
-    return Block(build.commands(made), all.arena, all.outs, results)
+    return Block(build_commands.commands(made), all.arena, all.outs, results)
 
 
 def placed(commands: UOp, ins: Sequence[UOp], outs: Sequence[UOp], arena: UOp, depth: int
@@ -270,5 +270,5 @@ def _within(whole: UOp, part: ops.Slot, depth: int) -> UOp:
         return whole.over(tuple([_within(s, part, depth) for s in whole.src]))
     arg: ops.Slot = whole.arg
     strides = (*arg.strides, *[0] * (depth - len(arg.strides)), *part.strides)
-    return build.slot(arg.kind, arg.index, arg.offset + part.offset,
+    return build_commands.slot(arg.kind, arg.index, arg.offset + part.offset,
                       min(part.nbytes, arg.nbytes - part.offset), strides)

@@ -20,7 +20,7 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fnx.core import build, ops
+from fnx.core import build_commands, ops
 from fnx.core.record import Record
 from fnx.core.uop import UOp
 
@@ -55,10 +55,10 @@ class View(Record):
     def slot(self, of: Callable[[UOp], UOp]) -> UOp:
         """As a SLOT or SWAP; ``of`` gives the SLOT of a buffer."""
         even, *odd = [self._part(of(n).arg) for n in self.nodes]
-        return build.swap(even, odd[0], 0) if odd else even
+        return build_commands.swap(even, odd[0], 0) if odd else even
 
     def _part(self, whole: ops.Slot) -> UOp:
-        return build.slot(whole.kind, whole.index, whole.offset + self.start, self.nbytes,
+        return build_commands.slot(whole.kind, whole.index, whole.offset + self.start, self.nbytes,
                           (self.step,))
 
     def alignment(self, of: Callable[[UOp], int]) -> int:

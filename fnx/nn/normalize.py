@@ -134,7 +134,7 @@ def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
     node = _mask(where, Expr(in_domain("inexact", a)), -math.inf)
     factor = None if b is None else Expr(as_node(operand(b), node.dtype))
     if factor is not None:
-        shape = build.broadcast_shapes(node.shape, factor.shape)
+        shape = axes.broadcast_shapes(node.shape, factor.shape)
         node, factor = (Expr(build.expand(x.node, shape)) for x in (node, factor))
         node = expr.where(factor.eq(0), -math.inf, node)
     over = axes.several(axis, len(node.shape))

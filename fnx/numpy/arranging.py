@@ -112,7 +112,7 @@ def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
     """
     x, y = asarray(a1), asarray(a2)
     try:
-        build.broadcast_shapes(x.shape, y.shape)
+        axes.broadcast_shapes(x.shape, y.shape)
     except ShapeError:
         return asarray(False)
     return equal(x, y).all()
@@ -396,7 +396,7 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     count = new.shape[at] if single and new.ndim == x.ndim and new.ndim else len(places)
     places = np.repeat(places, count) if single else places
     shape = (*x.shape[:at], len(places), *x.shape[at + 1:])
-    put = build.expand(as_node(new, x._dtype), build.broadcast_shapes(new.shape, shape))
+    put = build.expand(as_node(new, x._dtype), axes.broadcast_shapes(new.shape, shape))
     order = np.argsort(np.concatenate([np.arange(n) + 0.5, places]), kind="stable")
     both = concatenate([x, Array(put)], at)
     return both[(slice(None),) * at + (order.astype(np.int32),)]

@@ -129,7 +129,7 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
 
 def _broadcast(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     try:
-        return build.broadcast_shapes(*shapes)
+        return axes.broadcast_shapes(*shapes)
     except ShapeError as e:
         raise ShapeError(f"{name}: {e.message}", hint=e.hint) from None
 

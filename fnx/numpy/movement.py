@@ -331,7 +331,7 @@ def broadcast_arrays(*args: ArrayLike) -> list[Array]:
     [(3,), (3,)]
     """
     xs = [asarray(x) for x in args]
-    shape = build.broadcast_shapes(*[x.shape for x in xs])
+    shape = axes.broadcast_shapes(*[x.shape for x in xs])
     return [moved(x, build.expand(x._node, shape)) for x in xs]
 
 
@@ -352,4 +352,4 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     >>> jnp.broadcast_shapes((2, 1), (3,))
     (2, 3)
     """
-    return build.broadcast_shapes(*[axes.shape(s) for s in shapes])
+    return axes.broadcast_shapes(*[axes.shape(s) for s in shapes])

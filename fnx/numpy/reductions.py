@@ -44,7 +44,7 @@ def _masked(node: UOp, where: Any, monoid: Op) -> UOp:
     if where is None:
         return node
     test = as_node(operand(where), dtypes.bool_)
-    shape = build.broadcast_shapes(node.shape, test.shape)
+    shape = axes.broadcast_shapes(node.shape, test.shape)
     node = build.expand(node, shape)
     assert monoid.identity is not None
     return build.where(build.expand(test, shape), node,

@@ -97,7 +97,7 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
         raise ShapeError(f"take_along_axis: expected indices of {x.ndim} axes, got shape "
                          f"{index.shape}", hint="insert axes with indices[..., None]")
     at = axes.one(axis, x.ndim)
-    shape = build.broadcast_shapes(
+    shape = axes.broadcast_shapes(
         *[(*s[:at], 1, *s[at + 1:]) for s in (x.shape, index.shape)])
     entries: list[Any] = []
     for i, n in enumerate(shape):

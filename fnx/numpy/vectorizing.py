@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec
 
 from fnx.core import build
-from fnx.core.array import tree
+from fnx.core.array import axes, tree
 from fnx.core.array.array import Array
 from fnx.core.array.public import asarray
 from fnx.core.array.refusal import checked
@@ -144,7 +144,7 @@ class _Vectorized(Transformed[P, Any]):
 
 def _over(f: Callable[..., Any], arrays: Sequence[Array], loops: Sequence[Shape]) -> Any:
     """f over the broadcast axes in front: one vmap for each that is longer than 1."""
-    shape = build.broadcast_shapes(*loops)
+    shape = axes.broadcast_shapes(*loops)
     missing: list[int] = []
     for axis in range(-1, -len(shape) - 1, -1):
         mapped = [len(loop) >= -axis and loop[axis] != 1 for loop in loops]

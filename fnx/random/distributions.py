@@ -83,7 +83,7 @@ def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike,
     True
     """
     t = float_dtype(dtype)
-    size = build.broadcast_shapes(asarray(lower).shape, asarray(upper).shape) \
+    size = axes.broadcast_shapes(asarray(lower).shape, asarray(upper).shape) \
         if shape is None else axes.shape(shape)
     low, high = bounds((lower, upper), t, size)
     root = math.sqrt(2.0)
@@ -252,7 +252,7 @@ def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeL
     batch = x.shape[:at] + x.shape[at + 1:]
     wanted = batch if shape is None else axes.shape(shape)
     lead = wanted[:len(wanted) - len(batch)]
-    if build.broadcast_shapes(wanted, batch) != wanted:
+    if axes.broadcast_shapes(wanted, batch) != wanted:
         raise ShapeError(f"categorical: expected a shape that ends in {batch}, got {wanted}",
                          hint="shape is that of the result: batch axes last")
     rest = list(wanted[len(lead):])

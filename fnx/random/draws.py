@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
-from fnx.core import build, dtypes, expr, ops
+from fnx.core import build, dtypes, expr
 from fnx.core.array import arguments, axes, convert, operate
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
@@ -15,6 +15,7 @@ from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, NotBuiltError, ShapeError
 from fnx.core.expr import Expr, where
 from fnx.core.ops import Shape
+from fnx.core.row_parts import highest, lowest
 from fnx.core.uop import UOp
 from fnx.numpy import maximum, minimum
 from fnx.random.keys import counted, split_words, word_each, words_of
@@ -67,7 +68,7 @@ def unit(words: tuple[UOp, UOp], shape: Shape, t: DType) -> Expr:
 def bounds(xs: tuple[Any, ...], t: DType, shape: Shape) -> list[Expr]:
     nodes = [as_node(operand(x), t) for x in xs]
     for n in nodes:
-        if build.broadcast_shapes(n.shape, shape) != shape:
+        if axes.broadcast_shapes(n.shape, shape) != shape:
             raise ShapeError(f"expected arguments that broadcast to {shape}, got "
                              f"{n.shape}", hint="give shape= the full shape")
     return [Expr(build.expand(n, shape)) for n in nodes]
@@ -135,7 +136,7 @@ def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLi
     if not t.is_integer:
         raise DTypeError(f"randint: expected an integer dtype, got {t}", hint="use uniform")
     size = axes.shape(shape)
-    past = isinstance(maxval, int) and maxval > ops.highest(t)
+    past = isinstance(maxval, int) and maxval > highest(t)
     low, high = bounds((_clamped(minval, t), _clamped(maxval, t)), t, size)
     span = (high - low).cast(dtypes.uint32)
     span = where(high <= low, 1, span + 1 if past else span)
@@ -149,13 +150,13 @@ def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLi
 def _clamped(x: Any, t: DType) -> Any:
     """A bound in the range of t; float bounds are cut to whole numbers."""
     if isinstance(x, (int, float)):
-        return min(max(int(x), ops.lowest(t)), ops.highest(t))
+        return min(max(int(x), lowest(t)), highest(t))
     x = asarray(x)
     if x._dtype is t:
         return x
     if t is dtypes.uint32 and not x._dtype.is_float:
         return maximum(x, 0) if x._dtype.kind == "int" else x
-    return minimum(x, ops.highest(t)) if x._dtype.kind == "uint" else x
+    return minimum(x, highest(t)) if x._dtype.kind == "uint" else x
 
 
 def check_mode(mode: DrawMode) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fnx.core import build, dtypes, errors, ops
+from fnx.core.array import axes
 from fnx.core.errors import (
     ArgumentError,
     AxisError,
@@ -60,7 +61,7 @@ B = build.param(2, dtypes.bool_, (2, 3))
     (lambda: build.scatter(X, [N], X), ShapeError, "expected updates"),
     (lambda: build.call(build.function([X], 1), []), ArgumentError, "expected 1 operands"),
     (lambda: build.at(build.ref(0, F, (2, 3)), build.range_(2, 0)), ShapeError, "2 indices"),
-    (lambda: build.broadcast_shapes((2, 3), (4, 3)), ShapeError, "broadcast"),
+    (lambda: axes.broadcast_shapes((2, 3), (4, 3)), ShapeError, "broadcast"),
 ])
 def test_what_constructors_refuse(make: Any, error: type[FnxError], message: str) -> None:
     with pytest.raises(error, match=message):
@@ -84,9 +85,9 @@ def test_broadcasting_is_numpys(shapes: list[tuple[int, ...]]) -> None:
         want = np.broadcast_shapes(*shapes)
     except ValueError:
         with pytest.raises(ShapeError):
-            build.broadcast_shapes(*shapes)
+            axes.broadcast_shapes(*shapes)
     else:
-        assert build.broadcast_shapes(*shapes) == want
+        assert axes.broadcast_shapes(*shapes) == want
 
 
 def test_operators_write_ops() -> None:
@@ -166,7 +167,7 @@ def test_what_means_no_dtype(spec: Any) -> None:
 
 def test_errors_say_where_what_and_how_to_mend_it() -> None:
     with pytest.raises(ShapeError) as caught:
-        build.broadcast_shapes((2,), (3,))
+        axes.broadcast_shapes((2,), (3,))
     text = str(caught.value)
     assert "test_build.py:" in text and "expected shapes that broadcast, got (2,) and (3,)" in text
     assert "\n  How to mend it: insert axes" in text

@@ -14,6 +14,7 @@ from fnx.core import build, ops
 from fnx.core.levels import spec
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.rewriting import symbolic
+from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Driver
 from fnx.lower.program.codegen import kernel_code
@@ -50,12 +51,12 @@ def run(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[int] = (),
     assert objects.externals(data) <= objects.ALLOWED
     library = llvm.link([(data, [code.symbol])])
     env: dict[Any, int] = dict(enumerate(scalars))
-    scratch = aligned(np.zeros(symbolic.evaluate(code.extents["scratch"], env), np.uint8))
+    scratch = aligned(np.zeros(evaluate(code.extents["scratch"], env), np.uint8))
     pointers = (ctypes.c_void_p * max(1, len(buffers)))(*[b.ctypes.data for b in buffers])
     values = (ctypes.c_int64 * max(1, len(scalars)))(*[bits(s) for s in scalars])
     f = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64,
                          ctypes.c_void_p)(library.addresses[code.symbol])
-    n = symbolic.evaluate(code.extents["parallel"], env)
+    n = evaluate(code.extents["parallel"], env)
     edges = [0, *sorted(int(c * n) for c in cuts), n]
     guards = [np.frombuffer((ctypes.c_uint8 * 64).from_address(a.ctypes.data + a.nbytes), np.uint8)
               for a in (*buffers, scratch)]

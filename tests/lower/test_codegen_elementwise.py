@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import fnx
 from fnx.core import build, dtypes, ops
+from fnx.core.row_parts import highest
 from tests.lower.machine import both, kernel_over, same_bits, split
 
 KIND = {t.name: {"float": "f", "bool": "b"}.get(t.kind, "i") for t in dtypes.USER}
@@ -58,7 +59,7 @@ def expressions(draw, leaves):
 
 def data(rng, n, dtype):
     kind = KIND[dtype.name]
-    special = [min(v, ops.highest(dtype)) for v in SPECIAL["i"]] if kind == "i" else SPECIAL[kind]
+    special = [min(v, highest(dtype)) for v in SPECIAL["i"]] if kind == "i" else SPECIAL[kind]
     out = rng.choice(np.array(special, dtype.np), n)
     random = (rng.normal(size=n) * 100).astype(np.float64)
     if kind == "f":

@@ -14,7 +14,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.levels import spec
 from fnx.core.levels.interp import run_kernel
-from fnx.core.rewriting import symbolic
+from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.target import Target
 from fnx.core.tiling import Parallel, StageOperand, Vectorize
 from fnx.core.uop import UOp, toposort
@@ -73,7 +73,7 @@ def compare(maker: Maker, kernel: UOp, target: Target = AVX512, exact: bool = Fa
     tiled = tile(kernel, choose(kernel, target))
     packs, main, temporaries = split_global(tiled)
     scalars = dict(enumerate(maker.scalars))
-    got += [np.full([symbolic.evaluate(d, scalars) for d in t.src], np.nan, t.dtype.np)
+    got += [np.full([evaluate(d, scalars) for d in t.src], np.nan, t.dtype.np)
             for t in temporaries]
     for part in (*packs, main):
         spec.check([part.kernel], "kernel")

@@ -45,7 +45,7 @@ from fnx.core import host, ops
 from fnx.core.errors import OutOfMemoryError, SpecError
 from fnx.core.process import at_fork, fork_safe_lock
 from fnx.core.program import KernelCode
-from fnx.core.rewriting import symbolic
+from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.uop import UOp, forget_dead
 
 # Estimated nanoseconds of work up to which a buffer runs where it is called: two workers that
@@ -77,8 +77,8 @@ class _KernelPlan:
                  looped: bool) -> None:
         self.kernel = kernel
         env: dict[UOp | int, int] = {i: signed(s) for i, s in enumerate(command.scalars)}
-        self.iterations = symbolic.evaluate(code.extents["parallel"], env)
-        self.scratch = symbolic.evaluate(code.extents["scratch"], env)
+        self.iterations = evaluate(code.extents["parallel"], env)
+        self.scratch = evaluate(code.extents["scratch"], env)
         self.work = nanoseconds(command.kernel, env)
         balanced = max(cores * CHUNKS_PER_CORE, int(self.work / LONG_CHUNK))
         most = min(self.iterations, balanced,

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex, TypeAlias
 
-from fnx.core.errors import ArgumentError, AxisError, TracedValueError
+from fnx.core.errors import ArgumentError, AxisError, ShapeError, TracedValueError
 from fnx.core.ops import Shape
 
 ShapeLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
@@ -79,3 +79,22 @@ def shape(given: Any) -> Shape:
     if any(n < 0 for n in out):
         raise ArgumentError(f"expected lengths >= 0, got shape {out}")
     return out
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """NumPy's broadcasting rule.
+
+    Raises:
+        ShapeError: names the shapes that do not fit.
+    """
+    rank = max((len(s) for s in shapes), default=0)
+    out = [1] * rank
+    for s in shapes:
+        for i, n in enumerate(s, rank - len(s)):
+            if n != 1:
+                if out[i] not in (1, n):
+                    raise ShapeError("expected shapes that broadcast, got "
+                                     f"{' and '.join(str(t) for t in shapes)}",
+                                     hint="insert axes with x[:, None] or reshape one of them")
+                out[i] = n
+    return tuple(out)

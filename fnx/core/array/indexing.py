@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core import build, dtypes, ops
-from fnx.core.array import arguments, storage
+from fnx.core.array import arguments, axes, storage
 from fnx.core.errors import (
     ArgumentError,
     DTypeError,
@@ -33,6 +33,7 @@ from fnx.core.errors import (
 )
 from fnx.core.expr import Expr, maximum, minimum, where
 from fnx.core.ops import Op, Shape
+from fnx.core.row_parts import highest, lowest
 from fnx.core.uop import UOp
 
 READ_MODES = ("clip", "fill", "drop", "promise_in_bounds")
@@ -96,7 +97,7 @@ def default_fill(x: UOp) -> UOp:
     """What JAX fills in for an index outside."""
     value = {"float": float("nan"), "bool": True}.get(x.dtype.kind)
     if value is None:
-        value = ops.highest(x.dtype) if x.dtype.kind == "uint" else ops.lowest(x.dtype)
+        value = highest(x.dtype) if x.dtype.kind == "uint" else lowest(x.dtype)
     return build.const(value, x.dtype)
 
 
@@ -247,7 +248,7 @@ class _IndexPlan:
         nodes, valid = [], []
         shapes = [() if isinstance(e, int) else e.shape for e in self.advanced.values()]
         try:
-            shape = build.broadcast_shapes(*shapes)
+            shape = axes.broadcast_shapes(*shapes)
         except ShapeError as e:
             raise ShapeError(f"expected indices of one shape: {e.message}", hint=e.hint) from None
         for dim, entry in self.advanced.items():

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fnx.core import build, dtypes
-from fnx.core.array import convert
+from fnx.core.array import axes, convert
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import DOMAINS
@@ -77,7 +77,7 @@ def same_shape(name: str, nodes: list[UOp]) -> list[UOp]:
     if all(n.shape == first for n in nodes):
         return nodes
     try:
-        shape = build.broadcast_shapes(*[n.shape for n in nodes])
+        shape = axes.broadcast_shapes(*[n.shape for n in nodes])
     except ShapeError as e:
         raise ShapeError(f"{name}: {e.message}", hint=e.hint) from None
     return [build.expand(n, shape) for n in nodes]

@@ -38,6 +38,7 @@ from fnx.core.errors import (
     user_site,
 )
 from fnx.core.ops import Shape
+from fnx.core.row_parts import LEAF_BITS
 from fnx.core.uop import UOp, current_site, substitute, toposort
 
 MAX_NESTED = 500  # traces that are open at once in a thread
@@ -84,7 +85,7 @@ class Scope:
 
     def leaf(self, dtype: DType, shape: Shape, value: UOp | None = None) -> UOp:
         """A fresh LEAF of this trace; ``value`` where one is known."""
-        id = next(_ids) << ops.LEAF_BITS | len(self.leaves)
+        id = next(_ids) << LEAF_BITS | len(self.leaves)
         node = UOp(ops.LEAF, dtype, (), ops.Leaf(id, tuple(shape)))
         self.leaves.append(node)
         _open.owner[node] = self
@@ -175,7 +176,7 @@ def token() -> UOp:
     scope = _open.scopes[-1]
     if scope.token is None:
         shape, dtype = build.TOKEN
-        id = next(_ids) << ops.LEAF_BITS | (1 << ops.LEAF_BITS) - 1
+        id = next(_ids) << LEAF_BITS | (1 << LEAF_BITS) - 1
         scope.first = scope.token = UOp(ops.LEAF, dtype, (), ops.Leaf(id, shape))
         _open.owner[scope.token] = scope
     return scope.token

@@ -29,6 +29,7 @@ from fnx.core.dtypes import NDArray
 from fnx.core.errors import ArgumentError, SpecError
 from fnx.core.levels.interp_kernel import LIMIT, computed, run_kernel
 from fnx.core.numpy_semantics import fold
+from fnx.core.row_parts import highest
 from fnx.core.uop import UOp, consumers, toposort
 
 __all__ = ["apply", "evaluate", "run_kernel"]
@@ -128,7 +129,7 @@ class _Run:
         body, args = node.src[0], [self.value[s] for s in node.src[1:]]
         if body.op is ops.FUNCTION:
             return apply(body, args)
-        outs = [np.full(shape, ops.highest(t) if t.is_integer or t.is_bool else np.nan, t.np)
+        outs = [np.full(shape, highest(t) if t.is_integer or t.is_bool else np.nan, t.np)
                 for shape, t in node.arg.outs]
         run_kernel(body, [*args, *outs], ())
         return outs

@@ -23,10 +23,11 @@ the dividend is known to be >= 0, or is a multiple. A divisor is taken to be non
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fnx.core import build, dtypes, ops
+from fnx.core.rewriting.evaluate import trunc
 from fnx.core.rewriting.polynomial import (
     Monomial,
     Polynomial,
@@ -92,7 +93,7 @@ def _quotient_bounds(atom: UOp) -> Bounds:
     if d0 < 0:
         biggest = max(abs(low), abs(high), 1)
         return -biggest, biggest
-    corners = [_trunc(n, d) for n in (low, high) for d in (max(d0, 1), max(d1, 1))]
+    corners = [trunc(n, d) for n in (low, high) for d in (max(d0, 1), max(d1, 1))]
     return min(corners), max(corners)
 
 
@@ -185,13 +186,6 @@ def bounds(node: UOp) -> Bounds:
 # ---- division ---------------------------------------------------------------------------------
 
 
-def _trunc(a: int, b: int) -> int:
-    if b == 0:
-        return -1
-    q = abs(a) // abs(b)
-    return q if (a < 0) == (b < 0) else -q
-
-
 def _atom(op: ops.Op, *operands: Polynomial) -> Polynomial:
     return _of_atom(build.elementwise(op, *[node_of(p) for p in operands]))
 
@@ -209,7 +203,7 @@ def _idiv(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
     """a // b; ``positive`` says that a >= 0 is known."""
     x, y = constant(a), constant(b)
     if x is not None and y is not None:
-        return of_int(_trunc(x, y))
+        return of_int(trunc(x, y))
     q, rest = divide(a, b) if b else ({}, a)
     if not rest:
         return q
@@ -237,7 +231,7 @@ def _rem(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
     """a % b; ``positive`` says that a >= 0 is known."""
     x, y = constant(a), constant(b)
     if x is not None and y is not None:
-        return of_int(x - y * _trunc(x, y))
+        return of_int(x - y * trunc(x, y))
     rest = divide(a, b)[1] if b else a
     if not rest:
         return {}
@@ -475,29 +469,3 @@ def unravel(offset: UOp, dims: Sequence[Extent]) -> tuple[UOp, ...]:
 
 def _extent_polynomial(extent: Extent) -> Polynomial:
     return of_int(extent) if isinstance(extent, int) else _polynomial(extent)
-
-
-def evaluate(node: UOp, env: Mapping[UOp | int, int]) -> int:
-    """The value of an expression; ``env`` has RANGEs by node and VARs by slot (or node)."""
-    values: dict[UOp, int] = {}
-    for n in toposort([node], stop=lambda n: n.op is ops.RANGE):
-        if n.op is ops.CONST:
-            values[n] = build.const_of(n)
-        elif n in env:
-            values[n] = env[n]
-        elif n.op is ops.VAR:
-            values[n] = env[n.arg.slot]
-        else:
-            values[n] = int(_EVALUATE[n.op](*[values[s] for s in n.src]))
-    return values[node]
-
-
-_EVALUATE: dict[ops.Op, Callable[..., int]] = {
-    ops.ADD: lambda a, b: a + b, ops.SUB: lambda a, b: a - b, ops.MUL: lambda a, b: a * b,
-    ops.NEG: lambda a: -a, ops.IDIV: _trunc, ops.REM: lambda a, b: a - b * _trunc(a, b),
-    ops.MIN: min, ops.MAX: max, ops.WHERE: lambda c, a, b: a if c else b,
-    ops.CMPLT: lambda a, b: a < b, ops.CMPLE: lambda a, b: a <= b,
-    ops.CMPEQ: lambda a, b: a == b, ops.CMPNE: lambda a, b: a != b,
-    ops.AND: lambda a, b: a & b, ops.OR: lambda a, b: a | b, ops.NOT: lambda a: not a,
-    ops.CAST: lambda a: a,
-}

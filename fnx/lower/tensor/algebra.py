@@ -22,6 +22,7 @@ from fnx.core.dtypes import DType
 from fnx.core.ops import Op
 from fnx.core.rewriting.pattern import CONSTANT_OPS, UPat, as_pattern, const, constant_of, var
 from fnx.core.rewriting.rewrite import RewriteRule
+from fnx.core.row_parts import highest, lowest
 from fnx.core.uop import UOp
 
 n, i, f, x, t = var("x", "fi"), var("x", "i"), var("x", "f"), var("x"), var("x", "b")
@@ -56,7 +57,7 @@ FOLD = RewriteRule(UPat(frozenset(op for op in ops.ELEMENTWISE if op.exact), Non
 _MONOIDS = sorted(ops.MONOIDS, key=lambda op: op.name)
 _UNITS: dict[Op, str] = dict.fromkeys(_MONOIDS, "fib") | {ops.ADD: "i"}
 _ABSORB = {ops.AND: ops.OR.identity, ops.OR: ops.AND.identity, ops.MUL: ops.ADD.identity,
-           ops.MAX: ops.highest, ops.MIN: ops.lowest}  # integers and bools; NaN beats floats
+           ops.MAX: highest, ops.MIN: lowest}  # integers and bools; NaN beats floats
 
 
 def _is(constant: UOp, value: Any) -> bool:

@@ -1,0 +1,102 @@
+"""What rows of the op table are made of: shapes, identities, what orders operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fnx.core.dtypes import DType
+from fnx.core.op import Node, Op, Shape
+
+# ---- what of an arg orders the operands of a commutative op ------------------------------------
+
+LEAF_BITS = 20  # the low bits of a LEAF's id: its position in its trace, alike in each trace
+
+
+def slot(arg: Any) -> int:
+    return int(arg.slot)
+
+
+def own_id(arg: Any) -> int:
+    return int(arg.id)
+
+
+def in_trace(arg: Any) -> int:
+    return int(arg.id) & (1 << LEAF_BITS) - 1
+
+
+def last(bits: int) -> int:
+    return (1 << 63) + bits
+
+
+def carried(arg: Any) -> int:
+    return int(arg.i)
+
+
+def fold(arg: Any) -> Any:
+    return arg.monoid.code, arg.axes, arg.first
+
+
+def window(arg: Any) -> Any:
+    return arg.axis, arg.offset, arg.stride, arg.dilation, arg.length
+
+
+def monoid(arg: Any) -> int:
+    return combine(arg.monoid)
+
+
+def combine(monoid: Op | None) -> int:
+    return 0 if monoid is None else monoid.code
+
+
+# ---- shape rules ----------------------------------------------------------------------------
+
+
+def shape_of_arg(src: tuple[Node, ...], arg: Any) -> Shape:
+    shape: Shape = arg.shape
+    return shape
+
+
+def reduced(src: tuple[Node, ...], arg: Any) -> Shape:
+    return tuple(n for i, n in enumerate(src[0].shape) if i not in arg.axes)
+
+
+def gathered(src: tuple[Node, ...], arg: Any) -> Shape:
+    return src[1].shape + src[0].shape[len(src) - 1:]
+
+
+def concatenated(src: tuple[Node, ...], axis: int) -> Shape:
+    first = src[0].shape
+    return (*first[:axis], sum(s.shape[axis] for s in src), *first[axis + 1:])
+
+
+def windowed(src: tuple[Node, ...], arg: Any) -> Shape:
+    shape = src[0].shape
+    return (*shape[:arg.axis], arg.length, *shape[arg.axis + 1:])
+
+
+def gotten(src: tuple[Node, ...], i: int) -> Shape:
+    shape: Shape = src[0].arg.outs[i][0]
+    return shape
+
+
+# ---- identities of monoids ------------------------------------------------------------------
+
+
+def lowest(t: DType) -> Any:
+    """The smallest value of a type: the identity of MAX."""
+    return -np.inf if t.is_float else False if t.is_bool else t.limits[0]
+
+
+def highest(t: DType) -> Any:
+    """The largest value of a type: the identity of MIN."""
+    return np.inf if t.is_float else True if t.is_bool else t.limits[1]
+
+
+def zero(t: DType) -> Any:
+    return False if t.is_bool else 0
+
+
+def all_ones(t: DType) -> Any:
+    return True if t.is_bool else -1 if t.kind in ("int", "index") else (1 << t.bits) - 1
