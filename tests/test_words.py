@@ -48,3 +48,13 @@ def test_types_in_the_glossary_exist() -> None:
              for name in types(ast.parse(path.read_text()))}
     named = {word for word in re.findall(r"`(_?[A-Za-z]+)`", GLOSSARY) if CAMEL.fullmatch(word)}
     assert named <= known
+
+
+def test_frozen_values_are_records() -> None:
+    """But for one that is made and hashed in every call, and one that users unpack."""
+    found = {node.name for path in (ROOT / "fnx").rglob("*.py")
+             for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
+             and any(ast.unparse(base) == "NamedTuple" for base in node.bases)
+             or isinstance(node, ast.ClassDef)
+             and any("frozen=True" in ast.unparse(d) for d in node.decorator_list)}
+    assert found == {"Aval", "ConvDimensionNumbers"}

@@ -24,7 +24,7 @@ from fnx.core.errors import ArgumentError, DTypeError, ShapeError
 from fnx.core.ops import Shape
 from fnx.core.record import Record
 from fnx.core.uop import UOp
-from fnx.lax.folds import numbers_for_axes, padded, windows
+from fnx.lax.folds import Padding, numbers_for_axes, padded, windows
 from fnx.numpy.contraction import contract
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
     "conv_general_dilated_patches", "conv_transpose", "conv_with_general_padding",
 ]
 
-Padding = str | Sequence[tuple[int, int]]
 
 
 class ConvDimensionNumbers(NamedTuple):

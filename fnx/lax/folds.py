@@ -19,6 +19,8 @@ from fnx.lax import shapes
 
 __all__ = ["reduce", "reduce_window"]
 
+Padding = str | Sequence[tuple[int, int]]
+
 
 @public
 def reduce(operands: Any, init_values: Any, computation: Callable[[Any, Any], Any],

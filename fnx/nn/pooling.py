@@ -12,11 +12,10 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import DTypeError, ShapeError
 from fnx.core.row_parts import highest, lowest
-from fnx.lax.folds import numbers_for_axes, reduce_window
+from fnx.lax.folds import Padding, numbers_for_axes, reduce_window
 
 __all__ = ["avg_pool", "max_pool", "min_pool"]
 
-Padding = str | Sequence[tuple[int, int]]
 PoolWindows = tuple[tuple[int, ...], tuple[int, ...], Padding]
 
 

@@ -11,20 +11,20 @@ are gathered together, with the axes whose ranges they share.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.parts import extent
+from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp
 
 Rank = Callable[[UOp], tuple[int, int]]  # sorts ranges: the outermost loop first
 
 
-class Over(NamedTuple):
+class Over(Record):
     """An array with an axis for each of some ranges, the outermost loop first."""
 
     node: UOp
@@ -50,7 +50,7 @@ def ordered(node: UOp, axes: Sequence[UOp], rank: Rank) -> Over:
     return Over(build.permute(node, order), tuple([axes[a] for a in order]))
 
 
-class Affine(NamedTuple):
+class Affine(Record):
     """An index ``shift + sum of step * range``."""
 
     shift: int
