@@ -16,7 +16,9 @@ from fnx.core.array.array import Array
 from fnx.core.array.public import public
 from fnx.core.config import config, override
 from fnx.core.errors import ArgumentError, module_face
-from fnx.core.process import load
+from fnx.core.formats import check_format
+from fnx.transforms.kernels import kernel_prints
+from fnx.transforms.kernels.tracing import OPEN
 
 __all__ = ["breakpoint", "callback", "infs", "nans", "print"]
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -74,6 +76,8 @@ def print(fmt: str | None = None, *args: Any, ordered: bool = False, **kwargs: A
         ArgumentError: the format string names an argument that is not there, or does not name
             one that is.
 
+    In a hand-written kernel it is ``fnx.kernel.print``.
+
     >>> import fnx
     >>> @fnx.jit
     ... def f(x):
@@ -84,7 +88,10 @@ def print(fmt: str | None = None, *args: Any, ordered: bool = False, **kwargs: A
     """
     if fmt is None:
         return print
-    _check(fmt, args, kwargs)
+    if OPEN.tracings:
+        kernel_prints.record(fmt, args, kwargs)
+        return None
+    check_format(fmt, args, kwargs)
     effects.call(_printed, (fmt, *args), kwargs, None, "debug.print", effect=True, numbers=False)
     return None
 
@@ -192,31 +199,6 @@ def _printed(fmt: str, *args: Any, **kwargs: Any) -> None:
 
 def _as_numpy(x: Any) -> Any:
     return np.asarray(x) if type(x) is Array else x
-
-
-def _check(fmt: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise now for what would go wrong later."""
-    if not isinstance(fmt, str):
-        raise ArgumentError(f"expected a format string, got {type(fmt).__name__}",
-                            hint='write print("x = {}", x)')
-    used, automatic = set[Any](), 0
-    try:
-        for _, field, _, _ in load("string").Formatter().parse(fmt):
-            if field is None:
-                continue
-            name = field.partition(".")[0].partition("[")[0]
-            if not name:
-                name, automatic = str(automatic), automatic + 1
-            used.add(int(name) if name.isdecimal() else name)
-    except ValueError as e:
-        raise ArgumentError(f"expected a format string, got {fmt!r}: {e}",
-                            hint="write { and } that are no fields twice: {{ }}") from None
-    given = {*range(len(args)), *kwargs}
-    if used != given:
-        what, names = ("names", used - given) if used - given else ("does not name", given - used)
-        raise ArgumentError(f"expected a format string that names all arguments, got {fmt!r}, "
-                            f"which {what} {', '.join(map(str, sorted(names, key=str)))}",
-                            hint="a field for each argument: {} in order, or {name}")
 
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers

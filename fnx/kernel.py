@@ -21,7 +21,8 @@ What a kernel may do is the same on every device, and the rest is refused where 
 - An index made of ranges is inside, or ``valid=`` leaves out where it is not. An index that is
   data is clamped when it reads and left out when it writes, where bounds do not prove it inside;
   ``config.check_index`` makes it an error, ``checked=False`` says that you have proved it.
-- ``k.loop`` hands values from one iteration to the next; ``k.when`` skips work.
+- ``k.loop`` hands values from one iteration to the next; ``k.when`` skips work; ``k.print``
+  shows values, on the interpreter.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.errors import module_face
 from fnx.core.tiling import order, parallel, split, stage, unroll, vectorize
-from fnx.transforms.kernels import loops, references, values
+from fnx.transforms.kernels import kernel_prints, loops, references, values
 from fnx.transforms.kernels.references import Reference
 from fnx.transforms.kernels.values import Value
 
@@ -47,9 +48,10 @@ __all__ = [
     "expm1", "floor", "floor_divide", "fmod", "hypot", "invert", "isfinite", "isinf", "isnan",
     "left_shift", "local", "log", "log1p", "log2", "log10", "logaddexp", "logaddexp2",
     "logical_and", "logical_not", "logical_or", "logical_xor", "loop", "max", "maximum", "min",
-    "minimum", "negative", "order", "parallel", "power", "prod", "range", "reciprocal", "remainder",
-    "right_shift", "rint", "rsqrt", "sigmoid", "sign", "sin", "sinh", "split", "sqrt", "square",
-    "stage", "sum", "tan", "tanh", "trunc", "unroll", "vectorize", "when", "where",
+    "minimum", "negative", "order", "parallel", "power", "print", "prod", "range", "reciprocal",
+    "remainder", "right_shift", "rint", "rsqrt", "sigmoid", "sign", "sin", "sinh", "split",
+    "sqrt", "square", "stage", "sum", "tan", "tanh", "trunc", "unroll", "vectorize", "when",
+    "where",
 ]
 
 Operand: TypeAlias = Value | np.generic | float
@@ -163,6 +165,38 @@ def when(condition: Value, then: Callable[[], Any], *otherwise: Operand) -> Any:
     Array([ 2., -1.], dtype=float32)
     """
     return loops.when(condition, then, otherwise)
+
+
+def print(fmt: str, *args: Any, **kwargs: Any) -> None:
+    """Print a line in each iteration; only on the interpreter (``device="interp"``).
+
+    There is one for each value of the ranges that the arguments depend on, and of the loops
+    around it; none where ``k.when`` skips it. Lines come in the order of the program: prints that
+    follow one another share the loops that they have in common. A kernel that prints runs
+    without its schedule.
+
+    Args:
+        fmt: a format string as ``str.format`` takes it.
+        args: values of the kernel, or anything that is known while it is traced.
+        kwargs: as ``args``, by name.
+
+    Raises:
+        ArgumentError: the format string does not name the arguments.
+        KernelError: another device.
+
+    >>> import fnx, fnx.kernel as k
+    >>> from fnx.core.config import override
+    >>> @fnx.call(out=lambda x: x)
+    ... def kernel(x, o):
+    ...     i = k.range(x.shape[0])
+    ...     k.when(x[i] > 1, lambda: k.print("x[{}] = {value:.1f}", i, value=x[i]))
+    ...     o[i] = x[i]
+    >>> with override(device="interp"):
+    ...     y = kernel(fnx.numpy.asarray([1.0, 2.0, 3.0]))
+    x[1] = 2.0
+    x[2] = 3.0
+    """
+    kernel_prints.record(fmt, args, kwargs)
 
 
 def cast(x: Operand, dtype: DTypeLike) -> Value:

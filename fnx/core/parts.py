@@ -90,6 +90,22 @@ def stop(loop: UOp) -> UOp | None:
     return loop.src[-1] if len(loop.src) % 2 == 0 else None
 
 
+def open_loops(nodes: Iterable[UOp]) -> dict[UOp, frozenset[int]]:
+    """Of nodes in a toposorted list, the ids of the ITERs whose CARRYs they depend on, if any."""
+    out: dict[UOp, frozenset[int]] = {}
+    for n in nodes:
+        own = frozenset[int]().union(*[out[s] for s in n.src if s in out])
+        if n.op is ops.CARRY:
+            own |= {n.arg.id}
+        elif n.op is ops.ITER:
+            own -= {n.arg.id}
+        elif n.op is ops.STEP:
+            own -= {n.src[1].arg.id}
+        if own:
+            out[n] = own
+    return out
+
+
 def extent(r: UOp) -> UOp:
     """How often a RANGE runs, an index expression."""
     return r.src[0]

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 from fnx.core import build, dtypes, index_faults, ops
-from fnx.core.array import tree
+from fnx.core.array import effects, scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
+from fnx.core.array.public import settle
 from fnx.core.array.trace import Closed, trace
 from fnx.core.config import config
 from fnx.core.dtypes import DType
@@ -27,6 +28,7 @@ from fnx.core.ops import Shape
 from fnx.core.process import load
 from fnx.core.tiling import Schedule, Transform
 from fnx.core.uop import UOp
+from fnx.transforms.kernels.kernel_prints import Prints
 from fnx.transforms.kernels.kernel_trace import trace_kernel
 from fnx.transforms.kernels.references import Reference
 from fnx.transforms.replay.signature import Arguments, parameters_of
@@ -154,7 +156,7 @@ class _CalledKernel(Transformed[P, R]):
             [p for p in taken if p.name not in self._static and p.kind is not p.VAR_KEYWORD]
             + options)
         self._arguments = Arguments(f, self._name, (), self._static)
-        self._traces: Traces[UOp] = Traces(lambda: f)
+        self._traces: Traces[tuple[UOp, Prints]] = Traces(lambda: f)
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, static = self._bound(args, kwargs)
@@ -164,14 +166,29 @@ class _CalledKernel(Transformed[P, R]):
             *tree.unflatten(in_tree, arrays),
             **{name: value for name, value in static.items() if name in self._told}))
         outs = tuple([self._spec(s) for s in specs])
-        kernel = self._traces.find((*key, outs, out_tree), lambda: (
+        found = self._traces.find((*key, outs, out_tree), lambda: (
             self._trace(arrays, in_tree, outs, out_tree, static), []))
+        kernel, prints = found.value
         faults = (((), dtypes.int32),) * (
-            index_faults.count(kernel.value) if config.check_index else 0)
-        node = UOp(ops.CALL, dtypes.void, (kernel.value, *[x._node for x in arrays]),
-                   ops.Call(self._name, tuple([a[:2] for a in outs]) + faults,
-                            () if faults else self._schedule))
-        return tree.unflatten(out_tree, [Array(n) for n in build.results(node)[:len(outs)]])
+            index_faults.count(kernel) if config.check_index else 0)
+        shown = tuple([a[:2] for a in outs]) + faults
+        node = UOp(ops.CALL, dtypes.void, (kernel, *[x._node for x in arrays]),
+                   ops.Call(self._name, shown + prints.outs,
+                            () if faults or prints.all else self._schedule))
+        results = [Array(n) for n in build.results(node)]
+        if prints.all:
+            self._print(prints, results, results[len(shown):])
+        return tree.unflatten(out_tree, results[:len(outs)])
+
+    def _print(self, prints: Prints, results: Sequence[Array], hidden: Sequence[Array]) -> None:
+        """Print behind the kernel."""
+        if config.device not in ("interp", "trace"):
+            raise KernelError(f'print: expected device="interp", got {config.device!r}: compiled '
+                              "kernels do not print", site=prints.all[0].printed.site,
+                              hint='set fnx.config.device = "interp"')
+        if not scope.is_open():
+            settle(list(results))
+        effects.call(prints.show, tuple(hidden), {}, None, f"print of {self._name}", effect=True)
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]
                ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -193,7 +210,8 @@ class _CalledKernel(Transformed[P, R]):
         return Aval(tuple(given.shape), dtypes.as_dtype(given.dtype))
 
     def _trace(self, arrays: Sequence[Array], in_tree: tree.TreeDef, outs: Sequence[Aval],
-               out_tree: tree.TreeDef, static: dict[str, Any]) -> UOp:
+               out_tree: tree.TreeDef, static: dict[str, Any]
+               ) -> tuple[UOp, Prints]:
         def make_args(reference: Callable[[DType, Shape, bool, str], Reference]) -> list[Any]:
             names = iter(self._names(in_tree, out_tree))
             given = [reference(x._dtype, x._shape, False, next(names)) for x in arrays]

@@ -23,7 +23,8 @@ from fnx.core.array.array import Array, from_storage
 from fnx.core.array.aval import Aval
 from fnx.core.array.public import asarray
 from fnx.core.dtypes import DType, NDArray, as_dtype
-from fnx.core.errors import ArgumentError, CallbackError, FnxError
+from fnx.core.errors import ArgumentError, CallbackError, FnxError, KernelError
+from fnx.core.operators import ValueOperators
 from fnx.core.ops import Shape
 from fnx.core.record import Record
 from fnx.core.uop import UOp, current_site
@@ -141,6 +142,9 @@ class _Given:
                 self.leaves[i] = None
                 self.arrays.append(asarray(x))
                 self.places.append(i)
+            elif isinstance(x, ValueOperators):
+                raise KernelError(f"{name}: expected arrays, got {x!r}", hint="a kernel calls no "
+                                  "Python when it runs; k.print shows its values")
         self.types = [(x._shape, x._dtype) for x in self.arrays]
 
     def key(self) -> Any:

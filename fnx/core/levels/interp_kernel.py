@@ -22,7 +22,7 @@ the same STORE writes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,9 +84,10 @@ class _StoreRun:
                  scalars: Sequence[Any], loops: ValueOf) -> None:
         self.store, self.buffers, self.scalars, self.loops = store, buffers, scalars, loops
         nodes = toposort([store])
-        self.steps: dict[UOp, list[UOp]] = {n: [] for n in nodes if n.op is ops.ITER}
-        shared = toposort(kernel.src) if self.steps else nodes  # ITERs are, with their axes
+        shared = toposort(_with_its_loops(store, kernel))  # ITERs are, with their axes
+        self.steps: dict[UOp, list[UOp]] = {n: [] for n in shared if n.op is ops.ITER}
         self.carries = [n for n in shared if n.op is ops.CARRY]
+        self.open = parts.open_loops(shared)
         for n in shared:
             if n.op is ops.STEP and n.src[1] in self.steps:
                 self.steps[n.src[1]].append(n.src[0])
@@ -226,9 +227,13 @@ class _StoreRun:
         if node.op is ops.ITER:
             return self._iterated(node, windows, values)
         if node.op is ops.STEP:
-            self._evaluate(node.src[1], windows, values)
-            loop: Iteration = values[node.src[1]]
-            return loop.steps[node.src[0]]
+            step, iteration, _ = node.src
+            self._evaluate(iteration, windows, values)
+            if step not in values[iteration].steps:  # it is a step of a loop around, too
+                asked = {*values[iteration].steps, step}
+                values[iteration] = self._iterated(iteration, windows, values, asked)
+            loop: Iteration = values[iteration]
+            return loop.steps[step]
         closed = parts.closed(node)
         inner: Cuts = {r: w for r, w in windows.items() if r not in closed}
         cut = self._reduce_cut(node, inner) if node.op is ops.REDUCE else {}
@@ -248,15 +253,23 @@ class _StoreRun:
             raise AssertionError("an empty range is never cut")
         return out
 
-    def _iterated(self, node: UOp, windows: Cuts, values: ValueOf) -> Iteration:
-        """All iterations of an ITER; what does not change in them is computed once."""
+    def _iterated(self, node: UOp, windows: Cuts, values: ValueOf, asked: Container[UOp] = ()
+                  ) -> Iteration:
+        """All iterations of an ITER; what does not change in them is computed once.
+
+        Its steps are those that are no more than that here, and those ``asked`` for.
+        """
         t, = parts.closed(node)
         for init in parts.inits(node):
             self._evaluate(init, windows, values)
         stop = parts.stop(node)
         conditions = self._inside(node, [] if stop is None else [stop], windows, values)
-        rest = self._inside(node, [*parts.nexts(node), *self.steps[node]], windows, values)
-        loop = Iteration(node, self.steps[node], self.axis[t],
+        known = {node.arg.id, *[c.arg.id for c in self.carries if c in values]}
+        later = {parts.closed(n)[0] for n in self.steps}.difference(windows, (t,))
+        steps = [v for v in self.steps[node] if v in asked or later.isdisjoint(v.ranges)
+                 and known.issuperset(self.open.get(v, ()))]
+        rest = self._inside(node, [*parts.nexts(node), *steps], windows, values)
+        loop = Iteration(node, steps, self.axis[t],
                          [values[init] for init in parts.inits(node)])
         for i in range(self.extent[t]):
             here, window = dict(values), {**windows, t: (i, i + 1)}
@@ -269,7 +282,7 @@ class _StoreRun:
             for n in rest:
                 if n not in here:
                     self._enter(n, window, here)
-            inner = {v: self._ran([v], here) for v in self.steps[node]}
+            inner = {v: self._ran([v], here) for v in steps}
             loop.take(here, {v: ran for v, ran in inner.items() if ran is not None})
         loop.finish(self.extent[t])
         return loop
@@ -429,6 +442,16 @@ class _StoreRun:
         raise KernelError(f"{_name(parts.buffer(place))}: two iterations write the place {where}",
                           site=self.store.site, hint="combine them with a monoid, or fold the "
                           "range that the index does not use")
+
+
+def _with_its_loops(store: UOp, kernel: UOp) -> list[UOp]:
+    """A STORE and those that share a loop with it, or with one of these."""
+    loops = {s: {n for n in toposort([s]) if n.op is ops.ITER} for s in kernel.src}
+    found, open_ = [store], set(loops[store])
+    while more := [s for s in kernel.src if s not in found and not open_.isdisjoint(loops[s])]:
+        found += more
+        open_.update(*[loops[s] for s in more])
+    return [s for s in kernel.src if s in found]
 
 
 def _windows(cuts: Mapping[UOp, int], extent: Mapping[UOp, int]) -> Iterator[Cuts]:

@@ -90,6 +90,7 @@ class _LoopPlan:
                        and all(r in s.ranges for s in kernel.src)]
         self.lanes = target.lanes(itemsize(self.nodes))
         closing = [n for n in self.nodes if n.op in (ops.REDUCE, ops.STAGE, ops.ITER)]
+        self.closing, self.stores = closing, kernel.src
         inner = {r for n in closing for r in closed(n)}
         free = {r for n in closing for r in n.ranges} - inner
         # a stage is filled once for each iteration of its free ranges: those stay loops
@@ -226,12 +227,31 @@ class _LoopPlan:
             return min(chunk, -(-extent(r) // 8))
         return max(1, 4 * chunk)
 
+    def _nested(self) -> list[UOp]:
+        """Ranges outside of reductions, then the others; but those of a store whose iterations
+        have an order stay in it."""
+        left = [*self.outer, *[r for r in self.ranges if r not in self.outer]]
+        kept = [[r for r in self.ranges if r in chain] for chain in
+                map(kept_in_order, self.stores)]
+        if all(sorted(chain, key=left.index) == chain for chain in kept):
+            return left
+        after = {r: {s for chain in kept if r in chain for s in chain[:chain.index(r)]}
+                 for r in left}
+        for n in self.closing:
+            for r in closed(n):
+                after[r] |= n.ranges
+        out: list[UOp] = []
+        while left:
+            pick = next((r for r in left if after[r].isdisjoint(left)), left[0])
+            out.append(pick)
+            left.remove(pick)
+        return out
+
     def _order(self, shared: UOp | None, blocked: Sequence[UOp]) -> None:
         """Shared first; ranges outside of reductions; then the others; blocks; lanes last."""
         first = [] if shared is None else self.parts[shared][0][:1]
-        inside = [r for r in self.ranges if r not in self.outer]
         blocks = [self.parts[r][0][-1] for r in blocked]
-        loops = [x for r in (*self.outer, *inside) for x in self.parts[r][0]
+        loops = [x for r in self._nested() for x in self.parts[r][0]
                  if x not in first and x not in blocks]
         lanes = [x for r in self.ranges for x in self.parts[r][1]]
         self.steps.append(tiling.order(*first, *loops, *blocks, *lanes))

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops, parts
 from fnx.core.cache import CacheOf
@@ -71,7 +72,7 @@ class _Arrays:
         self.integer = reading.index_dtype(nodes)
         self.steps: dict[UOp, list[UOp]] = {}  # of each ITER, the values that are stored in it
         self.carries: dict[int, list[UOp]] = {}
-        self.inside = _open_loops(nodes)
+        self.inside = parts.open_loops(nodes)
         for n in nodes:
             if n.op is ops.STEP:
                 self.steps.setdefault(n.src[1], []).append(n.src[0])
@@ -104,22 +105,6 @@ class _Arrays:
                 base, before is None, store, place, value, valid, self.rank, self.integer)
         return [self.written.get(first + i, build.const(0, dtype, shape))
                 for i, (shape, dtype) in enumerate(self.outs)]
-
-
-def _open_loops(nodes: Iterable[UOp]) -> dict[UOp, frozenset[int]]:
-    """The loops whose carried values nodes depend on, where they do."""
-    out: dict[UOp, frozenset[int]] = {}
-    for n in nodes:
-        own = frozenset[int]().union(*[out[s] for s in n.src if s in out])
-        if n.op is ops.CARRY:
-            own |= {n.arg.id}
-        elif n.op is ops.ITER:
-            own -= {n.arg.id}
-        elif n.op is ops.STEP:
-            own -= {n.src[1].arg.id}
-        if own:
-            out[n] = own
-    return out
 
 
 def check_size(node: UOp, ranges: Iterable[UOp]) -> None:
@@ -317,32 +302,32 @@ class _Scope:
         for node in toposort(roots, stop=lambda n: n.op is ops.STEP):
             if node.op is not ops.STEP:
                 continue
-            ran = self._end(node.src[1]).ran.get(node.src[0])
+            value, loop, _ = node.src
+            if self.outer is not None and self._is_outside(node):
+                ran = self.outer.ran([node])
+                ran = ran and Over(self._pass(ran.node), ran.axes)
+            else:
+                ran = self._end(loop).ran.get(value)
             if ran is not None:
                 out = ran if out is None else self.both(out, ran)
         return out
 
     def _end(self, loop: UOp) -> _End:
         if loop not in self.ends:
-            if self.outer is not None and self._is_outside(loop):
-                self.ends[loop] = self.outer._end(loop).passed(self._pass)
-            else:
-                self.ends[loop] = _Loop(self, loop).run()
+            self.ends[loop] = _Loop(self, loop).run()
         return self.ends[loop]
 
+    def open(self) -> set[int]:
+        """The ids of the loops whose carried values are known here."""
+        return self.own if self.outer is None else self.own | self.outer.open()
 
-class _End:
+
+class _End(NamedTuple):
     """What a loop ends with: its last values, those of its steps, and where these are run."""
 
-    def __init__(self, last: list[Over], steps: dict[UOp, Over], ran: dict[UOp, Over]) -> None:
-        self.last, self.steps, self.ran = last, steps, ran
-
-    def passed(self, give: Callable[[UOp], UOp]) -> _End:
-        """The same, where each array has been handed on."""
-        def each(found: Mapping[UOp, Over]) -> dict[UOp, Over]:
-            return {n: Over(give(x.node), x.axes) for n, x in found.items()}
-        return _End([Over(give(x.node), x.axes) for x in self.last], each(self.steps),
-                    each(self.ran))
+    last: list[Over]
+    steps: dict[UOp, Over]
+    ran: dict[UOp, Over]
 
 
 class _Loop:
@@ -351,7 +336,10 @@ class _Loop:
     def __init__(self, outer: _Scope, loop: UOp) -> None:
         self.outer, self.loop, self.arrays = outer, loop, outer.arrays
         self.t, = parts.closed(loop)
-        self.stop, self.values = parts.stop(loop), self.arrays.steps.get(loop, [])
+        self.stop = parts.stop(loop)
+        known = outer.open() | {loop.arg.id}  # other steps are asked for in a loop around
+        self.values = [v for v in self.arrays.steps.get(loop, [])
+                       if known.issuperset(self.arrays.inside.get(v, ()))]
         self.carries = parts.carries(loop, self.arrays.carries.get(loop.arg.id, []))
         stops = frozenset() if self.stop is None else self.stop.ranges
         self.axes = [self._axes(c.ranges | stops) for c in self.carries]

@@ -81,17 +81,9 @@ def _grown(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
 
 
 def _check_closed(stores: Sequence[UOp]) -> None:
-    free: dict[UOp, frozenset[int]] = {}
-    for n in toposort(stores):
-        own = frozenset().union(*[free[s] for s in n.src])
-        if n.op is ops.CARRY:
-            own |= {n.arg.id}
-        elif n.op is ops.ITER:
-            own -= {n.arg.id}
-        elif n.op is ops.STEP:
-            own -= {n.src[1].arg.id}
-        free[n] = own
-        if n.op is ops.STORE and own:
+    free = parts.open_loops(toposort(stores))
+    for store in stores:
+        if store in free:
             raise KernelError(
                 "expected values of a loop to be used inside it, got one that is stored after it",
-                hint="return it from the step: k.loop gives the last values", site=n.site)
+                hint="return it from the step: k.loop gives the last values", site=store.site)

@@ -17,6 +17,7 @@ from fnx.core.errors import KernelError
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp, current_site, inherit, toposort
 from fnx.transforms.kernels import carried, places
+from fnx.transforms.kernels.kernel_prints import Prints, finished
 from fnx.transforms.kernels.references import Reference, check_order
 from fnx.transforms.kernels.tracing import OPEN, Tracing
 from fnx.transforms.kernels.values import make_range
@@ -24,8 +25,9 @@ from fnx.transforms.kernels.values import make_range
 
 def trace_kernel(f: Callable[..., Any], name: str,
                  make_args: Callable[[Callable[[DType, Shape, bool, str], Reference]],
-                                     Sequence[Any]]) -> UOp:
-    """The untiled KERNEL that f writes; ``make_args`` makes its arguments of references."""
+                                     Sequence[Any]]) -> tuple[UOp, Prints]:
+    """The untiled KERNEL that f writes, and what it prints; ``make_args`` makes its arguments of
+    references."""
     tracing = Tracing(name)
     outputs: list[Reference] = []
     count = 0
@@ -48,13 +50,16 @@ def trace_kernel(f: Callable[..., Any], name: str,
             raise KernelError(f"kernel {name}: expected no return value, got "
                               f"{type(returned).__name__}", hint="write results: o[i] = value")
         _complete(tracing)
+        prints, hidden = finished(tracing, count + len(tracing.checks))
+        outputs += [Reference(ref, shape, True) for ref, shape in hidden]
         for o in outputs:
             _fill(o, tracing)
     finally:
         current_site.site = old
         OPEN.tracings.pop()
     used = set(toposort(tracing.stores))
-    return build.kernel(tracing.stores, name, [r.arg.id for r in tracing.ranges if r in used])
+    order = [r.arg.id for r in tracing.ranges if r in used]
+    return build.kernel(tracing.stores, name, order), prints
 
 
 def _complete(tracing: Tracing) -> None:

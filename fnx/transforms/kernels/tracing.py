@@ -38,13 +38,14 @@ class Tracing:
     """The stores and the numbers of ranges, locals and loops of a kernel so far."""
 
     __slots__ = ("name", "ranges", "stores", "locals", "loops", "scopes", "checks", "slots",
-                 "written", "values", "ended")
+                 "written", "values", "ended", "prints", "hidden")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.ranges: list[UOp] = []
         self.stores: list[UOp] = []
-        self.locals = self.loops = self.slots = 0
+        self.locals = self.loops = self.slots = self.hidden = 0
+        self.prints: list[Any] = []  # kernel_prints.Printed
         self.scopes: list[KernelBody] = []
         self.checks: list[Check] = []  # of indices that are data
         self.written: dict[UOp, Site | None] = {}  # STOREs whose order is to be checked: where
@@ -64,12 +65,13 @@ class Tracing:
     def saved(self) -> tuple[Any, ...]:
         """What ``restore`` brings back."""
         return (list(self.ranges), list(self.stores), self.locals, self.loops, list(self.checks),
-                [list(s.stores) for s in self.scopes])
+                list(self.prints), [list(s.stores) for s in self.scopes])
 
     def restore(self, saved: tuple[Any, ...]) -> None:
         """Forget what was made since."""
-        ranges, stores, self.locals, self.loops, checks, inside = saved
+        ranges, stores, self.locals, self.loops, checks, prints, inside = saved
         self.ranges[:], self.stores[:], self.checks[:] = ranges, stores, checks
+        self.prints[:] = prints
         for scope, own in zip(self.scopes, inside):
             scope.stores[:] = own
 

@@ -1,0 +1,40 @@
+"""Format strings, checked before there are values for them.
+
+>>> check_format("{} and {x:.2f}", (1,), {"x": 2})
+>>> check_format("{}", (1, 2), {})
+Traceback (most recent call last):
+    ...
+fnx.core.errors.ArgumentError: ...expected a format string that names all arguments, got '{}', ...
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fnx.core.errors import ArgumentError
+from fnx.core.process import load
+
+
+def check_format(fmt: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise now for what would go wrong later."""
+    if not isinstance(fmt, str):
+        raise ArgumentError(f"expected a format string, got {type(fmt).__name__}",
+                            hint='write print("x = {}", x)')
+    used, automatic = set[Any](), 0
+    try:
+        for _, field, _, _ in load("string").Formatter().parse(fmt):
+            if field is None:
+                continue
+            name = field.partition(".")[0].partition("[")[0]
+            if not name:
+                name, automatic = str(automatic), automatic + 1
+            used.add(int(name) if name.isdecimal() else name)
+    except ValueError as e:
+        raise ArgumentError(f"expected a format string, got {fmt!r}: {e}",
+                            hint="write { and } that are no fields twice: {{ }}") from None
+    given = {*range(len(args)), *kwargs}
+    if used != given:
+        what, names = ("names", used - given) if used - given else ("does not name", given - used)
+        raise ArgumentError(f"expected a format string that names all arguments, got {fmt!r}, "
+                            f"which {what} {', '.join(map(str, sorted(names, key=str)))}",
+                            hint="a field for each argument: {} in order, or {name}")
