@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import fnx.numpy as jnp
 from fnx.core import ops
-from fnx.core.array import arguments, operate
+from fnx.core.array import arguments, axes, operate
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.promotion import in_domain
 from fnx.core.array.public import asarray, public
+from fnx.core.array.running import running
 from fnx.core.ops import Op
 from fnx.numpy.reductions import fold
 
@@ -216,10 +218,10 @@ def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike = int) -> Array
     return operate.astype(jnp.argmin(operand, axis), index_dtype)
 
 
-def _running(fold: Callable[[ArrayLike, int], Array], x: ArrayLike, axis: int, reverse: bool
-             ) -> Array:
+def _running(operand: ArrayLike, axis: int, reverse: bool, monoid: Op, name: str) -> Array:
     arguments.flag("reverse", reverse)
-    return jnp.flip(fold(jnp.flip(x, axis), axis), axis) if reverse else fold(x, axis)
+    node = in_domain("integer", operand)
+    return Array(running(node, axes.one(axis, len(node.shape)), monoid, reverse, name))
 
 
 @public
@@ -241,7 +243,7 @@ def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     >>> lax.cumsum(jnp.arange(3), reverse=True)
     Array([3, 3, 2], dtype=int32)
     """
-    return _running(jnp.cumsum, operand, axis, reverse)
+    return _running(operand, axis, reverse, ops.ADD, "cumsum")
 
 
 @public
@@ -263,4 +265,4 @@ def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     >>> lax.cumprod(jnp.arange(1, 4))
     Array([1, 2, 6], dtype=int32)
     """
-    return _running(jnp.cumprod, operand, axis, reverse)
+    return _running(operand, axis, reverse, ops.MUL, "cumprod")

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import fnx.numpy as jnp
-from fnx.core import build
+from fnx.core import build, ops
 from fnx.core.array import arguments, axes, tree
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.public import asarray, public
+from fnx.core.array.running import running
 from fnx.core.errors import ArgumentError, DTypeError, PytreeError, ShapeError
+from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
 __all__ = ["associative_scan", "cumlogsumexp", "cummax", "cummin"]
@@ -159,6 +161,12 @@ def _interleaved(even: Array, odd: Array) -> Array:
 # ---- running extremes -------------------------------------------------------------------------
 
 
+def _extremes(operand: ArrayLike, axis: int, reverse: bool, monoid: Op, name: str) -> Array:
+    arguments.flag("reverse", reverse)
+    x = asarray(operand)
+    return Array(running(x._node, axes.one(axis, x.ndim), monoid, reverse, name), x.weak)
+
+
 @public
 def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running maxima along an axis, from its end if ``reverse``.
@@ -178,7 +186,7 @@ def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     >>> lax.cummax(jnp.asarray([1, 3, 2]))
     Array([1, 3, 3], dtype=int32)
     """
-    return associative_scan(jnp.maximum, asarray(operand), reverse, axis)
+    return _extremes(operand, axis, reverse, ops.MAX, "cummax")
 
 
 @public
@@ -200,7 +208,7 @@ def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     >>> lax.cummin(jnp.asarray([3, 1, 2]))
     Array([3, 1, 1], dtype=int32)
     """
-    return associative_scan(jnp.minimum, asarray(operand), reverse, axis)
+    return _extremes(operand, axis, reverse, ops.MIN, "cummin")
 
 
 @public

@@ -11,6 +11,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, in_domain
 from fnx.core.array.public import asarray, public
+from fnx.core.array.running import running
 from fnx.core.expr import Expr, isnan, where
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
@@ -97,23 +98,11 @@ def argmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bo
     return _place(a, axis, keepdims, ops.MIN)
 
 
-def _running(a: Any, axis: int | None, dtype: Any, monoid: Op) -> Array:
-    """Inclusive scan in log2(n) steps: x[i] takes in x[i - 1], then i - 2, i - 4, ..."""
+def _running(a: Any, axis: int | None, dtype: Any, monoid: Op, name: str) -> Array:
     node = in_domain("integer", a, dtype)
     if axis is None:
         node, axis = build.reshape(node, (math.prod(node.shape),)), 0
-    at = axes.one(axis, len(node.shape))
-    assert monoid.identity is not None
-    n, step = node.shape[at], 1
-    while step < n:
-        bounds = [(0, m) for m in node.shape]
-        bounds[at] = (0, n - step)
-        widths = [(0, 0)] * len(bounds)
-        widths[at] = (step, 0)
-        shifted = build.pad(build.shrink(node, bounds), widths, monoid.identity(node.dtype))
-        node = build.elementwise(monoid, node, shifted)
-        step *= 2
-    return Array(node)
+    return Array(running(node, axes.one(axis, len(node.shape)), monoid, name=name))
 
 
 @public
@@ -133,14 +122,12 @@ def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None
     Raises:
         AxisError: an axis outside of the array.
 
-    Source: an inclusive scan in log2(n) steps (Hillis and Steele, Data Parallel Algorithms, 1986).
-
     >>> import fnx.numpy as jnp
     >>> jnp.cumsum(jnp.arange(4))
     Array([0, 1, 3, 6], dtype=int32)
     """
     arguments.no_out(out)
-    return _running(a, axis, dtype, ops.ADD)
+    return _running(a, axis, dtype, ops.ADD, "cumsum")
 
 
 @public
@@ -160,11 +147,9 @@ def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = Non
     Raises:
         AxisError: an axis outside of the array.
 
-    Source: an inclusive scan in log2(n) steps (Hillis and Steele, Data Parallel Algorithms, 1986).
-
     >>> import fnx.numpy as jnp
     >>> jnp.cumprod(jnp.arange(1, 4))
     Array([1, 2, 6], dtype=int32)
     """
     arguments.no_out(out)
-    return _running(a, axis, dtype, ops.MUL)
+    return _running(a, axis, dtype, ops.MUL, "cumprod")

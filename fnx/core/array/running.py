@@ -1,0 +1,60 @@
+"""Running folds: element i of the result is the fold of elements 0 .. i of an axis.
+
+    before  running(x: [1000, 3], axis 0, ADD)
+    after   SCAN(step, 1000 steps, carry 0: [3], x)           step: (c, u) -> (c + u, c + u)
+
+So one kernel walks the axis, with the other axes as lanes; the derivative is a running fold of
+the other direction. Few elements are log2(n) fused additions of shifted arrays (Hillis and
+Steele, Data Parallel Algorithms, 1986), which may go into the kernel of who reads them.
+"""
+
+from __future__ import annotations
+
+from fnx.core import build, dtypes
+from fnx.core.dtypes import DType
+from fnx.core.ops import Op
+from fnx.core.uop import UOp
+
+_FEW = 16  # elements
+
+
+def running(x: UOp, axis: int, monoid: Op, reverse: bool = False, name: str = "running") -> UOp:
+    """Running folds of x along an axis, from its end if ``reverse``."""
+    n = x.shape[axis]
+    if n <= _FEW:
+        return _shifted(x, axis, monoid, reverse)
+    kind = _carried(x.dtype)
+    front = [axis, *[a for a in range(len(x.shape)) if a != axis]]
+    back = [front.index(a) for a in range(len(front))]
+    rest = tuple([x.shape[a] for a in front[1:]])
+    carry, element = build.param(0, kind, rest), build.param(1, x.dtype, rest)
+    folded = build.elementwise(monoid, carry, build.cast(element, kind))
+    step = build.function([folded, build.cast(folded, x.dtype)], 2, name)
+    first = _identity(monoid, kind, rest)
+    rows = build.permute(x, front)
+    return build.permute(build.scan(step, n, [], [first], [rows], reverse)[1], back)
+
+
+def _carried(dtype: DType) -> DType:
+    """Floats of 16 bits and less are folded as float32, as sums are."""
+    return dtypes.float32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def _identity(monoid: Op, dtype: DType, shape: tuple[int, ...]) -> UOp:
+    assert monoid.identity is not None
+    return build.const(monoid.identity(dtype), dtype, shape)
+
+
+def _shifted(x: UOp, axis: int, monoid: Op, reverse: bool) -> UOp:
+    """x[i] takes in its neighbour, then that at a distance of 2, 4, ..."""
+    n, step = x.shape[axis], 1
+    assert monoid.identity is not None
+    while step < n:
+        bounds = [(0, m) for m in x.shape]
+        widths = [(0, 0)] * len(bounds)
+        bounds[axis] = (step, n) if reverse else (0, n - step)
+        widths[axis] = (0, step) if reverse else (step, 0)
+        moved = build.pad(build.shrink(x, bounds), widths, monoid.identity(x.dtype))
+        x = build.elementwise(monoid, x, moved)
+        step *= 2
+    return x
