@@ -8,7 +8,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test tiny attack matrix lint notebooks bench clean help
+.PHONY: demo test tiny attack matrix compare lint notebooks bench clean help
 .NOTPARALLEL:  # one environment, one pip at a time
 .DELETE_ON_ERROR:
 
@@ -30,6 +30,9 @@ attack: $(VENV)/test.stamp  ## look for faults; ARGS="interrupts forks --seconds
 matrix: $(VENV)/test.stamp  ## every public function under every word of three transforms
 	$(BIN)/python -m tests.laws.matrix $(ARGS)
 	$(BIN)/python -m tests.laws.matrix --device cpu $(ARGS)
+
+compare: $(VENV)/bench.stamp  ## public functions against JAX, live; ARGS="elementwise places"
+	$(BIN)/python scripts/compare_jax.py $(ARGS)
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/ruff check .

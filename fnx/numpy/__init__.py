@@ -47,9 +47,13 @@ from fnx.numpy.vectorizing import *
 
 if TYPE_CHECKING:  # at their first use
     from fnx.numpy.arranging import *
+    from fnx.numpy.calculus import *
     from fnx.numpy.choosing import *
+    from fnx.numpy.counting import *
     from fnx.numpy.elementary import *
     from fnx.numpy.places import *
+    from fnx.numpy.polynomials import *
+    from fnx.numpy.statistics import *
 
 ndarray = Array
 
@@ -59,9 +63,15 @@ _LATER = {
         "copy", "delete", "diagflat", "dsplit", "dstack", "fill_diagonal", "fliplr", "flipud",
         "hsplit", "insert", "matrix_transpose", "resize", "rollaxis", "rot90", "trim_zeros",
         "unstack", "vsplit"),
+    "calculus": (
+        "convolve", "correlate", "cross", "diff", "ediff1d", "geomspace", "gradient",
+        "logspace", "matvec", "trapezoid", "vecdot", "vecmat"),
     "choosing": (
         "apply_along_axis", "apply_over_axes", "choose", "piecewise", "place", "put",
         "put_along_axis", "select"),
+    "counting": (
+        "bincount", "digitize", "histogram", "histogram2d", "histogram_bin_edges",
+        "histogramdd", "interp", "searchsorted"),
     "elementary": (
         "acos", "acosh", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctanh", "asin",
         "asinh", "atanh", "bitwise_count", "conj", "conjugate", "copysign", "deg2rad",
@@ -73,6 +83,13 @@ _LATER = {
         "fromfunction", "indices", "ix_", "mask_indices", "nonzero", "ravel_multi_index",
         "tril_indices", "tril_indices_from", "triu_indices", "triu_indices_from",
         "unravel_index"),
+    "polynomials": (
+        "poly", "polyadd", "polyder", "polydiv", "polyint", "polymul", "polysub", "polyval",
+        "vander"),
+    "statistics": (
+        "average", "corrcoef", "cov", "cumulative_prod", "cumulative_sum", "nanargmax",
+        "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod",
+        "nanstd", "nansum", "nanvar"),
 }
 _HOMES = {name: f"fnx.numpy.{room}" for room, names in _LATER.items() for name in names}
 

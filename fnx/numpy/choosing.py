@@ -66,7 +66,7 @@ def choose(a: ArrayLike, choices: Sequence[ArrayLike], out: None = None,
     if mode == "wrap":
         which = remainder(which, len(given))
     which, *wide = broadcast_arrays(clip(which, 0, len(given) - 1), *given)
-    return take_along_axis(stack(wide), which[None], 0)[0]
+    return Array(take_along_axis(stack(wide), which[None], 0)[0]._node)
 
 
 @_family("An Array of the shape that all broadcast to.", choicelist="a value for each condition.",

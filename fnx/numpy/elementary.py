@@ -152,7 +152,7 @@ def spacing(x: ArrayLike, /) -> Array:
     >>> print(jnp.spacing(1.0))
     1.1920929e-07
     """
-    return apply(rows.SPACING, x)
+    return Array(apply(rows.SPACING, x)._node)
 
 
 @elementwise(rows.SINC)
@@ -309,7 +309,8 @@ def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
     -0.5 -2.0
     """
     arguments.no_out(out)
-    return apply(rows.MODF, x), trunc(Array(in_domain("inexact", x)))
+    given = asarray(x)
+    return apply(rows.MODF, x), Array(trunc(Array(in_domain("inexact", x)))._node, given.weak)
 
 
 @_one(returns="(m, k), Arrays of the shape of x: floats and int32.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, overload
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.promotion import as_node, operand, promoted, same_shape
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError
+from fnx.core.process import load
 from fnx.numpy.binary import (
     add,
     equal,
@@ -28,29 +30,46 @@ from fnx.numpy.unary import absolute, isfinite, isnan, rint
 __all__ = ["clip", "isclose", "nan_to_num", "round", "where"]
 
 
+@overload
+def where(condition: ArrayLike, x: None = None, y: None = None, /, *, size: int | None = None,
+          fill_value: Any = None) -> tuple[Array, ...]: ...
+
+
+@overload
+def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike, /, *, size: int | None = None,
+          fill_value: Any = None) -> Array: ...
+
+
 @public
-def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None, /) -> Array:
+def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None, /, *,
+          size: int | None = None, fill_value: Any = None) -> Any:
     """x where the condition holds, else y; the branch not taken has no derivative.
+
+    Of a condition alone: the indices where it holds, as ``nonzero`` gives them.
 
     Args:
         condition: of any dtype; what is not zero is true.
         x: where it holds; Arrays or numbers of any dtype, which promote.
         y: where it does not hold.
+        size: of a condition alone: how many indices, where that must be known while tracing.
+        fill_value: of a condition alone: in place of those that are missing.
 
     Returns:
         An Array of the shape that all three broadcast to, of the dtype of x and y.
 
     Raises:
-        ArgumentError: a condition alone: how many elements are True would be a shape.
+        ArgumentError: x without y; or ``size`` or ``fill_value`` with both.
         ShapeError: the shapes do not broadcast.
 
     >>> import fnx.numpy as jnp
     >>> jnp.where(jnp.arange(3) > 0, jnp.ones(3), 0.0)
     Array([0., 1., 1.], dtype=float32)
     """
-    if x is None or y is None:
-        raise ArgumentError("where: expected a condition and two values, got a condition alone",
-                            hint="the number of True elements would be a shape; use numpy.where")
+    if x is None and y is None:
+        return load("fnx.numpy.places").nonzero(condition, size=size, fill_value=fill_value)
+    if x is None or y is None or size is not None or fill_value is not None:
+        raise ArgumentError("where: expected a condition and two values, or a condition with size= "
+                            "and fill_value=", hint="give both values, or none")
     (a, b), weak = promoted("any", "where", (x, y), broadcast=False)
     test = as_node(operand(condition), dtypes.bool_)
     return Array(build.where(*same_shape("where", [test, a, b])), weak)

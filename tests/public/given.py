@@ -39,3 +39,15 @@ KEYWORDS: dict[str, dict[str, Any]] = {
     f"fnx.numpy.{name}": {"inplace": False} for name in ("fill_diagonal", "place", "put")}
 # Parameters of which every value means something.
 ANYTHING_IS_TAKEN: dict[str, tuple[str, ...]] = {"fnx.numpy.mask_indices": ("k",)}
+BY_NAME |= {
+    "ary": X, "a1": LINE, "a2": LINE, "u": LINE, "v": LINE,
+    "varargs": np.float32(1.0), "seq_of_zeros": LINE, "xp": LINE, "fp": LINE,
+    "bins": LINE, "sample": X, "f": SQUARE, "start": 1.0,
+}
+BY_FUNCTION |= {
+    "fnx.numpy.vander": {"x": LINE}, "fnx.numpy.cumulative_sum": {"x": LINE},
+    "fnx.numpy.cumulative_prod": {"x": LINE}, "fnx.numpy.convolve": {"a": LINE},
+    "fnx.numpy.correlate": {"a": LINE}, "fnx.numpy.vecmat": {"x1": LINE, "x2": SQUARE},
+    "fnx.numpy.matvec": {"x1": SQUARE, "x2": LINE}, "fnx.numpy.bincount": {"x": WHOLE},
+    "fnx.numpy.searchsorted": {"a": LINE}, "fnx.numpy.polyder": {"p": LINE},
+}

@@ -1,0 +1,314 @@
+"""Functions of ``fnx.numpy``: differences, integrals, convolutions, products of vectors, ranges."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fnx.core import build
+from fnx.core.array import arguments, axes
+from fnx.core.array.arguments import PrecisionLike
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.convert import DTypeLike
+from fnx.core.array.documented import Family
+from fnx.core.array.promotion import as_node, in_domain, promoted
+from fnx.core.array.public import asarray
+from fnx.core.dtypes import as_dtype
+from fnx.core.errors import ArgumentError, ShapeError
+from fnx.numpy.basic import (
+    broadcast_to,
+    concatenate,
+    einsum,
+    exp,
+    flip,
+    linspace,
+    log,
+    moveaxis,
+    not_equal,
+    power,
+    ravel,
+    stack,
+    sum,
+    where,
+)
+
+__all__ = [
+    "convolve", "correlate", "cross", "diff", "ediff1d", "geomspace", "gradient", "logspace",
+    "matvec", "trapezoid", "vecdot", "vecmat",
+]
+
+Mode = Literal["full", "same", "valid"]
+
+_family = Family(
+    a="an Array or what ``asarray`` takes.", v="a vector.", axis="along which axis.",
+    x1="of at least one axis.", x2="of at least one axis.", returns="An Array.",
+    raises=("ShapeError: shapes that do not fit.", "AxisError: an axis outside of the array."))
+
+
+@_family(n="how many times.", prepend="put in front before.", append="put behind before.",
+         raises=("AxisError: an axis outside of the array.", "ArgumentError: a negative n."))
+def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None,
+         append: ArrayLike | None = None) -> Array:
+    """The differences of neighbours; of bools, whether they differ.
+
+    >>> jnp.diff(jnp.asarray([1, 4, 9]))
+    Array([3, 5], dtype=int32)
+    """
+    x, times = asarray(a), arguments.integer("n", n)
+    if times < 0:
+        raise ArgumentError(f"expected n >= 0, got {times}")
+    at = axes.one(axis, x.ndim)
+    parts = [x]
+    for end, place in ((prepend, 0), (append, len(parts) + 1)):
+        if end is not None:
+            e = asarray(end)
+            wide = broadcast_to(e, (*x.shape[:at], 1, *x.shape[at + 1:])) if not e.ndim else e
+            parts.insert(place, wide)
+    x = concatenate(parts, at) if len(parts) > 1 else x
+    front = (slice(None),) * at
+    for _ in range(times):
+        later, earlier = x[(*front, slice(1, None))], x[(*front, slice(None, -1))]
+        x = not_equal(later, earlier) if x._dtype.is_bool else later - earlier
+    return x
+
+
+@_family(ary="flattened first.", to_end="put behind.", to_begin="put in front.", raises=())
+def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None
+            ) -> Array:
+    """The differences of neighbours of the flattened array.
+
+    >>> jnp.ediff1d(jnp.asarray([1, 4, 9]), to_end=0)
+    Array([3, 5, 0], dtype=int32)
+    """
+    inner = diff(ravel(ary))
+    ends = [None if e is None else ravel(e).astype(inner.dtype) for e in (to_begin, to_end)]
+    parts = [x for x in (ends[0], inner, ends[1]) if x is not None]
+    return concatenate(parts) if len(parts) > 1 else inner
+
+
+@_family("An Array of the shape of f, or a list of them for several axes.", f="of any shape.",
+         varargs="the spacing: nothing, one for all axes, or one each; a number, or the places.",
+         axis="along which axis, or several; None means all.", edge_order="None.",
+         raises=("ArgumentError: spacings for another number of axes; an ``edge_order``.",
+                 "ShapeError: an axis shorter than 2, or as many places as not on it."))
+def gradient(f: ArrayLike, *varargs: ArrayLike, axis: Any = None, edge_order: None = None) -> Any:
+    """Slopes by central differences, one-sided at the ends.
+
+    >>> jnp.gradient(jnp.asarray([1.0, 2.0, 4.0]))
+    Array([1. , 1.5, 2. ], dtype=float32)
+    """
+    if edge_order is not None:
+        raise ArgumentError(f"expected edge_order=None, got {edge_order!r}")
+    x = Array(in_domain("inexact", f))
+    over = tuple(range(x.ndim)) if axis is None else \
+        axes.listed(axis, x.ndim) if isinstance(axis, (tuple, list)) else (axes.one(axis, x.ndim),)
+    if len(varargs) not in (0, 1, len(over)):
+        raise ArgumentError(f"expected 0, 1 or {len(over)} spacings, got {len(varargs)}")
+    steps = [1.0] * len(over) if not varargs else list(varargs) * (
+        len(over) if len(varargs) == 1 else 1)
+    out = [_slope(x, at, asarray(step)) for at, step in zip(over, steps)]
+    return out[0] if len(over) == 1 and not isinstance(axis, (tuple, list)) else out
+
+
+def _slope(x: Array, at: int, step: Array) -> Array:
+    y = moveaxis(x, at, -1)
+    n = y.shape[-1]
+    if n < 2:
+        raise ShapeError(f"expected at least 2 elements along axis {at}, got shape {x.shape}")
+    if step.ndim:
+        if step.shape != (n,):
+            raise ShapeError(f"expected {n} places along axis {at}, got shape {step.shape}")
+        gap = (step[1:] - step[:-1]).astype(y.dtype)
+        h, k = gap[:-1], gap[1:]
+        middle = (-k / (h * (h + k)) * y[..., :-2] + (k - h) / (h * k) * y[..., 1:-1]
+                  + h / (k * (h + k)) * y[..., 2:])
+        first, last = gap[0], gap[-1]
+    else:
+        middle = (y[..., 2:] - y[..., :-2]) * 0.5 / step
+        first = last = step
+    begin, end = (y[..., 1:2] - y[..., :1]) / first, (y[..., -1:] - y[..., -2:-1]) / last
+    return moveaxis(concatenate([begin, middle, end], -1), -1, at)
+
+
+@_family(y="values.", x="the places of the values; by default ``dx`` apart.", dx="the spacing.")
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axis: int = -1
+              ) -> Array:
+    """The integral by the trapezoidal rule.
+
+    >>> print(jnp.trapezoid(jnp.asarray([1.0, 2.0, 3.0])))
+    4.0
+    """
+    values = Array(in_domain("inexact", y))
+    at = axes.one(axis, values.ndim)
+    rows = moveaxis(values, at, -1)
+    if x is None:
+        return sum((rows[..., 1:] + rows[..., :-1]) * 0.5, -1) * asarray(dx).astype(rows.dtype)
+    places = asarray(x)
+    places = places if places.ndim == 1 else moveaxis(places, at, -1)
+    gap = places[..., 1:] - places[..., :-1]
+    return sum((rows[..., 1:] + rows[..., :-1]) * gap * 0.5, -1)
+
+
+# ---- convolutions and products ------------------------------------------------------------------
+
+_pair = Family(
+    a="a vector.", v="a vector.",
+    mode='"full": wherever they overlap, "same": as long as the longer, "valid": wholly inside.',
+    returns="An Array of one axis.",
+    raises=("ShapeError: no vectors, or an empty one.", "ArgumentError: another mode."))
+
+
+def _slid(name: str, a: ArrayLike, v: ArrayLike, mode: Mode, precision: PrecisionLike,
+          kind: DTypeLike | None, turned: bool) -> Array:
+    arguments.one_of("mode", mode, ("full", "same", "valid"))
+    arguments.precision(precision)
+    nodes, _ = promoted("inexact", name, [asarray(a), asarray(v)], broadcast=False)
+    x, y = map(Array, nodes)
+    if kind is not None:
+        x, y = x.astype(kind), y.astype(kind)
+    if x.ndim != 1 or y.ndim != 1 or not x.size or not y.size:
+        raise ShapeError(f"expected two vectors that are not empty, got {x.shape} and {y.shape}")
+    swapped = x.size < y.size
+    if swapped:
+        x, y = y, x
+    if turned:
+        y = flip(y)
+    m = y.size
+    before, after = {"full": (m - 1, m - 1), "same": (m // 2, m - m // 2 - 1),
+                     "valid": (0, 0)}[mode]
+    wide = build.pad(x._node, [(before, after)])
+    rows = build.unfold(build.expand(build.reshape(wide, (*wide.shape, 1)), (*wide.shape, m)), 0, 1)
+    out = Array(rows) @ y
+    return flip(out) if swapped and not turned else out
+
+
+@_pair()
+def convolve(a: ArrayLike, v: ArrayLike, mode: Mode = "full", *, precision: PrecisionLike = None,
+             preferred_element_type: DTypeLike | None = None) -> Array:
+    """The convolution: the sum of a[i] v[n - i].
+
+    >>> jnp.convolve(jnp.asarray([1, 2, 3]), jnp.asarray([1, 1]))
+    Array([1., 3., 5., 3.], dtype=float32)
+    """
+    return _slid("convolve", a, v, mode, precision, preferred_element_type, True)
+
+
+@_pair()
+def correlate(a: ArrayLike, v: ArrayLike, mode: Mode = "valid", *, precision: PrecisionLike = None,
+              preferred_element_type: DTypeLike | None = None) -> Array:
+    """The correlation: the sum of a[n + i] v[i].
+
+    >>> jnp.correlate(jnp.asarray([1, 2, 3]), jnp.asarray([1, 1]))
+    Array([3., 5.], dtype=float32)
+    """
+    return _slid("correlate", a, v, mode, precision, preferred_element_type, False)
+
+
+@_family(a="vectors of 2 or 3 elements.", b="vectors of 2 or 3 elements.",
+         axisa="the axis of the vectors in a.", axisb="the axis of the vectors in b.",
+         axisc="the axis of the vectors in the result.", axis="instead of these three.")
+def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1,
+          axis: int | None = None) -> Array:
+    """The cross product; of two vectors of 2 elements its only component that is not 0.
+
+    >>> jnp.cross(jnp.asarray([1, 0, 0]), jnp.asarray([0, 1, 0]))
+    Array([0, 0, 1], dtype=int32)
+    """
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    x, y = asarray(a), asarray(b)
+    x = moveaxis(x, axes.one(axisa, x.ndim), -1)
+    y = moveaxis(y, axes.one(axisb, y.ndim), -1)
+    if x.shape[-1] not in (2, 3) or y.shape[-1] not in (2, 3):
+        raise ShapeError(f"expected vectors of 2 or 3 elements, got {x.shape[-1]} and "
+                         f"{y.shape[-1]}")
+    p, q = ([v[..., i] for i in range(v.shape[-1])] for v in (x, y))
+    z = p[0] * q[1] - p[1] * q[0]
+    if len(p) == len(q) == 2:
+        return z
+    p2, q2 = p[2] if len(p) == 3 else p[0] * 0, q[2] if len(q) == 3 else q[0] * 0
+    out = stack([p[1] * q2 - p2 * q[1], p2 * q[0] - p[0] * q2, z], -1)
+    return moveaxis(out, -1, axes.one(axisc, out.ndim))
+
+
+@_family("An Array without the axis.")
+def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None,
+           preferred_element_type: DTypeLike | None = None) -> Array:
+    """The dot products of vectors along an axis.
+
+    >>> jnp.vecdot(jnp.asarray([[1, 2], [3, 4]]), jnp.asarray([1, 1]))
+    Array([3, 7], dtype=int32)
+    """
+    x, y = asarray(x1), asarray(x2)
+    x, y = (moveaxis(v, axes.one(axis, v.ndim), -1) for v in (x, y))
+    if x.shape[-1] != y.shape[-1]:
+        raise ShapeError(f"expected vectors of one length, got {x.shape[-1]} and {y.shape[-1]}")
+    return einsum("...i,...i->...", x, y, precision=precision,
+                  preferred_element_type=preferred_element_type)
+
+
+@_family("An Array of vectors.", x1="matrices, of at least two axes.", x2="vectors.")
+def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Matrices times vectors.
+
+    >>> jnp.matvec(jnp.asarray([[1, 2], [3, 4]]), jnp.asarray([1, 1]))
+    Array([3, 7], dtype=int32)
+    """
+    return einsum("...ij,...j->...i", asarray(x1), asarray(x2))
+
+
+@_family("An Array of vectors.", x1="vectors.", x2="matrices, of at least two axes.")
+def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Vectors times matrices.
+
+    >>> jnp.vecmat(jnp.asarray([1, 1]), jnp.asarray([[1, 2], [3, 4]]))
+    Array([4, 6], dtype=int32)
+    """
+    return einsum("...i,...ij->...j", asarray(x1), asarray(x2))
+
+
+# ---- ranges -------------------------------------------------------------------------------------
+
+_ranges = Family(
+    start="the first value.", stop="the last one.", num="how many.",
+    endpoint="whether ``stop`` is the last value, or would be the next one.",
+    dtype="of the result; by default a float.", axis="where the new axis stands.",
+    returns="An Array with a new axis of length ``num``.",
+    raises=("ArgumentError: a negative ``num``.", "ShapeError: shapes that do not broadcast."))
+
+
+@_ranges(start="the power of the first value.", stop="the power of the last one.",
+         base="what is raised to these powers.")
+def logspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True,
+             base: ArrayLike = 10.0, dtype: DTypeLike | None = None, axis: int = 0) -> Array:
+    """Powers of a base, whose exponents are evenly spaced.
+
+    >>> print(jnp.logspace(0, 2, 3))
+    [  1.  10. 100.]
+    """
+    kind = None if dtype is None else as_dtype(dtype)
+    out = power(base, linspace(start, stop, num, endpoint, axis=axis))
+    return out if kind is None else out.astype(kind)
+
+
+@_ranges()
+def geomspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True,
+              dtype: DTypeLike | None = None, axis: int = 0) -> Array:
+    """Values of which each is the same multiple of the one before.
+
+    >>> print(jnp.geomspace(1.0, 4.0, 3))
+    [1. 2. 4.]
+    """
+    (a, b), _ = promoted("inexact", "geomspace", (asarray(start), asarray(stop)))
+    first, last = Array(a), Array(b)
+    below = first < 0
+    sign = where(below, -1, 1).astype(first.dtype)
+    arguments.integer("axis", axis)
+    line = exp(linspace(log(first * sign), log(last * sign), num, endpoint, axis=0))
+    out = line * sign
+    n = line.shape[0]
+    if n:
+        out = out.at[0].set(first)
+    if n > 1 and endpoint:
+        out = out.at[-1].set(last)
+    out = moveaxis(out, 0, axis)
+    return out if dtype is None else Array(as_node(out, as_dtype(dtype)))

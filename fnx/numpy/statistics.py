@@ -1,0 +1,402 @@
+"""Functions of ``fnx.numpy``: averages, covariance, folds that leave NaN out, running folds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build
+from fnx.core.array import arguments, axes
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.axes import AxisLike
+from fnx.core.array.convert import DTypeLike
+from fnx.core.array.documented import Family
+from fnx.core.array.promotion import in_domain, promoted
+from fnx.core.array.public import asarray
+from fnx.core.errors import ShapeError
+from fnx.numpy.basic import (
+    all,
+    argmax,
+    argmin,
+    broadcast_to,
+    clip,
+    concatenate,
+    cumprod,
+    cumsum,
+    isnan,
+    logical_and,
+    logical_not,
+    max,
+    mean,
+    min,
+    prod,
+    sqrt,
+    sum,
+    where,
+)
+
+__all__ = [
+    "average", "corrcoef", "cov", "cumulative_prod", "cumulative_sum", "nanargmax", "nanargmin",
+    "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum",
+    "nanvar",
+]
+
+_family = Family(
+    a="an Array or what ``asarray`` takes, of any shape and dtype.",
+    x="an Array or what ``asarray`` takes, of at least one axis.",
+    axis="an axis or several, counted from the end if negative; None folds all.",
+    initial="a 0-d value to start from.",
+    where="a mask that broadcasts with a, of the elements that count.",
+    ddof="taken from the count before the division.",
+    mean="the mean, if it is known, with the folded axes of length 1.",
+    returns="An Array without the folded axes.",
+    raises=("AxisError: an axis outside of the array, or named twice.",
+            "ArgumentError: ``out`` is given (arrays are immutable)."))
+
+
+def _numbers(a: ArrayLike) -> tuple[Array, Array | None]:
+    """(the array, where it is a number); None where all are."""
+    x = asarray(a)
+    return x, logical_not(isnan(x)) if x._dtype.is_float else None
+
+
+def _count(there: Array | None, where: ArrayLike | None) -> ArrayLike | None:
+    """The mask of what is folded."""
+    if there is None or where is None:
+        return where if there is None else there
+    return logical_and(there, where)
+
+
+def _without(fold: Callable[..., Array], a: ArrayLike, axis: AxisLike, dtype: DTypeLike | None,
+             keepdims: bool, initial: ArrayLike | None, where: ArrayLike | None) -> Array:
+    x, there = _numbers(a)
+    return fold(x, axis, dtype, None, keepdims, initial, _count(there, where))
+
+
+@_family()
+def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+           keepdims: bool = False, initial: ArrayLike | None = None,
+           where: ArrayLike | None = None) -> Array:
+    """The sum of what is not NaN.
+
+    >>> print(jnp.nansum(jnp.asarray([1.0, jnp.nan, 2.0])))
+    3.0
+    """
+    arguments.no_out(out)
+    return _without(sum, a, axis, dtype, keepdims, initial, where)
+
+
+@_family()
+def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+            keepdims: bool = False, initial: ArrayLike | None = None,
+            where: ArrayLike | None = None) -> Array:
+    """The product of what is not NaN.
+
+    >>> print(jnp.nanprod(jnp.asarray([2.0, jnp.nan, 3.0])))
+    6.0
+    """
+    arguments.no_out(out)
+    return _without(prod, a, axis, dtype, keepdims, initial, where)
+
+
+def _extreme(fold: Callable[..., Array], worst: float, a: ArrayLike, axis: AxisLike,
+             keepdims: bool, initial: ArrayLike | None, mask: ArrayLike | None) -> Array:
+    x, there = _numbers(a)
+    if there is None:
+        return fold(x, axis, None, keepdims, initial, mask)
+    out = fold(where(there, x, worst), axis, None, keepdims, initial, mask)
+    if initial is not None:
+        return out
+    kept = there if mask is None else logical_and(there, mask)
+    return where(all(logical_not(kept), axis, None, keepdims), np.nan, out)
+
+
+@_family(raises=("AxisError: an axis outside of the array.", "ShapeError: nothing to fold."))
+def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
+           initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
+    """The largest of what is not NaN; NaN where all are.
+
+    >>> print(jnp.nanmax(jnp.asarray([1.0, jnp.nan])))
+    1.0
+    """
+    arguments.no_out(out)
+    return _extreme(max, -np.inf, a, axis, keepdims, initial, where)
+
+
+@_family(raises=("AxisError: an axis outside of the array.", "ShapeError: nothing to fold."))
+def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
+           initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
+    """The smallest of what is not NaN; NaN where all are.
+
+    >>> print(jnp.nanmin(jnp.asarray([1.0, jnp.nan])))
+    1.0
+    """
+    arguments.no_out(out)
+    return _extreme(min, np.inf, a, axis, keepdims, initial, where)
+
+
+def _place(place: Callable[..., Array], worst: float, a: ArrayLike, axis: int | None,
+           keepdims: bool) -> Array:
+    x, there = _numbers(a)
+    if there is None:
+        return place(x, axis, None, keepdims)
+    found = place(where(there, x, worst), axis, None, keepdims)
+    return where(all(logical_not(there), axis, None, keepdims), -1, found)
+
+
+@_family("An int32 Array without the axis.", axis="along which axis; None flattens first.")
+def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
+              keepdims: bool | None = None) -> Array:
+    """The first index of the largest of what is not NaN; -1 where all are.
+
+    >>> print(jnp.nanargmax(jnp.asarray([jnp.nan, 1.0])))
+    1
+    """
+    arguments.no_out(out)
+    return _place(argmax, -np.inf, a, axis, False if keepdims is None else keepdims)
+
+
+@_family("An int32 Array without the axis.", axis="along which axis; None flattens first.")
+def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
+              keepdims: bool | None = None) -> Array:
+    """The first index of the smallest of what is not NaN; -1 where all are.
+
+    >>> print(jnp.nanargmin(jnp.asarray([jnp.nan, 1.0])))
+    1
+    """
+    arguments.no_out(out)
+    return _place(argmin, np.inf, a, axis, False if keepdims is None else keepdims)
+
+
+@_family("An Array without the folded axes, of a float dtype.")
+def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+            keepdims: bool = False, where: ArrayLike | None = None) -> Array:
+    """The mean of what is not NaN; NaN where all are.
+
+    >>> print(jnp.nanmean(jnp.asarray([1.0, jnp.nan, 2.0])))
+    1.5
+    """
+    arguments.no_out(out)
+    x, there = _numbers(a)
+    return mean(x, axis, dtype, None, keepdims, where=_count(there, where))
+
+
+def _spread(a: ArrayLike, axis: AxisLike, dtype: DTypeLike | None, ddof: float, keepdims: bool,
+            mask: ArrayLike | None, middle: ArrayLike | None) -> Array:
+    arguments.flag("keepdims", keepdims)
+    x = Array(in_domain("inexact", a, dtype))
+    kept = _count(logical_not(isnan(x)), mask)
+    center = mean(x, axis, None, None, True, where=kept) if middle is None else asarray(middle)
+    apart = x - center
+    total = sum(apart * apart, axis, None, None, keepdims, None, kept)
+    count = sum(broadcast_to(asarray(kept), x.shape), axis, x.dtype, None, keepdims)
+    left = count - arguments.number("ddof", ddof)
+    return where(left > 0, total / where(left > 0, left, 1), np.nan)
+
+
+@_family("An Array without the folded axes, of a float dtype.")
+def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+           ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
+           mean: ArrayLike | None = None) -> Array:
+    """The variance of what is not NaN; NaN where too few are.
+
+    >>> print(jnp.nanvar(jnp.asarray([1.0, jnp.nan, 3.0])))
+    1.0
+    """
+    arguments.no_out(out)
+    return _spread(a, axis, dtype, ddof, keepdims, where, mean)
+
+
+@_family("An Array without the folded axes, of a float dtype.")
+def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+           ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
+           mean: ArrayLike | None = None) -> Array:
+    """The standard deviation of what is not NaN; NaN where too few are.
+
+    >>> print(jnp.nanstd(jnp.asarray([1.0, jnp.nan, 3.0])))
+    1.0
+    """
+    arguments.no_out(out)
+    return sqrt(_spread(a, axis, dtype, ddof, keepdims, where, mean))
+
+
+_running = {"axis": "along which axis; None flattens first.", "returns": "An Array of the shape of "
+            "a, flattened where the axis is None."}
+
+
+@_family(**_running)
+def nancumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
+              out: None = None) -> Array:
+    """Running sums, in which NaN counts as 0.
+
+    >>> print(jnp.nancumsum(jnp.asarray([1.0, jnp.nan, 2.0])))
+    [1. 1. 3.]
+    """
+    arguments.no_out(out)
+    x, there = _numbers(a)
+    return cumsum(x if there is None else where(there, x, 0), axis, dtype)
+
+
+@_family(**_running)
+def nancumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
+               out: None = None) -> Array:
+    """Running products, in which NaN counts as 1.
+
+    >>> print(jnp.nancumprod(jnp.asarray([2.0, jnp.nan, 3.0])))
+    [2. 2. 6.]
+    """
+    arguments.no_out(out)
+    x, there = _numbers(a)
+    return cumprod(x if there is None else where(there, x, 1), axis, dtype)
+
+
+def _cumulative(fold: Callable[..., Array], start: int, x: ArrayLike, axis: int | None,
+                dtype: DTypeLike | None, include_initial: bool) -> Array:
+    arguments.flag("include_initial", include_initial)
+    array = asarray(x)
+    if axis is None and array.ndim != 1:
+        raise ShapeError(f"expected an axis for an array of shape {array.shape}",
+                         hint="name it: axis=0")
+    at = axes.one(0 if axis is None else axis, array.ndim)
+    out = fold(array, at, dtype)
+    if not include_initial:
+        return out
+    first = Array(build.const(start, out._dtype, tuple(
+        [1 if i == at else n for i, n in enumerate(out.shape)])))
+    return concatenate([first, out], at)
+
+
+_with_start = {"axis": "along which axis; may be left out for a vector.",
+               "include_initial": "begin with the fold of no elements.",
+               "returns": "An Array of the shape of x, or one longer."}
+
+
+@_family(raises=("ShapeError: no axis for an array of several.",), **_with_start)
+def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
+                   include_initial: bool = False) -> Array:
+    """Running sums.
+
+    >>> print(jnp.cumulative_sum(jnp.asarray([1, 2]), include_initial=True))
+    [0 1 3]
+    """
+    return _cumulative(cumsum, 0, x, axis, dtype, include_initial)
+
+
+@_family(raises=("ShapeError: no axis for an array of several.",), **_with_start)
+def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
+                    include_initial: bool = False) -> Array:
+    """Running products.
+
+    >>> print(jnp.cumulative_prod(jnp.asarray([2, 3]), include_initial=True))
+    [1 2 6]
+    """
+    return _cumulative(cumprod, 1, x, axis, dtype, include_initial)
+
+
+@_family("An Array without the folded axes; with ``returned`` (average, sum of the weights).",
+         weights="of the shape of a, or of the one axis; by default equal.",
+         returned="give the sum of the weights too.",
+         raises=("AxisError: an axis outside of the array.",
+                 "ShapeError: weights of another shape."))
+def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = None,
+            returned: bool = False, keepdims: bool = False) -> Any:
+    """The weighted mean.
+
+    >>> print(jnp.average(jnp.asarray([1.0, 4.0]), weights=jnp.asarray([2, 1])))
+    2.0
+    """
+    arguments.flag("returned", returned)
+    x = asarray(a)
+    if weights is None:
+        out = mean(x, axis, keepdims=keepdims)
+        total = broadcast_to(asarray(float(x.size // out.size if out.size else 0)), out.shape)
+        return (out, total.astype(out.dtype)) if returned else out
+    w = asarray(weights)
+    if w.shape != x.shape:
+        over = axes.several(axis, x.ndim)
+        if axis is None or w.shape != tuple([x.shape[i] for i in over]):
+            raise ShapeError(f"expected weights of shape {x.shape}, or of its axes {axis}, got "
+                             f"{w.shape}", hint="name the axis that the weights are of")
+        w = w.reshape([n if i in over else 1 for i, n in enumerate(x.shape)])
+    x, w = map(Array, promoted("inexact", "average", (x, w), broadcast=False)[0])
+    total = sum(broadcast_to(w, x.shape), axis, None, None, keepdims)
+    out = sum(x * w, axis, None, None, keepdims) / total
+    return (out, total) if returned else out
+
+
+# ---- covariance ---------------------------------------------------------------------------------
+
+_observations = Family(
+    m="observations: a row a variable, a column an observation.",
+    x="observations: a row a variable, a column an observation.",
+    y="more variables.", rowvar="rows are variables, else columns.",
+    bias="divide by the count, else by one less.", ddof="taken from the count, instead of that.",
+    fweights="how often each observation counts.", aweights="how much each observation counts.",
+    returns="A matrix, or a number of one variable.",
+    raises=("ShapeError: more than two axes, or weights of another length.",
+            "ArgumentError: ``ddof`` is no integer."))
+
+
+@_observations()
+def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: bool = False,
+        ddof: int | None = None, fweights: ArrayLike | None = None,
+        aweights: ArrayLike | None = None, dtype: DTypeLike | None = None) -> Array:
+    """Covariances of variables.
+
+    >>> jnp.cov(jnp.asarray([[0.0, 2.0], [2.0, 0.0]]))
+    Array([[ 2., -2.],
+           [-2.,  2.]], dtype=float32)
+    """
+    arguments.flag("rowvar", rowvar)
+    arguments.flag("bias", bias)
+    rows = [_variables(x, rowvar, dtype) for x in (m, y) if x is not None]
+    x = concatenate(rows) if len(rows) > 1 else rows[0]
+    less = (0 if bias else 1) if ddof is None else arguments.integer("ddof", ddof)
+    w: Array | None = None
+    for given in (fweights, aweights):
+        if given is not None:
+            one = asarray(given)
+            if one.shape != x.shape[1:]:
+                raise ShapeError(f"expected {x.shape[1]} weights, got shape {one.shape}")
+            w = one.astype(x.dtype) if w is None else w * one
+    if w is None:
+        count: Any = x.shape[1] - less
+        center = mean(x, 1, keepdims=True)
+        left = x - center
+        right = left
+    else:
+        total = sum(w)
+        center = sum(x * w, 1, None, None, True) / total
+        left = x - center
+        right = left * w
+        taken = less if aweights is None else less * sum(w * asarray(aweights)) / total
+        count = total - taken
+    out = (left @ right.T) / clip(asarray(count).astype(x.dtype), 0)
+    return out.reshape(()) if out.shape == (1, 1) else out
+
+
+def _variables(given: ArrayLike, rowvar: bool, dtype: DTypeLike | None) -> Array:
+    x = Array(in_domain("inexact", given, dtype))
+    if x.ndim > 2:
+        raise ShapeError(f"expected at most two axes, got shape {x.shape}")
+    if x.ndim < 2:
+        return x.reshape(1, -1)
+    return x if rowvar or x.shape[0] == 1 else x.T
+
+
+@_observations()
+def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True,
+             dtype: DTypeLike | None = None) -> Array:
+    """Correlations of variables: covariances over the standard deviations.
+
+    >>> jnp.corrcoef(jnp.asarray([[0.0, 2.0], [2.0, 0.0]]))
+    Array([[ 1., -1.],
+           [-1.,  1.]], dtype=float32)
+    """
+    c = cov(x, y, rowvar, dtype=dtype)
+    if not c.ndim:
+        return c / c
+    size = sqrt(c.diagonal())
+    return clip(c / size[:, None] / size[None, :], -1.0, 1.0)

@@ -1,0 +1,166 @@
+"""Compare public functions with JAX: values, dtypes, weak types, shapes and gradients.
+
+    python scripts/compare_jax.py [family...]      all calls, on both
+    python scripts/compare_jax.py --record         write tests/golden/names.json (a sample)
+
+The calls are those of tests/golden/name_cases.py; what differs on purpose is listed in
+docs/differences.md. Counts are printed; the exit status says whether something else differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+GOLDEN = ROOT / "tests" / "golden"
+SAMPLE = 3           # every so many calls are recorded
+INPUTS = ["f", "m", "v", "x", "s", "w", "z", "unit", "pos", "wide", "mixed", "sorted", "nans"]
+
+
+def golden(name: str) -> Any:
+    """A module of tests/golden, by path."""
+    spec = importlib.util.spec_from_file_location(name, GOLDEN / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def names(package: str) -> dict[str, Any]:
+    """What the expressions see, of JAX or fnx."""
+    top, jnp, lax, nn, random = (importlib.import_module(f"{package}{sub}") for sub in (
+        "", ".numpy", ".lax", ".nn", ".random"))
+    found: dict[str, Any] = golden("inputs").names(top, jnp, lax, nn, random)
+    special = importlib.import_module(f"{package}.scipy.special") if _has(package) else None
+    stats = importlib.import_module(f"{package}.scipy.stats") if _has(package) else None
+    return {**found, **golden("name_cases").more(jnp), "top": top, "special": special,
+            "stats": stats}
+
+
+def _has(package: str) -> bool:
+    return importlib.util.find_spec(f"{package}.scipy") is not None
+
+
+def answer(expression: str, seen: dict[str, Any]) -> list[tuple[str, bool, tuple[int, ...], Any]]:
+    """(dtype, weak, shape, values) of each array of the result."""
+    out = []
+    for x in jax.tree_util.tree_leaves(eval(expression, dict(seen)), is_leaf=_is_array):
+        values = np.asarray(x)
+        out.append((str(getattr(x, "dtype", type(x).__name__)),
+                    bool(getattr(x, "weak_type", False)), values.shape, values))
+    return out
+
+
+def _is_array(x: Any) -> bool:
+    return hasattr(x, "__array__")
+
+
+def gradients(expression: str, result: Any) -> Iterator[str]:
+    """The gradient of each float input that an expression names, where its result is of floats."""
+    if not result or any(not r[0].startswith("float") for r in result):
+        return
+    for name in INPUTS:
+        if re.search(rf"(?<![\w.'=]){name}\b(?!\()", expression) and "grad(" not in expression:
+            body = expression if len(result) == 1 else f"jnp.stack([y.sum() for y in {expression}])"
+            yield f"grad(lambda {name}: ({body} * 1.5).sum())({name})"
+
+
+def difference(got: Any, want: Any, rtol: float, weak: bool = True) -> str:
+    """In what two answers differ; empty where they do not."""
+    if len(got) != len(want):
+        return f"{len(got)} arrays, JAX {len(want)}"
+    for (t, w, shape, x), (t2, w2, shape2, y) in zip(got, want):
+        if (t, shape) != (t2, shape2):
+            return f"{t}{list(shape)}, JAX {t2}{list(shape2)}"
+        if weak and w != w2 and t != "bool":
+            return f"weak {w}, JAX {w2}"
+        x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+        bound = rtol * max(1e-30, float(np.abs(y[np.isfinite(y)]).max(initial=0))) / 10
+        if not np.allclose(x, y, rtol=rtol, atol=bound, equal_nan=True):
+            with np.errstate(all="ignore"):
+                worst = np.nanmax(np.abs(x - y) / np.maximum(np.abs(y), 1e-30))
+            return f"values off by {worst:.1e}: {x.ravel()[:6]}, JAX {y.ravel()[:6]}"
+    return ""
+
+
+def compare(expression: str, fnx: dict[str, Any], theirs: dict[str, Any], rtol: float) -> str:
+    """In what the two answers to an expression differ."""
+    try:
+        want = answer(expression, theirs)
+    except Exception as error:
+        try:
+            answer(expression, fnx)
+        except Exception:
+            return ""
+        return f"answers; JAX refuses: {type(error).__name__} {str(error)[:80]}"
+    try:
+        got = answer(expression, fnx)
+    except Exception as error:
+        return f"refuses: {type(error).__name__} {str(error)[:200]}"
+    return difference(got, want, rtol)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("families", nargs="*")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--no-gradients", action="store_true")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    cases, theirs = golden("name_cases"), names("jax")
+    if given.record:
+        recorded = {e: answer(e, theirs) for family in cases.FAMILIES.values()
+                    for e in family[::SAMPLE] if _answered(e, theirs)}
+        rows = ",\n".join(f"{json.dumps(e)}: {json.dumps(_plain(a))}" for e, a in recorded.items())
+        (GOLDEN / "names.json").write_text("{\n" + rows + "\n}\n")
+        print(len(recorded), "calls recorded")
+        return
+    ours, wrong, on_purpose, total = names("fnx"), 0, 0, 0
+    for family, expressions in cases.FAMILIES.items():
+        if given.families and family not in given.families:
+            continue
+        every = list(expressions)
+        for e in expressions:
+            if not given.no_gradients and _answered(e, theirs):
+                every += [g for g in gradients(e, answer(e, theirs)) if _answered(g, theirs)]
+        for e in every:
+            rtol = cases.tolerance(e) * (10 if e.startswith("grad(") else 1)
+            found = compare(e, ours, theirs, rtol)
+            total += 1
+            if found and cases.on_purpose(e):
+                on_purpose += 1
+            elif found:
+                wrong += 1
+                print(f"{family}: {e}: {found}")
+    print(f"{total} calls, {on_purpose} differ on purpose, {wrong} otherwise")
+    sys.exit(bool(wrong))
+
+
+def _answered(expression: str, seen: dict[str, Any]) -> bool:
+    try:
+        answer(expression, seen)
+    except Exception:
+        return False
+    return True
+
+
+def _plain(found: Any) -> list[Any]:
+    return [[t, w, list(shape), np.asarray(x).ravel().tolist()] for t, w, shape, x in found]
+
+
+if __name__ == "__main__":
+    main()

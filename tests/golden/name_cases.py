@@ -1,0 +1,220 @@
+"""Calls of public functions that are compared with JAX: families of expressions over small inputs.
+
+``scripts/compare_jax.py`` evaluates all of them on both and compares; a sample is recorded in
+tests/golden/names.json, which tests/public/test_names.py replays. ``{x}`` stands for each of some
+inputs of tests/golden/inputs.py and of ``more`` below.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+_ANY = ("b", "i", "u", "f", "e", "w", "m", "odd", "2", "2.5", "True")
+_NUMBERS = ("i", "f", "e", "w", "m", "2", "2.5")
+_VECTORS = ("i", "f", "v", "odd", "b")
+_PAIRS = (("f", "i"), ("m", "f"), ("w", "f"), ("i", "2"), ("2.5", "u"), ("e", "e"), ("b", "f"),
+          ("odd", "odd[::-1]"), ("2.5", "2"))
+
+
+def more(jnp: Any) -> dict[str, Any]:
+    """Inputs beside those of inputs.py: empty, 0-d, with NaN, in and out of order."""
+    return {
+        "e": jnp.asarray(np.zeros((0, 3), np.float32)), "z": jnp.asarray(np.float32(0.25)),
+        "w": jnp.asarray(np.float32(0.75)),
+        "nans": jnp.asarray(np.array([[1, np.nan, 3], [np.nan, np.nan, np.nan], [4, 5, 6]],
+                                     np.float32)),
+        "unit": jnp.asarray(np.linspace(-0.96, 0.97, 23, dtype=np.float32)),
+        "pos": jnp.asarray(np.array([0.01, 0.3, 1.0, 1.7, 4.2, 11.0, 60.0], np.float32)),
+        "wide": jnp.asarray(np.array([-30.0, -6.5, -2.0, -0.3, 0.0, 0.4, 1.5, 3.0, 8.5, 40.0],
+                                     np.float32)),
+        "zeros": jnp.asarray(np.array([[0, 1, 0], [2, 0, 3]], np.int32)),
+        "counts": jnp.asarray(np.array([1, 4, 1, 0, 2, 1], np.int32)),
+        "sorted": jnp.asarray(np.array([-1.0, 0.5, 0.5, 2.0, 3.5], np.float32)),
+        "mixed": jnp.asarray(np.array([3.0, -1.0, 2.5, 0.5, 9.0, 2.5], np.float32)),
+    }
+
+
+def _over(template: str, *choices: Any) -> list[str]:
+    return [template.format(**dict(zip("xyz", given)))
+            for given in itertools.product(*[c if isinstance(c, tuple) else (c,) for c in choices])]
+
+
+def _unary(names: str, inputs: tuple[str, ...] = _ANY, prefix: str = "jnp") -> list[str]:
+    return [f"{prefix}.{n}({x})" for n in names.split() for x in inputs]
+
+
+def _binary(names: str, pairs: Any = _PAIRS, prefix: str = "jnp") -> list[str]:
+    return [f"{prefix}.{n}({x}, {y})" for n in names.split() for x, y in pairs]
+
+
+ELEMENTWISE = [
+    *_unary("""arcsin arccos arctan arcsinh arctanh acos asin atan asinh atanh""",
+            ("unit", "odd", "i", "b", "2", "0.5", "e", "w")),
+    *_unary("arccosh acosh", ("pos + 1", "odd", "i", "2", "e")),
+    *_unary("""signbit deg2rad rad2deg radians degrees sinc spacing real imag conj conjugate isreal
+            iscomplex isneginf isposinf angle modf frexp"""),
+    "jnp.angle(-f, deg=True)", "jnp.angle(i - 2)", *_unary("bitwise_count", ("i", "-i", "u", "b")),
+    *_binary("copysign nextafter fmax fmin heaviside divmod"),
+    *_binary("gcd lcm", (("i * 6", "15"), ("zeros", "i"), ("u", "4"), ("-i", "u"))),
+    "jnp.ldexp(f, i)", "jnp.ldexp(odd, -3)", "jnp.ldexp(2.5, i)", "jnp.ldexp(1.0, i * 50)",
+    "jnp.unwrap(v * 2)", "jnp.unwrap(m * 3, axis=0)", "jnp.unwrap(i * 4, period=6)",
+    "jnp.unwrap(v * 2.2, discont=4.0)",
+]
+ARRANGING = [
+    *_unary("atleast_1d atleast_2d atleast_3d fliplr flipud rot90 matrix_transpose unstack",
+            ("f", "m", "x", "z", "i")),
+    "jnp.append(i, f)", "jnp.append(m, m, 0)", "jnp.append(2, 3)", "jnp.array_equiv(f, m)",
+    "jnp.array_equiv(i, u)", "jnp.around(f * 1.37, 1)", "jnp.copy(f)", "jnp.rot90(m, 2)",
+    "jnp.rot90(x, -1, (1, 2))", "jnp.rollaxis(x, 2)", "jnp.rollaxis(x, 0, 3)",
+    "jnp.rollaxis(x, -1, -2)", "jnp.vsplit(m, 2)", "jnp.hsplit(x, [1])", "jnp.hsplit(v[:4], 2)",
+    "jnp.dsplit(x, [1, 3])", "jnp.dstack([f, i])", "jnp.dstack([m, m])",
+    "jnp.block([[m, m], [m, m]])", "jnp.block([f, i])", "jnp.block([[m], [f]])", "jnp.block(f)",
+    "jnp.resize(i, (2, 5))", "jnp.resize(m, 4)", "jnp.resize(f, (0,))", "jnp.delete(v, 1)",
+    "jnp.delete(m, [0, 2], 1)", "jnp.delete(v, slice(1, 3))", "jnp.delete(v, np.array([-1, 0]))",
+    "jnp.delete(m, 0, 0)", "jnp.delete(v, np.array([True, False, False, True, False]))",
+    "jnp.insert(v, 2, 9)", "jnp.insert(v, [1, 3], [7, 8])", "jnp.insert(m, 1, 5, axis=1)",
+    "jnp.insert(m, 0, f, axis=0)", "jnp.insert(i, -1, 2.7)", "jnp.insert(v, slice(0, 2), 6)",
+    "jnp.diagflat(m, 1)", "jnp.diagflat(2)", "jnp.diagflat(f)",
+    "jnp.fill_diagonal(m, 5, inplace=False)",
+    "jnp.fill_diagonal(s, f, inplace=False)",
+    "jnp.fill_diagonal(jnp.zeros((5, 2)), 1, wrap=True, inplace=False)",
+    "jnp.trim_zeros(jnp.asarray([0, 0, 1, 0, 2, 0]))", "jnp.trim_zeros(v, 'f')",
+    "jnp.unstack(x, axis=1)",
+]
+PLACES = [
+    *_unary("nonzero flatnonzero argwhere", ("zeros", "m", "b", "f", "e")),
+    *[f"jnp.{n}(zeros, size={k})" for n in ("nonzero", "flatnonzero", "argwhere")
+      for k in (0, 2, 5)],
+    "jnp.nonzero(zeros, size=5, fill_value=-1)", "jnp.nonzero(zeros, size=5, fill_value=(7, 9))",
+    "jnp.where(zeros)", "jnp.where(zeros, size=2)", "jnp.flatnonzero(m, size=9, fill_value=-3)",
+    "jnp.extract(b, f)", "jnp.compress(b, f)",
+    "jnp.compress(b, m, axis=1)", "jnp.compress(b, v, size=2, fill_value=-1)",
+    "jnp.diag_indices(3)", "jnp.diag_indices(2, 3)", "jnp.diag_indices_from(s)",
+    *[f"jnp.{n}({a})" for n in ("tril_indices", "triu_indices")
+      for a in ("3", "3, 1", "2, -1, 4", "0")],
+    "jnp.tril_indices_from(m)", "jnp.triu_indices_from(m, 1)", "jnp.mask_indices(3, jnp.triu)",
+    "jnp.mask_indices(3, jnp.tril, -1)", "jnp.indices((2, 3))", "jnp.indices((2,), dtype=float)",
+    "jnp.indices((2, 3), sparse=True)", "jnp.ix_(i, i[:2])", "jnp.ix_(b, i)",
+    "jnp.fromfunction(lambda i, j: i + 2 * j, (2, 3))",
+    "jnp.fromfunction(lambda i: i, 3, dtype=int)", "jnp.unravel_index(i * 2, (2, 4))",
+    "jnp.unravel_index(-1, (2, 4))", "jnp.unravel_index(out, (3, 2))",
+    "jnp.ravel_multi_index((i - 1, i), (3, 4))",
+    "jnp.ravel_multi_index((i, i), (2, 3), mode='clip')",
+    "jnp.ravel_multi_index((out, i), (3, 4), mode=('wrap', 'clip'))",
+]
+CHOOSING = [
+    "jnp.choose(i - 1, [f, i, 7])", "jnp.choose(out, [f[0], i[0]], mode='clip')",
+    "jnp.choose(out, [1, 2, 3], mode='wrap')", "jnp.select([f > 2, f > 1], [f, -f], 9)",
+    "jnp.select([b], [i], 2.5)", "jnp.select([b, ~b], [i, 7])",
+    "jnp.piecewise(f, [f < 1, f > 2], [lambda x: -x, lambda x: x * 2, 7])",
+    "jnp.piecewise(i, [i < 2], [lambda x, k: x * k, -1], 5)",
+    "jnp.place(f, b, v[:2], inplace=False)", "jnp.place(m, m > 0, i, inplace=False)",
+    "jnp.put(f, jnp.asarray([0, 2]), i, inplace=False)",
+    "jnp.put(m, jnp.asarray([1, 9]), 5, mode='clip', inplace=False)",
+    "jnp.put(m, jnp.asarray([1, 9]), 5, mode='wrap', inplace=False)",
+    "jnp.put_along_axis(m, jnp.asarray([[1], [0]]), 9, 1, inplace=False)",
+    "jnp.put_along_axis(f, jnp.asarray([2]), 9, None, inplace=False)",
+    "jnp.apply_along_axis(jnp.sum, 0, x)", "jnp.apply_along_axis(lambda v: v[::-1], 1, x)",
+    "jnp.apply_along_axis(jnp.outer, 0, m, f)", "jnp.apply_over_axes(jnp.sum, x, [0, 2])",
+]
+_FOLDS = [f"jnp.{n}({x}{a})" for n in ("nansum", "nanprod", "nanmax", "nanmin", "nanmean",
+                                        "nanvar", "nanstd")
+          for x in ("nans", "m", "i", "b")
+          for a in ("", ", axis=0", ", axis=-1, keepdims=True")]
+STATISTICS = [
+    *_FOLDS, "jnp.nansum(nans, where=m[:, :1] > 9)", "jnp.nanmax(nans, initial=9.0)",
+    "jnp.nanvar(nans, 0, ddof=1)", "jnp.nanstd(nans, 1, ddof=2)",
+    "jnp.nanmean(nans, 1, where=b)", "jnp.nanvar(nans, 0, where=b)",
+    *[f"jnp.{n}({x}{a})" for n in ("nanargmax", "nanargmin") for x in ("nans", "i")
+      for a in ("", ", -1")],
+    *[f"jnp.{n}({x}{a})" for n in ("nancumsum", "nancumprod") for x in ("nans", "i", "b")
+      for a in ("", ", -1")],
+    *[f"jnp.{n}({x}{a})" for n in ("cumulative_sum", "cumulative_prod") for x in ("v", "i", "b")
+      for a in ("", ", include_initial=True", ", axis=0")], "jnp.cumulative_sum(m, axis=1)",
+    "jnp.average(f)", "jnp.average(i)", "jnp.average(m, 0)", "jnp.average(m, 1, f)",
+    "jnp.average(f, weights=i)", "jnp.average(i, weights=i)", "jnp.average(m, 1, f, True)",
+    "jnp.average(m, 0, returned=True)", "jnp.average(x, (1, 2), keepdims=True)",
+    "jnp.cov(m)", "jnp.cov(f)", "jnp.cov(f, i)", "jnp.cov(m, rowvar=False)",
+    "jnp.cov(s, bias=True)",
+    "jnp.cov(s, ddof=2)", "jnp.cov(s, fweights=i)", "jnp.cov(s, aweights=f)",
+    "jnp.cov(s, fweights=i, aweights=f)", "jnp.corrcoef(s + s.T ** 2)", "jnp.corrcoef(f, i)",
+    "jnp.corrcoef(f)",
+]
+COUNTING = [
+    *[f"jnp.searchsorted(sorted, {v}, side='{side}')" for v in ("f", "0.5", "m", "odd")
+      for side in ("left", "right")],
+    "jnp.searchsorted(mixed, f, sorter=jnp.argsort(mixed))", "jnp.searchsorted(i, f)",
+    *[f"jnp.searchsorted(sorted, v, method='{how}')" for how in
+      ("scan", "scan_unrolled", "sort", "compare_all")],
+    "jnp.searchsorted(sorted[:0], f)", "jnp.searchsorted(odd[:1], odd)",
+    *[f"jnp.digitize({x}, {bins}, right={r})" for x in ("f", "m") for bins in
+      ("sorted", "sorted[::-1]") for r in (False, True)],
+    "jnp.bincount(counts)", "jnp.bincount(counts, minlength=8)", "jnp.bincount(counts, length=3)",
+    "jnp.bincount(counts, weights=mixed)", "jnp.bincount(counts, weights=counts)",
+    "jnp.bincount(b)",
+    "jnp.histogram(mixed)", "jnp.histogram(mixed, 4)", "jnp.histogram(counts, 3)",
+    "jnp.histogram(mixed, 4, (0, 5))", "jnp.histogram(mixed, sorted)",
+    "jnp.histogram(mixed, 4, density=True)", "jnp.histogram(mixed, 4, weights=v[:1] + counts)",
+    "jnp.histogram(jnp.ones(3))", "jnp.histogram_bin_edges(mixed, 5)",
+    "jnp.histogram_bin_edges(counts, 5, (0, 10))", "jnp.histogram2d(f, i, 2)",
+    "jnp.histogram2d(f, i, (2, 3))", "jnp.histogram2d(f, i, 2, ((0, 3), (0, 4)))",
+    "jnp.histogramdd(m)", "jnp.histogramdd(s, 2)", "jnp.histogramdd(s, (2, 3, 1), density=True)",
+    "jnp.interp(f, sorted[2:], i)", "jnp.interp(m, sorted[2:], f)", "jnp.interp(1, i, f)",
+    "jnp.interp(v, i, f, left=-1, right=9)", "jnp.interp(v, i, f, 'extrapolate', 'extrapolate')",
+    "jnp.interp(v, jnp.asarray([0.5, 1.5, 1.0]), f, period=2.0)",
+]
+CALCULUS = [
+    *_unary("diff ediff1d trapezoid", _VECTORS), "jnp.diff(x, 2, 1)", "jnp.diff(m, axis=0)",
+    "jnp.diff(i, prepend=7)", "jnp.diff(i, append=i)", "jnp.diff(i, prepend=0, append=9.5)",
+    "jnp.diff(f, 0)", "jnp.ediff1d(i, 9, 8)", "jnp.gradient(v ** 2)", "jnp.gradient(m)",
+    "jnp.gradient(v ** 2, 0.5)", "jnp.gradient(x, axis=1)", "jnp.gradient(x, 1.0, 2.0, 3.0)",
+    "jnp.gradient(v ** 2, v ** 2 + 1)", "jnp.gradient(x, axis=(0, -1))", "jnp.gradient(i)",
+    "jnp.trapezoid(m, dx=0.5)", "jnp.trapezoid(m, f)", "jnp.trapezoid(m, axis=0)",
+    *[f"jnp.{n}({a}, {b}, '{mode}')" for n in ("convolve", "correlate")
+      for a, b in (("v", "f"), ("f", "v"), ("i", "i"), ("v", "f[:2]"), ("i", "f"))
+      for mode in ("full", "same", "valid")],
+    "jnp.convolve(b, i)", "jnp.correlate(v, f)",
+    "jnp.convolve(i, i, preferred_element_type='float32')",
+    "jnp.cross(f, i)", "jnp.cross(m, f)", "jnp.cross(f[:2], i[:2])", "jnp.cross(f[:2], i)",
+    "jnp.cross(s, s.T, axis=0)", "jnp.cross(s, m.T, 0, 1)", "jnp.vecdot(m, f)",
+    "jnp.vecdot(x, x, axis=1)", "jnp.vecdot(i, i)", "jnp.matvec(m, f)", "jnp.matvec(x, v[:4])",
+    "jnp.vecmat(f, s)", "jnp.vecmat(i, s)", "jnp.logspace(0, 2, 5)",
+    "jnp.logspace(0, 2, 4, endpoint=False, base=2.0)", "jnp.logspace(f, 2, 3)",
+    "jnp.logspace(0, 2, 3, dtype=int)", "jnp.geomspace(1, 1000, 4)", "jnp.geomspace(-1, -8, 4)",
+    "jnp.geomspace(f, 4.0, 3)", "jnp.geomspace(1.0, 16.0, 4, endpoint=False)",
+]
+POLYNOMIALS = [
+    "jnp.polyval(f, 2)", "jnp.polyval(i, m)", "jnp.polyval(m, 2.5)", "jnp.polyval(f, v)",
+    "jnp.polyadd(v, f)", "jnp.polyadd(i, i)", "jnp.polysub(f, v)", "jnp.polymul(f, i)",
+    "jnp.polymul(i, i)", "jnp.polymul(jnp.asarray([0., 1., 2.]), f, trim_leading_zeros=True)",
+    "jnp.polydiv(v[1:], f[:2])", "jnp.polydiv(f, v)", "jnp.polydiv(i, i[:2])", "jnp.polyder(v)",
+    "jnp.polyder(i, 2)", "jnp.polyint(f)", "jnp.polyint(i, 2)", "jnp.polyint(f, 2, f[:2])",
+    "jnp.polyint(f, k=3)", "jnp.poly(f)", "jnp.poly(i)", "jnp.vander(f)", "jnp.vander(i, 4)",
+    "jnp.vander(f, 2, increasing=True)", "jnp.vander(f, 0)",
+]
+FAMILIES: dict[str, list[str]] = {
+    "elementwise": ELEMENTWISE, "arranging": ARRANGING, "places": PLACES, "choosing": CHOOSING,
+    "statistics": STATISTICS, "counting": COUNTING, "calculus": CALCULUS,
+    "polynomials": POLYNOMIALS,
+}
+
+# Calls (or beginnings of them) that differ from JAX's on purpose: docs/differences.md says why.
+ON_PURPOSE: dict[str, str] = {
+    "jnp.modf(odd)": "as NumPy: the fraction of an infinity is 0, that of -0.0 is -0.0",
+    "jnp.delete(m, [0, 2], 1)": "lists of places are taken", "jnp.insert(v, [1, 3]": "lists too",
+    "wrap=True": "built here", "jnp.ix_(b, i)": "masks are taken",
+    "jnp.ediff1d(b)": "a difference of bools is whether they differ",
+}
+# Relative error that a function may have, where it is not 4 ulp or so.
+TOLERANCES: dict[str, float] = {}
+
+
+def tolerance(expression: str) -> float:
+    return next((t for name, t in TOLERANCES.items() if name in expression), 2e-6)
+
+
+def on_purpose(expression: str) -> str:
+    return next((why for part, why in ON_PURPOSE.items() if part in expression), "")
