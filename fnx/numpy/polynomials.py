@@ -66,7 +66,7 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     arguments.integer("unroll", unroll)
     nodes, _ = promoted("any", "polyval", [atleast_1d(p), asarray(x)], broadcast=False)
     coefficients, at = map(Array, nodes)
-    shape = build.broadcast_shapes(coefficients.shape[1:], at.shape)
+    shape = axes.broadcast_shapes(coefficients.shape[1:], at.shape)
     out = Array(build.const(0, at._dtype, shape))
     for i in range(coefficients.shape[0]):
         out = out * at + coefficients[i]
