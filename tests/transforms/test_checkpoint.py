@@ -11,6 +11,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.ad_checkpoint import checkpoint_name
+from fnx.core import parts
 from fnx.core.errors import ArgumentError
 
 RNG = np.random.default_rng(0)
@@ -218,3 +219,129 @@ def test_optimization_barrier() -> None:
                                4 * X * (X * X).sum(-1, keepdims=True), rtol=1e-4)
     _, t = fnx.jvp(f, (X,), (X,))
     np.testing.assert_allclose(t, 4 * (X * X).sum(-1) ** 2, rtol=1e-4)
+
+
+# ---- values in loops and branches ----------------------------------------------------------------
+
+
+def recurrent(kind: str) -> Callable[..., Any]:
+    """A loss of (x, w), in whose steps there are two products and a named value."""
+    def step(h: Any, w: Any) -> Any:
+        a = checkpoint_name(h @ w, "hidden")
+        return jnp.tanh(jnp.sin(a) @ w)
+
+    def scan(x: Any, w: Any) -> Any:
+        return fnx.lax.scan(lambda h, _: (step(h, w), h.sum()), x, None, 5)
+
+    def cond(x: Any, w: Any) -> Any:
+        return fnx.lax.cond(x[0, 0] > 0, step, lambda h, w: h * w[0, 0], x, w)
+
+    def both(x: Any, w: Any) -> Any:
+        return fnx.lax.scan(lambda h, i: (fnx.lax.cond(i < 2, step, lambda h, w: jnp.sin(h),
+                                                       h, w), None), x, jnp.arange(4))[0]
+
+    def nested(x: Any, w: Any) -> Any:
+        return fnx.lax.scan(lambda h, _: (scan(h, w)[0], None), x, None, 2)[0]
+
+    def loop(x: Any, w: Any) -> Any:
+        return fnx.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, step(c[1], w)),
+                                  (0, x))[1]
+    return {"scan": scan, "cond": cond, "cond in scan": both, "scan in scan": nested,
+            "while": loop, "jit in scan": lambda x, w: fnx.lax.scan(
+                lambda h, _: (fnx.jit(step)(h, w), None), x, None, 5)}[kind]
+
+
+def squares(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, w: sum((y ** 2).sum() for y in fnx.tree.leaves(f(x, w)))
+
+
+KINDS = ["scan", "cond", "cond in scan", "scan in scan", "while", "jit in scan"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["nothing", "dots", "names", "unnamed", "both"])
+def test_derivatives_through_bodies_are_the_same(kind: str, name: str) -> None:
+    f = recurrent(kind)
+    x, w = (jnp.asarray(a, dtype="float64") for a in (X, W))
+    kept = fnx.checkpoint(f, policy=ALL[name])
+    transforms = [lambda f: fnx.grad(squares(f), (0, 1)),
+                  lambda f: fnx.vmap(fnx.grad(squares(f), (0, 1)), (0, None))]
+    if kind != "while":
+        transforms.append(lambda f: lambda x, w: fnx.jvp(fnx.grad(squares(f), 1),
+                                                         (x, w), (x, w))[1])
+    for transform in transforms:
+        given = (x, w) if transform is not transforms[1] else (jnp.stack([x, -x]), w)
+        got, want = (fnx.tree.leaves(fnx.jit(transform(g))(*given)) for g in (kept, f))
+        for a, b in zip(got, want):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def products(f: Callable[..., Any]) -> int:
+    """How many launches of a gradient, those of a step of a loop counted once, multiply
+    matrices."""
+    x, w = np.tile(X, (4, 4)), np.tile(W, (4, 4)) / 4  # no loop of these fits in one kernel
+    stages = fnx.jit(fnx.grad(squares(f), (0, 1))).lower(x, w)
+    return sum(e.src[0].arg.name.startswith("contract")
+               for e in parts.executions(stages.commands))
+
+
+@pytest.mark.parametrize("kind", ["scan", "cond", "jit in scan", "scan in scan"])
+def test_policies_reach_into_bodies(kind: str) -> None:
+    """Of the two products of a step what is kept is not computed again."""
+    f = recurrent(kind)
+    plain = products(f)
+    again = {name: products(fnx.checkpoint(f, policy=ALL[name])) - plain
+             for name in ("nothing", "dots", "names", "unnamed")}
+    assert again == {"nothing": 2, "dots": 0, "names": 1, "unnamed": 0}
+
+
+def planned(f: Callable[..., Any], *args: Any) -> tuple[int, int]:
+    """Of a gradient: the launches that multiply matrices, and the planned peak in bytes."""
+    stages = fnx.jit(fnx.grad(f)).lower(*args)
+    launches = parts.executions(stages.commands)
+    return sum(e.src[0].arg.name.startswith("contract") for e in launches), stages.arena
+
+
+def test_several_loops_in_checkpoints_need_the_memory_of_one() -> None:
+    x, w = RNG.standard_normal((64, 32)).astype("f4"), RNG.standard_normal((32, 32)).astype("f4")
+
+    def recurrent(x: Any, w: Any, checkpoint: int | None = None) -> Any:
+        return fnx.lax.scan(lambda h, _: (jnp.tanh(checkpoint_name(h @ w, "product") @ w), None),
+                            x, None, 16, checkpoint=checkpoint)[0]
+
+    def chain(f: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda w, x: (f(f(f(f(x, w), w), w), w) ** 2).sum()
+
+    def segments(x: Any, w: Any) -> Any:
+        return recurrent(x, w, 4)
+
+    keep = POLICIES.save_only_these_names("product")
+    plain, names, nothing, cut, both = (planned(chain(f), w, x) for f in (
+        recurrent, fnx.checkpoint(recurrent, policy=keep), fnx.checkpoint(recurrent), segments,
+        fnx.checkpoint(segments)))
+    print(f"products, bytes: plain {plain}, names {names}, nothing {nothing}, "
+          f"checkpoint=4 {cut}, checkpoint=4 in a checkpoint {both}")
+    state = x.nbytes
+    assert plain[1] > 4 * 2 * 16 * state       # two products of each step
+    assert names[1] < 6.5 * 16 * state         # one of each, and the inside of one loop
+    assert nothing[1] < 4 * 16 * state         # the inside of one loop
+    assert both[1] < cut[1] < plain[1] / 2
+    assert plain[0] + 4 == names[0] and plain[0] + 8 == nothing[0], "what is not kept comes again"
+
+
+def test_a_checkpoint_in_a_scan_keeps_what_a_step_begins_with() -> None:
+    x, w = RNG.standard_normal((64, 32)).astype("f4"), RNG.standard_normal((32, 32)).astype("f4")
+
+    def layers(h: Any, w: Any) -> Any:
+        for _ in range(4):
+            h = jnp.sin(h @ w)
+        return h
+
+    def loss(f: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda w, x: (fnx.lax.scan(lambda h, _: (f(h, w), None), x, None, 16)[0] ** 2).sum()
+
+    plain, kept = (planned(loss(f), w, x) for f in (layers, fnx.checkpoint(layers)))
+    print(f"products, bytes: plain {plain}, checkpoint {kept}")
+    assert kept[0] == plain[0] + 4
+    assert plain[1] > 4 * 16 * x.nbytes
+    assert kept[1] < 2.2 * 16 * x.nbytes

@@ -72,7 +72,7 @@ class _CondReverse:
         self.arg, self.args, self.takes, self.forms = node.arg, args, takes, forms
         self.n = len(node.arg.outs)
         self.branches = [form.forward_of(branch) for form, branch in zip(forms, node.src)]
-        self.saved, self.places = _shared_places([b.src[self.n:] for b in self.branches])
+        self.saved, self.places = shared_places([b.src[self.n:] for b in self.branches])
 
     def linearized(self) -> Linearized:
         sources = Sources()
@@ -130,7 +130,7 @@ class _CondReverse:
         return function_over(outs, operands, form.backward.arg.name)
 
 
-def _shared_places(saved: Sequence[Sequence[UOp]]) -> tuple[list[UOp], list[list[int]]]:
+def shared_places(saved: Sequence[Sequence[UOp]]) -> tuple[list[UOp], list[list[int]]]:
     """One list of places for all branches, by type; and the places of each branch."""
     places: list[UOp] = []
     found = []

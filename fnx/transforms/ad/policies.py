@@ -9,11 +9,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
-from fnx.core import ops
+from fnx.core import ops, parts
 from fnx.core.record import Record
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, toposort
 from fnx.transforms.ad.rules import DerivativeRule
 
 
@@ -32,7 +32,7 @@ class Policy(Record):
     def saves(self, node: UOp, rule: DerivativeRule) -> bool:
         """Whether it keeps the value of a node of the forward pass."""
         if node.op is ops.GET and node.src[0].op is ops.HOST:
-            return True  # what others have done is not done again
+            return not (node.src[0].arg.effect and node.arg == 0)  # but for a token: not done again
         return _SAVES[self.kind](self, node, rule) or any(p.saves(node, rule) for p in self.others)
 
 
@@ -57,6 +57,21 @@ def name_of(node: UOp) -> str | None:
         return None
     text: str = node.src[0].arg.name
     return text[len(_NAMED):-1]
+
+
+def is_apart(node: UOp) -> bool:
+    """Whether a node has said itself what is kept in it: a checkpoint inside, or a mere name."""
+    if node.op is ops.CALL:
+        return node.arg.policy is not None or gives_name(node)
+    return node.op is ops.SCAN and node.arg.checkpoint > 0
+
+
+def _has_one(names: Container[str], node: UOp) -> bool:
+    """Whether a value has one of these names, or one that it is made of in its bodies."""
+    if name_of(node) is not None or node.op is not ops.GET or node.src[0].op is ops.HOST:
+        return name_of(node) in names
+    return any(name_of(n) in names for body in parts.bodies(node.src[0])
+               for n in toposort([body], into_functions=True))
 
 
 def _is_plain_dot(node: UOp, rule: DerivativeRule) -> bool:
@@ -86,5 +101,5 @@ _SAVES: dict[str, Callable[[Policy, UOp, DerivativeRule], bool]] = {
     "plain_dots": lambda policy, node, rule: _is_plain_dot(node, rule),
     "names": lambda policy, node, rule: name_of(node) in policy.names,
     "other_names": lambda policy, node, rule: name_of(node) not in (None, *policy.names),
-    "unnamed": lambda policy, node, rule: rule.dear and name_of(node) not in policy.names,
+    "unnamed": lambda policy, node, rule: rule.dear and not _has_one(policy.names, node),
 }

@@ -16,12 +16,12 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from fnx.core import build, ops
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.policies import Policy
 from fnx.transforms.ad.structural import ResultRule, Source
 
 
 def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source], n_inputs: int,
-          name: str, policy: Policy | None = None) -> tuple[UOp, UOp, tuple[Source, ...]]:
+          name: str, kept: Sequence[UOp] | None = None, apart: bool = False
+          ) -> tuple[UOp, UOp, tuple[Source, ...]]:
     """Cut a graph of results and gradients in two: forward, backward, sources (Linearized).
 
     Args:
@@ -29,21 +29,23 @@ def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source
         grads: cotangents over these, and over the cotangents of the results.
         inputs: what each of these PARAMs is to the backward pass.
         n_inputs: PARAMs of the FUNCTION.
-        policy: of a checkpoint: what is saved instead. What the backward pass reads is then
-            behind a BARRIER with the cotangents: it is computed again, and when they are there.
+        kept: of a checkpoint: what is saved instead.
+        apart: what the backward pass reads is behind a BARRIER with the cotangents: so it is
+            computed again, and when they are there.
     """
     primal = set(toposort(outs))
     results = {o for o in outs if o.op in ops.ELEMENTWISE}
+    chosen = set(kept or ())
 
     def saved(node: UOp) -> bool:
+        if kept is not None:
+            return node in chosen
         rule = DERIVATIVES[node.op]
         there = (node.src[0] if isinstance(rule, ResultRule) else node) in primal
-        if policy is not None:
-            return there and policy.saves(node, rule)
         return node in results or node in sums or rule.dear and there
 
     sums: set[UOp] = set()
-    if policy is None:
+    if kept is None:
         sums = _smaller(toposort(grads, stop=saved), primal, lambda n: saved(n) and n not in outs)
     params: dict[UOp, UOp] = {}
     sources: list[Source] = []
@@ -60,7 +62,7 @@ def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source
             source = "result", number[node]
         sources.append(source)
         params[node] = build.param(len(params), node.dtype, node.shape)
-    if policy is not None and policy.apart:
+    if apart:
         cts = [params[node] for node in params if inputs.get(node, ("",))[0] == "cotangent"]
         params.update({node: build.barrier(x, *cts) for node, x in params.items()
                        if x not in cts and not build.is_token(x)})

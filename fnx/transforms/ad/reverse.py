@@ -29,6 +29,7 @@ from collections.abc import Iterable, Sequence
 from fnx.core import build, dtypes, ops
 from fnx.core.derived import Steps, derives, form, run
 from fnx.core.dtypes import DType
+from fnx.core.process import load
 from fnx.core.uop import UOp, current_site, rebuild, toposort
 from fnx.transforms.ad.dependence import takes_part
 from fnx.transforms.ad.derivatives import DERIVATIVES
@@ -241,5 +242,10 @@ def _derive(body: UOp, activity: Activity) -> Steps[Linearized]:
     given = tuple([(None, None) if ct is None else (place(ct.value), place(ct.mask))
                    for ct in grads])
     token = place(None if last is first else last)
-    forward, backward, sources = split(outs, flat, inputs, n, body.arg.name, activity.policy)
+    kept: Sequence[UOp] | None = None
+    if activity.policy is not None:
+        reach = load("fnx.transforms.ad.reach").reached  # few programs have checkpoints
+        outs, flat, kept = yield from reach(outs, flat, inputs, activity.policy)
+    forward, backward, sources = split(outs, flat, inputs, n, body.arg.name, kept,
+                                       activity.policy is not None and activity.policy.apart)
     return Linearized(None if forward is body else forward, backward, sources, given, token)
