@@ -41,14 +41,24 @@ class Order(Transform):
 
 class Parallel(Transform):
     range: str
+    kind = "PAR"
 
 
 class Vectorize(Transform):
     range: str
+    kind = "VEC"
 
 
 class Unroll(Transform):
     range: str
+    kind = "UNROLL"
+
+
+class Bind(Transform):
+    """Of a kind that only some targets have."""
+
+    range: str
+    kind: str
 
 
 class StageOperand(Transform):

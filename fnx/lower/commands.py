@@ -4,7 +4,7 @@
     memory  a: 4096 bytes at 0 of the arena
     after   COMMANDS(EXEC(double, SLOT in 0, SLOT arena 0), EXEC(sum, SLOT arena 0, SLOT out 0))
 
->>> from fnx.core import dtypes
+>>> from fnx.core import build, dtypes
 >>> r = build.range_(8, 0)
 >>> o = build.at(build.ref(0, dtypes.float32, (8,)), r)
 >>> ones = build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones", [0])

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import wraps
 
-from fnx.core import build
+from fnx.core import build, ops
+from fnx.core.errors import KernelError
 from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.tiling import Schedule
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Pass
 from fnx.lower.program import scratch
 from fnx.lower.program.decompose import decompose
@@ -71,6 +72,9 @@ class Machine(Record):
     """The behaviour of a kind of target.
 
     Attributes:
+        kinds: of ranges that a tiled kernel may have (core/range_kinds.py); the first of them is
+            that of the outermost range of what fnx itself gives out.
+        spaces: of stages that a tiled kernel may have.
         tiling: passes from a Work with an untiled kernel to a Tiled.
         code: passes from a tiled KERNEL to text; none: kernels are taken as they are.
         module: the text under its symbol, as the device's compiler takes it.
@@ -78,6 +82,8 @@ class Machine(Record):
             over its VARs.
     """
 
+    kinds: tuple[str, ...]
+    spaces: tuple[str, ...]
     tiling: tuple[Pass, ...]
     code: tuple[Pass, ...]
     module: Callable[[str, str], str]
@@ -92,12 +98,24 @@ def scheduled(work: Work, target: Target) -> Work:
     return work if work.schedule else work.replace(schedule=choose(work.kernel, target))
 
 
-def tiled(work: Work) -> UOp:
-    """The KERNEL under its schedule."""
-    return tile(work.kernel, work.schedule or ())
+def tiled(work: Work, target: Target) -> UOp:
+    """The KERNEL under its schedule.
+
+    Raises:
+        KernelError: the target has no such ranges, or no such memory.
+    """
+    kernel, machine = tile(work.kernel, work.schedule or ()), MACHINES[target.kind]
+    for node in toposort(kernel.src):
+        if node.op is ops.RANGE and node.arg.kind not in machine.kinds:
+            raise KernelError(f"{target.name}: expected ranges of the kinds "
+                              f"{', '.join(machine.kinds)}, got {node.arg.kind}")
+        if node.op is ops.STAGE and node.arg.space not in machine.spaces:
+            raise KernelError(f"{target.name}: expected stages in {', '.join(machine.spaces)}, "
+                              f"got {node.arg.space}")
+    return kernel
 
 
-def split(kernel: UOp) -> Tiled:
+def split(kernel: UOp, target: Target) -> Tiled:
     """GLOBAL stages become kernels of their own.
 
     >>> from fnx.core import dtypes, tiling
@@ -105,10 +123,11 @@ def split(kernel: UOp) -> Tiled:
     >>> x = build.load(build.at(build.ref(0, dtypes.float32, (8, 16)), j, i))
     >>> o = build.at(build.ref(1, dtypes.float32, (16, 8)), i, j)
     >>> turn = build.kernel([build.store(o, x)], "turn", (0, 1))
-    >>> [k.arg.name for k in split(tile(turn, [tiling.stage(0, None, "GLOBAL")])).graphs]
+    >>> packed = tile(turn, [tiling.stage(0, None, "GLOBAL")])
+    >>> [k.arg.name for k in split(packed, Target("cpu")).graphs]
     ['turn_pack', 'turn']
     """
-    packs, main, temporaries = split_global(kernel)
+    packs, main, temporaries = split_global(kernel, MACHINES[target.kind].kinds[0])
     return Tiled((*packs, main), tuple(temporaries))
 
 
@@ -123,8 +142,8 @@ def on_parts(run: Callable[[UOp, Target], UOp]) -> Callable[[Tiled, Target], Til
 
 TILING = (
     Pass("choose", scheduled, "kernel", "kernel", of_target=True),
-    Pass("tile", tiled, "kernel", "kernel"),
-    Pass("split_global", split, "kernel", "kernel"),
+    Pass("tile", tiled, "kernel", "kernel", of_target=True),
+    Pass("split_global", split, "kernel", "kernel", of_target=True),
 )
 
 
@@ -138,7 +157,11 @@ def host_extents(kernel: UOp) -> Mapping[str, UOp]:
     return {"parallel": parallel[0] if parallel else build.index_const(1), "scratch": nbytes}
 
 
+KINDS = ("PAR", "SEQ", "UNROLL", "VEC")
+SPACES = ("PRIV", "GLOBAL")
+
 HOST = Machine(
+    kinds=KINDS, spaces=SPACES,
     tiling=(*TILING, Pass("fills", on_parts(block_fills), "kernel", "kernel", of_target=True),
             Pass("stages", on_parts(stage_instances), "kernel", "kernel", of_target=True)),
     code=(
@@ -154,6 +177,6 @@ HOST = Machine(
 
 # ---- devices that take kernels ------------------------------------------------------------------
 
-KERNELS = Machine(TILING, (), lambda symbol, text: "", lambda kernel: {})
+KERNELS = Machine(KINDS, SPACES, TILING, (), lambda symbol, text: "", lambda kernel: {})
 
 MACHINES = {"host": HOST, "kernels": KERNELS}

@@ -235,13 +235,13 @@ def test_full_iterations_have_no_masks():
 
 
 @pytest.mark.parametrize("case", ["two_vec", "par_closed", "two_par", "store_outside",
-                                  "grid", "symbolic_unroll", "lanes_to_one_place"])
+                                  "symbolic_unroll", "lanes_to_one_place"])
 def test_impossible_schedules(case):
     from fnx.core.errors import KernelError
     V = build.var(0, dtypes.index)
     ref = build.ref(0, F32, (8, 8))
-    kinds = {"two_vec": ("VEC", "VEC"), "par_closed": ("PAR", "SEQ"), "two_par": ("PAR", "PAR"),
-             "grid": ("GRID", "SEQ")}.get(case, ("SEQ", "SEQ"))
+    kinds = {"two_vec": ("VEC", "VEC"), "par_closed": ("PAR", "SEQ"),
+             "two_par": ("PAR", "PAR")}.get(case, ("SEQ", "SEQ"))
     r, q = build.range_(8, 0, kinds[0]), build.range_(8, 1, kinds[1])
     if case == "symbolic_unroll":
         q = build.range_(V, 1, "UNROLL")

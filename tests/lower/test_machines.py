@@ -1,23 +1,40 @@
-"""A kind of target is a row: with one more, nothing else changes."""
+"""A kind of target is a row: with one more, nothing else changes.
+
+One is made here as a GPU would be: ranges and memory of its own, a prologue, a calling convention.
+"""
 
 from __future__ import annotations
 
+import ast
+import ctypes
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from fnx.core import build, dtypes, ops
+import fnx
+from fnx.backends.llvm import binding
+from fnx.core import build, dtypes, ops, tiling
+from fnx.core.errors import KernelError
 from fnx.core.levels import show
+from fnx.core.program import KernelCode
+from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.target import Target
+from fnx.core.tiling import Bind
 from fnx.core.uop import UOp, toposort
-from fnx.lower.driver import Pass, Ran
+from fnx.lower.driver import Driver, Pass, Ran
 from fnx.lower.machines import HOST, KERNELS, MACHINES, Machine, Work
 from fnx.lower.pipeline import lower, passes
+from fnx.lower.program import scratch
 from fnx.lower.program.linearize import linearize
-from fnx.lower.render import llvm
+from fnx.lower.render import host, llvm
 from fnx.lower.render.host import render as host_text
+from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.tile import tile
+from tests.lower.machine import aligned
 
 LISTING = Target("paper", kind="listing")
 
@@ -30,11 +47,125 @@ def listed(kernel: UOp) -> str:
     return show.pretty(kernel)
 
 
+# ---- a GPU on paper: blocks and threads, their memory, a prologue of its own ---------------------
+
+
+BLOCK = 4
+GPU = Target("gpu", cpu="host", kind="blocks")
+
+
+def in_blocks(work: Work) -> Work:
+    """The first range over blocks, and over the threads of each."""
+    first = name_of(ranges_of(work.kernel)[0])
+    return work.replace(schedule=(
+        tiling.split(first, BLOCK, "block", "thread"), Bind("block", "GRID"),
+        Bind("thread", "THREAD")))
+
+
+def _ids(p: llvm.Printer, program: UOp) -> None:
+    """The prologue: pointers one by one, no scalars, ids of the block and of the thread."""
+    refs = {s for n in program.src for s in n.src if s.op is ops.REF}
+    for ref in sorted(refs, key=lambda n: n.arg.slot):
+        at = p.line(f"getelementptr ptr, ptr %buffers, i64 {ref.arg.slot}")
+        p.define(ref, f"load ptr, ptr {at}, align 8")
+    p.out += ["  %bend = add i64 %block, 1", "  %tend = add i64 %thread, 1"]
+
+
+BLOCKS = llvm.Convention(
+    _ids, {ops.PART: lambda p, n: ("%block", "%bend", "%thread", "%tend")[n.arg]},
+    {ops.SCRATCH: lambda p, n: p.define(
+        n, f"getelementptr i8, ptr %shared, i64 {p.operand(n.src[0])}")})
+
+
+def in_threads(program: UOp) -> str:
+    return "\n".join(["(ptr %buffers, i64 %block, i64 %thread, ptr align 64 %shared) {",
+                      *llvm.body(program, BLOCKS), "}"])
+
+
+def blocks_and_threads(kernel: UOp) -> dict[str, UOp]:
+    """What the device starts, and how many bytes the threads of a block share."""
+    of = {n.arg.kind: n.src[0] for n in toposort(kernel.src) if n.op is ops.RANGE}
+    return {"blocks": of["GRID"], "threads": of["THREAD"],
+            "shared": scratch.layout(kernel, "SHARED")[1]}
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    choose, *rest = KERNELS.tiling
+    machine = Machine(
+        kinds=("GRID", "THREAD", "SEQ", "UNROLL", "VEC"), spaces=("SHARED", "GLOBAL"),
+        tiling=(choose.replace(name="blocks", run=in_blocks, of_target=False), *rest),
+        code=(*HOST.code[:-1], Pass("threads", in_threads, "program", "text")),
+        module=host.module, extents=blocks_and_threads)
+    monkeypatch.setitem(MACHINES, "blocks", machine)
+    yield machine
+
+
+def launched(code: KernelCode, buffers: list[np.ndarray[Any, Any]]) -> None:
+    """Each thread of each block, one after the other."""
+    target = binding.host_target()
+    library = binding.link([(binding.compile_ir(code.text(), target), [code.symbol])])
+    f = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(
+        library.addresses[code.symbol])
+    pointers = (ctypes.c_void_p * len(buffers))(*[b.ctypes.data for b in buffers])
+    blocks, threads, shared = (evaluate(code.extents[name], {})
+                               for name in ("blocks", "threads", "shared"))
+    memory = aligned(np.zeros(max(1, shared), np.uint8))
+    for block in range(blocks):
+        for thread in range(threads):
+            f(ctypes.addressof(pointers), block, thread, memory.ctypes.data)
+
+
+def test_a_gpu_adds_its_ranges_its_memory_and_a_prologue(gpu: Machine) -> None:
+    x = build.param(0, dtypes.float32, (18, 5))
+    total = build.reduce(build.exp(x), ops.ADD, (1,))
+    lowered = lower(build.function([total], 1, "rows"), GPU)
+    (kernel, code), = lowered.code.items()
+    assert {n.arg.kind for n in toposort([kernel]) if n.op is ops.RANGE} == {
+        "GRID", "THREAD", "SEQ"}
+    assert "@" + code.symbol in code.text() and "%thread" in code.text()
+    given, out = np.arange(90, dtype=np.float32) / 50, np.zeros(18, np.float32)
+    launched(code, [aligned(given), out := aligned(out)])
+    np.testing.assert_allclose(out, np.exp(given.reshape(18, 5)).sum(1), rtol=1e-6)
+
+
+def test_what_its_threads_share_is_laid_out_and_given(gpu: Machine) -> None:
+    i, k, j = build.range_(6, 0, "GRID", "i"), build.range_(5, 1, name="k"), \
+        build.range_(5, 2, name="j")
+    x = build.load(build.at(build.ref(0, dtypes.float32, (6, 5)), i, k))
+    staged = build.load(build.at(build.stage(build.mul(x, x), [k], 0, "SHARED"), j))
+    o = build.at(build.ref(1, dtypes.float32, (6, 5)), i, j)
+    kernel = build.kernel([build.store(o, staged)], "squares", (0, 1, 2))
+    assert build.const_of(scratch.layout(kernel, "SHARED")[1]) == 64
+    text = in_threads(linearize(kernel, GPU))
+    assert "%shared" in text and "%thread" not in text.split("{", 1)[1].replace("%thread, 1", "")
+
+
+def test_ranges_and_memory_of_another_target_are_refused(gpu: Machine) -> None:
+    i = build.range_(8, 0, name="i")
+    o = build.at(build.ref(0, dtypes.float32, (8,)), i)
+    kernel = build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones", (0,))
+    tile_pass = next(p for p in HOST.tiling if p.name == "tile")
+    with pytest.raises(KernelError, match="cpu: expected ranges of the kinds PAR.*got GRID"):
+        Driver(Target("cpu")).run([tile_pass], Work(kernel, (Bind("i", "GRID"),)))
+    with pytest.raises(KernelError, match="gpu: expected ranges of the kinds GRID.*got PAR"):
+        Driver(GPU).run([tile_pass], Work(kernel, (tiling.parallel("i"),)))
+
+
+def test_only_the_table_and_the_cpus_row_name_the_cpus_range() -> None:
+    """Besides: how a schedule of the user's says it, and what prints or documents it."""
+    package = Path(fnx.__file__).parent
+    named = {path.relative_to(package).as_posix() for path in package.rglob("*.py")
+             for node in ast.walk(ast.parse(path.read_text()))
+             if isinstance(node, ast.Constant) and node.value == "PAR"}
+    assert named == {"core/range_kinds.py", "core/tiling.py", "lower/machines.py"}
+
+
 @pytest.fixture
 def listing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """A machine whose kernels have plain loops and are printed as they are."""
     machine = Machine(
-        (Pass("plain", unscheduled, "kernel", "kernel"),
+        KERNELS.kinds, KERNELS.spaces, (Pass("plain", unscheduled, "kernel", "kernel"),
          *[p for p in KERNELS.tiling if p.name != "choose"]),
         (Pass("list", listed, "kernel", "text"),),
         lambda symbol, text: f"{symbol}:\n{text}",

@@ -71,7 +71,7 @@ def compare(maker: Maker, kernel: UOp, target: Target = AVX512, exact: bool = Fa
     want, got = [b.copy() for b in buffers], [b.copy() for b in buffers]
     run_kernel(kernel, want, maker.scalars)
     tiled = tile(kernel, choose(kernel, target))
-    packs, main, temporaries = split_global(tiled)
+    packs, main, temporaries = split_global(tiled, "PAR")
     scalars = dict(enumerate(maker.scalars))
     got += [np.full([evaluate(d, scalars) for d in t.src], np.nan, t.dtype.np)
             for t in temporaries]

@@ -57,7 +57,7 @@ def scatter_add(n: int, columns: int) -> UOp:
 
 def run(kernel: UOp, *inputs: np.ndarray, out: tuple[int, ...]) -> np.ndarray:
     """Under the interpreter, after the kernels that fill GLOBAL stages."""
-    packs, main, temporaries = split_global(kernel)
+    packs, main, temporaries = split_global(kernel, "PAR")
     buffers: list[Any] = [*inputs, np.zeros(out, np.float32)]
     for t in temporaries:
         assert t.arg.slot == len(buffers)

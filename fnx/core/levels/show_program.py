@@ -87,7 +87,7 @@ class _Program:
         if node.op is ops.VAR:
             return node.arg.name or f"n{node.arg.slot}"
         if node.op is ops.PART:
-            return "hi" if node.arg else "lo"
+            return ("hi" if node.arg % 2 else "lo") + str(node.arg // 2 or "")
         return node.op.name.lower()
 
 

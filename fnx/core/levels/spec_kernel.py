@@ -5,10 +5,12 @@ Rows of (ops, what is expected, whether a node holds it), taken up by core/level
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from fnx.core import dtypes, ops, parts
 from fnx.core.ops import Op
+from fnx.core.range_kinds import GIVEN, RANGE_KINDS, SPACES
 from fnx.core.uop import UOp, toposort
 
 
@@ -18,8 +20,6 @@ def folds(monoid: Op, dtype: dtypes.DType) -> bool:
 
 
 _PLACES = (ops.REF, ops.STAGE, ops.INDEX, ops.STORE, ops.KERNEL, ops.ITER)
-_RANGE_KINDS = ("GRID", "THREAD", "PAR", "SEQ", "UNROLL", "VEC")
-_SPACES = ("REG", "PRIV", "SHARED", "GLOBAL")
 
 
 def _are_values(nodes: Iterable[UOp], dtype: dtypes.DType | None = None) -> bool:
@@ -53,7 +53,7 @@ def _is_extent(node: UOp) -> bool:
 def _closes(node: UOp) -> bool:
     ranges = parts.closed(node)
     return bool(node.src) and _are_values(node.src[:1]) and len(set(ranges)) == len(ranges) and \
-        all(r.op is ops.RANGE and r.arg.kind != "PAR" for r in ranges)
+        all(r.op is ops.RANGE and r.arg.kind not in GIVEN for r in ranges)
 
 
 def _fold(node: UOp) -> bool:
@@ -142,8 +142,11 @@ def _order(kernel: UOp) -> bool:
 
 
 def _parallel(kernel: UOp) -> bool:
-    ids = [n.arg.id for n in toposort([kernel]) if n.op is ops.RANGE and n.arg.kind == "PAR"]
-    return not ids or (len(ids) == 1 and kernel.arg.order[:1] in ((), (ids[0],)))
+    given = {n.arg.id: n.arg.kind for n in toposort([kernel])
+             if n.op is ops.RANGE and n.arg.kind in GIVEN}
+    order = kernel.arg.order
+    return all(n <= (RANGE_KINDS[kind].most or n) for kind, n in Counter(given.values()).items()) \
+        and (not order or set(order[:len(given)]) == given.keys())
 
 
 _VALUE_OPS = tuple(ops.at_level("k") - {ops.INDEX, ops.LOAD, ops.STORE, ops.KERNEL, ops.GET,
@@ -155,8 +158,8 @@ ROWS: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
      lambda n: _are_values(n.src)),
     ((ops.RANGE,), "an extent of dtype index that depends on no range",
      lambda n: _is_extent(parts.extent(n))),
-    ((ops.RANGE,), f"one of the kinds {', '.join(_RANGE_KINDS)}",
-     lambda n: n.arg.kind in _RANGE_KINDS),
+    ((ops.RANGE,), f"one of the kinds {', '.join(RANGE_KINDS)}",
+     lambda n: n.arg.kind in RANGE_KINDS),
     ((ops.REF,), "extents of dtype index that depend on no range",
      lambda n: all(map(_is_extent, n.src))),
     ((ops.INDEX,), "a REF or STAGE and one index of dtype index a dimension", _index),
@@ -172,13 +175,13 @@ ROWS: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
          "types, and perhaps a bool", _iter),
     ((ops.STEP,), "a value, an ITER and its range", _step),
     ((ops.GET,), "a value that an ITER carries, with its dtype", _last),
-    ((ops.STAGE,), f"one of the spaces {', '.join(_SPACES)}",
-     lambda n: n.arg.space in _SPACES),
+    ((ops.STAGE,), f"one of the spaces {', '.join(SPACES)}",
+     lambda n: n.arg.space in SPACES),
     ((ops.KERNEL,), "STOREs", lambda n: bool(n.src) and all(
         s.op is ops.STORE for s in n.src)),
     ((ops.KERNEL,), "CARRYs inside the ITER that carries them", _carries_closed),
     ((ops.KERNEL,), "one RANGE, STAGE or ITER an id, one VAR and one dtype of REFs a slot",
          _identities),
     ((ops.KERNEL,), "an order with each range of the kernel once", _order),
-    ((ops.KERNEL,), "at most one PAR range, outermost", _parallel),
+    ((ops.KERNEL,), "outermost what is given out, at most one PAR range", _parallel),
 )

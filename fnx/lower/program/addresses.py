@@ -84,7 +84,8 @@ class Addresses:
 
     def __init__(self, kernel: UOp, lines: Lines, value: Callable[[UOp, Instance], UOp]) -> None:
         self.lines, self.value = lines, value
-        self._stages, _ = scratch.layout(kernel)
+        self._stages = {s: at for space in ("PRIV", "SHARED")
+                        for s, at in scratch.layout(kernel, space)[0].items()}
         self._offsets: dict[UOp, Offset] = {}
 
     def offset(self, place: UOp, lane: UOp | None) -> Offset:

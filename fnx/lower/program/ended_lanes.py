@@ -24,8 +24,8 @@ from collections.abc import Sequence
 
 from fnx.core import build, dtypes, ops
 from fnx.core.parts import carries, closed, inits, nexts, stop
+from fnx.core.range_kinds import REPLICATED
 from fnx.core.uop import UOp, rebuild, toposort
-from fnx.lower.program.roles import REPLICATED
 
 
 def ended_lanes(kernel: UOp) -> UOp:

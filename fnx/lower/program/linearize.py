@@ -35,7 +35,7 @@ vector of offsets: one for each lane |
 | SHUFFLE | (a, b) | lanes | lanes of a, then of b |
 | EXTRACT | (vector,) | lane | one lane |
 | EVERY | (bool vector,) | | whether it holds in all lanes |
-| PART | () | 0 or 1 | bounds lo and hi of the PAR range |
+| PART | () | 2i, 2i + 1 | bounds lo and hi of range i of those whose parts are given out |
 
 CONST, VAR and elementwise ops are as at kernel level, lane by lane; operands have equal lanes.
 A line may use lines before it in the same or an enclosing loop, and CONST, VAR, REF, PART, LANES.

@@ -20,15 +20,16 @@ Who reads an ITER by STEP shares its loop.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fnx.core import ops
 from fnx.core.errors import KernelError
 from fnx.core.parts import LoopOrder, buffer, closed, indices
+from fnx.core.range_kinds import GIVEN, LOOPS, RANGE_KINDS
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
-from fnx.lower.program.roles import LOOPS, REPLICATED
 
 
 @dataclass(eq=False, repr=False)
@@ -84,16 +85,14 @@ def nest(kernel: UOp) -> Nest:
 
 def _check_ranges(nodes: list[UOp], kernel: UOp) -> None:
     ranges = [n for n in nodes if n.op is ops.RANGE]
-    for r in ranges:
-        if r.arg.kind not in LOOPS | REPLICATED:
-            raise KernelError(f"expected PAR, SEQ, UNROLL and VEC ranges, got {r.arg.kind}")
-    parallel = {r for r in ranges if r.arg.kind == "PAR"}
-    if len(parallel) > 1:
-        raise KernelError(f"expected at most one PAR range, got {len(parallel)}",
-                          hint="merge them into one range, or make one of them SEQ")
-    for store in kernel.src if parallel else ():
-        if not parallel <= store.ranges:
-            raise KernelError("expected every store inside the PAR range",
+    given = {r for r in ranges if r.arg.kind in GIVEN}
+    for kind, count in Counter(r.arg.kind for r in given).items():
+        if count > (RANGE_KINDS[kind].most or count):
+            raise KernelError(f"expected at most {RANGE_KINDS[kind].most} {kind} range, got "
+                              f"{count}", hint="merge them into one range, or make one of them SEQ")
+    for store in kernel.src if given else ():
+        if not given <= store.ranges:
+            raise KernelError("expected every store inside the range that workers share",
                               hint="a store outside would be done once by each worker")
 
 
@@ -174,8 +173,8 @@ def _check_own(node: UOp, inner: tuple[UOp, ...], outer: tuple[UOp, ...]) -> Non
     if not set(inner).isdisjoint(outer):
         raise KernelError("expected the free ranges of a reduction or stage outside those it "
                           f"closes, got {node}", hint="change the order of the loops")
-    if any(r.arg.kind == "PAR" for r in inner):
-        raise KernelError("expected a PAR range that nothing folds or fills over",
+    if any(r.arg.kind in GIVEN for r in inner):
+        raise KernelError("expected a range that workers share, and nothing folds or fills over",
                           hint="make it SEQ, or split it and fold the parts in another kernel")
 
 

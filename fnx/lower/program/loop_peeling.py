@@ -18,6 +18,7 @@ import math
 
 from fnx.core import build, dtypes, ops
 from fnx.core.parts import closed, conjuncts, extent, validity
+from fnx.core.range_kinds import GIVEN, REPLICATED
 from fnx.core.record import Record
 from fnx.core.rewriting.polynomial import Polynomial
 from fnx.core.uop import UOp, toposort
@@ -28,7 +29,7 @@ from fnx.lower.program.conditions import (
     positive_form,
 )
 from fnx.lower.program.loop_nest import Nest, Statement, is_statement
-from fnx.lower.program.roles import REPLICATED, SINGLE, extent_of
+from fnx.lower.program.roles import SINGLE, extent_of
 from fnx.lower.program.values import Values
 
 _MOST = 8  # instances of a statement, above which a second copy costs more than masks do
@@ -56,8 +57,9 @@ def spans(values: Values, inner: Nest) -> list[Span]:
     r, lines = inner.range, values.lines
     assert r is not None
     start, stop = build.index_const(0), values.value(extent(r))
-    if r.arg.kind == "PAR":
-        start, stop = (UOp(ops.PART, dtypes.index, (), i) for i in (0, 1))
+    given = r.arg.kind in GIVEN  # those are outermost: its number among them is its depth
+    if given:
+        start, stop = (UOp(ops.PART, dtypes.index, (), 2 * (inner.depth - 1) + i) for i in (0, 1))
     carried = any(s.node.op is ops.ITER and r in closed(s.node) for s in inner.statements)
     limits = {} if carried else _limits(inner, r, values.conditions)
     if not limits:
@@ -68,7 +70,7 @@ def spans(values: Values, inner: Nest) -> list[Span]:
     full = stop
     for limit in limits.values():
         full = lines.integer(ops.MIN, full, _iterations(values, limit, 0))
-    middle = lines.integer(ops.MAX, full, start) if r.arg.kind == "PAR" else full
+    middle = lines.integer(ops.MAX, full, start) if given else full
     parts = [Span(start, full, tuple(limits)), Span(middle, stop, ())]
     return [p for p in parts if p.start.op is not ops.CONST or p.start is not p.stop]
 

@@ -1,4 +1,4 @@
-"""What ranges become in a program: PAR and SEQ loops, UNROLL instances, VEC lanes.
+"""What ranges become in a program: loops, UNROLL instances, VEC lanes (core/range_kinds.py).
 
     x[4*i + u, l]    i SEQ, u UNROLL 4, l VEC 16      in loop i: 4 instances of 16 lanes
     w[l]                                              1 instance of 16 lanes
@@ -15,8 +15,6 @@ from fnx.core.parts import LoopOrder, extent
 from fnx.core.record import Record
 from fnx.core.uop import UOp
 
-LOOPS = frozenset({"PAR", "SEQ"})  # kinds of ranges that become loops
-REPLICATED = frozenset({"UNROLL", "VEC"})  # kinds that become instances and lanes
 _INSTANCES = frozenset({"UNROLL"})
 
 Instance = dict[UOp, int]  # the values of UNROLL ranges

@@ -1,4 +1,4 @@
-"""Where the PRIV stages of a kernel lie in a worker's scratch memory, and how much that is.
+"""Where the stages of a kernel lie in a worker's scratch memory, and how much that is.
 
 Stages follow one another, each at a multiple of 64 bytes; sizes may depend on run-time extents.
 
@@ -14,7 +14,6 @@ Stages follow one another, each at a multiple of 64 bytes; sizes may depend on r
 from __future__ import annotations
 
 from fnx.core import build, ops
-from fnx.core.errors import KernelError
 from fnx.core.expr import Expr
 from fnx.core.parts import dims
 from fnx.core.rewriting import symbolic
@@ -23,21 +22,17 @@ from fnx.core.uop import UOp, toposort
 _LINE = 64
 
 
-def layout(kernel: UOp) -> tuple[dict[UOp, UOp], UOp]:
-    """The byte offset of each STAGE, and the bytes of scratch that one worker needs.
+def layout(kernel: UOp, space: str = "PRIV") -> tuple[dict[UOp, UOp], UOp]:
+    """The byte offset of each STAGE of a space, and the bytes of it that one worker needs.
 
     These are index expressions, the last one over VARs.
     """
     offsets: dict[UOp, UOp] = {}
     end = build.index_const(0)
     for node in toposort(kernel.src):
-        if node.op is not ops.STAGE:
-            continue
-        if node.arg.space != "PRIV":
-            raise KernelError(f"expected stages of space PRIV, got {node.arg.space}",
-                              hint="a GLOBAL stage is a kernel of its own")
-        offsets[node] = end
-        end = symbolic.simplify(build.add(end, _lines(node)))
+        if node.op is ops.STAGE and node.arg.space == space:
+            offsets[node] = end
+            end = symbolic.simplify(build.add(end, _lines(node)))
     return offsets, end
 
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from fnx.core import build, ops
 from fnx.core.parts import LoopOrder, buffer, closed, indices
+from fnx.core.range_kinds import REPLICATED
 from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, toposort
-from fnx.lower.program.roles import REPLICATED
 
 
 def stage_instances(kernel: UOp, target: Target) -> UOp:

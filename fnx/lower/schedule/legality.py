@@ -1,6 +1,7 @@
 """Which loops a kernel may have: checked after a schedule is applied, before anything is built.
 
-    PAR      one range, the outermost; every STORE has it; no REDUCE or STAGE closes it
+    PAR      one range, the outermost; every STORE has it; no REDUCE or STAGE closes it (so are
+             all kinds whose iterations are given out: core/range_kinds.py)
     VEC      at most one in a value; its extent is a number (so is that of UNROLL)
     REDUCE   loops of what is outside of it lie outside of its own, so it needs one accumulator
              for each UNROLL and VEC lane and no more
@@ -10,11 +11,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from fnx.core import ops
 from fnx.core.errors import KernelError
 from fnx.core.parts import buffer, closed, indices, place
+from fnx.core.range_kinds import GIVEN, LOOPS, RANGE_KINDS
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 from fnx.lower.schedule.loops import Loops, ScheduledLoop, name_of, quoted
@@ -43,14 +46,19 @@ def check(kernel: UOp, loops: Loops, stores: Sequence[UOp], order: Sequence[int]
 
 
 def _check_parallel(stores: Sequence[UOp], loops: Loops) -> None:
-    parallel = [loop for loop in loops.leaves.values() if loop.kind == "PAR"]
-    if not parallel:
-        return
-    first = next(iter(loops.leaves.values()))
-    if parallel != [first]:
-        raise KernelError(f"parallel: expected the outermost range {first.name!r}, got "
-                          f"{quoted(p.name for p in parallel)}",
+    given = [loop for loop in loops.leaves.values() if loop.kind in GIVEN]
+    counts = Counter(loop.kind for loop in given)
+    outermost = list(loops.leaves.values())[:len(given)]
+    if given != outermost or any(n > (RANGE_KINDS[k].most or n) for k, n in counts.items()):
+        raise KernelError(f"parallel: expected the outermost range {outermost[0].name!r}, got "
+                          f"{quoted(loop.name for loop in given)}",
                           hint="put one range first with order(...) and make that parallel")
+    for loop in given:
+        _check_given(stores, loop)
+
+
+def _check_given(stores: Sequence[UOp], first: ScheduledLoop) -> None:
+    """A range whose iterations are given out."""
     r = first.final
     if r is None or r.op is not ops.RANGE:
         return
@@ -66,12 +74,12 @@ def _check_parallel(stores: Sequence[UOp], loops: Loops) -> None:
 
 
 def _check_closed(node: UOp, position: dict[int, int]) -> None:
-    own = [r for r in closed(node) if r.arg.kind in ("SEQ", "PAR")]
+    own = [r for r in closed(node) if r.arg.kind in LOOPS]
     if not own:
         return
     first = min(own, key=lambda r: position[r.arg.id])
     for r in node.ranges:
-        if r.arg.kind in ("SEQ", "PAR") and position[r.arg.id] > position[first.arg.id]:
+        if r.arg.kind in LOOPS and position[r.arg.id] > position[first.arg.id]:
             raise KernelError(
                 f"expected the loop {name_of(r)!r} outside of {name_of(first)!r}, which is "
                 "folded, or carries values: else there is one accumulator for each of its values",
@@ -121,7 +129,7 @@ def _check_order(store: UOp, kept: Sequence[ScheduledLoop], loops: Loops) -> Non
         raise KernelError(f"order: expected {quoted(leaf.name for leaf in wanted)} in this order "
                           f"for {what}; got {quoted(leaf.name for leaf in there)}")
     for leaf in wanted:
-        if leaf.kind in ("PAR", "VEC") or (leaf.kind == "UNROLL" and leaf is not wanted[-1]):
+        if leaf.kind in GIVEN | {"VEC"} or (leaf.kind == "UNROLL" and leaf is not wanted[-1]):
             raise KernelError(f"expected a plain loop {leaf.name!r} for {what}; got {leaf.kind}",
                               hint="two of its iterations may write one place")
 

@@ -15,11 +15,10 @@ from fnx.core import build, dtypes, ops
 from fnx.core.errors import KernelError
 from fnx.core.expr import Expr
 from fnx.core.parts import closed, extent
+from fnx.core.range_kinds import REPLICATED
 from fnx.core.rewriting import symbolic
-from fnx.core.tiling import Order, Parallel, Split, Transform, Unroll, Vectorize
+from fnx.core.tiling import Bind, Order, Parallel, Split, Transform, Unroll, Vectorize
 from fnx.core.uop import UOp, toposort
-
-_KINDS: dict[type[Transform], str] = {Parallel: "PAR", Vectorize: "VEC", Unroll: "UNROLL"}
 
 
 def name_of(range_: UOp) -> str:
@@ -123,7 +122,7 @@ class Loops:
                 self._split(step)
             elif isinstance(step, Order):
                 self._order(step)
-            elif isinstance(step, Parallel | Vectorize | Unroll):
+            elif isinstance(step, Parallel | Vectorize | Unroll | Bind):
                 self._kind(step)
 
     def _leaf(self, name: str, step: Transform) -> ScheduledLoop:
@@ -158,14 +157,14 @@ class Loops:
             raise KernelError(f"{step}: expected each of {quoted(self.leaves)} once")
         self.leaves = {name: self.leaves[name] for name in step.names}
 
-    def _kind(self, step: Parallel | Vectorize | Unroll) -> None:
-        loop, kind = self._leaf(step.range, step), _KINDS[type(step)]
+    def _kind(self, step: Parallel | Vectorize | Unroll | Bind) -> None:
+        loop = self._leaf(step.range, step)
         if loop.kind != "SEQ":
             raise KernelError(f"{step}: expected a plain loop, got one that is {loop.kind}")
-        if kind != "PAR" and loop.extent.op is not ops.CONST:
+        if step.kind in REPLICATED and loop.extent.op is not ops.CONST:
             raise KernelError(f"{step}: expected a range whose extent is a number",
                               hint=f"split it: split({step.range!r}, 16), then name the inner part")
-        loop.kind = kind
+        loop.kind = step.kind
 
     def finish(self) -> tuple[int, ...]:
         """Make the RANGEs, numbered in loop order; returns their ids. Loops of extent 1 go, where

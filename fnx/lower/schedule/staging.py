@@ -149,10 +149,11 @@ class Part(Record):
     scalars: tuple[int, ...]
 
 
-def split_global(kernel: UOp) -> tuple[list[Part], Part, list[UOp]]:
+def split_global(kernel: UOp, kind: str) -> tuple[list[Part], Part, list[UOp]]:
     """Kernels that fill the GLOBAL stages, the kernel that reads them, and the temporaries.
 
-    A temporary is a REF that tells slot, dtype and dimensions.
+    A temporary is a REF that tells slot, dtype and dimensions. The outermost range of a kernel
+    that fills is of this ``kind``.
     """
     temporaries: list[UOp] = []
     packs: list[Part] = []
@@ -167,19 +168,19 @@ def split_global(kernel: UOp) -> tuple[list[Part], Part, list[UOp]]:
             ref = build.ref(count + len(packs), node.dtype, dims(node), node.arg.name)
             temporaries.append(ref)
             to[node] = ref
-            packs.append(_pack(kernel, node, ref))
+            packs.append(_pack(kernel, node, ref, kind))
     if not packs:
         scalars = {n.arg.slot for n in nodes if n.op is ops.VAR}
         return [], Part(kernel, tuple(range(count)), tuple(sorted(scalars))), []
     return packs, _part(substitute(kernel.src, to), kernel.arg.name, kernel.arg.order), temporaries
 
 
-def _pack(kernel: UOp, stage: UOp, ref: UOp) -> Part:
-    """STORE(temporary[d...], value) with the outermost range parallel."""
+def _pack(kernel: UOp, stage: UOp, ref: UOp, kind: str) -> Part:
+    """STORE(temporary[d...], value) with the outermost range of a kind."""
     first, *rest = closed(stage)
     outer = first
     if first.arg.kind == "SEQ":
-        outer = first.replace(arg=ops.Range(first.arg.id, "PAR", first.arg.name))
+        outer = first.replace(arg=ops.Range(first.arg.id, kind, first.arg.name))
     store, = substitute([build.store(build.at(ref, first, *rest), value(stage))], {first: outer})
     return _part([store], f"{kernel.arg.name}_pack", [r.arg.id for r in (outer, *rest)])
 
