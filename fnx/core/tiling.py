@@ -70,6 +70,12 @@ class StageOperand(Transform):
         return f"stage({self.operand!r}, at={self.at!r}, space={self.space!r})"
 
 
+class Search(Transform):
+    """The schedule is found by timing, which may take so many seconds."""
+
+    seconds: float
+
+
 Schedule = tuple[Transform, ...]
 
 

@@ -26,7 +26,7 @@ from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, KernelError
 from fnx.core.ops import Shape
 from fnx.core.process import load
-from fnx.core.tiling import Schedule, Transform
+from fnx.core.tiling import Schedule, Search, Transform
 from fnx.core.uop import UOp
 from fnx.transforms.kernels.kernel_prints import Prints
 from fnx.transforms.kernels.kernel_trace import trace_kernel
@@ -54,13 +54,14 @@ def call(f: None = None, *, name: str | None = None, vjp: _Vjp = None, jvp: _Rul
 @overload
 def call(f: Callable[..., None] | None = None, *, out: Callable[P, R], name: str | None = None,
          vjp: _Vjp = None, jvp: _Rule = None, vmap: _Rule = None,
-         schedule: Sequence[Transform] | None = None
+         schedule: Sequence[Transform] | None = None, search: bool | float = False
          ) -> Callable[[Callable[..., None]], Transformed[P, Any]]: ...
 
 
 def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
          vjp: _Vjp = None, jvp: _Rule = None, vmap: _Rule = None,
-         out: Callable[..., Any] | None = None, schedule: Sequence[Transform] | None = None) -> Any:
+         out: Callable[..., Any] | None = None, schedule: Sequence[Transform] | None = None,
+         search: bool | float = False) -> Any:
     """Make a function one unit: a boundary, or (with ``out``) a hand-written kernel.
 
     Args:
@@ -70,6 +71,9 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
         out: called like f without the outputs (and with those of the options that it names);
             returns an array, or anything with ``shape`` and ``dtype``, for each output.
         schedule: how to tile the kernel; without one the compiler's own choice.
+        search: the schedule is found by timing, before the first call on a device that compiles:
+            seconds that this may take (True: 3). What it may choose gives the same bits; it is
+            kept in the disk cache and shown by ``lower(*args).show("schedules")``.
         vjp: the derivative for reverse mode: ``vjp(args, out, ct)`` gives a tuple of cotangents,
             one for each argument (None: zero); or a pair (fwd, bwd), as of ``custom_vjp``. It
             may be made of kernels itself. Without one that of a kernel is found from what it
@@ -84,7 +88,7 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
         the outputs.
 
     Raises:
-        ArgumentError: a schedule without ``out``, or rules that are no functions.
+        ArgumentError: a schedule or a search without ``out``, both, or rules that are no functions.
         RuleError: a rule returns what does not fit.
 
     >>> import fnx
@@ -98,18 +102,32 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
     """
     if f is None:
         return functools.partial(call, name=name, vjp=vjp, jvp=jvp, vmap=vmap, out=out,
-                                 schedule=schedule)
+                                 schedule=schedule, search=search)
     for rule, given in (("jvp", jvp), ("vmap", vmap)):
         if given is not None and not callable(given):
             raise ArgumentError(f"call: expected a function as {rule}=, got "
                                 f"{type(given).__name__}")
     if schedule is not None and out is None:
         raise ArgumentError("call: expected schedule= only with out=, which makes f a kernel")
+    if search is not False:
+        schedule = _searching(search, schedule, out)
     made: Any = _Boundary(f, name=name) if out is None else \
         _CalledKernel(f, name=name, out=out, schedule=tuple(schedule or ()))
     if vjp is None and jvp is None and vmap is None:
         return made
     return load("fnx.transforms.custom.ruled").Ruled(made, jvp, vjp, vmap)
+
+
+def _searching(search: bool | float, schedule: Sequence[Transform] | None, out: Any
+               ) -> Sequence[Transform]:
+    """The schedule that is to be searched for."""
+    if out is None or schedule is not None:
+        raise ArgumentError("call: expected search= with out= and without schedule=, got "
+                            f"{'schedule=' if out is not None else 'no out='}")
+    seconds = 3.0 if search is True else search
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise ArgumentError(f"call: expected search=True or seconds > 0, got {search!r}")
+    return [Search(float(seconds))]
 
 
 class _Boundary(Transformed[P, R]):

@@ -25,7 +25,7 @@ from fnx.core.process import load
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
-from fnx.transforms.replay.executable import Eager, Executable, Programs, Replay
+from fnx.transforms.replay.executable import DeviceFace, Eager, Executable, Programs, Replay
 from fnx.transforms.replay.launcher import MISS, Launcher, make_launcher
 from fnx.transforms.replay.signature import Arguments, CallKey, labels, positional, several
 from fnx.transforms.replay.traces import MAX_SIGNATURES, CacheInfo, Traces, Variant
@@ -47,14 +47,31 @@ R_co = TypeVar("R_co", covariant=True)
 def link(fn: UOp, device: Device, runtime_extents: bool = False) -> Executable:
     """A FUNCTION as a program. The compiler is half of fnx's code: loaded with the first one."""
     checks = ()
-    fn = _hoisted(fn)
+    fn = _prepared(fn, device)
     if config.check_index:
         fn, checks = load("fnx.lower.tensor.check_index").check_index(fn)
     return Executable(fn, device, load("fnx.lower.pipeline").lower, runtime_extents, checks)
 
 
+def _prepared(fn: UOp, device: DeviceFace) -> UOp:
+    """What is lowered: scans without the work that can be done for all steps at once, kernels
+    with the schedules that a search finds."""
+    return _searched(_hoisted(fn), device)
+
+
+def _searched(fn: UOp, device: DeviceFace) -> UOp:
+    if all(n.op is not ops.CALL or not n.arg.schedule
+           for n in toposort([fn], into_functions=True, stop=lambda n: n.op is ops.KERNEL)):
+        return fn
+    search = load("fnx.transforms.replay.search")
+    disk = load("fnx.backends.cache")
+    found: UOp = search.searched(fn, device, lambda fn: link(fn, get_device(device.target.name)),
+                                 load("fnx.lower.schedule.neighbours"),
+                                 disk.DiskCache(disk.directory()))
+    return found
+
+
 def _hoisted(fn: UOp) -> UOp:
-    """What is lowered: scans without the work that can be done for all their steps at once."""
     if all(n.op is not ops.SCAN for n in toposort([fn], into_functions=True)):
         return fn
     hoisted: UOp = load("fnx.transforms.loops.hoist").hoist(fn)
@@ -177,7 +194,8 @@ class Jitted(Transformed[P, R_co]):
         _, key = self._arguments.key(args, kwargs)
         replay = self._replay(key, args, kwargs).value
         executable = replay.executable or self._link(replay)
-        fn, device = _hoisted(replay.closed.function), executable.device
+        device = executable.device
+        fn = _prepared(replay.closed.function, device)
 
         def again(keep: Callable[[Any], None]) -> None:
             load("fnx.lower.pipeline").lower(fn, device.target, keep=keep)

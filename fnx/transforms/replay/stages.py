@@ -20,6 +20,7 @@ from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay import stages_html
 from fnx.transforms.replay.executable import DeviceFace, LoweredFace
+from fnx.transforms.replay.search import outcome_of
 
 # Each stage, and passes whose work it shows; one that is not named goes with the one before it.
 STAGES: dict[str, tuple[str, ...]] = {
@@ -202,7 +203,9 @@ def _name_and_line(name: str) -> tuple[str, str]:
 def _explained(before: Any, after: Any) -> str:
     """A schedule with its reason: the user's, or what kind of kernel it is."""
     name = before.kernel.arg.name
-    why = "as the user wrote it" if before.schedule else \
+    outcome = outcome_of(name, before.schedule)
+    why = str(outcome) if outcome is not None else \
+        "as the user wrote it" if before.schedule else \
         _WHY.get(name.partition("_")[0], "loops as they are")
     steps = list(after.schedule)
     kinds = {type(step).__name__ for step in steps}

@@ -1,0 +1,101 @@
+"""Schedules that differ from one in a step: what a search tries next.
+
+    split("m", 14) -> 7, 28      unroll, parallel, stage: without      order: two loops swapped
+    a loop -> split by 4, whose inner part is unrolled inside of the others
+
+How a float sum associates stays: loops that a REDUCE of floats folds keep their splits, lanes and
+order. So all that a search may choose gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fnx.core import ops, tiling
+from fnx.core.parts import closed
+from fnx.core.target import Target
+from fnx.core.tiling import Schedule
+from fnx.core.uop import UOp, toposort
+from fnx.lower.kernel.canonical import canonical
+from fnx.lower.schedule.choose import choose
+from fnx.lower.schedule.loops import name_of, ranges_of
+from fnx.lower.schedule.workload import extent
+
+_LARGEST = 1024  # factor of a split
+_REPEATS = 4     # of a loop that is unrolled inside of others
+
+
+def first(kernel: UOp, target: Target) -> tuple[UOp, Schedule]:
+    """The kernel as schedules name its ranges, and where a search begins.
+
+    >>> from fnx.core import build, dtypes
+    >>> i = build.range_(1000, 7, name="i")
+    >>> x, o = (build.at(build.ref(s, dtypes.float32, (1000,)), i) for s in (0, 1))
+    >>> copy, schedule = first(build.kernel([build.store(o, build.load(x))], "copy", [7]),
+    ...                        Target("cpu"))
+    >>> len(list(neighbours(copy, schedule))) > 3
+    True
+    """
+    made = canonical(kernel)
+    return made, choose(made, target)
+
+
+def neighbours(kernel: UOp, schedule: Schedule) -> Iterator[Schedule]:
+    """Schedules that are like one but for a step; they may turn out not to be legal."""
+    fixed = _fixed(kernel, schedule)
+    for at, step in enumerate(schedule):
+        before, after = schedule[:at], schedule[at + 1:]
+        if isinstance(step, tiling.Split) and step.range not in fixed:
+            for factor in (step.factor * 2, step.factor // 2):
+                if 1 < factor <= _LARGEST:
+                    yield (*before, step.replace(factor=factor), *after)
+        elif isinstance(step, tiling.Order):
+            yield from ((*before, order, *after) for order in _swapped(step, fixed))
+        elif isinstance(step, tiling.Unroll) and step.range not in fixed or \
+                isinstance(step, tiling.Parallel | tiling.StageOperand):
+            yield (*before, *after)
+    yield from _unrolled(kernel, schedule, fixed)
+
+
+def _fixed(kernel: UOp, schedule: Schedule) -> set[str]:
+    """The names of loops that floats are folded over."""
+    nodes = toposort(kernel.src)
+    out = {name_of(r) for n in nodes if n.op is ops.REDUCE and n.dtype.is_float
+           and n.arg.monoid in (ops.ADD, ops.MUL) for r in closed(n)}
+    for step in schedule:
+        if isinstance(step, tiling.Split) and step.range in out:
+            out |= {step.outer, step.inner}
+    return out
+
+
+def _swapped(order: tiling.Order, fixed: set[str]) -> Iterator[tiling.Order]:
+    names = order.names
+    for i, (a, b) in enumerate(zip(names, names[1:])):
+        if a not in fixed or b not in fixed:
+            yield tiling.order(*names[:i], b, a, *names[i + 2:])
+
+
+def _unrolled(kernel: UOp, schedule: Schedule, fixed: set[str]) -> Iterator[Schedule]:
+    """A loop in two, of which the inner one is repeated code inside of all loops."""
+    split = {step.range for step in schedule if isinstance(step, tiling.Split)}
+    named = {step.range for step in schedule
+             if isinstance(step, tiling.Vectorize | tiling.Unroll | tiling.Parallel)}
+    for r in ranges_of(kernel):
+        name = name_of(r)
+        if name in split | named | fixed or extent(r) < 2 * _REPEATS:
+            continue
+        outer, inner = f"{name}_s", f"{name}_i"
+        order = [_with(step, name, outer, inner, named) if isinstance(step, tiling.Order)
+                 else step for step in schedule]
+        at = next((i for i, step in enumerate(order) if isinstance(step, tiling.Order)),
+                  len(order))
+        yield (*order[:at], tiling.split(name, _REPEATS, outer, inner), *order[at:],
+               tiling.unroll(inner))
+
+
+def _with(step: tiling.Order, name: str, outer: str, inner: str, named: set[str]) -> tiling.Order:
+    loops = [outer if n == name else n for n in step.names]
+    at = len(loops)
+    while at and loops[at - 1] in named:
+        at -= 1
+    return tiling.order(*loops[:at], inner, *loops[at:])
