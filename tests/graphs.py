@@ -350,6 +350,12 @@ def _whatever(x: UOp) -> bool:
     return True
 
 
+def _sort(b: Builder, op: Op, x: UOp) -> UOp:
+    given = [x, b.operand(x.dtype, x.shape)]
+    keys = b.number(1, 2)
+    return b.one(build.sort(given, keys, (0, 1, -1)))
+
+
 STEPS: dict[Op, tuple[Callable[[UOp], bool], Callable[[Builder, Op, UOp], UOp]]] = {
     ops.CAST: (_whatever, _cast), ops.WHERE: (_whatever, _where),
     ops.BITCAST: (lambda x: not x.dtype.is_bool, _bitcast),
@@ -364,6 +370,7 @@ STEPS: dict[Op, tuple[Callable[[UOp], bool], Callable[[Builder, Op, UOp], UOp]]]
     ops.SCATTER: (lambda x: x.shape != () and 0 not in x.shape, _scatter),
     ops.IOTA: (_whatever, _iota), ops.CONST: (_whatever, _const), ops.CALL: (_whatever, _call),
     ops.SCAN: (_whatever, _scan), ops.WHILE: (_whatever, _while), ops.COND: (_whatever, _cond),
+    ops.SORT: (lambda x: x.shape != (), _sort),
 }
 ALL_OPS = frozenset(STEPS) | ops.ELEMENTWISE
 

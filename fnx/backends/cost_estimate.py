@@ -6,6 +6,7 @@ is cut into; no result depends on it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from fnx.core import ops
@@ -18,6 +19,9 @@ SCALAR = 1 / 2  # ... and in scalar code
 
 def nanoseconds(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
     """Estimated time of a KERNEL whose VARs have these values (by slot)."""
+    if kernel.op is ops.SORT:
+        elements: int = sum([math.prod(shape) for shape, _ in kernel.arg.ins])
+        return SCALAR * kernel.op.cost * elements
     extents: dict[UOp, int] = {}
     total = 0.0
     inside = _enclosing(kernel)

@@ -25,6 +25,7 @@ from fnx.backends.allocator import Holding, Pool
 from fnx.backends.base import CommandBuffer, DeviceStorage
 from fnx.core import dtypes, host, ops, parts
 from fnx.core.errors import SpecError, show_site
+from fnx.core.numpy_semantics import sorted_operands
 from fnx.core.record import Record
 from fnx.core.uop import UOp
 
@@ -40,8 +41,8 @@ class Command:
 
     def __init__(self, node: UOp) -> None:
         kernel, *rest = node.src
-        if kernel.op is not ops.KERNEL and kernel.op is not ops.HOST:
-            raise SpecError(f"expected EXEC of a KERNEL or a HOST, got {kernel}")
+        if kernel.op not in (ops.KERNEL, ops.HOST, ops.SORT):
+            raise SpecError(f"expected EXEC of a KERNEL, a HOST or a SORT, got {kernel}")
         self.node, self.kernel = node, kernel
         self.name = f"{node.arg.name} ({show_site(node.sites[0])})" if node.sites else \
             node.arg.name
@@ -65,6 +66,15 @@ def call_host(arg: ops.Host, memory: Sequence[np.ndarray[Any, Any]]) -> None:
     token = [np.zeros(0, np.bool_)] * arg.effect
     found = host.run(arg, [arrays[0], *token, *arrays[1:first]])
     for place, value in zip(arrays[first:], found[arg.effect:]):
+        place[...] = value
+
+
+def run_sort(arg: ops.Sort, memory: Sequence[np.ndarray[Any, Any]]) -> None:
+    """Run a SORT on the bytes of its operands and its results."""
+    arrays = [part[:math.prod(shape) * t.itemsize].view(t.np).reshape(shape)
+              for part, (shape, t) in zip(memory, (*arg.ins, *arg.outs))]
+    found = sorted_operands(arg, arrays[:len(arg.ins)])
+    for place, value in zip(arrays[len(arg.ins):], found):
         place[...] = value
 
 

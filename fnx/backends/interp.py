@@ -25,6 +25,7 @@ from fnx.backends.hcq import (
     check_arguments,
     commands_of,
     executions,
+    run_sort,
 )
 from fnx.core import ops, parts
 from fnx.core.dtypes import DType
@@ -61,6 +62,9 @@ class InterpCommand:
         """Run the kernel; ``memory`` gives the bytes of a slot."""
         if self.command.kernel.op is ops.HOST:
             call_host(self.command.kernel.arg, [memory(slot) for slot in self.command.slots])
+            return
+        if self.command.kernel.op is ops.SORT:
+            run_sort(self.command.kernel.arg, [memory(slot) for slot in self.command.slots])
             return
         buffers = [memory(slot).view(np.uint8 if dtype is None else dtype.np)
                    for slot, dtype in zip(self.command.slots, self.dtypes)]

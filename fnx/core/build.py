@@ -305,6 +305,26 @@ def scatter(x: UOp, index: Sequence[UOp], updates: UOp,
     return UOp(ops.SCATTER, x.dtype, (x, *index, updates), ops.Scatter(monoid))
 
 
+def sort(given: Sequence[UOp], n_keys: int, kept: Iterable[int] | None = None,
+         name: str = "sort") -> tuple[UOp, ...]:
+    """Operands in the order of the first ``n_keys`` of them, along the last axis (ops.Sort).
+
+    ``kept``: which of them are wanted, -1 for where each element came from; None: all.
+    """
+    first = given[0]
+    if any(x.shape != first.shape for x in given) or not first.shape:
+        raise ShapeError("sort: expected operands of one shape with an axis, got "
+                         f"{', '.join(str(x.shape) for x in given)}")
+    if not 1 <= n_keys <= len(given):
+        raise ArgumentError(f"sort: expected 1 to {len(given)} keys, got {n_keys}")
+    if first.shape[-1] >= 1 << 31:
+        raise ShapeError(f"sort: expected less than 2**31 elements, got {first.shape[-1]}",
+                         hint="sort parts of it, then what they have at the ends")
+    ins = tuple([(x.shape, x.dtype) for x in given])
+    arg = ops.Sort(name, n_keys, ins, tuple(range(len(ins)) if kept is None else kept))
+    return results(UOp(ops.SORT, dtypes.void, tuple(given), arg))
+
+
 def all_gather(x: UOp, axis: ops.Axis) -> UOp:
     """The x of all lanes of a named axis, in front."""
     return UOp(ops.ALL_GATHER, x.dtype, (x,), axis)
@@ -395,6 +415,11 @@ def host(name: str, handle: UOp, token: UOp | None, operands: Sequence[UOp],
 def callee(host: UOp) -> UOp:
     """What a command runs for a HOST, on its handle, operands and results: see ``exec_``."""
     return UOp(ops.HOST, dtypes.void, (), host.arg)
+
+
+def sorter(sort: UOp) -> UOp:
+    """What a command runs for a SORT, on its operands and results: see ``exec_``."""
+    return UOp(ops.SORT, dtypes.void, (), sort.arg)
 
 
 def custom(functions: Sequence[UOp], arg: ops.Custom, args: Sequence[UOp]) -> tuple[UOp, ...]:

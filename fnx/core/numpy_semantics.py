@@ -6,7 +6,7 @@ shifts past the width and float -> integer overflow have defined values (JAX's).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -242,3 +242,31 @@ def scatter(node: UOp, x: NDArray, *rest: NDArray) -> NDArray:
     else:
         fold_at(monoid.ufunc, out, at, updates[inside])
     return out
+
+
+# ---- sorting ----------------------------------------------------------------------------------
+
+
+def sort_key(x: NDArray, is_float: bool = False) -> NDArray:
+    """Unsigned integers in the order of the elements: NaNs are last, and zeros are equal.
+
+    >>> sort_key(np.array([-1, 0, 1], np.int8))
+    array([127, 128, 129], dtype=uint8)
+    """
+    if x.dtype == np.bool_:
+        return x.astype(np.uint8)
+    bits = np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}").reshape(x.shape)
+    top = bits.dtype.type(1 << 8 * x.dtype.itemsize - 1)
+    if not is_float:
+        return np.asarray(bits if x.dtype.kind == "u" else bits ^ top)
+    size = bits & ~top
+    flipped = np.where(size == 0, top, np.where(bits & top, ~bits, bits | top))
+    return np.asarray(np.where(np.isnan(x), ~bits.dtype.type(0), flipped))
+
+
+def sorted_operands(arg: Any, xs: Sequence[NDArray]) -> list[NDArray]:
+    """The results of a SORT."""
+    keys = [sort_key(x, t.is_float) for x, (_, t) in zip(xs[:arg.n_keys], arg.ins)]
+    order = np.lexsort(keys[::-1], -1)
+    return [order.astype(np.int32) if i < 0 else np.take_along_axis(xs[i], order, -1)
+            for i in arg.kept]

@@ -11,7 +11,7 @@ import numpy as np
 from fnx.core.dtypes import ALL, DType, uint32
 
 OpKind = Literal["source", "elementwise", "movement", "reduce", "gather", "scatter", "collective",
-                 "scope", "host", "kernel", "program", "command"]
+                 "scope", "host", "sort", "kernel", "program", "command"]
 Shape = tuple[int, ...]
 
 

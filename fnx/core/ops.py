@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fnx.core import dtypes
 from fnx.core import numpy_semantics as m
 from fnx.core import row_parts as r
 from fnx.core.dtypes import DType
@@ -85,6 +86,24 @@ class Scatter(Record):
     """Updates are combined with what is there by ``monoid``; None: the last one stays."""
 
     monoid: Op | None = None
+
+
+class Sort(Record):
+    """Elements along the last axis in the order of the first ``n_keys`` operands; stable.
+
+    ``ins`` are (shape, dtype) of the operands, which have one shape. Results: those operands that
+    are ``kept``, in that order; -1: an int32 that says where each element came from.
+    """
+
+    name: str
+    n_keys: int
+    ins: tuple[tuple[Shape, DType], ...]
+    kept: tuple[int, ...]
+
+    @property
+    def outs(self) -> tuple[tuple[Shape, DType], ...]:
+        shape = self.ins[0][0]
+        return tuple([(shape, dtypes.int32) if i < 0 else self.ins[i] for i in self.kept])
 
 
 class Axis(Record):
@@ -415,6 +434,9 @@ GATHER = Op("GATHER", "t", "gather", None, shape=r.gathered, meaning=m.gather)
 SCATTER = Op("SCATTER", "t", "scatter", None, arg=Scatter,
              meaning=m.scatter, content=r.monoid)
 
+SORT = Op("SORT", "tc", "sort", None, result="void", shape=scalar, arg=Sort, batching="body",
+          cost=20)
+
 # lanes of a named axis: batching over it takes both away
 ALL_GATHER = Op("ALL_GATHER", "t", "collective", 1, arg=Axis,
                 shape=lambda s, a: (a.size, *s[0].shape))
@@ -478,7 +500,7 @@ ELEMENTWISE = frozenset(op for op in OPS.values() if op.kind == "elementwise")
 MONOIDS = frozenset(op for op in OPS.values() if op.identity is not None)
 COMPARISONS = frozenset({CMPLT, CMPLE, CMPEQ, CMPNE})
 STRUCTURAL = frozenset({CALL, SCAN, WHILE, COND, CUSTOM})  # FUNCTIONs, then operands; read by GET
-SEVERAL = STRUCTURAL | {HOST}  # no array, but several, which GETs read
+SEVERAL = STRUCTURAL | {HOST, SORT}  # no array, but several, which GETs read
 
 
 def at_level(level: str) -> frozenset[Op]:

@@ -117,10 +117,13 @@ def dims(buffer: UOp) -> tuple[UOp, ...]:
 
 
 def written_slots(kernel: UOp) -> set[int]:
-    """The slots of the REFs that a KERNEL writes, or of the results of what a HOST calls."""
+    """The slots of the REFs that a KERNEL writes, or of the results of a HOST or SORT."""
     if kernel.op is ops.HOST:
         first = 1 + len(kernel.arg.ins)
         return set(range(first, first + len(kernel.arg.outs) - kernel.arg.effect))
+    if kernel.op is ops.SORT:
+        first = len(kernel.arg.ins)
+        return set(range(first, first + len(kernel.arg.kept)))
     return {buffer(store).arg.slot for store in kernel.src}
 
 

@@ -16,6 +16,7 @@ from fnx.lax import (
     running,
     shapes,
     slicing,
+    sorting,
 )
 from fnx.lax.collectives import *
 from fnx.lax.contraction import *
@@ -29,16 +30,16 @@ from fnx.lax.reductions import *
 from fnx.lax.running import *
 from fnx.lax.shapes import *
 from fnx.lax.slicing import *
+from fnx.lax.sorting import *
 
 __all__ = [
     *collectives.__all__, *contraction.__all__, *convolution.__all__, *elementwise.__all__,
     *folds.__all__, *implicit.__all__, *loops.__all__, *ordering.__all__, *reductions.__all__,
-    *running.__all__, *shapes.__all__, *slicing.__all__,
+    *running.__all__, *shapes.__all__, *slicing.__all__, *sorting.__all__,
 ]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
         "gather",
-        "reduce_precision", "scatter", "scatter_add", "sort",
-        "sort_key_val", "top_k",
+        "reduce_precision", "scatter", "scatter_add",
     }))

@@ -49,7 +49,7 @@ class Launch(Record):
 
     @property
     def graphs(self) -> tuple[UOp, ...]:
-        return () if self.kernel.op is ops.HOST else (self.kernel,)
+        return (self.kernel,) if self.kernel.op is ops.KERNEL else ()
 
     @property
     def uses(self) -> list[UOp]:

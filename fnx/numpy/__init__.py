@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # at their first use
     from fnx.numpy.elementary import *
     from fnx.numpy.places import *
     from fnx.numpy.polynomials import *
+    from fnx.numpy.sorting import *
     from fnx.numpy.statistics import *
 
 ndarray = Array
@@ -86,6 +87,7 @@ _LATER = {
     "polynomials": (
         "poly", "polyadd", "polyder", "polydiv", "polyint", "polymul", "polysub", "polyval",
         "vander"),
+    "sorting": ("argsort", "sort"),
     "statistics": (
         "average", "corrcoef", "cov", "cumulative_prod", "cumulative_sum", "nanargmax",
         "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod",

@@ -194,9 +194,53 @@ def pooling(rng: Rng, seed: int) -> Case:
                 gradient=f != "mul")
 
 
+_TYPES = ("float32", "float32", "int32", "bool", "uint32", "int8")
+
+
+def _shape(rng: Rng) -> tuple[int, ...]:
+    n = _some(rng, 0, 1, 3, 7, 33, 40)
+    return _some(rng, (n,), (n,), (2, n), (n, 2), (3, 1, n))
+
+
+def sorting(rng: Rng, seed: int) -> Case:
+    shape = _shape(rng)
+    fill = _some(rng, "normal", "ties", "odd", "odd")
+    text = _call("lax.sort", "x0", dimension=int(rng.integers(-len(shape), len(shape))))
+    return Case(text, (Operand(_some(rng, *_TYPES), shape, fill),), seed, True)
+
+
+def sorting_several(rng: Rng, seed: int) -> Case:
+    shape, count = _shape(rng), _some(rng, 2, 2, 3)
+    keys = int(rng.integers(1, count + 1))
+    given = tuple([Operand(_some(rng, *_TYPES), shape, _some(rng, "ties", "ties", "odd"))
+                   for _ in range(count)])
+    text = _call("lax.sort", f"({', '.join(f'x{i}' for i in range(count))})",
+                 dimension=int(rng.integers(-len(shape), len(shape))), num_keys=keys)
+    return Case(text, given, seed, True)
+
+
+def ordering(rng: Rng, seed: int) -> Case:
+    shape = _shape(rng)
+    axis = _some(rng, None, *range(-len(shape), len(shape)))
+    text = _call(_some(rng, "jnp.sort", "jnp.argsort"), "x0", axis=axis,
+                 descending=_some(rng, False, True))
+    return Case(text, (Operand(_some(rng, *_TYPES), shape, _some(rng, "ties", "odd")),), seed,
+                True)
+
+
+def largest(rng: Rng, seed: int) -> Case:
+    shape = _shape(rng)
+    k = int(rng.integers(0, shape[-1] + 1))
+    return Case(_call("lax.top_k", "x0", repr(k)),
+                (Operand(_some(rng, "float32", "int32"), shape, _some(rng, "ties", "normal")),),
+                seed, True)
+
+
 FAMILIES: dict[str, Callable[[Rng, int], Case]] = {
     "convolution": convolution, "transposed_convolution": transposed_convolution,
     "patches": patches, "pooling": pooling,
+    "sorting": sorting, "sorting_several": sorting_several, "ordering": ordering,
+    "largest": largest,
 }
 
 

@@ -47,7 +47,7 @@ def one_by_one(fn: UOp, args: Sequence[NDArray]) -> list[NDArray]:
     for node in toposort(fn.src):
         if node.op is ops.PARAM:
             values[node] = args[node.arg.slot]
-        elif node.op is not ops.FUNCTION and node.op not in ops.STRUCTURAL:
+        elif node.op is not ops.FUNCTION and node.op not in ops.SEVERAL:
             reads = [*dict.fromkeys(parts.operands(node.src[0] if node.op is ops.GET else node))]
             params = {r: build.param(i, r.dtype, r.shape) for i, r in enumerate(reads)}
             alone = build.function(substitute([node], params), len(reads))

@@ -28,7 +28,7 @@ from fnx.core import build, host, ops, parts
 from fnx.core.dtypes import NDArray
 from fnx.core.errors import ArgumentError, SpecError
 from fnx.core.levels.interp_kernel import LIMIT, computed, run_kernel
-from fnx.core.numpy_semantics import fold
+from fnx.core.numpy_semantics import fold, sorted_operands
 from fnx.core.row_parts import highest
 from fnx.core.uop import UOp, consumers, toposort
 
@@ -164,6 +164,9 @@ class _Run:
     def _host(self, node: UOp) -> list[NDArray]:
         return host.run(node.arg, [self.value[s] for s in node.src])
 
+    def _sort(self, node: UOp) -> list[NDArray]:
+        return sorted_operands(node.arg, [self.value[s] for s in node.src])
+
     def _custom(self, node: UOp) -> list[NDArray]:
         return apply(node.src[0], [self.value[s] for s in parts.operands(node)])
 
@@ -220,4 +223,4 @@ _SPECIAL: dict[ops.Op, Callable[[UOp, Mapping[UOp, Any]], Any]] = {
 }
 _WALKED: dict[ops.Op, Callable[[_Run, UOp], list[NDArray]]] = {
     ops.CALL: _Run._call, ops.SCAN: _Run._scan, ops.WHILE: _Run._while, ops.COND: _Run._cond,
-    ops.HOST: _Run._host, ops.CUSTOM: _Run._custom}
+    ops.SORT: _Run._sort, ops.HOST: _Run._host, ops.CUSTOM: _Run._custom}

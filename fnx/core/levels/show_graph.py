@@ -121,6 +121,9 @@ class _GraphPrinter:
                        for i in range(len(node.arg.outs)))
         if node.op is ops.HOST:
             return f"{to} = host[{node.arg.name}]({', '.join(self.called(s) for s in node.src)})"
+        if node.op is ops.SORT:
+            given = ", ".join(self.called(s) for s in node.src)
+            return f"{to} = sort({given}, keys={node.arg.n_keys}, kept={node.arg.kept})"
         fns = [self.names.get(fn, node.arg.name or "kernel")
                for fn in parts.bodies(node) or node.src[:1]]
         inside = ", ".join(self.called(s) for s in parts.operands(node))

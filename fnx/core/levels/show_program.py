@@ -137,7 +137,8 @@ def _command(execution: UOp, names: Callable[[UOp], str], inputs: Sequence[str])
     reads += [str(build.const_of(s)) for s in operands if s.op is ops.CONST]
     writes = ", ".join(_slot(s, inputs) for i, s in enumerate(slots) if i in written)
     where = execution.arg.name.partition(" (")[2].rstrip(")")
-    name = f"host[{kernel.arg.name}]" if kernel.op is ops.HOST else names(kernel)
+    name = f"host[{kernel.arg.name}]" if kernel.op is ops.HOST else \
+        kernel.arg.name if kernel.op is ops.SORT else names(kernel)
     line = f"{name}({', '.join(reads)}) -> {writes or 'nothing'}"
     return f"{line:<64}  # {where}" if where else line
 

@@ -305,6 +305,13 @@ def _custom(node: UOp) -> bool:
     return True
 
 
+def _sort(node: UOp) -> bool:
+    arg = node.arg
+    return _types(node.src) == arg.ins and 1 <= arg.n_keys <= len(arg.ins) and \
+        len({shape for shape, _ in arg.ins}) == 1 and len(arg.ins[0][0]) > 0 and \
+        all(-1 <= i < len(arg.ins) for i in arg.kept)
+
+
 def _get(node: UOp) -> bool:
     call = node.src[0]
     return call.op in (*ops.SEVERAL, ops.ITER) and 0 <= node.arg < len(call.arg.outs) and \
@@ -356,6 +363,7 @@ TENSOR = (
            lambda n: all(s.op not in _NOT_ARRAYS for s in parts.operands(n))),
     Clause((ops.HOST,), "a handle, a token where it has an effect, operands as its arg says",
            _host),
+    Clause((ops.SORT,), "operands of one shape with an axis, as its arg says", _sort),
     Clause((ops.GET,), "a result of a structural node, with its dtype", _get),
 )
 
@@ -386,6 +394,10 @@ def _exec(node: UOp) -> bool:
         arg, memory = node.src[0].arg, node.src[1:]
         return all(s.op in _MEMORY for s in memory) and \
             len(memory) == 1 + len(arg.ins) + len(arg.outs) - arg.effect
+    if node.src and node.src[0].op is ops.SORT:
+        arg, memory = node.src[0].arg, node.src[1:]
+        return all(s.op in _MEMORY for s in memory) and \
+            len(memory) == len(arg.ins) + len(arg.kept)
     if not node.src or node.src[0].op is not ops.KERNEL:
         return False
     slots, scalars = _operands(node)
@@ -457,11 +469,11 @@ COMMAND = (
            lambda n: all(s.op in _MEMORY for s in n.src) and n.arg >= 0),
     _BITS,
     Clause((ops.EXEC,), "a KERNEL, a SLOT for each REF, a CONST of its dtype for each VAR; or a "
-           "HOST, a SLOT for its handle and each operand and result", _exec),
+           "HOST or a SORT, a SLOT for its handle and each operand and result", _exec),
     Clause((ops.EXEC,), "scalars inside the bounds of their VARs", _bounded),
     Clause((ops.EXEC,), "slots as large as the buffers of the kernel", _large_enough),
     Clause((ops.EXEC,), "written memory that overlaps no other slot of the command", _apart),
-    Clause((ops.HOST,), "no operands: those of its EXEC", lambda n: not n.src),
+    Clause((ops.HOST, ops.SORT), "no operands: those of its EXEC", lambda n: not n.src),
     Clause((ops.LOOP,), "a body and trips >= 0, or a condition, the place of its bool and a body",
            _is_loop),
     Clause((ops.BRANCH,), "the place of an int32, and COMMANDS", _is_branch),

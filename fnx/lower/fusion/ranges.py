@@ -48,7 +48,7 @@ class StepBody(Record):
 
     @property
     def graphs(self) -> tuple[UOp, ...]:
-        return () if self.kernel.op is ops.HOST else (self.kernel,)
+        return (self.kernel,) if self.kernel.op is ops.KERNEL else ()
 
 
 class BodyStep(Record):
@@ -73,6 +73,8 @@ def _call_step(call: UOp, reads: tuple[UOp, ...]) -> StepBody | BodyStep:
         writes = writes[call.arg.effect:]
         given = reads[:1] + reads[1 + call.arg.effect:]
         return StepBody(build.callee(call), given + writes, writes, None, call.sites)
+    if call.op is ops.SORT:
+        return StepBody(build.sorter(call), reads + writes, writes, None, call.sites)
     if call.op is not ops.CALL or call.src[0].op is ops.FUNCTION:
         return BodyStep(call, reads, writes)
     return StepBody(call.src[0], (*reads, *writes), writes, call.arg.schedule, call.sites)

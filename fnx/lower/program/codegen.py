@@ -15,12 +15,13 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from fnx.core import ops
+from fnx.core import build, ops
 from fnx.core.ops import Op
 from fnx.core.program import LOADED, KernelCode
 from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Driver
 from fnx.lower.machines import MACHINES
+from fnx.lower.program import sorting
 
 
 def kernel_code(kernel: UOp, driver: Driver) -> KernelCode:
@@ -57,10 +58,19 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
         return made
 
     def text(symbol: str) -> str:
-        body = driver.run([p for p in machine.code if p.after == "text"], program())
+        made = sorting.program(kernel) if kernel.op is ops.SORT else program()
+        body = driver.run([p for p in machine.code if p.after == "text"], made)
         return machine.module(symbol, body)
 
+    if kernel.op is ops.SORT:
+        return KernelCode(key, lambda: sorting.program(kernel), text, sort_extents(kernel))
     return KernelCode(key, program, text, machine.extents(kernel))
+
+
+def sort_extents(sort: UOp) -> dict[str, UOp]:
+    """What the device must know to start a SORT: its rows, and bytes of a worker's scratch."""
+    return {"parallel": build.index_const(sorting.rows(sort.arg)),
+            "scratch": build.index_const(sorting.scratch(sort.arg))}
 
 
 # ---- digests ----------------------------------------------------------------------------------

@@ -263,6 +263,7 @@ DERIVATIVES.update({ops.CALL: CallRule(), ops.GET: ResultRule(), ops.FUNCTION: D
                     ops.HOST: HostRule(), ops.CUSTOM: CustomOpRule(),
                     ops.SCAN: Late(lambda: load("fnx.transforms.ad.scan").ScanRule()),
                     ops.WHILE: Late(lambda: load("fnx.transforms.ad.whiles").WhileRule()),
+                    ops.SORT: Late(lambda: load("fnx.transforms.ad.sort").SortRule()),
                     ops.COND: Late(lambda: load("fnx.transforms.ad.cond").CondRule())})
 dear(ops.REDUCE, ops.GATHER, ops.SCATTER, ops.THREEFRY)
 # fmt: on

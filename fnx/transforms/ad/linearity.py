@@ -185,6 +185,14 @@ def _opaque(node: UOp, operands: Kinds) -> Steps[Kinds]:
     return (CONSTANT,) * len(node.arg.outs)
 
 
+def _sort(node: UOp, operands: Kinds) -> Steps[Kinds]:
+    """What is no key is moved by a constant order."""
+    if LINEAR in operands[:node.arg.n_keys]:
+        raise _refusal(node, "is not linear")
+    yield from ()
+    return tuple([CONSTANT if i < 0 else operands[i] for i in node.arg.kept])
+
+
 BODIES: dict[ops.Op, Callable[[UOp, Kinds], Steps[Kinds]]] = {
     ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond,
-    ops.HOST: _opaque, ops.CUSTOM: _call}
+    ops.SORT: _sort, ops.HOST: _opaque, ops.CUSTOM: _call}

@@ -216,7 +216,7 @@ class CallRule(Structural):
         return range(1, len(node.src))
 
     def _body(self, node: UOp) -> UOp:
-        return node.src[0] if self.bodies(node) else computed_by(node)
+        return node.src[0] if node.src[0].op is ops.FUNCTION else computed_by(node)
 
     def push_all(self, node: UOp, tangents: Pushes, guarded: Sequence[int], wild: Container[UOp]
                  ) -> Steps[tuple[Sequence[UOp], Pushes]]:

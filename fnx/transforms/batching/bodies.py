@@ -166,5 +166,14 @@ def _summed(made: Batched, wanted: tuple[bool, ...]) -> Batched:
     return Batched(made.function.over(tuple(outs)), wanted)
 
 
+def _sort(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
+          ) -> Asking[list[Lifted]]:
+    """Each lane has rows of its own."""
+    yield from ()
+    wide = [spread(x, b, lanes.size) for x, b in zip(src, batched)]
+    found = build.sort(wide, node.arg.n_keys, node.arg.kept, node.arg.name)
+    return [Lifted(x, True) for x in found]
+
+
 BODIES: dict[Op, BodyRule] = {ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond,
-                              ops.CUSTOM: _custom, ops.HOST: host}
+                              ops.CUSTOM: _custom, ops.HOST: host, ops.SORT: _sort}

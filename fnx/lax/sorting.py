@@ -1,0 +1,209 @@
+"""Sorting, and the largest elements, under the names of ``jax.lax``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fnx.core import build
+from fnx.core.array import arguments, axes
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.public import asarray, public
+from fnx.core.errors import ArgumentError, DTypeError, ShapeError
+from fnx.numpy.sorting import in_order
+
+__all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
+
+
+@public
+def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
+    """Elements in order along an axis; of several operands, by the first ones.
+
+    NaNs come last, -0.0 and 0.0 are equal, and equals stay in order.
+
+    Args:
+        operand: an Array, or a sequence of Arrays of one shape.
+        dimension: along which axis.
+        is_stable: whether equals stay in order; they do in any case.
+        num_keys: how many operands say the order: the second one that of equals of the first.
+
+    Returns:
+        An Array, or a tuple of them, of the shapes and dtypes of the operands.
+
+    Raises:
+        ArgumentError: no operands, or as many keys as there are no operands for.
+        ShapeError: operands of different shapes.
+        AxisError: an axis outside of the arrays.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.sort(jnp.asarray([3, 1, 2]))
+    Array([1, 2, 3], dtype=int32)
+    >>> lax.sort((jnp.asarray([1, 0, 1]), jnp.asarray([7, 8, 6])), num_keys=2)
+    (Array([0, 1, 1], dtype=int32), Array([8, 6, 7], dtype=int32))
+    """
+    arguments.flag("is_stable", is_stable)
+    several = isinstance(operand, tuple | list)
+    given = [asarray(x) for x in (operand if several else (operand,))]
+    if not given:
+        raise ArgumentError("expected operands, got none")
+    keys = arguments.integer("num_keys", num_keys)
+    if not 1 <= keys <= len(given):
+        raise ArgumentError(f"expected num_keys from 1 to {len(given)}, got {keys}",
+                            hint="each key is one of the operands, the first ones")
+    for x in given:
+        if x.shape != given[0].shape:
+            raise ShapeError(f"expected operands of one shape, got {given[0].shape} and {x.shape}")
+    at = axes.one(dimension, given[0].ndim)
+    found = in_order([x._node for x in given], at, keys)
+    out = tuple([Array(node, x.weak) for node, x in zip(found, given)])
+    return out if several else out[0]
+
+
+@public
+def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_stable: bool = True
+                 ) -> tuple[Array, Array]:
+    """Keys in order along an axis, and values in the order of their keys.
+
+    Args:
+        keys: an Array or what ``asarray`` takes, of any dtype.
+        values: of the shape of the keys.
+        dimension: along which axis.
+        is_stable: whether equals stay in order; they do in any case.
+
+    Returns:
+        Both, in that order.
+
+    Raises:
+        ShapeError: operands of different shapes.
+        AxisError: an axis outside of the arrays.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.sort_key_val(jnp.asarray([3, 1, 2]), jnp.asarray([10, 20, 30]))[1]
+    Array([20, 30, 10], dtype=int32)
+    """
+    one, other = sort((keys, values), dimension, is_stable)
+    return one, other
+
+
+# ---- the largest ------------------------------------------------------------------------------
+
+
+@public
+def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
+    """The k largest elements along an axis, the largest first, and where they stand.
+
+    Of equals the first come first. NaNs are larger than all numbers.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, with an axis.
+        k: how many, known while tracing.
+        axis: along which axis.
+
+    Returns:
+        The elements and their int32 indices.
+
+    Raises:
+        ArgumentError: k below 0, or more than there are.
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.top_k(jnp.asarray([1.0, 5.0, 3.0, 5.0]), 3)
+    (Array([5., 5., 3.], dtype=float32), Array([1, 3, 2], dtype=int32))
+    """
+    x = asarray(operand)
+    at = axes.one(axis, x.ndim)
+    count = arguments.integer("k", k)
+    if not 0 <= count <= x.shape[at]:
+        raise ArgumentError(f"expected k from 0 to {x.shape[at]}, the length of the axis, got "
+                            f"{count}")
+    return _extremes(x, at, count, largest=True)
+
+
+def _extremes(x: Array, axis: int, k: int, largest: bool) -> tuple[Array, Array]:
+    """The first k in order; of the largest in the order of the array that is turned around."""
+    n = x.shape[axis]
+    node = build.flip(x._node, [axis]) if largest else x._node
+    values, places = in_order([node], axis, 1, (0, -1))
+    ends = [(0, m) for m in x.shape]
+    ends[axis] = (n - k, n) if largest else (0, k)
+    values, places = build.shrink(values, ends), build.shrink(places, ends)
+    if largest:
+        values, places = build.flip(values, [axis]), build.flip(places, [axis])
+        places = build.sub(build.like(places, max(0, n - 1)), places)
+    return Array(values, x.weak), Array(places)
+
+
+def _approx(operand: ArrayLike, k: int, reduction_dimension: int, recall_target: float,
+            size: int, aggregate: bool, largest: bool) -> tuple[Array, Array]:
+    arguments.flag("aggregate_to_topk", aggregate)
+    arguments.integer("reduction_input_size_override", size)
+    arguments.number("recall_target", recall_target)
+    x = asarray(operand)
+    if not x._dtype.is_float:
+        raise DTypeError(f"expected an array of floats, got {x._aval}",
+                         hint="convert it with .astype(float), or use lax.top_k")
+    at = axes.one(reduction_dimension, x.ndim)
+    count = arguments.integer("k", k)
+    if not 0 <= count <= x.shape[at]:
+        raise ArgumentError(f"expected k from 0 to {x.shape[at]}, the length of the axis, got "
+                            f"{count}")
+    return _extremes(x, at, count, largest)
+
+
+@public
+def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
+                 recall_target: float = 0.95, reduction_input_size_override: int = -1,
+                 aggregate_to_topk: bool = True) -> tuple[Array, Array]:
+    """The k largest elements along an axis and where they stand; exact here.
+
+    Args:
+        operand: floats.
+        k: how many, known while tracing.
+        reduction_dimension: along which axis.
+        recall_target: how many of the largest are to be found; all are.
+        reduction_input_size_override: of what the operand is a part; it makes no difference.
+        aggregate_to_topk: whether as many as k are returned; they are.
+
+    Returns:
+        The elements, the largest first, and their int32 indices.
+
+    Raises:
+        DTypeError: an operand that is not of floats.
+        ArgumentError: k below 0, or more than there are.
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.approx_max_k(jnp.asarray([1.0, 5.0, 3.0]), 2)[1]
+    Array([1, 2], dtype=int32)
+    """
+    return _approx(operand, k, reduction_dimension, recall_target, reduction_input_size_override,
+                   aggregate_to_topk, largest=True)
+
+
+@public
+def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
+                 recall_target: float = 0.95, reduction_input_size_override: int = -1,
+                 aggregate_to_topk: bool = True) -> tuple[Array, Array]:
+    """The k smallest elements along an axis and where they stand; exact here.
+
+    Args:
+        operand: floats.
+        k: how many, known while tracing.
+        reduction_dimension: along which axis.
+        recall_target: how many of the smallest are to be found; all are.
+        reduction_input_size_override: of what the operand is a part; it makes no difference.
+        aggregate_to_topk: whether as many as k are returned; they are.
+
+    Returns:
+        The elements, the smallest first, and their int32 indices.
+
+    Raises:
+        DTypeError: an operand that is not of floats.
+        ArgumentError: k below 0, or more than there are.
+        AxisError: an axis outside of the array.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> lax.approx_min_k(jnp.asarray([1.0, 5.0, 3.0]), 2)[1]
+    Array([0, 2], dtype=int32)
+    """
+    return _approx(operand, k, reduction_dimension, recall_target, reduction_input_size_override,
+                   aggregate_to_topk, largest=False)

@@ -1,0 +1,317 @@
+"""Sorting as a PROGRAM: rows of the operands of a SORT, by the digits of their keys.
+
+    SORT(x: float32[1000, 512])  ->  FOR row in lo..hi: counts of all digits, then four passes that
+                                     put elements where the elements before them end
+
+A key becomes an unsigned integer in the order of the elements (of floats: the sign decides which
+bits are turned, NaNs are last, zeros equal). Its bytes are digits: a pass for each, from the
+lowest, keeps the order of equals. Alone, keys move themselves and are turned back; else each key,
+from the last, moves the numbers of the elements, by which all operands are read at the end. Few
+elements are counted against one another. The time is that of memory, whatever the order was.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fnx.core import build, dtypes, ops
+from fnx.core.dtypes import DType
+from fnx.core.ops import Op
+from fnx.core.uop import UOp
+from fnx.lower.program.builder import Lines
+
+FEW = 32  # elements of a row that are counted against one another
+_DIGITS = 256
+_UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
+
+
+def program(sort: UOp) -> UOp:
+    """The PROGRAM of what a SORT runs: a part of its rows.
+
+    >>> arg = ops.Sort("sort", 1, (((8, 100), dtypes.int32),), (0,))
+    >>> program(UOp(ops.SORT, dtypes.void, (), arg)).op
+    PROGRAM
+    """
+    return _Sorting(sort.arg).program()
+
+
+def rows(arg: ops.Sort) -> int:
+    """How many rows there are."""
+    return math.prod(arg.ins[0][0][:-1])
+
+
+def scratch(arg: ops.Sort) -> int:
+    """Bytes that a worker needs for itself."""
+    return _Sorting(arg).end
+
+
+def _width(t: DType) -> DType:
+    return _UNSIGNED[8 * t.itemsize]
+
+
+class _Sorting:
+    """Writes the lines. Places are numbers of elements in a buffer of an unsigned type."""
+
+    def __init__(self, arg: ops.Sort) -> None:
+        self.arg = arg
+        self.n = arg.ins[0][0][-1]
+        self.lines = Lines()
+        self.end = 0
+        self.alone = arg.kept == (0,) and len(arg.ins) == 1
+        widest = max([_width(t) for _, t in arg.ins[:arg.n_keys]], key=lambda t: t.bits)
+        self.counts = self._scratch(dtypes.int32, widest.itemsize * _DIGITS)
+        self.keys = [self._scratch(_width(t), self.n) for _, t in arg.ins[:arg.n_keys]]
+        self.spare = [] if self.alone else [
+            self._scratch(_width(t), self.n) for _, t in arg.ins[:arg.n_keys]]
+        self.order = [] if self.alone else [
+            self._scratch(dtypes.int32, self.n) for _ in range(2)]
+
+    def _scratch(self, t: DType, n: int) -> UOp:
+        """A part of scratch memory."""
+        at, self.end = self.end, self.end + -(-n * t.itemsize // 64) * 64
+        return UOp(ops.SCRATCH, t, (build.index_const(at),), ops.Stage(at, "PRIV"))
+
+    def program(self) -> UOp:
+        lines = self.lines
+        for pointer in (self.counts, *self.keys, *self.spare, *self.order):
+            lines.put(pointer.op, pointer.dtype, pointer.src, pointer.arg)
+        row = lines.open(*[UOp(ops.PART, dtypes.index, (), i) for i in (0, 1)])
+        self.first = lines.times(row, self.n)
+        if self.alone and self.n > FEW:
+            self._alone()
+        else:
+            self._by_numbers()
+        lines.close([])
+        return lines.program()
+
+    # ---- lines
+
+    def op(self, op: Op, a: UOp, b: UOp | int) -> UOp:
+        b = build.const(b, a.dtype) if isinstance(b, int) else b
+        dtype = dtypes.bool_ if op in ops.COMPARISONS else a.dtype
+        return self.lines.add(op, dtype, (a, b))
+
+    def cast(self, x: UOp, t: DType) -> UOp:
+        return x if x.dtype is t else self.lines.add(ops.CAST, t, (x,))
+
+    def where(self, condition: UOp, a: UOp, b: UOp) -> UOp:
+        return self.lines.add(ops.WHERE, a.dtype, (condition, a, b))
+
+    def _place(self, buffer: UOp, at: UOp) -> UOp:
+        t = buffer.dtype
+        return self.lines.add(ops.ADDRESS, t, (buffer, at), t.itemsize)
+
+    def load(self, buffer: UOp, at: UOp) -> UOp:
+        return self.lines.put(ops.LOAD, buffer.dtype, (self._place(buffer, at),))
+
+    def store(self, buffer: UOp, at: UOp, value: UOp) -> None:
+        self.lines.put(ops.STORE, dtypes.void, (self._place(buffer, at), value))
+
+    def each(self, n: int | UOp) -> UOp:
+        stop = build.index_const(n) if isinstance(n, int) else n
+        return self.lines.open(build.index_const(0), stop)
+
+    def done(self, *nexts: UOp) -> list[UOp]:
+        return self.lines.close(nexts)
+
+    def buffer(self, slot: int, t: DType) -> UOp:
+        return UOp(ops.REF, t, (), ops.Ref(slot, "", t.itemsize))
+
+    # ---- keys
+
+    def element(self, key: int, at: UOp) -> UOp:
+        """The bits of a key of this row."""
+        t = _width(self.arg.ins[key][1])
+        return self.load(self.buffer(key, t), self.lines.plus(self.first, at))
+
+    def turned(self, x: UOp, t: DType) -> UOp:
+        """Bits -> an integer in the order of the elements."""
+        top = 1 << x.dtype.bits - 1
+        if t.is_bool or t.kind == "uint":
+            return x
+        if not t.is_float:
+            return self.op(ops.XOR, x, top)
+        every = (1 << x.dtype.bits) - 1
+        flipped = self.where(self.op(ops.CMPLT, x, top), self.op(ops.OR, x, top),
+                             self.op(ops.XOR, x, every))
+        size = self.op(ops.AND, x, top - 1)
+        ordered = self.where(self.op(ops.CMPEQ, size, 0), build.const(top, x.dtype), flipped)
+        return self.where(self.is_nan(x, t), build.const(every, x.dtype), ordered)
+
+    def is_nan(self, x: UOp, t: DType) -> UOp:
+        infinity = ((1 << t.exponent) - 1) << t.mantissa
+        size = self.op(ops.AND, x, (1 << x.dtype.bits - 1) - 1)
+        return self.op(ops.CMPLT, build.const(infinity, x.dtype), size)
+
+    def turned_back(self, key: UOp, t: DType) -> UOp:
+        top, every = 1 << key.dtype.bits - 1, (1 << key.dtype.bits) - 1
+        if t.is_bool or t.kind == "uint":
+            return key
+        if not t.is_float:
+            return self.op(ops.XOR, key, top)
+        return self.where(self.op(ops.CMPLT, key, top), self.op(ops.XOR, key, every),
+                          self.op(ops.XOR, key, top))
+
+    # ---- digits
+
+    def no_counts(self, passes: int) -> None:
+        i = self.each(passes * _DIGITS)
+        self.store(self.counts, i, build.const(0, dtypes.int32))
+        self.done()
+
+    def digit(self, key: UOp, number: int) -> UOp:
+        """Where a digit is counted."""
+        low = key if number == 0 else self.op(ops.SHR, key, 8 * number)
+        value = self.cast(low if key.dtype.bits == 8 else self.op(ops.AND, low, 255), dtypes.index)
+        return self.lines.plus(value, number * _DIGITS)
+
+    def count(self, key: UOp) -> None:
+        for number in range(key.dtype.itemsize):
+            at = self.digit(key, number)
+            self.store(self.counts, at, self.op(ops.ADD, self.load(self.counts, at), 1))
+
+    def starts(self, passes: int) -> None:
+        """Counts -> where the elements of each digit begin."""
+        for number in range(passes):
+            i = self.each(_DIGITS)
+            before = self.lines.phi(build.const(0, dtypes.int32))
+            at = self.lines.plus(i, number * _DIGITS)
+            found = self.load(self.counts, at)
+            self.store(self.counts, at, before)
+            self.done(self.op(ops.ADD, before, found))
+
+    def next_place(self, key: UOp, number: int) -> UOp:
+        at = self.digit(key, number)
+        place = self.load(self.counts, at)
+        self.store(self.counts, at, self.op(ops.ADD, place, 1))
+        return self.cast(place, dtypes.index)
+
+    # ---- keys alone
+
+    def _alone(self) -> None:
+        """Passes between the result and scratch memory; the last one writes the result."""
+        t = self.arg.ins[0][1]
+        width = _width(t)
+        passes = width.itemsize
+        out = self.buffer(1, width)
+        self.no_counts(passes)
+        nans, minus = self._counted(t)
+        self.starts(passes)
+        zeros = self.load(self.counts, build.index_const((passes - 1) * _DIGITS + 128))
+        for number in range(passes):
+            i = self.each(self.n)
+            if number == 0:
+                key = self.turned(self.element(0, i), t)
+            elif (passes - number) % 2:
+                key = self.load(self.keys[0], i)
+            else:
+                key = self.load(out, self.lines.plus(self.first, i))
+            to = self.next_place(key, number)
+            if (passes - number) % 2:  # the last one, the last but two ...
+                value = self.turned_back(key, t) if number == passes - 1 else key
+                self.store(out, self.lines.plus(self.first, to), value)
+            else:
+                self.store(self.keys[0], to, key)
+            self.done()
+        if t.is_float:
+            self._as_they_were(t, out, nans, minus, zeros)
+
+    def _counted(self, t: DType) -> tuple[UOp, UOp]:
+        """Count all digits; and how many are NaN, and how many -0.0."""
+        i = self.each(self.n)
+        none = build.const(0, dtypes.int32)
+        found = [self.lines.phi(none), self.lines.phi(none)] if t.is_float else []
+        x = self.element(0, i)
+        self.count(self.turned(x, t))
+        if not found:
+            self.done()
+            return none, none
+        kinds = [self.is_nan(x, t), self.op(ops.CMPEQ, x, 1 << x.dtype.bits - 1)]
+        nans, minus = self.done(*[self.op(ops.ADD, before, self.cast(kind, dtypes.int32))
+                                  for before, kind in zip(found, kinds)])
+        return nans, minus
+
+    def _as_they_were(self, t: DType, out: UOp, nans: UOp, minus: UOp, zeros: UOp) -> None:
+        """Zeros and NaNs in the order and with the bits of the operand."""
+        some = self.op(ops.CMPLT, build.const(0, dtypes.int32), self.op(ops.ADD, nans, minus))
+        branch = self.lines.branch(some)
+        first_nan = self.op(ops.SUB, build.const(self.n, dtypes.int32), nans)
+        i = self.each(self.n)
+        places = [self.lines.phi(zeros), self.lines.phi(first_nan)]
+        x = self.element(0, i)
+        size = self.op(ops.AND, x, (1 << x.dtype.bits - 1) - 1)
+        nexts = []
+        for place, kind in zip(places, (self.op(ops.CMPEQ, size, 0), self.is_nan(x, t))):
+            here = self.lines.branch(kind)
+            self.store(out, self.lines.plus(self.first, self.cast(place, dtypes.index)), x)
+            self.lines.end_branch(here)
+            nexts.append(self.op(ops.ADD, place, self.cast(kind, dtypes.int32)))
+        self.done(*nexts)
+        self.lines.end_branch(branch)
+
+    # ---- by numbers of elements
+
+    def _by_numbers(self) -> None:
+        """The order of the elements, then all operands in that order."""
+        order = self._counted_against() if self.n <= FEW else self._moved()
+        i = self.each(self.n)
+        number = self.load(order, i)
+        source = self.lines.plus(self.first, self.cast(number, dtypes.index))
+        to = self.lines.plus(self.first, i)
+        for slot, operand in enumerate(self.arg.kept, len(self.arg.ins)):
+            t = dtypes.int32 if operand < 0 else _width(self.arg.ins[operand][1])
+            value = number if operand < 0 else self.load(self.buffer(operand, t), source)
+            self.store(self.buffer(slot, t), to, value)
+        self.done()
+
+    def _moved(self) -> UOp:
+        """The passes over the digits of each key, from the last key."""
+        order, other = self.order
+        started = False
+        for key in reversed(range(self.arg.n_keys)):
+            t = self.arg.ins[key][1]
+            passes = _width(t).itemsize
+            here, there = self.keys[key], self.spare[key]
+            self.no_counts(passes)
+            i = self.each(self.n)
+            number = self.load(order, i) if started else self.cast(i, dtypes.int32)
+            turned = self.turned(self.element(key, self.cast(number, dtypes.index)), t)
+            self.count(turned)
+            self.store(here, i, turned)
+            if not started:
+                self.store(order, i, number)
+            self.done()
+            self.starts(passes)
+            for place in range(passes):
+                i = self.each(self.n)
+                turned, number = self.load(here, i), self.load(order, i)
+                to = self.next_place(turned, place)
+                self.store(other, to, number)
+                if place < passes - 1:
+                    self.store(there, to, turned)
+                self.done()
+                here, there, order, other = there, here, other, order
+            started = True
+        return order
+
+    def _counted_against(self) -> UOp:
+        """Each element's place is how many are before it."""
+        n, arg = self.n, self.arg
+        for key, buffer in enumerate(self.keys):
+            i = self.each(n)
+            self.store(buffer, i, self.turned(self.element(key, i), arg.ins[key][1]))
+            self.done()
+        order = (self.order or [self.counts])[0]
+        i = self.each(n)
+        mine = [self.load(buffer, i) for buffer in self.keys]
+        j = self.each(n)
+        place = self.lines.phi(build.const(0, dtypes.int32))
+        before = self.op(ops.CMPLT, j, i)
+        for buffer, own in reversed(list(zip(self.keys, mine))):
+            other = self.load(buffer, j)
+            equal = self.op(ops.AND, self.op(ops.CMPEQ, other, own), before)
+            before = self.op(ops.OR, self.op(ops.CMPLT, other, own), equal)
+        last, = self.done(self.op(ops.ADD, place, self.cast(before, dtypes.int32)))
+        self.store(order, self.cast(last, dtypes.index), self.cast(i, dtypes.int32))
+        self.done()
+        return order

@@ -1,0 +1,81 @@
+"""SORT in both modes: its derivative is that of reading the operands in the order of the keys.
+
+    y0, y1 = SORT(x0, x1)      y0 = x0[order], y1 = x1[order]      order = SORT(x0, x1) kept=(-1,)
+
+The order is of integers and has no derivative, so the keys need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+
+from fnx.core import build, dtypes, ops
+from fnx.core.cache import Cache
+from fnx.core.derived import Steps
+from fnx.core.uop import UOp
+from fnx.transforms.ad.rules import Cotangent
+from fnx.transforms.ad.structural import CallRule, Linearized, Pushes
+
+_reading: Cache[object, UOp] = Cache("orders of sorts", 256)
+
+
+def read_in_order(node: UOp) -> UOp:
+    """What a SORT computes, as a FUNCTION of its operands: GATHERs by the order.
+
+    >>> x = build.param(0, dtypes.float32, (3,))
+    >>> y, = build.sort([x], 1)
+    >>> [out.op for out in read_in_order(y.src[0]).src]
+    [GATHER]
+    """
+    arg = node.arg
+    found = _reading.get(arg)
+    if found is None:
+        params = [build.param(i, t, shape) for i, (shape, t) in enumerate(arg.ins)]
+        order, = build.sort(params[:arg.n_keys], arg.n_keys, (-1,), arg.name)
+        outs = [order if i < 0 else along_last(params[i], order) for i in arg.kept]
+        found = build.function(outs, len(params), arg.name)
+        _reading.keep(arg, found)
+    return found
+
+
+def along_last(x: UOp, index: UOp) -> UOp:
+    """The elements at an index along the last axis, of each row."""
+    shape = x.shape
+    rows = [build.expand(build.reshape(build.iota(n), (n, *(1,) * (len(shape) - a - 1))), shape)
+            for a, n in enumerate(shape[:-1])]
+    return build.gather(x, *rows, index)
+
+
+def _called(node: UOp) -> UOp:
+    """A SORT as the CALL of what it computes."""
+    arg = ops.Call(node.arg.name, node.arg.outs)
+    return UOp(ops.CALL, dtypes.void, (read_in_order(node), *node.src), arg)
+
+
+class SortRule(CallRule):
+    """SORT: as a CALL of ``read_in_order``."""
+
+    def bodies(self, node: UOp) -> Sequence[UOp]:
+        return ()  # only a derivative has one
+
+    def singular(self, node: UOp) -> bool:
+        return False
+
+    def operands(self, node: UOp) -> Sequence[int]:
+        return range(len(node.src))
+
+    def push_all(self, node: UOp, tangents: Pushes, guarded: Sequence[int], wild: Container[UOp]
+                 ) -> Steps[tuple[Sequence[UOp], Pushes]]:
+        outs = build.results(node)
+        if all(i < 0 or tangents[i] is None for i in node.arg.kept):
+            return outs, [None] * len(outs)
+        given = (None, *tangents)
+        return (yield from super().push_all(_called(node), given, guarded, wild))
+
+    def depends(self, node: UOp) -> Steps[Sequence[frozenset[int]]]:
+        yield from ()
+        return [frozenset(() if i < 0 else (i,)) for i in node.arg.kept]
+
+    def forms(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
+              guarded: Container[UOp], wild: Container[UOp]) -> Steps[Linearized]:
+        return (yield from super().forms(_called(node), got, active, guarded, wild))
