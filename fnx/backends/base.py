@@ -23,11 +23,15 @@ from fnx.core.uop import UOp
 
 
 class DeviceStorage(ABC):
-    """Memory of a device that holds one array."""
+    """Memory of a device that holds one array.
+
+    ``lent``: somebody else may look at it: it is not written over.
+    """
 
     __slots__ = ()
     ptr: int
     nbytes: int
+    lent: bool
 
     @abstractmethod
     def wait(self) -> None:

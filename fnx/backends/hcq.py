@@ -235,7 +235,7 @@ class InFlight:
 class HostStorage(DeviceStorage):
     """A block of a pool of host memory, and the timeline value of its last writer."""
 
-    __slots__ = ("__weakref__", "nbytes", "ptr", "signal", "timeline")
+    __slots__ = ("__weakref__", "lent", "nbytes", "ptr", "signal", "timeline")
     signal: Signal
     timeline: int
 
@@ -246,6 +246,7 @@ class HostStorage(DeviceStorage):
         for nbytes in sizes:
             storage = cls()
             storage.nbytes, storage.signal, storage.timeline = nbytes, signal, 0
+            storage.lent = False
             try:  # as ``allocator.Block``
                 taker, give = lists[nbytes]
                 for _free in taker:
@@ -272,6 +273,7 @@ class HostStorage(DeviceStorage):
         """A read-only array of the value, which keeps this storage alive."""
         if self.timeline:
             self.wait()
+        self.lent = True
         # ``frombuffer`` keeps the read-only memoryview as the base: it can't be made writable.
         count = math.prod(shape)
         data: Any = memoryview(self._window()).toreadonly() if count else bytes(8)

@@ -22,10 +22,13 @@ from fnx.core.uop import UOp
 class NullStorage(DeviceStorage):
     """So many bytes, nowhere."""
 
-    __slots__ = ("nbytes", "ptr")
+    __slots__ = ("lent", "nbytes", "ptr")
 
     def __init__(self, nbytes: int) -> None:
-        self.ptr, self.nbytes = 0, nbytes
+        self.ptr, self.nbytes, self.lent = 0, nbytes, False
+
+    def fill(self, value: np.ndarray[Any, Any]) -> None:
+        """Nothing is kept."""
 
     def wait(self) -> None:
         """Nothing is ever pending."""

@@ -16,9 +16,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from fnx.core import build, dtypes, ops, parts
+from fnx.core import build, dtypes, ops
 from fnx.core.uop import UOp
 from fnx.lower.commands import Block, Choice, Inlined, Repeat, named
+from fnx.lower.donated import parameter_below
 from fnx.lower.fusion.group import memory_of
 from fnx.lower.fusion.ranges import BodyStep, StepBody
 from fnx.lower.memory import ALIGNMENT, BufferOrView, View, size_of
@@ -155,25 +156,11 @@ def _updated(branches: Sequence[UOp]) -> Carried:
     """(result, parameter): what all branches make of a parameter by writing parts of it."""
     found: dict[int, int] = {}
     for result in range(len(branches[0].src)):
-        sources = {_base(b.src[result]) for b in branches}
+        sources = {parameter_below(b.src[result]) for b in branches}
         slot = sources.pop()
         if not sources and slot is not None and slot not in found.values():
             found[result] = slot
     return tuple(found.items())
-
-
-def _base(node: UOp) -> int | None:
-    """The slot of the parameter of which parts are overwritten; None: it is no such update."""
-    while node.op is not ops.PARAM:
-        if node.op in (ops.STOP, ops.RESHAPE, ops.SCATTER):
-            node = node.src[0]
-        elif node.op is ops.GET and node.src[0].op is ops.SCAN and \
-                node.arg < node.src[0].arg.n_carries:
-            node = parts.operands(node.src[0])[node.src[0].arg.n_consts + node.arg]
-        else:
-            return None
-    slot: int = node.arg.slot
-    return slot
 
 
 def _row(whole: UOp, length: int, reverse: bool) -> View:

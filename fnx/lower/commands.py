@@ -199,12 +199,14 @@ class Block(Record):
         arena: bytes of intermediate buffers.
         outs: (shape, dtype) of the buffers of slots "out".
         results: where each result of the FUNCTION is found: "in" or "out", and which.
+        over: (buffer, parameter): of ``outs``, those that are written over a parameter.
     """
 
     commands: UOp
     arena: int
     outs: tuple[UOp, ...]
     results: tuple[Result, ...]
+    over: tuple[tuple[int, int], ...] = ()
 
     @property
     def graphs(self) -> tuple[UOp]:
@@ -241,7 +243,8 @@ def commands(all: Launches) -> Block:
     results = tuple([place(all.outs[i]) if kind == "out" else (kind, i)
                      for kind, i in all.results])
     made = [command for launch in all.launches for command in launch.commands(slot)]
-    return Block(build_commands.commands(made), all.arena, all.outs, results)
+    over = tuple([(i, place(out)[1]) for i, out in enumerate(all.outs) if place(out)[0] == "in"])
+    return Block(build_commands.commands(made), all.arena, all.outs, results, over)
 
 
 def placed(commands: UOp, ins: Sequence[UOp], outs: Sequence[UOp], arena: UOp, depth: int

@@ -33,6 +33,7 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.lower.bodies import Carried, distinct_results, expand
 from fnx.lower.commands import AnyLaunch, Block, Launch, Launches, commands, plan_memory
+from fnx.lower.donated import donated_pairs
 from fnx.lower.driver import Driver, Pass, Ran
 from fnx.lower.fusion.kernelize import kernelize
 from fnx.lower.fusion.ranges import BodyStep, StepBody, build_kernels
@@ -145,7 +146,7 @@ class Lowered(Record):
 
 def lower(fn: UOp, target: Target, general: bool = False,
           prepare: Callable[[KernelCode], None] | None = None,
-          keep: Callable[[Ran], None] | None = None) -> Lowered:
+          keep: Callable[[Ran], None] | None = None, donated: Sequence[int] = ()) -> Lowered:
     """Lower a FUNCTION.
 
     Args:
@@ -156,6 +157,7 @@ def lower(fn: UOp, target: Target, general: bool = False,
         prepare: told of each kernel as it is ready, so that it can be compiled beside.
         keep: told of each pass as it ran. Each distinct kernel is printed then, and nothing
             comes out of a cache.
+        donated: parameters whose memory may be written over.
     """
     driver = Driver(target, keep)
     code: dict[UOp, KernelCode] = {}
@@ -169,7 +171,8 @@ def lower(fn: UOp, target: Target, general: bool = False,
                 made.text()
 
     fn = driver.run(TENSOR_PASSES, fn)
-    block = Blocks(driver, ready).of(fn, general)
+    over = donated_pairs(fn, unique_results(fn).src, donated)
+    block = Blocks(driver, ready).of(fn, general, carried=over)
     return Lowered(fn, block, code, driver.milliseconds)
 
 

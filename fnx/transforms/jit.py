@@ -44,13 +44,15 @@ R_co = TypeVar("R_co", covariant=True)
 # ---- programs on a device -----------------------------------------------------------------------
 
 
-def link(fn: UOp, device: Device, runtime_extents: bool = False) -> Executable:
+def link(fn: UOp, device: Device, runtime_extents: bool = False, donated: Sequence[int] = ()
+         ) -> Executable:
     """A FUNCTION as a program. The compiler is half of fnx's code: loaded with the first one."""
     checks = ()
     fn = _prepared(fn, device)
     if config.check_index:
         fn, checks = load("fnx.lower.tensor.check_index").check_index(fn)
-    return Executable(fn, device, load("fnx.lower.pipeline").lower, runtime_extents, checks)
+    return Executable(fn, device, load("fnx.lower.pipeline").lower, runtime_extents, checks,
+                      donated)
 
 
 def _prepared(fn: UOp, device: DeviceFace) -> UOp:
@@ -82,8 +84,14 @@ def _device() -> Device:
     return get_device(config.device)
 
 
-_eager = Eager(lambda fn: link(fn, _device(), True), lambda value: _device().upload(value))
+_eager = Eager(lambda fn, _: link(fn, _device(), True), lambda value: _device().upload(value))
 storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _device().synchronize())
+
+
+def _dynamic(key: CallKey, n: int) -> list[int]:
+    """Positions of the arguments that are not static, of n."""
+    static = {name for name, _ in key[2]}
+    return [i for i in range(n) if i not in static]
 
 
 # ---- calls --------------------------------------------------------------------------------------
@@ -104,7 +112,8 @@ class Jitted(Transformed[P, R_co]):
             positional(f, "donate_argnums", donate_argnums)
         self._donation = Donation(donate_argnums, self._name)
         self._traces: Traces[Replay] = Traces(lambda: f)
-        self._programs = Programs(lambda fn: link(fn, _device()), MAX_SIGNATURES)
+        self._programs = Programs(lambda fn, donated: link(fn, _device(), donated=donated),
+                                  MAX_SIGNATURES)
         self._launchers: list[Launcher] = []
         self._hits = 0
 
@@ -131,7 +140,7 @@ class Jitted(Transformed[P, R_co]):
         if None in replay.storages:  # outside of all traces a leaf has none
             for node in replay.closed.captures:
                 scope.known(node)
-        executable = replay.executable or self._link(replay)
+        executable = replay.executable or self._link(replay, key, len(args))
         if replay.calls_before_launcher:
             self._make_launcher(key, captures, replay, executable, len(args))
         outs = executable.run([*[x._storage for x in arrays], *replay.storages])
@@ -166,20 +175,22 @@ class Jitted(Transformed[P, R_co]):
         calls = 2 if key in self._traces else 1
         return Replay(closed, (time.perf_counter() - start) * 1e3, calls), closed.captures
 
-    def _link(self, replay: Replay) -> Executable:
-        replay.executable = self._programs.find(replay.closed.function)
+    def _link(self, replay: Replay, key: CallKey, n: int) -> Executable:
+        replay.executable = self._programs.find(replay.closed.function, self._donated(key, n))
         return replay.executable
+
+    def _donated(self, key: CallKey, n: int) -> tuple[int, ...]:
+        """The leaves of a signature, of a call with n arguments, that are donated."""
+        return tuple(self._donation.leaves(key[0], _dynamic(key, n), n))
 
     def _make_launcher(self, key: CallKey, captures: Captures, replay: Replay,
                        executable: Executable, n: int) -> None:
         replay.calls_before_launcher -= 1
         if replay.calls_before_launcher:
             return
-        static = {name for name, _ in key[2]}
-        dynamic = [i for i in range(n) if i not in static]
         replay.launch = make_launcher(
-            key, dynamic, captures.entries, replay.storages, replay.closed.out_tree,
-            replay.closed.outs, executable.run, self._donation.leaves(key[0], dynamic, n))
+            key, _dynamic(key, n), captures.entries, replay.storages, replay.closed.out_tree,
+            replay.closed.outs, executable.run, self._donated(key, n))
         self._update_launchers()
 
     def _update_launchers(self) -> None:
@@ -193,12 +204,14 @@ class Jitted(Transformed[P, R_co]):
         stages = load("fnx.transforms.replay.stages")  # printing is for readers
         _, key = self._arguments.key(args, kwargs)
         replay = self._replay(key, args, kwargs).value
-        executable = replay.executable or self._link(replay)
+        donated = self._donated(key, len(args))
+        executable = replay.executable or self._link(replay, key, len(args))
         device = executable.device
         fn = _prepared(replay.closed.function, device)
 
         def again(keep: Callable[[Any], None]) -> None:
-            load("fnx.lower.pipeline").lower(fn, device.target, keep=keep)
+            load("fnx.lower.pipeline").lower(fn, device.target, keep=keep,
+                                              donated=donated)
 
         made: Stages = stages.Stages(fn, executable.lowered, device, replay.milliseconds, again,
                                      labels(self._f, key))

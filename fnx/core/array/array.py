@@ -132,6 +132,7 @@ class Array(ValueOperators):
                 raise DonatedError("expected an array with a value, got one that was donated",
                                    hint="use the result of the call it was donated to")
             node = UOp(ops.BUFFER, self._dtype, (), ops.Buffer(self._storage, self._shape))
+            self._storage.lent = True  # whoever has the node may read it at any time
             self._uop = node
         return node
 

@@ -75,8 +75,10 @@ def strong_cast(x: Array, to: DType) -> Array:
 
 
 def _strong(x: Array) -> Array:
-    return Array(x._node) if x._storage is None else \
-        from_storage(x._storage, x._shape, x._dtype)
+    if x._storage is None:
+        return Array(x._node)
+    x._storage.lent = True
+    return from_storage(x._storage, x._shape, x._dtype)
 
 
 def kind_of(x: Any) -> tuple[DType, bool]:

@@ -42,6 +42,8 @@ class BlockFace(Protocol):
     def outs(self) -> Sequence[UOp]: ...
     @property
     def results(self) -> Sequence[tuple[str, int]]: ...
+    @property
+    def over(self) -> Sequence[tuple[int, int]]: ...
 
 
 class LoweredFace(Protocol):
@@ -78,40 +80,65 @@ class Executable:
     """
 
     __slots__ = ("_allocate", "device", "function", "lowered", "buffer", "sizes", "results",
-                 "forwards", "checks")
+                 "forwards", "checks", "over")
 
     def __init__(self, fn: UOp, device: Any, lower: Callable[..., Any], runtime_extents: bool,
-                 checks: Sequence[Check] = ()) -> None:
+                 checks: Sequence[Check] = (), donated: Sequence[int] = ()) -> None:
         self.function, self.checks = fn, checks
         self.device: DeviceFace = device
         self._allocate: Callable[[Sequence[int]], Sequence[Any]] = device.allocate
         before = device.stats()
-        made: LoweredFace = trace.apart(lower, fn, device.target, runtime_extents, device.prepare)
+        made: LoweredFace = trace.apart(lower, fn, device.target, runtime_extents, device.prepare,
+                                        None, donated)
         self.buffer = device.encode(made.block.commands, made.code, made.block.arena)
         self.lowered = made
         after = device.stats()
         made.milliseconds.update({k[:-3]: (after[k] - before[k]) / 1e3
                                   for k in after if k.endswith("_us")})
         self.sizes = [max(1, n.dtype.itemsize * math.prod(n.shape)) for n in made.block.outs]
-        self.results = made.block.results
+        self.over = made.block.over
+        numbers = {slot: i for i, slot in self.over}
+        self.results = [("out", numbers[i]) if kind == "in" and i in numbers else (kind, i)
+                        for kind, i in made.block.results]
+        for i, _ in self.over:
+            self.sizes[i] = 1  # no memory of its own
         self.forwards = any(kind == "in" for kind, _ in self.results) or \
             len(self.results) != len(self.sizes) or bool(checks)
 
     def run(self, ins: Sequence[Any]) -> Sequence[Any]:
         """Submit with argument storages; storages of the results, in order."""
         outs = self._allocate(self.sizes)
+        if self.over:
+            ins, outs = self._written_over(ins, outs)
         self.buffer.submit(ins, outs)
         if config.check:
             self._check_results(ins, outs)
         if not self.forwards:
             return outs
         given = [ins[i] if kind == "in" else outs[i] for kind, i in self.results]
+        for shared in given:  # arrays may have this memory in common from now on
+            shared.lent = True
         if not self.checks:
             return given
         faults = [given.pop() for _ in self.checks]
         raise_first(self.checks, [f.view(np.int32, ())[()] for f in reversed(faults)])
         return given
 
+    def _written_over(self, ins: Sequence[Any], outs: Sequence[Any]
+                      ) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Arguments and results, where some of these are in the memory of a donated one.
+
+        What others may look at stays: arrays and views that have this memory in common.
+        """
+        given, made = list(ins), list(outs)
+        for i, slot in self.over:
+            source = given[slot]
+            if config.check or source.lent or sum(s is source for s in given) > 1:
+                fresh, = self._allocate((source.nbytes,))
+                fresh.fill(source.view(np.dtype(np.uint8), (source.nbytes,)))
+                source = fresh
+            given[slot] = made[i] = source
+        return given, made
 
     def _check_results(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
         """Raise where a result is NaN; what is computed for it is computed again."""
@@ -126,9 +153,9 @@ class Executable:
 
 
 class Programs:
-    """Executables by FUNCTION, device and configuration; ``link(fn)`` makes one."""
+    """Executables by FUNCTION, device and configuration; ``link(fn, donated)`` makes one."""
 
-    def __init__(self, link: Callable[[UOp], Executable], limit: int) -> None:
+    def __init__(self, link: Callable[[UOp, tuple[int, ...]], Executable], limit: int) -> None:
         self._link = link
         self._kept: Cache[Any, Executable] = Cache(
             "programs", limit, PROGRAM_BYTES,
@@ -138,12 +165,12 @@ class Programs:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def find(self, fn: UOp) -> Executable:
-        """The program of a FUNCTION on the configured device."""
-        key = fn, config.device, config.key()
+    def find(self, fn: UOp, donated: tuple[int, ...] = ()) -> Executable:
+        """The program of a FUNCTION on the configured device, which may write over parameters."""
+        key = fn, config.device, config.key(), donated
         found = self._kept.get(key)
         if found is None:
-            made = self._link(fn)
+            made = self._link(fn, donated)
             found = self._kept.keep(key, made)
             self.made += found is made
         return found
@@ -183,7 +210,7 @@ class Replay:
 class Eager(Programs):
     """How eager calls compute: pending nodes are closed over memory and a number or two."""
 
-    def __init__(self, link: Callable[[UOp], Executable],
+    def __init__(self, link: Callable[[UOp, tuple[int, ...]], Executable],
                  put: Callable[[np.ndarray[Any, Any]], Any]) -> None:
         super().__init__(link, MAX_EAGER)
         self.put = put

@@ -1,0 +1,84 @@
+"""donated: which results may take the memory of parameters that the caller gives away.
+
+    before  step(p, x) -> p - x, sum(p)       p is donated
+    after   out 0 may be written over p
+
+Only what may be tried: lower/sharing.py proves that nothing is read after it was overwritten. A
+result that is a parameter updated in places, or carried by a loop, is tried with that one first;
+then results and parameters of one type, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from fnx.core import build, ops, parts
+from fnx.core.uop import UOp
+from fnx.lower.fusion.group import memory_of
+from fnx.lower.memory import size_of
+
+Pairs = tuple[tuple[int, int], ...]  # (result, parameter)
+_TRIES = 4  # parameters of its type that a result is tried with
+
+
+def donated_pairs(fn: UOp, results: Sequence[UOp], donated: Collection[int]) -> Pairs:
+    """Pairs (number of a result, slot of a parameter) that may be one memory.
+
+    Args:
+        fn: a FUNCTION.
+        results: its distinct results (``unique_results``).
+        donated: slots of parameters.
+
+    >>> from fnx.core import dtypes
+    >>> p, q = (build.param(i, dtypes.float32, (3,)) for i in range(2))
+    >>> fn = build.function([build.neg(q), build.neg(p)], 2)
+    >>> donated_pairs(fn, fn.src, (0,))
+    ((0, 0), (1, 0))
+    """
+    if not donated:
+        return ()
+    given = {memory_of(out).arg.slot for out in fn.src if memory_of(out).op is ops.PARAM}
+    params = {s: p for s, p in build.params(fn).items() if s in donated and s not in given}
+    return tuple(dict.fromkeys([*_updated(results, params), *_alike(results, params)]))
+
+
+def _updated(results: Sequence[UOp], params: dict[int, UOp]) -> Iterator[tuple[int, int]]:
+    for i, result in enumerate(results):
+        base = parameter_below(result)
+        if base in params and size_of(params[base]) == size_of(result):
+            yield i, base
+
+
+def _alike(results: Sequence[UOp], params: dict[int, UOp]) -> Iterator[tuple[int, int]]:
+    of_type: dict[tuple[object, int], list[int]] = {}
+    for slot, p in sorted(params.items()):
+        of_type.setdefault((p.dtype, size_of(p)), []).append(slot)
+    seen: dict[tuple[object, int], int] = {}
+    for i, result in enumerate(results):
+        kind = result.dtype, size_of(result)
+        slots = of_type.get(kind, [])
+        at = seen[kind] = seen.get(kind, -1) + 1
+        turned = [*slots[at % len(slots):], *slots[:at % len(slots)]] if slots else []
+        for slot in turned[:_TRIES]:
+            yield i, slot
+
+
+def parameter_below(node: UOp) -> int | None:
+    """The slot of the parameter that a node is an update of, or that a loop carried there."""
+    while node.op is not ops.PARAM:
+        if node.op in (ops.STOP, ops.RESHAPE, ops.SCATTER):
+            node = node.src[0]
+        elif node.op is ops.GET and node.arg < _carries(node.src[0]):
+            node = parts.operands(node.src[0])[node.src[0].arg.n_consts + node.arg]
+        else:
+            return None
+    slot: int = node.arg.slot
+    return slot
+
+
+def _carries(node: UOp) -> int:
+    """How many results of a node are carries of a loop."""
+    if node.op is ops.WHILE:
+        return len(node.arg.outs)
+    count: int = node.arg.n_carries if node.op is ops.SCAN else 0
+    return count
