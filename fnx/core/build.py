@@ -38,14 +38,19 @@ def const_bits(value: Any, dtype: DType) -> int:
         return int(bool(value))
     if dtype.is_float:
         try:
-            raw = dtype.packing.pack(value)
+            raw = dtype.packing.pack(float(value))
         except OverflowError:
+            if isinstance(value, int):
+                raise OverflowedError(f"expected a number that fits {dtype}, got an integer of "
+                                      f"{value.bit_length()} bits",
+                                      hint="write it as a float, such as 1e30") from None
             raw = dtype.packing.pack(math.copysign(math.inf, value))
         return int.from_bytes(raw, "little")
     number = int(value)
     low, high = dtype.limits
     if not low <= number <= high:
-        raise OverflowedError(f"expected an integer that fits {dtype}, got {number}",
+        got = number if number.bit_length() <= 128 else f"one of {number.bit_length()} bits"
+        raise OverflowedError(f"expected an integer that fits {dtype}, got {got}",
                               hint="name a wider dtype, or reduce the value")
     return number & ((1 << dtype.bits) - 1)
 
@@ -179,7 +184,9 @@ def expand(x: UOp, shape: Shape) -> UOp:
         return x
     missing = len(shape) - len(x.shape)
     if missing < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[missing:])):
-        raise ShapeError(f"expected a shape that broadcasts to {shape}, got {x.shape}")
+        raise ShapeError(f"expected a shape that broadcasts to {shape}, got {x.shape}",
+                         hint="the last axes have to agree, or be of length 1: insert axes with "
+                              "x[:, None]")
     if missing:
         x = reshape(x, (1,) * missing + x.shape)
     if x.op is ops.EXPAND:
@@ -246,10 +253,11 @@ def concat(xs: Sequence[UOp], axis: int) -> UOp:
     first = xs[0]
     for x in xs:
         if x.dtype is not first.dtype:
-            raise DTypeError(f"concat: expected one dtype, got {first.dtype} and {x.dtype}")
+            raise DTypeError(f"expected one dtype, got {first.dtype} and {x.dtype}")
         if x.shape[:axis] + x.shape[axis + 1:] != first.shape[:axis] + first.shape[axis + 1:]:
-            raise ShapeError("concat: expected shapes that agree except along axis "
-                             f"{axis}, got {first.shape} and {x.shape}")
+            raise ShapeError(f"expected shapes that agree except along axis {axis}, got "
+                             f"{first.shape} and {x.shape}",
+                             hint="insert an axis with x[None], or reshape one of them")
     return first if len(xs) == 1 else UOp(ops.CONCAT, first.dtype, tuple(xs), axis)
 
 

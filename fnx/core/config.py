@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fnx.core.errors import ArgumentError
+from fnx.core.errors import ArgumentError, suggestion
 from fnx.core.record import Record
 
 _WORDS = {"1": True, "true": True, "yes": True, "on": True,
@@ -108,6 +108,8 @@ FIELDS = {
                          "out-of-bounds indices that are data raise, whatever a mode says"),
     "check_spec": Field(Bool(), False, "FNX_CHECK", False,
                         "check every graph between all passes"),
+    "tracebacks": Field(OneOf(("user", "all")), "user", "FNX_TRACEBACKS", False,
+                        "frames that tracebacks show: the user's, or also those of fnx"),
     "device": Field(OneOf(tuple(DEVICES)), "cpu", "FNX_DEVICE", False,
                     "where jit and eager calls run"),
     "workers": Field(Number(0, 1024), 0, "FNX_WORKERS", False,
@@ -140,6 +142,7 @@ class Config:
     check: str
     check_index: bool
     check_spec: bool
+    tracebacks: str
     device: str
     workers: int
     cache_dir: str | None
@@ -163,7 +166,9 @@ class Config:
     def __setattr__(self, name: str, value: Any) -> None:
         field = FIELDS.get(name)
         if field is None:
-            raise ArgumentError(f"expected one of {', '.join(FIELDS)}; got {name!r}")
+            raise ArgumentError(f"config: expected one of {', '.join(FIELDS)}; got {name!r}",
+                                hint=suggestion(name, FIELDS) or "print(fnx.config) says what "
+                                "each of them is")
         if not field.kind.takes(value):
             raise ArgumentError(f"config.{name}: expected {field.kind.words}, got {value!r}",
                                 hint=f"it is: {field.doc}")

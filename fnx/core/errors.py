@@ -10,13 +10,13 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from types import CodeType, MappingProxyType
 from typing import Any
 
 from fnx.core.process import load
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_SKIPPED = (_PACKAGE, os.path.dirname(os.__file__) + os.sep + "contextlib.py", "<")
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_SKIPPED = (PACKAGE, os.path.dirname(os.__file__) + os.sep + "contextlib.py", "<")
 
 Site = tuple[str, int]  # file, line
 
@@ -30,6 +30,22 @@ def user_site(skip: int = 1) -> Site | None:
             return name, frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def nearest(sites: Sequence[Site]) -> Site | None:
+    """The one of a node's lines that is meant: equal graphs are the same nodes, wherever they
+    stand. One that runs now, else the last in a file that calls; None where it may be any."""
+    lines, files = set(), set()
+    frame = sys._getframe(1)
+    while frame is not None:
+        lines.add((frame.f_code.co_filename, frame.f_lineno))
+        files.add(frame.f_code.co_filename)
+        frame = frame.f_back  # type: ignore[assignment]
+    for meant in (lines.__contains__, lambda site: site[0] in files):
+        found = next(filter(meant, reversed(sites)), None)
+        if found is not None:
+            return found
+    return sites[0] if len(sites) == 1 else None
 
 
 def show_site(site: Site | None) -> str:
@@ -59,17 +75,28 @@ class FnxError(Exception):
         message: what was expected and what came.
         hint: how to mend it.
         site: the user's (file, line); found from the call stack when not given.
+        sites: lines that it may be of: those of a node, which may come from several functions.
 
     Attributes:
         inside: the transforms that were open, the innermost first, each with the user's line.
     """
 
-    def __init__(self, message: str, *, hint: str = "", site: Site | None = None) -> None:
+    def __init__(self, message: str, *, hint: str = "", site: Site | None = None,
+                 sites: Sequence[Site] = ()) -> None:
         self.message = message
         self.hint = hint
-        self.site = site if site is not None else user_site(2)
+        self.sites = tuple(sites)
+        self.site = site or nearest(sites) or user_site(2)
         self.inside = tuple(_open_transforms())
         super().__init__(message)
+
+    def within(self, codes: Iterable[CodeType]) -> None:
+        """It was raised while a function ran that leads to these codes: of several lines that it
+        may be of, the one in them is meant."""
+        inside = [site for site in self.sites for code in codes if _has_line(code, site)]
+        if inside:
+            self.site = self.site if self.site in inside else inside[-1]
+            self.sites = ()  # known: what is further out does not know better
 
     def name_caller(self, name: str) -> None:
         """Begin with the public function that the user called, unless one is named."""
@@ -82,6 +109,14 @@ class FnxError(Exception):
         if self.inside:
             text += f"\n  Inside {_chain(self.inside)}"
         return f"{text}\n  How to mend it: {self.hint}" if self.hint else text
+
+
+def _has_line(code: CodeType, site: Site) -> bool:
+    """Whether a line is one of a function, or of those defined in it."""
+    lines = [line for *_, line in code.co_lines() if line is not None]
+    return code.co_filename == site[0] and (
+        code.co_firstlineno <= site[1] <= max(lines, default=code.co_firstlineno)
+        or any(_has_line(c, site) for c in code.co_consts if isinstance(c, CodeType)))
 
 
 def _chain(inside: Sequence[tuple[str, Site | None]]) -> str:
@@ -115,7 +150,16 @@ class OverflowedError(FnxError, OverflowError):
 
 
 class TracedValueError(FnxError, TypeError):
-    """The value of a traced array was asked for (``if``, ``float()``, ``np.asarray``)."""
+    """The value of a traced array was asked for (``if``, ``float()``, ``np.asarray``).
+
+    ``static`` is how the value would be known: by what the transform that traces offers.
+    """
+
+    static = ""
+
+    def instead(self, how: str) -> None:
+        """Say how to do without the value, and how it would be known."""
+        self.hint = f"{how}; or {self.static}" if self.static else how
 
 
 class LeakedTracerError(FnxError, RuntimeError):

@@ -19,7 +19,8 @@ _MARK = "fault of "
 
 
 class Check(Record):
-    """An index into an axis of ``length``: what reads or writes there, and the user's line.
+    """An index into an axis of ``length``: what reads or writes there, and the user's line, or the
+    node whose lines are looked at when it is outside.
 
     ``wraps``: indices from -length on count from the end.
     """
@@ -29,6 +30,7 @@ class Check(Record):
     length: int
     site: Site | None = None
     wraps: bool = False
+    node: UOp | None = None
 
     def raise_for(self, found: int) -> None:
         """Raise OutOfBoundsError where a fault is one."""
@@ -36,8 +38,10 @@ class Check(Record):
             low = -self.length if self.wraps else 0
             raise OutOfBoundsError(
                 f"{self.what}: expected {low} <= index < {self.length} along axis {self.axis}, "
-                f"got {found}", site=self.site, hint="mend the index; without config.check_index "
-                "a read takes the nearest place and a write is left out")
+                f"got {found}", site=self.site,
+                sites=self.node.sites if self.node is not None else (),
+                hint="mend the index; without config.check_index a read takes the nearest place "
+                     "and a write is left out")
 
     @property
     def name(self) -> str:

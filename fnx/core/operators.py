@@ -129,4 +129,5 @@ class ValueOperators(Operators):
 
     def __hash__(self) -> int:
         raise ArgumentError(f"unhashable: expected a dict key or an element of a set, got {self}",
-                            hint="use a number, as x.item() where the value is known, or id(x)")
+                            hint="look up with an array, values[i], or fnx.lax.switch; "
+                                 "x.item() is a number where the value is known")

@@ -233,6 +233,15 @@ def inherit(new: UOp, *old: UOp) -> UOp:
     return new
 
 
+def of_both(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    """A node over other operands (for ``rebuild``). Where it is there already it is of this line,
+    too: it was made by another function of the same graph."""
+    made = node.over(src)
+    if made.sites != node.sites and len(made.sites) < _MAX_SITES:
+        made.sites += tuple([site for site in node.sites if site not in made.sites])
+    return made
+
+
 def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
              stop: Callable[[UOp], bool] | None = None) -> list[UOp]:
     """All nodes below ``roots``, operands first; does not enter a FUNCTION unless told.

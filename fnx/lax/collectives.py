@@ -295,7 +295,8 @@ def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> An
     for numbers in zip(*pairs):
         if len(set(numbers)) < len(numbers) or not all(0 <= i < lanes.all for i in numbers):
             raise ArgumentError(f"ppermute: expected each of {lanes.all} lanes at most once as "
-                                f"source and as destination, got {pairs}")
+                                f"source and as destination, got {pairs}",
+                                hint=f"lanes are 0 to {lanes.all - 1}; write (from, to) for each")
     source = np.full(lanes.all, -1, np.int32)
     for a, b in pairs:
         source[b] = a

@@ -80,7 +80,8 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any,
     for i, j in pairs:
         if x.shape[i] != y.shape[j]:
             raise ShapeError(f"dot_general: expected axis {i} of {x.shape} as long as axis {j} "
-                             f"of {y.shape}")
+                             f"of {y.shape}", hint="axes that are paired agree: check "
+                             "dimension_numbers, or transpose one of them")
     of_l = {i: ("shared", n) for n, (i, _) in enumerate(pairs)}
     of_r = {j: ("shared", n) for n, (_, j) in enumerate(pairs)}
     la = tuple(of_l.get(i, ("left", i)) for i in range(len(x.shape)))

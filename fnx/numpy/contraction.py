@@ -375,7 +375,8 @@ def parse(spec: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
     texts = left.split(",")
     if len(texts) != len(ranks):
         raise ArgumentError(f"einsum: expected {len(texts)} operands for {spec!r}, got "
-                            f"{len(ranks)}")
+                            f"{len(ranks)}", hint="give one array for each of the parts that "
+                            "commas separate")
     inputs = [_labels(t, rank, spec) for t, rank in zip(texts, ranks)]
     rest = max((sum(isinstance(x, int) for x in labels) for labels in inputs), default=0)
     if arrow:
@@ -386,7 +387,8 @@ def parse(spec: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
     known = {x for labels in inputs for x in labels}
     if not set(output) <= known or len(set(output)) != len(output):
         raise ArgumentError(f"einsum: expected output letters that occur in the inputs, each "
-                            f"once; got {spec!r}")
+                            f"once; got {spec!r}",
+                            hint="each letter behind -> names an axis of an input")
     if rest and "..." not in right and arrow:
         raise ArgumentError(f"einsum: expected '...' in the output of {spec!r}",
                             hint="the axes that ... stands for are kept")

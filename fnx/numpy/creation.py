@@ -322,7 +322,8 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
     numbers = [_known("arange", x) for x in (start, stop, 1 if step is None else step)]
     (first, last, by) = numbers
     if by == 0:
-        raise ArgumentError("arange: expected a step other than 0, got 0")
+        raise ArgumentError("arange: expected a step other than 0, got 0",
+                            hint="for equal elements use fnx.numpy.full(n, value)")
     t = dtype_or_default(dtype, convert.default_float() if any(
         isinstance(x, (float, np.floating)) for x in numbers) else dtypes.int32)
     n = max(0, math.ceil((last - first) / by))
@@ -363,7 +364,8 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     arguments.flag("retstep", retstep)
     n = int(_known("linspace", num))
     if n < 0:
-        raise ArgumentError(f"linspace: expected num >= 0, got {n}")
+        raise ArgumentError(f"linspace: expected num >= 0, got {n}",
+                            hint="num is how many points; to go down, exchange start and stop")
     (a, b), _ = promoted("inexact", "linspace", (start, stop))
     gaps = n - 1 if endpoint else n
     shape = (n, *a.shape)

@@ -23,7 +23,8 @@ __all__ = [
 def _rows(name: str, arrays: Any) -> list[Any]:
     xs = list(arrays)
     if not xs:
-        raise ArgumentError(f"{name}: expected at least one array, got none")
+        raise ArgumentError(f"{name}: expected at least one array, got none",
+                            hint="where there may be none, begin with fnx.numpy.zeros")
     return [asarray(x) for x in xs]
 
 

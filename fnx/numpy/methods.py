@@ -105,7 +105,7 @@ def _operation(x: Array, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: A
     except TracedValueError as error:
         error.message = f"np.{name}: {error.message}"
         error.hint = f"use fnx.numpy.{name}" if name in _HERE else \
-            "NumPy needs values: compute outside of the traced function"
+            "NumPy needs values: compute outside of the traced function, or in a pure_callback"
         raise
     return getattr(ufunc, method)(*plain, **kwargs)
 

@@ -104,7 +104,11 @@ def pad(array: ArrayLike, pad_width: Any, mode: PadMode = "constant", constant_v
     """
     arguments.one_of("mode", mode, ("constant", "edge", "reflect", "symmetric", "wrap"))
     x = asarray(array)
-    widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist() if x.ndim else []
+    try:
+        widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist() if x.ndim else []
+    except ValueError:
+        raise ArgumentError(f"pad: expected a width, a pair, or a pair for each of {x.ndim} axes; "
+                            f"got {pad_width}", hint="pairs are (before, after)") from None
     if any(w < 0 for pair in widths for w in pair):
         raise ArgumentError(f"pad: expected widths >= 0, got {pad_width}", hint="slice instead")
     if mode == "constant":
@@ -182,6 +186,9 @@ def repeat(a: ArrayLike, repeats: Any, axis: int | None = None, *,
         node = build.expand(node, (*x.shape[:at + 1], k, *x.shape[at + 1:]))
         shape = (*x.shape[:at], x.shape[at] * k, *x.shape[at + 1:])
         return moved(x, build.reshape(node, shape))
+    if counts.size not in (1, x.shape[at]):
+        raise ShapeError(f"repeat: expected one count, or one for each of {x.shape[at]}, got "
+                         f"{counts.size}", hint="axis= says along which axis elements are counted")
     places = np.repeat(np.arange(x.shape[at]), counts)
     if total_repeat_length is not None:
         places = np.pad(places, (0, max(0, total_repeat_length - len(places))), mode="edge")

@@ -47,7 +47,8 @@ def key(seed: ArrayLike, *, impl: str | None = None) -> Array:
         x = asarray(seed)
         if x.shape or not x._dtype.is_integer:
             raise DTypeError(f"key: expected one integer as seed, got {x._dtype}{list(x.shape)}",
-                             hint="use split to make several keys")
+                             hint="use split to make several keys" if x.shape else
+                             "convert it with int(...)")
         low = build.cast(x._node, dtypes.uint32)
     return Array(pair(build.const(0, dtypes.uint32), low))
 

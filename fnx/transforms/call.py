@@ -20,6 +20,7 @@ from fnx.core.array import effects, scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.public import settle
+from fnx.core.array.refusal import checked
 from fnx.core.array.trace import Closed, trace
 from fnx.core.config import config
 from fnx.core.dtypes import DType
@@ -58,6 +59,7 @@ def call(f: Callable[..., None] | None = None, *, out: Callable[P, R], name: str
          ) -> Callable[[Callable[..., None]], Transformed[P, Any]]: ...
 
 
+@checked
 def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
          vjp: _Vjp = None, jvp: _Rule = None, vmap: _Rule = None,
          out: Callable[..., Any] | None = None, schedule: Sequence[Transform] | None = None,

@@ -18,6 +18,7 @@ from fnx.core import build, ops
 from fnx.core.array import trace, tree
 from fnx.core.array.array import Array
 from fnx.core.array.public import asarray, public
+from fnx.core.array.refusal import checked
 from fnx.core.array.trace import Closed
 from fnx.core.errors import ArgumentError
 from fnx.core.uop import UOp, rebuild, toposort
@@ -46,6 +47,7 @@ def checkpoint(fun: None = None, *, prevent_cse: bool | Sequence[bool] = True,
                ) -> Callable[[Callable[P, R]], Transformed[P, R]]: ...
 
 
+@checked
 def checkpoint(fun: Callable[..., Any] | None = None, *,
                prevent_cse: bool | Sequence[bool] = True, policy: Policy | None = None,
                static_argnums: int | Sequence[int] = (),

@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from fnx.core import build
+from fnx.core.array import tree
 from fnx.core.array.array import Array
+from fnx.core.array.refusal import checked
 from fnx.core.array.trace import Traced, rewriting, trace
 from fnx.core.derived import run
 from fnx.core.errors import GradError
@@ -28,6 +30,7 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 
+@checked
 def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
          holomorphic: bool = False, allow_int: bool = False) -> Transformed[P, Any]:
     """The gradient of a function with a scalar result.
@@ -54,6 +57,7 @@ def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     return _Gradient(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
 
 
+@checked
 def value_and_grad(fun: Callable[P, R], argnums: int | Sequence[int] = 0,
                    has_aux: bool = False, holomorphic: bool = False,
                    allow_int: bool = False) -> Transformed[P, tuple[R, Any]]:
@@ -131,8 +135,8 @@ class _Gradient(_ValueAndGradient[P, R]):
 def _loss(traced: Traced) -> Array:
     """The scalar to differentiate."""
     if traced.out_tree.container is not None:
-        raise GradError(f"expected a scalar result, got {traced.out_tree}",
-                        hint="return one number; hand on the rest with has_aux=True")
+        raise GradError(f"expected one number as result, got {tree.shown(traced.out_tree)}",
+                        hint="return the loss alone; hand on the rest with has_aux=True")
     loss, = traced.outs
     if loss.shape != () or not loss._dtype.is_float:
         raise GradError(f"expected a float scalar as result, got {loss._aval}",

@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 from fnx.core import build, dtypes
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
+from fnx.core.array.refusal import checked
 from fnx.core.array.trace import Closed, rewriting, trace
 from fnx.core.derived import keep
 from fnx.core.errors import GradError
@@ -36,6 +37,7 @@ R = TypeVar("R")
 DerivativeBlocks = list[list[UOp]]  # for each float result, for each float input: its derivative
 
 
+@checked
 def jacfwd(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
            holomorphic: bool = False) -> Transformed[P, Any]:
     """The Jacobian of a function, column by column: for more results than arguments.
@@ -65,6 +67,7 @@ def jacfwd(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: boo
     return _Forward(fun, argnums=argnums, has_aux=has_aux, allow_int=False)
 
 
+@checked
 def jacrev(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
            holomorphic: bool = False, allow_int: bool = False) -> Transformed[P, Any]:
     """The Jacobian of a function, row by row: for more arguments than results.
@@ -94,6 +97,7 @@ def jacrev(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: boo
 jacobian = jacrev
 
 
+@checked
 def hessian(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
             holomorphic: bool = False) -> Transformed[P, Any]:
     """The matrix of second derivatives of a function.

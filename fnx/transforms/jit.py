@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from fnx.backends.base import Device, get_device
 from fnx.core import ops
 from fnx.core.array import array, scope, storage
+from fnx.core.array.refusal import checked
 from fnx.core.array.trace import trace
 from fnx.core.config import config
 from fnx.core.process import load
@@ -29,7 +30,7 @@ from fnx.transforms.replay.executable import DeviceFace, Eager, Executable, Prog
 from fnx.transforms.replay.launcher import MISS, Launcher, make_launcher
 from fnx.transforms.replay.signature import Arguments, CallKey, labels, positional, several
 from fnx.transforms.replay.traces import MAX_SIGNATURES, CacheInfo, Traces, Variant
-from fnx.transforms.transformed import Transformed, set_lower
+from fnx.transforms.transformed import Transformed, leave, set_lower
 
 if TYPE_CHECKING:
     from fnx.transforms.replay.stages import Stages
@@ -119,13 +120,17 @@ class Jitted(Transformed[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         out: R_co
-        if not scope.is_open():
-            for launch in self._launchers:
-                out = launch(args, kwargs)
-                if out is not MISS:
-                    self._hits += 1
-                    return out
-        out = self._general_call(args, kwargs)
+        try:
+            if not scope.is_open():
+                for launch in self._launchers:
+                    out = launch(args, kwargs)
+                    if out is not MISS:
+                        self._hits += 1
+                        return out
+            out = self._general_call(args, kwargs)
+        except Exception as error:
+            leave(error, self._f)
+            raise
         return out
 
     def _general_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -245,6 +250,7 @@ def jit(f: None = None, *, static_argnums: int | Sequence[int] = (),
         ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 
 
+@checked
 def jit(f: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[int] = (),
         static_argnames: str | Sequence[str] = (), donate_argnums: int | Sequence[int] = ()
         ) -> Any:

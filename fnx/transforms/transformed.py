@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec
 
 from fnx.core.array.public import public
 from fnx.core.array.trace import name_of
-from fnx.core.errors import ArgumentError
+from fnx.core.errors import ArgumentError, FnxError
+from fnx.core.tracebacks import shorten
+from fnx.transforms.replay.captures import codes_of
 
 if TYPE_CHECKING:
     from fnx.transforms.replay.stages import Stages
@@ -73,7 +75,11 @@ class Transformed(Generic[P, R_co]):
         return made
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        out: R_co = _run(self, args, kwargs)
+        try:
+            out: R_co = _run(self, args, kwargs)
+        except Exception as error:
+            leave(error, self._f)
+            raise
         return out
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -107,6 +113,14 @@ class Transformed(Generic[P, R_co]):
         except (AttributeError, KeyError):  # it is local
             pass
         return functools.partial(type(self), self._f, **self._options), ()
+
+
+def leave(error: Exception, f: Callable[..., Any]) -> None:
+    """What an error is told that leaves a call of f: which of several lines is meant, and what
+    frames to show."""
+    if isinstance(error, FnxError) and len(error.sites) > 1:
+        error.within(codes_of(f))
+    shorten(error)
 
 
 @public

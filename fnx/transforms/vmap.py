@@ -19,6 +19,7 @@ from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.containers import Path, container
 from fnx.core.array.public import asarray
+from fnx.core.array.refusal import checked
 from fnx.core.array.trace import Closed, inline, rewriting, trace
 from fnx.core.errors import ArgumentError, AxisError, FnxError, PytreeError, ShapeError
 from fnx.core.process import load
@@ -32,6 +33,7 @@ R = TypeVar("R")
 MAX_LISTED = 8  # arguments that an error about sizes names
 
 
+@checked
 def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
          axis_size: int | None = None, spmd_axis_name: Any = None) -> Transformed[P, Any]:
     """A function that maps ``fun`` over axes of its arguments, all elements at once.
@@ -102,7 +104,8 @@ class _Vmapped(Transformed[P, R]):
             raise ArgumentError(
                 f"vmap of {self._name}: expected in_axes for {len(args.subtrees)} positional "
                 f"arguments, got {len(in_axes)}: {in_axes}",
-                hint="arguments that are given by name are mapped over axis 0")
+                hint="give one for each: an axis, None for what is not mapped, or a tree of them; "
+                     "arguments that are given by name are mapped over axis 0")
         return [*_spread(in_axes, args, f"in_axes of vmap of {self._name}"),
                 *[0] * kwargs.num_leaves]
 
@@ -159,7 +162,7 @@ class _Vmapped(Transformed[P, R]):
         n = len(aval.shape) + 1
         if not -n <= axis < n:
             raise AxisError(f"{where()}, {aval}: expected out_axes from {-n} to {n - 1}, "
-                            f"got {axis}")
+                            f"got {axis}", hint="the results have one axis more than each lane's")
         order = [*range(1, n)]
         order.insert(axis % n, 0)
         lanes = x if batched else build.expand(x, (size, *x.shape))

@@ -185,7 +185,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
         lambda: x().mean(axs=0), errors.ArgumentError, TypeError, "mean: expected",  # type: ignore
         "did you mean 'axis'?"),
     "NumPy of a traced value": (
-        traced(lambda a: np.asarray(a)), errors.TracedValueError, TypeError, "jit", "where"),
+        traced(lambda a: np.asarray(a)), errors.TracedValueError, TypeError, "jit",
+        "compute with fnx.numpy"),
     "mask by a traced value": (
         traced(lambda a: a[a > 0]), errors.TracedValueError, TypeError, "shape of the result",
         "where"),

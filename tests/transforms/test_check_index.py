@@ -119,3 +119,36 @@ def test_a_schedule_gives_way() -> None:
 def test_a_device_that_computes_nothing_finds_nothing() -> None:
     with override(device="null"):
         assert fnx.jit(gather)(X, jnp.asarray([0, 9], "int32")).shape == (2,)
+
+
+def _one(x: Any, i: Any) -> Any:
+    return x[i] * 3.25
+
+
+def _other(x: Any, i: Any) -> Any:
+    return _helper(x, i) * 3.25
+
+
+def _helper(x: Any, i: Any) -> Any:
+    return x[i]
+
+
+def _line_of(f: Callable[..., Any]) -> int:
+    return inspect.getsourcelines(f)[1] + 1
+
+
+def test_of_functions_with_one_graph_the_one_that_runs_is_named() -> None:
+    """Equal graphs are the same nodes, and share their programs."""
+    x, inside, outside = jnp.asarray(X), jnp.asarray([0, 1]), jnp.asarray([0, 9])
+    one, other = fnx.jit(_one), fnx.jit(_other)
+    for f in (one, other, one):
+        f(x, inside)
+    for f, line in ((one, _line_of(_one)), (other, _line_of(_helper)), (one, _line_of(_one))):
+        with pytest.raises(OutOfBoundsError) as caught:
+            f(x, outside)
+        assert caught.value.site == (__file__, line)
+    here = inspect.currentframe()
+    assert here is not None
+    with pytest.raises(OutOfBoundsError) as caught:
+        x[outside] * 3.25
+    assert caught.value.site == (__file__, here.f_lineno - 1)

@@ -259,7 +259,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "structure": (lambda: lax.scan(forgets, CARRY, X), errors.PytreeError,
                   r"expected forgets to return a carry .*'n'"),
     "no pair": (lambda: lax.scan(lambda c, x: c, 0.0, X), errors.PytreeError,
-                r"to return \(carry, result of the step\), got \*"),
+                r"to return \(carry, result of the step\), got an array"),
     "parameters": (lambda: lax.scan(lambda c: (c, c), 0.0, X), errors.ArgumentError,
                    "too many positional arguments"),
     "lengths": (lambda: lax.scan(cell, 0.0, {"a": X, "b": (X[:2],)}), errors.ShapeError,

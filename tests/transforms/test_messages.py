@@ -76,8 +76,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "key": (lambda: fnx.jit(lambda x: {x: 1}[x])(jnp.asarray(1)),
             "unhashable: expected a dict key or an element of a set, got Traced<int32[], weak_type="
             f"True>(jit of <lambda>)\n  Inside jit of <lambda> ({THIS}:LINE)\n"
-            "  How to mend it: use a number, as x.item() where the value "
-            "is known, or id(x)"),
+            "  How to mend it: look up with an array, values[i], or fnx.lax.switch; x.item() is a "
+            "number where the value is known"),
     "leaked": (leak,
                "add: expected an array, got a traced float32[2] that outlived its trace: jit of "
                f"keeps called at {THIS}:LINE\n  How to mend it: return it from the traced "
@@ -85,8 +85,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "if": (lambda: fnx.jit(asks_a_sum)(X),
            f"expected a value, got a traced bool[] computed at {THIS}:LINE: jit of asks_a_sum "
            f"traces without values\n  Inside jit of asks_a_sum ({THIS}:LINE)\n"
-           "  How to mend it: choose with fnx.numpy.where(condition, a, b) "
-           "instead of Python's `if`, or name the argument in static_argnums"),
+           "  How to mend it: choose with fnx.numpy.where(condition, a, b) or fnx.lax.cond "
+           "instead of Python's `if`; a loop of traced length is fnx.lax.fori_loop or "
+           "fnx.lax.while_loop; or name the argument that it comes from in static_argnums"),
     "result": (lambda: fnx.jit(lambda x: {"y": [x, "text"]})(X),
                "result ['y'][1] of <lambda>: expected an array or a number, got str\n"
                f"  Inside jit of <lambda> ({THIS}:LINE)\n"

@@ -27,20 +27,35 @@ from fnx.core.errors import (
     DTypeError,
     MutationError,
     ShapeError,
+    Site,
     TracedValueError,
 )
 from fnx.core.operators import ValueOperators
 from fnx.core.ops import Op, Shape
+from fnx.core.process import load
+from fnx.core.tracebacks import shorten
 from fnx.core.uop import UOp
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-_STATIC = ("name the argument that it comes from in static_argnums, so that its value is known, or "
-           "compute with the array")
-_INSTEAD = {"bool()": "choose with fnx.numpy.where(condition, a, b) instead of Python's `if`, or "
-            "name the argument in static_argnums"}
+_LOOPS = "a loop of traced length is fnx.lax.fori_loop or fnx.lax.while_loop"
+_INSTEAD = {
+    "bool()": "choose with fnx.numpy.where(condition, a, b) or fnx.lax.cond instead of Python's "
+              f"`if`; {_LOOPS}",
+    "index": f"{_LOOPS}; a slice of traced start is fnx.lax.dynamic_slice",
+    "value": "compute with the array; fnx.numpy has the functions of math and NumPy, and "
+             "fnx.pure_callback hands values to others"}
+_STATEMENTS = {  # first words of lines
+    "while": "write the loop with fnx.lax.while_loop(condition, body, start)",
+    "assert": "look at the value with fnx.debug.print, or outside of the traced function"}
+
+
+def _statement(site: Site | None) -> str:
+    """The first word of a line of the user's: which statement asks for a value."""
+    words = "" if site is None else load("linecache").getline(*site)
+    return words.split(None, 1)[0] if words.strip() else ""
 
 
 class Array(ValueOperators):
@@ -293,7 +308,8 @@ class Array(ValueOperators):
         try:
             return self._numpy().item()
         except TracedValueError as error:
-            error.hint = _INSTEAD.get(what, _STATIC)
+            error.instead(_STATEMENTS.get(_statement(error.site), "") or
+                          _INSTEAD.get(what, _INSTEAD["value"]))
             raise
 
     def __bool__(self) -> bool:
@@ -317,7 +333,7 @@ class Array(ValueOperators):
     def __len__(self) -> int:
         if not self._shape:
             raise ShapeError("len(): expected an array of at least one dimension, got a 0-d one",
-                             hint="use .size")
+                             hint="use .size; a loop over numbers is over fnx.numpy.arange(n)")
         return self._shape[0]
 
     def __iter__(self) -> Iterator[Array]:
@@ -348,7 +364,7 @@ class Array(ValueOperators):
 
     def __format__(self, spec: str) -> str:
         if self._storage is None:
-            return format(repr(self), spec)
+            return format(self._scalar("format()"), spec) if spec else repr(self)
         return format(self.item() if not self._shape else str(self), spec)
 
     def __copy__(self) -> Array:
@@ -378,7 +394,11 @@ class Array(ValueOperators):
         for x in operands:
             if type(x) is not Array and not isinstance(x, _OPERANDS):
                 return _refused(op, x)  # type: ignore[no-any-return]
-        return _METHODS["_operator"](op, *operands)
+        try:
+            return _METHODS["_operator"](op, *operands)
+        except Exception as error:
+            shorten(error)
+            raise
 
     def __matmul__(self, other: Any) -> Array:
         return _METHODS["matmul"](self, other)
@@ -409,7 +429,7 @@ class Array(ValueOperators):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise MutationError("expected no assignment into an Array, which is immutable",
-                            hint=f"write x = x.at[{_show_index(index)}].set(value)")
+                            hint=f"write x = x.at[{_show_index(index)}].set(value), or .add(value)")
 
     def __delitem__(self, index: Any) -> None:
         raise MutationError("expected no deletion from an Array, which is immutable",
@@ -453,6 +473,9 @@ def _refused(op: Op, x: Any) -> Any:
                          f"{type(x).__name__}",
                          hint="convert it with fnx.numpy.asarray(...)" if not
                          isinstance(x, complex) else "fnx holds no complex numbers yet")
+    if x is None and op not in (ops.CMPEQ, ops.CMPNE):
+        raise DTypeError(f"{OPERATORS[op].name}: expected an array or a number, got None",
+                         hint="a function without a return statement returns None")
     return NotImplemented
 
 

@@ -12,8 +12,7 @@ from fnx.core.ops import Shape
 ShapeLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 AxisLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
 
-_STATIC = ("shapes and axes are known while tracing: name the argument they come from in "
-           "static_argnums, or take them from x.shape")
+_KNOWN = "shapes and axes are known while tracing: take them from x.shape"
 
 
 def one(axis: Any, ndim: int) -> int:
@@ -25,7 +24,7 @@ def one(axis: Any, ndim: int) -> int:
     try:
         a = operator.index(axis)
     except TracedValueError as error:
-        error.hint = _STATIC
+        error.instead(_KNOWN)
         raise
     except TypeError:
         raise AxisError(f"expected an integer axis, got {axis!r}",
@@ -70,14 +69,15 @@ def shape(given: Any) -> Shape:
     try:
         out = tuple([operator.index(n) for n in given])
     except TracedValueError as error:
-        error.hint = _STATIC
+        error.instead(_KNOWN)
         raise
     except TypeError:
         raise ArgumentError(f"expected a shape of integers, got {given!r}",
                             hint="a shape is an int or a tuple of ints, known while tracing"
                             ) from None
     if any(n < 0 for n in out):
-        raise ArgumentError(f"expected lengths >= 0, got shape {out}")
+        raise ArgumentError(f"expected lengths >= 0, got shape {out}",
+                            hint="no axis is shorter than 0; reshape alone works out a -1")
     return out
 
 

@@ -61,6 +61,21 @@ def fits(x: Any, to: DType) -> Any:
     return x
 
 
+def wrapped(x: Any, to: DType) -> Any:
+    """A Python scalar among arrays of dtype ``to``. As in JAX it is of the default dtype first, and
+    then of theirs: so one that fits the default is taken modulo their size.
+
+    >>> wrapped(300, dtypes.int8), wrapped(-1, dtypes.uint32)
+    (44, 4294967295)
+    """
+    x = fits(x, to)
+    if type(x) is int and to.is_integer:
+        (low, high), (least, most) = to.limits, default_int().limits
+        if not low <= x <= high and least <= x <= most:
+            return (x - low) % (1 << to.bits) + low
+    return x
+
+
 def numpy_data(x: Any, to: DType | None) -> NDArray:
     """NumPy data of a dtype that fnx holds, from anything that NumPy takes.
 
@@ -102,7 +117,7 @@ def _converted(x: Any) -> NDArray:
     except OverflowError as e:
         raise OverflowedError(f"expected integers that fit 64 bits: {e}", hint=_WIDER) from e
     except ValueError as e:
-        raise ShapeError(f"expected rows of one shape: {e}",
+        raise ShapeError("expected rows of one shape, got a list whose rows differ",
                          hint="pad the rows to one length") from e
 
 

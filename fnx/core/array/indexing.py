@@ -288,7 +288,8 @@ def _spelled_out(shape: Shape, index: Sequence[Any]) -> list[Any]:
     """
     dots = [place for place, e in enumerate(index) if e is Ellipsis]
     if len(dots) > 1:
-        raise ArgumentError("expected at most one ... in an index, got more")
+        raise ArgumentError("expected at most one ... in an index, got more",
+                            hint="write : for each axis but those that one ... stands for")
     missing = len(shape) - sum(_axes_of(e) for e in index)
     if missing < 0:
         raise OutOfBoundsError(f"expected at most {len(shape)} indices for shape {shape}, got "
@@ -320,7 +321,8 @@ def _axes_of(entry: Any) -> int:
             hint="use fnx.numpy.where(mask, x, 0), or .at[...] with integer indices")
     got = entry.dtype if isinstance(entry, UOp) else repr(entry)
     raise DTypeError(f"expected integers, slices or bool masks as an index, got {got}",
-                     hint="convert it with .astype(int32)")
+                     hint="use int(i), or .astype(int32) of an array; a name is a key of a dict, "
+                          "not of an array")
 
 
 def _of_mask(mask: np.ndarray[Any, Any], part: Shape) -> list[UOp]:

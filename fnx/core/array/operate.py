@@ -23,7 +23,7 @@ from fnx.core.array.elementwise import OPERATORS, ElementwiseRow
 from fnx.core.array.promotion import as_node, operand, promoted, same_shape
 from fnx.core.array.public import asarray, kind_of, public, strong_cast
 from fnx.core.dtypes import NDArray
-from fnx.core.errors import ArgumentError, DTypeError, OverflowedError
+from fnx.core.errors import ArgumentError, DTypeError, MutationError, UnknownNameError
 from fnx.core.expr import Expr, integer_power
 from fnx.core.ops import Op
 
@@ -35,10 +35,7 @@ def apply(row: ElementwiseRow, *xs: Any) -> Array:
     if row.domain == "truth":
         nodes = same_shape(row.name, [as_node(operand(x), dtypes.bool_) for x in xs])
         return Array(row.build(*nodes))
-    try:
-        nodes, weak = promoted(row.domain, row.name, xs)
-    except OverflowedError:
-        nodes, weak = promoted(row.domain, row.name, _modular(row, xs))
+    nodes, weak = promoted(row.domain, row.name, xs)
     node = row.build(*nodes)
     if weak and row in _WEAKNESS:
         weak = _WEAKNESS[row](xs)
@@ -68,21 +65,6 @@ def _weak_power(xs: Sequence[Any]) -> bool:
 _WEAKNESS: dict[ElementwiseRow, Callable[[Sequence[Any]], bool]] = {
     rows.LOG2: _never, rows.LOG10: _never, rows.RINT: _of_floats, rows.HYPOT: _without_strong,
     rows.LOGADDEXP2: _without_strong, rows.POWER: _weak_power}
-_RING = {rows.ADD, rows.SUBTRACT, rows.MULTIPLY, rows.BITWISE_AND, rows.BITWISE_OR,
-         rows.BITWISE_XOR}
-
-
-def _modular(row: ElementwiseRow, xs: Sequence[Any]) -> list[Any]:
-    """Operands of uint32 arithmetic, which is modulo 2**32, so that x + (-1) is x - 1.
-
-    Raises:
-        OverflowedError: this one was met before, and the row or the numbers are others.
-    """
-    unsigned = any(type(x) is Array and x._dtype.kind == "uint" for x in xs)
-    ring = row in _RING or row is rows.POWER and type(xs[0]) is int
-    if not ring or not unsigned or any(type(x) is int and x < -(1 << 31) for x in xs):
-        raise
-    return [x & 0xFFFFFFFF if type(x) is int and x < 0 else x for x in xs]
 
 
 _TAKES = {
@@ -311,6 +293,17 @@ class At:
 
     def __getitem__(self, index: Any) -> At:
         return At(self._x, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise MutationError("expected no assignment to x.at[...]: an Array is immutable",
+                            hint="write x = x.at[index].set(value)")
+
+    def __call__(self, *args: Any) -> Any:
+        raise ArgumentError("expected x.at[index], got x.at(index)",
+                            hint="write x.at[index].set(value), with square brackets")
+
+    def __getattr__(self, name: str) -> Any:
+        raise UnknownNameError("x.at[...]", name, [n for n in vars(At) if not n.startswith("_")])
 
     @public
     def get(self, *, mode: ReadMode = None, fill_value: ArrayLike | None = None,

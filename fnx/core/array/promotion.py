@@ -65,10 +65,12 @@ _numbers: Cache[Any, UOp] = Cache("numbers", 512)
 def number(x: Any, to: DType, shape: Shape) -> UOp:
     """A Python number as a constant. The last few are kept: eager loops use the same ones."""
     if x == 0 and type(x) is float:  # 0.0 and -0.0 are equal as keys
-        return build.const(convert.fits(x, to), to, shape)
+        return build.const(convert.wrapped(x, to), to, shape)
     key = (type(x), x, to, shape)
     node = _numbers.get(key)
-    return _numbers.keep(key, build.const(convert.fits(x, to), to, shape)) if node is None else node
+    if node is None:
+        node = _numbers.keep(key, build.const(convert.wrapped(x, to), to, shape))
+    return node
 
 
 def same_shape(name: str, nodes: list[UOp]) -> list[UOp]:
@@ -91,4 +93,4 @@ def as_node(x: Any, to: DType) -> UOp:
             return node
         return build.ne(node, build.like(node, 0)) if to.is_bool and \
             not node.dtype.is_bool else build.cast(node, to)
-    return build.const(convert.fits(x, to), to)
+    return build.const(convert.wrapped(x, to), to)

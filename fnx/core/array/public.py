@@ -19,6 +19,7 @@ from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.refusal import refusal
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, FnxError, ShapeError, user_site
+from fnx.core.tracebacks import shorten
 from fnx.core.uop import current_site
 
 P = ParamSpec("P")
@@ -116,10 +117,15 @@ def public(f: Callable[P, R], name: str = "") -> Callable[P, R]:
             return out
         except FnxError as error:
             error.name_caller(call.__qualname__)
+            shorten(error)
             raise
         except TypeError as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
                 raise refusal(call, args, kwargs) from None  # f was never entered
+            shorten(error)
+            raise
+        except Exception as error:
+            shorten(error)
             raise
         finally:
             current_site.site = None

@@ -10,7 +10,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from fnx.core.errors import ArgumentError, FnxError, suggestion
+from fnx.core.errors import ArgumentError, suggestion
+from fnx.core.tracebacks import shorten
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,10 +46,12 @@ def checked(f: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return f(*args, **kwargs)
-        except FnxError:
-            raise
         except TypeError as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
                 raise refusal(call, args, kwargs) from None  # f was never entered
+            shorten(error)
+            raise
+        except Exception as error:
+            shorten(error)
             raise
     return call

@@ -283,10 +283,11 @@ def _no_value(leaf: UOp, asked: UOp) -> LeakedTracerError | TracedValueError:
             f"expected an array, got {what} that outlived its trace: {name}{called}",
             hint="return it from the traced function instead of storing it outside, "
                  "and do not hand it to another thread")
-    return TracedValueError(
-        f"expected a value, got {what}: {scope.name} traces without values",
-        hint="name the argument in static_argnums, or choose with fnx.numpy.where "
-             "instead of Python's `if`")
+    error = TracedValueError(f"expected a value, got {what}: {scope.name} traces without values")
+    if scope.name.startswith("jit"):
+        error.static = "name the argument that it comes from in static_argnums"
+    error.instead("compute with fnx.numpy, or hand values to others with fnx.pure_callback")
+    return error
 
 
 def describe(node: UOp) -> str:

@@ -27,7 +27,7 @@ from fnx.core.errors import ArgumentError, FnxError, SpecError
 from fnx.core.host import Handle
 from fnx.core.process import at_fork
 from fnx.core.record import Record
-from fnx.core.uop import UOp, current_site, substitute, toposort
+from fnx.core.uop import UOp, current_site, of_both, rebuild, substitute, toposort
 
 Q = ParamSpec("Q")
 R = TypeVar("R")
@@ -223,7 +223,7 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
     Raises:
         LeakedTracerError: a foreign leaf belongs to a trace that is closed.
     """
-    explicit = frozenset((*leaves, *last))
+    explicit, eager = frozenset((*leaves, *last)), numbers > 0
     captures: list[UOp] = []
     constants: list[UOp] = []
     handles: list[UOp] = []
@@ -247,7 +247,8 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
     captures += handles
     order = [*captures, *leaves, *last] if front else [*leaves, *captures, *last]
     params = {node: build.param(i, node.dtype, node.shape) for i, node in enumerate(order)}
-    return build.function(substitute(outs, params), len(params), name), captures
+    visit = None if eager else of_both
+    return build.function(rebuild(outs, visit, known=params), len(params), name), captures
 
 
 def inline(fn: UOp, args: Sequence[UOp]) -> list[UOp]:

@@ -194,7 +194,8 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
     """
     given = list(leaves)
     if len(given) != treedef.num_leaves:
-        raise PytreeError(f"expected {treedef.num_leaves} leaves for {treedef}, got {len(given)}")
+        raise PytreeError(f"expected {treedef.num_leaves} leaves for {treedef}, got {len(given)}",
+                          hint="give one for each * of the structure, in its order")
     return _unflatten(treedef, iter(given))
 
 
@@ -292,6 +293,16 @@ def _up_to(treedef: TreeDef, tree: Any, path: Path, out: list[Any]) -> None:
             out.append(child)
         else:
             _up_to(child_def, child, (*path, key), out)
+
+
+def shown(treedef: TreeDef) -> str:
+    """A structure in words of users.
+
+    >>> shown(structure(1)), shown(structure((1, 2)))
+    ('an array', 'arrays in (*, *)')
+    """
+    return "an array" if treedef is LEAF else "None" if not treedef.num_leaves and \
+        treedef == structure(None) else f"arrays in {treedef}"
 
 
 def _place(path: Path) -> str:

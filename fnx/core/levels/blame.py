@@ -16,7 +16,6 @@ branches and loops, there to the first iteration that has it. Effects do not tak
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ import numpy as np
 
 from fnx.core import build, host, ops, parts
 from fnx.core.dtypes import NDArray
-from fnx.core.errors import NotFiniteError, Site, show_site
+from fnx.core.errors import NotFiniteError, Site, nearest, show_site
 from fnx.core.levels import interp
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
@@ -47,7 +46,8 @@ class Origin(Record):
         index: of the first element.
         value: that element.
         loops: iterations, the innermost first: (number, of what).
-        site: the user's line.
+        site: the user's line, of a callback.
+        sites: lines that it may be of.
     """
 
     what: str
@@ -55,6 +55,7 @@ class Origin(Record):
     value: float
     loops: tuple[tuple[int, str], ...] = ()
     site: Site | None = None
+    sites: tuple[Site, ...] = ()
 
     def error(self, check: str, name: str) -> NotFiniteError:
         """What a user is told."""
@@ -63,8 +64,8 @@ class Origin(Record):
         whose = f"{name}: " if name else ""
         return NotFiniteError(
             f"{whose}expected no {_WORDS[check]}, got {self.value} out of {self.what}{where}"
-            f"{loops}", site=self.site, hint="look at what this line is given; without "
-            "config.check it goes on as it is")
+            f"{loops}", site=self.site, sites=self.sites, hint="look at what this line is given; "
+            "without config.check it goes on as it is")
 
 
 def check_results(fn: UOp, args: Sequence[NDArray], results: Sequence[NDArray], check: str) -> None:
@@ -88,16 +89,6 @@ def origin(fn: UOp, args: Sequence[NDArray], result: int, check: str) -> Origin 
     if isinstance(found, int):
         return Origin(f"argument {found}", *_first(args[found], check))
     return found
-
-
-def _nearest(sites: Sequence[Site]) -> Site | None:
-    """The one of a node's lines that is meant: equal programs are the same nodes, wherever they
-    stand. The last in a file that calls; None where there is none, then it is the call's."""
-    files, frame = set(), sys._getframe()
-    while frame is not None:
-        files.add(frame.f_code.co_filename)
-        frame = frame.f_back  # type: ignore[assignment]
-    return next((site for site in reversed(sites) if site[0] in files), None)
 
 
 def _first(value: NDArray, check: str) -> tuple[tuple[int, ...], float]:
@@ -149,10 +140,9 @@ class _Search:
     def _made_by(self, node: UOp) -> Origin:
         call = node.src[0] if node.op is ops.GET else node
         what = call.arg.name if node.op is ops.GET else node.op.name.lower()
-        site = _nearest(node.sites or call.sites)
-        if call.op is ops.HOST:
-            site = host.site_of(int(self.value[call.src[0]])) or site
-        return Origin(what, *_first(self.value[node], self.check), site=site)
+        site = host.site_of(int(self.value[call.src[0]])) if call.op is ops.HOST else None
+        return Origin(what, *_first(self.value[node], self.check), site=site,
+                      sites=node.sites or call.sites)
 
     def _operands(self, call: UOp) -> list[NDArray]:
         return [self.value[s] for s in parts.operands(call)]
@@ -201,11 +191,11 @@ class _Search:
             if is_bad(outs[result], self.check).any():
                 found = self.inside(body, given, result)
                 if isinstance(found, Origin):
-                    site = _nearest(call.sites)
+                    site = nearest(call.sites)
                     lines = f" ({show_site(site)})" if site else ""
                     loop = (order[i], f"{call.op.name.lower()} of {call.arg.name}{lines}")
                     return Origin(found.what, found.index, found.value, (*found.loops, loop),
-                                  found.site)
+                                  found.site, found.sites)
                 if found is None or not consts <= found < consts + n or not i:
                     return found
                 result, carries, i = found - consts, first, 0  # another carry had it before
@@ -228,4 +218,4 @@ def _of_operands(search: _Search, call: UOp, result: int) -> Origin | int | None
             return i
     value = search.value[build.results(call)[result]]
     return Origin(f"kernel {call.arg.name}", *_first(value, search.check),
-                  site=_nearest(call.sites))
+                  sites=call.sites)

@@ -128,7 +128,8 @@ class Loops:
     def _leaf(self, name: str, step: Transform) -> ScheduledLoop:
         if name not in self.leaves:
             raise KernelError(f"{step}: expected one of the ranges {quoted(self.leaves)}; "
-                              f"got {name!r}")
+                              f"got {name!r}",
+                              hint="give the range this name in the kernel: k.range(n, name)")
         if self.leaves[name].carries and not isinstance(step, Order):
             raise KernelError(f"{step}: expected a range without carried values, got {name!r}",
                               hint="its iterations follow one another; tile the ranges around it")

@@ -45,7 +45,7 @@ def _of_indices(node: UOp) -> Iterator[Fault]:
             continue
         shown = _before_wrapping(i)
         value = fault(i, n, shown)
-        check = Check(what, axis, n, node.sites[-1] if node.sites else None, shown is not None)
+        check = Check(what, axis, n, None, shown is not None, node)
         yield build.reduce(value, ops.MAX, range(len(value.shape))), check
 
 

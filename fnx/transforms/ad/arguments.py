@@ -124,6 +124,9 @@ def positions(argnums: int | Sequence[int], n: int, kind: str, name: str) -> lis
     """The positional arguments, of ``n``, to differentiate in."""
     out = []
     for i in (argnums,) if isinstance(argnums, int) else argnums:
+        if not isinstance(i, int):
+            raise ArgumentError(f"{kind} of {name}: expected an integer, or several, as argnums; "
+                                f"got {argnums!r}", hint="0 is the first argument")
         if not -n <= i < n:
             raise ArgumentError(f"{kind} of {name}: expected argnums among {n} positional "
                                 f"arguments, got {argnums}",

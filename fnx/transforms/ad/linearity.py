@@ -59,7 +59,7 @@ def checked(outs: Sequence[UOp], linear: Sequence[UOp]) -> Steps[None]:
 def _refusal(node: UOp, does: str) -> GradError:
     return GradError(f"expected a function that is linear in its arguments, got one that {does}: "
                      f"{node.op} of {node.dtype}{list(node.shape)}",
-                     site=node.sites[-1] if node.sites and node.src else None,
+                     sites=node.sites if node.src else (),
                      hint="what does not depend on the arguments may only multiply them; use vjp "
                           "for functions that are not linear")
 

@@ -80,7 +80,8 @@ def _fill(o: Reference, tracing: Tracing) -> None:
     if not size:
         return
     if not stores:
-        raise KernelError(f"kernel {tracing.name}: expected a store to {o.name!r}, got none")
+        raise KernelError(f"kernel {tracing.name}: expected a store to {o.name!r}, got none",
+                          hint=f"write {o.name}[i] = value")
     plain = list(itertools.takewhile(
         lambda s: s.arg is None and not carried.may_be_skipped(s), stores))
     if places.is_covered(plain, size):

@@ -47,6 +47,11 @@ class Value(ValueOperators):
     node: UOp
     __array_ufunc__ = None
 
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise KernelError("expected an array, got a value in a kernel",
+                          hint="use the functions of fnx.kernel, as k.sin(x), and x[i] where x is "
+                               "an argument of the kernel")
+
     def __init__(self, node: UOp, weak: bool = False) -> None:
         self.node, self.weak, self.tracing = node, weak, current()
         self.tracing.values[node] = None

@@ -61,7 +61,8 @@ def _pair(body: Body) -> tuple[tree.TreeDef, tree.TreeDef]:
     out = body.out_tree
     kind = None if out.container is None else out.container.kind
     if kind not in (tuple, list) or len(out.subtrees) != 2:
-        raise PytreeError(f"expected {body.name} to return (carry, result of the step), got {out}",
+        raise PytreeError(f"expected {body.name} to return (carry, result of the step), got "
+                          f"{tree.shown(out)}",
                           hint="return carry, None where a step has no result")
     carry, y = out.subtrees
     return carry, y

@@ -105,6 +105,12 @@ class Captures:
         return not leaves
 
 
+def codes_of(f: Callable[..., Any]) -> list[CodeType]:
+    """The code of the Python functions that a function leads to."""
+    values = [f, *[value for *_, value in Captures(f).entries]]
+    return [g.__code__ for value in values for g in _functions_of(value)]
+
+
 def _is_still(value: Any, now: Any) -> bool:
     """Whether a value that is not the object kept is the one that was meant."""
     if type(value) is Watched:

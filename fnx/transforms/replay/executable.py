@@ -20,11 +20,12 @@ from fnx.core.array import storage, trace
 from fnx.core.array.trace import Closed
 from fnx.core.cache import MEGABYTE, Cache, graph_bytes
 from fnx.core.config import config
+from fnx.core.errors import FnxError
 from fnx.core.index_faults import Check, raise_first
 from fnx.core.ops import const_value
 from fnx.core.process import load
 from fnx.core.target import Target
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, current_site, toposort
 
 MAX_EAGER = 1024        # programs of eager calls
 PROGRAM_BYTES = 96 * MEGABYTE  # of each function's programs, and of those of eager calls
@@ -220,7 +221,19 @@ class Eager(Programs):
         if len(nodes) == 1 and nodes[0].op is ops.CONST:  # a number among the arguments
             return [self._memory(nodes[0])]
         fn, captures = trace.close(nodes, (), numbers=MAX_NUMBERS)
-        return self.find(fn).run([self._memory(c) for c in captures])
+        try:
+            return self.find(fn).run([self._memory(c) for c in captures])
+        except FnxError as error:
+            self._say_line(error, nodes)
+            raise
+
+    @staticmethod
+    def _say_line(error: FnxError, nodes: Sequence[UOp]) -> None:
+        """An equal graph of another line may have made the program: these nodes have this one's."""
+        if error.sites:
+            if error.site not in {site for n in toposort(nodes) for site in n.sites}:
+                error.site = current_site.site or error.site
+            error.sites = ()
 
     def _memory(self, node: UOp) -> Any:
         return node.arg.handle if node.op is ops.BUFFER else self.put(const_value(node))

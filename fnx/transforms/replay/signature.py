@@ -23,7 +23,15 @@ from fnx.core.array.aval import Aval
 from fnx.core.array.containers import SequenceKey
 from fnx.core.array.equality import Static
 from fnx.core.config import config
-from fnx.core.errors import ArgumentError, DonatedError, DTypeError, FnxError, StaticArgumentError
+from fnx.core.errors import (
+    ArgumentError,
+    DonatedError,
+    DTypeError,
+    FnxError,
+    OverflowedError,
+    StaticArgumentError,
+    suggestion,
+)
 from fnx.transforms.replay.donation import positions
 
 NamedStatic = tuple[int | str, Static]
@@ -67,8 +75,9 @@ class Arguments:
                 return public.concrete(x)
             made = public.asarray(x)
         except FnxError as e:
-            raise DTypeError(f"argument {argument(in_tree, i)} of {self.function}: {e.message}",
-                             hint=self._cure(x)) from None
+            kind = OverflowedError if isinstance(e, OverflowedError) else DTypeError
+            raise kind(f"argument {argument(in_tree, i)} of {self.function}: {e.message}",
+                       hint=self._cure(x) if kind is DTypeError else e.hint) from None
         if concrete and made.is_deleted():
             raise DonatedError(f"argument {argument(in_tree, i)} of {self.function}: expected an "
                                "array with a value, got one that was donated",
@@ -85,8 +94,12 @@ class Arguments:
             return (f"it is the self of a method of {kind}: make {kind} a pytree with "
                     "fnx.tree_util.register_dataclass, so that its arrays are arguments, or name "
                     "it in static_argnums=0 if it never changes")
-        return ("pass arrays or numbers; an argument that is neither goes into static_argnums "
-                "or static_argnames")
+        static = ("an argument that is neither array nor number goes into static_argnums or "
+                  "static_argnames")
+        if type(x).__module__ in ("builtins", "numpy"):
+            return static
+        return (f"make {type(x).__name__} a pytree with fnx.tree_util.register_dataclass, so that "
+                f"its arrays are arguments; {static}")
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise where the function does not take so many, or not by these names."""
@@ -156,6 +169,10 @@ def positional(f: Callable[..., Any], option: str, numbers: tuple[int, ...]) -> 
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     for i in numbers:
+        if not isinstance(i, int):
+            raise StaticArgumentError(f"expected an integer, or several, as {option}; got {i!r}",
+                                      hint="0 is the first argument; names go into "
+                                           "static_argnames")
         if not open_ended and not -len(names) <= i < len(names):
             raise StaticArgumentError(f"expected {option} below {len(names)}, got {i}",
                                       hint=f"the parameters are {', '.join(names)}")
@@ -172,8 +189,10 @@ def _static_arguments(f: Callable[..., Any], nums: tuple[int, ...], names: tuple
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         for name in names:
             if name not in known:
-                raise StaticArgumentError(f"expected a parameter name, got {name!r}",
-                                          hint=f"the parameters are {', '.join(sorted(known))}")
+                raise StaticArgumentError(
+                    f"expected parameters as static_argnames, got {name!r}",
+                    hint=suggestion(str(name), known) or
+                    f"the parameters are {', '.join(sorted(known))}")
     more_names = {by_position[i] for i in nums if -len(by_position) <= i < len(by_position)}
     more_nums = {by_position.index(n) for n in names if n in by_position}
     return tuple({*nums, *more_nums}), tuple({*names, *more_names})
