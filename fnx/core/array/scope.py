@@ -33,6 +33,7 @@ from fnx.core.errors import (
     NestingError,
     Site,
     TracedValueError,
+    nearest,
     set_open_transforms,
     show_site,
     user_site,
@@ -265,7 +266,8 @@ def _of_lanes(node: UOp, asked: UOp) -> TracedValueError:
 
 def _what(asked: UOp) -> str:
     what = f"a traced {asked.dtype}{list(asked.shape)}"
-    return what + f" computed at {show_site(asked.sites[0])}" if asked.sites else what
+    site = nearest(asked.sites)
+    return f"{what} computed at {show_site(site)}" if site else what
 
 
 def _no_value(leaf: UOp, asked: UOp) -> LeakedTracerError | TracedValueError:

@@ -27,6 +27,7 @@ from fnx.core.errors import (
     FnxError,
     PytreeError,
     ShapeError,
+    nearest,
     show_site,
 )
 from fnx.core.record import Record
@@ -244,8 +245,8 @@ def check_carry(what: str, body: Body, structure: tree.TreeDef, before: Sequence
 def result_type(node: UOp) -> str:
     """The type of a result, and the line that computed it."""
     text = f"{node.dtype}{list(node.shape)}"
-    known = node.sites and node.op.kind != "source"
-    return f"{text} (computed at {show_site(node.sites[-1])})" if known else text
+    site = None if node.op.kind == "source" else nearest(node.sites)
+    return f"{text} (computed at {show_site(site)})" if site else text
 
 
 def check_structure(what: str, body: Body, want: tree.TreeDef, got: tree.TreeDef) -> None:
