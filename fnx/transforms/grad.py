@@ -135,7 +135,7 @@ class _Gradient(_ValueAndGradient[P, R]):
 def _loss(traced: Traced) -> Array:
     """The scalar to differentiate."""
     if traced.out_tree.container is not None:
-        raise GradError(f"expected one number as result, got {tree.shown(traced.out_tree)}",
+        raise GradError(f"expected a scalar as result, got {tree.shown(traced.out_tree)}",
                         hint="return the loss alone; hand on the rest with has_aux=True")
     loss, = traced.outs
     if loss.shape != () or not loss._dtype.is_float:
