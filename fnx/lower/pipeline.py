@@ -42,6 +42,7 @@ from fnx.lower.in_place import copied_slots, shared_slots
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.index_sets import split_index_sets
+from fnx.lower.kernel.outer_factors import outer_factors
 from fnx.lower.kernel.row_epilogues import row_epilogues as stage_rows
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.kernel.slices import slices
@@ -109,6 +110,7 @@ FUSION_PASSES = (
     Pass("slices", slices, "kernel", "kernel"),
 )
 KERNEL_PASSES = (
+    Pass("outer_factors", on_kernel(outer_factors, by_hand=False), "kernel", "kernel"),
     Pass("coalesce", on_kernel(coalesce, by_hand=False), "kernel", "kernel"),
     Pass("index_sets", on_kernel(split_index_sets, by_hand=False), "kernel", "kernel"),
     Pass("row_epilogues", row_epilogues, "kernel", "kernel"),

@@ -14,6 +14,7 @@ from fnx.core import ops
 from fnx.core.uop import toposort
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.kernel.coalesce import coalesce
+from fnx.lower.kernel.outer_factors import outer_factors
 from fnx.lower.schedule import contraction
 from tests.lower.steps import steps_of
 
@@ -136,3 +137,16 @@ def test_lanes_of_a_long_sum_go_where_reads_are_contiguous() -> None:
     f = fnx.jit(lambda a, b: a.T @ b.T)
     assert [k.name.split()[0] for k in f.lower(a, b).kernels] == ["contract_mul"]
     np.testing.assert_allclose(f(a, b), a.T @ b.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [n for n in SPELLINGS if "where" not in n and "double" not in n])
+def test_a_term_is_one_product_of_two(name: str) -> None:
+    """Scalars and vectors are in the factors, which are packed, or behind the sum."""
+    def f(a: Any, b: Any) -> Any:
+        return jnp.sum(SPELLINGS[name](jnp, a[:, :, None], b[None]), 1)
+
+    step, = steps_of(fnx.jit(f).lower(A, B).simplified)
+    found = contraction.find(outer_factors(coalesce(step.kernel)))
+    assert found is not None
+    term = found.reduce.src[0]
+    assert term.op is ops.MUL and set(term.src) == {found.left, found.right}
