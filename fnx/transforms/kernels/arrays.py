@@ -13,11 +13,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from fnx.core import build, dtypes, ops, parts
 from fnx.core.cache import CacheOf
 from fnx.core.errors import GradError
+from fnx.core.record import Record
 from fnx.core.uop import UOp, inherit, substitute, toposort
 from fnx.transforms.kernels import reading, writing
 from fnx.transforms.kernels.reading import Over, length, ordered, spread
@@ -322,7 +322,7 @@ class _Scope:
         return self.own if self.outer is None else self.own | self.outer.open()
 
 
-class _End(NamedTuple):
+class _End(Record):
     """What a loop ends with: its last values, those of its steps, and where these are run."""
 
     last: list[Over]
