@@ -418,6 +418,8 @@ def main() -> int:
             wrong.append(seed)
             print(f"seed {seed}:", traceback.format_exc(limit=-3), flush=True)
         done += 1
+        if done % 100 == 0:
+            print(f"{done} done, {len(wrong)} wrong", flush=True)
         if time.monotonic() > end:
             break
     print(f"{done} programs of loops, {len(wrong)} wrong: {wrong[:20]}")
