@@ -22,7 +22,8 @@ class Check(Record):
     """An index into an axis of ``length``: what reads or writes there, and the user's line, or the
     node whose lines are looked at when it is outside.
 
-    ``wraps``: indices from -length on count from the end.
+    ``wraps``: indices from -length on count from the end. ``loops``: the loops around it,
+    innermost first, whose iterations follow the fault.
     """
 
     what: str
@@ -31,14 +32,17 @@ class Check(Record):
     site: Site | None = None
     wraps: bool = False
     node: UOp | None = None
+    loops: tuple[str, ...] = ()
 
-    def raise_for(self, found: int) -> None:
+    def raise_for(self, found: int, *iterations: int) -> None:
         """Raise OutOfBoundsError where a fault is one."""
         if found not in (NONE, 0):  # 0 is inside; a device that computes nothing says 0
             low = -self.length if self.wraps else 0
+            where = "".join([f" in iteration {t} of {name or 'a loop'}"
+                             for t, name in zip(iterations, self.loops)])
             raise OutOfBoundsError(
                 f"{self.what}: expected {low} <= index < {self.length} along axis {self.axis}, "
-                f"got {found}", site=self.site,
+                f"got {found}{where}", site=self.site,
                 sites=self.node.sites if self.node is not None else (),
                 hint="mend the index; without config.check_index a read takes the nearest place "
                      "and a write is left out")
@@ -75,7 +79,7 @@ def fault(i: UOp, length: int, shown: UOp | None = None) -> UOp:
     return build.where(inside, build.like(value, NONE), value)
 
 
-def raise_first(checks: Iterable[Check], found: Iterable[int]) -> None:
-    """Raise for the first fault."""
-    for check, value in zip(checks, found, strict=True):
-        check.raise_for(int(value))
+def raise_first(checks: Iterable[Check], found: Iterable[Iterable[int]]) -> None:
+    """Raise for the first fault; each is followed by the iterations of the loops around it."""
+    for check, values in zip(checks, found, strict=True):
+        check.raise_for(*map(int, values))

@@ -49,9 +49,9 @@ def link(fn: UOp, device: Device, runtime_extents: bool = False, donated: Sequen
          ) -> Executable:
     """A FUNCTION as a program. The compiler is half of fnx's code: loaded with the first one."""
     checks = ()
-    fn = _prepared(fn, device)
     if config.check_index:
         fn, checks = load("fnx.lower.tensor.check_index").check_index(fn)
+    fn = _prepared(fn, device)
     return Executable(fn, device, load("fnx.lower.pipeline").lower, runtime_extents, checks,
                       donated)
 

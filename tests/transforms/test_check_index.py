@@ -11,6 +11,7 @@ import pytest
 
 import fnx
 import fnx.kernel as k
+import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.config import override
 from fnx.core.errors import OutOfBoundsError
@@ -152,3 +153,85 @@ def test_of_functions_with_one_graph_the_one_that_runs_is_named() -> None:
     with pytest.raises(OutOfBoundsError) as caught:
         x[outside] * 3.25
     assert caught.value.site == (__file__, here.f_lineno - 1)
+
+
+# ---- inside of loops, branches and lanes -------------------------------------------------------
+
+ROWS = np.ones((3, 5), np.float32)
+
+
+def scan(x: Any) -> Any:
+    def cell(c: Any, i: Any) -> Any:
+        return c + x[i], c
+    return lax.scan(cell, 0.0, jnp.asarray([1, 2, 9, 3, 8]))[0]
+
+
+def backwards(x: Any) -> Any:
+    def cell(c: Any, i: Any) -> Any:
+        return c + x[i], c * i
+    return lax.scan(cell, 0.0, jnp.asarray([1, 2, 9, 3]), reverse=True)[1]
+
+
+def writes_in_place(x: Any) -> Any:
+    def cell(i: Any, x: Any) -> Any:
+        return x.at[2 * i].set(1.0)
+    return lax.fori_loop(0, 8, cell, x)
+
+
+def data_says(x: Any) -> Any:
+    def cell(s: Any) -> Any:
+        return s[0] + 3, s[1] + x[s[0]]
+    return lax.while_loop(lambda s: s[0] < 20, cell, (0, x[0]))
+
+
+def nested(x: Any) -> Any:
+    def outer(i: Any, c: Any) -> Any:
+        def inner(j: Any, c: Any) -> Any:
+            return c + x[i + j]
+        return lax.fori_loop(0, 4, inner, c)
+    return lax.fori_loop(0, 3, outer, 0.0)
+
+
+def branch(x: Any) -> Any:
+    def cell(i: Any, c: Any) -> Any:
+        return lax.cond(i == 6, lambda: x[i], lambda: c)
+    return lax.fori_loop(0, 8, cell, 0.0)
+
+
+def backward(x: Any) -> Any:
+    return fnx.grad(scan)(x)
+
+
+LOOPS = {scan: "got 9 in iteration 2 of cell", backwards: "got 9 in iteration 1 of cell",
+         writes_in_place: "got 6 in iteration 3 of cell",
+         data_says: "got 6 in iteration 2 of cell",
+         nested: "got 5 in iteration 3 of inner in iteration 2 of outer",
+         branch: "got 6 in iteration 6 of cell", backward: "got 8 in iteration 0 of cell.backward"}
+
+
+@pytest.mark.parametrize("f", LOOPS, ids=lambda f: f.__name__)
+def test_an_index_inside_of_a_loop(f: Any) -> None:
+    with pytest.raises(OutOfBoundsError, match="-5 <= index < 5 along axis 0, " + LOOPS[f]) as e:
+        fnx.jit(f)(jnp.asarray(X))
+    assert e.value.site is not None and e.value.site[0] == __file__
+    lines, first = inspect.getsourcelines(nested)
+    assert f is not nested or first <= e.value.site[1] < first + len(lines)
+
+
+@pytest.mark.parametrize("f", [scan, nested, branch, data_says], ids=lambda f: f.__name__)
+def test_loops_whose_indices_are_inside_are_the_same(f: Any) -> None:
+    x = jnp.asarray(np.arange(30, dtype=np.float32))
+    checked = fnx.jit(f)(x)
+    with override(check_index=False):
+        for a, b in zip(fnx.tree.leaves(checked), fnx.tree.leaves(fnx.jit(f)(x))):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_axes_of_lanes_are_the_users() -> None:
+    at = jnp.asarray([1, 7, 2])
+    for f, what in ((lambda x, i: x[i], "read"), (lambda x, i: x.at[i].set(1.0), "write")):
+        with pytest.raises(OutOfBoundsError, match=f"{what}: .* index < 5 along axis 0, got 7"):
+            fnx.jit(fnx.vmap(f))(jnp.asarray(ROWS), at)
+    with pytest.raises(OutOfBoundsError, match="index < 5 along axis 0, got 5 in iteration 1 of"):
+        fnx.jit(fnx.vmap(lambda x, i: lax.fori_loop(0, 3, lambda k, c: c + x[i + k], 0.0)))(
+            jnp.asarray(ROWS), jnp.asarray([1, 4, 2]))

@@ -92,9 +92,12 @@ MOVEMENTS: dict[Op, BatchingRule] = {
 
 
 def _lane(size: int, like: UOp) -> UOp:
-    """The number of the lane, at each place of an index array with a batch axis."""
+    """The number of the lane, at each place of an index array with a batch axis.
+
+    The STOP tells it from indices of the user's.
+    """
     lanes = build.reshape(build.iota(size), (size,) + (1,) * (len(like.shape) - 1))
-    return build.expand(lanes, like.shape)
+    return build.stop_gradient(build.expand(lanes, like.shape))
 
 
 def _gather(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:

@@ -122,7 +122,8 @@ class Executable:
         if not self.checks:
             return given
         faults = [given.pop() for _ in self.checks]
-        raise_first(self.checks, [f.view(np.int32, ())[()] for f in reversed(faults)])
+        raise_first(self.checks, [f.view(np.dtype(np.int32), (1 + len(c.loops),))
+                                  for c, f in zip(self.checks, reversed(faults))])
         return given
 
     def _written_over(self, ins: Sequence[Any], outs: Sequence[Any]
