@@ -148,8 +148,8 @@ class Jitted(Transformed[P, R_co]):
         executable = replay.executable or self._link(replay, key, len(args))
         if replay.calls_before_launcher:
             self._make_launcher(key, captures, replay, executable, len(args))
-        outs = executable.run([*[x._storage for x in arrays], *replay.storages])
-        self._donation.give_away(args)
+        outs = executable.run([*[x._storage for x in arrays], *replay.storages],
+                              self._donation.of(args))
         return replay.closed.out_tree.unflatten(
             [array.from_storage(s, *aval) for s, aval in zip(outs, replay.closed.outs)])
 

@@ -10,7 +10,9 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
+from fnx.backends.cpu.device import CpuCommandBuffer
 from fnx.core.config import override
+from fnx.core.errors import DonatedError
 
 N = 1000
 
@@ -138,3 +140,23 @@ def test_steps_in_flight() -> None:
     for _ in range(20):
         x, y = step(x), plain(y)
     np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("warm", [0, 8], ids=["general path", "launcher"])
+def test_interrupted_when_it_is_written_over(warm: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = fnx.jit(lambda w: w * 2, donate_argnums=0)
+    w = jnp.ones(1000)
+    for _ in range(warm):
+        w = step(w)
+    submit = CpuCommandBuffer.submit
+
+    def then_interrupt(self: CpuCommandBuffer, ins: Any, outs: Any) -> None:
+        submit(self, ins, outs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CpuCommandBuffer, "submit", then_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        step(w)
+    monkeypatch.undo()
+    with pytest.raises(DonatedError):  # and not the value that was written there
+        np.asarray(w)

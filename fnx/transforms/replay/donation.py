@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fnx.core.array import tree
@@ -54,10 +54,15 @@ class Donation:
                             "arrays to be given once, got the same array twice",
                             hint="pass x.copy() for one of them")
 
-    def give_away(self, args: tuple[Any, ...]) -> None:
-        """Donated arguments have no value any more; their memory goes back to the pool."""
-        for i in positions(self.numbers, len(args)) if self.numbers else ():
-            if 0 <= i < len(args):
-                for x in tree.leaves(args[i]):
-                    if type(x) is Array:
-                        x._storage = x._uop = x._value = None
+    def of(self, args: tuple[Any, ...]) -> Callable[[], None] | None:
+        """What takes the donated ones of these arguments from the caller; None where none is."""
+        if not self.numbers:
+            return None
+        donated = [args[i] for i in positions(self.numbers, len(args)) if 0 <= i < len(args)]
+        return lambda: give_away([x for x in tree.leaves(donated) if type(x) is Array])
+
+
+def give_away(arrays: Sequence[Array]) -> None:
+    """Arrays that have no value any more; their memory goes to a result, or back to the pool."""
+    for x in arrays:
+        x._storage = x._uop = x._value = None

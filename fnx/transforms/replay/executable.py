@@ -106,12 +106,21 @@ class Executable:
         self.forwards = any(kind == "in" for kind, _ in self.results) or \
             len(self.results) != len(self.sizes) or bool(checks)
 
-    def run(self, ins: Sequence[Any]) -> Sequence[Any]:
-        """Submit with argument storages; storages of the results, in order."""
+    def run(self, ins: Sequence[Any], give_away: Callable[[], None] | None = None
+            ) -> Sequence[Any]:
+        """Submit with argument storages; storages of the results, in order.
+
+        ``give_away`` takes donated arguments from the caller: before the first of them can be
+        written over, so that whoever is interrupted here does not read what is written there.
+        """
         outs = self._allocate(self.sizes)
         if self.over:
             ins, outs = self._written_over(ins, outs)
+            if give_away is not None:
+                give_away()
         self.buffer.submit(ins, outs)
+        if give_away is not None and not self.over:
+            give_away()
         if config.check:
             self._check_results(ins, outs)
         if not self.forwards:

@@ -33,6 +33,7 @@ from fnx.core.array.equality import same
 from fnx.core.array.public import concrete
 from fnx.core.config import config
 from fnx.transforms.replay.captures import BY_VALUE, MISSING, Watched
+from fnx.transforms.replay.donation import give_away
 from fnx.transforms.replay.signature import CONVERTED, CallKey, NamedStatic
 
 MISS = object()
@@ -71,7 +72,7 @@ class _Source:
 
 def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tuple[Any, str, Any]],
                   captured: Sequence[Any], out_tree: tree.TreeDef, outs: Sequence[Aval],
-                  run: Callable[[Sequence[Any]], Sequence[Any]],
+                  run: Callable[..., Sequence[Any]],
                   donated: Sequence[int]) -> Launcher | None:
     """The launcher of a signature; None where its trees hold containers it does not know.
 
@@ -82,7 +83,8 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
         captured: storages that follow those of the arguments.
         out_tree: structure of the results.
         outs: of the results.
-        run: storages of arguments and captures -> storages of results.
+        run: storages of arguments and captures, who gives away what is donated -> storages of
+            results.
         donated: leaves that have no value afterwards.
     """
     in_tree, avals, statics = key[:3]
@@ -101,10 +103,12 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
     src.space["run"] = run
     ins = "".join(f"{x}._storage, " for x in leaves)
     ins += "".join(f"{src.constant(s, 's')}, " for s in captured)
-    src.lines.append(f"  outs = run(({ins}))")
     if donated:
         gone = ", ".join(leaves[i] for i in donated)
-        src.lines.append(f"  for x in ({gone},): x._storage = x._uop = x._value = None")
+        src.space["give_away"] = give_away
+        src.lines.append(f"  outs = run(({ins}), lambda: give_away(({gone},)))")
+    else:
+        src.lines.append(f"  outs = run(({ins}))")
     made = iter([f"make(outs[{i}], {src.constant(shape, 'S')}, {src.constant(t, 'D')}, {weak})"
                  for i, (shape, t, weak) in enumerate(outs)])
     result = _built(src, out_tree, made)
