@@ -26,16 +26,48 @@ if TYPE_CHECKING:  # at their first use
         custom_batching,
         custom_derivatives,
         debug,
+        dtypes,
+        errors,
         experimental,
+        flatten_util,
         lax,
         nn,
+        ops,
         random,
+        scipy,
+        sharding,
         tree,
         tree_util,
+        typing,
     )
     from fnx.callbacks import effects_barrier, pure_callback
+    from fnx.contexts import ensure_compile_time_eval, named_call, named_scope
+    from fnx.core.cache import clear_caches
     from fnx.debug import infs as debug_infs
     from fnx.debug import nans as debug_nans
+    from fnx.one_device import (
+        Device,
+        block_until_ready,
+        default_backend,
+        device_count,
+        device_get,
+        device_put,
+        devices,
+        local_device_count,
+        local_devices,
+        process_count,
+        process_index,
+        process_indices,
+    )
+    from fnx.sharding import (
+        NamedSharding,
+        make_mesh,
+        pmap,
+        reshard,
+        set_mesh,
+        shard_map,
+    )
+    from fnx.sharding import PartitionSpec as P
     from fnx.transforms.call import call
     from fnx.transforms.checkpoint import checkpoint, remat
     from fnx.transforms.custom.gradient import custom_gradient
@@ -49,22 +81,33 @@ if TYPE_CHECKING:  # at their first use
     from fnx.transforms.vmap import vmap
 
 __all__ = [
-    "Array", "FnxError", "ShapeDtypeStruct",
-    "ad_checkpoint", "call", "checkpoint", "checkpoint_policies", "closure_convert", "config",
-    "custom_batching", "custom_derivatives", "custom_gradient", "custom_jvp", "custom_vjp", "debug",
-    "debug_infs", "debug_nans",
-    "effects_barrier", "eval_shape", "experimental", "grad", "hessian", "jacfwd", "jacobian",
-    "jacrev", "jit", "jvp", "lax", "linear_transpose", "linearize", "make_jaxpr", "nn", "numpy",
-    "pure_callback", "random", "remat", "tree", "tree_util", "typeof",
-    "value_and_grad", "vjp", "vmap",
+    "Array", "Device", "FnxError", "NamedSharding", "P", "ShapeDtypeStruct", "ad_checkpoint",
+    "block_until_ready", "call", "checkpoint", "checkpoint_policies", "clear_caches",
+    "closure_convert", "config", "custom_batching", "custom_derivatives", "custom_gradient",
+    "custom_jvp", "custom_vjp", "debug", "debug_infs", "debug_nans", "default_backend",
+    "device_count", "device_get", "device_put", "devices", "dtypes", "effects_barrier",
+    "ensure_compile_time_eval", "errors", "eval_shape", "experimental", "flatten_util", "grad",
+    "hessian", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "lax", "linear_transpose",
+    "linearize", "local_device_count", "local_devices", "make_jaxpr", "make_mesh", "named_call",
+    "named_scope", "nn", "numpy", "ops", "pmap", "process_count", "process_index",
+    "process_indices", "pure_callback", "random", "remat", "reshard", "scipy", "set_mesh",
+    "shard_map", "sharding", "tree", "tree_util", "typeof", "typing", "value_and_grad", "vjp",
+    "vmap",
 ]
 __version__ = "0.1.0"
 
 _HOMES = {
     **{f"fnx.{name}": (name,) for name in (
         "ad_checkpoint", "checkpoint_policies", "custom_batching", "custom_derivatives", "debug",
-        "experimental", "lax", "nn", "random", "tree", "tree_util")},
+        "dtypes", "errors", "experimental", "flatten_util", "lax", "nn", "ops", "random",
+        "scipy", "sharding", "tree", "tree_util", "typing")},
     "fnx.callbacks": ("effects_barrier", "pure_callback"),
+    "fnx.contexts": ("ensure_compile_time_eval", "named_call", "named_scope"),
+    "fnx.core.cache": ("clear_caches",),
+    "fnx.one_device": ("Device", "block_until_ready", "default_backend", "device_count",
+        "device_get", "device_put", "devices", "local_device_count", "local_devices",
+        "process_count", "process_index", "process_indices"),
+    "fnx.sharding": ("NamedSharding", "make_mesh", "pmap", "reshard", "set_mesh", "shard_map"),
     "fnx.transforms.call": ("call",),
     "fnx.transforms.checkpoint": ("checkpoint", "remat"),
     "fnx.transforms.custom.gradient": ("custom_gradient",),
@@ -77,9 +120,10 @@ _HOMES = {
     "fnx.transforms.vjp": ("linear_transpose", "linearize", "vjp"),
     "fnx.transforms.vmap": ("vmap",),
 }
-_OTHER_NAMES = {"debug_infs": "fnx.debug:infs", "debug_nans": "fnx.debug:nans"}
+_OTHER_NAMES = {"P": "fnx.sharding:PartitionSpec", "debug_infs": "fnx.debug:infs",
+                "debug_nans": "fnx.debug:nans"}
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
-    __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
-        "device_get", "device_put", "disable_jit", "pmap", "scipy",
-    }), {name: home for home, names in _HOMES.items() for name in names} | _OTHER_NAMES)
+    __getattr__, __dir__ = module_face(__name__, __all__, frozenset({"disable_jit"}), {
+        name: home for home, names in _HOMES.items() for name in names}
+        | _OTHER_NAMES)

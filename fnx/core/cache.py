@@ -165,7 +165,10 @@ def cache_bytes() -> dict[str, int]:
 
 
 def clear_caches() -> None:
-    """Empty all caches in memory."""
+    """Empty all caches in memory.
+
+    >>> clear_caches()
+    """
     for cache in _names.living():
         cache.clear()
 

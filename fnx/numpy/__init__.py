@@ -55,6 +55,7 @@ if TYPE_CHECKING:  # at their first use
     from fnx.numpy.polynomials import *
     from fnx.numpy.sorting import *
     from fnx.numpy.statistics import *
+    from fnx.numpy.windows import *
 
 ndarray = Array
 
@@ -92,6 +93,8 @@ _LATER = {
         "average", "corrcoef", "cov", "cumulative_prod", "cumulative_sum", "nanargmax",
         "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod",
         "nanstd", "nansum", "nanvar"),
+    "windows": (
+        "bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"),
 }
 _HOMES = {name: f"fnx.numpy.{room}" for room, names in _LATER.items() for name in names}
 

@@ -21,7 +21,21 @@ from fnx.random.draws import *
 from fnx.random.keys import *
 from fnx.random.orders import *
 
-__all__ = [*distributions.__all__, *draws.__all__, *keys.__all__, *orders.__all__]
+if TYPE_CHECKING:  # at their first use
+    from fnx.random.discrete import *
+    from fnx.random.families import *
+
+_LATER = {
+    "discrete": (
+        "binomial", "geometric", "multinomial", "poisson"),
+    "families": (
+        "ball", "beta", "cauchy", "chisquare", "dirichlet", "double_sided_maxwell", "f",
+        "gamma", "generalized_normal", "loggamma", "lognormal", "maxwell",
+        "multivariate_normal", "pareto", "rayleigh", "t", "triangular", "wald", "weibull_min"),
+}
+_HOMES = {name: f"fnx.random.{room}" for room, names in _LATER.items() for name in names}
+
+__all__ = [*distributions.__all__, *draws.__all__, *keys.__all__, *orders.__all__, *_HOMES]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = module_face(__name__, __all__, homes=_HOMES)

@@ -195,10 +195,43 @@ POLYNOMIALS = [
     "jnp.polyint(f, k=3)", "jnp.poly(f)", "jnp.poly(i)", "jnp.vander(f)", "jnp.vander(i, 4)",
     "jnp.vander(f, 2, increasing=True)", "jnp.vander(f, 0)",
 ]
+_SPECIAL = ("pos", "wide", "unit", "i", "2.5", "odd", "e")
+SPECIAL = [
+    *_unary("""gammaln loggamma gamma gammasgn digamma erf erfc erfinv expit i0 i0e i1 i1e entr
+            logit ndtr ndtri log_ndtr erfcx exp1 expi dawsn sici fresnel spence factorial""",
+            _SPECIAL, "special"),
+    *_unary("logsumexp softmax log_softmax", ("f", "m", "i"), "special"),
+    "special.logsumexp(m, axis=1, where=b)", "special.logsumexp(f, b=-f, return_sign=True)",
+    *_binary("xlogy xlog1py betaln beta rel_entr kl_div boxcox boxcox1p gammainc gammaincc poch",
+             (("pos", "pos[::-1]"), ("pos", "2"), ("f", "i"), ("0.0", "f"), ("unit", "0.5")),
+             "special"),
+    *[f"special.betainc({a}, {b}, {x})" for a, b, x in (
+        ("pos", "pos[::-1]", "0.3"), ("2.0", "3.0", "abs(unit)"), ("i", "f", "0.9"))],
+    *[f"special.polygamma({n}, pos)" for n in (0, 1, 2, 3)], "special.zeta(pos + 1.5, 2.0)",
+    "special.zeta(pos + 1.5, pos)", "special.multigammaln(pos + 3, 4)", "special.expn(2, pos)",
+    "special.expn(i, f)", "special.hyp1f1(1.5, 2.5, wide[1:])",
+    "special.comb(i + 3, i)", "special.hyp2f1(0.5, 1.5, 2.5, unit)",
+    "special.owens_t(f, unit[:3])", "special.bernoulli(8)", "special.bessel_jn(f, v=3)",
+]
+_DRAWS = (
+    ("cauchy", ""), ("lognormal", ""), ("lognormal", "f"), ("maxwell", ""), ("gamma", "f"),
+    ("gamma", "0.3"), ("loggamma", "f"), ("beta", "f, 2.0"), ("chisquare", "f"), ("t", "f"),
+    ("f", "2.5, 3.0"), ("pareto", "f"), ("rayleigh", "f"), ("wald", "f"), ("poisson", "f"),
+    ("poisson", "20.5"), ("geometric", "0.3"), ("triangular", "0.0, 1.0, 3.0"),
+    ("generalized_normal", "1.5"), ("dirichlet", "f"), ("weibull_min", "1.0, 2.0"),
+    ("double_sided_maxwell", "0.5, 2.0"), ("ball", "3"),
+)
+RANDOM = [
+    *[f"random.{name}(k, {p}{', ' * bool(p)}shape=({shape}))" for name, p in _DRAWS
+      for shape in ("3,", "2, 3")],
+    "random.multivariate_normal(k, f, jnp.eye(3) + 0.5)", "random.gamma(k, f)",
+    "random.multivariate_normal(k, f, jnp.eye(3), (2,))", "random.beta(k, f, i)",
+    "random.poisson(k, jnp.asarray([0.0, 3.0, 50.0]))",
+]
 FAMILIES: dict[str, list[str]] = {
     "elementwise": ELEMENTWISE, "arranging": ARRANGING, "places": PLACES, "choosing": CHOOSING,
     "statistics": STATISTICS, "counting": COUNTING, "calculus": CALCULUS,
-    "polynomials": POLYNOMIALS,
+    "polynomials": POLYNOMIALS, "special": SPECIAL, "random": RANDOM,
 }
 
 # Calls (or beginnings of them) that differ from JAX's on purpose: docs/differences.md says why.
@@ -206,10 +239,15 @@ ON_PURPOSE: dict[str, str] = {
     "jnp.modf(odd)": "as NumPy: the fraction of an infinity is 0, that of -0.0 is -0.0",
     "jnp.delete(m, [0, 2], 1)": "lists of places are taken", "jnp.insert(v, [1, 3]": "lists too",
     "wrap=True": "built here", "jnp.ix_(b, i)": "masks are taken",
+    "special.gammaln(odd)": "lgamma(1) is 0", "special.exp1(odd)": "0 at infinity, as SciPy",
+    "special.sici(odd)": "limits at infinities, as SciPy",
+    "special.expi": "-inf at 0, as SciPy", "special.ndtr": "whole numbers are taken",
+    "special.ndtri": "whole numbers are taken", "special.log_ndtr": "whole numbers are taken",
+    "special.spence": "whole numbers are taken", "special.loggamma": "NaN at -0.0 too",
     "jnp.ediff1d(b)": "a difference of bools is whether they differ",
 }
 # Relative error that a function may have, where it is not 4 ulp or so.
-TOLERANCES: dict[str, float] = {}
+TOLERANCES: dict[str, float] = {"special.": 3e-5, "random.": 2e-5}
 
 
 def tolerance(expression: str) -> float:

@@ -34,9 +34,26 @@ BY_FUNCTION: dict[str, dict[str, Any]] = {
         "funclist": [1.0], "condlist": [X > 2]},
     "fnx.numpy.append": {"axis": None},
 }
+BY_NAME |= {
+    "q": X / 9, "lmbda": 1.5, "beta": 1.0, "M": 4, "h": X, "c": 2.5, "d": 2, "df": 2.0, "loc": 0.0,
+    "concentration": 2.0, "alpha": LINE, "lam": 2.0, "dfnum": 2.0, "dfden": 3.0, "left": 0.0,
+    "right": 2.0, "mean": np.zeros(3, np.float32), "cov": np.eye(3, dtype=np.float32), "k": 1.0,
+}
+BY_FUNCTION |= {
+    "fnx.scipy.special.bernoulli": {"n": 3}, "fnx.random.wald": {"mean": 1.0},
+    **{f"fnx.scipy.special.{n}": {"a": 2.0, "b": 3.0, "m": 2.0} for n in (
+        "gammainc", "gammaincc", "poch", "hyp1f1", "owens_t")},
+    "fnx.scipy.special.betainc": {"x": 0.5}, "fnx.scipy.special.hyp2f1": {"x": 0.5},
+    "fnx.scipy.special.expn": {"n": WHOLE}, "fnx.random.triangular": {"mode": 1.0},
+    "fnx.random.pareto": {"b": 2.0}, "fnx.random.beta": {"a": 2.0, "b": 2.0},
+    "fnx.random.gamma": {"a": 2.0}, "fnx.random.loggamma": {"a": 2.0},
+    "fnx.random.geometric": {"p": 0.5}, "fnx.random.binomial": {"p": 0.5, "n": 3.0},
+    "fnx.random.multinomial": {"p": LINE / 5}, "fnx.random.generalized_normal": {"p": 2.0},
+}
 # Keywords without which the defaults refuse.
 KEYWORDS: dict[str, dict[str, Any]] = {
-    f"fnx.numpy.{name}": {"inplace": False} for name in ("fill_diagonal", "place", "put")}
+    **{f"fnx.numpy.{name}": {"inplace": False} for name in ("fill_diagonal", "place", "put")},
+    "fnx.scipy.special.bessel_jn": {"v": 3}}
 # Parameters of which every value means something.
 ANYTHING_IS_TAKEN: dict[str, tuple[str, ...]] = {"fnx.numpy.mask_indices": ("k",)}
 BY_NAME |= {

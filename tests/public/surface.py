@@ -11,15 +11,23 @@ import numpy as np
 import fnx
 import fnx.ad_checkpoint
 import fnx.checkpoint_policies
+import fnx.contexts
 import fnx.custom_batching
 import fnx.custom_derivatives
+import fnx.dtypes
+import fnx.errors
+import fnx.flatten_util
 import fnx.kernel
 import fnx.lax
 import fnx.nn
 import fnx.nn.initializers
 import fnx.numpy
 import fnx.numpy.linalg
+import fnx.one_device
+import fnx.ops
 import fnx.random
+import fnx.scipy.special
+import fnx.sharding
 import fnx.test_util
 import fnx.tree
 import fnx.tree_util
@@ -29,7 +37,9 @@ from fnx.numpy.scalars import ScalarType
 
 MODULES: list[ModuleType] = [
     fnx, fnx.numpy, fnx.numpy.linalg, fnx.lax, fnx.nn, fnx.nn.initializers, fnx.random, fnx.tree,
-    fnx.tree_util, fnx.kernel, fnx.typing, fnx.test_util, fnx.ad_checkpoint,
+    fnx.tree_util, fnx.kernel, fnx.scipy.special, fnx.sharding, fnx.one_device,
+    fnx.contexts, fnx.dtypes, fnx.errors, fnx.flatten_util, fnx.ops, fnx.typing,
+    fnx.test_util, fnx.ad_checkpoint,
     fnx.checkpoint_policies, fnx.custom_batching, fnx.custom_derivatives]
 
 

@@ -32,7 +32,7 @@ def _load(name: str) -> ModuleType:
 
 surface = _load("surface")
 given = _load("given")
-ROOMS = ("fnx.numpy.", "fnx.lax.", "fnx.nn.", "fnx.random.", "Array.", "At.")
+ROOMS = ("fnx.numpy.", "fnx.lax.", "fnx.nn.", "fnx.random.", "fnx.scipy.", "Array.", "At.")
 TREES = ("fnx.tree.", "fnx.tree_util.")
 
 

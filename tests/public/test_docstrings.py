@@ -35,7 +35,8 @@ CALLABLES: dict[str, Callable[..., Any]] = surface.callables()
 SELF = ("self", "cls")
 # Classes whose objects come from functions; nobody calls them. (And Array has an alias.)
 MADE_BY_OTHERS = ("Array", "ndarray", "PyTreeDef", "Value", "Reference", "Partial",
-                  "Key", "KeyEntry", "Registry")
+                  "Key", "KeyEntry", "Registry",
+                  "AxisType", "Sharding", "extended", "prng_key")
 
 
 def sections(doc: str) -> dict[str, str]:

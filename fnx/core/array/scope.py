@@ -59,6 +59,7 @@ class _OpenScopes(threading.local):
         self.scopes: list[Scope] = []
         self.owner: dict[UOp, Scope] = {}
         self.values: dict[UOp, UOp] = {}
+        self.names: list[tuple[int, str, Site | None]] = []  # of the user's own: (depth, name, ...)
 
 
 _open = _OpenScopes()
@@ -128,7 +129,20 @@ def stack() -> list[Scope]:
 
 
 def _open_transforms() -> list[tuple[str, Site | None]]:
-    return [(s.name, s.opened) for s in reversed(_open.scopes)]
+    found = [(s.name, s.opened) for s in _open.scopes]
+    for i, (depth, name, site) in enumerate(_open.names):
+        found.insert(min(depth, len(_open.scopes)) + i, (name, site))
+    return found[::-1]
+
+
+@contextlib.contextmanager
+def named(name: str, site: Site | None) -> Iterator[None]:
+    """A part of the user's program that errors name beside the transforms."""
+    _open.names.append((len(_open.scopes), name, site))
+    try:
+        yield
+    finally:
+        _open.names.pop()
 
 
 set_open_transforms(_open_transforms)

@@ -90,15 +90,20 @@ _INVERSE: dict[DType, tuple[_Polynomial, ...]] = {
 }
 
 
-def _erfc_positive(x: Expr) -> Expr:
-    """erfc of x >= 0."""
+def scaled_erfc(x: Expr) -> Expr:
+    """exp(x**2) erfc(x) of x >= 0."""
     t = 2 / (2 + x)
     y = 4 * t - 2
     first, *terms, last = _ERFC[:_ERFC_TERMS[x.dtype]]
     series, before = x.like(last), x.like(0)
     for c in reversed(terms):  # Clenshaw's scheme
         series, before = mulacc(y, series, c) - before, series
-    return t * (mulacc(0.5 * y, series, first) - before) * exp(-(x * x))
+    return t * (mulacc(0.5 * y, series, first) - before)
+
+
+def _erfc_positive(x: Expr) -> Expr:
+    """erfc of x >= 0."""
+    return scaled_erfc(x) * exp(-(x * x))
 
 
 def _taylor(x: Expr) -> Expr:

@@ -1,0 +1,73 @@
+"""What libraries test values and types against: classes that only answer ``isinstance``.
+
+>>> import fnx
+>>> seen = []
+>>> _ = fnx.jit(lambda x: seen.append(isinstance(x, Tracer)) or x)(1.0)
+>>> seen, isinstance(fnx.numpy.ones(2), Tracer)
+([True], False)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fnx.core.array.array import Array
+from fnx.core.array.aval import ShapeDtypeStruct
+
+
+class _Traced(type):
+    """The type of Tracer: an Array without memory is one."""
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return type(x) is Array and x._storage is None and x._uop is not None
+
+
+class Tracer(metaclass=_Traced):
+    """An Array whose trace is open: ``isinstance(x, Tracer)`` says so; there is no other class.
+
+    >>> isinstance(1.0, Tracer)
+    False
+    """
+
+
+class AbstractValue:
+    """The base of what is known of a value without having it."""
+
+
+class ShapedArray(ShapeDtypeStruct, AbstractValue):
+    """Shape, dtype and weak type, in place of an array.
+
+    Args:
+        shape: an int or ints.
+        dtype: a dtype.
+        weak_type: whether the dtype gives way in promotion, as that of a Python number.
+
+    >>> ShapedArray((2, 3), "float32")
+    ShapedArray(float32[2,3])
+    """
+
+    def __init__(self, shape: Any, dtype: Any, weak_type: bool = False) -> None:
+        super().__init__(shape, dtype, weak_type=weak_type)
+
+    def __repr__(self) -> str:
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapedArray({self.str_short()}{weak})"
+
+    def str_short(self) -> str:
+        """The dtype and the lengths: ``float32[2,3]``."""
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    def update(self, **changes: Any) -> ShapedArray:
+        """The same with another shape, dtype or weak type."""
+        return ShapedArray(**{"shape": self.shape, "dtype": self.dtype,
+                              "weak_type": self.weak_type, **changes})
+
+
+def get_aval(x: Any) -> ShapedArray:
+    """Shape, dtype and weak type of an array.
+
+    >>> import fnx
+    >>> get_aval(fnx.numpy.ones(2))
+    ShapedArray(float32[2])
+    """
+    return ShapedArray(x.shape, x.dtype, getattr(x, "weak_type", False))

@@ -1,0 +1,187 @@
+"""The gamma function and its like, as formulas over ops.
+
+lgamma is (x - 1)(x - 2) times a Chebyshev series on 1..3 (scripts/fit_special.py), which keeps the
+zeros at 1 and 2; further out Stirling's series (Abramowitz and Stegun, Handbook of Mathematical
+Functions, 1964, 6.1.41), in between the recurrence, below 0 the reflection (6.1.15, 6.1.17).
+digamma is 6.3.18 with 6.3.5 and 6.3.7, zeta is Hurwitz's by Euler and Maclaurin's formula (23.2.7,
+23.1.30).
+"""
+
+from __future__ import annotations
+
+import math
+
+from fnx.core.array.elementwise import ElementwiseRow
+from fnx.core.expr import (
+    Expr,
+    exp,
+    floor,
+    isnan,
+    log,
+    log1p,
+    mulacc,
+    polynomial,
+    rint,
+    sin,
+    stop,
+    where,
+)
+
+_LGAMMA = (
+    -8.20674654416672773e-19, 3.16304516617902538e-18, -1.22041073196398554e-17,
+    4.71416900675627159e-17, -1.82321771416621187e-16, 7.06067050721489248e-16,
+    -2.73824207866528248e-15, 1.06357012277578984e-14, -4.13794920681404209e-14,
+    1.61284600302837865e-13, -6.29886814079171148e-13, 2.46534819835566093e-12,
+    -9.67248529965632461e-12, 3.80501964581105369e-11, -1.50131297707286694e-10,
+    5.94354190581754607e-10, -2.36199970218464494e-9, 9.4281008236242844e-9,
+    -3.78263766029132615e-8, 1.52686773990715466e-7, -6.20853588077631604e-7,
+    2.54743368734084149e-6, -0.0000105728743735942996, 0.0000445447018497560638,
+    -0.000191538553413655923, 0.00084789898959538574, -0.00392246146302526399,
+    0.0195104482606888405, -0.111195803217525223, 0.882978050910028416,
+)
+
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510,
+              43867 / 798, -174611 / 330, 854513 / 138, -236364091 / 2730)  # B2, B4, ...
+_FAR = 8.0        # from where Stirling's series is taken
+_SMALL = 1e-9     # coefficients below this do not count in 32 bits
+
+
+def chebyshev(coefficients: tuple[float, ...], y: Expr) -> Expr:
+    """c[0] / 2 + the sum of c[k] T_k(y / 2), highest order first, by Clenshaw's scheme."""
+    if y.dtype.bits <= 32:
+        coefficients = tuple([c for c in coefficients if abs(c) > _SMALL])
+    first, before, last = y.like(coefficients[0]), y.like(0), y.like(0)
+    for c in coefficients[1:]:
+        first, before, last = mulacc(y, first, c) - before, first, before
+    return 0.5 * (first - last)
+
+
+def stirling(x: Expr) -> Expr:
+    """lgamma of x >= 8."""
+    terms = [b / ((2 * k + 2) * (2 * k + 1)) for k, b in enumerate(_BERNOULLI[:10])]
+    inverse = 1 / x
+    rest = inverse * polynomial(terms, inverse * inverse)
+    return (x - 0.5) * log(x) - x + (0.5 * math.log(2 * math.pi) + rest)
+
+
+def _lgamma_positive(x: Expr) -> Expr:
+    """lgamma of x > 0."""
+    far = x > _FAR
+    near = where(far, 2, x)
+    product, down = near.like(1), near
+    for _ in range(5):  # into 1..3
+        above = down > 3
+        down = where(above, down - 1, down)
+        product = where(above, product * down, product)
+    below = down < 1
+    inside = where(below, down + 1, down)
+    series = (inside - 1) * (inside - 2) * chebyshev(_LGAMMA, 2 * inside - 4)
+    moved = series + log(where(below, 1, product))
+    small = where(below, moved - log(where(below, near, 1)), moved)
+    return where(far, stirling(where(far, x, 10)), small)
+
+
+def sin_pi(x: Expr) -> Expr:
+    """|sin(pi x)|, exact at whole numbers."""
+    return sin(math.pi * abs(x - rint(x)))
+
+
+def lgamma(x: Expr) -> Expr:
+    """log |gamma(x)|; infinite at 0, -1, -2, ..."""
+    negative = x < 0.5
+    other = _lgamma_positive(where(negative, 1 - x, x))
+    sine = sin_pi(where(negative, x, 0.5))
+    reflected = math.log(math.pi) - log(sine) - other
+    infinite = abs(x).eq(math.inf)
+    tiny = abs(x) < 1e-5  # there the reflection loses what -log|x| keeps
+    at_zero = -log(where(tiny, abs(x), 1)) - 0.5772156649015329 * where(tiny, x, 0)
+    out = where(negative, where(tiny, at_zero, reflected), other)
+    return where(infinite, math.inf, out)
+
+
+def gamma_sign(x: Expr) -> Expr:
+    """The sign of gamma(x): it turns at 0, -1, -2, ..."""
+    odd = (floor(x) - 2 * floor(0.5 * floor(x))).ne(0)
+    pole = (x < 0) & x.eq(floor(x)) | isnan(x)
+    below = where(x.eq(0), x.bits() < 0, (x < 0) & odd)
+    return where(pole, math.nan, where(below, x.like(-1), x.like(1)))
+
+
+def digamma(x: Expr) -> Expr:
+    """The derivative of lgamma; NaN at 0, -1, -2, ..."""
+    negative = x < 0
+    y = where(negative, 1 - x, x)
+    total, z = y.like(0), y
+    for _ in range(10):
+        low = z < 10
+        total = where(low, total + 1 / where(low, z, 1), total)
+        z = where(low, z + 1, z)
+    inverse = 1 / (z * z)
+    terms = [b / (2 * k + 2) for k, b in enumerate(_BERNOULLI[:8])]
+    positive = log(z) - 0.5 / z - inverse * polynomial(terms, inverse) - total
+    r = where(negative, x - rint(x), 0.25)
+    slope = math.pi * sin(math.pi * (0.5 - abs(r))) / sin(math.pi * r)
+    pole = (x <= 0) & x.eq(floor(x))
+    return where(pole, math.nan, where(negative, positive - slope, positive))
+
+
+def zeta(s: Expr, q: Expr) -> Expr:
+    """The sum of (k + q)**-s, k from 0: nine terms, then Euler and Maclaurin's tail."""
+    total, a = s.like(0), q
+    for _ in range(9):
+        total = total + a ** (-s)
+        a = a + 1
+    power = a ** (-s)
+    total = total + a * power / (s - 1) + 0.5 * power
+    factor, inverse = s * power / a, 1 / (a * a)
+    for k, b in enumerate(_BERNOULLI):
+        n = 2 * k + 2
+        total = total + b / math.factorial(n) * factor
+        factor = factor * (s + (n - 1)) * (s + n) * inverse
+    return where(s.eq(1), math.inf, where((s < 1) | (q < 0) & q.ne(floor(q)), math.nan, where(
+        (q <= 0) & q.eq(floor(q)), math.inf, total)))
+
+
+def polygamma(n: Expr, x: Expr) -> Expr:
+    """The n-th derivative of digamma: (-1)**(n + 1) n! zeta(n + 1, x)."""
+    odd = (n - 2 * floor(0.5 * n)).ne(0)
+    size = exp(lgamma(n + 1)) * zeta(n + 1, x)
+    return where(n.eq(0), digamma(x), where(odd, size, -size))
+
+
+def xlogy(x: Expr, y: Expr) -> Expr:
+    """x log(y); 0 where x is 0."""
+    none = x.eq(0) & ~isnan(y)
+    return where(none, 0, x * log(where(none, 1, y)))
+
+
+def xlog1py(x: Expr, y: Expr) -> Expr:
+    """x log(1 + y); 0 where x is 0."""
+    none = x.eq(0) & ~isnan(y)
+    return where(none, 0, x * log1p(where(none, 1, y)))
+
+
+def betaln(a: Expr, b: Expr) -> Expr:
+    return lgamma(a) + lgamma(b) - lgamma(a + b)
+
+
+def gamma(x: Expr) -> Expr:
+    """gamma(x); NaN at -1, -2, ..., infinite at 0 with its sign."""
+    pole = (x < 0) & x.eq(floor(x))
+    size = exp(lgamma(where(pole | x.eq(0), 1, x)))
+    at_zero = where(x.bits() < 0, x.like(-math.inf), x.like(math.inf))
+    out = where(x.eq(0), at_zero, gamma_sign(stop(x)) * size)
+    return where(pole | x.eq(-math.inf), math.nan, out)
+
+
+# fmt: off
+LGAMMA = ElementwiseRow("lgamma", "inexact", lgamma)
+DIGAMMA = ElementwiseRow("digamma", "inexact", digamma)
+GAMMA = ElementwiseRow("gamma", "inexact", gamma)
+GAMMA_SIGN = ElementwiseRow("gammasgn", "inexact", gamma_sign)
+ZETA = ElementwiseRow("zeta", "inexact", zeta)
+POLYGAMMA = ElementwiseRow("polygamma", "inexact", polygamma)
+XLOGY = ElementwiseRow("xlogy", "inexact", xlogy)
+XLOG1PY = ElementwiseRow("xlog1py", "inexact", xlog1py)
+BETALN = ElementwiseRow("betaln", "inexact", betaln)
+# fmt: on

@@ -1,0 +1,104 @@
+"""Dtypes under the names of ``jax.dtypes``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import fnx.numpy as jnp
+from fnx.core import dtypes
+from fnx.core.array import convert
+from fnx.core.array.public import public
+from fnx.core.errors import DTypeError, module_face
+from fnx.numpy import finfo, iinfo, issubdtype, result_type
+
+__all__ = [
+    "canonicalize_dtype", "extended", "finfo", "float0", "iinfo", "issubdtype", "itemsize_bits",
+    "prng_key", "result_type", "scalar_type_of",
+]
+
+float0 = np.dtype([("float0", np.void, 0)])
+
+
+class extended(np.generic):
+    """The kinds of dtypes that are no numbers.
+
+    >>> issubclass(prng_key, extended)
+    True
+    """
+
+
+class prng_key(extended):
+    """The kind of keys of random numbers; here keys are uint32 pairs, so no dtype is of it.
+
+    >>> issubdtype("uint32", prng_key)
+    False
+    """
+
+
+@public
+def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dtype[Any]:
+    """The dtype that data of a dtype gets: 64 bits become 32 unless ``config.x64``.
+
+    Args:
+        dtype: a dtype.
+        allow_extended_dtype: accepted as JAX's; there are none.
+
+    Returns:
+        A NumPy dtype.
+
+    Raises:
+        DTypeError: no dtype that fnx holds.
+
+    >>> canonicalize_dtype("float64")
+    dtype('float32')
+    """
+    if dtype in (float, int):
+        return convert.dtype_argument(dtype).np
+    kind = np.dtype(dtype)
+    return jnp.asarray(np.zeros((), kind)).dtype
+
+
+@public
+def itemsize_bits(dtype: Any) -> int:
+    """How many bits an element has.
+
+    Args:
+        dtype: a dtype.
+
+    Returns:
+        An int.
+
+    >>> itemsize_bits("float32")
+    32
+    """
+    t = dtypes.as_dtype(dtype)
+    return 8 if t.is_bool else t.bits
+
+
+@public
+def scalar_type_of(x: Any) -> type:
+    """Python's type of numbers like the elements of x.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        bool, int or float.
+
+    Raises:
+        DTypeError: no numbers.
+
+    >>> scalar_type_of(1.5)
+    <class 'float'>
+    """
+    kinds: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float}
+    kind = jnp.result_type(x).kind
+    if kind not in kinds:
+        raise DTypeError(f"expected numbers, got {x!r}")
+    return kinds[kind]
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__, frozenset({"bfloat16"}))

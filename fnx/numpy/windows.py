@@ -1,0 +1,95 @@
+"""Windows of signals, as in ``numpy``: M weights that fall off to both ends.
+
+Source: R. B. Blackman and J. W. Tukey, The Measurement of Power Spectra (1958), and J. F. Kaiser,
+Nonrecursive digital filter design (1974), as NumPy has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fnx.core import build
+from fnx.core.array import arguments, bessel
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.convert import default_float
+from fnx.core.array.documented import Family
+from fnx.core.array.operate import apply, elementwise
+from fnx.core.array.public import asarray
+from fnx.numpy.basic import abs, clip, cos, ones, sqrt
+
+__all__ = ["bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"]
+
+
+@elementwise(bessel.I0)
+def i0(x: ArrayLike) -> Array:
+    """The modified Bessel function of order 0.
+
+    >>> print(jnp.i0(0.0).round(6))
+    1.0
+    """
+    return apply(bessel.I0, x)
+
+
+_window = Family(M="how many points.", returns="An Array of M floats.",
+                 raises=("ArgumentError: M is no int.",))
+_PI = 3.141592653589793
+
+
+def _shaped(M: int, shape: Callable[[Array], Array]) -> Array:
+    """A shape over -1..1; one point is 1."""
+    n = arguments.integer("M", M)
+    if n <= 1:
+        return ones(max(n, 0))
+    line = Array(build.cast(build.iota(n), default_float()))
+    return shape(line * 2 / (n - 1) - 1)
+
+
+@_window()
+def bartlett(M: int) -> Array:
+    """A triangle that is 0 at both ends.
+
+    >>> jnp.bartlett(3)
+    Array([0., 1., 0.], dtype=float32)
+    """
+    return _shaped(M, lambda t: 1 - abs(t))
+
+
+@_window()
+def blackman(M: int) -> Array:
+    """0.42 + 0.5 cos(pi t) + 0.08 cos(2 pi t), t from -1 to 1.
+
+    >>> print(jnp.blackman(3).round(3))
+    [-0.  1. -0.]
+    """
+    return _shaped(M, lambda t: 0.42 + 0.5 * cos(_PI * t) + 0.08 * cos(2 * _PI * t))
+
+
+@_window()
+def hamming(M: int) -> Array:
+    """0.54 + 0.46 cos(pi t), t from -1 to 1.
+
+    >>> print(jnp.hamming(3).round(3))
+    [0.08 1.   0.08]
+    """
+    return _shaped(M, lambda t: 0.54 + 0.46 * cos(_PI * t))
+
+
+@_window()
+def hanning(M: int) -> Array:
+    """0.5 + 0.5 cos(pi t), t from -1 to 1.
+
+    >>> print(jnp.hanning(3).round(3))
+    [0. 1. 0.]
+    """
+    return _shaped(M, lambda t: 0.5 + 0.5 * cos(_PI * t))
+
+
+@_window(beta="how fast it falls off.")
+def kaiser(M: int, beta: ArrayLike) -> Array:
+    """I0(beta sqrt(1 - t**2)) / I0(beta), t from -1 to 1.
+
+    >>> print(jnp.kaiser(3, 0.0))
+    [1. 1. 1.]
+    """
+    b = asarray(beta)
+    return _shaped(M, lambda t: i0(b * sqrt(clip(1 - t * t, 0))) / i0(b))

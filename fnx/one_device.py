@@ -1,0 +1,261 @@
+"""Devices as libraries ask for them: there is one, and all arrays are there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.array.public import asarray, public
+from fnx.core.array.refusal import checked
+from fnx.core.config import config
+from fnx.core.errors import ArgumentError, module_face
+
+__all__ = [
+    "Device", "block_until_ready", "default_backend", "device_count", "device_get", "device_put",
+    "devices", "local_device_count", "local_devices", "process_count", "process_index",
+    "process_indices",
+]
+
+
+class Device:
+    """The device: its platform, kind and number.
+
+    >>> devices()
+    [CpuDevice(id=0)]
+    """
+
+    id = process_index = local_hardware_id = 0
+
+    @property
+    def platform(self) -> str:
+        """What computes: "cpu"."""
+        return config.device
+
+    @property
+    def device_kind(self) -> str:
+        """The same."""
+        return config.device
+
+    def __repr__(self) -> str:
+        return f"{self.platform.capitalize()}Device(id=0)"
+
+    def __str__(self) -> str:
+        return f"{self.platform}:0"
+
+    def memory_stats(self) -> None:
+        """Nothing is counted."""
+
+
+_DEVICE = Device()
+
+
+def _known(backend: Any) -> None:
+    if backend is not None and str(backend) != config.device:
+        raise ArgumentError(f"expected backend {config.device!r}, got {backend!r}",
+                            hint="fnx.config.device = ... chooses another")
+
+
+@checked
+def devices(backend: str | None = None) -> list[Device]:
+    """All devices.
+
+    Args:
+        backend: None, or the name of the one there is.
+
+    Returns:
+        A list of one Device.
+
+    Raises:
+        ArgumentError: another backend.
+
+    >>> devices()
+    [CpuDevice(id=0)]
+    """
+    _known(backend)
+    return [_DEVICE]
+
+
+@checked
+def local_devices(process_index: int | None = None, backend: str | None = None,
+                  host_id: int | None = None) -> list[Device]:
+    """The devices of this process.
+
+    Args:
+        process_index: None or 0.
+        backend: None, or the name of the one there is.
+        host_id: None or 0.
+
+    Returns:
+        A list of one Device.
+
+    Raises:
+        ArgumentError: another process or backend.
+
+    >>> local_devices()
+    [CpuDevice(id=0)]
+    """
+    if process_index not in (None, 0) or host_id not in (None, 0):
+        raise ArgumentError("expected process 0: there is one")
+    return devices(backend)
+
+
+@checked
+def device_count(backend: str | None = None) -> int:
+    """How many devices there are.
+
+    Args:
+        backend: None, or the name of the one there is.
+
+    Returns:
+        1.
+
+    >>> device_count()
+    1
+    """
+    return len(devices(backend))
+
+
+@checked
+def local_device_count(backend: str | None = None) -> int:
+    """How many devices this process has.
+
+    Args:
+        backend: None, or the name of the one there is.
+
+    Returns:
+        1.
+
+    >>> local_device_count()
+    1
+    """
+    return len(devices(backend))
+
+
+@checked
+def default_backend() -> str:
+    """The platform that computes.
+
+    Returns:
+        A str, such as "cpu".
+
+    >>> default_backend()
+    'cpu'
+    """
+    return config.device
+
+
+@checked
+def process_index(backend: str | None = None) -> int:
+    """The number of this process.
+
+    Args:
+        backend: None, or the name of the one there is.
+
+    Returns:
+        0.
+
+    >>> process_index()
+    0
+    """
+    _known(backend)
+    return 0
+
+
+@checked
+def process_count(backend: str | None = None) -> int:
+    """How many processes compute together.
+
+    Args:
+        backend: None, or the name of the one there is.
+
+    Returns:
+        1.
+
+    >>> process_count()
+    1
+    """
+    _known(backend)
+    return 1
+
+
+@checked
+def process_indices(backend: str | None = None) -> list[int]:
+    """The numbers of all processes.
+
+    Args:
+        backend: None, or the name of the one there is.
+
+    Returns:
+        [0].
+
+    >>> process_indices()
+    [0]
+    """
+    _known(backend)
+    return [0]
+
+
+@public
+def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = False,
+               may_alias: bool | None = None) -> Any:
+    """The leaves of a tree as Arrays, on the device.
+
+    Args:
+        x: a pytree of arrays and numbers.
+        device: a Device, a sharding, a tree of these, or None; all mean the one there is.
+        src: accepted as JAX's.
+        donate: accepted as JAX's; memory is shared where it can be.
+        may_alias: accepted as JAX's.
+
+    Returns:
+        A pytree of Arrays.
+
+    >>> import fnx
+    >>> device_put({"a": 1.5})
+    {'a': Array(1.5, dtype=float32, weak_type=True)}
+    """
+    return tree.map(asarray, x)
+
+
+@checked
+def device_get(x: Any) -> Any:
+    """The leaves of a tree as NumPy data.
+
+    Args:
+        x: a pytree of arrays and numbers.
+
+    Returns:
+        A pytree of NumPy arrays; what is no Array stays as it is.
+
+    >>> import fnx.numpy as jnp
+    >>> device_get({"a": jnp.ones(2)})
+    {'a': array([1., 1.], dtype=float32)}
+    """
+    return tree.map(lambda leaf: np.asarray(leaf) if type(leaf) is Array else leaf, x)
+
+
+@checked
+def block_until_ready(x: Any) -> Any:
+    """A tree, once the values of all its arrays are there.
+
+    Args:
+        x: a pytree.
+
+    Returns:
+        The same.
+
+    >>> import fnx.numpy as jnp
+    >>> block_until_ready([jnp.ones(2)])
+    [Array([1., 1.], dtype=float32)]
+    """
+    for leaf in tree.leaves(x):
+        if hasattr(leaf, "block_until_ready"):
+            leaf.block_until_ready()
+    return x
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

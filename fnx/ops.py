@@ -1,0 +1,117 @@
+"""Sums and other folds of segments, as in ``jax.ops``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+import fnx.numpy as jnp
+from fnx.core import build
+from fnx.core.array import arguments
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.documented import Family
+from fnx.core.array.public import asarray
+from fnx.core.errors import ArgumentError, ShapeError, module_face
+
+__all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
+
+Mode = Literal["drop", "clip", "fill", "promise_in_bounds"] | None
+
+_family = Family(
+    data="of at least one axis.", segment_ids="the number of the segment of each row of data.",
+    num_segments="how many segments the result has; by default the largest number and one.",
+    indices_are_sorted="a promise, which nothing here needs.",
+    unique_indices="a promise, which nothing here needs.",
+    bucket_size="None: sums are not cut into buckets.",
+    mode='of numbers outside: "drop" (default) or "clip".',
+    returns="An Array with a row for each segment.", at="fnx.ops as ops",
+    raises=("ShapeError: not one number for each row.",
+            "TracedValueError: no ``num_segments`` in a trace."))
+
+
+def _folded(how: str, start: Any, data: ArrayLike, segment_ids: ArrayLike,
+            num_segments: int | None, promises: tuple[bool, bool], bucket_size: None, mode: Mode,
+            out_sharding: None) -> Array:
+    arguments.promises(*promises)
+    arguments.one_of("mode", mode, ("drop", "clip", "fill", "promise_in_bounds", None))
+    if bucket_size is not None or out_sharding is not None:
+        raise ArgumentError("expected bucket_size=None and out_sharding=None",
+                            hint="there is one device")
+    x, ids = asarray(data), asarray(segment_ids)
+    if ids.shape != x.shape[:ids.ndim] or not ids.ndim:
+        raise ShapeError(f"expected a number for each row of shape {x.shape}, got {ids.shape}")
+    if num_segments is None:
+        found = ids._numpy()
+        num_segments = int(found.max()) + 1 if found.size else 0
+    n = max(arguments.integer("num_segments", num_segments), 0)
+    rows = Array(build.const(start(x), x._dtype, (n, *x.shape[ids.ndim:])))
+    place = jnp.where(ids < 0, n, ids) if mode != "clip" else jnp.maximum(ids, 0)
+    done: Array = getattr(rows.at[place], how)(x, mode=mode)
+    return done
+
+
+def _least(x: Array) -> Any:
+    t = x.dtype
+    return False if t.kind == "b" else -np.inf if t.kind == "f" else np.iinfo(t).min
+
+
+def _most(x: Array) -> Any:
+    t = x.dtype
+    return True if t.kind == "b" else np.inf if t.kind == "f" else np.iinfo(t).max
+
+
+@_family()
+def segment_sum(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
+                indices_are_sorted: bool = False, unique_indices: bool = False,
+                bucket_size: None = None, mode: Mode = None, out_sharding: None = None) -> Array:
+    """The sum of the rows of each segment.
+
+    >>> ops.segment_sum(jnp.arange(3), jnp.asarray([0, 0, 1]))
+    Array([1, 2], dtype=int32)
+    """
+    return _folded("add", lambda x: 0, data, segment_ids, num_segments,
+                   (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
+
+
+@_family()
+def segment_prod(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
+                 indices_are_sorted: bool = False, unique_indices: bool = False,
+                 bucket_size: None = None, mode: Mode = None, out_sharding: None = None) -> Array:
+    """The product of the rows of each segment.
+
+    >>> ops.segment_prod(jnp.arange(1, 4), jnp.asarray([0, 0, 1]))
+    Array([2, 3], dtype=int32)
+    """
+    return _folded("multiply", lambda x: 1, data, segment_ids, num_segments,
+                   (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
+
+
+@_family()
+def segment_max(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
+                indices_are_sorted: bool = False, unique_indices: bool = False,
+                bucket_size: None = None, mode: Mode = None, out_sharding: None = None) -> Array:
+    """The largest of the rows of each segment.
+
+    >>> ops.segment_max(jnp.arange(3), jnp.asarray([0, 0, 1]))
+    Array([1, 2], dtype=int32)
+    """
+    return _folded("max", _least, data, segment_ids, num_segments,
+                   (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
+
+
+@_family()
+def segment_min(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
+                indices_are_sorted: bool = False, unique_indices: bool = False,
+                bucket_size: None = None, mode: Mode = None, out_sharding: None = None) -> Array:
+    """The smallest of the rows of each segment.
+
+    >>> ops.segment_min(jnp.arange(3), jnp.asarray([0, 0, 1]))
+    Array([0, 2], dtype=int32)
+    """
+    return _folded("min", _most, data, segment_ids, num_segments,
+                   (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

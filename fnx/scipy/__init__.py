@@ -1,0 +1,17 @@
+"""Functions under the names of ``jax.scipy``: special functions and densities."""
+
+from typing import TYPE_CHECKING
+
+from fnx.core.errors import module_face
+
+if TYPE_CHECKING:  # at their first use
+    from fnx.scipy import special, stats
+
+__all__ = ["special", "stats"]
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(
+        __name__, __all__,
+        frozenset({"cluster", "fft", "integrate", "linalg", "ndimage", "optimize", "signal",
+                   "sparse", "spatial"}),
+        {"special": "fnx.scipy.special", "stats": "fnx.scipy.stats"})

@@ -1,0 +1,364 @@
+"""Integrals and series of ``scipy.special``: exponential, sine and Fresnel integrals, and others.
+
+Sources: Abramowitz and Stegun, Handbook of Mathematical Functions (1964), chapters 5, 7, 13, 15 and
+23; series near 0 and expansions or Gauss-Legendre quadrature beyond.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import fnx.lax as lax
+import fnx.numpy as jnp
+from fnx.core.array import arguments
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.documented import Family
+from fnx.core.array.promotion import in_domain, promoted
+from fnx.core.array.public import asarray
+from fnx.core.errors import ArgumentError
+
+__all__ = [
+    "bernoulli", "bessel_jn", "dawsn", "exp1", "expi", "expn", "fresnel", "hyp1f1", "hyp2f1",
+    "owens_t", "sici", "spence",
+]
+
+_EULER = 0.5772156649015329
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(48)
+
+_family = Family(
+    x="an Array or what ``asarray`` takes, of any shape.", a="a parameter.", b="a parameter.",
+    c="a parameter.", z="an Array or what ``asarray`` takes.", n="the order.",
+    returns="An Array of the shape that they broadcast to, of a float dtype.",
+    at="fnx.scipy.special as special",
+    raises=("ShapeError: the shapes do not broadcast.",))
+
+
+def _float(x: ArrayLike) -> Array:
+    return Array(in_domain("inexact", x))
+
+
+def _integral(f: Any, low: float, high: Any) -> Array:
+    """The integral of f from low to high, by 48 nodes."""
+    half = (high - low) / 2
+    middle = (high + low) / 2
+    kind = half.dtype
+    nodes, weights = jnp.asarray(_NODES.astype(kind)), jnp.asarray(_WEIGHTS.astype(kind))
+    at = middle[..., None] + nodes * half[..., None]
+    return asarray((f(at) * weights).sum(-1) * half)
+
+
+def _summed(x: Array, ratio: Callable[[Array], Array], terms: int) -> Array:
+    """1 + r(1) + r(1) r(2) + ..., as a loop."""
+    one = jnp.ones_like(x)
+
+    def step(i: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        term = state[0] * ratio((i + 1).astype(x.dtype))
+        return term, state[1] + term
+    return lax.fori_loop(0, terms, step, (one, one))[1]
+
+
+def _fraction_e1(x: Array, n: Any, steps: int) -> Array:
+    """exp(x) E_n(x) by the continued fraction 5.1.22, from its end."""
+    def step(i: Any, tail: Array) -> Array:
+        k = (steps - i).astype(x.dtype)
+        return asarray((n + (k - 1)) / (1 + k / (x + tail)))
+    return 1 / (x + lax.fori_loop(0, steps, step, jnp.zeros_like(x)))
+
+
+def _series_ein(x: Array, terms: int) -> Array:
+    """The sum of (-1)**(k + 1) x**k / (k k!), from k = 1."""
+    def step(i: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        k = (i + 1).astype(x.dtype)
+        term = state[0] * (-x / k)
+        return term, state[1] - term / k
+    return lax.fori_loop(0, terms, step, (jnp.ones_like(x), jnp.zeros_like(x)))[1]
+
+
+@_family()
+def exp1(x: ArrayLike) -> Array:
+    """The integral of exp(-t) / t from x to infinity.
+
+    >>> print(special.exp1(1.0).round(5))
+    0.21938
+    """
+    y = _float(x)
+    near = y < 1.5
+    small, large = jnp.where(near & (y > 0), y, 1), jnp.where(near, 1.5, y)
+    series = -jnp.log(small) - _EULER + _series_ein(small, 24)
+    far = jnp.exp(-large) * _fraction_e1(large, 1.0, 60)
+    out = jnp.where(near, series, far)
+    return jnp.where(y == 0, math.inf, jnp.where(y < 0, math.nan, out))
+
+
+@_family()
+def expi(x: ArrayLike) -> Array:
+    """The integral of exp(t) / t from -infinity to x, as a principal value.
+
+    >>> print(special.expi(1.0).round(5))
+    1.89512
+    """
+    y = _float(x)
+    near = jnp.abs(y) < 24
+    positive = jnp.where((y > 0) & near, y, 1)
+    series = jnp.log(positive) + _EULER - _series_ein(-positive, 90)
+    large = jnp.where(near | (y < 0), 24, y)
+    term, total = large * 0 + 1, large * 0 + 1
+    for k in range(1, 24):
+        term = term * (k / large)
+        total = total + term
+    far = jnp.exp(large) / large * total
+    out = jnp.where(near, series, far)
+    negative = -exp1(jnp.where(y < 0, -y, 1))
+    return jnp.where(y == 0, -math.inf, jnp.where(y < 0, negative, out))
+
+
+@_family(n="a whole number >= 0.")
+def expn(n: ArrayLike, x: ArrayLike) -> Array:
+    """The integral of exp(-x t) / t**n from 1 to infinity, by recurrence from exp1.
+
+    >>> print(special.expn(2, 1.0).round(5))
+    0.1485
+    """
+    (a, b), _ = promoted("inexact", "expn", (n, x))
+    order, y = jnp.broadcast_arrays(Array(a), Array(b))
+    near = y < 1.5
+    positive = jnp.where(y > 0, y, 1)
+    out, last = jnp.exp(-positive) / positive, exp1(positive)
+    most = int(np.max(np.asarray(order), initial=0)) if order._storage is not None else 32
+    value = jnp.where(order == 0, out, last)
+    for k in range(2, most + 1):
+        last = (jnp.exp(-positive) - positive * last) / (k - 1)
+        value = jnp.where(order == k, last, value)
+    far = jnp.exp(-positive) * _fraction_e1(jnp.where(near, 1.5, positive), order, 60)
+    found = jnp.where(near | (order == 0), value, far)
+    at_zero = jnp.where(order > 1, 1 / jnp.where(order > 1, order - 1, 1), math.inf)
+    return jnp.where(y == 0, at_zero, jnp.where(y < 0, math.nan, found))
+
+
+@_family()
+def dawsn(x: ArrayLike) -> Array:
+    """exp(-x**2) times the integral of exp(t**2) from 0 to x.
+
+    >>> print(special.dawsn(1.0).round(5))
+    0.53808
+    """
+    y = _float(x)
+    size = jnp.abs(y)
+    near = size < 5
+    inside = jnp.where(near, size, 0)
+    square = (inside * inside)[..., None]
+    integral = _integral(lambda t: jnp.exp(t * t - square), 0.0, inside)
+    large = jnp.where(near, 5, size)
+    inverse = 0.5 / (large * large)
+    term, total = large * 0 + 1, large * 0 + 1
+    for k in range(1, 12):
+        term = term * inverse * (2 * k - 1)
+        total = total + term
+    out = jnp.where(near, integral, 0.5 / large * total)
+    out = jnp.where(jnp.isinf(y), 0, out)
+    return jnp.where(y < 0, -out, out)
+
+
+def _auxiliary(x: Array) -> tuple[Array, Array]:
+    """The f and g of 5.2.12: integrals of exp(-x t) / (1 + t**2), times 1 and t; from x = 4."""
+    f: Any = 0.0
+    g: Any = 0.0
+    nodes, weights = np.polynomial.laguerre.laggauss(32)
+    for node, weight in zip(nodes, weights):
+        t = float(node) / x
+        under = float(weight) / (1 + t * t)
+        f, g = f + under, g + under * t
+    return f / x, g / x
+
+
+@_family("(sine integral, cosine integral), Arrays of the shape of x.")
+def sici(x: ArrayLike) -> tuple[Array, Array]:
+    """The integrals of sin(t) / t from 0, and of cos(t) / t from infinity, to x.
+
+    >>> [round(float(v), 5) for v in special.sici(1.0)]
+    [0.94608, 0.3374]
+    """
+    y = _float(x)
+    size = jnp.abs(y)
+    near = size < 6
+    inside, large = jnp.where(near, size, 1), jnp.where(near, 6, size)
+    square, term = inside * inside, inside
+    sine, cosine, even = inside, inside * 0, inside * 0 + 1
+    for k in range(1, 18):
+        even = even * (-square / ((2 * k - 1) * (2 * k)))
+        cosine = cosine + even / (2 * k)
+        term = term * (-square / ((2 * k) * (2 * k + 1)))
+        sine = sine + term / (2 * k + 1)
+    positive = jnp.where(inside > 0, inside, 1)
+    f, g = _auxiliary(large)
+    s = jnp.where(near, sine, math.pi / 2 - f * jnp.cos(large) - g * jnp.sin(large))
+    c = jnp.where(near, _EULER + jnp.log(positive) + cosine,
+                  f * jnp.sin(large) - g * jnp.cos(large))
+    s = jnp.where(size == math.inf, math.pi / 2, s)
+    c = jnp.where(size == math.inf, 0, jnp.where(y == 0, -math.inf, c))
+    return jnp.where(y < 0, -s, s), c
+
+
+@_family("(S, C), Arrays of the shape of x.")
+def fresnel(x: ArrayLike) -> tuple[Array, Array]:
+    """The integrals of sin(pi t**2 / 2) and cos(pi t**2 / 2) from 0 to x.
+
+    >>> [round(float(v), 5) for v in special.fresnel(1.0)]
+    [0.43826, 0.77989]
+    """
+    y = _float(x)
+    size = jnp.abs(y)
+    near = size < 4
+    inside, large = jnp.where(near, size, 0), jnp.where(near, 4, size)
+    half = math.pi / 2
+    s = _integral(lambda t: jnp.sin(half * t * t), 0.0, inside)
+    c = _integral(lambda t: jnp.cos(half * t * t), 0.0, inside)
+    z = math.pi * large * large
+    f, g, term = z * 0 + 1, z * 0 + 1, z * 0 + 1
+    sign = 1
+    for k in range(1, 7):  # 7.3.27, 7.3.28
+        sign = -sign
+        term = term * ((4 * k - 3) * (4 * k - 1)) / (z * z)
+        f = f + sign * term
+        g = g + sign * term * (4 * k + 1)
+    f, g = f / (math.pi * large), g / (math.pi ** 2 * large ** 3)
+    turn = half * jnp.fmod(large * large, 4.0)
+    far_s = 0.5 - f * jnp.cos(turn) - g * jnp.sin(turn)
+    far_c = 0.5 + f * jnp.sin(turn) - g * jnp.cos(turn)
+    s, c = jnp.where(near, s, far_s), jnp.where(near, c, far_c)
+    s, c = (jnp.where(size == math.inf, 0.5, v) for v in (s, c))
+    return jnp.where(y < 0, -s, s), jnp.where(y < 0, -c, c)
+
+
+@_family()
+def spence(x: ArrayLike) -> Array:
+    """The integral of log(t) / (1 - t) from 1 to x: the dilogarithm of 1 - x.
+
+    >>> print(special.spence(1.0))
+    0.0
+    """
+    y = _float(x)
+    safe = jnp.where(y > 0, y, 1)
+    large, small = safe > 1.5, safe < 0.5
+    log = jnp.log(safe)
+    z = jnp.where(large, 1 / safe, safe)  # then 0 < z <= 1.5
+    small = z < 0.5
+    w = jnp.where(small, z, 1 - z)
+    # Li2(w), |w| <= 0.5, by u = -log(1 - w)
+    u = -jnp.log1p(-w)
+    total, power = u - u * u / 4, u
+    square = u * u
+    for k, b in enumerate((1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)):
+        power = power * square / ((2 * k + 2) * (2 * k + 3))
+        total = total + b * power
+    near_one = total
+    near_zero = math.pi ** 2 / 6 - jnp.log(jnp.where(small, z, 0.5)) * jnp.log1p(
+        -jnp.where(small, z, 0.5)) - total
+    out = jnp.where(small, near_zero, near_one)
+    out = jnp.where(large, -0.5 * log * log - out, out)
+    return jnp.where(y == 0, math.pi ** 2 / 6, jnp.where((y < 0) | (y == math.inf), math.nan, out))
+
+
+@_family()
+def hyp1f1(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
+    """Kummer's function: the sum of (a)_k x**k / ((b)_k k!).
+
+    >>> print(special.hyp1f1(1.0, 1.0, 0.0))
+    1.0
+    """
+    nodes, _ = promoted("inexact", "hyp1f1", (a, b, x))
+    p, q, y = map(Array, nodes)
+    p, q, y = jnp.broadcast_arrays(p, q, y)
+    turned = y < 0  # 13.1.27
+    p, z = jnp.where(turned, q - p, p), jnp.abs(y)
+    total = _summed(z, lambda k: (p + k - 1) / (q + k - 1) * z / k, 120)
+    return jnp.where(turned, jnp.exp(y) * total, total)
+
+
+@_family(x="below 1.")
+def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
+    """Gauss's function: the sum of (a)_k (b)_k x**k / ((c)_k k!), for -1 < x < 0.9 or so.
+
+    >>> print(special.hyp2f1(1.0, 1.0, 1.0, 0.0))
+    1.0
+    """
+    nodes, _ = promoted("inexact", "hyp2f1", (a, b, c, x))
+    p, q, r, y = map(Array, nodes)
+    p, q, r, y = jnp.broadcast_arrays(p, q, r, y)
+    turned = y < 0  # 15.3.4
+    z = jnp.where(turned, y / (y - 1), y)
+    q2 = jnp.where(turned, r - q, q)
+    total = _summed(z, lambda k: (p + k - 1) * (q2 + k - 1) / (r + k - 1) * z / k, 150)
+    out = jnp.where(turned, jnp.power(1 - jnp.where(turned, y, 0), -p) * total, total)
+    return jnp.where(y > 1, math.nan, out)
+
+
+@_family(h="a height.", a="a slope.")
+def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
+    """The integral of exp(-h**2 (1 + t**2) / 2) / (2 pi (1 + t**2)) from 0 to a.
+
+    >>> print(special.owens_t(0.0, 1.0).round(5))
+    0.125
+    """
+    (x, y), _ = promoted("inexact", "owens_t", (h, a))
+    height, slope = jnp.broadcast_arrays(Array(x), Array(y))
+    square = (height * height)[..., None]
+    # over the angle: t = tan(s)
+    def f(s: Array) -> Array:
+        c = jnp.cos(s)
+        return jnp.exp(-0.5 * square / (c * c))
+    return _integral(f, 0.0, jnp.arctan(slope)) / (2 * math.pi)
+
+
+@_family("An Array of n + 1 floats.", n="the last index: an int.",
+         raises=("ArgumentError: a negative n.",))
+def bernoulli(n: int) -> Array:
+    """The first Bernoulli numbers.
+
+    >>> special.bernoulli(2).round(4).tolist()
+    [1.0, -0.5, 0.16670000553131104]
+    """
+    last = arguments.integer("n", n)
+    if last < 0:
+        raise ArgumentError(f"expected n >= 0, got {last}")
+    exact: list[Any] = [1.0]
+    for m in range(1, last + 1):
+        exact.append(-sum(math.comb(m + 1, k) * exact[k] for k in range(m)) / (m + 1)
+                     if m == 1 or m % 2 == 0 else 0.0)
+    return jnp.asarray(np.array(exact[:last + 1], np.float32))
+
+
+@_family("An Array with a leading axis of the orders 0 to v.", v="the highest order.",
+         n_iter="where the recurrence begins: above v and abs(z).",
+         raises=("ArgumentError: no such orders.",))
+def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
+    """Bessel functions of the first kind, of the orders 0 to v, by Miller's recurrence downwards.
+
+    >>> special.bessel_jn(0.0, v=1).round(4).tolist()
+    [1.0, 0.0]
+    """
+    order, start = arguments.integer("v", v), arguments.integer("n_iter", n_iter)
+    if order < 0 or start <= order:
+        raise ArgumentError(f"expected 0 <= v < n_iter, got {order} and {start}")
+    x = _float(z)
+    zero = x == 0
+    y = jnp.where(zero, 1, x)
+    after, now = x * 0, x * 0 + 1e-30
+    found: list[Array] = []
+    total = x * 0
+    for k in range(start, -1, -1):
+        if k <= order:
+            found.append(now)
+        if k % 2 == 0:
+            total = total + (now if k == 0 else 2 * now)
+        after, now = now, 2 * k / y * now - after
+        big = jnp.where(jnp.abs(now) > 1e10, 1e-10, 1.0)
+        after, now, total = after * big, now * big, total * big
+        found = [value * big for value in found]
+    values = jnp.stack(found[::-1]) / total
+    exact = jnp.asarray(np.eye(1, order + 1)[0]).reshape(-1, *(1,) * x.ndim).astype(x.dtype)
+    return jnp.where(zero, exact, values)

@@ -1,0 +1,1 @@
+"""Densities of distributions, as in ``jax.scipy.stats``."""

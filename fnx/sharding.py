@@ -1,0 +1,457 @@
+"""Layouts over devices, of which there is one: a mesh has axes of length 1, and nothing is cut."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fnx.core.array import arguments, tree
+from fnx.core.array.public import asarray, public
+from fnx.core.errors import ArgumentError, ShapeError, module_face
+from fnx.core.record import Record
+from fnx.one_device import Device, devices
+from fnx.transforms.jit import jit
+from fnx.transforms.vmap import vmap
+
+__all__ = [
+    "AbstractMesh", "AxisType", "Mesh", "NamedSharding", "PartitionSpec", "Sharding",
+    "SingleDeviceSharding", "get_abstract_mesh", "get_mesh", "make_mesh", "pmap", "reshard",
+    "set_mesh", "shard_map", "use_abstract_mesh", "with_sharding_constraint",
+]
+
+
+class AxisType(enum.Enum):
+    """How JAX treats an axis of a mesh; of one device all mean the same.
+
+    >>> AxisType.Auto.name
+    'Auto'
+    """
+
+    Auto = 0
+    Explicit = 1
+    Manual = 2
+
+
+class PartitionSpec(tuple[Any, ...]):
+    """The axes of a mesh over which each axis of an array is cut.
+
+    Args:
+        partitions: for each axis of the array a name, several, or None.
+
+    >>> PartitionSpec("x", None)
+    P('x', None)
+    """
+
+    UNCONSTRAINED = None
+
+    def __new__(cls, *partitions: Any) -> PartitionSpec:
+        return super().__new__(cls, partitions)
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return tuple(self)
+
+    def __repr__(self) -> str:
+        return f"P({', '.join(map(repr, self))})"
+
+
+class AbstractMesh:
+    """The names and lengths of the axes of a mesh.
+
+    Args:
+        axis_sizes: their lengths, each 1.
+        axis_names: their names.
+        axis_types: accepted as JAX's.
+
+    >>> AbstractMesh((1,), ("x",)).shape
+    {'x': 1}
+    """
+
+    def __init__(self, axis_sizes: Sequence[int], axis_names: Sequence[Hashable],
+                 axis_types: Any = None) -> None:
+        sizes, names = tuple(axis_sizes), tuple(axis_names)
+        if len(sizes) != len(names):
+            raise ArgumentError(f"expected a name for each of {sizes}, got {names}")
+        self.axis_sizes, self.axis_names = sizes, names
+        self.axis_types = axis_types or (AxisType.Auto,) * len(names)
+
+    @property
+    def shape(self) -> dict[Hashable, int]:
+        """Name -> length."""
+        return dict(zip(self.axis_names, self.axis_sizes))
+
+    @property
+    def size(self) -> int:
+        """How many devices."""
+        return math.prod(self.axis_sizes)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has no axes."""
+        return not self.axis_names
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.shape == other.shape
+
+    def __hash__(self) -> int:
+        return hash((self.axis_names, self.axis_sizes))
+
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{n!r}: {size}" for n, size in self.shape.items())
+        return f"{type(self).__name__}({axes})"
+
+
+class Mesh(AbstractMesh):
+    """Devices in a grid whose axes have names: of one device, each axis has length 1.
+
+    Args:
+        devices: the device, in an array of as many axes as names.
+        axis_names: a name, or one for each axis.
+        axis_types: accepted as JAX's.
+
+    >>> import fnx
+    >>> Mesh(fnx.devices(), "x")
+    Mesh('x': 1)
+    """
+
+    def __init__(self, devices: Any, axis_names: Any, axis_types: Any = None) -> None:
+        grid = np.asarray(devices, dtype=object)
+        names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+        super().__init__(grid.shape, names, axis_types)
+        self.devices = grid
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        """Its axes without the devices."""
+        return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
+
+    def __enter__(self) -> Mesh:
+        _meshes.append(self)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        _meshes.pop()
+
+
+_meshes: list[AbstractMesh] = []
+
+
+class Sharding:
+    """How an array lies on devices: whole, on the one there is.
+
+    >>> import fnx
+    >>> isinstance(SingleDeviceSharding(fnx.devices()[0]), Sharding)
+    True
+    """
+
+    memory_kind: str | None = None
+    is_fully_replicated = is_fully_addressable = True
+    num_devices = 1
+
+    @property
+    def device_set(self) -> set[Device]:
+        """The devices."""
+        return set(devices())
+
+    @property
+    def addressable_devices(self) -> set[Device]:
+        """The devices of this process."""
+        return set(devices())
+
+    def shard_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of a part: that of the whole."""
+        return tuple(global_shape)
+
+    def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
+        """Whether two mean the same: all do."""
+        return isinstance(other, Sharding)
+
+
+class SingleDeviceSharding(Sharding):
+    """On one device.
+
+    Args:
+        device: the device.
+        memory_kind: accepted as JAX's.
+
+    >>> import fnx
+    >>> SingleDeviceSharding(fnx.devices()[0])
+    SingleDeviceSharding(device=CpuDevice(id=0))
+    """
+
+    def __init__(self, device: Device, *, memory_kind: str | None = None) -> None:
+        self.device, self.memory_kind = device, memory_kind
+
+    def __repr__(self) -> str:
+        return f"SingleDeviceSharding(device={self.device!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SingleDeviceSharding) and self.device is other.device
+
+    def __hash__(self) -> int:
+        return hash(self.device)
+
+
+class NamedSharding(Sharding):
+    """Cut over the axes of a mesh.
+
+    Args:
+        mesh: a Mesh.
+        spec: a PartitionSpec, whose names are axes of the mesh.
+        memory_kind: accepted as JAX's.
+
+    >>> import fnx
+    >>> NamedSharding(Mesh(fnx.devices(), "x"), PartitionSpec("x"))
+    NamedSharding(mesh=Mesh('x': 1), spec=P('x',))
+    """
+
+    def __init__(self, mesh: AbstractMesh, spec: PartitionSpec, *, memory_kind: str | None = None
+                 ) -> None:
+        named = [n for part in spec if part is not None
+                 for n in (part if isinstance(part, tuple) else (part,))]
+        unknown = [n for n in named if n not in mesh.axis_names]
+        if unknown:
+            raise ArgumentError(f"expected axes of {mesh}, got {unknown}")
+        self.mesh, self.spec, self.memory_kind = mesh, spec, memory_kind
+
+    def __repr__(self) -> str:
+        inside = ", ".join(map(repr, self.spec)) + "," * (len(self.spec) == 1)
+        return f"NamedSharding(mesh={self.mesh!r}, spec=P({inside}))"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NamedSharding) and (self.mesh, self.spec) == (
+            other.mesh, other.spec)
+
+    def __hash__(self) -> int:
+        return hash((self.mesh, self.spec))
+
+
+@public
+def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[Hashable], axis_types: Any = None,
+              *, devices: Any = None) -> Mesh:
+    """A mesh of the one device.
+
+    Args:
+        axis_shapes: the lengths of its axes, each 1.
+        axis_names: their names.
+        axis_types: accepted as JAX's.
+        devices: the device, by default.
+
+    Returns:
+        A Mesh.
+
+    Raises:
+        ArgumentError: more devices than there are.
+
+    >>> make_mesh((1,), ("x",))
+    Mesh('x': 1)
+    """
+    if math.prod(axis_shapes) != 1:
+        raise ArgumentError(f"expected axes of length 1, got {tuple(axis_shapes)}",
+                            hint="there is one device; map over lanes with vmap")
+    grid = np.empty(tuple(axis_shapes), object)
+    grid.fill(_devices()[0] if devices is None else list(devices)[0])
+    return Mesh(grid, axis_names, axis_types)
+
+
+_devices = devices
+
+
+class _MeshContext(Record):
+    """What ``set_mesh`` returns: the mesh is set; as a context manager, until its end."""
+
+    mesh: AbstractMesh
+
+    def __enter__(self) -> AbstractMesh:
+        return self.mesh
+
+    def __exit__(self, *error: Any) -> None:
+        _meshes.pop()
+
+
+@public
+def set_mesh(mesh: AbstractMesh) -> Any:
+    """Make a mesh the one that ``get_mesh`` returns.
+
+    Args:
+        mesh: a Mesh.
+
+    Returns:
+        A context manager, at whose end the mesh before it is back.
+
+    >>> with set_mesh(make_mesh((1,), ("x",))) as mesh:
+    ...     get_mesh() is mesh
+    True
+    """
+    _meshes.append(mesh)
+    return _MeshContext(mesh)
+
+
+use_abstract_mesh = set_mesh
+
+
+@public
+def get_mesh() -> AbstractMesh:
+    """The mesh that is set; an empty one where none is.
+
+    Returns:
+        A Mesh.
+
+    >>> get_mesh().empty
+    True
+    """
+    return _meshes[-1] if _meshes else AbstractMesh((), ())
+
+
+@public
+def get_abstract_mesh() -> AbstractMesh:
+    """The axes of the mesh that is set.
+
+    Returns:
+        An AbstractMesh.
+
+    >>> get_abstract_mesh().empty
+    True
+    """
+    mesh = get_mesh()
+    return mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+
+
+@public
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """A tree of arrays, laid out as said: they are whole on the one device.
+
+    Args:
+        x: a pytree of arrays.
+        shardings: a sharding or a PartitionSpec, or a tree of these.
+
+    Returns:
+        The same pytree.
+
+    >>> import fnx.numpy as jnp
+    >>> with_sharding_constraint(jnp.ones(2), PartitionSpec(None))
+    Array([1., 1.], dtype=float32)
+    """
+    return tree.map(asarray, x)
+
+
+@public
+def reshard(xs: Any, out_shardings: Any) -> Any:
+    """A tree of arrays, laid out anew: they are whole on the one device.
+
+    Args:
+        xs: a pytree of arrays.
+        out_shardings: a sharding or a PartitionSpec, or a tree of these.
+
+    Returns:
+        The same pytree.
+
+    >>> import fnx.numpy as jnp
+    >>> reshard(jnp.ones(2), PartitionSpec(None))
+    Array([1., 1.], dtype=float32)
+    """
+    return tree.map(asarray, xs)
+
+
+def pmap(fun: Callable[..., Any], axis_name: Hashable = None, *, in_axes: Any = 0,
+         out_axes: Any = 0, static_broadcasted_argnums: int | Sequence[int] = (),
+         devices: Any = None, backend: str | None = None, axis_size: int | None = None,
+         donate_argnums: int | Sequence[int] = ()) -> Callable[..., Any]:
+    """A function mapped over devices: over one, a mapped axis of length 1.
+
+    Args:
+        fun: a function of one part.
+        axis_name: of the axis, for collectives.
+        in_axes: which axis of each argument is mapped, or None.
+        out_axes: where it stands in the results.
+        static_broadcasted_argnums: positions of arguments that are values of the trace.
+        devices: accepted as JAX's.
+        backend: accepted as JAX's.
+        axis_size: 1.
+        donate_argnums: as ``jit`` has it.
+
+    Returns:
+        A function.
+
+    Raises:
+        ShapeError: a mapped axis that is longer.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> pmap(lambda x: lax.psum(x, "i"), "i")(jnp.ones((1, 2)))
+    Array([[1., 1.]], dtype=float32)
+    """
+    if axis_size not in (None, 1):
+        raise ShapeError(f"pmap: expected axis_size 1, got {axis_size}",
+                         hint="there is one device; map over lanes with vmap")
+    static = (static_broadcasted_argnums,) if isinstance(static_broadcasted_argnums, int) else \
+        tuple(static_broadcasted_argnums)
+
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        dynamic = [i for i in range(len(args)) if i not in static]
+        axes = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
+
+        def of_parts(*parts: Any) -> Any:
+            filled = list(args)
+            for i, part in zip(dynamic, parts):
+                filled[i] = part
+            return fun(*filled, **kwargs)
+        chosen = tuple([axes[i] for i in dynamic])
+        return vmap(of_parts, in_axes=chosen, out_axes=out_axes, axis_name=axis_name, axis_size=1)(
+            *[args[i] for i in dynamic])
+    return jit(mapped, static_argnums=static, donate_argnums=donate_argnums)
+
+
+def shard_map(f: Callable[..., Any] | None = None, *, out_specs: Any = None, in_specs: Any = None,
+              mesh: AbstractMesh | None = None, axis_names: Any = frozenset(),
+              check_vma: bool = True) -> Any:
+    """A function of the parts of arrays on a mesh: on one device the parts are the whole.
+
+    Args:
+        f: a function of parts. Left out: a decorator.
+        out_specs: how the results lie.
+        in_specs: how the arguments lie.
+        mesh: whose axes are open in f, for collectives; by default the one that is set.
+        axis_names: of them these; by default all.
+        check_vma: accepted as JAX's.
+
+    Returns:
+        A function of whole arrays.
+
+    Raises:
+        ArgumentError: no mesh.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> total = shard_map(lambda x: lax.psum(x, "x"), mesh=make_mesh((1,), ("x",)),
+    ...                   in_specs=PartitionSpec("x"), out_specs=PartitionSpec())
+    >>> total(jnp.ones(2))
+    Array([1., 1.], dtype=float32)
+    """
+    arguments.flag("check_vma", check_vma)
+    if f is None:
+        return lambda g: shard_map(g, out_specs=out_specs, in_specs=in_specs, mesh=mesh,
+                                   axis_names=axis_names, check_vma=check_vma)
+    over = mesh or get_mesh()
+    if over.empty:
+        raise ArgumentError("shard_map: expected a mesh, got none", hint="give mesh=")
+    names = [n for n in over.axis_names if not axis_names or n in axis_names]
+
+    def whole(*args: Any) -> Any:
+        g: Callable[..., Any] = lambda _: f(*args)  # noqa: E731
+        for name in names:
+            g = _opened(g, name)
+        return g(np.zeros(1, np.float32))
+    return whole
+
+
+def _opened(g: Callable[..., Any], name: Hashable) -> Callable[..., Any]:
+    """g within a named axis of length 1."""
+    def call(lane: Any) -> Any:
+        return tree.map(lambda y: y[0], vmap(lambda _: g(lane), axis_name=name)(lane[:1]))
+    return call
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)
