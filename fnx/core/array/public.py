@@ -18,7 +18,8 @@ from fnx.core.array import convert, scope, storage, tree
 from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.refusal import refusal
 from fnx.core.dtypes import DType
-from fnx.core.errors import DTypeError, FnxError, ShapeError, user_site
+from fnx.core.errors import DTypeError, FnxError, KernelError, ShapeError, user_site
+from fnx.core.operators import ValueOperators
 from fnx.core.tracebacks import shorten
 from fnx.core.uop import current_site
 
@@ -53,6 +54,9 @@ def asarray(x: Any, dtype: Any = None) -> Array:
             return _stack([asarray(item, dtype) for item in x])
         for kind in kinds:
             convert.check_mask(kind)
+    if isinstance(x, ValueOperators):
+        raise KernelError(f"expected an array or a number, got {x!r}",
+                          hint="in a kernel compute with operators and the functions of fnx.kernel")
     data = convert.numpy_data(x, to)
     if isinstance(x, np.generic):
         return Array(build.const(data[()], dtypes.as_dtype(data.dtype)))

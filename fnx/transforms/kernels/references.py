@@ -5,7 +5,7 @@ Everything is checked where it is written, so errors have the user's line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,16 @@ class Reference(Whole):
     def name(self) -> str:
         """What errors and schedules call it."""
         return name_of(self._buffer)
+
+    def __repr__(self) -> str:
+        return f"<reference {self.name!r} {self._buffer.dtype}{list(self.shape)}>"
+
+    def __iter__(self) -> Iterator[Value]:
+        if self.ndim != 1:
+            raise KernelError(f"expected a reference with one axis to iterate over, got "
+                              f"{self.name!r} of shape {self.shape}",
+                              hint="a loop over places is a range: i = k.range(x.shape[0])")
+        return iter([self[i] for i in range(self.shape[0])])
 
     def __getitem__(self, index: Any) -> Value:
         return self._load(index, None, True)

@@ -65,12 +65,22 @@ class Value(ValueOperators):
         return apply(OPERATORS[op], *operands)
 
     def __bool__(self) -> bool:
-        raise KernelError("expected a value that is known while tracing, got one of a kernel",
-                          hint="choose with k.where(condition, a, b) instead of `if`")
+        raise _unknown("choose with k.where(condition, a, b) instead of `if`")
+
+    def __float__(self) -> float:
+        raise _unknown("compute with it as it is; k.cast(x, dtype) converts it")
+
+    def __int__(self) -> int:
+        raise _unknown("compute with it as it is; k.cast(x, dtype) converts it")
 
     def __repr__(self) -> str:
         names = ", ".join(sorted(r.arg.name or f"r{r.arg.id}" for r in self.node.ranges))
         return f"<kernel value {self.dtype} over ({names})>"
+
+
+def _unknown(hint: str) -> KernelError:
+    return KernelError("expected a value that is known while tracing, got one of a kernel",
+                       hint=hint)
 
 
 class Whole(ValueOperators):
