@@ -52,6 +52,10 @@ class Launch(Record):
         return (self.kernel,) if self.kernel.op is ops.KERNEL else ()
 
     @property
+    def has_effects(self) -> bool:
+        return self.kernel.op is ops.HOST and bool(self.kernel.arg.effect)
+
+    @property
     def uses(self) -> list[UOp]:
         """The nodes whose buffers it reads or writes."""
         return nodes_of(self.operands)
@@ -83,6 +87,10 @@ class Repeat(Record):
     graphs: tuple[UOp, ...] = ()
     shares: tuple[WrittenRead, ...] = ()
     copies: WrittenRead | None = None
+
+    @property
+    def has_effects(self) -> bool:
+        return _have_effects(self.body) or self.test is not None and _have_effects(self.test)
 
     @property
     def writes(self) -> list[UOp]:
@@ -119,6 +127,10 @@ class Choice(Record):
     copies: WrittenRead | None = None
 
     @property
+    def has_effects(self) -> bool:
+        return any(map(_have_effects, self.blocks))
+
+    @property
     def writes(self) -> tuple[UOp, ...]:
         return self.outs
 
@@ -145,6 +157,10 @@ class Inlined(Record):
     copies: WrittenRead | None = None
 
     @property
+    def has_effects(self) -> bool:
+        return _have_effects(self.block)
+
+    @property
     def writes(self) -> tuple[UOp, ...]:
         return self.outs
 
@@ -161,6 +177,12 @@ def named(name: str, sites: Sequence[Site]) -> str:
     """A kernel's or loop's name and the user's lines, for profiles and faults."""
     lines = [f"{file.rpartition('/')[2]}:{line}" for file, line in sites[:2]]
     return f"{name} ({', '.join(lines)})" if lines else name
+
+
+def _have_effects(block: Block) -> bool:
+    """Whether its order among others that have some matters."""
+    kernels = [e.src[0] for e in parts.executions(block.commands)]
+    return any(k.op is ops.HOST and k.arg.effect for k in kernels)
 
 
 AnyLaunch = Launch | Repeat | Choice | Inlined

@@ -35,6 +35,8 @@ class Use(Protocol):
     def shares(self) -> Sequence[WrittenRead]: ...
     @property
     def copies(self) -> WrittenRead | None: ...
+    @property
+    def has_effects(self) -> bool: ...
 
 
 class SharedLaunches(Protocol):
@@ -110,14 +112,15 @@ def _waited_for(behind: Sequence[Use], launch: Use) -> list[int] | None:
     """Which of the launches from a copy on one waits for; None: it can't go before the copy."""
     moved: list[Use] = [launch]
     found: list[int] = []
-    needed = set(launch.uses)
+    needed, in_order = set(launch.uses), launch.has_effects
     for i in range(len(behind) - 1, -1, -1):
-        if not needed.isdisjoint(behind[i].writes):
+        if not needed.isdisjoint(behind[i].writes) or in_order and behind[i].has_effects:
             if i == 0:
                 return None
             moved.append(behind[i])
             found.append(i)
             needed.update(behind[i].uses)
+            in_order = in_order or behind[i].has_effects
         elif not _may_wait(behind[i], moved):
             return None
     return found

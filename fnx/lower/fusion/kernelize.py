@@ -120,6 +120,7 @@ class Fusion:
                 self.operands[effect] = effects.operands(effect, there, self.writer)
                 roots += effects.without_tokens(self.operands[effect])
                 self._read(effect)
+                there.add(effect)  # what the next ones read of it
             self._learn(roots)
             self._walk()
         for before, after in itertools.pairwise(all):

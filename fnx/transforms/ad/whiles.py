@@ -109,6 +109,7 @@ class _WhileReverse:
         self.first = node.arg.n_consts
         self.n = len(node.arg.outs)
         self.like = params_like(args)
+        self.saved = [c for c in range(self.n) if not build.is_token(self.like[self.first + c])]
         self.given = {i: place for i, (place, _) in zip(inputs, form.given) if place is not None}
 
     def linearized(self, takes: Activity) -> Linearized:
@@ -149,7 +150,7 @@ class _WhileReverse:
             places = build.cond([function_over(lambda p: p, places, "keep all"),
                                  function_over(_every_second, places, "keep every second")],
                                 build.cast(full.node, dtypes.int32), places)
-            places = [put(p, number(kept), c) for p, c in zip(places, carries)]
+            places = [put(p, number(kept), c) for p, c in zip(places, self._saved(carries))]
             end = (Expr(steps) + Expr(stride)).node
 
             def in_chunk(consts: Nodes, states: Nodes) -> UOp:
@@ -167,14 +168,25 @@ class _WhileReverse:
                            *self._places(revolve.FIRST)], name=f"{self.arg.name}.chunk")
 
     def _places(self, n: int) -> list[UOp]:
-        return [build.const(0, x.dtype, (n, *x.shape)) for x in self.like[self.first:]]
+        return [build.const(0, x.dtype, (n, *x.shape))
+                for x in self._saved(self.like[self.first:])]
+
+    def _saved(self, carries: Nodes) -> list[UOp]:
+        """What is kept of a state: all but tokens, as no step that is run again has effects."""
+        return [carries[c] for c in self.saved]
+
+    def _state(self, saved: Nodes) -> list[UOp]:
+        """The carries of a state that was kept."""
+        found = dict(zip(self.saved, saved))
+        return [found.get(c, build.first_token()) for c in range(self.n)]
 
     # ---- backward
 
     def backward(self, read: Read, takes: Activity) -> Pulled:
         """The cotangents of the operands that take part."""
         consts = [read(("input", i)) for i in range(self.first)]
-        steps, kept, stride, *places = [read(("result", self.n + i)) for i in range(self.n + 3)]
+        steps, kept, stride, *places = [read(("result", self.n + i))
+                                        for i in range(len(self.saved) + 3)]
         free = revolve.PLACES - revolve.FIRST
         places = [build.pad(p, [(0, free), *[(0, 0)] * (len(p.shape) - 1)]) for p in places]
         given = {o: read(("cotangent", k)) for k, o in enumerate(takes.outputs)
@@ -192,23 +204,24 @@ class _WhileReverse:
                           lambda consts, states: self._some_blocks(consts, states, summed),
                           [*consts, steps], state, name=f"{self.arg.name}.backward")
         result = dict(zip([*[self.first + c for c in self.pulled], *summed],
-                          last[3 + 2 * self.n:]))
+                          last[3 + 2 * len(self.saved):]))
         return [result.get(i) for i in takes.inputs], last[-1] if tokens else None
 
     def _some_blocks(self, consts: Nodes, states: Nodes, summed: Sequence[int]) -> list[UOp]:
         """Go ahead from the last state that is kept; at the last block, back through it."""
         *consts, steps = consts
-        n = self.n
+        n = len(self.saved)
         blocks, top, begins = map(Expr, states[:3])
         places, leaf, cts = states[3:3 + n], states[3 + n:3 + 2 * n], states[3 + 2 * n:]
         at = number(top.node)
         begin = Expr(get(begins.node, at))
         free = (revolve.PLACES - 1) - top
         move = revolve.advance(blocks - begin, free)
-        carries = self._repeat(consts, [get(p, at) for p in places], move * revolve.LEAF)
+        carries = self._repeat(consts, self._state([get(p, at) for p in places]),
+                               move * revolve.LEAF)
         begin = begin + move
         at = number(where(move > 0, top + 1, top).node)  # if none is free: outside, dropped
-        places = [put(p, at, c) for p, c in zip(places, carries)]
+        places = [put(p, at, c) for p, c in zip(places, self._saved(carries))]
         begins = Expr(put(begins.node, at, begin.node))
         last = begin.eq(blocks - 1)
         pushed = (move > 0) & (free > 0)
@@ -235,7 +248,7 @@ class _WhileReverse:
 
         def step(consts: Nodes, states: Nodes) -> list[UOp]:
             carries, i, leaf = states[:n], states[n], states[n + 1:]
-            leaf = [put(p, number(i), c) for p, c in zip(leaf, carries)]
+            leaf = [put(p, number(i), c) for p, c in zip(leaf, self._saved(carries))]
             return [*self.step_again(consts[:-1], carries), (Expr(i) + 1).node, *leaf]
 
         found = while_over(lambda consts, states: build.lt(states[n], consts[-1]), step,
@@ -250,7 +263,8 @@ class _WhileReverse:
 
         def step(consts: Nodes, states: Nodes) -> list[UOp]:
             i, cts = (Expr(states[0]) - 1).node, states[1:]
-            inputs = [*consts[:first], *[get(p, number(i)) for p in consts[first:]]]
+            at_i = [get(p, number(i)) for p in consts[first:]]
+            inputs = [*consts[:first], *self._state(at_i)]
             at = {"input": inputs, "result": inline(forward, inputs), "cotangent": cts,
                   "token": cts[-1:]}
             by_input, token = pull_back(self.form, lambda s: at[s[0]][s[1]])

@@ -108,8 +108,8 @@ def jvp_rule(f: CustomFunction[..., Any], jvp: Callable[..., Any], signature: Si
     avals, primals_tree = signature.avals, signature.primals
 
     def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-        out = jvp(*signature.static, primals_tree.unflatten(primals),
-                  primals_tree.unflatten(_tangents(signature, tangents, f.looks_at_zeros)))
+        out = told.call(*signature.static, primals_tree.unflatten(primals),
+                        primals_tree.unflatten(_tangents(signature, tangents, f.looks_at_zeros)))
         value, tangent = pair_of(out, told, "(result, tangent)")
         return [*results_of(value, made.out_tree, made.outs, told),
                 *tangents_of(tangent, made.out_tree, made.outs, told)]

@@ -53,15 +53,35 @@ class SymbolicZero:
         return f"SymbolicZero(shape={self.shape}, dtype={self.dtype})"
 
 
+_TAKES = {
+    "jvp": "write rule(primals, tangents), behind the arguments in nondiff_argnums",
+    "fwd": "write fwd with the parameters of the function",
+    "bwd": "write bwd(saved, ct), behind the arguments in nondiff_argnums",
+    "gradient": "write it with the parameters of the function",
+    "vmap": "write rule(axis_size, in_batched, *args)"}
+
+
 class Told:
     """Whose rule it is, for messages: ``the jvp rule bad (m.py:4) of f``."""
 
     def __init__(self, rule: Callable[..., Any], kind: str, of: str) -> None:
+        self.rule, self.kind = rule, kind
         self.text = f"the {kind} rule {name_of(rule)} of {of}"
         code = getattr(inspect.unwrap(rule), "__code__", None)
         self.site: Site | None = None if code is None else (code.co_filename, code.co_firstlineno)
         if self.site is not None:
             self.text = f"the {kind} rule {name_of(rule)} ({show_site(self.site)}) of {of}"
+
+    def call(self, *args: Any) -> Any:
+        """What the rule returns; it has to take so many arguments."""
+        try:
+            inspect.signature(self.rule).bind(*args)
+        except TypeError as e:
+            raise RuleError(f"expected {self.text} to take {len(args)} arguments by position, got "
+                            f"one that does not: {e}", hint=_TAKES[self.kind]) from None
+        except ValueError:  # a function that does not tell
+            pass
+        return self.rule(*args)
 
     def error(self, expected: str, got: str, hint: str) -> RuleError:
         """What the rule was to return, and what it did."""
@@ -81,7 +101,7 @@ def results_of(out: Any, out_tree: tree.TreeDef, outs: Sequence[Aval], told: Tol
     """The results of the function as a rule returns them: of its structure and types."""
     leaves, structure = tree.flatten(out)
     if structure != out_tree:
-        raise told.error(f"results like the function, {out_tree}", str(structure),
+        raise told.error(f"results like the function, {out_tree}", f"{structure}",
                          f"{tree.difference(out_tree, structure)}: return what the function "
                          "returns")
     arrays = [_array(x, told, tree.keystr(path)) for x, path in zip(leaves, tree.paths(out_tree))]
@@ -96,7 +116,7 @@ def tangents_of(out: Any, out_tree: tree.TreeDef, outs: Sequence[Aval], told: To
     """The tangents of the float results."""
     leaves, structure = tree.flatten(out)
     if structure != out_tree:
-        raise told.error(f"tangents like the results, {out_tree}", str(structure),
+        raise told.error(f"tangents like the results, {out_tree}", f"{structure}",
                          f"{tree.difference(out_tree, structure)}: return a tangent for each "
                          "array of the result")
     found = []
@@ -152,7 +172,7 @@ def _down(given: Any, structure: tree.TreeDef, path: str, avals: Any, told: Told
         fits = got_data == data and len(children) == len(structure.subtrees)
     if not fits:
         raise told.error(f"cotangent{path} like the argument, {structure}",
-                         str(tree.structure(given)),
+                         f"{tree.structure(given)}",
                          "return a cotangent for each array of the argument; None is zero")
     for key, child, inner in zip(row.keys(data, len(children)), children, structure.subtrees):
         _place(child, inner, f"{path}{key}", avals, told, found, places)

@@ -151,7 +151,7 @@ class VmapRule:
 
         def run(given: Sequence[Any]) -> list[Any]:
             args, flags = primals.unflatten(given), primals.unflatten(batched)
-            out, which = pair_of(self.rule(size, list(flags), *args), told,
+            out, which = pair_of(told.call(size, list(flags), *args), told,
                                  "(result, out_batched)")
             flat = self._flags(which, told)
             wide = [Aval((size, *a.shape) if b else a.shape, a.dtype)

@@ -112,7 +112,7 @@ def vjp_rules(f: CustomFunction[..., Any], fwd: Callable[..., Any], bwd: Callabl
 
     def rule(residuals: Sequence[Any], given: Sequence[Any]) -> list[Any]:
         ct = made.out_tree.unflatten(_cotangents(made.outs, given))
-        out = bwd(*signature.static, saved.unflatten(residuals), ct)
+        out = told.call(*signature.static, saved.unflatten(residuals), ct)
         found, where = cotangents_of(out, signature.primals, signature.avals, told)
         places.append(where)
         return found
@@ -131,7 +131,7 @@ def _forward(f: CustomFunction[..., Any], fwd: Callable[..., Any], signature: Si
     def rule(given: Sequence[Any]) -> list[Any]:
         if f.looks_at_zeros:
             given = [CustomVJPPrimal(x, p) for x, p in zip(given, signature.touched)]
-        out = fwd(*signature.filled(signature.primals.unflatten(given)))
+        out = told.call(*signature.filled(signature.primals.unflatten(given)))
         value, residuals = pair_of(out, told, "(result, saved)")
         results = results_of(value, made.out_tree, made.outs, told)
         leaves, structure = tree.flatten(residuals)
