@@ -50,7 +50,8 @@ class Handle:
         site: the user's line.
     """
 
-    __slots__ = ("__weakref__", "call", "name", "nbytes", "number", "ptr", "site", "timeline")
+    __slots__ = ("__weakref__", "call", "lent", "name", "nbytes", "number", "ptr", "site",
+                 "timeline")
 
     def __init__(self, call: Callback, name: str, site: Site | None = None) -> None:
         self.call, self.name, self.site = call, name, site
@@ -58,6 +59,7 @@ class Handle:
             _living.pop(dead, None)
         self.number = ctypes.c_uint32(next(_numbers))
         self.ptr, self.nbytes, self.timeline = ctypes.addressof(self.number), 4, 0
+        self.lent = True  # whoever holds it may call it: no result takes its memory
         _living[self.number.value] = weakref.ref(self)
         _deaths.watch(self, self.number.value)
 

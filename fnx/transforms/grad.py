@@ -20,7 +20,7 @@ from fnx.core.array.trace import Traced, rewriting, trace
 from fnx.core.derived import run
 from fnx.core.errors import GradError
 from fnx.core.uop import UOp, substitute
-from fnx.transforms.ad.arguments import flatten, positions, refuse_complex
+from fnx.transforms.ad.arguments import flatten, of_chosen, positions, refuse_complex
 from fnx.transforms.ad.reverse import pulling
 from fnx.transforms.ad.rules import Cotangent
 from fnx.transforms.transformed import Transformed
@@ -92,17 +92,11 @@ class _ValueAndGradient(Transformed[P, R]):
         argnums, has_aux, allow_int = self._options.values()
         chosen = positions(argnums, len(args), "grad", self._name)
 
-        def of_chosen(*given: Any) -> Any:
-            filled = list(args)
-            for i, x in zip(chosen, given):
-                filled[i] = x
-            return self._f(*filled, **kwargs)
-
         given, layout = flatten(args, chosen, allow_int)
         inputs = [x for x in given if x._dtype.is_float]
         values = [x._node for x in inputs]
-        traced = trace(of_chosen, layout.floats(given), layout.tree, values, by="grad",
-                       name=self._name, has_aux=has_aux)
+        traced = trace(of_chosen(self._f, args, kwargs, chosen), layout.floats(given), layout.tree,
+                       values, by="grad", name=self._name, has_aux=has_aux)
         nodes = rewriting(_with_gradients, traced, values)
         value, aux = traced.filled(nodes)
         found = layout.gradients([Array(g, x.weak) for g, x in

@@ -22,7 +22,7 @@ from fnx.core.derived import keep
 from fnx.core.errors import GradError
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp
-from fnx.transforms.ad.arguments import Float0, flatten, positions, refuse_complex
+from fnx.transforms.ad.arguments import Float0, flatten, of_chosen, positions, refuse_complex
 from fnx.transforms.ad.forward import jvp
 from fnx.transforms.ad.reverse import linearize
 from fnx.transforms.ad.silent import silent
@@ -132,17 +132,11 @@ class _Jacobian(Transformed[P, R]):
         argnums, has_aux, allow_int = self._options.values()
         chosen = positions(argnums, len(args), self.kind, self._name)
 
-        def of_chosen(*given: Any) -> Any:
-            filled = list(args)
-            for i, x in zip(chosen, given):
-                filled[i] = x
-            return self._f(*filled, **kwargs)
-
         given, layout = flatten(args, chosen, allow_int)
         inputs = [x for x in given if x._dtype.is_float]
         values = [x._node for x in inputs]
-        traced = trace(of_chosen, layout.floats(given), layout.tree, values, by=self.kind,
-                       name=self._name, has_aux=has_aux)
+        traced = trace(of_chosen(self._f, args, kwargs, chosen), layout.floats(given), layout.tree,
+                       values, by=self.kind, name=self._name, has_aux=has_aux)
         self.check(traced.outs)
         closed = traced.close()
         keep(closed.function)

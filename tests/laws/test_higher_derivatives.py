@@ -356,6 +356,40 @@ def test_an_index_outside(read: Callable[[Any, Any], Any], want: list[float]) ->
     assert fnx.grad(lambda x: read(x, i).sum())(x).tolist() == want
 
 
+# of 1, 2, 3 at -5, -1, 0, 2, 3, 7: JAX's tangents along 10, 20, 30 and cotangents of 1, 2, 4, ...;
+# what is promised to lie inside is not counted outside, in JAX by its reverse mode only
+READS: dict[str, tuple[Callable[[Any, Any], Any], list[float], list[float]]] = {
+    "clip": (lambda x, i: x.at[i].get(mode="clip"), [10, 30, 10, 30, 30, 30], [5, 0, 58]),
+    "fill": (lambda x, i: x.at[i].get(mode="fill", fill_value=0), [0, 30, 10, 30, 0, 0],
+             [4, 0, 10]),
+    "take clip": (lambda x, i: jnp.take(x, i, mode="clip"), [10, 10, 10, 30, 30, 30], [7, 0, 56]),
+    "take wrap": (lambda x, i: jnp.take(x, i, mode="wrap"), [20, 30, 10, 30, 10, 20],
+                  [20, 33, 10]),
+    "slices": (lambda x, i: fnx.vmap(lambda j: lax.dynamic_slice(x, (j,), (1,))[0])(i),
+               [10, 30, 10, 30, 30, 30], [5, 0, 58]),
+    "promised": (lambda x, i: x.at[i].get(mode="promise_in_bounds"), [0, 30, 10, 30, 0, 0],
+                 [4, 0, 10]),
+    "plain": (lambda x, i: x[i], [0, 30, 10, 30, 0, 0], [4, 0, 10]),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_both_modes_agree_at_indices_outside(name: str) -> None:
+    read, along, back = READS[name]
+    x, i = jnp.asarray([1.0, 2.0, 3.0], "float64"), jnp.asarray(np.array([-5, -1, 0, 2, 3, 7]))
+    weights = 2.0 ** np.arange(6)
+    t = 10 * x
+    moved = fnx.jvp(lambda x: read(x, i), (x,), (t,))[1]
+    pulled = fnx.grad(lambda x: (read(x, i) * weights).sum())(x)
+    assert moved.tolist() == along
+    assert pulled.tolist() == back
+    assert (moved * weights).sum() == (pulled * t).sum()
+    if name not in ("promised", "plain"):
+        step = 1e-3
+        change = (read(x + step * t, i) - read(x - step * t, i)) / (2 * step)
+        np.testing.assert_allclose(moved, change, rtol=1e-9)
+
+
 def test_hessian_of_logistic_regression_at_zero() -> None:
     features = np.array([[1.0, 2.0], [0.5, -1.0], [3.0, 0.25]])
 

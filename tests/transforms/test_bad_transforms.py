@@ -52,6 +52,16 @@ def batches(rule: Any) -> Callable[[Any], Any]:
     return fnx.vmap(f)
 
 
+def _with_batch(f: Any, rule: Any = lambda n, b, x: (x, True)) -> Any:
+    ruled = custom_vmap(f)
+    ruled.def_vmap(rule)
+    return ruled
+
+
+_told = fnx.custom_jvp(same)
+_told.defjvp(lambda p, t: (p[0], (fnx.debug.callback(same, t[0]), t[0])[1]))
+
+
 # what is wrong: (what the user writes, class, part of the message, part of the advice)
 CASES: dict[str, tuple[Callable[[Any], Any], type[Exception], str, str]] = {
     "carry of another structure": (
@@ -170,6 +180,15 @@ CASES: dict[str, tuple[Callable[[Any], Any], type[Exception], str, str]] = {
                                  r"result\['a'\] .*got float32\[1, 3\]", "what the function"),
     "flags of another structure": (batches(lambda n, b, x: ({"a": x}, (True, True))),
                                    errors.RuleError, r"\(True, True\)", "whether it has a batch"),
+    "a batch of one that prints": (
+        lambda x: fnx.vmap(_with_batch(lambda x: (fnx.debug.print("x"), x)[1]))(x),
+        errors.RuleError, "without effects, as it has a rule for a batch", "print outside of it"),
+    "a batch that closes over arrays": (
+        lambda x: fnx.vmap(_with_batch(same, lambda n, b, y: (y * jnp.asarray(X[0]), True)))(x),
+        errors.RuleError, "to close over no arrays", "pass arrays as arguments"),
+    "a jvp that says its tangent, in reverse mode": (
+        lambda x: fnx.grad(lambda x: _told(x).sum())(x), errors.GradError,
+        "effects that read no tangent, got debug.callback", "give the function a vjp"),
     "no rule": (lambda x: fnx.custom_vjp(same)(x), errors.RuleError, "expected rules for same",
                 r"call defvjp\(fwd, bwd\)"),
     "an equation of another structure": (

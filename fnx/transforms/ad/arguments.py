@@ -135,6 +135,21 @@ def positions(argnums: int | Sequence[int], n: int, kind: str, name: str) -> lis
     return out
 
 
+def of_chosen(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
+              chosen: Sequence[int]) -> Callable[..., Any]:
+    """A function of some of its arguments; the others are what they are.
+
+    >>> of_chosen(pow, (2, 3, 5), {}, [1])(4)
+    1
+    """
+    def g(*given: Any) -> Any:
+        filled = list(args)
+        for i, x in zip(chosen, given):
+            filled[i] = x
+        return f(*filled, **kwargs)
+    return g
+
+
 def refuse_complex(kind: str, holomorphic: bool) -> None:
     """Derivatives of complex functions are not there."""
     if holomorphic:
