@@ -10,6 +10,7 @@ from fnx.lax import (
     elementwise,
     folds,
     implicit,
+    indexed,
     loops,
     ordering,
     reductions,
@@ -24,6 +25,7 @@ from fnx.lax.convolution import *
 from fnx.lax.elementwise import *
 from fnx.lax.folds import *
 from fnx.lax.implicit import *
+from fnx.lax.indexed import *
 from fnx.lax.loops import *
 from fnx.lax.ordering import *
 from fnx.lax.reductions import *
@@ -34,12 +36,9 @@ from fnx.lax.sorting import *
 
 __all__ = [
     *collectives.__all__, *contraction.__all__, *convolution.__all__, *elementwise.__all__,
-    *folds.__all__, *implicit.__all__, *loops.__all__, *ordering.__all__, *reductions.__all__,
-    *running.__all__, *shapes.__all__, *slicing.__all__, *sorting.__all__,
+    *folds.__all__, *implicit.__all__, *indexed.__all__, *loops.__all__, *ordering.__all__,
+    *reductions.__all__, *running.__all__, *shapes.__all__, *slicing.__all__, *sorting.__all__,
 ]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
-    __getattr__, __dir__ = module_face(__name__, __all__, frozenset({
-        "gather",
-        "reduce_precision", "scatter", "scatter_add",
-    }))
+    __getattr__, __dir__ = module_face(__name__, __all__, frozenset({"reduce_precision"}))

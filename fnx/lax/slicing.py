@@ -210,6 +210,8 @@ def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: A
                          f"{new.shape}")
     starts = _starts("dynamic_update_slice", x, start_indices, new.shape)
     value = as_node(new, x._dtype)
+    if 0 in value.shape:
+        return x
     moving, index = _window(starts, new.shape)
     region = _fixed(starts, new.shape, x.shape)
     if moving and value.shape and 0 not in value.shape:

@@ -14,8 +14,8 @@ import fnx.nn as nn
 import fnx.numpy as jnp
 
 # What describes types and shapes, and makes no array.
-DESCRIBE = {"broadcast_shapes", "finfo", "iinfo", "issubdtype", "ndim", "promote_types",
-            "result_type", "shape", "size"}
+DESCRIBE = {"broadcast_shapes", "conv_dimension_numbers", "finfo", "iinfo", "issubdtype", "ndim",
+            "promote_types", "result_type", "shape", "size"}
 
 
 class Call(NamedTuple):
@@ -176,6 +176,26 @@ _LAX = [
     Call("lax.reshape({a}, ({size},))"), Call("lax.rev({a}, (0,))", rank=1),
     Call("lax.slice({a}, (0,) * {rank}, {shape})"), Call("lax.slice_in_dim({a}, 0, 1)", rank=1),
     Call("lax.stop_gradient({a})"), Call("lax.transpose({a}, {order})"),
+    *_calls("conv conv_general_dilated", "lax.@({a}.ravel()[None, None], "
+            "{a}.ravel()[:2][None, None], (2,), 'SAME')", exact=False, rank=1),
+    Call("lax.conv_with_general_padding({a}.ravel()[None, None], {a}.ravel()[:2][None, None], "
+         "(1,), [(1, 2)], (2,), (1,))", exact=False, rank=1),
+    Call("lax.conv_transpose({a}.ravel()[None, :, None], {a}.ravel()[:2][:, None, None], (2,), "
+         "'SAME')", exact=False, rank=1),
+    Call("lax.conv_general_dilated_patches({a}.ravel()[None, None], (2,), (1,), 'SAME')", rank=1),
+    Call("lax.sort({a})", rank=1), Call("lax.sort(({a}, {n}), 0, num_keys=2)[1]", jumps=True,
+                                        rank=1),
+    Call("lax.sort_key_val({a}, {n})[1]", jumps=True, rank=1),
+    Call("lax.top_k({a}, 1)[0]", rank=1),
+    *_calls("approx_max_k approx_min_k", "lax.@({a}, 1)[0]", rank=1, dtypes=F),
+    Call("lax.gather({a}, jnp.zeros((2, 1), 'int32'), lax.GatherDimensionNumbers("
+         "tuple(range(1, {rank})), (0,), (0,)), (1, *{shape}[1:]))", rank=1),
+    *_calls("scatter scatter_add scatter_sub scatter_mul scatter_min scatter_max",
+            "lax.@({a}, jnp.zeros((1, 1), 'int32'), {a}[:1], lax.ScatterDimensionNumbers("
+            "tuple(range(1, {rank})), (0,), (0,)))", exact=False, rank=1),
+    Call("lax.scatter_apply({a}, jnp.zeros((1, 1), 'int32'), lambda x: x + x, "
+         "lax.ScatterDimensionNumbers(tuple(range(1, {rank})), (0,), (0,)), "
+         "update_shape=(1, *{shape}[1:]))", rank=1),
 ]
 _LOOPS = [
     Call("lax.scan(lambda c, x: (c * x - {s}, c + x), {a}[0], {a})[1]", exact=False, rank=1,

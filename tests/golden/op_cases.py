@@ -236,11 +236,82 @@ def largest(rng: Rng, seed: int) -> Case:
                 seed, True)
 
 
+def _windows(rng: Rng) -> tuple[Any, ...]:
+    """Shape, sizes, axes by their part in it, and the shape of the indices."""
+    rank = _some(rng, 1, 2, 2, 3)
+    shape = _ints(rng, rank, 1, 5)
+    parts = rng.permutation(rank).tolist()
+    beside = sorted(parts[:1]) if rank > 1 and rng.random() < 0.3 else []
+    rest = [a for a in range(rank) if a not in beside]
+    moved = rng.permutation(rest).tolist()[:int(rng.integers(1, len(rest) + 1))]
+    gone = sorted(a for a in rest if rng.random() < 0.5)
+    size = [1 if a in gone or a in beside else
+            int(rng.integers(1, shape[a] + 1)) if a in moved or rng.random() < 0.3 else shape[a]
+            for a in range(rank)]
+    batch = list(_ints(rng, _some(rng, 0, 1, 1, 2), 1, 3))
+    of_batch = [int(rng.integers(0, len(batch) + 1))] if beside else []
+    for a, b in zip(beside, of_batch):
+        batch.insert(b, shape[a])
+    return shape, size, moved, gone, beside, of_batch, batch
+
+
+def _axes_of_windows(rng: Rng, rank: int, count: int) -> list[int]:
+    return sorted(rng.permutation(rank).tolist()[:count])
+
+
+def gathering(rng: Rng, seed: int) -> Case:
+    shape, size, moved, gone, beside, of_batch, batch = _windows(rng)
+    count = len(shape) - len(gone) - len(beside)
+    offset = _axes_of_windows(rng, len(batch) + count, count)
+    numbers = f"lax.GatherDimensionNumbers({tuple(offset)}, {tuple(gone)}, {tuple(moved)}, " \
+        f"{tuple(beside)}, {tuple(of_batch)})"
+    options = {"mode": _some(rng, None, "fill", "clip")}
+    if options["mode"] != "clip" and rng.random() < 0.3:
+        options["fill_value"] = -7
+    text = _call("lax.gather", "x0", "x1", numbers, repr(tuple(size)), **options)
+    return Case(text, (Operand(_some(rng, "float32", "float32", "int32", "bool", "uint32"), shape),
+                       Operand("int32", (*batch, len(moved)), max(shape))), seed, True)
+
+
+def scattering(rng: Rng, seed: int) -> Case:
+    shape, size, moved, gone, beside, of_batch, batch = _windows(rng)
+    count = len(shape) - len(gone) - len(beside)
+    windows = _axes_of_windows(rng, len(batch) + count, count)
+    lengths, others = [n for a, n in enumerate(size) if a not in (*gone, *beside)], list(batch)
+    updates = tuple(lengths.pop(0) if i in windows else others.pop(0)
+                    for i in range(len(batch) + count))
+    numbers = f"lax.ScatterDimensionNumbers({tuple(windows)}, {tuple(gone)}, {tuple(moved)}, " \
+        f"{tuple(beside)}, {tuple(of_batch)})"
+    f = _some(rng, "scatter_add", "scatter_add", "scatter_sub", "scatter_min", "scatter_max",
+              "scatter_mul")
+    text = _call(f"lax.{f}", "x0", "x1", "x2", numbers, mode=_some(rng, None, "drop", "clip"))
+    dtype = _some(rng, "float32", "float32", "int32")
+    exact = dtype == "int32" or f in ("scatter_min", "scatter_max")
+    return Case(text, (Operand(dtype, shape),
+                       Operand("int32", (*batch, len(moved)), max(shape)),
+                       Operand(dtype, updates)), seed, exact,
+                gradient=f in ("scatter_add", "scatter_sub"))
+
+
+def dynamic_slices(rng: Rng, seed: int) -> Case:
+    shape = _ints(rng, _some(rng, 1, 2, 3), 1, 5)
+    size = tuple(int(rng.integers(0, n + 1)) for n in shape)
+    starts = ", ".join(f"x1[{i}]" for i in range(len(shape)))
+    given = [Operand("float32", shape), Operand("int32", (len(shape),), max(shape))]
+    if rng.random() < 0.5:
+        text = f"lax.dynamic_slice(x0, ({starts},), {size})"
+    else:
+        text = f"lax.dynamic_update_slice(x0, x2, ({starts},))"
+        given.append(Operand("float32", size))
+    return Case(text, tuple(given), seed, True)
+
+
 FAMILIES: dict[str, Callable[[Rng, int], Case]] = {
     "convolution": convolution, "transposed_convolution": transposed_convolution,
     "patches": patches, "pooling": pooling,
     "sorting": sorting, "sorting_several": sorting_several, "ordering": ordering,
-    "largest": largest,
+    "largest": largest, "gathering": gathering, "scattering": scattering,
+    "dynamic_slices": dynamic_slices,
 }
 
 

@@ -72,6 +72,12 @@ BY_NAME: dict[str, Any] = {
     "limit_indices": (1, 1), "start_index": 0, "limit_index": 1, "index": 0, "slice_size": 1,
     "slice_sizes": (1, 1), "update": np.ones((1, 3), np.float32), "xi": WHOLE, "axes": (0,),
     "axis_name": "lanes", "inputs": X, "window_shape": (2,)}
+CONVOLUTION: dict[str, Any] = {
+    "lhs": X[None], "rhs": X[None], "window_strides": (1,), "strides": (1,), "padding": "VALID",
+    "filter_shape": (1,), "lhs_dilation": None, "rhs_dilation": None, "dimension_numbers": None}
+SCATTER: dict[str, Any] = {
+    "operand": X[0], "scatter_indices": WHOLE[:, None], "updates": X[0], "func": lambda x: x + x,
+    "dimension_numbers": fnx.lax.ScatterDimensionNumbers((), (0,), (0,))}
 BY_FUNCTION: dict[str, dict[str, Any]] = {
     **{f"fnx.numpy.{n}": {"x": WHOLE, "y": WHOLE} for n in (
         "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_invert", "invert",
@@ -116,6 +122,19 @@ BY_FUNCTION: dict[str, dict[str, Any]] = {
                                     "solve": lambda matvec, b: b / 2,
                                     "transpose_solve": lambda matvec, b: b / 2},
     "fnx.lax.ppermute": {"perm": [(0, 1)]},
+    "fnx.lax.conv_dimension_numbers": {"lhs_shape": (1, 1, 3), "rhs_shape": (1, 1, 2),
+                                       "dimension_numbers": None},
+    **{f"fnx.lax.{n}": CONVOLUTION for n in (
+        "conv", "conv_general_dilated", "conv_general_dilated_patches",
+        "conv_with_general_padding")},
+    "fnx.lax.conv_transpose": {**CONVOLUTION, "rhs": X.T[None]},
+    **{f"fnx.lax.{n}": {"k": 1} for n in ("approx_max_k", "approx_min_k", "top_k")},
+    "fnx.lax.sort_key_val": {"keys": X, "values": X},
+    "fnx.lax.gather": {"start_indices": WHOLE[:, None], "slice_sizes": (1,), "operand": X[0],
+                       "dimension_numbers": fnx.lax.GatherDimensionNumbers((), (0,), (0,))},
+    **{f"fnx.lax.scatter{n}": SCATTER for n in (
+        "", "_add", "_max", "_min", "_mul", "_sub")},
+    "fnx.lax.scatter_apply": {**SCATTER, "scatter_indices": WHOLE[:1]},
     "fnx.lax.pshuffle": {"perm": [1, 0]},
     "fnx.lax.all_to_all": {"x": WHOLE[:2], "split_axis": 0, "concat_axis": 0},
     "fnx.lax.psum_scatter": {"x": WHOLE[:2]}, "fnx.lax.pswapaxes": {"x": WHOLE[:2], "axis": 0},

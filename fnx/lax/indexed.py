@@ -1,0 +1,527 @@
+"""Windows at places that are data, read and written: gather and scatter of ``jax.lax``.
+
+    gather    out[b, w] = x[start[b] + w]            w counts within a window
+    scatter   x[start[b] + w] = updates[b, w]        or combined with what is there, in order
+
+Dimension numbers say which axes are b, which w, and which axes of x the numbers of an index
+vector stand for. Both are one GATHER or SCATTER over the axes whose place is data; the others are
+sliced. Outside are windows of which any part is.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import fnx.numpy as jnp
+from fnx.core import build, dtypes, ops
+from fnx.core.array import arguments, axes, indexing
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.promotion import as_node
+from fnx.core.array.public import asarray, public
+from fnx.core.errors import ArgumentError, DTypeError, ShapeError
+from fnx.core.expr import Expr, maximum, minimum, where
+from fnx.core.ops import Op, Shape
+from fnx.core.record import Record
+from fnx.core.uop import UOp
+from fnx.lax.loops import fori_loop
+
+__all__ = [
+    "GatherDimensionNumbers", "GatherScatterMode", "ScatterDimensionNumbers", "gather", "scatter",
+    "scatter_add", "scatter_apply", "scatter_max", "scatter_min", "scatter_mul", "scatter_sub",
+]
+
+
+class GatherScatterMode(enum.Enum):
+    """What becomes of windows that are not inside of the array.
+
+    CLIP moves them inside; FILL_OR_DROP fills what is read and drops what is written;
+    PROMISE_IN_BOUNDS says that there are none (read, they are moved inside; written, dropped);
+    ONE_HOT is as FILL_OR_DROP.
+
+    Args:
+        value: one of its members.
+
+    Raises:
+        ValueError: another value.
+
+    >>> import fnx.lax as lax
+    >>> lax.GatherScatterMode.from_any("clip")
+    <GatherScatterMode.CLIP: 1>
+    """
+
+    CLIP = 1
+    FILL_OR_DROP = 2
+    PROMISE_IN_BOUNDS = 3
+    ONE_HOT = 4
+
+    @staticmethod
+    def from_any(s: str | GatherScatterMode | None) -> GatherScatterMode:
+        """A mode from its name in JAX; None: FILL_OR_DROP."""
+        if isinstance(s, GatherScatterMode):
+            return s
+        arguments.one_of("mode", s, (*_MODES, None))
+        return GatherScatterMode.FILL_OR_DROP if s is None else _MODES[s]
+
+
+_MODES = {"clip": GatherScatterMode.CLIP, "fill": GatherScatterMode.FILL_OR_DROP,
+          "drop": GatherScatterMode.FILL_OR_DROP,
+          "promise_in_bounds": GatherScatterMode.PROMISE_IN_BOUNDS,
+          "one_hot": GatherScatterMode.ONE_HOT}
+Mode = str | GatherScatterMode | None
+
+
+class GatherDimensionNumbers(NamedTuple):
+    """Which axes of the operands and of the result of ``gather`` are which.
+
+    Args:
+        offset_dims: axes of the result along windows.
+        collapsed_slice_dims: axes of the operand that have one place in a window, and go away.
+        start_index_map: the axis of the operand for each number of an index vector.
+        operand_batching_dims: axes of the operand that are walked side by side with those of
+            the indices.
+        start_indices_batching_dims: these axes of the indices.
+
+    >>> import fnx.lax as lax
+    >>> lax.GatherDimensionNumbers((1,), (0,), (0,)).start_index_map
+    (0,)
+    """
+
+    offset_dims: Sequence[int]
+    collapsed_slice_dims: Sequence[int]
+    start_index_map: Sequence[int]
+    operand_batching_dims: Sequence[int] = ()
+    start_indices_batching_dims: Sequence[int] = ()
+
+
+class ScatterDimensionNumbers(NamedTuple):
+    """Which axes of the operands of ``scatter`` are which.
+
+    Args:
+        update_window_dims: axes of the updates along windows.
+        inserted_window_dims: axes of the operand that have one place in a window.
+        scatter_dims_to_operand_dims: the axis of the operand for each number of an index vector.
+        operand_batching_dims: axes of the operand that are walked side by side with those of
+            the indices.
+        scatter_indices_batching_dims: these axes of the indices.
+
+    >>> import fnx.lax as lax
+    >>> lax.ScatterDimensionNumbers((), (0,), (0,)).inserted_window_dims
+    (0,)
+    """
+
+    update_window_dims: Sequence[int]
+    inserted_window_dims: Sequence[int]
+    scatter_dims_to_operand_dims: Sequence[int]
+    operand_batching_dims: Sequence[int] = ()
+    scatter_indices_batching_dims: Sequence[int] = ()
+
+
+class _WindowPlan(Record):
+    """Windows of an array at index vectors.
+
+    Attributes:
+        shape: of the array.
+        size: of a window, along each axis of the array.
+        moved: the axis for each number of an index vector.
+        gone: axes of one place that windows do not have.
+        beside: (axis of the array, axis of the indices) walked side by side.
+        batch: the shape of the indices without their vectors.
+    """
+
+    shape: Shape
+    size: Shape
+    moved: tuple[int, ...]
+    gone: tuple[int, ...]
+    beside: tuple[tuple[int, int], ...]
+    batch: Shape
+
+    @property
+    def kept(self) -> list[int]:
+        """The axes of a window."""
+        without = (*self.gone, *[a for a, _ in self.beside])
+        return [a for a in range(len(self.shape)) if a not in without]
+
+    @property
+    def indexed(self) -> list[int]:
+        """The axes whose place is data, or of which there is a part."""
+        return [a for a in range(len(self.shape)) if a not in self.kept or a in self.moved
+                or self.size[a] < self.shape[a]]
+
+    def starts(self, vectors: UOp, clip: bool) -> tuple[dict[int, Expr], UOp | None]:
+        """Where windows begin along the axes that indices move them; and which are inside."""
+        found: dict[int, Expr] = {}
+        inside: Expr | None = None
+        rank = len(self.batch)
+        for number, axis in enumerate(self.moved):
+            part = build.shrink(vectors, [*[(0, n) for n in self.batch], (number, number + 1)])
+            start = Expr(build.cast(build.reshape(part, self.batch[:rank]), dtypes.int32))
+            most = self.shape[axis] - self.size[axis]
+            here = (0 <= start) & (start <= most)
+            inside = here if inside is None else inside & here
+            found[axis] = minimum(maximum(start, 0), most) if clip else start
+        return found, None if inside is None else inside.node
+
+    def indices(self, starts: dict[int, Expr]) -> list[UOp]:
+        """An index array for each of the ``indexed`` axes: over the batch, then along those of
+        them that windows have."""
+        wide = [a for a in self.indexed if a in self.kept]
+        shape = (*self.batch, *[self.size[a] for a in wide])
+        beside = dict(self.beside)
+
+        def along(values: UOp, at: int) -> UOp:
+            """Values along one axis of the index arrays."""
+            one = tuple([shape[i] if i == at else 1 for i in range(len(shape))])
+            return build.expand(build.reshape(values, one), shape)
+
+        out = []
+        for a in self.indexed:
+            if a in beside:
+                out.append(along(build.iota(self.shape[a]), beside[a]))
+                continue
+            index = Expr(build.const(0, dtypes.int32, shape))
+            if a in starts:
+                start = starts[a].node
+                start = build.reshape(start, (*start.shape, *(1,) * len(wide)))
+                index = Expr(build.expand(start, shape))
+            if a in wide and self.size[a] > 1:
+                line = along(build.iota(self.size[a]), len(self.batch) + wide.index(a))
+                index = index + Expr(line)
+            out.append(index.node)
+        return out
+
+    def front(self) -> list[int]:
+        """The axes of the array, those that are indexed first."""
+        return [*self.indexed, *[a for a in range(len(self.shape)) if a not in self.indexed]]
+
+    def window_axes(self) -> list[int]:
+        """The axes of windows in the order in which GATHER and SCATTER have them."""
+        return [*[a for a in self.indexed if a in self.kept],
+                *[a for a in range(len(self.shape)) if a not in self.indexed]]
+
+
+def _vectors(indices: Array) -> tuple[UOp, Shape]:
+    if not indices._dtype.is_integer:
+        raise DTypeError(f"expected integer indices, got {indices._dtype}",
+                         hint="convert them with .astype(int)")
+    if not indices.shape:
+        raise ShapeError("expected indices whose last axis is an index vector, got a 0-d array",
+                         hint="of one number each: indices[..., None]")
+    return indices._node, indices.shape[:-1]
+
+
+def _numbers(given: Any, cls: type[Any], name: str) -> list[tuple[int, ...]]:
+    if type(given) is not cls:
+        raise ArgumentError(f"expected dimension_numbers as {cls.__name__}(...), got {given!r}",
+                            hint=f"lax.{cls.__name__} says which axes are which")
+    return [tuple([arguments.integer(name, n) for n in field]) for field in given]
+
+
+def _checked(plan: _WindowPlan, windows: Sequence[int], rank: int, vector: int) -> None:
+    """Refuse axes that are not there, are named twice, or do not go together."""
+    n = len(plan.shape)
+    axes.listed(plan.moved, n)
+    axes.listed([*plan.gone, *[a for a, _ in plan.beside]], n)
+    axes.listed([b for _, b in plan.beside], len(plan.batch))
+    axes.listed(windows, rank)
+    if len(plan.moved) != vector:
+        raise ShapeError(f"expected index vectors of {len(plan.moved)} numbers, one for each axis "
+                         f"that they move, got {vector}")
+    if len(windows) != len(plan.kept):
+        raise ArgumentError(f"expected {len(plan.kept)} axes of windows, for axes "
+                            f"{tuple(plan.kept)} of an array of shape {plan.shape}, got "
+                            f"{tuple(windows)}")
+    for a, size in enumerate(plan.size):
+        one = a in plan.gone or a in [b for b, _ in plan.beside]
+        if not 0 <= size <= plan.shape[a] or one and size > 1:
+            raise ShapeError(f"expected windows inside of shape {plan.shape}, of one place along "
+                             f"axes that go away, got {plan.size}")
+    for a, b in plan.beside:
+        if plan.shape[a] != plan.batch[b]:
+            raise ShapeError(f"expected axis {a} of the array as long as axis {b} of the indices, "
+                             f"got {plan.shape[a]} and {plan.batch[b]}")
+
+
+@public
+def gather(operand: ArrayLike, start_indices: ArrayLike,
+           dimension_numbers: GatherDimensionNumbers, slice_sizes: Sequence[int], *,
+           unique_indices: bool = False, indices_are_sorted: bool = False, mode: Mode = None,
+           fill_value: ArrayLike | None = None) -> Array:
+    """Windows of an array at places that are data.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any dtype.
+        start_indices: integers; the last axis has the vectors that say where windows begin.
+        dimension_numbers: which axes are which.
+        slice_sizes: how many places of each axis of the operand are in a window.
+        unique_indices: a promise, which nothing here needs.
+        indices_are_sorted: a promise, which nothing here needs.
+        mode: of windows that are not inside: "promise_in_bounds" (default) reads the nearest one
+            as a constant, "clip" as itself, "fill" none; or a GatherScatterMode.
+        fill_value: what "fill" gives; by default NaN, the smallest int, the largest unsigned int,
+            or True.
+
+    Returns:
+        An Array over the other axes of the indices and, at ``offset_dims``, those of windows.
+
+    Raises:
+        ArgumentError: dimension numbers of another kind, or that do not fit; another mode.
+        AxisError: an axis that is not there, or is named twice.
+        ShapeError: windows larger than the array; vectors of another length.
+        DTypeError: indices that are no integers.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> rows = lax.GatherDimensionNumbers((1,), (0,), (0,))
+    >>> lax.gather(jnp.arange(6).reshape(3, 2), jnp.asarray([[2], [0]]), rows, (1, 2))
+    Array([[4, 5],
+           [0, 1]], dtype=int32)
+    """
+    arguments.promises(indices_are_sorted, unique_indices)
+    how = GatherScatterMode.from_any("promise_in_bounds" if mode is None else mode)
+    x = asarray(operand)
+    vectors, batch = _vectors(asarray(start_indices))
+    offset, gone, moved, beside, of_batch = _numbers(
+        dimension_numbers, GatherDimensionNumbers, "dimension_numbers")
+    size = axes.shape(slice_sizes)
+    if len(size) != x.ndim or len(beside) != len(of_batch):
+        raise ShapeError(f"expected slice_sizes for {x.ndim} axes, and as many batching axes of "
+                         f"both, got {size}, {beside} and {of_batch}")
+    plan = _WindowPlan(x.shape, size, moved, gone, tuple(zip(beside, of_batch)), batch)
+    _checked(plan, offset, len(batch) + len(plan.kept), vectors.shape[-1])
+    starts, inside = plan.starts(vectors, True)
+    found = _read(x._node, plan, starts)
+    if how is not GatherScatterMode.CLIP and inside is not None:
+        fill = indexing.default_fill(x._node) if fill_value is None else \
+            as_node(asarray(fill_value), x._dtype)
+        other = build.stop_gradient(found) if how is GatherScatterMode.PROMISE_IN_BOUNDS else \
+            build.expand(fill, found.shape)
+        inside = build.reshape(inside, (*batch, *(1,) * (len(found.shape) - len(batch))))
+        found = build.where(build.expand(inside, found.shape), found, other)
+    order = _result_order(plan, offset)
+    return Array(build.permute(found, sorted(range(len(order)), key=order.__getitem__)), x.weak)
+
+
+def _read(x: UOp, plan: _WindowPlan, starts: dict[int, Expr]) -> UOp:
+    """Windows: the batch, then ``window_axes``."""
+    front = build.permute(x, plan.front())
+    shape = (*plan.batch, *[plan.size[a] for a in plan.window_axes()])
+    if 0 in shape:
+        return build.const(0, x.dtype, shape)
+    if not plan.indexed:
+        return build.expand(build.reshape(front, (*(1,) * len(plan.batch), *front.shape)), shape)
+    return build.gather(front, *plan.indices(starts))
+
+
+def _result_order(plan: _WindowPlan, windows: Sequence[int]) -> list[int]:
+    """Where each axis, of the batch, then of ``window_axes``, is in what users have."""
+    rank = len(plan.batch) + len(windows)
+    others = [a for a in range(rank) if a not in windows]
+    place = dict(zip(plan.kept, sorted(windows)))
+    return [*others, *[place[a] for a in plan.window_axes()]]
+
+
+# ---- written ------------------------------------------------------------------------------------
+
+
+def _scattered(operand: ArrayLike, indices: ArrayLike, updates: ArrayLike,
+               dimension_numbers: ScatterDimensionNumbers, monoid: Op | None,
+               promises: tuple[bool, bool], mode: Mode) -> Array:
+    arguments.promises(*promises)
+    x, given = asarray(operand), asarray(updates)
+    if given._dtype is not x._dtype and not given.weak:
+        raise DTypeError(f"expected updates of {x._dtype}, got {given._dtype}",
+                         hint=f"convert them with .astype({x._dtype})")
+    vectors, plan, windows = _scatter_plan(x.shape, asarray(indices), given.shape,
+                                           dimension_numbers)
+    how = GatherScatterMode.from_any(mode)
+    starts, inside = plan.starts(vectors, how is GatherScatterMode.CLIP)
+    if inside is not None and how is not GatherScatterMode.CLIP:
+        first = plan.moved[0]  # no part of a window is inside that begins there
+        start = where(Expr(inside), starts[first], plan.shape[first])
+        starts = {**starts, first: start}
+    order = _result_order(plan, windows)
+    value = build.permute(as_node(given, x._dtype), order)
+    return Array(_written(x._node, plan, starts, value, monoid), x.weak)
+
+
+def _scatter_plan(shape: Shape, indices: Array, updates: Shape,
+                  dimension_numbers: ScatterDimensionNumbers
+                  ) -> tuple[UOp, _WindowPlan, tuple[int, ...]]:
+    """Index vectors, windows, and the axes of the updates along windows."""
+    vectors, batch = _vectors(indices)
+    windows, gone, moved, beside, of_batch = _numbers(
+        dimension_numbers, ScatterDimensionNumbers, "dimension_numbers")
+    plan = _WindowPlan(shape, (1,) * len(shape), moved, gone, tuple(zip(beside, of_batch)), batch)
+    if len(windows) != len(plan.kept) or len(updates) != len(batch) + len(windows) or \
+            len(beside) != len(of_batch):
+        raise ShapeError(f"expected updates over {len(batch)} axes of indices and "
+                         f"{len(plan.kept)} of windows, got shape {updates} with window axes "
+                         f"{windows}")
+    axes.listed(windows, len(updates))
+    size = [min(1, n) for n in shape]
+    for a, w in zip(plan.kept, sorted(windows)):
+        size[a] = updates[w]
+    plan = plan.replace(size=tuple(size))
+    _checked(plan, windows, len(updates), vectors.shape[-1])
+    others = tuple([n for a, n in enumerate(updates) if a not in windows])
+    if others != batch:
+        raise ShapeError(f"expected updates over indices of shape {batch}, got {others}")
+    return vectors, plan, windows
+
+
+def _written(x: UOp, plan: _WindowPlan, starts: dict[int, Expr], value: UOp, monoid: Op | None
+             ) -> UOp:
+    """The array after SCATTER of windows: the batch, then ``window_axes``."""
+    if 0 in value.shape:
+        return x
+    if x.dtype.is_bool:
+        monoid = {ops.ADD: ops.OR, ops.MUL: ops.AND, ops.MAX: ops.OR, ops.MIN: ops.AND}.get(
+            monoid) if monoid is not None else None
+    order = plan.front()
+    back = sorted(range(len(order)), key=order.__getitem__)
+    if not plan.indexed:  # the whole array, as often as the batch says
+        value = build.reshape(value, (math.prod(plan.batch), *x.shape))
+        index = [build.const(0, dtypes.int32, value.shape[:1])]
+        out = build.scatter(build.reshape(x, (1, *x.shape)), index, value, monoid)
+        return build.reshape(out, x.shape)
+    out = build.scatter(build.permute(x, order), plan.indices(starts), value, monoid)
+    return build.permute(out, back)
+
+
+def _documented(what: str, result: str) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
+    """Decorate a scatter: its docstring, and what public functions do."""
+    def decorate(f: Callable[..., Array]) -> Callable[..., Array]:
+        f.__doc__ = f"""An array with windows at places that are data {what}.
+
+        Args:
+            operand: an Array or what ``asarray`` takes.
+            scatter_indices: integers; the last axis has the vectors that say where windows begin.
+            updates: over the other axes of the indices and those of windows, of the operand's
+                dtype.
+            dimension_numbers: which axes are which.
+            indices_are_sorted: a promise, which nothing here needs.
+            unique_indices: a promise, which nothing here needs.
+            mode: of windows that are not inside: "drop" (default), "clip" or
+                "promise_in_bounds", or a GatherScatterMode.
+
+        Returns:
+            An Array of the shape and dtype of the operand. Updates of one place follow one
+            another in the order of the indices.
+
+        Raises:
+            ArgumentError: dimension numbers of another kind, or that do not fit; another mode.
+            AxisError: an axis that is not there, or is named twice.
+            ShapeError: windows larger than the array; updates of another shape.
+            DTypeError: indices that are no integers; updates of another dtype.
+
+        >>> import fnx.lax as lax, fnx.numpy as jnp
+        >>> numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
+        >>> x, at = jnp.asarray([5, 6, 7]), jnp.asarray([[2], [0], [2]])
+        >>> lax.{f.__name__}(x, at, jnp.asarray([1, 2, 9]), numbers)
+        Array({result}, dtype=int32)
+        """
+        return public(f)
+    return decorate
+
+
+@_documented("replaced", "[2, 6, 9]")
+def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+            dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+            unique_indices: bool = False, mode: Mode = None) -> Array:
+    return _scattered(operand, scatter_indices, updates, dimension_numbers, None,
+                      (indices_are_sorted, unique_indices), mode)
+
+
+@_documented("to which updates are added", "[ 7,  6, 17]")
+def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+                unique_indices: bool = False, mode: Mode = None) -> Array:
+    return _scattered(operand, scatter_indices, updates, dimension_numbers, ops.ADD,
+                      (indices_are_sorted, unique_indices), mode)
+
+
+@_documented("from which updates are subtracted", "[ 3,  6, -3]")
+def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+                unique_indices: bool = False, mode: Mode = None) -> Array:
+    return _scattered(operand, scatter_indices, -asarray(updates), dimension_numbers, ops.ADD,
+                      (indices_are_sorted, unique_indices), mode)
+
+
+@_documented("with which updates are multiplied", "[10,  6, 63]")
+def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+                unique_indices: bool = False, mode: Mode = None) -> Array:
+    return _scattered(operand, scatter_indices, updates, dimension_numbers, ops.MUL,
+                      (indices_are_sorted, unique_indices), mode)
+
+
+@_documented("of which the smaller of them and updates stay", "[2, 6, 1]")
+def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+                unique_indices: bool = False, mode: Mode = None) -> Array:
+    return _scattered(operand, scatter_indices, updates, dimension_numbers, ops.MIN,
+                      (indices_are_sorted, unique_indices), mode)
+
+
+@_documented("of which the larger of them and updates stay", "[5, 6, 9]")
+def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+                unique_indices: bool = False, mode: Mode = None) -> Array:
+    return _scattered(operand, scatter_indices, updates, dimension_numbers, ops.MAX,
+                      (indices_are_sorted, unique_indices), mode)
+
+
+@public
+def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable[[Array], Array],
+                  dimension_numbers: ScatterDimensionNumbers, *, update_shape: Sequence[int] = (),
+                  indices_are_sorted: bool = False, unique_indices: bool = False,
+                  mode: Mode = None) -> Array:
+    """An array with a function applied to windows at places that are data.
+
+    Args:
+        operand: an Array or what ``asarray`` takes.
+        scatter_indices: integers; the last axis has the vectors that say where windows begin.
+        func: an elementwise function; applied as often as a place is in a window.
+        dimension_numbers: which axes are which.
+        update_shape: what the shape of updates would be.
+        indices_are_sorted: a promise, which nothing here needs.
+        unique_indices: that no place is in two windows: then nothing is counted.
+        mode: of windows that are not inside: "drop" (default), "clip" or "promise_in_bounds", or
+            a GatherScatterMode.
+
+    Returns:
+        An Array of the shape and dtype of the operand.
+
+    Raises:
+        ArgumentError: dimension numbers of another kind, or that do not fit; another mode.
+        AxisError: an axis that is not there, or is named twice.
+        ShapeError: windows larger than the array.
+        DTypeError: indices that are no integers; a function that returns another dtype.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
+    >>> at = jnp.asarray([[2], [0], [2]])
+    >>> lax.scatter_apply(jnp.asarray([5, 6, 7]), at, lambda x: 2 * x, numbers, update_shape=(3,))
+    Array([10,  6, 28], dtype=int32)
+    """
+    x = asarray(operand)
+    ones = Array(build.const(1, dtypes.int32, axes.shape(update_shape)))
+    none = Array(build.const(0, dtypes.int32, x.shape))
+    count = _scattered(none, scatter_indices, ones, dimension_numbers, ops.ADD,
+                       (indices_are_sorted, unique_indices), mode)
+
+    def applied(y: Array, times: ArrayLike) -> Array:
+        found = asarray(func(y))
+        if found._dtype is not x._dtype or found.shape != x.shape:
+            raise DTypeError(f"expected func to return {x._aval}, got {found._aval}",
+                             hint="it is applied to each element, and its result takes its place")
+        return jnp.where(count > times, found, y)
+
+    if unique_indices or not x.size:
+        return applied(x, 0)
+    most = jnp.max(count)
+    out: Array = fori_loop(0, most, lambda i, y: applied(y, i), x)
+    return out
