@@ -10,12 +10,13 @@ then results and parameters of one type, in their order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 
 from fnx.core import build, ops, parts
+from fnx.core.dtypes import DType
 from fnx.core.uop import UOp
 from fnx.lower.fusion.group import memory_of
-from fnx.lower.memory import size_of
 
 Pairs = tuple[tuple[int, int], ...]  # (result, parameter)
 _TRIES = 4  # parameters of its type that a result is tried with
@@ -45,22 +46,27 @@ def donated_pairs(fn: UOp, results: Sequence[UOp], donated: Collection[int]) -> 
 def _updated(results: Sequence[UOp], params: dict[int, UOp]) -> Iterator[tuple[int, int]]:
     for i, result in enumerate(results):
         base = parameter_below(result)
-        if base in params and size_of(params[base]) == size_of(result):
+        if base in params and _type_of(params[base]) == _type_of(result):
             yield i, base
 
 
 def _alike(results: Sequence[UOp], params: dict[int, UOp]) -> Iterator[tuple[int, int]]:
-    of_type: dict[tuple[object, int], list[int]] = {}
+    of_type: dict[tuple[DType, int], list[int]] = {}
     for slot, p in sorted(params.items()):
-        of_type.setdefault((p.dtype, size_of(p)), []).append(slot)
-    seen: dict[tuple[object, int], int] = {}
+        of_type.setdefault(_type_of(p), []).append(slot)
+    seen: dict[tuple[DType, int], int] = {}
     for i, result in enumerate(results):
-        kind = result.dtype, size_of(result)
+        kind = _type_of(result)
         slots = of_type.get(kind, [])
         at = seen[kind] = seen.get(kind, -1) + 1
         turned = [*slots[at % len(slots):], *slots[:at % len(slots)]] if slots else []
         for slot in turned[:_TRIES]:
             yield i, slot
+
+
+def _type_of(node: UOp) -> tuple[DType, int]:
+    """The dtype and the number of elements: buffers of other numbers may have as many bytes."""
+    return node.dtype, math.prod(node.shape)
 
 
 def parameter_below(node: UOp) -> int | None:

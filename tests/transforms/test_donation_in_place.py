@@ -120,6 +120,15 @@ def test_two_of_a_type_each_get_one() -> None:
     assert (float(p[0]), float(q[0])) == (1.0, 2.0)
 
 
+def test_memory_of_another_length_is_not_taken() -> None:
+    """Buffers of a few elements are as large as a cache line."""
+    g = fnx.jit(lambda x, y: (y[:2].sum() + jnp.ones(5), x * 2), donate_argnums=(0, 1))
+    for _ in range(2):
+        a, b = g(jnp.ones(3) + 0, jnp.ones(4) + 0)
+        np.testing.assert_array_equal(a, np.full(5, 3, np.float32))
+        np.testing.assert_array_equal(b, np.full(3, 2, np.float32))
+
+
 def test_a_result_that_reads_what_another_overwrites() -> None:
     step = fnx.jit(lambda x: (jnp.flip(x) + x, x.sum(), x[::2] * 2), donate_argnums=0)
     for _ in range(3):
