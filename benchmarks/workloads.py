@@ -40,11 +40,24 @@ def _integers(ns: Any, generator: np.random.Generator, high: int, *shape: int) -
     return ns.jnp.asarray(generator.integers(0, high, shape).astype("int32"))
 
 
-def _gradient_step(ns: Any, loss: Callable[..., Any], rate: float = 0.1) -> Any:
-    """jit of: loss and gradient, and plain gradient descent on every parameter."""
+def _gradient_step(ns: Any, loss: Callable[..., Any], rate: float = 0.1, dtype: str = "float32"
+                   ) -> Any:
+    """jit of: loss and gradient, and plain gradient descent on every parameter.
+
+    In a narrower dtype the loss is computed in it, from float32 parameters, and multiplied by
+    1024 so that small gradients are numbers of float16 too.
+    """
+    def narrow(x: Any) -> Any:
+        return x.astype(dtype) if x.dtype == "float32" else x
+
+    def scaled(params: Any, x: Any, y: Any) -> Any:
+        return loss(ns.jax.tree.map(narrow, params), narrow(x), y) * factor
+
+    factor = 1.0 if dtype == "float32" else 1024.0
+
     def step(params: Any, x: Any, y: Any) -> Any:
-        value, gradient = ns.jax.value_and_grad(loss)(params, x, y)
-        return value, ns.jax.tree.map(lambda p, g: p - rate * g, params, gradient)
+        value, gradient = ns.jax.value_and_grad(scaled)(params, x, y)
+        return value / factor, ns.jax.tree.map(lambda p, g: p - rate / factor * g, params, gradient)
 
     return ns.jax.jit(step)
 
@@ -95,10 +108,10 @@ def layernorm_grad(ns: Any) -> Any:
     return ns.jax.jit(ns.jax.grad(f)), (_normal(ns, 4096, 1024),)
 
 
-def mlp_step(ns: Any) -> Any:
+def mlp_step(ns: Any, dtype: str = "float32", width: int = 512) -> Any:
     jnp, jax = ns.jnp, ns.jax
     generator, normal = _normals(ns, 0.05)
-    sizes = [784, 512, 512, 10]
+    sizes = [784, width, width, 10]
     params = [(normal(i, o), jnp.zeros((o,), "float32")) for i, o in zip(sizes, sizes[1:])]
     x = jnp.asarray(generator.standard_normal((128, 784)).astype("float32"))
     y = _integers(ns, generator, 10, 128)
@@ -109,7 +122,7 @@ def mlp_step(ns: Any) -> Any:
         w, b = params[-1]
         return _cross_entropy(ns, x @ w + b, y)
 
-    return _gradient_step(ns, loss), (params, x, y)
+    return _gradient_step(ns, loss, dtype=dtype), (params, x, y)
 
 
 def cnn_step(ns: Any) -> Any:
@@ -133,7 +146,7 @@ def cnn_step(ns: Any) -> Any:
 
 
 def gpt_step(ns: Any, layers: int = 4, width: int = 256, heads: int = 8, length: int = 128,
-             batch: int = 8, vocabulary: int = 256) -> Any:
+             batch: int = 8, vocabulary: int = 256, dtype: str = "float32") -> Any:
     jnp, jax = ns.jnp, ns.jax
     generator, normal = _normals(ns, 0.02)
 
@@ -147,7 +160,7 @@ def gpt_step(ns: Any, layers: int = 4, width: int = 256, heads: int = 8, length:
     x = _integers(ns, generator, vocabulary, batch, length)
     y = _integers(ns, generator, vocabulary, batch, length)
     mask = jnp.tril(jnp.ones((length, length), "bool"))
-    scale = np.float32(np.sqrt(width // heads))
+    scale = float(np.sqrt(width // heads))
 
     def norm(x: Any, gain: Any) -> Any:
         centred = x - jnp.mean(x, -1, keepdims=True)
@@ -168,7 +181,7 @@ def gpt_step(ns: Any, layers: int = 4, width: int = 256, heads: int = 8, length:
         log_probabilities = jax.nn.log_softmax(h @ params["out"])
         return -jnp.mean(jnp.take_along_axis(log_probabilities, y[..., None], -1))
 
-    return _gradient_step(ns, loss), (params, x, y)
+    return _gradient_step(ns, loss, dtype=dtype), (params, x, y)
 
 
 def rnn_grad(ns: Any, length: int = 256, width: int = 128, batch: int = 16) -> Any:

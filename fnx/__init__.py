@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # at their first use
     from fnx.core.cache import clear_caches
     from fnx.debug import infs as debug_infs
     from fnx.debug import nans as debug_nans
+    from fnx.experimental.widths import enable_x64
     from fnx.one_device import (
         Device,
         block_until_ready,
@@ -86,13 +87,13 @@ __all__ = [
     "closure_convert", "config", "custom_batching", "custom_derivatives", "custom_gradient",
     "custom_jvp", "custom_vjp", "debug", "debug_infs", "debug_nans", "default_backend",
     "device_count", "device_get", "device_put", "devices", "dtypes", "effects_barrier",
-    "ensure_compile_time_eval", "errors", "eval_shape", "experimental", "flatten_util", "grad",
-    "hessian", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "lax", "linear_transpose",
-    "linearize", "local_device_count", "local_devices", "make_jaxpr", "make_mesh", "named_call",
-    "named_scope", "nn", "numpy", "ops", "pmap", "process_count", "process_index",
-    "process_indices", "pure_callback", "random", "remat", "reshard", "scipy", "set_mesh",
-    "shard_map", "sharding", "tree", "tree_util", "typeof", "typing", "value_and_grad", "vjp",
-    "vmap",
+    "enable_x64", "ensure_compile_time_eval", "errors", "eval_shape", "experimental",
+    "flatten_util", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "lax",
+    "linear_transpose", "linearize", "local_device_count", "local_devices", "make_jaxpr",
+    "make_mesh", "named_call", "named_scope", "nn", "numpy", "ops", "pmap", "process_count",
+    "process_index", "process_indices", "pure_callback", "random", "remat", "reshard", "scipy",
+    "set_mesh", "shard_map", "sharding", "tree", "tree_util", "typeof", "typing",
+    "value_and_grad", "vjp", "vmap",
 ]
 __version__ = "0.1.0"
 
@@ -104,6 +105,7 @@ _HOMES = {
     "fnx.callbacks": ("effects_barrier", "pure_callback"),
     "fnx.contexts": ("ensure_compile_time_eval", "named_call", "named_scope"),
     "fnx.core.cache": ("clear_caches",),
+    "fnx.experimental.widths": ("enable_x64",),
     "fnx.one_device": ("Device", "block_until_ready", "default_backend", "device_count",
         "device_get", "device_put", "devices", "local_device_count", "local_devices",
         "process_count", "process_index", "process_indices"),

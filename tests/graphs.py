@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, narrow, ops
 from fnx.core.dtypes import DType
 from fnx.core.levels import show
 from fnx.core.ops import Op
@@ -35,6 +35,9 @@ FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, -2.5, math.inf, -math.inf, math.n
           -1e30, 88.5, 1e-5)
 ORDINARY = (0.5, -0.25, 1.5, -0.75, 0.125)
 INTEGERS = (0, 1, 2, 3, -1, -2, 7, 31, 32, 33, 100, -2**31, 2**31 - 1, 2**32 - 1)
+
+
+COMPUTED = tuple([t for t in dtypes.USER if t.storage is None])  # the others are stored only
 
 
 class Graph(NamedTuple):
@@ -53,15 +56,34 @@ def values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...],
     if dtype.is_bool:
         return rng.integers(0, 2, shape).astype(bool)
     if smooth:
-        return (rng.uniform(-0.9, 0.9, shape) if dtype.is_float else rng.integers(0, 4, shape)
-                ).astype(dtype.np)
+        return held(rng.uniform(-0.9, 0.9, shape) if dtype.is_float else rng.integers(0, 4, shape),
+                    dtype)
+    low, high = dtype.limits
     special: Sequence[Any] = FLOATS if dtype.is_float else \
-        [i for i in INTEGERS if np.iinfo(dtype.np).min <= i <= np.iinfo(dtype.np).max]
-    plain = rng.standard_normal(shape) if dtype.is_float else rng.integers(0, 100, shape)
-    odd = np.asarray(special, np.float64 if dtype.is_float else np.int64)
+        sorted({i for i in (*INTEGERS, low, high) if low <= i <= high})
+    plain = rng.standard_normal(shape) if dtype.is_float else \
+        rng.integers(0, min(100, high + 1), shape)
+    odd = np.asarray(special, np.float64 if dtype.is_float else
+                     np.uint64 if dtype.kind == "uint" else np.int64)
     picked = odd[rng.integers(0, len(odd), shape)]
     with np.errstate(all="ignore"):
-        return np.where(rng.random(shape) < 0.33, picked, plain).astype(dtype.np)
+        return held(np.where(rng.random(shape) < 0.33, picked, plain.astype(odd.dtype)), dtype)
+
+
+def held(x: Any, dtype: DType) -> Any:
+    """NumPy's numbers as fnx holds them as a dtype."""
+    if dtype.storage is None:
+        return np.asarray(x).astype(dtype.np)
+    return narrow.encoded(np.asarray(x).astype(dtype.compute.np), dtype)
+
+
+def numbers(x: Any) -> Any:
+    """What fnx holds, or ml_dtypes, as NumPy's numbers."""
+    x = np.asarray(x)
+    if x.dtype.kind in "biuf" and x.dtype.name not in dtypes.NARROW:
+        return x
+    t = dtypes.as_dtype(x.dtype)
+    return narrow.decoded(x.view(t.np), t)
 
 
 class Builder:
@@ -102,7 +124,7 @@ class Builder:
         floats = ORDINARY if self.smooth else FLOATS
         special: Sequence[Any] = (True, False) if dtype.is_bool else floats if dtype.is_float \
             else [i for i in INTEGERS
-                  if np.iinfo(dtype.np).min <= i <= np.iinfo(dtype.np).max]
+                  if dtype.limits[0] <= i <= dtype.limits[1]]
         return build.const(self.one(special), dtype, shape)
 
     def operand(self, dtype: DType, shape: tuple[int, ...]) -> UOp:
@@ -416,6 +438,7 @@ def same_bits(a: Any, b: Any) -> bool:
     a, b = np.asarray(a), np.asarray(b)
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
+    a, b = numbers(a), numbers(b)
     if a.dtype.kind != "f":
         return bool(np.array_equal(a, b))
     equal = (a == b) & (np.signbit(a) == np.signbit(b))

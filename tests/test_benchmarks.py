@@ -57,3 +57,19 @@ def test_ratios_are_taken_inside_a_round(compare: object) -> None:
     cells = compare.row("f", measured, {})  # type: ignore[attr-defined]
     assert cells == ["f", "1 s", "500 ms", "0.50", "100 ms", "1 ms", "2 ms", "2.00", "yes"]
     assert compare.row("g", measured, {})[-1] == "does not run"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name, sizes", [
+    ("mlp_step", {"width": 32}),
+    ("gpt_step", {"layers": 1, "width": 32, "heads": 2, "length": 16, "batch": 2,
+                  "vocabulary": 32})])
+def test_16_bits_train_to_the_loss_of_32(name: str, sizes: dict[str, int],
+                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """benchmarks/low_precision.py shows it for the whole workloads."""
+    monkeypatch.syspath_prepend(str(HERE))
+    import low_precision
+    from run import load
+
+    found = low_precision.compared(load("fnx")[0], low_precision.WORKLOADS[name], 30, **sizes)
+    first, last, _ = found["float32"]
+    assert last < first and not low_precision.far(found), found

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from fnx.core import dtypes, operands, ops
+from fnx.core import dtypes, narrow, operands, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import (
     ArgumentError,
@@ -37,6 +37,8 @@ def const_bits(value: Any, dtype: DType) -> int:
     if dtype.kind == "bool":
         return int(bool(value))
     if dtype.is_float:
+        if dtype.storage is not None:
+            return narrow.number_bits(value, dtype)
         try:
             raw = dtype.packing.pack(float(value))
         except OverflowError:
@@ -69,6 +71,8 @@ def const_of(node: UOp) -> Any:
     bits = node.arg
     kind = node.dtype.kind
     if kind == "float":
+        if node.dtype.storage is not None:
+            return narrow.number(bits, node.dtype)
         return node.dtype.packing.unpack(bits.to_bytes(node.dtype.itemsize, "little"))[0]
     if kind == "bool":
         return bool(bits)
@@ -111,6 +115,11 @@ def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
 def cast(x: UOp, dtype: DType) -> UOp:
     """Convert values: float -> integer truncates and saturates, anything -> bool is != 0."""
     return x if x.dtype is dtype else UOp(ops.CAST, dtype, (x,))
+
+
+def wide(x: UOp) -> UOp:
+    """x in the type that it is computed in, where its own is stored only."""
+    return x if x.dtype.storage is None else UOp(ops.CAST, x.dtype.compute, (x,))
 
 
 def bitcast(x: UOp, dtype: DType) -> UOp:
@@ -281,12 +290,19 @@ def iota(n: int, dtype: DType = dtypes.int32) -> UOp:
 
 
 def reduce(x: UOp, monoid: Op, axes: Iterable[int], first: bool = False) -> UOp:
-    """Fold ``axes`` (0 <= axis < ndim) of x with a monoid; the axes go away (ops.Reduce)."""
+    """Fold ``axes`` (0 <= axis < ndim) of x with a monoid; the axes go away (ops.Reduce).
+
+    What is stored only is folded in the type that it is computed in, and rounded once.
+    """
     arg = tuple(sorted(set(axes)))
     if any(not 0 <= a < len(x.shape) for a in arg):
         raise AxisError(f"reduce: expected axes of {x.shape}, got {arg}")
     operands.check_monoid("reduce", monoid, x.dtype)
-    return UOp(ops.REDUCE, x.dtype, (x,), ops.Reduce(monoid, arg, None, first)) if arg else x
+    if not arg:
+        return x
+    whole = wide(x)
+    return cast(UOp(ops.REDUCE, whole.dtype, (whole,), ops.Reduce(monoid, arg, None, first)),
+                x.dtype)
 
 
 def gather(x: UOp, *index: UOp) -> UOp:
@@ -301,7 +317,8 @@ def scatter(x: UOp, index: Sequence[UOp], updates: UOp,
             monoid: Op | None = None) -> UOp:
     """x with ``updates`` written, or combined by a monoid with what is there, at index.
 
-    Updates outside are dropped, duplicates apply in index order.
+    Updates outside are dropped, duplicates apply in index order. What is not computed in is
+    combined in its type for that, and rounded once.
     """
     operands.check_index(x, index)
     want = index[0].shape + x.shape[len(index):]
@@ -310,6 +327,8 @@ def scatter(x: UOp, index: Sequence[UOp], updates: UOp,
                          f"{updates.dtype}{list(updates.shape)}")
     if monoid is not None:
         operands.check_monoid("scatter", monoid, x.dtype)
+        if x.dtype.storage is not None:
+            return cast(scatter(wide(x), index, wide(updates), monoid), x.dtype)
     return UOp(ops.SCATTER, x.dtype, (x, *index, updates), ops.Scatter(monoid))
 
 
@@ -328,9 +347,11 @@ def sort(given: Sequence[UOp], n_keys: int, kept: Iterable[int] | None = None,
     if first.shape[-1] >= 1 << 31:
         raise ShapeError(f"sort: expected less than 2**31 elements, got {first.shape[-1]}",
                          hint="sort parts of it, then what they have at the ends")
-    ins = tuple([(x.shape, x.dtype) for x in given])
+    whole = tuple(map(wide, given))
+    ins = tuple([(x.shape, x.dtype) for x in whole])
     arg = ops.Sort(name, n_keys, ins, tuple(range(len(ins)) if kept is None else kept))
-    return results(UOp(ops.SORT, dtypes.void, tuple(given), arg))
+    found = results(UOp(ops.SORT, dtypes.void, whole, arg))
+    return tuple([x if i < 0 else cast(x, given[i].dtype) for x, i in zip(found, arg.kept)])
 
 
 def all_gather(x: UOp, axis: ops.Axis) -> UOp:

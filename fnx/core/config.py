@@ -100,7 +100,7 @@ _TERA = 1 << 40
 DEVICES = {"cpu": "fnx.backends.cpu.device", "interp": "fnx.backends.interp",
            "null": "fnx.backends.null", "trace": "fnx.backends.trace"}  # and their modules
 FIELDS = {
-    "x64": Field(Bool(), False, None, True,
+    "x64": Field(Bool(), False, "FNX_ENABLE_X64", True,
                  "64-bit data from NumPy and Python stays 64 bits wide"),
     "check": Field(OneOf(("", "nan", "inf")), "", None, False,
                    "NaN (or also infinity) in a result raises, and names the op that made it"),
@@ -125,6 +125,14 @@ FIELDS = {
                          "what a scan may keep of all steps to do work of its steps at once"),
     "time_limit": Field(Number(0.0, 1e9), 0.0, None, False,
                         "seconds a wait may take; 0: no limit"),
+}
+
+
+# Names of JAX for the same settings: the field, and what the values mean there.
+_JAX: dict[str, tuple[str, dict[Any, Any]]] = {
+    "jax_enable_x64": ("x64", {}),
+    "jax_debug_nans": ("check", {True: "nan", False: ""}),
+    "jax_debug_infs": ("check", {True: "inf", False: ""}),
 }
 
 
@@ -164,6 +172,9 @@ class Config:
         _warn_of_unknown(environment)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in _JAX:
+            self.update(name, value)
+            return
         field = FIELDS.get(name)
         if field is None:
             raise ArgumentError(f"config: expected one of {', '.join(FIELDS)}; got {name!r}",
@@ -175,6 +186,37 @@ class Config:
         if isinstance(field.kind, Folder) and value:
             value = field.kind.read(value)
         self._set(name, value, "assigned")
+
+    def update(self, name: str, value: Any) -> None:
+        """Set a field by its name here or in JAX, as ``update("jax_enable_x64", True)``.
+
+        Raises:
+            ArgumentError: no such field, or a value that it does not take.
+        """
+        field, meanings = _JAX.get(name, (name, {}))
+        setattr(self, field, meanings.get(value, value))
+
+    def read(self, name: str) -> Any:
+        """The value of a field by its name here or in JAX.
+
+        Raises:
+            ArgumentError: no such field.
+        """
+        field, meanings = _JAX.get(name, (name, {}))
+        if field not in FIELDS:
+            raise ArgumentError(f"expected one of {', '.join((*FIELDS, *_JAX))}; got {name!r}")
+        value = getattr(self, field)
+        return value == meanings[True] if meanings else value
+
+    @property
+    def jax_enable_x64(self) -> bool:
+        """JAX's name of ``x64``."""
+        return self.x64
+
+    @property
+    def x64_enabled(self) -> bool:
+        """JAX's other name of ``x64``."""
+        return self.x64
 
     def _set(self, name: str, value: Any, source: str) -> None:
         object.__setattr__(self, name, value)

@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 
 from fnx.core.config import config
-from fnx.core.errors import DTypeError
+from fnx.core.errors import DTypeError, TypePromotionError
 
 NDArray = np.ndarray[Any, Any]
 DTypeKind = Literal["bool", "int", "uint", "float", "index", "void"]
@@ -31,16 +31,19 @@ class DType:
         mantissa, exponent: of a float, the bits of each that are stored.
         integer: the signed integer type of the same width.
         compute: the type in which ops that the machine lacks are computed.
+        storage: of a type that is stored and not computed in (every op converts to ``compute``
+            and back), the unsigned integer type of its bits in memory; else None.
+        finite: of a float, whether it has no infinity: what overflows is NaN.
         packing: its bytes, little endian, as ``struct`` has them.
     """
 
     __slots__ = ("name", "code", "kind", "bits", "limits", "mantissa", "exponent", "integer",
-                 "compute", "packing", "lanes", "scalar", "_np", "_vec")
+                 "compute", "storage", "finite", "packing", "lanes", "scalar", "_np", "_vec")
 
     def __init__(self, name: str, kind: DTypeKind, bits: int, numpy: str | None = None, *,
                  mantissa: int = 0, exponent: int = 0, integer: DType | None = None,
-                 compute: DType | None = None, lanes: int = 1,
-                 scalar: DType | None = None) -> None:
+                 compute: DType | None = None, storage: DType | None = None,
+                 finite: bool = False, lanes: int = 1, scalar: DType | None = None) -> None:
         self.name = name
         self.code = crc32(name.encode())  # equal in every process
         self.kind: DTypeKind = kind
@@ -50,10 +53,12 @@ class DType:
         self.mantissa, self.exponent = mantissa, exponent
         self.integer: DType = integer or self
         self.compute: DType = compute or self
+        self.storage, self.finite = storage, finite
         self.lanes = lanes
         self.scalar: DType = scalar or self
-        self._np = None if numpy is None else np.dtype(numpy)
-        self.packing = Struct("<x" if numpy is None else f"<{np.dtype(numpy).char}")
+        self._np = np.dtype(numpy) if numpy else None if storage is None else \
+            np.dtype([(name, storage.np)])
+        self.packing = Struct(f"<{np.dtype(numpy).char}" if numpy else "<x")
         self._vec: dict[int, DType] = {1: self}
 
     @property
@@ -75,7 +80,11 @@ class DType:
 
     @property
     def np(self) -> np.dtype[Any]:
-        """The NumPy dtype that holds one element (``index`` is held as int64)."""
+        """The NumPy dtype that holds one element (``index`` is held as int64).
+
+        A type that NumPy lacks is held as a record of its bits, which no ufunc takes for
+        numbers; core/narrow.py has its values.
+        """
         if self._np is None:
             raise DTypeError(f"{self.name} has no NumPy type")
         return self._np
@@ -114,18 +123,31 @@ uint8 = DType("uint8", "uint", 8, "uint8", integer=int8, compute=uint32)
 uint16 = DType("uint16", "uint", 16, "uint16", integer=int16, compute=uint32)
 uint64 = DType("uint64", "uint", 64, "uint64", integer=int64)
 index = DType("index", "index", 64, "int64")
+int4 = DType("int4", "int", 4, compute=int32, storage=uint8)
+uint4 = DType("uint4", "uint", 4, integer=int4, compute=uint32, storage=uint8)
 float32 = DType("float32", "float", 32, "float32", mantissa=23, exponent=8, integer=int32)
 float64 = DType("float64", "float", 64, "float64", mantissa=52, exponent=11, integer=int64)
+float16 = DType("float16", "float", 16, "float16", mantissa=10, exponent=5, integer=int16,
+                compute=float32, storage=uint16)
+bfloat16 = DType("bfloat16", "float", 16, mantissa=7, exponent=8, integer=int16,
+                 compute=float32, storage=uint16)
+float8_e4m3fn = DType("float8_e4m3fn", "float", 8, mantissa=3, exponent=4, integer=int8,
+                      compute=float32, storage=uint8, finite=True)
+float8_e5m2 = DType("float8_e5m2", "float", 8, mantissa=2, exponent=5, integer=int8,
+                    compute=float32, storage=uint8)
 void = DType("void", "void", 0)
 
-USER: tuple[DType, ...] = (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
-                           float32, float64)
+USER: tuple[DType, ...] = (
+    bool_, int4, int8, int16, int32, int64, uint4, uint8, uint16, uint32, uint64,
+    float8_e4m3fn, float8_e5m2, bfloat16, float16, float32, float64)
 ALL: tuple[DType, ...] = (*USER, index, void)
 _BY_NAME = {t.name: t for t in ALL}
-_BY_NUMPY = {t.np: t for t in USER}
+_BY_NUMPY = {t.np: t for t in USER}  # those of ml_dtypes are added as they are met
+HELD = frozenset(_BY_NUMPY)
+NARROW = {t.name: t for t in USER if t._np is not None and t._np.names}
 
 # Without config.x64, 64-bit types that nobody asked for are 32 bits wide.
-NARROW = {int64: int32, uint64: uint32, float64: float32}
+_WITHOUT_X64 = {int64: int32, uint64: uint32, float64: float32}
 
 
 def named(name: str) -> DType:
@@ -155,8 +177,11 @@ def as_dtype(spec: Any) -> DType:
         return default(int64)
     if spec is float:
         return default(float64)
-    if isinstance(spec, str) and spec in _WIDER and spec not in _BY_NAME:
-        raise _not_held(spec)
+    if isinstance(spec, str) and spec in NARROW:
+        return NARROW[spec]
+    named_by = getattr(spec, "dtype", None)
+    if isinstance(named_by, DType):
+        return named_by
     try:
         np_dtype = np.dtype(spec)
     except TypeError as e:
@@ -164,7 +189,10 @@ def as_dtype(spec: Any) -> DType:
                          hint="use fnx.numpy.float32, a NumPy dtype or a name") from e
     found = _BY_NUMPY.get(np_dtype)
     if found is None:
-        raise _not_held(str(np_dtype))
+        found = NARROW.get(np_dtype.name)
+        if found is None or np_dtype.itemsize != found.itemsize:
+            raise _not_held(str(np_dtype))
+        _BY_NUMPY[np_dtype] = found
     return found
 
 
@@ -174,7 +202,7 @@ def default(t: DType) -> DType:
     >>> default(int64)
     int32
     """
-    return t if config.x64 else NARROW.get(t, t)
+    return t if config.x64 else _WITHOUT_X64.get(t, t)
 
 
 def inexact(t: DType) -> DType:
@@ -184,6 +212,15 @@ def inexact(t: DType) -> DType:
     (float32, float64)
     """
     return t if t.is_float else float64 if t.is_integer and t.bits == 64 else float32
+
+
+def unsigned(t: DType) -> DType:
+    """The unsigned integer type of the width of an integer type.
+
+    >>> unsigned(int16)
+    uint16
+    """
+    return next(u for u in USER if u.kind == "uint" and u.bits == t.bits)
 
 
 def _not_held(name: str) -> DTypeError:
@@ -211,14 +248,14 @@ def least_upper_bound(a: str, b: str) -> str:
     """The narrowest of the types that both widen to.
 
     Raises:
-        DTypeError: they share none; one must be converted.
+        TypePromotionError: they share none; one must be converted.
     """
     common = _above(a) & _above(b)
     for name in common:
         if common <= _above(name):
             return name
-    raise DTypeError(f"{a} and {b} have no common type",
-                     hint="convert one of them with .astype(...)")
+    raise TypePromotionError(f"{a} and {b} have no common type to which both promote",
+                             hint="convert one of them with .astype(...)")
 
 
 @cache
@@ -242,7 +279,7 @@ def _promoted(a: DType, a_weak: bool, b: DType, b_weak: bool, x64: bool) -> tupl
         name = least_upper_bound(a.name, b.name)
         common = _BY_NAME["float64" if name == "float*" else name]
         narrow = x64 or common.bits == max(a.bits, b.bits)
-        return common if narrow else NARROW.get(common, common), \
+        return common if narrow else _WITHOUT_X64.get(common, common), \
             (a_weak or name == "float*") and not (a.is_bool and b.is_bool)
     weak, strong = (a, b) if a_weak else (b, a)
     name = least_upper_bound(_WEAK[weak.kind], strong.name)

@@ -137,6 +137,10 @@ class DTypeError(FnxError, TypeError):
     """A dtype that an operation does not take, or that fnx does not hold."""
 
 
+class TypePromotionError(DTypeError):
+    """Operands of dtypes that do not promote to one: int4 and float8 are converted by name."""
+
+
 class AxisError(FnxError, ValueError, IndexError):
     """An axis outside the array's dimensions, or named twice."""
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.dtypes import NDArray
+from fnx.core import narrow
+from fnx.core.dtypes import DType, NDArray
 from fnx.core.op import Meaning
 from fnx.core.uop import UOp
 
@@ -84,16 +85,22 @@ def shift_right(node: UOp, a: NDArray, b: NDArray) -> NDArray:
 
 
 def cast(node: UOp, x: NDArray) -> NDArray:
-    """float -> integer rounds to zero and saturates, NaN is 0; anything -> bool is x != 0."""
-    to = node.dtype.np
-    if to.kind in "iu" and x.dtype.kind == "f":
-        info = np.iinfo(to)
+    """float -> integer rounds to zero and saturates, NaN is 0; anything -> bool is x != 0.
+
+    From and to types that are stored only it goes through those that they are computed in.
+    """
+    t, x = node.dtype, narrow.decoded(x, node.src[0].dtype)
+    if t.is_bool:
+        return np.asarray(x != 0)
+    to = t.np if t.storage is None else t.compute.np
+    if t.is_integer and x.dtype.kind == "f":
+        least, most = t.limits
         wide = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf,
                                       neginf=-np.inf))
-        low, high = wide <= info.min, wide >= info.max
+        low, high = wide <= least, wide >= most
         middle = np.where(low | high, 0, wide).astype(to)
-        return np.where(low, info.min, np.where(high, info.max, middle)).astype(to)
-    return x != 0 if to.kind == "b" else x.astype(to)
+        x = np.where(low, np.asarray(least, to), np.where(high, np.asarray(most, to), middle))
+    return narrow.encoded(x.astype(to), t)
 
 
 def bitcast(node: UOp, x: NDArray) -> NDArray:
@@ -121,6 +128,36 @@ def threefry(node: UOp, k0: NDArray, k1: NDArray, c0: NDArray, c1: NDArray) -> N
     return (x, y)[node.arg]
 
 
+_BY_BITS = frozenset({"WHERE", "CAST", "BITCAST"})  # take what is stored as it is, or convert it
+
+
+def computed(node: UOp, *xs: NDArray) -> Any:
+    """The value of a node with a meaning, from those of its operands.
+
+    Of types that are stored only it is computed in another, and rounded once.
+    """
+    op = node.op
+    assert op.meaning is not None, f"{op} has no meaning of its own"
+    if not xs or node.src[-1].dtype.storage is None or op.name in _BY_BITS or \
+            op.kind not in ("elementwise", "reduce"):
+        return op.meaning(node, *xs)
+    return _through(op.meaning, node, node.src[-1].dtype, xs)
+
+
+def combined(node: UOp, a: NDArray, b: NDArray) -> NDArray:
+    """Two parts of what a REDUCE folds, as one."""
+    meaning = node.arg.monoid.meaning
+    if node.dtype.storage is None:
+        return np.asarray(meaning(node, a, b))
+    return np.asarray(_through(meaning, node, node.dtype, (a, b)))
+
+
+def _through(meaning: Meaning, node: UOp, t: DType, xs: Sequence[NDArray]) -> NDArray:
+    wide = node if node.dtype is not t else UOp(node.op, t.compute, node.src, node.arg)
+    out = np.asarray(meaning(wide, *[narrow.decoded(x, t) for x in xs]))
+    return out if node.dtype is not t else narrow.encoded(out, t)
+
+
 def const(node: UOp) -> NDArray:
     return const_value(node)
 
@@ -135,7 +172,9 @@ def const_value(node: UOp) -> NDArray:
 
 
 def iota(node: UOp) -> NDArray:
-    return np.arange(node.arg, dtype=node.dtype.np)
+    t = node.dtype
+    return np.arange(node.arg, dtype=t.np) if t.storage is None else \
+        narrow.encoded(np.arange(node.arg).astype(t.compute.np), t)
 
 
 def expand(node: UOp, x: NDArray) -> NDArray:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fnx.core import narrow
 from fnx.core.dtypes import DType
 from fnx.core.op import Node, Op, Shape
 
@@ -86,12 +87,16 @@ def gotten(src: tuple[Node, ...], i: int) -> Shape:
 
 def lowest(t: DType) -> Any:
     """The smallest value of a type: the identity of MAX."""
-    return -np.inf if t.is_float else False if t.is_bool else t.limits[0]
+    return -_most(t) if t.is_float else False if t.is_bool else t.limits[0]
 
 
 def highest(t: DType) -> Any:
     """The largest value of a type: the identity of MIN."""
-    return np.inf if t.is_float else True if t.is_bool else t.limits[1]
+    return _most(t) if t.is_float else True if t.is_bool else t.limits[1]
+
+
+def _most(t: DType) -> float:
+    return narrow.number(narrow.infinity(t), t) if t.finite else np.inf
 
 
 def zero(t: DType) -> Any:

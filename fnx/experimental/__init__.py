@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 from fnx.callbacks import io_callback
 from fnx.core.errors import module_face
+from fnx.experimental.widths import disable_x64, enable_x64
 
-__all__ = ["io_callback"]
+__all__ = ["disable_x64", "enable_x64", "io_callback"]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -61,8 +61,8 @@ def _quotient(a: Expr, b: Expr) -> Expr:
 
 def _logical_shift(a: Expr, b: Expr) -> Expr:
     """Zeros come in from above, whatever the sign."""
-    bits = a.cast(dtypes.uint32) & (1 << a.dtype.bits) - 1
-    return (bits >> b.cast(dtypes.uint32)).cast(a.dtype)
+    bits = dtypes.unsigned(a.dtype)
+    return (a.bitcast(bits) >> b.bitcast(bits)).bitcast(a.dtype)
 
 
 _DIV = ElementwiseRow("div", "number", _quotient)

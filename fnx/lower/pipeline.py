@@ -46,6 +46,7 @@ from fnx.lower.kernel.outer_factors import outer_factors
 from fnx.lower.kernel.row_epilogues import row_epilogues as stage_rows
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.kernel.slices import slices
+from fnx.lower.kernel.widen import widen
 from fnx.lower.loops.one_kernel import one_kernel
 from fnx.lower.machines import MACHINES, Tiled, Work
 from fnx.lower.memory import ALIGNMENT, alignment_of, nodes_of
@@ -110,6 +111,7 @@ FUSION_PASSES = (
     Pass("slices", slices, "kernel", "kernel"),
 )
 KERNEL_PASSES = (
+    Pass("widen", on_kernel(widen), "kernel", "kernel"),
     Pass("outer_factors", on_kernel(outer_factors, by_hand=False), "kernel", "kernel"),
     Pass("coalesce", on_kernel(coalesce, by_hand=False), "kernel", "kernel"),
     Pass("index_sets", on_kernel(split_index_sets, by_hand=False), "kernel", "kernel"),

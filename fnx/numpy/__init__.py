@@ -18,6 +18,7 @@ from fnx.numpy import (
     creation,
     elementwise,
     joining,
+    limits,
     linalg,
     matrices,
     methods,
@@ -35,6 +36,7 @@ from fnx.numpy.contraction import *
 from fnx.numpy.creation import *
 from fnx.numpy.elementwise import *
 from fnx.numpy.joining import *
+from fnx.numpy.limits import *
 from fnx.numpy.matrices import *
 from fnx.numpy.movement import *
 from fnx.numpy.rearranging import *
@@ -100,7 +102,8 @@ _HOMES = {name: f"fnx.numpy.{room}" for room, names in _LATER.items() for name i
 
 __all__ = [
     "Array", "astype", "linalg", "ndarray", *binary.__all__, *contraction.__all__,
-    *creation.__all__, *elementwise.__all__, *joining.__all__, *matrices.__all__, *movement.__all__,
+    *creation.__all__, *elementwise.__all__, *joining.__all__, *limits.__all__,
+    *matrices.__all__, *movement.__all__,
     *rearranging.__all__, *reductions.__all__, *scalars.__all__, *searching.__all__,
     *taking.__all__, *unary.__all__, *vectorizing.__all__, *_HOMES,
 ]

@@ -304,7 +304,8 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
         start: the first number; alone it is ``stop``, and the first is 0.
         stop: the end, which is not reached.
         step: the difference; by default 1.
-        dtype: of the result; by default int32, or the default float where one of them is a float.
+        dtype: of the result; by default the default int, or the default float where one of them is
+            a float.
 
     Returns:
         An Array of one axis, of max(0, ceil((stop - start) / step)) elements.
@@ -325,7 +326,7 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
         raise ArgumentError("arange: expected a step other than 0, got 0",
                             hint="for equal elements use fnx.numpy.full(n, value)")
     t = dtype_or_default(dtype, convert.default_float() if any(
-        isinstance(x, (float, np.floating)) for x in numbers) else dtypes.int32)
+        isinstance(x, (float, np.floating)) for x in numbers) else convert.default_int())
     n = max(0, math.ceil((last - first) / by))
     if n == 0:
         return Array(build.const(0, t, (0,)))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, overload
 
-import numpy as np
-
 from fnx.core import build, dtypes
 from fnx.core.array import arguments
 from fnx.core.array.array import Array, ArrayLike
@@ -25,6 +23,7 @@ from fnx.numpy.binary import (
     multiply,
     subtract,
 )
+from fnx.numpy.limits import finfo
 from fnx.numpy.unary import absolute, isfinite, isnan, rint
 
 __all__ = ["clip", "isclose", "nan_to_num", "round", "where"]
@@ -151,7 +150,7 @@ def nan_to_num(x: ArrayLike, nan: ArrayLike = 0.0, posinf: ArrayLike | None = No
     array = asarray(x)
     if not array._dtype.is_float:
         return array
-    info = np.finfo(array.dtype)
+    info = finfo(array.dtype)
     top = float(info.max) if posinf is None else posinf
     bottom = float(info.min) if neginf is None else neginf
     array = where(isnan(array), nan, array)

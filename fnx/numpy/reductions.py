@@ -262,7 +262,7 @@ def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -
         keepdims: the axes that go stay with length 1.
 
     Returns:
-        An int32 Array without the folded axes.
+        An Array of the default int without the folded axes.
 
     Raises:
         AxisError: an axis outside of the array, or named twice.
@@ -271,12 +271,12 @@ def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -
     >>> print(jnp.count_nonzero(jnp.asarray([0, 3, 4])))
     2
     """
-    node = build.cast(as_node(asarray(a), dtypes.bool_), dtypes.int32)
+    node = build.cast(as_node(asarray(a), dtypes.bool_), convert.default_int())
     return Array(fold(node, ops.ADD, axis, keepdims))
 
 
 def _mean(node: UOp, axis: Any, keepdims: bool, where: Any, less: float = 0) -> UOp:
-    """Sum over (number of elements - ``less``), in the dtype of the node."""
+    """Sum over (number of elements - ``less``), in the dtype of the node, which computes."""
     if where is None:
         return (Expr(fold(node, ops.ADD, axis, keepdims)) / (counted(node, axis) - less)).node
     total, count = (Expr(fold(_masked(x, where, ops.ADD), ops.ADD, axis, keepdims))
@@ -310,7 +310,8 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
     1.5
     """
     arguments.no_out(out)
-    return Array(_mean(in_domain("inexact", a, dtype), axis, keepdims, where))
+    node = in_domain("inexact", a, dtype)
+    return Array(build.cast(_mean(build.wide(node), axis, keepdims, where), node.dtype))
 
 
 @public
@@ -344,11 +345,11 @@ def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
     arguments.no_out(out)
     less = arguments.number("ddof", ddof) if correction is None else \
         arguments.number("correction", correction)
-    node = in_domain("inexact", a, dtype)
+    given = in_domain("inexact", a, dtype)
+    node = build.wide(given)
     middle = build.expand(_mean(node, axis, True, where), node.shape)
     square = (Expr(node) - Expr(middle))**2
-    return Array(_mean(square.node, axis, keepdims, where,
-                       less))
+    return Array(build.cast(_mean(square.node, axis, keepdims, where, less), given.dtype))
 
 
 @public

@@ -6,18 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import dtypes
+from fnx.core import dtypes, narrow
 from fnx.core.array import promotion
 from fnx.core.array.array import Array
 from fnx.core.array.public import asarray, kind_of, public
 from fnx.core.dtypes import DType
+from fnx.core.errors import DTypeError
 
 __all__ = [
-    "bool_", "double", "dtype", "e", "euler_gamma", "finfo", "float32", "float64", "float_",
-    "floating", "generic", "iinfo", "inexact", "inf", "int8", "int16", "int32", "int64",
-    "int_", "integer", "issubdtype", "nan", "newaxis", "number", "pi", "promote_types",
-    "result_type", "signedinteger", "single", "uint", "uint8", "uint16", "uint32", "uint64",
-    "unsignedinteger",
+    "bfloat16", "bool_", "double", "dtype", "e", "euler_gamma", "float8_e4m3fn", "float8_e5m2",
+    "float16", "float32", "float64", "float_", "floating", "generic", "half", "inexact", "inf",
+    "int4", "int8", "int16", "int32", "int64", "int_", "integer", "issubdtype", "nan",
+    "newaxis", "number", "pi", "promote_types", "result_type", "signedinteger", "single",
+    "uint", "uint4", "uint8", "uint16", "uint32", "uint64", "unsignedinteger",
 ]
 
 
@@ -29,44 +30,74 @@ class ScalarType:
     (Array(1., dtype=float32), dtype('float32'))
     """
 
-    __slots__ = ("dtype", "__name__")
+    __slots__ = ("_held", "__name__")
 
     def __init__(self, t: DType) -> None:
-        self.dtype = t.np
+        self._held = t
         self.__name__ = t.name
 
+    @property
+    def _type(self) -> DType:
+        return self._held
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype; of a type that it lacks, that of ml_dtypes."""
+        return narrow.public_dtype(self._type)  # type: ignore[no-any-return]
+
     def __call__(self, x: Any) -> Array:
-        return _convert(x, self.dtype)
+        return _convert(x, self._type)
 
     def __repr__(self) -> str:
-        return self.__name__
+        return self._type.name
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ScalarType):
-            return self is other
+            return self._type is other._type
         try:
-            return self.dtype == np.dtype(other)  # type: ignore[call-overload, no-any-return]
-        except TypeError:
+            of = np.dtype(other) if isinstance(other, type) else other
+            return self._type is dtypes.as_dtype(of)
+        except DTypeError:
             return False
 
     def __hash__(self) -> int:
         return hash(self.dtype)
 
 
+class DefaultType(ScalarType):
+    """A type that is 64 bits wide under ``config.x64`` and 32 otherwise.
+
+    >>> import numpy as np
+    >>> np.dtype(int_)
+    dtype('int32')
+    """
+
+    __slots__ = ()
+
+    @property
+    def _type(self) -> DType:
+        return dtypes.default(self._held)
+
+
 @public
-def _convert(x: Any, dtype: np.dtype[Any]) -> Array:
+def _convert(x: Any, dtype: DType) -> Array:
     return asarray(x, dtype)
 
 
 bool_ = ScalarType(dtypes.bool_)
+int4, uint4 = ScalarType(dtypes.int4), ScalarType(dtypes.uint4)
 int8, int16 = ScalarType(dtypes.int8), ScalarType(dtypes.int16)
 int32, int64 = ScalarType(dtypes.int32), ScalarType(dtypes.int64)
 uint8, uint16 = ScalarType(dtypes.uint8), ScalarType(dtypes.uint16)
 uint32, uint64 = ScalarType(dtypes.uint32), ScalarType(dtypes.uint64)
+float8_e4m3fn = ScalarType(dtypes.float8_e4m3fn)
+float8_e5m2 = ScalarType(dtypes.float8_e5m2)
+bfloat16, float16 = ScalarType(dtypes.bfloat16), ScalarType(dtypes.float16)
 float32 = ScalarType(dtypes.float32)
 float64 = ScalarType(dtypes.float64)
-int_, uint, float_ = int32, uint32, float32
-single, double = float32, float64
+int_, uint = DefaultType(dtypes.int64), DefaultType(dtypes.uint64)
+float_ = DefaultType(dtypes.float64)
+half, single, double = float16, float32, float64
 
 pi = 3.141592653589793
 e = 2.718281828459045
@@ -95,8 +126,22 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
     >>> issubdtype(float32, floating)
     True
     """
-    one, two = (a.dtype if isinstance(a, ScalarType) else a for a in (arg1, arg2))
+    one, two = (_as_numpy(a) for a in (arg1, arg2))
     return bool(np.issubdtype(one, two))
+
+
+def _as_numpy(x: Any) -> Any:
+    """A dtype or a kind as NumPy tells kinds: of a type that NumPy lacks, one of its kind."""
+    if isinstance(x, type) and issubclass(x, np.generic) and x.__module__ == "numpy":
+        return x
+    try:
+        t = dtypes.as_dtype(np.dtype(x) if isinstance(x, type) else x)
+    except DTypeError:
+        return x
+    return t.np if t.np.names is None else _ALIKE[t.kind]
+
+
+_ALIKE = {"float": np.floating, "int": np.signedinteger, "uint": np.unsignedinteger}
 
 
 @public
@@ -118,7 +163,7 @@ def result_type(*args: Any) -> np.dtype[Any]:
     t, weak = _type_of(args[0])
     for x in args[1:]:
         t, weak = dtypes.promote(t, weak, *_type_of(x))
-    return t.np
+    return narrow.public_dtype(t)  # type: ignore[no-any-return]
 
 
 def _type_of(x: Any) -> tuple[DType, bool]:
@@ -128,41 +173,3 @@ def _type_of(x: Any) -> tuple[DType, bool]:
 
 
 promote_types = result_type
-
-
-@public
-def finfo(dtype: Any) -> np.finfo[Any]:
-    """Limits of a float type.
-
-    Args:
-        dtype: a float dtype.
-
-    Returns:
-        NumPy's finfo.
-
-    Raises:
-        DTypeError: no float dtype.
-
-    >>> print(finfo(float32).eps)
-    1.1920929e-07
-    """
-    return np.finfo(dtypes.as_dtype(dtype).np)
-
-
-@public
-def iinfo(dtype: Any) -> np.iinfo[Any]:
-    """Limits of an integer type.
-
-    Args:
-        dtype: an integer dtype.
-
-    Returns:
-        NumPy's iinfo.
-
-    Raises:
-        DTypeError: no integer dtype.
-
-    >>> iinfo(int32).max
-    2147483647
-    """
-    return np.iinfo(dtypes.as_dtype(dtype).np)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from fnx.core import build, dtypes, ops
-from fnx.core.array import arguments, axes
+from fnx.core.array import arguments, axes, convert
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, in_domain
@@ -28,10 +28,15 @@ def _place(a: Any, axis: Any, keepdims: bool, monoid: Op) -> Array:
     if axis is None:
         flat = build.reshape(node, (x.size,))
         out = _first_extreme(flat, 0, monoid)
-        return Array(build.reshape(out, (1,) * x.ndim) if keepdims else out)
+        return _index(build.reshape(out, (1,) * x.ndim) if keepdims else out)
     at = axes.one(axis, x.ndim)
     out = _first_extreme(node, at, monoid)
-    return Array(build.reshape(out, (*x.shape[:at], 1, *x.shape[at + 1:])) if keepdims else out)
+    return _index(build.reshape(out, (*x.shape[:at], 1, *x.shape[at + 1:])) if keepdims else out)
+
+
+def _index(node: UOp) -> Array:
+    """Places, as wide as a Python int is."""
+    return Array(build.cast(node, convert.default_int()))
 
 
 def _first_extreme(x: UOp, at: int, monoid: Op) -> UOp:
@@ -58,7 +63,7 @@ def argmax(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bo
         keepdims: the axes that go stay with length 1.
 
     Returns:
-        An int32 Array without the axis.
+        An Array of the default int without the axis.
 
     Raises:
         ShapeError: there is nothing to fold.
@@ -84,7 +89,7 @@ def argmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bo
         keepdims: the axes that go stay with length 1.
 
     Returns:
-        An int32 Array without the axis.
+        An Array of the default int without the axis.
 
     Raises:
         ShapeError: there is nothing to fold.
@@ -99,10 +104,14 @@ def argmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bo
 
 
 def _running(a: Any, axis: int | None, dtype: Any, monoid: Op, name: str) -> Array:
-    node = in_domain("integer", a, dtype)
+    given = in_domain("integer", a, dtype)
+    if dtype is None and asarray(a)._dtype.is_bool:
+        given = build.cast(given, convert.default_int())
+    node = build.wide(given)
     if axis is None:
         node, axis = build.reshape(node, (math.prod(node.shape),)), 0
-    return Array(running(node, axes.one(axis, len(node.shape)), monoid, name=name))
+    out = running(node, axes.one(axis, len(node.shape)), monoid, name=name)
+    return Array(build.cast(out, given.dtype))
 
 
 @public

@@ -16,6 +16,7 @@ from fnx.core.array.public import asarray, public
 from fnx.core.dtypes import DType
 from fnx.core.errors import NotBuiltError, ShapeError
 from fnx.core.expr import Expr, log, log1p, where
+from fnx.core.ops import Shape
 from fnx.numpy import maximum, minimum
 from fnx.numpy.searching import argmax
 from fnx.random.draws import DrawMode, between, bounds, check_mode, float_dtype, unit
@@ -50,9 +51,8 @@ def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
     1.6226422
     """
     t, size = float_dtype(dtype), axes.shape(shape)
-    lowest = np.nextafter(np.array(-1, t.np), np.array(0, t.np))
-    u = between(words_of(key), Expr(build.const(lowest, t, size)), 1.0)
-    return Array((special.erf_inv(u) * math.sqrt(2.0)).node)
+    u = between(words_of(key), _above(-1, t, size), 1.0)
+    return _drawn(special.erf_inv(u) * math.sqrt(2.0), t)
 
 
 @public
@@ -87,17 +87,30 @@ def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike,
         if shape is None else axes.shape(shape)
     low, high = bounds((lower, upper), t, size)
     root = math.sqrt(2.0)
-    u = between(words_of(key), special.erf(low / root),
-                 special.erf(high / root))
-    x = Array((root * special.erf_inv(u)).node)
+    low, high = (special.erf(Expr(build.wide(x.node)) / root).cast(t) for x in (low, high))
+    u = between(words_of(key), low, high)
+    x = _drawn(root * special.erf_inv(u), t)
     least, most = _inner(lower, t, math.inf), _inner(upper, t, -math.inf)
     return minimum(maximum(x, least), most)
+
+
+def _above(number: int, t: DType, shape: Shape) -> Expr:
+    """The number of a float type that is next above 0, or above -1."""
+    least = 2.0 ** (1 - t.bias) if number == 0 else -1 + 2.0 ** -(t.mantissa + 1)
+    return Expr(build.const(least, t, shape))
+
+
+def _drawn(x: Expr, t: DType) -> Array:
+    """A formula's value as the dtype that was asked for."""
+    return Array(build.cast(x.node, t))
 
 
 def _inner(bound: Any, t: DType, towards: float) -> Any:
     """The next number inside a bound that is a plain number; an array bounds as it is."""
     if type(bound) is Array:
         return operate.astype(bound, t)
+    if t.np.names is not None:
+        return asarray(bound, t)
     return np.nextafter(np.asarray(bound, t.np), np.asarray(towards, t.np), dtype=t.np)
 
 
@@ -124,8 +137,8 @@ def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None =
     (2,)
     """
     t = float_dtype(dtype)
-    u = unit(words_of(key), axes.shape(shape), t)
-    return Array((-log1p(-u)).node)
+    u = Expr(build.wide(unit(words_of(key), axes.shape(shape), t).node))
+    return _drawn(-log1p(-u), t)
 
 
 @public
@@ -155,8 +168,7 @@ def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
     """
     check_mode(mode)
     t, size = float_dtype(dtype), axes.shape(shape)
-    tiny = Expr(build.const(np.finfo(t.np).tiny, t, size))
-    return Array((-log(-log(between(words_of(key), tiny, 1.0)))).node)
+    return _drawn(-log(-log(between(words_of(key), _above(0, t, size), 1.0))), t)
 
 
 @public
@@ -182,10 +194,9 @@ def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
     (2,)
     """
     t, size = float_dtype(dtype), axes.shape(shape)
-    lowest = Expr(build.const(-1 + np.finfo(t.np).epsneg, t, size))
-    u = between(words_of(key), lowest, 1.0)
+    u = between(words_of(key), _above(-1, t, size), 1.0)
     tail = log1p(-abs(u))
-    return Array(where(u.eq(0), u, where(u < 0, -tail, tail)).node)
+    return _drawn(where(u.eq(0), u, where(u < 0, -tail, tail)), t)
 
 
 @public
@@ -211,8 +222,8 @@ def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = No
     (2,)
     """
     t, size = float_dtype(dtype), axes.shape(shape)
-    u = between(words_of(key), Expr(build.const(np.finfo(t.np).tiny, t, size)), 1.0)
-    return Array(log(u / (1 - u)).node)
+    u = between(words_of(key), _above(0, t, size), 1.0)
+    return _drawn(log(u / (1 - u)), t)
 
 
 @public

@@ -15,10 +15,9 @@ from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, NotBuiltError, ShapeError
 from fnx.core.expr import Expr, where
 from fnx.core.ops import Shape
-from fnx.core.row_parts import highest, lowest
 from fnx.core.uop import UOp
 from fnx.numpy import maximum, minimum
-from fnx.random.keys import counted, split_words, word_each, words_of
+from fnx.random.keys import bits_each, counted, split_words, word_each, words_of
 
 __all__ = ["bernoulli", "bits", "rademacher", "randint", "uniform"]
 
@@ -26,15 +25,15 @@ DrawMode: TypeAlias = Literal["low", "high"] | None
 
 @public
 def bits(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
-    """Random uint32 words.
+    """Random words.
 
     Args:
         key: a key: uint32 of shape (2,), as ``random.key`` makes it.
         shape: of the result: an int or ints, known while tracing.
-        dtype: uint32, which is the default.
+        dtype: an unsigned type of 8 bits or more; by default uint32 (uint64 with config.x64).
 
     Returns:
-        An Array of uint32.
+        An Array of the dtype.
 
     Raises:
         ShapeError: not one key.
@@ -44,10 +43,11 @@ def bits(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) 
     >>> fnx.random.bits(fnx.random.key(0), (1,))
     Array([4070199207], dtype=uint32)
     """
-    t = dtypes.uint32 if dtype is None else dtypes.as_dtype(dtype)
-    if t is not dtypes.uint32:
-        raise DTypeError(f"bits: expected dtype uint32, got {t}")
-    return Array(word_each(words_of(key), axes.shape(shape)).node)
+    t = dtypes.default(dtypes.uint64) if dtype is None else dtypes.as_dtype(dtype)
+    if t.kind != "uint" or t.bits < 8:
+        raise DTypeError(f"bits: expected an unsigned dtype of 8 bits or more, got {t}",
+                         hint="use randint, or .view(...) for signed integers")
+    return Array(bits_each(words_of(key), axes.shape(shape), t).node)
 
 
 def float_dtype(dtype: Any) -> DType:
@@ -59,10 +59,18 @@ def float_dtype(dtype: Any) -> DType:
 
 def unit(words: tuple[UOp, UOp], shape: Shape, t: DType) -> Expr:
     """Uniform in [0, 1): random bits as the mantissa of a number in [1, 2), less 1."""
-    if t is dtypes.float32:
-        return (word_each(words, shape) >> 9 | 0x3F800000).bitcast(t) - 1
+    if t.bits < 64:
+        drawn = 8 if t.mantissa < 8 else t.bits
+        mantissa = word_each(words, shape) & (1 << drawn) - 1
+        ones = t.bias << t.mantissa  # the bits of 1.0
+        return (mantissa >> drawn - t.mantissa | ones).cast(bits_of(t)).bitcast(t) - 1
     high, low = map(Expr, counted(words, shape))  # 52 bits of the 64; every step is exact
     return high.cast(t) * 2.0 ** -32 + (low >> 12).cast(t) * 2.0 ** -52
+
+
+def bits_of(t: DType) -> DType:
+    """The unsigned type of the width of a float."""
+    return dtypes.unsigned(t.integer)
 
 
 def bounds(xs: tuple[Any, ...], t: DType, shape: Shape) -> list[Expr]:
@@ -75,8 +83,9 @@ def bounds(xs: tuple[Any, ...], t: DType, shape: Shape) -> list[Expr]:
 
 
 def between(words: tuple[UOp, UOp], low: Expr, high: Expr | float) -> Expr:
-    """Uniform in [low, high)."""
-    return expr.maximum(low, unit(words, low.shape, low.dtype) * (high - low) + low)
+    """Uniform in [low, high), for formulas: in the type in which that of low is computed."""
+    drawn = expr.maximum(low, unit(words, low.shape, low.dtype) * (high - low) + low)
+    return Expr(build.wide(drawn.node))
 
 
 @public
@@ -105,7 +114,7 @@ def uniform(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
     """
     t, size = float_dtype(dtype), axes.shape(shape)
     low, high = bounds((minval, maxval), t, size)
-    return Array(between(words_of(key), low, high).node)
+    return Array(build.cast(between(words_of(key), low, high).node, t))
 
 
 @public
@@ -118,45 +127,66 @@ def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLi
         shape: of the result: an int or ints, known while tracing.
         minval: the lower bound; broadcasts to the shape.
         maxval: the upper bound, which is not drawn.
-        dtype: an integer dtype; by default int32.
+        dtype: an integer dtype of 8 bits or more; by default the default int.
 
     Returns:
         An Array.
 
     Raises:
         ShapeError: not one key.
-        DTypeError: no integer dtype.
+        DTypeError: no such integer dtype.
         ShapeError: bounds that do not broadcast to the shape.
 
     >>> import fnx.random
     >>> fnx.random.randint(fnx.random.key(0), (3,), 0, 10)
     Array([9, 0, 2], dtype=int32)
     """
-    t = dtypes.int32 if dtype is None else dtypes.as_dtype(dtype)
-    if not t.is_integer:
-        raise DTypeError(f"randint: expected an integer dtype, got {t}", hint="use uniform")
-    size = axes.shape(shape)
-    past = isinstance(maxval, int) and maxval > highest(t)
-    low, high = bounds((_clamped(minval, t), _clamped(maxval, t)), t, size)
-    span = (high - low).cast(dtypes.uint32)
-    span = where(high <= low, 1, span + 1 if past else span)
-    first, second = (word_each(w, size) for w in split_words(words_of(key)))
-    factor = (1 << 16) % span
+    t = convert.default_int() if dtype is None else dtypes.as_dtype(dtype)
+    if not t.is_integer or t.bits < 8:
+        raise DTypeError(f"randint: expected an integer dtype of 8 bits or more, got {t}",
+                         hint="use uniform for floats, and .astype(...) for fewer bits")
+    if t.bits < 32:  # drawn in 32 bits, as JAX does: the bias is less
+        least, most = t.limits
+        found = _integers(key, shape, _clamped(minval, least, most),
+                          _clamped(maxval, least, most + 1), dtypes.int32)
+    else:
+        found = _integers(key, shape, minval, maxval, t)
+    return Array(found.cast(t).node)
+
+
+def _integers(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLike, t: DType
+              ) -> Expr:
+    """Integers in [minval, maxval) of at least 32 bits."""
+    size, drawn = axes.shape(shape), dtypes.unsigned(t)
+    low, high = bounds((_clamped(minval, *t.limits), _clamped(maxval, *t.limits)), t, size)
+    past, = bounds((_is_past(maxval, t),), dtypes.bool_, size)
+    span = (high - low).cast(drawn)
+    span = where(high <= low, 1, where(past, span + 1, span))
+    first, second = (bits_each(w, size, drawn) for w in split_words(words_of(key)))
+    factor = (1 << t.bits // 2) % span
     factor = factor * factor % span
     offset = first % span * factor + second % span
-    return Array((low + (offset % span).cast(t)).node)
+    return low + (offset % span).cast(t)
 
 
-def _clamped(x: Any, t: DType) -> Any:
-    """A bound in the range of t; float bounds are cut to whole numbers."""
+def _clamped(x: Any, least: int, most: int) -> Any:
+    """A bound inside a range; float bounds are cut to whole numbers."""
     if isinstance(x, (int, float)):
-        return min(max(int(x), lowest(t)), highest(t))
+        return min(max(int(x), least), most)
     x = asarray(x)
-    if x._dtype is t:
+    if not x._dtype.is_integer:
         return x
-    if t is dtypes.uint32 and not x._dtype.is_float:
-        return maximum(x, 0) if x._dtype.kind == "int" else x
-    return minimum(x, highest(t)) if x._dtype.kind == "uint" else x
+    low, high = x._dtype.limits
+    x = maximum(x, least) if low < least else x
+    return minimum(x, most) if high > most else x
+
+
+def _is_past(x: Any, t: DType) -> Any:
+    """Where a bound is above all of t: then the largest number is drawn, too."""
+    if isinstance(x, (int, float)):
+        return x > t.limits[1]
+    x = asarray(x)
+    return x > t.limits[1] if x._dtype.is_integer and x._dtype.limits[1] > t.limits[1] else False
 
 
 def check_mode(mode: DrawMode) -> None:

@@ -13,6 +13,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.promotion import as_node
 from fnx.core.array.public import asarray, public
+from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, DTypeError, ShapeError
 from fnx.core.expr import Expr
 from fnx.core.ops import Shape
@@ -95,6 +96,14 @@ def word_each(words: tuple[UOp, UOp], shape: Shape) -> Expr:
     """32 random bits for each element."""
     one, two = map(Expr, counted(words, shape))
     return one ^ two
+
+
+def bits_each(words: tuple[UOp, UOp], shape: Shape, t: DType) -> Expr:
+    """Random bits for each element as an unsigned type: of 64 both words, the first one high."""
+    if t.bits < 64:
+        return word_each(words, shape).cast(t)
+    high, low = (Expr(w).cast(t) for w in counted(words, shape))
+    return high << 32 | low
 
 
 def split_words(words: tuple[UOp, UOp], n: int = 2) -> list[tuple[UOp, UOp]]:

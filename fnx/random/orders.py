@@ -67,7 +67,7 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
 
 def _shuffled(words: tuple[UOp, UOp], n: int, size: int) -> UOp:
     """A random order of 0..n-1. Rounds make up for words that are equal by chance."""
-    order = build.iota(n)
+    order = build.iota(n, convert.default_int())
     rounds = math.ceil(3 * math.log(max(1, size)) / math.log(0xFFFFFFFF))
     for _ in range(rounds):
         words, fresh = split_words(words)

@@ -130,8 +130,8 @@ def test_identities_change_nothing(monoid: ops.Op) -> None:
     assert monoid.identity is not None and monoid.meaning is not None
     for t in (*dtypes.USER, dtypes.index):
         if monoid.takes(t):
-            x = np.array([0, 1], t.np)
-            e = np.full(2, monoid.identity(t), t.np)
+            x = np.array([0, 1], t.compute.np)
+            e = np.full(2, monoid.identity(t), t.compute.np)
             assert np.array_equal(monoid.meaning(None, x, e), x)
             assert build.const_of(build.const(monoid.identity(t), t)) == e[0]
 

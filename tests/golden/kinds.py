@@ -46,3 +46,28 @@ def operands(jnp: Any) -> dict[str, Any]:
         "f": jnp.asarray(np.array([0.5, -1.5, 2.25], np.float32)),
         "weak_i": jnp.asarray(3), "weak_f": jnp.asarray(0.75),
         "True": True, "2": 2, "-1": -1, "2.5": 2.5}
+
+
+# ---- every dtype: only types are asked for, so nothing is computed ------------------------------
+
+TYPES = ("bool", "int4", "int8", "int16", "int32", "int64", "uint4", "uint8", "uint16", "uint32",
+         "uint64", "float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "float32", "float64")
+CODES = dict(zip(TYPES, "bcdefghijklmnopqr"))
+WEAK = {"1": 1, "1.0": 1.0}  # Python numbers
+
+
+def typed_cases(arity: int, x64: bool) -> list[tuple[str, ...]]:
+    """The kinds of the operands: each dtype of the mode and numbers, not numbers alone."""
+    arrays = [t for t in TYPES if x64 or not t.endswith("64")]
+    cases = itertools.product((*arrays, *WEAK), repeat=arity)
+    return [case for case in cases if any(k not in WEAK for k in case)]
+
+
+def traced(module: Any, f: Any, case: tuple[str, ...]) -> Any:
+    """Shape, dtype and weak type of f of operands of these kinds, by ``module.eval_shape``."""
+    arrays = [module.ShapeDtypeStruct((3,), k) for k in case if k not in WEAK]
+
+    def g(*xs: Any) -> Any:
+        rest = iter(xs)
+        return f(*[WEAK[k] if k in WEAK else next(rest) for k in case])
+    return module.eval_shape(g, *arrays)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 import fnx
 from fnx.core import build, dtypes, ops
 from fnx.core.row_parts import highest
+from tests.graphs import COMPUTED
 from tests.lower.machine import both, kernel_over, same_bits, split
 
-KIND = {t.name: {"float": "f", "bool": "b"}.get(t.kind, "i") for t in dtypes.USER}
+KIND = {t.name: {"float": "f", "bool": "b"}.get(t.kind, "i") for t in COMPUTED}
 SPECIAL = {
     "f": [0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf, 1e-40, 1.5, -2.5, 3e9, -3e9, 0.5],
     "i": [0, 1, 2, 3, 7, 31, 2**31 - 1],
@@ -46,7 +47,7 @@ def expressions(draw, leaves):
         elif how == "binary":
             new = build.elementwise(draw(st.sampled_from(BINARY[kind])), x, y)
         elif how == "cast":
-            new = build.cast(x, draw(st.sampled_from(dtypes.USER)))
+            new = build.cast(x, draw(st.sampled_from(COMPUTED)))
         elif how == "compare":
             new = build.elementwise(draw(st.sampled_from(sorted(
                 ops.COMPARISONS, key=lambda o: o.name))), x, y)
@@ -82,7 +83,7 @@ def test_elementwise_bits(data_):
         extent = build.var(0, dtypes.index, 0, 1000)
         scalars = [n]
     i, inside, _ = split(extent, *factors, outer=draw(st.sampled_from(["SEQ", "PAR"])))
-    kinds = draw(st.lists(st.sampled_from(dtypes.USER), min_size=2, max_size=3))
+    kinds = draw(st.lists(st.sampled_from(COMPUTED), min_size=2, max_size=3))
     leaves = [build.load(build.at(build.ref(s, t, (extent,)), i), inside)
               for s, t in enumerate(kinds)]
     value = draw(expressions(leaves))

@@ -16,6 +16,7 @@ from fnx.core.uop import UOp
 from fnx.lower.driver import Driver
 from fnx.lower.program.codegen import kernel_code
 from fnx.lower.program.decompose import EXPANSIONS
+from tests.graphs import COMPUTED
 from tests.lower.elementary import FUSED, UNFUSED, decomposed, same
 
 Array = np.ndarray[Any, Any]
@@ -74,7 +75,7 @@ def _operands(op: Op, dtype: DType) -> list[Array]:
     return columns
 
 
-CASES = [(op, t) for op in EXPANSIONS for t in dtypes.USER
+CASES = [(op, t) for op in EXPANSIONS for t in COMPUTED
          if op is not ops.THREEFRY and {"float": "f", "bool": "b"}.get(t.kind, "i") in op.accepts
          ] + [(ops.THREEFRY, dtypes.uint32)]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, 
 
 import numpy as np
 
-from fnx.core import dtypes, ops
+from fnx.core import dtypes, narrow, ops
 from fnx.core.array import scope, storage
 from fnx.core.array.arguments import PrecisionLike, ReadMode, TakeMode, WriteMode
 from fnx.core.array.aval import Aval
@@ -162,8 +162,9 @@ class Array(ValueOperators):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The element type, as NumPy's dtype."""
-        return self._dtype.np
+        """The element type, as NumPy's dtype (of a type that NumPy lacks, that of ml_dtypes)."""
+        t = self._dtype
+        return t.np if t.storage is None else narrow.public_dtype(t)
 
     @property
     def ndim(self) -> int:
@@ -219,8 +220,15 @@ class Array(ValueOperators):
         return self._value
 
     def _numpy(self) -> NDArray:
+        """The value as it is held."""
         view: NDArray = self._known().view(self._dtype.np, self._shape)
         return view
+
+    def _numbers(self) -> NDArray:
+        """The value in a type of NumPy: of one that it lacks, that in which it is computed."""
+        t = self._dtype
+        return self._numpy() if t.storage is None or t.np.names is None else \
+            narrow.decoded(self._numpy(), t)
 
     def block_until_ready(self) -> Array:
         """This array, once its value is there.
@@ -262,7 +270,10 @@ class Array(ValueOperators):
         return self._uop is None and self._storage is None
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
-        value = self._numpy()
+        t = self._dtype
+        if t.np.names is not None and dtype is not None and np.dtype(dtype) != self.dtype:
+            return self._numbers().astype(dtype)
+        value = narrow.presented(self._numpy(), t)
         if dtype is not None and np.dtype(dtype) != value.dtype:
             if copy is False:
                 raise ArgumentError(f"expected dtype {value.dtype} where copy=False, got {dtype}",
@@ -287,7 +298,7 @@ class Array(ValueOperators):
         >>> jnp.asarray([1.5, 2.5]).item(1)
         2.5
         """
-        return self._numpy().item(*index) if index else self._scalar("item()")
+        return self._numbers().item(*index) if index else self._scalar("item()")
 
     def tolist(self) -> Any:
         """Nested lists of Python numbers.
@@ -299,14 +310,14 @@ class Array(ValueOperators):
         >>> jnp.asarray([[1, 2]]).tolist()
         [[1, 2]]
         """
-        return self._numpy().tolist()
+        return self._numbers().tolist()
 
     def _scalar(self, what: str) -> Any:
         if self.size != 1:
             raise ShapeError(f"{what}: expected an array of one element, got shape {self._shape}",
                              hint="reduce it first, with .any(), .all() or .sum()")
         try:
-            return self._numpy().item()
+            return self._numbers().item()
         except TracedValueError as error:
             error.instead(_STATEMENTS.get(_statement(error.site), "") or
                           _INSTEAD.get(what, _INSTEAD["value"]))
@@ -356,11 +367,11 @@ class Array(ValueOperators):
             return f"Traced<{self._dtype}{list(self._shape)}{weak}>{scope.describe(self._node)}"
         if not self.size and self._shape != (0,):
             return f"Array([], shape={self._shape}, dtype={self._dtype}{weak})"
-        text = np.array2string(self._numpy(), separator=", ", prefix="Array(", suffix=",")
+        text = np.array2string(self._numbers(), separator=", ", prefix="Array(", suffix=",")
         return f"Array({text}, dtype={self._dtype}{weak})"
 
     def __str__(self) -> str:
-        return repr(self) if self._storage is None else str(self._numpy())
+        return repr(self) if self._storage is None else str(self._numbers())
 
     def __format__(self, spec: str) -> str:
         if self._storage is None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fnx.core import narrow
 from fnx.core.array import axes, convert
 from fnx.core.dtypes import DType
 from fnx.core.errors import FnxError
@@ -61,7 +62,7 @@ class ShapeDtypeStruct:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The element type, as NumPy's dtype."""
-        return self._aval.dtype.np
+        return narrow.public_dtype(self._aval.dtype)  # type: ignore[no-any-return]
 
     @property
     def weak_type(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from fnx.core import dtypes
+from fnx.core import dtypes, narrow
 from fnx.core.config import config
 from fnx.core.dtypes import DType, NDArray
 from fnx.core.errors import DTypeError, OverflowedError, ShapeError
@@ -86,6 +86,9 @@ def numpy_data(x: Any, to: DType | None) -> NDArray:
     data = x if isinstance(x, np.ndarray) else _converted(x)
     if type(data) is not np.ndarray:
         check_mask(type(data))
+    if data.dtype.name in dtypes.NARROW or data.dtype.names is not None and \
+            data.dtype in dtypes.HELD:  # of ml_dtypes, or as fnx holds it
+        return _narrow_data(data, dtypes.as_dtype(data.dtype), to)
     if data.dtype.kind not in "biuf":
         raise DTypeError(
             f"expected an array or a number, got {type(x).__name__}"
@@ -97,10 +100,29 @@ def numpy_data(x: Any, to: DType | None) -> NDArray:
         to = dtypes.default(dtypes.as_dtype(data.dtype))
     if data.dtype == to.np:
         return data
-    if to.is_integer and data.dtype.kind in "iu" and data.size:
+    if to.storage is not None:
+        return _rounded(data, to)
+    if to.is_integer and data.dtype.kind in "iu":
         _check_range(data, to)
     with np.errstate(over="ignore", invalid="ignore"):
         return data.astype(to.np)
+
+
+def _narrow_data(data: NDArray, t: DType, to: DType | None) -> NDArray:
+    """Data of a type that NumPy lacks."""
+    if to is None or to is t:
+        return data.view(t.np)
+    return numpy_data(narrow.decoded(data.view(t.np), t), to)
+
+
+def _rounded(data: NDArray, to: DType) -> NDArray:
+    """Data as a type that is stored only."""
+    if to.is_integer and data.dtype.kind in "iu":
+        _check_range(data, to)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if to.is_integer and data.dtype.kind == "f":
+            data = np.clip(np.nan_to_num(data, nan=0.0), *to.limits)
+        return narrow.encoded(data.astype(to.compute.np), to)
 
 
 def check_mask(kind: type) -> None:
@@ -122,8 +144,10 @@ def _converted(x: Any) -> NDArray:
 
 
 def _check_range(data: NDArray, to: DType) -> None:
-    info = np.iinfo(to.np)
+    if not data.size:
+        return
+    least, most = to.limits
     low, high = int(data.min()), int(data.max())
-    if low < info.min or high > info.max:
+    if low < least or high > most:
         raise OverflowedError(f"expected integers that fit {to}, got "
-                              f"{low if low < info.min else high}", hint=_WIDER)
+                              f"{low if low < least else high}", hint=_WIDER)

@@ -8,6 +8,7 @@ but for ``where``, one dtype). Its ``domain`` says what promotion gives the oper
     number   the same; bool is refused
     integer  the same; bool becomes int32
     inexact  the same; bool and integers become a float
+    float    the same; bool and integers become the default float
     bits     bool or integers; floats are refused
     whole    the same, but bool becomes int32
     truth    each operand becomes bool by itself (x != 0)
@@ -59,10 +60,18 @@ class ElementwiseRow:
         self.on_bool = meaning if on_bool is None else on_bool
 
     def build(self, *nodes: UOp) -> UOp:
-        """The function of nodes that promotion has prepared."""
-        meaning = self.on_bool if nodes[0].dtype.is_bool else self.meaning
-        return build.elementwise(meaning, *nodes) if isinstance(meaning, Op) else \
-            meaning(*map(Expr, nodes)).node
+        """The function of nodes that promotion has prepared.
+
+        Of types that are stored only a formula is computed in another, and rounded once.
+        """
+        t = nodes[-1].dtype
+        meaning = self.on_bool if t.is_bool else self.meaning
+        if isinstance(meaning, Op):
+            return build.elementwise(meaning, *nodes)
+        if t.storage is None:
+            return meaning(*map(Expr, nodes)).node
+        out = meaning(*[Expr(build.wide(n)) for n in nodes]).node
+        return build.cast(out, t) if out.dtype is t.compute else out
 
     def __repr__(self) -> str:
         return self.name
@@ -90,6 +99,10 @@ def _inexact(name: str, t: DType) -> DType:
     return dtypes.inexact(t)
 
 
+def _float(name: str, t: DType) -> DType:
+    return t if t.is_float else dtypes.default(dtypes.float64)
+
+
 def _bits(name: str, t: DType) -> DType:
     if t.is_float:
         raise DTypeError(f"{name}: expected integers or bools, got {t}",
@@ -106,8 +119,8 @@ def _truth(name: str, t: DType) -> DType:
 
 
 DOMAINS: dict[str, Callable[[str, DType], DType]] = {
-    "any": _any, "number": _number, "integer": _integer, "inexact": _inexact, "bits": _bits,
-    "whole": _whole, "truth": _truth}
+    "any": _any, "number": _number, "integer": _integer, "inexact": _inexact,
+    "float": _float, "bits": _bits, "whole": _whole, "truth": _truth}
 
 
 # ---- functions that are more than one op ------------------------------------------------------
@@ -339,7 +352,7 @@ SQUARE = ElementwiseRow("square", "integer", square)
 FLOOR = ElementwiseRow("floor", "any", _of_floats(floor))
 CEIL = ElementwiseRow("ceil", "any", _of_floats(ceil))
 TRUNC = ElementwiseRow("trunc", "any", _of_floats(trunc))
-RINT = ElementwiseRow("rint", "inexact", ops.ROUND)
+RINT = ElementwiseRow("rint", "float", ops.ROUND)
 ISNAN = ElementwiseRow("isnan", "any", isnan)
 ISINF = ElementwiseRow("isinf", "any", isinf)
 ISFINITE = ElementwiseRow("isfinite", "any", isfinite)

@@ -55,7 +55,9 @@ def _without_strong(xs: Sequence[Any]) -> bool:
 
 
 def _weak_power(xs: Sequence[Any]) -> bool:
-    (base, _), (exponent, is_weak) = (kind_of(operand(x)) for x in xs)
+    (base, weak_base), (exponent, is_weak) = (kind_of(operand(x)) for x in xs)
+    if not weak_base and not is_weak:  # uint64 and a signed type: a weak float
+        return True
     if base.is_float or exponent.is_float:
         return is_weak or not exponent.is_integer
     return is_weak and not base.is_bool or xs[1] is True or xs[1] is False
@@ -71,7 +73,8 @@ _TAKES = {
     "any": "of any dtype",
     "number": "integers or floats",
     "integer": "integers or floats; bool counts as int32",
-    "inexact": "floats; bool and integers become the default float",
+    "float": "floats; bool and integers become the default float",
+    "inexact": "floats; bool and integers become a float",
     "bits": "bool or integers",
     "whole": "integers; bool counts as int32",
     "truth": "of any dtype; what is not zero is true",

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, narrow, ops
 from fnx.core.array import convert, scope, storage, tree
 from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.refusal import refusal
@@ -59,7 +59,8 @@ def asarray(x: Any, dtype: Any = None) -> Array:
                           hint="in a kernel compute with operators and the functions of fnx.kernel")
     data = convert.numpy_data(x, to)
     if isinstance(x, np.generic):
-        return Array(build.const(data[()], dtypes.as_dtype(data.dtype)))
+        t = dtypes.as_dtype(data.dtype)
+        return Array(build.const(narrow.decoded(data, t)[()], t))
     return from_numpy(data)
 
 

@@ -28,7 +28,7 @@ from fnx.core import build, host, ops, parts
 from fnx.core.dtypes import NDArray
 from fnx.core.errors import ArgumentError, SpecError
 from fnx.core.levels.interp_kernel import LIMIT, computed, run_kernel
-from fnx.core.numpy_semantics import fold, sorted_operands
+from fnx.core.numpy_semantics import combined, fold, sorted_operands
 from fnx.core.row_parts import highest
 from fnx.core.uop import UOp, consumers, toposort
 
@@ -129,7 +129,8 @@ class _Run:
         body, args = node.src[0], [self.value[s] for s in node.src[1:]]
         if body.op is ops.FUNCTION:
             return apply(body, args)
-        outs = [np.full(shape, highest(t) if t.is_integer or t.is_bool else np.nan, t.np)
+        outs = [np.full(shape, ops.const_value(build.const(
+                    np.nan if t.is_float else highest(t), t)), t.np)
                 for shape, t in node.arg.outs]
         run_kernel(body, [*args, *outs], ())
         return outs
@@ -185,7 +186,7 @@ class _Run:
                      for s in (slice(part[cut].start, middle), slice(middle, part[cut].stop)))
         if kept:
             return np.concatenate([low, high], sum(a not in node.arg.axes for a in range(cut)))
-        return np.asarray(node.arg.monoid.meaning(node, low, high))
+        return combined(node, low, high)
 
     def _slice(self, root: UOp, part: tuple[slice, ...]) -> NDArray:
         values: dict[UOp, NDArray] = {}

@@ -27,11 +27,11 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import ops, parts
+from fnx.core import narrow, numpy_semantics, ops, parts
 from fnx.core.dtypes import NDArray
 from fnx.core.errors import KernelError
 from fnx.core.levels.interp_iter import Iteration
-from fnx.core.numpy_semantics import fold, fold_at
+from fnx.core.numpy_semantics import combined, fold, fold_at
 from fnx.core.uop import UOp, toposort
 
 Cuts = dict[UOp, tuple[int, int]]  # of the ranges that are cut: lo, hi
@@ -73,8 +73,7 @@ def extent(node: UOp, scalars: Sequence[Any]) -> int:
 
 def computed(node: UOp, values: Mapping[UOp, Any]) -> Any:
     """The value of a node that has a meaning in NumPy, from the values of its operands."""
-    assert node.op.meaning is not None, f"{node.op} has no meaning of its own"
-    return node.op.meaning(node, *[values[s] for s in node.src])
+    return numpy_semantics.computed(node, *[values[s] for s in node.src])
 
 
 class _StoreRun:
@@ -161,6 +160,11 @@ class _StoreRun:
             target[at] = value
             return
         if store.arg is not None:
+            if parts.value(store).dtype.storage is not None:
+                raise KernelError(f"{_name(parts.buffer(place))}: expected a type that is "
+                                  f"computed in, to combine with, got "
+                                  f"{parts.value(store).dtype}", site=store.site,
+                                  hint="combine in a float32 buffer")
             fold_at(store.arg.ufunc, target, (at,), value)
             return
         self._check_written_once(target, at, place)
@@ -248,7 +252,7 @@ class _StoreRun:
             if node.op is ops.STAGE:
                 return value
             part = self._fold(node, value, scope)
-            out = part if out is None else np.asarray(node.arg.monoid.meaning(node, out, part))
+            out = part if out is None else combined(node, out, part)
         if out is None:  # a range of extent 0 among those that are cut
             raise AssertionError("an empty range is never cut")
         return out
@@ -340,11 +344,12 @@ class _StoreRun:
             axis = self.axis[r]
             shape[axis] = hi - lo
             axes.append(axis)
-        accumulator = node.arg.accumulator or node.dtype
-        full = np.broadcast_to(value, shape).astype(accumulator.np, copy=False)
-        monoid = node.arg.monoid
-        folded = fold(monoid.ufunc, full, tuple(axes), monoid.identity(accumulator))
-        return np.expand_dims(folded.astype(node.dtype.np, copy=False), tuple(axes))
+        t, monoid = node.arg.accumulator or node.dtype, node.arg.monoid
+        if t.storage is not None:
+            t, value = t.compute, narrow.decoded(value, t)
+        full = np.broadcast_to(value, shape).astype(t.np, copy=False)
+        folded = fold(monoid.ufunc, full, tuple(axes), monoid.identity(t))
+        return np.expand_dims(narrow.encoded(folded, node.dtype), tuple(axes))
 
     def _load(self, node: UOp, values: ValueOf) -> NDArray:
         place, buffer, condition = parts.place(node), parts.buffer(node), parts.validity(node)

@@ -19,6 +19,7 @@ import numpy as np
 
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
+from fnx.core.numpy_semantics import computed
 from fnx.core.ops import Op
 from fnx.core.rewriting.pattern import CONSTANT_OPS, UPat, as_pattern, const, constant_of, var
 from fnx.core.rewriting.rewrite import RewriteRule
@@ -41,9 +42,8 @@ def folded(node: UOp) -> UOp | None:
     constants = [k for s in node.src if (k := constant_of(s)) is not None]
     if len(constants) < len(node.src):
         return None
-    assert node.op.meaning is not None
     with np.errstate(all="ignore"):
-        value = np.asarray(node.op.meaning(node, *[ops.const_value(k) for k in constants]))
+        value = np.asarray(computed(node, *[ops.const_value(k) for k in constants]))
     bits = int.from_bytes(value.astype(node.dtype.np).tobytes(), "little")
     return build.expand(UOp(ops.CONST, node.dtype, (), bits), node.shape)
 

@@ -1,0 +1,145 @@
+"""Types that are stored and not computed in: their bits in memory, and their values in NumPy.
+
+NumPy has float16 only; an array of another narrow type is held as records of one unsigned
+integer, which no ufunc takes for numbers. ``decoded`` gives the values in ``t.compute``, exactly;
+``encoded`` rounds to the nearest, ties to even, with what overflows infinite (NaN where there is
+no infinity), and wraps integers.
+
+>>> from fnx.core.dtypes import bfloat16, float8_e4m3fn, int4
+>>> x = encoded(np.float32([1.0, 1.00390625, 1e39]), bfloat16)
+>>> x.dtype, decoded(x, bfloat16)
+(dtype([('bfloat16', '<u2')]), array([ 1.,  1., inf], dtype=float32))
+>>> decoded(encoded(np.float32([464.0, 465.0]), float8_e4m3fn), float8_e4m3fn)
+array([448.,  nan], dtype=float32)
+>>> decoded(encoded(np.int32([7, 8]), int4), int4)
+array([ 7, -8], dtype=int32)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from fnx.core.dtypes import DType
+from fnx.core.errors import DTypeError
+
+Array = np.ndarray[Any, Any]
+
+
+def decoded(x: Array, t: DType) -> Array:
+    """The values of an array that is held as ``t``, in the type in which t is computed."""
+    if t.storage is None or x.dtype == t.compute.np:
+        return x
+    if x.dtype.names is None and t.np.names is None:
+        return x.astype(t.compute.np)  # NumPy has the type
+    bits = x.view(t.storage.np) if x.ndim else x.reshape(1).view(t.storage.np).reshape(())
+    return np.asarray(values(bits, t))
+
+
+def encoded(x: Array, t: DType) -> Array:
+    """Values as an array that is held as ``t``."""
+    if t.storage is None:
+        return x.astype(t.np, copy=False)
+    wide = x.astype(t.compute.np, copy=False)
+    if t.np.names is None:
+        return wide.astype(t.np)
+    return np.ascontiguousarray(bits_of(wide, t)).view(t.np).reshape(x.shape)
+
+
+def values(bits: Array, t: DType) -> Array:
+    """The values of bit patterns."""
+    wide = bits.astype(np.uint32)
+    if not t.is_float:
+        unused = np.uint32(32 - t.bits)
+        return np.asarray((wide << unused).view(t.compute.np) >> unused.astype(t.compute.np))
+    if t.exponent == 8:
+        return (wide << np.uint32(23 - t.mantissa)).view(np.float32)
+    sign, magnitude = wide >> t.bits - 1, wide & (1 << t.bits - 1) - 1
+    scaled = (magnitude << np.uint32(23 - t.mantissa)).view(np.float32)
+    size = scaled * np.float32(2.0 ** (127 - t.bias))
+    size = np.where(magnitude > infinity(t), np.float32(np.nan), size)
+    if not t.finite:
+        size = np.where(magnitude == infinity(t), np.float32(np.inf), size)
+    return np.where(sign == 1, -size, size)
+
+
+def infinity(t: DType) -> int:
+    """The bits of infinity; of a float without one, of its largest number. Above it is NaN."""
+    return (1 << t.bits - 1) - 2 if t.finite else ((1 << t.exponent) - 1) << t.mantissa
+
+
+def nan(t: DType) -> int:
+    """The bits of NaN."""
+    return (1 << t.bits - 1) - 1 if t.finite else infinity(t) | 1 << t.mantissa - 1
+
+
+def bits_of(x: Array, t: DType) -> Array:
+    """The bit patterns of values in ``t.compute``."""
+    assert t.storage is not None
+    if not t.is_float:
+        return (x.astype(np.int64) & (1 << t.bits) - 1).astype(t.storage.np)
+    wide = np.asarray(x, np.float32).view(np.uint32).astype(np.int64)
+    sign, size = wide >> 31, wide & 0x7FFFFFFF
+    cut = 23 - t.mantissa
+    rebased = size - (127 - t.bias << 23)
+    rounded = rebased + (1 << cut - 1) - 1 + (rebased >> cut & 1) >> cut
+    step = 2.0 ** (1 - t.bias - t.mantissa)  # between subnormal numbers
+    low = np.fmin(size.astype(np.uint32).view(np.float32), 2.0 ** (1 - t.bias))
+    steps = np.rint(low.astype(np.float64) / step).astype(np.int64)
+    small = size < (128 - t.bias << 23)
+    found = np.where(small, steps, rounded)
+    found = np.where(found > infinity(t), nan(t) if t.finite else infinity(t), found)
+    found = np.where(size > 0x7F800000, nan(t), found)
+    return np.asarray(found | sign << t.bits - 1).astype(t.storage.np)
+
+
+# ---- one number -------------------------------------------------------------------------------
+
+
+def number_bits(value: float, t: DType) -> int:
+    """The bit pattern of a Python number."""
+    with np.errstate(over="ignore"):
+        return int(bits_of(np.asarray(value, t.compute.np), t))
+
+
+def number(bits: int, t: DType) -> Any:
+    """The Python number of a bit pattern."""
+    assert t.storage is not None
+    return values(np.asarray(bits, t.storage.np), t).item()
+
+
+# ---- for users --------------------------------------------------------------------------------
+
+
+def public_dtype(t: DType) -> Any:
+    """The NumPy dtype that users see; of a type that NumPy lacks that of ml_dtypes, else t."""
+    if t.np.names is None:
+        return t.np
+    module = _ml_dtypes()
+    return t if module is None else np.dtype(getattr(module, t.name))
+
+
+def presented(x: Array, t: DType) -> Array:
+    """An array that is held as ``t`` for users of NumPy, without a copy.
+
+    Raises:
+        DTypeError: NumPy lacks the type, and ml_dtypes is not installed.
+    """
+    if t.np.names is None:
+        return x
+    dtype = public_dtype(t)
+    if dtype is t:
+        raise DTypeError(f"expected a type of NumPy, got {t}, which it lacks",
+                         hint=f"install ml_dtypes, or convert: x.astype('{t.compute}'), or "
+                              f"x.view('{t.storage}') for the bits")
+    return x.view(dtype)
+
+
+def _ml_dtypes() -> Any:
+    """The module, where it is installed: a user of narrow types may have it, fnx needs it not."""
+    try:
+        return import_module("ml_dtypes")
+    except ImportError:
+        return None

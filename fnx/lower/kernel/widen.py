@@ -1,0 +1,75 @@
+"""Widen: types that are stored only are computed in others, and each op rounds once.
+
+    before  STORE(o[i], LOAD(x[i]) * LOAD(y[i]))                              (bfloat16)
+    after   STORE(o[i], bfloat16(float32(LOAD(x[i])) * float32(LOAD(y[i]))))
+
+What remains of such a type is read, written, carried, chosen and converted, from and to its
+``compute`` alone: that CAST is what the last levels make of bits (lower/program/stored.py).
+
+>>> from fnx.core import dtypes
+>>> i = build.range_(4, 0)
+>>> x, o = (build.at(build.ref(s, dtypes.bfloat16, (4,)), i) for s in (0, 1))
+>>> squares = build.kernel([build.store(o, build.mul(build.load(x), build.load(x)))], "f", (0,))
+>>> value = widen(squares).src[0].src[1]
+>>> value.op, value.dtype, value.src[0].op, value.src[0].dtype
+(CAST, bfloat16, MUL, float32)
+"""
+
+from __future__ import annotations
+
+from fnx.core import build, ops
+from fnx.core.dtypes import DType
+from fnx.core.errors import KernelError
+from fnx.core.uop import UOp, rebuild, toposort
+
+_BY_BITS = frozenset({ops.WHERE, ops.BITCAST})
+
+
+def widen(kernel: UOp) -> UOp:
+    """A KERNEL in which no op but CAST computes with a type that is stored only."""
+    if all(n.dtype.storage is None for n in toposort([kernel])):
+        return kernel
+    return rebuild([kernel], _widened)[0]
+
+
+def _widened(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    if node.op is ops.CAST:
+        return _cast(src[0], node.dtype)
+    if node.op is ops.REDUCE and node.dtype.storage is not None:
+        wide = build.reduce_ranges(_wide(src[0]), node.arg.monoid, src[1:])
+        return build.cast(wide, node.dtype)
+    if node.op is ops.STORE and src[1].dtype.storage is not None and \
+            node.arg not in (None, ops.STORE):
+        raise KernelError(f"expected a type that is computed in, to combine with, got "
+                          f"{src[1].dtype}", site=node.site, hint="combine in a float32 buffer")
+    if node.op not in ops.ELEMENTWISE or node.op in _BY_BITS or src[-1].dtype.storage is None:
+        return None
+    t = src[-1].dtype
+    made = UOp(node.op, node.dtype if node.dtype is not t else t.compute,
+               tuple([_wide(s) for s in src]), node.arg)
+    return build.cast(made, node.dtype)
+
+
+def _wide(x: UOp) -> UOp:
+    """x in the type that it is computed in."""
+    t = x.dtype.compute if x.dtype.storage is not None else x.dtype
+    return build.const(build.const_of(x), t) if x.op is ops.CONST else build.cast(x, t)
+
+
+def _cast(x: UOp, to: DType) -> UOp:
+    """A conversion by way of the types that both are computed in."""
+    if x.dtype.storage is None and to.storage is None:
+        return build.cast(x, to)
+    wide = _wide(x)
+    if to.storage is None:
+        return build.ne(wide, build.like(wide, 0)) if to.is_bool else build.cast(wide, to)
+    if to.is_integer and wide.dtype.is_float:
+        wide = _saturated(wide, to)
+    return build.cast(build.cast(wide, to.compute), to)
+
+
+def _saturated(x: UOp, to: DType) -> UOp:
+    """A float inside the limits of an integer type; NaN stays, and is 0."""
+    low, high = (build.like(x, limit) for limit in to.limits)
+    above = build.where(build.lt(x, low), low, x)
+    return build.where(build.lt(high, above), high, above)

@@ -1,0 +1,109 @@
+"""The limits of types: ``finfo`` and ``iinfo``, also of types that NumPy lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fnx.core import dtypes, narrow
+from fnx.core.array.public import public
+from fnx.core.dtypes import DType
+from fnx.core.errors import DTypeError
+
+__all__ = ["finfo", "iinfo"]
+
+
+class FloatLimits:
+    """Limits of a float type that NumPy lacks, as numbers of the type it is computed in.
+
+    Attributes:
+        dtype, bits: the type and its width.
+        nmant, nexp: the stored bits of mantissa and exponent.
+        max, min: the largest and the lowest number.
+        eps, epsneg: from 1 to the next number above and below.
+        tiny, smallest_normal, smallest_subnormal: the smallest numbers above 0.
+        maxexp, minexp: 2**maxexp overflows, 2**minexp is the smallest normal number.
+        machep, negep: the exponents of eps and epsneg.
+        precision, resolution: decimal digits that survive, and 10**-precision.
+    """
+
+    def __init__(self, t: DType) -> None:
+        self.dtype: Any = narrow.public_dtype(t)
+        self.bits, self.nmant, self.nexp = t.bits, t.mantissa, t.exponent
+        most = narrow.infinity(t) - (not t.finite)
+        number = t.compute.np.type
+        self.max, self.min = (number(sign * narrow.number(most, t)) for sign in (1, -1))
+        self.machep, self.negep = -t.mantissa, -t.mantissa - 1
+        self.eps, self.epsneg = number(2.0 ** self.machep), number(2.0 ** self.negep)
+        self.minexp = 1 - t.bias
+        self.maxexp = int(np.frexp(self.max)[1])
+        self.tiny = self.smallest_normal = number(2.0 ** self.minexp)
+        self.smallest_subnormal = number(2.0 ** (self.minexp - t.mantissa))
+        self.precision = int(t.mantissa * np.log10(2.0))
+        self.resolution = number(10.0 ** -self.precision)
+
+    def __repr__(self) -> str:
+        return f"finfo(resolution={self.resolution}, min={self.min}, max={self.max}, " \
+               f"dtype={self.dtype})"
+
+
+class IntegerLimits:
+    """Limits of an integer type that NumPy lacks.
+
+    Attributes:
+        dtype, bits, kind: the type, its width, and "i" or "u".
+        min, max: the least and the largest number.
+    """
+
+    def __init__(self, t: DType) -> None:
+        self.dtype: Any = narrow.public_dtype(t)
+        self.bits, self.kind = t.bits, t.kind[0]
+        self.min, self.max = t.limits
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+@public
+def finfo(dtype: Any) -> np.finfo[Any] | FloatLimits:
+    """Limits of a float type.
+
+    Args:
+        dtype: a float dtype.
+
+    Returns:
+        NumPy's finfo, or an object with its attributes.
+
+    Raises:
+        DTypeError: no float dtype.
+
+    >>> print(finfo("float32").eps, finfo("bfloat16").eps)
+    1.1920929e-07 0.0078125
+    """
+    t = dtypes.as_dtype(dtype)
+    if not t.is_float:
+        raise DTypeError(f"expected a float dtype, got {t}", hint="use iinfo")
+    return np.finfo(t.np) if t.np.names is None else FloatLimits(t)
+
+
+@public
+def iinfo(dtype: Any) -> np.iinfo[Any] | IntegerLimits:
+    """Limits of an integer type.
+
+    Args:
+        dtype: an integer dtype.
+
+    Returns:
+        NumPy's iinfo, or an object with its attributes.
+
+    Raises:
+        DTypeError: no integer dtype.
+
+    >>> iinfo("int32").max, iinfo("int4").max
+    (2147483647, 7)
+    """
+    t = dtypes.as_dtype(dtype)
+    if not t.is_integer:
+        raise DTypeError(f"expected an integer dtype, got {t}", hint="use finfo")
+    return np.iinfo(t.np) if t.np.names is None else IntegerLimits(t)

@@ -1,0 +1,54 @@
+"""dtype and weak type of functions of every pair of dtypes are JAX's, in both x64 modes.
+
+tests/golden/dtypes.json is what JAX answers (scripts/record_jax_dtypes.py). What JAX refuses is
+free; what fnx refuses or answers otherwise on purpose has a row in DIFFERENCES, with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import fnx
+from fnx.core.config import override
+from fnx.core.errors import FnxError
+from tests.public.test_promotion import FLOATS, GOLDEN, KINDS, STRONG, public
+
+RECORDED = json.loads((GOLDEN / "dtypes.json").read_text())
+
+# function -> why its dtype or weak type is not JAX's where it differs
+EXPONENT = "an exponent of int4 is converted by name, as every operand of another kind"
+MASK = "(True, 1) is as wide as the number"
+DIFFERENCES: dict[str, str] = {
+    "lax.pow": EXPONENT, "jnp.power": MASK, "nn.hard_tanh": FLOATS, **dict.fromkeys((
+        "nn.hard_sigmoid", "nn.hard_silu", "nn.mish", "nn.relu", "nn.relu6", "nn.selu",
+        "nn.soft_sign", "nn.softplus", "nn.squareplus"), STRONG)}
+
+
+def wrong(name: str, x64: bool) -> list[tuple[tuple[str, ...], str, str]]:
+    """(kinds of operands, JAX's answer, that of fnx) where they differ."""
+    out = []
+    text = RECORDED[f"{name} {int(x64)}"]
+    cases = KINDS.typed_cases(KINDS.FUNCTIONS[name], x64)
+    assert len(text) == 2 * len(cases)
+    for i, case in enumerate(cases):
+        want = text[2 * i:2 * i + 2]
+        if want == "!!":
+            continue
+        try:
+            x = KINDS.traced(fnx, public(name), case)
+            got = KINDS.CODES[str(x.dtype)] + "-w"[x.weak_type]
+        except FnxError as error:
+            got = type(error).__name__
+        if got != want and (got[0] != "b" or want[0] != "b"):  # a bool is never weak
+            out.append((case, want, got))
+    return out
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("name", KINDS.FUNCTIONS)
+def test_types_are_those_of_jax(name: str, x64: bool) -> None:
+    with override(x64=x64):
+        found = wrong(name, x64)
+        assert not found or name in DIFFERENCES and len(found) <= 14, found
