@@ -125,17 +125,17 @@ def _check(seed: int) -> bool:
     return True
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32))
 def test_both_modes_agree_with_differences(seed: int) -> None:
     check(seed)
 
 
 def test_many_kernels_are_derived() -> None:
-    assert sum(check(seed) for seed in range(40)) >= 15
+    assert sum(check(seed) for seed in range(25)) >= 9
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_gradients_batch_and_nest(seed: int) -> None:
     with override(x64=True):
         _batch_and_nest(seed)
