@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import fnx.numpy as jnp
-from fnx.core import dtypes
-from fnx.core.array import convert
+from fnx.core import dtypes, narrow
 from fnx.core.array.public import public
 from fnx.core.errors import DTypeError, module_face
 from fnx.numpy import finfo, iinfo, issubdtype, result_type
@@ -54,10 +53,8 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dty
     >>> canonicalize_dtype("float64")
     dtype('float32')
     """
-    if dtype in (float, int):
-        return convert.dtype_argument(dtype).np
-    kind = np.dtype(dtype)
-    return jnp.asarray(np.zeros((), kind)).dtype
+    kind = dtypes.default(dtypes.as_dtype(dtype))
+    return narrow.public_dtype(kind)  # type: ignore[no-any-return]
 
 
 @public

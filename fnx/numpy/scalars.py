@@ -132,7 +132,7 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
 
 def _as_numpy(x: Any) -> Any:
     """A dtype or a kind as NumPy tells kinds: of a type that NumPy lacks, one of its kind."""
-    if isinstance(x, type) and issubclass(x, np.generic) and x.__module__ == "numpy":
+    if isinstance(x, type) and issubclass(x, np.generic) and x.__name__ not in dtypes.NARROW:
         return x
     try:
         t = dtypes.as_dtype(np.dtype(x) if isinstance(x, type) else x)

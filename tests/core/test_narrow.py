@@ -16,7 +16,7 @@ from fnx.core import build, dtypes, narrow
 from fnx.core.cache import clear_caches
 from fnx.core.config import override
 from fnx.core.dtypes import DType
-from fnx.core.errors import DTypeError, OverflowedError, TypePromotionError
+from fnx.core.errors import DTypeError, NotFiniteError, OverflowedError, TypePromotionError
 from fnx.lower.program import stored
 
 STORED = [t for t in dtypes.USER if t.storage is not None]
@@ -166,3 +166,15 @@ def test_sums_and_products_are_those_of_float32(t: str) -> None:
     ones = jnp.ones(5000, t)
     assert float(ones.sum()) == float(jnp.asarray(5000.0, t))
     assert float(jnp.zeros(2, t).at[jnp.zeros(5000, int)].add(ones)[0]) == float(ones.sum())
+
+
+@pytest.mark.parametrize("t", ["bfloat16", "float16"])
+def test_they_are_looked_at_called_back_and_shown(t: str) -> None:
+    x = jnp.asarray([1.5, -2.0], t)
+    with override(check="nan"), pytest.raises(NotFiniteError, match="NaN"):
+        fnx.jit(lambda x: jnp.log(x) + 1)(x)
+    like = fnx.ShapeDtypeStruct((2,), t)
+    twice = fnx.jit(lambda x: fnx.pure_callback(lambda a: a + a, like, x))(x)
+    assert twice.dtype == x.dtype and twice.tolist() == [3.0, -4.0]
+    assert f"{t}[2]" in str(fnx.make_jaxpr(lambda x: x * 1.5)(x))
+    assert str(x) == "[ 1.5 -2. ]" and f"{x[0]:.2f}" == "1.50"

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, host, ops, parts
-from fnx.core.dtypes import NDArray
+from fnx.core import build, host, narrow, ops, parts
+from fnx.core.dtypes import HELD, NDArray, as_dtype
 from fnx.core.errors import NotFiniteError, Site, nearest, show_site
 from fnx.core.levels import interp
 from fnx.core.record import Record
@@ -33,9 +33,18 @@ _WORDS = {"nan": "NaN", "inf": "NaN or infinity"}
 
 def is_bad(value: Any, check: str) -> Any:
     """Where a value is NaN, or under "inf" also infinite."""
-    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind != "f":
+    if not isinstance(value, np.ndarray | np.generic):
+        return np.False_
+    value = _numbers(value)
+    if value.dtype.kind != "f":
         return np.False_
     return np.isnan(value) if check == "nan" else ~np.isfinite(value)
+
+
+def _numbers(value: Any) -> NDArray:
+    """The numbers of an array, also of a type that is stored only."""
+    array = np.asarray(value)
+    return narrow.decoded(array, as_dtype(array.dtype)) if array.dtype in HELD else array
 
 
 class Origin(Record):
@@ -93,7 +102,7 @@ def origin(fn: UOp, args: Sequence[NDArray], result: int, check: str) -> Origin 
 
 def _first(value: NDArray, check: str) -> tuple[tuple[int, ...], float]:
     index = tuple([int(i) for i in np.argwhere(is_bad(value, check))[0]])
-    return index, float(value[index])
+    return index, float(_numbers(value)[index])
 
 
 class _Search:

@@ -45,7 +45,7 @@ def number(node: UOp) -> Text:
     """A CONST in as few digits as make it that number again."""
     value = build.const_of(node)
     if node.dtype.is_float:
-        short = str(node.dtype.np.type(value)) if math.isfinite(value) else str(value)
+        short = str(node.dtype.compute.np.type(value)) if math.isfinite(value) else str(value)
         return Text(short.removesuffix(".0"), _ATOM if value >= 0 else _LEVEL[ops.NEG])
     return Text(str(value), _ATOM if value >= 0 else _LEVEL[ops.NEG])
 
