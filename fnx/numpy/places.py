@@ -167,7 +167,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     >>> jnp.diag_indices(2)
     (Array([0, 1], dtype=int32), Array([0, 1], dtype=int32))
     """
-    line = _i32(np.arange(*axes.shape(n)))
+    line = _i32(np.arange(arguments.integer("n", n)))
     return (line,) * arguments.integer("ndim", ndim)
 
 

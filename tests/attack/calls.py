@@ -158,7 +158,9 @@ _LAX = [
     Call("lax.batch_matmul({a}, {a})", exact=False, rank=3),
     Call("lax.dot({a}, {a})", exact=False, rank=1),
     Call("lax.dot_general({a}, {n}, (((0,), (0,)), ((), ())))", exact=False, rank=1),
-    Call("lax.bitcast_convert_type({a}, 'int32')", jumps=True, dtypes=F),
+    # the bits of a NaN that is computed are not defined, those of a constant are
+    Call("lax.bitcast_convert_type(jnp.where({a} == {a}, {a}, jnp.nan), 'int32')", jumps=True,
+         dtypes=F),
     Call("lax.convert_element_type({a}, {dtype})", jumps=True), Call("lax.broadcast({a}, (2,))"),
     Call("lax.broadcast_in_dim({a}, {wide}, tuple(range(1, {rank} + 1)))"),
     Call("lax.broadcasted_iota('int32', {shape}, 0) + {a}", rank=1), Call("lax.iota('int32', 5)"),
@@ -259,6 +261,44 @@ _RANDOM = [
     Call("random.uniform(random.wrap_key_data(random.key_data(random.key({seed}))))",
          exact=False),
 ]
+
+
+class Word(NamedTuple):
+    """A transform or a loop around a function ``{f}`` of one array ``{a}``.
+
+    Attributes:
+        rows: the function takes a row of the array.
+        exact: it has the bits that the function has.
+        floats: it differentiates.
+    """
+
+    text: str
+    rows: bool = False
+    exact: bool = True
+    floats: bool = False
+
+
+WORDS = (
+    Word("fnx.jit({f})({a})"), Word("fnx.checkpoint({f})({a})"), Word("fnx.call({f})({a})"),
+    Word("own_rule({f})({a})"), Word("own_pullback({f})({a})"), Word("with_effect({f})({a})"),
+    Word("fnx.vmap({f})({a})", rows=True), Word("lax.map({f}, {a})", rows=True),
+    Word("fnx.vmap({f}, in_axes=-1, out_axes=-1)(jnp.moveaxis({a}, 0, -1))", rows=True),
+    Word("lax.scan(lambda c, z: (c + 1, ({f})(z)), 0, {a})[1]", rows=True),
+    Word("lax.scan(lambda c, z: (({f})(z), c), ({f})({a}[0]), {a}, reverse=True)[0]", rows=True),
+    Word("lax.cond({int} > jnp.asarray(0), {f}, {f}, {a})"),
+    Word("lax.switch(jnp.asarray({int}), [{f}, {f}, {f}], {a})"),
+    Word("lax.fori_loop(0, 2, lambda i, c: ({f})({a}), ({f})({a}))"),
+    Word("lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, ({f})({a})), "
+         "(0, ({f})({a})))[1]"),
+    Word("fnx.vmap(lambda z: lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, ({f})(z)), "
+         "(0, ({f})(z)))[1])({a})", rows=True),
+    Word("fnx.jvp({f}, ({a},), ({n},))[1]", exact=False, floats=True),
+    Word("fnx.linearize({f}, {a})[1]({n})", exact=False, floats=True),
+    Word("fnx.grad(lambda z: (({f})(z) * 0.5).sum())({a})", exact=False, floats=True),
+    Word("fnx.vmap(fnx.grad(lambda z: ({f})(z).sum()))({a})", rows=True, exact=False, floats=True),
+    Word("fnx.jacfwd({f})({a})", exact=False, floats=True),
+    Word("fnx.jacrev({f})({a})", exact=False, floats=True),
+)
 
 
 def _unlisted(module: Any, name: str, listed: str) -> list[Call]:

@@ -369,3 +369,18 @@ def test_arguments() -> None:
     with pytest.raises(ArgumentError, match="expected an argument y"):
         with_jvp(1.0)
     assert float(with_jvp(y=2.0, x=0.0)) == 0
+
+
+def test_the_tangent_of_an_integer_is_what_jvp_says() -> None:
+    """A rule that hands on what ``jvp`` gives: float0 for results that are no floats."""
+    @fnx.custom_jvp
+    def f(x: Any) -> Any:
+        return {"twice": x * 2, "index": jnp.argmax(x)}
+
+    f.defjvp(lambda primals, tangents: fnx.jvp(
+        lambda x: {"twice": x * 2, "index": jnp.argmax(x)}, primals, tangents))
+    x = jnp.asarray([1.0, 3.0])
+    assert fnx.jit(f)(x)["index"] == 1
+    assert fnx.jvp(f, (x,), (x,))[1]["twice"].tolist() == [2.0, 6.0]
+    numbers = jnp.asarray([1, 3])
+    assert fnx.jit(f)(numbers)["twice"].tolist() == [2, 6]

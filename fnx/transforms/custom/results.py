@@ -14,7 +14,7 @@ from fnx.core.array.public import asarray
 from fnx.core.array.trace import name_of
 from fnx.core.errors import FnxError, RuleError, Site, show_site
 from fnx.core.ops import Shape
-from fnx.transforms.ad.arguments import is_nothing
+from fnx.transforms.ad.arguments import Float0, is_nothing
 
 
 class SymbolicZero:
@@ -113,8 +113,8 @@ def results_of(out: Any, out_tree: tree.TreeDef, outs: Sequence[Aval], told: Tol
 
 
 def tangents_of(out: Any, out_tree: tree.TreeDef, outs: Sequence[Aval], told: Told) -> list[Array]:
-    """The tangents of the float results."""
-    leaves, structure = tree.flatten(out)
+    """The tangents of the float results; float0 is one for those that are none."""
+    leaves, structure = tree.flatten(out, lambda x: isinstance(x, Float0))
     if structure != out_tree:
         raise told.error(f"tangents like the results, {out_tree}", f"{structure}",
                          f"{tree.difference(out_tree, structure)}: return a tangent for each "
