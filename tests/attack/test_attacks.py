@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and 
     ("forks", ("--count", "200", "--seconds", "25")),
     ("memory", ("redefine", "another_shape", "--count", "2000", "--small"))])
 def test_an_attack_finds_nothing(name: str, options: tuple[str, ...]) -> None:
-    done = subprocess.run([sys.executable, "-m", f"tests.attack.{name}", *options], timeout=300,
+    done = subprocess.run([sys.executable, "-m", f"tests.attack.{name}", *options], timeout=900,
                           capture_output=True, text=True)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr

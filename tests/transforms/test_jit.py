@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -168,6 +169,29 @@ def test_donated_argument_has_no_value_afterwards() -> None:
         with pytest.raises(DonatedError):
             f(p, x)
     assert f(out, x).tolist() == [7, 10]
+
+
+def test_a_donated_argument_is_gone_before_anything_writes_over_it() -> None:
+    """Ctrl-C behind the submission: an array that can still be read has the value that it had."""
+    step = jit(lambda w: w * 0.5 + 1, donate_argnums=0)
+    w = jnp.ones(1000)
+    for general in (True, False):
+        w = step(w) if general else step(step(step(w)))
+        executable = step._traces.values()[0].value.executable
+        assert executable is not None
+        buffer = executable.buffer
+
+        def submit(ins: Any, outs: Any, submit: Any = buffer.submit) -> None:
+            submit(ins, outs)
+            raise KeyboardInterrupt
+
+        executable.buffer = SimpleNamespace(submit=submit)
+        with pytest.raises(KeyboardInterrupt):
+            step(w)
+        executable.buffer = buffer
+        with pytest.raises(DonatedError):
+            w + 1
+        w = jnp.ones(1000)
 
 
 def test_donated_twice_in_one_call() -> None:
