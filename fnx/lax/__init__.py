@@ -34,11 +34,55 @@ from fnx.lax.shapes import *
 from fnx.lax.slicing import *
 from fnx.lax.sorting import *
 
+if TYPE_CHECKING:  # at their first use
+    from fnx.lax.kinds import *
+    from fnx.numpy import (
+        acos,
+        acosh,
+        asin,
+        asinh,
+        atanh,
+        broadcast_shapes,
+        conj,
+        imag,
+        nextafter,
+        real,
+        tile,
+        unstack,
+    )
+    from fnx.scipy.special import (
+        betainc,
+        digamma,
+        polygamma,
+        zeta,
+    )
+    from fnx.scipy.special import gammainc as igamma
+    from fnx.scipy.special import gammaincc as igammac
+    from fnx.scipy.special import gammaln as lgamma
+    from fnx.scipy.special import i0e as bessel_i0e
+    from fnx.scipy.special import i1e as bessel_i1e
+    from fnx.sharding import with_sharding_constraint
+
+_HOMES = {
+    **dict.fromkeys((
+        "Precision", "PrecisionLike", "RoundingMethod", "broadcast_to_rank", "clz", "collapse",
+        "dtype", "population_count", "shape_as_value", "split"), "fnx.lax.kinds"),
+    **dict.fromkeys((
+        "acos", "acosh", "asin", "asinh", "atanh", "broadcast_shapes", "conj", "imag",
+        "nextafter", "real", "tile", "unstack"), "fnx.numpy"),
+    **{name: f"fnx.scipy.special:{there}" for name, there in {
+        "bessel_i0e": "i0e", "bessel_i1e": "i1e", "betainc": "betainc", "digamma": "digamma",
+        "igamma": "gammainc", "igammac": "gammaincc", "lgamma": "gammaln", "polygamma":
+        "polygamma", "zeta": "zeta"}.items()},
+    "with_sharding_constraint": "fnx.sharding",
+}
+
 __all__ = [
     *collectives.__all__, *contraction.__all__, *convolution.__all__, *elementwise.__all__,
     *folds.__all__, *implicit.__all__, *indexed.__all__, *loops.__all__, *ordering.__all__,
     *reductions.__all__, *running.__all__, *shapes.__all__, *slicing.__all__, *sorting.__all__,
+    *_HOMES,
 ]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
-    __getattr__, __dir__ = module_face(__name__, __all__, frozenset({"reduce_precision"}))
+    __getattr__, __dir__ = module_face(__name__, __all__, frozenset({"reduce_precision"}), _HOMES)

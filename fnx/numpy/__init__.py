@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # at their first use
     from fnx.numpy.choosing import *
     from fnx.numpy.counting import *
     from fnx.numpy.elementary import *
+    from fnx.numpy.inquiries import *
     from fnx.numpy.places import *
     from fnx.numpy.polynomials import *
     from fnx.numpy.sorting import *
@@ -82,6 +83,11 @@ _LATER = {
         "degrees", "divmod", "fmax", "fmin", "frexp", "gcd", "heaviside", "imag", "iscomplex",
         "isneginf", "isposinf", "isreal", "lcm", "ldexp", "modf", "nextafter", "rad2deg",
         "radians", "real", "signbit", "sinc", "spacing", "unwrap"),
+    "inquiries": (
+        "array_repr", "array_str", "c_", "can_cast", "frombuffer", "fromfile", "fromiter",
+        "fromstring", "get_printoptions", "index_exp", "iscomplexobj", "isdtype", "isrealobj",
+        "isscalar", "iterable", "load", "mgrid", "ogrid", "printoptions", "r_", "s_", "save",
+        "savez", "set_printoptions"),
     "places": (
         "argwhere", "compress", "diag_indices", "diag_indices_from", "extract", "flatnonzero",
         "fromfunction", "indices", "ix_", "mask_indices", "nonzero", "ravel_multi_index",

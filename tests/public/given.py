@@ -50,12 +50,24 @@ BY_FUNCTION |= {
     "fnx.random.geometric": {"p": 0.5}, "fnx.random.binomial": {"p": 0.5, "n": 3.0},
     "fnx.random.multinomial": {"p": LINE / 5}, "fnx.random.generalized_normal": {"p": 2.0},
 }
+BY_NAME |= {
+    "from_": np.float32, "to": np.float64, "kind": "numeric", "element": 1.0, "file": "",
+    "buffer": b"1234", "string": "1 2", "y": X, "rank": 3, "sizes": (1, 1), "start_dimension": 0,
+}
+BY_FUNCTION |= {
+    "fnx.lax.population_count": {"x": WHOLE}, "fnx.lax.clz": {"x": WHOLE},
+    "fnx.lax.broadcast": {"sizes": (2,)}, "fnx.numpy.isdtype": {"dtype": "float32"},
+}
 # Keywords without which the defaults refuse.
 KEYWORDS: dict[str, dict[str, Any]] = {
     **{f"fnx.numpy.{name}": {"inplace": False} for name in ("fill_diagonal", "place", "put")},
     "fnx.scipy.special.bessel_jn": {"v": 3}}
 # Parameters of which every value means something.
 ANYTHING_IS_TAKEN: dict[str, tuple[str, ...]] = {"fnx.numpy.mask_indices": ("k",)}
+# What reads and writes files, and NumPy's own options.
+NUMPYS = ("load", "save", "savez", "frombuffer", "fromstring", "fromfile", "fromiter",
+          "array_repr", "array_str", "set_printoptions", "get_printoptions", "printoptions",
+          "isscalar", "iterable", "iscomplexobj", "isrealobj", "can_cast", "isdtype")
 BY_NAME |= {
     "ary": X, "a1": LINE, "a2": LINE, "u": LINE, "v": LINE,
     "varargs": np.float32(1.0), "seq_of_zeros": LINE, "xp": LINE, "fp": LINE,

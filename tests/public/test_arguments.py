@@ -41,7 +41,8 @@ def chosen(rooms: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
             if name.startswith(rooms) and not isinstance(f, type)}
 
 
-CALLABLES = chosen(ROOMS)
+CALLABLES = {name: f for name, f in chosen(ROOMS).items()
+             if name not in {f"fnx.numpy.{n}" for n in given.NUMPYS}}
 
 # Methods that compute nothing: Python itself refuses their arguments.
 PLAIN = [f"Array.{n}" for n in (

@@ -21,6 +21,7 @@ import fnx.lax
 import fnx.nn
 import fnx.numpy
 import fnx.random
+import fnx.scipy.special
 from fnx.core.array import tree
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -43,7 +44,7 @@ CASES = load(GOLDEN / "name_cases.py")
 @pytest.fixture(scope="module")
 def seen() -> dict[str, Any]:
     return {**load(GOLDEN / "inputs.py").names(fnx, fnx.numpy, fnx.lax, fnx.nn, fnx.random),
-            **CASES.more(fnx.numpy)}
+            **CASES.more(fnx.numpy), "special": fnx.scipy.special}
 
 
 @pytest.mark.parametrize("expression", [e for e in RECORDED if not CASES.on_purpose(e)])

@@ -132,14 +132,24 @@ def heaviside(x: Expr, half: Expr) -> Expr:
 
 
 def bit_count(x: Expr) -> Expr:
-    """How many bits are set in |x|: pairs, then fours, ... are added side by side."""
-    t = x.dtype
-    if t.is_bool:
+    """How many bits are set in |x|."""
+    if x.dtype.is_bool:
         return x.cast(dtypes.int32)
-    size = where(x < 0, -x, x) if t.kind == "int" else x
-    word = size.cast(dtypes.uint32 if t.bits <= 32 else t)
-    if t.bits < 32:
-        word = word & (1 << t.bits) - 1
+    return set_bits(where(x < 0, -x, x) if x.dtype.kind == "int" else x)
+
+
+def _word(x: Expr) -> Expr:
+    """The bits of a whole number, unsigned, at least 32 of them."""
+    t = x.dtype
+    if t.bits > 32:
+        return x.bitcast(dtypes.named("uint64"))
+    word = x.cast(dtypes.uint32)
+    return word & (1 << t.bits) - 1 if t.bits < 32 else word
+
+
+def set_bits(x: Expr) -> Expr:
+    """How many bits are set: pairs, then fours, ... are added side by side."""
+    word = _word(x)
     width = word.dtype.bits
     ones = (1 << width) - 1
     word = word - (word >> 1 & ones // 3)
@@ -154,15 +164,11 @@ def bit_count(x: Expr) -> Expr:
 
 def leading_zeros(x: Expr) -> Expr:
     """Bits above the highest that is set: smear it down, then count."""
-    t = x.dtype
-    word = x.cast(dtypes.uint32 if t.bits <= 32 else t)
-    if t.bits < 32:
-        word = word & (1 << t.bits) - 1
-    shift = 1
-    while shift < t.bits:
+    word, shift = _word(x), 1
+    while shift < x.dtype.bits:
         word = word | word >> shift
         shift *= 2
-    return t.bits - bit_count(word)
+    return x.dtype.bits - set_bits(word)
 
 
 def power_of_two(k: Expr, like: Expr) -> Expr:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.array import arguments
 from fnx.core.array.array import Array, ArrayLike
@@ -20,6 +19,7 @@ from fnx.core.array.documented import Family
 from fnx.core.array.promotion import in_domain, promoted
 from fnx.core.array.public import asarray
 from fnx.core.errors import ArgumentError
+from fnx.lax.loops import fori_loop
 
 __all__ = [
     "bernoulli", "bessel_jn", "dawsn", "exp1", "expi", "expn", "fresnel", "hyp1f1", "hyp2f1",
@@ -58,7 +58,7 @@ def _summed(x: Array, ratio: Callable[[Array], Array], terms: int) -> Array:
     def step(i: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
         term = state[0] * ratio((i + 1).astype(x.dtype))
         return term, state[1] + term
-    return lax.fori_loop(0, terms, step, (one, one))[1]
+    return fori_loop(0, terms, step, (one, one))[1]
 
 
 def _fraction_e1(x: Array, n: Any, steps: int) -> Array:
@@ -66,7 +66,7 @@ def _fraction_e1(x: Array, n: Any, steps: int) -> Array:
     def step(i: Any, tail: Array) -> Array:
         k = (steps - i).astype(x.dtype)
         return asarray((n + (k - 1)) / (1 + k / (x + tail)))
-    return 1 / (x + lax.fori_loop(0, steps, step, jnp.zeros_like(x)))
+    return 1 / (x + fori_loop(0, steps, step, jnp.zeros_like(x)))
 
 
 def _series_ein(x: Array, terms: int) -> Array:
@@ -75,7 +75,7 @@ def _series_ein(x: Array, terms: int) -> Array:
         k = (i + 1).astype(x.dtype)
         term = state[0] * (-x / k)
         return term, state[1] - term / k
-    return lax.fori_loop(0, terms, step, (jnp.ones_like(x), jnp.zeros_like(x)))[1]
+    return fori_loop(0, terms, step, (jnp.ones_like(x), jnp.zeros_like(x)))[1]
 
 
 @_family()

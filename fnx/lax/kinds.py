@@ -1,0 +1,152 @@
+"""Small functions and kinds under the names of ``jax.lax``: precisions, ranks, bits, parts."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build
+from fnx.core.array import arguments, axes
+from fnx.core.array import inverse as rows
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.documented import Family
+from fnx.core.array.elementwise import ElementwiseRow
+from fnx.core.array.operate import apply, elementwise
+from fnx.core.array.public import asarray
+from fnx.core.errors import ShapeError
+from fnx.numpy import result_type
+
+__all__ = [
+    "Precision", "PrecisionLike", "RoundingMethod", "broadcast_to_rank", "clz", "collapse",
+    "dtype", "population_count", "shape_as_value", "split",
+]
+
+
+class Precision(enum.StrEnum):
+    """How exact products are: all names mean full precision here.
+
+    >>> Precision("highest")
+    <Precision.HIGHEST: 'highest'>
+    """
+
+    DEFAULT = "default"
+    HIGH = "high"
+    HIGHEST = "highest"
+
+
+PrecisionLike = arguments.PrecisionLike
+
+
+class RoundingMethod(enum.IntEnum):
+    """What ``round`` does with halves.
+
+    >>> RoundingMethod.TO_NEAREST_EVEN.value
+    1
+    """
+
+    AWAY_FROM_ZERO = 0
+    TO_NEAREST_EVEN = 1
+
+
+_family = Family(
+    x="an Array or what ``asarray`` takes.", operand="an Array or what ``asarray`` takes.",
+    returns="An Array.", at="fnx.lax as lax",
+    raises=("AxisError: an axis outside of the array.", "ShapeError: lengths that do not fit."))
+
+_BITS = ElementwiseRow("population_count", "whole", lambda x: rows.set_bits(x).cast(x.dtype))
+_CLZ = ElementwiseRow("clz", "whole", lambda x: rows.leading_zeros(x).cast(x.dtype))
+
+
+@elementwise(_BITS, at="fnx.lax as lax")
+def population_count(x: ArrayLike) -> Array:
+    """How many bits are set.
+
+    >>> print(lax.population_count(-1))
+    32
+    """
+    return apply(_BITS, x)
+
+
+@elementwise(_CLZ, at="fnx.lax as lax")
+def clz(x: ArrayLike) -> Array:
+    """How many bits are above the highest that is set.
+
+    >>> print(lax.clz(1))
+    31
+    """
+    return apply(_CLZ, x)
+
+
+@_family("A NumPy dtype.", raises=(), canonicalize="accepted as JAX's.")
+def dtype(x: Any, *, canonicalize: bool = False) -> np.dtype[Any]:
+    """The dtype that a value has as an array.
+
+    >>> lax.dtype(1.5)
+    dtype('float32')
+    """
+    arguments.flag("canonicalize", canonicalize)
+    found: np.dtype[Any] = result_type(x)
+    return found
+
+
+@_family(shape="ints.")
+def shape_as_value(shape: Sequence[int]) -> Array:
+    """A shape as an int32 vector.
+
+    >>> lax.shape_as_value((2, 3))
+    Array([2, 3], dtype=int32)
+    """
+    return asarray(np.array(axes.shape(tuple(shape)), np.int32))
+
+
+@_family(rank="how many axes.")
+def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
+    """With axes of length 1 in front, up to a number of axes.
+
+    >>> lax.broadcast_to_rank(1.0, 2).shape
+    (1, 1)
+    """
+    array, n = asarray(x), arguments.integer("rank", rank)
+    if n < array.ndim:
+        raise ShapeError(f"expected at most {n} axes, got shape {array.shape}")
+    return Array(build.reshape(array._node, (1,) * (n - array.ndim) + array.shape), array.weak)
+
+
+@_family(start_dimension="the first of them.", stop_dimension="behind the last; by default all.")
+def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | None = None) -> Array:
+    """Several axes as one.
+
+    >>> import fnx.numpy as jnp
+    >>> lax.collapse(jnp.zeros((2, 3, 4)), 1).shape
+    (2, 12)
+    """
+    x = asarray(operand)
+    first, last, _ = slice(arguments.integer("start_dimension", start_dimension),
+                           None if stop_dimension is None else
+                           arguments.integer("stop_dimension", stop_dimension)).indices(x.ndim)
+    if last < first:
+        raise ShapeError(f"expected axes in order, got {start_dimension} to {stop_dimension}")
+    shape = (*x.shape[:first], int(np.prod(x.shape[first:last])), *x.shape[last:])
+    return Array(build.reshape(x._node, shape), x.weak)
+
+
+@_family("A list of Arrays.", sizes="the lengths of the parts.", axis="along which axis.")
+def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array]:
+    """Parts of some lengths along an axis.
+
+    >>> import fnx.numpy as jnp
+    >>> [x.shape for x in lax.split(jnp.zeros(5), (2, 3))]
+    [(2,), (3,)]
+    """
+    x = asarray(operand)
+    at, lengths = axes.one(axis, x.ndim), axes.shape(tuple(sizes))
+    if sum(lengths) != x.shape[at]:
+        raise ShapeError(f"expected lengths that add up to {x.shape[at]}, got {lengths}")
+    out, start = [], 0
+    for n in lengths:
+        out.append(x[(slice(None),) * at + (slice(start, start + n),)])
+        start += n
+    return out

@@ -1,0 +1,327 @@
+"""Functions of ``fnx.numpy`` that ask about types, read and write files and text, and grids."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fnx.core import dtypes
+from fnx.core.array import arguments
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.convert import DTypeLike
+from fnx.core.array.documented import Family
+from fnx.core.array.public import asarray
+from fnx.core.array.refusal import checked
+from fnx.core.errors import ArgumentError
+from fnx.numpy.basic import arange, concatenate, linspace, meshgrid, stack
+
+__all__ = [
+    "array_repr", "array_str", "c_", "can_cast", "frombuffer", "fromfile", "fromiter",
+    "fromstring", "get_printoptions", "index_exp", "iscomplexobj", "isdtype", "isrealobj",
+    "isscalar", "iterable", "load", "mgrid", "ogrid", "printoptions", "r_", "s_", "save", "savez",
+    "set_printoptions",
+]
+
+_asked = Family(
+    x="anything.", element="anything.", y="anything.", from_="a dtype, or what has one.",
+    to="a dtype.", dtype="a dtype.", arr="an Array.", a="an Array.", file="a path or a file.",
+    max_line_width="as NumPy has it.", precision="how many digits.",
+    suppress_small="write numbers near 0 as 0.", args="as NumPy's function takes them.",
+    kwargs="as NumPy's function takes them.", allow_pickle="as NumPy has it.",
+    kwds="Arrays by name.", buffer="bytes.", string="text.", count="how many; -1 for all.",
+    offset="where to begin.", sep="between numbers.", casting='"no", "equiv", "safe", "same_kind" '
+    'or "unsafe".', kind="a dtype, the name of a kind, or several.",
+    returns="A bool.", raises=("ArgumentError: an option that is none of those named.",),
+    wrap=checked)
+
+
+@_asked()
+def isscalar(element: Any) -> bool:
+    """Whether a value is a number, or an array without axes.
+
+    >>> jnp.isscalar(1.5), jnp.isscalar(jnp.ones(1))
+    (True, False)
+    """
+    return bool(np.isscalar(element)) or getattr(element, "ndim", None) == 0
+
+
+@_asked()
+def iterable(y: Any) -> bool:
+    """Whether a value can be iterated over.
+
+    >>> jnp.iterable(jnp.ones(1)), jnp.iterable(1)
+    (True, False)
+    """
+    return bool(getattr(y, "ndim", 1)) and bool(np.iterable(y))
+
+
+@_asked()
+def iscomplexobj(x: Any) -> bool:
+    """Whether a value is of a complex type.
+
+    >>> jnp.iscomplexobj(1.5), jnp.iscomplexobj(1j)
+    (False, True)
+    """
+    return x is not None and np.dtype(getattr(x, "dtype", type(x))).kind == "c" if hasattr(
+        x, "dtype") else isinstance(x, complex)
+
+
+@_asked()
+def isrealobj(x: Any) -> bool:
+    """Whether a value is not of a complex type.
+
+    >>> jnp.isrealobj(1.5)
+    True
+    """
+    return not iscomplexobj(x)
+
+
+@_asked()
+def can_cast(from_: Any, to: DTypeLike, casting: str = "safe") -> bool:
+    """Whether NumPy's rules let one dtype become another.
+
+    >>> jnp.can_cast("int32", "float64"), jnp.can_cast("float32", "int32")
+    (True, False)
+    """
+    arguments.one_of("casting", casting, ("no", "equiv", "safe", "same_kind", "unsafe"))
+    given = from_.dtype if hasattr(from_, "dtype") else from_
+    return bool(np.can_cast(given, dtypes.as_dtype(to).np, casting))  # type: ignore[arg-type]
+
+
+_KINDS = {"bool": "b", "signed integer": "i", "unsigned integer": "u", "integral": "iu",
+          "real floating": "f", "complex floating": "c", "numeric": "iufc"}
+
+
+@_asked()
+def isdtype(dtype: DTypeLike, kind: Any) -> bool:
+    """Whether a dtype is of a kind.
+
+    >>> jnp.isdtype("float32", "real floating"), jnp.isdtype("int32", ("bool", "integral"))
+    (True, True)
+    """
+    t = dtypes.as_dtype(dtype)
+    letter = {"bool": "b", "int": "i", "uint": "u", "float": "f"}[t.kind]
+    for one in kind if isinstance(kind, tuple) else (kind,):
+        if isinstance(one, str) and one in _KINDS:
+            if letter in _KINDS[one]:
+                return True
+        elif dtypes.as_dtype(one) is t:
+            return True
+    return False
+
+
+# ---- text and files -----------------------------------------------------------------------------
+
+
+@_asked("A str.")
+def array_repr(arr: ArrayLike, max_line_width: int | None = None, precision: int | None = None,
+               suppress_small: bool | None = None) -> str:
+    """An array as text that says its dtype.
+
+    >>> jnp.array_repr(jnp.ones(1))
+    'Array([1.], dtype=float32)'
+    """
+    x = asarray(arr)
+    text = np.array2string(np.asarray(x), max_line_width, precision, suppress_small, ", ",
+                           prefix="Array(", suffix=",")
+    return f"Array({text}, dtype={x.dtype})"
+
+
+@_asked("A str.")
+def array_str(a: ArrayLike, max_line_width: int | None = None, precision: int | None = None,
+              suppress_small: bool | None = None) -> str:
+    """An array as text.
+
+    >>> jnp.array_str(jnp.ones(1))
+    '[1.]'
+    """
+    return np.array_str(np.asarray(asarray(a)), max_line_width, precision, suppress_small)
+
+
+@_asked("A dict.", raises=())
+def get_printoptions() -> dict[str, Any]:
+    """How arrays are printed: NumPy's options.
+
+    >>> jnp.get_printoptions()["precision"]
+    8
+    """
+    return dict(np.get_printoptions())
+
+
+@_asked("None.", raises=())
+def set_printoptions(*args: Any, **kwargs: Any) -> None:
+    """Say how arrays are printed: NumPy's options.
+
+    >>> jnp.set_printoptions(precision=8)
+    """
+    np.set_printoptions(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def printoptions(*args: Any, **kwargs: Any) -> Iterator[Any]:
+    """Say for a while how arrays are printed: NumPy's options.
+
+    Args:
+        args: as NumPy's function takes them.
+        kwargs: as NumPy's function takes them.
+
+    Returns:
+        A context manager.
+
+    >>> import fnx.numpy as jnp
+    >>> with printoptions(precision=2):
+    ...     print(jnp.asarray([1 / 3]))
+    [0.33]
+    """
+    with np.printoptions(*args, **kwargs) as options:
+        yield options
+
+
+@_asked("None.", raises=())
+def save(file: Any, arr: ArrayLike, allow_pickle: bool = True) -> None:
+    """An array into a file of NumPy's format.
+
+    >>> import io
+    >>> file = io.BytesIO(); jnp.save(file, jnp.ones(2)); file.tell()
+    136
+    """
+    np.save(file, np.asarray(asarray(arr)), allow_pickle=allow_pickle)
+
+
+@_asked("None.", raises=())
+def savez(file: Any, *args: ArrayLike, allow_pickle: bool = True, **kwds: ArrayLike) -> None:
+    """Arrays into an archive of NumPy's format.
+
+    >>> import io
+    >>> file = io.BytesIO(); jnp.savez(file, x=jnp.ones(2)); file.tell() > 0
+    True
+    """
+    np.savez(file, *map(np.asarray, args), allow_pickle=allow_pickle,
+             **{name: np.asarray(x) for name, x in kwds.items()})
+
+
+@_asked("An Array, or an archive of NumPy data.", raises=())
+def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+    """What ``save`` or ``savez`` have written.
+
+    >>> import io
+    >>> file = io.BytesIO(); jnp.save(file, jnp.ones(2)); _ = file.seek(0); jnp.load(file)
+    Array([1., 1.], dtype=float32)
+    """
+    found = np.load(file, *args, **kwargs)
+    return asarray(found) if isinstance(found, np.ndarray) else found
+
+
+@_asked("An Array.", raises=())
+def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0) -> Array:
+    """Bytes as an array.
+
+    >>> jnp.frombuffer(b"\\x01\\x00\\x00\\x00", "int32")
+    Array([1], dtype=int32)
+    """
+    return asarray(np.frombuffer(buffer, dtypes.as_dtype(dtype).np, count, offset))
+
+
+@_asked("An Array.", raises=())
+def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: str) -> Array:
+    """Numbers in a text as an array.
+
+    >>> jnp.fromstring("1 2", dtype=int, sep=" ")
+    Array([1, 2], dtype=int32)
+    """
+    return asarray(np.fromstring(string, dtypes.as_dtype(dtype).np, count, sep=sep))
+
+
+@_asked("An Array.", raises=())
+def fromfile(*args: Any, **kwargs: Any) -> Array:
+    """Bytes of a file as an array: as NumPy's function.
+
+    >>> import numpy, tempfile
+    >>> with tempfile.TemporaryFile() as file:
+    ...     _ = file.write(b"\\x01\\x00\\x00\\x00"), file.seek(0)
+    ...     jnp.fromfile(file, numpy.int32)
+    Array([1], dtype=int32)
+    """
+    return asarray(np.fromfile(*args, **kwargs))
+
+
+@_asked("An Array.", raises=())
+def fromiter(*args: Any, **kwargs: Any) -> Array:
+    """The items of an iterator as an array: as NumPy's function.
+
+    >>> jnp.fromiter(range(3), "int32")
+    Array([0, 1, 2], dtype=int32)
+    """
+    return asarray(np.fromiter(*args, **kwargs))
+
+
+# ---- indexed helpers ----------------------------------------------------------------------------
+
+
+def _line(part: slice) -> Array:
+    """A slice as a range; with an imaginary step, as so many points."""
+    start = 0 if part.start is None else part.start
+    step = 1 if part.step is None else part.step
+    if isinstance(step, complex):
+        return asarray(linspace(start, part.stop, int(abs(step))))
+    return arange(start, part.stop, step)
+
+
+class Grid:
+    """``mgrid`` and ``ogrid``: ranges along several axes, by slices."""
+
+    def __init__(self, sparse: bool) -> None:
+        self._sparse = sparse
+
+    def __getitem__(self, parts: Any) -> Any:
+        if isinstance(parts, slice):
+            return _line(parts)
+        lines = [_line(part) for part in parts]
+        kind = concatenate([line[:0] for line in lines]).dtype
+        lines = [line.astype(kind) for line in lines]
+        n = len(lines)
+        if self._sparse:
+            return [line.reshape([-1 if j == i else 1 for j in range(n)])
+                    for i, line in enumerate(lines)]
+        return stack(meshgrid(*lines, indexing="ij"))
+
+
+class Joined:
+    """``r_`` and ``c_``: arrays, numbers and ranges behind one another, by an index."""
+
+    def __init__(self, columns: bool) -> None:
+        self._columns = columns
+
+    def __getitem__(self, parts: Any) -> Array:
+        given = list(parts) if isinstance(parts, tuple) else [parts]
+        axis = -1 if self._columns else 0
+        if given and isinstance(given[0], str):
+            text = given.pop(0)
+            try:
+                axis = int(text)
+            except ValueError:
+                raise ArgumentError(f"expected an axis as text, got {text!r}",
+                                    hint="matrices and numbers of axes are not built") from None
+        arrays = [_line(x) if isinstance(x, slice) else asarray(x) for x in given]
+        wide = [x.reshape(1) if not x.ndim else x for x in arrays]
+        if self._columns:
+            wide = [x[:, None] if x.ndim == 1 else x for x in wide]
+        return concatenate(wide, axis)
+
+
+class Index:
+    """``s_`` and ``index_exp``: what stands between brackets, as a value."""
+
+    def __init__(self, tuples: bool) -> None:
+        self._tuples = tuples
+
+    def __getitem__(self, index: Any) -> Any:
+        return (index,) if self._tuples and not isinstance(index, tuple) else index
+
+
+mgrid, ogrid = Grid(False), Grid(True)
+r_, c_ = Joined(False), Joined(True)
+s_, index_exp = Index(False), Index(True)
