@@ -15,7 +15,11 @@ import fnx.numpy as jnp
 
 # What describes types and shapes, and makes no array.
 DESCRIBE = {"broadcast_shapes", "conv_dimension_numbers", "finfo", "iinfo", "issubdtype", "ndim",
-            "promote_types", "result_type", "shape", "size"}
+            "promote_types", "result_type", "shape", "size", "fromfile", "fromiter",
+            "get_printoptions", "printoptions", "set_printoptions", "load", "save", "savez",
+            "frombuffer", "fromstring", "array_repr", "array_str", "isscalar", "iterable",
+            "iscomplexobj", "isrealobj", "can_cast", "isdtype", "PrecisionLike", "dtype",
+            "shape_as_value"}
 
 
 class Call(NamedTuple):
@@ -47,6 +51,15 @@ def _calls(names: str, text: str, **facts: Any) -> list[Call]:
 
 F = "float32"
 _JNP = [
+    *_calls("atleast_1d atleast_2d atleast_3d", "jnp.@({a})"),
+    Call("jnp.apply_along_axis(jnp.sum, {axis}, {a})", exact=False, rank=1),
+    Call("jnp.apply_over_axes(jnp.sum, {a}, [{axis}])", exact=False, rank=1),
+    Call("jnp.insert({a}, 0, 1, {axis})", rank=1), Call("jnp.ix_({a}.ravel().astype(int))[0]"),
+    Call("jnp.interp({a}, jnp.arange(4.0), jnp.arange(4.0) ** 2)", exact=False, dtypes=F),
+    Call("jnp.piecewise({a}, [{a} > 1], [2, 3])", jumps=True),
+    Call("jnp.place({a}, {a} > 1, jnp.ones(1), inplace=False)", jumps=True),
+    Call("jnp.put({a}, 0, 1, inplace=False)", rank=1),
+    Call("jnp.put_along_axis({a}, jnp.zeros_like({a}, int), 1, {axis}, inplace=False)", rank=1),
     *_calls("abs absolute negative positive square conj" .replace(" conj", ""), "jnp.@({a})",
             numpy=True, dtypes="float32 int32 uint32"),
     *_calls("fabs sqrt reciprocal", "jnp.@({a})", dtypes=F),
@@ -141,6 +154,7 @@ _JNP = [
     Call("{a} + {b}"), Call("{s} - {a}"), Call("{a} * {b}"), Call("{a} / {b}"), Call("abs({a})"),
 ]
 _LAX = [
+    Call("lax.betainc(abs({a}) + 1, 2.0, 0.5)", exact=False, dtypes=F),
     *_calls("abs neg sign square", "lax.@({a})", jumps=True),
     *_calls("ceil floor round", "lax.@({a})", jumps=True, dtypes=F),
     *_calls("is_finite", "lax.@({a})", dtypes=F),
@@ -261,6 +275,18 @@ _NN = [
             "nn.initializers.@(random.key({seed}), (3, 4))", exact=False),
 ]
 _RANDOM = [
+    *_calls("cauchy maxwell", "random.@(random.key({seed}), (3,))", exact=False, jumps=True),
+    *_calls("gamma loggamma chisquare t pareto rayleigh wald geometric poisson lognormal "
+            "generalized_normal", "random.@(random.key({seed}), 0.5, (3,))", exact=False,
+            jumps=True),
+    *_calls("beta f weibull_min double_sided_maxwell binomial",
+            "random.@(random.key({seed}), 2.0, 0.5, (3,))", exact=False, jumps=True),
+    Call("random.triangular(random.key({seed}), 0.0, 1.0, 2.0, (3,))", exact=False, jumps=True),
+    Call("random.dirichlet(random.key({seed}), jnp.ones(3))", exact=False, jumps=True),
+    Call("random.ball(random.key({seed}), 3)", exact=False, jumps=True),
+    Call("random.multinomial(random.key({seed}), 5.0, jnp.ones(3) / 3)", exact=False, jumps=True),
+    Call("random.multivariate_normal(random.key({seed}), jnp.zeros(2), jnp.eye(2))",
+         exact=False, jumps=True),
     *_calls("exponential gumbel laplace logistic normal uniform", "random.@(random.key({seed}), "
             "{shape})", exact=False),
     Call("random.truncated_normal(random.key({seed}), -1.0, 2.0, {shape})", exact=False),
