@@ -36,7 +36,7 @@ SELF = ("self", "cls")
 # Classes whose objects come from functions; nobody calls them. (And Array has an alias.)
 MADE_BY_OTHERS = ("Array", "ndarray", "PyTreeDef", "Value", "Reference", "Partial",
                   "Key", "KeyEntry", "Registry",
-                  "AxisType", "Sharding", "extended", "prng_key")
+                  "AxisType", "Precision", "RoundingMethod", "Sharding", "extended", "prng_key")
 
 
 def sections(doc: str) -> dict[str, str]:
