@@ -56,7 +56,9 @@ BY_NAME |= {
 }
 BY_FUNCTION |= {
     "fnx.lax.population_count": {"x": WHOLE}, "fnx.lax.clz": {"x": WHOLE},
-    "fnx.lax.broadcast": {"sizes": (2,)}, "fnx.numpy.isdtype": {"dtype": "float32"},
+    "fnx.lax.broadcast": {"sizes": (2,)}, "fnx.lax.broadcast_shapes": {"shapes": (2,)},
+    **{f"fnx.lax.{n}": {"a": 2.0, "b": 3.0, "x": 0.5} for n in ("betainc", "igamma", "igammac")},
+    "fnx.numpy.isdtype": {"dtype": "float32"},
 }
 # Keywords without which the defaults refuse.
 KEYWORDS: dict[str, dict[str, Any]] = {
