@@ -8,6 +8,7 @@ from fnx.lax import (
     contraction,
     convolution,
     elementwise,
+    exchanges,
     folds,
     implicit,
     indexed,
@@ -23,6 +24,7 @@ from fnx.lax.collectives import *
 from fnx.lax.contraction import *
 from fnx.lax.convolution import *
 from fnx.lax.elementwise import *
+from fnx.lax.exchanges import *
 from fnx.lax.folds import *
 from fnx.lax.implicit import *
 from fnx.lax.indexed import *
@@ -79,9 +81,9 @@ _HOMES = {
 
 __all__ = [
     *collectives.__all__, *contraction.__all__, *convolution.__all__, *elementwise.__all__,
-    *folds.__all__, *implicit.__all__, *indexed.__all__, *loops.__all__, *ordering.__all__,
-    *reductions.__all__, *running.__all__, *shapes.__all__, *slicing.__all__, *sorting.__all__,
-    *_HOMES,
+    *exchanges.__all__, *folds.__all__, *implicit.__all__, *indexed.__all__, *loops.__all__,
+    *ordering.__all__, *reductions.__all__, *running.__all__, *shapes.__all__, *slicing.__all__,
+    *sorting.__all__,
 ]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers

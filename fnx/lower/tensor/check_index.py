@@ -64,7 +64,7 @@ class _Checked:
         return None
 
 
-Body = tuple[tuple[UOp, ...], list[Fault]]
+CheckedBody = tuple[tuple[UOp, ...], list[Fault]]
 Again = tuple[dict[int, UOp], list[Fault]]
 
 
@@ -74,7 +74,7 @@ def inherit_site(result: UOp, node: UOp) -> UOp:
     return result
 
 
-def _in_scan(node: UOp, bodies: Sequence[Body]) -> Again:
+def _in_scan(node: UOp, bodies: Sequence[CheckedBody]) -> Again:
     (outs, faults), arg = bodies[0], node.arg
     first = arg.n_consts + arg.n_carries
     more = 1 + len(faults)  # carries, in front of the xs
@@ -94,7 +94,7 @@ def _in_scan(node: UOp, bodies: Sequence[Body]) -> Again:
     return dict(enumerate(kept)), carried.faults(made[ends[0]:ends[1]])
 
 
-def _in_while(node: UOp, bodies: Sequence[Body]) -> Again:
+def _in_while(node: UOp, bodies: Sequence[CheckedBody]) -> Again:
     """What the condition reads is not looked at."""
     (outs, faults), arg = bodies[1], node.arg
     operands = parts.operands(node)
@@ -108,7 +108,7 @@ def _in_while(node: UOp, bodies: Sequence[Body]) -> Again:
     return dict(enumerate(made[:len(outs)])), carried.faults(made[len(outs):])
 
 
-def _in_cond(node: UOp, bodies: Sequence[Body]) -> Again:
+def _in_cond(node: UOp, bodies: Sequence[CheckedBody]) -> Again:
     """Branches that are not taken have no fault."""
     faults = [fault for _, found in bodies for fault in found]
     branches = []
@@ -124,7 +124,7 @@ def _in_cond(node: UOp, bodies: Sequence[Body]) -> Again:
     return dict(enumerate(made[:n])), [(v, c) for v, (_, c) in zip(made[n:], faults)]
 
 
-def _in_call(node: UOp, bodies: Sequence[Body]) -> Again:
+def _in_call(node: UOp, bodies: Sequence[CheckedBody]) -> Again:
     (outs, faults), fn = bodies[0], node.src[0]
     made = build.call(build.function([*outs, *[value for value, _ in faults]], fn.arg.n_params,
                                      fn.arg.name), node.src[1:], node.arg.name, node.arg.policy)
@@ -132,7 +132,7 @@ def _in_call(node: UOp, bodies: Sequence[Body]) -> Again:
         (v, c) for v, (_, c) in zip(made[len(outs):], faults)]
 
 
-_BODIES: dict[ops.Op, Callable[[UOp, Sequence[Body]], Again]] = {
+_BODIES: dict[ops.Op, Callable[[UOp, Sequence[CheckedBody]], Again]] = {
     ops.SCAN: _in_scan, ops.WHILE: _in_while, ops.COND: _in_cond, ops.CALL: _in_call}
 
 
