@@ -16,7 +16,7 @@ from fnx.core.errors import ArgumentError, ShapeError, module_face
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 
-Mode = Literal["drop", "clip", "fill", "promise_in_bounds"] | None
+Outside = Literal["drop", "clip", "fill", "promise_in_bounds"] | None
 
 _family = Family(
     data="of at least one axis.", segment_ids="the number of the segment of each row of data.",
@@ -31,7 +31,7 @@ _family = Family(
 
 
 def _folded(how: str, start: Any, data: ArrayLike, segment_ids: ArrayLike,
-            num_segments: int | None, promises: tuple[bool, bool], bucket_size: None, mode: Mode,
+            num_segments: int | None, promises: tuple[bool, bool], bucket_size: None, mode: Outside,
             out_sharding: None) -> Array:
     arguments.promises(*promises)
     arguments.one_of("mode", mode, ("drop", "clip", "fill", "promise_in_bounds", None))
@@ -64,7 +64,7 @@ def _most(x: Array) -> Any:
 @_family()
 def segment_sum(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
                 indices_are_sorted: bool = False, unique_indices: bool = False,
-                bucket_size: None = None, mode: Mode = None, out_sharding: None = None) -> Array:
+                bucket_size: None = None, mode: Outside = None, out_sharding: None = None) -> Array:
     """The sum of the rows of each segment.
 
     >>> ops.segment_sum(jnp.arange(3), jnp.asarray([0, 0, 1]))
@@ -77,7 +77,7 @@ def segment_sum(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | Non
 @_family()
 def segment_prod(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
                  indices_are_sorted: bool = False, unique_indices: bool = False,
-                 bucket_size: None = None, mode: Mode = None, out_sharding: None = None) -> Array:
+                 bucket_size: None = None, mode: Outside = None, out_sharding: None = None) -> Array:
     """The product of the rows of each segment.
 
     >>> ops.segment_prod(jnp.arange(1, 4), jnp.asarray([0, 0, 1]))
@@ -90,7 +90,7 @@ def segment_prod(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | No
 @_family()
 def segment_max(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
                 indices_are_sorted: bool = False, unique_indices: bool = False,
-                bucket_size: None = None, mode: Mode = None, out_sharding: None = None) -> Array:
+                bucket_size: None = None, mode: Outside = None, out_sharding: None = None) -> Array:
     """The largest of the rows of each segment.
 
     >>> ops.segment_max(jnp.arange(3), jnp.asarray([0, 0, 1]))
@@ -103,7 +103,7 @@ def segment_max(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | Non
 @_family()
 def segment_min(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
                 indices_are_sorted: bool = False, unique_indices: bool = False,
-                bucket_size: None = None, mode: Mode = None, out_sharding: None = None) -> Array:
+                bucket_size: None = None, mode: Outside = None, out_sharding: None = None) -> Array:
     """The smallest of the rows of each segment.
 
     >>> ops.segment_min(jnp.arange(3), jnp.asarray([0, 0, 1]))

@@ -52,7 +52,7 @@ class CommandBuffer(ABC):
         """Queue the commands on these arguments (storages of the same device)."""
 
 
-class Device(ABC):
+class DeviceBase(ABC):
     """A machine that executes command buffers.
 
     Attributes:
@@ -92,11 +92,11 @@ class Device(ABC):
         return {}
 
 
-_devices: dict[str, Device] = {}
+_devices: dict[str, DeviceBase] = {}
 _lock = fork_safe_lock()
 
 
-def get_device(name: str) -> Device:
+def get_device(name: str) -> DeviceBase:
     """The device with this name; made at first use.
 
     >>> get_device("interp").name

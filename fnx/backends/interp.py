@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fnx.backends.allocator import Pool
-from fnx.backends.base import CommandBuffer, Device
+from fnx.backends.base import CommandBuffer, DeviceBase
 from fnx.backends.hcq import (
     Command,
     Commands,
@@ -146,7 +146,7 @@ class InterpCommandBuffer(CommandBuffer):
         Submission(self._calls, ins, outs, self._arena).run(self.commands)
 
 
-class InterpDevice(Device):
+class InterpDevice(DeviceBase):
     """NumPy as a machine."""
 
     name = "interp"

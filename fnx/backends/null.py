@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends.base import CommandBuffer, Device, DeviceStorage
+from fnx.backends.base import CommandBuffer, DeviceBase, DeviceStorage
 from fnx.backends.hcq import Commands, check_arguments, commands_of, executions
 from fnx.core.program import KernelCode
 from fnx.core.target import Target
@@ -54,7 +54,7 @@ class NullCommandBuffer(CommandBuffer):
         self._device.submissions.append(self)
 
 
-class NullDevice(Device):
+class NullDevice(DeviceBase):
     """Records what it is asked for.
 
     Attributes:

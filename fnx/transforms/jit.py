@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from fnx.backends.base import Device, get_device
+from fnx.backends.base import DeviceBase, get_device
 from fnx.core import ops
 from fnx.core.array import array, scope, storage
 from fnx.core.array.refusal import checked
@@ -45,7 +45,7 @@ R_co = TypeVar("R_co", covariant=True)
 # ---- programs on a device -----------------------------------------------------------------------
 
 
-def link(fn: UOp, device: Device, runtime_extents: bool = False, donated: Sequence[int] = ()
+def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Sequence[int] = ()
          ) -> Executable:
     """A FUNCTION as a program. The compiler is half of fnx's code: loaded with the first one."""
     checks = ()
@@ -81,7 +81,7 @@ def _hoisted(fn: UOp) -> UOp:
     return hoisted
 
 
-def _device() -> Device:
+def _device() -> DeviceBase:
     return get_device(config.device)
 
 

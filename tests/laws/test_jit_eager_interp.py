@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.backends.base import Device, get_device
+from fnx.backends.base import DeviceBase, get_device
 from fnx.core import build, dtypes, ops, parts
 from fnx.core.dtypes import DType
 from fnx.core.uop import UOp, substitute, toposort
@@ -33,7 +33,7 @@ FOLDS = {ops.REDUCE, ops.SCATTER}  # of floats they round, in an order that the 
 EXACT = frozenset(op for op in ALL_OPS if op.exact) - FOLDS
 
 
-def run(fn: UOp, args: Sequence[NDArray], device: Device, lengths_later: bool) -> list[NDArray]:
+def run(fn: UOp, args: Sequence[NDArray], device: DeviceBase, lengths_later: bool) -> list[NDArray]:
     """Results of a FUNCTION, compiled as jit does or as eager calls do."""
     ins = [device.upload(a) for a in args]
     outs = link(fn, device, lengths_later).run(ins)

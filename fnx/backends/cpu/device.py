@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fnx.backends.allocator import Pool, PoolBlock
-from fnx.backends.base import Device
+from fnx.backends.base import DeviceBase
 from fnx.backends.cost_estimate import nanoseconds
 from fnx.backends.cpu import callbacks, layout
 from fnx.backends.cpu.encoding import FOREVER, Encoder, signed
@@ -273,7 +273,7 @@ class CpuCommandBuffer(Leasing):
         return " in ".join([place.name, *reversed(loops)])
 
 
-class CpuDevice(Device):
+class CpuDevice(DeviceBase):
     """This machine."""
 
     name = "cpu"
