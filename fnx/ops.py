@@ -77,7 +77,8 @@ def segment_sum(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | Non
 @_family()
 def segment_prod(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
                  indices_are_sorted: bool = False, unique_indices: bool = False,
-                 bucket_size: None = None, mode: Outside = None, out_sharding: None = None) -> Array:
+                 bucket_size: None = None, mode: Outside = None,
+                 out_sharding: None = None) -> Array:
     """The product of the rows of each segment.
 
     >>> ops.segment_prod(jnp.arange(1, 4), jnp.asarray([0, 0, 1]))

@@ -51,10 +51,10 @@ def test_types_in_the_glossary_exist() -> None:
 
 
 def test_frozen_values_are_records() -> None:
-    """But for one that is made and hashed in every call, and one that users unpack."""
+    """But for one that is made and hashed in every call, and those that users unpack."""
     found = {node.name for path in (ROOT / "fnx").rglob("*.py")
              for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
              and any(ast.unparse(base) == "NamedTuple" for base in node.bases)
              or isinstance(node, ast.ClassDef)
              and any("frozen=True" in ast.unparse(d) for d in node.decorator_list)}
-    assert found == {"Aval", "ConvDimensionNumbers"}
+    assert {n for n in found if not n.endswith("DimensionNumbers")} == {"Aval"}

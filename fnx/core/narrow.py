@@ -22,13 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.dtypes import DType
+from fnx.core.dtypes import DType, NDArray
 from fnx.core.errors import DTypeError
 
-Array = np.ndarray[Any, Any]
 
-
-def decoded(x: Array, t: DType) -> Array:
+def decoded(x: NDArray, t: DType) -> NDArray:
     """The values of an array that is held as ``t``, in the type in which t is computed."""
     if t.storage is None or x.dtype == t.compute.np:
         return x
@@ -38,7 +36,7 @@ def decoded(x: Array, t: DType) -> Array:
     return np.asarray(values(bits, t))
 
 
-def encoded(x: Array, t: DType) -> Array:
+def encoded(x: NDArray, t: DType) -> NDArray:
     """Values as an array that is held as ``t``."""
     if t.storage is None:
         return x.astype(t.np, copy=False)
@@ -48,7 +46,7 @@ def encoded(x: Array, t: DType) -> Array:
     return np.ascontiguousarray(bits_of(wide, t)).view(t.np).reshape(x.shape)
 
 
-def values(bits: Array, t: DType) -> Array:
+def values(bits: NDArray, t: DType) -> NDArray:
     """The values of bit patterns."""
     wide = bits.astype(np.uint32)
     if not t.is_float:
@@ -75,7 +73,7 @@ def nan(t: DType) -> int:
     return (1 << t.bits - 1) - 1 if t.finite else infinity(t) | 1 << t.mantissa - 1
 
 
-def bits_of(x: Array, t: DType) -> Array:
+def bits_of(x: NDArray, t: DType) -> NDArray:
     """The bit patterns of values in ``t.compute``."""
     assert t.storage is not None
     if not t.is_float:
@@ -121,7 +119,7 @@ def public_dtype(t: DType) -> Any:
     return t if module is None else np.dtype(getattr(module, t.name))
 
 
-def presented(x: Array, t: DType) -> Array:
+def presented(x: NDArray, t: DType) -> NDArray:
     """An array that is held as ``t`` for users of NumPy, without a copy.
 
     Raises:

@@ -70,7 +70,7 @@ _MODES = {"clip": GatherScatterMode.CLIP, "fill": GatherScatterMode.FILL_OR_DROP
           "drop": GatherScatterMode.FILL_OR_DROP,
           "promise_in_bounds": GatherScatterMode.PROMISE_IN_BOUNDS,
           "one_hot": GatherScatterMode.ONE_HOT}
-Mode = str | GatherScatterMode | None
+IndexMode = str | GatherScatterMode | None
 
 
 class GatherDimensionNumbers(NamedTuple):
@@ -247,7 +247,7 @@ def _checked(plan: _WindowPlan, windows: Sequence[int], rank: int, vector: int) 
 @public
 def gather(operand: ArrayLike, start_indices: ArrayLike,
            dimension_numbers: GatherDimensionNumbers, slice_sizes: Sequence[int], *,
-           unique_indices: bool = False, indices_are_sorted: bool = False, mode: Mode = None,
+           unique_indices: bool = False, indices_are_sorted: bool = False, mode: IndexMode = None,
            fill_value: ArrayLike | None = None) -> Array:
     """Windows of an array at places that are data.
 
@@ -327,7 +327,7 @@ def _result_order(plan: _WindowPlan, windows: Sequence[int]) -> list[int]:
 
 def _scattered(operand: ArrayLike, indices: ArrayLike, updates: ArrayLike,
                dimension_numbers: ScatterDimensionNumbers, monoid: Op | None,
-               promises: tuple[bool, bool], mode: Mode) -> Array:
+               promises: tuple[bool, bool], mode: IndexMode) -> Array:
     arguments.promises(*promises)
     x, given = asarray(operand), asarray(updates)
     if given._dtype is not x._dtype and not given.weak:
@@ -429,7 +429,7 @@ def _documented(what: str, result: str) -> Callable[[Callable[..., Array]], Call
 @_documented("replaced", "[2, 6, 9]")
 def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
             dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-            unique_indices: bool = False, mode: Mode = None) -> Array:
+            unique_indices: bool = False, mode: IndexMode = None) -> Array:
     return _scattered(operand, scatter_indices, updates, dimension_numbers, None,
                       (indices_are_sorted, unique_indices), mode)
 
@@ -437,7 +437,7 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
 @_documented("to which updates are added", "[ 7,  6, 17]")
 def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                unique_indices: bool = False, mode: Mode = None) -> Array:
+                unique_indices: bool = False, mode: IndexMode = None) -> Array:
     return _scattered(operand, scatter_indices, updates, dimension_numbers, ops.ADD,
                       (indices_are_sorted, unique_indices), mode)
 
@@ -445,7 +445,7 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 @_documented("from which updates are subtracted", "[ 3,  6, -3]")
 def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                unique_indices: bool = False, mode: Mode = None) -> Array:
+                unique_indices: bool = False, mode: IndexMode = None) -> Array:
     return _scattered(operand, scatter_indices, -asarray(updates), dimension_numbers, ops.ADD,
                       (indices_are_sorted, unique_indices), mode)
 
@@ -453,7 +453,7 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 @_documented("with which updates are multiplied", "[10,  6, 63]")
 def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                unique_indices: bool = False, mode: Mode = None) -> Array:
+                unique_indices: bool = False, mode: IndexMode = None) -> Array:
     return _scattered(operand, scatter_indices, updates, dimension_numbers, ops.MUL,
                       (indices_are_sorted, unique_indices), mode)
 
@@ -461,7 +461,7 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 @_documented("of which the smaller of them and updates stay", "[2, 6, 1]")
 def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                unique_indices: bool = False, mode: Mode = None) -> Array:
+                unique_indices: bool = False, mode: IndexMode = None) -> Array:
     return _scattered(operand, scatter_indices, updates, dimension_numbers, ops.MIN,
                       (indices_are_sorted, unique_indices), mode)
 
@@ -469,7 +469,7 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 @_documented("of which the larger of them and updates stay", "[5, 6, 9]")
 def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                unique_indices: bool = False, mode: Mode = None) -> Array:
+                unique_indices: bool = False, mode: IndexMode = None) -> Array:
     return _scattered(operand, scatter_indices, updates, dimension_numbers, ops.MAX,
                       (indices_are_sorted, unique_indices), mode)
 
@@ -478,7 +478,7 @@ def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable[[Array], Array],
                   dimension_numbers: ScatterDimensionNumbers, *, update_shape: Sequence[int] = (),
                   indices_are_sorted: bool = False, unique_indices: bool = False,
-                  mode: Mode = None) -> Array:
+                  mode: IndexMode = None) -> Array:
     """An array with a function applied to windows at places that are data.
 
     Args:

@@ -36,7 +36,7 @@ __all__ = [
     "matvec", "trapezoid", "vecdot", "vecmat",
 ]
 
-Mode = Literal["full", "same", "valid"]
+Ends = Literal["full", "same", "valid"]
 
 _family = Family(
     a="an Array or what ``asarray`` takes.", v="a vector.", axis="along which axis.",
@@ -157,7 +157,7 @@ _pair = Family(
     raises=("ShapeError: no vectors, or an empty one.", "ArgumentError: another mode."))
 
 
-def _slid(name: str, a: ArrayLike, v: ArrayLike, mode: Mode, precision: PrecisionLike,
+def _slid(name: str, a: ArrayLike, v: ArrayLike, mode: Ends, precision: PrecisionLike,
           kind: DTypeLike | None, turned: bool) -> Array:
     arguments.one_of("mode", mode, ("full", "same", "valid"))
     arguments.precision(precision)
@@ -182,7 +182,7 @@ def _slid(name: str, a: ArrayLike, v: ArrayLike, mode: Mode, precision: Precisio
 
 
 @_pair()
-def convolve(a: ArrayLike, v: ArrayLike, mode: Mode = "full", *, precision: PrecisionLike = None,
+def convolve(a: ArrayLike, v: ArrayLike, mode: Ends = "full", *, precision: PrecisionLike = None,
              preferred_element_type: DTypeLike | None = None) -> Array:
     """The convolution: the sum of a[i] v[n - i].
 
@@ -193,7 +193,7 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: Mode = "full", *, precision: Prec
 
 
 @_pair()
-def correlate(a: ArrayLike, v: ArrayLike, mode: Mode = "valid", *, precision: PrecisionLike = None,
+def correlate(a: ArrayLike, v: ArrayLike, mode: Ends = "valid", *, precision: PrecisionLike = None,
               preferred_element_type: DTypeLike | None = None) -> Array:
     """The correlation: the sum of a[n + i] v[i].
 
