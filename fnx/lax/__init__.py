@@ -84,6 +84,7 @@ __all__ = [
     *exchanges.__all__, *folds.__all__, *implicit.__all__, *indexed.__all__, *loops.__all__,
     *ordering.__all__, *reductions.__all__, *running.__all__, *shapes.__all__, *slicing.__all__,
     *sorting.__all__,
+    *_HOMES,
 ]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers

@@ -9,12 +9,12 @@ from typing import Any, Literal, SupportsIndex, TypeAlias, get_args
 
 from fnx.core.errors import ArgumentError, FnxError, suggestion
 
-Precision: TypeAlias = Literal[
+PrecisionName: TypeAlias = Literal[
     "default", "high", "highest", "fastest", "float32", "tensorfloat32", "bfloat16"]
 ReadMode: TypeAlias = Literal["clip", "fill", "drop", "promise_in_bounds"] | None
 WriteMode: TypeAlias = Literal["drop", "clip", "fill", "promise_in_bounds"] | None
 TakeMode: TypeAlias = Literal["fill", "clip", "wrap", "promise_in_bounds"] | None
-PrecisionLike: TypeAlias = Precision | tuple[Precision, Precision] | None
+PrecisionLike: TypeAlias = PrecisionName | tuple[PrecisionName, PrecisionName] | None
 
 _COMPARED = (str, bool, type(None))
 
@@ -77,4 +77,4 @@ def no_out(out: None) -> None:
 def precision(given: PrecisionLike) -> None:
     """One of JAX's names, or one for each operand. All of them mean full precision here."""
     for one in given if isinstance(given, tuple) and len(given) == 2 else (given,):
-        one_of("precision", one, (*get_args(Precision), None))
+        one_of("precision", one, (*get_args(PrecisionName), None))
