@@ -89,13 +89,17 @@ def copysign(x: Expr, y: Expr) -> Expr:
 
 
 def nextafter(x: Expr, y: Expr) -> Expr:
-    """One step in the order of floats, which is that of their bits without the sign."""
+    """One step in the order of floats, which is that of their bits without the sign.
+
+    Its derivative is that of a step along x: 1 to x, 0 to y.
+    """
     t = x.dtype
     bits = stop(x).bits()
     outward = (x > 0).eq(y > x)
     step = where(outward, bits + 1, bits - 1)
     least = where(y > 0, bits.like(1), bits.like(1) + bits.like(-(1 << t.bits - 1)))
     moved = where(x.eq(0), least, step).bitcast(t)
+    moved = where(moved.eq(0) | isinf(x), moved, moved + (x - stop(x)))
     return where(x.eq(y), y, where(isnan(x) | isnan(y), math.nan, moved))
 
 
