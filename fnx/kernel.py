@@ -304,7 +304,7 @@ def _fold(name: str, monoid: ops.Op, what: str, result: str) -> _Fold:
     ... def kernel(x, o):
     ...     i = k.range(x.shape[0])
     ...     o[()] = k.{name}(x[i], over=i)
-    >>> print(kernel(fnx.numpy.asarray([3, 1, 2])))
+    >>> kernel(fnx.numpy.asarray([3, 1, 2])).item()
     {result}
     """
     return fold

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,3 +107,24 @@ def test_choice_with_weights() -> None:
 def test_choice_without_replacement() -> None:
     x: Any = random.choice(random.key(0), 6, (2, 3), replace=False)
     assert sorted(itertools.chain(*x.tolist())) == list(range(6))
+
+
+@pytest.mark.parametrize(("n", "p"), [(7, 0.3), (12, 0.95), (60, 0.4), (1000, 0.5)])
+def test_binomial_follows_its_distribution(n: int, p: float) -> None:
+    draws = 20_000
+    found = np.asarray(random.binomial(random.key(3), n, p, shape=(draws,))).astype(int)
+    assert found.min() >= 0 and found.max() <= n
+    expected = draws * np.array([math.comb(n, k) * p**k * (1 - p)**(n - k) for k in range(n + 1)])
+    common = expected > 20
+    counts = np.bincount(found, minlength=n + 1)
+    square = ((counts - expected)[common]**2 / expected[common]).sum()
+    assert square < common.sum() + 5 * math.sqrt(2 * common.sum()), (square, common.sum())
+
+
+def test_multinomial_counts_all_trials() -> None:
+    p = np.array([0.1, 0.0, 0.6, 0.3], "f4")
+    found = np.asarray(random.multinomial(random.key(5), 100.0, p, shape=(5_000, 4)))
+    np.testing.assert_array_equal(found.sum(1), 100)
+    spread = np.sqrt(100 * p * (1 - p) / 5_000)
+    np.testing.assert_array_less(abs(found.mean(0) - 100 * p), 5 * spread + 1e-6)
+    np.testing.assert_allclose(found.var(0), 100 * p * (1 - p), rtol=0.1)
