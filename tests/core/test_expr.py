@@ -67,7 +67,7 @@ def test_equality_is_identity_and_truth_is_refused() -> None:
 
 
 def test_bits_and_back() -> None:
-    for dtype, integer in ((dtypes.float32, dtypes.int32), (dtypes.float64, dtypes.index)):
+    for dtype, integer in ((dtypes.float32, dtypes.int32), (dtypes.float64, dtypes.int64)):
         x = Expr(_operands(dtype, ())[0])
         assert x.bits().node is build.bitcast(x.node, integer)
         assert x.bits().bitcast(dtype).dtype is dtype
