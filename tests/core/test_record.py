@@ -93,4 +93,5 @@ def test_wrong_fields_are_named(call: Any) -> None:
 def test_args_of_ops_print_as_they_are_written() -> None:
     """Digests read these texts, so they may only change with the object cache."""
     assert repr(ops.Range(1, "PAR", "i")) == "Range(id=1, kind='PAR', name='i')"
-    assert repr(ops.Reduce(ops.ADD, (0,))) == "Reduce(monoid=ADD, axes=(0,), accumulator=None)"
+    assert repr(ops.Reduce(ops.ADD, (0,))) == \
+        "Reduce(monoid=ADD, axes=(0,), accumulator=None, first=False)"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import fnx.numpy as jnp
+from fnx.sharding import PartitionSpec
 
 X = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 SQUARE = np.arange(1, 10, dtype=np.float32).reshape(3, 3)
@@ -15,7 +16,7 @@ WHOLE = np.asarray([1, 0, 2], np.int32)
 
 BY_NAME: dict[str, Any] = {
     "arys": X, "values": X, "obj": 1, "indices_or_sections": 1, "new_shape": (2, 2), "val": 1.0,
-    "filt": LINE, "x1": X, "x2": X, "p": LINE, "z": X, "args": WHOLE, "dimensions": (2, 2),
+    "filt": LINE, "x1": X, "x2": X, "p": LINE, "z": X, "args": WHOLE,
     "multi_index": (1, 1), "dims": (2, 2), "condlist": [X > 2], "choicelist": [X], "choices": [X],
     "mask": X > 2, "vals": LINE, "ind": WHOLE, "func1d": jnp.sum, "func": jnp.sum,
 }
@@ -23,6 +24,7 @@ BY_FUNCTION: dict[str, dict[str, Any]] = {
     "fnx.numpy.bitwise_count": {"x": WHOLE}, "fnx.numpy.gcd": {"x1": WHOLE, "x2": WHOLE},
     "fnx.numpy.lcm": {"x1": WHOLE, "x2": WHOLE}, "fnx.numpy.ldexp": {"x2": WHOLE},
     "fnx.numpy.diag_indices_from": {"arr": SQUARE}, "fnx.numpy.dsplit": {"ary": X[None]},
+    "fnx.lax.with_sharding_constraint": {"shardings": PartitionSpec(None)},
     "fnx.numpy.delete": {"axis": None}, "fnx.numpy.insert": {"values": 1.0},
     "fnx.numpy.put_along_axis": {"arr": SQUARE, "indices": WHOLE[None], "values": 1.0, "axis": 0,
                                  "inplace": False},
