@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 RECORDED = 24  # cases of a family
 
-sys.path[:0] = [str(GOLDEN), str(ROOT)]
-op_cases = importlib.import_module("op_cases")
+sys.path.insert(0, str(ROOT))
+op_cases = importlib.import_module("tests.golden.op_cases")
 
 
 def number(x: Any) -> Any:
@@ -54,7 +54,7 @@ def record() -> None:
 def compare(count: int, families: list[str], first: int) -> int:
     """Print every case in which fnx differs; how many there are."""
     fnx = importlib.import_module("fnx")
-    check = importlib.import_module("op_check")
+    check = importlib.import_module("tests.golden.op_check")
     differ = 0
     for family in families or list(op_cases.FAMILIES):
         found: collections.Counter[str] = collections.Counter()

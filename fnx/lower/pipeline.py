@@ -17,8 +17,8 @@ of target. The driver (lower/driver.py) times each, checks both sides of it, and
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
 'inline folded_windows simplify one_kernel decide split_reduce unique_results kernelize ranges
-slices coalesce index_sets row_epilogues runtime_extents canonical choose tile split_global memory
-commands'
+slices widen outer_factors coalesce index_sets row_epilogues runtime_extents canonical choose tile
+split_global memory commands'
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ import importlib
 from typing import Any
 
 import numpy as np
-import op_cases
+
+from tests.golden import op_cases
 
 TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "float64": 1e-12}
 

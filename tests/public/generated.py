@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,9 +14,6 @@ FAMILIES = [family for family in RECORDED if family != "jax"]
 
 
 def modules() -> tuple[ModuleType, ModuleType]:
-    """tests/golden/op_cases.py and op_check.py, which are no package."""
-    sys.path.insert(0, str(GOLDEN))
-    try:
-        return importlib.import_module("op_cases"), importlib.import_module("op_check")
-    finally:
-        sys.path.remove(str(GOLDEN))
+    """tests/golden/op_cases.py and op_check.py."""
+    return (importlib.import_module("tests.golden.op_cases"),
+            importlib.import_module("tests.golden.op_check"))

@@ -59,8 +59,8 @@ def test_wrong_arguments_are_refused_with_the_signature(f: Any, error: Any, matc
 
 def test_a_kernel_shows_its_stages_as_jit_does(capsys: pytest.CaptureFixture[str]) -> None:
     x = jnp.ones((3, 4))
-    stages = scaled.lower(2.0, x[0])
-    assert stages.commands is fnx.jit(scaled).lower(2.0, x[0]).commands
+    stages, of_jit = [f.lower(2.0, x[0]) for f in (scaled, fnx.jit(scaled))]  # one line, one name
+    assert stages.commands is of_jit.commands
     stages.show()
     text = capsys.readouterr().out
     assert all(f"==== {name}" in text for name in STAGES)

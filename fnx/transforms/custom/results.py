@@ -75,7 +75,7 @@ class Told:
     def call(self, *args: Any) -> Any:
         """What the rule returns; it has to take so many arguments."""
         try:
-            inspect.signature(self.rule).bind(*args)
+            inspect.signature(self.rule, follow_wrapped=False).bind(*args)
         except TypeError as e:
             raise RuleError(f"expected {self.text} to take {len(args)} arguments by position, got "
                             f"one that does not: {e}", hint=_TAKES[self.kind]) from None

@@ -44,7 +44,7 @@ def function_of(call: UOp) -> UOp:
     >>> outs = (((2,), dtypes.float32),)
     >>> p = build.param(0, dtypes.float32, (2, 3))
     >>> function_of(UOp(ops.CALL, dtypes.void, (kernel, p), ops.Call("f", outs))).src
-    (<REDUCE float32[2] of 1, Reduce(monoid=ADD, axes=(1,), accumulator=None)>,)
+    (<REDUCE float32[2] of 1, Reduce(monoid=ADD, axes=(1,), accumulator=None, first=False)>,)
     """
     kernel, *args = call.src
     key = len(args), call.arg.outs
