@@ -44,6 +44,13 @@ def test_what_has_no_elements_is_a_parameter_or_a_constant(graph: Graph) -> None
         assert 0 not in node.shape or node.op is ops.PARAM or constant_of(node) is not None
 
 
+def test_a_sort_of_no_booleans_is_a_constant() -> None:
+    """They have the type of a token; a sort has no effects."""
+    x = build.param(0, dtypes.bool_, (0,))
+    fn = build.function(build.sort([x], 1), 1, "f")
+    assert constant_of(simplify(fn).src[0]) is not None
+
+
 @settings(max_examples=200)
 @given(graphs(calls=0), st.randoms(use_true_random=True))
 def test_the_order_of_rules_means_nothing(graph: Graph, rng: random.Random) -> None:

@@ -65,7 +65,8 @@ def _folded_constant(node: UOp) -> UOp | None:
 CONSTANTS = [
     RewriteRule(UPat(_VALUES, None, "node"), lambda node: spread(0, node),
                 lambda node: 0 in node.shape and constant_of(node) is None
-                and not (node.op is ops.GET and build.is_token(node)), "no elements"),
+                and not (node.op is ops.GET and node.src[0].op is not ops.SORT
+                         and build.is_token(node)), "no elements"),
     RewriteRule(UPat(_SAME_ELEMENTS, None, "node"), _constant, name="movement of a constant",
                 needs=CONSTANT_OPS),
     RewriteRule(UPat(ops.FOLD, None, "node"), _placed_constant, name="fold of zeros",
