@@ -48,6 +48,32 @@ class _ProcessEnds(DeviceError):
     """A kernel is asked for when nothing is compiled any more."""
 
 
+class _Latch:
+    """An event whose waiting is one call of C: inside of ``threading.Event.wait`` a Ctrl-C may come
+    out as "release unlocked lock"."""
+
+    __slots__ = ("_gate", "_open")
+
+    def __init__(self) -> None:
+        self._gate, self._open = threading.Lock(), False
+        self._gate.acquire()
+
+    def is_set(self) -> bool:
+        return self._open
+
+    def set(self) -> None:
+        """Let all through; a gate that an interrupt left shut is looked past at each wait."""
+        self._open = True
+        with contextlib.suppress(RuntimeError):  # it is open
+            self._gate.release()
+
+    def wait(self, timeout: float) -> bool:
+        """Whether it is set, after at most ``timeout`` seconds."""
+        if not self._open and self._gate.acquire(timeout=timeout):
+            self._gate.release()
+        return self._open
+
+
 class _Job:
     """One kernel on its way to an object file."""
 
@@ -60,7 +86,7 @@ class _Job:
         self.data = disk.get(key)
         self.nanoseconds = 0  # of LLVM
         self.error: BaseException | None = None
-        self.done = threading.Event()
+        self.done = _Latch()
         if self.data is not None:
             self.done.set()
 
