@@ -320,6 +320,17 @@ def get_abstract_mesh() -> AbstractMesh:
     return mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
 
 
+def _laid_out(given: Any, shardings: Any) -> Any:
+    """The tree as arrays; what they are laid out by has to be a layout."""
+    layouts = (Sharding, PartitionSpec, Device)
+    for layout in tree.leaves(shardings, is_leaf=lambda s: isinstance(s, layouts)):
+        if not isinstance(layout, layouts):
+            raise ArgumentError("expected shardings or PartitionSpecs, got "
+                                f"{type(layout).__name__}",
+                                hint="give fnx.sharding.PartitionSpec(...), or a NamedSharding")
+    return tree.map(asarray, given)
+
+
 @public
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """A tree of arrays, laid out as said: they are whole on the one device.
@@ -331,11 +342,14 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     Returns:
         The same pytree.
 
+    Raises:
+        ArgumentError: what is no sharding.
+
     >>> import fnx.numpy as jnp
     >>> with_sharding_constraint(jnp.ones(2), PartitionSpec(None))
     Array([1., 1.], dtype=float32)
     """
-    return tree.map(asarray, x)
+    return _laid_out(x, shardings)
 
 
 @public
@@ -349,11 +363,14 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     Returns:
         The same pytree.
 
+    Raises:
+        ArgumentError: what is no sharding.
+
     >>> import fnx.numpy as jnp
     >>> reshard(jnp.ones(2), PartitionSpec(None))
     Array([1., 1.], dtype=float32)
     """
-    return tree.map(asarray, xs)
+    return _laid_out(xs, out_shardings)
 
 
 def pmap(fun: Callable[..., Any], axis_name: Hashable = None, *, in_axes: Any = 0,

@@ -213,6 +213,9 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
     "slice longer than its axis": (
         lambda: lax.dynamic_slice(x(), (0, 0), (3, 1)), errors.ShapeError, ValueError,
         "at most 2", "axis"),
+    "a sharding that is none": (
+        lambda: lax.with_sharding_constraint(x(), "i"), errors.ArgumentError, ValueError,
+        "expected shardings or PartitionSpecs, got str", "PartitionSpec"),
     "two arguments of where": (
         lambda: jnp.where(x() > 1, x()), errors.ArgumentError, TypeError, "a condition and two",
         "give both values"),
