@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -49,7 +49,7 @@ _family = Family(
     raises=("AxisError: an axis outside of the array.", "ShapeError: too few axes."))
 
 
-def _at_least(arys: tuple[ArrayLike, ...], wide: Any) -> Any:
+def _at_least(arys: tuple[ArrayLike, ...], wide: Callable[[Array], Array]) -> Array | list[Array]:
     made = [wide(asarray(x)) for x in arys]
     return made[0] if len(made) == 1 else made
 
@@ -61,7 +61,7 @@ def atleast_1d(*arys: ArrayLike) -> Array | list[Array]:
     >>> jnp.atleast_1d(1.0).shape
     (1,)
     """
-    return _at_least(arys, lambda x: x if x.ndim else x.reshape(1))  # type: ignore[no-any-return]
+    return _at_least(arys, lambda x: x if x.ndim else x.reshape(1))
 
 
 @_family("An Array, or a list of them for several.", raises=())
@@ -71,7 +71,7 @@ def atleast_2d(*arys: ArrayLike) -> Array | list[Array]:
     >>> jnp.atleast_2d(jnp.ones(3)).shape
     (1, 3)
     """
-    return _at_least(arys, _rows)  # type: ignore[no-any-return]
+    return _at_least(arys, _rows)
 
 
 def _rows(x: Array) -> Array:
@@ -87,7 +87,7 @@ def atleast_3d(*arys: ArrayLike) -> Array | list[Array]:
     """
     def wide(x: Array) -> Array:
         return x if x.ndim > 2 else _rows(x)[..., None]
-    return _at_least(arys, wide)  # type: ignore[no-any-return]
+    return _at_least(arys, wide)
 
 
 @_family(raises=("AxisError: an axis outside of the array.", "ShapeError: shapes that differ."),
