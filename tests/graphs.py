@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, narrow, ops
+from fnx.core import build, build_calls, dtypes, narrow, ops
 from fnx.core.dtypes import DType
 from fnx.core.levels import show
 from fnx.core.ops import Op
@@ -302,7 +302,7 @@ def _call(b: Builder, op: Op, x: UOp) -> UOp:
     inner = Builder(b.rng, b.types, b.allowed, b.depth - 1, b.smooth)
     fn = _grow(inner, b.number(1, 4), b.number(1, 2))
     args = [b.operand(p.dtype, p.shape) for p in inner.params]
-    results = build.call(fn, args, name="inner")
+    results = build_calls.call(fn, args, name="inner")
     b.pool.extend(results)
     return results[0]
 
@@ -336,7 +336,7 @@ def _scan(b: Builder, op: Op, x: UOp) -> UOp:
     xs = [b.operand(x.dtype, (length, *x.shape)) for _ in range(b.number(0, 1))]
     given = [*consts, *carries, *[_rows(b, x) for x in xs]]
     body = _body(b, given, [*carries, *[b.one(given) for _ in range(b.number(0, 2))]])
-    results = build.scan(body, length, consts, carries, xs, bool(b.number(0, 1)))
+    results = build_calls.scan(body, length, consts, carries, xs, bool(b.number(0, 1)))
     b.pool.extend(results)
     return results[0]
 
@@ -352,7 +352,7 @@ def _while(b: Builder, op: Op, x: UOp) -> UOp:
     condition = build.function([build.lt(count, build.like(count, 0))], n + 1, "more")
     step = build.function([*body.src, build.add(count, build.like(count, 1))], n + 1, "step")
     trips = build.const(-b.number(0, 4), dtypes.int32)
-    results = build.while_(condition, step, consts, [*carries, trips])
+    results = build_calls.while_(condition, step, consts, [*carries, trips])
     b.pool.extend(results)
     return results[0]
 
@@ -363,7 +363,7 @@ def _cond(b: Builder, op: Op, x: UOp) -> UOp:
     args = _some(b, x)
     wanted = [x, *[b.one(args) for _ in range(b.number(0, 1))]]
     branches = [_body(b, args, wanted) for _ in range(b.number(1, 3))]
-    results = build.cond(branches, b.operand(dtypes.int32, ()), args)
+    results = build_calls.cond(branches, b.operand(dtypes.int32, ()), args)
     b.pool.extend(results)
     return results[0]
 

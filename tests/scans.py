@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.ops import Op
 from fnx.core.uop import UOp, substitute
@@ -72,8 +72,8 @@ def loop_of(seed: int, steps: int, lanes: int = 0, types: Sequence[DType] = TYPE
     shapes_of = [p.shape for p in (*consts, *b.carries)] + [(length, *p.shape) for p in b.xs]
     params = [build.param(i, p.dtype, s) for i, (p, s) in enumerate(zip(ordered, shapes_of))]
     first, last = len(consts), len(consts) + len(b.carries)
-    results = build.scan(body, length, params[:first], params[first:last], params[last:],
-                         rng.random() < 0.3)
+    results = build_calls.scan(body, length, params[:first], params[first:last], params[last:],
+                               rng.random() < 0.3)
     draw = np.random.default_rng(seed)
     return Loop(build.function(results, len(params)),
                 [values(draw, p.dtype, p.shape) for p in params])

@@ -23,7 +23,7 @@ import numpy as np
 
 from fnx.backends.allocator import Holding, Pool
 from fnx.backends.base import CommandBuffer, DeviceStorage
-from fnx.core import dtypes, host, ops, parts
+from fnx.core import dtypes, host, op_args, ops, parts
 from fnx.core.errors import SpecError, show_site
 from fnx.core.numpy_semantics import sorted_operands
 from fnx.core.uop import UOp
@@ -56,7 +56,7 @@ class Command:
         return self.slots
 
 
-def call_host(arg: ops.Host, memory: Sequence[np.ndarray[Any, Any]]) -> None:
+def call_host(arg: op_args.Host, memory: Sequence[np.ndarray[Any, Any]]) -> None:
     """Run what a HOST calls on the bytes of its handle, its operands and its results."""
     types = (((), dtypes.uint32), *arg.ins, *arg.outs[arg.effect:])
     arrays = [part[:math.prod(shape) * t.itemsize].view(t.np).reshape(shape)
@@ -68,7 +68,7 @@ def call_host(arg: ops.Host, memory: Sequence[np.ndarray[Any, Any]]) -> None:
         place[...] = value
 
 
-def run_sort(arg: ops.Sort, memory: Sequence[np.ndarray[Any, Any]]) -> None:
+def run_sort(arg: op_args.Sort, memory: Sequence[np.ndarray[Any, Any]]) -> None:
     """Run a SORT on the bytes of its operands and its results."""
     arrays = [part[:math.prod(shape) * t.itemsize].view(t.np).reshape(shape)
               for part, (shape, t) in zip(memory, (*arg.ins, *arg.outs))]

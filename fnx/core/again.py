@@ -6,12 +6,12 @@ The ``f`` in the rule has the same rule, so it cannot be written out. It is a CU
 whose ``again`` says how many rules around it to go out; where a rule is applied, such nodes get
 what they stand for:
 
->>> from fnx.core import dtypes
+>>> from fnx.core import build_calls, dtypes, op_args
 >>> x, t = (build.param(i, dtypes.float32, ()) for i in (0, 1))
 >>> body, outs = build.function([build.neg(x)], 1, "f"), (((), dtypes.float32),)
->>> inner, = build.custom([body], ops.Custom("f", outs, (), 0, again=0), [x])
+>>> inner, = build_calls.custom([body], op_args.Custom("f", outs, (), 0, again=0), [x])
 >>> rule = build.function([inner, build.neg(t)], 2)
->>> y, = build.custom([body, rule], ops.Custom("f", outs, ("jvp",), 0), [x])
+>>> y, = build_calls.custom([body, rule], op_args.Custom("f", outs, ("jvp",), 0), [x])
 >>> unrolled(y.src[0], rule).src[0] is y, calls_again(body)
 (True, False)
 """

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from fnx.core import build
+from fnx.core import build, build_calls
 from fnx.core.uop import UOp
 
 Nodes = Sequence[UOp]
@@ -43,7 +43,7 @@ def scan_over(step: StepOf, length: int, consts: Nodes, carries: Nodes, xs: Node
     given = params_like([*consts, *carries, *rows])
     states, ys = step(given[:first], given[first:second], given[second:])
     body = build.function([*states, *ys], len(given), name)
-    found = build.scan(body, length, consts, carries, xs, reverse, name, checkpoint)
+    found = build_calls.scan(body, length, consts, carries, xs, reverse, name, checkpoint)
     return found[:len(carries)], found[len(carries):]
 
 
@@ -54,5 +54,5 @@ def while_over(condition: Callable[[Nodes, Nodes], UOp],
     n, given = len(consts), params_like([*consts, *carries])
     stop = build.function([condition(given[:n], given[n:])], len(given), f"{name}.goes_on")
     body = build.function(step(given[:n], given[n:]), len(given), name)
-    return build.while_(stop, body, consts, carries, name)
+    return build_calls.while_(stop, body, consts, carries, name)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from fnx.core import dtypes, narrow, operands, ops
+from fnx.core import dtypes, narrow, op_args, operands, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import (
     ArgumentError,
@@ -241,7 +241,7 @@ def unfold(x: UOp, axis: int, offset: int, stride: int = 1, dilation: int = 1,
     if count < 0 or size and count > most:  # windows without elements lie anywhere
         raise OutOfBoundsError(f"unfold: expected at most {most} windows of {size} along axis "
                                f"{axis} of {x.shape}, got {count}")
-    return UOp(ops.UNFOLD, x.dtype, (x,), ops.Window(axis, offset, stride, dilation, count))
+    return UOp(ops.UNFOLD, x.dtype, (x,), op_args.Window(axis, offset, stride, dilation, count))
 
 
 def fold(y: UOp, axis: int, offset: int, stride: int, dilation: int, length: int) -> UOp:
@@ -254,7 +254,7 @@ def fold(y: UOp, axis: int, offset: int, stride: int, dilation: int, length: int
     if count and size and (count - 1) * stride + (size - 1) * dilation >= length:
         raise OutOfBoundsError(f"fold: expected {count} windows of {size} to fit, got length "
                                f"{length}")
-    return UOp(ops.FOLD, y.dtype, (y,), ops.Window(axis, offset, stride, dilation, length))
+    return UOp(ops.FOLD, y.dtype, (y,), op_args.Window(axis, offset, stride, dilation, length))
 
 
 def concat(xs: Sequence[UOp], axis: int) -> UOp:
@@ -290,7 +290,7 @@ def iota(n: int, dtype: DType = dtypes.int32) -> UOp:
 
 
 def reduce(x: UOp, monoid: Op, axes: Iterable[int], first: bool = False) -> UOp:
-    """Fold ``axes`` (0 <= axis < ndim) of x with a monoid; the axes go away (ops.Reduce).
+    """Fold ``axes`` (0 <= axis < ndim) of x with a monoid; the axes go away (op_args.Reduce).
 
     What is stored only is folded in the type that it is computed in, and rounded once.
     """
@@ -301,7 +301,7 @@ def reduce(x: UOp, monoid: Op, axes: Iterable[int], first: bool = False) -> UOp:
     if not arg:
         return x
     whole = wide(x)
-    return cast(UOp(ops.REDUCE, whole.dtype, (whole,), ops.Reduce(monoid, arg, None, first)),
+    return cast(UOp(ops.REDUCE, whole.dtype, (whole,), op_args.Reduce(monoid, arg, None, first)),
                 x.dtype)
 
 
@@ -329,12 +329,12 @@ def scatter(x: UOp, index: Sequence[UOp], updates: UOp,
         operands.check_monoid("scatter", monoid, x.dtype)
         if x.dtype.storage is not None:
             return cast(scatter(wide(x), index, wide(updates), monoid), x.dtype)
-    return UOp(ops.SCATTER, x.dtype, (x, *index, updates), ops.Scatter(monoid))
+    return UOp(ops.SCATTER, x.dtype, (x, *index, updates), op_args.Scatter(monoid))
 
 
 def sort(given: Sequence[UOp], n_keys: int, kept: Iterable[int] | None = None,
          name: str = "sort") -> tuple[UOp, ...]:
-    """Operands in the order of the first ``n_keys`` of them, along the last axis (ops.Sort).
+    """Operands in the order of the first ``n_keys`` of them, along the last axis (op_args.Sort).
 
     ``kept``: which of them are wanted, -1 for where each element came from; None: all.
     """
@@ -349,17 +349,17 @@ def sort(given: Sequence[UOp], n_keys: int, kept: Iterable[int] | None = None,
                          hint="sort parts of it, then what they have at the ends")
     whole = tuple(map(wide, given))
     ins = tuple([(x.shape, x.dtype) for x in whole])
-    arg = ops.Sort(name, n_keys, ins, tuple(range(len(ins)) if kept is None else kept))
+    arg = op_args.Sort(name, n_keys, ins, tuple(range(len(ins)) if kept is None else kept))
     found = results(UOp(ops.SORT, dtypes.void, whole, arg))
     return tuple([x if i < 0 else cast(x, given[i].dtype) for x, i in zip(found, arg.kept)])
 
 
-def all_gather(x: UOp, axis: ops.Axis) -> UOp:
+def all_gather(x: UOp, axis: op_args.Axis) -> UOp:
     """The x of all lanes of a named axis, in front."""
     return UOp(ops.ALL_GATHER, x.dtype, (x,), axis)
 
 
-def axis_index(axis: ops.Axis) -> UOp:
+def axis_index(axis: op_args.Axis) -> UOp:
     """The number of the lane along a named axis."""
     return UOp(ops.AXIS_INDEX, dtypes.int32, (), axis)
 
@@ -369,91 +369,17 @@ def axis_index(axis: ops.Axis) -> UOp:
 
 def param(slot: int, dtype: DType, shape: Shape) -> UOp:
     """Input ``slot`` of the FUNCTION it stands in."""
-    return UOp(ops.PARAM, dtype, (), ops.Param(slot, tuple(shape)))
+    return UOp(ops.PARAM, dtype, (), op_args.Param(slot, tuple(shape)))
 
 
 def function(outs: Iterable[UOp], n_params: int, name: str = "") -> UOp:
     """Close a graph over PARAM(0..n_params-1)."""
-    return UOp(ops.FUNCTION, dtypes.void, tuple(outs), ops.Function(name, n_params))
+    return UOp(ops.FUNCTION, dtypes.void, tuple(outs), op_args.Function(name, n_params))
 
 
 def params(fn: UOp) -> dict[int, UOp]:
     """The PARAMs that a FUNCTION reads, by slot."""
     return {node.arg.slot: node for node in toposort(fn.src) if node.op is ops.PARAM}
-
-
-def call(fn: UOp, args: Sequence[UOp], name: str = "", policy: Any = None) -> tuple[UOp, ...]:
-    """The results of calling a FUNCTION (ops.Call)."""
-    if len(args) != fn.arg.n_params:
-        raise ArgumentError(f"call: expected {fn.arg.n_params} operands, got {len(args)}")
-    outs = tuple((o.shape, o.dtype) for o in fn.src)
-    arg = ops.Call(name or fn.arg.name, outs, policy=policy)
-    return results(UOp(ops.CALL, dtypes.void, (fn, *args), arg))
-
-
-def scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequence[UOp],
-         xs: Sequence[UOp], reverse: bool = False, name: str = "", checkpoint: int = 0
-         ) -> tuple[UOp, ...]:
-    """The results of a SCAN: the last carries, then the ys (ops.Scan)."""
-    n = len(carries)
-    outs = [(o.shape, o.dtype) for o in body.src]
-    outs[n:] = [((length, *shape), dtype) for shape, dtype in outs[n:]]
-    arg = ops.Scan(name or body.arg.name, length, len(consts), n, reverse, tuple(outs),
-                   checkpoint)
-    return results(UOp(ops.SCAN, dtypes.void, (body, *consts, *carries, *xs), arg))
-
-
-def while_(condition: UOp, body: UOp, consts: Sequence[UOp], carries: Sequence[UOp],
-           name: str = "") -> tuple[UOp, ...]:
-    """The results of a WHILE: the last carries (ops.While)."""
-    outs = tuple([(o.shape, o.dtype) for o in body.src])
-    arg = ops.While(name or body.arg.name, len(consts), outs)
-    return results(UOp(ops.WHILE, dtypes.void, (condition, body, *consts, *carries), arg))
-
-
-def cond(branches: Sequence[UOp], which: UOp, args: Sequence[UOp], name: str = ""
-         ) -> tuple[UOp, ...]:
-    """The results of a COND: those of branch ``which``, clamped (ops.Cond)."""
-    outs = tuple([(o.shape, o.dtype) for o in branches[0].src])
-    arg = ops.Cond(name or branches[0].arg.name, len(branches), outs)
-    return results(UOp(ops.COND, dtypes.void, (*branches, which, *args), arg))
-
-
-TOKEN = ((0,), dtypes.bool_)  # the type of what orders effects: an array without elements
-
-
-def first_token() -> UOp:
-    """What the first of all effects follows."""
-    return const(False, dtypes.bool_, (0,))
-
-
-def is_token(node: UOp) -> bool:
-    return node.dtype is dtypes.bool_ and node.shape == (0,)
-
-
-def host(name: str, handle: UOp, token: UOp | None, operands: Sequence[UOp],
-         outs: Iterable[tuple[Shape, DType]], method: str = "") -> tuple[UOp, ...]:
-    """The results of a HOST; with a token, the next one comes before them (ops.Host)."""
-    effect = token is not None
-    arg = ops.Host(name, effect, tuple([(x.shape, x.dtype) for x in operands]),
-                   ((TOKEN,) if effect else ()) + tuple(outs), method=method)
-    src = (handle, *operands) if token is None else (handle, token, *operands)
-    return results(UOp(ops.HOST, dtypes.void, src, arg))
-
-
-def callee(host: UOp) -> UOp:
-    """What a command runs for a HOST, on its handle, operands and results: see ``exec_``."""
-    return UOp(ops.HOST, dtypes.void, (), host.arg)
-
-
-def sorter(sort: UOp) -> UOp:
-    """What a command runs for a SORT, on its operands and results: see ``exec_``."""
-    return UOp(ops.SORT, dtypes.void, (), sort.arg)
-
-
-def custom(functions: Sequence[UOp], arg: ops.Custom, args: Sequence[UOp]) -> tuple[UOp, ...]:
-    """The results of a function with rules, on captures and arguments (ops.Custom)."""
-    return results(UOp(ops.CUSTOM, dtypes.void, (*functions, *args), arg))
 
 
 def results(called: UOp) -> tuple[UOp, ...]:
@@ -472,18 +398,18 @@ def index_const(n: int) -> UOp:
 def range_(extent: UOp | int, id: int, kind: str = "SEQ", name: str = "") -> UOp:
     """A loop variable 0 <= r < extent."""
     bound = index_const(extent) if isinstance(extent, int) else extent
-    return UOp(ops.RANGE, dtypes.index, (bound,), ops.Range(id, kind, name))
+    return UOp(ops.RANGE, dtypes.index, (bound,), op_args.Range(id, kind, name))
 
 
 def ref(slot: int, dtype: DType, dims: Iterable[UOp | int], name: str = "") -> UOp:
     """Buffer argument ``slot`` of a kernel; dims are extents (numbers or index nodes)."""
     src = tuple(index_const(d) if isinstance(d, int) else d for d in dims)
-    return UOp(ops.REF, dtype, src, ops.Ref(slot, name))
+    return UOp(ops.REF, dtype, src, op_args.Ref(slot, name))
 
 
 def var(slot: int, dtype: DType, low: int = 0, high: int = 1 << 40, name: str = "") -> UOp:
     """Scalar argument ``slot`` of a kernel."""
-    return UOp(ops.VAR, dtype, (), ops.Var(slot, low, high, name))
+    return UOp(ops.VAR, dtype, (), op_args.Var(slot, low, high, name))
 
 
 def at(buffer: UOp, *index: UOp) -> UOp:
@@ -508,13 +434,13 @@ def store(place: UOp, value: UOp, valid: UOp | None = None, combine: Op | None =
 
 def reduce_ranges(value: UOp, monoid: Op, ranges: Sequence[UOp]) -> UOp:
     """Kernel-level REDUCE over ranges."""
-    arg = ops.Reduce(monoid, (), value.dtype)
+    arg = op_args.Reduce(monoid, (), value.dtype)
     return UOp(ops.REDUCE, value.dtype, (value, *ranges), arg) if ranges else value
 
 
 def carry(id: int, i: int, dtype: DType, over: Iterable[UOp]) -> UOp:
     """Carried value ``i`` of the ITER ``id``, whose RANGE is first of those that it is ``over``."""
-    return UOp(ops.CARRY, dtype, tuple(over), ops.Carry(id, i))
+    return UOp(ops.CARRY, dtype, tuple(over), op_args.Carry(id, i))
 
 
 def iterate(id: int, t: UOp, inits: Sequence[UOp], nexts: Sequence[UOp], stop: UOp | None = None
@@ -528,7 +454,7 @@ def iterate(id: int, t: UOp, inits: Sequence[UOp], nexts: Sequence[UOp], stop: U
                          f"{', '.join(n.dtype.name for n in nexts)}")
     outs = tuple([((), n.dtype) for n in inits])
     return UOp(ops.ITER, dtypes.void, (t, *inits, *nexts, *([] if stop is None else [stop])),
-               ops.Iter(id, outs))
+               op_args.Iter(id, outs))
 
 
 def step(value: UOp, loop: UOp) -> UOp:
@@ -538,9 +464,9 @@ def step(value: UOp, loop: UOp) -> UOp:
 
 def stage(value: UOp, ranges: Sequence[UOp], id: int, space: str = "PRIV", name: str = "") -> UOp:
     """A small buffer filled over ``ranges`` (its dimensions, outermost first)."""
-    return UOp(ops.STAGE, value.dtype, (value, *ranges), ops.Stage(id, space, name))
+    return UOp(ops.STAGE, value.dtype, (value, *ranges), op_args.Stage(id, space, name))
 
 
 def kernel(stores: Iterable[UOp], name: str, order: Iterable[int] = ()) -> UOp:
     """A finished kernel."""
-    return UOp(ops.KERNEL, dtypes.void, tuple(stores), ops.Kernel(name, tuple(order)))
+    return UOp(ops.KERNEL, dtypes.void, tuple(stores), op_args.Kernel(name, tuple(order)))

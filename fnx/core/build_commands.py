@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fnx.core import dtypes, ops
+from fnx.core import dtypes, op_args, ops
 from fnx.core.uop import UOp
 
 
@@ -18,7 +18,7 @@ def slot(kind: str, index: int, offset: int, nbytes: int, strides: Iterable[int]
     moves = tuple(strides)
     while moves and not moves[-1]:
         moves = moves[:-1]
-    return UOp(ops.SLOT, dtypes.void, (), ops.Slot(kind, index, offset, nbytes, moves))
+    return UOp(ops.SLOT, dtypes.void, (), op_args.Slot(kind, index, offset, nbytes, moves))
 
 
 def swap(even: UOp, odd: UOp, loop: int) -> UOp:
@@ -32,22 +32,32 @@ def swap(even: UOp, odd: UOp, loop: int) -> UOp:
 
 def exec_(fn: UOp, slots: Iterable[UOp], scalars: Iterable[UOp], name: str) -> UOp:
     """Run a KERNEL on a SLOT per REF slot and a CONST per VAR slot, or what a HOST calls."""
-    return UOp(ops.EXEC, dtypes.void, (fn, *slots, *scalars), ops.Exec(name))
+    return UOp(ops.EXEC, dtypes.void, (fn, *slots, *scalars), op_args.Exec(name))
+
+
+def callee(host: UOp) -> UOp:
+    """What a command runs for a HOST, on its handle, operands and results: see ``exec_``."""
+    return UOp(ops.HOST, dtypes.void, (), host.arg)
+
+
+def sorter(sort: UOp) -> UOp:
+    """What a command runs for a SORT, on its operands and results: see ``exec_``."""
+    return UOp(ops.SORT, dtypes.void, (), sort.arg)
 
 
 def loop(body: UOp, trips: int, name: str) -> UOp:
     """Run COMMANDS so many times."""
-    return UOp(ops.LOOP, dtypes.void, (body,), ops.Loop(name, trips))
+    return UOp(ops.LOOP, dtypes.void, (body,), op_args.Loop(name, trips))
 
 
 def loop_while(test: UOp, flag: UOp, body: UOp, name: str) -> UOp:
     """Run COMMANDS ``test``, which write a bool to ``flag``; where it is true ``body``; again."""
-    return UOp(ops.LOOP, dtypes.void, (test, flag, body), ops.Loop(name, None))
+    return UOp(ops.LOOP, dtypes.void, (test, flag, body), op_args.Loop(name, None))
 
 
 def branch(which: UOp, branches: Iterable[UOp], name: str) -> UOp:
     """Run those COMMANDS whose number, an int32 that is clamped, is in the SLOT ``which``."""
-    return UOp(ops.BRANCH, dtypes.void, (which, *branches), ops.Branch(name))
+    return UOp(ops.BRANCH, dtypes.void, (which, *branches), op_args.Branch(name))
 
 
 def commands(run: Iterable[UOp]) -> UOp:

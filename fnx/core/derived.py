@@ -5,7 +5,7 @@ comes back with the form; the type of the key says which form. So nested bodies 
 stack. A form is kept with its body, by key, for as long as the body lives; so a form does not hold
 its body.
 
->>> from fnx.core import build, dtypes, ops
+>>> from fnx.core import build, build_calls, dtypes, ops
 >>> from fnx.core.uop import toposort
 >>> class Depth(str): pass
 >>> @derives(Depth, "depths")
@@ -18,7 +18,7 @@ its body.
 >>> x = build.param(0, dtypes.float32, ())
 >>> body = build.function([build.neg(x)], 1)
 >>> for _ in range(3000):
-...     body = build.function(build.call(body, [x]), 1)
+...     body = build.function(build_calls.call(body, [x]), 1)
 >>> form(body, Depth())
 3001
 """

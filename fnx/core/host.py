@@ -8,7 +8,7 @@ nothing of a callback is in a key of a cache, and it dies with the trace that ca
 >>> number, = handle.view(np.dtype(np.uint32), (1,))
 >>> from fnx.core import dtypes
 >>> scalar = ((), dtypes.int32)
->>> run(ops.Host("increment", False, (scalar,), (scalar,)), [number, np.int32(4)])
+>>> run(op_args.Host("increment", False, (scalar,), (scalar,)), [number, np.int32(4)])
 [array(5, dtype=int32)]
 
 What a callback does itself, fnx included, has nothing to do with the traces that are open around
@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import ops
+from fnx.core import op_args
 from fnx.core.array import scope
 from fnx.core.dtypes import NDArray
 from fnx.core.errors import CallbackError, DeviceError, Site
@@ -110,7 +110,7 @@ def silent() -> Iterator[None]:
         _calls.silent -= 1
 
 
-def run(arg: ops.Host, src: Sequence[Any]) -> list[NDArray]:
+def run(arg: op_args.Host, src: Sequence[Any]) -> list[NDArray]:
     """The results of a HOST on values of its operands.
 
     Raises:
@@ -139,7 +139,7 @@ def run(arg: ops.Host, src: Sequence[Any]) -> list[NDArray]:
     return outs
 
 
-def _place(arg: ops.Host, k: int, lane: tuple[int, ...]) -> tuple[int, ...]:
+def _place(arg: op_args.Host, k: int, lane: tuple[int, ...]) -> tuple[int, ...]:
     """Where operand k of a lane is found."""
     return tuple([i for i, (_, batched) in zip(lane, arg.lanes) if batched[k]])
 

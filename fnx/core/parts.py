@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from fnx.core import dtypes, ops
+from fnx.core import dtypes, op_args, ops
 from fnx.core.uop import UOp, toposort
 
 
@@ -81,7 +81,7 @@ def carries(loop: UOp, nodes: Iterable[UOp]) -> list[UOp]:
             ranges = sorted((first.ranges | after.ranges).difference(closed(loop)),
                             key=lambda r: r.arg.id)
             found[i] = UOp(ops.CARRY, after.dtype, (*closed(loop), *ranges),
-                           ops.Carry(loop.arg.id, i))
+                           op_args.Carry(loop.arg.id, i))
     return [found[i] for i in range(len(found))]
 
 
@@ -151,15 +151,15 @@ def operands(node: UOp) -> tuple[UOp, ...]:
     return tuple([s for s in node.src if s.op is not ops.FUNCTION and s.op is not ops.KERNEL])
 
 
-def slot_in(memory: UOp, iteration: Mapping[int, int]) -> ops.Slot:
+def slot_in(memory: UOp, iteration: Mapping[int, int]) -> op_args.Slot:
     """The SLOT that a memory of a command is in an iteration of each loop that swaps it."""
     while memory.op is ops.SWAP:
         memory = memory.src[iteration[memory.arg] & 1]
-    slot: ops.Slot = memory.arg
+    slot: op_args.Slot = memory.arg
     return slot
 
 
-def slots(memory: UOp) -> list[ops.Slot]:
+def slots(memory: UOp) -> list[op_args.Slot]:
     """The SLOTs that a memory of a command is in some iteration."""
     return [n.arg for n in toposort([memory]) if n.op is ops.SLOT]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, op_args, ops
 from fnx.core.uop import UOp
 from fnx.lower.commands import Block, Choice, Inlined, Repeat, named
 from fnx.lower.donated import parameter_below
@@ -180,12 +180,12 @@ def _swapped(even: UOp, odd: UOp) -> View:
 
 def _like(node: UOp) -> UOp:
     """Another buffer of this type."""
-    return UOp(ops.BUFFER, node.dtype, (), ops.Buffer(object(), node.shape))
+    return UOp(ops.BUFFER, node.dtype, (), op_args.Buffer(object(), node.shape))
 
 
 def _work(nbytes: int) -> UOp:
     """So many bytes of temporary memory."""
-    return UOp(ops.BUFFER, dtypes.bool_, (), ops.Buffer(object(), (nbytes,)))
+    return UOp(ops.BUFFER, dtypes.bool_, (), op_args.Buffer(object(), (nbytes,)))
 
 
 def _copies(source: UOp, to: UOp, read: BufferOrView | None = None) -> Iterator[StepBody]:

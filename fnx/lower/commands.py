@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fnx.core import build_commands, ops, parts
+from fnx.core import build_commands, op_args, ops, parts
 from fnx.core.errors import Site
 from fnx.core.record import Record
 from fnx.core.uop import UOp, rebuild
@@ -289,11 +289,11 @@ def placed(commands: UOp, ins: Sequence[UOp], outs: Sequence[UOp], arena: UOp, d
     return rebuild([commands], visit, kernels)[0]
 
 
-def _within(whole: UOp, part: ops.Slot, depth: int) -> UOp:
+def _within(whole: UOp, part: op_args.Slot, depth: int) -> UOp:
     """A part of a memory that moves with ``depth`` loops, inside of which the part moves."""
     if whole.op is ops.SWAP:
         return whole.over(tuple([_within(s, part, depth) for s in whole.src]))
-    arg: ops.Slot = whole.arg
+    arg: op_args.Slot = whole.arg
     strides = (*arg.strides, *[0] * (depth - len(arg.strides)), *part.strides)
     return build_commands.slot(arg.kind, arg.index, arg.offset + part.offset,
                       min(part.nbytes, arg.nbytes - part.offset), strides)

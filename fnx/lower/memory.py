@@ -20,7 +20,7 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fnx.core import build_commands, ops
+from fnx.core import build_commands, op_args
 from fnx.core.record import Record
 from fnx.core.uop import UOp
 
@@ -57,7 +57,7 @@ class View(Record):
         even, *odd = [self._part(of(n).arg) for n in self.nodes]
         return build_commands.swap(even, odd[0], 0) if odd else even
 
-    def _part(self, whole: ops.Slot) -> UOp:
+    def _part(self, whole: op_args.Slot) -> UOp:
         return build_commands.slot(whole.kind, whole.index, whole.offset + self.start, self.nbytes,
                           (self.step,))
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 
-from fnx.core import build, ops, parts
+from fnx.core import build, op_args, ops, parts
 from fnx.core.program import KernelCode
 from fnx.core.record import Record
 from fnx.core.target import Target
@@ -278,11 +278,11 @@ def realigned(kernel: UOp, alignments: Sequence[int]) -> UOp:
         if node.op is not ops.REF:
             return None
         arg = node.arg
-        return node.replace(src=src, arg=ops.Ref(arg.slot, arg.name, alignments[arg.slot]))
+        return node.replace(src=src, arg=op_args.Ref(arg.slot, arg.name, alignments[arg.slot]))
     return rebuild([kernel], visit)[0]
 
 
 def _temporary(ref: UOp) -> UOp:
     """A buffer of its own for what a GLOBAL stage packs."""
     shape = tuple(build.const_of(d) for d in ref.src)
-    return UOp(ops.BUFFER, ref.dtype, (), ops.Buffer(object(), shape))
+    return UOp(ops.BUFFER, ref.dtype, (), op_args.Buffer(object(), shape))

@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
-from fnx.core import build, dtypes, index_faults, ops
+from fnx.core import build, dtypes, index_faults, op_args, ops
 from fnx.core.array import effects, scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
@@ -193,8 +193,8 @@ class _CalledKernel(Transformed[P, R]):
             index_faults.count(kernel) if config.check_index else 0)
         shown = tuple([a[:2] for a in outs]) + faults
         node = UOp(ops.CALL, dtypes.void, (kernel, *[x._node for x in arrays]),
-                   ops.Call(self._name, shown + prints.outs,
-                            () if faults or prints.all else self._schedule))
+                   op_args.Call(self._name, shown + prints.outs,
+                                () if faults or prints.all else self._schedule))
         results = [Array(n) for n in build.results(node)]
         if prints.all:
             self._print(prints, results, results[len(shown):])

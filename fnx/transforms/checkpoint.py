@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
-from fnx.core import build, ops
+from fnx.core import build, build_calls, ops
 from fnx.core.array import trace, tree
 from fnx.core.array.array import Array
 from fnx.core.array.public import asarray, public
@@ -173,7 +173,7 @@ def checkpoint_name(x: T, name: str) -> T:
 def _named(x: Array, label: str) -> Array:
     node = x._node
     identity = build.function([build.param(0, node.dtype, node.shape)], 1, label)
-    return Array(build.call(identity, [node])[0], x.weak)
+    return Array(build_calls.call(identity, [node])[0], x.weak)
 
 
 remat = checkpoint

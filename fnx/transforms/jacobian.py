@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from fnx.core import build, dtypes
+from fnx.core import build, build_calls, dtypes
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.refusal import checked
@@ -175,7 +175,7 @@ class _Forward(_Jacobian[P, R]):
 
     def blocks(self, closed: Closed, args: Sequence[UOp], n: int
                ) -> tuple[list[UOp], DerivativeBlocks]:
-        nodes, columns = list(build.call(closed.function, args)), []
+        nodes, columns = list(build_calls.call(closed.function, args)), []
         first = closed.effects  # of several passes only the first one has effects
         for k in range(n):
             column, results = _pushed(closed, args, k, first)
@@ -210,7 +210,7 @@ def _pushed(closed: Closed, args: Sequence[UOp], k: int, effects: bool
     function = pushed.function if effects else silent(pushed.function, _AGAIN, _ALONE)
     batched = batch(function, size, [*[False] * len(args), True])
     units = _units(x)
-    found = pick(build.call(batched.function, [*args, units]), units)
+    found = pick(build_calls.call(batched.function, [*args, units]), units)
     return [block(out, *((None, False) if t is None else (found[t], batched.outs[t])))
             for out, (t, _) in zip(closed.outs, pushed.given)], found[:len(pushed.given)]
 
@@ -235,16 +235,16 @@ class _Jacrev(_Jacobian[P, R]):
 
     def blocks(self, closed: Closed, args: Sequence[UOp], n: int
                ) -> tuple[list[UOp], DerivativeBlocks]:
-        nodes, rows = list(build.call(closed.function, args)), []
+        nodes, rows = list(build_calls.call(closed.function, args)), []
         forms = [linearize(closed.function, Activity(tuple(range(n)), (o,)))
                  for o in range(len(closed.outs))]
         forward = [form.forward_of(closed.function) for form in forms]
         if closed.effects:  # of several passes only the first one has effects
             forward[1:] = [silent(fn, _AGAIN, _ALONE) for fn in forward[1:]]
-            nodes = list(build.call(forward[0], args))[:len(nodes)] if forward else nodes
+            nodes = list(build_calls.call(forward[0], args))[:len(nodes)] if forward else nodes
         token = nodes[-1] if closed.effects else None
         for o, form in enumerate(forms):
-            row, token = _pulled(closed, args, form, build.call(forward[o], args), o, token)
+            row, token = _pulled(closed, args, form, build_calls.call(forward[o], args), o, token)
             rows.append(row[:n])
         return nodes if token is None else [*nodes[:-1], token], rows
 
@@ -261,7 +261,7 @@ def _pulled(closed: Closed, args: Sequence[UOp], form: Linearized, results: Sequ
             "token": [units if token is None else token]}
     batched = batch(form.backward, size, [kind == "cotangent" for kind, _ in form.sources])
     operands = [read[kind][i] for kind, i in form.sources]
-    found = pick(build.call(batched.function, operands), units)
+    found = pick(build_calls.call(batched.function, operands), units)
 
     def block(x: UOp, i: int | None) -> UOp:
         shape = out.shape + x.shape

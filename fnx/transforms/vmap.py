@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from fnx.core import build, ops
+from fnx.core import build, op_args
 from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
@@ -197,7 +197,7 @@ class _Mapped(Record):
         return build.permute(self.array._node, (self.axis, *rest))
 
 
-def _lanes(closed: Closed, size: int, axis: ops.Axis | None, mapped: Sequence[UOp]
+def _lanes(closed: Closed, size: int, axis: op_args.Axis | None, mapped: Sequence[UOp]
            ) -> list[tuple[UOp, bool]]:
     """The results for all lanes, and which have an axis of them in front."""
     rest = closed.operands()

@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, op_args, ops
 from fnx.core.uop import UOp
 
 # o[i] = x[i] with v -> v * 0.9999 + a applied {repeats} times; a is scalar 0
@@ -89,12 +89,12 @@ def expected(x: np.ndarray, a: float, repeats: int = 1) -> np.ndarray:
 
 
 def slot(kind: str, index: int, nbytes: int, offset: int = 0) -> UOp:
-    return UOp(ops.SLOT, dtypes.void, (), ops.Slot(kind, index, offset, nbytes))
+    return UOp(ops.SLOT, dtypes.void, (), op_args.Slot(kind, index, offset, nbytes))
 
 
 def execute(kernel: UOp, slots: list[UOp], *scalars: UOp, name: str = "") -> UOp:
     return UOp(ops.EXEC, dtypes.void, (kernel, *slots, *scalars),
-               ops.Exec(name or kernel.arg.name))
+               op_args.Exec(name or kernel.arg.name))
 
 
 def commands(*execs: UOp) -> UOp:

@@ -15,7 +15,7 @@ import pytest
 
 from fnx.backends.base import get_device
 from fnx.backends.hcq import commands_of, executions
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.config import override
 from fnx.core.levels import interp
 from fnx.core.uop import UOp, toposort
@@ -70,7 +70,7 @@ def counter(trips: int, width: int) -> tuple[UOp, list[np.ndarray[Any, Any]]]:
     new = build.add(c, x)
     body = build.function([new, build.mul(new, build.like(new, 2))], 2, "count")
     xs = build.param(1, INT, (trips, width))
-    fn = build.function(build.scan(body, trips, [], [build.param(0, INT, (width,))], [xs]), 2)
+    fn = build.function(build_calls.scan(body, trips, [], [build.param(0, INT, (width,))], [xs]), 2)
     return fn, [np.zeros(width, np.int32), np.ones((trips, width), np.int32)]
 
 
@@ -96,7 +96,8 @@ def test_the_product_of_a_step_is_shared_out() -> None:
     product = build.reshape(build.reduce(products, ops.ADD, (1,)), rows)
     step = build.function([build.add(build.neg(product), x)], 3, "step")
     inits, xs = build.param(1, F, rows), build.param(2, F, (2000, *rows))
-    fn = build.function(build.scan(step, 2000, [build.param(0, F, (128, 128))], [inits], [xs]), 3)
+    weights = build.param(0, F, (128, 128))
+    fn = build.function(build_calls.scan(step, 2000, [weights], [inits], [xs]), 3)
     rng = np.random.default_rng(0)
     args = [rng.standard_normal(s, np.float32) / 50 for s in ((128, 128), rows, (2000, *rows))]
     plans = link(fn, get_device("cpu")).buffer._plans.values()  # type: ignore[attr-defined]
@@ -142,7 +143,7 @@ def test_a_branch_clamps_its_number() -> None:
     x, which = build.param(0, F, (64,)), build.param(1, INT, ())
     p = build.param(0, F, (64,))
     branches = [build.function([build.mul(p, build.like(p, float(n)))], 1) for n in range(3)]
-    fn = build.function(build.cond(branches, which, [x]), 2)
+    fn = build.function(build_calls.cond(branches, which, [x]), 2)
     ones = np.ones(64, np.float32)
     for number, want in ((-5, 0), (-(1 << 31), 0), (0, 0), (1, 1), (2, 2), (3, 2), (1 << 30, 2)):
         for device in ("cpu", "interp"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, op_args
 from fnx.core.again import belongs
 
 F = dtypes.float32
@@ -12,7 +12,7 @@ def test_each_body_is_looked_into() -> None:
     """The first branch calls again; the second is asked for its depth all the same."""
     x, which = build.param(0, F, (7,)), build.param(1, dtypes.int32, ())
     primal = build.function([build.neg(x)], 1, "f")
-    inner, = build.custom([primal], ops.Custom("f", (((7,), F),), (), 0, again=0), [x])
+    inner, = build_calls.custom([primal], op_args.Custom("f", (((7,), F),), (), 0, again=0), [x])
     branches = [build.function([inner], 1, "again"), build.function([build.mul(x, x)], 1, "not")]
-    assert belongs(build.cond(branches, which, [x])[0].src[0])
-    assert not belongs(build.cond(branches[1:], which, [x])[0].src[0])
+    assert belongs(build_calls.cond(branches, which, [x])[0].src[0])
+    assert not belongs(build_calls.cond(branches[1:], which, [x])[0].src[0])

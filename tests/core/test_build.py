@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, errors, ops
+from fnx.core import build, build_calls, dtypes, errors, ops
 from fnx.core.array import axes
 from fnx.core.errors import (
     ArgumentError,
@@ -59,7 +59,7 @@ B = build.param(2, dtypes.bool_, (2, 3))
     (lambda: build.gather(X, N, N, N), OutOfBoundsError, "1 to 2 indices"),
     (lambda: build.gather(build.param(0, F, (0, 3)), N), OutOfBoundsError, "with elements"),
     (lambda: build.scatter(X, [N], X), ShapeError, "expected updates"),
-    (lambda: build.call(build.function([X], 1), []), ArgumentError, "expected 1 operands"),
+    (lambda: build_calls.call(build.function([X], 1), []), ArgumentError, "expected 1 operands"),
     (lambda: build.at(build.ref(0, F, (2, 3)), build.range_(2, 0)), ShapeError, "2 indices"),
     (lambda: axes.broadcast_shapes((2, 3), (4, 3)), ShapeError, "broadcast"),
 ])

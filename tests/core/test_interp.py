@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, op_args, ops
 from fnx.core.errors import ArgumentError, KernelError
 from fnx.core.levels import interp, interp_kernel
 from fnx.core.levels.interp import apply, evaluate, run_kernel
@@ -91,12 +91,12 @@ def test_values_are_dropped_after_their_last_reader() -> None:
 def test_calls_of_functions_and_kernels() -> None:
     x = build.param(0, F, (4,))
     fn = build.function([build.neg(x), build.exp(x)], 1)
-    a, b = build.call(fn, [build.neg(x)])
+    a, b = build_calls.call(fn, [build.neg(x)])
     i = build.range_(4, 0)
     twice = build.kernel([build.store(
         build.at(build.ref(1, F, [4]), i),
         build.mul(build.load(build.at(build.ref(0, F, [4]), i)), build.const(2.0, F)))], "k")
-    call = UOp(ops.CALL, dtypes.void, (twice, a), ops.Call("k", (((4,), F),)))
+    call = UOp(ops.CALL, dtypes.void, (twice, a), op_args.Call("k", (((4,), F),)))
     (c,) = build.results(call)
     v = floats(4)
     assert_same(evaluate([a, c, b], {x: v}), [v, 2 * v, np.exp(-v.astype(float)).astype("f")])
@@ -106,7 +106,7 @@ def test_a_buffer_is_read_through_its_handle() -> None:
     class Memory:
         def view(self, dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
             return np.full(shape, 3, dtype)
-    node = UOp(ops.BUFFER, I, (), ops.Buffer(Memory(), (2,)))
+    node = UOp(ops.BUFFER, I, (), op_args.Buffer(Memory(), (2,)))
     assert_same(evaluate([build.neg(node)], {}), [np.array([-3, -3], np.int32)])
     assert_same(evaluate([build.neg(node)], {node: np.array([1, 2], np.int32)}),
                 [np.array([-1, -2], np.int32)])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, op_args, ops
 from fnx.core.errors import SpecError
 from fnx.core.rewriting.pattern import UPat, build_from, const, constant_of, match, var
 from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, graph_rewrite
@@ -58,7 +58,7 @@ def test_kinds_args_sets_of_ops_and_names_of_inner_patterns() -> None:
     assert match(var("a", "i"), x) is None and match(var("a", "i"), i) == {"a": i}
     assert match(var("a", "b"), build.lt(x, y)) is not None
     total = build.reduce(x, ops.ADD, (1,))
-    p = UPat(ops.REDUCE, (a,), arg=ops.Reduce(ops.ADD, (1,)))
+    p = UPat(ops.REDUCE, (a,), arg=op_args.Reduce(ops.ADD, (1,)))
     assert match(p, total) == {"a": x}
     assert match(p, build.reduce(x, ops.ADD, (0,))) is None
     either = UPat(frozenset({ops.ADD, ops.SUB}), None, "n")
@@ -119,9 +119,9 @@ def test_an_unchanged_graph_is_the_same_object(graph: Graph) -> None:
 def test_functions_are_not_entered_but_calls_follow_known_ones() -> None:
     fn = build.function([build.neg(build.neg(x))], 1)
     simple = build.function([x], 1)
-    (out,) = build.call(fn, [build.neg(build.neg(y))])
-    assert graph_rewrite([out], RULES) == list(build.call(fn, [y]))
-    assert graph_rewrite([out], RULES, known={fn: simple}) == list(build.call(simple, [y]))
+    (out,) = build_calls.call(fn, [build.neg(build.neg(y))])
+    assert graph_rewrite([out], RULES) == list(build_calls.call(fn, [y]))
+    assert graph_rewrite([out], RULES, known={fn: simple}) == list(build_calls.call(simple, [y]))
 
 
 def test_guards_counts_and_where_a_rule_stands() -> None:

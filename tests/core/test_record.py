@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.core import ops
+from fnx.core import op_args, ops
 from fnx.core.record import Record
 
 
@@ -92,6 +92,6 @@ def test_wrong_fields_are_named(call: Any) -> None:
 
 def test_args_of_ops_print_as_they_are_written() -> None:
     """Digests read these texts, so they may only change with the object cache."""
-    assert repr(ops.Range(1, "PAR", "i")) == "Range(id=1, kind='PAR', name='i')"
-    assert repr(ops.Reduce(ops.ADD, (0,))) == \
+    assert repr(op_args.Range(1, "PAR", "i")) == "Range(id=1, kind='PAR', name='i')"
+    assert repr(op_args.Reduce(ops.ADD, (0,))) == \
         "Reduce(monoid=ADD, axes=(0,), accumulator=None, first=False)"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, op_args, ops
 from fnx.core.errors import ArgumentError
 from fnx.core.levels.show import dot, from_python, pretty, to_python
 from fnx.core.uop import UOp, current_site, toposort
@@ -41,7 +41,7 @@ def test_source_of_a_schedule_vectors_and_combines() -> None:
 
 def test_memory_has_no_source() -> None:
     with pytest.raises(ArgumentError, match="without BUFFERs"):
-        to_python(UOp(ops.BUFFER, F, (), ops.Buffer(object(), (3,))))
+        to_python(UOp(ops.BUFFER, F, (), op_args.Buffer(object(), (3,))))
 
 
 @settings(max_examples=60)
@@ -125,7 +125,7 @@ def test_inputs_may_be_named() -> None:
 def test_a_shared_function_is_printed_once_and_names_stay_apart() -> None:
     x = build.param(0, F, (3,))
     f, g = (build.function([op(x)], 1, "f") for op in (build.exp, build.neg))
-    calls = [build.call(fn, [x])[0] for fn in (f, f, g)]
+    calls = [build_calls.call(fn, [x])[0] for fn in (f, f, g)]
     text = pretty(build.function([build.add(build.add(calls[0], calls[1]), calls[2])], 1, "main"))
     assert text.count("function f(") == 1 and text.count("function f_2(") == 1
     assert "= f_2(x0)" in text and text.index("function main") > text.index("function f_2")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, op_args, ops
 from fnx.core.errors import FnxError, SpecError
 from fnx.core.levels.spec import LEVELS, check
 from fnx.core.uop import UOp, substitute, toposort
@@ -69,7 +69,7 @@ X = build.param(0, F, (3, 4))
 
 def call_of(fn: UOp, *args: UOp, outs: Any = None) -> UOp:
     given = outs or tuple((o.shape, o.dtype) for o in fn.src)
-    return UOp(ops.CALL, dtypes.void, (fn, *args), ops.Call("f", given))
+    return UOp(ops.CALL, dtypes.void, (fn, *args), op_args.Call("f", given))
 
 
 # ---- tensor level -----------------------------------------------------------------------------
@@ -128,37 +128,37 @@ TENSOR: dict[str, Mutation] = {
     "shrink backwards": lambda g, r: UOp(ops.SHRINK, F, (X,), ((2, 1), (0, 4))),
     "flip of an axis twice": lambda g, r: UOp(ops.FLIP, F, (X,), (0, 0)),
     "flip outside": lambda g, r: UOp(ops.FLIP, F, (X,), (2,)),
-    "windows outside": lambda g, r: UOp(ops.UNFOLD, F, (X,), ops.Window(1, 0, 1, 1, 3)),
-    "windows of one axis": lambda g, r: UOp(ops.UNFOLD, F, (X,), ops.Window(1, 1, 1, 1, 1)),
-    "windows that do not fit": lambda g, r: UOp(ops.FOLD, F, (X,), ops.Window(1, 0, 1, 1, 5)),
+    "windows outside": lambda g, r: UOp(ops.UNFOLD, F, (X,), op_args.Window(1, 0, 1, 1, 3)),
+    "windows of one axis": lambda g, r: UOp(ops.UNFOLD, F, (X,), op_args.Window(1, 1, 1, 1, 1)),
+    "windows that do not fit": lambda g, r: UOp(ops.FOLD, F, (X,), op_args.Window(1, 0, 1, 1, 5)),
     "concat along no axis": lambda g, r: UOp(ops.CONCAT, F, (X, X), 2),
     "concat of two dtypes": lambda g, r: UOp(
         ops.CONCAT, F, (X, build.param(1, I, (3, 4))), 0),
     "concat of shapes that differ": lambda g, r: UOp(
         ops.CONCAT, F, (X, build.param(1, F, (3, 5))), 0),
-    "fold outside": lambda g, r: UOp(ops.REDUCE, F, (X,), ops.Reduce(ops.ADD, (2,))),
-    "fold of no axis": lambda g, r: UOp(ops.REDUCE, F, (X,), ops.Reduce(ops.ADD, ())),
-    "fold with no monoid": lambda g, r: UOp(ops.REDUCE, F, (X,), ops.Reduce(ops.SUB, (0,))),
+    "fold outside": lambda g, r: UOp(ops.REDUCE, F, (X,), op_args.Reduce(ops.ADD, (2,))),
+    "fold of no axis": lambda g, r: UOp(ops.REDUCE, F, (X,), op_args.Reduce(ops.ADD, ())),
+    "fold with no monoid": lambda g, r: UOp(ops.REDUCE, F, (X,), op_args.Reduce(ops.SUB, (0,))),
     "fold that does not take floats": lambda g, r: UOp(
-        ops.REDUCE, F, (X,), ops.Reduce(ops.XOR, (0,))),
+        ops.REDUCE, F, (X,), op_args.Reduce(ops.XOR, (0,))),
     "fold over ranges": lambda g, r: UOp(
-        ops.REDUCE, F, (X, X), ops.Reduce(ops.ADD, (0,))),
+        ops.REDUCE, F, (X, X), op_args.Reduce(ops.ADD, (0,))),
     "gather at floats": lambda g, r: UOp(ops.GATHER, F, (X, build.param(1, F, (2,)))),
     "gather at too many": lambda g, r: UOp(ops.GATHER, F, (X, *[build.param(1, I, (2,))] * 3)),
     "gather from nothing": lambda g, r: UOp(
         ops.GATHER, F, (build.param(0, F, (0, 3)), build.param(1, I, (2,)))),
     "scatter of other updates": lambda g, r: UOp(
-        ops.SCATTER, F, (X, build.param(1, I, (2,)), X), ops.Scatter()),
+        ops.SCATTER, F, (X, build.param(1, I, (2,)), X), op_args.Scatter()),
     "scatter with no monoid": lambda g, r: UOp(
         ops.SCATTER, F, (X, build.param(1, I, (2,)), build.param(2, F, (2, 4))),
-        ops.Scatter(ops.SUB)),
-    "slot past the end": lambda g, r: raw(g, arg=ops.Function("f", g.arg.n_params - 1))
+        op_args.Scatter(ops.SUB)),
+    "slot past the end": lambda g, r: raw(g, arg=op_args.Function("f", g.arg.n_params - 1))
     if pick(r, g, lambda n: n.op is ops.PARAM and n.arg.slot == g.arg.n_params - 1) in
     toposort(g.src) else None,
     "leaf in a function": mutate(
-        of(ops.PARAM), lambda n, r: UOp(ops.LEAF, n.dtype, (), ops.Leaf(3, n.shape)), True),
+        of(ops.PARAM), lambda n, r: UOp(ops.LEAF, n.dtype, (), op_args.Leaf(3, n.shape)), True),
     "buffer in a function": lambda g, r: build.function([UOp(
-        ops.BUFFER, F, (), ops.Buffer(object(), (3,)))], 0),
+        ops.BUFFER, F, (), op_args.Buffer(object(), (3,)))], 0),
     "two PARAMs of one slot": lambda g, r: build.function(
         [X, build.param(0, F, (4, 3))], 1),
     "negative slot": lambda g, r: build.param(-1, F, ()),
@@ -190,11 +190,11 @@ STORE = build.store(OUT, LOADED)
 
 
 def with_order(change: Callable[[tuple[int, ...], Rng], tuple[int, ...]]) -> Mutation:
-    return lambda k, r: raw(k, arg=ops.Kernel("k", change(k.arg.order, r)))
+    return lambda k, r: raw(k, arg=op_args.Kernel("k", change(k.arg.order, r)))
 
 
 def also(k: UOp, *stores: UOp) -> UOp:
-    return UOp(ops.KERNEL, dtypes.void, (*k.src, *stores), ops.Kernel("k"))
+    return UOp(ops.KERNEL, dtypes.void, (*k.src, *stores), op_args.Kernel("k"))
 
 
 KERNEL: dict[str, Mutation] = {
@@ -234,19 +234,19 @@ KERNEL: dict[str, Mutation] = {
         n, src=(*n.src, n.src[1]))),
     "fold over nothing": mutate(of(ops.REDUCE), lambda n, r: raw(n, src=n.src[:1])),
     "fold with axes": mutate(of(ops.REDUCE), lambda n, r: raw(
-        n, arg=ops.Reduce(n.arg.monoid, (0,), F))),
+        n, arg=op_args.Reduce(n.arg.monoid, (0,), F))),
     "fold without accumulator": mutate(of(ops.REDUCE), lambda n, r: raw(
-        n, arg=ops.Reduce(n.arg.monoid))),
+        n, arg=op_args.Reduce(n.arg.monoid))),
     "fold of a parallel range": lambda k, r: build.reduce_ranges(
         LOADED, ops.ADD, [build.range_(3, 91, "PAR")]),
     "stage in no space": mutate(of(ops.STAGE), lambda n, r: raw(
-        n, arg=ops.Stage(n.arg.id, "DISK"))),
+        n, arg=op_args.Stage(n.arg.id, "DISK"))),
     "stage over a constant": mutate(of(ops.STAGE), lambda n, r: raw(
         n, src=(*n.src, build.index_const(3)))),
     "range of no kind": mutate(of(ops.RANGE), lambda n, r: raw(
-        n, arg=ops.Range(n.arg.id, "LOOP"))),
+        n, arg=op_args.Range(n.arg.id, "LOOP"))),
     "range of float extent": lambda k, r: UOp(
-        ops.RANGE, F, (build.const(3.0, F),), ops.Range(0, "SEQ")),
+        ops.RANGE, F, (build.const(3.0, F),), op_args.Range(0, "SEQ")),
     "extent that depends on a range": lambda k, r: build.range_(R, 92),
     "buffer whose extent is a range": lambda k, r: build.ref(0, F, [R]),
     "variable without values": lambda k, r: build.var(0, dtypes.index, 5, 4),
@@ -265,8 +265,8 @@ KERNEL: dict[str, Mutation] = {
         build.at(build.ref(0, F, (2, 2)), build.range_(2, 0, "PAR"), build.range_(2, 1)),
         build.const(0, F))], "k", [1, 0]),
     "kernel of a value": lambda k, r: UOp(
-        ops.KERNEL, dtypes.void, (LOADED,), ops.Kernel("k")),
-    "kernel of nothing": lambda k, r: UOp(ops.KERNEL, dtypes.void, (), ops.Kernel("k")),
+        ops.KERNEL, dtypes.void, (LOADED,), op_args.Kernel("k")),
+    "kernel of nothing": lambda k, r: UOp(ops.KERNEL, dtypes.void, (), op_args.Kernel("k")),
 }
 
 
@@ -274,13 +274,13 @@ KERNEL: dict[str, Mutation] = {
 
 
 def slot(kind: str = "arena", index: int = 0, offset: int = 0, nbytes: int = 64) -> UOp:
-    return UOp(ops.SLOT, dtypes.void, (), ops.Slot(kind, index, offset, nbytes))
+    return UOp(ops.SLOT, dtypes.void, (), op_args.Slot(kind, index, offset, nbytes))
 
 
 def change_slot(**changes: Any) -> Mutation:
     def f(n: UOp, r: Rng) -> UOp:
         fields = {s: getattr(n.arg, s) for s in ("kind", "index", "offset", "nbytes")}
-        return raw(n, arg=ops.Slot(**{**fields, **changes}))
+        return raw(n, arg=op_args.Slot(**{**fields, **changes}))
     return mutate(of(ops.SLOT), f, True)
 
 
@@ -308,17 +308,17 @@ COMMAND: dict[str, Mutation] = {
     "scalar dropped": change_exec(lambda s: s[:-1] if scalar_at_end(s) else None),
     "scalar of another dtype": change_exec(
         lambda s: (*s[:-1], build.const(1, I)) if scalar_at_end(s) else None),
-    "stride of nothing": mutate(of(ops.SLOT), lambda n, r: raw(n, arg=ops.Slot(
+    "stride of nothing": mutate(of(ops.SLOT), lambda n, r: raw(n, arg=op_args.Slot(
         "in", 0, 0, 64, (0,))), True),
     "swap of one slot": mutate(of(ops.SWAP), lambda n, r: raw(n, src=n.src[:1]), True),
     "swap by no loop": mutate(of(ops.SWAP), lambda n, r: raw(n, arg=-1), True),
     "swap with a kernel": mutate(of(ops.SWAP), lambda n, r: raw(
         n, src=(n.src[0], kernel_of(0))), True),
     "loop of negative trips": mutate(of(ops.LOOP), lambda n, r: raw(
-        n, arg=ops.Loop("step", -1)), True),
+        n, arg=op_args.Loop("step", -1)), True),
     "loop without a body": mutate(of(ops.LOOP), lambda n, r: raw(n, src=n.src[:-1]), True),
     "loop on and on": mutate(of(ops.LOOP), lambda n, r: raw(
-        n, src=n.src[-1:], arg=ops.Loop("step", None)), True),
+        n, src=n.src[-1:], arg=op_args.Loop("step", None)), True),
     "branch without branches": mutate(of(ops.BRANCH), lambda n, r: raw(n, src=n.src[:1]), True),
     "branch by a byte": mutate(of(ops.BRANCH), lambda n, r: raw(
         n, src=(slot("in", 0, 0, 1), *n.src[1:])), True),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, op_args, ops
 from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
@@ -35,7 +35,7 @@ class Memory:
 
 
 def buffer(*value: int) -> UOp:
-    return UOp(ops.BUFFER, I4, (), ops.Buffer(Memory(value), SHAPE))
+    return UOp(ops.BUFFER, I4, (), op_args.Buffer(Memory(value), SHAPE))
 
 
 def closed(fn: UOp) -> bool:
@@ -52,14 +52,14 @@ def test_captures_follow_the_parameters_in_first_use_order() -> None:
             out = build.sub(build.sub(b, x), build.sub(foreign, build.sub(a, b)))
             fn, captures = close([out], [x, unread], "f")
     assert captures == [b, foreign, a]
-    assert fn.arg == ops.Function("f", 5) and closed(fn)
+    assert fn.arg == op_args.Function("f", 5) and closed(fn)
     spec.check([fn], "tensor")
 
 
 def test_graphs_under_the_operands_of_a_call_are_closed_too() -> None:
     a = buffer(1, 2)
     body = build.function([build.neg(build.param(0, I4, SHAPE))], 1, "g")
-    fn, captures = close([build.call(body, [build.add(a, a)])[0]], [])
+    fn, captures = close([build_calls.call(body, [build.add(a, a)])[0]], [])
     assert captures == [a] and closed(fn)
     assert body in toposort(fn.src)
 
@@ -128,7 +128,7 @@ def by_call(f: Callable[..., list[Any]], args: list[UOp]) -> list[UOp]:
         leaves = [opened.leaf(I4, SHAPE) for _ in args]
         fn, captures = close(f(*leaves), leaves)
     assert closed(fn)
-    return list(build.call(fn, [*args, *captures]))
+    return list(build_calls.call(fn, [*args, *captures]))
 
 
 @settings(max_examples=100)
@@ -141,7 +141,7 @@ def test_captures_of_equal_shape_are_never_mixed_up(body: Body) -> None:
     def mix(a: UOp, b: UOp) -> UOp:
         return build.sub(build.mul(build.like(a, 2), a), build.mul(build.like(b, 3), b))
 
-    buffers = [UOp(ops.BUFFER, I4, (), ops.Buffer(Memory(a), SHAPE)) for a in arrays]
+    buffers = [UOp(ops.BUFFER, I4, (), op_args.Buffer(Memory(a), SHAPE)) for a in arrays]
     nodes = by_call(lambda *xs: run(body, [*buffers[:2], *xs], by_call, mix), buffers[2:])
     spec.check(nodes, "tensor")
     for got, want in zip(interp.evaluate(nodes, {}), expected):
@@ -161,7 +161,7 @@ def test_trace_gives_function_captures_and_structure() -> None:
     a = Aval(SHAPE, I4)
     _, in_tree = tree.flatten((({"a": 0},), {"scale": 0}))
     traced = trace(f, [a, a], in_tree, by="jit", name="f").close()
-    assert traced.function.arg == ops.Function("f", 3)
+    assert traced.function.arg == op_args.Function("f", 3)
     assert traced.captures == [outside._node]
     assert str(traced.out_tree) == "PyTreeDef({'y': *, 'z': (*, *)})"
     assert traced.outs == (a, Aval(SHAPE, I4, True), Aval((), I4, True))

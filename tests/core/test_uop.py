@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops, uop
+from fnx.core import build, build_calls, dtypes, ops, uop
 from fnx.core.uop import UOp, current_site, live_nodes, rebuild, substitute, toposort
 from tests.graphs import Graph, graph_of, graphs, numbers
 
@@ -167,11 +167,11 @@ def test_operands_of_a_commutative_op_have_one_order() -> None:
 def test_traversal_and_substitution_stop_at_functions() -> None:
     x, y = build.param(0, F, (3,)), build.param(1, F, (3,))
     fn = build.function([build.neg(x)], 1)
-    (out,) = build.call(fn, [x])
+    (out,) = build_calls.call(fn, [x])
     assert build.neg(x) not in toposort([out])
     assert build.neg(x) in toposort([out], into_functions=True)
     (moved,) = substitute([out], {x: y})
-    assert moved is build.call(fn, [y])[0]
+    assert moved is build_calls.call(fn, [y])[0]
 
 
 @settings(max_examples=50)
@@ -249,12 +249,12 @@ def test_rebuild_gives_the_graph_itself_where_nothing_is_changed() -> None:
 def test_rebuild_shows_a_node_with_its_rebuilt_operands_and_passes_functions_by() -> None:
     x = build.param(0, F, (3,))
     fn = build.function([build.exp(x)], 1)
-    (called,) = build.call(fn, [build.exp(x)])
+    (called,) = build_calls.call(fn, [build.exp(x)])
 
     def logarithms(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return build.log(*src) if node.op is ops.EXP else None
     (out,) = rebuild([build.neg(called)], logarithms)
-    (expected,) = build.call(fn, [build.log(x)])
+    (expected,) = build_calls.call(fn, [build.log(x)])
     assert out is build.neg(expected)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fnx.backends.base import get_device
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, op_args, ops
 from fnx.core.dtypes import DType
 from fnx.core.host import Handle
 from fnx.core.levels import interp, spec
@@ -50,7 +50,8 @@ def _index() -> UOp:
 
 
 def _call() -> tuple[UOp, ...]:
-    return build.call(build.function([build.neg(x()), build.add(x(), x())], 1, "f"), [x()], "f")
+    body = build.function([build.neg(x()), build.add(x(), x())], 1, "f")
+    return build_calls.call(body, [x()], "f")
 
 
 def _scan() -> tuple[UOp, ...]:
@@ -58,7 +59,7 @@ def _scan() -> tuple[UOp, ...]:
     step, total, row = x(shape=(5,)), x(slot=1, shape=(5,)), x(slot=2, shape=(5,))
     new = build.add(build.mul(step, total), row)
     body = build.function([new, build.reduce(new, ops.ADD, (0,))], 3, "step")
-    return build.scan(body, 3, [x(shape=(5,))], [x(slot=1, shape=(5,))], [x(slot=2)], True)
+    return build_calls.scan(body, 3, [x(shape=(5,))], [x(slot=1, shape=(5,))], [x(slot=2)], True)
 
 
 def _while() -> tuple[UOp, ...]:
@@ -66,12 +67,12 @@ def _while() -> tuple[UOp, ...]:
     a = x()
     squares = build.reduce(build.mul(a, a), ops.ADD, (0, 1))
     condition = build.function([build.lt(squares, build.like(squares, 1000))], 1, "small")
-    return build.while_(condition, build.function([build.add(a, a)], 1, "double"), [], [x()])
+    return build_calls.while_(condition, build.function([build.add(a, a)], 1, "double"), [], [x()])
 
 
 def _cond() -> tuple[UOp, ...]:
     branches = [build.function([op(x())], 1, "branch") for op in (build.neg, build.stop_gradient)]
-    return build.cond(branches, x(dtypes.int32, 1, ()), [x()])
+    return build_calls.cond(branches, x(dtypes.int32, 1, ()), [x()])
 
 
 HALVES = Handle(lambda xs, shapes: [xs[0] / 2], "halves")
@@ -80,8 +81,8 @@ HALVES = Handle(lambda xs, shapes: [xs[0] / 2], "halves")
 def _host() -> tuple[UOp, ...]:
     """Halves, by Python: with an effect, so that there is a token."""
     token = x(dtypes.bool_, 1, (0,))
-    return build.host("halves", x(dtypes.uint32, 0, ()), token, [x(slot=2)],
-                      [(SHAPE, dtypes.float32)])
+    return build_calls.host("halves", x(dtypes.uint32, 0, ()), token, [x(slot=2)],
+                            [(SHAPE, dtypes.float32)])
 
 
 def _custom() -> tuple[UOp, ...]:
@@ -89,10 +90,11 @@ def _custom() -> tuple[UOp, ...]:
     a, t = x(), x(slot=2)
     flags = (SHAPE, dtypes.float32), ((), dtypes.int32)
     f = build.function([build.neg(a), x(dtypes.int32, 1, ())], 2, "f")
-    again = build.custom([f], ops.Custom("f", flags, (), 0, again=0), [a, x(dtypes.int32, 1, ())])
+    again = build_calls.custom([f], op_args.Custom("f", flags, (), 0, again=0),
+                               [a, x(dtypes.int32, 1, ())])
     rule = build.function([*again, build.neg(t)], 3, "f.jvp")
-    return build.custom([f, rule], ops.Custom("f", flags, ("jvp",), 0),
-                        [x(), x(dtypes.int32, 1, ())])
+    return build_calls.custom([f, rule], op_args.Custom("f", flags, ("jvp",), 0),
+                              [x(), x(dtypes.int32, 1, ())])
 
 
 EXAMPLES: dict[Op, Callable[[], UOp]] = {

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, op_args, ops
 from fnx.core.uop import UOp
 from fnx.transforms.ad.forward import jvp
 from fnx.transforms.ad.reverse import linearize
@@ -38,7 +38,7 @@ def with_jvp(fn: UOp, xs: list[UOp]) -> tuple[UOp, ...]:
         assert place is not None
         tangents.append(found[place])
     rule = build.function([*found[:len(fn.src)], *tangents], pushed.function.arg.n_params, "jvp")
-    return build.custom([fn, rule], ops.Custom("f", types(fn), ("jvp",), 0), xs)
+    return build_calls.custom([fn, rule], op_args.Custom("f", types(fn), ("jvp",), 0), xs)
 
 
 def with_vjp(fn: UOp, xs: list[UOp]) -> tuple[UOp, ...]:
@@ -53,13 +53,13 @@ def with_vjp(fn: UOp, xs: list[UOp]) -> tuple[UOp, ...]:
     cts = [build.param(len(kept) + k, fn.src[o].dtype, fn.src[o].shape)
            for k, o in enumerate(outs)]
     rest = iter(kept)
-    found = build.call(form.backward, [cts[i] if kind == "cotangent" else next(rest)
-                                       for kind, i in form.sources])
+    found = build_calls.call(form.backward, [cts[i] if kind == "cotangent" else next(rest)
+                                             for kind, i in form.sources])
     bwd = build.function(found, len(kept) + len(cts), "bwd")
     pulled = dict(zip(inputs, [-1 if i is None else i for i, _ in form.given]))
-    arg = ops.Custom("f", types(fn), ("fwd", "bwd"), 0,
-                     tuple([pulled.get(i, -1) for i in range(len(xs))]))
-    return build.custom([fn, fwd, bwd], arg, xs)
+    arg = op_args.Custom("f", types(fn), ("fwd", "bwd"), 0,
+                         tuple([pulled.get(i, -1) for i in range(len(xs))]))
+    return build_calls.custom([fn, fwd, bwd], arg, xs)
 
 
 def types(fn: UOp) -> tuple[tuple[ops.Shape, dtypes.DType], ...]:
@@ -110,7 +110,7 @@ def test_batches_of_rules_are_rules_of_batches(
     for fn in (graph.fn, build.function(wrap(graph.fn, xs), len(xs), "ruled")):
         made = batch(fn, 3, flags)
         outs = [x if b else build.expand(x, (3, *x.shape))
-                for x, b in zip(build.call(made.function, wide), made.outs)]
+                for x, b in zip(build_calls.call(made.function, wide), made.outs)]
         loss = projected([x for x in outs if x.dtype.is_float], np.random.default_rng(1))
         tangents = {x: build.const(0.5, x.dtype, x.shape) for x in wide if x.dtype.is_float}
         found += [[loss], [along(loss, tangents), against(loss, tangents)]]

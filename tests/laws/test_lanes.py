@@ -17,7 +17,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core import build, dtypes
+from fnx.core import build, build_calls, dtypes
 from fnx.core.array.trace import inline
 from fnx.core.levels import interp, spec
 from fnx.core.uop import UOp
@@ -44,7 +44,7 @@ def branches_of_lanes(rng: random.Random, depth: int) -> Program:
     def looped(ins: Sequence[UOp]) -> list[UOp]:
         made, = {x.src[0] for x in program.looped(ins[1:])}
         n = made.arg.n_branches
-        return list(build.cond(made.src[:n], ins[0], made.src[n + 1:], "choice"))
+        return list(build_calls.cond(made.src[:n], ins[0], made.src[n + 1:], "choice"))
 
     return Program(looped, looped, [np.int32(rng.randint(-1, 3)), *program.values])
 
@@ -62,7 +62,7 @@ def trips_of_lanes(rng: random.Random, depth: int) -> Program:
 
     def looped(ins: Sequence[UOp]) -> list[UOp]:
         zero = build.const(0, dtypes.int32)
-        return list(build.while_(goes_on, turn, ins[:n], [*ins[n:], zero], "loop"))
+        return list(build_calls.while_(goes_on, turn, ins[:n], [*ins[n:], zero], "loop"))
 
     return Program(looped, looped, [np.int32(rng.randint(0, 4)), *fill(rng, step.consts),
                                     *fill(rng, step.carries)])

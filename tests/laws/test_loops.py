@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.array.trace import inline
 from fnx.core.cache import clear_caches
 from fnx.core.expr import Expr, tanh
@@ -127,8 +127,8 @@ def scanned(rng: random.Random, depth: int, checkpoint: int = 0) -> Program:
     n, m = len(step.consts), len(step.carries)
 
     def looped(ins: Sequence[UOp]) -> list[UOp]:
-        return list(build.scan(step.fn, length, ins[:n], ins[n:n + m], ins[n + m:], reverse,
-                               "loop", checkpoint))
+        return list(build_calls.scan(step.fn, length, ins[:n], ins[n:n + m], ins[n + m:], reverse,
+                                     "loop", checkpoint))
 
     def unrolled(ins: Sequence[UOp]) -> list[UOp]:
         consts, carries, xs = ins[:n], ins[n:n + m], ins[n + m:]
@@ -166,7 +166,7 @@ def chosen(rng: random.Random, depth: int) -> Program:
     which = rng.randint(-1, len(branches))
 
     def looped(ins: Sequence[UOp]) -> list[UOp]:
-        return list(build.cond(branches, build.const(which, dtypes.int32), ins, "choice"))
+        return list(build_calls.cond(branches, build.const(which, dtypes.int32), ins, "choice"))
 
     def unrolled(ins: Sequence[UOp]) -> list[UOp]:
         return inline(branches[min(max(which, 0), len(branches) - 1)], ins)
@@ -186,10 +186,11 @@ def repeated(rng: random.Random, trips: int) -> Program:
 
     def looped(ins: Sequence[UOp]) -> list[UOp]:
         zero = build.const(0, dtypes.int32)
-        return list(build.while_(goes_on, turn, ins[:n], [*ins[n:], zero], "loop"))
+        return list(build_calls.while_(goes_on, turn, ins[:n], [*ins[n:], zero], "loop"))
 
     def unrolled(ins: Sequence[UOp]) -> list[UOp]:
-        return list(build.scan(turn, trips, ins[:n], [*ins[n:], build.const(0, dtypes.int32)], []))
+        carries = [*ins[n:], build.const(0, dtypes.int32)]
+        return list(build_calls.scan(turn, trips, ins[:n], carries, []))
 
     return Program(looped, unrolled, fill(rng, step.consts) + fill(rng, step.carries))
 
@@ -260,7 +261,7 @@ def test_a_carry_that_becomes_what_all_steps_share() -> None:
     step = build.function([one.node, one.node, (Expr(c) * Expr(c) * Expr(w)).node], 2)
 
     def looped(ins: Sequence[UOp]) -> list[UOp]:
-        return list(build.scan(step, 3, ins[:1], ins[1:], []))
+        return list(build_calls.scan(step, 3, ins[:1], ins[1:], []))
 
     def unrolled(ins: Sequence[UOp]) -> list[UOp]:
         w, c = map(Expr, ins)

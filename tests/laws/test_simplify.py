@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.errors import FnxError
 from fnx.core.levels import interp
 from fnx.core.levels.spec import check
@@ -95,7 +95,7 @@ class Instance:
             self.found.setdefault(p.src[1].name, b.operand(dtype, ()))
         x = self.make(p.src[0], dtype) if p.src else b.operand(dtype, b.shape(60))
         if op is ops.GET:
-            return build.call(build.function([x], len(b.params)), b.params)[0]
+            return build_calls.call(build.function([x], len(b.params)), b.params)[0]
         apart = build.barrier(x)  # so that constructors do not merge the two movements
         fill = list(self.found.values())[:1] if op is ops.PAD and p.src else []
         return substitute([self.movement(op, apart, fill)], {apart: x})[0]
@@ -193,7 +193,7 @@ def test_bodies_of_calls_are_simplified_once_and_params_stay() -> None:
     unused = build.param(1, dtypes.float32, (2, 3))
     body = build.function([build.add(y, build.mul(unused, build.like(y, 1.0)))], 2, "body")
     dead = build.function([build.where(build.const(True, dtypes.bool_, (2, 3)), y, unused)], 2)
-    outs = [build.call(fn, [X, X])[0] for fn in (body, body, dead)]
+    outs = [build_calls.call(fn, [X, X])[0] for fn in (body, body, dead)]
     RULES.counts.clear()
     fn = simplify(build.function([build.add(build.add(outs[0], outs[1]), outs[2])], 1))
     assert RULES.counts["MUL with its identity"] == 1

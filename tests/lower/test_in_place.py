@@ -11,7 +11,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx import lax
 from fnx.backends.base import get_device
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.config import override
 from fnx.core.levels import interp, show
 from fnx.core.uop import UOp
@@ -140,7 +140,7 @@ def test_time_is_linear_in_the_steps_and_flat_in_the_size() -> None:
         i = build.param(1, dtypes.int32, ())
         body = build.function([build.scatter(p, [i], build.const(1.0, F))], 2)
         xs = build.param(1, dtypes.int32, (100,))
-        fn = build.function(build.scan(body, 100, [], [p], [xs]), 2)
+        fn = build.function(build_calls.scan(body, 100, [], [p], [xs]), 2)
         loop = lower(fn, TARGET).block.commands.src[-1]
         assert loop.op is ops.LOOP
         kernel, = [e.src[0] for e in loop.src[0].src]
@@ -169,7 +169,7 @@ def test_values_of_many_loops_in_place() -> None:
         outs = [new, other] if seed % 5 else [other, new]
         body = build.function(outs, 3)
         a, b = build.param(0, F, (n, 3)), build.param(1, F, (n, 3))
-        fn = build.function(build.scan(body, n, [], [a, b], [build.iota(n)]), 2)
+        fn = build.function(build_calls.scan(body, n, [], [a, b], [build.iota(n)]), 2)
         args = [rng.integers(0, 9, (n, 3)).astype(np.float32) for _ in range(2)]
         outs_ = link(fn, cpu).run([cpu.upload(v) for v in args])
         for got, want in zip(outs_, interp.apply(fn, args)):

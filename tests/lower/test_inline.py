@@ -9,7 +9,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.config import override
 from fnx.core.uop import UOp, toposort
 from fnx.lower.tensor import inline as file
@@ -29,7 +29,7 @@ def product() -> UOp:
 def repeated(body: UOp, count: int) -> UOp:
     x, w = build.param(0, F, (4, 4)), build.param(1, F, (4, 4))
     for _ in range(count):
-        x, = build.call(body, [x, w])
+        x, = build_calls.call(body, [x, w])
     return build.function([x], 2)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.backends.base import get_device
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.config import override
 from fnx.core.expr import Expr
 from fnx.core.levels import interp, show
@@ -100,7 +100,7 @@ def lorenz(s: UOp) -> UOp:
 def test_an_ode_and_many_side_by_side(lanes: tuple[int, ...]) -> None:
     p = build.param(0, F32, (3, *lanes))
     body = build.function([lorenz(p), p], 1, "lorenz")
-    fn = build.function(build.scan(body, 50, [], [p], []), 1)
+    fn = build.function(build_calls.scan(body, 50, [], [p], []), 1)
     last, path = agree(fn, [normal(3, *lanes)])
     assert path.shape == (50, 3, *lanes) and np.isfinite(last).all()
 
@@ -109,7 +109,7 @@ def test_a_kernel_prints_as_a_loop() -> None:
     x, u = build.param(0, F32, ()), build.param(1, F32, ())
     body = build.function([(Expr(x) * 0.5 + Expr(u)).node, x], 2, "decay")
     p, q = build.param(0, F32, ()), build.param(1, F32, (9,))
-    kernel, = kernels(build.function(build.scan(body, 9, [], [p], [q], reverse=True), 2))
+    kernel, = kernels(build.function(build_calls.scan(body, 9, [], [p], [q], reverse=True), 2))
     lines = [line.partition("#")[0].rstrip() for line in show.pretty(kernel).splitlines()]
     assert lines == [
         "kernel scan_decay(x0: float32[9], x1: float32[], o2: float32[], o3: float32[9])",
@@ -127,7 +127,7 @@ def test_results_that_nothing_reads_are_not_made() -> None:
     step = (Expr(x) + Expr(build.expand(build.cast(i, F32), (100,)))).node
     body = build.function([(Expr(i) + 1).node, step], 2, "count")
     p = build.param(0, F32, (100,))
-    found = build.scan(body, 10, [], [build.const(3, I32), p], [])
+    found = build_calls.scan(body, 10, [], [build.const(3, I32), p], [])
     alone, both = build.function(found[1:], 1), build.function(found, 1)
     assert len(kernels(alone)) == 1 and len(kernels(both)) == 2
     agree(alone, [normal(100)])
@@ -137,7 +137,7 @@ def test_results_that_nothing_reads_are_not_made() -> None:
 def test_a_scan_without_carries_is_a_map() -> None:
     x = build.param(0, F32, (3,))
     body = build.function([(Expr(x) * 2 + 1).node], 1, "twice")
-    fn = build.function(build.scan(body, 40, [], [], [build.param(0, F32, (40, 3))]), 1)
+    fn = build.function(build_calls.scan(body, 40, [], [], [build.param(0, F32, (40, 3))]), 1)
     agree(fn, [normal(40, 3)])
     assert all(n.op is not ops.ITER for n in toposort(kernels(fn)))
 
@@ -151,7 +151,7 @@ def test_data_picks_from_scalars_and_from_memory() -> None:
     new = build.scatter(s, [build.shrink(i, [(0, 1)])], build.reshape(value, (1,)))
     body = build.function([new, value], 3, "lookup")
     given = [build.param(0, F32, (1000,)), build.param(1, F32, (4,)), build.param(2, I32, (30, 2))]
-    fn = build.function(build.scan(body, 30, given[:1], given[1:2], given[2:]), 3)
+    fn = build.function(build_calls.scan(body, 30, given[:1], given[1:2], given[2:]), 3)
     index = np.random.default_rng(0).integers(-3, 1200, (30, 2)).astype("int32")
     index[::2, 0] %= 4
     agree(fn, [normal(1000), normal(4), index])
@@ -161,14 +161,16 @@ def test_what_a_barrier_keeps_apart_is_in_registers() -> None:
     x, u = build.param(0, F32, (3,)), build.param(1, F32, ())
     body = build.function([(Expr(build.barrier(x, u)) * 0.5 + 1).node, x], 2, "kept")
     given = [build.param(0, F32, (3,)), build.param(1, F32, (7,))]
-    agree(build.function(build.scan(body, 7, [], given[:1], given[1:]), 2), [normal(3), normal(7)])
+    agree(build.function(build_calls.scan(body, 7, [], given[:1], given[1:]), 2),
+          [normal(3), normal(7)])
 
 
 @pytest.mark.parametrize("length", [0, 1])
 def test_a_loop_that_runs_once_or_never_is_none(length: int) -> None:
     p, u = build.param(0, F32, (3,)), build.param(1, F32, (3,))
     body = build.function([build.mul(p, u), build.add(p, u)], 2, "once")
-    fn = build.function(build.scan(body, length, [], [p], [build.param(1, F32, (length, 3))]), 2)
+    rows = build.param(1, F32, (length, 3))
+    fn = build.function(build_calls.scan(body, length, [], [p], [rows]), 2)
     assert not kernels(fn)
     agree(fn, [normal(3), normal(length, 3)])
 
@@ -185,7 +187,7 @@ def newton(shape: tuple[int, ...] = ()) -> UOp:
     condition = build.function([build.lt(build.const(1e-3, F32), small)], 3, "goes_on")
     p = build.param(0, F32, shape)
     one = build.const(1, F32, shape)
-    return build.function(build.while_(condition, body, [p], [one, one])[:1], 1)
+    return build.function(build_calls.while_(condition, body, [p], [one, one])[:1], 1)
 
 
 def test_newton() -> None:
@@ -202,7 +204,7 @@ def test_zero_trips() -> None:
     x = build.param(0, I32, ())
     body = build.function([(Expr(x) * 2).node], 1, "double")
     condition = build.function([build.lt(x, build.const(100, I32))], 1, "small")
-    fn = build.function(build.while_(condition, body, [], [x]), 1)
+    fn = build.function(build_calls.while_(condition, body, [], [x]), 1)
     for first, last in ((1, 128), (100, 100), (500, 500), (-1, None)):
         if last is not None:
             assert agree(fn, [np.int32(first)])[0] == last
@@ -214,7 +216,7 @@ def test_a_count_with_lanes_beside() -> None:
     body = build.function([(Expr(i) + 1).node, (Expr(x) * 1.5).node], 3, "grow")
     condition = build.function([build.lt(i, n)], 3, "below")
     p, q = build.param(0, I32, ()), build.param(1, F32, (50,))
-    fn = build.function(build.while_(condition, body, [p], [build.const(0, I32), q])[1:], 2)
+    fn = build.function(build_calls.while_(condition, body, [p], [build.const(0, I32), q])[1:], 2)
     for n_ in (0, 1, 7):
         agree(fn, [np.int32(n_), normal(50)])
 
@@ -224,7 +226,7 @@ def test_a_count_with_lanes_beside() -> None:
 
 def scan_of(body: UOp, *shapes: tuple[int, ...]) -> UOp:
     p = [build.param(i, F32, s) for i, s in enumerate(shapes)]
-    return build.function(build.scan(body, 10, p[1:], p[:1], []), len(p))
+    return build.function(build_calls.scan(body, 10, p[1:], p[:1], []), len(p))
 
 
 def refused(fn: UOp) -> str:
@@ -240,7 +242,7 @@ def test_a_matrix_that_is_multiplied_stays_a_loop() -> None:
                            ops.ADD, [1])
     body = build.function([product], 2, "matvec")
     p = [build.param(0, F32, (64, 64)), build.param(1, F32, (64,))]
-    fn = build.function(build.scan(body, 10, p[:1], p[1:], []), 2)
+    fn = build.function(build_calls.scan(body, 10, p[:1], p[1:], []), 2)
     assert refused(fn) == "a carry of more than 16 scalars"
 
 
@@ -281,7 +283,8 @@ def turned_back(x: UOp, state: UOp) -> UOp:
 @pytest.mark.parametrize("n", [2, 4, 20])
 def test_an_axis_that_is_read_along_two_is_not_its_diagonal(n: int, step: Any) -> None:
     x, state = build.param(0, F32, (n,)), build.param(1, F32, (n, n))
-    fn = build.function(build.scan(build.function([step(x, state)], 2), 3, [x], [state], []), 2)
+    body = build.function([step(x, state)], 2)
+    fn = build.function(build_calls.scan(body, 3, [x], [state], []), 2)
     args = [normal(n), normal(n, n)]
     want = interp.apply(fn, args)
     for device in ("interp", "cpu"):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fnx.core import build as b
-from fnx.core import dtypes, ops, tiling
+from fnx.core import dtypes, op_args, ops, tiling
 from fnx.core.errors import KernelError
 from fnx.core.levels.interp import apply
 from fnx.core.target import Target
@@ -286,7 +286,7 @@ def test_only_the_rest_is_masked(extent: int) -> None:
 
 
 def buffer(name: str) -> UOp:
-    return UOp(ops.BUFFER, F, (), ops.Buffer(name, (1024,)))
+    return UOp(ops.BUFFER, F, (), op_args.Buffer(name, (1024,)))
 
 
 def test_memory_before_and_expected() -> None:

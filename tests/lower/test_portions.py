@@ -11,7 +11,7 @@ import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.backends.base import get_device
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.array.trace import inline
 from fnx.core.config import override
 from fnx.core.errors import DeviceError
@@ -31,7 +31,7 @@ def counting(extra: bool = True) -> UOp:
     body = build.function(step, 4, "count")
     condition = build.function([build.lt(i, n)], 4, "below")
     zero = build.const(0, I32)
-    made = build.while_(condition, body, [build.param(0, I32, ())], [zero, zero, zero])
+    made = build_calls.while_(condition, body, [build.param(0, I32, ())], [zero, zero, zero])
     return build.function(made[:2] if extra else made[1:2], 1)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, op_args, ops
 from fnx.core.config import override
 from fnx.core.uop import UOp
 from fnx.lower.driver import Driver
@@ -126,7 +126,7 @@ def test_sums_of_many_products_are_a_chain() -> None:
 def test_many_buffers_are_planned_near_their_peak() -> None:
     rng = np.random.default_rng(0)
     count = 3000
-    nodes = [UOp(ops.BUFFER, F, (), ops.Buffer(object(), (i,))) for i in range(count)]
+    nodes = [UOp(ops.BUFFER, F, (), op_args.Buffer(object(), (i,))) for i in range(count)]
     sizes = {n: 64 * int(rng.integers(1, 40)) for n in nodes}
     uses = [[nodes[i], nodes[max(0, i - int(rng.integers(1, 30)))]] for i in range(count)]
     offsets, arena = plan(uses, sizes)

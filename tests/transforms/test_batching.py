@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.levels import interp, spec
 from fnx.core.uop import UOp, live_nodes, toposort
 from fnx.transforms.batching.batch import batch
@@ -111,7 +111,7 @@ def test_what_is_the_same_for_all_lanes_is_computed_once() -> None:
 def test_a_body_is_batched_once_for_each_pattern() -> None:
     x = build.param(0, dtypes.float32, (3,))
     inner = build.function([build.neg(x)], 1, "inner")
-    fn = build.function([build.call(inner, build.call(inner, [x]))[0]], 1, "outer")
+    fn = build.function([build_calls.call(inner, build_calls.call(inner, [x]))[0]], 1, "outer")
     function = batch(fn, 4, (True,)).function
     bodies = {n for n in toposort([function], into_functions=True) if n.op is ops.FUNCTION}
     assert [b.arg.name for b in bodies if b is not function] == ["inner.batched"]
@@ -122,7 +122,7 @@ def test_bodies_nest_deeper_than_python() -> None:
     x = build.param(0, dtypes.float32, ())
     fn = build.function([build.neg(x)], 1)
     for _ in range(2000):
-        fn = build.function(build.call(fn, [x]), 1)
+        fn = build.function(build_calls.call(fn, [x]), 1)
     assert batch(fn, 4, (True,)).function.src[0].shape == (4,)
 
 

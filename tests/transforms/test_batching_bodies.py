@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.levels import interp, spec
 from fnx.core.uop import UOp
 from fnx.transforms.batching.batch import batch
@@ -36,7 +36,7 @@ def test_scan(batched: tuple[bool, ...], reverse: bool) -> None:
     body = build.function([build.add(total, x), ones, build.mul(total, last),
                            build.expand(k, (2,))], 4, "step")
     a, b, c = build.param(0, f, ()), build.param(1, f, (2,)), build.param(2, f, (5, 2))
-    fn = build.function(build.scan(body, 5, [a], [b, b], [c], reverse), 3)
+    fn = build.function(build_calls.scan(body, 5, [a], [b, b], [c], reverse), 3)
     rng = np.random.default_rng(0)
     args = [rng.standard_normal((4,) * b + s).astype(np.float32)
             for s, b in zip([(), (2,), (5, 2)], batched)]
@@ -53,7 +53,7 @@ def _while(limit: float) -> UOp:
     rest = build.sqrt(build.sub(build.const(limit, f), total))
     more = build.add(build.expand(step, (2,)), build.add(x, build.expand(rest, (2,))))
     body = build.function([more, build.add(n, build.like(n, 1))], 3, "grow")
-    return build.function(build.while_(condition, body, [step], [x, n]), 3)
+    return build.function(build_calls.while_(condition, body, [step], [x, n]), 3)
 
 
 @pytest.mark.parametrize("batched", patterns(3), ids=repr)
@@ -69,7 +69,7 @@ def test_a_loop_that_counts_alike_in_all_lanes_has_one_condition() -> None:
     i, x = build.param(0, dtypes.int32, ()), build.param(1, dtypes.float32, (2,))
     condition = build.function([build.lt(i, build.like(i, 3))], 2)
     body = build.function([build.add(i, build.like(i, 1)), build.mul(x, x)], 2)
-    fn = build.function(build.while_(condition, body, [], [i, x]), 2)
+    fn = build.function(build_calls.while_(condition, body, [], [i, x]), 2)
     function, outs = batch(fn, 4, (False, True))
     assert outs == (False, True)
     loop = function.src[0].src[0]
@@ -85,8 +85,8 @@ def test_cond(batched: tuple[bool, ...]) -> None:
                 build.function([build.sqrt(x), build.add(y, y)], 2, "sqrt"),
                 build.function([build.expand(y, (2,)), build.const(1, f)], 2, "other")]
     which = build.param(0, dtypes.int32, ())
-    fn = build.function(build.cond(branches, which, [build.param(1, f, (2,)),
-                                                     build.param(2, f, ())]), 3)
+    fn = build.function(build_calls.cond(branches, which, [build.param(1, f, (2,)),
+                                                           build.param(2, f, ())]), 3)
     rng = np.random.default_rng(0)
     for n in range(-2, 4):
         numbers = np.array([n, 0, 7, 1, 2], np.int32) if batched[0] else np.int32(n)
@@ -98,10 +98,11 @@ def test_cond(batched: tuple[bool, ...]) -> None:
 def test_a_branch_that_no_lane_takes_is_not_run() -> None:
     """Its loop would never end."""
     x = build.param(0, dtypes.float32, ())
-    forever = build.while_(build.function([build.eq(x, x)], 1), build.function([x], 1), [], [x])
+    true = build.function([build.eq(x, x)], 1)
+    forever = build_calls.while_(true, build.function([x], 1), [], [x])
     branches = [build.function([x], 1), build.function(forever, 1)]
     which, y = build.param(0, dtypes.int32, ()), build.param(1, dtypes.float32, ())
-    fn = build.function(build.cond(branches, which, [y]), 2)
+    fn = build.function(build_calls.cond(branches, which, [y]), 2)
     check_lanes(fn, [np.zeros(3, np.int32), np.ones(3, np.float32)], (True, True))
 
 
@@ -109,9 +110,9 @@ def test_lanes_that_do_not_take_a_branch_do_not_hang_in_it() -> None:
     """x -> x / 2 while x > 1: it does not end for infinity, which takes the other branch."""
     x = build.param(0, dtypes.float32, ())
     one = build.like(x, 1)
-    halved = build.while_(build.function([build.lt(one, x)], 1),
-                          build.function([build.mul(x, build.like(x, 0.5))], 1), [], [x])
+    halved = build_calls.while_(build.function([build.lt(one, x)], 1),
+                                build.function([build.mul(x, build.like(x, 0.5))], 1), [], [x])
     branches = [build.function([one], 1), build.function(halved, 1)]
     fits = build.cast(build.lt(x, build.like(x, 1e30)), dtypes.int32)
-    fn = build.function(build.cond(branches, fits, [x]), 1)
+    fn = build.function(build_calls.cond(branches, fits, [x]), 1)
     check_lanes(fn, [np.array([np.inf, 3, 100, np.inf], np.float32)], (True,))

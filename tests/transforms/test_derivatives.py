@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.levels import interp
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
@@ -136,14 +136,14 @@ def called(f: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
     """f as a FUNCTION: the mask has to pass into the call."""
     def g(x: UOp) -> UOp:
         fn = build.function([f(build.param(0, F8, x.shape))], 1, "f")
-        return build.call(fn, [x])[0]
+        return build_calls.call(fn, [x])[0]
     return g
 
 
 def product(x: UOp, y: UOp) -> UOp:
     """x * y in a call."""
     a, b = build.param(0, F8, x.shape), build.param(1, F8, x.shape)
-    return build.call(build.function([build.mul(a, b)], 2, "product"), [x, y])[0]
+    return build_calls.call(build.function([build.mul(a, b)], 2, "product"), [x, y])[0]
 
 
 HARMLESS: list[tuple[str, Callable[[UOp], UOp], tuple[int, ...]]] = [

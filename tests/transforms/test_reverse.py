@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, op_args, ops
 from fnx.core.array.trace import inline
 from fnx.core.levels import interp
 from fnx.core.uop import UOp, live_nodes, toposort
@@ -56,7 +56,7 @@ ENV = {X: np.linspace(0.1, 1.0, 6).reshape(SHAPE), W: np.full(SHAPE, 0.7)}
 
 
 def test_forward_of_a_call_runs_once() -> None:
-    y = build.call(body(), [X, W])[0]
+    y = build_calls.call(body(), [X, W])[0]
     value, grads = value_and_grads(total(y), [X, W])
     found = calls_in([value, *grads])
     assert len(found) == 2  # one forward, one backward
@@ -96,7 +96,7 @@ def test_random_bits_are_residuals() -> None:
 def test_forms_are_made_once_for_equal_calls() -> None:
     y = X
     for _ in range(10):
-        y = build.call(body(), [build.elementwise(ops.TANH, y), W])[0]
+        y = build_calls.call(body(), [build.elementwise(ops.TANH, y), W])[0]
     value, grads = value_and_grads(total(y), [X])
     bodies = {n.src[0] for n in calls_in([value, *grads])}
     assert len(bodies) == 2  # one forward, one backward
@@ -105,8 +105,8 @@ def test_forms_are_made_once_for_equal_calls() -> None:
 
 def test_order_three_of_nested_calls_equals_that_of_the_body() -> None:
     def twice() -> UOp:
-        first = build.call(body(), [build.param(0, F8, SHAPE), build.param(1, F8, SHAPE)])[0]
-        second = build.call(body(), [build.elementwise(ops.TANH, first), first])[0]
+        first = build_calls.call(body(), [build.param(0, F8, SHAPE), build.param(1, F8, SHAPE)])[0]
+        second = build_calls.call(body(), [build.elementwise(ops.TANH, first), first])[0]
         return build.function([second], 2, "twice")
 
     def derive(y: UOp) -> list[np.ndarray]:
@@ -117,7 +117,7 @@ def test_order_three_of_nested_calls_equals_that_of_the_body() -> None:
             y = grads[0]
         return out
 
-    called = derive(build.call(twice(), [X, W])[0])
+    called = derive(build_calls.call(twice(), [X, W])[0])
     x, w = X, W
     first = _inline(body(), [x, w])
     plain = derive(_inline(body(), [build.elementwise(ops.TANH, first), first]))
@@ -130,7 +130,7 @@ def _inline(fn: UOp, args: list[UOp]) -> UOp:
 
 
 def test_only_active_operands_get_a_gradient() -> None:
-    y = build.call(body(), [X, W])[0]
+    y = build_calls.call(body(), [X, W])[0]
     _, (gx,) = value_and_grads(total(y), [X])
     backward = [n.src[0] for n in calls_in([gx]) if n.arg.name == "body.backward"]
     assert [len(fn.src) for fn in backward] == [1]
@@ -140,12 +140,12 @@ def test_a_result_that_is_not_read_has_no_cotangent() -> None:
     x = build.param(0, F8, ())
     fn = build.function([build.exp(x), build.elementwise(ops.SIN, x)], 1, "two")
     a = build.param(0, F8, ())
-    _, (g,) = value_and_grads(build.call(fn, [a])[1], [a])
+    _, (g,) = value_and_grads(build_calls.call(fn, [a])[1], [a])
     assert ops.COS in executed([g]) and executed([g])[ops.EXP] <= 1
 
 
 def test_an_operand_given_twice_sums() -> None:
-    y = build.call(body(), [X, X])[0]
+    y = build_calls.call(body(), [X, X])[0]
     _, (g,) = value_and_grads(total(y), [X])
     _, (plain,) = value_and_grads(total(_inline(body(), [X, X])), [X])
     np.testing.assert_allclose(*interp.evaluate([g, plain], ENV), rtol=1e-12)
@@ -168,7 +168,7 @@ def test_a_kernel_has_the_derivative_of_what_it_stores() -> None:
         build.at(build.ref(0, F8, [3]), i)))
     kernel = build.kernel([store], "copy")
     x = build.param(0, F8, (3,))
-    node = UOp(ops.CALL, dtypes.void, (kernel, x), ops.Call("copy", (((3,), F8),)))
+    node = UOp(ops.CALL, dtypes.void, (kernel, x), op_args.Call("copy", (((3,), F8),)))
     y = build.results(node)[0]
     grad, = value_and_grads(total(build.mul(y, y)), [x])[1]
     given = np.array([1.0, -2.0, 3.0])
@@ -179,10 +179,10 @@ def test_a_kernel_has_the_derivative_of_what_it_stores() -> None:
 def test_bodies_that_nest_deeply_do_not_recurse() -> None:
     fn = build.function([build.elementwise(ops.SIN, build.param(0, F8, ()))], 1, "f0")
     for i in range(1, 1000):
-        inner = build.call(fn, [build.param(0, F8, ())])[0]
+        inner = build_calls.call(fn, [build.param(0, F8, ())])[0]
         fn = build.function([build.mul(inner, build.const(1.0, F8))], 1, f"f{i}")
     x = build.param(0, F8, ())
-    _, (g,) = value_and_grads(build.call(fn, [x])[0], [x])
+    _, (g,) = value_and_grads(build_calls.call(fn, [x])[0], [x])
     assert g.shape == ()
 
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from fnx.backends.cpu import layout
 from fnx.backends.hcq import Command, call_host
-from fnx.core.ops import Host, Shape
+from fnx.core.op_args import Host
+from fnx.core.ops import Shape
 
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
                               ctypes.c_int64, ctypes.c_void_p)

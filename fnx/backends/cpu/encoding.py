@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from fnx.backends.cpu import layout
 from fnx.backends.hcq import AnyCommand, Command, Commands, QueuedBranch, QueuedLoop
-from fnx.core import ops, parts
+from fnx.core import op_args, ops, parts
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 
@@ -173,10 +173,10 @@ class Encoder:
             loop.moves.append(self._move(number, swaps, leaves))
         return number
 
-    def _place(self, slot: ops.Slot) -> list[int]:
+    def _place(self, slot: op_args.Slot) -> list[int]:
         return [self.base[slot.kind] + (0 if slot.kind == "arena" else slot.index), slot.offset]
 
-    def _move(self, number: int, swaps: list[int], leaves: list[ops.Slot]) -> list[int]:
+    def _move(self, number: int, swaps: list[int], leaves: list[op_args.Slot]) -> list[int]:
         words = [number, len(swaps), *[self.registers + d for d in swaps]]
         for leaf in leaves:
             terms = [(self.registers + d, s) for d, s in enumerate(leaf.strides) if s]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, 
 
 import numpy as np
 
-from fnx.core import dtypes, narrow, ops
+from fnx.core import dtypes, narrow, op_args, ops
 from fnx.core.array import scope, storage
 from fnx.core.array.arguments import PrecisionLike, ReadMode, TakeMode, WriteMode
 from fnx.core.array.aval import Aval
@@ -146,7 +146,7 @@ class Array(ValueOperators):
             if self._storage is None:
                 raise DonatedError("expected an array with a value, got one that was donated",
                                    hint="use the result of the call it was donated to")
-            node = UOp(ops.BUFFER, self._dtype, (), ops.Buffer(self._storage, self._shape))
+            node = UOp(ops.BUFFER, self._dtype, (), op_args.Buffer(self._storage, self._shape))
             self._storage.lent = True  # whoever has the node may read it at any time
             self._uop = node
         return node
@@ -215,7 +215,7 @@ class Array(ValueOperators):
         if self._value is None:
             node = scope.known(self._node)
             self._value = storage.evaluate([node])[0]
-            buffer = ops.Buffer(self._value, self._shape)
+            buffer = op_args.Buffer(self._value, self._shape)
             scope.remember(self._node, UOp(ops.BUFFER, self._dtype, (), buffer))
         return self._value
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, host, ops
+from fnx.core import build_calls, dtypes, host, op_args, ops
 from fnx.core.array import convert, scope, storage, tree
 from fnx.core.array.array import Array, from_storage
 from fnx.core.array.aval import Aval
@@ -75,9 +75,9 @@ def call(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
     if not scope.is_open():
         return given.now(handle)
     token = scope.token() if effect else None
-    buffer = UOp(ops.BUFFER, dtypes.uint32, (), ops.Buffer(handle, ()))
-    nodes = build.host(name, buffer, token, [x._node for x in given.arrays],
-                       [(a.shape, a.dtype) for a in outs], method)
+    buffer = UOp(ops.BUFFER, dtypes.uint32, (), op_args.Buffer(handle, ()))
+    nodes = build_calls.host(name, buffer, token, [x._node for x in given.arrays],
+                             [(a.shape, a.dtype) for a in outs], method)
     if effect:
         scope.follow(nodes[0])
         nodes = nodes[1:]
@@ -154,7 +154,7 @@ class _Given:
     def now(self, handle: host.Handle) -> Any:
         """Call it with the arrays that there are."""
         outs = tuple([(a.shape, a.dtype) for a in self.results.avals])
-        arg = ops.Host(self.name, False, tuple(self.types), outs)
+        arg = op_args.Host(self.name, False, tuple(self.types), outs)
         found = host.run(arg, [handle.number.value, *[x._numpy() for x in self.arrays]])
         return self.results.tree.unflatten(
             [_array(x, a.dtype) for x, a in zip(found, self.results.avals)])

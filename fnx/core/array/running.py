@@ -10,7 +10,7 @@ Steele, Data Parallel Algorithms, 1986), which may go into the kernel of who rea
 
 from __future__ import annotations
 
-from fnx.core import build, dtypes
+from fnx.core import build, build_calls, dtypes
 from fnx.core.dtypes import DType
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
@@ -32,7 +32,7 @@ def running(x: UOp, axis: int, monoid: Op, reverse: bool = False, name: str = "r
     step = build.function([folded, build.cast(folded, x.dtype)], 2, name)
     first = _identity(monoid, kind, rest)
     rows = build.permute(x, front)
-    return build.permute(build.scan(step, n, [], [first], [rows], reverse)[1], back)
+    return build.permute(build_calls.scan(step, n, [], [first], [rows], reverse)[1], back)
 
 
 def _carried(dtype: DType) -> DType:

@@ -24,7 +24,7 @@ import threading
 from collections.abc import Hashable, Iterator
 from types import TracebackType
 
-from fnx.core import build, ops
+from fnx.core import build_calls, op_args, ops
 from fnx.core.cache import Cache
 from fnx.core.dtypes import DType
 from fnx.core.errors import (
@@ -75,9 +75,9 @@ class Scope:
     __slots__ = ("name", "axis", "axes", "leaves", "remembered", "site", "opened", "first",
                  "token")
 
-    def __init__(self, name: str, axis: ops.Axis | None = None) -> None:
+    def __init__(self, name: str, axis: op_args.Axis | None = None) -> None:
         self.name, self.axis = name, axis
-        self.axes: tuple[ops.Axis, ...] = ()
+        self.axes: tuple[op_args.Axis, ...] = ()
         self.leaves: list[UOp] = []
         self.remembered: list[UOp] = []
         self.site: Site | None = None
@@ -88,7 +88,7 @@ class Scope:
     def leaf(self, dtype: DType, shape: Shape, value: UOp | None = None) -> UOp:
         """A fresh LEAF of this trace; ``value`` where one is known."""
         id = next(_ids) << LEAF_BITS | len(self.leaves)
-        node = UOp(ops.LEAF, dtype, (), ops.Leaf(id, tuple(shape)))
+        node = UOp(ops.LEAF, dtype, (), op_args.Leaf(id, tuple(shape)))
         self.leaves.append(node)
         _open.owner[node] = self
         if value is not None:
@@ -153,17 +153,17 @@ def is_open() -> bool:
     return bool(_open.scopes)
 
 
-def axes() -> tuple[ops.Axis, ...]:
+def axes() -> tuple[op_args.Axis, ...]:
     """The named axes that are open, innermost last: a trace is for these only."""
     return _open.scopes[-1].axes if _open.scopes else ()
 
 
-def new_axis(name: Hashable, size: int) -> ops.Axis:
+def new_axis(name: Hashable, size: int) -> op_args.Axis:
     """An axis to be opened; one of the same name around it is hidden."""
-    return ops.Axis(name, size, sum([a.name == name for a in axes()]))
+    return op_args.Axis(name, size, sum([a.name == name for a in axes()]))
 
 
-def named_axis(name: Hashable) -> ops.Axis:
+def named_axis(name: Hashable) -> op_args.Axis:
     """The innermost open axis of a name.
 
     Raises:
@@ -187,12 +187,12 @@ pending: dict[int, UOp] = {}  # by thread: the token of effects outside of all t
 def token() -> UOp:
     """What the next effect follows: in a trace a leaf, then the tokens of its effects."""
     if not _open.scopes:
-        return pending.get(threading.get_ident()) or build.first_token()
+        return pending.get(threading.get_ident()) or build_calls.first_token()
     scope = _open.scopes[-1]
     if scope.token is None:
-        shape, dtype = build.TOKEN
+        shape, dtype = build_calls.TOKEN
         id = next(_ids) << LEAF_BITS | (1 << LEAF_BITS) - 1
-        scope.first = scope.token = UOp(ops.LEAF, dtype, (), ops.Leaf(id, shape))
+        scope.first = scope.token = UOp(ops.LEAF, dtype, (), op_args.Leaf(id, shape))
         _open.owner[scope.token] = scope
     return scope.token
 
@@ -288,7 +288,7 @@ def _no_value(leaf: UOp, asked: UOp) -> LeakedTracerError | TracedValueError:
     """The error for a value that depends on a leaf without one."""
     what = _what(asked)
     scope = _open.owner.get(leaf)
-    if scope is not None and build.is_token(leaf):
+    if scope is not None and build_calls.is_token(leaf):
         return TracedValueError(
             f"expected a value, got {what}, which depends on an effect: {scope.name} runs it when "
             "the whole is computed", hint="choose with fnx.numpy.where instead of Python's `if`")

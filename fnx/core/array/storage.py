@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fnx.core import dtypes, ops
+from fnx.core import dtypes, op_args, ops
 from fnx.core.dtypes import NDArray
 from fnx.core.errors import NotBuiltError
 from fnx.core.ops import Shape
@@ -61,5 +61,5 @@ def set_evaluator(evaluator: Callable[[Sequence[UOp]], Sequence[Any]],
 
 def buffer(value: NDArray) -> UOp:
     """A BUFFER that holds a copy of NumPy data."""
-    handle = ops.Buffer(put(value), value.shape)
+    handle = op_args.Buffer(put(value), value.shape)
     return UOp(ops.BUFFER, dtypes.as_dtype(value.dtype), (), handle)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import get_ident
 from typing import Any, ParamSpec, TypeVar
 
-from fnx.core import build, ops
+from fnx.core import build, build_calls, op_args, ops
 from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
@@ -56,8 +56,8 @@ class Closed(Record):
 
     def call(self, args: Sequence[Array], policy: Any = None) -> Any:
         """A CALL of it; its results as the function returned them."""
-        nodes = build.call(self.function, [x._node for x in args] + self.operands(),
-                           policy=policy)
+        nodes = build_calls.call(self.function, [x._node for x in args] + self.operands(),
+                                 policy=policy)
         self.follow(nodes)
         return self.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, self.outs)])
 
@@ -110,7 +110,7 @@ class Traced(Record):
 
 def trace(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
           values: Iterable[UOp | None] = itertools.repeat(None), *, by: str, name: str,
-          has_aux: bool = False, axis: ops.Axis | None = None) -> Traced:
+          has_aux: bool = False, axis: op_args.Axis | None = None) -> Traced:
     """Run ``f`` once on leaves.
 
     Args:
@@ -129,7 +129,7 @@ def trace(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
 
 def _traced(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
             values: Iterator[UOp | None], title: str, name: str, has_aux: bool,
-            axis: ops.Axis | None) -> Traced:
+            axis: op_args.Axis | None) -> Traced:
     with scope.Scope(title, axis) as opened:
         args, kwargs = in_tree.unflatten(
             [Array(opened.leaf(x.dtype, x.shape, next(values)), x.weak) if type(x) is Aval else x

@@ -12,9 +12,9 @@ function f(x0: float32[3])
   t0[i] = exp(x0[i] * x0[i])                                    # float32[3]
   return t0
 >>> print(to_python(x))
-from fnx.core import dtypes, ops
+from fnx.core import dtypes, op_args, ops
 from fnx.core.uop import UOp
-n0 = UOp(ops.PARAM, dtypes.float32, (), ops.Param(0, (3,)))
+n0 = UOp(ops.PARAM, dtypes.float32, (), op_args.Param(0, (3,)))
 node = n0
 >>> from_python(to_python(f)) is f
 True
@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, op_args, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, Site
 from fnx.core.levels.show_graph import graph_lines, type_of
@@ -144,12 +144,12 @@ def to_python(root: UOp) -> str:
     Raises:
         ArgumentError: the graph holds a BUFFER, which is memory and has no source.
     """
-    lines = ["from fnx.core import dtypes, ops", "from fnx.core.uop import UOp"]
+    lines = ["from fnx.core import dtypes, op_args, ops", "from fnx.core.uop import UOp"]
     names: dict[UOp, str] = {}
     for node in toposort([root], into_functions=True):
         names[node] = f"n{len(names)}"
         src = ", ".join(names[s] for s in node.src) + ("," if len(node.src) == 1 else "")
-        arg = "" if node.arg is None else f", {python_arg(node.arg, 'ops.')}"
+        arg = "" if node.arg is None else f", {python_arg(node.arg, True)}"
         lines.append(f"{names[node]} = UOp(ops.{node.op}, {_python_dtype(node.dtype)}, ({src})"
                      f"{arg})")
     return "\n".join([*lines, f"node = {names[root]}"])
@@ -164,23 +164,23 @@ def from_python(source: str) -> UOp:
     return node
 
 
-def python_arg(arg: Any, prefix: str) -> str:
-    """An arg as a Python expression; ``prefix`` goes before names of ``core.ops``."""
+def python_arg(arg: Any, source: bool) -> str:
+    """An arg as a Python expression; in the ``source`` of a program names have their modules."""
     if isinstance(arg, Op):
-        return f"{prefix}{arg}"
+        return f"ops.{arg}" if source else arg.name
     if isinstance(arg, DType):
-        return _python_dtype(arg) if prefix else arg.name
+        return _python_dtype(arg) if source else arg.name
     if isinstance(arg, tuple):
-        inside = ", ".join(python_arg(a, prefix) for a in arg)
+        inside = ", ".join(python_arg(a, source) for a in arg)
         return f"({inside},)" if len(arg) == 1 else f"({inside})"
     if arg is None or isinstance(arg, (int, float, str, bytes)):
         return repr(arg)
-    if isinstance(arg, ops.Buffer) and prefix:
+    if isinstance(arg, op_args.Buffer) and source:
         raise ArgumentError("expected a graph without BUFFERs, got one",
                             hint="close the trace: its buffers become operands")
     if isinstance(arg, Record):
-        inside = ", ".join(python_arg(v, prefix) for v in values(arg))
-        return f"{prefix}{type(arg).__name__}({inside})"
+        inside = ", ".join(python_arg(v, source) for v in values(arg))
+        return f"{'op_args.' if source else ''}{type(arg).__name__}({inside})"
     return repr(arg)
 
 
@@ -199,7 +199,7 @@ def dot(roots: UOp | Iterable[UOp]) -> str:
     lines = ["digraph fnx {", '  node [shape=box, fontname="monospace"];']
     for n, i in place.items():
         detail = number(n).text if n.op is ops.CONST else \
-            "" if n.arg is None else python_arg(n.arg, "")
+            "" if n.arg is None else python_arg(n.arg, False)
         label = "\\n".join(filter(None, [n.op.name, type_of(n), detail])).replace('"', "'")
         lines.append(f'  n{i} [label="{label}"];')
         lines += [f'  n{place[s]} -> n{i} [label="{k}"];' for k, s in enumerate(n.src)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fnx.core import build, ops, parts
+from fnx.core import build, op_args, ops, parts
 from fnx.core.levels.show_text import Text, number, operation
 from fnx.core.uop import UOp
 
@@ -148,7 +148,7 @@ def _slot(slot: UOp, inputs: Sequence[str], depth: int = 0) -> str:
     if slot.op is ops.SWAP:
         even, odd = [_slot(s, inputs) for s in slot.src]
         return f"({even}|{odd} by {_counter(slot.arg)})"
-    arg: ops.Slot = slot.arg
+    arg: op_args.Slot = slot.arg
     name = inputs[arg.index] if arg.kind == "in" and arg.index < len(inputs) else \
         "arena" if arg.kind == "arena" else f"{arg.kind}{arg.index}"
     if arg.strides:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from fnx.core import build, dtypes, ops, parts
+from fnx.core import build, build_calls, dtypes, ops, parts
 from fnx.core.errors import SpecError
 from fnx.core.levels import spec_kernel, spec_program
 from fnx.core.levels.interp_kernel import extent
@@ -272,9 +272,9 @@ def _cond(node: UOp) -> bool:
 
 def _host(node: UOp) -> bool:
     arg, types = node.arg, _types(node.src)
-    ins = ((HANDLE, build.TOKEN) if arg.effect else (HANDLE,)) + arg.ins
+    ins = ((HANDLE, build_calls.TOKEN) if arg.effect else (HANDLE,)) + arg.ins
     lanes = tuple([n for n, _ in arg.lanes])
-    return types == ins and (not arg.effect or arg.outs[0] == build.TOKEN) and \
+    return types == ins and (not arg.effect or arg.outs[0] == build_calls.TOKEN) and \
         all(len(batched) == len(arg.ins) for _, batched in arg.lanes) and \
         all(shape[:len(lanes)] == lanes for shape, _ in arg.outs[arg.effect:])
 
@@ -298,7 +298,7 @@ def _custom(node: UOp) -> bool:
             return False
     if "bwd" in by_rule:
         made, wanted = _types(by_rule["bwd"].src), args[arg.n_captures:]
-        tokens = [build.TOKEN] * arg.effects
+        tokens = [build_calls.TOKEN] * arg.effects
         return _takes(by_rule["bwd"], [*captures, *tokens, *residuals, *tangents]) and \
             made[:len(tokens)] == tuple(tokens) and len(arg.pulled) == len(wanted) and \
             all(i < 0 or made[i] == t for i, t in zip(arg.pulled, wanted))

@@ -12,24 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fnx.core import build, ops, parts
+from fnx.core import build, build_calls, ops, parts
 from fnx.core.uop import UOp, rebuild, toposort
 from fnx.lower.fusion.group import memory_of
 
 
 def is_behind(node: UOp) -> bool:
     """Whether it is the token of an effect: below is what comes before, and not what is read."""
-    return node.op is ops.GET and build.is_token(node)
+    return node.op is ops.GET and build_calls.is_token(node)
 
 
 def without_tokens(nodes: Iterable[UOp]) -> list[UOp]:
     """Those that have a value."""
-    return [n for n in nodes if not build.is_token(n)]
+    return [n for n in nodes if not build_calls.is_token(n)]
 
 
 def effects_of(roots: Iterable[UOp]) -> list[UOp]:
     """The nodes below that take part in the order of effects, in that order."""
-    return [n for n in toposort(roots) if n.op in ops.SEVERAL and any(map(build.is_token, n.src))]
+    return [n for n in toposort(roots)
+            if n.op in ops.SEVERAL and any(map(build_calls.is_token, n.src))]
 
 
 def between(effects: list[UOp], placed: Iterable[UOp]) -> list[tuple[list[UOp], list[UOp]]]:

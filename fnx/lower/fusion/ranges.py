@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_commands, dtypes, ops
 from fnx.core.errors import Site, SpecError
 from fnx.core.expr import Expr, maximum, minimum
 from fnx.core.record import Record
@@ -72,9 +72,9 @@ def _call_step(call: UOp, reads: tuple[UOp, ...]) -> StepBody | BodyStep:
     if call.op is ops.HOST:
         writes = writes[call.arg.effect:]
         given = reads[:1] + reads[1 + call.arg.effect:]
-        return StepBody(build.callee(call), given + writes, writes, None, call.sites)
+        return StepBody(build_commands.callee(call), given + writes, writes, None, call.sites)
     if call.op is ops.SORT:
-        return StepBody(build.sorter(call), reads + writes, writes, None, call.sites)
+        return StepBody(build_commands.sorter(call), reads + writes, writes, None, call.sites)
     if call.op is not ops.CALL or call.src[0].op is ops.FUNCTION:
         return BodyStep(call, reads, writes)
     return StepBody(call.src[0], (*reads, *writes), writes, call.arg.schedule, call.sites)

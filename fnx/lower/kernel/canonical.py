@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fnx.core import build, ops
+from fnx.core import build, op_args, ops
 from fnx.core.record import values
 from fnx.core.uop import UOp, inherit, rebuild, toposort
 from fnx.lower.schedule.loops import ranges_of
@@ -52,7 +52,7 @@ def _numbered(roots: Sequence[UOp], nodes: Sequence[UOp]) -> list[UOp]:
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.CARRY and node.arg.id in loops:
-            return UOp(node.op, node.dtype, src, ops.Carry(loops[node.arg.id], node.arg.i))
+            return UOp(node.op, node.dtype, src, op_args.Carry(loops[node.arg.id], node.arg.i))
         return UOp(node.op, node.dtype, src, args[node]) if node in args else None
 
     return rebuild(roots, visit) if args else list(roots)

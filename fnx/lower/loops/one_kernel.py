@@ -15,7 +15,7 @@ With effects it stays one for these, and its values come out of a kernel, as wit
 >>> from fnx.core import dtypes
 >>> x, u = build.param(0, dtypes.float32, (3,)), build.param(1, dtypes.float32, ())
 >>> body = build.function([build.add(x, build.expand(u, (3,)))], 2, "add")
->>> sums = build.scan(body, 8, [], [build.param(0, dtypes.float32, (3,))],
+>>> sums = build_calls.scan(body, 8, [], [build.param(0, dtypes.float32, (3,))],
 ...                   [build.param(1, dtypes.float32, (8,))])
 >>> found, = one_kernel(build.function(sums, 2)).src
 >>> found.src[0].op, found.src[0].src[0].arg.name
@@ -28,7 +28,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops, parts
+from fnx.core import build, build_calls, dtypes, op_args, ops, parts
 from fnx.core.array.trace import inline
 from fnx.core.record import Record
 from fnx.core.uop import UOp, inherit, rebuild, toposort
@@ -74,7 +74,8 @@ def one_kernel(fn: UOp) -> UOp:
 def _results(node: UOp, used: set[int]) -> dict[int, UOp]:
     """As ``results``; of a loop with effects the values are computed by a loop without them."""
     found = without_effects(node)
-    tokens = {i: r for i, r in enumerate(build.results(node)) if i in used and build.is_token(r)}
+    tokens = {i: r for i, r in enumerate(build.results(node))
+              if i in used and build_calls.is_token(r)}
     if not tokens or found is None:
         return _kernels(node, sorted(used))
     quiet, places = found
@@ -273,7 +274,7 @@ class _LoopKernel:
             raise Unfit(f"a kernel of more than {MAX_NODES} nodes")
         shapes = tuple([self.loop.node.arg.outs[i] for i in self.members])
         operands = sorted(self.slots, key=self.slots.__getitem__)
-        node = UOp(ops.CALL, dtypes.void, (kernel, *operands), ops.Call(self.loop.name, shapes))
+        node = UOp(ops.CALL, dtypes.void, (kernel, *operands), op_args.Call(self.loop.name, shapes))
         return list(build.results(inherit(node, self.loop.node)))
 
     def _order(self, stores: Sequence[UOp]) -> list[int]:

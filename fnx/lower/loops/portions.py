@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops, parts
+from fnx.core import build, build_calls, dtypes, ops, parts
 from fnx.core.array.trace import inline
 from fnx.core.uop import UOp, inherit, toposort
 
@@ -48,9 +48,9 @@ def in_portions(node: UOp, used: Sequence[int], portion: Portion) -> dict[int, U
     flag = build.param(len(kept), dtypes.bool_, ())
     body = build.function([*[found[i] for i in needed], goes_on], len(kept) + 1, step.arg.name)
     test = build.function([flag], len(kept) + 1, condition.arg.name)
-    made = build.while_(test, body, operands[:arg.n_consts],
-                        [*[operands[arg.n_consts + i] for i in needed],
-                         build.const(True, dtypes.bool_, ())], arg.name)
+    made = build_calls.while_(test, body, operands[:arg.n_consts],
+                              [*[operands[arg.n_consts + i] for i in needed],
+                               build.const(True, dtypes.bool_, ())], arg.name)
     inherit(made[0].src[0], node)
     return {i: made[needed.index(i)] for i in used}
 

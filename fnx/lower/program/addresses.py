@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, op_args, ops
 from fnx.core.parts import buffer, dims, indices
 from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
@@ -132,7 +132,7 @@ class Addresses:
     def base(self, memory: UOp) -> UOp:
         """The pointer to the start of a buffer."""
         if memory.op is ops.REF:
-            return UOp(ops.REF, memory.dtype, (), ops.Ref(memory.arg.slot))
+            return UOp(ops.REF, memory.dtype, (), op_args.Ref(memory.arg.slot))
         offset = self.value(self._stages[memory], SINGLE)
         return self.lines.add(ops.SCRATCH, memory.dtype, (offset,), memory.arg)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, op_args, ops
 from fnx.core.dtypes import DType
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
@@ -28,19 +28,19 @@ _UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.u
 def program(sort: UOp) -> UOp:
     """The PROGRAM of what a SORT runs: a part of its rows.
 
-    >>> arg = ops.Sort("sort", 1, (((8, 100), dtypes.int32),), (0,))
+    >>> arg = op_args.Sort("sort", 1, (((8, 100), dtypes.int32),), (0,))
     >>> program(UOp(ops.SORT, dtypes.void, (), arg)).op
     PROGRAM
     """
     return _Sorting(sort.arg).program()
 
 
-def rows(arg: ops.Sort) -> int:
+def rows(arg: op_args.Sort) -> int:
     """How many rows there are."""
     return math.prod(arg.ins[0][0][:-1])
 
 
-def scratch(arg: ops.Sort) -> int:
+def scratch(arg: op_args.Sort) -> int:
     """Bytes that a worker needs for itself."""
     return _Sorting(arg).end
 
@@ -52,7 +52,7 @@ def _width(t: DType) -> DType:
 class _Sorting:
     """Writes the lines. Places are numbers of elements in a buffer of an unsigned type."""
 
-    def __init__(self, arg: ops.Sort) -> None:
+    def __init__(self, arg: op_args.Sort) -> None:
         self.arg = arg
         self.n = arg.ins[0][0][-1]
         self.lines = Lines()
@@ -69,7 +69,7 @@ class _Sorting:
     def _scratch(self, t: DType, n: int) -> UOp:
         """A part of scratch memory."""
         at, self.end = self.end, self.end + -(-n * t.itemsize // 64) * 64
-        return UOp(ops.SCRATCH, t, (build.index_const(at),), ops.Stage(at, "PRIV"))
+        return UOp(ops.SCRATCH, t, (build.index_const(at),), op_args.Stage(at, "PRIV"))
 
     def program(self) -> UOp:
         lines = self.lines
@@ -115,7 +115,7 @@ class _Sorting:
         return self.lines.close(nexts)
 
     def buffer(self, slot: int, t: DType) -> UOp:
-        return UOp(ops.REF, t, (), ops.Ref(slot, "", t.itemsize))
+        return UOp(ops.REF, t, (), op_args.Ref(slot, "", t.itemsize))
 
     # ---- keys
 

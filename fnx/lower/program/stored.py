@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core import build, narrow, ops
+from fnx.core import build, narrow, op_args, ops
 from fnx.core.dtypes import DType, float16, float32, int32, uint32
 from fnx.core.expr import Expr, minimum, where
 from fnx.core.target import Target
@@ -37,7 +37,7 @@ def stored(root: UOp, target: Target) -> UOp:
             return build.bitcast(src[0], t.storage or t)
         if node.op is ops.ITER:
             outs = tuple([(shape, of.storage or of) for shape, of in node.arg.outs])
-            return node.replace(src=src, arg=ops.Iter(node.arg.id, outs))
+            return node.replace(src=src, arg=op_args.Iter(node.arg.id, outs))
         if t.storage is None:
             return None
         return UOp(node.op, t.storage, src, node.arg)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build, ops
+from fnx.core import build, op_args, ops
 from fnx.core.errors import KernelError
 from fnx.core.parts import buffer, closed, dims, extent, value, written_slots
 from fnx.core.record import Record
@@ -180,7 +180,7 @@ def _pack(kernel: UOp, stage: UOp, ref: UOp, kind: str) -> Part:
     first, *rest = closed(stage)
     outer = first
     if first.arg.kind == "SEQ":
-        outer = first.replace(arg=ops.Range(first.arg.id, kind, first.arg.name))
+        outer = first.replace(arg=op_args.Range(first.arg.id, kind, first.arg.name))
     store, = substitute([build.store(build.at(ref, first, *rest), value(stage))], {first: outer})
     return _part([store], f"{kernel.arg.name}_pack", [r.arg.id for r in (outer, *rest)])
 
@@ -194,9 +194,10 @@ def _part(stores: Sequence[UOp], name: str, order: Sequence[int]) -> Part:
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         arg = node.arg
         if node.op is ops.VAR:
-            return node.replace(arg=ops.Var(scalars.index(arg.slot), arg.low, arg.high, arg.name))
+            return node.replace(arg=op_args.Var(scalars.index(arg.slot), arg.low, arg.high,
+                                                arg.name))
         if node.op is ops.REF:
-            return node.replace(src=src, arg=ops.Ref(refs.index(arg.slot), arg.name,
+            return node.replace(src=src, arg=op_args.Ref(refs.index(arg.slot), arg.name,
                                                        arg.alignment))
         return None
 

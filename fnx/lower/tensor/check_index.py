@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from fnx.core import build, dtypes, ops, parts
+from fnx.core import build, build_calls, dtypes, ops, parts
 from fnx.core.index_faults import NONE, Check, fault, named
 from fnx.core.uop import UOp, inherit, rebuild, substitute
 from fnx.lower.tensor.inline import inline
@@ -86,9 +86,9 @@ def _in_scan(node: UOp, bodies: Sequence[CheckedBody]) -> Again:
                            *values[arg.n_carries:len(outs)]],
                           node.src[0].arg.n_params + more, node.src[0].arg.name)
     operands = parts.operands(node)
-    made = build.scan(body, arg.length, operands[:arg.n_consts],
-                      [*operands[arg.n_consts:first], *carried.inits], operands[first:],
-                      arg.reverse, arg.name, arg.checkpoint)
+    made = build_calls.scan(body, arg.length, operands[:arg.n_consts],
+                            [*operands[arg.n_consts:first], *carried.inits], operands[first:],
+                            arg.reverse, arg.name, arg.checkpoint)
     ends = arg.n_carries, arg.n_carries + more
     kept = [*made[:ends[0]], *made[ends[1]:]]
     return dict(enumerate(kept)), carried.faults(made[ends[0]:ends[1]])
@@ -101,10 +101,10 @@ def _in_while(node: UOp, bodies: Sequence[CheckedBody]) -> Again:
     carried = _Carried(faults, len(operands), arg.name)
     test, step = parts.bodies(node)
     more = len(operands) + carried.count
-    made = build.while_(build.function(test.src, more, test.arg.name),
-                        build.function([*outs, *carried.nexts], more, step.arg.name),
-                        operands[:arg.n_consts],
-                        [*operands[arg.n_consts:], *carried.inits], arg.name)
+    made = build_calls.while_(build.function(test.src, more, test.arg.name),
+                              build.function([*outs, *carried.nexts], more, step.arg.name),
+                              operands[:arg.n_consts],
+                              [*operands[arg.n_consts:], *carried.inits], arg.name)
     return dict(enumerate(made[:len(outs)])), carried.faults(made[len(outs):])
 
 
@@ -119,15 +119,15 @@ def _in_cond(node: UOp, bodies: Sequence[CheckedBody]) -> Again:
         before += len(found)
         branches.append(build.function([*outs, *values], branch.arg.n_params, branch.arg.name))
     which, *operands = node.src[len(branches):]
-    made = build.cond(branches, which, operands, node.arg.name)
+    made = build_calls.cond(branches, which, operands, node.arg.name)
     n = len(made) - len(faults)
     return dict(enumerate(made[:n])), [(v, c) for v, (_, c) in zip(made[n:], faults)]
 
 
 def _in_call(node: UOp, bodies: Sequence[CheckedBody]) -> Again:
     (outs, faults), fn = bodies[0], node.src[0]
-    made = build.call(build.function([*outs, *[value for value, _ in faults]], fn.arg.n_params,
-                                     fn.arg.name), node.src[1:], node.arg.name, node.arg.policy)
+    body = build.function([*outs, *[value for value, _ in faults]], fn.arg.n_params, fn.arg.name)
+    made = build_calls.call(body, node.src[1:], node.arg.name, node.arg.policy)
     return dict(enumerate(made[:len(outs)])), [
         (v, c) for v, (_, c) in zip(made[len(outs):], faults)]
 

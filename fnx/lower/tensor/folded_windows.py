@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from fnx.core import build, ops
+from fnx.core import build, op_args, ops
 from fnx.core.uop import UOp, consumers, rebuild, toposort
 
 _MOVES = (ops.FOLD, ops.PERMUTE, ops.RESHAPE)
@@ -87,9 +87,9 @@ def _merged(node: UOp, length: int) -> UOp:
     return build.reduce(total, ops.ADD, [*node.arg.axes, *range(rank - summed, rank)])
 
 
-def _joined(moves: list[UOp]) -> list[tuple[UOp, list[ops.Window]]]:
+def _joined(moves: list[UOp]) -> list[tuple[UOp, list[op_args.Window]]]:
     """Movements in order, where FOLDs of one axis that follow one another are one."""
-    out: list[tuple[UOp, list[ops.Window]]] = []
+    out: list[tuple[UOp, list[op_args.Window]]] = []
     for move in moves:
         if move.op is not ops.FOLD:
             out.append((move, []))
@@ -111,7 +111,7 @@ def _moved(move: UOp, factors: list[UOp], summed: int) -> list[UOp] | None:
     return None
 
 
-def _spread(folds: list[ops.Window], factors: list[UOp]) -> list[UOp] | None:
+def _spread(folds: list[op_args.Window], factors: list[UOp]) -> list[UOp] | None:
     """FOLDs of one axis, of the factor that differs along it; the other is of their length."""
     axis, length = folds[0].axis, folds[-1].length
     for i, still in enumerate(factors):
@@ -122,7 +122,7 @@ def _spread(folds: list[ops.Window], factors: list[UOp]) -> list[UOp] | None:
     return None
 
 
-def _folded(x: UOp, folds: list[ops.Window]) -> UOp:
+def _folded(x: UOp, folds: list[op_args.Window]) -> UOp:
     """FOLDs with stride 1 along one axis as UNFOLDs.
 
     A place outside of what an inner one made is outside of x: zeros around x are all that it takes.

@@ -10,14 +10,14 @@ are one interned node and are compiled once.
 >>> from fnx.core import build, dtypes
 >>> p, q = (build.param(i, dtypes.float32, (3,)) for i in (0, 1))
 >>> twice = build.function([build.add(p, p)], 1)
->>> result, = build.call(twice, [build.mul(p, q)])
+>>> result, = build_calls.call(twice, [build.mul(p, q)])
 >>> inline(build.function([result], 2)).src == (build.add(build.mul(p, q), build.mul(p, q)),)
 True
 """
 
 from __future__ import annotations
 
-from fnx.core import build, ops, parts
+from fnx.core import build_calls, ops, parts
 from fnx.core.array import trace
 from fnx.core.uop import UOp, rebuild, toposort
 
@@ -46,7 +46,7 @@ def _called_often(fn: UOp, order: list[UOp]) -> set[UOp]:
         nodes = toposort(body.src)
         calls[body] = [n.src[0] for n in nodes if _calls_function(n)]
         frames += [b for n in nodes if n.op in _FRAMES for b in parts.bodies(n)]
-        if any(map(_is_heavy, nodes)) and not any(n.op is ops.HOST or build.is_token(n)
+        if any(map(_is_heavy, nodes)) and not any(n.op is ops.HOST or build_calls.is_token(n)
                                                   for n in nodes):
             heavy.add(body)
     often: set[UOp] = set()
@@ -99,8 +99,8 @@ def _inline_one(fn: UOp, flat: dict[UOp, UOp], often: set[UOp]) -> UOp:
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         made = None
         if _calls_function(node) and node.src[0] in often:
-            results[node] = [*build.call(flat[node.src[0]], src[len(parts.bodies(node)):],
-                                         node.arg.name)]
+            results[node] = [*build_calls.call(flat[node.src[0]], src[len(parts.bodies(node)):],
+                                               node.arg.name)]
             made = node
         elif _calls_function(node):
             results[node] = trace.inline(flat[node.src[0]], src[len(parts.bodies(node)):])

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from fnx.core import build, ops
+from fnx.core import build, build_calls, ops
 from fnx.core.rewriting.pattern import CONSTANT_OPS, UPat, constant_of, var
 from fnx.core.rewriting.rewrite import RewriteRule
 from fnx.core.uop import UOp
@@ -66,7 +66,7 @@ CONSTANTS = [
     RewriteRule(UPat(_VALUES, None, "node"), lambda node: spread(0, node),
                 lambda node: 0 in node.shape and constant_of(node) is None
                 and not (node.op is ops.GET and node.src[0].op is not ops.SORT
-                         and build.is_token(node)), "no elements"),
+                         and build_calls.is_token(node)), "no elements"),
     RewriteRule(UPat(_SAME_ELEMENTS, None, "node"), _constant, name="movement of a constant",
                 needs=CONSTANT_OPS),
     RewriteRule(UPat(ops.FOLD, None, "node"), _placed_constant, name="fold of zeros",

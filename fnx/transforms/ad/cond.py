@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fnx.core import build
+from fnx.core import build, build_calls
 from fnx.core.bodies import Nodes, function_over
 from fnx.core.derived import Steps
 from fnx.core.uop import UOp
@@ -44,7 +44,7 @@ class CondRule(LoopRule):
         for branch in self.bodies(node):
             pushed: Pushed = yield branch, Push(tuple(inputs), full=moving)
             branches.append(_pushed_branch(pushed, len(inputs), moving, operands))
-        found = build.cond(branches, args[0], operands, f"{node.arg.name}.jvp")
+        found = build_calls.cond(branches, args[0], operands, f"{node.arg.name}.jvp")
         n = len(node.arg.outs)
         return found[:n], dict(zip(moving, found[n:]))
 
@@ -103,15 +103,15 @@ class _CondReverse:
                 saved[place] = node
             branches.append(build.function([*branch.src[:self.n], *saved], branch.arg.n_params,
                                            branch.arg.name))
-        return build.cond(branches, ins[0], ins[1:], self.arg.name)
+        return build_calls.cond(branches, ins[0], ins[1:], self.arg.name)
 
     def backward(self, read: Read, sources: Sequence[Source]) -> Pulled:
         """The cotangents of the operands that take part."""
         operands = [read(source) for source in sources]
         given = [k for k in range(len(self.takes.inputs))
                  if any(form.given[k][0] is not None for form in self.forms)]
-        found = build.cond([self._pulled(form, places, given, sources, operands)
-                            for form, places in zip(self.forms, self.places)],
+        found = build_calls.cond([self._pulled(form, places, given, sources, operands)
+                                  for form, places in zip(self.forms, self.places)],
                            read(("input", 0)), operands, f"{self.arg.name}.backward")
         by_number = dict(zip(given, found))
         return [by_number.get(k) for k in range(len(self.takes.inputs))], \

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
-from fnx.core import build, dtypes, ops, parts
+from fnx.core import build, build_calls, dtypes, op_args, ops, parts
 from fnx.core.again import unrolled
 from fnx.core.derived import Steps
 from fnx.core.errors import GradError, show_site
@@ -47,7 +47,7 @@ class CustomOpRule(Structural):
         along = [zeros(a) if t is None else t.value
                  for a, t in zip(args[first:], given[first:]) if a.dtype.is_float]
         if "jvp" in node.arg.rules:
-            found = build.call(self._rule(node, "jvp"), [*args, *along])
+            found = build_calls.call(self._rule(node, "jvp"), [*args, *along])
             return found[:n], _spread(node, found[n:])
         return (yield from self._turned(node, given[first:]))
 
@@ -57,7 +57,7 @@ class CustomOpRule(Structural):
         What it prints is for backward passes, of which there is none here.
         """
         args, arg, bwd = parts.operands(node), node.arg, silent(self._rule(node, "bwd"))
-        n, found = len(arg.outs), build.call(self._rule(node, "fwd"), args)
+        n, found = len(arg.outs), build_calls.call(self._rule(node, "fwd"), args)
         along = [(i, t.value) for i, t in zip(arg.pulled, tangents) if t is not None and i >= 0]
         if not along:
             return found[:n], [None] * n
@@ -68,7 +68,7 @@ class CustomOpRule(Structural):
             "its transpose would be the jvp: write it linear in its cotangent, give the function "
             "a jvp, or use reverse mode")
         operands = [*saved, *[build.const(0, dtype, shape) for shape, dtype in _floats(node)]]
-        turned, _ = form.pull(operands, build.call(form.forward_of(bwd), operands),
+        turned, _ = form.pull(operands, build_calls.call(form.forward_of(bwd), operands),
                               [t for _, t in along], None)
         return found[:n], _spread(node, [None if t is None else t.value for t in turned])
 
@@ -146,7 +146,7 @@ _CALL = CallRule()
 
 def _plain(node: UOp) -> UOp:
     """One without rules for derivatives, as a CALL of its function."""
-    return node.replace(op=ops.CALL, arg=ops.Call(node.arg.name, node.arg.outs))
+    return node.replace(op=ops.CALL, arg=op_args.Call(node.arg.name, node.arg.outs))
 
 
 # ---- operands and results ------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def _refuse_telling(node: UOp, rule: UOp, tangents: Container[int]) -> None:
     for n in toposort(rule.src):
         if read.isdisjoint(n.src):
             continue
-        if n.op in ops.STRUCTURAL | {ops.HOST} and any(map(build.is_token, n.src)):
+        if n.op in ops.STRUCTURAL | {ops.HOST} and any(map(build_calls.is_token, n.src)):
             raise GradError(f"expected the jvp of {node.arg.name} to have effects that read no "
                             f"tangent, got {n.arg.name}, which reads one: reverse mode, which "
                             "transposes the rule, has none",

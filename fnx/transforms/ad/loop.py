@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TypeVar
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, op_args, ops
 from fnx.core.array.trace import inline
 from fnx.core.bodies import Nodes, function_over
 from fnx.core.cache import MEGABYTE, Cache, graph_bytes
@@ -36,7 +36,7 @@ class _Key(Record):
     which of these and of the results take part."""
 
     bodies: tuple[UOp, ...]
-    arg: ops.Scan | ops.While | ops.Cond
+    arg: op_args.Scan | op_args.While | op_args.Cond
     types: tuple[tuple[ops.Shape, DType], ...]
     takes: Activity
 
@@ -128,7 +128,7 @@ class Sources:
                 flat.append(last)
             return flat
 
-        types = {**types, "token": [build.first_token()]}
+        types = {**types, "token": [build_calls.first_token()]}
         like = [types[kind][i] for kind, i in self._number]
         made = function_over(outs, like, f"{name}.backward")
         return Linearized(forward, made, self.all, tuple(given), *token)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 
-from fnx.core import build, ops, parts
+from fnx.core import build, build_calls, ops, parts
 from fnx.core.derived import Steps, derives
 from fnx.core.record import Record
 from fnx.core.uop import UOp, rebuild, toposort
@@ -122,7 +122,7 @@ def _again(nodes: Mapping[UOp, _Both], node: UOp, src: tuple[UOp, ...]) -> UOp |
     if node.op is ops.GET and src[0].op is ops.HOST and src[0].arg.effect:
         token: UOp = src[0].src[1]
         return token  # it has taken place
-    if node.op in ops.STRUCTURAL and any(map(build.is_token, src)):
+    if node.op in ops.STRUCTURAL and any(map(build_calls.is_token, src)):
         quiet = [silent(s, "a loop in a checkpoint", "move it out of the checkpoint")
                  if s.op is ops.FUNCTION else s for s in src]
         return node.over(tuple(quiet))
@@ -155,9 +155,9 @@ def _call(node: UOp, wanted: tuple[int, ...], policy: Policy) -> Steps[_Both | N
     saving, again = made.saving, made.again
     if saving is None or again is None:
         return None
-    return _Both(len(arg.outs), wanted, lambda src: build.call(saving, src[1:], arg.name),
-                 lambda src, kept: dict(zip(wanted, build.call(again, [*src[1:], *kept],
-                                                               arg.name))))
+    return _Both(len(arg.outs), wanted, lambda src: build_calls.call(saving, src[1:], arg.name),
+                 lambda src, kept: dict(zip(wanted, build_calls.call(again, [*src[1:], *kept],
+                                                                     arg.name))))
 
 
 def _scan(node: UOp, wanted: tuple[int, ...], policy: Policy) -> Steps[_Both | None]:
@@ -172,8 +172,8 @@ def _scan(node: UOp, wanted: tuple[int, ...], policy: Policy) -> Steps[_Both | N
     def scan(fn: UOp, src: Sequence[UOp], kept: Sequence[UOp]) -> tuple[UOp, ...]:
         args = src[1:]
         first, rows = arg.n_consts, arg.n_consts + n
-        return build.scan(fn, arg.length, args[:first], args[first:rows], [*args[rows:], *kept],
-                          arg.reverse, arg.name)
+        return build_calls.scan(fn, arg.length, args[:first], args[first:rows],
+                                [*args[rows:], *kept], arg.reverse, arg.name)
 
     def repeat(src: Sequence[UOp], kept: Sequence[UOp]) -> Mapping[int, UOp]:
         return dict(zip((*range(n), *ys), scan(again, src, kept)))
@@ -212,8 +212,8 @@ def _cond(node: UOp, wanted: tuple[int, ...], policy: Policy) -> Steps[_Both | N
     each = list(zip(branches, made, places))
     first, second = [saving(*b) for b in each], [again(*b) for b in each]
     return _Both(n_outs, wanted,
-                 lambda src: build.cond(first, src[k], src[k + 1:], arg.name),
-                 lambda src, kept: dict(zip(wanted, build.cond(
+                 lambda src: build_calls.cond(first, src[k], src[k + 1:], arg.name),
+                 lambda src, kept: dict(zip(wanted, build_calls.cond(
                      second, src[k], [*src[k + 1:], *kept], arg.name))))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 
-from fnx.core import build, ops
+from fnx.core import build, build_calls, ops
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.structural import ResultRule, Source
@@ -65,7 +65,7 @@ def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source
     if apart:
         cts = [params[node] for node in params if inputs.get(node, ("",))[0] == "cotangent"]
         params.update({node: build.barrier(x, *cts) for node, x in params.items()
-                       if x not in cts and not build.is_token(x)})
+                       if x not in cts and not build_calls.is_token(x)})
     forward = build.function([*outs, *extra], n_inputs, name)
     backward = build.function(substitute(grads, params), len(params), f"{name}.backward")
     return forward, backward, tuple(sources)

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.derived import Steps, derives, form, run
 from fnx.core.dtypes import DType
 from fnx.core.process import load
@@ -225,7 +225,7 @@ def _derive(body: UOp, activity: Activity) -> Steps[Linearized]:
         return [params[i] for i in numbers if i in params]
 
     wrt = those(activity.inputs)
-    first = build.param(n + len(inputs) - len(params), build.TOKEN[1], build.TOKEN[0])
+    first = build.param(n + len(inputs) - len(params), build_calls.TOKEN[1], build_calls.TOKEN[0])
     inputs[first] = TOKEN
     outs, found, last = yield from pulling(body.src, cts, wrt, those(activity.wild),
                                            those(activity.guarded), first)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fnx.core import build, ops
+from fnx.core import build, build_calls, op_args
 from fnx.core.bodies import Nodes, function_over, params_like, scan_over
 from fnx.core.derived import Steps
 from fnx.core.record import Record
@@ -106,7 +106,7 @@ class ScanRule(LoopRule):
         return results, found
 
 
-def _carries(arg: ops.Scan) -> CarryPlaces:
+def _carries(arg: op_args.Scan) -> CarryPlaces:
     return CarryPlaces(arg.n_consts, arg.n_carries)
 
 
@@ -267,7 +267,7 @@ def before(stack: UOp, first: UOp, reverse: bool) -> UOp:
 # ---- checkpoints --------------------------------------------------------------------------------
 
 
-def segmented(body: UOp, arg: ops.Scan, ins: Nodes) -> list[UOp]:
+def segmented(body: UOp, arg: op_args.Scan, ins: Nodes) -> list[UOp]:
     """The results of a SCAN, as one over segments of ``arg.checkpoint`` steps and one of the rest.
 
     The steps that are left over are the last ones that run.
@@ -283,7 +283,7 @@ def segmented(body: UOp, arg: ops.Scan, ins: Nodes) -> list[UOp]:
 
     def plain(consts: Nodes, states: Nodes, xs: Nodes, length: int
               ) -> tuple[Nodes, Nodes]:
-        found = build.scan(body, length, consts, states, xs, arg.reverse, arg.name)
+        found = build_calls.scan(body, length, consts, states, xs, arg.reverse, arg.name)
         return found[:len(states)], found[len(states):]
 
     segments = [build.reshape(cut(x, low, high), (n, k, *x.shape[1:])) for x in xs]

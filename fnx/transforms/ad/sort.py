@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, op_args, ops
 from fnx.core.cache import Cache
 from fnx.core.derived import Steps
 from fnx.core.uop import UOp
@@ -48,7 +48,7 @@ def along_last(x: UOp, index: UOp) -> UOp:
 
 def _called(node: UOp) -> UOp:
     """A SORT as the CALL of what it computes."""
-    arg = ops.Call(node.arg.name, node.arg.outs)
+    arg = op_args.Call(node.arg.name, node.arg.outs)
     return UOp(ops.CALL, dtypes.void, (read_in_order(node), *node.src), arg)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, op_args, ops
 from fnx.core.derived import Steps
 from fnx.core.process import load
 from fnx.core.record import Record
@@ -67,8 +67,8 @@ class Linearized(Record):
         """
         backward = self.backward if token is not None else silent(self.backward)
         read = {"input": args, "result": results, "cotangent": cts,
-                "token": [build.first_token() if token is None else token]}
-        found = build.call(backward, [read[kind][i] for kind, i in self.sources])
+                "token": [build_calls.first_token() if token is None else token]}
+        found = build_calls.call(backward, [read[kind][i] for kind, i in self.sources])
         if token is not None and self.token is not None:
             token = found[self.token]
         return [None if value is None else
@@ -167,7 +167,7 @@ class Structural(DerivativeRule):
         outs = tuple([(o.shape, o.dtype) for o in form.forward.src])
         args = [src[i] for i in self.operands(node)]
         return UOp(ops.CALL, dtypes.void, (form.forward, *args),
-                   ops.Call(form.forward.arg.name, outs))
+                   op_args.Call(form.forward.arg.name, outs))
 
     def pull_all(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
                  form: Linearized, token: UOp | None
@@ -227,8 +227,8 @@ class CallRule(Structural):
                                   masked, tuple(guarded), strange)
         values = [t.value for t in given if t is not None]
         masks = [t.mask for t in given if t is not None and t.mask is not None]
-        found = build.call(pushed.function, [*args, *values, *masks], node.arg.name,
-                           node.arg.policy)
+        found = build_calls.call(pushed.function, [*args, *values, *masks], node.arg.name,
+                                 node.arg.policy)
         primals, given = pushed.results(found)
         return primals if self.bodies(node) else build.results(node), given
 

@@ -11,7 +11,7 @@ so it reads the residuals that reverse mode saves, and loops are cut where rever
 
 from __future__ import annotations
 
-from fnx.core import build
+from fnx.core import build, build_calls
 from fnx.core.derived import Steps, derives, form
 from fnx.core.record import Record
 from fnx.core.uop import UOp, substitute
@@ -74,7 +74,8 @@ def _transpose(body: UOp, asked: Transpose) -> Steps[Transposed]:
            for k, o in enumerate(asked.outputs)]
     wrt = [params[i] for i in asked.linear if i in params]
     outs = [body.src[o] for o in asked.outputs]
-    first = build.param(n + len(cts), build.TOKEN[1], build.TOKEN[0]) if asked.effects else None
+    shape, dtype = build_calls.TOKEN
+    first = build.param(n + len(cts), dtype, shape) if asked.effects else None
     _, found, last = yield from pulling(outs, [Cotangent(ct) for ct in cts], wrt, token=first)
     by_param = {x: ct.value for x, ct in zip(wrt, found) if ct is not None}
     results = substitute([*by_param.values(), *([] if last is None else [last])],

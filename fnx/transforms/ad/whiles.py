@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.array.trace import inline
 from fnx.core.bodies import Nodes, function_over, params_like, while_over
 from fnx.core.derived import Steps
@@ -109,7 +109,8 @@ class _WhileReverse:
         self.first = node.arg.n_consts
         self.n = len(node.arg.outs)
         self.like = params_like(args)
-        self.saved = [c for c in range(self.n) if not build.is_token(self.like[self.first + c])]
+        self.saved = [c for c in range(self.n)
+                      if not build_calls.is_token(self.like[self.first + c])]
         self.given = {i: place for i, (place, _) in zip(inputs, form.given) if place is not None}
 
     def linearized(self, takes: Activity) -> Linearized:
@@ -147,8 +148,8 @@ class _WhileReverse:
             full = Expr(kept).eq(revolve.FIRST)
             kept = where(full, revolve.FIRST // 2, Expr(kept)).node
             stride = where(full, 2 * Expr(stride), Expr(stride)).node
-            places = build.cond([function_over(lambda p: p, places, "keep all"),
-                                 function_over(_every_second, places, "keep every second")],
+            places = build_calls.cond([function_over(lambda p: p, places, "keep all"),
+                                       function_over(_every_second, places, "keep every second")],
                                 build.cast(full.node, dtypes.int32), places)
             places = [put(p, number(kept), c) for p, c in zip(places, self._saved(carries))]
             end = (Expr(steps) + Expr(stride)).node
@@ -178,7 +179,7 @@ class _WhileReverse:
     def _state(self, saved: Nodes) -> list[UOp]:
         """The carries of a state that was kept."""
         found = dict(zip(self.saved, saved))
-        return [found.get(c, build.first_token()) for c in range(self.n)]
+        return [found.get(c, build_calls.first_token()) for c in range(self.n)]
 
     # ---- backward
 

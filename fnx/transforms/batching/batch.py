@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build, ops
+from fnx.core import build, op_args, ops
 from fnx.core.again import belongs
 from fnx.core.derived import derives, form
 from fnx.core.parts import bodies
@@ -29,7 +29,7 @@ from fnx.transforms.batching.rules import RULES, spread
 from fnx.transforms.batching.values import Asking, Batched, BatchPattern, Lanes, Lifted, named_axes
 
 
-def batch(body: UOp, size: int, batched: Sequence[bool], axis: ops.Axis | None = None
+def batch(body: UOp, size: int, batched: Sequence[bool], axis: op_args.Axis | None = None
           ) -> Batched:
     """A FUNCTION over a batch.
 

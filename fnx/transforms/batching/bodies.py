@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core import build, ops
+from fnx.core import build, build_calls, op_args, ops
 from fnx.core.again import calls_again
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
@@ -34,7 +34,7 @@ def _call(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lan
     if src[0].op is ops.KERNEL:
         return call_kernel(node, src, batched, lanes.size)
     made = yield lanes.of(src[0], batched[1:])
-    outs = build.call(made.function, src[1:], node.arg.name, node.arg.policy)
+    outs = build_calls.call(made.function, src[1:], node.arg.name, node.arg.policy)
     return [Lifted(*out) for out in zip(outs, made.outs)]
 
 
@@ -51,11 +51,11 @@ def _scan(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lan
             break
         carries = grown
     made = yield lanes.of(body, consts + carries + xs, carries)
-    outs = build.scan(made.function, arg.length, args[:arg.n_consts],
-                      [spread(x, b, lanes.size) if c else x for x, b, c in
-                       zip(args[arg.n_consts:first], flags[arg.n_consts:], carries)],
-                      [_swapped(x) if b else x for x, b in zip(args[first:], xs)],
-                      arg.reverse, arg.name, arg.checkpoint)
+    outs = build_calls.scan(made.function, arg.length, args[:arg.n_consts],
+                            [spread(x, b, lanes.size) if c else x for x, b, c in
+                             zip(args[arg.n_consts:first], flags[arg.n_consts:], carries)],
+                            [_swapped(x) if b else x for x, b in zip(args[first:], xs)],
+                            arg.reverse, arg.name, arg.checkpoint)
     return [Lifted(_swapped(x) if b and i >= arg.n_carries else x, b)
             for i, (x, b) in enumerate(zip(outs, made.outs))]
 
@@ -72,7 +72,7 @@ def _while(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: La
     while True:
         test = yield lanes.of(condition, consts + carries)
         if test.outs[0]:  # lanes end when they will, so all that they hand on is their own
-            carries = tuple([t != build.TOKEN for t in arg.outs])
+            carries = tuple([t != build_calls.TOKEN for t in arg.outs])
             break
         made = yield lanes.of(body, consts + carries)
         grown = tuple([a or b for a, b in zip(carries, made.outs)])
@@ -92,7 +92,7 @@ def _while(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: La
                                  [Lifted(*c) for c in zip(fixed, consts)],
                                  [Lifted(*c) for c in zip(given, carries)], arg.name)
     else:
-        outs = build.while_(test.function, made.function, fixed, given, arg.name)
+        outs = build_calls.while_(test.function, made.function, fixed, given, arg.name)
     return [Lifted(*out) for out in zip(outs, carries)]
 
 
@@ -108,13 +108,13 @@ def _cond(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lan
     if batched[n]:
         chosen = choices.lanes_choose(made, which, [Lifted(*a) for a in zip(args, flags)],
                                       node.arg.name)
-        return [Lifted(x, t != build.TOKEN) for x, t in zip(chosen, node.arg.outs)]
+        return [Lifted(x, t != build_calls.TOKEN) for x, t in zip(chosen, node.arg.outs)]
     wanted = tuple([any(flags) for flags in zip(*[m.outs for m in made])])
     if any(m.outs != wanted for m in made):
         made = []
         for branch in branches:
             made.append((yield lanes.of(branch, flags, wanted)))
-    outs = build.cond([m.function for m in made], which, args, node.arg.name)
+    outs = build_calls.cond([m.function for m in made], which, args, node.arg.name)
     return [Lifted(*out) for out in zip(outs, wanted)]
 
 
@@ -154,9 +154,9 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: L
         made.append(found.function)
     outs = tuple([((lanes.size, *shape) if b else shape, dtype)
                   for b, (shape, dtype) in zip(every, arg.outs)])
-    like = ops.Custom(arg.name, outs, arg.rules, arg.n_captures, arg.pulled, arg.again,
-                      effects=arg.effects)
-    return [Lifted(*out) for out in zip(build.custom(made, like, args), every)]
+    like = op_args.Custom(arg.name, outs, arg.rules, arg.n_captures, arg.pulled, arg.again,
+                          effects=arg.effects)
+    return [Lifted(*out) for out in zip(build_calls.custom(made, like, args), every)]
 
 
 def _summed(made: Batched, wanted: tuple[bool, ...]) -> Batched:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.array.trace import inline
 from fnx.core.uop import UOp
 from fnx.transforms.batching.rules import spread
@@ -71,7 +71,7 @@ def lanes_end(condition: UOp, body: UOp, consts: Sequence[Lifted], carries: Sequ
     still = build.and_(now, inline(condition, [*args[:n], *stepped])[0])
     kept = [_select(now, a, b) if c.batched else a for a, b, c in zip(stepped, before, carries)]
     step = build.function([*kept, still], len(params), body.arg.name)
-    return build.while_(goes_on, step, fixed, [*first, live], name)[:-1]
+    return build_calls.while_(goes_on, step, fixed, [*first, live], name)[:-1]
 
 
 def lanes_choose(branches: Sequence[Batched], which: UOp, args: Sequence[Lifted], name: str
@@ -109,14 +109,15 @@ def lanes_choose(branches: Sequence[Batched], which: UOp, args: Sequence[Lifted]
 
 def _is_token(x: UOp, batched: bool) -> bool:
     """No lanes of bools are a token, if there are none."""
-    return not batched and build.is_token(x)
+    return not batched and build_calls.is_token(x)
 
 
 def _if_any(taken: UOp, branch: UOp, args: Sequence[UOp], name: str) -> tuple[UOp, ...]:
     """The results of a branch if a lane takes it, else zeros."""
     token = next((build.param(i, x.dtype, x.shape) for i, x in enumerate(args)
-                  if build.is_token(x)), None)
-    skipped = build.function([build.like(x, 0) if token is None or not build.is_token(x) else token
-                              for x in branch.src], len(args), "skipped")
+                  if build_calls.is_token(x)), None)
+    skipped = build.function(
+        [build.like(x, 0) if token is None or not build_calls.is_token(x) else token
+         for x in branch.src], len(args), "skipped")
     runs = build.cast(build.reduce(taken, ops.OR, (0,)), dtypes.int32)
-    return build.cond([skipped, branch], runs, args, name)
+    return build_calls.cond([skipped, branch], runs, args, name)

@@ -8,8 +8,8 @@ another lane computes; they have no effects of their own.
 
 >>> from fnx.core import dtypes
 >>> handle, x = build.param(0, dtypes.uint32, ()), build.param(2, dtypes.float32, ())
->>> token = build.param(1, *reversed(build.TOKEN))
->>> fn = build.function(build.host("print", handle, token, [x], []), 3)
+>>> token = build.param(1, *reversed(build_calls.TOKEN))
+>>> fn = build.function(build_calls.host("print", handle, token, [x], []), 3)
 >>> call = guarded(fn).src[0].src[0]
 >>> call.arg.masked, call.src[2] is build.param(3, dtypes.bool_, ())
 (True, True)
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fnx.core import build, dtypes, ops, parts
+from fnx.core import build, build_calls, dtypes, op_args, ops, parts
 from fnx.core.derived import Steps, derives, form
 from fnx.core.record import Record
 from fnx.core.uop import UOp, rebuild, toposort
@@ -39,7 +39,7 @@ def guarded(body: UOp) -> UOp:
 
 def has_effects(body: UOp) -> bool:
     """Whether a token comes out of it."""
-    return any(map(build.is_token, body.src))
+    return any(map(build_calls.is_token, body.src))
 
 
 @derives(Guard, "guarded bodies")
@@ -49,7 +49,7 @@ def _guard(body: UOp, asked: Guard) -> Steps[UOp]:
     holds = build.param(place, dtypes.bool_, ())
     inside: dict[UOp, UOp] = {}
     for node in toposort(body.src):
-        if node.op in ops.STRUCTURAL and any(map(build.is_token, node.src)):
+        if node.op in ops.STRUCTURAL and any(map(build_calls.is_token, node.src)):
             for inner in parts.bodies(node):
                 if inner not in inside:
                     inside[inner] = yield inner, Guard(_place(node))
@@ -57,7 +57,7 @@ def _guard(body: UOp, asked: Guard) -> Steps[UOp]:
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.HOST and node.arg.effect:
             return _masked(node, src, holds)
-        if node.op in ops.STRUCTURAL and any(map(build.is_token, node.src)):
+        if node.op in ops.STRUCTURAL and any(map(build_calls.is_token, node.src)):
             return _around(node, src, holds, inside)
         return None
 
@@ -82,13 +82,13 @@ def _around(node: UOp, src: tuple[UOp, ...], holds: UOp, inside: Mapping[UOp, UO
     given.insert(_place(node) + behind, holds)
     arg = node.arg
     if node.op is ops.SCAN:
-        arg = ops.Scan(arg.name, arg.length, arg.n_consts + 1, arg.n_carries, arg.reverse,
-                       arg.outs, arg.checkpoint)
+        arg = op_args.Scan(arg.name, arg.length, arg.n_consts + 1, arg.n_carries, arg.reverse,
+                           arg.outs, arg.checkpoint)
     elif node.op is ops.WHILE:
-        arg = ops.While(arg.name, arg.n_consts + 1, arg.outs)
+        arg = op_args.While(arg.name, arg.n_consts + 1, arg.outs)
     elif node.op is ops.CUSTOM:
-        arg = ops.Custom(arg.name, arg.outs, arg.rules, arg.n_captures + 1, arg.pulled, arg.again,
-                         arg.lanes, arg.effects)
+        arg = op_args.Custom(arg.name, arg.outs, arg.rules, arg.n_captures + 1, arg.pulled,
+                             arg.again, arg.lanes, arg.effects)
     bodies = [inside[body] for body in parts.bodies(node)]
     return UOp(node.op, node.dtype, (*bodies, *given), arg)
 
@@ -103,5 +103,5 @@ def _masked(node: UOp, src: tuple[UOp, ...], holds: UOp) -> UOp:
         given = (holds, *given)
         lanes = tuple([(n, (False, *batched)) for n, batched in lanes])
     types = tuple([(x.shape, x.dtype) for x in given])
-    called = ops.Host(arg.name, True, types, arg.outs, lanes, True, arg.method)
+    called = op_args.Host(arg.name, True, types, arg.outs, lanes, True, arg.method)
     return UOp(ops.HOST, node.dtype, (*src[:first], *given), called)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, op_args, ops
 from fnx.core.errors import NotBatchedError
 from fnx.core.uop import UOp
 from fnx.transforms.batching.rules import spread
@@ -34,8 +34,8 @@ def host(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lane
         given = _wide(given, flags, size, arg.method)
     outs = arg.outs[:arg.effect] + tuple([((size, *shape), t) for shape, t in
                                           arg.outs[arg.effect:]])
-    called = ops.Host(arg.name, arg.effect, tuple([(x.shape, x.dtype) for x in given]), outs,
-                      each, arg.masked, arg.method)
+    called = op_args.Host(arg.name, arg.effect, tuple([(x.shape, x.dtype) for x in given]), outs,
+                          each, arg.masked, arg.method)
     found = build.results(UOp(ops.HOST, dtypes.void, (*src[:first], *given), called))
     yield from ()
     return [Lifted(x, i >= arg.effect) for i, x in enumerate(found)]

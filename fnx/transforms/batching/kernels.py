@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from fnx.core import build, ops
-from fnx.core.ops import Call
+from fnx.core.op_args import Call
 from fnx.core.tiling import Order, Parallel, Schedule
 from fnx.core.uop import UOp, rebuild, toposort
 from fnx.transforms.batching.values import Lifted

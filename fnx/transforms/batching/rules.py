@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, op_args, ops
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
@@ -68,7 +68,7 @@ def _pad(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) ->
                        build.expand(fills, padded.shape))
 
 
-def _behind(w: ops.Window) -> tuple[int, int, int, int, int]:
+def _behind(w: op_args.Window) -> tuple[int, int, int, int, int]:
     """Windows behind a batch axis."""
     return w.axis + 1, w.offset + 1, w.stride, w.dilation, w.length
 

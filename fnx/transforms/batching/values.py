@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeVar
 
-from fnx.core.ops import FUNCTION, KERNEL, Axis
+from fnx.core.op_args import Axis
+from fnx.core.ops import FUNCTION, KERNEL
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 from fnx.core.weak import WeakMemo

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.core import build
+from fnx.core import build_calls
 from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.containers import register_pytree_node
@@ -59,7 +59,7 @@ def custom_gradient(fun: Callable[..., tuple[Any, Callable[..., Any]]]) -> custo
     def bwd(saved: _Saved, ct: Any) -> Any:
         closed = saved.closed
         given = [asarray(x)._node for x in tree.leaves(ct)]
-        nodes = build.call(closed.function, [*given, *[x._node for x in saved.arrays]])
+        nodes = build_calls.call(closed.function, [*given, *[x._node for x in saved.arrays]])
         out = closed.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, closed.outs)])
         return out if isinstance(out, tuple) else (out,)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.core import build
+from fnx.core import build_calls
 from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.public import asarray
@@ -42,7 +42,7 @@ class _Equation(Record):
     def at(self, x: Any, consts: Sequence[Any]) -> Any:
         """Its value."""
         given = [*tree.leaves(x), *consts]
-        nodes = build.call(self.closed.function, [asarray(v)._node for v in given])
+        nodes = build_calls.call(self.closed.function, [asarray(v)._node for v in given])
         return self.closed.out_tree.unflatten(
             [Array(n, a.weak) for n, a in zip(nodes, self.closed.outs)])
 

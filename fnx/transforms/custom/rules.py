@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from fnx.core import build, ops
+from fnx.core import build, build_calls, op_args, ops
 from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
@@ -63,7 +63,7 @@ class Made(Record):
     """A CUSTOM but for its arguments."""
 
     functions: tuple[UOp, ...]
-    arg: ops.Custom
+    arg: op_args.Custom
     captures: tuple[UOp, ...]
     out_tree: tree.TreeDef
     outs: tuple[Aval, ...]
@@ -74,8 +74,8 @@ class Made(Record):
         captures = [build.stop_gradient(x) if self.stops and x.dtype.is_float else x
                     for x in self.captures]
         before = [scope.token()] if self.arg.effects else []
-        nodes = build.custom(self.functions, self.arg,
-                             [*captures, *before, *[x._node for x in args]])
+        nodes = build_calls.custom(self.functions, self.arg,
+                                   [*captures, *before, *[x._node for x in args]])
         if before:
             scope.follow(nodes[0])
             nodes = nodes[1:]
@@ -83,7 +83,7 @@ class Made(Record):
 
 
 class TracedRule(Record):
-    """A traced rule: its name in ``ops.Custom``, what it returned on its leaves."""
+    """A traced rule: its name in ``op_args.Custom``, what it returned on its leaves."""
 
     name: str
     traced: Traced
@@ -99,8 +99,8 @@ class _OpenRule:
     def again(self, level: int) -> Made:
         """What a call of the function is inside its own rule."""
         self.met = True
-        arg = ops.Custom(self.made.arg.name, self.made.arg.outs, (), self.made.arg.n_captures,
-                         again=level, effects=self.made.arg.effects)
+        arg = op_args.Custom(self.made.arg.name, self.made.arg.outs, (), self.made.arg.n_captures,
+                             again=level, effects=self.made.arg.effects)
         return Made(self.made.functions[:1], arg, self.made.captures, self.made.out_tree,
                     self.made.outs)
 
@@ -152,7 +152,7 @@ class CustomFunction(Transformed[P, R]):
         raise NotImplementedError
 
     def lanes(self, signature: Signature, made: Made) -> Any:
-        """The rule for a batch, as ``ops.Custom`` has it; None: it is batched as any function."""
+        """The rule for a batch, as ``Custom`` has it; None: it is batched as any function."""
         return None
 
     missing: str = ""  # how to give the rules, for who has not
@@ -213,8 +213,8 @@ class CustomFunction(Transformed[P, R]):
         handles: dict[Any, list[Any]] = {}
         while True:
             fn, _, captures = _closed(traced, captures, effects)
-            arg = ops.Custom(self._name, tuple([(o.shape, o.dtype) for o in fn.src]), (),
-                             len(captures), effects=effects)
+            arg = op_args.Custom(self._name, tuple([(o.shape, o.dtype) for o in fn.src]), (),
+                                 len(captures), effects=effects)
             made = Made((fn,), arg, tuple(captures), traced.out_tree,
                         tuple([x._aval for x in traced.outs]))
             opened = _OpenRule(self, key, made)
@@ -236,8 +236,8 @@ class CustomFunction(Transformed[P, R]):
         pulled = next((r.pulled for r in rules if r.name == "bwd"), ())
         if effects and any(r.name == "bwd" for r in rules):
             pulled = (-1, *[i if i < 0 else i + 1 for i in pulled])
-        arg = ops.Custom(self._name, arg.outs, tuple([r.name for r in rules]), len(captures),
-                         pulled, lanes=self.lanes(signature, made), effects=effects)
+        arg = op_args.Custom(self._name, arg.outs, tuple([r.name for r in rules]), len(captures),
+                             pulled, lanes=self.lanes(signature, made), effects=effects)
         if effects and arg.lanes is not None:
             raise RuleError(f"expected {self._name} without effects, as it has a rule for a batch, "
                             "got one that prints or calls back", hint="print outside of it")
@@ -270,7 +270,7 @@ def _closed(traced: Traced, captures: Sequence[UOp], effects: bool
     return fn, more, [*captures, *more]
 
 
-_NO_EFFECT = UOp(ops.LEAF, build.TOKEN[1], (), ops.Leaf(-1, build.TOKEN[0]))
+_NO_EFFECT = UOp(ops.LEAF, build_calls.TOKEN[1], (), op_args.Leaf(-1, build_calls.TOKEN[0]))
 
 
 # ---- arguments ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from fnx.core import build, dtypes, ops, parts
+from fnx.core import build, build_calls, dtypes, ops, parts
 from fnx.core.cache import CacheOf
 from fnx.core.errors import GradError
 from fnx.core.record import Record
@@ -41,9 +41,10 @@ def function_of(call: UOp) -> UOp:
     >>> x = build.load(build.at(build.ref(0, dtypes.float32, (2, 3)), i, j))
     >>> place = build.at(build.ref(1, dtypes.float32, (2,)), i)
     >>> kernel = build.kernel([build.store(place, build.reduce_ranges(x, ops.ADD, [j]))], "f")
+    >>> from fnx.core import op_args
     >>> outs = (((2,), dtypes.float32),)
     >>> p = build.param(0, dtypes.float32, (2, 3))
-    >>> function_of(UOp(ops.CALL, dtypes.void, (kernel, p), ops.Call("f", outs))).src
+    >>> function_of(UOp(ops.CALL, dtypes.void, (kernel, p), op_args.Call("f", outs))).src
     (<REDUCE float32[2] of 1, Reduce(monoid=ADD, axes=(1,), accumulator=None, first=False)>,)
     """
     kernel, *args = call.src
@@ -422,8 +423,8 @@ class _Loop:
         outs = [*last, *[x.node for x in steps.values()], *[x.node for x in ran.values()]]
         name = self.t.arg.name or "loop"
         body = build.function(substitute(outs, to), len(places), f"{arrays.kernel.arg.name}.{name}")
-        found = iter(build.scan(body, trips, list(scope.passed.values()), first,
-                                list(rows.values())))
+        found = iter(build_calls.scan(body, trips, list(scope.passed.values()), first,
+                                      list(rows.values())))
         ended = [Over(next(found), axes) for axes in self.axes]
         if running is not None:
             next(found)

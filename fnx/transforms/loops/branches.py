@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.core import build, dtypes
+from fnx.core import build, build_calls, dtypes
 from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.public import asarray
@@ -46,7 +46,7 @@ def branch(which: UOp, branches: Sequence[Callable[..., Any]], operands: Sequenc
         functions = [fn if b.effects else _handing_on(fn, len(captures))
                      for fn, b in zip(functions, bodies)]
         captures.append(scope.token())
-    outs = build.cond(functions, which, [*captures, *[x._node for x in leaves]])
+    outs = build_calls.cond(functions, which, [*captures, *[x._node for x in leaves]])
     if effects:
         scope.follow(outs[0])
         outs = outs[1:]
@@ -56,7 +56,7 @@ def branch(which: UOp, branches: Sequence[Callable[..., Any]], operands: Sequenc
 
 def _handing_on(fn: UOp, slot: int) -> UOp:
     """A branch without effects that also returns the token that it was given."""
-    shape, dtype = build.TOKEN
+    shape, dtype = build_calls.TOKEN
     token = build.param(slot, dtype, shape)
     return build.function([token, *fn.src], fn.arg.n_params, fn.arg.name)
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.array import tree
 from fnx.core.array.aval import Aval
 from fnx.core.errors import ArgumentError
@@ -92,7 +92,8 @@ def _scanned(body: Body, operands: Sequence[UOp], inits: Sequence[UOp], axes: Se
     if inside is not None:
         step, operands = _where_inside(step, len(inits), one), [*operands, inside]
     rows = [build.reshape(build.permute(x, order), (length, *one)) for x in operands]
-    found = build.scan(step, length, body.captures, [build.expand(i, one) for i in inits], rows)
+    found = build_calls.scan(step, length, body.captures, [build.expand(i, one) for i in inits],
+                             rows)
     return [build.reshape(x, out) for x in found]
 
 

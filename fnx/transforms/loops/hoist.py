@@ -20,7 +20,7 @@ the loop of each segment. Results and carries that nobody reads are left out.
 >>> product = build.reduce(build.mul(*[build.expand(build.reshape(a, s), (64, 64, 64)) for a, s in
 ...                        ((x, (64, 64, 1)), (w, (1, 64, 64)))]), ops.ADD, (1,))
 >>> step = build.function([build.elementwise(ops.TANH, build.add(product, c))], 3, "step")
->>> last, = build.scan(step, 8, [w], [c], [build.param(3, dtypes.float32, (8, 64, 64))])
+>>> last, = build_calls.scan(step, 8, [w], [c], [build.param(3, dtypes.float32, (8, 64, 64))])
 >>> moved, = hoist(build.function([last], 4)).src
 >>> scan = moved.src[0]
 >>> sorted(n.op.name for n in toposort(scan.src[0].src)), scan.src[-1].shape
@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from fnx.core import build, ops
+from fnx.core import build, build_calls, ops
 from fnx.core.array.trace import inline
 from fnx.core.bodies import params_like
 from fnx.core.config import config
@@ -218,9 +218,9 @@ class _Scan:
         order = [*consts, *[self.carries[i] for i in kept], *xs]
         slots = {p: build.param(k, p.dtype, p.shape) for k, p in enumerate(order)}
         body = build.function(substitute(outs, slots), len(order), self.arg.name)
-        return build.scan(body, self.arg.length, [self.consts[p] for p in consts],
-                          [self.inits[i] for i in kept], [self.xs[p] for p in xs],
-                          self.arg.reverse, self.arg.name)
+        return build_calls.scan(body, self.arg.length, [self.consts[p] for p in consts],
+                                [self.inits[i] for i in kept], [self.xs[p] for p in xs],
+                                self.arg.reverse, self.arg.name)
 
     def _summed(self, term: UOp, stacked: dict[UOp, UOp]) -> UOp:
         """A term summed over all steps, together with what it sums itself."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.core import build, dtypes
+from fnx.core import build, build_calls, dtypes
 from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
@@ -113,10 +113,11 @@ def _mapped(body: Body, rows: Sequence[UOp], many: int) -> Sequence[UOp]:
     """The results of a body for rows whose number ``many`` divides."""
     length = rows[0].shape[0]
     if many < 2 or not length:
-        return body.results(build.scan(body.function, length, body.captures, body.carry([]), rows))
+        return body.results(build_calls.scan(body.function, length, body.captures,
+                                             body.carry([]), rows))
     rounds, block = length // many, over_lanes(body, many)
     split = [build.reshape(x, (rounds, many, *x.shape[1:])) for x in rows]
-    ys = body.results(build.scan(block, rounds, body.captures, body.carry([]), split))
+    ys = body.results(build_calls.scan(block, rounds, body.captures, body.carry([]), split))
     return [build.reshape(y, (length, *y.shape[2:])) for y in ys]
 
 

@@ -10,7 +10,7 @@ reads their token.
 >>> from fnx.core import dtypes
 >>> c, n = (build.param(i, dtypes.float32, ()) for i in (0, 1))
 >>> body = build.function([build.add(c, c), build.mul(n, n), c], 2, "step")
->>> last, *_ = build.scan(body, 8, [], [c, n], [])
+>>> last, *_ = build_calls.scan(body, 8, [], [c, n], [])
 >>> scan = without_unread([last])[0].src[0]
 >>> len(scan.src) - 1, len(scan.arg.outs)
 (1, 1)
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build, ops
+from fnx.core import build, build_calls, ops
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 
 
@@ -58,10 +58,11 @@ def _smaller(node: UOp, read: set[int]) -> dict[int, UOp]:
         first <= i < rows or i in params)]
     slots = {params[i]: build.param(k, params[i].dtype, params[i].shape)
              for k, i in enumerate(used) if i in params}
-    made = build.scan(build.function(substitute(outs, slots), len(used), body.arg.name),
-                      arg.length, [args[i] for i in used if i < first],
-                      [args[i] for i in used if first <= i < rows],
-                      [args[i] for i in used if i >= rows], arg.reverse, arg.name, arg.checkpoint)
+    made = build_calls.scan(build.function(substitute(outs, slots), len(used), body.arg.name),
+                            arg.length, [args[i] for i in used if i < first],
+                            [args[i] for i in used if first <= i < rows],
+                            [args[i] for i in used if i >= rows], arg.reverse, arg.name,
+                            arg.checkpoint)
     return dict(zip(kept, made))
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fnx.core import build
+from fnx.core import build, build_calls
 from fnx.core.cache import CacheOf
 from fnx.core.uop import UOp
 
@@ -30,7 +30,7 @@ def unrolled_scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequen
                   ) -> Sequence[UOp]:
     """The results of a SCAN that takes ``unroll`` steps at once; 0: all of them."""
     if unroll == 1 or length < 2:
-        return build.scan(body, length, consts, carries, xs, reverse, checkpoint=checkpoint)
+        return build_calls.scan(body, length, consts, carries, xs, reverse, checkpoint=checkpoint)
     many, n = min(unroll or length, length), len(carries)
     block = several(body, many, consts, carries, xs, reverse)
     rounds, rest = divmod(length, many)
@@ -38,15 +38,15 @@ def unrolled_scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequen
 
     def last_few(carries: Sequence[UOp]) -> Sequence[UOp]:
         rows = [rows_of(x, whole, length) for x in xs]
-        return build.scan(body, rest, consts, carries, rows, reverse)
+        return build_calls.scan(body, rest, consts, carries, rows, reverse)
 
     def blocks(carries: Sequence[UOp]) -> Sequence[UOp]:
         rows = [rows_of(x, 0, whole) for x in xs]
         if rounds == 1:
-            return build.call(block, [*consts, *carries, *rows])
+            return build_calls.call(block, [*consts, *carries, *rows])
         split = [build.reshape(x, (rounds, many, *x.shape[1:])) for x in rows]
-        outs = build.scan(block, rounds, consts, carries, split, reverse, body.arg.name,
-                          -(-checkpoint // many))
+        outs = build_calls.scan(block, rounds, consts, carries, split, reverse, body.arg.name,
+                                -(-checkpoint // many))
         return [*outs[:n], *[build.reshape(y, (whole, *y.shape[2:])) for y in outs[n:]]]
 
     if not rest:
@@ -76,7 +76,7 @@ def several(body: UOp, many: int, consts: Sequence[UOp], carries: Sequence[UOp],
         rows: list[Sequence[UOp]] = []
         for t in reversed(range(many)) if reverse else range(many):
             x = [build.reshape(rows_of(p, t, t + 1), p.shape[1:]) for p in params[first + n:]]
-            outs = build.call(body, [*params[:first], *carry, *x])
+            outs = build_calls.call(body, [*params[:first], *carry, *x])
             carry = outs[:n]
             rows.append(outs[n:])
         ys = zip(*(reversed(rows) if reverse else rows))

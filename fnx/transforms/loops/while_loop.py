@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.core import build, dtypes
+from fnx.core import build, build_calls, dtypes
 from fnx.core.array import scope
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
@@ -54,7 +54,7 @@ def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any) 
         scope.follow(outs[0])
         outs = outs[1:]
     else:
-        outs = body.results(build.while_(goes_on, step, captures, body.carry(carry)))
+        outs = body.results(build_calls.while_(goes_on, step, captures, body.carry(carry)))
     return init_tree.unflatten([Array(x, a.weak) for x, a in zip(outs, body.outs)])
 
 
@@ -68,12 +68,12 @@ def _with_test_behind(test: UOp, step: UOp, consts: Sequence[UOp], carry: Sequen
         return carry[0]
 
     def steps(consts: Nodes, carry: Nodes) -> Nodes:
-        outs = build.call(step, [*consts, *carry[1:]])
+        outs = build_calls.call(step, [*consts, *carry[1:]])
         token, *after = outs if step_has_effects else (carry[1], *outs)
-        token, go = build.call(test, [*consts, token, *after])
+        token, go = build_calls.call(test, [*consts, token, *after])
         return [go, token, *after]
 
-    token, go = build.call(test, [*consts, *carry])
+    token, go = build_calls.call(test, [*consts, *carry])
     return while_over(goes_on, steps, consts, [go, token, *carry[1:]], name=step.arg.name)[1:]
 
 
@@ -94,7 +94,7 @@ def counted_by_data(f: Callable[..., Any], lower: Array, upper: Array, init: Any
     body, carry, init_tree = indexed_body(f, Aval((), t, weak), init)
     first, last = build.cast(lower._node, t), build.cast(upper._node, t)
     goes_on, step = _counting_loop(body, first)
-    outs = build.while_(goes_on, step, [*body.captures, last], [*body.carry(carry), first])
+    outs = build_calls.while_(goes_on, step, [*body.captures, last], [*body.carry(carry), first])
     return init_tree.unflatten([Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)])
 
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops, parts, tiling
+from fnx.core import build, dtypes, op_args, ops, parts, tiling
 from fnx.core.cache import Cache
 from fnx.core.config import override
 from fnx.core.errors import KernelError
@@ -91,7 +91,7 @@ def searched(fn: UOp, device: Any, link: Callable[[UOp], Any], space: Space, dis
             return node.over(src)
         schedule = _schedule(node, device, link, space, disk) \
             if device.target.kind == "host" else ()
-        call = ops.Call(node.arg.name, node.arg.outs, schedule, node.arg.policy)
+        call = op_args.Call(node.arg.name, node.arg.outs, schedule, node.arg.policy)
         return inherit(UOp(ops.CALL, node.dtype, src, call), node)
 
     for body in toposort([fn], into_functions=True):
@@ -161,7 +161,7 @@ class _Candidates:
 
     def program(self, schedule: Schedule) -> Any:
         """The CALL alone, under a schedule."""
-        arg = ops.Call(self.call.arg.name, self.call.arg.outs, schedule)
+        arg = op_args.Call(self.call.arg.name, self.call.arg.outs, schedule)
         node = UOp(ops.CALL, dtypes.void, (self.kernel, *self.params), arg)
         return self.link(build.function(build.results(node), len(self.params), arg.name))
 
