@@ -22,11 +22,11 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.promotion import as_node
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, DTypeError, ShapeError
-from fnx.core.expr import Expr, maximum, minimum, where
+from fnx.core.expr import Expr, where
 from fnx.core.ops import Op, Shape
-from fnx.core.record import Record
 from fnx.core.uop import UOp
 from fnx.lax.loops import fori_loop
+from fnx.lax.window_plan import WindowPlan, index_vectors
 
 __all__ = [
     "GatherDimensionNumbers", "GatherScatterMode", "ScatterDimensionNumbers", "gather", "scatter",
@@ -119,129 +119,11 @@ class ScatterDimensionNumbers(NamedTuple):
     scatter_indices_batching_dims: Sequence[int] = ()
 
 
-class _WindowPlan(Record):
-    """Windows of an array at index vectors.
-
-    Attributes:
-        shape: of the array.
-        size: of a window, along each axis of the array.
-        moved: the axis for each number of an index vector.
-        gone: axes of one place that windows do not have.
-        beside: (axis of the array, axis of the indices) walked side by side.
-        batch: the shape of the indices without their vectors.
-    """
-
-    shape: Shape
-    size: Shape
-    moved: tuple[int, ...]
-    gone: tuple[int, ...]
-    beside: tuple[tuple[int, int], ...]
-    batch: Shape
-
-    @property
-    def kept(self) -> list[int]:
-        """The axes of a window."""
-        without = (*self.gone, *[a for a, _ in self.beside])
-        return [a for a in range(len(self.shape)) if a not in without]
-
-    @property
-    def indexed(self) -> list[int]:
-        """The axes whose place is data, or of which there is a part."""
-        return [a for a in range(len(self.shape)) if a not in self.kept or a in self.moved
-                or self.size[a] < self.shape[a]]
-
-    def starts(self, vectors: UOp, clip: bool) -> tuple[dict[int, Expr], UOp | None]:
-        """Where windows begin along the axes that indices move them; and which are inside."""
-        found: dict[int, Expr] = {}
-        inside: Expr | None = None
-        rank = len(self.batch)
-        for number, axis in enumerate(self.moved):
-            part = build.shrink(vectors, [*[(0, n) for n in self.batch], (number, number + 1)])
-            start = Expr(build.cast(build.reshape(part, self.batch[:rank]), dtypes.int32))
-            most = self.shape[axis] - self.size[axis]
-            here = (0 <= start) & (start <= most)
-            inside = here if inside is None else inside & here
-            found[axis] = minimum(maximum(start, 0), most) if clip else start
-        return found, None if inside is None else inside.node
-
-    def indices(self, starts: dict[int, Expr]) -> list[UOp]:
-        """An index array for each of the ``indexed`` axes: over the batch, then along those of
-        them that windows have."""
-        wide = [a for a in self.indexed if a in self.kept]
-        shape = (*self.batch, *[self.size[a] for a in wide])
-        beside = dict(self.beside)
-
-        def along(values: UOp, at: int) -> UOp:
-            """Values along one axis of the index arrays."""
-            one = tuple([shape[i] if i == at else 1 for i in range(len(shape))])
-            return build.expand(build.reshape(values, one), shape)
-
-        out = []
-        for a in self.indexed:
-            if a in beside:
-                out.append(along(build.iota(self.shape[a]), beside[a]))
-                continue
-            index = Expr(build.const(0, dtypes.int32, shape))
-            if a in starts:
-                start = starts[a].node
-                start = build.reshape(start, (*start.shape, *(1,) * len(wide)))
-                index = Expr(build.expand(start, shape))
-            if a in wide and self.size[a] > 1:
-                line = along(build.iota(self.size[a]), len(self.batch) + wide.index(a))
-                index = index + Expr(line)
-            out.append(index.node)
-        return out
-
-    def front(self) -> list[int]:
-        """The axes of the array, those that are indexed first."""
-        return [*self.indexed, *[a for a in range(len(self.shape)) if a not in self.indexed]]
-
-    def window_axes(self) -> list[int]:
-        """The axes of windows in the order in which GATHER and SCATTER have them."""
-        return [*[a for a in self.indexed if a in self.kept],
-                *[a for a in range(len(self.shape)) if a not in self.indexed]]
-
-
-def _vectors(indices: Array) -> tuple[UOp, Shape]:
-    if not indices._dtype.is_integer:
-        raise DTypeError(f"expected integer indices, got {indices._dtype}",
-                         hint="convert them with .astype(int)")
-    if not indices.shape:
-        raise ShapeError("expected indices whose last axis is an index vector, got a 0-d array",
-                         hint="of one number each: indices[..., None]")
-    return indices._node, indices.shape[:-1]
-
-
 def _numbers(given: Any, cls: type[Any], name: str) -> list[tuple[int, ...]]:
     if type(given) is not cls:
         raise ArgumentError(f"expected dimension_numbers as {cls.__name__}(...), got {given!r}",
                             hint=f"lax.{cls.__name__} says which axes are which")
     return [tuple([arguments.integer(name, n) for n in field]) for field in given]
-
-
-def _checked(plan: _WindowPlan, windows: Sequence[int], rank: int, vector: int) -> None:
-    """Refuse axes that are not there, are named twice, or do not go together."""
-    n = len(plan.shape)
-    axes.listed(plan.moved, n)
-    axes.listed([*plan.gone, *[a for a, _ in plan.beside]], n)
-    axes.listed([b for _, b in plan.beside], len(plan.batch))
-    axes.listed(windows, rank)
-    if len(plan.moved) != vector:
-        raise ShapeError(f"expected index vectors of {len(plan.moved)} numbers, one for each axis "
-                         f"that they move, got {vector}")
-    if len(windows) != len(plan.kept):
-        raise ArgumentError(f"expected {len(plan.kept)} axes of windows, for axes "
-                            f"{tuple(plan.kept)} of an array of shape {plan.shape}, got "
-                            f"{tuple(windows)}")
-    for a, size in enumerate(plan.size):
-        one = a in plan.gone or a in [b for b, _ in plan.beside]
-        if not 0 <= size <= plan.shape[a] or one and size > 1:
-            raise ShapeError(f"expected windows inside of shape {plan.shape}, of one place along "
-                             f"axes that go away, got {plan.size}")
-    for a, b in plan.beside:
-        if plan.shape[a] != plan.batch[b]:
-            raise ShapeError(f"expected axis {a} of the array as long as axis {b} of the indices, "
-                             f"got {plan.shape[a]} and {plan.batch[b]}")
 
 
 @public
@@ -281,15 +163,15 @@ def gather(operand: ArrayLike, start_indices: ArrayLike,
     arguments.promises(indices_are_sorted, unique_indices)
     how = GatherScatterMode.from_any("promise_in_bounds" if mode is None else mode)
     x = asarray(operand)
-    vectors, batch = _vectors(asarray(start_indices))
+    vectors, batch = index_vectors(asarray(start_indices))
     offset, gone, moved, beside, of_batch = _numbers(
         dimension_numbers, GatherDimensionNumbers, "dimension_numbers")
     size = axes.shape(slice_sizes)
     if len(size) != x.ndim or len(beside) != len(of_batch):
         raise ShapeError(f"expected slice_sizes for {x.ndim} axes, and as many batching axes of "
                          f"both, got {size}, {beside} and {of_batch}")
-    plan = _WindowPlan(x.shape, size, moved, gone, tuple(zip(beside, of_batch)), batch)
-    _checked(plan, offset, len(batch) + len(plan.kept), vectors.shape[-1])
+    plan = WindowPlan(x.shape, size, moved, gone, tuple(zip(beside, of_batch)), batch)
+    plan.check(offset, len(batch) + len(plan.kept), vectors.shape[-1])
     starts, inside = plan.starts(vectors, True)
     found = _read(x._node, plan, starts)
     if how is not GatherScatterMode.CLIP and inside is not None:
@@ -299,11 +181,11 @@ def gather(operand: ArrayLike, start_indices: ArrayLike,
             build.expand(fill, found.shape)
         inside = build.reshape(inside, (*batch, *(1,) * (len(found.shape) - len(batch))))
         found = build.where(build.expand(inside, found.shape), found, other)
-    order = _result_order(plan, offset)
+    order = plan.result_order(offset)
     return Array(build.permute(found, sorted(range(len(order)), key=order.__getitem__)), x.weak)
 
 
-def _read(x: UOp, plan: _WindowPlan, starts: dict[int, Expr]) -> UOp:
+def _read(x: UOp, plan: WindowPlan, starts: dict[int, Expr]) -> UOp:
     """Windows: the batch, then ``window_axes``."""
     front = build.permute(x, plan.front())
     shape = (*plan.batch, *[plan.size[a] for a in plan.window_axes()])
@@ -312,14 +194,6 @@ def _read(x: UOp, plan: _WindowPlan, starts: dict[int, Expr]) -> UOp:
     if not plan.indexed:
         return build.expand(build.reshape(front, (*(1,) * len(plan.batch), *front.shape)), shape)
     return build.gather(front, *plan.indices(starts))
-
-
-def _result_order(plan: _WindowPlan, windows: Sequence[int]) -> list[int]:
-    """Where each axis, of the batch, then of ``window_axes``, is in what users have."""
-    rank = len(plan.batch) + len(windows)
-    others = [a for a in range(rank) if a not in windows]
-    place = dict(zip(plan.kept, sorted(windows)))
-    return [*others, *[place[a] for a in plan.window_axes()]]
 
 
 # ---- written ------------------------------------------------------------------------------------
@@ -341,19 +215,19 @@ def _scattered(operand: ArrayLike, indices: ArrayLike, updates: ArrayLike,
         first = plan.moved[0]  # no part of a window is inside that begins there
         start = where(Expr(inside), starts[first], plan.shape[first])
         starts = {**starts, first: start}
-    order = _result_order(plan, windows)
+    order = plan.result_order(windows)
     value = build.permute(as_node(given, x._dtype), order)
     return Array(_written(x._node, plan, starts, value, monoid), x.weak)
 
 
 def _scatter_plan(shape: Shape, indices: Array, updates: Shape,
                   dimension_numbers: ScatterDimensionNumbers
-                  ) -> tuple[UOp, _WindowPlan, tuple[int, ...]]:
+                  ) -> tuple[UOp, WindowPlan, tuple[int, ...]]:
     """Index vectors, windows, and the axes of the updates along windows."""
-    vectors, batch = _vectors(indices)
+    vectors, batch = index_vectors(indices)
     windows, gone, moved, beside, of_batch = _numbers(
         dimension_numbers, ScatterDimensionNumbers, "dimension_numbers")
-    plan = _WindowPlan(shape, (1,) * len(shape), moved, gone, tuple(zip(beside, of_batch)), batch)
+    plan = WindowPlan(shape, (1,) * len(shape), moved, gone, tuple(zip(beside, of_batch)), batch)
     if len(windows) != len(plan.kept) or len(updates) != len(batch) + len(windows) or \
             len(beside) != len(of_batch):
         raise ShapeError(f"expected updates over {len(batch)} axes of indices and "
@@ -364,14 +238,14 @@ def _scatter_plan(shape: Shape, indices: Array, updates: Shape,
     for a, w in zip(plan.kept, sorted(windows)):
         size[a] = updates[w]
     plan = plan.replace(size=tuple(size))
-    _checked(plan, windows, len(updates), vectors.shape[-1])
+    plan.check(windows, len(updates), vectors.shape[-1])
     others = tuple([n for a, n in enumerate(updates) if a not in windows])
     if others != batch:
         raise ShapeError(f"expected updates over indices of shape {batch}, got {others}")
     return vectors, plan, windows
 
 
-def _written(x: UOp, plan: _WindowPlan, starts: dict[int, Expr], value: UOp, monoid: Op | None
+def _written(x: UOp, plan: WindowPlan, starts: dict[int, Expr], value: UOp, monoid: Op | None
              ) -> UOp:
     """The array after SCATTER of windows: the batch, then ``window_axes``."""
     if 0 in value.shape:

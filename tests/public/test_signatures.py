@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 import fnx
-from fnx.core.array import array
+from fnx.core.array import array, held
 from fnx.core.array.operate import At
 
-SOURCE = ast.parse(Path(str(array.__file__)).read_text())
-CLASSES = {n.name: n for n in SOURCE.body if isinstance(n, ast.ClassDef)}
+CLASSES = {n.name: n for module in (array, held)
+           for n in ast.parse(Path(str(module.__file__)).read_text()).body
+           if isinstance(n, ast.ClassDef)}
 
 
 def declared() -> dict[str, ast.FunctionDef]:
@@ -44,7 +45,8 @@ def test_declared_methods_are_the_functions(name: str) -> None:
 
 
 def test_every_method_is_declared() -> None:
-    own = {n.name for n in CLASSES["Array"].body if isinstance(n, ast.FunctionDef)}
+    own = {n.name for c in ("Array", "Held") for n in CLASSES[c].body
+           if isinstance(n, ast.FunctionDef)}
     public = {n for n in dir(fnx.Array) if not n.startswith("_")
               and callable(getattr(fnx.Array, n))}
     assert public <= own | set(declared())

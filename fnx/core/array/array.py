@@ -1,38 +1,29 @@
 """The user's Array.
 
 An Array is immutable. A *concrete* one has memory (``_storage``); a *traced* one has only its
-node, under some transform. ``weak`` is JAX's weak type: a value that came from a Python scalar
-and gives way in promotion; it lives here, never in the graph.
+node, under some transform; held.py says what it is and gives its value. ``weak`` is JAX's weak
+type: a value that came from a Python scalar and gives way in promotion; it lives here, never in
+the graph.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from fnx.core import dtypes, narrow, op_args, ops
+from fnx.core import dtypes, ops
 from fnx.core.array import scope, storage
 from fnx.core.array.arguments import PrecisionLike, ReadMode, TakeMode, WriteMode
-from fnx.core.array.aval import Aval
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import OPERATORS
+from fnx.core.array.held import Held
 from fnx.core.dtypes import DType, NDArray
-from fnx.core.errors import (
-    ArgumentError,
-    DonatedError,
-    DTypeError,
-    MutationError,
-    ShapeError,
-    Site,
-    TracedValueError,
-)
+from fnx.core.errors import DTypeError, MutationError
 from fnx.core.operators import ValueOperators
 from fnx.core.ops import Op, Shape
-from fnx.core.process import load
 from fnx.core.tracebacks import shorten
 from fnx.core.uop import UOp
 
@@ -40,25 +31,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-_LOOPS = "a loop of traced length is fnx.lax.fori_loop or fnx.lax.while_loop"
-_INSTEAD = {
-    "bool()": "choose with fnx.numpy.where(condition, a, b) or fnx.lax.cond instead of Python's "
-              f"`if`; {_LOOPS}",
-    "index": f"{_LOOPS}; a slice of traced start is fnx.lax.dynamic_slice",
-    "value": "compute with the array; fnx.numpy has the functions of math and NumPy, and "
-             "fnx.pure_callback hands values to others"}
-_STATEMENTS = {  # first words of lines
-    "while": "write the loop with fnx.lax.while_loop(condition, body, start)",
-    "assert": "look at the value with fnx.debug.print, or outside of the traced function"}
-
-
-def _statement(site: Site | None) -> str:
-    """The first word of a line of the user's: which statement asks for a value."""
-    words = "" if site is None else load("linecache").getline(*site)
-    return words.split(None, 1)[0] if words.strip() else ""
-
-
-class Array(ValueOperators):
+class Array(Held, ValueOperators):
     """An immutable n-dimensional array; make one with ``fnx.numpy.asarray``.
 
     >>> import fnx.numpy as jnp
@@ -67,13 +40,7 @@ class Array(ValueOperators):
     Array([3., 5., 7.], dtype=float32)
     """
 
-    __slots__ = ("_uop", "_storage", "_shape", "_dtype", "weak", "_value", "__weakref__")
-    _uop: UOp | None
-    _storage: Any
-    _shape: Shape
-    _dtype: DType
-    weak: bool
-    _value: Any
+    __slots__ = ()
     __array_priority__ = 100
 
     if TYPE_CHECKING:  # set by core/array/operate.py and fnx/numpy/methods.py, from functions
@@ -136,61 +103,6 @@ class Array(ValueOperators):
         self._uop, self._storage, self._value = node, None, None
         self._shape, self._dtype, self.weak = node.shape, node.dtype, weak
 
-    # ---- what it is
-
-    @property
-    def _node(self) -> UOp:
-        """The node that stands for this array in a graph."""
-        node = self._uop
-        if node is None:
-            if self._storage is None:
-                raise DonatedError("expected an array with a value, got one that was donated",
-                                   hint="use the result of the call it was donated to")
-            node = UOp(ops.BUFFER, self._dtype, (), op_args.Buffer(self._storage, self._shape))
-            self._storage.lent = True  # whoever has the node may read it at any time
-            self._uop = node
-        return node
-
-    @property
-    def _aval(self) -> Aval:
-        return Aval(self._shape, self._dtype, self.weak)
-
-    @property
-    def shape(self) -> Shape:
-        """Lengths of the axes."""
-        return self._shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The element type, as NumPy's dtype (of a type that NumPy lacks, that of ml_dtypes)."""
-        t = self._dtype
-        return t.np if t.storage is None else narrow.public_dtype(t)
-
-    @property
-    def ndim(self) -> int:
-        """How many axes."""
-        return len(self._shape)
-
-    @property
-    def size(self) -> int:
-        """How many elements."""
-        return math.prod(self._shape)
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return self._dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self.size * self._dtype.itemsize
-
-    @property
-    def weak_type(self) -> bool:
-        """Whether the dtype gives way in promotion, as that of a Python scalar does."""
-        return self.weak
-
     @property
     def T(self) -> Array:
         """The axes in reverse order."""
@@ -206,30 +118,6 @@ class Array(ValueOperators):
         """``x.at[index].set(value)`` and its like: a changed copy."""
         return cast(AtLike, _METHODS["at"](self))
 
-    # ---- values
-
-    def _known(self) -> Any:
-        """Storage with the value; of a traced array where its trace knows it."""
-        if self._storage is not None:
-            return self._storage
-        if self._value is None:
-            node = scope.known(self._node)
-            self._value = storage.evaluate([node])[0]
-            buffer = op_args.Buffer(self._value, self._shape)
-            scope.remember(self._node, UOp(ops.BUFFER, self._dtype, (), buffer))
-        return self._value
-
-    def _numpy(self) -> NDArray:
-        """The value as it is held."""
-        view: NDArray = self._known().view(self._dtype.np, self._shape)
-        return view
-
-    def _numbers(self) -> NDArray:
-        """The value in a type of NumPy: of one that it lacks, that in which it is computed."""
-        t = self._dtype
-        return self._numpy() if t.storage is None or t.np.names is None else \
-            narrow.decoded(self._numpy(), t)
-
     def block_until_ready(self) -> Array:
         """This array, once its value is there.
 
@@ -243,109 +131,6 @@ class Array(ValueOperators):
         if self._storage is not None:
             self._storage.wait()
         return self
-
-    def is_ready(self) -> bool:
-        """Whether the value can be read without waiting.
-
-        Returns:
-            A bool.
-
-        >>> import fnx.numpy as jnp
-        >>> jnp.ones(2).block_until_ready().is_ready()
-        True
-        """
-        ready = getattr(self._storage, "ready", None)
-        return self._storage is not None and (ready is None or bool(ready()))
-
-    def is_deleted(self) -> bool:
-        """Whether the array was donated.
-
-        Returns:
-            A bool.
-
-        >>> import fnx.numpy as jnp
-        >>> jnp.ones(2).is_deleted()
-        False
-        """
-        return self._uop is None and self._storage is None
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
-        t = self._dtype
-        if t.np.names is not None and dtype is not None and np.dtype(dtype) != self.dtype:
-            return self._numbers().astype(dtype)
-        value = narrow.presented(self._numpy(), t)
-        if dtype is not None and np.dtype(dtype) != value.dtype:
-            if copy is False:
-                raise ArgumentError(f"expected dtype {value.dtype} where copy=False, got {dtype}",
-                                    hint="leave copy= out")
-            return value.astype(dtype)
-        return value.copy() if copy else value
-
-    def item(self, *index: int) -> Any:
-        """One element as a Python number.
-
-        Args:
-            index: where it is: nothing for the only one, a number in row-major order, or one
-                number an axis.
-
-        Returns:
-            A bool, int or float.
-
-        Raises:
-            ShapeError: there are several, and no index.
-
-        >>> import fnx.numpy as jnp
-        >>> jnp.asarray([1.5, 2.5]).item(1)
-        2.5
-        """
-        return self._numbers().item(*index) if index else self._scalar("item()")
-
-    def tolist(self) -> Any:
-        """Nested lists of Python numbers.
-
-        Returns:
-            A list of as many levels as there are axes; of a 0-d array a number.
-
-        >>> import fnx.numpy as jnp
-        >>> jnp.asarray([[1, 2]]).tolist()
-        [[1, 2]]
-        """
-        return self._numbers().tolist()
-
-    def _scalar(self, what: str) -> Any:
-        if self.size != 1:
-            raise ShapeError(f"{what}: expected an array of one element, got shape {self._shape}",
-                             hint="reduce it first, with .any(), .all() or .sum()")
-        try:
-            return self._numbers().item()
-        except TracedValueError as error:
-            error.instead(_STATEMENTS.get(_statement(error.site), "") or
-                          _INSTEAD.get(what, _INSTEAD["value"]))
-            raise
-
-    def __bool__(self) -> bool:
-        return bool(self._scalar("bool()"))
-
-    def __float__(self) -> float:
-        return float(self._scalar("float()"))
-
-    def __int__(self) -> int:
-        return int(self._scalar("int()"))
-
-    def __complex__(self) -> complex:
-        return complex(self._scalar("complex()"))
-
-    def __index__(self) -> int:
-        if self._shape or not self._dtype.is_integer:
-            raise DTypeError(f"expected a 0-d array of integers as an index, got "
-                             f"{self._dtype}{list(self._shape)}", hint="use int(x)")
-        return int(self._scalar("index"))
-
-    def __len__(self) -> int:
-        if not self._shape:
-            raise ShapeError("len(): expected an array of at least one dimension, got a 0-d one",
-                             hint="use .size; a loop over numbers is over fnx.numpy.arange(n)")
-        return self._shape[0]
 
     def __iter__(self) -> Iterator[Array]:
         n = len(self)
