@@ -73,6 +73,10 @@ class DeviceBase(ABC):
     def upload(self, value: np.ndarray[Any, Any]) -> DeviceStorage:
         """A storage with a copy of an array, row-major."""
 
+    def borrow(self, value: np.ndarray[Any, Any]) -> DeviceStorage | None:
+        """A storage in the memory of an array; None where this device needs it elsewhere."""
+        return None
+
     @abstractmethod
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode], arena: int) -> CommandBuffer:
         """A COMMANDS node as a command buffer; ``arena`` is the bytes of its temporaries."""

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends.allocator import Holding, Pool
+from fnx.backends.allocator import ALIGNMENT, Holding, Pool
 from fnx.backends.base import CommandBuffer, DeviceStorage
 from fnx.core import dtypes, host, op_args, ops, parts
 from fnx.core.errors import SpecError, show_site
@@ -295,3 +295,21 @@ class HostStorage(DeviceStorage):
         if type(value) is not np.ndarray or not value.flags.c_contiguous:
             value = np.ascontiguousarray(value)  # a NumPy scalar lends its memory for a moment only
         ctypes.memmove(self.ptr, value.__array_interface__["data"][0], self.nbytes)
+
+
+class BorrowedStorage(HostStorage):
+    """Memory that ``owner`` keeps, NumPy data of somebody else's: read, never written."""
+
+    __slots__ = ("owner",)
+    owner: np.ndarray[Any, Any]
+
+
+def borrowed(value: np.ndarray[Any, Any]) -> BorrowedStorage | None:
+    """A storage in the memory of an array, where that is laid out as kernels expect it."""
+    address: int = value.__array_interface__["data"][0]
+    if not value.flags.c_contiguous or address % ALIGNMENT and value.size:
+        return None
+    storage = BorrowedStorage()
+    storage.ptr, storage.nbytes, storage.owner = address, value.nbytes, value
+    storage.timeline, storage.lent = 0, True
+    return storage

@@ -21,6 +21,7 @@ from fnx.backends.hcq import (
     QueuedBranch,
     QueuedLoop,
     Signal,
+    borrowed,
     call_host,
     check_arguments,
     commands_of,
@@ -161,6 +162,10 @@ class InterpDevice(DeviceBase):
         storage, = self.allocate((value.nbytes,))
         storage.fill(value)
         return storage
+
+    def borrow(self, value: np.ndarray[Any, Any]) -> HostStorage | None:
+        """The memory of an array, where its layout allows."""
+        return borrowed(value)
 
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode],
                arena: int) -> InterpCommandBuffer:

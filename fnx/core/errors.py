@@ -149,6 +149,14 @@ class OutOfBoundsError(FnxError, IndexError):
     """A static index outside its axis."""
 
 
+class ExchangeError(FnxError, BufferError, ValueError):
+    """Memory that can't be in common with another library."""
+
+
+class CheckpointError(FnxError, ValueError):
+    """A file that is no whole checkpoint, or not of what is asked for: names file and byte."""
+
+
 class OverflowedError(FnxError, OverflowError):
     """An integer that does not fit its dtype."""
 

@@ -48,6 +48,7 @@ from fnx.numpy.unary import *
 from fnx.numpy.vectorizing import *
 
 if TYPE_CHECKING:  # at their first use
+    from fnx.dlpack import from_dlpack
     from fnx.numpy.arranging import *
     from fnx.numpy.calculus import *
     from fnx.numpy.choosing import *
@@ -104,7 +105,8 @@ _LATER = {
     "windows": (
         "bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"),
 }
-_HOMES = {name: f"fnx.numpy.{room}" for room, names in _LATER.items() for name in names}
+_HOMES = {name: f"fnx.numpy.{room}" for room, names in _LATER.items() for name in names} | {
+    "from_dlpack": "fnx.dlpack"}
 
 __all__ = [
     "Array", "astype", "linalg", "ndarray", *binary.__all__, *contraction.__all__,

@@ -86,7 +86,8 @@ def _device() -> DeviceBase:
 
 
 _eager = Eager(lambda fn, _: link(fn, _device(), True), lambda value: _device().upload(value))
-storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _device().synchronize())
+storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _device().synchronize(),
+                      lambda value: _device().borrow(value))
 
 
 def _dynamic(key: CallKey, n: int) -> list[int]:

@@ -34,6 +34,7 @@ from fnx.backends.hcq import (
     Leasing,
     QueuedBranch,
     QueuedLoop,
+    borrowed,
     check_arguments,
     commands_of,
     executions,
@@ -294,6 +295,10 @@ class CpuDevice(DeviceBase):
         storage, = self.allocate((value.nbytes,))
         storage.fill(value)
         return storage
+
+    def borrow(self, value: np.ndarray[Any, Any]) -> HostStorage | None:
+        """The memory of an array, where its layout allows."""
+        return borrowed(value)
 
     def prepare(self, code: KernelCode) -> None:
         """Compile a kernel on a helper thread."""

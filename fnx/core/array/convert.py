@@ -86,6 +86,8 @@ def numpy_data(x: Any, to: DType | None) -> NDArray:
     data = x if isinstance(x, np.ndarray) else _converted(x)
     if type(data) is not np.ndarray:
         check_mask(type(data))
+    if not data.dtype.isnative:
+        data = data.astype(data.dtype.newbyteorder("="))
     if data.dtype.name in dtypes.NARROW or data.dtype.names is not None and \
             data.dtype in dtypes.HELD:  # of ml_dtypes, or as fnx holds it
         return _narrow_data(data, dtypes.as_dtype(data.dtype), to)

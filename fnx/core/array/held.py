@@ -173,6 +173,13 @@ class Held:
             return value.astype(dtype)
         return value.copy() if copy else value
 
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
+        return load("fnx.core.array.dlpack").capsule(self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # the host
+
     def item(self, *index: int) -> Any:
         """One element as a Python number.
 

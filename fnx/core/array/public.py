@@ -20,6 +20,7 @@ from fnx.core.array.refusal import refusal
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, FnxError, KernelError, ShapeError, user_site
 from fnx.core.operators import ValueOperators
+from fnx.core.process import load
 from fnx.core.tracebacks import shorten
 from fnx.core.uop import current_site
 
@@ -61,6 +62,11 @@ def asarray(x: Any, dtype: Any = None) -> Array:
     if isinstance(x, np.generic):
         t = dtypes.as_dtype(data.dtype)
         return Array(build.const(narrow.decoded(data, t)[()], t))
+    if not data.flags.writeable:
+        sharing = load("fnx.core.array.sharing")
+        shared: Array | None = sharing.borrow(data) if sharing.is_frozen(data) else None
+        if shared is not None:
+            return shared
     return from_numpy(data)
 
 

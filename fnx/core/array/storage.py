@@ -38,6 +38,8 @@ def _none(*args: Any) -> Any:
 # Storage with the values of nodes over BUFFERs and CONSTs; and with a copy of NumPy data.
 evaluate: Callable[[Sequence[UOp]], Sequence[Any]] = _none
 put: Callable[[NDArray], Any] = _none
+# Storage in the memory of NumPy data, which it keeps alive; None where it must be copied.
+borrow: Callable[[NDArray], Any | None] = _none
 
 
 # Waits until all work is done, that nobody waits for, too.
@@ -46,7 +48,8 @@ finish: Callable[[], None] = _none
 
 def set_evaluator(evaluator: Callable[[Sequence[UOp]], Sequence[Any]],
                   copier: Callable[[NDArray], Any],
-                  waiter: Callable[[], None] | None = None) -> None:
+                  waiter: Callable[[], None] | None = None,
+                  borrower: Callable[[NDArray], Any | None] | None = None) -> None:
     """Register how arrays compute.
 
     Args:
@@ -54,9 +57,10 @@ def set_evaluator(evaluator: Callable[[Sequence[UOp]], Sequence[Any]],
             outlived its trace: ``trace.close`` raises, so evaluators begin with it.
         copier: NumPy array (of a dtype that fnx holds, any strides) -> storage with a copy of it.
         waiter: returns when the device has done all that it was given; None: as before.
+        borrower: NumPy array -> storage in its memory, or None where it must be copied.
     """
-    global evaluate, put, finish
-    evaluate, put, finish = evaluator, copier, waiter or finish
+    global evaluate, put, finish, borrow
+    evaluate, put, finish, borrow = evaluator, copier, waiter or finish, borrower or borrow
 
 
 def buffer(value: NDArray) -> UOp:

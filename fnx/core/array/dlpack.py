@@ -1,0 +1,133 @@
+"""DLPack: arrays of other libraries in the memory where they are, and ours for them.
+
+NumPy makes and takes the capsules, so who owns what, and in which order it is let go, is in
+machine code that no Ctrl-C interrupts. What is done here is to say what NumPy can't: its integers
+of 8 and 16 bits are the bits of bfloat16 and float8. The fields of a capsule's tensor are those
+of DLPack's header (https://dmlc.github.io/dlpack/latest/c_api.html).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from fnx.core import dtypes
+from fnx.core.array import convert, sharing
+from fnx.core.array.array import Array, from_numpy
+from fnx.core.dtypes import DType, NDArray
+from fnx.core.errors import ArgumentError, DTypeError, ExchangeError
+
+HOST = (1, 0)  # the device: type 1 is the CPU
+_ON_HOST = (1, 3, 11, 13)  # and host memory that a GPU can see
+_FLOATS = {dtypes.bfloat16: 4, dtypes.float8_e4m3fn: 10, dtypes.float8_e5m2: 12}  # type codes
+_UNSIGNED = 1
+_VERSIONED, _DTYPE = 32, 20  # offsets: of the tensor, of its dtype (code, bits, lanes) in it
+
+
+def _address(capsule: Any) -> int:
+    """Of the dtype in a capsule that nobody has taken yet."""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    name = ctypes.pythonapi.PyCapsule_IsValid
+    name.restype, name.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
+    if name(capsule, b"dltensor_versioned"):
+        return int(get(capsule, b"dltensor_versioned")) + _VERSIONED + _DTYPE
+    return int(get(capsule, b"dltensor")) + _DTYPE
+
+
+def capsule(x: Array, stream: Any, max_version: tuple[int, int] | None,
+            dl_device: tuple[int, int] | None, copy: bool | None) -> Any:
+    """What ``x.__dlpack__`` returns: x for others, read-only where they can be told so, else a
+    copy.
+
+    Raises:
+        ExchangeError: a type or a device that DLPack has not, or a copy where none is wanted.
+    """
+    t = x._dtype
+    if stream is not None or dl_device not in (None, HOST):
+        raise ExchangeError(f"expected the device {HOST} and no stream, got "
+                            f"{dl_device} and {stream}", hint="copy it there from host memory")
+    if t.storage is not None and t.is_integer:
+        raise ExchangeError(f"expected a type of DLPack, got {t}, which it packs by two",
+                            hint="convert first: x.astype('int8')")
+    value = x._numpy()
+    if t in _FLOATS and t.storage is not None:
+        value = value.view(t.storage.np)
+    versioned = max_version is not None and max_version[0] >= 1
+    if not versioned:
+        if copy is False:
+            raise ExchangeError("expected a reader that knows of read-only memory, got one of "
+                                "DLPack before 1.0", hint="leave copy= out, or update the library")
+        made = value.copy().__dlpack__()
+    else:
+        made = value.__dlpack__(max_version=(1, 0), copy=copy)
+    if t in _FLOATS:
+        ctypes.c_uint8.from_address(_address(made)).value = _FLOATS[t]
+    return made
+
+
+class _Bits:
+    """A giver whose floats that NumPy lacks are given as unsigned integers of as many bits."""
+
+    def __init__(self, giver: Any) -> None:
+        self.giver = giver
+        self.dtype: DType | None = None
+
+    def __dlpack_device__(self) -> Any:
+        return self.giver.__dlpack_device__()
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        made = self.giver.__dlpack__(**kwargs)
+        code = ctypes.c_uint8.from_address(_address(made))
+        self.dtype = next((t for t, number in _FLOATS.items() if number == code.value), None)
+        if self.dtype is not None:
+            code.value = _UNSIGNED
+        return made
+
+
+def received(x: Any, copy: bool | None) -> Array:
+    """An array of another library as an Array, in its memory where layout and type allow.
+
+    Raises:
+        ArgumentError: no array of such a library.
+        ExchangeError: memory of another device, a type of no use, or a copy where none is wanted.
+    """
+    if type(x) is Array:
+        return x.copy() if copy else x
+    if not (hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")):
+        raise ArgumentError(f"expected an array with __dlpack__ and __dlpack_device__, got "
+                            f"{type(x).__name__}", hint="fnx.numpy.asarray takes lists and numbers")
+    value = _viewed(x)
+    data = convert.numpy_data(value, None)
+    if copy is not True and data.dtype == value.dtype:
+        shared = sharing.borrow(data)
+        if shared is not None:
+            return shared
+    if copy is False:
+        why = sharing.obstacle(data) if data.dtype == value.dtype else \
+            f"{value.dtype} becomes {data.dtype} (fnx.enable_x64 keeps it)"
+        raise ExchangeError(f"expected memory that can be taken as it is, but {why}",
+                            hint="leave copy= out")
+    return from_numpy(data)
+
+
+def _viewed(x: Any) -> NDArray:
+    """Another library's array as NumPy data of a dtype that fnx holds."""
+    bits = _Bits(x)
+    try:
+        device = tuple(map(int, x.__dlpack_device__()))
+        if device[0] not in _ON_HOST:
+            raise BufferError(f"memory of the device {device}")
+        value = np.from_dlpack(bits)
+    except Exception as error:
+        raise ExchangeError(f"expected an array in host memory, got {type(x).__name__}: {error}",
+                            hint="bring it to the CPU and convert it there: for a tensor "
+                                 "x.detach().cpu()") from error
+    if bits.dtype is not None:
+        return value.view(bits.dtype.np)
+    if value.dtype.kind not in "biuf":
+        raise DTypeError(f"expected numbers that fnx holds, got {value.dtype}",
+                         hint="convert it first")
+    return value
