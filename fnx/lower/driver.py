@@ -14,7 +14,7 @@ negate NEG
 ['negate']
 
 **Reading along.** ``keep`` is called with a ``Ran`` after each pass: its name, what it was
-given and what it made, and its time. Nothing is taken from a cache then, so every pass of every
+given and what it made, its time, and the reasons of what it decided. Nothing is taken from a cache then, so every pass of every
 distinct kernel is seen, in the order they run. Which pass makes what is in lower/pipeline.py.
 
 **Refused.** Where ``config.check_spec`` is set, what a pass is given and what it makes is held
@@ -45,6 +45,7 @@ class Pass(Record):
         run: the function, of what the pass before it made.
         before, after: the levels whose spec holds before and after it; "text" has none.
         of_target: whether ``run`` takes the Target, too.
+        why: for readers, of what it was given and what it made: a line for each decision.
     """
 
     name: str
@@ -52,15 +53,17 @@ class Pass(Record):
     before: str
     after: str
     of_target: bool = False
+    why: Callable[[Any, Any], Sequence[str]] | None = None
 
 
 class Ran(Record):
-    """A pass that ran: what it was given, what it made of it, and how long that took."""
+    """A pass that ran: what it was given, what it made of it, how long that took; and why."""
 
     name: str
     before: Any
     after: Any
     milliseconds: float
+    why: tuple[str, ...] = ()
 
 
 MAX_RESULTS = 4096  # of passes over one kernel, in this process
@@ -109,7 +112,8 @@ class Driver:
             if config.check_spec:
                 _check(after, step.after, f"after pass {step.name}")
             if self.keep is not None:
-                self.keep(Ran(step.name, state, after, spent))
+                why = () if step.why is None else tuple(step.why(state, after))
+                self.keep(Ran(step.name, state, after, spent, why))
             state = after
         return state
 

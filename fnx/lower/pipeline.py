@@ -24,7 +24,7 @@ split_global memory commands'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from functools import partial, wraps
 
 from fnx.core import build, op_args, ops, parts
 from fnx.core.program import KernelCode
@@ -32,10 +32,10 @@ from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.lower.bodies import Carried, distinct_results, expand
-from fnx.lower.commands import AnyLaunch, Block, Launch, Launches, commands, plan_memory
+from fnx.lower.commands import AnyLaunch, Block, Launch, Launches, commands, named, plan_memory
 from fnx.lower.donated import donated_pairs
 from fnx.lower.driver import Driver, Pass, Ran
-from fnx.lower.fusion.kernelize import kernelize
+from fnx.lower.fusion.kernelize import MAX_NODES, MAX_WORK, Fusion, kernelize
 from fnx.lower.fusion.ranges import BodyStep, StepBody, build_kernels
 from fnx.lower.fusion.unique_results import results_of, unique_results
 from fnx.lower.in_place import copied_slots, shared_slots
@@ -84,6 +84,28 @@ def runtime_extents(work: Work) -> Work:
     return work.replace(kernel=kernel, scalars=scalars)
 
 
+def loop_decisions(fn: UOp, _: UOp) -> list[str]:
+    """What becomes of each loop, and why."""
+    found: list[str] = []
+
+    def tell(loop: UOp, what: str) -> None:
+        found.append(f"{named(f'{loop.op.name.lower()} {loop.arg.name}', loop.sites)}: {what}")
+    on_bodies(partial(one_kernel, tell=tell))(fn)
+    return found
+
+
+def full_kernels(_: UOp, fusion: Fusion) -> list[str]:
+    """Which kernels end where they do as they were full."""
+    lines = []
+    for i, g in enumerate(fusion.groups):
+        if g.beyond:
+            names = [named(node.op.name, node.sites) for node in dict.fromkeys(g.beyond)]
+            lines.append(f"group {i}: full ({g.work} of {MAX_WORK} additions, {g.count} of "
+                         f"{MAX_NODES} nodes): it reads {names[0]} from memory"
+                         + f", and {len(names) - 1} more" * (len(names) > 1))
+    return lines
+
+
 def on_bodies(run: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
     """A function of FUNCTIONs without bodies as one that takes each distinct body, too."""
     @wraps(run)
@@ -100,13 +122,13 @@ TENSOR_PASSES = (
     Pass("inline", inline, "tensor", "tensor"),
     Pass("folded_windows", on_bodies(folded_windows), "tensor", "tensor"),
     Pass("simplify", simplify, "tensor", "tensor"),
-    Pass("one_kernel", on_bodies(one_kernel), "tensor", "tensor"),
+    Pass("one_kernel", on_bodies(one_kernel), "tensor", "tensor", why=loop_decisions),
     Pass("decide", on_bodies(decide), "tensor", "tensor"),
     Pass("split_reduce", on_bodies(split_reduce), "tensor", "tensor"),
 )
 FUSION_PASSES = (
     Pass("unique_results", unique_results, "tensor", "tensor"),
-    Pass("kernelize", kernelize, "tensor", "tensor"),
+    Pass("kernelize", kernelize, "tensor", "tensor", why=full_kernels),
     Pass("ranges", build_kernels, "tensor", "kernel"),
     Pass("slices", slices, "kernel", "kernel"),
 )

@@ -11,6 +11,7 @@ import pytest
 import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
+from fnx import lax
 from fnx.core.config import override
 from fnx.core.errors import ArgumentError
 from fnx.core.target import Target
@@ -40,7 +41,7 @@ def test_all_stages_are_shown_in_one_call(capsys: pytest.CaptureFixture[str]) ->
     assert "group 0 over (5, 30): params_b, params_w, x -> b0" in text
     assert "sum(k < 20: " in text and "define" in text and "a sum of products" in text
     assert re.search(r"contract_\w+\(params_b, x, params_w\) -> out0|\(.*\) -> out0", text)
-    assert "test_stages.py:22" in text
+    assert f"test_stages.py:{layer.__code__.co_firstlineno + 1}" in text
 
 
 def test_some_stages_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,3 +77,30 @@ def test_stages_of_a_device_without_code() -> None:
     with override(device="interp"):
         shown = stages_of()
         assert shown.text("llvm") == "" and "kernel" in shown.text("tiled")
+
+
+def test_why_a_loop_is_one_kernel_or_is_not() -> None:
+    def loops(x: Any, w: Any) -> Any:
+        inside = lax.scan(lambda c, y: (jnp.sin(c) + y, None), x[0], x)[0]
+        outside = lax.scan(lambda c, y: (c @ w + y, None), x[0], x)[0]
+        return inside, outside, lax.while_loop(lambda c: c < 9, lambda c: c * c + 1, x[0, 0])
+    text = fnx.jit(loops).lower(jnp.ones((4, 20)), jnp.ones((20, 20))).text("schedules")
+    lines = text.splitlines()
+    assert re.fullmatch(r"scan <lambda> \(test_stages.py:\d+\): one kernel: 1 scalar carried in "
+                        r"each of 20 lanes", lines[0])
+    assert lines[1].endswith("a loop of commands: a carry of more than 16 scalars")
+    assert lines[2].startswith("while") and lines[2].endswith("one kernel: 1 scalar carried")
+    assert "scan_<lambda>: a loop with carried values, in registers" in text
+
+
+def test_a_long_chain_is_cut_into_equal_kernels() -> None:
+    def chain(x: Any) -> Any:
+        for _ in range(100):
+            x = jnp.sin(x)
+        return x
+    stages = fnx.jit(chain).lower(jnp.ones(50))
+    assert len(stages.kernels) == 4 and len({k.node for k in stages.kernels}) == 2
+    assert stages.text("schedules").startswith(
+        "group 1: full (1200 of 1200 additions, 30 of 400 nodes): it reads SIN (test_stages.py")
+    in_loop = fnx.jit(lambda x: lax.fori_loop(0, 3, lambda i, x: chain(x), x)).lower(jnp.ones(50))
+    assert "a step of more work than 2400 additions" in in_loop.text("schedules")

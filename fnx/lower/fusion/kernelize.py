@@ -49,6 +49,7 @@ from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_i
 
 MAX_STAGE_BYTES = 128 << 10  # a row that is kept inside a kernel; half of a small L2
 MAX_NODES = 400              # of one group
+MAX_WORK = 1200              # of one group: compilers take time that grows faster than the code
 MAX_COPIES = 4               # times a cheap value is computed again
 SCALING = 2                  # arithmetic that only scales
 PROLOGUE_WEIGHT = 6          # arithmetic an operand of a contraction may carry
@@ -195,7 +196,10 @@ class Fusion:
 
     def _fits(self, node: UOp, group: Group, index: Tokens) -> bool:
         """Whether a node read once may be computed where it is read."""
-        if group.count >= MAX_NODES or group.scatter is not None and node.op is ops.REDUCE:
+        if group.count >= MAX_NODES or group.work + node.op.cost > MAX_WORK:
+            group.beyond.append(node)
+            return False
+        if group.scatter is not None and node.op is ops.REDUCE:
             return False
         if node.op is ops.REDUCE:
             if node in self.contractions:
@@ -250,7 +254,8 @@ class Fusion:
                or g.space != groups[0].space for g, i in uses.items()):
             return False
         contractions = sum(g.contraction is not None for g in groups)
-        if contractions > 1 or sum(g.count for g in groups) > MAX_NODES or \
+        if contractions > 1 or sum([g.count for g in groups]) > MAX_NODES or \
+                sum([g.work for g in groups]) > MAX_WORK or \
                 contractions and any(g.reduces for g in groups):
             return False
         return not reads_any(groups, groups)
@@ -268,6 +273,8 @@ class Fusion:
                 first.contraction
             first.reduces += g.reduces
             first.count += g.count
+            first.work += g.work
+            first.beyond += g.beyond
             self._merged[g] = first
             for node, _ in g.roots:
                 self.writer[node] = first
@@ -303,6 +310,7 @@ class Fusion:
             return
         here.append(index)
         group.count += 1
+        group.work += node.op.cost
         if node.op is ops.REDUCE:
             if node in self.contractions:
                 group.contraction = node

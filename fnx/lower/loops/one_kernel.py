@@ -11,6 +11,7 @@ lanes are made by different kernels, each with the carries that it needs; result
 reads are not made. A body that does not fit stays a loop of commands; one that runs once, or
 never, is no loop.
 With effects it stays one for these, and its values come out of a kernel, as without them.
+Readers are told of each loop which it is, and why.
 
 >>> from fnx.core import dtypes
 >>> x, u = build.param(0, dtypes.float32, (3,)), build.param(1, dtypes.float32, ())
@@ -24,7 +25,8 @@ With effects it stays one for these, and its values come out of a kernel, as wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -41,12 +43,19 @@ from fnx.lower.loops.quiet import without_effects
 MAX_SCALARS = 16     # that one carry becomes
 MAX_CARRIED = 48     # that all carries of a kernel become: what registers hold, about
 MAX_NODES = 1 << 10  # of a kernel
+MAX_WORK = 2400      # of a kernel, in additions: compilers take time that grows faster
 SHORT = 8            # an axis of so few elements becomes scalars
 
+Tell = Callable[[UOp, str], None]
 
 
-def one_kernel(fn: UOp) -> UOp:
-    """A FUNCTION in which the loops that fit are calls of kernels."""
+def one_kernel(fn: UOp, tell: Tell = lambda loop, what: None) -> UOp:
+    """A FUNCTION in which the loops that fit are calls of kernels.
+
+    Args:
+        fn: the FUNCTION; loops inside its bodies stay as they are.
+        tell: told of each loop what becomes of it, and why.
+    """
     nodes = toposort(fn.src)
     read: dict[UOp, set[int]] = {n: set() for n in nodes if n.op in (ops.SCAN, ops.WHILE)}
     if not read:
@@ -59,16 +68,41 @@ def one_kernel(fn: UOp) -> UOp:
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.SCAN and node.arg.length < 2:
             made[node] = dict(enumerate(_unrolled(node.over(src))))
+            tell(node, "no loop: it has a step at most")
         elif node in read:
             try:
                 made[node] = _results(node.over(src), read[node])
-            except Unfit:
+            except Unfit as e:
+                tell(node, f"a loop of commands: {e}")
                 return None
+            tell(node, _described(made[node]))
         if node.op is ops.GET and node.src[0] in made:
             return made[node.src[0]][node.arg]
         return None
 
     return fn.over(tuple(rebuild(fn.src, visit)))
+
+
+def _described(made: dict[int, UOp]) -> str:
+    """``one kernel: 2 scalars carried in each of 128 lanes``."""
+    found: dict[UOp, None] = {}
+    for result in made.values():
+        node = result.src[0] if result.op is ops.GET else result
+        if node.op is ops.WHILE:  # of portions
+            found.update(dict.fromkeys([n.src[0] for n in toposort(node.src[1].src)
+                                        if n.op is ops.CALL and n.src[0].op is ops.KERNEL]))
+        elif node.op is ops.CALL:
+            found[node.src[0]] = None
+    texts: dict[str, None] = {}
+    for kernel in found:
+        nodes = toposort([kernel])
+        carried = sum([len(n.arg.outs) for n in nodes if n.op is ops.ITER])
+        lanes = [build.const_of(parts.extent(n)) for n in nodes
+                 if n.op is ops.RANGE and n.arg.name != "t"]
+        over = f" in each of {math.prod(lanes)} lanes" if lanes else ""
+        texts[f"{carried} scalar{'s' * (carried != 1)} carried{over}"] = None
+    count = "one kernel" if len(found) < 2 else f"{len(found)} kernels"
+    return f"{count}: {'; '.join(texts) or 'nothing is carried'}"
 
 
 def _results(node: UOp, used: set[int]) -> dict[int, UOp]:
@@ -272,6 +306,8 @@ class _LoopKernel:
         kernel = build.kernel(stores, self.loop.name, self._order(stores))
         if len(toposort([kernel])) > MAX_NODES:
             raise Unfit(f"a kernel of more than {MAX_NODES} nodes")
+        if sum([n.op.cost for n in toposort([kernel])]) > MAX_WORK:
+            raise Unfit(f"a step of more work than {MAX_WORK} additions takes long to compile")
         shapes = tuple([self.loop.node.arg.outs[i] for i in self.members])
         operands = sorted(self.slots, key=self.slots.__getitem__)
         node = UOp(ops.CALL, dtypes.void, (kernel, *operands), op_args.Call(self.loop.name, shapes))

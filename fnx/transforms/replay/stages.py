@@ -40,6 +40,8 @@ _WHY = {
     "rows": "rows that are read again: each stays in the cache, with lanes along it",
     "reduce": "a fold: lanes go where reads are contiguous, each with an accumulator of its own",
     "map": "an element at a time: lanes go along what is contiguous",
+    "scan": "a loop with carried values, in registers: each lane has one of its own",
+    "while": "a loop with carried values, in registers: each lane ends with its own condition",
     "scatter": "places that are data: in order, with lanes only along an index of its own",
 }
 
@@ -178,8 +180,10 @@ class Stages:
         return self._pretty(list(kernels))
 
     def _chosen(self) -> str:
-        return "\n\n".join(_explained(ran.before, ran.after) for ran in self._ran
-                           if ran.name == "choose")
+        """What became of loops, which kernels were full, and the schedule of each kernel."""
+        why = dict.fromkeys(line for ran in self._ran for line in ran.why)
+        texts = [_explained(ran.before, ran.after) for ran in self._ran if ran.name == "choose"]
+        return "\n\n".join(["\n".join(why)] * bool(why) + texts)
 
     def _programs(self) -> str:
         return "\n\n".join(f"program {node.arg.name}\n" + "\n".join(
