@@ -14,8 +14,9 @@ negate NEG
 ['negate']
 
 **Reading along.** ``keep`` is called with a ``Ran`` after each pass: its name, what it was
-given and what it made, its time, and the reasons of what it decided. Nothing is taken from a cache then, so every pass of every
-distinct kernel is seen, in the order they run. Which pass makes what is in lower/pipeline.py.
+given and what it made, its time, and the reasons of what it decided. Nothing is taken from a
+cache then, so every pass of every distinct kernel is seen, in the order they run. Which pass
+makes what is in lower/pipeline.py.
 
 **Refused.** Where ``config.check_spec`` is set, what a pass is given and what it makes is held
 against the spec of its level. The error names the pass, the rule, and the node that breaks it.
