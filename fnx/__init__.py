@@ -60,6 +60,7 @@ if TYPE_CHECKING:  # at their first use
         process_index,
         process_indices,
     )
+    from fnx.saving import load, save
     from fnx.sharding import (
         NamedSharding,
         make_mesh,
@@ -89,11 +90,11 @@ __all__ = [
     "device_count", "device_get", "device_put", "devices", "dtypes", "effects_barrier",
     "enable_x64", "ensure_compile_time_eval", "errors", "eval_shape", "experimental",
     "flatten_util", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "lax",
-    "linear_transpose", "linearize", "local_device_count", "local_devices", "make_jaxpr",
-    "make_mesh", "named_call", "named_scope", "nn", "numpy", "ops", "pmap", "process_count",
-    "process_index", "process_indices", "pure_callback", "random", "remat", "reshard", "scipy",
-    "set_mesh", "shard_map", "sharding", "tree", "tree_util", "typeof", "typing",
-    "value_and_grad", "vjp", "vmap",
+    "linear_transpose", "linearize", "load", "local_device_count", "local_devices",
+    "make_jaxpr", "make_mesh", "named_call", "named_scope", "nn", "numpy", "ops", "pmap",
+    "process_count", "process_index", "process_indices", "pure_callback", "random", "remat",
+    "reshard", "save", "scipy", "set_mesh", "shard_map", "sharding", "tree", "tree_util",
+    "typeof", "typing", "value_and_grad", "vjp", "vmap",
 ]
 __version__ = "0.1.0"
 
@@ -109,6 +110,7 @@ _HOMES = {
     "fnx.one_device": ("Device", "block_until_ready", "default_backend", "device_count",
         "device_get", "device_put", "devices", "local_device_count", "local_devices",
         "process_count", "process_index", "process_indices"),
+    "fnx.saving": ("load", "save"),
     "fnx.sharding": ("NamedSharding", "make_mesh", "pmap", "reshard", "set_mesh", "shard_map"),
     "fnx.transforms.call": ("call",),
     "fnx.transforms.checkpoint": ("checkpoint", "remat"),

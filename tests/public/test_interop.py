@@ -338,6 +338,20 @@ def test_matplotlib_takes_arrays() -> None:
     np.testing.assert_allclose(image.get_array(), np.outer(x, x))
 
 
+def test_pandas_takes_arrays_and_gives_columns() -> None:
+    import pandas
+
+    x = jnp.arange(6.0).reshape(3, 2)
+    frame = pandas.DataFrame({"a": x[:, 0], "b": jnp.arange(3), "c": jnp.asarray([1, 0, 1], bool)})
+    assert [str(t) for t in frame.dtypes] == ["float32", "int32", "bool"]
+    assert frame["a"].tolist() == [0, 2, 4] and pandas.DataFrame(x).shape == (3, 2)
+    assert jnp.asarray(frame["b"]).tolist() == [0, 1, 2]
+    assert jnp.sum(frame[["a", "b"]].to_numpy()) == 9
+    assert np.array_equal(fnx.jit(lambda v: v * 2)(frame["a"].to_numpy()), [0, 4, 8])
+    both = frame["a"] + jnp.ones(3)
+    assert type(both) is pandas.Series and both.tolist() == [1, 3, 5]
+
+
 def test_threads_exchange_at_once() -> None:
     from concurrent.futures import ThreadPoolExecutor
 

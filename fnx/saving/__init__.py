@@ -1,0 +1,194 @@
+"""Pytrees in files: ``fnx.save`` and ``fnx.load``, as safetensors or npz by the file's suffix.
+
+Nothing in a file is ever executed, and what is damaged is refused: file, byte, what is expected
+there and what is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fnx.core import dtypes, narrow
+from fnx.core.array import arguments, convert, sharing, tree
+from fnx.core.array.array import Array, from_numpy
+from fnx.core.array.aval import ShapeDtypeStruct
+from fnx.core.array.refusal import checked
+from fnx.core.dtypes import DType, NDArray
+from fnx.core.errors import ArgumentError, CheckpointError, DTypeError, module_face, suggestion
+from fnx.core.ops import Shape
+from fnx.saving import files, npz, safetensors
+
+__all__ = ["load", "save"]
+
+_FORMATS: dict[str, ModuleType] = {".safetensors": safetensors, ".npz": npz}
+_NUMBERS: dict[type, DType] = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64}
+_ALONE = "value"  # the name of a tree that is one leaf
+
+
+def _format(path: Any) -> tuple[str, ModuleType]:
+    name = os.fspath(path)
+    found = _FORMATS.get(os.path.splitext(name)[1]) if isinstance(name, str) else None
+    if found is None:
+        raise ArgumentError(f"expected a path that ends in {' or '.join(_FORMATS)}, got {name!r}")
+    return name, found
+
+
+def _named(structure: Any) -> dict[str, Any]:
+    """The leaves of a tree by the names that they have in a file."""
+    found: dict[str, Any] = {}
+    for path, leaf in tree.flatten_with_path(structure)[0]:
+        name = ".".join([k.name_only for k in path]) if path else _ALONE
+        if name in found:
+            raise CheckpointError(f"expected one leaf of the name {name}, got another at "
+                                  f"{tree.keystr(path)}", hint="rename a key of the tree")
+        found[name] = leaf
+    return found
+
+
+def _value(name: str, leaf: Any) -> NDArray:
+    """A leaf as NumPy data of a type that fnx holds, row-major."""
+    try:
+        if type(leaf) is Array:
+            return leaf._numpy()
+        t = _NUMBERS.get(type(leaf))
+        if t is None and not isinstance(leaf, np.ndarray | np.generic):
+            raise DTypeError(f"expected an array or a number, got {type(leaf).__name__}",
+                             hint="leave it out of the tree, or make it part of its structure")
+        data = np.asarray(leaf, None if t is None else t.np)
+        return np.ascontiguousarray(convert.numpy_data(
+            data, dtypes.as_dtype(data.dtype.newbyteorder("=")))).reshape(data.shape)
+    except DTypeError as error:
+        error.message = f"leaf {name}: {error.message}"
+        raise
+    except OverflowError:
+        raise CheckpointError(f"leaf {name}: expected an integer of 64 bits, got {leaf}",
+                              hint="save it as a float, or as text beside the file") from None
+
+
+@checked
+def save(path: str | os.PathLike[str], tree: Any) -> None:
+    """Write the leaves of a tree into one file, which is there whole or not at all.
+
+    It is written beside its place, brought to the disk, and put there by renaming: who reads it
+    at any time, or after the process was killed, finds what was there before or what is now.
+
+    Args:
+        path: where; ``.safetensors`` or ``.npz`` says as what. A link is replaced.
+        tree: a pytree of Arrays, NumPy arrays and numbers. The name of a leaf is its path with
+            dots: that of ``{"layers": [{"w": x}]}`` is ``layers.0.w``.
+
+    Raises:
+        ArgumentError: another suffix.
+        CheckpointError: two leaves of one name, or a type that the format has not (int4 in
+            safetensors).
+        DTypeError: a leaf that is no number.
+
+    >>> import os, tempfile
+    >>> import fnx, fnx.numpy as jnp
+    >>> path = os.path.join(tempfile.mkdtemp(), "state.safetensors")
+    >>> fnx.save(path, {"w": jnp.ones((2, 2)), "step": 7})
+    >>> fnx.load(path)["w"]
+    Array([[1., 1.],
+           [1., 1.]], dtype=float32)
+    """
+    name, form = _format(path)
+    values = {leaf: _value(leaf, x) for leaf, x in _named(tree).items()}
+    for leaf, value in values.items():
+        form.check(leaf, dtypes.as_dtype(value.dtype))
+    write: Callable[..., None] = form.write
+    files.write(name, partial(write, arrays=values))
+
+
+@checked
+def load(path: str | os.PathLike[str], like: Any = None, *, verify: bool = True) -> Any:
+    """The tree that ``save`` has written; also files of others.
+
+    Arrays are used where the file is mapped into memory, without a copy, where their place in it
+    allows; so do not write over a file that is in use (``save`` does not: it replaces it).
+
+    Args:
+        path: of a ``.safetensors`` or ``.npz`` file.
+        like: a tree of the structure, shapes and dtypes that are expected, such as the state that
+            a training begins with; its leaves may be ``ShapeDtypeStruct``. What is a number,
+            NumPy's or weak there is so in the result. None: a dict of Arrays by name.
+        verify: whether to compare the elements with the sums in the file, which reads all of it.
+
+    Returns:
+        A tree like ``like``, or a dict.
+
+    Raises:
+        ArgumentError: another suffix.
+        CheckpointError: a file that is damaged, or not of what is expected: names the file and
+            the byte or the leaf.
+
+    >>> import os, tempfile
+    >>> import fnx, fnx.numpy as jnp
+    >>> path = os.path.join(tempfile.mkdtemp(), "state.npz")
+    >>> start = {"w": jnp.zeros(2), "step": 0}
+    >>> fnx.save(path, {"w": jnp.ones(2), "step": 7})
+    >>> fnx.load(path, like=start)
+    {'step': 7, 'w': Array([1., 1.], dtype=float32)}
+    """
+    name, form = _format(path)
+    arguments.flag("verify", verify)
+    found: dict[str, NDArray] = form.read(files.Mapped(name), verify)
+    if like is None:
+        return {leaf: _array(value, False) for leaf, value in found.items()}
+    expected = _named(like)
+    _check_names(name, expected, found)
+    leaves = [_restored(name, leaf, found[leaf], x) for leaf, x in expected.items()]
+    return tree.unflatten(tree.structure(like), leaves)
+
+
+def _check_names(path: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    missing = [n for n in expected if n not in found]
+    extra = [n for n in found if n not in expected]
+    if missing or extra:
+        first = missing or extra
+        more = f" and {len(first) - 1} more" if len(first) > 1 else ""
+        raise CheckpointError(
+            f"{path}: expected the leaf {missing[0]}{more}, which is not there" if missing else
+            f"{path}: expected the {len(expected)} leaves of like, got {extra[0]}{more}",
+            hint=(suggestion(missing[0], extra) if missing else "") or
+            "load without like= for a dict of all that is there")
+
+
+def _array(value: NDArray, weak: bool) -> Array:
+    shared = sharing.borrow(value, weak)
+    return from_numpy(value, weak) if shared is None else shared
+
+
+def _restored(path: str, name: str, value: NDArray, like: Any) -> Any:
+    """A leaf as the one that is expected."""
+    t: DType
+    shape: Shape
+    if isinstance(like, ShapeDtypeStruct) or type(like) is Array:
+        shape, t, weak = like._aval
+    elif isinstance(like, np.ndarray | np.generic):
+        t, shape, weak = dtypes.as_dtype(like.dtype.newbyteorder("=")), like.shape, False
+    elif type(like) in _NUMBERS:
+        t, shape, weak = _NUMBERS[type(like)], (), False
+    else:
+        raise CheckpointError(f"leaf {name} of like: expected an array or a number, got "
+                              f"{type(like).__name__}")
+    have = dtypes.as_dtype(value.dtype)
+    if (have, value.shape) != (t, shape):
+        raise CheckpointError(
+            f"{path}: expected {t}{list(shape)} at {name}, got {have}{list(value.shape)}",
+            hint="load without like= and convert" if value.shape == shape else
+            "was it saved of another model?")
+    if type(like) in _NUMBERS:
+        return value.item()
+    if isinstance(like, np.ndarray):
+        return np.array(narrow.presented(value, t))
+    return value[()] if isinstance(like, np.generic) else _array(value, weak)
+
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = module_face(__name__, __all__)

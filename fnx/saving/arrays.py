@@ -1,0 +1,77 @@
+"""Arrays in the bytes of a file: what all formats check before there is one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fnx.core import dtypes
+from fnx.core.dtypes import DType, NDArray
+from fnx.core.ops import Shape
+from fnx.core.record import Record
+from fnx.saving.files import Mapped
+
+MAX_DIMENSIONS = 64  # as many as NumPy has
+
+
+class Stretch(Record):
+    """Where an array is in a file: its elements are bytes start..stop."""
+
+    name: str
+    dtype: DType
+    shape: Shape
+    start: int
+    stop: int
+    columns: bool = False  # the last axis is the slowest
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def flat(value: NDArray) -> Any:
+    """The bytes of an array that is row-major."""
+    data: Any = value.reshape(-1).view(np.uint8)
+    return memoryview(data) if value.size else b""
+
+
+def check_layout(file: Mapped, stretches: list[Stretch], start: int, stop: int, whole: bool
+                 ) -> None:
+    """Arrays have as many bytes as shape and dtype say, inside start..stop, each its own;
+    ``whole``: and leave none out."""
+    end = start
+    for a in sorted(stretches, key=lambda a: (a.start, a.stop)):
+        if len(a.shape) > MAX_DIMENSIONS:
+            file.fail(a.start, f"at most {MAX_DIMENSIONS} axes of {a.name!r}", f"{len(a.shape)}")
+        if any(n < 0 or n >= 1 << 62 for n in a.shape):
+            file.fail(a.start, f"a shape of {a.name!r}", f"{a.shape}")
+        if not start <= a.start <= a.stop:
+            file.fail(start, f"{a.name!r} to begin at byte {start:,} or later, and end behind that",
+                      f"bytes {a.start:,} to {a.stop:,}")
+        if a.stop - a.start != a.nbytes:
+            file.fail(a.start, f"{a.nbytes:,} bytes of {a.name!r}, {a.dtype}{list(a.shape)}",
+                      f"{a.stop - a.start:,}")
+        if a.stop > stop:
+            file.fail(a.start, f"{a.nbytes:,} bytes of {a.name!r}", f"the end of the data at byte "
+                      f"{stop:,}")
+        if a.start < end or whole and a.start > end:
+            file.fail(a.start, f"{a.name!r} to begin at byte {end:,}, where the one before ends",
+                      f"byte {a.start:,}")
+        end = max(end, a.stop)
+    if whole and end != stop:
+        file.fail(end, "the end of the file behind the last array", f"{stop - end:,} more bytes")
+
+
+def array_of(file: Mapped, a: Stretch, data: NDArray) -> NDArray:
+    """The array that some bytes are; without a copy."""
+    largest = {dtypes.bool_: 1, dtypes.int4: 15, dtypes.uint4: 15}.get(a.dtype)
+    if largest is not None and data.size and int(data.max()) > largest:
+        at = int(data.argmax())
+        file.fail(a.start + at, f"a {a.dtype} of {a.name!r}: at most {largest}", f"{data[at]}")
+    value = data.view(a.dtype.np)
+    try:
+        return value.reshape(a.shape[::-1]).T if a.columns else value.reshape(a.shape)
+    except ValueError as error:
+        file.fail(a.start, f"a shape of {a.name!r} that NumPy can hold", f"{a.shape}: {error}")

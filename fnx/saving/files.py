@@ -1,0 +1,106 @@
+"""Files that are there whole or not at all, and files of others, read with suspicion.
+
+A file is written beside its place under a name of its own (``.model.npz.1f2e3d4c.part``), brought
+to the disk, and only then given its name: whoever reads, at any time, also after a power cut,
+finds the content before or the content after. A writer holds a lock on its file, so what a killed
+one has left is known, and removed by the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import re
+import stat
+import time
+from collections.abc import Callable
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+
+from fnx.core.dtypes import NDArray
+from fnx.core.errors import CheckpointError
+
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+_PEEK = os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
+_LEFT = 60.0  # seconds after which an unlocked file was left by a writer that is gone
+
+
+def write(path: str, fill: Callable[[BinaryIO], None]) -> None:
+    """Put a file in place at once and whole; ``fill`` writes its content.
+
+    Where the path is a link, the link is replaced, and what it led to stays.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    within = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    try:
+        if os.path.isdir(path) and not os.path.islink(path):
+            raise IsADirectoryError(f"expected the path of a file, got the folder {path}")
+        _remove_left(name, within)
+        part = f".{name[:64]}.{os.urandom(8).hex()}.part"
+        try:
+            with open(os.open(part, _NEW, 0o666, dir_fd=within), "w+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                _same_mode(file, name, within)
+                fill(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, name, src_dir_fd=within, dst_dir_fd=within)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(part, dir_fd=within)
+            raise
+        os.fsync(within)
+    finally:
+        os.close(within)
+
+
+def _same_mode(file: BinaryIO, name: str, within: int) -> None:
+    """Who may read and write the file that will be replaced, may do so afterwards."""
+    with contextlib.suppress(OSError):
+        info = os.stat(name, dir_fd=within, follow_symlinks=False)
+        if stat.S_ISREG(info.st_mode):
+            os.fchmod(file.fileno(), stat.S_IMODE(info.st_mode))
+
+
+def _remove_left(name: str, within: int) -> None:
+    """Remove what writers of this file have left that were killed."""
+    ours = re.compile(re.escape(f".{name[:64]}.") + r"[0-9a-f]{16}\.part")
+    for found in os.listdir(within):
+        if ours.fullmatch(found):
+            with contextlib.suppress(OSError), \
+                    open(os.open(found, _PEEK, dir_fd=within), "rb") as file:
+                info = os.fstat(file.fileno())
+                if stat.S_ISREG(info.st_mode) and time.time() - info.st_mtime > _LEFT:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused where one writes
+                    os.unlink(found, dir_fd=within)
+
+
+class Mapped:
+    """A file as bytes in memory, read-only; pages come from the disk as they are looked at."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe: no waiting
+            info = os.fstat(file.fileno())
+            if not stat.S_ISREG(info.st_mode):
+                self.fail(0, "a regular file", "a folder, pipe or device")
+            self.size = info.st_size
+            self.memory: NDArray = np.frombuffer(
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b"",
+                np.uint8)
+
+    def bytes(self, start: int, stop: int, what: str) -> Any:
+        """Bytes of the file."""
+        if stop > self.size:
+            self.fail(start, f"{stop - start:,} bytes of {what}",
+                      f"the end of the file at byte {self.size:,}")
+        return self.memory[start:stop].tobytes()
+
+    def fail(self, byte: int, expected: str, got: str, hint: str = "") -> NoReturn:
+        """Say what is wrong with the file, and where."""
+        raise CheckpointError(
+            f"{self.path}, byte {byte:,}: expected {expected}, got {got}",
+            hint=hint or "the file is damaged, incomplete or of another kind: take an earlier one")

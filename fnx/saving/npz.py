@@ -1,0 +1,205 @@
+"""npz: a zip archive with one npy file an array, which ``numpy.load`` reads.
+
+Members are stored as they are, and padded so that their elements begin at multiples of 64: they
+are used where they are mapped. Types that NumPy lacks are records of their bits with the type's
+name (``[('bfloat16', '<u2')]``). Archives of others may be compressed; nothing is ever unpickled.
+
+Source: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, and PKWARE's
+APPNOTE.TXT for the local header of a member.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from fnx.core import dtypes
+from fnx.core.dtypes import DType, NDArray
+from fnx.core.errors import CheckpointError, DTypeError
+from fnx.saving.arrays import Stretch, array_of, check_layout, flat
+from fnx.saving.files import Mapped
+
+_LOCAL = struct.Struct("<4s5H3I2H")  # the fixed part of a member's header
+_ZIP64 = 20  # bytes of the field with sizes above 4 GB
+_PADDING = 0x4E46  # the kind of the extra field that holds zeros
+_LARGE = 1 << 31
+_LONGEST = 10_000  # bytes up to the elements: all that a harmless header needs
+_MOST = 1032  # times that deflate can make data smaller
+
+
+def check(name: str, t: DType) -> None:
+    """All types can be written; a name must be one for a member of an archive."""
+    if "\0" in name or len(name.encode(errors="surrogatepass")) > 60_000:
+        raise CheckpointError(f"expected a name without NUL of at most 60,000 bytes, got {name!r}")
+
+
+def write(file: BinaryIO, arrays: Mapping[str, NDArray]) -> None:
+    """Write arrays of types that fnx holds."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, value in arrays.items():
+            header = io.BytesIO()
+            np.lib.format.write_array_header_1_0(header, {
+                "descr": np.lib.format.dtype_to_descr(value.dtype), "fortran_order": False,
+                "shape": value.shape})
+            member = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
+            member.external_attr = 0o644 << 16
+            large = value.nbytes >= _LARGE
+            start = file.tell() + _LOCAL.size + len(member.filename.encode()) + large * _ZIP64
+            pad = -(start + 4 + header.tell()) % 64
+            member.extra = struct.pack("<HH", _PADDING, pad) + bytes(pad)
+            with archive.open(member, "w", force_zip64=large) as out:
+                out.write(header.getvalue())
+                out.write(flat(value))
+
+
+def read(file: Mapped, verify: bool) -> dict[str, NDArray]:
+    """The arrays of a file, those that are not compressed in its memory.
+
+    Raises:
+        CheckpointError: names the file, the byte, what is expected there and what is.
+    """
+    try:
+        with zipfile.ZipFile(io.BufferedReader(_Raw(file))) as archive:
+            members = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, struct.error, OverflowError, NotImplementedError,
+            EOFError, OSError) as error:
+        file.fail(max(0, file.size - 22), "the directory of a zip archive", str(error))
+    found: dict[str, NDArray] = {}
+    places: list[Stretch] = []
+    for member in members:
+        name = member.filename.removesuffix(".npy")
+        if name == member.filename or name in found:
+            file.fail(member.header_offset, "names that end in .npy, each once",
+                      repr(member.filename))
+        start, stop = _data(file, member)
+        places.append(Stretch(name, dtypes.uint8, (stop - member.header_offset,),
+                              member.header_offset, stop))
+        content, at = _content(file, member, start, stop, verify)
+        found[name] = _array(file, name, content, at)
+    check_layout(file, places, 0, file.size, whole=False)
+    return found
+
+
+class _Raw(io.RawIOBase):
+    """The bytes of a mapped file, for readers of streams."""
+
+    def __init__(self, file: Mapped) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        at = offset + (0, self._at, self._file.size)[whence]
+        if at < 0:
+            raise OSError(f"no byte {at}")
+        self._at = at
+        return at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._file.memory[self._at:self._at + len(buffer)]
+        buffer[:len(part)] = part.tobytes()
+        self._at += len(part)
+        return len(part)
+
+
+def _data(file: Mapped, member: zipfile.ZipInfo) -> tuple[int, int]:
+    """The bytes of a member's data in the file."""
+    at = member.header_offset
+    if at < 0:
+        file.fail(0, f"{member.filename!r} behind the start of the file", f"byte {at}")
+    fixed = _LOCAL.unpack(file.bytes(at, at + _LOCAL.size, f"the header of {member.filename!r}"))
+    if fixed[0] != b"PK\3\4":
+        file.fail(at, f"the header of {member.filename!r}", repr(fixed[0]))
+    if member.flag_bits & 1:
+        file.fail(at, f"{member.filename!r} not to be encrypted", "that it is")
+    start = at + _LOCAL.size + fixed[-2] + fixed[-1]
+    stop = start + member.compress_size
+    if stop > file.size:
+        file.fail(start, f"{member.compress_size:,} bytes of {member.filename!r}",
+                  f"the end of the file at byte {file.size:,}")
+    return start, stop
+
+
+def _content(file: Mapped, member: zipfile.ZipInfo, start: int, stop: int, verify: bool
+             ) -> tuple[NDArray, int]:
+    """The npy file in a member, and the byte of the file where it begins."""
+    data, size = file.memory[start:stop], member.file_size
+    if member.compress_type == zipfile.ZIP_DEFLATED:
+        if size > _MOST * len(data) + 64:
+            file.fail(start, f"{len(data):,} bytes that hold at most {_MOST} times as many",
+                      f"{size:,} of them")
+        unpack = zlib.decompressobj(-15)
+        try:
+            data = np.frombuffer(unpack.decompress(flat(data), size + 1), np.uint8)
+        except zlib.error as error:
+            file.fail(start, f"compressed data of {member.filename!r}", str(error))
+        verify = True  # all of it was looked at
+    elif member.compress_type != zipfile.ZIP_STORED:
+        file.fail(start, f"{member.filename!r} stored or deflated",
+                  f"the method {member.compress_type}")
+    if len(data) != size:
+        file.fail(start, f"{size:,} bytes of {member.filename!r}", f"{len(data):,}")
+    if verify and (found := zlib.crc32(flat(data))) != member.CRC:
+        file.fail(start, f"{member.filename!r} with the sum {member.CRC:08x}", f"{found:08x}")
+    return data, start
+
+
+def _array(file: Mapped, name: str, content: NDArray, at: int) -> NDArray:
+    """The array in an npy file that begins at a byte of the file."""
+    try:
+        dtype, columns, shape, first = _header(content[:_LONGEST].tobytes())
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, struct.error) as error:
+        file.fail(at, f"the header of {name!r}", str(error) or type(error).__name__)
+    try:
+        t = dtypes.as_dtype(dtype.newbyteorder("="))
+    except DTypeError:
+        file.fail(at, f"a dtype of {name!r} that fnx holds", str(dtype),
+                  hint="convert the file with what has written it")
+    place = Stretch(name, t, shape, at + first, at + len(content), columns)
+    check_layout(file, [place], 0, at + len(content), whole=False)
+    data = content[first:]
+    if not dtype.isnative:
+        data = data.view(dtype).astype(dtype.newbyteorder("=")).view(np.uint8)
+    return array_of(file, place, data)
+
+
+def _header(text: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...], int]:
+    """(dtype, whether the last axis is the slowest, shape, where elements begin) of an npy file.
+
+    Raises:
+        ValueError: it is none, or its elements are Python objects. And what a text raises that
+            is no Python literal.
+    """
+    if text[:6] != b"\x93NUMPY" or text[6:8] not in (b"\1\0", b"\2\0"):
+        raise ValueError(f"{text[:8]!r} in place of \\x93NUMPY and a version")
+    size = struct.Struct("<H" if text[6] == 1 else "<I")
+    length, = size.unpack_from(text, 8)
+    first = 8 + size.size + length
+    if first > len(text):
+        raise ValueError(f"a header of {length:,} bytes")
+    fields = ast.literal_eval(text[8 + size.size:first].decode("latin1").strip())
+    if not isinstance(fields, dict) or set(fields) != {"descr", "fortran_order", "shape"}:
+        raise ValueError("other fields than descr, fortran_order and shape")
+    shape, descr = fields["shape"], fields["descr"]
+    if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError(f"the shape {shape}")
+    if not isinstance(descr, str) and not (isinstance(descr, list) and len(descr) == 1):
+        raise ValueError(f"the dtype {descr}")
+    dtype = np.dtype(descr)
+    if dtype.hasobject:
+        raise ValueError("Python objects, which are never unpickled")
+    return dtype, bool(fields["fortran_order"]), shape, first

@@ -1,0 +1,452 @@
+"""Checkpoints: what comes back, what is there at any time, and files that somebody damaged."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import time
+import warnings
+import zipfile
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core import dtypes
+from fnx.core.errors import ArgumentError, CheckpointError, DTypeError
+from fnx.saving import safetensors
+
+FORMATS = ("safetensors", "npz")
+Pair = namedtuple("Pair", "first second")
+
+
+def state(seed: int = 0) -> Any:
+    """A tree with leaves of all types, ranks and kinds, of sizes that are no multiples of 64."""
+    draw = np.random.default_rng(seed)
+    arrays = {t.name: jnp.asarray(draw.integers(0, 2, (3, 5))).astype(t) for t in dtypes.USER
+              if t.name not in ("int4", "uint4")}
+    return {"arrays": arrays, "layers": [Pair(jnp.asarray(draw.normal(size=(16, 16)), "float32"),
+                                              jnp.zeros(0)), None, (jnp.asarray(2.5), )],
+            "step": 3, "rate": 0.1, "on": True, "numpy": draw.normal(size=(2, 3)),
+            "number": np.float32(1.5), "empty": jnp.zeros((2, 0, 3), "int8")}
+
+
+def equal(a: Any, b: Any) -> bool:
+    return fnx.tree.structure(a) == fnx.tree.structure(b) and all(
+        type(x) is type(y) and (not isinstance(x, fnx.Array) or x._aval == y._aval)
+        and np.array_equal(np.asarray(x), np.asarray(y)) and np.shape(x) == np.shape(y)
+        for x, y in zip(fnx.tree.leaves(a), fnx.tree.leaves(b)))
+
+
+@pytest.fixture(params=FORMATS)
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return tmp_path / f"state.{request.param}"
+
+
+def test_what_was_saved_comes_back(path: Path) -> None:
+    tree = state()
+    fnx.save(path, tree)
+    assert equal(fnx.load(path, like=state(1)), tree)
+    assert equal(fnx.load(path, like=tree, verify=False), tree)
+    flat = fnx.load(path)
+    assert set(flat) >= {"arrays.bfloat16", "layers.0.first", "layers.2.0", "step", "numpy"}
+    assert flat["numpy"].dtype == np.float64 and int(flat["step"]) == 3
+    shapes = fnx.tree.map(lambda x: fnx.ShapeDtypeStruct(x.shape, x._dtype), flat)
+    assert equal(fnx.load(path, like=shapes), flat)
+
+
+@pytest.mark.parametrize("x", [jnp.arange(5), 7, np.arange(6).reshape(2, 3)[:, ::2].T,
+                               np.arange(3, dtype=">i4"), jnp.zeros((0, 3))], ids=repr)
+def test_a_tree_of_one_leaf(path: Path, x: Any) -> None:
+    fnx.save(path, x)
+    again = fnx.load(path, like=x)
+    assert np.array_equal(np.asarray(again), np.asarray(x))
+    assert type(again) is type(x) and list(fnx.load(path)) == ["value"]
+
+
+def test_an_empty_tree(path: Path) -> None:
+    fnx.save(path, {"a": None, "b": []})
+    assert fnx.load(path) == {} and fnx.load(path, like={"a": None, "b": []}) == \
+        {"a": None, "b": []}
+
+
+def test_narrow_integers(tmp_path: Path) -> None:
+    x = {"a": {"w": jnp.arange(-8, 8).astype("int4"), "b": jnp.arange(16).astype("uint4")}}
+    fnx.save(tmp_path / "x.npz", x)
+    assert equal(fnx.load(tmp_path / "x.npz", like=x), x)
+    with pytest.raises(CheckpointError, match=r"int4 at a.b(.|\n)*npz"):
+        fnx.save(tmp_path / "x.safetensors", x)
+    assert not (tmp_path / "x.safetensors").exists()
+
+
+def test_large_arrays_are_used_where_they_are_mapped(path: Path) -> None:
+    tree = {"odd": jnp.ones(3), "w": jnp.ones((64, 64)), "b": jnp.ones(16), "z": jnp.ones(1)}
+    fnx.save(path, tree)
+    loaded = fnx.load(path)
+    assert {k for k, x in loaded.items() if hasattr(x._storage, "owner")} >= {"w", "b"}
+    step = fnx.jit(lambda t: fnx.tree.map(lambda x: x * 2, t), donate_argnums=0)
+    assert float(step(loaded)["w"].sum()) == 2 * 64 * 64
+    fnx.save(path, tree)  # in place of the file that is in use
+    assert equal(fnx.load(path), tree)
+
+
+def test_others_read_it(tmp_path: Path) -> None:
+    tree = state()
+    fnx.save(tmp_path / "x.npz", tree)
+    with np.load(tmp_path / "x.npz") as theirs:
+        assert np.array_equal(theirs["numpy"], tree["numpy"])
+        bits = theirs["arrays.bfloat16"]
+        assert bits.dtype == np.dtype([("bfloat16", "<u2")])
+    fnx.save(tmp_path / "x.safetensors", tree)
+    data = (tmp_path / "x.safetensors").read_bytes()
+    length, = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    assert (8 + length) % 64 == 0 and all(isinstance(v, str)
+                                          for v in header.pop("__metadata__").values())
+    places = sorted(entry["data_offsets"] for entry in header.values())
+    assert places[0][0] == 0 and places[-1][1] == len(data) - 8 - length
+    assert all(a[1] == b[0] for a, b in zip(places, places[1:]))
+
+
+def test_the_package_of_that_name_reads_and_writes_the_same(tmp_path: Path) -> None:
+    import safetensors as theirs
+    from safetensors.numpy import load_file, save_file
+
+    tree = state()
+    fnx.save(tmp_path / "x.safetensors", tree)
+    ours = fnx.load(tmp_path / "x.safetensors")
+    found = dict(theirs.deserialize((tmp_path / "x.safetensors").read_bytes()))
+    assert set(found) == set(ours)
+    for name, x in ours.items():
+        assert found[name]["shape"] == list(x.shape), name
+        assert bytes(found[name]["data"]) == x._numpy().tobytes(), name
+    plain = {k: np.asarray(x) for k, x in ours.items() if x._dtype.np.names is None}
+    save_file(plain, tmp_path / "theirs.safetensors", {"format": "np"})
+    again = fnx.load(tmp_path / "theirs.safetensors")
+    assert set(again) == set(plain)
+    assert all(np.array_equal(np.asarray(again[k]), x) and again[k].dtype == x.dtype
+               for k, x in plain.items())
+    fnx.save(tmp_path / "x.safetensors", plain)
+    assert all(np.array_equal(x, plain[k])
+               for k, x in load_file(tmp_path / "x.safetensors").items())
+
+
+def test_files_of_others(tmp_path: Path) -> None:
+    x = np.arange(12, dtype="float64").reshape(3, 4)
+    for write in (np.savez, np.savez_compressed):
+        write(tmp_path / "x.npz", x=x, columns=np.asfortranarray(x), big=x.astype(">f4"))
+        found = fnx.load(tmp_path / "x.npz")
+        assert all(np.array_equal(np.asarray(found[k]), x) for k in ("x", "columns", "big"))
+    header = b'{"x":{"dtype":"F64","shape":[3,4],"data_offsets":[0,96]}}'
+    (tmp_path / "x.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + x.tobytes())
+    assert np.array_equal(np.asarray(fnx.load(tmp_path / "x.safetensors")["x"]), x)
+
+
+# ---- mistakes
+
+
+def test_mistakes_name_leaf_and_cure(path: Path) -> None:
+    with pytest.raises(ArgumentError, match="safetensors or .npz, got 'x.pt'"):
+        fnx.save("x.pt", {})
+    with pytest.raises(ArgumentError, match="safetensors or .npz"):
+        fnx.load("x")
+    with pytest.raises(DTypeError, match=r"leaf a\.0: .*got str"):
+        fnx.save(path, {"a": ["text"]})
+    with pytest.raises(DTypeError, match=r"leaf a: .*object"):
+        fnx.save(path, {"a": np.array([None])})
+    with pytest.raises(DTypeError, match=r"leaf a: .*complex128"):
+        fnx.save(path, {"a": np.array([1j])})
+    with pytest.raises(CheckpointError, match="64 bits"):
+        fnx.save(path, {"a": 1 << 70})
+    with pytest.raises(CheckpointError, match=r"one leaf of the name a\.b.*\['a\.b'\]"):
+        fnx.save(path, {"a": {"b": 1}, "a.b": 2})
+    with pytest.raises(fnx.errors.TracedValueError):
+        fnx.jit(lambda x: fnx.save(path, x))(jnp.ones(2))
+    assert not path.exists() and not os.listdir(path.parent)
+    with pytest.raises(FileNotFoundError):
+        fnx.load(path)
+    with pytest.raises(FileNotFoundError):
+        fnx.save(path.parent / "no" / path.name, {})
+    fnx.save(path, {"weight": jnp.ones((2, 3))})
+    with pytest.raises(CheckpointError, match=r"the leaf weigth, (.|\n)*'weight'"):
+        fnx.load(path, like={"weigth": jnp.ones((2, 3))})
+    with pytest.raises(CheckpointError, match="got weight"):
+        fnx.load(path, like={})
+    with pytest.raises(CheckpointError, match=r"float32\[3, 2\] at weight, got float32\[2, 3\]"):
+        fnx.load(path, like={"weight": jnp.ones((3, 2))})
+    with pytest.raises(CheckpointError, match=r"int32\[2, 3\] at weight(.|\n)*convert"):
+        fnx.load(path, like={"weight": jnp.ones((2, 3), "int32")})
+    with pytest.raises(CheckpointError, match="weight of like.*got str"):
+        fnx.load(path, like={"weight": "x"})
+
+
+def test_what_is_no_file(path: Path) -> None:
+    os.mkfifo(path)
+    with pytest.raises(CheckpointError, match="regular file"):
+        fnx.load(path)  # and does not wait for a writer
+    path.unlink()
+    path.mkdir()
+    with pytest.raises((CheckpointError, OSError), match="regular file|directory"):
+        fnx.load(path)
+    with pytest.raises(OSError):
+        fnx.save(path, {"a": 1})
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_links(path: Path) -> None:
+    """Reading follows a link. Writing replaces it: what it leads to may be somebody else's."""
+    other = path.with_name("other" + path.suffix)
+    fnx.save(other, {"a": 1})
+    path.symlink_to(other)
+    assert int(fnx.load(path)["a"]) == 1
+    fnx.save(path, {"a": 2})
+    assert not path.is_symlink() and int(fnx.load(path)["a"]) == 2
+    assert int(fnx.load(other)["a"]) == 1
+    path.unlink()
+    path.symlink_to(path)
+    with pytest.raises(OSError):
+        fnx.load(path)
+    fnx.save(path, {"a": 3})
+    assert int(fnx.load(path)["a"]) == 3
+
+
+def test_modes_stay(path: Path) -> None:
+    fnx.save(path, {"a": 1})
+    os.chmod(path, 0o640)
+    fnx.save(path, {"a": 2})
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+# ---- whole or not at all
+
+
+def test_a_full_disk_leaves_the_file_before(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fnx.save(path, {"a": 1})
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        fnx.save(path, {"a": 2})
+    assert int(fnx.load(path)["a"]) == 1 and os.listdir(path.parent) == [path.name]
+
+
+def test_ctrl_c_leaves_the_file_before_or_the_one_after(path: Path) -> None:
+    values = [jnp.full((256, 256), i) for i in range(20)]
+    fnx.save(path, {"a": values[0]})
+    choose = random.Random(1)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    last = 0
+    try:
+        for i, x in enumerate(values):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, choose.uniform(1e-5, 4e-3))
+                fnx.save(path, {"a": x})
+            except KeyboardInterrupt:
+                pass
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            found = fnx.load(path)["a"]
+            assert int(found[0, 0]) in (last, i) and bool((found == found[0, 0]).all())
+            last = int(found[0, 0])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+WRITER = """
+import sys, numpy as np, fnx
+i = 0
+while True:
+    i += 1
+    fnx.save(sys.argv[1], {"a": np.full((512, 512), i, "float32"), "i": i})
+    if i == 1:
+        print("begun", flush=True)
+"""
+
+
+def test_kill_9_leaves_a_whole_file_and_the_next_writer_tidies_up(path: Path) -> None:
+    choose, seen = random.Random(2), 0
+    for _ in range(2):
+        child = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE)
+        assert child.stdout is not None and child.stdout.readline() == b"begun\n"
+        time.sleep(choose.uniform(0, 0.02))
+        child.kill()
+        child.wait()
+        found = fnx.load(path)
+        assert (np.asarray(found["a"]) == int(found["i"])).all()
+    left = [p for p in path.parent.iterdir() if p != path]
+    seen = len(left)
+    part = path.with_name(f".{path.name}.{'0' * 16}.part")
+    part.write_bytes(b"of a writer that was killed")
+    for p in [*left, part]:
+        os.utime(p, (1, 1))
+    fnx.save(path, {"a": 1})
+    assert os.listdir(path.parent) == [path.name] and seen <= 4
+
+
+# ---- damaged files
+
+
+def safetensors_file(header: Any, data: bytes = b"", length: int | None = None) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+def tensor(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8), **more: Any) -> Any:
+    return {"a": {"dtype": dtype, "shape": shape, "data_offsets": offsets, **more}}
+
+
+BAD = {
+    "empty": b"", "seven bytes": b"1234567", "no header": struct.pack("<Q", 0),
+    "huge header": struct.pack("<Q", 1 << 62) + b"{}", "longest header": safetensors_file(
+        b"{}", length=(1 << 64) - 1),
+    "header beyond": safetensors_file({}, length=100), "no brace": safetensors_file(b" {}"),
+    "no json": safetensors_file(b"{,}"), "no utf-8": safetensors_file(b'{"\xff":1}'),
+    "a list": safetensors_file(b"[]"), "deep": safetensors_file(b'{"a":' + b"[" * 100_000),
+    "not a number": safetensors_file(b'{"a":NaN}'), "twice": safetensors_file(
+        b'{"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},'
+        b'"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}'),
+    "metadata": safetensors_file({"__metadata__": {"a": 1}}), "list metadata": safetensors_file(
+        {"__metadata__": []}),
+    "negative offset": safetensors_file(tensor(offsets=(-8, 0)), bytes(8)),
+    "backwards": safetensors_file(tensor(offsets=(8, 0)), bytes(8)),
+    "fractions": safetensors_file(tensor(offsets=(0, 8.0)), bytes(8)),
+    "true": safetensors_file(tensor(shape=(True,), offsets=(0, 4)), bytes(4)),
+    "one offset": safetensors_file(tensor(offsets=(0,)), bytes(8)),
+    "negative shape": safetensors_file(tensor(shape=(-2, -1)), bytes(8)),
+    "wrong size": safetensors_file(tensor(shape=(3,)), bytes(8)),
+    "overflowing shape": safetensors_file(tensor(shape=(1 << 32, 1 << 32, 2)), bytes(8)),
+    "empty but huge": safetensors_file(tensor(shape=(1 << 80, 0), offsets=(0, 0))),
+    "many axes": safetensors_file(tensor(shape=[1] * 100, offsets=(0, 4)), bytes(4)),
+    "unknown dtype": safetensors_file(tensor("F4", offsets=(0, 1)), bytes(1)),
+    "dtype list": safetensors_file(tensor(["F32"]), bytes(8)),
+    "more fields": safetensors_file(tensor(extra=1), bytes(8)),
+    "no fields": safetensors_file({"a": {}}), "a number": safetensors_file({"a": 7}),
+    "short": safetensors_file(tensor(), bytes(7)), "long": safetensors_file(tensor(), bytes(9)),
+    "hole": safetensors_file(tensor(offsets=(4, 12)), bytes(12)),
+    "overlap": safetensors_file({**tensor(), "b": tensor(offsets=(4, 12))["a"]}, bytes(12)),
+    "the same": safetensors_file({**tensor(), "b": tensor()["a"]}, bytes(8)),
+    "no bool": safetensors_file(tensor("BOOL", (2,), (0, 2)), b"\1\2"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_safetensors(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(BAD[name])
+    with pytest.raises(CheckpointError, match=r"x\.safetensors, byte [\d,]+: expected .*, got "):
+        fnx.load(path)
+
+
+def zipped(members: Any, method: int = zipfile.ZIP_STORED) -> bytes:
+    out = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(out, "w", method) as archive:
+        warnings.simplefilter("ignore")  # of names that are there twice
+        for name, data in members:
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+def npy(x: Any, **options: Any) -> bytes:
+    out = io.BytesIO()
+    np.lib.format.write_array(out, np.asarray(x), **options)
+    return out.getvalue()
+
+
+ONE = npy(np.arange(4.0))
+OBJECTS = npy(np.array([print], object), allow_pickle=True)
+BAD_NPZ = {
+    "empty": b"", "no zip": b"PK\3\4" + bytes(300), "no npy": zipped([("a.txt", b"text")]),
+    "twice": zipped([("a.npy", ONE), ("a.npy", ONE)]), "objects": zipped([("a.npy", OBJECTS)]),
+    "no magic": zipped([("a.npy", b"text")]), "nothing": zipped([("a.npy", b"")]),
+    "short": zipped([("a.npy", ONE[:-1])]), "long": zipped([("a.npy", ONE + b"\0")]),
+    "version": zipped([("a.npy", ONE[:6] + b"\3\0" + ONE[8:])]),
+    "code": zipped([("a.npy", ONE.replace(b"'<f8'", b"exit()"))]),
+    "header": zipped([("a.npy", ONE.replace(b"(4,)", b"(-4,"))]),
+    "text shape": zipped([("a.npy", ONE.replace(b"(4,)", b"'4'#"))]),
+    "complex": zipped([("a.npy", npy([1j]))]), "records": zipped([("a.npy", npy(np.zeros(
+        2, "i4,f4")))]), "texts": zipped([("a.npy", npy(["a"]))]), "bytes of ml_dtypes": zipped(
+        [("a.npy", npy(np.zeros(2, "V2")))]),
+    "bzip2": zipped([("a.npy", ONE)], zipfile.ZIP_BZIP2),
+    "no int4": zipped([("a.npy", npy(np.full(2, (200,), [("int4", "u1")])))]),
+    "bomb": zipped([("a.npy", ONE)], zipfile.ZIP_DEFLATED).replace(
+        struct.pack("<I", len(ONE)), struct.pack("<I", 0xFFFFFFF0)),
+}
+
+
+@pytest.mark.parametrize("name", BAD_NPZ)
+def test_bad_npz(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    path.write_bytes(BAD_NPZ[name])
+    with pytest.raises(CheckpointError, match=r"x\.npz, byte [\d,]+: expected .*, got "):
+        fnx.load(path)
+
+
+def test_any_damage_is_refused_or_harmless(path: Path) -> None:
+    """Bytes that are flipped, cut off, put in, doubled: an error of ours, or the same values."""
+    tree = {"w": jnp.arange(40.0).reshape(5, 8), "flag": jnp.asarray([True, False]),
+            "h": jnp.ones(3, "bfloat16"), "n": 5}
+    fnx.save(path, tree)
+    whole, expected = path.read_bytes(), fnx.load(path)
+    choose = random.Random(5)
+    damaged = path.with_name("damaged" + path.suffix)
+    kinds = dict.fromkeys(("refused", "harmless"), 0)
+    for _ in range(400):
+        data = bytearray(whole)
+        for _ in range(choose.choice((1, 1, 1, 2, 8))):
+            at = choose.randrange(len(data))
+            what = choose.randrange(6)
+            if what == 0:
+                del data[at:]
+            elif what == 1:
+                data[at:at] = choose.randbytes(choose.choice((1, 8, 64)))
+            elif what == 2:
+                del data[at:at + choose.choice((1, 8, 64))]
+            elif what == 3:
+                data[at:at + 8] = struct.pack("<Q", choose.choice((0, 1 << 63, (1 << 64) - 1)))
+            else:
+                data[at] ^= 1 << choose.randrange(8)
+            if not data:
+                break
+        damaged.write_bytes(data)
+        try:
+            found = fnx.load(damaged)
+        except CheckpointError as error:
+            assert "byte" in str(error)
+            kinds["refused"] += 1
+        else:
+            assert all(equal(found[k], expected[k]) for k in found if k in expected), bytes(data)
+            kinds["harmless"] += 1
+        if found_like(damaged, tree) is not None:
+            assert equal(found_like(damaged, tree), tree)
+    assert kinds["refused"] > 250, kinds
+
+
+def found_like(path: Path, tree: Any) -> Any:
+    try:
+        return fnx.load(path, like=tree)
+    except CheckpointError:
+        return None
+
+
+def test_the_longest_header_is_read_in_time(tmp_path: Path) -> None:
+    """A megabyte of header: linear, not quadratic."""
+    header = {f"a{i}": {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]}
+              for i in range(20_000)}
+    (tmp_path / "x.safetensors").write_bytes(safetensors_file(header, bytes(20_000)))
+    start = time.perf_counter()
+    found = safetensors.read(fnx.saving.files.Mapped(str(tmp_path / "x.safetensors")), True)
+    assert len(found) == 20_000 and time.perf_counter() - start < 5
