@@ -6,7 +6,7 @@ The ``f`` in the rule has the same rule, so it cannot be written out. It is a CU
 whose ``again`` says how many rules around it to go out; where a rule is applied, such nodes get
 what they stand for:
 
->>> from fnx.core import build_calls, dtypes, op_args
+>>> from fnx.core import build, build_calls, dtypes, op_args
 >>> x, t = (build.param(i, dtypes.float32, ()) for i in (0, 1))
 >>> body, outs = build.function([build.neg(x)], 1, "f"), (((), dtypes.float32),)
 >>> inner, = build_calls.custom([body], op_args.Custom("f", outs, (), 0, again=0), [x])
@@ -18,7 +18,6 @@ what they stand for:
 
 from __future__ import annotations
 
-from fnx.core import build as build
 from fnx.core import ops, parts
 from fnx.core.uop import UOp, rebuild, toposort
 from fnx.core.weak import WeakMemo

@@ -17,10 +17,11 @@ from fnx.core.op import Meaning
 from fnx.core.uop import UOp
 
 
-def precise(f: Callable[[NDArray], NDArray]) -> Meaning:
+def precise(f: Callable[..., NDArray]) -> Meaning:
     """Computed in float64 and rounded once."""
-    def meaning(node: UOp, x: NDArray) -> NDArray:
-        return f(x.astype(np.float64, copy=False)).astype(x.dtype, copy=False)
+    def meaning(node: UOp, *xs: NDArray) -> NDArray:
+        wide = [x.astype(np.float64, copy=False) for x in xs]
+        return f(*wide).astype(xs[0].dtype, copy=False)
     return meaning
 
 
@@ -63,10 +64,6 @@ def minimum(node: UOp, a: NDArray, b: NDArray) -> NDArray:
     if a.dtype.kind != "f":
         return np.minimum(a, b)
     return np.where(a == b, np.where(np.signbit(a), a, b), np.minimum(a, b))
-
-
-def power(node: UOp, a: NDArray, b: NDArray) -> NDArray:
-    return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
 
 
 def shift_left(node: UOp, a: NDArray, b: NDArray) -> NDArray:

@@ -55,6 +55,8 @@ class Op:
         commutative: operands may be swapped, bit for bit.
         identity: for a monoid, dtype -> the value that changes nothing.
         ufunc: for a monoid, how NumPy folds it.
+        fold: for a monoid, what its fold is called.
+        on_bool: for a monoid of numbers, the one that is it on truth values.
         exact: every machine gives the bits of ``meaning``; else within ulps.
         cost: of one element, relative to an addition.
         batching: how a batch axis goes through: "none" (it has no operands to batch),
@@ -70,16 +72,17 @@ class Op:
     """
 
     __slots__ = ("name", "levels", "kind", "arity", "accepts", "result", "shape", "arg",
-                 "meaning", "symbol", "commutative", "identity", "ufunc", "exact", "cost",
-                 "batching", "binds", "closed", "place", "content", "code", "_types")
+                 "meaning", "symbol", "commutative", "identity", "ufunc", "fold", "on_bool",
+                 "exact", "cost", "batching", "binds", "closed", "place", "content", "code",
+                 "_types")
 
     def __init__(self, name: str, levels: str, kind: OpKind, arity: int | None, *,
                  accepts: str = "fib", result: str = "same", shape: ShapeRule | None = None,
                  arg: type | tuple[type, ...] = type(None), meaning: Meaning | None = None,
                  symbol: str = "", commutative: bool = False,
                  identity: Callable[[DType], Any] | None = None,
-                 ufunc: np.ufunc | None = None, exact: bool = True, cost: int | None = None,
-                 batching: str = "",
+                 ufunc: np.ufunc | None = None, fold: str = "", on_bool: Op | None = None,
+                 exact: bool = True, cost: int | None = None, batching: str = "",
                  binds: Literal["nothing", "itself", "head", "tail", "all"] = "nothing",
                  closed: bool = False, place: Callable[[Any], int] | None = None,
                  content: Callable[[Any], Any] | None = None) -> None:
@@ -88,7 +91,7 @@ class Op:
         self.shape = shape or (_shape_of_first if "t" in levels else scalar)
         self.meaning, self.symbol = meaning, symbol
         self.commutative, self.identity, self.ufunc = commutative, identity, ufunc
-        self.exact = exact
+        self.fold, self.on_bool, self.exact = fold, on_bool, exact
         self.cost = cost if cost is not None else int(kind == "elementwise")
         self.batching = batching or {"source": "none", "scope": "body"}.get(kind, kind)
         self.binds, self.closed, self.place = binds, closed, place
@@ -104,6 +107,10 @@ class Op:
     def takes(self, dtype: DType) -> bool:
         """Whether value operands may have this dtype."""
         return dtype.scalar in self._types
+
+    def of(self, dtype: DType) -> Op:
+        """The op that it is on values of this dtype."""
+        return self.on_bool if self.on_bool is not None and dtype.is_bool else self
 
     def __reduce__(self) -> Any:
         return (named, (self.name,))

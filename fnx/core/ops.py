@@ -69,24 +69,31 @@ CAST = Op("CAST", "tkp", "elementwise", 1, result="any", meaning=m.cast)
 BITCAST = Op("BITCAST", "tkp", "elementwise", 1, accepts="fi", result="any", meaning=m.bitcast)
 
 # elementwise, two operands
+AND = Op("AND", "tkp", "elementwise", 2, accepts="ib", symbol="({0} & {1})", commutative=True,
+         meaning=m.plain(np.bitwise_and), ufunc=np.bitwise_and, identity=r.all_ones, fold="all")
+OR = Op("OR", "tkp", "elementwise", 2, accepts="ib", symbol="({0} | {1})", commutative=True,
+        meaning=m.plain(np.bitwise_or), ufunc=np.bitwise_or, identity=r.zero, fold="any")
+XOR = Op("XOR", "tkp", "elementwise", 2, accepts="ib", symbol="({0} ^ {1})", commutative=True,
+         meaning=m.plain(np.bitwise_xor), ufunc=np.bitwise_xor, identity=r.zero, fold="xor")
 ADD = Op("ADD", "tkp", "elementwise", 2, accepts="fi", symbol="({0} + {1})", commutative=True,
-         meaning=m.plain(np.add), ufunc=np.add, identity=r.zero)
+         meaning=m.plain(np.add), ufunc=np.add, identity=r.zero, fold="sum", on_bool=OR)
 SUB = Op("SUB", "tkp", "elementwise", 2, accepts="fi", symbol="({0} - {1})",
          meaning=m.plain(np.subtract))
 MUL = Op("MUL", "tkp", "elementwise", 2, accepts="fi", symbol="({0} * {1})", commutative=True,
-         meaning=m.plain(np.multiply), ufunc=np.multiply, identity=lambda t: 1)
+         meaning=m.plain(np.multiply), ufunc=np.multiply, identity=lambda t: 1, fold="prod",
+         on_bool=AND)
 DIV = Op("DIV", "tkp", "elementwise", 2, accepts="f", symbol="({0} / {1})",
          meaning=m.plain(np.divide), cost=5)
 IDIV = Op("IDIV", "tkp", "elementwise", 2, accepts="i", symbol="({0} // {1})",
           meaning=m.integer_division, cost=5)
 REM = Op("REM", "tkp", "elementwise", 2, accepts="fi", symbol="({0} % {1})", meaning=m.remainder,
          cost=5)
-POW = Op("POW", "tkp", "elementwise", 2, accepts="f", symbol="{0}**{1}", meaning=m.power,
-         exact=False, cost=40)
+POW = Op("POW", "tkp", "elementwise", 2, accepts="f", symbol="{0}**{1}",
+         meaning=m.precise(np.power), exact=False, cost=40)
 MAX = Op("MAX", "tkp", "elementwise", 2, accepts="fi", commutative=True, meaning=m.maximum,
-         ufunc=np.maximum, identity=r.lowest)
+         ufunc=np.maximum, identity=r.lowest, fold="max", on_bool=OR)
 MIN = Op("MIN", "tkp", "elementwise", 2, accepts="fi", commutative=True, meaning=m.minimum,
-         ufunc=np.minimum, identity=r.highest)
+         ufunc=np.minimum, identity=r.highest, fold="min", on_bool=AND)
 CMPLT = Op("CMPLT", "tkp", "elementwise", 2, result="bool", symbol="({0} < {1})",
            meaning=m.plain(np.less))
 CMPLE = Op("CMPLE", "tkp", "elementwise", 2, result="bool", symbol="({0} <= {1})",
@@ -95,12 +102,6 @@ CMPEQ = Op("CMPEQ", "tkp", "elementwise", 2, result="bool", symbol="({0} == {1})
            commutative=True, meaning=m.plain(np.equal))
 CMPNE = Op("CMPNE", "tkp", "elementwise", 2, result="bool", symbol="({0} != {1})",
            commutative=True, meaning=m.plain(np.not_equal))
-AND = Op("AND", "tkp", "elementwise", 2, accepts="ib", symbol="({0} & {1})", commutative=True,
-         meaning=m.plain(np.bitwise_and), ufunc=np.bitwise_and, identity=r.all_ones)
-OR = Op("OR", "tkp", "elementwise", 2, accepts="ib", symbol="({0} | {1})", commutative=True,
-        meaning=m.plain(np.bitwise_or), ufunc=np.bitwise_or, identity=r.zero)
-XOR = Op("XOR", "tkp", "elementwise", 2, accepts="ib", symbol="({0} ^ {1})", commutative=True,
-         meaning=m.plain(np.bitwise_xor), ufunc=np.bitwise_xor, identity=r.zero)
 SHL = Op("SHL", "tkp", "elementwise", 2, accepts="i", symbol="({0} << {1})", meaning=m.shift_left)
 SHR = Op("SHR", "tkp", "elementwise", 2, accepts="i", symbol="({0} >> {1})", meaning=m.shift_right)
 

@@ -250,9 +250,7 @@ def _written(x: UOp, plan: WindowPlan, starts: dict[int, Expr], value: UOp, mono
     """The array after SCATTER of windows: the batch, then ``window_axes``."""
     if 0 in value.shape:
         return x
-    if x.dtype.is_bool:
-        monoid = {ops.ADD: ops.OR, ops.MUL: ops.AND, ops.MAX: ops.OR, ops.MIN: ops.AND}.get(
-            monoid) if monoid is not None else None
+    monoid = None if monoid is None else monoid.of(x.dtype)
     order = plan.front()
     back = sorted(range(len(order)), key=order.__getitem__)
     if not plan.indexed:  # the whole array, as often as the batch says

@@ -13,6 +13,7 @@ from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.array.operate import alias, apply, elementwise
 from fnx.core.array.public import public
 from fnx.core.expr import Expr, expm1, where
+from fnx.core.formulas import logaddexp
 
 __all__ = [
     "celu", "elu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh",
@@ -29,7 +30,7 @@ def _relu(x: Expr) -> Expr:
 
 
 def _softplus(x: Expr) -> Expr:
-    return rows.logaddexp(x, x.like(0))
+    return logaddexp(x, x.like(0))
 
 
 def _log_sigmoid(x: Expr) -> Expr:

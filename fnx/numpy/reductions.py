@@ -60,15 +60,13 @@ def _folded(domain: str, monoid: Op, a: ArrayLike, axis: AxisLike, dtype: DTypeL
     t = node.dtype
     if monoid in (ops.MAX, ops.MIN):
         nonempty(node, axis, initial)
-    of = _LOGICAL.get(monoid, monoid) if t.is_bool else monoid
+    of = monoid.of(t)
     result = fold(_masked(node, where, of), of, axis, keepdims)
     if initial is not None:
         start = build.expand(as_node(operand(initial), t), result.shape)
         result = build.elementwise(of, result, start)
     return Array(result)
 
-
-_LOGICAL = {ops.ADD: ops.OR, ops.MAX: ops.OR, ops.MUL: ops.AND, ops.MIN: ops.AND}
 
 def nonempty(node: UOp, axis: Any, initial: Any) -> None:
     if initial is None and counted(node, axis) == 0:

@@ -9,7 +9,7 @@ import pytest
 
 from fnx.backends.base import get_device
 from fnx.core import build as b
-from fnx.core import dtypes, ops
+from fnx.core import build_calls, dtypes, ops
 from fnx.core.levels import interp
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.jit import link
@@ -84,7 +84,7 @@ def test_a_barrier_waits_for_what_its_value_is_computed_from() -> None:
     lambda x: b.gather(x, b.flip(b.iota(3), (0,))),
     lambda x: b.scatter(x, [b.iota(3)], b.const(1, f4, (3, 64)), ops.ADD),
     lambda x: b.reshape(x, (64, 8)),
-    lambda x: b.call(b.function([b.exp(p(0, 8, 64))], 1, "f"), [x])[0],
+    lambda x: build_calls.call(b.function([b.exp(p(0, 8, 64))], 1, "f"), [x])[0],
 ], ids=["map", "gather", "scatter", "reshape", "call"])
 def test_no_buffer_is_forced(make: Callable[[UOp], UOp]) -> None:
     x = p(0, 8, 64)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fnx.core import build as b
-from fnx.core import dtypes, op_args, ops, tiling
+from fnx.core import build_calls, dtypes, op_args, ops, tiling
 from fnx.core.errors import KernelError
 from fnx.core.levels.interp import apply
 from fnx.core.target import Target
@@ -55,10 +55,15 @@ def zeros(*shape: int) -> UOp:
 
 TWICE = b.function([b.add(p(0, 4), p(0, 4))], 1, "twice")
 
+
+def twice(x: UOp) -> UOp:
+    return build_calls.call(TWICE, [x])[0]
+
+
 IOTA = b.iota(3, dtypes.int32)
 
 BEFORE_EXPECTED: dict[str, tuple[Callable[[UOp], UOp], UOp, UOp]] = {
-    "inline": (inline, fn(b.call(TWICE, [b.call(TWICE, [b.neg(p(0, 4))])[0]])[0]),
+    "inline": (inline, fn(twice(twice(b.neg(p(0, 4))))),
                fn(b.add(b.add(b.neg(p(0, 4)), b.neg(p(0, 4))),
                         b.add(b.neg(p(0, 4)), b.neg(p(0, 4)))))),
     "simplify: an empty sum is the identity": (

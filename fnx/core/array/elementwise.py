@@ -37,27 +37,24 @@ from fnx.core.expr import (
     floor,
     isnan,
     log,
-    log1p,
     rint,
     sin,
     sqrt,
-    stop,
     trunc,
     where,
 )
+from fnx.core.formulas import logaddexp
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
 
 class ElementwiseRow:
-    """A row: see the module's docstring. On bools it may be another op."""
+    """A row: see the module's docstring. On bools its op may be another (``Op.of``)."""
 
-    __slots__ = ("name", "domain", "meaning", "on_bool")
+    __slots__ = ("name", "domain", "meaning")
 
-    def __init__(self, name: str, domain: str, meaning: Op | Callable[..., Expr],
-                 on_bool: Op | None = None) -> None:
+    def __init__(self, name: str, domain: str, meaning: Op | Callable[..., Expr]) -> None:
         self.name, self.domain, self.meaning = name, domain, meaning
-        self.on_bool = meaning if on_bool is None else on_bool
 
     def build(self, *nodes: UOp) -> UOp:
         """The function of nodes that promotion has prepared.
@@ -65,9 +62,9 @@ class ElementwiseRow:
         Of types that are stored only a formula is computed in another, and rounded once.
         """
         t = nodes[-1].dtype
-        meaning = self.on_bool if t.is_bool else self.meaning
+        meaning = self.meaning
         if isinstance(meaning, Op):
-            return build.elementwise(meaning, *nodes)
+            return build.elementwise(meaning.of(t), *nodes)
         if t.storage is None:
             return meaning(*map(Expr, nodes)).node
         out = meaning(*[Expr(build.wide(n)) for n in nodes]).node
@@ -205,13 +202,6 @@ def _everywhere(x: Expr, truth: bool) -> Expr:
     return Expr(build.const(truth, dtypes.bool_, x.shape))
 
 
-def logaddexp(a: Expr, b: Expr) -> Expr:
-    """log(exp(a) + exp(b)); two equal infinities stay what they are, with derivative 0."""
-    first = a > b
-    high, gap = where(first, a, b), where(first, b - a, a - b)
-    return where(isnan(gap) & a.eq(b), stop(a), high + log1p(exp(gap)))
-
-
 def logaddexp2(a: Expr, b: Expr) -> Expr:
     """log2(2**a + 2**b)."""
     scale = math.log(2.0)
@@ -310,17 +300,17 @@ def _of_floats(f: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
 # ---- the rows ---------------------------------------------------------------------------------
 # fmt: off
 
-ADD = ElementwiseRow("add", "any", ops.ADD, on_bool=ops.OR)
+ADD = ElementwiseRow("add", "any", ops.ADD)
 SUBTRACT = ElementwiseRow("subtract", "number", ops.SUB)
-MULTIPLY = ElementwiseRow("multiply", "any", ops.MUL, on_bool=ops.AND)
+MULTIPLY = ElementwiseRow("multiply", "any", ops.MUL)
 DIVIDE = ElementwiseRow("divide", "inexact", ops.DIV)
 FLOOR_DIVIDE = ElementwiseRow("floor_divide", "integer", floor_divide)
 REMAINDER = ElementwiseRow("remainder", "integer", remainder)
 FMOD = ElementwiseRow("fmod", "integer", fmod)
 POWER = ElementwiseRow("power", "integer", power)
 FLOAT_POWER = ElementwiseRow("float_power", "inexact", power)
-MAXIMUM = ElementwiseRow("maximum", "any", ops.MAX, on_bool=ops.OR)
-MINIMUM = ElementwiseRow("minimum", "any", ops.MIN, on_bool=ops.AND)
+MAXIMUM = ElementwiseRow("maximum", "any", ops.MAX)
+MINIMUM = ElementwiseRow("minimum", "any", ops.MIN)
 LOGADDEXP = ElementwiseRow("logaddexp", "inexact", logaddexp)
 LOGADDEXP2 = ElementwiseRow("logaddexp2", "inexact", logaddexp2)
 HYPOT = ElementwiseRow("hypot", "inexact", hypot)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes
 from fnx.core.array import arguments, axes, storage
 from fnx.core.errors import (
     ArgumentError,
@@ -79,7 +79,7 @@ def write(x: UOp, index: Sequence[Any], value: UOp, monoid: Op | None = None,
         mode: for indices that are data: "drop" those outside, or "clip" them.
     """
     arguments.one_of("mode", mode, WRITE_MODES)
-    monoid = _ON_BOOL.get(monoid) if x.dtype.is_bool else monoid
+    monoid = None if monoid is None else monoid.of(x.dtype)
     plan = _IndexPlan(x.shape, index)
     region = plan.select(x)
     if not plan.advanced:
@@ -111,10 +111,6 @@ def _fitted(value: UOp, shape: Shape) -> UOp:
         raise ShapeError(f"expected a value that broadcasts to {shape}, the shape of what is "
                          f"indexed; got {value.shape}",
                          hint="reshape the value, or insert axes with value[:, None]") from None
-
-
-_ON_BOOL: dict[Op | None, Op] = {ops.ADD: ops.OR, ops.MAX: ops.OR, ops.MUL: ops.AND,
-                                ops.MIN: ops.AND}
 
 
 def _scattered(plan: _IndexPlan, region: UOp, value: UOp, monoid: Op | None,

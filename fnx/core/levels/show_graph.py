@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fnx.core import build, ops, parts
 from fnx.core.errors import Site
 from fnx.core.expr import Expr
-from fnx.core.levels.show_text import FOLDS, Names, Text, index_text, lines_of, number, operation
+from fnx.core.levels.show_text import Names, Text, index_text, lines_of, number, operation
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 
@@ -24,7 +24,6 @@ _SCOPES = (ops.FUNCTION, ops.KERNEL)
 _WHOLE = (*ops.SEVERAL, ops.CONCAT, ops.SCATTER)  # these name whole arrays
 _SOURCES = (ops.PARAM, ops.LEAF, ops.BUFFER)
 _ZERO = build.index_const(0)
-_UPDATE = {None: "set", ops.ADD: "add", ops.MUL: "multiply", ops.MIN: "min", ops.MAX: "max"}
 
 IndexNodes = tuple[UOp, ...]
 
@@ -145,7 +144,7 @@ class _GraphPrinter:
         if node.op is ops.SCATTER:
             x, *index, updates = [self.called(s) for s in node.src]
             monoid = node.arg.monoid
-            update = _UPDATE.get(monoid) or monoid.name.lower()
+            update = "set" if monoid is None else monoid.name.lower()
             return f"{name} = {x}.at[{', '.join(index)}].{update}({updates})"
         line = _Line(self, node)
         letters = ", ".join(line.letter(i) for i in line.index)
@@ -229,7 +228,7 @@ class _Line:
         loops = [(inner[a], x.shape[a]) for a in node.arg.axes if x.shape[a] != 1]
         heads = ", ".join(f"{self.letter(r)} < {n}" for r, n in loops)
         value = self.value(x, tuple(inner))
-        return Text(f"{FOLDS[node.arg.monoid]}({heads}: {value.text})") if loops else value
+        return Text(f"{node.arg.monoid.fold}({heads}: {value.text})") if loops else value
 
     def iota(self, node: UOp, index: IndexNodes) -> Text:
         return index_text(index[0], self.texts)

@@ -18,13 +18,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import Site
-from fnx.core.levels.show_text import FOLDS, Names, Text, lines_of, number, operation, polynomial
+from fnx.core.levels.show_text import Names, Text, folded, lines_of, number, operation, polynomial
 from fnx.core.record import Record, values
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 
 _LONG = 64  # letters of an operand that gets a name of its own
-_SYMBOL = {ops.ADD: "+=", ops.MUL: "*=", ops.AND: "&=", ops.OR: "|=", ops.XOR: "^="}
 _LINE = 64  # where the user's line stands
 
 
@@ -173,7 +172,7 @@ class _KernelPrinter:
             return (texts[0] if len(texts) == 1 else
                     Text(f"{texts[0].text} if {texts[1].text} else 0", 0)), uses
         if op is ops.REDUCE:
-            return Text(f"{FOLDS[node.arg.monoid]}({self._extents(node)}: {texts[0].text})"), uses
+            return Text(f"{node.arg.monoid.fold}({self._extents(node)}: {texts[0].text})"), uses
         return operation(node, texts), uses
 
     def _polynomial(self, node: UOp) -> tuple[Text, tuple[UOp, ...]]:
@@ -207,9 +206,7 @@ class _KernelPrinter:
         value = parts.value(node)
         text, uses = self.text(value), self.uses[value]
         monoid = node.arg.monoid
-        fold = f"{name} {_SYMBOL[monoid]} {text}" if monoid in _SYMBOL else \
-            f"{name} = {FOLDS[monoid]}({name}, {text})"
-        inner = _Lines(value.ranges, uses, (fold,), None, self.sites(node))
+        inner = _Lines(value.ranges, uses, (folded(monoid, name, text),), None, self.sites(node))
         start = build.const(monoid.identity(node.dtype), node.dtype)
         self.defined[node] = _Lines(node.ranges, uses, (f"{name} = {number(start).text}",),
                                     (parts.closed(node), (inner,)))
@@ -273,10 +270,8 @@ class _KernelPrinter:
         monoid = store.arg
         if monoid is None or monoid is ops.STORE:
             line = f"{where} = {what}"
-        elif monoid in _SYMBOL:
-            line = f"{where} {_SYMBOL[monoid]} {what}"
         else:
-            line = f"{where} = {FOLDS[monoid]}({where}, {what})"
+            line = folded(monoid, where, what)
         lines: tuple[str, ...] = (line,)
         if valid:
             condition = f"if {self.text(valid[0])}:"

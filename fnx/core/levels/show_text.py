@@ -26,8 +26,6 @@ _BINDS: tuple[tuple[Op, ...], ...] = (
 _LEVEL = {op: 3 + i for i, row in enumerate(_BINDS) for op in row}
 _LOGIC = {ops.OR: ("{0} or {1}", 0), ops.AND: ("{0} and {1}", 1), ops.NOT: ("not {0}", 2)}
 _ATOM = 100
-FOLDS = {ops.ADD: "sum", ops.MUL: "prod", ops.MAX: "max", ops.MIN: "min", ops.AND: "all",
-         ops.OR: "any", ops.XOR: "xor"}
 
 
 class Text(Record):
@@ -73,6 +71,17 @@ def operation(node: UOp, operands: Sequence[Text]) -> Text:
         first, rest = rest[0], [first]
     own = level + (op in ops.COMPARISONS)  # a < b < c would mean something else
     return Text(symbol.format(first.inside(own), *[x.inside(level + 1) for x in rest]), level)
+
+
+def folded(monoid: Op, into: str, value: str) -> str:
+    """The statement that combines a value with what is there.
+
+    >>> folded(ops.ADD, "s", "x[i]"), folded(ops.MAX, "s", "x[i]")
+    ('s += x[i]', 's = max(s, x[i])')
+    """
+    if monoid.symbol:
+        return f"{into} {monoid.symbol[5:-5]}= {value}"
+    return f"{into} = {monoid.fold}({into}, {value})"
 
 
 def polynomial(terms: Mapping[tuple[UOp, ...], int], constant: int,

@@ -26,8 +26,8 @@ from fnx.lower.program.values import Values
 class Accumulators:
     """The accumulators of each REDUCE whose loops are open: by free instance, then by closed."""
 
-    def __init__(self, values: Values, fma: bool) -> None:
-        self.values, self.lines, self.fma = values, values.lines, fma
+    def __init__(self, values: Values) -> None:
+        self.values, self.lines = values, values.lines
         self.held: dict[Statement, list[UOp]] = {}
 
     def free(self, s: Statement) -> list[Instance]:
@@ -63,11 +63,11 @@ class Accumulators:
     def _taken_in(self, node: UOp, accumulator: UOp, instance: Instance) -> UOp:
         lines, dtype, monoid = self.lines, accumulator.dtype, node.arg.monoid
         condition, folded = masked(node) or (None, value(node))
-        multiply = self.fma and monoid is ops.ADD and folded.op is ops.MUL and dtype.is_float
+        multiply = lines.fma and monoid is ops.ADD and folded.op is ops.MUL and dtype.is_float
         operands = [lines.widen(self.values.value(v, instance), dtype.lanes)
                     for v in (folded.src if multiply else (folded,))]
         out = lines.add(ops.MULACC, dtype, (*operands, accumulator)) if multiply else \
-            lines.add(monoid, dtype, (accumulator, *operands))
+            lines.combined(monoid, accumulator, operands[0])
         if condition is None or self.values.conditions.truth(condition):
             return out
         mask = self.values.value(condition, instance)

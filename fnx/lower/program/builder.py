@@ -17,17 +17,24 @@ from typing import Any
 
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
+from fnx.core.formulas import FORMULAS
 from fnx.core.levels.spec_program import UNLINED
 from fnx.core.ops import Op
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, toposort
+from fnx.lower.program.decompose import expanded
 
 _EFFECTS = frozenset({ops.STORE, ops.FOR, ops.PHI, ops.ENDFOR, ops.BREAK, ops.IF, ops.ENDIF})
 
 
 class Lines:
-    """A program that is being written: a stack of open loops, outermost first."""
+    """A program that is being written: a stack of open loops, outermost first.
 
-    def __init__(self) -> None:
+    Args:
+        fma: whether the target multiplies and adds with one rounding.
+    """
+
+    def __init__(self, fma: bool = True) -> None:
+        self.fma = fma
         self.stack: list[list[UOp]] = [[]]
         self._depth: dict[UOp, int] = {}
         self._numbers = 0
@@ -162,10 +169,28 @@ class Lines:
         return self.add(ops.SHUFFLE, x.dtype.scalar.vec(count), (x, x),
                         tuple(range(first, first + count)))
 
+    # ---- folds ----
+
+    def combined(self, monoid: Op, a: UOp, b: UOp, stays: bool = False) -> UOp:
+        """Two values by a monoid: a line, or those of its formula, which stay here if asked."""
+        line = self.put if stays else self.add
+        if monoid not in FORMULAS:
+            return line(monoid, a.dtype, (a, b))
+        whole = expanded(monoid, a.dtype.scalar, self.fma)
+        lanes = a.dtype.lanes
+        found = {build.var(0, a.dtype.scalar): a, build.var(1, a.dtype.scalar): b}
+        for node in toposort([whole]):
+            if node.op in UNLINED:
+                found.setdefault(node, node)
+            else:
+                src = tuple([self.widen(found[s], lanes) for s in node.src])
+                found[node] = line(node.op, node.dtype.vec(lanes), src, node.arg)
+        return found[whole]
+
     def total(self, monoid: Op, parts: Sequence[UOp]) -> UOp:
         """All parts combined, in a tree of neighbours."""
         while len(parts) > 1:
-            pairs = [self.add(monoid, a.dtype, (a, b)) for a, b in zip(parts[::2], parts[1::2])]
+            pairs = [self.combined(monoid, a, b) for a, b in zip(parts[::2], parts[1::2])]
             parts = [*pairs, *parts[len(pairs) * 2:]]
         return parts[0]
 
@@ -173,12 +198,12 @@ class Lines:
         """All lanes combined: in a tree of halves, an odd number that is left in order."""
         while (half := x.dtype.lanes // 2) * 2 == x.dtype.lanes:
             low, high = self.lanes(x, 0, half), self.lanes(x, half, half)
-            x = self.add(monoid, low.dtype, (low, high))
+            x = self.combined(monoid, low, high)
         if x.dtype.lanes == 1:
             return x
         total = self.lanes(x, 0, 1)
         for i in range(1, x.dtype.lanes):
-            total = self.add(monoid, total.dtype, (total, self.lanes(x, i, 1)))
+            total = self.combined(monoid, total, self.lanes(x, i, 1))
         return total
 
     # ---- the result ----

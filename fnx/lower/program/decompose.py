@@ -19,13 +19,16 @@ How exact each formula is stands beside it, in ``elementary``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from fnx.core import build, ops
+from fnx.core.dtypes import DType
 from fnx.core.expr import Expr, on_nodes
+from fnx.core.formulas import FORMULAS
 from fnx.core.ops import Op
 from fnx.core.target import Target
-from fnx.core.uop import UOp, rebuild
+from fnx.core.uop import UOp, rebuild, substitute
 from fnx.lower.program.elementary import exponential, integer, logarithm, power, trigonometric
 from fnx.lower.program.elementary.remainder import fmod
 from fnx.lower.program.stored import stored
@@ -53,7 +56,24 @@ EXPANSIONS: dict[Op, Expand] = {
 EXPANSIONS[ops.THREEFRY] = integer.threefry
 
 
+
+def _of_formula(node: UOp) -> UOp:
+    to = {build.var(i, node.dtype): s for i, s in enumerate(node.src)}
+    return substitute([expanded(node.op, node.dtype, True)], to)[0]
+
+
+EXPANSIONS.update(dict.fromkeys(FORMULAS, _of_formula))
+
 WITHOUT_FMA: dict[Op, Expand] = {ops.MULACC: _of_operands(_unfused)}
+
+
+@functools.cache
+def expanded(op: Op, dtype: DType, fma: bool) -> UOp:
+    """An op that is a formula, over VARs in the place of its operands, in basic operations."""
+    assert op.arity is not None
+    operands = [Expr(build.var(i, dtype)) for i in range(op.arity)]
+    root = _rewrite(FORMULAS[op].of(*operands).node, EXPANSIONS)
+    return root if fma else _rewrite(root, WITHOUT_FMA)
 
 
 def _rewrite(root: UOp, rows: dict[Op, Expand]) -> UOp:

@@ -68,17 +68,17 @@ def linearize(kernel: UOp, target: Target) -> UOp:
     >>> [line.op for line in linearize(k, Target("cpu")).src]
     [FOR, ADDRESS, ADDRESS, STORE, ENDFOR]
     """
-    lines = Lines()
-    _KernelWalk(kernel, lines, target.fma).body(nest(kernel))
+    lines = Lines(target.fma)
+    _KernelWalk(kernel, lines).body(nest(kernel))
     return lines.program()
 
 
 class _KernelWalk:
     """Goes through the plan from the outside in; what is written is the parts' business."""
 
-    def __init__(self, kernel: UOp, lines: Lines, fma: bool) -> None:
+    def __init__(self, kernel: UOp, lines: Lines) -> None:
         self.lines, self.values = lines, Values(kernel, lines)
-        self.accumulators = Accumulators(self.values, fma)
+        self.accumulators = Accumulators(self.values)
         self.carries = CarriedValues(self.values, toposort(kernel.src))
 
     def body(self, inner: Nest) -> None:

@@ -67,7 +67,7 @@ def write(lines: Lines, writes: Sequence[Write]) -> None:
             masks = () if mask is None else (mask,)
             if combine is not None and combine is not ops.STORE:
                 old = lines.put(ops.LOAD, value.dtype, (address, *masks))
-                value = lines.put(combine, value.dtype, (old, value))
+                value = lines.combined(combine, old, value, stays=True)
             lines.put(ops.STORE, dtypes.void, (address, value, *masks))
         if branch is not None:
             lines.end_branch(branch)

@@ -54,7 +54,7 @@ FOLD = RewriteRule(UPat(frozenset(op for op in ops.ELEMENTWISE if op.exact), Non
 
 # ---- identities, absorbing elements -----------------------------------------------------------
 
-_MONOIDS = sorted(ops.MONOIDS, key=lambda op: op.name)
+_MONOIDS = sorted([op for op in ops.MONOIDS if op.exact], key=lambda op: op.name)
 _UNITS: dict[Op, str] = dict.fromkeys(_MONOIDS, "fib") | {ops.ADD: "i"}
 _ABSORB = {ops.AND: ops.OR.identity, ops.OR: ops.AND.identity, ops.MUL: ops.ADD.identity,
            ops.MAX: highest, ops.MIN: lowest}  # integers and bools; NaN beats floats

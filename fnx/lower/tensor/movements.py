@@ -195,16 +195,17 @@ def _before_expand(node: UOp) -> UOp | None:
 def _unit_axes(node: UOp) -> UOp | None:
     """Axes of length 1 are not folded but dropped. A float sum starts from +0: -0.0 is lost."""
     operand, monoid = node.src[0], node.arg.monoid
-    is_sum = monoid is ops.ADD and node.dtype.is_float
+    starts = node.dtype.is_float and (monoid is ops.ADD or not monoid.exact)
     ones = [a for a in node.arg.axes if operand.shape[a] == 1]
-    if not ones or (is_sum and len(ones) < len(node.arg.axes)):
+    if not ones or (starts and len(ones) < len(node.arg.axes)):
         return None
     kept = [a for a in range(len(operand.shape)) if a not in ones]
     less = build.reshape(operand, tuple(operand.shape[a] for a in kept))
     left = [kept.index(a) for a in node.arg.axes if a not in ones]
     if left:
         return build.reduce(less, monoid, left)
-    return build.add(less, spread(0.0, less)) if is_sum else less
+    first = spread(monoid.identity(node.dtype), less)
+    return build.elementwise(monoid, less, first) if starts else less
 
 
 def _fold_twice(x: UOp, inner: UOp, node: UOp) -> UOp | None:

@@ -25,11 +25,12 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, op_args, ops
 from fnx.core.expr import Expr, cos, exp, log, rint, sin, where
+from fnx.core.formulas import FORMULAS
 from fnx.core.ops import OPS, Op
 from fnx.core.process import load
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad import reduce_scatter as indexed
 from fnx.transforms.ad.custom import CustomOpRule
 from fnx.transforms.ad.host import HostRule
@@ -138,6 +139,24 @@ def _at_least(i: int, *src: Expr) -> Expr:
 
 def _at_most(i: int, *src: Expr) -> Expr:
     return src[i] <= src[1 - i]
+
+
+def _along_formula(of: Callable[..., Expr], i: int) -> JvpTerm:
+    """t pushed through a formula from operand i, by the rows of the ops that it is made of."""
+    def along(t: Expr, y: Expr, *operands: Expr) -> Expr:
+        leaves = [UOp(ops.LEAF, y.dtype, (), op_args.Leaf(-1 - k, y.shape))
+                  for k in range(len(operands) + 1)]
+        pushed: dict[UOp, UOp] = {leaves[i]: leaves[-1]}
+        out = of(*map(Expr, leaves[:-1])).node
+        for node in toposort([out]):
+            tangents = [pushed.get(s) for s in node.src]
+            if node not in pushed and any(s in pushed for s in node.src):
+                tangent = DERIVATIVES[node.op].push(node, tangents)
+                if tangent is not None:
+                    pushed[node] = tangent
+        values = [x.node for x in (*operands, t)]
+        return Expr(substitute([pushed[out]], dict(zip(leaves, values)))[0])
+    return along
 
 
 def _chosen(i: int, c: Expr, a: Expr, b: Expr) -> Expr:
@@ -253,9 +272,13 @@ linear(ops.BARRIER, lambda node, i, ct: ct)
 linear(ops.ALL_GATHER, _own_part)
 linear(ops.GATHER, indexed.put_back, drops=True, where=indexed.read_inside)
 
+for _op, _row in FORMULAS.items():
+    elementwise(_op, *[_along_formula(_row.of, i) for i in range(_op.arity or 0)],
+                singular=_always)
+
 DERIVATIVES[ops.REDUCE] = ReduceRule(
     along={ops.ADD: lambda t, node: t, ops.MUL: indexed.times_others,
-           ops.MAX: indexed.share, ops.MIN: indexed.share},
+           ops.MAX: indexed.share, ops.MIN: indexed.share, **indexed.BY_SHARE},
     taken={ops.MAX: indexed.winners, ops.MIN: indexed.winners})
 DERIVATIVES[ops.SCATTER] = ScatterRule(indexed.KEPT, indexed.WRITTEN, indexed.read)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fnx.core import build, dtypes, ops
 from fnx.core.expr import Expr, where
+from fnx.core.formulas import FORMULAS
 from fnx.core.uop import UOp
 from fnx.transforms.ad.rules import Factor, spread, zeros
 
@@ -227,10 +228,34 @@ def _products(powers: list[Expr]) -> list[Expr]:
     return out
 
 
+# ---- monoids that are formulas ----------------------------------------------------------------
+
+
+_Share = Callable[[Expr, Expr, Expr], Expr]
+_SHARES = {op: row.share for op, row in FORMULAS.items() if row.share is not None}
+
+
+def _folded_by(share: _Share) -> Factor:
+    return lambda t, node: share(t, Expr(spread(node, node)), Expr(node.src[0]))
+
+
+def _kept_by(share: _Share) -> Factor:
+    return lambda t, node: share(t, Expr(node), Expr(node.src[0]))
+
+
+def _written_by(share: _Share) -> Factor:
+    def written(t: Expr, node: UOp) -> Expr:
+        found = share(t, read(Expr(node), node), Expr(node.src[-1]))
+        return where(_written(node), found, 0)
+    return written
+
+
+BY_SHARE: dict[ops.Op, Factor] = {op: _folded_by(share) for op, share in _SHARES.items()}
+
 KEPT: dict[ops.Op | None, Factor] = {
     ops.ADD: _keep, None: _unwritten, ops.MUL: _times_product, ops.MAX: _share_kept,
-    ops.MIN: _share_kept}
+    ops.MIN: _share_kept} | {op: _kept_by(share) for op, share in _SHARES.items()}
 
 WRITTEN: dict[ops.Op | None, Factor] = {
     ops.ADD: _added, None: _written_last, ops.MUL: _times_other_updates, ops.MAX: _share_written,
-    ops.MIN: _share_written}
+    ops.MIN: _share_written} | {op: _written_by(share) for op, share in _SHARES.items()}
