@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from fnx.core import ops
 from fnx.core.expr import Expr, exp, isnan, log1p, where
 from fnx.core.ops import Op
 from fnx.core.record import Record
@@ -30,4 +31,9 @@ def logaddexp(a: Expr, b: Expr) -> Expr:
     return where(isnan(gap) & a.eq(b), forever, high + log1p(exp(gap)))
 
 
-FORMULAS: dict[Op, Formula] = {}
+def _softmax(t: Expr, y: Expr, x: Expr) -> Expr:
+    gap = x - y
+    return where(isnan(gap) & x.eq(y), 0, t * exp(gap))
+
+
+FORMULAS: dict[Op, Formula] = {ops.LOGADDEXP: Formula(logaddexp, _softmax)}

@@ -94,6 +94,9 @@ MAX = Op("MAX", "tkp", "elementwise", 2, accepts="fi", commutative=True, meaning
          ufunc=np.maximum, identity=r.lowest, fold="max", on_bool=OR)
 MIN = Op("MIN", "tkp", "elementwise", 2, accepts="fi", commutative=True, meaning=m.minimum,
          ufunc=np.minimum, identity=r.highest, fold="min", on_bool=AND)
+LOGADDEXP = Op("LOGADDEXP", "tkp", "elementwise", 2, accepts="f", commutative=True, exact=False,
+               meaning=m.precise(np.logaddexp), ufunc=np.logaddexp, identity=r.lowest,
+               fold="logsumexp", cost=25)
 CMPLT = Op("CMPLT", "tkp", "elementwise", 2, result="bool", symbol="({0} < {1})",
            meaning=m.plain(np.less))
 CMPLE = Op("CMPLE", "tkp", "elementwise", 2, result="bool", symbol="({0} <= {1})",

@@ -145,11 +145,13 @@ EXAMPLES: dict[ops.Op, list[tuple[Make, Values]]] = {
                  (reduced(ops.MIN, 0, 2), [distinct(2, 3, 4)]),
                  (reduced(ops.MUL, 1), [WITH_ZEROS]),
                  (reduced(ops.MUL, 0, 1), [uniform(5, 1, 2)]),
-                 (reduced(ops.MUL, 0), [uniform(0, 2)])],
+                 (reduced(ops.MUL, 0), [uniform(0, 2)]),
+                 (reduced(ops.LOGADDEXP, 0, 2), [distinct(2, 3, 4)])],
     ops.GATHER: [(lambda x, i: build.gather(x, i), [uniform(4, 2), ints(3, 0, 3, 1)]),
                  (lambda x, i, j: build.gather(x, i, j),
                   [uniform(4, 2, 3), ints(3, 2, 0), ints(1, 1, 0)])],
-    ops.SCATTER: [(scattered(m), SCATTERED) for m in (ops.ADD, None, ops.MAX, ops.MIN)] + [
+    ops.SCATTER: [(scattered(m), SCATTERED) for m in (ops.ADD, None, ops.MAX, ops.MIN,
+                                                       ops.LOGADDEXP)] + [
         (scattered(ops.MUL), [uniform(4, 2), ints(1, 1, 1, 2, 9), MUL_UPDATES]),
         (lambda x, i, j, u: build.scatter(x, [i, j], u),
          [uniform(3, 2), ints(0, 2, 0), ints(1, 5, 1), uniform(3)])],

@@ -47,9 +47,22 @@ def add(a: Any, b: Any) -> Any:
     (lambda a, b: a + b, dtypes.float32, ops.ADD), (add, dtypes.int32, ops.ADD),
     (jnp.maximum, dtypes.float32, ops.MAX), (lambda a, b: lax.min(b, a), dtypes.int32, ops.MIN),
     (jnp.multiply, dtypes.float64, ops.MUL), (lambda a, b: a & b, dtypes.bool_, ops.AND),
+    (jnp.logaddexp, dtypes.float32, ops.LOGADDEXP),
     (jnp.logical_or, dtypes.bool_, ops.OR), (lambda a, b: b ^ a, dtypes.uint32, ops.XOR)])
 def test_monoids_are_recognized(f: Any, dtype: dtypes.DType, op: ops.Op) -> None:
     assert monoid(f, dtype) == [op]
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
+def test_a_fold_that_is_a_formula_is_one_kernel_and_right_where_exp_overflows(axes: Any) -> None:
+    x = 90 * RNG.normal(size=(37, 45)).astype(np.float32)
+    f = fnx.jit(lambda x: lax.reduce(x, -jnp.inf, jnp.logaddexp, axes))
+    wide = x.astype(np.float64)
+    high = wide.max(axes, keepdims=True)
+    want = np.log(np.exp(wide - high).sum(axes, keepdims=True)) + high
+    np.testing.assert_allclose(f(x), want.squeeze(axes), rtol=1e-6)
+    np.testing.assert_allclose(fnx.grad(lambda x: f(x).sum())(x), np.exp(wide - want), atol=1e-5)
+    assert not np.any(fnx.grad(lambda x: f(x).sum())(jnp.full((2, 2), -jnp.inf)))
 
 
 @pytest.mark.parametrize("f", [

@@ -311,7 +311,7 @@ POWER = ElementwiseRow("power", "integer", power)
 FLOAT_POWER = ElementwiseRow("float_power", "inexact", power)
 MAXIMUM = ElementwiseRow("maximum", "any", ops.MAX)
 MINIMUM = ElementwiseRow("minimum", "any", ops.MIN)
-LOGADDEXP = ElementwiseRow("logaddexp", "inexact", logaddexp)
+LOGADDEXP = ElementwiseRow("logaddexp", "inexact", ops.LOGADDEXP)
 LOGADDEXP2 = ElementwiseRow("logaddexp2", "inexact", logaddexp2)
 HYPOT = ElementwiseRow("hypot", "inexact", hypot)
 
