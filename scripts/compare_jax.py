@@ -2,6 +2,7 @@
 
     python scripts/compare_jax.py [family...]      all calls, on both
     python scripts/compare_jax.py --record         write tests/golden/names.json (a sample)
+    python scripts/compare_jax.py --answers FILE   keep JAX's answers in a file: it compiles each
 
 The calls are those of tests/golden/name_cases.py; what differs on purpose is listed in
 docs/differences.md. Counts are printed; the exit status says whether something else differs.
@@ -13,6 +14,7 @@ import argparse
 import importlib
 import importlib.util
 import json
+import pickle
 import re
 import sys
 import warnings
@@ -97,21 +99,49 @@ def difference(got: Any, want: Any, rtol: float, weak: bool = True) -> str:
     return ""
 
 
-def compare(expression: str, fnx: dict[str, Any], theirs: dict[str, Any], rtol: float) -> str:
+class Answers:
+    """What JAX answers to expressions, or what it says in refusal; kept in a file on request."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.seen, self.path = names("jax"), path
+        self.kept: dict[str, Any] = {}
+        if path is not None and path.exists():
+            self.kept = pickle.loads(path.read_bytes())
+        self._unsaved = 0
+
+    def __getitem__(self, expression: str) -> Any:
+        if expression not in self.kept:
+            try:
+                self.kept[expression] = answer(expression, self.seen)
+            except Exception as error:
+                self.kept[expression] = f"{type(error).__name__} {str(error)[:80]}"
+            self._unsaved += 1
+            if self._unsaved == 100:
+                self.save()
+        return self.kept[expression]
+
+    def save(self) -> None:
+        self._unsaved = 0
+        if self.path is not None:
+            self.path.write_bytes(pickle.dumps(self.kept))
+
+    def refuses(self, expression: str) -> bool:
+        return isinstance(self[expression], str)
+
+
+def compare(expression: str, fnx: dict[str, Any], theirs: Answers, rtol: float) -> str:
     """In what the two answers to an expression differ."""
-    try:
-        want = answer(expression, theirs)
-    except Exception as error:
+    if theirs.refuses(expression):
         try:
             answer(expression, fnx)
         except Exception:
             return ""
-        return f"answers; JAX refuses: {type(error).__name__} {str(error)[:80]}"
+        return f"answers; JAX refuses: {theirs[expression]}"
     try:
         got = answer(expression, fnx)
     except Exception as error:
         return f"refuses: {type(error).__name__} {str(error)[:200]}"
-    return difference(got, want, rtol)
+    return difference(got, theirs[expression], rtol)
 
 
 def main() -> None:
@@ -119,12 +149,13 @@ def main() -> None:
     parser.add_argument("families", nargs="*")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--no-gradients", action="store_true")
+    parser.add_argument("--answers", type=Path)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    cases, theirs = golden("name_cases"), names("jax")
+    cases, theirs = golden("name_cases"), Answers(given.answers)
     if given.record:
-        recorded = {e: answer(e, theirs) for family in cases.FAMILIES.values()
-                    for e in family[::SAMPLE] if _answered(e, theirs)}
+        recorded = {e: theirs[e] for family in cases.FAMILIES.values()
+                    for e in family[::SAMPLE] if not theirs.refuses(e)}
         rows = ",\n".join(f"{json.dumps(e)}: {json.dumps(_plain(a))}" for e, a in recorded.items())
         (GOLDEN / "names.json").write_text("{\n" + rows + "\n}\n")
         print(len(recorded), "calls recorded")
@@ -135,8 +166,8 @@ def main() -> None:
             continue
         every = list(expressions)
         for e in expressions:
-            if not given.no_gradients and _answered(e, theirs):
-                every += [g for g in gradients(e, answer(e, theirs)) if _answered(g, theirs)]
+            if not given.no_gradients and not theirs.refuses(e):
+                every += [g for g in gradients(e, theirs[e]) if not theirs.refuses(g)]
         for e in every:
             rtol = cases.tolerance(e) * (10 if e.startswith("grad(") else 1)
             found = compare(e, ours, theirs, rtol)
@@ -145,17 +176,10 @@ def main() -> None:
                 on_purpose += 1
             elif found:
                 wrong += 1
-                print(f"{family}: {e}: {found}")
+                print(f"{family}: {e}: {found}", flush=True)
+    theirs.save()
     print(f"{total} calls, {on_purpose} differ on purpose, {wrong} otherwise")
     sys.exit(bool(wrong))
-
-
-def _answered(expression: str, seen: dict[str, Any]) -> bool:
-    try:
-        answer(expression, seen)
-    except Exception:
-        return False
-    return True
 
 
 def _plain(found: Any) -> list[Any]:

@@ -37,7 +37,9 @@ from fnx.lax.slicing import *
 from fnx.lax.sorting import *
 
 if TYPE_CHECKING:  # at their first use
+    from fnx.lax.bits import *
     from fnx.lax.kinds import *
+    from fnx.lax.layouts import *
     from fnx.numpy import (
         acos,
         acosh,
@@ -70,6 +72,14 @@ _HOMES = {
         "Precision", "PrecisionLike", "RoundingMethod", "broadcast_to_rank", "clz", "collapse",
         "dtype", "population_count", "shape_as_value", "split"), "fnx.lax.kinds"),
     **dict.fromkeys((
+        "broadcast_like", "empty", "igamma_grad_a", "index_take", "mulhi", "platform_dependent",
+        "random_gamma_grad", "reduce_precision", "stack"), "fnx.lax.bits"),
+    **dict.fromkeys((
+        "ConvGeneralDilatedDimensionNumbers", "DotDimensionNumbers", "conv_general_dilated_local",
+        "conv_general_permutations", "conv_general_shape_tuple", "conv_shape_tuple",
+        "conv_transpose_shape_tuple", "padtype_to_pads", "reduce_window_shape_tuple"),
+        "fnx.lax.layouts"),
+    **dict.fromkeys((
         "acos", "acosh", "asin", "asinh", "atanh", "broadcast_shapes", "conj", "imag",
         "nextafter", "real", "tile", "unstack"), "fnx.numpy"),
     **{name: f"fnx.scipy.special:{there}" for name, there in {
@@ -88,4 +98,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
-    __getattr__, __dir__ = module_face(__name__, __all__, frozenset({"reduce_precision"}), _HOMES)
+    __getattr__, __dir__ = module_face(__name__, __all__, homes=_HOMES)

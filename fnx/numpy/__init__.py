@@ -55,8 +55,11 @@ if TYPE_CHECKING:  # at their first use
     from fnx.numpy.counting import *
     from fnx.numpy.elementary import *
     from fnx.numpy.inquiries import *
+    from fnx.numpy.packing import *
     from fnx.numpy.places import *
     from fnx.numpy.polynomials import *
+    from fnx.numpy.quantiles import *
+    from fnx.numpy.sets import *
     from fnx.numpy.sorting import *
     from fnx.numpy.statistics import *
     from fnx.numpy.windows import *
@@ -97,7 +100,13 @@ _LATER = {
     "polynomials": (
         "poly", "polyadd", "polyder", "polydiv", "polyint", "polymul", "polysub", "polyval",
         "vander"),
-    "sorting": ("argsort", "sort"),
+    "packing": ("packbits", "unpackbits"),
+    "quantiles": (
+        "median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"),
+    "sets": (
+        "intersect1d", "isin", "setdiff1d", "setxor1d", "union1d", "unique", "unique_all",
+        "unique_counts", "unique_inverse", "unique_values"),
+    "sorting": ("argpartition", "argsort", "lexsort", "partition", "sort"),
     "statistics": (
         "average", "corrcoef", "cov", "cumulative_prod", "cumulative_sum", "nanargmax",
         "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod",

@@ -16,7 +16,7 @@ from fnx.core.uop import UOp
 
 __all__ = [
     "broadcast_arrays", "broadcast_shapes", "broadcast_to", "expand_dims", "moveaxis",
-    "permute_dims", "ravel", "reshape", "shape", "size", "squeeze", "swapaxes", "transpose",
+    "ndim", "permute_dims", "ravel", "reshape", "shape", "size", "squeeze", "swapaxes", "transpose",
 ]
 
 

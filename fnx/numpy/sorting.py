@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fnx.core import build
-from fnx.core.array import arguments, axes
+from fnx.core.array import arguments, axes, convert
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.public import asarray, public
-from fnx.core.errors import ArgumentError
+from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.uop import UOp
 
-__all__ = ["argsort", "sort"]
+__all__ = ["argpartition", "argsort", "lexsort", "partition", "sort"]
 
 
 def in_order(xs: Sequence[UOp], axis: int, n_keys: int, kept: Sequence[int] | None = None
@@ -98,3 +98,98 @@ def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: No
     places, = in_order([build.flip(x._node, [at])], at, 1, [-1])
     last = build.like(places, max(0, x.shape[at] - 1))
     return Array(build.sub(last, build.flip(places, [at])))
+
+
+@public
+def lexsort(keys: Sequence[ArrayLike] | ArrayLike, axis: int = -1) -> Array:
+    """Where the elements in order are, by several keys: the last one counts first.
+
+    Args:
+        keys: Arrays of one shape, or an Array whose rows they are.
+        axis: along which axis of a key.
+
+    Returns:
+        An Array of the default int, of the shape of a key.
+
+    Raises:
+        ArgumentError: no keys.
+        ShapeError: keys of different shapes.
+        AxisError: an axis outside of the keys.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.lexsort((jnp.asarray([1, 0, 2]), jnp.asarray([5, 5, 4])))
+    Array([2, 1, 0], dtype=int32)
+    """
+    given = [asarray(k) for k in
+             (keys if isinstance(keys, list | tuple) else asarray(keys))]  # type: ignore[arg-type]
+    if not given:
+        raise ArgumentError("expected at least one key, got none")
+    for x in given:
+        if x.shape != given[0].shape:
+            raise ShapeError(f"expected keys of one shape, got {given[0].shape} and {x.shape}")
+    if not given[0].ndim:
+        return asarray(0, convert.default_int())
+    at = axes.one(axis, given[0].ndim)
+    order, = in_order([x._node for x in reversed(given)], at, len(given), [-1])
+    return Array(build.cast(order, convert.default_int()))
+
+
+def _parted(a: ArrayLike, kth: int, axis: int) -> tuple[Array, int, int]:
+    x = asarray(a)
+    at = axes.one(axis, x.ndim)
+    return x, axes.one(kth, x.shape[at]), at
+
+
+def _halves(node: UOp, at: int, k: int) -> list[UOp]:
+    """What is up to k along an axis, and what follows."""
+    n = node.shape[at]
+    return [build.shrink(node, [ends if i == at else (0, m) for i, m in enumerate(node.shape)])
+            for ends in ((0, k + 1), (k + 1, n))]
+
+
+@public
+def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
+    """Elements so that one is where it is in order, no larger ones before it. NaNs come last.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any dtype.
+        kth: which element is where it is in order; negative ones count from the end.
+        axis: along which axis.
+
+    Returns:
+        An Array of the shape and dtype of a: ascending up to ``kth``, descending after it.
+
+    Raises:
+        AxisError: an axis outside of the array, or no such element.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.partition(jnp.asarray([4, 3, 1, 2]), 1)
+    Array([1, 2, 4, 3], dtype=int32)
+    """
+    x, k, at = _parted(a, kth, axis)
+    low, high = _halves(in_order([x._node], at, 1)[0], at, k)
+    return Array(build.concat([low, build.flip(high, [at])], at), x.weak)
+
+
+@public
+def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
+    """The indices of a partition: see ``partition``.
+
+    Args:
+        a: an Array or what ``asarray`` takes, of any dtype.
+        kth: which element is where it is in order; negative ones count from the end.
+        axis: along which axis.
+
+    Returns:
+        An int32 Array of the shape of a; the indices after ``kth`` ascend.
+
+    Raises:
+        AxisError: an axis outside of the array, or no such element.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.argpartition(jnp.asarray([4, 3, 1, 2]), 1)
+    Array([2, 3, 0, 1], dtype=int32)
+    """
+    x, k, at = _parted(a, kth, axis)
+    low, high = _halves(in_order([x._node], at, 1, [-1])[0], at, k)
+    return Array(build.concat([low, in_order([high], at, 1)[0]], at))

@@ -228,10 +228,71 @@ RANDOM = [
     "random.multivariate_normal(k, f, jnp.eye(3), (2,))", "random.beta(k, f, i)",
     "random.poisson(k, jnp.asarray([0.0, 3.0, 50.0]))",
 ]
+_Q = ("0.5", "0.0", "1.0", "0.3", "jnp.asarray([0.1, 0.5, 0.9])")
+SETS = [
+    *_unary("unique unique_all unique_counts unique_inverse unique_values",
+            ("i * 2 % 3", "counts", "b", "nans", "odd", "mixed", "m", "e", "2.5", "zeros")),
+    *[f"jnp.unique({x}, True, True, True{a})" for x in ("counts", "nans", "odd", "zeros", "b")
+      for a in ("", ", size=3", ", size=9", ", size=9, fill_value=7", ", equal_nan=False")],
+    *[f"jnp.unique({x}, True, True, True, {a})" for x in ("zeros", "s", "nans", "zeros[[0, 1, 0]]")
+      for a in ("0", "1", "-1, size=4", "0, size=2, fill_value=-1")],
+    "jnp.unique(x, axis=1)", "jnp.unique(e, True, True, True, size=2, fill_value=3)",
+    "jnp.unique(e, True, True, True, 0)", "jnp.unique(e, True, True, True, 1)",
+    "jnp.unique(i, sorted=False)", "jnp.unique(u)", "jnp.unique(e, size=2)",
+    *[f"jnp.{n}({x}, {y}{a})" for n in ("union1d", "intersect1d", "setdiff1d", "setxor1d")
+      for x, y in (("counts", "i"), ("i", "counts"), ("nans", "odd"), ("m", "f"), ("b", "i"),
+                   ("e", "f"), ("f", "e"), ("i", "f"), ("-mixed", "f - 9"))
+      for a in ("", ", size=2", ", size=9", ", size=9, fill_value=-5")],
+    *[f"jnp.intersect1d({x}, {y}, {u}, True{a})" for x, y, u in (
+        ("counts", "i", False), ("i", "i[::-1]", True), ("m", "f", False), ("sorted", "f", False))
+      for a in ("", ", size=2", ", size=7")],
+    *[f"jnp.{n}(i[::-1], i[:2] * 2, True{a})" for n in ("intersect1d", "setdiff1d", "setxor1d")
+      for a in ("", ", size=4", ", size=4, fill_value=9")],
+    *[f"jnp.isin({x}, {y}{a})" for x, y in (("m", "f"), ("nans", "nans"), ("i", "f"), ("2", "i"),
+                                           ("e", "f"), ("f", "e"), ("b", "i"), ("x", "2.5"))
+      for a in ("", ", invert=True", ", method='sort'", ", method='binary_search'",
+                ", method='compare_all'")],
+]
+QUANTILES = [
+    *[f"jnp.{n}({x}{a})" for n in ("median", "nanmedian") for x in ("v", "m", "nans", "i", "b",
+                                                                    "odd", "x")
+      for a in ("", ", 0", ", axis=-1, keepdims=True")],
+    "jnp.median(x, (0, 2))", "jnp.nanmedian(x, (1, 2), keepdims=True)", "jnp.median(2)",
+    *[f"jnp.{n}({x}, {q}{a})" for n in ("quantile", "nanquantile")
+      for x in ("v", "m", "nans", "i", "odd") for q in _Q for a in ("", ", -1", ", 0",
+                                                                   ", keepdims=True")],
+    *[f"jnp.{n}({x}, {q}, method='{how}')" for n in ("quantile", "nanquantile")
+      for x in ("m", "nans", "x", "i", "sorted") for q in ("0.3", "0.5", "jnp.asarray([0.2, 0.8])")
+      for how in ("lower", "higher", "midpoint", "nearest", "inverted_cdf")],
+    *[f"jnp.{n}({x}, 0.4, 1, method='inverted_cdf', weights={w}{a})"
+      for n in ("quantile", "nanquantile") for x, w in (("m", "f"), ("s", "s * s"), ("s", "f - 1"),
+                                                        ("nans", "f"))
+      for a in ("", ", keepdims=True")],
+    "jnp.quantile(x, jnp.asarray([0.2, 0.7]), (0, 2), keepdims=True)",
+    "jnp.quantile(x, jnp.asarray([0.2, 0.7]), 1)", "jnp.quantile(x, 0.5, (0, 1))",
+    "jnp.quantile(x, jnp.asarray([0.2, 0.7]), 1, method='inverted_cdf', keepdims=True)",
+    "jnp.percentile(m, 30)", "jnp.percentile(m, jnp.asarray([10, 90]), 1)",
+    "jnp.nanpercentile(nans, 30.5)", "jnp.nanpercentile(nans, 75, 0)", "jnp.quantile(e, 0.5)",
+    "jnp.quantile(m.astype('float16'), 0.3)", "jnp.median(m.astype('bfloat16'), 0)",
+]
+ORDERS = [
+    "jnp.lexsort((i, f))", "jnp.lexsort((f, b))", "jnp.lexsort(zeros)", "jnp.lexsort((m, zeros))",
+    "jnp.lexsort((m, zeros), axis=0)", "jnp.lexsort((2, 3))", "jnp.lexsort((odd, odd))",
+    *[f"jnp.{n}({x}, {k})" for n in ("partition", "argpartition")
+      for x in ("v", "mixed", "counts", "x", "u", "m") for k in ("0", "1", "-1")],
+    "jnp.partition(m, 1, 0)", "jnp.argpartition(m, 1, 0)", "jnp.argpartition(counts, 3)",
+    "jnp.partition(nans, 1)", "jnp.argpartition(nans, 1)",
+    *[f"jnp.packbits({x}{a})" for x in ("b", "i", "zeros", "counts", "x.astype(int)", "f", "e > 1")
+      for a in ("", ", -1", ", 0, 'little'")],
+    *[f"jnp.unpackbits({x}{a})" for x in ("i.astype('uint8')", "zeros.astype('uint8') * 77", "u",
+                                         "e.astype('uint8')")
+      for a in ("", ", -1", ", 0, None, 'little'", ", 0, 5", ", None, 99", ", -1, -3")],
+]
 FAMILIES: dict[str, list[str]] = {
     "elementwise": ELEMENTWISE, "arranging": ARRANGING, "places": PLACES, "choosing": CHOOSING,
     "statistics": STATISTICS, "counting": COUNTING, "calculus": CALCULUS,
     "polynomials": POLYNOMIALS, "special": SPECIAL, "random": RANDOM,
+    "sets": SETS, "quantiles": QUANTILES, "orders": ORDERS,
 }
 
 # Calls (or beginnings of them) that differ from JAX's on purpose: docs/differences.md says why.

@@ -1,0 +1,219 @@
+"""Functions of ``jax.lax`` on the bits of numbers, and what is the same in many modules of JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import fnx.numpy as jnp
+from fnx.core import build, dtypes
+from fnx.core.array import arguments, axes
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.convert import DTypeLike
+from fnx.core.array.documented import Family
+from fnx.core.array.elementwise import ElementwiseRow
+from fnx.core.array.operate import apply, elementwise
+from fnx.core.array.public import asarray
+from fnx.core.dtypes import DType
+from fnx.core.errors import ArgumentError, DTypeError
+from fnx.core.expr import Expr, isnan, where
+from fnx.core.process import load
+
+__all__ = [
+    "broadcast_like", "empty", "igamma_grad_a", "index_take", "mulhi", "platform_dependent",
+    "random_gamma_grad", "reduce_precision", "stack",
+]
+
+T = TypeVar("T")
+
+_family = Family(
+    returns="An Array.", at="fnx.lax as lax", operand="floats.",
+    a="above 0.", x="not below 0.", raises=("ShapeError: the shapes do not broadcast.",))
+
+
+# ---- bits ---------------------------------------------------------------------------------------
+
+
+def _high_word(x: Expr, y: Expr) -> Expr:
+    """The upper half of the bits of a product."""
+    t = x.dtype
+    if t.bits < 64:
+        wide = dtypes.int64 if t.kind == "int" else dtypes.uint64
+        return (x.cast(wide) * y.cast(wide) >> t.bits).cast(t)
+    a, b = x.cast(dtypes.uint64), y.cast(dtypes.uint64)
+    low = (1 << 32) - 1
+    a0, a1, b0, b1 = a & low, a >> 32, b & low, b >> 32
+    middle = (a0 * b0 >> 32) + (a1 * b0 & low) + (a0 * b1 & low)
+    high = (a1 * b1 + (a1 * b0 >> 32) + (a0 * b1 >> 32) + (middle >> 32)).cast(t)
+    if t.kind == "uint":
+        return high
+    return high - where(x < 0, y, 0) - where(y < 0, x, 0)
+
+
+_MULHI = ElementwiseRow("mulhi", "whole", _high_word)
+
+
+@elementwise(_MULHI, at="fnx.lax as lax")
+def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """The upper half of the bits of a product.
+
+    >>> print(lax.mulhi(1 << 30, 8))
+    2
+    """
+    return apply(_MULHI, x, y)
+
+
+def _reduced(x: Expr, exponent: int, mantissa: int) -> Expr:
+    """The nearest number of a type with fewer bits; its subnormal numbers are 0."""
+    t = x.dtype
+    unsigned = dtypes.unsigned(t.integer)
+    given = x.bitcast(unsigned)
+    bits, sign = given, given & 1 << t.bits - 1
+    drop = t.mantissa - mantissa
+    if drop > 0:
+        kept = (1 << t.bits) - (1 << drop)  # the upper bits
+        bits = bits + ((bits >> drop & 1) + ((1 << drop - 1) - 1)) & kept
+    own = t.bits - 1 - t.mantissa
+    if exponent < own:
+        reach = (1 << exponent - 1) - 1
+        scale = bits & (1 << own) - 1 << t.mantissa
+        inf = sign | (1 << own) - 1 << t.mantissa
+        bits = where(scale > t.bias + reach << t.mantissa, inf, where(
+            scale <= t.bias - reach << t.mantissa, sign, bits))
+    return where(isnan(x), x, bits.bitcast(t))
+
+
+@_family("An Array of the shape and dtype of the operand.",
+         exponent_bits="bits of the exponent, at least 1.", mantissa_bits="bits of the mantissa.",
+         raises=("DTypeError: no floats.", "ArgumentError: fewer bits than that."))
+def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
+    """Rounded to what a type with fewer bits can hold: infinity above it, 0 below it.
+
+    >>> lax.reduce_precision(3.14159, 5, 4)
+    Array(3.125, dtype=float32, weak_type=True)
+    """
+    x = asarray(operand)
+    if not x._dtype.is_float:
+        raise DTypeError(f"expected floats, got {x._dtype}", hint="convert it: .astype(float)")
+    e = arguments.integer("exponent_bits", exponent_bits)
+    m = arguments.integer("mantissa_bits", mantissa_bits)
+    if e < 1 or m < 0:
+        raise ArgumentError(f"expected at least 1 and 0 bits, got {e} and {m}")
+
+    def rounded(y: Array) -> Array:
+        return Array(_reduced(Expr(y._node), e, m).node, y.weak)
+    rule = load("fnx.transforms.custom.jvp").custom_jvp(rounded)
+    rule.defjvp(lambda primals, tangents: (rounded(*primals), rounded(*tangents)))
+    done: Array = rule(x)
+    return done
+
+
+# ---- derivatives that samplers need -------------------------------------------------------------
+
+
+def _by_shape(a: ArrayLike, x: ArrayLike) -> tuple[Array, Array, Array]:
+    """a and x of one shape, and the derivative by a of the incomplete gamma function."""
+    one, two = jnp.broadcast_arrays(asarray(a), asarray(x))
+    gammainc = load("fnx.scipy.special").gammainc
+    _, slope = load("fnx.transforms.jvp").jvp(lambda p: gammainc(p, two), (one,),
+                                              (jnp.ones_like(one),))
+    return one, two, slope
+
+
+@_family()
+def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
+    """The derivative by a of the incomplete gamma function.
+
+    >>> print(lax.igamma_grad_a(1.0, 1.0).round(4))
+    -0.4317
+    """
+    return _by_shape(a, x)[2]
+
+
+@_family(sample="a number drawn from the gamma distribution of a.")
+def random_gamma_grad(a: ArrayLike, sample: ArrayLike) -> Array:
+    """How a number that was drawn from a gamma distribution moves with its parameter.
+
+    >>> print(lax.random_gamma_grad(1.0, 1.0).round(4))
+    1.1734
+    """
+    shape, x, slope = _by_shape(a, sample)
+    gammaln = load("fnx.scipy.special").gammaln
+    return -slope / jnp.exp((shape - 1) * jnp.log(x) - x - gammaln(shape))
+
+
+# ---- arrays -------------------------------------------------------------------------------------
+
+
+@_family("An Array of the shape of ``like_arr``.", arr="what broadcasts to that shape.",
+         like_arr="an Array.")
+def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
+    """An array broadcast to the shape of another.
+
+    >>> lax.broadcast_like(1, lax.iota(int, 2))
+    Array([1, 1], dtype=int32, weak_type=True)
+    """
+    x = asarray(arr)
+    return Array(build.expand(x._node, asarray(like_arr).shape), x.weak)
+
+
+@_family(shape="ints.", dtype="a dtype.", raises=("DTypeError: a dtype that fnx does not hold.",))
+def empty(shape: Sequence[int], dtype: DTypeLike, *, out_sharding: None = None) -> Array:
+    """An array whose elements nobody reads; here they are 0.
+
+    >>> lax.empty((2,), float).shape
+    (2,)
+    """
+    arguments.one_of("out_sharding", out_sharding, (None,))
+    t: DType = dtypes.as_dtype(dtype)
+    return Array(build.const(0, t, axes.shape(tuple(shape))))
+
+
+@_family(operands="Arrays of one shape and dtype.", axis="where the axis that counts them is.",
+         raises=("ShapeError: different shapes.", "DTypeError: different dtypes."))
+def stack(operands: Sequence[ArrayLike], axis: int = 0) -> Array:
+    """Arrays along an axis of their own.
+
+    >>> lax.stack([1.0, 2.0])
+    Array([1., 2.], dtype=float32, weak_type=True)
+    """
+    arrays = [asarray(x) for x in operands]
+    for x in arrays:
+        if x._dtype is not arrays[0]._dtype:
+            raise DTypeError(f"expected arrays of one dtype, got {arrays[0]._dtype} and "
+                             f"{x._dtype}", hint="use fnx.numpy.stack, which converts")
+    return Array(jnp.stack(arrays, axis)._node, all(x.weak for x in arrays))
+
+
+@_family(src="an Array.", idxs="vectors of indices, one for each of the axes.",
+         axes="the axes that are indexed.", raises=("AxisError: an axis outside of the array.",))
+def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -> Array:
+    """Elements at indices along some axes; what is outside wraps around.
+
+    >>> lax.index_take(lax.iota(int, 3), (lax.iota(int, 4),), (0,))
+    Array([0, 1, 2, 0], dtype=int32)
+    """
+    x = asarray(src)
+    places = [asarray(i) % x.shape[a] for i, a in zip(idxs, axes)]
+    front = jnp.moveaxis(x, tuple(axes), tuple(range(len(axes))))
+    return front[tuple(places)]
+
+
+@_family("What the function for this platform returns.", args="handed to the function.",
+         default="for platforms that are not named.", per_platform="a function for a platform.",
+         raises=("ArgumentError: no function for the cpu.",))
+def platform_dependent(*args: Any, default: Callable[..., T] | None = None,
+                       **per_platform: Callable[..., T]) -> T:
+    """One of several functions, by the platform: here that is the cpu.
+
+    >>> lax.platform_dependent(1.0, cpu=lambda x: x + 1, cuda=lambda x: x - 1)
+    2.0
+    """
+    for name, f in (*per_platform.items(), ("default", default)):
+        if f is not None and not callable(f):
+            raise ArgumentError(f"expected a function for {name!r}, got {f!r}")
+    chosen = per_platform.get("cpu", default)
+    if chosen is None:
+        raise ArgumentError(f"expected a function for cpu, got {sorted(per_platform)}",
+                            hint="give cpu= or default=")
+    return chosen(*args)

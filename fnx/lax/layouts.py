@@ -1,0 +1,195 @@
+"""Shapes of convolutions and windows, known before there are arrays, under ``jax.lax``'s names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import fnx.numpy as jnp
+from fnx.core.array.arguments import PrecisionLike
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.documented import Family
+from fnx.core.array.public import asarray
+from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.ops import Shape
+from fnx.lax.convolution import (
+    ConvDimensionNumbers,
+    DimensionNumbers,
+    conv_dimension_numbers,
+    conv_general_dilated_patches,
+)
+from fnx.lax.folds import Padding, padded
+
+__all__ = [
+    "ConvGeneralDilatedDimensionNumbers", "DotDimensionNumbers", "conv_general_dilated_local",
+    "conv_general_permutations", "conv_general_shape_tuple", "conv_shape_tuple",
+    "conv_transpose_shape_tuple", "padtype_to_pads", "reduce_window_shape_tuple",
+]
+
+ConvGeneralDilatedDimensionNumbers: TypeAlias = DimensionNumbers
+_AxisPairs: TypeAlias = tuple[Sequence[int], Sequence[int]]
+DotDimensionNumbers: TypeAlias = tuple[_AxisPairs, _AxisPairs]
+
+_family = Family(
+    lhs_shape="of the input: batch, features, places.",
+    rhs_shape="of the kernel: features of the result, of the input, places.",
+    strides="an int for each place.", window_strides="an int for each place.",
+    pads='"SAME", "SAME_LOWER", "VALID", or (before, after) for each place.',
+    padding='"SAME", "SAME_LOWER", "VALID", or (before, after) for each place.',
+    batch_group_count="in how many groups the batch is folded.",
+    dimension_numbers="three texts, as of ``conv_dimension_numbers``.",
+    in_shape="lengths of the axes.", window_shape="lengths of the window.",
+    operand_shape="lengths of the axes.", window_dimensions="lengths of the window.",
+    base_dilation="distance of elements in what is padded; by default 1 each.",
+    window_dilation="distance of elements of the window; by default 1 each.",
+    returns="A tuple of ints.", at="fnx.lax as lax",
+    raises=("ShapeError: another number of axes.",))
+
+
+def _places(size: Sequence[int], window: Sequence[int], strides: Sequence[int]) -> Shape:
+    return tuple([max(0, (n - k) // s + 1) for n, k, s in zip(size, window, strides)])
+
+
+def _spread(lengths: Sequence[int], dilation: Sequence[int] | None) -> Shape:
+    return tuple([max(0, d * (n - 1) + 1) if n else 0
+                  for n, d in zip(lengths, dilation or [1] * len(lengths))])
+
+
+@_family("A list of (before, after).", ("ArgumentError: another padding.",))
+def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int],
+                    window_strides: Sequence[int], padding: str) -> list[tuple[int, int]]:
+    """What a padding with a name puts around each axis.
+
+    >>> lax.padtype_to_pads((5,), (3,), (2,), "SAME")
+    [(1, 1)]
+    """
+    return padded(padding, tuple(in_shape), tuple(window_shape), tuple(window_strides))
+
+
+@_family()
+def conv_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides: Sequence[int],
+                     pads: Padding, batch_group_count: int = 1) -> Shape:
+    """The shape of a convolution, axes in the order of the arguments.
+
+    >>> lax.conv_shape_tuple((1, 3, 8), (4, 3, 3), (1,), "VALID")
+    (1, 4, 6)
+    """
+    around = padded(pads, tuple(lhs_shape[2:]), tuple(rhs_shape[2:]), tuple(strides))
+    whole = [n + low + high for n, (low, high) in zip(lhs_shape[2:], around)]
+    if any(n < 0 for n in whole):
+        raise ShapeError(f"expected a padding that leaves something of {tuple(lhs_shape[2:])}, got "
+                         f"{around}")
+    return (lhs_shape[0] // batch_group_count, rhs_shape[0],
+            *_places(whole, rhs_shape[2:], strides))
+
+
+@_family("Three tuples of axes: of the input, the kernel and the result.",
+         ("ArgumentError: texts that do not name each axis once.",))
+def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[Shape, Shape, Shape]:
+    """Which axes are the batch, the features and the places.
+
+    >>> lax.conv_general_permutations(("NWC", "WIO", "NWC"))
+    ((0, 2, 1), (2, 1, 0), (0, 2, 1))
+    """
+    if len(dimension_numbers) != 3:
+        raise ArgumentError(f"expected three texts, got {dimension_numbers!r}")
+    rank = (1,) * len(dimension_numbers[0])
+    lhs, rhs, out = (tuple(spec) for spec in conv_dimension_numbers(
+        rank, (1,) * len(dimension_numbers[1]), dimension_numbers))
+    return lhs, rhs, out
+
+
+def _ordered(shape: Sequence[int], order: Sequence[int]) -> Shape:
+    return tuple([shape[i] for i in order])
+
+
+def _laid_out(shape: Sequence[int], order: Sequence[int]) -> Shape:
+    return tuple([shape[list(order).index(i)] for i in range(len(shape))])
+
+
+@_family()
+def conv_general_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
+                             window_strides: Sequence[int], padding: Padding,
+                             dimension_numbers: Sequence[str]) -> Shape:
+    """The shape of a convolution whose axes are named.
+
+    >>> lax.conv_general_shape_tuple((1, 8, 3), (3, 3, 4), (1,), "SAME", ("NWC", "WIO", "NWC"))
+    (1, 8, 4)
+    """
+    lhs, rhs, out = conv_general_permutations(dimension_numbers)
+    found = conv_shape_tuple(_ordered(lhs_shape, lhs), _ordered(rhs_shape, rhs), window_strides,
+                             padding)
+    return _laid_out(found, out)
+
+
+@_family()
+def conv_transpose_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
+                               window_strides: Sequence[int], padding: Padding,
+                               dimension_numbers: Sequence[str]) -> Shape:
+    """The shape of a transposed convolution whose axes are named.
+
+    >>> lax.conv_transpose_shape_tuple((1, 4, 3), (3, 3, 5), (2,), "SAME", ("NWC", "WIO", "NWC"))
+    (1, 8, 5)
+    """
+    lhs, rhs, out = conv_general_permutations(dimension_numbers)
+    x, w = _ordered(lhs_shape, lhs), _ordered(rhs_shape, rhs)
+    places = []
+    for i, (n, k, s) in enumerate(zip(x[2:], w[2:], window_strides)):
+        if isinstance(padding, str):
+            more = k + s - 2 if padding.upper() != "VALID" else k + s - 2 + max(k - s, 0)
+        else:
+            more = sum(padding[i])
+        places.append((n - 1) * s - k + 2 + more)
+    return _laid_out((x[0], w[0], *places), out)
+
+
+@_family(padding="(before, after) for each axis.")
+def reduce_window_shape_tuple(
+        operand_shape: Sequence[int], window_dimensions: Sequence[int],
+        window_strides: Sequence[int], padding: Sequence[tuple[int, int]],
+        base_dilation: Sequence[int] | None = None,
+        window_dilation: Sequence[int] | None = None) -> Shape:
+    """The shape of folds of windows.
+
+    >>> lax.reduce_window_shape_tuple((8,), (3,), (2,), [(0, 0)])
+    (3,)
+    """
+    whole = [n + low + high
+             for n, (low, high) in zip(_spread(operand_shape, base_dilation), padding)]
+    return _places(whole, _spread(window_dimensions, window_dilation), window_strides)
+
+
+@_family("An Array.", lhs="the input.", rhs="a kernel for each place of the result: features of "
+         "the result, features of the input by places of the window, places of the result.",
+         filter_shape="lengths of the window.",
+         lhs_dilation="distance of elements of the input; by default 1 each.",
+         rhs_dilation="distance of elements of the window; by default 1 each.",
+         dimension_numbers="as of ``conv_dimension_numbers``.",
+         raises=("ShapeError: shapes that do not fit.",))
+def conv_general_dilated_local(
+        lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Padding,
+        filter_shape: Sequence[int], lhs_dilation: Sequence[int] | None = None,
+        rhs_dilation: Sequence[int] | None = None, dimension_numbers: DimensionNumbers = None,
+        precision: PrecisionLike = None) -> Array:
+    """Sums of products of windows with kernels that differ from place to place.
+
+    >>> import fnx.numpy as jnp
+    >>> x, w = jnp.ones((1, 1, 4)), jnp.arange(6.0).reshape(1, 2, 3)
+    >>> lax.conv_general_dilated_local(x, w, (1,), "VALID", (2,))
+    Array([[[3., 5., 7.]]], dtype=float32)
+    """
+    x, w = asarray(lhs), asarray(rhs)
+    numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
+    assert isinstance(numbers, ConvDimensionNumbers)
+    windows = conv_general_dilated_patches(
+        x, filter_shape, window_strides, padding, lhs_dilation, rhs_dilation,
+        dimension_numbers=numbers, precision=precision)
+    windows = jnp.transpose(windows, tuple(numbers.out_spec))
+    w = jnp.transpose(w, tuple(numbers.rhs_spec))
+    if windows.shape[1:] != w.shape[1:]:
+        raise ShapeError(f"expected a kernel of shape (features, {windows.shape[1:]}), got "
+                         f"{w.shape}", hint="features of the input by places of the window, then "
+                                            "places of the result")
+    found = jnp.einsum("nk...,ok...->no...", windows, w)
+    order = list(numbers.out_spec)
+    return jnp.transpose(found, [order.index(i) for i in range(found.ndim)])

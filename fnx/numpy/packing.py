@@ -1,0 +1,77 @@
+"""Functions of ``fnx.numpy``: bits in bytes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from fnx.core.array import arguments, axes
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.documented import Family
+from fnx.core.array.public import asarray
+from fnx.core.errors import DTypeError
+from fnx.numpy.basic import moveaxis, pad, ravel, sum
+
+__all__ = ["packbits", "unpackbits"]
+
+_family = Family(
+    axis="along which axis; None flattens first.",
+    bitorder='"big": the first bit is the highest, or "little".',
+    count="how many bits; what is missing is 0. By default all.",
+    returns="An Array of uint8.",
+    raises=("AxisError: an axis outside of the array.", "ArgumentError: another order."))
+
+
+def _given(a: ArrayLike, axis: int | None, bitorder: str) -> tuple[Array, int]:
+    """The array with the axis last, and where that belongs."""
+    arguments.one_of("bitorder", bitorder, ("big", "little"))
+    x = asarray(a)
+    if axis is None:
+        return ravel(x), 0
+    at = axes.one(axis, x.ndim)
+    return moveaxis(x, at, -1), at
+
+
+def _weights(bitorder: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    powers = (1 << np.arange(8)).astype(np.uint8)
+    return powers[::-1] if bitorder == "big" else powers
+
+
+@_family(a="bools or integers; what is not 0 is a 1.",
+         raises=("DTypeError: floats.", "AxisError: an axis outside of the array."))
+def packbits(a: ArrayLike, axis: int | None = None, bitorder: Literal["big", "little"] = "big"
+             ) -> Array:
+    """Eight bits a byte; zeros fill the last one up.
+
+    >>> jnp.packbits(jnp.asarray([1, 0, 1]))
+    Array([160], dtype=uint8)
+    """
+    x, at = _given(a, axis, bitorder)
+    if x._dtype.is_float:
+        raise DTypeError(f"expected bools or integers, got {x._dtype}", hint="write x > 0")
+    bits = (x != 0).astype("uint8")
+    bits = pad(bits, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % 8)])
+    rows = bits.reshape(*x.shape[:-1], -1 if x.size else bits.shape[-1] // 8, 8)
+    return moveaxis(sum(rows * _weights(bitorder), -1, "uint8"), -1, at)
+
+
+@_family(a="of uint8.", raises=("DTypeError: another dtype.",
+                                "AxisError: an axis outside of the array."))
+def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None,
+               bitorder: Literal["big", "little"] = "big") -> Array:
+    """The bits of bytes, an element each.
+
+    >>> jnp.unpackbits(jnp.asarray([160], "uint8"), count=3)
+    Array([1, 0, 1], dtype=uint8)
+    """
+    x, at = _given(a, axis, bitorder)
+    if x.dtype != np.uint8:
+        raise DTypeError(f"expected uint8, got {x._dtype}", hint='convert it: .astype("uint8")')
+    bits = ((x[..., None] & _weights(bitorder)) != 0).astype("uint8")
+    bits = bits.reshape(*x.shape[:-1], 8 * x.shape[-1])
+    if count is not None:
+        n = arguments.integer("count", count)
+        n = n if n >= 0 else max(bits.shape[-1] + n, 0)
+        bits = pad(bits[..., :n], [(0, 0)] * (x.ndim - 1) + [(0, max(0, n - bits.shape[-1]))])
+    return moveaxis(bits, -1, at)

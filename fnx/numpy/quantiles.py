@@ -1,0 +1,247 @@
+"""Functions of ``fnx.numpy``: the median and other quantiles."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from fnx.core import build
+from fnx.core.array import arguments, axes, convert
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.axes import AxisLike
+from fnx.core.array.documented import Family
+from fnx.core.array.promotion import in_domain, promoted
+from fnx.core.array.public import asarray
+from fnx.core.errors import ArgumentError, DTypeError, ShapeError
+from fnx.numpy.basic import (
+    any,
+    broadcast_to,
+    ceil,
+    clip,
+    cumsum,
+    floor,
+    isnan,
+    logical_not,
+    logical_or,
+    moveaxis,
+    sum,
+    take_along_axis,
+    where,
+)
+from fnx.numpy.sorting import in_order
+
+__all__ = [
+    "median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile",
+]
+
+QuantileMethod: TypeAlias = Literal[
+    "linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf"]
+_METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
+
+_family = Family(
+    a="an Array or what ``asarray`` takes, of any shape.",
+    q="which quantiles: floats from 0 to 1, 0-d or on one axis.",
+    axis="an axis or several, counted from the end if negative; None: all.",
+    overwrite_input="False: arrays are immutable.",
+    method='between elements: "linear", "lower", "higher", "midpoint", "nearest"; or '
+           '"inverted_cdf".',
+    weights="how much each element counts, for \"inverted_cdf\": of the shape of a, or of the axis.",
+    returns="An Array of floats without the folded axes; those of q stand in front.",
+    raises=("AxisError: an axis outside of the array, or named twice.",
+            "ArgumentError: another method; weights for a method that takes none.",
+            "ShapeError: q or weights of another shape.",
+            "DTypeError: q that is not of floats."))
+
+
+class _Rows:
+    """The elements that are folded, in order along a last axis: numbers, then NaNs."""
+
+    def __init__(self, a: ArrayLike, axis: AxisLike, weights: ArrayLike | None) -> None:
+        x = Array(in_domain("inexact", a, None))
+        self.shape = x.shape
+        self.over = axes.several(axis, x.ndim)
+        self.kind = x.dtype
+        w = None if weights is None else _beside(asarray(weights), x, self.over)
+        if w is not None:
+            (one, two), _ = promoted("inexact", "quantile", (x, w))
+            x, w = Array(one), Array(two)
+            self.kind = x.dtype
+        flat = [self._flat(y) for y in (x, w) if y is not None]
+        nodes = in_order([where(isnan(flat[0]), np.nan, flat[0])._node,
+                          *[y._node for y in flat[1:]]], flat[0].ndim - 1, 1)
+        self.values = Array(nodes[0])
+        self.weights = None if w is None else Array(nodes[1])
+        self.nans = isnan(self.values)
+
+    def _flat(self, x: Array) -> Array:
+        rest = [n for i, n in enumerate(self.shape) if i not in self.over]
+        order = [i for i in range(x.ndim) if i not in self.over] + [*self.over]
+        count = math.prod(self.shape[i] for i in self.over)
+        return Array(build.reshape(build.permute(x._node, order), (*rest, count)))
+
+    def at(self, places: Array) -> Array:
+        """The elements at places, which are on the last axis."""
+        return take_along_axis(self.values, places, -1, mode="clip")
+
+    def placed(self, found: Array, q: Array, keepdims: bool) -> Array:
+        """The axis of quantiles from the back to the front; folded axes as 1 on request."""
+        out = moveaxis(found, -1, 0)
+        kept = [1 if i in self.over else n for i, n in enumerate(self.shape)]
+        inner = kept if keepdims else [n for i, n in enumerate(self.shape) if i not in self.over]
+        return out.reshape(*q.shape, *inner).astype(self.kind)
+
+
+def _beside(w: Array, x: Array, over: tuple[int, ...]) -> Array:
+    """Weights of the shape of x."""
+    if w.shape == x.shape:
+        return w
+    lengths = tuple([x.shape[i] for i in over])
+    if w.shape != lengths:
+        raise ShapeError(f"expected weights of shape {x.shape} or {lengths}, got {w.shape}")
+    return broadcast_to(w.reshape([n if i in over else 1 for i, n in enumerate(x.shape)]), x.shape)
+
+
+def _quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike, out: None, overwrite_input: bool,
+              method: QuantileMethod, keepdims: bool, weights: ArrayLike | None,
+              skip: bool) -> Array:
+    arguments.no_out(out)
+    arguments.one_of("overwrite_input", overwrite_input, (False,))
+    arguments.one_of("method", method, _METHODS)
+    arguments.flag("keepdims", keepdims)
+    if weights is not None and method != "inverted_cdf":
+        raise ArgumentError(f'expected method="inverted_cdf" where there are weights, got '
+                            f"{method!r}")
+    share = asarray(q)
+    if not share._dtype.is_float:
+        raise DTypeError(f"expected q as floats from 0 to 1, got {share._dtype}",
+                         hint="write 1.0 instead of 1; percents are those of percentile")
+    if share.ndim > 1:
+        raise ShapeError(f"expected q of at most one axis, got shape {share.shape}")
+    rows = _Rows(a, axis, weights)
+    if not rows.values.shape[-1]:
+        raise ShapeError(f"expected at least one element to fold, got shape {rows.shape}",
+                         hint="test x.size first")
+    count = sum(logical_not(rows.nans), -1, share.dtype, keepdims=True) if skip else \
+        asarray(rows.values.shape[-1]).astype(share.dtype)
+    picked = _stepped if method == "inverted_cdf" else _between
+    found = picked(rows, share.reshape(-1), count, method, skip)
+    if not skip:
+        found = where(rows.nans[..., -1:], np.nan, found)
+    return rows.placed(found, share, keepdims)
+
+
+def _between(rows: _Rows, q: Array, count: Array, method: QuantileMethod, skip: bool) -> Array:
+    """Quantiles between two neighbours, for each of q on a last axis."""
+    place = q * (count - 1)
+    low, high = floor(place), ceil(place)
+    share = place - low
+    least, most = (clip(x, 0, count - 1).astype("int32") for x in (low, high))
+    shape = (*rows.values.shape[:-1], q.size)
+    one, two = (rows.at(broadcast_to(x, shape)) for x in (least, most))
+    if method == "linear":
+        return one.astype(q.dtype) * (1 - share) + two.astype(q.dtype) * share
+    if method == "nearest":
+        return where(share <= 0.5, one, two)
+    return {"lower": one, "higher": two}[method] if method != "midpoint" else (one + two) * 0.5
+
+
+def _stepped(rows: _Rows, q: Array, count: Array, method: QuantileMethod, skip: bool) -> Array:
+    """The first element whose weight, with that of all before it, is the share asked for."""
+    w = rows.weights
+    if w is None:
+        w = where(rows.nans, 0, rows.values * 0 + 1).astype(rows.kind)
+        bad = rows.nans & False
+    else:
+        bad = logical_or(w < 0, isnan(w))
+        w = where(logical_or(bad, rows.nans), 0, w)
+    total = cumsum(w, -1)
+    before = total[..., None, :] < (q * total[..., -1:])[..., None]
+    place = clip(sum(before, -1, convert.default_int().np), 0, count - 1).astype("int32")
+    wrong = any(bad, -1, keepdims=True)
+    if skip:
+        wrong = logical_or(wrong, count == 0)
+    return where(wrong, np.nan, rows.at(place))
+
+
+@_family()
+def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
+             overwrite_input: bool = False, method: QuantileMethod = "linear",
+             keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
+    """The numbers that shares q of the elements are below; NaN where an element is NaN.
+
+    >>> print(jnp.quantile(jnp.asarray([1.0, 2.0, 4.0]), 0.75))
+    3.0
+    """
+    return _quantile(a, q, axis, out, overwrite_input, method, keepdims, weights, False)
+
+
+@_family()
+def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
+                overwrite_input: bool = False, method: QuantileMethod = "linear",
+                keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
+    """The numbers that shares q of the elements that are not NaN are below.
+
+    >>> print(jnp.nanquantile(jnp.asarray([1.0, jnp.nan, 4.0]), 0.5))
+    2.5
+    """
+    return _quantile(a, q, axis, out, overwrite_input, method, keepdims, weights, True)
+
+
+def _percents(q: ArrayLike) -> Array:
+    return Array(in_domain("inexact", q, None)) / 100
+
+
+@_family(q="which percentiles: numbers from 0 to 100, 0-d or on one axis.")
+def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
+               overwrite_input: bool = False, method: QuantileMethod = "linear",
+               keepdims: bool = False, *, weights: ArrayLike | None = None,
+               out_sharding: None = None) -> Array:
+    """The numbers that q percent of the elements are below; NaN where an element is NaN.
+
+    >>> print(jnp.percentile(jnp.asarray([1.0, 2.0, 4.0]), 75))
+    3.0
+    """
+    arguments.one_of("out_sharding", out_sharding, (None,))
+    return _quantile(a, _percents(q), axis, out, overwrite_input, method, keepdims, weights,
+                     False)
+
+
+@_family(q="which percentiles: numbers from 0 to 100, 0-d or on one axis.")
+def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
+                  overwrite_input: bool = False, method: QuantileMethod = "linear",
+                  keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
+    """The numbers that q percent of the elements that are not NaN are below.
+
+    >>> print(jnp.nanpercentile(jnp.asarray([1.0, jnp.nan, 4.0]), 50))
+    2.5
+    """
+    return _quantile(a, _percents(q), axis, out, overwrite_input, method, keepdims, weights,
+                     True)
+
+
+_AXIS_ONLY = ("AxisError: an axis outside of the array, or named twice.",
+              "ShapeError: there is nothing to fold.")
+
+
+@_family("An Array of floats without the folded axes.", _AXIS_ONLY)
+def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_input: bool = False,
+           keepdims: bool = False) -> Array:
+    """The element in the middle, or the mean of both; NaN where an element is NaN.
+
+    >>> print(jnp.median(jnp.asarray([1.0, 2.0, 4.0])))
+    2.0
+    """
+    return _quantile(a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, None, False)
+
+
+@_family("An Array of floats without the folded axes.", _AXIS_ONLY)
+def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None,
+              overwrite_input: bool = False, keepdims: bool = False) -> Array:
+    """The element in the middle of those that are not NaN, or the mean of both.
+
+    >>> print(jnp.nanmedian(jnp.asarray([1.0, jnp.nan, 4.0])))
+    2.5
+    """
+    return _quantile(a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, None, True)

@@ -1,0 +1,405 @@
+"""Functions of ``fnx.numpy`` on sets: what occurs in arrays, by sorting them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from fnx.core import build, ops
+from fnx.core.array import arguments, axes, convert
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.documented import Family
+from fnx.core.array.promotion import promoted
+from fnx.core.array.public import asarray
+from fnx.core.array.running import running
+from fnx.core.errors import ArgumentError
+from fnx.numpy.basic import (
+    any,
+    arange,
+    concatenate,
+    cumsum,
+    isnan,
+    logical_and,
+    logical_not,
+    moveaxis,
+    ones_like,
+    ravel,
+    take,
+    where,
+    zeros,
+    zeros_like,
+)
+from fnx.numpy.counting import searchsorted
+from fnx.numpy.places import true_places
+from fnx.numpy.sorting import in_order
+
+__all__ = [
+    "intersect1d", "isin", "setdiff1d", "setxor1d", "union1d", "unique", "unique_all",
+    "unique_counts", "unique_inverse", "unique_values",
+]
+
+_family = Family(
+    ar="an Array or what ``asarray`` takes, of any shape and dtype.",
+    x="an Array or what ``asarray`` takes, of any shape and dtype.",
+    ar1="an Array or what ``asarray`` takes; it is flattened.",
+    ar2="an Array or what ``asarray`` takes; it is flattened.",
+    size="how long the result is, where that must be known while tracing; what is missing is "
+         "filled.",
+    fill_value="what is filled in; by default the least of the result.",
+    assume_unique="a promise that neither array has an element twice.",
+    equal_nan="whether all NaNs are one element.",
+    sorted="accepted as NumPy's; elements come in order in any case.",
+    returns="An Array of one axis, in ascending order.",
+    raises=("TracedValueError: a result whose length depends on traced values; give size=.",))
+
+
+class UniqueAll(NamedTuple):
+    """What ``unique_all`` returns: a tuple with names."""
+
+    values: Array
+    indices: Array
+    inverse_indices: Array
+    counts: Array
+
+
+class UniqueCounts(NamedTuple):
+    """What ``unique_counts`` returns: a tuple with names."""
+
+    values: Array
+    counts: Array
+
+
+class UniqueInverse(NamedTuple):
+    """What ``unique_inverse`` returns: a tuple with names."""
+
+    values: Array
+    inverse_indices: Array
+
+
+# ---- equal neighbours ---------------------------------------------------------------------------
+
+
+def _differ(a: Array, b: Array, equal_nan: bool) -> Array:
+    """Where two arrays differ."""
+    out = a != b
+    if equal_nan and a._dtype.is_float:
+        out = logical_and(out, logical_not(logical_and(isnan(a), isnan(b))))
+    return out
+
+
+def _starts(x: Array, equal_nan: bool) -> Array:
+    """Which rows of a sorted array differ from the row before; the first one does."""
+    rest = _differ(x[1:], x[:-1], equal_nan)
+    if x.ndim > 1:
+        rest = any(rest, tuple(range(1, x.ndim)))
+    return concatenate([ones_like(rest, shape=(min(1, x.shape[0]),)), rest])
+
+
+def _rows_in_order(x: Array) -> tuple[Array, Array]:
+    """The rows of an array in order, the first column first, and where each was."""
+    n = x.shape[0]
+    if x.ndim == 1:
+        values, places = in_order([x._node], 0, 1, (0, -1))
+        return Array(values), Array(build.cast(places, convert.default_int()))
+    columns = x.reshape(n, math.prod(x.shape[1:]))
+    keys = [columns[:, j]._node for j in range(columns.shape[1])]
+    places, = in_order(keys, 0, len(keys), (-1,))
+    order = Array(build.cast(places, convert.default_int()))
+    return take(x, order, 0, mode="clip"), order
+
+
+def _sized(size: int | None) -> int | None:
+    return None if size is None else arguments.integer("size", size)
+
+
+def _line(n: int) -> Array:
+    return arange(n, dtype=convert.default_int())
+
+
+# ---- unique -------------------------------------------------------------------------------------
+
+
+class _Unique:
+    """The different rows of an array along its first axis, and what is known of them."""
+
+    def __init__(self, x: Array, equal_nan: bool, size: int | None, fill: ArrayLike | None) -> None:
+        n = x.shape[0]
+        if not n and size and fill is None:
+            raise ArgumentError("expected fill_value=, as there are no elements to fill up with",
+                                hint="give fill_value=0")
+        self.length = n
+        if not math.prod(x.shape[1:]):  # rows without elements are all alike
+            count = min(n, 1) if size is None else size
+            self.values, self._counts = x[:1] if n else x, [n] * count
+            self.indices, self.inverse = _line(count) * 0, _line(n) * 0
+            return
+        ordered, order = _rows_in_order(x)
+        first = _starts(ordered, equal_nan)
+        found = true_places(first, size, 0)
+        self._counts = None
+        self._first, self._found, self._size = first, found, size
+        self.values = take(ordered, found, 0, mode="clip") if n else _empty(x, size, fill)
+        if size is not None and fill is not None and n:
+            there = (_line(size) < first.sum()).reshape(-1, *[1] * (x.ndim - 1))
+            self.values = where(there, self.values, asarray(fill).astype(x.dtype))
+        self.indices = take(order, found, mode="clip") if n else order
+        run = cumsum(first.astype(convert.default_int().np)) - 1
+        self.inverse = zeros(n, convert.default_int().np).at[order].set(run)
+
+    @property
+    def counts(self) -> Array:
+        """How often each row occurs: to the place where the next one begins."""
+        if self._counts is not None:
+            return asarray(np.asarray(self._counts, convert.default_int().np))
+        n = self.length
+        if not n:
+            return _line(0)
+        ends = true_places(self._first, None if self._size is None else self._size + 1, n)
+        if self._size is None:
+            ends = concatenate([ends, asarray(np.asarray([n], np.int32))])
+        return (ends[1:] - ends[:-1]).astype(convert.default_int().np)
+
+
+def _empty(x: Array, size: int | None, fill: ArrayLike | None) -> Array:
+    return where(True, asarray(0 if fill is None else fill).astype(x.dtype),
+                 zeros((size or 0, *x.shape[1:]), x.dtype))
+
+
+@_family("An Array; or a tuple of it and what is asked for, in the order of the arguments.",
+         return_index="also return where each element occurs first.",
+         return_inverse="also return which element of the result each one is.",
+         return_counts="also return how often each element occurs.",
+         axis="of which whole slices are compared; None: elements, flattened.",
+         raises=("TracedValueError: a result whose length depends on traced values; give size=.",
+                 "AxisError: an axis outside of the array.",
+                 "ArgumentError: nothing to fill up with."))
+def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = False,
+           return_counts: bool = False, axis: int | None = None, *, equal_nan: bool = True,
+           size: int | None = None, fill_value: ArrayLike | None = None, sorted: bool = True
+           ) -> Any:
+    """The elements that occur, once each, in ascending order.
+
+    >>> jnp.unique(jnp.asarray([3, 1, 3]))
+    Array([1, 3], dtype=int32)
+    >>> jnp.unique(jnp.asarray([3, 1, 3]), return_counts=True, size=3)
+    (Array([1, 3, 1], dtype=int32), Array([1, 2, 0], dtype=int32))
+    """
+    for name, given in (("return_index", return_index), ("return_inverse", return_inverse),
+                        ("return_counts", return_counts), ("equal_nan", equal_nan),
+                        ("sorted", sorted)):
+        arguments.flag(name, given)
+    x = asarray(ar)
+    at = 0 if axis is None else axes.one(axis, x.ndim)
+    rows = ravel(x) if axis is None else moveaxis(x, at, 0)
+    found = _Unique(rows, equal_nan, _sized(size), fill_value)
+    out = [Array(moveaxis(found.values, 0, at)._node, x.weak)]
+    if return_index:
+        out.append(found.indices)
+    if return_inverse:
+        out.append(found.inverse.reshape(x.shape) if axis is None else found.inverse)
+    if return_counts:
+        out.append(found.counts)
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+@_family("values, indices, inverse_indices and counts, in a tuple with these names.")
+def unique_all(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
+               ) -> UniqueAll:
+    """The elements that occur, where first, which each one is, and how often. NaNs all differ.
+
+    >>> jnp.unique_all(jnp.asarray([3, 1, 3])).counts
+    Array([1, 2], dtype=int32)
+    """
+    return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size,
+                             fill_value=fill_value))
+
+
+@_family("values and counts, in a tuple with these names.")
+def unique_counts(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
+                  ) -> UniqueCounts:
+    """The elements that occur, and how often. NaNs all differ.
+
+    >>> jnp.unique_counts(jnp.asarray([3, 1, 3])).values
+    Array([1, 3], dtype=int32)
+    """
+    return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size,
+                                fill_value=fill_value))
+
+
+@_family("values and inverse_indices, in a tuple with these names.")
+def unique_inverse(x: ArrayLike, /, *, size: int | None = None,
+                   fill_value: ArrayLike | None = None) -> UniqueInverse:
+    """The elements that occur, and which of them each one is. NaNs all differ.
+
+    >>> jnp.unique_inverse(jnp.asarray([3, 1, 3])).inverse_indices
+    Array([1, 0, 1], dtype=int32)
+    """
+    return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size,
+                                 fill_value=fill_value))
+
+
+@_family()
+def unique_values(x: ArrayLike, /, *, size: int | None = None,
+                  fill_value: ArrayLike | None = None) -> Array:
+    """The elements that occur. NaNs all differ.
+
+    >>> jnp.unique_values(jnp.asarray([3, 1, 3]))
+    Array([1, 3], dtype=int32)
+    """
+    found: Array = unique(x, equal_nan=False, size=size, fill_value=fill_value)
+    return found
+
+
+# ---- two sets -----------------------------------------------------------------------------------
+
+
+class _Merged:
+    """Two flat arrays in one order, elements of the first one before equal ones of the second.
+
+    ``both`` marks the place between the two in a run of equals that has elements of both arrays.
+    """
+
+    def __init__(self, ar1: ArrayLike, ar2: ArrayLike) -> None:
+        (one, two), _ = promoted("any", "sets", (asarray(ar1), asarray(ar2)),
+                                 broadcast=False)
+        self.a, self.b = ravel(Array(one)), ravel(Array(two))
+        joined = concatenate([self.a, self.b])
+        values, places = in_order([joined._node], 0, 1, (0, -1))
+        self.values, self.order = Array(values), Array(places)
+        self.of_b = self.order >= self.a.size
+        same = logical_not(_differ(self.values[1:], self.values[:-1], False))
+        change = logical_and(self.of_b[1:], logical_not(self.of_b[:-1]))
+        self.both = logical_and(same, change)
+
+    def only_one(self) -> Array:
+        """Which elements are of a run that has elements of one array only."""
+        run = cumsum(_starts(self.values, False).astype("int32")) - 1
+        hit = zeros(self.values.size, "bool").at[run[1:]].max(self.both)
+        return logical_not(hit[run])
+
+    def first_of_each(self) -> Array:
+        """Which elements are the first of theirs that an array has."""
+        new = _starts(self.values, True)
+        turn = self.of_b[1:] != self.of_b[:-1]
+        return logical_not(logical_not(new).at[1:].min(logical_not(turn)))
+
+
+def _chosen(values: Array, keep: Array, size: int | None, fill: ArrayLike | None) -> Array:
+    """The values that are kept; missing ones are ``fill``, or the least of those."""
+    places = true_places(keep, _sized(size), values.size)
+    if size is None or not values.size:
+        return take(values, places, mode="clip") if values.size else \
+            _empty(values, size, fill)
+    other = take(values, places[:1], mode="fill", fill_value=0) if fill is None else \
+        asarray(fill).astype(values.dtype)
+    return where(places < values.size, take(values, places, mode="clip"), other)
+
+
+@_family(raises=("TracedValueError: no ``size=`` while tracing.", "DTypeError: dtypes that do not promote."))
+def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None,
+            fill_value: ArrayLike | None = None) -> Array:
+    """The elements that either array has, once each.
+
+    >>> jnp.union1d(jnp.asarray([1, 3]), jnp.asarray([3, 2]))
+    Array([1, 2, 3], dtype=int32)
+    """
+    found: Array = unique(concatenate([ravel(ar1), ravel(ar2)]), size=size, fill_value=fill_value)
+    return found
+
+
+@_family(return_indices="also return where each element occurs first in either array.")
+def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
+                return_indices: bool = False, *, size: int | None = None,
+                fill_value: ArrayLike | None = None) -> Any:
+    """The elements that both arrays have, once each.
+
+    >>> jnp.intersect1d(jnp.asarray([1, 3, 3]), jnp.asarray([3, 2]))
+    Array([3], dtype=int32)
+    """
+    arguments.flag("assume_unique", assume_unique)
+    arguments.flag("return_indices", return_indices)
+    merged = _Merged(ar1, ar2)
+    n = merged.values.size
+    values = _chosen(merged.values[:max(n - 1, 0)], merged.both, size, fill_value)
+    if not return_indices:
+        return values
+    line = where(_starts(merged.values, False), _line(n), 0)
+    start = Array(running(line._node, 0, ops.MAX, name="cummax")) if n else line
+    at = true_places(merged.both, _sized(size), n)
+    kind = convert.default_int().np
+    in_a = take(take(merged.order, start, mode="clip"), at, mode="fill",
+                fill_value=merged.a.size)
+    in_b = take(merged.order, at + 1, mode="fill", fill_value=merged.a.size + merged.b.size)
+    return values, in_a.astype(kind), (in_b - merged.a.size).astype(kind)
+
+
+@_family()
+def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
+             size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
+    """The elements that one of two arrays has, once each.
+
+    >>> jnp.setxor1d(jnp.asarray([1, 3]), jnp.asarray([3, 2]))
+    Array([1, 2], dtype=int32)
+    """
+    arguments.flag("assume_unique", assume_unique)
+    merged = _Merged(ar1, ar2)
+    keep = merged.only_one()
+    if not assume_unique:
+        keep = logical_and(keep, merged.first_of_each())
+    return _chosen(merged.values, keep, size, fill_value)
+
+
+@_family("An Array of one axis and the dtype of ar1: in ascending order, or in that of ar1 with "
+         "``assume_unique``.", fill_value="what is filled in; by default 0.")
+def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
+              size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
+    """The elements of the first array that the second one does not have, once each.
+
+    >>> jnp.setdiff1d(jnp.asarray([1, 3]), jnp.asarray([3, 2]))
+    Array([1], dtype=int32)
+    """
+    arguments.flag("assume_unique", assume_unique)
+    given = ravel(asarray(ar1))
+    fill = 0 if fill_value is None else fill_value
+    if assume_unique:
+        return _chosen(given, isin(given, ar2, invert=True), size, fill)
+    ordered = Array(in_order([given._node], 0, 1)[0])
+    keep = logical_and(_starts(ordered, True), isin(ordered, ar2, invert=True))
+    return _chosen(ordered, keep, size, fill)
+
+
+_FEW = 1 << 16  # comparisons that are done one by one
+
+
+@_family("An Array of bool, of the shape of ``element``.",
+         element="an Array or what ``asarray`` takes, of any shape.",
+         test_elements="an Array or what ``asarray`` takes, of any shape.",
+         invert="say which ones do not.",
+         method='"auto", "compare_all" (each with each), "binary_search" or "sort"; they differ '
+                "in time only.",
+         raises=("ArgumentError: another method.",))
+def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = False,
+         invert: bool = False, *,
+         method: Literal["auto", "compare_all", "binary_search", "sort"] = "auto") -> Array:
+    """Which elements occur in another array. NaN does not.
+
+    >>> jnp.isin(jnp.asarray([1, 5]), jnp.asarray([5, 6]))
+    Array([False,  True], dtype=bool)
+    """
+    arguments.flag("assume_unique", assume_unique)
+    arguments.flag("invert", invert)
+    arguments.one_of("method", method, ("auto", "compare_all", "binary_search", "sort"))
+    (one, two), _ = promoted("any", "isin", (asarray(element), asarray(test_elements)),
+                             broadcast=False)
+    x, tests = Array(one), ravel(Array(two))
+    if not x.size or not tests.size:
+        found = zeros_like(x, "bool")
+    elif method == "compare_all" or method == "auto" and x.size * tests.size <= _FEW:
+        found = any(x[..., None] == tests, -1)
+    else:
+        ordered = Array(in_order([tests._node], 0, 1)[0])
+        at = searchsorted(ordered, x)
+        found = take(ordered, at, mode="clip") == x
+    return logical_not(found) if invert else found
