@@ -46,6 +46,7 @@ def names(package: str) -> dict[str, Any]:
     """What the expressions see, of JAX or fnx."""
     top, jnp, lax, nn, random = (importlib.import_module(f"{package}{sub}") for sub in (
         "", ".numpy", ".lax", ".nn", ".random"))
+    importlib.import_module(f"{package}.image")
     found: dict[str, Any] = golden("inputs").names(top, jnp, lax, nn, random)
     special = importlib.import_module(f"{package}.scipy.special") if _has(package) else None
     stats = importlib.import_module(f"{package}.scipy.stats") if _has(package) else None
@@ -61,6 +62,7 @@ def answer(expression: str, seen: dict[str, Any]) -> list[tuple[str, bool, tuple
     """(dtype, weak, shape, values) of each array of the result."""
     out = []
     for x in jax.tree_util.tree_leaves(eval(expression, dict(seen)), is_leaf=_is_array):
+        x = x.item() if isinstance(x, np.generic) else x  # of shapes
         values = np.asarray(x)
         out.append((str(getattr(x, "dtype", type(x).__name__)),
                     bool(getattr(x, "weak_type", False)), values.shape, values))
@@ -125,6 +127,10 @@ class Answers:
         if self.path is not None:
             self.path.write_bytes(pickle.dumps(self.kept))
 
+    def weak(self, expression: str) -> bool:
+        """Whether weak types are compared, too."""
+        return not any(name in expression for name in golden("name_cases").WITHOUT_WEAK)
+
     def refuses(self, expression: str) -> bool:
         return isinstance(self[expression], str)
 
@@ -141,7 +147,7 @@ def compare(expression: str, fnx: dict[str, Any], theirs: Answers, rtol: float) 
         got = answer(expression, fnx)
     except Exception as error:
         return f"refuses: {type(error).__name__} {str(error)[:200]}"
-    return difference(got, theirs[expression], rtol)
+    return difference(got, theirs[expression], rtol, theirs.weak(expression))
 
 
 def main() -> None:

@@ -134,8 +134,8 @@ def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
 def random_gamma_grad(a: ArrayLike, sample: ArrayLike) -> Array:
     """How a number that was drawn from a gamma distribution moves with its parameter.
 
-    >>> print(lax.random_gamma_grad(1.0, 1.0).round(4))
-    1.1734
+    >>> print(lax.random_gamma_grad(1.0, 1.0).round(2))
+    1.17
     """
     shape, x, slope = _by_shape(a, sample)
     gammaln = load("fnx.scipy.special").gammaln

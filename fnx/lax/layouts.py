@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import fnx.numpy as jnp
+from fnx.core.array import arguments
 from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.documented import Family
@@ -18,7 +19,7 @@ from fnx.lax.convolution import (
     conv_dimension_numbers,
     conv_general_dilated_patches,
 )
-from fnx.lax.folds import Padding, padded
+from fnx.lax.folds import Padding, numbers_for_axes, padded
 
 __all__ = [
     "ConvGeneralDilatedDimensionNumbers", "DotDimensionNumbers", "conv_general_dilated_local",
@@ -50,9 +51,9 @@ def _places(size: Sequence[int], window: Sequence[int], strides: Sequence[int]) 
     return tuple([max(0, (n - k) // s + 1) for n, k, s in zip(size, window, strides)])
 
 
-def _spread(lengths: Sequence[int], dilation: Sequence[int] | None) -> Shape:
-    return tuple([max(0, d * (n - 1) + 1) if n else 0
-                  for n, d in zip(lengths, dilation or [1] * len(lengths))])
+def _spread(name: str, lengths: Sequence[int], dilation: Sequence[int] | None) -> Shape:
+    distances = numbers_for_axes(name, dilation, len(lengths))
+    return tuple([max(0, d * (n - 1) + 1) if n else 0 for n, d in zip(lengths, distances)])
 
 
 @_family("A list of (before, after).", ("ArgumentError: another padding.",))
@@ -74,12 +75,13 @@ def conv_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides
     >>> lax.conv_shape_tuple((1, 3, 8), (4, 3, 3), (1,), "VALID")
     (1, 4, 6)
     """
+    groups = arguments.integer("batch_group_count", batch_group_count)
     around = padded(pads, tuple(lhs_shape[2:]), tuple(rhs_shape[2:]), tuple(strides))
     whole = [n + low + high for n, (low, high) in zip(lhs_shape[2:], around)]
     if any(n < 0 for n in whole):
         raise ShapeError(f"expected a padding that leaves something of {tuple(lhs_shape[2:])}, got "
                          f"{around}")
-    return (lhs_shape[0] // batch_group_count, rhs_shape[0],
+    return (lhs_shape[0] // groups, rhs_shape[0],
             *_places(whole, rhs_shape[2:], strides))
 
 
@@ -155,8 +157,10 @@ def reduce_window_shape_tuple(
     (3,)
     """
     whole = [n + low + high
-             for n, (low, high) in zip(_spread(operand_shape, base_dilation), padding)]
-    return _places(whole, _spread(window_dimensions, window_dilation), window_strides)
+             for n, (low, high) in zip(
+                 _spread("base_dilation", operand_shape, base_dilation), padding)]
+    return _places(whole, _spread("window_dilation", window_dimensions, window_dilation),
+                   window_strides)
 
 
 @_family("An Array.", lhs="the input.", rhs="a kernel for each place of the result: features of "

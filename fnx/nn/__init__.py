@@ -13,7 +13,12 @@ from fnx.nn.activations import *
 from fnx.nn.normalize import *
 from fnx.nn.pooling import *
 
-__all__ = ["initializers", *activations.__all__, *normalize.__all__, *pooling.__all__]
+if TYPE_CHECKING:  # at their first use
+    from fnx.nn.attention import *
+
+_HOMES = {"dot_product_attention": "fnx.nn.attention"}
+
+__all__ = ["initializers", *activations.__all__, *normalize.__all__, *pooling.__all__, *_HOMES]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = module_face(__name__, __all__, homes=_HOMES)

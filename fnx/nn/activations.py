@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import pi, sqrt
+from math import log, pi, sqrt
 
 import fnx.numpy as jnp
 from fnx.core import expr
@@ -17,8 +17,9 @@ from fnx.core.formulas import logaddexp
 
 __all__ = [
     "celu", "elu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh",
-    "identity", "leaky_relu", "log_sigmoid", "mish", "relu", "relu6", "selu", "sigmoid", "silu",
-    "soft_sign", "softplus", "squareplus", "swish", "tanh",
+    "identity", "leaky_relu", "log1mexp", "log_sigmoid", "mish", "relu", "relu6", "selu",
+    "sigmoid", "silu", "soft_sign", "softplus", "sparse_plus", "sparse_sigmoid", "squareplus",
+    "swish", "tanh",
 ]
 
 # ---- formulas ---------------------------------------------------------------------------------
@@ -43,6 +44,21 @@ def _silu(x: Expr) -> Expr:
 
 def _soft_sign(x: Expr) -> Expr:
     return x / (abs(x) + 1)
+
+
+def _sparse_plus(x: Expr) -> Expr:
+    return where(x <= -1, 0, where(x >= 1, x, (x + 1) ** 2 / 4))
+
+
+def _sparse_sigmoid(x: Expr) -> Expr:
+    return where(x <= -1, 0, where(x >= 1, 1, (x + 1) / 2))
+
+
+def _log1mexp(x: Expr) -> Expr:
+    """Either form is exact on its side of log 2; each sees arguments of its own side only."""
+    near = x < log(2)
+    return where(near, expr.log(-expm1(-where(near, x, 0.5))),
+                 expr.log1p(-expr.exp(-where(near, 1, x))))
 
 
 def _relu6(x: Expr) -> Expr:
@@ -94,6 +110,9 @@ def _gelu_erf(x: Expr) -> Expr:
 _SILU = ElementwiseRow("silu", "inexact", _silu)
 _SOFTPLUS = ElementwiseRow("softplus", "inexact", _softplus)
 _LOG_SIGMOID = ElementwiseRow("log_sigmoid", "inexact", _log_sigmoid)
+_SPARSE_PLUS = ElementwiseRow("sparse_plus", "inexact", _sparse_plus)
+_SPARSE_SIGMOID = ElementwiseRow("sparse_sigmoid", "inexact", _sparse_sigmoid)
+_LOG1MEXP = ElementwiseRow("log1mexp", "inexact", _log1mexp)
 _SOFT_SIGN = ElementwiseRow("soft_sign", "inexact", _soft_sign)
 _HARD_TANH = ElementwiseRow("hard_tanh", "inexact", _hard_tanh)
 _HARD_SIGMOID = ElementwiseRow("hard_sigmoid", "inexact", _hard_sigmoid)
@@ -158,6 +177,36 @@ def soft_sign(x: ArrayLike, /) -> Array:
     0.5
     """
     return apply(_SOFT_SIGN, x)
+
+
+@elementwise(_SPARSE_PLUS, at="fnx")
+def sparse_plus(x: ArrayLike, /) -> Array:
+    """0 below -1, x above 1, the parabola between them that joins smoothly.
+
+    >>> print(fnx.nn.sparse_plus(0.0))
+    0.25
+    """
+    return apply(_SPARSE_PLUS, x)
+
+
+@elementwise(_SPARSE_SIGMOID, at="fnx")
+def sparse_sigmoid(x: ArrayLike, /) -> Array:
+    """0 below -1, 1 above 1, a line between: the derivative of ``sparse_plus``.
+
+    >>> print(fnx.nn.sparse_sigmoid(0.0))
+    0.5
+    """
+    return apply(_SPARSE_SIGMOID, x)
+
+
+@elementwise(_LOG1MEXP, at="fnx")
+def log1mexp(x: ArrayLike, /) -> Array:
+    """log(1 - exp(-x)), exact near 0 and far from it; NaN below 0.
+
+    >>> print(fnx.nn.log1mexp(0.0))
+    -inf
+    """
+    return apply(_LOG1MEXP, x)
 
 
 @elementwise(_HARD_TANH, at="fnx")

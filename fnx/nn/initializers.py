@@ -17,8 +17,9 @@ from fnx.core.errors import ShapeError, module_face
 from fnx.core.ops import Shape
 
 __all__ = [
-    "constant", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lecun_normal",
-    "lecun_uniform", "normal", "ones", "truncated_normal", "uniform", "variance_scaling", "zeros",
+    "constant", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "kaiming_normal",
+    "kaiming_uniform", "lecun_normal", "lecun_uniform", "normal", "ones", "truncated_normal",
+    "uniform", "variance_scaling", "xavier_normal", "xavier_uniform", "zeros",
 ]
 
 FanMode: TypeAlias = Literal["fan_in", "fan_out", "fan_avg"]
@@ -260,6 +261,8 @@ glorot_normal = _scaled("glorot_normal", 1.0, "fan_avg", "truncated_normal", _GL
 glorot_uniform = _scaled("glorot_uniform", 1.0, "fan_avg", "uniform", _GLOROT)
 he_normal = _scaled("he_normal", 2.0, "fan_in", "truncated_normal", _HE)
 he_uniform = _scaled("he_uniform", 2.0, "fan_in", "uniform", _HE)
+kaiming_normal, kaiming_uniform = he_normal, he_uniform
+xavier_normal, xavier_uniform = glorot_normal, glorot_uniform
 lecun_normal = _scaled("lecun_normal", 1.0, "fan_in", "truncated_normal", _LECUN)
 lecun_uniform = _scaled("lecun_uniform", 1.0, "fan_in", "uniform", _LECUN)
 

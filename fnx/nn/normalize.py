@@ -17,7 +17,7 @@ from fnx.core.errors import DTypeError
 from fnx.core.expr import Expr, exp, log, stop
 from fnx.core.ops import Op, Shape
 
-__all__ = ["log_softmax", "logsumexp", "one_hot", "softmax", "standardize"]
+__all__ = ["log_softmax", "logmeanexp", "logsumexp", "one_hot", "softmax", "standardize"]
 
 
 def _mask(where: Any, x: Expr, fill: float) -> Expr:
@@ -146,6 +146,32 @@ def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
     if not keepdims:
         out = build.reshape(out, tuple(n for i, n in enumerate(node.shape) if i not in over))
     return Array(out)
+
+
+@public
+def logmeanexp(x: ArrayLike, axis: AxisLike = None, where: ArrayLike | None = None,
+               keepdims: bool = False) -> Array:
+    """The logarithm of the mean of exponentials.
+
+    Args:
+        x: an Array, NumPy data or a Python number of any shape.
+        axis: an axis or several; None folds all.
+        where: a mask that broadcasts, of the elements that count.
+        keepdims: the axes that go stay with length 1.
+
+    Returns:
+        An Array without the axes, of a float dtype.
+
+    Raises:
+        AxisError: an axis outside of the array, or named twice.
+
+    >>> import fnx
+    >>> print(fnx.nn.logmeanexp(fnx.numpy.asarray([1000.0, 1000.0])))
+    1000.0
+    """
+    found = logsumexp(x, axis, keepdims=keepdims, where=where)
+    ones = jnp.ones_like(jnp.asarray(x), found.dtype)
+    return found - jnp.log(jnp.sum(ones, axis, keepdims=keepdims, where=where))
 
 
 @public

@@ -47,7 +47,7 @@ _family = Family(
     overwrite_input="False: arrays are immutable.",
     method='between elements: "linear", "lower", "higher", "midpoint", "nearest"; or '
            '"inverted_cdf".',
-    weights="how much each element counts, for \"inverted_cdf\": of the shape of a, or of the axis.",
+    weights='how much each element counts, for "inverted_cdf": of the shape of a, or of the axis.',
     returns="An Array of floats without the folded axes; those of q stand in front.",
     raises=("AxisError: an axis outside of the array, or named twice.",
             "ArgumentError: another method; weights for a method that takes none.",

@@ -124,15 +124,18 @@ def _line(n: int) -> Array:
 class _Unique:
     """The different rows of an array along its first axis, and what is known of them."""
 
-    def __init__(self, x: Array, equal_nan: bool, size: int | None, fill: ArrayLike | None) -> None:
+    def __init__(self, x: Array, equal_nan: bool, size: int | None, given: ArrayLike | None
+                 ) -> None:
         n = x.shape[0]
+        fill = None if given is None else asarray(given).astype(x.dtype)
         if not n and size and fill is None:
             raise ArgumentError("expected fill_value=, as there are no elements to fill up with",
                                 hint="give fill_value=0")
         self.length = n
         if not math.prod(x.shape[1:]):  # rows without elements are all alike
             count = min(n, 1) if size is None else size
-            self.values, self._counts = x[:1] if n else x, [n] * count
+            self.values = x[:1] if n else x
+            self._counts: list[int] | None = [n] * count
             self.indices, self.inverse = _line(count) * 0, _line(n) * 0
             return
         ordered, order = _rows_in_order(x)
@@ -143,7 +146,7 @@ class _Unique:
         self.values = take(ordered, found, 0, mode="clip") if n else _empty(x, size, fill)
         if size is not None and fill is not None and n:
             there = (_line(size) < first.sum()).reshape(-1, *[1] * (x.ndim - 1))
-            self.values = where(there, self.values, asarray(fill).astype(x.dtype))
+            self.values = where(there, self.values, fill)
         self.indices = take(order, found, mode="clip") if n else order
         run = cumsum(first.astype(convert.default_int().np)) - 1
         self.inverse = zeros(n, convert.default_int().np).at[order].set(run)
@@ -162,9 +165,8 @@ class _Unique:
         return (ends[1:] - ends[:-1]).astype(convert.default_int().np)
 
 
-def _empty(x: Array, size: int | None, fill: ArrayLike | None) -> Array:
-    return where(True, asarray(0 if fill is None else fill).astype(x.dtype),
-                 zeros((size or 0, *x.shape[1:]), x.dtype))
+def _empty(x: Array, size: int | None, fill: Array | None) -> Array:
+    return zeros((size or 0, *x.shape[1:]), x.dtype) + (0 if fill is None else fill)
 
 
 @_family("An Array; or a tuple of it and what is asked for, in the order of the arguments.",
@@ -286,18 +288,19 @@ class _Merged:
         return logical_not(logical_not(new).at[1:].min(logical_not(turn)))
 
 
-def _chosen(values: Array, keep: Array, size: int | None, fill: ArrayLike | None) -> Array:
-    """The values that are kept; missing ones are ``fill``, or the least of those."""
+def _chosen(values: Array, keep: Array, size: int | None, given: ArrayLike | None) -> Array:
+    """The values that are kept; missing ones are what is given, or the least of those."""
+    fill = None if given is None else asarray(given).astype(values.dtype)
     places = true_places(keep, _sized(size), values.size)
     if size is None or not values.size:
         return take(values, places, mode="clip") if values.size else \
             _empty(values, size, fill)
-    other = take(values, places[:1], mode="fill", fill_value=0) if fill is None else \
-        asarray(fill).astype(values.dtype)
+    other = take(values, places[:1], mode="fill", fill_value=0) if fill is None else fill
     return where(places < values.size, take(values, places, mode="clip"), other)
 
 
-@_family(raises=("TracedValueError: no ``size=`` while tracing.", "DTypeError: dtypes that do not promote."))
+@_family(raises=("TracedValueError: no ``size=`` while tracing.",
+                 "DTypeError: dtypes that do not promote."))
 def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None,
             fill_value: ArrayLike | None = None) -> Array:
     """The elements that either array has, once each.

@@ -121,7 +121,7 @@ def lexsort(keys: Sequence[ArrayLike] | ArrayLike, axis: int = -1) -> Array:
     Array([2, 1, 0], dtype=int32)
     """
     given = [asarray(k) for k in
-             (keys if isinstance(keys, list | tuple) else asarray(keys))]  # type: ignore[arg-type]
+             (keys if isinstance(keys, list | tuple) else asarray(keys))]
     if not given:
         raise ArgumentError("expected at least one key, got none")
     for x in given:

@@ -372,10 +372,10 @@ def multivariate_normal(key: ArrayLike, mean: ArrayLike, cov: ArrayLike,
     front = axes.broadcast_shapes(m.shape[:-1], c.shape[:-2])
     size = front if shape is None else axes.shape(shape)
     draws = normal(key, (*size, m.shape[-1]), kind)
-    return m + jnp.matvec(_root(c), draws)
+    return m + jnp.matvec(cholesky_factor(c), draws)
 
 
-def _root(c: Array) -> Array:
+def cholesky_factor(c: Array) -> Array:
     """Cholesky's factor, column by column."""
     n = c.shape[-1]
     columns: list[Array] = []

@@ -228,7 +228,7 @@ RANDOM = [
     "random.multivariate_normal(k, f, jnp.eye(3), (2,))", "random.beta(k, f, i)",
     "random.poisson(k, jnp.asarray([0.0, 3.0, 50.0]))",
 ]
-_Q = ("0.5", "0.0", "1.0", "0.3", "jnp.asarray([0.1, 0.5, 0.9])")
+_SHARES = ("0.5", "0.0", "1.0", "0.3", "jnp.asarray([0.1, 0.5, 0.9])")
 SETS = [
     *_unary("unique unique_all unique_counts unique_inverse unique_values",
             ("i * 2 % 3", "counts", "b", "nans", "odd", "mixed", "m", "e", "2.5", "zeros")),
@@ -259,7 +259,7 @@ QUANTILES = [
       for a in ("", ", 0", ", axis=-1, keepdims=True")],
     "jnp.median(x, (0, 2))", "jnp.nanmedian(x, (1, 2), keepdims=True)", "jnp.median(2)",
     *[f"jnp.{n}({x}, {q}{a})" for n in ("quantile", "nanquantile")
-      for x in ("v", "m", "nans", "i", "odd") for q in _Q for a in ("", ", -1", ", 0",
+      for x in ("v", "m", "nans", "i", "odd") for q in _SHARES for a in ("", ", -1", ", 0",
                                                                    ", keepdims=True")],
     *[f"jnp.{n}({x}, {q}, method='{how}')" for n in ("quantile", "nanquantile")
       for x in ("m", "nans", "x", "i", "sorted") for q in ("0.3", "0.5", "jnp.asarray([0.2, 0.8])")
@@ -288,11 +288,107 @@ ORDERS = [
                                          "e.astype('uint8')")
       for a in ("", ", -1", ", 0, None, 'little'", ", 0, 5", ", None, 99", ", -1, -3")],
 ]
+LAX = [
+    *[f"lax.mulhi({x}, {y})" for x, y in (("i * 99999999", "-i * 77777777"), ("u", "u"),
+                                         ("i.astype('int8') * 50", "i.astype('int8') * 40"),
+                                         ("i.astype('uint16') * 999", "i.astype('uint16') * 777"))],
+    *[f"lax.reduce_precision({x}, {e}, {m})" for x in ("f", "odd", "v * 1e6", "v * 1e-6", "2.5",
+                                                      "f.astype('bfloat16')", "v.astype('float16')")
+      for e, m in ((5, 10), (8, 7), (4, 3), (5, 2), (8, 23), (2, 0))],
+    "lax.broadcast_like(f, m)", "lax.stack([f, v[:3]], 1)", "lax.empty((2, 0), 'int32')",
+    "lax.index_take(m, (i, i + 5), (1, 0))", "lax.index_take(x, (i,), (1,))",
+    "lax.igamma_grad_a(pos, pos[::-1])", "lax.igamma_grad_a(f, 2.0)",
+    "lax.random_gamma_grad(f, f * 0.7)",
+    "lax.platform_dependent(f, cpu=lambda x: x + 1, default=lambda x: x - 1)",
+    "lax.conv_shape_tuple((1, 3, 8, 9), (4, 3, 3, 2), (1, 2), 'SAME')",
+    "lax.conv_shape_tuple((4, 3, 8), (4, 3, 3), (2,), [(1, 0)], 2)",
+    "lax.conv_general_permutations(('NHWC', 'HWIO', 'NCHW'))",
+    "lax.conv_general_shape_tuple((1, 8, 9, 3), (3, 3, 3, 4), (2, 1), 'SAME', "
+    "('NHWC', 'HWIO', 'NCHW'))",
+    *[f"lax.conv_transpose_shape_tuple((1, 4, 3), (3, {k}, 5), ({s},), '{p}', "
+      "('NWC', 'WIO', 'NWC'))" for p in ("SAME", "VALID") for k in (1, 2, 5) for s in (1, 2, 3)],
+    *[f"lax.padtype_to_pads((5, 8), (3, 2), (2, 3), '{p}')"
+      for p in ("SAME", "VALID", "SAME_LOWER")],
+    "lax.reduce_window_shape_tuple((8, 3), (3, 2), (2, 1), [(0, 1), (0, 0)], (2, 1), (1, 2))",
+    "lax.conv_general_dilated_local(jnp.ones((2, 2, 5)) * f[0], jnp.arange(36.0).reshape(3, 4, 3), "
+    "(2,), 'SAME', (2,))",
+]
+_QKV = "jnp.sin(jnp.arange({n}.0)).reshape({shape})"
+_Q, _K = (_QKV.format(n=n, shape=s) for n, s in ((96, "2, 3, 4, 4"), (80, "2, 5, 2, 4")))
+ATTENTION = [
+    *[f"nn.dot_product_attention({_Q}, {_K}, {_K} * 2{a})" for a in (
+        "", ", is_causal=True", ", scale=0.3", ", local_window_size=1", ", return_residual=True",
+        ", local_window_size=(2, 0)", ", mask=jnp.tri(3, 5) > 0.5", ", bias=jnp.eye(3, 5)",
+        ", query_seq_lengths=jnp.asarray([2, 3])", ", key_value_seq_lengths=jnp.asarray([2, 0])",
+        ", jnp.ones((1, 4, 3, 5)) * 0.5, jnp.ones((2, 4, 1, 5)) > 0")],
+    f"nn.dot_product_attention({_K}[0], {_K}[0], {_K}[0], is_causal=True)",
+    f"nn.dot_product_attention({_K}.astype('bfloat16'), {_K}.astype('bfloat16'), "
+    f"{_K}.astype('bfloat16'))",
+    *_unary("sparse_plus sparse_sigmoid log1mexp", ("f", "wide / 9", "odd", "i", "b", "2.5", "e"),
+            "nn"),
+    *[f"nn.logmeanexp({x}{a})" for x in ("m", "odd", "i", "x") for a in ("", ", 0", ", axis=-1, "
+                                                                        "keepdims=True")],
+    "nn.logmeanexp(m, 1, b)",
+    *[f"nn.initializers.{n}()(k, (3, 4))" for n in ("kaiming_normal", "kaiming_uniform",
+                                                    "xavier_normal", "xavier_uniform")],
+]
+IMAGE = [
+    *[f"top.image.resize({x}, {shape}, '{how}'{a})"
+      for x, shape in (("m", "(5, 7)"), ("x", "(2, 2, 9)"), ("v", "(2,)"), ("i", "(7,)"))
+      for how in ("nearest", "linear", "lanczos3", "lanczos5", "cubic", "cubic-pytorch", "area")
+      for a in ("", ", False")],
+    "top.image.resize(m, (3, 0), 'linear')", "top.image.resize(m, m.shape, 'cubic')",
+    *[f"top.image.scale_and_translate(m, (4, 5), (0, 1), jnp.asarray([1.5, 0.7]), "
+      f"jnp.asarray([0.2, -1.0]), '{how}', {a})" for how in ("linear", "cubic", "lanczos3")
+      for a in (True, False)],
+]
+_X = ("wide / 3", "0.25", "i")
+_PLAIN = {"norm": "cdf sf logcdf logsf", "uniform": "cdf", "expon": "cdf sf logcdf logsf",
+          "laplace": "cdf", "logistic": "cdf sf", "cauchy": "cdf sf logcdf logsf",
+          "gumbel_r": "cdf sf logcdf logsf", "gumbel_l": "cdf sf logcdf logsf"}
+_SHAPED = {"gamma": "2.5", "chi2": "3.0", "beta": "2.5, 1.5", "pareto": "2.5", "t": "3.5",
+           "truncnorm": "-1.0, 2.0"}
+_COUNTED = {"bernoulli": "0.3", "binom": "4.0, 0.3", "nbinom": "3.0, 0.3", "geom": "0.3",
+            "betabinom": "4.0, 1.5, 2.5", "poisson": "2.5"}
+STATS = [
+    *[f"stats.{d}.{f}({x}{a})" for d, more in _PLAIN.items() for f in ("logpdf pdf " + more).split()
+      for x, a in ((_X[0], ""), (_X[0], ", 0.5, 2.0"), (_X[1], ""), (_X[2], ", 0, 2"))],
+    *[f"stats.{d}.ppf({x}{a})" for d in ("norm", "uniform", "expon", "logistic", "cauchy",
+                                         "gumbel_r", "gumbel_l")
+      for x in ("abs(unit)", "0.25") for a in ("", ", 0.5, 2.0")],
+    *[f"stats.{d}.isf(abs(unit), 0.5, 2.0)" for d in ("norm", "logistic", "cauchy")],
+    *[f"stats.{d}.{f}({x}, {p}{a})" for d, p in _SHAPED.items()
+      for f in ("logpdf", "pdf", *(() if d == "t" else ("cdf", "sf", "logcdf", "logsf")))
+      for x, a in (("wide / 3", ""), ("pos", ", 0.25, 2.0"), ("0.5", ""))],
+    "stats.pareto.ppf(abs(unit), 2.5, 0.5, 2.0)", "stats.truncnorm.logpdf(wide, 1.0, 3.0)",
+    "stats.truncnorm.cdf(wide / 9, -30.0, -20.0)", "stats.beta.logpdf(unit, -1.0, 2.0)",
+    *[f"stats.{d}.{f}({x}, {p})" for d, p in (("gennorm", "1.5"), ("vonmises", "2.5"),
+                                              ("wrapcauchy", "0.4"), ("wrapcauchy", "1.4"))
+      for f in ("logpdf", "pdf") for x in _X],
+    "stats.gennorm.cdf(wide / 3, 1.5)",
+    *[f"stats.{d}.{f}({x}, {p}{a})" for d, p in _COUNTED.items() for f in ("logpmf", "pmf")
+      for x in ("counts", "f", "-1.0", "i") for a in ("", ", 1")],
+    "stats.bernoulli.cdf(unit * 2, 0.3)", "stats.bernoulli.ppf(unit, 0.3)",
+    "stats.poisson.cdf(wide, 2.5)", "stats.poisson.entropy(pos)", "stats.poisson.entropy(abs(wide * 9))",
+    "stats.poisson.entropy(2.0)", "stats.dirichlet.logpdf(f / f.sum(), f)",
+    "stats.dirichlet.pdf(f[:2] / f.sum(), f)", "stats.dirichlet.logpdf(f, f)",
+    "stats.dirichlet.logpdf(s / s.sum(0), f)", "stats.multinomial.logpmf(i, 6, f / f.sum())",
+    "stats.multinomial.pmf(zeros, 3, f / f.sum())",
+    "stats.multivariate_normal.logpdf(m, f, jnp.eye(3) + 0.5)",
+    "stats.multivariate_normal.pdf(f, m, 2.0)", "stats.multivariate_normal.logpdf(f, 1.0, 2.0)",
+    *[f"stats.mode({x}{a})" for x in ("counts", "zeros", "nans", "2.5", "e")
+      for a in ("", ", None", ", -1, keepdims=True")],
+    *[f"stats.rankdata({x}, '{how}'{a})" for x in ("counts", "zeros", "nans", "mixed")
+      for how in ("average", "min", "max", "dense", "ordinal") for a in ("", ", axis=-1")],
+    *[f"stats.sem({x}{a})" for x in ("m", "i", "nans")
+      for a in ("", ", None", ", -1, 2, keepdims=True", ", 0, 1, 'omit'")],
+]
 FAMILIES: dict[str, list[str]] = {
     "elementwise": ELEMENTWISE, "arranging": ARRANGING, "places": PLACES, "choosing": CHOOSING,
     "statistics": STATISTICS, "counting": COUNTING, "calculus": CALCULUS,
     "polynomials": POLYNOMIALS, "special": SPECIAL, "random": RANDOM,
-    "sets": SETS, "quantiles": QUANTILES, "orders": ORDERS,
+    "sets": SETS, "quantiles": QUANTILES, "orders": ORDERS, "lax": LAX,
+    "attention": ATTENTION, "image": IMAGE, "stats": STATS,
 }
 
 # Calls (or beginnings of them) that differ from JAX's on purpose: docs/differences.md says why.
@@ -305,10 +401,20 @@ ON_PURPOSE: dict[str, str] = {
     "special.expi": "-inf at 0, as SciPy", "special.ndtr": "whole numbers are taken",
     "special.ndtri": "whole numbers are taken", "special.log_ndtr": "whole numbers are taken",
     "special.spence": "whole numbers are taken", "special.loggamma": "NaN at -0.0 too",
+    "its(e.astype('uint8'), -1": "arrays without elements are taken",
+    "size=2, fill_value=3)": "where each element is, of as many as there are",
+    "sparse_plus(i": "a float of integers is not weak", "sparse_plus(b": "as of integers",
+    "sparse_sigmoid(i": "a float of integers is not weak", "sparse_sigmoid(b": "as of integers",
+    "log1mexp(b": "bools are numbers", "index_take(m": "axes in any order",
     "jnp.ediff1d(b)": "a difference of bools is whether they differ",
 }
 # Relative error that a function may have, where it is not 4 ulp or so.
-TOLERANCES: dict[str, float] = {"special.": 3e-5, "random.": 2e-5}
+TOLERANCES: dict[str, float] = {"special.": 3e-5, "stats.": 3e-5, "gamma_grad": 3e-4,
+                                "igamma": 3e-4, "random.": 2e-5}
+
+
+# Of which weak types are not compared.
+WITHOUT_WEAK = ("stats.",)
 
 
 def tolerance(expression: str) -> float:

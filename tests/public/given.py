@@ -84,3 +84,37 @@ BY_FUNCTION |= {
     "fnx.numpy.matvec": {"x1": SQUARE, "x2": LINE}, "fnx.numpy.bincount": {"x": WHOLE},
     "fnx.numpy.searchsorted": {"a": LINE}, "fnx.numpy.polyder": {"p": LINE},
 }
+_ROWS = np.ones((1, 2, 5), np.float32)  # batch, features, places
+_NAMED_AXES = {"lhs_shape": (1, 5, 2), "rhs_shape": (3, 2, 4), "padding": "SAME",
+               "window_strides": (1,), "dimension_numbers": ("NWC", "WIO", "NWC")}
+BY_NAME |= {
+    "ar1": WHOLE, "ar2": WHOLE, "ar": WHOLE, "test_elements": WHOLE, "kth": 1, "sample": X,
+    "exponent_bits": 5, "mantissa_bits": 3, "arr": LINE, "like_arr": X, "pads": "SAME",
+    "query": np.ones((1, 2, 1, 4), np.float32), "value": np.ones((1, 3, 1, 4), np.float32),
+}
+BY_FUNCTION |= {
+    **{f"fnx.numpy.{n}": {"q": 0.5} for n in (
+        "quantile", "nanquantile", "percentile", "nanpercentile")},
+    "fnx.numpy.packbits": {"a": WHOLE}, "fnx.numpy.unpackbits": {"a": WHOLE.astype(np.uint8)},
+    "fnx.numpy.lexsort": {"keys": [X, X]}, "fnx.lax.mulhi": {"x": WHOLE, "y": WHOLE},
+    "fnx.numpy.isin": {"element": X}, "fnx.lax.index_take": {
+        "src": X, "idxs": (WHOLE,), "axes": (0,)},
+    **{f"fnx.lax.{n}": {"a": 2.0, "x": 0.5, "sample": 0.5} for n in (
+        "igamma_grad_a", "random_gamma_grad")},
+    "fnx.lax.broadcast_like": {"arr": np.float32(1)},
+    "fnx.lax.platform_dependent": {"args": X},
+    "fnx.lax.conv_general_dilated_local": {
+        "lhs": _ROWS, "rhs": np.ones((3, 4, 4), np.float32), "window_strides": (1,),
+        "padding": "VALID", "filter_shape": (2,)},
+    "fnx.lax.conv_general_permutations": {"dimension_numbers": ("NWC", "WIO", "NWC")},
+    "fnx.lax.conv_general_shape_tuple": _NAMED_AXES,
+    "fnx.lax.conv_transpose_shape_tuple": _NAMED_AXES,
+    "fnx.lax.conv_shape_tuple": {"lhs_shape": (1, 2, 5), "rhs_shape": (4, 2, 3), "strides": (1,)},
+    "fnx.lax.padtype_to_pads": {"in_shape": (5,), "window_shape": (3,), "window_strides": (1,),
+                                "padding": "SAME"},
+    "fnx.lax.reduce_window_shape_tuple": {
+        "operand_shape": (5,), "window_dimensions": (3,), "window_strides": (1,),
+        "padding": [(0, 0)]},
+    "fnx.nn.dot_product_attention": {"key": np.ones((1, 3, 1, 4), np.float32)},
+}
+KEYWORDS["fnx.lax.platform_dependent"] = {"cpu": lambda x: x}

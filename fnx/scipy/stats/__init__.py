@@ -1,1 +1,56 @@
-"""Densities of distributions, as in ``jax.scipy.stats``."""
+"""Densities of distributions, as in ``jax.scipy.stats``: a module for each of them.
+
+>>> from fnx.scipy.stats import norm
+>>> print(norm.cdf(0.0))
+0.5
+"""
+
+from typing import TYPE_CHECKING
+
+from fnx.core.errors import module_face
+
+if TYPE_CHECKING:  # at their first use
+    from fnx.scipy.stats import (
+        bernoulli,
+        beta,
+        betabinom,
+        binom,
+        cauchy,
+        chi2,
+        dirichlet,
+        expon,
+        gamma,
+        gennorm,
+        geom,
+        gumbel_l,
+        gumbel_r,
+        laplace,
+        logistic,
+        multinomial,
+        multivariate_normal,
+        nbinom,
+        norm,
+        pareto,
+        poisson,
+        t,
+        truncnorm,
+        uniform,
+        vonmises,
+        wrapcauchy,
+    )
+    from fnx.scipy.stats.ranks import mode, rankdata, sem
+
+__all__ = [
+    "bernoulli", "beta", "betabinom", "binom", "cauchy", "chi2", "dirichlet", "expon", "gamma",
+    "gennorm", "geom", "gumbel_l", "gumbel_r", "laplace", "logistic", "mode", "multinomial",
+    "multivariate_normal", "nbinom", "norm", "pareto", "poisson", "rankdata", "sem", "t",
+    "truncnorm", "uniform", "vonmises", "wrapcauchy",
+]
+
+_RANKS = ("mode", "rankdata", "sem")
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(
+        __name__, __all__, frozenset({"gaussian_kde"}),
+        {name: "fnx.scipy.stats.ranks" if name in _RANKS else f"fnx.scipy.stats.{name}"
+         for name in __all__})

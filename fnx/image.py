@@ -1,0 +1,207 @@
+"""Images of other sizes, as in ``jax.image``: weighted means of neighbouring elements."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import fnx.numpy as jnp
+from fnx.core.array import arguments, axes
+from fnx.core.array.arguments import PrecisionLike
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.axes import ShapeLike
+from fnx.core.array.documented import Family
+from fnx.core.array.promotion import in_domain
+from fnx.core.array.public import asarray
+from fnx.core.errors import ArgumentError, ShapeError, module_face
+
+__all__ = ["ResizeMethod", "resize", "scale_and_translate"]
+
+
+class ResizeMethod(enum.Enum):
+    """How elements between others are found.
+
+    >>> ResizeMethod.from_string("bilinear")
+    <ResizeMethod.LINEAR: 1>
+    """
+
+    NEAREST = 0
+    LINEAR = 1
+    LANCZOS3 = 2
+    LANCZOS5 = 3
+    CUBIC = 4
+    CUBIC_PYTORCH = 5
+    AREA = 6
+
+    @staticmethod
+    def from_string(s: str) -> ResizeMethod:
+        """The method of a name.
+
+        Raises:
+            ArgumentError: another name.
+        """
+        arguments.one_of("method", s, tuple(_NAMES))
+        return _NAMES[s]
+
+
+_NAMES = {
+    "nearest": ResizeMethod.NEAREST,
+    **dict.fromkeys(("linear", "bilinear", "trilinear", "triangle"), ResizeMethod.LINEAR),
+    "lanczos3": ResizeMethod.LANCZOS3, "lanczos5": ResizeMethod.LANCZOS5,
+    **dict.fromkeys(("cubic", "bicubic", "tricubic"), ResizeMethod.CUBIC),
+    **dict.fromkeys(("cubic-pytorch", "bicubic-pytorch"), ResizeMethod.CUBIC_PYTORCH),
+    "area": ResizeMethod.AREA,
+}
+
+
+def _method(given: Any) -> ResizeMethod:
+    return given if isinstance(given, ResizeMethod) else ResizeMethod.from_string(given)
+
+
+# ---- weights by distance ------------------------------------------------------------------------
+
+
+def _triangle(x: Array) -> Array:
+    return jnp.maximum(0, 1 - x)
+
+
+def _lanczos(radius: float) -> Callable[[Array], Array]:
+    def weight(x: Array) -> Array:
+        waves = radius * jnp.sin(math.pi * x) * jnp.sin(math.pi * x / radius)
+        square = jnp.where(x != 0, math.pi ** 2 * x ** 2, 1)
+        return jnp.where(x > radius, 0.0, jnp.where(x > 1e-3, waves / square, 1))
+    return weight
+
+
+def _cubic(a: float) -> Callable[[Array], Array]:
+    """Keys's cubic of a slope: -0.5 is his own, -0.75 that of some libraries."""
+    def weight(x: Array) -> Array:
+        near = ((a + 2) * x - (a + 3)) * x * x + 1
+        far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+        return jnp.where(x >= 2, 0.0, jnp.where(x >= 1, far, near))
+    return weight
+
+
+_WEIGHTS: dict[ResizeMethod, Callable[[Array], Array]] = {
+    ResizeMethod.LINEAR: _triangle, ResizeMethod.LANCZOS3: _lanczos(3.0),
+    ResizeMethod.LANCZOS5: _lanczos(5.0), ResizeMethod.CUBIC: _cubic(-0.5),
+    ResizeMethod.CUBIC_PYTORCH: _cubic(-0.75)}
+_TINY = 1000 * 2.0 ** -23  # a sum of weights that counts as none
+
+
+def _overlaps(n: int, m: int, inverse: Array, shift: Array) -> Array:
+    """How much of each of n elements each of m results covers."""
+    low = jnp.arange(m, dtype=inverse.dtype) * inverse - shift * inverse
+    place = jnp.arange(n, dtype=inverse.dtype)[:, None]
+    return jnp.maximum(0.0, jnp.minimum(low + inverse, place + 1) - jnp.maximum(low, place))
+
+
+def _matrix(n: int, m: int, scale: Array, shift: Array, method: ResizeMethod, antialias: bool
+            ) -> Array:
+    """The weight of each of n elements in each of m results."""
+    at_edges = method is ResizeMethod.CUBIC_PYTORCH and not antialias
+    if method is ResizeMethod.CUBIC_PYTORCH and antialias:
+        method = ResizeMethod.CUBIC
+    inverse = 1.0 / scale
+    width = jnp.maximum(inverse, 1.0) if antialias else 1.0
+    centre = (jnp.arange(m, dtype=inverse.dtype) + 0.5) * inverse - shift * inverse - 0.5
+    beyond = 2 if at_edges else 0
+    places = jnp.arange(-beyond, n + beyond, dtype=inverse.dtype)
+    if method is ResizeMethod.AREA:
+        weights = _overlaps(n, m, inverse, shift)
+    else:
+        weights = _WEIGHTS[method](jnp.abs(centre - places[:, None]) / width)
+    if at_edges:  # what is outside of the image counts for its edge
+        inside = jnp.clip(places.astype("int32"), 0, n - 1)
+        weights = jnp.zeros((n, m), weights.dtype).at[inside].add(weights)
+    total = jnp.sum(weights, 0, keepdims=True)
+    weights = jnp.where(jnp.abs(total) > _TINY, weights / jnp.where(total != 0, total, 1), 0)
+    if at_edges:
+        return weights
+    return jnp.where((centre >= -0.5) & (centre <= n - 0.5), weights, 0)
+
+
+def _weighted(x: Array, shape: tuple[int, ...], over: Sequence[int], scale: Sequence[Array],
+              shift: Sequence[Array], method: ResizeMethod, antialias: bool) -> Array:
+    for axis, factor, offset in zip(over, scale, shift):
+        weights = _matrix(x.shape[axis], shape[axis], factor, offset, method, antialias)
+        x = jnp.moveaxis(jnp.tensordot(x, weights.astype(x.dtype), ((axis,), (0,))), -1, axis)
+    return x
+
+
+_family = Family(
+    image="an Array of any number of axes.", shape="of the result: ints.",
+    method='a name, or a ResizeMethod: "nearest", "linear", "lanczos3", "lanczos5", "cubic", '
+           '"cubic-pytorch" or "area".',
+    antialias="whether elements are averaged where the result is smaller.",
+    spatial_dims="the axes that are scaled.", scale="a factor for each of these axes.",
+    translation="how far each of these axes is moved, in elements of the result.",
+    returns="An Array of the shape; of a float dtype unless the method is \"nearest\".",
+    at="fnx.image", raises=("ShapeError: another number of axes.",
+                            "ArgumentError: another method."))
+
+
+def _of_rank(x: Array, shape: ShapeLike) -> tuple[int, ...]:
+    lengths = axes.shape(shape)
+    if len(lengths) != x.ndim:
+        raise ShapeError(f"expected a shape of {x.ndim} axes, got {lengths}",
+                         hint="name every axis, those that stay included")
+    return lengths
+
+
+@_family()
+def resize(image: ArrayLike, shape: ShapeLike, method: str | ResizeMethod,
+           antialias: bool = True, precision: PrecisionLike = "highest") -> Array:
+    """An image of another size.
+
+    >>> import fnx.numpy as jnp
+    >>> fnx.image.resize(jnp.asarray([0.0, 2.0]), (4,), "linear")
+    Array([0. , 0.5, 1.5, 2. ], dtype=float32)
+    """
+    arguments.flag("antialias", antialias)
+    arguments.precision(precision)
+    how, x = _method(method), asarray(image)
+    lengths = _of_rank(x, shape)
+    over = [i for i, (n, m) in enumerate(zip(x.shape, lengths)) if n != m]
+    if how is ResizeMethod.NEAREST:
+        for axis in over:
+            n, m = x.shape[axis], lengths[axis]
+            line = (jnp.arange(m, dtype="float32") + 0.5) * n / m
+            x = jnp.take(x, jnp.floor(line).astype("int32"), axis, mode="clip")
+        return x
+    x = Array(in_domain("inexact", x, None))
+    factors = [jnp.asarray(lengths[i] / x.shape[i] if lengths[i] else 1.0) for i in over]
+    return _weighted(x, lengths, over, factors, [jnp.asarray(0.0)] * len(over), how, antialias)
+
+
+@_family(raises=("ShapeError: another number of axes.",
+                 "ArgumentError: another method, or \"nearest\"."))
+def scale_and_translate(image: ArrayLike, shape: ShapeLike, spatial_dims: Sequence[int],
+                        scale: ArrayLike, translation: ArrayLike, method: str | ResizeMethod,
+                        antialias: bool = True, precision: PrecisionLike = "highest") -> Array:
+    """An image that is scaled and moved; 0 where nothing of it is.
+
+    >>> import fnx.numpy as jnp
+    >>> one = jnp.ones(1)
+    >>> fnx.image.scale_and_translate(jnp.asarray([0.0, 2.0]), (3,), (0,), one, one, "linear")
+    Array([0., 0., 2.], dtype=float32)
+    """
+    arguments.flag("antialias", antialias)
+    arguments.precision(precision)
+    how = _method(method)
+    if how is ResizeMethod.NEAREST:
+        raise ArgumentError('expected a method of weights, got "nearest"', hint='use "linear"')
+    x = Array(in_domain("inexact", image, None))
+    over = tuple([axes.one(i, x.ndim) for i in spatial_dims])
+    factors, shifts = (Array(in_domain("inexact", y, None)) for y in (scale, translation))
+    if factors.shape != (len(over),) or shifts.shape != (len(over),):
+        raise ShapeError(f"expected a scale and a translation for each of {len(over)} axes, got "
+                         f"shapes {factors.shape} and {shifts.shape}")
+    return _weighted(x, _of_rank(x, shape), over, [factors[i] for i in range(len(over))],
+                     [shifts[i] for i in range(len(over))], how, antialias)
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

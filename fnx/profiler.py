@@ -1,0 +1,225 @@
+"""Marks in programs and where their time goes, under the names of ``jax.profiler``.
+
+Between ``start_trace`` and ``stop_trace`` (or in ``trace``) each annotation that a thread enters
+and leaves is a span, written as a Chrome trace: open it with Perfetto. What the kernels of a call
+cost is told by ``f.lower(*args).show()``.
+
+>>> import fnx, tempfile
+>>> from pathlib import Path
+>>> with tempfile.TemporaryDirectory() as folder:
+...     with fnx.profiler.trace(folder):
+...         with fnx.profiler.TraceAnnotation("step"):
+...             pass
+...     len(list(Path(folder).rglob("*.trace.json")))
+1
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from fnx.core.errors import ArgumentError, module_face
+
+__all__ = [
+    "ProfileOptions", "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "start_trace",
+    "stop_trace", "trace",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Recording:
+    """The spans of a trace that runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.spans = folder, list[dict[str, Any]]()
+
+    def add(self, name: str, start: float, stop: float, facts: dict[str, Any]) -> None:
+        self.spans.append({"name": name, "ph": "X", "ts": start * 1e6, "dur": (stop - start) * 1e6,
+                           "pid": os.getpid(), "tid": threading.get_ident(),
+                           "args": {key: str(value) for key, value in facts.items()}})
+
+    def write(self) -> None:
+        home = self.folder / "plugins" / "profile" / time.strftime("%Y_%m_%d_%H_%M_%S")
+        home.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"traceEvents": self.spans})
+        (home / f"{os.uname().nodename}.trace.json").write_text(text)
+
+
+_running: _Recording | None = None
+_lock = threading.Lock()
+
+
+class ProfileOptions:
+    """Options of JAX's profiler: attributes that may be set; none changes anything here.
+
+    >>> options = ProfileOptions()
+    >>> options.python_tracer_level = 1
+    """
+
+    python_tracer_level: int = 0
+    host_tracer_level: int = 2
+
+
+class TraceAnnotation:
+    """A span of a trace, entered and left as a context manager.
+
+    Args:
+        name: of the span.
+        kwargs: what else is said of it.
+
+    >>> with TraceAnnotation("step", number=1):
+    ...     pass
+    """
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        self._name, self._facts, self._start = name, kwargs, 0.0
+
+    def __enter__(self) -> TraceAnnotation:
+        self._start = time.perf_counter()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        if _running is not None:
+            _running.add(self._name, self._start, time.perf_counter(), self._facts)
+
+
+class StepTraceAnnotation(TraceAnnotation):
+    """A span of one step of a program.
+
+    Args:
+        name: of the span.
+        kwargs: what else is said of it, as ``step_num=``.
+
+    >>> with StepTraceAnnotation("train", step_num=1):
+    ...     pass
+    """
+
+
+def annotate_function(func: Callable[P, R] | None = None, name: str | None = None,
+                      **decorator_kwargs: Any) -> Any:
+    """Make each call of a function a span.
+
+    Args:
+        func: the function; without it a decorator is returned.
+        name: of the span; by default that of the function.
+        decorator_kwargs: what else is said of it.
+
+    Returns:
+        The function.
+
+    >>> @annotate_function
+    ... def step(x: float) -> float:
+    ...     return x + 1
+    >>> step(1.0)
+    2.0
+    """
+    if func is None:
+        return functools.partial(annotate_function, name=name, **decorator_kwargs)
+    title = name or str(getattr(func, "__qualname__", func))
+
+    @functools.wraps(func)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        with TraceAnnotation(title, **decorator_kwargs):
+            return func(*args, **kwargs)
+    return call
+
+
+def start_trace(log_dir: str | os.PathLike[str], create_perfetto_link: bool = False,
+                create_perfetto_trace: bool = False,
+                profiler_options: ProfileOptions | None = None) -> None:
+    """Begin to record spans, of all threads.
+
+    Args:
+        log_dir: the folder that ``stop_trace`` writes to.
+        create_perfetto_link: False: nothing is sent anywhere.
+        create_perfetto_trace: accepted as JAX's; the file can be read by Perfetto in any case.
+        profiler_options: accepted as JAX's.
+
+    Raises:
+        ArgumentError: a trace runs already.
+
+    >>> start_trace("/tmp/never written")
+    >>> start_trace("/tmp/never written")           # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    fnx.core.errors.ArgumentError: expected no trace that runs
+    >>> _ = _stopped()
+    """
+    global _running
+    if create_perfetto_link:
+        raise ArgumentError("expected create_perfetto_link=False",
+                            hint="open the file with ui.perfetto.dev")
+    with _lock:
+        if _running is not None:
+            raise ArgumentError(f"expected no trace that runs, got one into {_running.folder}",
+                                hint="call stop_trace first")
+        _running = _Recording(Path(log_dir))
+
+
+def _stopped() -> _Recording:
+    global _running
+    with _lock:
+        recording, _running = _running, None
+    if recording is None:
+        raise ArgumentError("expected a trace that runs, got none", hint="call start_trace first")
+    return recording
+
+
+def stop_trace() -> None:
+    """End the trace that runs, and write it.
+
+    Raises:
+        ArgumentError: none runs.
+
+    >>> stop_trace()                                # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    fnx.core.errors.ArgumentError: expected a trace that runs, got none
+    """
+    _stopped().write()
+
+
+@contextlib.contextmanager
+def trace(log_dir: str | os.PathLike[str], create_perfetto_link: bool = False,
+          create_perfetto_trace: bool = False,
+          profiler_options: ProfileOptions | None = None) -> Iterator[None]:
+    """Record spans for the length of a ``with`` block.
+
+    Args:
+        log_dir: the folder that they are written to.
+        create_perfetto_link: False: nothing is sent anywhere.
+        create_perfetto_trace: accepted as JAX's; the file can be read by Perfetto in any case.
+        profiler_options: accepted as JAX's.
+
+    Returns:
+        A context manager.
+
+    Raises:
+        ArgumentError: a trace runs already.
+
+    >>> import fnx, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, fnx.profiler.trace(folder):
+    ...     pass
+    """
+    start_trace(log_dir, create_perfetto_link, create_perfetto_trace, profiler_options)
+    try:
+        yield
+    finally:
+        stop_trace()
+
+
+_XLA = ("ProfileData", "ProfileEvent", "ProfilePlane", "device_memory_profile",
+        "register_subprocess", "save_device_memory_profile", "start_server", "stop_server")
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__, _XLA)

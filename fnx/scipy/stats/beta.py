@@ -1,0 +1,92 @@
+"""The beta distribution, as in ``jax.scipy.stats.beta``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.scipy.special import betainc, betaln, xlog1py, xlogy
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
+
+_family = family("beta", a="above 0.", b="above 0.")
+
+
+@_family()
+def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+           scale: ArrayLike = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> print(beta.logpdf(0.5, 2.0, 2.0).round(4))
+    0.4055
+    """
+    x, a, b, loc, scale = floats(x, a, b, loc, scale)
+    z = (x - loc) / scale
+    found = xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b) - jnp.log(scale)
+    found = jnp.where((x > loc + scale) | (x < loc), -np.inf, found)
+    return jnp.where((a <= 0) | (b <= 0) | (scale <= 0), np.nan, found)
+
+
+@_family()
+def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+        scale: ArrayLike = 1) -> Array:
+    """The density.
+
+    >>> print(beta.pdf(0.5, 2.0, 2.0).round(4))
+    1.5
+    """
+    return jnp.exp(logpdf(x, a, b, loc, scale))
+
+
+@_family()
+def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+        scale: ArrayLike = 1) -> Array:
+    """The probability of less.
+
+    >>> print(beta.cdf(0.5, 2.0, 2.0).round(4))
+    0.5
+    """
+    x, a, b, loc, scale = floats(x, a, b, loc, scale)
+    return betainc(a, b, jnp.clip((x - loc) / scale, 0, 1))
+
+
+@_family()
+def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+           scale: ArrayLike = 1) -> Array:
+    """The logarithm of the probability of less.
+
+    >>> print(beta.logcdf(0.5, 2.0, 2.0).round(4))
+    -0.6931
+    """
+    return jnp.log(cdf(x, a, b, loc, scale))
+
+
+@_family()
+def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of more.
+
+    >>> print(beta.sf(0.5, 2.0, 2.0).round(4))
+    0.5
+    """
+    x, a, b, loc, scale = floats(x, a, b, loc, scale)
+    return betainc(b, a, 1 - jnp.clip((x - loc) / scale, 0, 1))
+
+
+@_family()
+def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+          scale: ArrayLike = 1) -> Array:
+    """The logarithm of the probability of more.
+
+    >>> print(beta.logsf(0.5, 2.0, 2.0).round(4))
+    -0.6931
+    """
+    return jnp.log(sf(x, a, b, loc, scale))
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

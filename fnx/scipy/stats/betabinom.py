@@ -1,0 +1,47 @@
+"""Successes whose probability is of a beta distribution, as in ``jax.scipy.stats.betabinom``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.scipy.special import betaln
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["logpmf", "pmf"]
+
+_family = family("betabinom", n="how many trials.", a="above 0.", b="above 0.")
+
+
+@_family()
+def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """The logarithm of the probability.
+
+    >>> print(betabinom.logpmf(1.0, 4.0, 2.0, 2.0).round(4))
+    -1.4759
+    """
+    k, n, a, b, loc = floats(k, n, a, b, loc)
+    y = jnp.floor(k) - loc
+    ways = -jnp.log1p(n) - betaln(n - y + 1, y + 1)
+    found = ways + betaln(y + a, n - y + b) - betaln(a, b)
+    found = jnp.where((y == 0) & (n == 0), 0, found)
+    found = jnp.where((y < -loc) | (y > n) | (y + a <= 0), -np.inf, found)
+    return jnp.where((n < 0) | (a <= 0) | (b <= 0), np.nan, found)
+
+
+@_family()
+def pmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """The probability.
+
+    >>> print(betabinom.pmf(1.0, 4.0, 2.0, 2.0).round(4))
+    0.2286
+    """
+    return jnp.exp(logpmf(k, n, a, b, loc))
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,0 +1,46 @@
+"""The distribution of successes of n trials, as in ``jax.scipy.stats.binom``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.scipy.special import gammaln, xlog1py, xlogy
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["logpmf", "pmf"]
+
+_family = family("binom", n="how many trials.")
+
+
+@_family()
+def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """The logarithm of the probability.
+
+    >>> print(binom.logpmf(1.0, 4.0, 0.25).round(4))
+    -0.863
+    """
+    k, n, p, loc = floats(k, n, p, loc)
+    y = k - loc
+    ways = gammaln(n + 1) - gammaln(y + 1) - gammaln(n - y + 1)
+    chance = xlogy(y, p) + xlog1py(n - y, -p)
+    found = jnp.where((y == 0) & (n == 0) | (chance == 0), 0, ways + chance)
+    return jnp.where((k >= loc) & (k < loc + n + 1), found, -np.inf)
+
+
+@_family()
+def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """The probability.
+
+    >>> print(binom.pmf(1.0, 4.0, 0.25).round(4))
+    0.4219
+    """
+    return jnp.exp(logpmf(k, n, p, loc))
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,0 +1,108 @@
+"""The distribution of Cauchy, as in ``jax.scipy.stats.cauchy``."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
+
+_family = family("cauchy")
+
+
+@_family()
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> print(cauchy.logpdf(0.5).round(4))
+    -1.3679
+    """
+    x, loc, scale = floats(x, loc, scale)
+    z = (x - loc) / scale
+    return -(jnp.log(math.pi * scale) + jnp.log1p(z * z))
+
+
+@_family()
+def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The density.
+
+    >>> print(cauchy.pdf(0.5).round(4))
+    0.2546
+    """
+    return jnp.exp(logpdf(x, loc, scale))
+
+
+@_family()
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of less.
+
+    >>> print(cauchy.cdf(0.5).round(4))
+    0.6476
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return 0.5 + jnp.arctan((x - loc) / scale) / math.pi
+
+
+@_family()
+def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the probability of less.
+
+    >>> print(cauchy.logcdf(0.5).round(4))
+    -0.4345
+    """
+    return jnp.log(cdf(x, loc, scale))
+
+
+@_family()
+def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of more.
+
+    >>> print(cauchy.sf(0.5).round(4))
+    0.3524
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return 0.5 + jnp.arctan((loc - x) / scale) / math.pi
+
+
+@_family()
+def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the probability of more.
+
+    >>> print(cauchy.logsf(0.5).round(4))
+    -1.0429
+    """
+    return jnp.log(sf(x, loc, scale))
+
+
+@_family()
+def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The place below which a probability is: the inverse of ``cdf``.
+
+    >>> print(cauchy.ppf(0.75).round(4))
+    1.0
+    """
+    q, loc, scale = floats(q, loc, scale)
+    place = loc + scale * jnp.tan(math.pi * (q - 0.5))
+    return jnp.where(jnp.isnan(q) | (q < 0) | (q > 1), np.nan, place)
+
+
+@_family()
+def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The place above which a probability is: the inverse of ``sf``.
+
+    >>> print(cauchy.isf(0.75).round(4))
+    -1.0
+    """
+    q, loc, scale = floats(q, loc, scale)
+    return ppf(1 - q, loc, scale)
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

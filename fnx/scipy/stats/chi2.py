@@ -1,0 +1,93 @@
+"""The distribution of sums of squares of normal numbers, as in ``jax.scipy.stats.chi2``."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.scipy.special import gammainc, gammaincc, gammaln
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
+
+_family = family("chi2", df="how many squares; above 0.")
+
+
+def _clamped(x: Array, loc: Array, scale: Array) -> Array:
+    """Half of where in the standard distribution, which begins at 0."""
+    return jnp.maximum((x - loc) / (2 * scale), 0)
+
+
+@_family()
+def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> print(chi2.logpdf(0.5, 2.0).round(4))
+    -0.9431
+    """
+    x, df, loc, scale = floats(x, df, loc, scale)
+    z = (x - loc) / scale
+    half = df / 2
+    found = (half - 1) * jnp.log(z) - z / 2 - gammaln(half) - half * math.log(2)
+    return jnp.where(x < loc, -np.inf, found - jnp.log(scale))
+
+
+@_family()
+def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The density.
+
+    >>> print(chi2.pdf(0.5, 2.0).round(4))
+    0.3894
+    """
+    return jnp.exp(logpdf(x, df, loc, scale))
+
+
+@_family()
+def cdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of less.
+
+    >>> print(chi2.cdf(0.5, 2.0).round(4))
+    0.2212
+    """
+    x, df, loc, scale = floats(x, df, loc, scale)
+    return gammainc(df / 2, _clamped(x, loc, scale))
+
+
+@_family()
+def logcdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the probability of less.
+
+    >>> print(chi2.logcdf(0.5, 2.0).round(4))
+    -1.5087
+    """
+    return jnp.log(cdf(x, df, loc, scale))
+
+
+@_family()
+def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of more.
+
+    >>> print(chi2.sf(0.5, 2.0).round(4))
+    0.7788
+    """
+    x, df, loc, scale = floats(x, df, loc, scale)
+    return gammaincc(df / 2, _clamped(x, loc, scale))
+
+
+@_family()
+def logsf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the probability of more.
+
+    >>> print(chi2.logsf(0.5, 2.0).round(4))
+    -0.25
+    """
+    return jnp.log(sf(x, df, loc, scale))
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

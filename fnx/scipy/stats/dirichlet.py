@@ -1,0 +1,57 @@
+"""The distribution of Dirichlet, as in ``jax.scipy.stats.dirichlet``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import ShapeError, module_face
+from fnx.scipy.special import gammaln, xlogy
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["logpdf", "pdf"]
+
+_family = family(
+    "dirichlet", x="shares along the first axis, that add up to 1; the last may be left out.",
+    alpha="a weight for each share; above 0.")
+
+
+@_family("An Array of a float dtype, without the first axis.",
+         ("ShapeError: another number of shares than of weights.",))
+def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
+    """The logarithm of the density.
+
+    >>> import fnx.numpy as jnp
+    >>> print(dirichlet.logpdf(jnp.asarray([0.5, 0.5]), jnp.asarray([2.0, 2.0])).round(4))
+    0.4055
+    """
+    shares, weights = floats(x, alpha)
+    if weights.ndim != 1 or shares.shape[0] not in (weights.size, weights.size - 1):
+        raise ShapeError(f"expected a vector of weights and as many shares along the first axis, "
+                         f"got shapes {weights.shape} and {shares.shape}")
+    if shares.shape[0] + 1 == weights.size:
+        shares = jnp.concatenate([shares, 1 - shares.sum(0, keepdims=True)])
+    front = gammaln(weights).sum() - gammaln(weights.sum())
+    powers = weights.reshape(-1, *[1] * (shares.ndim - 1)) - 1
+    found = xlogy(powers, shares).sum(0) - front
+    inside = (shares > 0).all(0) & (jnp.abs(shares.sum(0) - 1) < 1e-6)
+    return jnp.where(inside, found, -np.inf)
+
+
+@_family("An Array of a float dtype, without the first axis.",
+         ("ShapeError: another number of shares than of weights.",))
+def pdf(x: ArrayLike, alpha: ArrayLike) -> Array:
+    """The density.
+
+    >>> import fnx.numpy as jnp
+    >>> print(dirichlet.pdf(jnp.asarray([0.5, 0.5]), jnp.asarray([2.0, 2.0])).round(4))
+    1.5
+    """
+    return jnp.exp(logpdf(x, alpha))
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

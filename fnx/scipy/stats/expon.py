@@ -1,0 +1,98 @@
+"""The exponential distribution, as in ``jax.scipy.stats.expon``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.nn import log1mexp
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
+
+_family = family("expon")
+
+
+@_family()
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> print(expon.logpdf(0.5).round(4))
+    -0.5
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return jnp.where(x < loc, -np.inf, -((x - loc) / scale + jnp.log(scale)))
+
+
+@_family()
+def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The density.
+
+    >>> print(expon.pdf(0.5).round(4))
+    0.6065
+    """
+    return jnp.exp(logpdf(x, loc, scale))
+
+
+@_family()
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of less.
+
+    >>> print(expon.cdf(0.5).round(4))
+    0.3935
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return jnp.where(x < loc, 0, -jnp.expm1((loc - x) / scale))
+
+
+@_family()
+def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the probability of less.
+
+    >>> print(expon.logcdf(0.5).round(4))
+    -0.9328
+    """
+    x, loc, scale = floats(x, loc, scale)
+    inside = jnp.where(x < loc, 1, (x - loc) / scale)
+    return jnp.where(x < loc, -np.inf, log1mexp(inside))
+
+
+@_family()
+def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of more.
+
+    >>> print(expon.sf(0.5).round(4))
+    0.6065
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return jnp.where(x < loc, 1, jnp.exp((loc - x) / scale))
+
+
+@_family()
+def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the probability of more.
+
+    >>> print(expon.logsf(0.5).round(4))
+    -0.5
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return jnp.where(x < loc, 0, (loc - x) / scale)
+
+
+@_family()
+def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The place below which a probability is: the inverse of ``cdf``.
+
+    >>> print(expon.ppf(0.75).round(4))
+    1.3863
+    """
+    q, loc, scale = floats(q, loc, scale)
+    return jnp.where(jnp.isnan(q) | (q < 0) | (q > 1), np.nan, loc - scale * jnp.log1p(-q))
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,0 +1,51 @@
+"""The generalized normal distribution, as in ``jax.scipy.stats.gennorm``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.scipy.special import gammainc, gammaln
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["cdf", "logpdf", "pdf"]
+
+_family = family("gennorm", beta="the power; 2 is a normal distribution.")
+
+
+@_family()
+def logpdf(x: ArrayLike, beta: ArrayLike) -> Array:
+    """The logarithm of the density.
+
+    >>> print(gennorm.logpdf(0.5, 2.0).round(4))
+    -0.8224
+    """
+    x, beta = floats(x, beta)
+    return jnp.log(0.5 * beta) - gammaln(1 / beta) - jnp.abs(x) ** beta
+
+
+@_family()
+def pdf(x: ArrayLike, beta: ArrayLike) -> Array:
+    """The density.
+
+    >>> print(gennorm.pdf(0.5, 2.0).round(4))
+    0.4394
+    """
+    return jnp.exp(logpdf(x, beta))
+
+
+@_family()
+def cdf(x: ArrayLike, beta: ArrayLike) -> Array:
+    """The probability of less.
+
+    >>> print(gennorm.cdf(0.5, 2.0).round(4))
+    0.7602
+    """
+    x, beta = floats(x, beta)
+    return 0.5 * (1 + jnp.sign(x) * gammainc(1 / beta, jnp.abs(x) ** beta))
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

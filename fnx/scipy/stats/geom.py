@@ -1,0 +1,43 @@
+"""The distribution of trials up to the first success, as in ``jax.scipy.stats.geom``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.scipy.special import xlog1py
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["logpmf", "pmf"]
+
+_family = family("geom")
+
+
+@_family()
+def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """The logarithm of the probability.
+
+    >>> print(geom.logpmf(2.0, 0.25).round(4))
+    -1.674
+    """
+    k, p, loc = floats(k, p, loc)
+    y = k - loc
+    return jnp.where(y <= 0, -np.inf, xlog1py(y - 1, -p) + jnp.log(p))
+
+
+@_family()
+def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """The probability.
+
+    >>> print(geom.pmf(2.0, 0.25).round(4))
+    0.1875
+    """
+    return jnp.exp(logpmf(k, p, loc))
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,0 +1,98 @@
+"""The distribution of Gumbel, of largest values, as in ``jax.scipy.stats.gumbel_r``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.nn import log1mexp
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
+
+_family = family("gumbel_r")
+
+
+@_family()
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> print(gumbel_r.logpdf(0.5).round(4))
+    -1.1065
+    """
+    x, loc, scale = floats(x, loc, scale)
+    z = (x - loc) / scale
+    return jnp.where(scale > 0, -(z + jnp.exp(-z)) - jnp.log(scale), np.nan)
+
+
+@_family()
+def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The density.
+
+    >>> print(gumbel_r.pdf(0.5).round(4))
+    0.3307
+    """
+    return jnp.exp(logpdf(x, loc, scale))
+
+
+@_family()
+def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the probability of less.
+
+    >>> print(gumbel_r.logcdf(0.5).round(4))
+    -0.6065
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return jnp.where(scale > 0, -jnp.exp((loc - x) / scale), np.nan)
+
+
+@_family()
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of less.
+
+    >>> print(gumbel_r.cdf(0.5).round(4))
+    0.5452
+    """
+    return jnp.exp(logcdf(x, loc, scale))
+
+
+@_family()
+def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of more.
+
+    >>> print(gumbel_r.sf(0.5).round(4))
+    0.4548
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return -jnp.expm1(logcdf(x, loc, scale))
+
+
+@_family()
+def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the probability of more.
+
+    >>> print(gumbel_r.logsf(0.5).round(4))
+    -0.788
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return log1mexp(-logcdf(x, loc, scale))
+
+
+@_family()
+def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The place below which a probability is: the inverse of ``cdf``.
+
+    >>> print(gumbel_r.ppf(0.75).round(4))
+    1.2459
+    """
+    q, loc, scale = floats(q, loc, scale)
+    place = loc - scale * jnp.log(-jnp.log(q))
+    return jnp.where((q > 0) & (q < 1) & (scale > 0), place, np.nan)
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,0 +1,52 @@
+"""The distribution of Laplace, as in ``jax.scipy.stats.laplace``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["cdf", "logpdf", "pdf"]
+
+_family = family("laplace")
+
+
+@_family()
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> print(laplace.logpdf(0.5).round(4))
+    -1.1931
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return -(jnp.abs(x - loc) / scale + jnp.log(2 * scale))
+
+
+@_family()
+def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The density.
+
+    >>> print(laplace.pdf(0.5).round(4))
+    0.3033
+    """
+    return jnp.exp(logpdf(x, loc, scale))
+
+
+@_family()
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of less.
+
+    >>> print(laplace.cdf(0.5).round(4))
+    0.6967
+    """
+    x, loc, scale = floats(x, loc, scale)
+    z = (x - loc) / scale
+    below = 0.5 * jnp.exp(-jnp.abs(z))
+    return jnp.where(z <= 0, below, 1 - below)
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

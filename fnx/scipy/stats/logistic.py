@@ -1,0 +1,85 @@
+"""The logistic distribution, as in ``jax.scipy.stats.logistic``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.scipy.special import expit, logit
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["cdf", "isf", "logpdf", "pdf", "ppf", "sf"]
+
+_family = family("logistic")
+
+
+@_family()
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> print(logistic.logpdf(0.5).round(4))
+    -1.4482
+    """
+    x, loc, scale = floats(x, loc, scale)
+    half = (x - loc) / scale / 2
+    return -2 * jnp.logaddexp(half, -half) - jnp.log(scale)
+
+
+@_family()
+def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The density.
+
+    >>> print(logistic.pdf(0.5).round(4))
+    0.235
+    """
+    return jnp.exp(logpdf(x, loc, scale))
+
+
+@_family()
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of less.
+
+    >>> print(logistic.cdf(0.5).round(4))
+    0.6225
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return expit((x - loc) / scale)
+
+
+@_family()
+def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of more.
+
+    >>> print(logistic.sf(0.5).round(4))
+    0.3775
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return expit((loc - x) / scale)
+
+
+@_family()
+def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The place below which a probability is: the inverse of ``cdf``.
+
+    >>> print(logistic.ppf(0.75).round(4))
+    1.0986
+    """
+    q, loc, scale = floats(q, loc, scale)
+    return logit(q) * scale + loc
+
+
+@_family()
+def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The place above which a probability is: the inverse of ``sf``.
+
+    >>> print(logistic.isf(0.75).round(4))
+    -1.0986
+    """
+    q, loc, scale = floats(q, loc, scale)
+    return -logit(q) * scale + loc
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,0 +1,35 @@
+"""What the modules of distributions share: their arguments and what is said of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fnx.core.array.array import Array
+from fnx.core.array.documented import Family
+from fnx.core.array.promotion import promoted
+from fnx.core.array.public import public
+
+__all__ = ["family", "floats"]
+
+_SHARED: dict[str, Any] = {
+    "x": "where: of any shape.", "k": "how many: of any shape.",
+    "q": "a probability, from 0 to 1.", "p": "a probability, from 0 to 1.",
+    "loc": "moves the distribution.", "scale": "stretches the distribution; above 0."}
+
+
+def family(name: str, **texts: str) -> Family:
+    """Decorators for the functions of the distribution of a name."""
+    return Family(
+        returns="An Array of the shape that they broadcast to, of a float dtype.",
+        raises=("ShapeError: the shapes do not broadcast.",),
+        at=f"fnx.scipy.stats.{name} as {name}", wrap=public, **(_SHARED | texts))
+
+
+def floats(*xs: Any) -> list[Array]:
+    """Arguments as Arrays of one float dtype.
+
+    >>> [x.dtype.name for x in floats(1, 2.5)]
+    ['float32', 'float32']
+    """
+    nodes, weak = promoted("inexact", "", xs, broadcast=False)
+    return [Array(node, weak) for node in nodes]

@@ -1,0 +1,44 @@
+"""The distribution of failures before n successes, as in ``jax.scipy.stats.nbinom``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.scipy.special import gammaln, xlogy
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["logpmf", "pmf"]
+
+_family = family("nbinom", n="how many successes.")
+
+
+@_family()
+def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """The logarithm of the probability.
+
+    >>> print(nbinom.logpmf(1.0, 4.0, 0.25).round(4))
+    -4.4466
+    """
+    k, n, p, loc = floats(k, n, p, loc)
+    y = k - loc
+    ways = gammaln(y + n) - gammaln(n) - gammaln(y + 1)
+    return jnp.where(k < loc, -np.inf, ways + xlogy(n, p) + xlogy(y, 1 - p))
+
+
+@_family()
+def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """The probability.
+
+    >>> print(nbinom.pmf(1.0, 4.0, 0.25).round(4))
+    0.0117
+    """
+    return jnp.exp(logpmf(k, n, p, loc))
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,0 +1,108 @@
+"""The normal distribution, as in ``jax.scipy.stats.norm``."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.scipy.special import log_ndtr, ndtr, ndtri
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
+
+_family = family("norm")
+
+
+@_family()
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> print(norm.logpdf(0.5).round(4))
+    -1.0439
+    """
+    x, loc, scale = floats(x, loc, scale)
+    z = (x - loc) / scale
+    return -0.5 * (z * z + jnp.log(2 * math.pi * scale * scale))
+
+
+@_family()
+def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The density.
+
+    >>> print(norm.pdf(0.5).round(4))
+    0.3521
+    """
+    return jnp.exp(logpdf(x, loc, scale))
+
+
+@_family()
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of less.
+
+    >>> print(norm.cdf(0.5).round(4))
+    0.6915
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return ndtr((x - loc) / scale)
+
+
+@_family()
+def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the probability of less.
+
+    >>> print(norm.logcdf(0.5).round(4))
+    -0.3689
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return log_ndtr((x - loc) / scale)
+
+
+@_family()
+def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of more.
+
+    >>> print(norm.sf(0.5).round(4))
+    0.3085
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return ndtr((loc - x) / scale)
+
+
+@_family()
+def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the probability of more.
+
+    >>> print(norm.logsf(0.5).round(4))
+    -1.1759
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return log_ndtr((loc - x) / scale)
+
+
+@_family()
+def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The place below which a probability is: the inverse of ``cdf``.
+
+    >>> print(norm.ppf(0.75).round(4))
+    0.6745
+    """
+    q, loc, scale = floats(q, loc, scale)
+    return ndtri(q) * scale + loc
+
+
+@_family()
+def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The place above which a probability is: the inverse of ``sf``.
+
+    >>> print(norm.isf(0.75).round(4))
+    -0.6745
+    """
+    q, loc, scale = floats(q, loc, scale)
+    return ndtri(1 - q) * scale + loc
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,0 +1,43 @@
+"""The distribution of Student, as in ``jax.scipy.stats.t``."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.scipy.special import gammaln
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["logpdf", "pdf"]
+
+_family = family("t", df="degrees of freedom; above 0.")
+
+
+@_family()
+def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> print(t.logpdf(0.5, 2.0).round(4))
+    -1.2164
+    """
+    x, df, loc, scale = floats(x, df, loc, scale)
+    z = (x - loc) / scale
+    front = gammaln(df / 2) - gammaln(df / 2 + 0.5) + jnp.log(math.pi * df * scale * scale) / 2
+    return -front - (df / 2 + 0.5) * jnp.log1p(z * z / df)
+
+
+@_family()
+def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The density.
+
+    >>> print(t.pdf(0.5, 2.0).round(4))
+    0.2963
+    """
+    return jnp.exp(logpdf(x, df, loc, scale))
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

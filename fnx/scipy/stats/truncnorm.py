@@ -1,0 +1,119 @@
+"""The normal distribution between bounds, as in ``jax.scipy.stats.truncnorm``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.scipy.special import log_ndtr, ndtr
+from fnx.scipy.stats import norm
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
+
+_family = family(
+    "truncnorm",
+    a="the lower bound, in standard deviations.",
+    b="the upper bound, in standard deviations.")
+
+
+def _log_mass(a: Array, b: Array) -> Array:
+    """The logarithm of the probability of a normal number between a and b.
+
+    In a tail it is a difference of logarithms; around 0 what is left of 1.
+    """
+    right, left = a > 0, b <= 0
+    low, high = jnp.where(right, -b, a), jnp.where(right, -a, b)
+    tail = right | left
+    more, less = (log_ndtr(jnp.where(tail, y, d)) for y, d in ((high, -1.0), (low, -2.0)))
+    middle = jnp.log1p(-ndtr(jnp.where(tail, 0, a)) - ndtr(jnp.where(tail, -1, -b)))
+    return jnp.where(tail, more + jnp.log(-jnp.expm1(less - more)), middle)
+
+
+def _log_below(z: Array, a: Array, b: Array) -> Array:
+    """The logarithm of the probability of less than z; near 0 by the probability of more."""
+    inside = jnp.clip(z, a, b)
+    whole = _log_mass(a, b)
+    below, above = _log_mass(a, inside) - whole, _log_mass(inside, b) - whole
+    found = jnp.where(below > -0.1, jnp.log1p(-jnp.exp(above)), below)
+    found = jnp.where(z >= b, 0, jnp.where(z <= a, -np.inf, found))
+    return jnp.where(a >= b, np.nan, found)
+
+
+@_family()
+def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+           scale: ArrayLike = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> print(truncnorm.logpdf(0.5, -1.0, 2.0).round(4))
+    -0.8438
+    """
+    x, a, b, loc, scale = floats(x, a, b, loc, scale)
+    z = (x - loc) / scale
+    found = norm.logpdf(x, loc, scale) - _log_mass(a, b)
+    found = jnp.where((z < a) | (z > b), -np.inf, found)
+    return jnp.where(a >= b, np.nan, found)
+
+
+@_family()
+def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+        scale: ArrayLike = 1) -> Array:
+    """The density.
+
+    >>> print(truncnorm.pdf(0.5, -1.0, 2.0).round(4))
+    0.4301
+    """
+    return jnp.exp(logpdf(x, a, b, loc, scale))
+
+
+@_family()
+def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+           scale: ArrayLike = 1) -> Array:
+    """The logarithm of the probability of less.
+
+    >>> print(truncnorm.logcdf(0.5, -1.0, 2.0).round(4))
+    -0.4294
+    """
+    x, a, b, loc, scale = floats(x, a, b, loc, scale)
+    return _log_below((x - loc) / scale, a, b)
+
+
+@_family()
+def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+        scale: ArrayLike = 1) -> Array:
+    """The probability of less.
+
+    >>> print(truncnorm.cdf(0.5, -1.0, 2.0).round(4))
+    0.6509
+    """
+    return jnp.exp(logcdf(x, a, b, loc, scale))
+
+
+@_family()
+def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+          scale: ArrayLike = 1) -> Array:
+    """The logarithm of the probability of more.
+
+    >>> print(truncnorm.logsf(0.5, -1.0, 2.0).round(4))
+    -1.0523
+    """
+    x, a, b, loc, scale = floats(x, a, b, loc, scale)
+    return _log_below((loc - x) / scale, -b, -a)
+
+
+@_family()
+def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of more.
+
+    >>> print(truncnorm.sf(0.5, -1.0, 2.0).round(4))
+    0.3491
+    """
+    return jnp.exp(logsf(x, a, b, loc, scale))
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

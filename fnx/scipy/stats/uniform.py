@@ -1,0 +1,64 @@
+"""The uniform distribution between loc and loc + scale, as in ``jax.scipy.stats.uniform``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["cdf", "logpdf", "pdf", "ppf"]
+
+_family = family("uniform")
+
+
+@_family()
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the density.
+
+    >>> print(uniform.logpdf(0.5).round(4))
+    -0.0
+    """
+    x, loc, scale = floats(x, loc, scale)
+    outside = (x < loc) | (x > loc + scale)
+    return jnp.where(outside, -np.inf, -jnp.log(scale))
+
+
+@_family()
+def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The density.
+
+    >>> print(uniform.pdf(0.5).round(4))
+    1.0
+    """
+    return jnp.exp(logpdf(x, loc, scale))
+
+
+@_family()
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of less.
+
+    >>> print(uniform.cdf(0.5).round(4))
+    0.5
+    """
+    x, loc, scale = floats(x, loc, scale)
+    return jnp.where(x < loc, 0, jnp.where(x >= loc + scale, 1, (x - loc) / scale))
+
+
+@_family()
+def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The place below which a probability is: the inverse of ``cdf``.
+
+    >>> print(uniform.ppf(0.75).round(4))
+    0.75
+    """
+    q, loc, scale = floats(q, loc, scale)
+    return jnp.where(jnp.isnan(q) | (q < 0) | (q > 1), np.nan, q * scale + loc)
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,0 +1,41 @@
+"""The distribution of von Mises, of angles, as in ``jax.scipy.stats.vonmises``."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.scipy.special import i0e
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["logpdf", "pdf"]
+
+_family = family("vonmises", kappa="how narrow it is.")
+
+
+@_family()
+def logpdf(x: ArrayLike, kappa: ArrayLike) -> Array:
+    """The logarithm of the density.
+
+    >>> print(vonmises.logpdf(0.5, 2.0).round(4))
+    -0.9067
+    """
+    x, kappa = floats(x, kappa)
+    return kappa * (jnp.cos(x) - 1) - jnp.log(2 * math.pi * i0e(kappa))
+
+
+@_family()
+def pdf(x: ArrayLike, kappa: ArrayLike) -> Array:
+    """The density.
+
+    >>> print(vonmises.pdf(0.5, 2.0).round(4))
+    0.4039
+    """
+    return jnp.exp(logpdf(x, kappa))
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,0 +1,45 @@
+"""The distribution of Cauchy wrapped around a circle, as in ``jax.scipy.stats.wrapcauchy``."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import fnx.numpy as jnp
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.errors import module_face
+from fnx.scipy.stats.making import family, floats
+
+__all__ = ["logpdf", "pdf"]
+
+_family = family("wrapcauchy", c="how narrow it is, from 0 to 1.")
+
+
+@_family()
+def logpdf(x: ArrayLike, c: ArrayLike) -> Array:
+    """The logarithm of the density.
+
+    >>> print(wrapcauchy.logpdf(0.5, 0.5).round(4))
+    -1.1378
+    """
+    x, c = floats(x, c)
+    below = jnp.log(1 + c * c - 2 * c * jnp.cos(x))
+    found = jnp.log(1 - c * c) - math.log(2 * math.pi) - below
+    found = jnp.where((x >= 0) & (x <= 2 * math.pi), found, -np.inf)
+    return jnp.where((c > 0) & (c < 1), found, np.nan)
+
+
+@_family()
+def pdf(x: ArrayLike, c: ArrayLike) -> Array:
+    """The density.
+
+    >>> print(wrapcauchy.pdf(0.5, 0.5).round(4))
+    0.3205
+    """
+    return jnp.exp(logpdf(x, c))
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)
