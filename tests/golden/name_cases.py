@@ -369,7 +369,8 @@ STATS = [
     *[f"stats.{d}.{f}({x}, {p}{a})" for d, p in _COUNTED.items() for f in ("logpmf", "pmf")
       for x in ("counts", "f", "-1.0", "i") for a in ("", ", 1")],
     "stats.bernoulli.cdf(unit * 2, 0.3)", "stats.bernoulli.ppf(unit, 0.3)",
-    "stats.poisson.cdf(wide, 2.5)", "stats.poisson.entropy(pos)", "stats.poisson.entropy(abs(wide * 9))",
+    "stats.poisson.cdf(wide, 2.5)", "stats.poisson.entropy(pos)",
+    "stats.poisson.entropy(abs(wide * 9))",
     "stats.poisson.entropy(2.0)", "stats.dirichlet.logpdf(f / f.sum(), f)",
     "stats.dirichlet.pdf(f[:2] / f.sum(), f)", "stats.dirichlet.logpdf(f, f)",
     "stats.dirichlet.logpdf(s / s.sum(0), f)", "stats.multinomial.logpmf(i, 6, f / f.sum())",
