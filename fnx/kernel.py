@@ -38,6 +38,7 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.errors import module_face
 from fnx.core.tiling import order, parallel, split, stage, unroll, vectorize
+from fnx.numpy import unary
 from fnx.transforms.kernels import kernel_prints, loops, references, values
 from fnx.transforms.kernels.references import Reference
 from fnx.transforms.kernels.values import Value
@@ -359,20 +360,20 @@ def _described(f: F, name: str, operands: str, example: str) -> F:
 
 
 abs = _unary(elementwise.ABSOLUTE, "abs")
-arctan = _unary(elementwise.ARCTAN)
+arctan = _unary(unary.ARCTAN)
 arctan2 = _binary(elementwise.ARCTAN2)
 bitwise_and = _binary(elementwise.BITWISE_AND)
 bitwise_or = _binary(elementwise.BITWISE_OR)
 bitwise_xor = _binary(elementwise.BITWISE_XOR)
-cbrt = _unary(elementwise.CBRT)
+cbrt = _unary(unary.CBRT)
 ceil = _unary(elementwise.CEIL)
-cos = _unary(elementwise.COS)
+cos = _unary(unary.COS)
 cosh = _unary(elementwise.COSH)
 erf = _unary(special.ERF)
 erfc = _unary(special.ERFC)
-exp = _unary(elementwise.EXP)
+exp = _unary(unary.EXP)
 exp2 = _unary(elementwise.EXP2)
-expm1 = _unary(elementwise.EXPM1)
+expm1 = _unary(unary.EXPM1)
 floor = _unary(elementwise.FLOOR)
 floor_divide = _binary(elementwise.FLOOR_DIVIDE)
 fmod = _binary(elementwise.FMOD)
@@ -382,9 +383,9 @@ isfinite = _unary(elementwise.ISFINITE)
 isinf = _unary(elementwise.ISINF)
 isnan = _unary(elementwise.ISNAN)
 left_shift = _binary(elementwise.LEFT_SHIFT)
-log = _unary(elementwise.LOG)
+log = _unary(unary.LOG)
 log10 = _unary(elementwise.LOG10)
-log1p = _unary(elementwise.LOG1P)
+log1p = _unary(unary.LOG1P)
 log2 = _unary(elementwise.LOG2)
 logaddexp = _binary(elementwise.LOGADDEXP)
 logaddexp2 = _binary(elementwise.LOGADDEXP2)
@@ -403,12 +404,12 @@ rint = _unary(elementwise.RINT)
 rsqrt = _unary(elementwise.RSQRT)
 sigmoid = _unary(elementwise.SIGMOID)
 sign = _unary(elementwise.SIGN)
-sin = _unary(elementwise.SIN)
+sin = _unary(unary.SIN)
 sinh = _unary(elementwise.SINH)
-sqrt = _unary(elementwise.SQRT)
+sqrt = _unary(unary.SQRT)
 square = _unary(elementwise.SQUARE)
 tan = _unary(elementwise.TAN)
-tanh = _unary(elementwise.TANH)
+tanh = _unary(unary.TANH)
 trunc = _unary(elementwise.TRUNC)
 
 if not TYPE_CHECKING:

@@ -1,9 +1,14 @@
-"""Functions of ``fnx.numpy`` of one operand: a row of core/array/elementwise.py each."""
+"""Functions of ``fnx.numpy`` of one operand: a row each.
+
+The row of one that is an op stands above it, others in core/array/elementwise.py.
+"""
 
 from __future__ import annotations
 
+from fnx.core import ops
 from fnx.core.array import elementwise as rows
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.array.operate import apply, elementwise
 
 __all__ = [
@@ -164,14 +169,17 @@ def logical_not(x: ArrayLike, /) -> Array:
     return apply(rows.LOGICAL_NOT, x)
 
 
-@elementwise(rows.SQRT)
+SQRT = ElementwiseRow("sqrt", "inexact", ops.SQRT)
+
+
+@elementwise(SQRT)
 def sqrt(x: ArrayLike, /) -> Array:
     """Square root; NaN below zero.
 
     >>> print(jnp.sqrt(9.0))
     3.0
     """
-    return apply(rows.SQRT, x)
+    return apply(SQRT, x)
 
 
 @elementwise(rows.RECIPROCAL)
@@ -184,14 +192,17 @@ def reciprocal(x: ArrayLike, /) -> Array:
     return apply(rows.RECIPROCAL, x)
 
 
-@elementwise(rows.EXP)
+EXP = ElementwiseRow("exp", "inexact", ops.EXP)
+
+
+@elementwise(EXP)
 def exp(x: ArrayLike, /) -> Array:
     """e to the power x.
 
     >>> print(jnp.exp(0.0))
     1.0
     """
-    return apply(rows.EXP, x)
+    return apply(EXP, x)
 
 
 @elementwise(rows.EXP2)
@@ -204,34 +215,43 @@ def exp2(x: ArrayLike, /) -> Array:
     return apply(rows.EXP2, x)
 
 
-@elementwise(rows.EXPM1)
+EXPM1 = ElementwiseRow("expm1", "inexact", ops.EXPM1)
+
+
+@elementwise(EXPM1)
 def expm1(x: ArrayLike, /) -> Array:
     """exp(x) - 1, exact for small x.
 
     >>> print(jnp.expm1(0.0))
     0.0
     """
-    return apply(rows.EXPM1, x)
+    return apply(EXPM1, x)
 
 
-@elementwise(rows.LOG)
+LOG = ElementwiseRow("log", "inexact", ops.LOG)
+
+
+@elementwise(LOG)
 def log(x: ArrayLike, /) -> Array:
     """Natural logarithm.
 
     >>> print(jnp.log(1.0))
     0.0
     """
-    return apply(rows.LOG, x)
+    return apply(LOG, x)
 
 
-@elementwise(rows.LOG1P)
+LOG1P = ElementwiseRow("log1p", "inexact", ops.LOG1P)
+
+
+@elementwise(LOG1P)
 def log1p(x: ArrayLike, /) -> Array:
     """log(1 + x), exact for small x.
 
     >>> print(jnp.log1p(0.0))
     0.0
     """
-    return apply(rows.LOG1P, x)
+    return apply(LOG1P, x)
 
 
 @elementwise(rows.LOG2)
@@ -254,24 +274,30 @@ def log10(x: ArrayLike, /) -> Array:
     return apply(rows.LOG10, x)
 
 
-@elementwise(rows.SIN)
+SIN = ElementwiseRow("sin", "inexact", ops.SIN)
+
+
+@elementwise(SIN)
 def sin(x: ArrayLike, /) -> Array:
     """Sine of an angle in radians.
 
     >>> print(jnp.sin(0.0))
     0.0
     """
-    return apply(rows.SIN, x)
+    return apply(SIN, x)
 
 
-@elementwise(rows.COS)
+COS = ElementwiseRow("cos", "inexact", ops.COS)
+
+
+@elementwise(COS)
 def cos(x: ArrayLike, /) -> Array:
     """Cosine of an angle in radians.
 
     >>> print(jnp.cos(0.0))
     1.0
     """
-    return apply(rows.COS, x)
+    return apply(COS, x)
 
 
 @elementwise(rows.TAN)
@@ -284,24 +310,30 @@ def tan(x: ArrayLike, /) -> Array:
     return apply(rows.TAN, x)
 
 
-@elementwise(rows.CBRT)
+CBRT = ElementwiseRow("cbrt", "inexact", ops.CBRT)
+
+
+@elementwise(CBRT)
 def cbrt(x: ArrayLike, /) -> Array:
     """Cube root, negative where x is.
 
     >>> print(jnp.cbrt(-8.0))
     -2.0
     """
-    return apply(rows.CBRT, x)
+    return apply(CBRT, x)
 
 
-@elementwise(rows.ARCTAN)
+ARCTAN = ElementwiseRow("arctan", "inexact", ops.ATAN)
+
+
+@elementwise(ARCTAN)
 def arctan(x: ArrayLike, /) -> Array:
     """The angle in radians, from -pi/2 to pi/2, whose tangent is x.
 
     >>> print(jnp.arctan(0.0))
     0.0
     """
-    return apply(rows.ARCTAN, x)
+    return apply(ARCTAN, x)
 
 
 @elementwise(rows.SINH)
@@ -324,14 +356,17 @@ def cosh(x: ArrayLike, /) -> Array:
     return apply(rows.COSH, x)
 
 
-@elementwise(rows.TANH)
+TANH = ElementwiseRow("tanh", "inexact", ops.TANH)
+
+
+@elementwise(TANH)
 def tanh(x: ArrayLike, /) -> Array:
     """Hyperbolic tangent.
 
     >>> print(jnp.tanh(0.0))
     0.0
     """
-    return apply(rows.TANH, x)
+    return apply(TANH, x)
 
 
 abs = absolute

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fnx.core import build, ops
-from fnx.core.array import elementwise, storage, trace, tree
+from fnx.core.array import storage, trace, tree
 from fnx.core.array.array import Array
 from fnx.core.array.operate import apply
 from fnx.core.array.public import asarray, public
@@ -25,6 +25,7 @@ from fnx.core.errors import (
 )
 from fnx.core.levels import interp
 from fnx.core.uop import UOp, toposort
+from fnx.numpy import unary
 from fnx.transforms.ad.arguments import FLOAT0
 from fnx.transforms.grad import grad, value_and_grad
 from fnx.transforms.vjp import vjp
@@ -67,7 +68,7 @@ def total(x: Any) -> Array:
 
 
 def sin(x: Any) -> Array:
-    return apply(elementwise.SIN, x)
+    return apply(unary.SIN, x)
 
 
 X = np.array([1.0, 2.0, 3.0], np.float32)
@@ -199,7 +200,7 @@ def test_vjp_with_aux_and_integers() -> None:
 
 def test_vjp_reads_what_forward_saved() -> None:
     """exp(sum(sin x)): the sum is saved, the pull does not compute it again."""
-    out, pull = vjp(lambda x: apply(elementwise.EXP, total(sin(x))), asarray(X))
+    out, pull = vjp(lambda x: apply(unary.EXP, total(sin(x))), asarray(X))
     close(out, np.exp(np.sin(X).sum()))
     EVALUATED.clear()
     close(pull(1.0), (np.exp(np.sin(X).sum()) * np.cos(X),))
