@@ -102,6 +102,8 @@ DEVICES = {"cpu": "fnx.backends.cpu.device", "interp": "fnx.backends.interp",
 FIELDS = {
     "x64": Field(Bool(), False, "FNX_ENABLE_X64", True,
                  "64-bit data from NumPy and Python stays 64 bits wide"),
+    "truncate": Field(Bool(), False, None, True,
+                      "without x64 a 64-bit dtype that is named becomes 32 bits wide, as in JAX"),
     "check": Field(OneOf(("", "nan", "inf")), "", None, False,
                    "NaN (or also infinity) in a result raises, and names the op that made it"),
     "check_index": Field(Bool(), False, None, True,
@@ -147,6 +149,7 @@ class Config:
     """
 
     x64: bool
+    truncate: bool
     check: str
     check_index: bool
     check_spec: bool

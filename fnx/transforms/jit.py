@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
 from fnx.backends.base import DeviceBase, get_device
 from fnx.core import ops
@@ -22,13 +22,21 @@ from fnx.core.array import array, scope, storage
 from fnx.core.array.refusal import checked
 from fnx.core.array.trace import trace
 from fnx.core.config import config
+from fnx.core.errors import ArgumentError
 from fnx.core.process import load
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
 from fnx.transforms.replay.executable import DeviceFace, Eager, Executable, Programs, Replay
 from fnx.transforms.replay.launcher import MISS, Launcher, make_launcher
-from fnx.transforms.replay.signature import Arguments, CallKey, labels, positional, several
+from fnx.transforms.replay.signature import (
+    Arguments,
+    CallKey,
+    donated_positions,
+    labels,
+    positional,
+    several,
+)
 from fnx.transforms.replay.traces import MAX_SIGNATURES, CacheInfo, Traces, Variant
 from fnx.transforms.transformed import Transformed, leave, set_lower
 
@@ -36,6 +44,9 @@ if TYPE_CHECKING:
     from fnx.transforms.replay.stages import Stages
 
 MAX_LAUNCHERS = 4       # tried one after the other before a key is built
+
+ArgNums: TypeAlias = int | Sequence[int] | None  # places of arguments
+ArgNames: TypeAlias = str | Sequence[str] | None
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -240,21 +251,32 @@ set_lower(lambda f, args, kwargs: Jitted(f).lower(*args, **kwargs))
 
 
 @overload
-def jit(f: Callable[P, R], *, static_argnums: int | Sequence[int] = (),
-        static_argnames: str | Sequence[str] = (), donate_argnums: int | Sequence[int] = ()
+def jit(f: Callable[P, R], *,
+        static_argnums: ArgNums = (), static_argnames: ArgNames = (),
+        donate_argnums: ArgNums = (), donate_argnames: ArgNames = (),
+        keep_unused: bool = False, in_shardings: Any = None, out_shardings: Any = None,
+        device: Any = None, backend: str | None = None, inline: bool = False,
+        compiler_options: Mapping[str, Any] | None = None
         ) -> Jitted[P, R]: ...
 
 
 @overload
-def jit(f: None = None, *, static_argnums: int | Sequence[int] = (),
-        static_argnames: str | Sequence[str] = (), donate_argnums: int | Sequence[int] = ()
+def jit(f: None = None, *,
+        static_argnums: ArgNums = (), static_argnames: ArgNames = (),
+        donate_argnums: ArgNums = (), donate_argnames: ArgNames = (),
+        keep_unused: bool = False, in_shardings: Any = None, out_shardings: Any = None,
+        device: Any = None, backend: str | None = None, inline: bool = False,
+        compiler_options: Mapping[str, Any] | None = None
         ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 
 
 @checked
-def jit(f: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[int] = (),
-        static_argnames: str | Sequence[str] = (), donate_argnums: int | Sequence[int] = ()
-        ) -> Any:
+def jit(f: Callable[..., Any] | None = None, *,
+        static_argnums: ArgNums = (), static_argnames: ArgNames = (),
+        donate_argnums: ArgNums = (), donate_argnames: ArgNames = (),
+        keep_unused: bool = False, in_shardings: Any = None, out_shardings: Any = None,
+        device: Any = None, backend: str | None = None, inline: bool = False,
+        compiler_options: Mapping[str, Any] | None = None) -> Any:
     """Compile a function: traced once per signature, then replayed.
 
     What f reads besides its arguments is looked at again at each call: the variables of the
@@ -270,12 +292,22 @@ def jit(f: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[i
         static_argnames: the same by keyword.
         donate_argnums: positions of arguments that are not used again by the caller: their
             memory is free once the call has run.
+        donate_argnames: the same by name.
+        keep_unused: accepted as JAX's: an argument that f does not read costs nothing.
+        in_shardings: accepted as JAX's: on one device all shardings are the same.
+        out_shardings: as ``in_shardings``.
+        device: accepted as JAX's: there is one (``config.device``).
+        backend: accepted as JAX's.
+        inline: accepted as JAX's: a jitted function within another one is traced once, and its
+            kernels are made with those around it.
+        compiler_options: None: there are no options of XLA here.
 
     Returns:
         A function like f, with ``lower(*args)``, ``cache_info()`` and ``clear_cache()``.
 
     Raises:
         StaticArgumentError: a static argument cannot be hashed, or names no parameter.
+        ArgumentError: options for XLA.
         DonatedError: a donated array is used again.
 
     >>> import fnx
@@ -287,10 +319,15 @@ def jit(f: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[i
     >>> f.cache_info().traces
     1
     """
+    if compiler_options:
+        raise ArgumentError(f"jit: expected no compiler_options, got {sorted(compiler_options)}",
+                            hint="they are XLA's; print(fnx.config) says what can be set here")
     if f is None:
-        return functools.partial(jit, static_argnums=static_argnums,
-                                 static_argnames=static_argnames, donate_argnums=donate_argnums)
-    return Jitted(f, several(static_argnums), several(static_argnames), several(donate_argnums))
+        return functools.partial(
+            jit, static_argnums=static_argnums, static_argnames=static_argnames,
+            donate_argnums=donate_argnums, donate_argnames=donate_argnames)
+    return Jitted(f, several(static_argnums), several(static_argnames),
+                  donated_positions(f, several(donate_argnums), several(donate_argnames)))
 
 
 __all__ = ["CacheInfo", "Jitted", "jit", "link"]

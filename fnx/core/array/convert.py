@@ -51,7 +51,8 @@ SCALARS: dict[type, Callable[[], DType]] = {
 
 def dtype_argument(dtype: Any) -> DType:
     """The type that a ``dtype=`` argument names; Python's float and int are the defaults."""
-    return dtypes.as_dtype(dtype)
+    t = dtypes.as_dtype(dtype)
+    return dtypes.default(t) if config.truncate else t
 
 
 def fits(x: Any, to: DType) -> Any:

@@ -146,8 +146,8 @@ def context() -> tuple[str, tuple[Any, ...], tuple[Any, ...]]:
 
 
 def several(x: Any) -> tuple[Any, ...]:
-    """Positions or names of arguments, of one or of a sequence of them."""
-    return (x,) if isinstance(x, (int, str)) else tuple(x)
+    """Positions or names of arguments, of one or of a sequence of them; None: of none."""
+    return (x,) if isinstance(x, (int, str)) else () if x is None else tuple(x)
 
 
 def parameters_of(f: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -196,6 +196,18 @@ def _static_arguments(f: Callable[..., Any], nums: tuple[int, ...], names: tuple
     more_names = {by_position[i] for i in nums if -len(by_position) <= i < len(by_position)}
     more_nums = {by_position.index(n) for n in names if n in by_position}
     return tuple({*nums, *more_nums}), tuple({*names, *more_names})
+
+
+def donated_positions(f: Callable[..., Any], nums: tuple[int, ...], names: tuple[str, ...]
+                      ) -> tuple[int, ...]:
+    """Positions of donated arguments, some of which are given by name.
+
+    One that can be passed by its name only keeps its memory: donating is a permission.
+    """
+    if not names:
+        return nums
+    _, known = _static_arguments(f, (), names), positional(f, "donate_argnums", nums)
+    return (*nums, *(known.index(n) for n in names if n in known and known.index(n) not in nums))
 
 
 # ---- in words -----------------------------------------------------------------------------------

@@ -1,0 +1,51 @@
+"""Programs written for JAX run on fnx as they are: ``import jax`` means fnx in this process.
+
+    python -m fnx.as_jax script.py --its arguments
+    python -m fnx.as_jax -m package.module
+
+or, before anything imports jax:
+
+>>> import fnx.as_jax
+>>> fnx.as_jax.install()                                              # doctest: +SKIP
+>>> import jax                                                        # doctest: +SKIP
+
+``docs/differences.md`` lists what is out.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from fnx.as_jax.finder import FINDER, VERSION, begin
+from fnx.core.config import config
+from fnx.core.errors import FnxError
+
+__all__ = ["VERSION", "AlreadyImportedError", "install"]
+
+
+class AlreadyImportedError(FnxError, ImportError):
+    """JAX itself is in the process, and values of both would meet."""
+
+
+def install() -> None:
+    """Make ``import jax``, ``jax.numpy`` ... mean fnx for the rest of the process.
+
+    64-bit dtypes that are named become 32 bits wide, as in JAX, unless ``jax_enable_x64``. A name
+    that fnx lacks is there and raises when it is used.
+
+    Raises:
+        AlreadyImportedError: the process has imported JAX.
+
+    >>> import fnx.as_jax
+    >>> fnx.as_jax.install()                                          # doctest: +SKIP
+    """
+    if FINDER not in sys.meta_path:
+        found = next((name for name in ("jax", "jaxlib") if name in sys.modules), None)
+        if found is not None:
+            raise AlreadyImportedError(
+                f"expected that {found} is not imported yet, and it is "
+                f"({getattr(sys.modules[found], '__file__', None)})",
+                hint="call fnx.as_jax.install() before anything that imports jax, or run the "
+                     "program by: python -m fnx.as_jax script.py")
+    begin()
+    config.truncate = True

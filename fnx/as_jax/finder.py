@@ -1,0 +1,143 @@
+"""``import jax`` and its modules: faces of fnx's modules, with the names that JAX has.
+
+A face has the names of the recorded JAX (names.json), no more: a library that asks ``hasattr`` is
+answered as by JAX. A name is looked up when it is first read: in the table of inner names
+(inner.py), in fnx's module of that path, else something stands for it (stand_ins.py).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fnx.as_jax.inner import INNER, PACKAGES
+from fnx.as_jax.stand_ins import stand_in
+from fnx.core.errors import UnknownNameError, suggestion
+
+_RECORDED = json.loads(Path(__file__).with_name("names.json").read_text())
+VERSION: str = _RECORDED["version"]
+_FACTS = {"jax": {"__version__": VERSION,
+                  "__version_info__": tuple(map(int, VERSION.split(".")))},
+          "jax.version": {"__version__": VERSION,
+                          "__version_info__": tuple(map(int, VERSION.split(".")))}}
+
+
+def _kinds(module: str) -> dict[str, str]:
+    """name -> kind, of the recorded names of a module."""
+    return {name: kind for kind, names in _RECORDED["modules"].get(module, {}).items()
+            for name in names}
+
+
+def _modules() -> dict[str, list[str]]:
+    """module -> the modules in it; those of libraries' inner names, too."""
+    found: dict[str, list[str]] = {}
+    for path in (*_RECORDED["modules"], *INNER, *PACKAGES):
+        parts = path.split(".")
+        for i in range(len(parts)):
+            inside = found.setdefault(".".join(parts[:i + 1]), [])
+            if i + 1 < len(parts) and parts[i + 1] not in inside:
+                inside.append(parts[i + 1])
+    return found
+
+
+MODULES: Mapping[str, Sequence[str]] = _modules()
+
+
+class Face(ModuleType):
+    """A module of JAX's name whose values are fnx's."""
+
+    _kinds: Mapping[str, str] = {}
+    _ours: ModuleType | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        value = self._find(name)
+        self.__dict__[name] = value
+        return value
+
+    def _find(self, name: str) -> Any:
+        path = self.__name__
+        if name.startswith("__"):
+            raise AttributeError(f"module {path!r} has no attribute {name!r}")
+        if name in MODULES[path]:
+            return importlib.import_module(f"{path}.{name}")
+        inner = INNER.get(path, {})
+        if name in inner:
+            return inner[name]
+        if name in self._kinds:
+            found = getattr(self._ours, name, None)
+            if found is not None and not isinstance(found, ModuleType):
+                return found
+            return stand_in(f"{path}.{name}", self._kinds[name], self._there())
+        raise UnknownNameError(f"module {path!r}", name, dir(self))
+
+    def _there(self) -> list[str]:
+        """Names that can be used, of this module."""
+        ours = dir(self._ours) if self._ours is not None else []
+        return [f"{self.__name__}.{name}" for name in self._kinds if name in ours]
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self._kinds, *INNER.get(self.__name__, {}), *MODULES[self.__name__]})
+
+
+class _Loader(importlib.abc.Loader):
+    """Makes a face and fills in what is known of it."""
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Face:
+        return Face(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__
+        kept = {"__name__", "__spec__", "__loader__", "__path__", "__package__"}
+        for stale in [n for n in module.__dict__ if n not in kept]:  # of a reload
+            del module.__dict__[stale]
+        ours = _ours(name)
+        kinds = _kinds(name)
+        module.__dict__.update(
+            _FACTS.get(name, {}), _kinds=kinds, _ours=ours,
+            __doc__=getattr(ours, "__doc__", None), __file__=getattr(ours, "__file__", None),
+            __all__=[n for n in kinds if hasattr(ours, n)])
+
+
+def _ours(name: str) -> ModuleType | None:
+    """fnx's module of a path, if there is one."""
+    path = f"fnx{name.removeprefix('jax')}"
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name is None or not path.startswith(error.name):
+            raise  # of something that it imports
+        return None
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds jax and its modules before any installed ones, and refuses jaxlib."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None,
+                  target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
+        root = fullname.partition(".")[0]
+        if root == "jaxlib":
+            raise ModuleNotFoundError("jaxlib is JAX's compiler, and fnx takes JAX's place in this "
+                                      "process", name=fullname)
+        if root != "jax":
+            return None
+        if fullname not in MODULES:
+            near = suggestion(fullname, MODULES)
+            raise ModuleNotFoundError(f"No module named {fullname!r} in JAX {VERSION} as fnx "
+                                      f"knows it{near and '; ' + near}", name=fullname)
+        return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=True)
+
+
+FINDER = Finder()
+
+
+def begin() -> None:
+    """Put the finder first; once."""
+    if FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, FINDER)

@@ -1,0 +1,76 @@
+"""What stands for a name of JAX that fnx lacks: it can be imported, and raises when it is used.
+
+>>> solve = stand_in("jax.numpy.linalg.solve", "functions", ("jax.numpy.linalg.norm",))
+>>> try:
+...     solve(1.0)
+... except NotImplementedError as error:
+...     print(error.message)
+jax.numpy.linalg.solve is a name of JAX that fnx does not have
+
+A type that stands in can be a base and be asked about, as libraries do when they are imported:
+
+>>> Jaxpr = stand_in("jax.extend.core.Jaxpr", "types", ())
+>>> class Mine(Jaxpr):
+...     pass
+>>> isinstance(1.0, Jaxpr)
+False
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from fnx.core.errors import NotBuiltError, suggestion
+
+
+def refuse(name: str, near: Iterable[str]) -> NoReturn:
+    """Say that a name is not there, and which is."""
+    raise NotBuiltError(f"{name} is a name of JAX that fnx does not have",
+                        hint=suggestion(name, near) or "docs/differences.md says what is out")
+
+
+class _Refusing(type):
+    """The type of types that stand in: making one of them raises, and so do its attributes."""
+
+    _stands_for: str
+    _near: Iterable[str]
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        refuse(cls._stands_for, cls._near)
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):  # what Python asks of every type
+            raise AttributeError(name)
+        refuse(f"{cls._stands_for}.{name}", cls._near)
+
+
+class StandIn:
+    """A function or a value of JAX that fnx lacks."""
+
+    def __init__(self, name: str, near: Iterable[str]) -> None:
+        self._stands_for, self._near = name, near
+        self.__name__ = self.__qualname__ = name.rpartition(".")[2]
+        self.__module__ = name.rpartition(".")[0]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        refuse(self._stands_for, self._near)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        refuse(f"{self._stands_for}.{name}", self._near)
+
+    def __repr__(self) -> str:
+        return f"<{self._stands_for}: not there in fnx>"
+
+
+def stand_in(name: str, kind: str, near: Iterable[str]) -> Any:
+    """What stands for a dotted name of JAX; ``near`` are names that are there."""
+    module, _, last = name.rpartition(".")
+    space = {"__module__": module, "_stands_for": name, "_near": near}
+    if kind == "errors":  # it can be caught, nothing raises it
+        return type(last, (Exception,), space)
+    if kind == "types":
+        return _Refusing(last, (), space)
+    return StandIn(name, near)
