@@ -56,6 +56,12 @@ class Launch(Record):
         return self.kernel.op is ops.HOST and bool(self.kernel.arg.effect)
 
     @property
+    def follows(self) -> bool:
+        """Whether it stays behind the loop before it: it reads one of two buffers, by how often
+        that loop ran."""
+        return any(isinstance(o, View) and o.odd is not None for o in self.operands)
+
+    @property
     def uses(self) -> list[UOp]:
         """The nodes whose buffers it reads or writes."""
         return nodes_of(self.operands)
@@ -87,6 +93,7 @@ class Repeat(Record):
     graphs: tuple[UOp, ...] = ()
     shares: tuple[WrittenRead, ...] = ()
     copies: WrittenRead | None = None
+    follows: bool = False
 
     @property
     def has_effects(self) -> bool:
@@ -125,6 +132,7 @@ class Choice(Record):
     graphs: tuple[UOp, ...] = ()
     shares: tuple[WrittenRead, ...] = ()
     copies: WrittenRead | None = None
+    follows: bool = False
 
     @property
     def has_effects(self) -> bool:
@@ -155,6 +163,7 @@ class Inlined(Record):
     graphs: tuple[UOp, ...] = ()
     shares: tuple[WrittenRead, ...] = ()
     copies: WrittenRead | None = None
+    follows: bool = False
 
     @property
     def has_effects(self) -> bool:

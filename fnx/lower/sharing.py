@@ -14,7 +14,7 @@ buffer) and by what the launches say may be one memory (lower/in_place.py):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from fnx.core import ops
 from fnx.core.record import Record
@@ -37,6 +37,8 @@ class Use(Protocol):
     def copies(self) -> WrittenRead | None: ...
     @property
     def has_effects(self) -> bool: ...
+    @property
+    def follows(self) -> bool: ...
 
 
 class SharedLaunches(Protocol):
@@ -53,6 +55,36 @@ class SharedLaunches(Protocol):
 
 
 AnyUse = TypeVar("AnyUse", bound=Use)
+
+
+class Together(Record, Generic[AnyUse]):
+    """Launches between which nothing comes."""
+
+    launches: tuple[AnyUse, ...]
+
+    @property
+    def uses(self) -> Sequence[UOp]:
+        return [node for launch in self.launches for node in launch.uses]
+
+    @property
+    def writes(self) -> Sequence[UOp]:
+        return [node for launch in self.launches for node in launch.writes]
+
+    @property
+    def shares(self) -> Sequence[WrittenRead]:
+        return [pair for launch in self.launches for pair in launch.shares]
+
+    @property
+    def copies(self) -> WrittenRead | None:
+        return self.launches[0].copies if len(self.launches) == 1 else None
+
+    @property
+    def has_effects(self) -> bool:
+        return any(launch.has_effects for launch in self.launches)
+
+    @property
+    def follows(self) -> bool:
+        return self.launches[0].follows
 
 
 class Life(Record):
@@ -83,9 +115,21 @@ def readers_first(launches: Sequence[AnyUse]) -> Sequence[AnyUse]:
 
         before  copy(x -> b);  b[n] = v;  s = sum(x)
         after   s = sum(x);  copy(x -> b);  b[n] = v
+
+    What asks how often a loop ran stays behind that loop.
     """
     if all(launch.copies is None for launch in launches):
         return launches
+    together: list[Together[AnyUse]] = []
+    for launch in launches:
+        if launch.follows and together:
+            together[-1] = Together((*together[-1].launches, launch))
+        else:
+            together.append(Together((launch,)))
+    return [launch for some in _readers_first(together) for launch in some.launches]
+
+
+def _readers_first(launches: Sequence[Together[AnyUse]]) -> Sequence[Together[AnyUse]]:
     order = list(range(len(launches)))
     users: dict[UOp, list[int]] = {}
     for number, launch in enumerate(launches):

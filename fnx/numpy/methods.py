@@ -10,9 +10,11 @@ import numpy as np
 from fnx.core.array.array import Array, set_methods
 from fnx.core.array.public import public
 from fnx.core.errors import MutationError, TracedValueError
+from fnx.core.process import load
 from fnx.numpy import (
     binary,
     contraction,
+    creation,
     elementwise,
     movement,
     rearranging,
@@ -86,6 +88,24 @@ def flatten(x: Array, order: Literal["C"] = "C") -> Array:
     return movement.ravel(x, order)
 
 
+@public
+def conjugate(x: Array) -> Array:
+    """The complex conjugate: x itself, as all numbers are real here.
+
+    Returns:
+        The Array.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.ones(2).conjugate()
+    Array([1., 1.], dtype=float32)
+    """
+    return x
+
+
+def _sharding(x: Array) -> Any:
+    return load("fnx.sharding").SingleDeviceSharding(load("fnx.one_device").devices()[0])
+
+
 def _operation(x: Array, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """What NumPy's function ``ufunc`` gives of Arrays: NumPy data, as in JAX.
 
@@ -119,9 +139,10 @@ _OPERATORS = frozenset((
     "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift", "less",
     "less_equal", "greater", "greater_equal", "equal", "not_equal"))
 
-set_methods({"__array_ufunc__": _operation})
+set_methods({"__array_ufunc__": _operation, "conj": conjugate,
+             "_imag": creation.zeros_like, "_sharding": _sharding})
 set_methods({f.__name__: f for f in (
-    contraction.dot, contraction.matmul, elementwise.clip, elementwise.round, flatten,
+    conjugate, contraction.dot, contraction.matmul, elementwise.clip, elementwise.round, flatten,
     movement.ravel, movement.squeeze, movement.swapaxes, rearranging.diagonal,
     rearranging.repeat, reductions.all, reductions.any, reductions.max, reductions.mean,
     reductions.min, reductions.prod, reductions.ptp, reductions.std, reductions.sum,

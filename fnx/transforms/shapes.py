@@ -11,6 +11,7 @@ from fnx.core import ops
 from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
+from fnx.core.array.faces import ShapedArray
 from fnx.core.array.public import asarray, public
 from fnx.core.array.trace import Closed, inline, name_of, trace
 from fnx.core.errors import ArgumentError, FnxError
@@ -153,20 +154,21 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any
 
 
 @public
-def typeof(x: Any) -> ShapeDtypeStruct:
+def typeof(x: Any) -> ShapedArray:
     """Shape and dtype of an array, or of what becomes one.
 
     >>> import fnx
     >>> fnx.typeof(2.0)
-    ShapeDtypeStruct(shape=(), dtype=float32, weak_type=True)
+    ShapedArray(float32[], weak_type=True)
 
     Args:
         x: an array, or anything that can be made one; also a traced one.
 
     Returns:
-        A ShapeDtypeStruct.
+        A ShapedArray, which is a ShapeDtypeStruct.
     """
-    return _struct(_aval(x))
+    aval = _aval(x)
+    return ShapedArray(aval.shape, aval.dtype.np, aval.weak)
 
 
 def _closed(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], by: str,

@@ -14,9 +14,11 @@ from fnx.backends.base import get_device
 from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.config import override
 from fnx.core.levels import interp, show
+from fnx.core.record import Record
 from fnx.core.uop import UOp
 from fnx.lower.in_place import copied_slots, shared_slots
 from fnx.lower.pipeline import lower
+from fnx.lower.sharing import readers_first
 from fnx.transforms.jit import link
 from tests.lower.steps import TARGET, steps_of
 
@@ -198,3 +200,24 @@ def test_a_carry_that_is_stacked_too_is_copied(device: str) -> None:
                      for f in (lambda x: lax.scan(step, x, None, 4), unrolled))
     for a, b in zip(fnx.tree.leaves(got), fnx.tree.leaves(want), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+class Step(Record):
+    """What ``readers_first`` asks of a launch."""
+
+    name: str
+    uses: tuple[UOp, ...]
+    writes: tuple[UOp, ...] = ()
+    copies: tuple[UOp, UOp] | None = None
+    follows: bool = False
+    shares: tuple[tuple[UOp, UOp], ...] = ()
+    has_effects: bool = False
+
+
+def test_what_asks_how_often_a_loop_ran_stays_behind_it() -> None:
+    source, to, carry, row = (x(slot) for slot in range(4))
+    steps = [Step("copy", (to, source), (to,), (to, source)),
+             Step("for", (to, row), (row,)),
+             Step("while", (source, carry), (carry,)),
+             Step("which of two", (carry,), (carry,), follows=True)]
+    assert [s.name for s in readers_first(steps)] == ["while", "which of two", "copy", "for"]

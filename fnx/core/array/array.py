@@ -58,6 +58,8 @@ class Array(Held, ValueOperators):
                     out: None = None) -> Array: ...
         def cumsum(self, axis: int | None = None, dtype: DTypeLike | None = None,
                    out: None = None) -> Array: ...
+        def conj(self) -> Array: ...
+        def conjugate(self) -> Array: ...
         def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array: ...
         def dot(self, b: ArrayLike, *, precision: PrecisionLike = None,
                 preferred_element_type: DTypeLike | None = None) -> Array: ...
@@ -117,6 +119,38 @@ class Array(Held, ValueOperators):
     def at(self) -> AtLike:
         """``x.at[index].set(value)`` and its like: a changed copy."""
         return cast(AtLike, _METHODS["at"](self))
+
+    @property
+    def real(self) -> Array:
+        """The real part: all of it, as all numbers are real here."""
+        return self
+
+    @property
+    def imag(self) -> Array:
+        """The imaginary part: zeros, as all numbers are real here."""
+        return _METHODS["_imag"](self)
+
+    @property
+    def sharding(self) -> Any:
+        """How it lies on devices: whole, on the one there is."""
+        return _METHODS["_sharding"](self)
+
+    @property
+    def device(self) -> Any:
+        """The device."""
+        return self.sharding.device
+
+    def devices(self) -> set[Any]:
+        """The devices that it lies on.
+
+        Returns:
+            The one there is.
+
+        >>> import fnx.numpy as jnp
+        >>> jnp.ones(2).devices()
+        {CpuDevice(id=0)}
+        """
+        return {self.device}
 
     def block_until_ready(self) -> Array:
         """This array, once its value is there.

@@ -39,15 +39,18 @@ class ShapeDtypeStruct:
     Args:
         shape: an int or ints.
         dtype: a dtype.
+        sharding: how it lies on devices, for those who ask; no array depends on it.
         weak_type: whether the dtype gives way in promotion, as that of a Python number.
 
     >>> ShapeDtypeStruct((2, 3), "float32")
     ShapeDtypeStruct(shape=(2, 3), dtype=float32)
     """
 
-    __slots__ = ("_aval",)
+    __slots__ = ("_aval", "sharding")
 
-    def __init__(self, shape: Any, dtype: Any, *, weak_type: bool = False) -> None:
+    def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False
+                 ) -> None:
+        self.sharding = sharding
         try:
             self._aval = Aval(axes.shape(shape), convert.dtype_argument(dtype), bool(weak_type))
         except FnxError as error:

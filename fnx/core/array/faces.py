@@ -41,13 +41,15 @@ class ShapedArray(ShapeDtypeStruct, AbstractValue):
         shape: an int or ints.
         dtype: a dtype.
         weak_type: whether the dtype gives way in promotion, as that of a Python number.
+        sharding: how it lies on devices, for those who ask.
 
     >>> ShapedArray((2, 3), "float32")
     ShapedArray(float32[2,3])
     """
 
-    def __init__(self, shape: Any, dtype: Any, weak_type: bool = False) -> None:
-        super().__init__(shape, dtype, weak_type=weak_type)
+    def __init__(self, shape: Any, dtype: Any, weak_type: bool = False, *,
+                 sharding: Any = None) -> None:
+        super().__init__(shape, dtype, sharding=sharding, weak_type=weak_type)
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
