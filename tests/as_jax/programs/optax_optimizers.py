@@ -56,7 +56,7 @@ OPTIMIZERS = {
                                                              "v": "fast"}),
     "selective": lambda: optax.selective_transform(
         optax.adam(0.05), freeze_mask={"w": True, "b": False, "v": False}),
-    "conditional": lambda: optax.conditionally_transform(
+    "conditional": lambda: optax.conditionally_mask(
         optax.adam(0.05), lambda step, **_: step % 2 == 0),
     "acprop": lambda: contrib.acprop(0.03),
     "ademamix": lambda: contrib.ademamix(0.03),
