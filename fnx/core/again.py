@@ -18,6 +18,8 @@ what they stand for:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fnx.core import ops, parts
 from fnx.core.uop import UOp, rebuild, toposort
 from fnx.core.weak import WeakMemo
@@ -51,19 +53,28 @@ def _level(node: UOp) -> int:
 
 def unrolled(custom: UOp, rule: UOp) -> UOp:
     """A rule of a CUSTOM, in which the calls of its function have its rules."""
-    return _unrolled(custom, rule, 0)
+    return replaced(rule, lambda src: custom.replace(src=(*parts.bodies(custom), *src[1:])))
 
 
-def _unrolled(custom: UOp, fn: UOp, level: int) -> UOp:
-    if not calls_again(fn):
-        return fn
+def replaced(rule: UOp, visit: Callable[[tuple[UOp, ...]], UOp | None], level: int = 0) -> UOp:
+    """A rule with something else in the place of each call of its function, of whose ``src`` it
+    is made (None: the same on these); ``level`` rules around it are left out."""
+    if not calls_again(rule):
+        return rule
 
-    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    def found(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op not in ops.STRUCTURAL:
             return None
         if node.op is ops.CUSTOM and node.arg.again == level:
-            return custom.replace(src=(*parts.bodies(custom), *src[1:]))
-        inner = [_unrolled(custom, body, level + (node.op is ops.CUSTOM and i > 0))
+            return visit(src)
+        inner = [replaced(body, visit, level + (node.op is ops.CUSTOM and i > 0))
                  for i, body in enumerate(parts.bodies(node))]
         return node.over((*inner, *src[len(inner):]))
-    return fn.over(tuple(rebuild(fn.src, visit)))
+    return rule.over(tuple(rebuild(rule.src, found)))
+
+
+def operands_of_calls(rule: UOp) -> list[tuple[UOp, ...]]:
+    """What a rule calls its function on."""
+    calls: list[tuple[UOp, ...]] = []
+    replaced(rule, lambda src: calls.append(src[1:]))
+    return calls

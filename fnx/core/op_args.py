@@ -198,7 +198,7 @@ class Custom(Record):
     Where there is a "jvp", it is the first rule. ``again``: a rule that calls its own function. The
     node stands for the CUSTOM in whose rule it is, that many rules further out (-1: it does not),
     and has no rules: they would not end (core/again.py). ``lanes`` has a rule for a batch:
-    ``function(size, batched, n_captures)`` is what src[0] becomes. With ``effects`` the first
+    ``function(size, batched)`` is what src[0] becomes. With ``effects`` the first
     argument and the first result are tokens, of rules too ("bwd": behind the captures, and in
     front of the cotangents), so that also what only a backward pass does has its place in the
     order of the program.

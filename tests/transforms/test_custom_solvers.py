@@ -205,6 +205,66 @@ def test_custom_vmap() -> None:
         fnx.vmap(g)(X)
 
 
+def test_a_rule_for_a_batch_closes_over_arrays_and_has_effects(
+        capsys: pytest.CaptureFixture[str]) -> None:
+    w, mine = jnp.arange(3.0), np.array([5.0, 7.0], np.float32)
+
+    def of(v: Any, xs: Any) -> Any:
+        @custom_vmap
+        def f(x: Any, y: Any) -> Any:
+            return x * v + y
+
+        @f.def_vmap
+        def rule(size: int, batched: Any, x: Any, y: Any) -> Any:
+            fnx.debug.print("{} of {}", size, x.sum(), ordered=True)
+            return x * v * w.sum() + jnp.asarray(mine)[1] + y, True
+        return fnx.vmap(f, (0, None))(xs, 1.0)
+
+    for way in (of, fnx.jit(of)):
+        np.testing.assert_allclose(way(2.0, X), X * 6 + 8)
+    np.testing.assert_allclose(fnx.vmap(of, (0, None))(X, X), X[:, None] * X * 3 + 8)
+    fnx.effects_barrier()
+    assert capsys.readouterr().out.splitlines() == [f"4 of {X.sum()}"] * 3  # v is not in it
+    np.testing.assert_allclose(fnx.grad(lambda v: of(v, X).sum())(2.0), X.sum() * 3, rtol=1e-6)
+
+
+def test_a_rule_that_calls_its_function_batches_what_is_batched() -> None:
+    @fnx.custom_jvp
+    def f(x: Any, y: Any) -> Any:
+        return jnp.sin(x) * y
+
+    @f.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        (x, y), (dx, dy) = primals, tangents
+        return f(x, y), f(x, dy) + f(x + np.float32(np.pi / 2), y) * dx
+
+    along = fnx.vmap(lambda x, y: fnx.jvp(f, (x, y), (x, y)), (0, None))
+    text = fnx.jit(along).lower(X, 2.0).text("graph")
+    assert "custom[f.batched: jvp](x0, x1)" in text and "expand" not in text.lower()
+    sine, cosine = np.sin(X), np.cos(X)
+    np.testing.assert_allclose(along(X, 2.0)[1], sine * 2 + cosine * X * 2, rtol=1e-5)
+    wider = fnx.vmap(lambda x, y, t: fnx.jvp(f, (x, y), (x, t)), (0, None, 0))
+    np.testing.assert_allclose(wider(X, 2.0, X)[1], sine * X + cosine * X * 2, rtol=1e-5)
+    twice = fnx.vmap(fnx.grad(fnx.grad(f)), (0, None))(X, 2.0)
+    np.testing.assert_allclose(twice, -sine * 2, rtol=1e-5, atol=1e-6)
+
+
+def test_a_rule_that_maps_its_own_function() -> None:
+    @fnx.custom_jvp
+    def f(x: Any) -> Any:
+        return jnp.sin(x)
+
+    @f.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        x, = primals
+        both = fnx.vmap(f)(jnp.stack([x, x + np.float32(np.pi / 2)]))
+        return both[0], both[1] * tangents[0]
+
+    np.testing.assert_allclose(fnx.vmap(fnx.grad(f))(X), np.cos(X), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(fnx.vmap(fnx.vmap(fnx.grad(fnx.grad(f))))(X[None]),
+                               -np.sin(X)[None], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("way", [lambda f: f, fnx.jit])
 def test_integers_have_no_tangent(way):
     whole = jnp.arange(3)

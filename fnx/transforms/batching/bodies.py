@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core import build, build_calls, op_args, ops
-from fnx.core.again import calls_again
+from fnx.core import build, build_calls, dtypes, op_args, ops
+from fnx.core.again import operands_of_calls, replaced
+from fnx.core.bodies import Nodes, scan_over
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 from fnx.transforms.batching import choices
@@ -122,41 +123,89 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: L
             ) -> Asking[list[Lifted]]:
     """Each rule is batched by itself; the cotangent of what is the same for all lanes is summed.
 
-    A function that is called in its own rules has them there, too: all of its arguments, here and
-    there, get a batch axis. (What it closes over is the same in both places.)
+    A function that is called in its own rules gets the same batch axes there and here: those of
+    this call, and those that a call in its rules adds. (What it closes over is the same in both.)
     """
     arg, n = node.arg, 1 + len(node.arg.rules)
-    bodies, args, flags = src[:n], list(src[n:]), batched[n:]
-    if arg.again >= 0 or any(map(calls_again, bodies)):
-        k = arg.n_captures + arg.effects
-        args[k:] = [spread(x, b, lanes.size) for x, b in zip(args[k:], flags[k:])]
-        flags = flags[:k] + (True,) * (len(args) - k)
-    captured, given = flags[:arg.n_captures], flags[arg.n_captures:]
-    along = tuple([b for x, b in zip(src[n + arg.n_captures:], given) if x.dtype.is_float])
+    if lanes.rules <= arg.again:
+        return (yield from _one_by_one(node, src, batched, lanes))
+    args, flags = list(src[n:]), batched[n:]
     every = (False,) * arg.effects + (True,) * (len(arg.outs) - arg.effects)
-    floats = (True,) * sum(dtype.is_float for _, dtype in arg.outs)
+    while True:
+        rules = yield from _rules(node, flags, every, lanes)
+        calls = [args, *[call for rule in rules for call in operands_of_calls(rule)]]
+        wider = tuple([any(len(call[i].shape) > len(x.shape) for call in calls)
+                       for i, x in enumerate(node.src[n:])])
+        if wider == flags:
+            break
+        args = [spread(x, b, lanes.size) if w else x for x, b, w in zip(args, flags, wider)]
+        flags = wider
     if arg.lanes is None:
-        made = [(yield lanes.of(bodies[0], flags, every)).function]
+        first = (yield lanes.of(src[0], flags, every)).function
     else:
-        made = [arg.lanes.function(lanes.size, flags, arg.n_captures)]
+        first = arg.lanes.function(lanes.size, flags)
+    outs = tuple([((lanes.size, *shape) if b else shape, dtype)
+                  for b, (shape, dtype) in zip(every, arg.outs)])
+    like = op_args.Custom(arg.name, outs, arg.rules, arg.n_captures, arg.pulled, arg.again,
+                      effects=arg.effects)
+
+    def again(operands: tuple[UOp, ...]) -> UOp:
+        given = [spread(x, len(x.shape) == len(y.shape), lanes.size)
+                 for x, y in zip(operands[1:], args)]
+        call = op_args.Custom(arg.name, outs, (), arg.n_captures, again=0, effects=arg.effects)
+        return UOp(ops.CUSTOM, dtypes.void, (first, *given), call)
+    made = [first, *[replaced(rule, again) for rule in rules]]
+    return [Lifted(*out) for out in zip(build_calls.custom(made, like, args), every)]
+
+
+def _rules(node: UOp, flags: tuple[bool, ...], every: tuple[bool, ...], lanes: Lanes
+           ) -> Asking[list[UOp]]:
+    """The rules of a CUSTOM over arguments with these batch axes; all results have one."""
+    arg = node.arg
+    args = node.src[1 + len(arg.rules):]
+    captured, given = flags[:arg.n_captures], flags[arg.n_captures:]
+    along = tuple([b for x, b in zip(args[arg.n_captures:], given) if x.dtype.is_float])
+    floats = (True,) * sum(dtype.is_float for _, dtype in arg.outs)
+    within = lanes.replace(rules=lanes.rules + 1)
+    made: list[UOp] = []
     saved: tuple[bool, ...] = ()
-    for rule, body in zip(arg.rules, bodies[1:]):
+    for rule, body in zip(arg.rules, node.src[1:]):
         if rule == "jvp":
-            found = yield lanes.of(body, flags + along, every + floats)
+            found = yield within.of(body, flags + along, every + floats)
         elif rule == "fwd":
-            found = yield lanes.of(body, flags, every)
+            found = yield within.of(body, flags, every)
             saved = found.outs[len(every):]
         else:
             tokens = (False,) * arg.effects
             wanted = tokens + tuple([b for i, b in sorted(zip(arg.pulled, given)) if i >= 0])
-            found = yield lanes.of(body, captured + tokens + saved + floats, wanted)
+            found = yield within.of(body, captured + tokens + saved + floats, wanted)
             found = _summed(found, wanted)
         made.append(found.function)
-    outs = tuple([((lanes.size, *shape) if b else shape, dtype)
-                  for b, (shape, dtype) in zip(every, arg.outs)])
-    like = op_args.Custom(arg.name, outs, arg.rules, arg.n_captures, arg.pulled, arg.again,
-                          effects=arg.effects)
-    return [Lifted(*out) for out in zip(build_calls.custom(made, like, args), every)]
+    return made
+
+
+def _one_by_one(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
+                ) -> Asking[list[Lifted]]:
+    """A rule that maps its own function: a loop over the lanes, which calls it on one at a time."""
+    yield from ()
+    arg, n = node.arg, 1 + len(node.arg.rules)
+    if not any(batched):
+        return [Lifted(x, False) for x in build_calls.custom(src[:n], arg, src[n:])]
+    consts = [x for x, b in zip(src[n:], batched[n:]) if not b]
+    xs = [x for x, b in zip(src[n:], batched[n:]) if b]
+    carries = consts[:0]
+    if arg.effects:
+        carries = [src[n + arg.n_captures]]
+        consts = [x for x in consts if x is not carries[0]]
+
+    def step(given: Nodes, carried: Nodes, rows: Nodes) -> tuple[Nodes, Nodes]:
+        left, mine, tokens = iter(given), iter(rows), iter(carried)
+        operands = [next(mine) if b else next(tokens) if carried and i == arg.n_captures
+                    else next(left) for i, b in enumerate(batched[n:])]
+        found = build_calls.custom(src[:n], arg, operands)
+        return found[:arg.effects], found[arg.effects:]
+    last, ys = scan_over(step, lanes.size, consts, carries, xs, name=arg.name)
+    return [*[Lifted(t, False) for t in last], *[Lifted(y, True) for y in ys]]
 
 
 def _summed(made: Batched, wanted: tuple[bool, ...]) -> Batched:

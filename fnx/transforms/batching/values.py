@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeVar
 
+from fnx.core.again import calls_again
 from fnx.core.op_args import Axis
 from fnx.core.ops import FUNCTION, KERNEL
 from fnx.core.record import Record
@@ -15,15 +16,21 @@ T = TypeVar("T")
 
 
 class Lanes(Record):
-    """How many lanes there are, and the named axis that they are along (None: it has no name)."""
+    """How many lanes there are, and the named axis that they are along (None: it has no name).
+
+    ``rules``: how many rules around a body are batched with it, so that calls of the functions
+    they belong to are, too (core/again.py).
+    """
 
     size: int
     axis: Axis | None = None
+    rules: int = 0
 
     def of(self, body: UOp, batched: tuple[bool, ...], outs: tuple[bool, ...] = ()
            ) -> tuple[UOp, BatchPattern]:
-        """What asks for a batched body. A name that it does not use makes no difference."""
-        lanes = self if self.axis in named_axes(body) else Lanes(self.size)
+        """What asks for a batched body. What it does not use makes no difference."""
+        axis = self.axis if self.axis in named_axes(body) else None
+        lanes = Lanes(self.size, axis, self.rules if calls_again(body) else 0)
         return body, BatchPattern(lanes, batched, outs)
 
 

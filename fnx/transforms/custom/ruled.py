@@ -2,7 +2,8 @@
 
 The rule for a batch is not a FUNCTION of the node: what it looks like depends on how many lanes
 there are and on which arguments have them. So the node has a VmapRule, which traces it where a
-batch asks for it (batching/bodies.py).
+batch asks for it (batching/bodies.py). At the call it is tried on two lanes: so the node has for
+operands what it closes over, and a token if it has effects.
 """
 
 from __future__ import annotations
@@ -11,16 +12,27 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from fnx.core import build
-from fnx.core.array import trace, tree
+import numpy as np
+
+from fnx.core import build, ops
+from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
+from fnx.core.array.effects import traced_again
+from fnx.core.array.trace import Traced
 from fnx.core.cache import Cache
 from fnx.core.errors import ArgumentError, RuleError
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, substitute
 from fnx.transforms.custom.jvp import jvp_rule
 from fnx.transforms.custom.results import Told, pair_of, results_of
-from fnx.transforms.custom.rules import CustomFunction, Made, Signature, TracedRule, traced_rule
+from fnx.transforms.custom.rules import (
+    CustomFunction,
+    Made,
+    Signature,
+    TracedRule,
+    closed,
+    traced_rule,
+)
 from fnx.transforms.custom.vjp import vjp_rules
 
 P = ParamSpec("P")
@@ -69,7 +81,7 @@ class Ruled(CustomFunction[P, R]):
         return found if self._vjp is None else [
             *found, *vjp_rules(self, *self._vjp, signature, made)]
 
-    def lanes(self, signature: Signature, made: Made) -> Any:
+    def lanes(self, signature: Signature, made: Made) -> VmapRule | None:
         return None if self._vmap is None else VmapRule(self._vmap, self._name, signature, made)
 
 
@@ -123,28 +135,79 @@ class custom_vmap(CustomFunction[P, R]):
     def rules(self, signature: Signature, made: Made) -> list[TracedRule]:
         return []
 
-    def lanes(self, signature: Signature, made: Made) -> Any:
+    def lanes(self, signature: Signature, made: Made) -> VmapRule | None:
         return VmapRule(self._given[0], self._name, signature, made)
 
 
 class VmapRule:
-    """A user's rule for a batch, with the types that it is for."""
+    """A user's rule for a batch, with the types that it is for.
+
+    Attributes:
+        captures: what it, the function and its other rules close over.
+        effects: whether any of them has effects.
+        handles: of the callbacks in them.
+    """
 
     def __init__(self, rule: Callable[..., Any], name: str, signature: Signature, made: Made
                  ) -> None:
         self.rule, self.name, self.signature = rule, name, signature
         self.out_tree, self.outs = made.out_tree, made.outs
+        self.captures, self.effects = made.captures, False
+        self.handles: dict[Any, list[Any]] = {}
         self._made: Cache[Any, UOp] = Cache("batches of custom rules", MAX_BATCHES)
 
     def __repr__(self) -> str:
         return f"VmapRule({self.name})"
 
-    def function(self, size: int, batched: Sequence[bool], n_captures: int) -> UOp:
-        """The FUNCTION of a batch, which has all results for each lane."""
-        key = size, tuple(batched[n_captures:]), n_captures
-        return self._made.find(key, lambda: self._trace(*key))
+    def tried(self) -> Traced | None:
+        """The rule for two lanes of all arguments: what it closes over, and whether it has
+        effects. None if it does not take that: it will say so where it is asked for."""
+        try:
+            return self._traced(2, (True,) * len(self.signature.avals))
+        except Exception:
+            return None
 
-    def _trace(self, size: int, batched: tuple[bool, ...], n_captures: int) -> UOp:
+    def function(self, size: int, batched: Sequence[bool]) -> UOp:
+        """The FUNCTION of a batch, which has all results for each lane."""
+        n = len(self.captures)
+        key = size, tuple(batched[n + self.effects:])
+        made = self._made.find(key, lambda: self._closed(*key))
+        if any(batched[:n]):
+            read = build.params(made)
+            if any(b and i in read for i, b in enumerate(batched[:n])):
+                told = Told(self.rule, "vmap", self.name)
+                raise RuleError(f"expected {told.text} to close over what is the same for all "
+                                "lanes, got an array that each lane has its own of",
+                                hint="pass it as an argument")
+        return made
+
+    def _closed(self, size: int, batched: tuple[bool, ...]) -> UOp:
+        with traced_again(self.handles, kept=True):
+            traced = self._traced(size, batched)
+        fn, more, _ = closed(traced, self.captures, self.effects)
+        slots = [*range(len(self.captures)), *map(self._equal_to, more)]
+        if -1 in slots or traced.tokens and not self.effects:
+            told = Told(self.rule, "vmap", self.name)
+            raise RuleError(f"expected {told.text} to close over the same for all batches, got "
+                            f"{'an array' if more else 'an effect'} more for {size} lanes of "
+                            f"{sum(batched)} arguments", hint="pass arrays as arguments, and "
+                            "print in all cases or in none")
+        n = fn.arg.n_params - len(more)
+        slots += range(len(self.captures), n)
+        moved = {x: build.param(slots[i], x.dtype, x.shape) for i, x in build.params(fn).items()}
+        return build.function(substitute(fn.src, moved), n, fn.arg.name)
+
+    def _equal_to(self, array: UOp) -> int:
+        """Which capture has the content of an array that the rule makes each time; or -1."""
+        for i, known in enumerate(self.captures):
+            if known.op is ops.BUFFER and array.op is ops.BUFFER and known.dtype is array.dtype \
+                    and known.shape == array.shape:
+                x, y = (np.asarray(Array(n)) for n in (known, array))
+                if x.tobytes() == y.tobytes():
+                    return i
+        return -1
+
+    def _traced(self, size: int, batched: tuple[bool, ...]) -> Traced:
         told, primals = Told(self.rule, "vmap", self.name), self.signature.primals
         avals = [Aval((size, *a.shape) if b else a.shape, a.dtype, a.weak and not b)
                  for a, b in zip(self.signature.avals, batched)]
@@ -159,14 +222,7 @@ class VmapRule:
             found = results_of(out, self.out_tree, wide, told)
             return [x if b else Array(build.expand(x._node, (size, *x._shape)))
                     for x, b in zip(found, flat)]
-
-        closed = traced_rule(run, [avals], "the vmap", f"{self.name}.vmap").close()
-        if closed.captures or closed.effects:
-            raise RuleError(f"expected {told.text} to close over no arrays and to have no "
-                            "effects, got one that does", hint="pass arrays as arguments")
-        params = [build.param(n_captures + i, a.dtype, a.shape) for i, a in enumerate(avals)]
-        return build.function(trace.inline(closed.function, params), n_captures + len(avals),
-                              f"{self.name}.batched")
+        return traced_rule(run, [avals], "the vmap", f"{self.name}.vmap")
 
     def _flags(self, which: Any, told: Told) -> list[bool]:
         """For each result whether it has a batch axis; one bool speaks for all below it."""

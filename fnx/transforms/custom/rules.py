@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from fnx.core import build, build_calls, op_args, ops
 from fnx.core.array import scope, tree
@@ -88,6 +88,20 @@ class TracedRule(Record):
     name: str
     traced: Traced
     pulled: tuple[int, ...] = ()
+
+
+class LanesRule(Protocol):
+    """A rule for a batch, as ``ops.Custom`` has it."""
+
+    captures: tuple[UOp, ...]
+    effects: bool
+    handles: dict[Any, list[Any]]
+
+    def tried(self) -> Traced | None:
+        """The rule traced for some batch."""
+
+    def function(self, size: int, batched: Sequence[bool]) -> UOp:
+        """What the function becomes."""
 
 
 class _OpenRule:
@@ -212,7 +226,7 @@ class CustomFunction(Transformed[P, R]):
         effects = bool(traced.tokens)
         handles: dict[Any, list[Any]] = {}
         while True:
-            fn, _, captures = _closed(traced, captures, effects)
+            fn, _, captures = closed(traced, captures, effects)
             arg = op_args.Custom(self._name, tuple([(o.shape, o.dtype) for o in fn.src]), (),
                                  len(captures), effects=effects)
             made = Made((fn,), arg, tuple(captures), traced.out_tree,
@@ -222,25 +236,27 @@ class CustomFunction(Transformed[P, R]):
             try:
                 with traced_again(handles):
                     rules = self.rules(signature, made)
+                    lanes = self.lanes(signature, made)
+                    tried = None if lanes is None else lanes.tried()
             finally:
                 _tracing.open.remove(opened)
-            if not effects and any(r.traced.tokens for r in rules):
+            others = [*[r.traced for r in rules], *([] if tried is None else [tried])]
+            if not effects and any(other.tokens for other in others):
                 effects = True
                 continue
-            for rule in rules:
-                captures = _closed(rule.traced, captures, effects)[2]
+            for other in others:
+                captures = closed(other, captures, effects)[2]
             if len(captures) == len(made.captures) or not opened.met:
                 break  # else calls of the function inside its rules take more
-        functions = [_closed(traced, captures, effects)[0],
-                     *[_closed(r.traced, captures, effects)[0] for r in rules]]
+        functions = [closed(traced, captures, effects)[0],
+                     *[closed(r.traced, captures, effects)[0] for r in rules]]
         pulled = next((r.pulled for r in rules if r.name == "bwd"), ())
         if effects and any(r.name == "bwd" for r in rules):
             pulled = (-1, *[i if i < 0 else i + 1 for i in pulled])
+        if lanes is not None:
+            lanes.captures, lanes.effects, lanes.handles = tuple(captures), effects, handles
         arg = op_args.Custom(self._name, arg.outs, tuple([r.name for r in rules]), len(captures),
-                             pulled, lanes=self.lanes(signature, made), effects=effects)
-        if effects and arg.lanes is not None:
-            raise RuleError(f"expected {self._name} without effects, as it has a rule for a batch, "
-                            "got one that prints or calls back", hint="print outside of it")
+                             pulled, lanes=lanes, effects=effects)
         return Made(tuple(functions), arg, tuple(captures), made.out_tree, made.outs,
                     self.stops_captures)
 
@@ -253,7 +269,7 @@ def traced_rule(f: Callable[..., Any], given: Sequence[Sequence[Any]], by: str, 
     return trace(f, flat, in_tree, by=by, name=name)
 
 
-def _closed(traced: Traced, captures: Sequence[UOp], effects: bool
+def closed(traced: Traced, captures: Sequence[UOp], effects: bool
             ) -> tuple[UOp, list[UOp], list[UOp]]:
     """The FUNCTION over some captures, then its leaves; with what else it captured behind.
 
