@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnx.core.array import arguments, tree
+from fnx.core.array.documented import Family
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, ShapeError, module_face
 from fnx.core.record import Record
@@ -331,42 +332,27 @@ def _laid_out(given: Any, shardings: Any) -> Any:
     return tree.map(asarray, given)
 
 
-@public
+_layouts = Family(
+    x="a pytree of arrays.", xs="a pytree of arrays.",
+    shardings="a sharding or a PartitionSpec, or a tree of these.",
+    out_shardings="a sharding or a PartitionSpec, or a tree of these.",
+    returns="The same pytree.", raises=("ArgumentError: what is no sharding.",))
+
+
+@_layouts()
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """A tree of arrays, laid out as said: they are whole on the one device.
 
-    Args:
-        x: a pytree of arrays.
-        shardings: a sharding or a PartitionSpec, or a tree of these.
-
-    Returns:
-        The same pytree.
-
-    Raises:
-        ArgumentError: what is no sharding.
-
-    >>> import fnx.numpy as jnp
     >>> with_sharding_constraint(jnp.ones(2), PartitionSpec(None))
     Array([1., 1.], dtype=float32)
     """
     return _laid_out(x, shardings)
 
 
-@public
+@_layouts()
 def reshard(xs: Any, out_shardings: Any) -> Any:
     """A tree of arrays, laid out anew: they are whole on the one device.
 
-    Args:
-        xs: a pytree of arrays.
-        out_shardings: a sharding or a PartitionSpec, or a tree of these.
-
-    Returns:
-        The same pytree.
-
-    Raises:
-        ArgumentError: what is no sharding.
-
-    >>> import fnx.numpy as jnp
     >>> reshard(jnp.ones(2), PartitionSpec(None))
     Array([1., 1.], dtype=float32)
     """

@@ -19,6 +19,7 @@ from fnx.core.array import arguments, convert
 from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.documented import Family
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, DTypeError, ShapeError
 from fnx.core.ops import Shape
@@ -259,29 +260,28 @@ def _placed(x: UOp, how: _How) -> UOp:
     return build.shrink(x, [(0, x.shape[0]), (0, x.shape[1]), *cuts])
 
 
-@public
+_family = Family(
+    lhs="the input, of n + 2 axes: batch, features and n places.",
+    rhs="the kernel, of n + 2 axes: features of the result, features of the input, places.",
+    window_strides="how far the next window is, for each place.",
+    padding='"VALID", "SAME", or zeros before and after each place, as pairs.',
+    lhs_dilation="how far apart the elements of the input are put first; None: 1.",
+    rhs_dilation="how far apart the elements of a window are; None: 1.",
+    precision="one of JAX's names, or a pair of them; all mean full precision here.",
+    preferred_element_type="a dtype that the operands are converted to before they are\n"
+                           "multiplied.",
+    returns="An Array of as many places as windows fit, of the dtype of the operands.",
+    raises=("DTypeError: operands of different dtypes.",
+            "ShapeError: ranks or features that do not fit.",
+            "ArgumentError: not a number >= 1 for each place; another padding."),
+    at="fnx.lax as lax, fnx.numpy as jnp")
+
+
+@_family()
 def conv(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Padding,
          precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """``conv_general_dilated`` without dilation, in the order NC..., OI..., NC...
 
-    Args:
-        lhs: the input, of n + 2 axes: batch, features and n places.
-        rhs: the kernel, of n + 2 axes: features of the result, features of the input, places.
-        window_strides: how far the next window is, for each place.
-        padding: "VALID", "SAME", or zeros before and after each place, as pairs.
-        precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: a dtype that the operands are converted to before they are
-            multiplied.
-
-    Returns:
-        An Array of as many places as windows fit, of the dtype of the operands.
-
-    Raises:
-        DTypeError: operands of different dtypes.
-        ShapeError: ranks or features that do not fit.
-        ArgumentError: not a number >= 1 for each place; another padding.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.conv(jnp.ones((1, 2, 5, 5)), jnp.ones((3, 2, 3, 3)), (2, 2), "VALID").shape
     (1, 3, 2, 2)
     """
@@ -289,33 +289,13 @@ def conv(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding:
                                 preferred_element_type=preferred_element_type)
 
 
-@public
+@_family()
 def conv_with_general_padding(
         lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Padding,
         lhs_dilation: Sequence[int] | None, rhs_dilation: Sequence[int] | None,
         precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """``conv_general_dilated`` in the order NC..., OI..., NC...
 
-    Args:
-        lhs: the input, of n + 2 axes: batch, features and n places.
-        rhs: the kernel, of n + 2 axes: features of the result, features of the input, places.
-        window_strides: how far the next window is, for each place.
-        padding: "VALID", "SAME", or zeros before and after each place, as pairs.
-        lhs_dilation: how far apart the elements of the input are put first; None: 1.
-        rhs_dilation: how far apart the elements of a window are; None: 1.
-        precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: a dtype that the operands are converted to before they are
-            multiplied.
-
-    Returns:
-        An Array of as many places as windows fit, of the dtype of the operands.
-
-    Raises:
-        DTypeError: operands of different dtypes.
-        ShapeError: ranks or features that do not fit.
-        ArgumentError: not a number >= 1 for each place; another padding.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> x, w = jnp.ones((1, 2, 5)), jnp.ones((3, 2, 3))
     >>> lax.conv_with_general_padding(x, w, (1,), [(1, 2)], (2,), None).shape
     (1, 3, 10)

@@ -9,13 +9,15 @@ import fnx.numpy as jnp
 from fnx.core import build, ops
 from fnx.core.array import arguments, axes, tree
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.documented import Family
+from fnx.core.array.promotion import in_domain
 from fnx.core.array.public import asarray, public
 from fnx.core.array.running import running
 from fnx.core.errors import ArgumentError, DTypeError, PytreeError, ShapeError
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
-__all__ = ["associative_scan", "cumlogsumexp", "cummax", "cummin"]
+__all__ = ["associative_scan", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum"]
 
 T = TypeVar("T")
 Fold = Callable[[list[Array], list[Array]], list[Array]]
@@ -158,76 +160,70 @@ def _interleaved(even: Array, odd: Array) -> Array:
     return Array(woven, even.weak and odd.weak)
 
 
-# ---- running extremes -------------------------------------------------------------------------
+# ---- with monoids -----------------------------------------------------------------------------
 
 
-def _extremes(operand: ArrayLike, axis: int, reverse: bool, monoid: Op, name: str) -> Array:
+_family = Family(
+    operand="an Array or what ``asarray`` takes, of any shape and dtype.",
+    axis="along which axis.", reverse="whether to begin at the end of the axis.",
+    returns="An Array of the shape of the operand.",
+    raises=("AxisError: an axis outside of the array.",), at="fnx.lax as lax, fnx.numpy as jnp")
+
+
+def _running(x: Array, axis: int, reverse: bool, monoid: Op, name: str) -> Array:
     arguments.flag("reverse", reverse)
-    x = asarray(operand)
     return Array(running(x._node, axes.one(axis, x.ndim), monoid, reverse, name), x.weak)
 
 
-@public
+@_family()
+def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
+    """Running sums along an axis, from its end if ``reverse``.
+
+    >>> lax.cumsum(jnp.arange(3), reverse=True)
+    Array([3, 3, 2], dtype=int32)
+    """
+    numbers = Array(in_domain("integer", operand))
+    return _running(numbers, axis, reverse, ops.ADD, "cumsum")
+
+
+@_family()
+def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
+    """Running products along an axis, from its end if ``reverse``.
+
+    >>> lax.cumprod(jnp.arange(1, 4))
+    Array([1, 2, 6], dtype=int32)
+    """
+    numbers = Array(in_domain("integer", operand))
+    return _running(numbers, axis, reverse, ops.MUL, "cumprod")
+
+
+@_family()
 def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running maxima along an axis, from its end if ``reverse``.
 
-    Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis: along which axis.
-        reverse: whether to begin at the end of the axis.
-
-    Returns:
-        An Array of the shape and dtype of the operand.
-
-    Raises:
-        AxisError: an axis outside of the array.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.cummax(jnp.asarray([1, 3, 2]))
     Array([1, 3, 3], dtype=int32)
     """
-    return _extremes(operand, axis, reverse, ops.MAX, "cummax")
+    return _running(asarray(operand), axis, reverse, ops.MAX, "cummax")
 
 
-@public
+@_family()
 def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running minima along an axis, from its end if ``reverse``.
 
-    Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis: along which axis.
-        reverse: whether to begin at the end of the axis.
-
-    Returns:
-        An Array of the shape and dtype of the operand.
-
-    Raises:
-        AxisError: an axis outside of the array.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.cummin(jnp.asarray([3, 1, 2]))
     Array([3, 1, 1], dtype=int32)
     """
-    return _extremes(operand, axis, reverse, ops.MIN, "cummin")
+    return _running(asarray(operand), axis, reverse, ops.MIN, "cummin")
 
 
-@public
+@_family(
+    operand="an Array or what ``asarray`` takes, of floats.",
+    raises=("DTypeError: an operand that is not of floats.",
+            "AxisError: an axis outside of the array."))
 def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running logarithms of sums of exponentials along an axis, from its end if ``reverse``.
 
-    Args:
-        operand: an Array or what ``asarray`` takes, of floats.
-        axis: along which axis.
-        reverse: whether to begin at the end of the axis.
-
-    Returns:
-        An Array of the shape and dtype of the operand.
-
-    Raises:
-        DTypeError: an operand that is not of floats.
-        AxisError: an axis outside of the array.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> print(lax.cumlogsumexp(jnp.zeros(1)))
     [0.]
     """

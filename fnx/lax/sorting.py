@@ -7,6 +7,7 @@ from typing import Any
 from fnx.core import build
 from fnx.core.array import arguments, axes
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.documented import Family
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, DTypeError, ShapeError
 from fnx.numpy.sorting import in_order
@@ -132,6 +133,18 @@ def _extremes(x: Array, axis: int, k: int, largest: bool) -> tuple[Array, Array]
     return Array(values, x.weak), Array(places)
 
 
+_approximate = Family(
+    operand="floats.", k="how many, known while tracing.",
+    reduction_dimension="along which axis.",
+    recall_target="how many of them are to be found; all are.",
+    reduction_input_size_override="of what the operand is a part; it makes no difference.",
+    aggregate_to_topk="whether as many as k are returned; they are.",
+    returns="The elements, the first in order first, and their int32 indices.",
+    raises=("DTypeError: an operand that is not of floats.",
+            "ArgumentError: k below 0, or more than there are.",
+            "AxisError: an axis outside of the array."), at="fnx.lax as lax, fnx.numpy as jnp")
+
+
 def _approx(operand: ArrayLike, k: int, reduction_dimension: int, recall_target: float,
             size: int, aggregate: bool, largest: bool) -> tuple[Array, Array]:
     arguments.flag("aggregate_to_topk", aggregate)
@@ -149,29 +162,12 @@ def _approx(operand: ArrayLike, k: int, reduction_dimension: int, recall_target:
     return _extremes(x, at, count, largest)
 
 
-@public
+@_approximate()
 def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
                  recall_target: float = 0.95, reduction_input_size_override: int = -1,
                  aggregate_to_topk: bool = True) -> tuple[Array, Array]:
     """The k largest elements along an axis and where they stand; exact here.
 
-    Args:
-        operand: floats.
-        k: how many, known while tracing.
-        reduction_dimension: along which axis.
-        recall_target: how many of the largest are to be found; all are.
-        reduction_input_size_override: of what the operand is a part; it makes no difference.
-        aggregate_to_topk: whether as many as k are returned; they are.
-
-    Returns:
-        The elements, the largest first, and their int32 indices.
-
-    Raises:
-        DTypeError: an operand that is not of floats.
-        ArgumentError: k below 0, or more than there are.
-        AxisError: an axis outside of the array.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.approx_max_k(jnp.asarray([1.0, 5.0, 3.0]), 2)[1]
     Array([1, 2], dtype=int32)
     """
@@ -179,29 +175,12 @@ def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
                    aggregate_to_topk, largest=True)
 
 
-@public
+@_approximate()
 def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
                  recall_target: float = 0.95, reduction_input_size_override: int = -1,
                  aggregate_to_topk: bool = True) -> tuple[Array, Array]:
     """The k smallest elements along an axis and where they stand; exact here.
 
-    Args:
-        operand: floats.
-        k: how many, known while tracing.
-        reduction_dimension: along which axis.
-        recall_target: how many of the smallest are to be found; all are.
-        reduction_input_size_override: of what the operand is a part; it makes no difference.
-        aggregate_to_topk: whether as many as k are returned; they are.
-
-    Returns:
-        The elements, the smallest first, and their int32 indices.
-
-    Raises:
-        DTypeError: an operand that is not of floats.
-        ArgumentError: k below 0, or more than there are.
-        AxisError: an axis outside of the array.
-
-    >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.approx_min_k(jnp.asarray([1.0, 5.0, 3.0]), 2)[1]
     Array([0, 2], dtype=int32)
     """

@@ -9,6 +9,7 @@ import fnx.numpy as jnp
 from fnx.core import build
 from fnx.core.array import arguments
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.documented import Family
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import DTypeError, ShapeError
 from fnx.core.row_parts import highest, lowest
@@ -17,6 +18,17 @@ from fnx.lax.folds import Padding, numbers_for_axes, reduce_window
 __all__ = ["avg_pool", "max_pool", "min_pool"]
 
 PoolWindows = tuple[tuple[int, ...], tuple[int, ...], Padding]
+
+
+_family = Family(
+    inputs="of shape (batch, places..., channels), or without batch.",
+    window_shape="how many places of each axis are in a window.",
+    strides="how far the next window is; by default 1.",
+    padding='"VALID", "SAME", or pairs (before, after) for the places, which are never chosen.',
+    returns="An Array of the dtype of the inputs.",
+    raises=("ShapeError: another number of axes.",
+            "ArgumentError: not a number for each axis, or one below 1; another padding."),
+    at="fnx.nn as nn, fnx.numpy as jnp")
 
 
 def _pooled(x: Array, first: Array, f: Callable[[Array, Array], Array], how: PoolWindows) -> Array:
@@ -39,25 +51,11 @@ def _windows(x: Array, window: Sequence[int], strides: Sequence[int] | None, pad
     return (*lead, *size, 1), steps, wide
 
 
-@public
+@_family()
 def max_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None,
              padding: Padding = "VALID") -> Array:
     """The largest element of each window.
 
-    Args:
-        inputs: of shape (batch, places..., channels), or without batch.
-        window_shape: how many places of each axis are in a window.
-        strides: how far the next window is; by default 1.
-        padding: "VALID", "SAME", or pairs (before, after) for the places; never the largest.
-
-    Returns:
-        An Array of the dtype of the inputs.
-
-    Raises:
-        ShapeError: another number of axes.
-        ArgumentError: not a number for each axis, or one below 1; another padding.
-
-    >>> import fnx.nn as nn, fnx.numpy as jnp
     >>> nn.max_pool(jnp.arange(8.0).reshape(1, 8, 1), (2,), (4,)).ravel()
     Array([1., 5.], dtype=float32)
     """
@@ -66,25 +64,11 @@ def max_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[i
     return _pooled(x, least, jnp.maximum, _windows(x, window_shape, strides, padding))
 
 
-@public
+@_family()
 def min_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None,
              padding: Padding = "VALID") -> Array:
     """The smallest element of each window.
 
-    Args:
-        inputs: of shape (batch, places..., channels), or without batch.
-        window_shape: how many places of each axis are in a window.
-        strides: how far the next window is; by default 1.
-        padding: "VALID", "SAME", or pairs (before, after) for the places; never the smallest.
-
-    Returns:
-        An Array of the dtype of the inputs.
-
-    Raises:
-        ShapeError: another number of axes.
-        ArgumentError: not a number for each axis, or one below 1; another padding.
-
-    >>> import fnx.nn as nn, fnx.numpy as jnp
     >>> nn.min_pool(jnp.arange(8.0).reshape(1, 8, 1), (2,), (4,)).ravel()
     Array([0., 4.], dtype=float32)
     """

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fnx.core import build
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.documented import Family
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.uop import UOp
@@ -24,6 +25,17 @@ def in_order(xs: Sequence[UOp], axis: int, n_keys: int, kept: Sequence[int] | No
     return [build.permute(x, back) for x in found]
 
 
+_family = Family(
+    a="an Array or what ``asarray`` takes, of any dtype.",
+    axis="along which axis; None: of all elements in row-major order.",
+    kind="None; there is one sort.", order="None; there are no fields.",
+    stable="whether equals stay in order; they do in any case.",
+    descending="whether the largest comes first.",
+    returns="An Array of the shape and dtype of ``a``; of one axis where ``axis`` is None.",
+    raises=("AxisError: an axis outside of the array.",
+            "ArgumentError: another ``kind`` or ``order``."))
+
+
 def _given(a: ArrayLike, axis: int | None, kind: None, order: None, stable: bool, descending: bool
            ) -> tuple[Array, int]:
     """The array, flat where there is no axis, and the axis."""
@@ -38,27 +50,11 @@ def _given(a: ArrayLike, axis: int | None, kind: None, order: None, stable: bool
     return x, axes.one(axis, x.ndim)
 
 
-@public
+@_family()
 def sort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
          stable: bool = True, descending: bool = False) -> Array:
     """Elements in order along an axis. NaNs come last.
 
-    Args:
-        a: an Array or what ``asarray`` takes, of any dtype.
-        axis: along which axis; None: of all elements in row-major order.
-        kind: None; there is one sort.
-        order: None; there are no fields.
-        stable: whether equals stay in order; they do in any case.
-        descending: whether the largest comes first.
-
-    Returns:
-        An Array of the shape and dtype of ``a``; of one axis where ``axis`` is None.
-
-    Raises:
-        AxisError: an axis outside of the array.
-        ArgumentError: another ``kind`` or ``order``.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.sort(jnp.asarray([[3, 1], [2, 4]]), axis=0)
     Array([[2, 1],
            [3, 4]], dtype=int32)
@@ -68,27 +64,11 @@ def sort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None 
     return Array(build.flip(node, [at]) if descending else node, x.weak)
 
 
-@public
+@_family("An int32 Array of the shape of ``a``; of one axis where ``axis`` is None.")
 def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
             stable: bool = True, descending: bool = False) -> Array:
     """Where the elements in order are: indices along an axis. Equals stay in order.
 
-    Args:
-        a: an Array or what ``asarray`` takes, of any dtype.
-        axis: along which axis; None: of all elements in row-major order.
-        kind: None; there is one sort.
-        order: None; there are no fields.
-        stable: whether equals stay in order; they do in any case.
-        descending: whether the largest comes first.
-
-    Returns:
-        An int32 Array of the shape of ``a``; of one axis where ``axis`` is None.
-
-    Raises:
-        AxisError: an axis outside of the array.
-        ArgumentError: another ``kind`` or ``order``.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.argsort(jnp.asarray([3.0, 1.0, 2.0]))
     Array([1, 2, 0], dtype=int32)
     """
