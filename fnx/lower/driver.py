@@ -32,7 +32,7 @@ from typing import Any
 from fnx.core.cache import MEGABYTE, Cache, CacheOf, graph_bytes, graphs_of
 from fnx.core.config import config
 from fnx.core.errors import SpecError
-from fnx.core.levels import spec
+from fnx.core.process import load
 from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.uop import UOp
@@ -139,7 +139,7 @@ def _check(state: Any, level: str, when: str) -> None:
 
 
 def _holds(graph: UOp, level: str) -> bool:
-    spec.check([graph], level)
+    load("fnx.core.levels.spec").check([graph], level)
     return True
 
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from fnx.core import ops
 from fnx.core.errors import KernelError
@@ -32,7 +31,6 @@ from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 
 
-@dataclass(eq=False, repr=False)
 class Statement:
     """A node that is run in the loops ``path``; those from ``path[own]`` on are its own.
 
@@ -40,28 +38,29 @@ class Statement:
     loops may be shared with it).
     """
 
-    node: UOp
-    path: tuple[UOp, ...]
-    own: int
-    closed: tuple[UOp, ...]
-    depends: list[tuple[Statement, int]] = field(default_factory=list)
+    __slots__ = ("closed", "depends", "node", "own", "path")
+
+    def __init__(self, node: UOp, path: tuple[UOp, ...], own: int, closed: tuple[UOp, ...]
+                 ) -> None:
+        self.node, self.path, self.own, self.closed = node, path, own, closed
+        self.depends: list[tuple[Statement, int]] = []
 
     def __repr__(self) -> str:
         names = [r.arg.name or str(r.arg.id) for r in self.path]
         return f"<{self.node.op} {' '.join(names[:self.own])} | {' '.join(names[self.own:])}>"
 
 
-@dataclass(eq=False, repr=False)
 class Nest:
     """A loop over ``range`` (None: the whole kernel) with ``body`` in order of execution.
 
     ``statements`` are all that are inside, also in inner loops.
     """
 
-    range: UOp | None
-    depth: int
-    statements: list[Statement] = field(default_factory=list)
-    body: list[Nest | Statement] = field(default_factory=list)
+    __slots__ = ("body", "depth", "range", "statements")
+
+    def __init__(self, range: UOp | None, depth: int, statements: Sequence[Statement] = ()) -> None:
+        self.range, self.depth, self.statements = range, depth, list(statements)
+        self.body: list[Nest | Statement] = []
 
 
 def is_statement(node: UOp) -> bool:

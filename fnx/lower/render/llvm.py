@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
@@ -88,17 +87,14 @@ def constant(node: UOp) -> str:
     return f"0x{bits:016X}"
 
 
-@dataclass(eq=False, repr=False)
 class _OpenFor:
     """What ENDFOR needs to know of its FOR; ``phis`` with the lines to fill in; ``left``: the
     block that ends with a BREAK."""
 
-    before: str
-    guarded: bool
-    at: int
-    latch: str = ""
-    left: str = ""
-    phis: list[tuple[UOp, int]] = field(default_factory=list)
+    def __init__(self, before: str, guarded: bool, at: int) -> None:
+        self.before, self.guarded, self.at = before, guarded, at
+        self.latch = self.left = ""
+        self.phis: list[tuple[UOp, int]] = []
 
 
 class Printer:
