@@ -12,7 +12,9 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core import errors
+from fnx.core import errors, ops
+from fnx.core.array import trace
+from fnx.core.uop import toposort
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
 
@@ -351,3 +353,58 @@ def test_a_loop_that_a_condition_ends_goes_on_with_the_workers(steps: int) -> No
     for one in got:
         same(one[:3], (np.int32(k), y, before))
         np.testing.assert_allclose(one[3], rows, rtol=1e-3)
+
+
+LOOPS: dict[str, Callable[[Callable[[Any], Any], Any], Any]] = {
+    "scan": lambda f, x: lax.scan(lambda c, _: (f(c), None), x, None, 3)[0],
+    "while_loop": lambda f, x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, f(c[1])),
+                                              (0, x))[1]}
+BEFORE: dict[str, Callable[[Any], Any]] = {
+    "a product": lambda m: m @ m.T, "a sum": lambda m: m - m.sum(0),
+    "a loop": lambda m: lax.fori_loop(0, 2, lambda i, c: jnp.sin(c @ m), m),
+    "a sort": lambda m: jnp.sort(m), "a gather": lambda m: m[jnp.argsort(m[0])],
+    "a callback": lambda m: fnx.pure_callback(np.cos, m, m)}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("before", BEFORE)
+def test_what_was_computed_before_a_loop_is_not_computed_in_its_steps(loop: str, before: str
+                                                                     ) -> None:
+    def f(m: Any) -> Any:
+        made = BEFORE[before](m)
+
+        def step(v: Any) -> Any:
+            return jnp.tanh(made @ v + LOOPS[loop](lambda w: made.T @ w / 9, v))
+
+        return LOOPS[loop](step, m[0])
+
+    m = jnp.linspace(-1, 1, 16).reshape(4, 4)
+    traced = trace.trace(f, [m._aval], fnx.tree.structure(((m,), {})), by="test", name="f").close()
+    bodies = [b for n in toposort([traced.function], into_functions=True)
+              if n.op in (ops.SCAN, ops.WHILE) for b in n.src if b.op is ops.FUNCTION]
+    for body in bodies:
+        inside = [n.op for n in toposort(body.src)]
+        assert inside.count(ops.REDUCE) <= 1 or before == "a loop" and len(inside) < 20
+        assert not {ops.SORT, ops.HOST, ops.GATHER} & {*inside}
+    made = np.asarray(BEFORE[before](m))
+    v = np.asarray(m[0])
+    for _ in range(3):
+        w = v
+        for _ in range(3):
+            w = made.T @ w / 9
+        v = np.tanh(made @ v + w)
+    np.testing.assert_allclose(np.asarray(fnx.jit(f)(m)), v, rtol=2e-5)
+    if before in ("a product", "a loop"):
+        along = jnp.cos(jnp.arange(16.0)).reshape(4, 4)
+        slope = jnp.sum(fnx.grad(lambda m: f(m).sum())(m) * along)
+        _, pushed = fnx.jvp(lambda m: f(m).sum(), (m,), (along,))
+        np.testing.assert_allclose(slope, pushed, rtol=1e-4)
+
+
+def test_a_branch_alone_computes_what_it_alone_reads() -> None:
+    """So no NaN of the derivative of what was not taken comes out."""
+    def f(x: Any) -> Any:
+        root = jnp.sqrt(x)
+        return lax.cond(x > 0, lambda: root, lambda: 0.0)
+
+    assert fnx.grad(f)(0.0) == 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from threading import get_ident
 from typing import Any, ParamSpec, TypeVar
 
@@ -206,7 +206,8 @@ at_fork(in_child=_in_child)
 
 
 def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: int = 0,
-          front: bool = False, last: Sequence[UOp] = ()) -> tuple[UOp, list[UOp]]:
+          front: bool = False, last: Sequence[UOp] = (), whole: Container[UOp] = frozenset()
+          ) -> tuple[UOp, list[UOp]]:
     """The FUNCTION of ``outs`` over ``leaves``, and what else it reads.
 
     Args:
@@ -216,6 +217,7 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
             and NaN apart), they are captured too, so that other numbers are the same FUNCTION.
         front: the captures come before the explicit parameters.
         last: leaves that become the last parameters, behind the captures.
+        whole: nodes of other traces that are captured as they are, in place of what they read.
 
     Returns:
         The FUNCTION, with the captures as its last (or first) parameters; and the captures.
@@ -227,13 +229,16 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
     captures: list[UOp] = []
     constants: list[UOp] = []
     handles: list[UOp] = []
-    for node in toposort(outs):
+    for node in toposort(outs, stop=whole.__contains__):
         if numbers and build.is_number(node):
             constants.append(node)
         elif node.op is ops.KERNEL:
             numbers = 0  # a hand-written kernel keeps the constants inside it
         if node.op is ops.PARAM:
             raise SpecError(f"{node} of another scope in the trace of {name or 'a function'}")
+        if node in whole:
+            captures.append(node)
+            continue
         if node in explicit or node.op not in _FOREIGN:
             continue
         if node.op is ops.LEAF:
