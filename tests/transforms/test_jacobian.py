@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -147,3 +148,44 @@ def test_a_unit_picks_what_it_is_multiplied_with() -> None:
     assert "sum" not in str(graph)
     hessian = fnx.make_jaxpr(fnx.hessian(fnx.jit(lambda w: jnp.sum(jnp.tanh(MATRIX @ w)))))
     assert str(hessian(jnp.ones(3))).count("[i, j] = sum(") <= 1
+
+
+CUBE = np.cos(np.arange(24.0, dtype=np.float32)).reshape(2, 3, 4)
+PRODUCTS_OF_ARRAYS: list[tuple[str, Any, tuple[int, ...]]] = [
+    ("a matrix", lambda x: MATRIX @ x, (3, 2)),
+    ("transposed", lambda x: MATRIX @ x.T, (2, 3)),
+    ("a batch", lambda x: CUBE @ x, (2, 4, 2)),
+    ("axes joined", lambda x: MATRIX @ x.reshape(3, 4), (3, 2, 2)),
+    ("axes split", lambda x: MATRIX @ x.reshape(3, 2), (6,)),
+    ("some axes", lambda x: jnp.einsum("ijk,jkl->jil", CUBE, x), (3, 4, 2)),
+    ("all axes", lambda x: jnp.einsum("ij,ij->", MATRIX, x), (4, 3)),
+    ("axes of length 1", lambda x: jnp.einsum("ij,ajb->ib", MATRIX, x), (1, 3, 1)),
+    ("layers", lambda x: jnp.tanh(jnp.tanh(MATRIX @ x).T @ MATRIX), (3, 2)),
+]
+
+
+@pytest.mark.parametrize("name, f, shape", PRODUCTS_OF_ARRAYS,
+                         ids=[p[0] for p in PRODUCTS_OF_ARRAYS])
+def test_products_with_units_of_any_shape(name: str, f: Any, shape: tuple[int, ...]) -> None:
+    """Each column is the derivative along its unit, in both modes and twice."""
+    x = np.linspace(0.2, 1.4, math.prod(shape), dtype=np.float32).reshape(shape)
+    forward, backward = (np.asarray(jac(f)(x)) for jac in (fnx.jacfwd, fnx.jacrev))
+    np.testing.assert_allclose(forward, backward, rtol=1e-5, atol=1e-6)
+    for place in np.ndindex(shape):
+        unit = np.zeros_like(x)
+        unit[place] = 1
+        np.testing.assert_allclose(forward[(..., *place)], fnx.jvp(f, (x,), (unit,))[1],
+                                   rtol=1e-5, atol=1e-6)
+    loss = lambda x: jnp.sum(jnp.sin(f(x)))
+    np.testing.assert_allclose(fnx.hessian(loss)(x), fnx.jacfwd(fnx.jacfwd(loss))(x),
+                               rtol=1e-4, atol=1e-5)
+
+
+def test_a_unit_of_a_matrix_picks() -> None:
+    w = jnp.asarray(np.array([[1, np.inf, 2], [3, 4, 5]], np.float32))
+    for jac in (fnx.jacfwd, fnx.jacrev):
+        found = np.asarray(jac(lambda x: w @ x)(jnp.ones((3, 2))))
+        np.testing.assert_array_equal(found[:, 0, :, 0], w)
+        np.testing.assert_array_equal(found[:, 0, :, 1], 0)
+    graph = fnx.make_jaxpr(fnx.jacfwd(lambda x: MATRIX @ x))(jnp.ones((3, 2)))
+    assert "sum" not in str(graph)

@@ -1,26 +1,39 @@
 """Unit vectors as tangents or cotangents: a sum of products with one picks, it need not add.
 
-    sum(k: w[j, k] * unit[i, k])   ->   w[j, i]
+    sum(k: w[j, k] * unit[i, k])          ->   w[j, i]
+    sum(k: w[j, k] * unit[i, k, c])       ->   w[j, k of i] where c is that of i, else 0
 
 A unit is structurally zero beside its place (rules.py), so the other terms are nothing, also
 where w is infinite. So the first matrix product of a Jacobian is a transposition. Units are
 followed through movements, and into calls.
+
+Row i of the units of an array of n elements is 1 at element i. An axis of something made of them
+is the rows, a digit of the place (of elements in order: ``i // stride % length``), or neither.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from fnx.core import build, ops
 from fnx.core.array.trace import inline
 from fnx.core.ops import Shape
+from fnx.core.record import Record
 from fnx.core.uop import UOp, rebuild
 
 MAX_CALLS = 8  # that are entered one inside the other
 
-# Of each axis of something made of the units: which axis of these it is, None: they are repeated.
-UnitAxes = tuple[int | None, ...]
-LANE, PLACE = 0, 1
+
+class PlaceDigit(Record):
+    """``i // stride % length`` of the place i."""
+
+    stride: int
+    length: int
+
+
+LANE = "lane"
+UnitAxes = tuple[PlaceDigit | str | None, ...]  # None: they are repeated
 
 
 def pick(outs: Sequence[UOp], units: UOp) -> list[UOp]:
@@ -35,7 +48,7 @@ def pick(outs: Sequence[UOp], units: UOp) -> list[UOp]:
     t0[i, j] = x0[j, i]  # float32[3, 3]
     """
     found = list(outs)
-    if len(units.shape) != 2 or units.shape[0] < 2:
+    if len(units.shape) < 2 or units.shape[0] < 2:
         return found
     for _ in range(MAX_CALLS):
         walk = _UnitWalk(units)
@@ -47,7 +60,10 @@ def pick(outs: Sequence[UOp], units: UOp) -> list[UOp]:
 
 class _UnitWalk:
     def __init__(self, units: UOp) -> None:
-        self.views: dict[UOp, UnitAxes] = {units: (LANE, PLACE)}
+        self.n, *lengths = units.shape
+        place = [None if n == 1 else PlaceDigit(math.prod(lengths[i + 1:]), n)
+                 for i, n in enumerate(lengths)]
+        self.views: dict[UOp, UnitAxes] = {units: (LANE, *place)}
         self.entered: dict[UOp, list[UOp]] = {}  # calls that got units, as results without a call
 
     def visit(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -70,17 +86,56 @@ class _UnitWalk:
     def _picked(self, x: UOp, units: UOp, node: UOp) -> UOp | None:
         """The sum of x * units, if x does not depend on the lane."""
         view, axes = self.views.get(units, ()), node.arg.axes
-        if x.op is not ops.EXPAND or LANE not in view or PLACE not in view:
+        if x.op is not ops.EXPAND or LANE not in view:
             return None
-        lane, place = view.index(LANE), view.index(PLACE)
-        if place not in axes or lane in axes or x.src[0].shape[lane] != 1:
+        lane = view.index(LANE)
+        digits = {i: v for i, v in enumerate(view) if isinstance(v, PlaceDigit)}
+        picked = sorted([i for i in digits if i in axes], key=lambda i: -digits[i].stride)
+        if not picked or lane in axes or x.src[0].shape[lane] != 1:
             return None
         shape = tuple([1 if i == lane else n for i, n in enumerate(x.shape)])
-        order = list(range(len(shape)))
-        order[lane], order[place] = place, lane
-        rows = build.permute(build.expand(x.src[0], shape), order)
-        summed = build.reduce(rows, ops.ADD, [i for i in axes if i != place])
-        return build.reshape(summed, node.shape)
+        rest = [i for i in axes if i not in picked]
+        summed = build.reduce(build.expand(x.src[0], shape), ops.ADD, rest) if rest else \
+            build.expand(x.src[0], shape)
+        left = [i for i in range(len(shape)) if i not in rest]  # the axes of what is summed
+        kept = [i for i in left if i not in picked and i != lane]
+        rows = build.permute(summed, [left.index(i) for i in (lane, *picked, *kept)])
+        lengths = tuple([shape[i] for i in kept])
+        found = build.reshape(self._along_lanes(rows, [digits[i] for i in picked], lengths),
+                              (self.n, *lengths))
+        at = sum(i < lane for i in kept)
+        order = [*range(1, at + 1), 0, *range(at + 1, len(kept) + 1)]
+        found = build.permute(found, order)
+        for i in kept:
+            if i in digits:
+                axis = kept.index(i) + (i > lane)
+                found = build.where(self._is_at(digits[i], at, axis, found.shape), found,
+                                    build.const(0, found.dtype, found.shape))
+        return build.reshape(found, node.shape)
+
+    def _along_lanes(self, rows: UOp, digits: Sequence[PlaceDigit], lengths: Shape) -> UOp:
+        """``rows`` (1, the digits, more axes) with the lanes that have these digits in front."""
+        small: list[int] = []
+        whole: list[int] = []
+        above = self.n
+        for d in digits:
+            between = above // (d.stride * d.length)
+            small += [1, d.length]
+            whole += [between, d.length]
+            above = d.stride
+        made = build.reshape(rows, (*small, 1, *lengths))
+        return build.expand(made, (*whole, above, *lengths))
+
+    def _is_at(self, digit: PlaceDigit, lane: int, axis: int, shape: Shape) -> UOp:
+        """Whether the place of a lane has the digit that is the index of an axis."""
+        above = self.n // (digit.stride * digit.length)
+        index = build.iota(digit.length)
+        own = build.expand(build.reshape(index, (1, digit.length, 1)),
+                           (above, digit.length, digit.stride))
+        lanes = build.reshape(own, tuple([self.n if i == lane else 1 for i in range(len(shape))]))
+        places = build.reshape(index, tuple([digit.length if i == axis else 1
+                                             for i in range(len(shape))]))
+        return build.eq(build.expand(lanes, shape), build.expand(places, shape))
 
 
 def _moved(node: UOp, x: UOp, view: UnitAxes | None) -> UnitAxes | None:
@@ -95,9 +150,26 @@ def _moved(node: UOp, x: UOp, view: UnitAxes | None) -> UnitAxes | None:
 
 
 def _reshaped(view: UnitAxes, before: Shape, after: Shape) -> UnitAxes | None:
-    """Of a RESHAPE that only adds and takes away axes of length 1."""
-    rest = [(n, axis) for n, axis in zip(before, view) if n != 1]
-    if [n for n, _ in rest] != [n for n in after if n != 1]:
-        return None
-    kept = iter([axis for _, axis in rest])
-    return tuple([None if n == 1 else next(kept) for n in after])
+    """Of a RESHAPE that splits and joins digits; and that leaves other axes as they are."""
+    waiting = [(n, v) for n, v in zip(before, view) if n != 1]
+    out: list[PlaceDigit | str | None] = []
+    for n in after:
+        if n == 1:
+            out.append(None)
+            continue
+        if not waiting:
+            return None
+        length, v = waiting.pop(0)
+        while length < n and waiting and isinstance(v, PlaceDigit):
+            more, low = waiting.pop(0)
+            if not isinstance(low, PlaceDigit) or v.stride != low.stride * low.length:
+                return None
+            length, v = length * more, PlaceDigit(low.stride, v.length * low.length)
+        if length > n and length % n == 0 and isinstance(v, PlaceDigit):
+            rest = length // n
+            waiting.insert(0, (rest, PlaceDigit(v.stride, rest)))
+            v = PlaceDigit(v.stride * rest, n)
+        elif length != n:
+            return None
+        out.append(v)
+    return tuple(out)
