@@ -11,6 +11,7 @@ from fnx.core import dtypes, narrow
 from fnx.core.array.public import public
 from fnx.core.errors import DTypeError, module_face
 from fnx.numpy import finfo, iinfo, issubdtype, result_type
+from fnx.numpy.scalars import extended, prng_key
 
 __all__ = [
     "canonicalize_dtype", "extended", "finfo", "float0", "iinfo", "issubdtype", "itemsize_bits",
@@ -18,22 +19,6 @@ __all__ = [
 ]
 
 float0 = np.dtype([("float0", np.void, 0)])
-
-
-class extended(np.generic):
-    """The kinds of dtypes that are no numbers.
-
-    >>> issubclass(prng_key, extended)
-    True
-    """
-
-
-class prng_key(extended):
-    """The kind of keys of random numbers; here keys are uint32 pairs, so no dtype is of it.
-
-    >>> issubdtype("uint32", prng_key)
-    False
-    """
 
 
 @public

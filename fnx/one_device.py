@@ -234,7 +234,8 @@ def device_get(x: Any) -> Any:
     >>> device_get({"a": jnp.ones(2)})
     {'a': array([1., 1.], dtype=float32)}
     """
-    return tree.map(lambda leaf: np.asarray(leaf) if type(leaf) is Array else leaf, x)
+    return tree.map(lambda leaf: np.asarray(leaf)
+                    if type(leaf) is Array and leaf._dtype.kind != "key" else leaf, x)
 
 
 @checked

@@ -76,8 +76,8 @@ def const_of(node: UOp) -> Any:
         return node.dtype.packing.unpack(bits.to_bytes(node.dtype.itemsize, "little"))[0]
     if kind == "bool":
         return bool(bits)
-    return bits - (1 << node.dtype.bits) if kind != "uint" and bits >> (node.dtype.bits - 1) \
-        else bits
+    negative = kind not in ("uint", "key") and bits >> (node.dtype.bits - 1)
+    return bits - (1 << node.dtype.bits) if negative else bits
 
 
 def is_number(node: UOp) -> bool:
@@ -344,6 +344,8 @@ def sort(given: Sequence[UOp], n_keys: int, kept: Iterable[int] | None = None,
                          f"{', '.join(str(x.shape) for x in given)}")
     if not 1 <= n_keys <= len(given):
         raise ArgumentError(f"sort: expected 1 to {len(given)} keys, got {n_keys}")
+    if any(x.dtype.kind == "key" for x in given[:n_keys]):
+        raise dtypes.not_numbers()
     if first.shape[-1] >= 1 << 31:
         raise ShapeError(f"sort: expected less than 2**31 elements, got {first.shape[-1]}",
                          hint="sort parts of it, then what they have at the ends")

@@ -19,14 +19,15 @@ from fnx.core.config import config
 from fnx.core.errors import DTypeError, TypePromotionError
 
 NDArray = np.ndarray[Any, Any]
-DTypeKind = Literal["bool", "int", "uint", "float", "index", "void"]
+DTypeKind = Literal["bool", "int", "uint", "float", "key", "index", "void"]
 
 
 class DType:
     """An element type. Interned: compare with ``is``. ``lanes`` > 1 only at program level.
 
     Attributes:
-        kind, bits: bool, int, uint, float, index (whole numbers of a kernel) or void; its width.
+        kind, bits: bool, int, uint, float, key (of random numbers), index (whole numbers of a
+            kernel) or void; its width.
         limits: the least and the largest value of integers and bools.
         mantissa, exponent: of a float, the bits of each that are stored.
         integer: the signed integer type of the same width.
@@ -49,7 +50,7 @@ class DType:
         self.kind: DTypeKind = kind
         self.bits = bits
         half = 1 << bits >> 1
-        self.limits = (0, 2 * half - 1) if kind in ("uint", "bool") else (-half, half - 1)
+        self.limits = (0, 2 * half - 1) if kind in ("uint", "bool", "key") else (-half, half - 1)
         self.mantissa, self.exponent = mantissa, exponent
         self.integer: DType = integer or self
         self.compute: DType = compute or self
@@ -135,14 +136,15 @@ float8_e4m3fn = DType("float8_e4m3fn", "float", 8, mantissa=3, exponent=4, integ
                       compute=float32, storage=uint8, finite=True)
 float8_e5m2 = DType("float8_e5m2", "float", 8, mantissa=2, exponent=5, integer=int8,
                     compute=float32, storage=uint8)
+key_fry = DType("key<fry>", "key", 64, integer=int64, compute=uint64, storage=uint64)
 void = DType("void", "void", 0)
 
 USER: tuple[DType, ...] = (
     bool_, int4, int8, int16, int32, int64, uint4, uint8, uint16, uint32, uint64,
     float8_e4m3fn, float8_e5m2, bfloat16, float16, float32, float64)
-ALL: tuple[DType, ...] = (*USER, index, void)
+ALL: tuple[DType, ...] = (*USER, key_fry, index, void)
 _BY_NAME = {t.name: t for t in ALL}
-_BY_NUMPY = {t.np: t for t in USER}  # those of ml_dtypes are added as they are met
+_BY_NUMPY = {t.np: t for t in (*USER, key_fry)}  # those of ml_dtypes are added as they are met
 HELD = frozenset(_BY_NUMPY)
 NARROW = {t.name: t for t in USER if t._np is not None and t._np.names}
 
@@ -214,6 +216,12 @@ def inexact(t: DType) -> DType:
     return t if t.is_float else float64 if t.is_integer and t.bits == 64 else float32
 
 
+def not_numbers() -> DTypeError:
+    """Keys of random numbers where only numbers will do."""
+    return DTypeError("expected numbers, got keys of random numbers",
+                      hint="take their words: fnx.random.key_data(keys)")
+
+
 def unsigned(t: DType) -> DType:
     """The unsigned integer type of the width of an integer type.
 
@@ -239,8 +247,10 @@ _WIDER: dict[str, tuple[str, ...]] = {
     "float*": ("float8_e4m3fn", "float8_e5m2", "bfloat16", "float16"),
     "float8_e4m3fn": (), "float8_e5m2": (),
     "bfloat16": ("float32",), "float16": ("float32",), "float32": ("float64",), "float64": (),
+    "key<fry>": (),
 }
-_WEAK = {"bool": "bool", "int": "int*", "uint": "int*", "index": "int*", "float": "float*"}
+_WEAK = {"bool": "bool", "int": "int*", "uint": "int*", "index": "int*", "float": "float*",
+         "key": "key<fry>"}
 
 
 @cache

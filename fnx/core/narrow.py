@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.dtypes import DType, NDArray
+from fnx.core.dtypes import DType, NDArray, not_numbers
 from fnx.core.errors import DTypeError
 
 
@@ -48,6 +48,8 @@ def encoded(x: NDArray, t: DType) -> NDArray:
 
 def values(bits: NDArray, t: DType) -> NDArray:
     """The values of bit patterns."""
+    if t.kind == "key":
+        return bits.astype(t.compute.np)
     wide = bits.astype(np.uint32)
     if not t.is_float:
         unused = np.uint32(32 - t.bits)
@@ -76,6 +78,8 @@ def nan(t: DType) -> int:
 def bits_of(x: NDArray, t: DType) -> NDArray:
     """The bit patterns of values in ``t.compute``."""
     assert t.storage is not None
+    if t.kind == "key":
+        return x.astype(t.storage.np)
     if not t.is_float:
         return (x.astype(np.int64) & (1 << t.bits) - 1).astype(t.storage.np)
     wide = np.asarray(x, np.float32).view(np.uint32).astype(np.int64)
@@ -108,6 +112,13 @@ def number(bits: int, t: DType) -> Any:
     return values(np.asarray(bits, t.storage.np), t).item()
 
 
+def key_words(x: NDArray) -> NDArray:
+    """The two words of each key of an array of them."""
+    bits = np.ascontiguousarray(x).reshape(-1).view(np.uint64)
+    words = np.stack([bits >> np.uint64(32), bits & np.uint64(0xFFFFFFFF)], -1)
+    return words.astype(np.uint32).reshape(*x.shape, 2)
+
+
 # ---- for users --------------------------------------------------------------------------------
 
 
@@ -115,6 +126,8 @@ def public_dtype(t: DType) -> Any:
     """The NumPy dtype that users see; of a type that NumPy lacks that of ml_dtypes, else t."""
     if t.np.names is None:
         return t.np
+    if t.kind == "key":
+        return t
     module = _ml_dtypes()
     return t if module is None else np.dtype(getattr(module, t.name))
 
@@ -128,6 +141,8 @@ def presented(x: NDArray, t: DType) -> NDArray:
     if t.np.names is None:
         return x
     dtype = public_dtype(t)
+    if t.kind == "key":
+        raise not_numbers()
     if dtype is t:
         raise DTypeError(f"expected a type of NumPy, got {t}, which it lacks",
                          hint=f"install ml_dtypes, or convert: x.astype('{t.compute}'), or "

@@ -15,7 +15,8 @@ OpKind = Literal["source", "elementwise", "movement", "reduce", "gather", "scatt
 Shape = tuple[int, ...]
 
 
-_LETTERS = {"float": "f", "int": "i", "uint": "i", "index": "i", "bool": "b", "void": "-"}
+_LETTERS = {"float": "f", "int": "i", "uint": "i", "index": "i", "bool": "b", "key": "k",
+            "void": "-"}
 
 
 class Node(Protocol):
@@ -44,7 +45,7 @@ class Op:
         levels: subset of "tkpc".
         arity: number of operands, or None where it varies.
         accepts: dtype kinds of the value operands ("f" float, "i" signed and unsigned and
-            index, "w" uint32 only, "b" bool).
+            index, "w" uint32 only, "b" bool, "k" keys).
         result: "same" as the first operand, "bool", "where" (as the second), "void" (no
             value), or "any" where the constructor decides.
         shape: shape of the result from (src, arg); by default that of the first operand, and of

@@ -65,8 +65,8 @@ FLOOR = Op("FLOOR", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.flo
 CEIL = Op("CEIL", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.ceil))
 TRUNC = Op("TRUNC", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.trunc))
 ROUND = Op("ROUND", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.rint))
-CAST = Op("CAST", "tkp", "elementwise", 1, result="any", meaning=m.cast)
-BITCAST = Op("BITCAST", "tkp", "elementwise", 1, accepts="fi", result="any", meaning=m.bitcast)
+CAST = Op("CAST", "tkp", "elementwise", 1, accepts="fibk", result="any", meaning=m.cast)
+BITCAST = Op("BITCAST", "tkp", "elementwise", 1, accepts="fik", result="any", meaning=m.bitcast)
 
 # elementwise, two operands
 AND = Op("AND", "tkp", "elementwise", 2, accepts="ib", symbol="({0} & {1})", commutative=True,
@@ -101,15 +101,16 @@ CMPLT = Op("CMPLT", "tkp", "elementwise", 2, result="bool", symbol="({0} < {1})"
            meaning=m.plain(np.less))
 CMPLE = Op("CMPLE", "tkp", "elementwise", 2, result="bool", symbol="({0} <= {1})",
            meaning=m.plain(np.less_equal))
-CMPEQ = Op("CMPEQ", "tkp", "elementwise", 2, result="bool", symbol="({0} == {1})",
+CMPEQ = Op("CMPEQ", "tkp", "elementwise", 2, accepts="fibk", result="bool", symbol="({0} == {1})",
            commutative=True, meaning=m.plain(np.equal))
-CMPNE = Op("CMPNE", "tkp", "elementwise", 2, result="bool", symbol="({0} != {1})",
+CMPNE = Op("CMPNE", "tkp", "elementwise", 2, accepts="fibk", result="bool", symbol="({0} != {1})",
            commutative=True, meaning=m.plain(np.not_equal))
 SHL = Op("SHL", "tkp", "elementwise", 2, accepts="i", symbol="({0} << {1})", meaning=m.shift_left)
 SHR = Op("SHR", "tkp", "elementwise", 2, accepts="i", symbol="({0} >> {1})", meaning=m.shift_right)
 
 # elementwise, more operands
-WHERE = Op("WHERE", "tkp", "elementwise", 3, result="where", meaning=m.plain(np.where))
+WHERE = Op("WHERE", "tkp", "elementwise", 3, accepts="fibk", result="where",
+           meaning=m.plain(np.where))
 MULACC = Op("MULACC", "tkp", "elementwise", 3, accepts="f", meaning=m.multiply_add,
             exact=False)
 THREEFRY = Op("THREEFRY", "tkp", "elementwise", 4, accepts="w", arg=int, meaning=m.threefry,

@@ -141,7 +141,25 @@ def _as_numpy(x: Any) -> Any:
     return t.np if t.np.names is None else _ALIKE[t.kind]
 
 
-_ALIKE = {"float": np.floating, "int": np.signedinteger, "uint": np.unsignedinteger}
+class extended(np.generic):
+    """The kinds of dtypes that are no numbers.
+
+    >>> issubclass(prng_key, extended)
+    True
+    """
+
+
+class prng_key(extended):
+    """The kind of the dtype of keys of random numbers.
+
+    >>> import fnx.random
+    >>> issubdtype(fnx.random.key(0).dtype, prng_key)
+    True
+    """
+
+
+_ALIKE = {"key": prng_key, "float": np.floating, "int": np.signedinteger,
+          "uint": np.unsignedinteger}
 
 
 @public

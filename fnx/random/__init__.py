@@ -4,7 +4,8 @@ The same key gives the same bits as JAX 0.10 (``jax_threefry_partitionable``, it
 from these the same uniform, normal, ... numbers up to the last places of log. Element i of an
 array depends on the key and i only, so random work fuses like any elementwise work.
 
-A key is a uint32 array of shape (2,). Never use one key twice: ``split`` it.
+A key is a 0-d Array of the dtype ``key<fry>`` (``random.key``), or its two words (``PRNGKey``).
+Never use one key twice: ``split`` it.
 
 >>> import fnx.random
 >>> key = fnx.random.key(0)

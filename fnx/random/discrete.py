@@ -22,7 +22,7 @@ from fnx.random.keys import split
 __all__ = ["binomial", "geometric", "multinomial", "poisson"]
 
 _family = Family(
-    key="a key: uint32 of shape (2,), as ``random.key`` makes it.",
+    key="a key, as ``random.key`` makes it.",
     shape="of the result; by default that of the parameters.", p="probabilities, from 0 to 1.",
     n="of how many.", returns="An Array.", at="fnx.random as random",
     raises=("ShapeError: not one key, or a shape that the parameters do not broadcast to.",

@@ -32,7 +32,7 @@ def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
     """Normal with mean 0 and variance 1: sqrt(2) erf_inv of a uniform number in (-1, 1).
 
     Args:
-        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        key: a key, as ``random.key`` makes it.
         shape: of the result: an int or ints, known while tracing.
         dtype: a float dtype; by default the default float.
 
@@ -61,7 +61,7 @@ def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike,
     """Normal, given that it falls between lower and upper.
 
     Args:
-        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        key: a key, as ``random.key`` makes it.
         lower: the lower bound, in standard deviations.
         upper: the upper bound, in standard deviations.
         shape: of the result; by default that of the bounds.
@@ -119,7 +119,7 @@ def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None =
     """Exponential with mean 1.
 
     Args:
-        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        key: a key, as ``random.key`` makes it.
         shape: of the result: an int or ints, known while tracing.
         dtype: a float dtype; by default the default float.
 
@@ -147,7 +147,7 @@ def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
     """Standard Gumbel: -log(-log(u)).
 
     Args:
-        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        key: a key, as ``random.key`` makes it.
         shape: of the result: an int or ints, known while tracing.
         dtype: a float dtype; by default the default float.
         mode: None or "low".
@@ -176,7 +176,7 @@ def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
     """Standard Laplace: exponential with a random sign.
 
     Args:
-        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        key: a key, as ``random.key`` makes it.
         shape: of the result: an int or ints, known while tracing.
         dtype: a float dtype; by default the default float.
 
@@ -204,7 +204,7 @@ def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = No
     """Standard logistic: log(u / (1 - u)).
 
     Args:
-        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        key: a key, as ``random.key`` makes it.
         shape: of the result: an int or ints, known while tracing.
         dtype: a float dtype; by default the default float.
 
@@ -232,7 +232,7 @@ def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeL
     """Indices drawn with probabilities softmax(logits), by the largest of logits + Gumbel.
 
     Args:
-        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        key: a key, as ``random.key`` makes it.
         logits: unnormalized log probabilities along the axis.
         axis: the axis of categories.
         shape: of the result: it ends in the other axes of the logits, which is the default.

@@ -28,7 +28,7 @@ def bits(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) 
     """Random words.
 
     Args:
-        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        key: a key, as ``random.key`` makes it.
         shape: of the result: an int or ints, known while tracing.
         dtype: an unsigned type of 8 bits or more; by default uint32 (uint64 with config.x64).
 
@@ -94,7 +94,7 @@ def uniform(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
     """Uniform in [minval, maxval).
 
     Args:
-        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        key: a key, as ``random.key`` makes it.
         shape: of the result: an int or ints, known while tracing.
         dtype: a float dtype; by default the default float.
         minval: the lower bound; broadcasts to the shape.
@@ -123,7 +123,7 @@ def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLi
     """Integers in [minval, maxval); minval where that is empty.
 
     Args:
-        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        key: a key, as ``random.key`` makes it.
         shape: of the result: an int or ints, known while tracing.
         minval: the lower bound; broadcasts to the shape.
         maxval: the upper bound, which is not drawn.
@@ -201,7 +201,7 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None
     """True with probability p.
 
     Args:
-        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        key: a key, as ``random.key`` makes it.
         p: a float or floats.
         shape: of the result; by default that of p.
         mode: "low".
@@ -234,7 +234,7 @@ def rademacher(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = 
     """-1 or 1, each with probability 1/2.
 
     Args:
-        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        key: a key, as ``random.key`` makes it.
         shape: of the result: an int or ints, known while tracing.
         dtype: of the result; by default int32.
 

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _family = Family(
-    key="a key: uint32 of shape (2,), as ``random.key`` makes it.",
+    key="a key, as ``random.key`` makes it.",
     shape="of the result; by default that of the parameters.",
     dtype="a float dtype; by default the default float.", a="the shape of the distribution.",
     b="the second shape of the distribution.", df="degrees of freedom.", mean="the mean.",

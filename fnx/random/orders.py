@@ -31,7 +31,7 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
     trace an element's place is how many words are smaller, which takes n**2 comparisons.
 
     Args:
-        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        key: a key, as ``random.key`` makes it.
         x: an Array, or an int n.
         axis: which is permuted.
         independent: False: all slices are permuted alike.
@@ -95,7 +95,7 @@ def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = 
     """Random elements of an array along an axis, or of 0..a-1.
 
     Args:
-        key: a key: uint32 of shape (2,), as ``random.key`` makes it.
+        key: a key, as ``random.key`` makes it.
         a: an Array, or an int n.
         shape: of the result: an int or ints, known while tracing.
         replace: whether an element may be drawn twice.

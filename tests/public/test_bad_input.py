@@ -206,7 +206,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
         ValueError, "path ['w']", "one structure"),
     "key of another shape": (
         lambda: random.normal(random.split(random.key(0)), (2,)), errors.ShapeError, ValueError,
-        "uint32[2]", "random.key(seed)"),
+        "expected one key, got keys of shape (2,)", "fnx.vmap"),
     "uniform integers": (
         lambda: random.uniform(random.key(0), (2,), int), errors.DTypeError, TypeError,
         "float dtype", "randint"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fnx
+import fnx.dtypes
 import fnx.numpy as jnp
 import fnx.random as random
 from fnx.core.array import scope, trace
 from fnx.core.array.array import Array
 from fnx.core.dtypes import uint32
+from fnx.core.errors import FnxError
 from fnx.core.levels import interp
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -34,7 +38,7 @@ def test_an_element_depends_on_key_and_place_only(seed: int, n: int) -> None:
 @quick
 @given(SEEDS)
 def test_keys_differ(seed: int) -> None:
-    k = random.key(seed)
+    k = random.PRNGKey(seed)
     rows = [tuple(r) for r in np.asarray(random.split(k, 20)).tolist()]
     assert len(set(rows)) == len(rows)
     assert rows[:5] == [tuple(random.fold_in(k, i).tolist()) for i in range(5)]
@@ -66,7 +70,7 @@ def test_a_permutation_has_each_element_once(seed: int, n: int) -> None:
 @quick
 @given(SEEDS, st.integers(0, 30))
 def test_a_traced_permutation_is_the_eager_one(seed: int, n: int) -> None:
-    k = random.key(seed)
+    k = random.PRNGKey(seed)
     with scope.Scope("jit") as tracing:
         leaf = tracing.leaf(uint32, (2,))
         out = random.permutation(Array(leaf), n)
@@ -128,3 +132,38 @@ def test_multinomial_counts_all_trials() -> None:
     spread = np.sqrt(100 * p * (1 - p) / 5_000)
     np.testing.assert_array_less(abs(found.mean(0) - 100 * p), 5 * spread + 1e-6)
     np.testing.assert_allclose(found.var(0), 100 * p * (1 - p), rtol=0.1)
+
+
+# ---- keys with a dtype of their own ------------------------------------------------------------
+
+
+def words(k: Any) -> list[Any]:
+    return np.asarray(random.key_data(k)).tolist()
+
+
+def test_keys_are_no_numbers_and_move_like_arrays() -> None:
+    k, ks = random.key(7), random.split(random.key(7), 3)
+    assert (k.shape, k.dtype, ks.shape) == ((), random.key_dtype(), (3,))
+    assert jnp.issubdtype(k.dtype, fnx.dtypes.prng_key)
+    assert repr(k) == "Array((), dtype=key<fry>) of words [0 7]"
+    rows = words(ks)
+    assert rows == words(random.split(random.PRNGKey(7), 3))
+    assert words(ks[1]) == rows[1] and words(ks[::-1]) == rows[::-1]
+    assert words(jnp.stack([k, k])) == [[0, 7]] * 2
+    assert words(jnp.concatenate([ks, ks[:1]])) == rows + rows[:1]
+    assert words(jnp.where(ks == ks[2], k, ks)) == [*rows[:2], [0, 7]]
+    assert words(ks.at[0].set(k)) == [[0, 7], *rows[1:]]
+    assert [words(one) for one in ks] == rows
+    assert words(random.wrap_key_data(random.key_data(ks))) == rows
+    assert words(pickle.loads(pickle.dumps(ks))) == rows
+
+
+@pytest.mark.parametrize("act", [
+    lambda k: k + 1, lambda k: k + k, lambda k: -k, lambda k: k < k, lambda k: jnp.sin(k),
+    lambda k: k.astype(float), lambda k: float(k), lambda k: np.asarray(k), lambda k: k.sum(),
+    lambda k: jnp.sort(jnp.stack([k, k])), lambda k: bool(k), lambda k: jnp.logical_not(k),
+    lambda k: fnx.grad(lambda k: random.normal(k))(k), lambda k: random.wrap_key_data(k),
+    lambda k: random.normal(random.split(k)), lambda k: random.key(0, dtype="uint32")])
+def test_what_is_no_number_is_refused(act: Any) -> None:
+    with pytest.raises(FnxError):
+        act(random.key(0))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, 
 
 import numpy as np
 
-from fnx.core import dtypes, ops
+from fnx.core import dtypes, narrow, ops
 from fnx.core.array import scope, storage
 from fnx.core.array.arguments import PrecisionLike, ReadMode, TakeMode, WriteMode
 from fnx.core.array.axes import AxisLike
@@ -186,11 +186,15 @@ class Array(Held, ValueOperators):
             return f"Traced<{self._dtype}{list(self._shape)}{weak}>{scope.describe(self._node)}"
         if not self.size and self._shape != (0,):
             return f"Array([], shape={self._shape}, dtype={self._dtype}{weak})"
+        if self._dtype.kind == "key":
+            return f"Array({self._shape}, dtype={self._dtype}) of words " \
+                f"{narrow.key_words(self._numpy())}"
         text = np.array2string(self._numbers(), separator=", ", prefix="Array(", suffix=",")
         return f"Array({text}, dtype={self._dtype}{weak})"
 
     def __str__(self) -> str:
-        return repr(self) if self._storage is None else str(self._numbers())
+        return repr(self) if self._storage is None or self._dtype.kind == "key" \
+            else str(self._numbers())
 
     def __format__(self, spec: str) -> str:
         if self._storage is None:

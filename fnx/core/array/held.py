@@ -15,7 +15,7 @@ import numpy as np
 from fnx.core import narrow, op_args, ops
 from fnx.core.array import scope, storage
 from fnx.core.array.aval import Aval
-from fnx.core.dtypes import DType, NDArray
+from fnx.core.dtypes import DType, NDArray, not_numbers
 from fnx.core.errors import (
     ArgumentError,
     DonatedError,
@@ -133,6 +133,8 @@ class Held:
     def _numbers(self) -> NDArray:
         """The value in a type of NumPy: of one that it lacks, that in which it is computed."""
         t = self._dtype
+        if t.kind == "key":
+            raise not_numbers()
         return self._numpy() if t.storage is None or t.np.names is None else \
             narrow.decoded(self._numpy(), t)
 

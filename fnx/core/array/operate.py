@@ -181,7 +181,10 @@ def astype(x: ArrayLike, dtype: DTypeLike, copy: bool = False) -> Array:
     Array(1, dtype=int32)
     """
     arguments.flag("copy", copy)
-    return strong_cast(asarray(x), convert.dtype_argument(dtype))
+    array, to = asarray(x), convert.dtype_argument(dtype)
+    if "key" in (array._dtype.kind, to.kind) and to is not array._dtype:
+        raise dtypes.not_numbers()
+    return strong_cast(array, to)
 
 
 @public

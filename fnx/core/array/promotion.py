@@ -91,6 +91,8 @@ def as_node(x: Any, to: DType) -> UOp:
         node = x._node
         if node.dtype is to:
             return node
+        if node.dtype.kind == "key":
+            raise dtypes.not_numbers()
         return build.ne(node, build.like(node, 0)) if to.is_bool and \
             not node.dtype.is_bool else build.cast(node, to)
     return build.const(convert.wrapped(x, to), to)

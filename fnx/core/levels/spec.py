@@ -324,7 +324,7 @@ _NOT_ARRAYS = (*ops.SEVERAL, ops.FUNCTION, ops.KERNEL)
 
 TENSOR = (
     Clause(tuple(ops.at_level("t")), "a dtype of the user's level",
-           lambda n: n.dtype in dtypes.USER or n.dtype is dtypes.void),
+           lambda n: n.dtype in (*dtypes.USER, dtypes.key_fry, dtypes.void)),
     Clause(tuple(ops.at_level("t") - ops.STRUCTURAL - {ops.GET}), "arrays as operands",
            lambda n: all(s.op not in _NOT_ARRAYS for s in n.src)),
     Clause(_SOURCES, "a shape of lengths >= 0", lambda n: _ints(n.arg.shape)),

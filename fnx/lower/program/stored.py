@@ -50,6 +50,8 @@ def has_float16(target: Target) -> bool:
 
 
 def _into(t: DType, target: Target) -> Conversion:
+    if t.kind == "key":
+        return lambda x, t: x
     if not t.is_float:
         return _integer_into
     if t is float16 and has_float16(target):
@@ -58,6 +60,8 @@ def _into(t: DType, target: Target) -> Conversion:
 
 
 def _out_of(t: DType, target: Target) -> Conversion:
+    if t.kind == "key":
+        return lambda x, t: x
     if not t.is_float:
         return _integer_out_of
     if t is float16 and has_float16(target):

@@ -1,0 +1,33 @@
+"""Keys with a dtype of their own go through transforms and loops as arrays do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.lax as lax
+import fnx.random as random
+
+
+def words(k: Any) -> list[Any]:
+    return np.asarray(random.key_data(k)).tolist()
+
+
+def test_keys_go_through_transforms() -> None:
+    ks = random.split(random.key(1), 4)
+    eager = [float(random.normal(k)) for k in ks]
+    for f in (fnx.vmap(random.normal), fnx.jit(fnx.vmap(random.normal)),
+              lambda ks: lax.map(random.normal, ks),
+              lambda ks: lax.scan(lambda c, k: (c, random.normal(k)), ks[0], ks)[1]):
+        np.testing.assert_allclose(np.asarray(f(ks)), eager, rtol=1e-6)
+    step = fnx.jit(lambda k: lax.fori_loop(0, 3, lambda i, k: random.fold_in(k, i), k))
+    want = random.key(1)
+    for i in range(3):
+        want = random.fold_in(want, i)
+    assert words(step(random.key(1))) == words(want)
+    assert words(fnx.vmap(lambda k: random.split(k))(ks))[2] == words(random.split(ks[2]))
+    slope = fnx.grad(lambda x, k: x * random.normal(k))(1.0, ks[3])
+    assert float(slope) == pytest.approx(eager[3])
