@@ -4,6 +4,7 @@ The step (forward, backward and Adam's update) is traced once for each batch sha
 a handful of kernels, and from then on replayed as one command buffer with no Python inside.
 
     python examples/digits.py --seeds 5 --out digits.png
+    python examples/digits.py --conv
 
 The data are the 1,797 digits of scikit-learn: images of 8 x 8 pixels with values 0 to 16.
 """
@@ -23,7 +24,10 @@ from tqdm import tqdm
 import fnx
 import fnx.numpy as jnp
 
-SIZES = (64, 128, 128, 10)
+SIZES = (64, 128, 128, 10)  # of the layers
+CHANNELS = (1, 32, 64, 64)  # of the convolutions; then layers of HEAD
+HEAD = (64 * 2 * 2, 128, 10)
+SHIFT = 1  # pixels by which the images for convolutions are moved at random
 RATE = 2e-3  # of Adam at the start; falls to zero along half a cosine
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 DECAY = 1e-2  # decoupled weight decay
@@ -55,30 +59,66 @@ def load() -> Digits:
     return Digits(x_train, y_train, x_test, y_test)
 
 
-def batches(key: Any, data: Digits, size: int) -> list[tuple[Any, Any]]:
+def batches(key: Any, data: Digits, size: int, shift: int = 0) -> list[tuple[Any, Any]]:
     """One epoch in a random order; the last batch holds what is left."""
+    order_key, shift_key = fnx.random.split(key)
     n = len(data.x_train)
-    order = np.argsort(np.asarray(fnx.random.bits(key, (n,))))
+    order = np.argsort(np.asarray(fnx.random.bits(order_key, (n,))))
+    x = shifted(shift_key, data.x_train, shift)
     parts = [order[start:start + size] for start in range(0, n, size)]
-    return [(data.x_train[part], data.y_train[part]) for part in parts]
+    return [(x[part], data.y_train[part]) for part in parts]
+
+
+def shifted(key: Any, x: np.ndarray, most: int) -> np.ndarray:
+    """Images moved by up to so many pixels, each in a direction of its own."""
+    if not most:
+        return x
+    at = np.asarray(fnx.random.randint(key, (2, len(x)), 0, 2 * most + 1))
+    wide = np.pad(x.reshape(-1, 8, 8), ((0, 0), (most, most), (most, most)),
+                  constant_values=float(x.min()))
+    rows, columns = (a[:, None] + np.arange(8) for a in at)
+    moved = wide[np.arange(len(x))[:, None, None], rows[:, :, None], columns[:, None, :]]
+    return moved.reshape(x.shape)
 
 
 # ---- model ----------------------------------------------------------------------------------
 
 
-def init(key: Any) -> list[tuple[Any, Any]]:
+def dense(key: Any, sizes: tuple[int, ...]) -> list[tuple[Any, Any]]:
     """(weight, bias) of each layer; He et al.'s scale for layers that end in a relu."""
-    keys = fnx.random.split(key, len(SIZES) - 1)
+    keys = fnx.random.split(key, len(sizes) - 1)
     return [(fnx.random.normal(k, (m, n)) * math.sqrt(2 / m), jnp.zeros(n))
-            for k, m, n in zip(keys, SIZES, SIZES[1:])]
+            for k, m, n in zip(keys, sizes, sizes[1:])]
+
+
+def init(key: Any, conv: bool = False) -> dict[str, Any]:
+    """The parameters of a plain network, or of one that begins with convolutions of 3 x 3."""
+    if not conv:
+        return {"dense": dense(key, SIZES)}
+    key, *keys = fnx.random.split(key, len(CHANNELS))
+    kernels = [(fnx.random.normal(k, (n, m, 3, 3)) * math.sqrt(2 / (9 * m)), jnp.zeros((n, 1, 1)))
+               for k, m, n in zip(keys, CHANNELS, CHANNELS[1:])]
+    return {"conv": kernels, "dense": dense(key, HEAD)}
 
 
 def predict(params: Any, x: Any) -> Any:
     """Logits of shape (n, 10)."""
-    for w, b in params[:-1]:
+    if "conv" in params:
+        x = features(params["conv"], x.reshape(-1, 1, 8, 8))
+    for w, b in params["dense"][:-1]:
         x = fnx.nn.relu(x @ w + b)
-    w, b = params[-1]
+    w, b = params["dense"][-1]
     return x @ w + b
+
+
+def features(params: Any, x: Any) -> Any:
+    """Convolutions; behind each but the first the largest of each 2 x 2 pixels."""
+    for i, (kernel, b) in enumerate(params):
+        x = fnx.nn.relu(fnx.lax.conv_general_dilated(x, kernel, (1, 1), "SAME") + b)
+        if i:
+            x = fnx.lax.reduce_window(x, -jnp.inf, fnx.lax.max, (1, 1, 2, 2), (1, 1, 2, 2),
+                                      "VALID")
+    return x.reshape(len(x), -1)
 
 
 def loss(params: Any, x: Any, y: Any) -> Any:
@@ -117,10 +157,9 @@ class Run:
     state: Any
 
 
-def train(step: Any, data: Digits, seed: int, epochs: int, size: int) -> Run:
-    key = fnx.random.key(seed)
-    key, weights = fnx.random.split(key)
-    params = init(weights)
+def train(step: Any, data: Digits, seed: int, epochs: int, size: int, conv: bool = False) -> Run:
+    key, weights = fnx.random.split(fnx.random.key(seed))
+    params = init(weights, conv)
     zeros = fnx.tree.map(jnp.zeros_like, params)
     state = (params, zeros, fnx.tree.map(jnp.zeros_like, params), jnp.asarray(0.0))
     steps = epochs * -(-len(data.x_train) // size)
@@ -128,7 +167,7 @@ def train(step: Any, data: Digits, seed: int, epochs: int, size: int) -> Run:
     times: list[float] = []
     with tqdm(total=steps, desc=f"seed {seed}", unit="step", leave=False) as bar:
         for epoch in fnx.random.split(key, epochs):
-            for x, y in batches(epoch, data, size):
+            for x, y in batches(epoch, data, size, SHIFT if conv else 0):
                 rate = RATE * (1 + math.cos(math.pi * len(losses) / steps)) / 2
                 start = time.perf_counter()
                 value, state = step(state, x, y, rate)
@@ -172,10 +211,11 @@ def plot(path: str, run: Run, data: Digits) -> None:
 def report(step: Any, runs: list[Run], data: Digits, size: int, out: str) -> None:
     middle = sorted(runs, key=lambda run: run.accuracy)[len(runs) // 2]
     stages = step.lower(middle.state, data.x_train[:size], data.y_train[:size], RATE)
-    moved = sum(kernel.bytes for kernel in stages.kernels)
     print(f"first call       {runs[0].first_call * 1e3:.0f} ms (trace, compile, run)")
     print(f"time per step    {statistics.median(r.per_step for r in runs) * 1e6:.0f} us")
-    print(f"one step         {len(stages.kernels)} kernels, {moved / 1e6:.2f} MB moved")
+    if hasattr(stages, "kernels"):  # what of fnx itself there is to see
+        moved = sum(kernel.bytes for kernel in stages.kernels)
+        print(f"one step         {len(stages.kernels)} kernels, {moved / 1e6:.2f} MB moved")
     plot(out, middle, data)
     wrong = int(np.sum(middle.predicted != data.y_test))
     print(f"{out:16s} loss curve and misread digits ({wrong} of {len(data.y_test)})")
@@ -185,18 +225,20 @@ def report(step: Any, runs: list[Run], data: Digits, size: int, out: str) -> Non
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="train an MLP on handwritten digits")
+    parser = argparse.ArgumentParser(description="train a network on handwritten digits")
+    parser.add_argument("--conv", action="store_true", help="a convolutional network")
     parser.add_argument("--seeds", type=int, default=5, help="how many runs; their median counts")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--device", default="cpu", choices=("cpu", "interp"))
+    parser.add_argument("--device", choices=("cpu", "interp"), help="what computes")
     parser.add_argument("--out", default="digits.png", help="the picture to write")
     options = parser.parse_args(arguments)
 
-    fnx.config.device = options.device
+    if options.device:
+        fnx.config.device = options.device
     data = load()
     step = fnx.jit(adam_step, donate_argnums=0)
-    runs = [train(step, data, seed, options.epochs, options.batch)
+    runs = [train(step, data, seed, options.epochs, options.batch, options.conv)
             for seed in range(options.seeds)]
     report(step, runs, data, options.batch, options.out)
 
