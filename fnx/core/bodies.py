@@ -49,10 +49,11 @@ def scan_over(step: StepOf, length: int, consts: Nodes, carries: Nodes, xs: Node
 
 def while_over(condition: Callable[[Nodes, Nodes], UOp],
                step: Callable[[Nodes, Nodes], Nodes], consts: Nodes, carries: Nodes, *,
-               name: str = "step") -> tuple[UOp, ...]:
-    """The last carries of a WHILE; both functions take consts and carries."""
+               name: str = "step", most: int = 0) -> tuple[UOp, ...]:
+    """The last carries of a WHILE; both functions take consts and carries. It ends within ``most``
+    steps (0: nobody knows)."""
     n, given = len(consts), params_like([*consts, *carries])
     stop = build.function([condition(given[:n], given[n:])], len(given), f"{name}.goes_on")
     body = build.function(step(given[:n], given[n:]), len(given), name)
-    return build_calls.while_(stop, body, consts, carries, name)
+    return build_calls.while_(stop, body, consts, carries, name, most)
 

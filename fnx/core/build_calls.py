@@ -40,10 +40,10 @@ def scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequence[UOp],
 
 
 def while_(condition: UOp, body: UOp, consts: Sequence[UOp], carries: Sequence[UOp],
-           name: str = "") -> tuple[UOp, ...]:
+           name: str = "", most: int = 0) -> tuple[UOp, ...]:
     """The results of a WHILE: the last carries (op_args.While)."""
     outs = tuple([(o.shape, o.dtype) for o in body.src])
-    arg = op_args.While(name or body.arg.name, len(consts), outs)
+    arg = op_args.While(name or body.arg.name, len(consts), outs, most)
     return build.results(UOp(ops.WHILE, dtypes.void, (condition, body, *consts, *carries), arg))
 
 

@@ -143,12 +143,13 @@ class While(Record):
     """As long as src[0] (consts, carries) -> bool: carries = src[1](consts, carries).
 
     Both FUNCTIONs take all operands, of which the first ``n_consts`` do not change. Results: the
-    last carries.
+    last carries. It ends by itself within ``most`` steps (0: nobody knows).
     """
 
     name: str
     n_consts: int
     outs: tuple[tuple[Shape, DType], ...]
+    most: int = 0
 
 
 class Cond(Record):

@@ -103,6 +103,20 @@ def test_any_number_of_steps(n: int) -> None:
                                slope_by_hand(1.3, n, rate), rtol=1e-10)
 
 
+@pytest.mark.parametrize("n", [0, 33])
+def test_the_loops_of_a_derivative_are_differentiated_again(n: int) -> None:
+    """They end within a block: of these each state is saved, so that a second derivative is some
+    ten times what the first is, not more."""
+    def steps(x: Any) -> Any:
+        return lax.while_loop(lambda s: s[1] < n,
+                              lambda s: (jnp.sin(s[0]) * x + s[0] / 2, s[1] + 1), (x, 0))[0]
+    first, second = fnx.jit(fnx.grad(steps)), fnx.jit(fnx.grad(fnx.grad(steps)))
+    x, h = np.float64(0.8), 1e-5
+    np.testing.assert_allclose(second(x), (first(x + h) - first(x - h)) / (2 * h), rtol=1e-7,
+                               atol=1e-9)
+    assert len(second.lower(x).kernels) < 1000
+
+
 def test_a_million_steps_save_64_states() -> None:
     n = 1_000_000
     found = fnx.jit(fnx.grad(counted(n, 1 / n)))(1.3)

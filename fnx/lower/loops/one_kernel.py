@@ -49,7 +49,7 @@ SHORT = 8            # an axis of so few elements becomes scalars
 Tell = Callable[[UOp, str], None]
 
 
-def one_kernel(fn: UOp, tell: Tell = lambda loop, what: None) -> UOp:
+def one_kernel(fn: UOp, tell: Tell | None = None) -> UOp:
     """A FUNCTION in which the loops that fit are calls of kernels.
 
     Args:
@@ -68,14 +68,17 @@ def one_kernel(fn: UOp, tell: Tell = lambda loop, what: None) -> UOp:
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.SCAN and node.arg.length < 2:
             made[node] = dict(enumerate(_unrolled(node.over(src))))
-            tell(node, "no loop: it has a step at most")
+            if tell is not None:
+                tell(node, "no loop: it has a step at most")
         elif node in read:
             try:
                 made[node] = _results(node.over(src), read[node])
             except Unfit as e:
-                tell(node, f"a loop of commands: {e}")
+                if tell is not None:
+                    tell(node, f"a loop of commands: {e}")
                 return None
-            tell(node, _described(made[node]))
+            if tell is not None:
+                tell(node, _described(made[node]))
         if node.op is ops.GET and node.src[0] in made:
             return made[node.src[0]][node.arg]
         return None

@@ -73,7 +73,7 @@ class WhileRule(LoopRule):
         last = while_over(
             condition, step, [*args[:first], *[tangents[i] for i in fixed]],
             [*args[first:], *[or_zeros(tangents.get(first + c), args[first + c]) for c in moving]],
-            name=f"{node.arg.name}.jvp")
+            name=f"{node.arg.name}.jvp", most=node.arg.most)
         return last[:n], dict(zip(moving, last[n:]))
 
     def linearize(self, node: UOp, args: Nodes, takes: Activity) -> Steps[Linearized]:
@@ -85,7 +85,8 @@ class WhileRule(LoopRule):
         inputs = [*sorted(i for i in active if i < carries.first),
                   *[carries.first + c for c in pulled]]
         form = yield body, Activity(tuple(inputs), tuple(pulled))
-        return _WhileReverse(node, args, form, inputs, pulled).linearized(takes)
+        kind = _ShortReverse if 0 < node.arg.most <= revolve.LEAF else _WhileReverse
+        return kind(node, args, form, inputs, pulled).linearized(takes)
 
 
 def _carries(node: UOp) -> CarryPlaces:
@@ -190,12 +191,7 @@ class _WhileReverse:
                                         for i in range(len(self.saved) + 3)]
         free = revolve.PLACES - revolve.FIRST
         places = [build.pad(p, [(0, free), *[(0, 0)] * (len(p.shape) - 1)]) for p in places]
-        given = {o: read(("cotangent", k)) for k, o in enumerate(takes.outputs)
-                 if o in self.pulled}
-        cts = [given.get(c, zeros(self.like[self.first + c])) for c in self.pulled]
-        summed = [i for i in self.given if i < self.first]
-        cts += [zeros(self.like[i]) for i in summed]
-        tokens = [read(TOKEN) for _ in some(self.form.token)]
+        cts, summed, tokens = self._cotangents(read, takes)
         blocks = build.elementwise(ops.CEIL, (Expr(steps) / revolve.LEAF).node)
         strides = build.expand((Expr(stride) / revolve.LEAF).node, (revolve.PLACES,))
         begins = build.mul(build.iota(revolve.PLACES, COUNT), strides)
@@ -207,6 +203,17 @@ class _WhileReverse:
         result = dict(zip([*[self.first + c for c in self.pulled], *summed],
                           last[3 + 2 * len(self.saved):]))
         return [result.get(i) for i in takes.inputs], last[-1] if tokens else None
+
+    def _cotangents(self, read: Read, takes: Activity
+                    ) -> tuple[list[UOp], list[int], list[UOp]]:
+        """What a backward pass begins with: cotangents of carries, then zeros for sums over all
+        steps; of which operands these are; the token, if there is one."""
+        given = {o: read(("cotangent", k)) for k, o in enumerate(takes.outputs)
+                 if o in self.pulled}
+        cts = [given.get(c, zeros(self.like[self.first + c])) for c in self.pulled]
+        summed = [i for i in self.given if i < self.first]
+        return [*cts, *[zeros(self.like[i]) for i in summed]], summed, \
+            [read(TOKEN) for _ in some(self.form.token)]
 
     def _some_blocks(self, consts: Nodes, states: Nodes, summed: Sequence[int]) -> list[UOp]:
         """Go ahead from the last state that is kept; at the last block, back through it."""
@@ -253,7 +260,8 @@ class _WhileReverse:
             return [*self.step_again(consts[:-1], carries), (Expr(i) + 1).node, *leaf]
 
         found = while_over(lambda consts, states: build.lt(states[n], consts[-1]), step,
-                           [*consts, times.node], [*carries, count(0), *leaf], name=self.arg.name)
+                           [*consts, times.node], [*carries, count(0), *leaf], name=self.arg.name,
+                           most=revolve.LEAF)
         return found[n + 1:]
 
     def _back_through(self, consts: Nodes, times: Expr, leaf: Nodes, cts: Nodes,
@@ -277,8 +285,37 @@ class _WhileReverse:
 
         _, *found = while_over(lambda consts, states: (Expr(states[0]) > 0).node, step,
                                [*consts, *leaf], [times.node, *cts],
-                               name=f"{self.arg.name}.pullback")
+                               name=f"{self.arg.name}.pullback", most=revolve.LEAF)
         return found
+
+
+class _ShortReverse(_WhileReverse):
+    """Of a WHILE that ends within a block: each state is saved in the forward pass. So are the
+    loops over a block, of which the derivatives of others are made: these stay small."""
+
+    def forward(self, ins: Nodes) -> Sequence[UOp]:
+        """The last carries; how many steps, and the states before them."""
+        n, first = self.n, self.first
+
+        def goes_on(consts: Nodes, states: Nodes) -> UOp:
+            return inline(self.goes_on, [*consts, *states[:n]])[0]
+
+        def step(consts: Nodes, states: Nodes) -> list[UOp]:
+            carries, i, leaf = states[:n], states[n], states[n + 1:]
+            leaf = [put(p, number(i), c) for p, c in zip(leaf, self._saved(carries))]
+            return [*inline(self.step, [*consts, *carries]), (Expr(i) + 1).node, *leaf]
+
+        return while_over(goes_on, step, ins[:first],
+                          [*ins[first:], count(0), *self._places(revolve.LEAF)],
+                          name=self.arg.name, most=revolve.LEAF)
+
+    def backward(self, read: Read, takes: Activity) -> Pulled:
+        consts = [read(("input", i)) for i in range(self.first)]
+        steps, *leaf = [read(("result", self.n + i)) for i in range(len(self.saved) + 1)]
+        cts, summed, tokens = self._cotangents(read, takes)
+        last = self._back_through(consts, Expr(steps), leaf, [*cts, *tokens], summed)
+        result = dict(zip([*[self.first + c for c in self.pulled], *summed], last))
+        return [result.get(i) for i in takes.inputs], last[-1] if tokens else None
 
 
 # ---- places -------------------------------------------------------------------------------------

@@ -91,9 +91,9 @@ def _while(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: La
     if test.outs[0]:
         outs = choices.lanes_end(test.function, made.function,
                                  [Lifted(*c) for c in zip(fixed, consts)],
-                                 [Lifted(*c) for c in zip(given, carries)], arg.name)
+                                 [Lifted(*c) for c in zip(given, carries)], arg.name, arg.most)
     else:
-        outs = build_calls.while_(test.function, made.function, fixed, given, arg.name)
+        outs = build_calls.while_(test.function, made.function, fixed, given, arg.name, arg.most)
     return [Lifted(*out) for out in zip(outs, carries)]
 
 

@@ -43,7 +43,7 @@ def _as_live(live: UOp, xs: Sequence[UOp]) -> list[UOp]:
 
 
 def lanes_end(condition: UOp, body: UOp, consts: Sequence[Lifted], carries: Sequence[Lifted],
-              name: str) -> tuple[UOp, ...]:
+              name: str, most: int) -> tuple[UOp, ...]:
     """A WHILE that goes on until all lanes have ended.
 
     Args:
@@ -53,6 +53,7 @@ def lanes_end(condition: UOp, body: UOp, consts: Sequence[Lifted], carries: Sequ
         consts: of those with a batch axis each lane has its own.
         carries: the first, with a batch axis.
         name: of the loop, for people.
+        most: steps after which each lane has ended (0: nobody knows).
 
     Returns:
         The last carries of each lane.
@@ -71,7 +72,7 @@ def lanes_end(condition: UOp, body: UOp, consts: Sequence[Lifted], carries: Sequ
     still = build.and_(now, inline(condition, [*args[:n], *stepped])[0])
     kept = [_select(now, a, b) if c.batched else a for a, b, c in zip(stepped, before, carries)]
     step = build.function([*kept, still], len(params), body.arg.name)
-    return build_calls.while_(goes_on, step, fixed, [*first, live], name)[:-1]
+    return build_calls.while_(goes_on, step, fixed, [*first, live], name, most)[:-1]
 
 
 def lanes_choose(branches: Sequence[Batched], which: UOp, args: Sequence[Lifted], name: str

@@ -85,7 +85,7 @@ def _around(node: UOp, src: tuple[UOp, ...], holds: UOp, inside: Mapping[UOp, UO
         arg = op_args.Scan(arg.name, arg.length, arg.n_consts + 1, arg.n_carries, arg.reverse,
                            arg.outs, arg.checkpoint)
     elif node.op is ops.WHILE:
-        arg = op_args.While(arg.name, arg.n_consts + 1, arg.outs)
+        arg = op_args.While(arg.name, arg.n_consts + 1, arg.outs, arg.most)
     elif node.op is ops.CUSTOM:
         arg = op_args.Custom(arg.name, arg.outs, arg.rules, arg.n_captures + 1, arg.pulled,
                              arg.again, arg.lanes, arg.effects)
