@@ -39,7 +39,7 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dty
     dtype('float32')
     """
     kind = dtypes.default(dtypes.as_dtype(dtype))
-    return narrow.public_dtype(kind)  # type: ignore[no-any-return]
+    return narrow.public_dtype(kind)
 
 
 @public

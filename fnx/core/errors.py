@@ -10,7 +10,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from types import CodeType, MappingProxyType
+from types import CodeType, FrameType, MappingProxyType
 from typing import Any
 
 from fnx.core.process import load
@@ -23,12 +23,12 @@ Site = tuple[str, int]  # file, line
 
 def user_site(skip: int = 1) -> Site | None:
     """The innermost frame that is not fnx's own code."""
-    frame = sys._getframe(skip)
+    frame: FrameType | None = sys._getframe(skip)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_SKIPPED) or name.startswith("<ipython"):
             return name, frame.f_lineno
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None
 
 
@@ -36,11 +36,11 @@ def nearest(sites: Sequence[Site]) -> Site | None:
     """The one of a node's lines that is meant: equal graphs are the same nodes, wherever they
     stand. One that runs now, else the last in a file that calls; None where it may be any."""
     lines, files = set(), set()
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         lines.add((frame.f_code.co_filename, frame.f_lineno))
         files.add(frame.f_code.co_filename)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     for meant in (lines.__contains__, lambda site: site[0] in files):
         found = next(filter(meant, reversed(sites)), None)
         if found is not None:

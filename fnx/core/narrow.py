@@ -18,7 +18,7 @@ array([ 7, -8], dtype=int32)
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -122,14 +122,13 @@ def key_words(x: NDArray) -> NDArray:
 # ---- for users --------------------------------------------------------------------------------
 
 
-def public_dtype(t: DType) -> Any:
+def public_dtype(t: DType) -> np.dtype[Any]:
     """The NumPy dtype that users see; of a type that NumPy lacks that of ml_dtypes, else t."""
     if t.np.names is None:
         return t.np
-    if t.kind == "key":
-        return t
-    module = _ml_dtypes()
-    return t if module is None else np.dtype(getattr(module, t.name))
+    module = None if t.kind == "key" else _ml_dtypes()
+    shown: Any = t if module is None else np.dtype(getattr(module, t.name))
+    return cast(np.dtype[Any], shown)
 
 
 def presented(x: NDArray, t: DType) -> NDArray:
@@ -140,7 +139,7 @@ def presented(x: NDArray, t: DType) -> NDArray:
     """
     if t.np.names is None:
         return x
-    dtype = public_dtype(t)
+    dtype: Any = public_dtype(t)
     if t.kind == "key":
         raise not_numbers()
     if dtype is t:

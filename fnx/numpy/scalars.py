@@ -43,7 +43,7 @@ class ScalarType:
     @property
     def dtype(self) -> np.dtype[Any]:
         """NumPy's dtype; of a type that it lacks, that of ml_dtypes."""
-        return narrow.public_dtype(self._type)  # type: ignore[no-any-return]
+        return narrow.public_dtype(self._type)
 
     def __call__(self, x: Any) -> Array:
         return _convert(x, self._type)
@@ -181,7 +181,7 @@ def result_type(*args: Any) -> np.dtype[Any]:
     t, weak = _type_of(args[0])
     for x in args[1:]:
         t, weak = dtypes.promote(t, weak, *_type_of(x))
-    return narrow.public_dtype(t)  # type: ignore[no-any-return]
+    return narrow.public_dtype(t)
 
 
 def _type_of(x: Any) -> tuple[DType, bool]:

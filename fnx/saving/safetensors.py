@@ -106,14 +106,15 @@ def _header(file: Mapped, length: int) -> dict[str, Any]:
     if text[:1] != b"{":
         file.fail(8, "a header that begins with {", repr(text[:1]))
     try:
-        found = json.loads(text.decode(), object_pairs_hook=_unique, parse_constant=_no_number)
+        found: dict[str, Any] = json.loads(text.decode(), object_pairs_hook=_unique,
+                                           parse_constant=_no_number)
     except json.JSONDecodeError as error:
         file.fail(8 + len(text.decode()[:error.pos].encode()), "a header in JSON", error.msg)
     except UnicodeDecodeError as error:
         file.fail(8 + error.start, "a header in UTF-8", repr(text[error.start:error.end]))
     except (ValueError, RecursionError) as error:
         file.fail(8, "a header in JSON", str(error))
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _stretch(file: Mapped, name: str, entry: Any, first: int) -> Stretch:

@@ -65,7 +65,7 @@ class ShapeDtypeStruct:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The element type, as NumPy's dtype."""
-        return narrow.public_dtype(self._aval.dtype)  # type: ignore[no-any-return]
+        return narrow.public_dtype(self._aval.dtype)
 
     @property
     def weak_type(self) -> bool:

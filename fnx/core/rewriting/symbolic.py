@@ -273,23 +273,28 @@ def _recombined(p: Polynomial) -> Polynomial:
 _Done = dict[UOp, Any]  # index node: Polynomial; bool node: UOp
 
 
+def _decided(nodes: Iterable[UOp], done: _Done) -> list[Polynomial]:
+    return [done[s] for s in nodes]
+
+
 def _select(node: UOp, done: _Done) -> Polynomial:
-    condition, a, b = (done[s] for s in node.src)
+    condition = done[node.src[0]]
+    a, b = _decided(node.src[1:], done)
     if condition.op is ops.CONST:
-        return a if condition.arg else b  # type: ignore[no-any-return]
+        return a if condition.arg else b
     if a == b:
-        return a  # type: ignore[no-any-return]
+        return a
     return _of_atom(build.where(condition, node_of(a), node_of(b)))
 
 
 def _extreme(node: UOp, done: _Done) -> Polynomial:
-    a, b = done[node.src[0]], done[node.src[1]]
+    a, b = _decided(node.src, done)
     small, large = (a, b) if node.op is ops.MIN else (b, a)
     difference = add(b, a, -1)
     if _lower(difference) >= 0:
-        return small  # type: ignore[no-any-return]
+        return small
     if _lower(add({}, difference, -1)) >= 0:
-        return large  # type: ignore[no-any-return]
+        return large
     return _atom(node.op, a, b)
 
 
@@ -348,10 +353,11 @@ def _compared(node: UOp, done: _Done) -> UOp:
 
 def _connected(node: UOp, done: _Done) -> UOp:
     """AND and OR: a constant operand decides or falls away, equal operands are one."""
-    a, b = (done[s] for s in node.src)
+    conditions: list[UOp] = [done[s] for s in node.src]
+    a, b = conditions
     for x, y in ((a, b), (b, a)):
         if x.op is ops.CONST:
-            return y if bool(x.arg) == (node.op is ops.AND) else x  # type: ignore[no-any-return]
+            return y if bool(x.arg) == (node.op is ops.AND) else x
     return a if a is b else build.elementwise(node.op, a, b)
 
 
