@@ -12,9 +12,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-import numpy as np
-
-from fnx.core import build, ops
+from fnx.core import build
 from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
@@ -22,7 +20,7 @@ from fnx.core.array.effects import traced_again
 from fnx.core.array.trace import Traced
 from fnx.core.cache import Cache
 from fnx.core.errors import ArgumentError, RuleError
-from fnx.core.uop import UOp, substitute
+from fnx.core.uop import UOp
 from fnx.transforms.custom.jvp import jvp_rule
 from fnx.transforms.custom.results import Told, pair_of, results_of
 from fnx.transforms.custom.rules import (
@@ -32,6 +30,7 @@ from fnx.transforms.custom.rules import (
     TracedRule,
     closed,
     traced_rule,
+    with_known,
 )
 from fnx.transforms.custom.vjp import vjp_rules
 
@@ -183,29 +182,15 @@ class VmapRule:
 
     def _closed(self, size: int, batched: tuple[bool, ...]) -> UOp:
         with traced_again(self.handles, kept=True):
-            traced = self._traced(size, batched)
+            traced = with_known(self._traced(size, batched), self.captures)
         fn, more, _ = closed(traced, self.captures, self.effects)
-        slots = [*range(len(self.captures)), *map(self._equal_to, more)]
-        if -1 in slots or traced.tokens and not self.effects:
+        if more or traced.tokens and not self.effects:
             told = Told(self.rule, "vmap", self.name)
             raise RuleError(f"expected {told.text} to close over the same for all batches, got "
                             f"{'an array' if more else 'an effect'} more for {size} lanes of "
                             f"{sum(batched)} arguments", hint="pass arrays as arguments, and "
                             "print in all cases or in none")
-        n = fn.arg.n_params - len(more)
-        slots += range(len(self.captures), n)
-        moved = {x: build.param(slots[i], x.dtype, x.shape) for i, x in build.params(fn).items()}
-        return build.function(substitute(fn.src, moved), n, fn.arg.name)
-
-    def _equal_to(self, array: UOp) -> int:
-        """Which capture has the content of an array that the rule makes each time; or -1."""
-        for i, known in enumerate(self.captures):
-            if known.op is ops.BUFFER and array.op is ops.BUFFER and known.dtype is array.dtype \
-                    and known.shape == array.shape:
-                x, y = (np.asarray(Array(n)) for n in (known, array))
-                if x.tobytes() == y.tobytes():
-                    return i
-        return -1
+        return fn
 
     def _traced(self, size: int, batched: tuple[bool, ...]) -> Traced:
         told, primals = Told(self.rule, "vmap", self.name), self.signature.primals

@@ -23,14 +23,16 @@ from fnx.core.array.effects import traced_again
 from fnx.core.array.equality import Static
 from fnx.core.array.trace import Traced, close, rewriting, trace
 from fnx.core.errors import ArgumentError, RuleError
+from fnx.core.host import Handle
 from fnx.core.record import Record
-from fnx.core.uop import UOp, substitute
+from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.replay.signature import Arguments, parameters_of
 from fnx.transforms.replay.traces import Traces
 from fnx.transforms.transformed import Transformed
 
 P = ParamSpec("P")
 R = TypeVar("R")
+MAX_ROUNDS = 8  # of tracing rules, until they close over nothing more
 
 
 class Signature(Record):
@@ -225,7 +227,7 @@ class CustomFunction(Transformed[P, R]):
         captures: list[UOp] = []
         effects = bool(traced.tokens)
         handles: dict[Any, list[Any]] = {}
-        while True:
+        for _ in range(MAX_ROUNDS):
             fn, _, captures = closed(traced, captures, effects)
             arg = op_args.Custom(self._name, tuple([(o.shape, o.dtype) for o in fn.src]), (),
                                  len(captures), effects=effects)
@@ -240,7 +242,9 @@ class CustomFunction(Transformed[P, R]):
                     tried = None if lanes is None else lanes.tried()
             finally:
                 _tracing.open.remove(opened)
-            others = [*[r.traced for r in rules], *([] if tried is None else [tried])]
+            rules = [r.replace(traced=with_known(r.traced, captures)) for r in rules]
+            others = [*[r.traced for r in rules],
+                      *([] if tried is None else [with_known(tried, captures)])]
             if not effects and any(other.tokens for other in others):
                 effects = True
                 continue
@@ -248,6 +252,10 @@ class CustomFunction(Transformed[P, R]):
                 captures = closed(other, captures, effects)[2]
             if len(captures) == len(made.captures) or not opened.met:
                 break  # else calls of the function inside its rules take more
+        else:
+            raise RuleError(f"expected the rules of {self._name} to close over the same arrays "
+                            f"each time that they are traced, got others {MAX_ROUNDS} times",
+                            hint="make random numbers and the like outside of them")
         functions = [closed(traced, captures, effects)[0],
                      *[closed(r.traced, captures, effects)[0] for r in rules]]
         pulled = next((r.pulled for r in rules if r.name == "bwd"), ())
@@ -284,6 +292,30 @@ def closed(traced: Traced, captures: Sequence[UOp], effects: bool
         leaves = [*captures, *more, *own]
         fn = rewriting(close, outs, leaves, traced.name)[0]
     return fn, more, [*captures, *more]
+
+
+def with_known(traced: Traced, captures: Sequence[UOp]) -> Traced:
+    """The same, where an array that it makes anew each time is what has the same content."""
+    known: dict[Any, UOp] = {}
+    kinds = {(c.dtype, c.shape) for c in captures if _is_data(c)}
+    fresh = [n for n in toposort(traced.nodes) if _is_data(n) and (n.dtype, n.shape) in kinds]
+    if not set(fresh).difference(captures):
+        return traced
+    for c in filter(_is_data, captures):
+        known.setdefault(_content(c), c)
+    same = {n: known[key] for n in fresh if n not in captures and (key := _content(n)) in known}
+    nodes = iter(rewriting(substitute, traced.nodes, same))
+    outs = [Array(next(nodes), x.weak) for x in traced.outs]
+    aux = [Array(next(nodes), x.weak) if type(x) is Array else x for x in traced.aux]
+    return traced.replace(outs=outs, aux=aux, tokens=(*traced.tokens[:1], *nodes))
+
+
+def _is_data(node: UOp) -> bool:
+    return node.op is ops.BUFFER and type(node.arg.handle) is not Handle
+
+
+def _content(node: UOp) -> Any:
+    return node.dtype, node.shape, node.arg.handle.view(node.dtype.np, node.shape).tobytes()
 
 
 _NO_EFFECT = UOp(ops.LEAF, build_calls.TOKEN[1], (), op_args.Leaf(-1, build_calls.TOKEN[0]))
