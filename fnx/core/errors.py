@@ -149,6 +149,10 @@ class OutOfBoundsError(FnxError, IndexError):
     """A static index outside its axis."""
 
 
+class OutOfBoundsWarning(UserWarning):
+    """A static index outside its axis, which reads the nearest element or writes nothing."""
+
+
 class ExchangeError(FnxError, BufferError, ValueError):
     """Memory that can't be in common with another library."""
 

@@ -107,6 +107,10 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
     arguments.flag("keepdims", keepdims)
     x = asarray(operand)
     at = axes.one(axis, x.ndim)
+    n, i = x.shape[at], arguments.integer("index", index)
+    if not -n <= i < n:
+        raise OutOfBoundsError(f"expected {-n} <= index < {n} on axis {at} of shape {x.shape}, got "
+                               f"{i}", hint="use dynamic_index_in_dim, which clamps")
     out = operate.get_item(x, (builtins.slice(None),) * at + (index,))
     return jnp.expand_dims(out, at) if keepdims else out
 

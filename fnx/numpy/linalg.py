@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fnx.core import build, ops
 from fnx.core.array import arguments, axes
 from fnx.core.array.array import Array, ArrayLike
@@ -84,4 +86,4 @@ def _vector(node: UOp, ord: Any, over: tuple[int, ...], keepdims: bool) -> UOp:
     return (Expr(total)**(1.0 / ord)).node
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = module_face(__name__, __all__, frozenset(np.linalg.__all__))

@@ -9,8 +9,8 @@ integers. It splits into a *basic* part, which only moves (SHRINK, FLIP, RESHAPE
 
 A write is the same two parts backwards: a SCATTER into the region that the basic part selects,
 which is then put back into x under a mask of constants (WHERE keeps every bit of what is
-outside). A static integer outside its axis raises. An index that is data clamps when read and
-is dropped when written, as in JAX, unless ``mode`` says otherwise.
+outside). An index outside its axis clamps when read and is dropped when written, as in JAX, unless
+``mode`` says otherwise; of a static one users are warned (outside.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from fnx.core import build, dtypes
-from fnx.core.array import arguments, axes, storage
+from fnx.core.array import arguments, axes, outside, storage
+from fnx.core.array.outside import OutsidePolicy
 from fnx.core.errors import (
     ArgumentError,
     DTypeError,
@@ -36,21 +37,26 @@ from fnx.core.ops import Op, Shape
 from fnx.core.row_parts import highest, lowest
 from fnx.core.uop import UOp
 
+_OF_READS: dict[str | None, OutsidePolicy] = {
+    None: outside.READ, "promise_in_bounds": outside.READ_CLIPPED,
+    "clip": outside.READ_CLIPPED, "fill": outside.READ_FILLED, "drop": outside.READ_FILLED}
+_OF_WRITES: dict[str | None, OutsidePolicy] = {
+    None: outside.WRITTEN, "clip": outside.WRITTEN_CLIPPED,
+    **dict.fromkeys(("drop", "fill", "promise_in_bounds"), outside.WRITTEN_DROPPED)}
 READ_MODES = ("clip", "fill", "drop", "promise_in_bounds")
 WRITE_MODES = ("drop", "clip", "fill", "promise_in_bounds")
 
 
-def get(x: UOp, index: Sequence[Any], mode: str = "promise_in_bounds",
-        fill: UOp | None = None) -> UOp:
+def get(x: UOp, index: Sequence[Any], mode: str | None = None, fill: UOp | None = None) -> UOp:
     """``x[index]``.
 
     Args:
-        mode: for indices that are data: "promise_in_bounds" (one outside reads the nearest
+        mode: of indices outside: "promise_in_bounds" (None; one that is data reads the nearest
             element as a constant), "clip" (as itself), or "fill" (``fill`` where outside).
         fill: 0-d; by default NaN, the smallest int, the largest unsigned int, or True.
     """
-    arguments.one_of("mode", mode, READ_MODES)
-    plan = _IndexPlan(x.shape, index)
+    arguments.one_of("mode", mode, (*READ_MODES, None))
+    plan = _IndexPlan(x.shape, index, _OF_READS[mode])
     y = plan.select(x)
     if not plan.advanced:
         return y
@@ -71,16 +77,16 @@ def get(x: UOp, index: Sequence[Any], mode: str = "promise_in_bounds",
 
 
 def write(x: UOp, index: Sequence[Any], value: UOp, monoid: Op | None = None,
-          mode: str = "drop") -> UOp:
+          mode: str | None = None) -> UOp:
     """x with ``value`` written or combined at ``index``.
 
     Args:
         monoid: what combines it with what is there; None: nothing, it replaces that.
-        mode: for indices that are data: "drop" those outside, or "clip" them.
+        mode: of indices outside: "drop" (None) those, or "clip" them.
     """
-    arguments.one_of("mode", mode, WRITE_MODES)
+    arguments.one_of("mode", mode, (*WRITE_MODES, None))
     monoid = None if monoid is None else monoid.of(x.dtype)
-    plan = _IndexPlan(x.shape, index)
+    plan = _IndexPlan(x.shape, index, _OF_WRITES[mode])
     region = plan.select(x)
     if not plan.advanced:
         update = _fitted(value, region.shape)
@@ -114,7 +120,7 @@ def _fitted(value: UOp, shape: Shape) -> UOp:
 
 
 def _scattered(plan: _IndexPlan, region: UOp, value: UOp, monoid: Op | None,
-               mode: str) -> UOp:
+               mode: str | None) -> UOp:
     indices, _ = plan.indices()
     order = plan.to_front(len(region.shape))
     front = build.permute(region, order)
@@ -172,7 +178,7 @@ class _IndexPlan:
     int drops or an array indexes; ``advanced`` maps an axis of the basic result to its array.
     """
 
-    def __init__(self, shape: Shape, index: Sequence[Any]) -> None:
+    def __init__(self, shape: Shape, index: Sequence[Any], outside: OutsidePolicy) -> None:
         self.shape = shape
         entries = _spelled_out(shape, index)
         arrays = any(isinstance(e, UOp) for e in entries)
@@ -193,8 +199,11 @@ class _IndexPlan:
                 self.dims.append(axis)
                 continue
             if isinstance(entry, int):
-                entry = _inside(entry, n, axis, shape)
-                if not arrays:
+                if -n <= entry < n:
+                    entry = entry + n if entry < 0 else entry
+                else:
+                    entry = outside.index(entry, axis, shape)
+                if not arrays and isinstance(entry, int):
                     self.slices[axis] = _Slice(slice(entry, entry + 1), n)
                     dropped.append(axis)
                     continue
@@ -329,13 +338,6 @@ def _of_mask(mask: np.ndarray[Any, Any], part: Shape) -> list[UOp]:
         raise ShapeError(f"expected a mask of shape {part}, got {mask.shape}",
                          hint="a mask has the shape of the axes it indexes")
     return [storage.buffer(i.astype(np.int32)) for i in np.nonzero(mask)]
-
-
-def _inside(i: int, n: int, axis: int, shape: Shape) -> int:
-    if not -n <= i < n:
-        raise OutOfBoundsError(f"expected {-n} <= index < {n} on axis {axis} of shape {shape}, "
-                               f"got {i}", hint="use an index inside the axis")
-    return i + n if i < 0 else i
 
 
 def _index_node(entry: int | UOp, n: int) -> UOp:

@@ -261,7 +261,7 @@ def _write(summary: str, call: str, result: str
 
         Args:
             value: what broadcasts to the shape of ``x[index]``; converted to the dtype of x.
-            mode: of indices that are data and outside: "drop" (default; "fill" and
+            mode: of indices outside: "drop" (default; "fill" and
                 "promise_in_bounds" do the same), or "clip" to the nearest inside.
             unique_indices, indices_are_sorted: promises, which nothing here needs.
 
@@ -269,7 +269,7 @@ def _write(summary: str, call: str, result: str
             An Array of the shape and dtype of x; x stays as it is.
 
         Raises:
-            OutOfBoundsError: an integer outside its axis that is no data.
+            OutOfBoundsError: an index outside, under ``config.check_index``.
             ShapeError: the value does not broadcast.
 
         >>> import fnx.numpy as jnp
@@ -317,8 +317,8 @@ class At:
         """The elements there.
 
         Args:
-            mode: of indices that are data and outside: "promise_in_bounds" (default) reads the
-                nearest element, which gets no gradient; "clip" names that element; "fill".
+            mode: of indices outside: "promise_in_bounds" (default) reads the nearest element, which
+                gets no gradient where the index is data; "clip" names that element; "fill".
             fill_value: what "fill" gives; by default NaN, the smallest int, the largest unsigned
                 int, or True.
             unique_indices, indices_are_sorted: promises, which nothing here needs.
@@ -327,7 +327,7 @@ class At:
             An Array of the shape of ``x[index]`` and the dtype of x.
 
         Raises:
-            OutOfBoundsError: an integer index outside its axis that is no data.
+            OutOfBoundsError: an index outside, under ``config.check_index``.
 
         >>> import fnx.numpy as jnp
         >>> jnp.arange(3).at[jnp.asarray([2, 9])].get(mode="fill", fill_value=-1)
@@ -386,7 +386,6 @@ class At:
 def at_get(x: Array, index: Any, mode: ReadMode, fill_value: ArrayLike | None) -> Array:
     """``x.at[index].get(...)``."""
     fill = None if fill_value is None else as_node(operand(fill_value), x._dtype)
-    mode = mode or "promise_in_bounds"
     return Array(indexing.get(x._node, index_entries(index), mode, fill), x.weak)
 
 
@@ -395,7 +394,7 @@ def _written(at: At, value: ArrayLike, monoid: Op | None, mode: WriteMode, indic
     arguments.promises(indices_are_sorted, unique_indices)
     x = at._x
     update = as_node(operand(value), x._dtype)
-    node = indexing.write(x._node, index_entries(at._index), update, monoid, mode or "drop")
+    node = indexing.write(x._node, index_entries(at._index), update, monoid, mode)
     return Array(node, x.weak)
 
 

@@ -1,0 +1,81 @@
+"""Static indices outside of their axis: as in JAX, with one warning a line that has one."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core.config import override
+from fnx.core.errors import OutOfBoundsError, OutOfBoundsWarning
+
+COMPILED = True  # indices become data
+X = np.arange(3, dtype=np.float32)
+M = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+# (the call, what JAX 0.10.2 gives, whether users are warned)
+CASES: list[tuple[Callable[[Any, Any], Any], Any, bool]] = [
+    (lambda x, m: x[10], 2, True), (lambda x, m: x[-10], 0, True),
+    (lambda x, m: m[5], [3, 4, 5], True), (lambda x, m: m[0, 7], 2, True),
+    (lambda x, m: m[5, 1:], [4, 5], True), (lambda x, m: m[..., 9], [2, 5], True),
+    (lambda x, m: m[None, 9], [[3, 4, 5]], True), (lambda x, m: m[10, 10], 5, True),
+    (lambda x, m: m[np.int32(9)], [3, 4, 5], True),
+    (lambda x, m: m[np.array([0, 1]), 5], [2, 5], True),
+    (lambda x, m: m[5, np.array([0, 1])], [3, 4], True),
+    (lambda x, m: x.at[10].get(), 2, True), (lambda x, m: x.at[10].get(mode="clip"), 2, False),
+    (lambda x, m: x.at[10].get(mode="fill"), np.nan, False),
+    (lambda x, m: x.at[-9].get(mode="fill", fill_value=-1), -1, False),
+    (lambda x, m: x.at[10].get(mode="drop"), np.nan, False),
+    (lambda x, m: m.at[1, 9].get(mode="fill"), np.nan, False),
+    (lambda x, m: x.at[10].set(9), X, True), (lambda x, m: x.at[-10].add(9), X, True),
+    (lambda x, m: x.at[10].set(9, mode="drop"), X, False),
+    (lambda x, m: x.at[10].set(9, mode="clip"), [0, 1, 9], False),
+    (lambda x, m: x.at[-10].add(9, mode="clip"), [9, 1, 2], False),
+    (lambda x, m: m.at[5, np.array([0, 1])].set(7), M, True),
+    (lambda x, m: m.at[0, 4].multiply(7), M, True), (lambda x, m: jnp.take(x, 10), np.nan, False),
+    (lambda x, m: jnp.take_along_axis(x, np.array([7]), 0), [np.nan], False),
+    (lambda x, m: x[1:10], [1, 2], False), (lambda x, m: x[-9:2], [0, 1], False),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_static_indices_outside_mean_what_they_mean_in_jax(case: Any) -> None:
+    f, want, warned = case
+    for call in (f, fnx.jit(f)):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            found = call(jnp.asarray(X), jnp.asarray(M))
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(want, np.float32))
+        assert {w.category for w in seen} == {OutOfBoundsWarning} if warned else not seen
+        if warned:
+            assert seen[0].filename == __file__
+            text = str(seen[0].message)
+            assert "index < " in text and "got" in text and "check_index" in text
+
+
+def test_a_line_warns_once() -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            jnp.asarray(X)[77]
+    assert len(seen) == 1
+
+
+def test_check_index_makes_it_an_error_whatever_the_mode() -> None:
+    for f, _, _ in CASES[:6]:
+        with override(check_index=True), pytest.raises(OutOfBoundsError):
+            fnx.jit(lambda x, m, f=f: f(x, m))(X, M)
+    with override(check_index=True), pytest.raises(OutOfBoundsError):
+        jnp.asarray(X).at[10].get(mode="fill")
+
+
+def test_gradients_of_what_is_read_and_dropped() -> None:
+    with pytest.warns(OutOfBoundsWarning):
+        np.testing.assert_array_equal(np.asarray(fnx.grad(lambda x: x[10] * 2)(X)), [0, 0, 2])
+    slope = fnx.grad(lambda v: jnp.asarray(X).at[9].set(v, mode="drop").sum())(1.0)
+    assert float(slope) == 0
