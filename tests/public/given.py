@@ -90,7 +90,7 @@ _NAMED_AXES = {"lhs_shape": (1, 5, 2), "rhs_shape": (3, 2, 4), "padding": "SAME"
 BY_NAME |= {
     "ar1": WHOLE, "ar2": WHOLE, "ar": WHOLE, "test_elements": WHOLE, "kth": 1, "sample": X,
     "exponent_bits": 5, "mantissa_bits": 3, "arr": LINE, "like_arr": X, "pads": "SAME",
-    "query": np.ones((1, 2, 1, 4), np.float32), "value": np.ones((1, 3, 1, 4), np.float32),
+    "query": np.ones((1, 2, 1, 4), np.float32),
 }
 BY_FUNCTION |= {
     **{f"fnx.numpy.{n}": {"q": 0.5} for n in (
@@ -115,6 +115,12 @@ BY_FUNCTION |= {
     "fnx.lax.reduce_window_shape_tuple": {
         "operand_shape": (5,), "window_dimensions": (3,), "window_strides": (1,),
         "padding": [(0, 0)]},
-    "fnx.nn.dot_product_attention": {"key": np.ones((1, 3, 1, 4), np.float32)},
+    "fnx.nn.dot_product_attention": {"key": np.ones((1, 3, 1, 4), np.float32),
+                                     "value": np.ones((1, 3, 1, 4), np.float32)},
 }
 KEYWORDS["fnx.lax.platform_dependent"] = {"cpu": lambda x: x}
+BY_FUNCTION |= {
+    "Array.addressable_data": {"index": 0}, "Array.to_device": {"device": None},
+    "Array.choose": {"choices": [X]}, "Array.searchsorted": {"v": LINE},
+    "At.apply": {"func": jnp.square},
+}

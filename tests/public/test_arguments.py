@@ -46,7 +46,8 @@ CALLABLES = {name: f for name, f in chosen(ROOMS).items()
 
 # Methods that compute nothing: Python itself refuses their arguments.
 PLAIN = [f"Array.{n}" for n in (
-    "block_until_ready", "copy", "is_deleted", "is_ready", "item", "tolist")]
+    "addressable_data", "block_until_ready", "copy", "copy_to_host_async", "devices", "is_deleted",
+    "is_ready", "item", "on_device_size_in_bytes", "platform", "to_device", "tobytes", "tolist")]
 
 # ---- arguments that are taken -----------------------------------------------------------------
 

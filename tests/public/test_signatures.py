@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import fnx
-from fnx.core.array import array, held
+from fnx.core.array import array, held, placed
 from fnx.core.array.operate import At
 
-CLASSES = {n.name: n for module in (array, held)
+CLASSES = {n.name: n for module in (array, held, placed)
            for n in ast.parse(Path(str(module.__file__)).read_text()).body
            if isinstance(n, ast.ClassDef)}
 
@@ -45,7 +45,7 @@ def test_declared_methods_are_the_functions(name: str) -> None:
 
 
 def test_every_method_is_declared() -> None:
-    own = {n.name for c in ("Array", "Held") for n in CLASSES[c].body
+    own = {n.name for c in ("Array", "Held", "Placed") for n in CLASSES[c].body
            if isinstance(n, ast.FunctionDef)}
     public = {n for n in dir(fnx.Array) if not n.startswith("_")
               and callable(getattr(fnx.Array, n))}
@@ -54,9 +54,9 @@ def test_every_method_is_declared() -> None:
 
 def test_at_is_declared() -> None:
     names = {n.target.id for n in CLASSES["AtLike"].body if isinstance(n, ast.AnnAssign)
-             and isinstance(n.target, ast.Name)} | {"get"}
+             and isinstance(n.target, ast.Name)} | {"get", "apply"}
     assert names == {n for n in dir(At) if not n.startswith("_")}
     call = next(n for n in CLASSES["AtWrite"].body if isinstance(n, ast.FunctionDef))
-    for name in names - {"get"}:
+    for name in names - {"get", "apply"}:
         real = list(inspect.signature(getattr(At, name)).parameters)[1:]
         assert [n for n, _ in spelled(call)] == real

@@ -8,7 +8,7 @@ the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -20,10 +20,12 @@ from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import OPERATORS
 from fnx.core.array.held import Held
+from fnx.core.array.placed import Placed
 from fnx.core.dtypes import DType, NDArray
 from fnx.core.errors import DTypeError, MutationError
 from fnx.core.operators import ValueOperators
 from fnx.core.ops import Op, Shape
+from fnx.core.process import load
 from fnx.core.tracebacks import shorten
 from fnx.core.uop import UOp
 
@@ -31,7 +33,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Array(Held, ValueOperators):
+class Array(Held, Placed, ValueOperators):
     """An immutable n-dimensional array; make one with ``fnx.numpy.asarray``.
 
     >>> import fnx.numpy as jnp
@@ -52,7 +54,12 @@ class Array(Held, ValueOperators):
                    keepdims: bool = False) -> Array: ...
         def argmin(self, axis: int | None = None, out: None = None,
                    keepdims: bool = False) -> Array: ...
+        def argpartition(self, kth: int, axis: int = -1) -> Array: ...
+        def argsort(self, axis: int | None = -1, *, kind: None = None, order: None = None,
+                    stable: bool = True, descending: bool = False) -> Array: ...
         def astype(self, dtype: DTypeLike, copy: bool = False) -> Array: ...
+        def choose(self, choices: Sequence[ArrayLike], out: None = None,
+                   mode: Literal["raise", "wrap", "clip"] = "raise") -> Array: ...
         def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array: ...
         def cumprod(self, axis: int | None = None, dtype: DTypeLike | None = None,
                     out: None = None) -> Array: ...
@@ -75,12 +82,18 @@ class Array(Held, ValueOperators):
         def prod(self, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
                  keepdims: bool = False, initial: ArrayLike | None = None,
                  where: ArrayLike | None = None) -> Array: ...
+        def nonzero(self, *, size: int | None = None, fill_value: Any = None
+                    ) -> tuple[Array, ...]: ...
         def ptp(self, axis: AxisLike = None, keepdims: bool = False) -> Array: ...
         def ravel(self, order: Literal["C"] = "C") -> Array: ...
         def repeat(self, repeats: Any, axis: int | None = None, *,
                    total_repeat_length: int | None = None) -> Array: ...
         def reshape(self, *shape: Any, order: Literal["C"] = "C") -> Array: ...
         def round(self, decimals: int = 0) -> Array: ...
+        def searchsorted(self, v: ArrayLike, side: Literal["left", "right"] = "left",
+                         sorter: ArrayLike | None = None, *, method: str = "scan") -> Array: ...
+        def sort(self, axis: int | None = -1, *, kind: None = None, order: None = None,
+                 stable: bool = True, descending: bool = False) -> Array: ...
         def squeeze(self, axis: AxisLike = None) -> Array: ...
         def std(self, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
                 ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
@@ -291,8 +304,12 @@ class AtLike(Protocol):
     divide: AtWrite
     min: AtWrite
     max: AtWrite
+    power: AtWrite
 
     def __getitem__(self, index: Any) -> AtLike: ...
+
+    def apply(self, func: Callable[[Array], Any], *, mode: WriteMode = None,
+              indices_are_sorted: bool = False, unique_indices: bool = False) -> Array: ...
 
     def get(self, *, mode: ReadMode = None, fill_value: ArrayLike | None = None,
             indices_are_sorted: bool = False, unique_indices: bool = False) -> Array: ...
@@ -325,13 +342,28 @@ def _show_index(index: Any) -> str:
 _METHODS: dict[str, Callable[..., Array]] = {}
 
 
-def set_methods(functions: dict[str, Callable[..., Any]]) -> None:
+class LateMethod:
+    """A function that becomes a method of Array when it is first asked for: few programs do."""
+
+    __slots__ = ("_home", "_name")
+
+    def __init__(self, home: str, name: str) -> None:
+        self._home, self._name = home, name
+
+    def __get__(self, x: Array | None, cls: type[Array]) -> Any:
+        f = getattr(load(self._home), self._name)
+        setattr(Array, self._name, f)
+        return f if x is None else f.__get__(x)
+
+
+def set_methods(functions: Mapping[str, Callable[..., Any] | LateMethod]) -> None:
     """Make functions methods of Array: each takes the array first.
 
     operate.py gives "_operator", "_get_item" and "at", which the class calls; fnx.numpy the rest.
     """
-    _METHODS.update(functions)
     for name, f in functions.items():
+        if not isinstance(f, LateMethod):
+            _METHODS[name] = f
         if not hasattr(Array, name):
             setattr(Array, name, f)
 

@@ -380,6 +380,45 @@ class At:
             unique_indices: bool = False) -> Array:
         return _written(self, value, ops.MAX, mode, indices_are_sorted, unique_indices)
 
+    @_write("A copy with what is there raised to the power of ``value``.",
+            "power(2.0)", "Array([1., 4., 3.], dtype=float32)")
+    def power(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
+              unique_indices: bool = False) -> Array:
+        ones = At(Array(build.const(1, self._x._dtype, self._x._shape)), self._index)
+        by = _written(ones, value, ops.MUL, mode, indices_are_sorted, unique_indices)
+        return apply(rows.POWER, self._x, by)
+
+    @public
+    def apply(self, func: Callable[[Array], Any], *, mode: WriteMode = None,
+              indices_are_sorted: bool = False, unique_indices: bool = False) -> Array:
+        """A copy with a function of what is there, once however often an index occurs.
+
+        Args:
+            func: an elementwise function of an Array; its results become the dtype of x.
+            mode: of indices outside: "drop" (default), or "clip" to the nearest inside.
+            unique_indices, indices_are_sorted: promises, which nothing here needs.
+
+        Returns:
+            An Array of the shape and dtype of x; x stays as it is.
+
+        Raises:
+            OutOfBoundsError: an index outside, under ``config.check_index``.
+
+        >>> import fnx.numpy as jnp
+        >>> jnp.asarray([1.0, 2.0, 3.0]).at[1].apply(jnp.square)
+        Array([1., 4., 3.], dtype=float32)
+        """
+        if not callable(func):
+            raise ArgumentError(f"expected a function, got {func!r}", hint="use .set(value)")
+        x = self._x
+        there = At(Array(build.const(False, dtypes.bool_, x._shape)), self._index)
+        chosen = _written(there, True, None, mode, indices_are_sorted, unique_indices)
+        made = as_node(operand(func(x)), x._dtype)
+        if made.shape != x._shape:
+            raise ArgumentError(f"expected an elementwise function, got shape {made.shape} of "
+                                f"{x._shape}")
+        return Array(build.where(chosen._node, made, x._node), x.weak)
+
     mul = multiply
 
 

@@ -1,0 +1,137 @@
+"""Where an Array is: on the one device there is, whole. Faces of what JAX's arrays answer."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+from fnx.core.array import arguments
+from fnx.core.errors import ArgumentError
+from fnx.core.process import load
+
+A = TypeVar("A", bound="Placed")
+
+
+class Placed:
+    """The part of Array that is about its device and its bytes."""
+
+    __slots__ = ()
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process can read all of it."""
+        return True
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether each device has all of it."""
+        return True
+
+    @property
+    def committed(self) -> bool:
+        """Whether it is bound to a device."""
+        return True
+
+    def addressable_data(self: A, index: int) -> A:
+        """The part on one of the devices: all of it.
+
+        Args:
+            index: which device: 0.
+
+        Returns:
+            The same Array.
+
+        Raises:
+            ArgumentError: another number.
+
+        >>> import fnx.numpy as jnp
+        >>> jnp.ones(1).addressable_data(0)
+        Array([1.], dtype=float32)
+        """
+        if arguments.integer("index", index):
+            raise ArgumentError(f"expected index 0, got {index}", hint="there is one device")
+        return self
+
+    def to_device(self: A, device: Any, *, stream: Any = None) -> A:
+        """This array on a device: there is one.
+
+        Args:
+            device: one of ``fnx.devices()``, a sharding, or None.
+            stream: None.
+
+        Returns:
+            An Array of the same values.
+
+        Raises:
+            ArgumentError: a stream, or no device.
+
+        >>> import fnx, fnx.numpy as jnp
+        >>> jnp.ones(1).to_device(fnx.devices()[0])
+        Array([1.], dtype=float32)
+        """
+        if stream is not None:
+            raise ArgumentError(f"expected stream=None, got {stream!r}",
+                                hint="there are no streams")
+        placed: A = load("fnx.one_device").device_put(self, device)
+        return placed
+
+    def copy_to_host_async(self) -> None:
+        """Begin to move the values to the host, where they are already.
+
+        >>> import fnx.numpy as jnp
+        >>> jnp.ones(1).copy_to_host_async()
+        """
+
+    def on_device_size_in_bytes(self) -> int:
+        """Bytes of all elements on the device.
+
+        Returns:
+            An int.
+
+        >>> import fnx.numpy as jnp
+        >>> jnp.ones(3).on_device_size_in_bytes()
+        12
+        """
+        size: int = self.nbytes  # type: ignore[attr-defined]
+        return size
+
+    def platform(self) -> str:
+        """What kind of device it is on.
+
+        Returns:
+            "cpu".
+
+        >>> import fnx.numpy as jnp
+        >>> jnp.ones(1).platform()
+        'cpu'
+        """
+        return "cpu"
+
+    def tobytes(self, order: Literal["C"] = "C") -> bytes:
+        """The bytes of all elements, in row-major order.
+
+        Args:
+            order: "C".
+
+        Returns:
+            Bytes.
+
+        Raises:
+            ArgumentError: another order.
+
+        >>> import fnx.numpy as jnp
+        >>> jnp.asarray([1, 2], "uint8").tobytes()
+        b'\\x01\\x02'
+        """
+        arguments.one_of("order", order, ("C",))
+        found: bytes = self._numpy().tobytes()  # type: ignore[attr-defined]
+        return found
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The module whose functions take this array: ``fnx.numpy``.
+
+        Raises:
+            ArgumentError: a version of the standard that is not kept.
+        """
+        arguments.one_of("api_version", api_version, (
+            None, "2021.12", "2022.12", "2023.12", "2024.12"))
+        return load("fnx.numpy")
