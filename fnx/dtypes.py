@@ -14,8 +14,8 @@ from fnx.numpy import finfo, iinfo, issubdtype, result_type
 from fnx.numpy.scalars import extended, prng_key
 
 __all__ = [
-    "canonicalize_dtype", "extended", "finfo", "float0", "iinfo", "issubdtype", "itemsize_bits",
-    "prng_key", "result_type", "scalar_type_of",
+    "TypePromotionError", "bfloat16", "canonicalize_dtype", "extended", "finfo", "float0", "iinfo",
+    "issubdtype", "itemsize_bits", "prng_key", "result_type", "scalar_type_of",
 ]
 
 float0 = np.dtype([("float0", np.void, 0)])
@@ -82,5 +82,10 @@ def scalar_type_of(x: Any) -> type:
     return kinds[kind]
 
 
+if TYPE_CHECKING:  # at their first use
+    from fnx.core.errors import TypePromotionError
+    from fnx.numpy import bfloat16
+
 if not TYPE_CHECKING:  # else every name would be there for type checkers
-    __getattr__, __dir__ = module_face(__name__, __all__, frozenset({"bfloat16"}))
+    __getattr__, __dir__ = module_face(__name__, __all__, homes={
+        "TypePromotionError": "fnx.core.errors", "bfloat16": "fnx.numpy"})

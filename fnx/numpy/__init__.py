@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # at their first use
     from fnx.numpy.calculus import *
     from fnx.numpy.choosing import *
     from fnx.numpy.counting import *
+    from fnx.numpy.einsum_paths import *
     from fnx.numpy.elementary import *
     from fnx.numpy.inquiries import *
     from fnx.numpy.packing import *
@@ -115,6 +116,7 @@ _LATER = {
         "bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"),
 }
 _HOMES = {name: f"fnx.numpy.{room}" for room, names in _LATER.items() for name in names} | {
+    "bool": "fnx.numpy.scalars:bool_", "einsum_path": "fnx.numpy.einsum_paths",
     "from_dlpack": "fnx.dlpack"}
 
 __all__ = [

@@ -24,6 +24,7 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import promoted
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.process import load
 from fnx.core.uop import UOp
 from fnx.numpy.rearranging import diagonal_of
 
@@ -316,8 +317,8 @@ def _pairs(given: Any, rank_a: int, rank_b: int) -> tuple[tuple[int, ...], tuple
 
 @public
 def einsum(subscripts: str, /, *operands: ArrayLike, precision: PrecisionLike = None,
-           preferred_element_type: DTypeLike | None = None, optimize: str | bool = "optimal",
-           out: None = None) -> Array:
+           preferred_element_type: DTypeLike | None = None,
+           optimize: str | bool | Sequence[Sequence[int]] = "optimal", out: None = None) -> Array:
     """Einstein's summation: a letter for each axis, ``...`` for the rest.
 
     Letters that are not in the output are summed; a letter twice in one operand is its diagonal.
@@ -329,7 +330,8 @@ def einsum(subscripts: str, /, *operands: ArrayLike, precision: PrecisionLike = 
         precision: one of JAX's names, or a pair of them; all mean full precision here.
         preferred_element_type: a dtype that the operands are converted to before they are
             multiplied.
-        optimize: any of NumPy's values; the order is chosen here.
+        optimize: the order of contractions, as ``einsum_path`` gives it; or any of NumPy's
+            values: then the order is chosen here.
         out: None.
 
     Returns:
@@ -347,13 +349,16 @@ def einsum(subscripts: str, /, *operands: ArrayLike, precision: PrecisionLike = 
     5.0 [4. 6.] [ 5. 11.]
     """
     arguments.no_out(out)
-    arguments.one_of("optimize", optimize, (True, False, "optimal", "greedy", "auto"))
+    path = [tuple(step) for step in optimize] if isinstance(optimize, list | tuple) else None
+    if path is None:
+        arguments.one_of("optimize", optimize, (True, False, "optimal", "greedy", "auto"))
     nodes, was_bool = _operands("einsum", operands, preferred_element_type, precision)
     inputs, output = parse(subscripts, [len(n.shape) for n in nodes])
     terms = [_without_repeats(n, labels, subscripts) for n, labels in zip(nodes, inputs)]
     terms = _broadcast_labels(terms, subscripts)
     while len(terms) > 1:
-        i, j = _cheapest_pair(terms, output)
+        i, j = _cheapest_pair(terms, output) if path is None else \
+            load("fnx.numpy.einsum_paths").next_pair(path, len(terms))
         second, first = terms.pop(j), terms.pop(i)
         others = {x for _, labels in terms for x in labels} | set(output)
         keep = tuple(x for x in dict.fromkeys(first[1] + second[1]) if x in others)

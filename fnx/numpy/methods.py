@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fnx.core.array import arguments
 from fnx.core.array.array import Array, LateMethod, set_methods
 from fnx.core.array.public import public
 from fnx.core.errors import MutationError, TracedValueError
@@ -106,6 +107,36 @@ def _sharding(x: Array) -> Any:
     return load("fnx.sharding").SingleDeviceSharding(load("fnx.one_device").devices()[0])
 
 
+@public
+def to_device(x: Array, device: Any, *, stream: Any = None) -> Array:
+    """This array on a device: there is one.
+
+    Args:
+        device: one of ``fnx.devices()``, a sharding, or None.
+        stream: None.
+
+    Returns:
+        An Array of the same values.
+
+    Raises:
+        ArgumentError: a stream, or no device.
+
+    >>> import fnx, fnx.numpy as jnp
+    >>> jnp.ones(1).to_device(fnx.devices()[0])
+    Array([1.], dtype=float32)
+    """
+    arguments.one_of("stream", stream, (None,))
+    placed: Array = load("fnx.one_device").device_put(x, device)
+    return placed
+
+
+def _namespace(x: Array, *, api_version: str | None = None) -> Any:
+    """The module whose functions take an Array, as the standard of array libraries asks."""
+    arguments.one_of("api_version", api_version, (
+        None, "2021.12", "2022.12", "2023.12", "2024.12"))
+    return load("fnx.numpy")
+
+
 def _operation(x: Array, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """What NumPy's function ``ufunc`` gives of Arrays: NumPy data, as in JAX.
 
@@ -139,7 +170,7 @@ _OPERATORS = frozenset((
     "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift", "less",
     "less_equal", "greater", "greater_equal", "equal", "not_equal"))
 
-set_methods({"__array_ufunc__": _operation, "conj": conjugate,
+set_methods({"__array_ufunc__": _operation, "__array_namespace__": _namespace, "conj": conjugate,
              "_imag": creation.zeros_like, "_sharding": _sharding})
 set_methods({f.__name__: f for f in (
     conjugate, contraction.dot, contraction.matmul, elementwise.clip, elementwise.round, flatten,
@@ -147,7 +178,7 @@ set_methods({f.__name__: f for f in (
     rearranging.repeat, reductions.all, reductions.any, reductions.max, reductions.mean,
     reductions.min, reductions.prod, reductions.ptp, reductions.std, reductions.sum,
     reductions.trace, reductions.var, reshape, searching.argmax, searching.argmin,
-    searching.cumprod, searching.cumsum, taking.take, transpose)})
+    searching.cumprod, searching.cumsum, taking.take, to_device, transpose)})
 set_methods({name: LateMethod(f"fnx.numpy.{room}", name) for room, names in {
     "sorting": ("argpartition", "argsort", "sort"), "choosing": ("choose",),
     "counting": ("searchsorted",), "places": ("nonzero",)}.items() for name in names})

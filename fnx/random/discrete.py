@@ -15,7 +15,7 @@ from fnx.core.array.documented import Family
 from fnx.core.array.operate import apply
 from fnx.core.array.public import asarray
 from fnx.core.process import load
-from fnx.random.draws import float_dtype, uniform
+from fnx.random.draws import Placement, float_dtype, placement, uniform
 from fnx.random.families import sized
 from fnx.random.keys import split
 
@@ -36,12 +36,13 @@ def _while(goes_on: Any, step: Any, start: Any) -> Any:
 
 @_family(dtype="an integer dtype; by default int32.")
 def geometric(key: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None,
-              dtype: DTypeLike | None = None) -> Array:
+              dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
     """How many trials of probability p it takes to the first success.
 
     >>> random.geometric(random.key(0), 1.0).tolist()
     1
     """
+    placement(out_sharding)
     kind = default_int() if dtype is None else dtype_argument(dtype)
     size, t, (chance,) = sized(shape, None, p)
     u = uniform(key, size, t)
@@ -51,7 +52,7 @@ def geometric(key: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None,
 
 @_family(lam="the mean.", dtype="an integer dtype; by default int32.")
 def poisson(key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None,
-            dtype: DTypeLike | None = None) -> Array:
+            dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
     """Poisson's distribution.
 
     Source: Knuth's multiplication for means below 10 (The Art of Computer Programming 2, 3.4.1),
@@ -61,6 +62,7 @@ def poisson(key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None,
     >>> random.poisson(random.key(0), 0.0).tolist()
     0
     """
+    placement(out_sharding)
     kind = default_int() if dtype is None else dtype_argument(dtype)
     size, _, (mean,) = sized(shape, None, lam)
     small = jnp.isnan(mean) | (mean < 10)

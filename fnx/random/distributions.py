@@ -19,7 +19,16 @@ from fnx.core.expr import Expr, log, log1p, where
 from fnx.core.ops import Shape
 from fnx.numpy import maximum, minimum
 from fnx.numpy.searching import argmax
-from fnx.random.draws import DrawMode, between, bounds, check_mode, float_dtype, unit
+from fnx.random.draws import (
+    DrawMode,
+    Placement,
+    between,
+    bounds,
+    check_mode,
+    float_dtype,
+    placement,
+    unit,
+)
 from fnx.random.keys import words_of
 
 __all__ = [
@@ -28,13 +37,15 @@ __all__ = [
 
 
 @public
-def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
+def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+           out_sharding: Placement = None) -> Array:
     """Normal with mean 0 and variance 1: sqrt(2) erf_inv of a uniform number in (-1, 1).
 
     Args:
         key: a key, as ``random.key`` makes it.
         shape: of the result: an int or ints, known while tracing.
         dtype: a float dtype; by default the default float.
+        out_sharding: accepted as JAX's: there is one device.
 
     Returns:
         An Array.
@@ -50,6 +61,7 @@ def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
     >>> print(fnx.random.normal(fnx.random.key(0)))
     1.6226422
     """
+    placement(out_sharding)
     t, size = float_dtype(dtype), axes.shape(shape)
     u = between(words_of(key), _above(-1, t, size), 1.0)
     return _drawn(special.erf_inv(u) * math.sqrt(2.0), t)
@@ -57,7 +69,8 @@ def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
 
 @public
 def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike,
-                     shape: ShapeLike | None = None, dtype: DTypeLike | None = None) -> Array:
+                     shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+                     out_sharding: Placement = None) -> Array:
     """Normal, given that it falls between lower and upper.
 
     Args:
@@ -66,6 +79,7 @@ def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike,
         upper: the upper bound, in standard deviations.
         shape: of the result; by default that of the bounds.
         dtype: a float dtype; by default the default float.
+        out_sharding: accepted as JAX's: there is one device.
 
     Returns:
         An Array.
@@ -82,6 +96,7 @@ def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike,
     >>> bool((abs(x) < 2).all())
     True
     """
+    placement(out_sharding)
     t = float_dtype(dtype)
     size = axes.broadcast_shapes(asarray(lower).shape, asarray(upper).shape) \
         if shape is None else axes.shape(shape)
@@ -115,13 +130,15 @@ def _inner(bound: Any, t: DType, towards: float) -> Any:
 
 
 @public
-def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
+def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+                out_sharding: Placement = None) -> Array:
     """Exponential with mean 1.
 
     Args:
         key: a key, as ``random.key`` makes it.
         shape: of the result: an int or ints, known while tracing.
         dtype: a float dtype; by default the default float.
+        out_sharding: accepted as JAX's: there is one device.
 
     Returns:
         An Array.
@@ -136,6 +153,7 @@ def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None =
     >>> fnx.random.exponential(fnx.random.key(0), (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     t = float_dtype(dtype)
     u = Expr(build.wide(unit(words_of(key), axes.shape(shape), t).node))
     return _drawn(-log1p(-u), t)
@@ -143,7 +161,7 @@ def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None =
 
 @public
 def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None,
-           mode: DrawMode = None) -> Array:
+           mode: DrawMode = None, *, out_sharding: Placement = None) -> Array:
     """Standard Gumbel: -log(-log(u)).
 
     Args:
@@ -151,6 +169,7 @@ def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
         shape: of the result: an int or ints, known while tracing.
         dtype: a float dtype; by default the default float.
         mode: None or "low".
+        out_sharding: accepted as JAX's: there is one device.
 
     Returns:
         An Array.
@@ -166,19 +185,22 @@ def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
     >>> fnx.random.gumbel(fnx.random.key(0), (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     check_mode(mode)
     t, size = float_dtype(dtype), axes.shape(shape)
     return _drawn(-log(-log(between(words_of(key), _above(0, t, size), 1.0))), t)
 
 
 @public
-def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
+def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+            out_sharding: Placement = None) -> Array:
     """Standard Laplace: exponential with a random sign.
 
     Args:
         key: a key, as ``random.key`` makes it.
         shape: of the result: an int or ints, known while tracing.
         dtype: a float dtype; by default the default float.
+        out_sharding: accepted as JAX's: there is one device.
 
     Returns:
         An Array.
@@ -193,6 +215,7 @@ def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
     >>> fnx.random.laplace(fnx.random.key(0), (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     t, size = float_dtype(dtype), axes.shape(shape)
     u = between(words_of(key), _above(-1, t, size), 1.0)
     tail = log1p(-abs(u))
@@ -200,13 +223,15 @@ def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
 
 
 @public
-def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
+def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+             out_sharding: Placement = None) -> Array:
     """Standard logistic: log(u / (1 - u)).
 
     Args:
         key: a key, as ``random.key`` makes it.
         shape: of the result: an int or ints, known while tracing.
         dtype: a float dtype; by default the default float.
+        out_sharding: accepted as JAX's: there is one device.
 
     Returns:
         An Array.
@@ -221,6 +246,7 @@ def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = No
     >>> fnx.random.logistic(fnx.random.key(0), (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     t, size = float_dtype(dtype), axes.shape(shape)
     u = between(words_of(key), _above(0, t, size), 1.0)
     return _drawn(log(u / (1 - u)), t)
@@ -228,7 +254,8 @@ def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = No
 
 @public
 def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeLike | None = None,
-                replace: bool = True, mode: DrawMode = None) -> Array:
+                replace: bool = True, mode: DrawMode = None, *,
+                out_sharding: Placement = None) -> Array:
     """Indices drawn with probabilities softmax(logits), by the largest of logits + Gumbel.
 
     Args:
@@ -238,6 +265,7 @@ def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeL
         shape: of the result: it ends in the other axes of the logits, which is the default.
         replace: True: draws are independent.
         mode: None or "low".
+        out_sharding: accepted as JAX's: there is one device.
 
     Returns:
         An int32 Array of the shape.
@@ -254,6 +282,7 @@ def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeL
     >>> print(fnx.random.categorical(fnx.random.key(0), jnp.asarray([0.0, -jnp.inf])))
     0
     """
+    placement(out_sharding)
     arguments.flag("replace", replace)
     if not replace:
         raise NotBuiltError("categorical: expected replace=True",

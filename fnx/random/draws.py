@@ -12,25 +12,38 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, operand
 from fnx.core.array.public import asarray, kind_of, public
 from fnx.core.dtypes import DType
-from fnx.core.errors import DTypeError, NotBuiltError, ShapeError
+from fnx.core.errors import ArgumentError, DTypeError, NotBuiltError, ShapeError
 from fnx.core.expr import Expr, where
 from fnx.core.ops import Shape
+from fnx.core.process import load
 from fnx.core.uop import UOp
 from fnx.numpy import maximum, minimum
 from fnx.random.keys import bits_each, counted, split_words, word_each, words_of
 
 __all__ = ["bernoulli", "bits", "rademacher", "randint", "uniform"]
 
+Placement: TypeAlias = Any  # NamedSharding, PartitionSpec or None
 DrawMode: TypeAlias = Literal["low", "high"] | None
 
+def placement(given: Placement) -> None:
+    """Where a result is to lie: as there is one device, on that."""
+    if given is not None:
+        sharding = load("fnx.sharding")
+        if not isinstance(given, sharding.NamedSharding | sharding.PartitionSpec):
+            raise ArgumentError(f"expected a NamedSharding, a PartitionSpec or None as "
+                                f"out_sharding, got {given!r}", hint="leave it out")
+
+
 @public
-def bits(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
+def bits(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+         out_sharding: Placement = None) -> Array:
     """Random words.
 
     Args:
         key: a key, as ``random.key`` makes it.
         shape: of the result: an int or ints, known while tracing.
         dtype: an unsigned type of 8 bits or more; by default uint32 (uint64 with config.x64).
+        out_sharding: accepted as JAX's: there is one device.
 
     Returns:
         An Array of the dtype.
@@ -43,6 +56,7 @@ def bits(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) 
     >>> fnx.random.bits(fnx.random.key(0), (1,))
     Array([4070199207], dtype=uint32)
     """
+    placement(out_sharding)
     t = dtypes.default(dtypes.uint64) if dtype is None else dtypes.as_dtype(dtype)
     if t.kind != "uint" or t.bits < 8:
         raise DTypeError(f"bits: expected an unsigned dtype of 8 bits or more, got {t}",
@@ -90,7 +104,8 @@ def between(words: tuple[UOp, UOp], low: Expr, high: Expr | float) -> Expr:
 
 @public
 def uniform(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None,
-            minval: ArrayLike = 0.0, maxval: ArrayLike = 1.0) -> Array:
+            minval: ArrayLike = 0.0, maxval: ArrayLike = 1.0, *,
+            out_sharding: Placement = None) -> Array:
     """Uniform in [minval, maxval).
 
     Args:
@@ -99,6 +114,7 @@ def uniform(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
         dtype: a float dtype; by default the default float.
         minval: the lower bound; broadcasts to the shape.
         maxval: the upper bound; broadcasts to the shape.
+        out_sharding: accepted as JAX's: there is one device.
 
     Returns:
         An Array.
@@ -112,6 +128,7 @@ def uniform(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
     >>> print(fnx.random.uniform(fnx.random.key(0)))
     0.947667
     """
+    placement(out_sharding)
     t, size = float_dtype(dtype), axes.shape(shape)
     low, high = bounds((minval, maxval), t, size)
     return Array(build.cast(between(words_of(key), low, high).node, t))
@@ -119,7 +136,7 @@ def uniform(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
 
 @public
 def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLike,
-            dtype: DTypeLike | None = None) -> Array:
+            dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
     """Integers in [minval, maxval); minval where that is empty.
 
     Args:
@@ -128,6 +145,7 @@ def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLi
         minval: the lower bound; broadcasts to the shape.
         maxval: the upper bound, which is not drawn.
         dtype: an integer dtype of 8 bits or more; by default the default int.
+        out_sharding: accepted as JAX's: there is one device.
 
     Returns:
         An Array.
@@ -141,6 +159,7 @@ def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLi
     >>> fnx.random.randint(fnx.random.key(0), (3,), 0, 10)
     Array([9, 0, 2], dtype=int32)
     """
+    placement(out_sharding)
     t = convert.default_int() if dtype is None else dtypes.as_dtype(dtype)
     if not t.is_integer or t.bits < 8:
         raise DTypeError(f"randint: expected an integer dtype of 8 bits or more, got {t}",
@@ -197,7 +216,7 @@ def check_mode(mode: DrawMode) -> None:
 
 @public
 def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None,
-              mode: DrawMode = "low") -> Array:
+              mode: DrawMode = "low", *, out_sharding: Placement = None) -> Array:
     """True with probability p.
 
     Args:
@@ -205,6 +224,7 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None
         p: a float or floats.
         shape: of the result; by default that of p.
         mode: "low".
+        out_sharding: accepted as JAX's: there is one device.
 
     Returns:
         An Array of bool.
@@ -218,6 +238,7 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None
     >>> fnx.random.bernoulli(fnx.random.key(0), 0.5, (3,))
     Array([False, False,  True], dtype=bool)
     """
+    placement(out_sharding)
     x = operand(p)
     t, _ = kind_of(x)
     if not t.is_float:
@@ -230,13 +251,15 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None
 
 
 @public
-def rademacher(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
+def rademacher(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+               out_sharding: Placement = None) -> Array:
     """-1 or 1, each with probability 1/2.
 
     Args:
         key: a key, as ``random.key`` makes it.
         shape: of the result: an int or ints, known while tracing.
         dtype: of the result; by default int32.
+        out_sharding: accepted as JAX's: there is one device.
 
     Returns:
         An Array.
@@ -248,6 +271,7 @@ def rademacher(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = 
     >>> fnx.random.rademacher(fnx.random.key(0), (3,))
     Array([-1, -1,  1], dtype=int32)
     """
+    placement(out_sharding)
     t = dtypes.int32 if dtype is None else dtypes.as_dtype(dtype)
     return operate.astype(2 * bernoulli(key, 0.5, axes.shape(shape)).astype(int) - 1,
                        t)

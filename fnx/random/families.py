@@ -21,7 +21,7 @@ from fnx.core.array.public import asarray
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.process import load
 from fnx.random.distributions import exponential, normal
-from fnx.random.draws import float_dtype, rademacher, uniform
+from fnx.random.draws import Placement, float_dtype, placement, rademacher, uniform
 from fnx.random.keys import split
 from fnx.transforms.vmap import vmap
 
@@ -55,12 +55,14 @@ def sized(shape: ShapeLike | None, dtype: DTypeLike | None, *parameters: ArrayLi
 
 
 @_family()
-def cauchy(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
+def cauchy(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+           out_sharding: Placement = None) -> Array:
     """Of density 1 / (pi (1 + x**2)).
 
     >>> random.cauchy(random.key(0), (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     t = float_dtype(dtype)
     u = uniform(key, shape, t, float(np.finfo(t.np).eps), 1.0)
     return jnp.tan(math.pi * (u - 0.5))
@@ -68,23 +70,26 @@ def cauchy(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
 
 @_family(sigma="the standard deviation of the logarithm.")
 def lognormal(key: ArrayLike, sigma: ArrayLike = 1.0, shape: ShapeLike | None = None,
-              dtype: DTypeLike | None = None) -> Array:
+              dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
     """Numbers whose logarithm is normal.
 
     >>> random.lognormal(random.key(0), shape=(2,)).shape
     (2,)
     """
+    placement(out_sharding)
     size, kind, (s,) = sized(shape, dtype, sigma)
     return jnp.exp(normal(key, size, kind) * s)
 
 
 @_family()
-def maxwell(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None) -> Array:
+def maxwell(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+            out_sharding: Placement = None) -> Array:
     """Lengths of vectors of three normal numbers.
 
     >>> random.maxwell(random.key(0), (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     draws = normal(key, (*axes.shape(shape), 3), dtype)
     return jnp.linalg.norm(draws, axis=-1)
 
@@ -117,31 +122,33 @@ def weibull_min(key: ArrayLike, scale: ArrayLike, concentration: ArrayLike, shap
 
 @_family()
 def rayleigh(key: ArrayLike, scale: ArrayLike, shape: ShapeLike | None = None,
-             dtype: DTypeLike | None = None) -> Array:
+             dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
     """Lengths of vectors of two normal numbers.
 
     >>> random.rayleigh(random.key(0), 1.0, (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     size, kind, (s,) = sized(shape, dtype, scale)
     return s * jnp.sqrt(jnp.log(uniform(key, size, kind)) * -2)
 
 
 @_family(b="the power of the tail.")
 def pareto(key: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None,
-           dtype: DTypeLike | None = None) -> Array:
+           dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
     """Of density b / x**(b + 1), x from 1.
 
     >>> random.pareto(random.key(0), 2.0, (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     size, kind, (power,) = sized(shape, dtype, b)
     return jnp.exp(exponential(key, size, kind) / power)
 
 
 @_family()
 def wald(key: ArrayLike, mean: ArrayLike, shape: ShapeLike | None = None,
-         dtype: DTypeLike | None = None) -> Array:
+         dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
     """The inverse Gaussian distribution, of scale 1.
 
     Source: Michael, Schucany and Haas, Generating random variates using transformations with
@@ -150,6 +157,7 @@ def wald(key: ArrayLike, mean: ArrayLike, shape: ShapeLike | None = None,
     >>> random.wald(random.key(0), 1.0, (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     size, kind, (m,) = sized(shape, dtype, mean)
     one, two = split(key)
     y, z = normal(one, size, kind) ** 2, uniform(two, size, kind)
@@ -159,12 +167,14 @@ def wald(key: ArrayLike, mean: ArrayLike, shape: ShapeLike | None = None,
 
 @_family(left="the least number.", mode="the most likely number.", right="the largest number.")
 def triangular(key: ArrayLike, left: ArrayLike, mode: ArrayLike, right: ArrayLike,
-               shape: ShapeLike | None = None, dtype: DTypeLike | None = None) -> Array:
+               shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+               out_sharding: Placement = None) -> Array:
     """A density that rises to ``mode`` and falls from there in straight lines.
 
     >>> random.triangular(random.key(0), 0.0, 1.0, 2.0, (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     size, kind, (low, middle, high) = sized(shape, dtype, left, mode, right)
     u = uniform(key, size, kind)
     rising = low + jnp.sqrt(u * (high - low) * (middle - low))
@@ -221,7 +231,7 @@ def _gammas(key: ArrayLike, a: Array, log_space: bool) -> Array:
 
 @_family()
 def gamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None,
-          dtype: DTypeLike | None = None) -> Array:
+          dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
     """Of density x**(a - 1) exp(-x) / gamma(a).
 
     Source: Marsaglia and Tsang, A simple method for generating gamma variables (2000).
@@ -229,30 +239,33 @@ def gamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None,
     >>> random.gamma(random.key(0), 2.0, (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     _, _, (shapes,) = sized(shape, dtype, a)
     return _gammas(key, shapes, False)
 
 
 @_family()
 def loggamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None,
-             dtype: DTypeLike | None = None) -> Array:
+             dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
     """The logarithms of gamma numbers, which do not underflow for small a.
 
     >>> random.loggamma(random.key(0), 0.1, (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     _, _, (shapes,) = sized(shape, dtype, a)
     return _gammas(key, shapes, True)
 
 
 @_family()
 def beta(key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None,
-         dtype: DTypeLike | None = None) -> Array:
+         dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
     """Of density x**(a - 1) (1 - x)**(b - 1) / beta(a, b).
 
     >>> random.beta(random.key(0), 2.0, 3.0, (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     size, kind, (p, q) = sized(shape, dtype, a, b)
     one, two = split(key)
     x, y = loggamma(one, p, size, kind), loggamma(two, q, size, kind)
@@ -264,12 +277,13 @@ def beta(key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: ShapeLike | None = N
 @_family(alpha="the shapes, along the last axis.",
          shape="of the result without its last axis; by default that of alpha.")
 def dirichlet(key: ArrayLike, alpha: ArrayLike, shape: ShapeLike | None = None,
-              dtype: DTypeLike | None = None) -> Array:
+              dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
     """Probabilities of density proportional to the product of p**(alpha - 1).
 
     >>> random.dirichlet(random.key(0), jnp.ones(3)).shape
     (3,)
     """
+    placement(out_sharding)
     shapes = asarray(alpha)
     if not shapes.ndim:
         raise ShapeError("expected alpha of at least one axis, got a number")
@@ -281,24 +295,26 @@ def dirichlet(key: ArrayLike, alpha: ArrayLike, shape: ShapeLike | None = None,
 
 @_family()
 def chisquare(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None,
-              dtype: DTypeLike | None = None) -> Array:
+              dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
     """Sums of the squares of ``df`` normal numbers.
 
     >>> random.chisquare(random.key(0), 3.0, (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     size, kind, (n,) = sized(shape, dtype, df)
     return jnp.exp(loggamma(key, n / 2, size, kind)) * 2
 
 
 @_family(dfnum="degrees of freedom of the numerator.", dfden="of the denominator.")
 def f(key: ArrayLike, dfnum: ArrayLike, dfden: ArrayLike, shape: ShapeLike | None = None,
-      dtype: DTypeLike | None = None) -> Array:
+      dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
     """Fisher's distribution: the ratio of two chi-square numbers over their degrees.
 
     >>> random.f(random.key(0), 3.0, 4.0, (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     size, kind, (n, d) = sized(shape, dtype, dfnum, dfden)
     one, two = split(key)
     return chisquare(two, n, size, kind) / n / (chisquare(one, d, size, kind) / d)
@@ -306,12 +322,13 @@ def f(key: ArrayLike, dfnum: ArrayLike, dfden: ArrayLike, shape: ShapeLike | Non
 
 @_family()
 def t(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None,
-      dtype: DTypeLike | None = None) -> Array:
+      dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
     """Student's distribution.
 
     >>> random.t(random.key(0), 3.0, (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     size, kind, (n,) = sized(shape, dtype, df)
     one, two = split(key)
     return normal(one, size, kind) * jnp.sqrt(n / 2 / gamma(two, n / 2, size, kind))
@@ -319,12 +336,13 @@ def t(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None,
 
 @_family()
 def generalized_normal(key: ArrayLike, p: ArrayLike, shape: ShapeLike = (),
-                       dtype: DTypeLike | None = None) -> Array:
+                       dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
     """Of density proportional to exp(-abs(x)**p).
 
     >>> random.generalized_normal(random.key(0), 2.0, (2,)).shape
     (2,)
     """
+    placement(out_sharding)
     one, two = split(key)
     power = 1 / asarray(p)
     size = gamma(one, power, shape, dtype)
@@ -333,7 +351,7 @@ def generalized_normal(key: ArrayLike, p: ArrayLike, shape: ShapeLike = (),
 
 @_family(d="how many dimensions.", p="of the norm.", shape="of the result without its last axis.")
 def ball(key: ArrayLike, d: int, p: float = 2, shape: ShapeLike = (),
-         dtype: DTypeLike | None = None) -> Array:
+         dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
     """Points of a ball of radius 1 in the p-norm.
 
     Source: Barthe, Guedon, Mendelson and Naor, A probabilistic approach to the geometry of the
@@ -342,6 +360,7 @@ def ball(key: ArrayLike, d: int, p: float = 2, shape: ShapeLike = (),
     >>> random.ball(random.key(0), 3).shape
     (3,)
     """
+    placement(out_sharding)
     one, two = split(key)
     size = axes.shape(shape)
     g = generalized_normal(one, p, (*size, *axes.shape(d)), dtype)
@@ -355,12 +374,13 @@ def ball(key: ArrayLike, d: int, p: float = 2, shape: ShapeLike = (),
                  "ArgumentError: another method: svd and eigh are not built."))
 def multivariate_normal(key: ArrayLike, mean: ArrayLike, cov: ArrayLike,
                         shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
-                        method: str = "cholesky") -> Array:
+                        method: str = "cholesky", *, out_sharding: Placement = None) -> Array:
     """Normal vectors of a mean and a covariance.
 
     >>> random.multivariate_normal(random.key(0), jnp.zeros(2), jnp.eye(2)).shape
     (2,)
     """
+    placement(out_sharding)
     if method != "cholesky":
         raise ArgumentError(f"expected method 'cholesky', got {method!r}",
                             hint="svd and eigh are not built")

@@ -17,14 +17,15 @@ from fnx.core.expr import Expr
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp
 from fnx.numpy import cumsum
-from fnx.random.draws import randint, uniform
+from fnx.random.draws import Placement, placement, randint, uniform
 from fnx.random.keys import split_words, word_each, words_of
 
 __all__ = ["choice", "permutation"]
 
 
 @public
-def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False) -> Array:
+def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False, *,
+                out_sharding: Placement = None) -> Array:
     """An array in random order along an axis; of an int n, the numbers 0..n-1.
 
     Elements are sorted by random words, a few times over. Outside of traces NumPy sorts. In a
@@ -35,6 +36,7 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
         x: an Array, or an int n.
         axis: which is permuted.
         independent: False: all slices are permuted alike.
+        out_sharding: accepted as JAX's: there is one device.
 
     Returns:
         An Array of the shape and dtype of x, or int32 of shape (n,).
@@ -50,6 +52,7 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
     >>> fnx.random.permutation(fnx.random.key(0), 4)
     Array([0, 1, 3, 2], dtype=int32)
     """
+    placement(out_sharding)
     arguments.flag("independent", independent)
     if independent:
         raise NotBuiltError("permutation: expected independent=False",

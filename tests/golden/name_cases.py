@@ -276,6 +276,11 @@ QUANTILES = [
     "jnp.quantile(m.astype('float16'), 0.3)", "jnp.median(m.astype('bfloat16'), 0)",
 ]
 ORDERS = [
+    *[f"jnp.einsum('ij,jk,kl->il', m, s, s.T, optimize={path})" for path in (
+        "False", "'greedy'", "[(0, 1), (0, 1)]", "[(0, 1, 2)]", "[(0, -1), (0, 1)]")],
+    *[f"jnp.einsum('i,i,ij,j->', f[:2], v[:2], m, f, optimize={path})" for path in (
+        "False", "[(0, 1), (0, 1), (0, 1)]", "[(0, 1, 2, 3)]", "[(0, -1), (0, 2), (0, 1)]")],
+    "jnp.bool(i)", "jnp.bool(2.5)",
     "jnp.lexsort((i, f))", "jnp.lexsort((f, b))", "jnp.lexsort(zeros)", "jnp.lexsort((m, zeros))",
     "jnp.lexsort((m, zeros), axis=0)", "jnp.lexsort((2, 3))", "jnp.lexsort((odd, odd))",
     *[f"jnp.{n}({x}, {k})" for n in ("partition", "argpartition")

@@ -124,3 +124,5 @@ BY_FUNCTION |= {
     "Array.choose": {"choices": [X]}, "Array.searchsorted": {"v": LINE},
     "At.apply": {"func": jnp.square},
 }
+RECEIVERS = {"Array.choose": WHOLE * 0, "Array.searchsorted": LINE}
+BY_FUNCTION |= {"fnx.numpy.einsum_path": {"subscripts": "ij->i", "operands": X}}

@@ -47,7 +47,7 @@ CALLABLES = {name: f for name, f in chosen(ROOMS).items()
 # Methods that compute nothing: Python itself refuses their arguments.
 PLAIN = [f"Array.{n}" for n in (
     "addressable_data", "block_until_ready", "copy", "copy_to_host_async", "devices", "is_deleted",
-    "is_ready", "item", "on_device_size_in_bytes", "platform", "to_device", "tobytes", "tolist")]
+    "is_ready", "item", "on_device_size_in_bytes", "platform", "tobytes", "tolist")]
 
 # ---- arguments that are taken -----------------------------------------------------------------
 
@@ -147,6 +147,8 @@ def receiver(name: str) -> tuple[Any, ...]:
     """What a method is called on."""
     if name.startswith("At."):
         return (jnp.asarray(SQUARE).at[0],)
+    if name in given.RECEIVERS:
+        return (jnp.asarray(given.RECEIVERS[name]),)
     return (jnp.asarray(SQUARE),) if name.startswith("Array.") else ()
 
 

@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 _SHARED = {
     "out": "None.",
-    "out_sharding": "None: there is one device.",
+    "out_sharding": "accepted as JAX's: there is one device.",
     "keepdims": "the axes that go stay with length 1.",
     "dtype": "of the result; by default as JAX has it.",
     "precision": "as for ``matmul``; all names mean full precision.",

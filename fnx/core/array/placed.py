@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from fnx.core.array import arguments
 from fnx.core.errors import ArgumentError
-from fnx.core.process import load
 
 A = TypeVar("A", bound="Placed")
 
@@ -50,29 +49,6 @@ class Placed:
         if arguments.integer("index", index):
             raise ArgumentError(f"expected index 0, got {index}", hint="there is one device")
         return self
-
-    def to_device(self: A, device: Any, *, stream: Any = None) -> A:
-        """This array on a device: there is one.
-
-        Args:
-            device: one of ``fnx.devices()``, a sharding, or None.
-            stream: None.
-
-        Returns:
-            An Array of the same values.
-
-        Raises:
-            ArgumentError: a stream, or no device.
-
-        >>> import fnx, fnx.numpy as jnp
-        >>> jnp.ones(1).to_device(fnx.devices()[0])
-        Array([1.], dtype=float32)
-        """
-        if stream is not None:
-            raise ArgumentError(f"expected stream=None, got {stream!r}",
-                                hint="there are no streams")
-        placed: A = load("fnx.one_device").device_put(self, device)
-        return placed
 
     def copy_to_host_async(self) -> None:
         """Begin to move the values to the host, where they are already.
@@ -125,13 +101,3 @@ class Placed:
         arguments.one_of("order", order, ("C",))
         found: bytes = self._numpy().tobytes()  # type: ignore[attr-defined]
         return found
-
-    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        """The module whose functions take this array: ``fnx.numpy``.
-
-        Raises:
-            ArgumentError: a version of the standard that is not kept.
-        """
-        arguments.one_of("api_version", api_version, (
-            None, "2021.12", "2022.12", "2023.12", "2024.12"))
-        return load("fnx.numpy")

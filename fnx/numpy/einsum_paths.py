@@ -1,0 +1,67 @@
+"""In which order the operands of an ``einsum`` are contracted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core.array import arguments
+from fnx.core.array.array import ArrayLike
+from fnx.core.array.public import asarray, public
+from fnx.core.errors import ArgumentError
+
+__all__ = ["einsum_path"]
+
+
+def next_pair(path: list[tuple[int, ...]], count: int) -> tuple[int, int]:
+    """The next two terms of a path, whose step is used up; what they give is the last term."""
+    while path and len(path[0]) < 2:
+        path.pop(0)  # a term by itself
+    step = path.pop(0) if path else (0, 1)
+    i, j, *rest = sorted([i + count if i < 0 else i for i in step])
+    if not 0 <= i < j < count or rest and rest[-1] >= count:
+        raise ArgumentError(f"expected places of {count} terms in a path, got {step}",
+                            hint="use what einsum_path gives")
+    if rest:
+        path.insert(0, tuple([k - 2 for k in rest] + [count - 2]))
+    return i, j
+
+
+@public
+def einsum_path(subscripts: str, /, *operands: ArrayLike,
+                optimize: bool | str | Sequence[Sequence[int]] = "auto"
+                ) -> tuple[list[tuple[int, ...]], str]:
+    """In which order NumPy would contract the operands of an ``einsum``.
+
+    Args:
+        subscripts: as ``"ij,jk->ik"``.
+        operands: one Array for each term of the input, of which the shapes count.
+        optimize: "auto", "optimal", "greedy", True, False, or a path.
+
+    Returns:
+        A list of places of terms, which ``einsum(..., optimize=path)`` takes, and a text.
+
+    Raises:
+        ArgumentError: the subscripts are malformed, or their operands do not fit.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.einsum_path("ij,jk,k->i", jnp.ones((9, 9)), jnp.ones((9, 9)), jnp.ones(9))[0]
+    [(1, 2), (0, 1)]
+    """
+    shapes = [asarray(x).shape for x in operands]
+    how: Any = optimize
+    if isinstance(optimize, list | tuple):
+        how = ["einsum_path", *optimize]
+    elif optimize == "auto":
+        how = "optimal" if len(shapes) <= 4 else "greedy"
+    else:
+        arguments.one_of("optimize", optimize, (True, False, "optimal", "greedy"))
+    data = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
+    try:
+        (_, *path), text = np.einsum_path(subscripts, *data, optimize=how)
+    except (ValueError, KeyError) as error:
+        raise ArgumentError(f"expected subscripts of {len(shapes)} operands, got {subscripts!r}: "
+                            f"{error}") from None
+    return [tuple(step) for step in path], text
