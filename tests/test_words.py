@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 CAMEL = re.compile(r"_?[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")
@@ -59,3 +61,53 @@ def test_frozen_values_are_records() -> None:
              and any("frozen=True" in ast.unparse(d) for d in node.decorator_list)}
     assert {n for n in found if not n.endswith("DimensionNumbers")
             and not n.startswith(("Unique", "ModeResult"))} == {"Aval"}
+
+
+# A word, and where a function, class or constant may have it in its name. What JAX and NumPy call
+# so is theirs: names that users see are not looked at.
+HOMES = {
+    "stage": ("core/", "lower/", "transforms/kernels/", "kernel.py"),  # a buffer inside a kernel
+    "program": ("core/levels/", "core/program.py", "core/ops.py", "lower/",
+                "transforms/replay/lowering.py"),
+    "unfold": ("core/", "lower/", "transforms/ad/", "transforms/batching/", "lax/"),  # windows
+    "late": (),  # what is loaded with its first use is loaded
+    "watch": ("core/weak.py", "backends/"),  # a death, a queue; of a trace: captures
+    "grouping": (), "meanings": (), "hoisted_constants": (),
+}
+
+
+
+def names_with(word: str) -> set[tuple[str, str]]:
+    """(file, name) of each function, class and constant with a word among those of its name."""
+    found = set()
+    for path in (ROOT / "fnx").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        names = {n.name for n in ast.walk(tree)
+                 if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+        names |= {t.id for s in tree.body if isinstance(s, ast.Assign) for t in s.targets
+                  if isinstance(t, ast.Name)}
+        for name in names:
+            words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
+            if word in {w.lower().removesuffix("s") for w in words} | {name.lower().strip("_")}:
+                found.add((path.relative_to(ROOT / "fnx").as_posix(), name))
+    return found
+
+
+@pytest.mark.parametrize("word", HOMES)
+def test_a_word_of_the_compiler_stays_where_it_has_its_meaning(word: str) -> None:
+    elsewhere = {(file, name) for file, name in names_with(word)
+                 if not file.startswith(HOMES[word] or ("-",))}
+    assert elsewhere == set()
+
+
+def test_a_block_is_commands_and_a_carry_is_handed_on() -> None:
+    """As a class; a block of a matrix, or of a tile, is a part in the text of one function."""
+    classes = {name for path in (ROOT / "fnx").rglob("*.py") for name in types(ast.parse(
+        path.read_text())) if not name.startswith("_")}
+    assert {n for n in classes if "Block" in n} == {
+        "Block", "BlockFace", "Blocks", "PoolBlock", "BlockOf", "DerivativeBlocks"}
+    assert {n for n in classes if "Carr" in n} == {
+        "Carry", "CarryT", "Carried", "CarriedValues", "CarryPlaces"}
+    assert {n for n in classes if re.search("Fold(?!er)", n)} <= {"Fold", "FoldedLanes"}
+    for word in ("Pattern", "Value", "Traced", "Function", "Rule"):  # alone: one class, or none
+        assert sum(n == word for n in classes) <= 1

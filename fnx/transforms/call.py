@@ -69,7 +69,7 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
     Args:
         f: the function. A kernel gets references (``fnx.kernel``): its inputs, then its outputs;
             what it takes by name only are options, plain values that belong to the trace.
-        name: what profiles and stages call it; by default f's name.
+        name: what profiles call it; by default f's name.
         out: called like f without the outputs (and with those of the options that it names);
             returns an array, or anything with ``shape`` and ``dtype``, for each output.
         schedule: how to tile the kernel; without one the compiler's own choice.

@@ -27,7 +27,7 @@ from fnx.core.process import load
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
-from fnx.transforms.replay.executable import DeviceFace, Eager, Executable, Programs, Replay
+from fnx.transforms.replay.executable import DeviceFace, Eager, Executable, Executables, Replay
 from fnx.transforms.replay.launcher import MISS, Launcher, make_launcher
 from fnx.transforms.replay.signature import (
     Arguments,
@@ -41,7 +41,7 @@ from fnx.transforms.replay.traces import MAX_SIGNATURES, CacheInfo, Traces, Vari
 from fnx.transforms.transformed import Transformed, leave, set_lower
 
 if TYPE_CHECKING:
-    from fnx.transforms.replay.stages import Stages
+    from fnx.transforms.replay.lowering import Lowering
 
 MAX_LAUNCHERS = 4       # tried one after the other before a key is built
 
@@ -125,7 +125,7 @@ class Jitted(Transformed[P, R_co]):
             positional(f, "donate_argnums", donate_argnums)
         self._donation = Donation(donate_argnums, self._name)
         self._traces: Traces[Replay] = Traces(lambda: f)
-        self._programs = Programs(lambda fn, donated: link(fn, _device(), donated=donated),
+        self._executables = Executables(lambda fn, donated: link(fn, _device(), donated=donated),
                                   MAX_SIGNATURES)
         self._launchers: list[Launcher] = []
         self._hits = 0
@@ -193,7 +193,7 @@ class Jitted(Transformed[P, R_co]):
         return Replay(closed, (time.perf_counter() - start) * 1e3, calls), closed.captures
 
     def _link(self, replay: Replay, key: CallKey, n: int) -> Executable:
-        replay.executable = self._programs.find(replay.closed.function, self._donated(key, n))
+        replay.executable = self._executables.find(replay.closed.function, self._donated(key, n))
         return replay.executable
 
     def _donated(self, key: CallKey, n: int) -> tuple[int, ...]:
@@ -216,9 +216,9 @@ class Jitted(Transformed[P, R_co]):
 
     # ---- looking inside
 
-    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Stages:
-        """All stages of this signature, for reading: graph, kernels, commands, LLVM IR."""
-        stages = load("fnx.transforms.replay.stages")  # printing is for readers
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowering:
+        """All steps of this signature, for reading: graph, kernels, commands, LLVM IR."""
+        module = load("fnx.transforms.replay.lowering")  # printing is for readers
         _, key = self._arguments.key(args, kwargs)
         replay = self._replay(key, args, kwargs).value
         donated = self._donated(key, len(args))
@@ -230,20 +230,20 @@ class Jitted(Transformed[P, R_co]):
             load("fnx.lower.pipeline").lower(fn, device.target, keep=keep,
                                               donated=donated)
 
-        made: Stages = stages.Stages(fn, executable.lowered, device, replay.milliseconds, again,
+        made: Lowering = module.Lowering(fn, executable.lowered, device, replay.milliseconds, again,
                                      labels(self._f, key))
         return made
 
     def cache_info(self) -> CacheInfo:
         """How often it was traced, compiled and replayed, and why it was traced again."""
         traces = self._traces
-        return CacheInfo(self._hits + traces.hits, traces.made, self._programs.made, len(traces),
+        return CacheInfo(self._hits + traces.hits, traces.made, self._executables.made, len(traces),
                          tuple(traces.misses))
 
     def clear_cache(self) -> None:
         """Forget all traces and programs."""
         self._traces.clear()
-        self._programs.clear()
+        self._executables.clear()
         self._launchers = []
 
 

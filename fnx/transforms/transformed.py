@@ -29,7 +29,7 @@ from fnx.core.tracebacks import shorten
 from fnx.transforms.replay.captures import codes_of
 
 if TYPE_CHECKING:
-    from fnx.transforms.replay.stages import Stages
+    from fnx.transforms.replay.lowering import Lowering
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -41,7 +41,7 @@ _show: list[Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = []
 
 
 def set_lower(lower: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
-    """Say how functions are lowered, (function, args, kwargs) -> Stages: jit does."""
+    """Say how functions are lowered, (function, args, kwargs) -> Lowering: jit does."""
     _show.append(lower)
 
 
@@ -69,9 +69,9 @@ class Transformed(Generic[P, R_co]):
     def __repr__(self) -> str:
         return f"<{self.kind} of {self._name}>"
 
-    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Stages:
-        """All stages of this signature, for reading: graph, kernels, commands, LLVM IR."""
-        made: Stages = _show[-1](self, args, kwargs)
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowering:
+        """All steps of this signature, for reading: graph, kernels, commands, LLVM IR."""
+        made: Lowering = _show[-1](self, args, kwargs)
         return made
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:

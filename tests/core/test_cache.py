@@ -57,7 +57,7 @@ def test_all_caches_are_listed_and_emptied_and_results_stay_right() -> None:
     for _ in range(2):
         assert double(jnp.ones(3))[0] == 2 and kept.find("key", lambda: 1) == 1
         sizes = cache_sizes()
-        assert sizes["of this test"] == 1 and sizes["results of passes"] and sizes["programs"]
+        assert sizes["of this test"] == 1 and sizes["results of passes"] and sizes["executables"]
         clear_caches()
         assert not any(cache_sizes().values())
     del kept

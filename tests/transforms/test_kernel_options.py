@@ -13,7 +13,7 @@ import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx.core.config import override
 from fnx.core.errors import ArgumentError, StaticArgumentError
-from fnx.transforms.replay.stages import STAGES
+from fnx.transforms.replay.lowering import STEPS
 
 
 @fnx.call(out=lambda a, x: x)
@@ -63,7 +63,7 @@ def test_a_kernel_shows_its_stages_as_jit_does(capsys: pytest.CaptureFixture[str
     assert stages.commands is of_jit.commands
     stages.show()
     text = capsys.readouterr().out
-    assert all(f"==== {name}" in text for name in STAGES)
+    assert all(f"==== {name}" in text for name in STEPS)
     assert "kernel scaled(a: float32[], x: float32[4], o: float32[4])" in text
     assert "define" in stages.llvm() and stages.assembly()
     assert "block" not in stages.text("kernels")

@@ -105,13 +105,13 @@ class Lines:
             self._depth.pop(node, None)  # two updates of one place load it twice
         self.put(ops.ENDIF, dtypes.void, (branch,))
 
-    # ---- integers, folded where they are constant ----
+    # ---- integers, computed where they are constant ----
 
     def integer(self, op: Op, a: UOp, b: UOp | int) -> UOp:
         """ADD, MUL, MIN or MAX of two indices."""
         b = build.index_const(b) if isinstance(b, int) else b
         if a.op is ops.CONST and b.op is ops.CONST:
-            return build.index_const(_FOLD[op](build.const_of(a), build.const_of(b)))
+            return build.index_const(_OF_NUMBERS[op](build.const_of(a), build.const_of(b)))
         if a is _NEUTRAL.get(op, b):
             return b
         return a if b is _NEUTRAL.get(op) else self.add(op, a.dtype, (a, b))
@@ -220,6 +220,6 @@ class Lines:
         return UOp(ops.PROGRAM, dtypes.void, tuple(reversed(kept)))
 
 
-_FOLD: dict[Op, Callable[[int, int], int]] = {
+_OF_NUMBERS: dict[Op, Callable[[int, int], int]] = {
     ops.ADD: operator.add, ops.MUL: operator.mul, ops.MIN: min, ops.MAX: max}
 _NEUTRAL = {ops.ADD: build.index_const(0), ops.MUL: build.index_const(1)}

@@ -37,7 +37,7 @@ def spread(value: Any, like: UOp) -> UOp:
     return build.expand(node, like.shape)
 
 
-def folded(node: UOp) -> UOp | None:
+def evaluated(node: UOp) -> UOp | None:
     """An elementwise node of constants as a constant."""
     constants = [k for s in node.src if (k := constant_of(s)) is not None]
     if len(constants) < len(node.src):
@@ -48,8 +48,8 @@ def folded(node: UOp) -> UOp | None:
     return build.expand(UOp(ops.CONST, node.dtype, (), bits), node.shape)
 
 
-FOLD = RewriteRule(UPat(frozenset(op for op in ops.ELEMENTWISE if op.exact), None, "node"),
-                   folded, name="fold constants", needs=CONSTANT_OPS)
+EVALUATE = RewriteRule(UPat(frozenset(op for op in ops.ELEMENTWISE if op.exact), None, "node"),
+                   evaluated, name="evaluate constants", needs=CONSTANT_OPS)
 
 
 # ---- identities, absorbing elements -----------------------------------------------------------
@@ -198,4 +198,4 @@ CONVERSIONS = [
                 lambda x, last: build.bitcast(x, last.dtype), name="bitcast of bitcast"),
 ]
 
-RULES = (*UNITS, *SIGNS, *CONDITIONS, *CONVERSIONS, FOLD)
+RULES = (*UNITS, *SIGNS, *CONDITIONS, *CONVERSIONS, EVALUATE)

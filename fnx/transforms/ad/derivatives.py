@@ -34,7 +34,7 @@ from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad import reduce_scatter as indexed
 from fnx.transforms.ad.custom import CustomOpRule
 from fnx.transforms.ad.host import HostRule
-from fnx.transforms.ad.late import Late
+from fnx.transforms.ad.loaded import LoadedRule
 from fnx.transforms.ad.rules import (
     DerivativeRule,
     Elementwise,
@@ -284,9 +284,9 @@ DERIVATIVES[ops.SCATTER] = ScatterRule(indexed.KEPT, indexed.WRITTEN, indexed.re
 
 DERIVATIVES.update({ops.CALL: CallRule(), ops.GET: ResultRule(), ops.FUNCTION: DerivativeRule(),
                     ops.HOST: HostRule(), ops.CUSTOM: CustomOpRule(),
-                    ops.SCAN: Late(lambda: load("fnx.transforms.ad.scan").ScanRule()),
-                    ops.WHILE: Late(lambda: load("fnx.transforms.ad.whiles").WhileRule()),
-                    ops.SORT: Late(lambda: load("fnx.transforms.ad.sort").SortRule()),
-                    ops.COND: Late(lambda: load("fnx.transforms.ad.cond").CondRule())})
+                    ops.SCAN: LoadedRule(lambda: load("fnx.transforms.ad.scan").ScanRule()),
+                    ops.WHILE: LoadedRule(lambda: load("fnx.transforms.ad.whiles").WhileRule()),
+                    ops.SORT: LoadedRule(lambda: load("fnx.transforms.ad.sort").SortRule()),
+                    ops.COND: LoadedRule(lambda: load("fnx.transforms.ad.cond").CondRule())})
 dear(ops.REDUCE, ops.GATHER, ops.SCATTER, ops.THREEFRY)
 # fmt: on

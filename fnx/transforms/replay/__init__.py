@@ -1,1 +1,1 @@
-"""What jit does at a call: signature, captures, launcher, and stages to look at."""
+"""What jit does at a call: signature, captures, launcher, and the steps of lowering to look at."""

@@ -1,4 +1,4 @@
-"""Programs: a FUNCTION lowered for a device and linked, kept by FUNCTION, run on storages.
+"""Executables: a FUNCTION lowered for a device and linked, kept by FUNCTION, run on storages.
 
     FUNCTION  -lower->  COMMANDS and code  -encode->  command buffer
     run([storages of arguments and captures])  ->  [storages of results]
@@ -28,7 +28,7 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp, current_site, toposort
 
 MAX_EAGER = 1024        # programs of eager calls
-PROGRAM_BYTES = 96 * MEGABYTE  # of each function's programs, and of those of eager calls
+EXECUTABLE_BYTES = 96 * MEGABYTE  # of each function's programs, and of those of eager calls
 MAX_NUMBERS = 2         # constants of an eager call up to which they are arguments
 
 
@@ -163,13 +163,13 @@ class Executable:
         load("fnx.core.levels.blame").check_results(self.function, args, values, config.check)
 
 
-class Programs:
+class Executables:
     """Executables by FUNCTION, device and configuration; ``link(fn, donated)`` makes one."""
 
     def __init__(self, link: Callable[[UOp, tuple[int, ...]], Executable], limit: int) -> None:
         self._link = link
         self._kept: Cache[Any, Executable] = Cache(
-            "programs", limit, PROGRAM_BYTES,
+            "executables", limit, EXECUTABLE_BYTES,
             lambda key, made: graph_bytes([made.function, made.lowered.block.commands]))
         self.made = 0
 
@@ -177,7 +177,7 @@ class Programs:
         return len(self._kept)
 
     def find(self, fn: UOp, donated: tuple[int, ...] = ()) -> Executable:
-        """The program of a FUNCTION on the configured device, which may write over parameters."""
+        """That of a FUNCTION on the configured device, which may write over parameters."""
         key = fn, config.device, config.key(), donated
         found = self._kept.get(key)
         if found is None:
@@ -218,7 +218,7 @@ class Replay:
         return (self.closed.function,)
 
 
-class Eager(Programs):
+class Eager(Executables):
     """How eager calls compute: pending nodes are closed over memory and a number or two."""
 
     def __init__(self, link: Callable[[UOp, tuple[int, ...]], Executable],

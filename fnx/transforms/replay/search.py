@@ -107,7 +107,7 @@ def _schedule(call: UOp, device: Any, link: Callable[[UOp], Any], space: Space, 
     if not first:
         return ()
     candidates = _Candidates(call, kernel, device, link)
-    base = candidates.program(first)
+    base = candidates.executable(first)
     key = hashlib.sha256(b"search 1" + b"".join(
         sorted(code.key for code in base.lowered.code.values()))).digest()
     found = _found.get(key) or _read(disk.get(key))
@@ -137,7 +137,7 @@ def _climb(candidates: _Candidates, base: Any, first: Schedule, seconds: float,
                 continue
             tried.add(other)
             try:
-                made = candidates.program(other)
+                made = candidates.executable(other)
             except KernelError:  # it is not legal
                 continue
             spent = candidates.milliseconds(made, best)
@@ -150,7 +150,7 @@ def _climb(candidates: _Candidates, base: Any, first: Schedule, seconds: float,
 
 
 class _Candidates:
-    """Programs of one CALL under schedules, and data for them."""
+    """Executables of one CALL under schedules, and data for them."""
 
     def __init__(self, call: UOp, kernel: UOp, device: Any, link: Callable[[UOp], Any]) -> None:
         self.call, self.kernel, self.link = call, kernel, link
@@ -159,23 +159,23 @@ class _Candidates:
         rng = np.random.default_rng(0)
         self.data = [device.upload(_random(rng, p)) for p in self.params]
 
-    def program(self, schedule: Schedule) -> Any:
+    def executable(self, schedule: Schedule) -> Any:
         """The CALL alone, under a schedule."""
         arg = op_args.Call(self.call.arg.name, self.call.arg.outs, schedule)
         node = UOp(ops.CALL, dtypes.void, (self.kernel, *self.params), arg)
         return self.link(build.function(build.results(node), len(self.params), arg.name))
 
-    def results(self, program: Any) -> list[bytes]:
+    def results(self, made: Any) -> list[bytes]:
         """The bytes of its results."""
         return [s.view(np.dtype(np.uint8), (s.nbytes,)).tobytes()
-                for s in program.run(self.data)]
+                for s in made.run(self.data)]
 
-    def milliseconds(self, program: Any, limit: float = float("inf")) -> float:
+    def milliseconds(self, made: Any, limit: float = float("inf")) -> float:
         """The least time of some runs; no more of them once it is clear that it is slower."""
         least, began = float("inf"), time.perf_counter()
         for n in range(1 + _ROUNDS):
             start = time.perf_counter()
-            for s in program.run(self.data):
+            for s in made.run(self.data):
                 s.wait()
             spent = (time.perf_counter() - start) * 1e3
             least = min(least, spent)

@@ -1,7 +1,7 @@
-"""Stages: what ``jit(f).lower(*args)`` shows of a signature, from the graph to the commands.
+"""Lowering: what ``jit(f).lower(*args)`` shows of a signature, from the graph to the commands.
 
 ``show()`` prints all of them, ``show("kernels", "commands")`` some; in a notebook the value
-itself is a page whose stages fold. Each stage stands under the passes that made it and their
+itself is a page that opens at each step. Each step stands under the passes that made it and their
 times. What lies between the graph and the commands is made again for a reader, once.
 """
 
@@ -18,12 +18,12 @@ from fnx.core.errors import ArgumentError
 from fnx.core.levels import show
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
-from fnx.transforms.replay import stages_html
+from fnx.transforms.replay import lowering_html
 from fnx.transforms.replay.executable import DeviceFace, LoweredFace
 from fnx.transforms.replay.search import outcome_of
 
-# Each stage, and passes whose work it shows; one that is not named goes with the one before it.
-STAGES: dict[str, tuple[str, ...]] = {
+# Each step, and passes whose work it shows; one that is not named goes with the one before it.
+STEPS: dict[str, tuple[str, ...]] = {
     "graph": ("trace",),
     "simplified": ("inline", "simplify", "split_reduce", "unique_results"),
     "groups": ("kernelize",),
@@ -55,8 +55,8 @@ class KernelInfo(Record):
     node: UOp
 
 
-class Stages:
-    """The stages of one signature.
+class Lowering:
+    """The steps from the graph of one signature to its commands.
 
     Attributes:
         graph: the FUNCTION as traced.
@@ -80,37 +80,37 @@ class Stages:
     def __repr__(self) -> str:
         kernels = len(self.kernels)
         total = sum(k.bytes for k in self.kernels)
-        return f"<stages: {kernels} kernels, {total} bytes read and written, " \
+        return f"<lowering: {kernels} kernels, {total} bytes read and written, " \
                f"{self.arena} bytes of arena>"
 
-    def show(self, *stages: str) -> None:
-        """Print stages (all of them, if none is named): graph, simplified, groups, kernels,
+    def show(self, *steps: str) -> None:
+        """Print steps (all of them, if none is named): graph, simplified, groups, kernels,
         schedules, tiled, programs, llvm, commands.
 
         >>> import fnx, fnx.numpy as jnp
-        >>> stages = fnx.jit(lambda x: jnp.exp(x) + 1).lower(jnp.zeros(3))
-        >>> stages.show("commands")  # doctest: +ELLIPSIS
+        >>> steps = fnx.jit(lambda x: jnp.exp(x) + 1).lower(jnp.zeros(3))
+        >>> steps.show("commands")  # doctest: +ELLIPSIS
         ==== commands  (memory ... ms, commands ... ms)
         map_add_exp(x) -> out0 ...
         """
-        texts = [(name, self.text(name)) for name in stages or STAGES]
+        texts = [(name, self.text(name)) for name in steps or STEPS]
         print("\n\n".join(f"==== {name}  ({self.times(name)})\n{text}" for name, text in texts))
 
-    def text(self, stage: str = "graph") -> str:
-        """One stage as text."""
-        row = _TEXTS.get(stage)
+    def text(self, step: str = "graph") -> str:
+        """One step as text."""
+        row = _TEXTS.get(step)
         if row is None:
-            raise ArgumentError(f"expected a stage of {', '.join(STAGES)}; got {stage!r}")
+            raise ArgumentError(f"expected a step of {', '.join(STEPS)}; got {step!r}")
         return row(self)
 
-    def times(self, stage: str) -> str:
-        """The passes of a stage and their times; of what came from a cache, made again."""
+    def times(self, step: str) -> str:
+        """The passes of a step and their times; of what came from a cache, made again."""
         spent = dict(self.milliseconds)
         for ran in self._ran:
             if ran.name not in self.milliseconds:
                 spent[ran.name] = spent.get(ran.name, 0.0) + ran.milliseconds
-        return ", ".join(f"{name} {spent[name]:.1f} ms" for name, of in self._stage_of.items()
-                         if of == stage and name in spent) or "no pass of its own"
+        return ", ".join(f"{name} {spent[name]:.1f} ms" for name, of in self._step_of.items()
+                         if of == step and name in spent) or "no pass of its own"
 
     def llvm(self) -> str:
         """LLVM IR of the distinct kernels."""
@@ -123,10 +123,10 @@ class Stages:
     def _repr_html_(self) -> str:
         rows = [(*_name_and_line(k.name), _loops(k.node), k.flops, k.bytes,
                  self._schedules.get(k.node, "")) for k in self.kernels]
-        texts = [(name, self.times(name), self.text(name)) for name in STAGES]
-        return stages_html.page(repr(self)[1:-1], rows, texts)
+        texts = [(name, self.times(name), self.text(name)) for name in STEPS]
+        return lowering_html.page(repr(self)[1:-1], rows, texts)
 
-    # ---- what each stage prints
+    # ---- what each step prints
 
     @cached
     def _ran(self) -> list[Any]:
@@ -136,9 +136,9 @@ class Stages:
         return ran
 
     @cached
-    def _stage_of(self) -> dict[str, str]:
-        """The stage of each pass: the one that names it, else that of the pass before."""
-        out = {name: stage for stage, names in STAGES.items() for name in names}
+    def _step_of(self) -> dict[str, str]:
+        """The step of each pass: the one that names it, else that of the pass before."""
+        out = {name: step for step, names in STEPS.items() for name in names}
         at = "graph"
         for ran in self._ran:
             at = out.setdefault(ran.name, at)
@@ -157,7 +157,7 @@ class Stages:
         for ran in self._ran:
             if ran.name == "choose":
                 schedule = ", ".join(map(repr, ran.after.schedule))
-            elif ran.name in STAGES["tiled"]:
+            elif ran.name in STEPS["tiled"]:
                 found.update((k, schedule) for k in getattr(ran.after, "graphs", ()))
         return found
 
@@ -191,11 +191,11 @@ class Stages:
             for node in self._distinct() if node in self._code)
 
 
-_TEXTS: dict[str, Callable[[Stages], str]] = {
+_TEXTS: dict[str, Callable[[Lowering], str]] = {
     "graph": lambda s: s._pretty(s.graph), "simplified": lambda s: s._pretty(s.simplified),
-    "groups": Stages._groups, "kernels": Stages._untiled, "schedules": Stages._chosen,
-    "tiled": lambda s: s._pretty(s._distinct()), "programs": Stages._programs,
-    "llvm": Stages.llvm, "commands": lambda s: s._pretty(s.commands),
+    "groups": Lowering._groups, "kernels": Lowering._untiled, "schedules": Lowering._chosen,
+    "tiled": lambda s: s._pretty(s._distinct()), "programs": Lowering._programs,
+    "llvm": Lowering.llvm, "commands": lambda s: s._pretty(s.commands),
 }
 
 

@@ -1,4 +1,4 @@
-"""Stages: every step from the graph to the commands prints, for terminals and for notebooks."""
+"""Lowering: every step from the graph to the commands prints, for terminals and for notebooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fnx.core.config import override
 from fnx.core.errors import ArgumentError
 from fnx.core.target import Target
 from fnx.lower.pipeline import passes
-from fnx.transforms.replay.stages import STAGES
+from fnx.transforms.replay.lowering import STEPS
 
 
 def layer(params: Any, x: Any) -> Any:
@@ -28,11 +28,11 @@ def stages_of(f: Any = layer) -> Any:
     return fnx.jit(f).lower(params, np.ones((5, 20), "f4"))
 
 
-def test_all_stages_are_shown_in_one_call(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_steps_are_shown_in_one_call(capsys: pytest.CaptureFixture[str]) -> None:
     stages_of().show()
     text = capsys.readouterr().out
     heads = re.findall(r"^==== (\w+)  \((.*)\)$", text, re.M)
-    assert [name for name, _ in heads] == list(STAGES)
+    assert [name for name, _ in heads] == list(STEPS)
     times = " ".join(times for _, times in heads)
     missing = [p.name for p in passes(Target("cpu")) if f"{p.name} " not in times]
     assert not missing, "each pass stands in the head of a stage"
@@ -41,14 +41,14 @@ def test_all_stages_are_shown_in_one_call(capsys: pytest.CaptureFixture[str]) ->
     assert "group 0 over (5, 30): params_b, params_w, x -> b0" in text
     assert "sum(k < 20: " in text and "define" in text and "a sum of products" in text
     assert re.search(r"contract_\w+\(params_b, x, params_w\) -> out0|\(.*\) -> out0", text)
-    assert f"test_stages.py:{layer.__code__.co_firstlineno + 1}" in text
+    assert f"test_lowering.py:{layer.__code__.co_firstlineno + 1}" in text
 
 
-def test_some_stages_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_some_steps_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     stages_of().show("kernels", "commands")
     heads = re.findall(r"^==== (\w+)", capsys.readouterr().out, re.M)
     assert heads == ["kernels", "commands"]
-    with pytest.raises(ArgumentError, match="expected a stage of graph, simplified.*'kernel'"):
+    with pytest.raises(ArgumentError, match="expected a step of graph, simplified.*'kernel'"):
         stages_of().show("kernel")
 
 
@@ -56,7 +56,7 @@ def test_a_page_for_notebooks_is_escaped() -> None:
     f = lambda params, x: layer(params, x) * 2
     f.__name__ = "<b>&f"
     page = stages_of(f)._repr_html_()
-    assert page.count("<details>") == len(STAGES) and "<b>&f" not in page
+    assert page.count("<details>") == len(STEPS) and "<b>&f" not in page
     assert "&lt;b&gt;&amp;f" in page
     for head in ("kernel", "line", "loops", "FLOP", "bytes", "schedule"):
         assert f"<th>{head}</th>" in page
@@ -86,7 +86,7 @@ def test_why_a_loop_is_one_kernel_or_is_not() -> None:
         return inside, outside, lax.while_loop(lambda c: c < 9, lambda c: c * c + 1, x[0, 0])
     text = fnx.jit(loops).lower(jnp.ones((4, 20)), jnp.ones((20, 20))).text("schedules")
     lines = text.splitlines()
-    assert re.fullmatch(r"scan <lambda> \(test_stages.py:\d+\): one kernel: 1 scalar carried in "
+    assert re.fullmatch(r"scan <lambda> \(test_lowering.py:\d+\): one kernel: 1 scalar carried in "
                         r"each of 20 lanes", lines[0])
     assert lines[1].endswith("a loop of commands: a carry of more than 16 scalars")
     assert lines[2].startswith("while") and lines[2].endswith("one kernel: 1 scalar carried")
@@ -101,6 +101,6 @@ def test_a_long_chain_is_cut_into_equal_kernels() -> None:
     stages = fnx.jit(chain).lower(jnp.ones(50))
     assert len(stages.kernels) == 4 and len({k.node for k in stages.kernels}) == 2
     assert stages.text("schedules").startswith(
-        "group 1: full (1200 of 1200 additions, 30 of 400 nodes): it reads SIN (test_stages.py")
+        "group 1: full (1200 of 1200 additions, 30 of 400 nodes): it reads SIN (test_lowering.py")
     in_loop = fnx.jit(lambda x: lax.fori_loop(0, 3, lambda i, x: chain(x), x)).lower(jnp.ones(50))
     assert "a step of more work than 2400 additions" in in_loop.text("schedules")

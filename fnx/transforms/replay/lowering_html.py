@@ -1,4 +1,4 @@
-"""Stages as HTML for notebooks: a table of kernels, and a part that folds for each stage.
+"""Lowering as HTML for notebooks: a table of kernels, and a part that opens for each step.
 
 All text of the user (names of functions, files) is escaped.
 
@@ -18,13 +18,13 @@ _LEFT = '<td style="text-align: left; font-family: monospace">'
 KernelRow = tuple[str, str, str, int, int, str]
 
 
-def page(title: str, kernels: Sequence[KernelRow], stages: Sequence[tuple[str, str, str]]) -> str:
-    """HTML of rows (as in ``HEADS``) and of stages (name, times, text)."""
+def page(title: str, kernels: Sequence[KernelRow], steps: Sequence[tuple[str, str, str]]) -> str:
+    """HTML of rows (as in ``HEADS``) and of steps (name, times, text)."""
     heads = "".join(f"<th>{h}</th>" for h in HEADS)
     rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in kernels)
     parts = "".join(
         f"<details><summary><b>{escape(name)}</b> &nbsp; {escape(times)}</summary>"
-        f"{_PRE}{escape(text)}</pre></details>" for name, times, text in stages)
+        f"{_PRE}{escape(text)}</pre></details>" for name, times, text in steps)
     return f"<div><p>{escape(title)}</p><table><tr>{heads}</tr>{rows}</table>{parts}</div>"
 
 

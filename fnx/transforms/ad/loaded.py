@@ -11,7 +11,7 @@ from fnx.transforms.ad.rules import Cotangent
 from fnx.transforms.ad.structural import Linearized, Pushes, Structural
 
 
-class Late(Structural):
+class LoadedRule(Structural):
     """The rule that ``make`` gives, made with the first node that asks for it."""
 
     def __init__(self, make: Callable[[], Structural]) -> None:
