@@ -70,7 +70,7 @@ HOMES = {
     "program": ("core/levels/", "core/program.py", "core/ops.py", "lower/",
                 "transforms/replay/lowering.py"),
     "unfold": ("core/", "lower/", "transforms/ad/", "transforms/batching/", "lax/"),  # windows
-    "late": (),  # what is loaded with its first use is loaded
+    "late": ("core/array/array.py",),  # a method that is loaded with its first use
     "watch": ("core/weak.py", "backends/"),  # a death, a queue; of a trace: captures
     "grouping": (), "meanings": (), "hoisted_constants": (),
 }
