@@ -8,7 +8,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test tiny attack matrix compare lint notebooks bench clean help
+.PHONY: demo test tiny attack matrix compare lint notebooks bench precision clean help
 .NOTPARALLEL:  # one environment, one pip at a time
 .DELETE_ON_ERROR:
 
@@ -43,6 +43,9 @@ notebooks: $(VENV)/notebooks.stamp  ## execute every notebook
 
 bench: $(VENV)/bench.stamp  ## compare with JAX; ARGS=--write renews docs/benchmarks.md
 	$(BIN)/python benchmarks/compare.py $(ARGS)
+
+precision: $(VENV)/bench.stamp  ## training in bfloat16 and float16 beside float32; ARGS="fnx 100"
+	$(BIN)/python benchmarks/low_precision.py $(ARGS)
 
 clean:  ## remove the virtual environment and everything that tools leave behind
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

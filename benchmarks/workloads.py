@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from lanes import LANES  # beside this file
+from layers import SINGLE
 from loops import LOOPS
 
 Builder = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
@@ -260,5 +261,5 @@ WORKLOADS: dict[str, Builder] = {
     "nbody_grad": nbody_grad,
     "dispatch": dispatch,
     "dispatch100": dispatch100,
-    **LOOPS, **LANES,
+    **LOOPS, **LANES, **SINGLE,
 }

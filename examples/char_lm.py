@@ -31,6 +31,7 @@ BETA1, BETA2, EPSILON = 0.9, 0.98, 1e-8  # of Adam
 DECAY = 0.05  # of weights, decoupled
 WARMUP = 0.05  # share of the steps in which the rate rises
 ORDER = 5  # characters of an n-gram
+CHECKED = 20_000  # characters of the validation text that are looked at on the way
 
 
 # ---- data -----------------------------------------------------------------------------------
@@ -232,7 +233,7 @@ def train(text: Text, size: Size, options: argparse.Namespace) -> tuple[Any, Any
             losses[i], state = step(state, codes, learning_rate(i, options.steps, options.rate))
             bar.update()
             if (i + 1) % every == 0 and (i + 1) // every <= 10:
-                found = validate(score, state["params"], text.valid[:20_000], size.length).mean()
+                found = validate(score, state["params"], text.valid[:CHECKED], size.length).mean()
                 validated[(i + 1) // every - 1] = i + 1, found
                 bar.set_postfix(valid=f"{found:.3f}", train=f"{losses[i]:.3f}")
             if options.save and ((i + 1) % options.every == 0 or i + 1 == options.steps):
@@ -279,13 +280,14 @@ def plot(path: str, text: Text, losses: Any, validated: Any, judge: float, each:
     left.plot(*validated.T, "o-", color="C0", label="validation")
     left.axhline(judge, color="C3", ls="--", label=f"{ORDER}-gram model")
     left.set(xlabel="step", ylabel="nats a character", title="learning to read Python",
-             ylim=(0.9 * np.nanmin(validated[:, 1]), min(4.0, np.nanmax(losses))))
+             ylim=(0.95 * np.nanmin(losses), min(4.0, np.nanmax(losses))))
     left.legend()
     right.axis("off")
     right.set(xlim=(0, 80), ylim=(25, 0), title="how surprised it is by a file it has not seen")
     row = column = 0
     shades = plt.get_cmap("YlOrRd")
-    for code, nats in zip(text.valid[start:], each):
+    first = text.show(text.valid[start:]).find("\n") + 1  # the first whole line
+    for code, nats in zip(text.valid[start + first:], each[first:]):
         c = text.alphabet[code]
         if c == "\n" or column == 80:
             row, column = row + 1, 0
@@ -323,7 +325,7 @@ def main(arguments: list[str] | None = None) -> None:
     each = validate(fnx.jit(partial(surprise, heads=size.heads)), params, text.valid, size.length)
     judge = by_ngram[half + 1:half + 1 + len(each)].mean()  # of the same characters
     print(sample(params, text, size, options.seed, 4 * size.length))
-    plot(options.out, text, losses, validated, judge, each, half + 1)
+    plot(options.out, text, losses, validated, by_ngram[half + 1:CHECKED].mean(), each, half + 1)
     count = sum(x.size for x in fnx.tree.leaves(params))
     print(f"{count:,} weights, {len(text.train):,} characters for training, "
           f"{len(each):,} for validation; {options.out}")
