@@ -151,6 +151,7 @@ class Run:
 
     losses: list[float]
     predicted: np.ndarray  # of the test images
+    chances: np.ndarray  # that it gives to their labels
     accuracy: float
     first_call: float  # seconds; traces and compiles, unless an earlier seed did
     per_step: float  # seconds
@@ -176,8 +177,10 @@ def train(step: Any, data: Digits, seed: int, epochs: int, size: int, conv: bool
                 losses.append(value)
                 bar.update()
             bar.set_postfix(loss=f"{float(value):.3f}", refresh=False)
-    predicted = np.argmax(np.asarray(predict(state[0], data.x_test)), axis=-1)
+    chances = np.asarray(fnx.nn.softmax(fnx.jit(predict)(state[0], data.x_test)))
+    predicted = np.argmax(chances, axis=-1)
     return Run([float(value) for value in losses], predicted,
+               chances[np.arange(len(chances)), data.y_test],
                float(np.mean(predicted == data.y_test)), times[0], statistics.median(times), state)
 
 
@@ -185,25 +188,26 @@ def train(step: Any, data: Digits, seed: int, epochs: int, size: int, conv: bool
 
 
 def plot(path: str, run: Run, data: Digits) -> None:
-    """The loss curve, and the digits that the network misread with what it took them for."""
+    """The loss curve, and the digits that were the hardest: those that the network misread, with
+    what it took them for, and those of which it was least sure."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    wrong = np.flatnonzero(run.predicted != data.y_test)[:12]
+    hardest = np.argsort(run.chances)[:12]
     figure, axes = plt.subplot_mosaic(
         [["loss"] * 3 + [f"digit {4 * row + column}" for column in range(4)]
          for row in range(3)], figsize=(11, 4), layout="constrained")
     axes["loss"].plot(run.losses)
     axes["loss"].set(xlabel="step", ylabel="loss", title="training loss")
-    for i in range(12):
-        panel = axes[f"digit {i}"]
+    for i, at in enumerate(hardest):
+        panel, right = axes[f"digit {i}"], run.predicted[at] == data.y_test[at]
         panel.axis("off")
-        if i < len(wrong):
-            at = wrong[i]
-            panel.imshow(data.x_test[at].reshape(8, 8), cmap="gray_r")
-            panel.set_title(f"{data.y_test[at]} read as {run.predicted[at]}", fontsize=9)
+        panel.imshow(data.x_test[at].reshape(8, 8), cmap="gray_r")
+        panel.set_title(f"{data.y_test[at]}: {run.chances[at]:.0%} sure" if right else
+                        f"{data.y_test[at]} read as {run.predicted[at]}", fontsize=9,
+                        color="black" if right else "C3")
     figure.savefig(path, dpi=120)
     plt.close(figure)
 

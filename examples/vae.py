@@ -140,7 +140,8 @@ def drawn(params: Any, count: int) -> np.ndarray:
         2 * steps - 1, "float32"))), "float32")
     plane = jnp.stack(jnp.meshgrid(places, places[::-1]), axis=-1)
     images = np.asarray(fnx.nn.sigmoid(decode(params, plane))).reshape(count, count, 8, 8)
-    return images.transpose(0, 2, 1, 3).reshape(8 * count, 8 * count)
+    apart = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    return apart.transpose(0, 2, 1, 3).reshape(10 * count, 10 * count)
 
 
 def plot(path: str, params: Any, losses: list[float], test: np.ndarray, labels: np.ndarray) -> None:
@@ -153,7 +154,7 @@ def plot(path: str, params: Any, losses: list[float], test: np.ndarray, labels: 
     left.plot(losses)
     left.set(xlabel="epoch", ylabel="- evidence lower bound (nats)", title="training",
              ylim=(min(losses) - 0.3, np.quantile(losses, 0.98)))
-    middle.imshow(drawn(params, 16), cmap="gray_r", interpolation="nearest")
+    middle.imshow(drawn(params, 14), cmap="gray_r", interpolation="bilinear")
     middle.axis("off")
     middle.set_title("what it draws, point by point of the plane")
     mean, _ = encode(params, jnp.asarray(test))
