@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import fnx
+import fnx.kernel as k
 import fnx.numpy as jnp
 from examples.kernels import flash_attention, histogram, pair_counts, stencil
 
@@ -119,10 +120,57 @@ def attention(causal: bool, heads: int = 8, n: int = 2048, d: int = 64) -> None:
         lambda: unfused(q, key, v).block_until_ready()), "the unfused one"), flush=True)
 
 
+def products_per_second(steps: int = 400_000, workers: int = 8, chains: int = 12) -> float:
+    """Multiplications with an addition that all cores do in a second, in registers."""
+    def kernel(x: k.Reference, o: k.Reference) -> None:
+        w, lane = k.range(workers, "w"), k.range(16, "lane")
+        a, b = x[w, lane], x[w, 15 - lane]
+        sums = k.loop(steps, lambda t, *sums: tuple([s * a + b for s in sums]),
+                      *[0.1 * i for i in range(chains)], name="t")
+        o[w, lane] = sum(sums[1:], sums[0])
+
+    run = fnx.jit(fnx.call(kernel, out=lambda x: x, schedule=[
+        k.order("w", "t", "lane"), k.parallel("w"), k.vectorize("lane")]))
+    x = jnp.full((workers, 16), 0.5)
+    run(x).block_until_ready()
+    least_of = min([_seconds(lambda: run(x).block_until_ready()) for _ in range(ROUNDS)])
+    return workers * 16 * chains * steps / least_of
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def attention_profile(heads: int = 8, n: int = 2048, d: int = 64) -> None:
+    """Where the time of attention without a mask goes, beside what the cores can do."""
+    q, key, v = (jnp.asarray(a) for a in np.random.default_rng(0).standard_normal(
+        (3, heads, n, d)).astype("float32") * np.float32(d**-0.25))
+    parts: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+        "unfused": (lambda q, key, v: fnx.nn.softmax(q @ key.transpose(0, 2, 1)) @ v, (q, key, v)),
+        "both products alone": (lambda q, key, v: (q @ key.transpose(0, 2, 1)) @ v, (q, key, v)),
+        "exponentials alone": (lambda s: jnp.exp(s).sum(-1), (jnp.zeros((heads, n, n)),)),
+        "flash": (flash_attention(False), (q, key, v))}
+    runs = {name: (fnx.jit(f), args) for name, (f, args) in parts.items()}
+    times = dict.fromkeys(runs, float("inf"))
+    for _ in range(ROUNDS):
+        for name, (f, args) in runs.items():
+            spent = _seconds(lambda f=f, args=args: f(*args).block_until_ready())
+            times[name] = min(times[name], spent)
+    rate = products_per_second()
+    times["its products at the rate of the cores"] = 2 * heads * n * n * d / rate
+    print(f"{rate / 1e9:.1f} billion multiplications and additions a second; attention, {heads} "
+          f"heads of {n} x {d}:")
+    for name, spent in times.items():
+        print(f"  {name}: {1e3 * spent:.1f} ms, {spent / times['unfused']:.2f} of the unfused")
+
+
 def main() -> None:
     beside_numba()
     for causal in (False, True):
         attention(causal)
+    attention_profile()
 
 
 if __name__ == "__main__":
