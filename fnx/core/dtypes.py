@@ -28,6 +28,8 @@ class DType:
     Attributes:
         kind, bits: bool, int, uint, float, key (of random numbers), index (whole numbers of a
             kernel) or void; its width.
+        is_float, is_integer, is_bool: of which kind; asked so often that they are no calls.
+        itemsize: bytes of one element in memory.
         limits: the least and the largest value of integers and bools.
         mantissa, exponent: of a float, the bits of each that are stored.
         integer: the signed integer type of the same width.
@@ -39,7 +41,8 @@ class DType:
     """
 
     __slots__ = ("name", "code", "kind", "bits", "limits", "mantissa", "exponent", "integer",
-                 "compute", "storage", "finite", "packing", "lanes", "scalar", "_np", "_vec")
+                 "compute", "storage", "finite", "packing", "lanes", "scalar", "is_float",
+                 "is_integer", "is_bool", "itemsize", "_np", "_vec")
 
     def __init__(self, name: str, kind: DTypeKind, bits: int, numpy: str | None = None, *,
                  mantissa: int = 0, exponent: int = 0, integer: DType | None = None,
@@ -49,6 +52,9 @@ class DType:
         self.code = crc32(name.encode())  # equal in every process
         self.kind: DTypeKind = kind
         self.bits = bits
+        self.is_float, self.is_bool = kind == "float", kind == "bool"
+        self.is_integer = kind in ("int", "uint", "index")
+        self.itemsize = max(1, bits // 8)
         half = 1 << bits >> 1
         self.limits = (0, 2 * half - 1) if kind in ("uint", "bool", "key") else (-half, half - 1)
         self.mantissa, self.exponent = mantissa, exponent
@@ -89,23 +95,6 @@ class DType:
         if self._np is None:
             raise DTypeError(f"{self.name} has no NumPy type")
         return self._np
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element in memory."""
-        return max(1, self.bits // 8)
-
-    @property
-    def is_float(self) -> bool:
-        return self.kind == "float"
-
-    @property
-    def is_integer(self) -> bool:
-        return self.kind in ("int", "uint", "index")
-
-    @property
-    def is_bool(self) -> bool:
-        return self.kind == "bool"
 
     def __repr__(self) -> str:
         return self.name

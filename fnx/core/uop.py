@@ -16,7 +16,7 @@ from typing import Any
 
 from fnx.core.dtypes import DType
 from fnx.core.errors import Site
-from fnx.core.op import Op
+from fnx.core.op import Op, scalar
 from fnx.core.process import fork_safe_lock, load
 
 _NO_RANGES: frozenset[UOp] = frozenset()
@@ -161,7 +161,7 @@ def _make(key: tuple[Any, ...]) -> UOp:
     op, dtype, src, arg = key
     node = object.__new__(UOp)
     node.op, node.dtype, node.src, node.arg = op, dtype, src, arg
-    node.shape = op.shape(src, arg)
+    node.shape = () if op.shape is scalar else op.shape(src, arg)
     node.ranges = _free_ranges(node)
     node.rank, node.form = _rank(op, dtype, src, arg)
     node.number = next(_numbers)
