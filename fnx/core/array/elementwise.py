@@ -21,6 +21,7 @@ OR
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -232,6 +233,17 @@ def exp2(x: Expr) -> Expr:
 
 def tan(x: Expr) -> Expr:
     return sin(x) / cos(x)
+
+
+def in_double(formula: Callable[..., Expr]) -> Callable[..., Expr]:
+    """A formula that 32 bits compute in 64 and round once: what it loses is far below."""
+    @functools.wraps(formula)
+    def rounded(*xs: Expr) -> Expr:
+        t = xs[0].dtype
+        if t.bits == 64:
+            return formula(*xs)
+        return formula(*[x.cast(dtypes.float64) for x in xs]).cast(t)
+    return rounded
 
 
 def sinh(x: Expr) -> Expr:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from fnx.core.array.elementwise import ElementwiseRow
+from fnx.core.array.elementwise import ElementwiseRow, in_double
 from fnx.core.expr import (
     Expr,
     exp,
@@ -107,13 +107,15 @@ def gamma_sign(x: Expr) -> Expr:
     return where(pole, math.nan, where(below, x.like(-1), x.like(1)))
 
 
+@in_double
 def digamma(x: Expr) -> Expr:
     """The derivative of lgamma; NaN at 0, -1, -2, ..."""
     negative = x < 0
     y = where(negative, 1 - x, x)
     total, z = y.like(0), y
-    for _ in range(10):
-        low = z < 10
+    least = 8  # from where the series is taken
+    for _ in range(least):
+        low = z < least
         total = where(low, total + 1 / where(low, z, 1), total)
         z = where(low, z + 1, z)
     inverse = 1 / (z * z)
@@ -161,6 +163,7 @@ def xlog1py(x: Expr, y: Expr) -> Expr:
     return where(none, 0, x * log1p(where(none, 1, y)))
 
 
+@in_double
 def betaln(a: Expr, b: Expr) -> Expr:
     return lgamma(a) + lgamma(b) - lgamma(a + b)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from fnx.core import build, dtypes
-from fnx.core.array.elementwise import ElementwiseRow, isinf
+from fnx.core.array.elementwise import ElementwiseRow, in_double, isinf
 from fnx.core.expr import (
     Expr,
     arctan,
@@ -25,26 +25,22 @@ from fnx.core.expr import (
 )
 
 LOG2 = math.log(2.0)
+_PI_2_REST = 6.123233995736766e-17  # pi / 2 less its float64
 
 
+@in_double
 def arcsin(x: Expr) -> Expr:
     """The angle beside sqrt((1 - x) (1 + x)), whose factors are exact where they matter."""
     return arctan(x / sqrt((1 - x) * (1 + x)))
 
 
+@in_double
 def arccos(x: Expr) -> Expr:
     """pi / 2 - arcsin(x); near 1 twice the arcsine of half the chord."""
     near = x > 0.5
     chord = sqrt(where(near, (1 - x) * 0.5, 0.25))
-    far = where(near, 0.0, x)
-    angle = x.like(math.pi / 2) - arcsin(far)
-    low = math.pi / 2 - float(_rounded(x, math.pi / 2))
-    return where(near, 2 * arcsin(chord), angle + low)
-
-
-def _rounded(x: Expr, value: float) -> float:
-    """A number as the dtype of x holds it."""
-    return float(x.dtype.np.type(value))
+    angle = arcsin(where(near, chord, x))
+    return where(near, 2 * angle, math.pi / 2 - angle + _PI_2_REST)
 
 
 def _by_size(x: Expr) -> tuple[Expr, Expr]:
