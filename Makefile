@@ -33,6 +33,7 @@ matrix: $(VENV)/test.stamp  ## every public function under every word of three t
 
 compare: $(VENV)/bench.stamp  ## public functions against JAX, live; ARGS="elementwise places"
 	$(BIN)/python scripts/compare_jax.py $(ARGS)
+	$(BIN)/python scripts/compare_array_api.py
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fnx.core import build, dtypes
-from fnx.core.array import arguments, axes
+from fnx.core.array import arguments, axes, convert
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
@@ -42,7 +42,7 @@ _family = Family(
          "missing are ``fill_value``.",
     fill_value="in place of missing elements; by default 0.", axis="along which axis.",
     condition="what is not 0 is true.", inplace="False: arrays are immutable.",
-    returns="A tuple of int32 Arrays, one an axis.",
+    returns="A tuple of Arrays of the default int, one an axis.",
     raises=("TracedValueError: a result whose length depends on traced values; give size=.",))
 
 
@@ -75,8 +75,8 @@ def _nonzero(a: ArrayLike, size: int | None, fill_value: Any) -> tuple[Array, ..
     mask = ravel(x).astype("bool") if not x._dtype.is_bool else ravel(x)
     places = true_places(mask, size, mask.size)
     found = unravel_index(clip(places, 0, max(mask.size - 1, 0)), x.shape)
-    missing = equal(places, mask.size)
-    return tuple([where(missing, asarray(0 if f is None else f).astype("int32"), i)
+    missing, kind = equal(places, mask.size), convert.default_int().np
+    return tuple([where(missing, asarray(0 if f is None else f).astype("int32"), i).astype(kind)
                   for i, f in zip(found, fills)])
 
 

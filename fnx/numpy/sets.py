@@ -166,7 +166,8 @@ class _Unique:
 
 
 def _empty(x: Array, size: int | None, fill: Array | None) -> Array:
-    return zeros((size or 0, *x.shape[1:]), x.dtype) + (0 if fill is None else fill)
+    node = build.const(0, x._dtype) if fill is None else fill._node
+    return Array(build.expand(node, (size or 0, *x.shape[1:])))
 
 
 @_family("An Array; or a tuple of it and what is asked for, in the order of the arguments.",

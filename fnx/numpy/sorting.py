@@ -74,10 +74,15 @@ def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: No
     """
     x, at = _given(a, axis, kind, order, stable, descending)
     if not descending:
-        return Array(in_order([x._node], at, 1, [-1])[0])
+        return _places(in_order([x._node], at, 1, [-1])[0])
     places, = in_order([build.flip(x._node, [at])], at, 1, [-1])
     last = build.like(places, max(0, x.shape[at] - 1))
-    return Array(build.sub(last, build.flip(places, [at])))
+    return _places(build.sub(last, build.flip(places, [at])))
+
+
+def _places(node: UOp) -> Array:
+    """Indices, as wide as a Python int is."""
+    return Array(build.cast(node, convert.default_int()))
 
 
 @public
@@ -111,7 +116,7 @@ def lexsort(keys: Sequence[ArrayLike] | ArrayLike, axis: int = -1) -> Array:
         return asarray(0, convert.default_int())
     at = axes.one(axis, given[0].ndim)
     order, = in_order([x._node for x in reversed(given)], at, len(given), [-1])
-    return Array(build.cast(order, convert.default_int()))
+    return _places(order)
 
 
 def _parted(a: ArrayLike, kth: int, axis: int) -> tuple[Array, int, int]:

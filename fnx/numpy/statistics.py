@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core import build
-from fnx.core.array import arguments, axes
+from fnx.core.array import arguments, axes, convert
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
@@ -260,7 +260,7 @@ def _cumulative(fold: Callable[..., Array], start: int, x: ArrayLike, axis: int 
         raise ShapeError(f"expected an axis for an array of shape {array.shape}",
                          hint="name it: axis=0")
     at = axes.one(0 if axis is None else axis, array.ndim)
-    out = fold(array, at, dtype)
+    out = fold(array, at, convert.sum_type(array._dtype) if dtype is None else dtype)
     if not include_initial:
         return out
     first = Array(build.const(start, out._dtype, tuple(

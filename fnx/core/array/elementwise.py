@@ -216,6 +216,7 @@ def hypot(a: Expr, b: Expr) -> Expr:
     high, low = where(first, x, y), where(first, y, x)
     ratio = low / where(high.eq(0), 1, high)
     finite = where(high.eq(0), 0, high * sqrt(1 + ratio * ratio))
+    finite = where(isnan(a) | isnan(b), math.nan, finite)
     return where(isinf(a) | isinf(b), math.inf, finite)
 
 

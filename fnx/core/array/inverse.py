@@ -62,8 +62,9 @@ def arcsinh(x: Expr) -> Expr:
 
 def arccosh(x: Expr) -> Expr:
     large = x > (1e4 if x.dtype.bits < 64 else 1e9)
-    t = where(large, 1, x - 1)
-    return where(large, log(where(large, x, 1)) + LOG2, log1p(t + sqrt(t * (t + 2))))
+    t = where(large | (x < 1), 1, x - 1)
+    found = where(large, log(where(large, x, 1)) + LOG2, log1p(t + sqrt(t * (t + 2))))
+    return where(x < 1, math.nan, found)
 
 
 def arctanh(x: Expr) -> Expr:
