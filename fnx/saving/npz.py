@@ -27,9 +27,13 @@ from fnx.saving.arrays import Stretch, array_of, check_layout, flat
 from fnx.saving.files import Mapped
 
 _LOCAL = struct.Struct("<4s5H3I2H")  # the fixed part of a member's header
-_ZIP64 = 20  # bytes of the field with sizes above 4 GB
+_ENTRY = struct.Struct("<4s6H3I5H2I")  # ... and of its entry in the directory
+_END = struct.Struct("<4s4H2IH")
+_END64 = struct.Struct("<4sQ2H2I4Q4sIQI")  # with larger numbers, and where that is
+_STORED, _UTF8, _FIRST_DAY = 0, 1 << 11, 1 << 5 | 1  # method, flag, 1980-01-01
+_MAX32, _MAX16 = 0xFFFFFFFF, 0xFFFF  # in place of a number that is elsewhere
 _PADDING = 0x4E46  # the kind of the extra field that holds zeros
-_LARGE = 1 << 31
+_LARGE = 1 << 31  # bytes from which on numbers are written with 64 bits
 _LONGEST = 10_000  # bytes up to the elements: all that a harmless header needs
 _MOST = 1032  # times that deflate can make data smaller
 
@@ -42,21 +46,41 @@ def check(name: str, t: DType) -> None:
 
 def write(file: BinaryIO, arrays: Mapping[str, NDArray]) -> None:
     """Write arrays of types that fnx holds."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for name, value in arrays.items():
-            header = io.BytesIO()
-            np.lib.format.write_array_header_1_0(header, {
-                "descr": np.lib.format.dtype_to_descr(value.dtype), "fortran_order": False,
-                "shape": value.shape})
-            member = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
-            member.external_attr = 0o644 << 16
-            large = value.nbytes >= _LARGE
-            start = file.tell() + _LOCAL.size + len(member.filename.encode()) + large * _ZIP64
-            pad = -(start + 4 + header.tell()) % 64
-            member.extra = struct.pack("<HH", _PADDING, pad) + bytes(pad)
-            with archive.open(member, "w", force_zip64=large) as out:
-                out.write(header.getvalue())
-                out.write(flat(value))
+    directory = []
+    for name, value in arrays.items():
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, {
+            "descr": np.lib.format.dtype_to_descr(value.dtype), "fortran_order": False,
+            "shape": value.shape})
+        directory.append(_member(file, f"{name}.npy".encode(), header.getvalue(), flat(value)))
+    start = file.tell()
+    file.write(b"".join(directory))
+    size, count = file.tell() - start, len(directory)
+    if max(start, size) >= _LARGE or count >= _MAX16:
+        file.write(_END64.pack(b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, start,
+                               b"PK\6\7", 0, start + size, 1))
+        start, size, count = _MAX32, _MAX32, _MAX16
+    file.write(_END.pack(b"PK\5\6", 0, 0, count, count, size, start, 0))
+
+
+def _member(file: BinaryIO, name: bytes, head: bytes, data: Any) -> bytes:
+    """Write a member, its elements at a multiple of 64; its entry in the directory."""
+    start, size = file.tell(), len(head) + len(data)
+    crc = zlib.crc32(data, zlib.crc32(head))
+    large = size >= _LARGE
+    field = struct.pack("<2H2Q", 1, 16, size, size) if large else b""
+    pad = -(start + _LOCAL.size + len(name) + len(field) + 4 + len(head)) % 64
+    sizes = (_MAX32, _MAX32) if large else (size, size)
+    common = 45, _UTF8, _STORED, 0, _FIRST_DAY, crc, *sizes, len(name)
+    file.write(_LOCAL.pack(b"PK\3\4", *common, len(field) + 4 + pad) + name + field
+               + struct.pack("<2H", _PADDING, pad) + bytes(pad) + head)
+    file.write(data)
+    far = start >= _LARGE
+    if far:
+        field = struct.pack(f"<2H{len(field) // 8 + 1}Q", 1, len(field[4:]) + 8,
+                            *([size, size] if large else []), start)
+    return _ENTRY.pack(b"PK\1\2", 3 << 8 | 45, *common, len(field), 0, 0, 0, 0o644 << 16,
+                       _MAX32 if far else start) + name + field
 
 
 def read(file: Mapped, verify: bool) -> dict[str, NDArray]:

@@ -27,9 +27,11 @@ _CODES: dict[str, DType] = {
     "I64": dtypes.int64, "U8": dtypes.uint8, "U16": dtypes.uint16, "U32": dtypes.uint32,
     "U64": dtypes.uint64, "F8_E4M3": dtypes.float8_e4m3fn, "F8_E5M2": dtypes.float8_e5m2,
     "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64}
-_CODE_OF = {t: code for code, t in _CODES.items()}
+_OTHERS = {dtypes.key_fry.name: dtypes.key_fry}  # written as U64, and named in the metadata
+_CODE_OF = {t: code for code, t in _CODES.items()} | dict.fromkeys(_OTHERS.values(), "U64")
 _LONGEST = 100_000_000  # bytes of a header, as other readers have it
 _SUMS = "crc32"
+_TYPES = "types"  # in the metadata: name -> type, in JSON, of arrays of those others
 _FORMAT = {"format": "fnx"}  # a file with this has sums, so a damaged name of theirs is seen
 _METADATA = "__metadata__"
 
@@ -46,15 +48,18 @@ def check(name: str, t: DType) -> None:
 
 def write(file: BinaryIO, arrays: Mapping[str, NDArray]) -> None:
     """Write arrays of types that fnx holds."""
-    end, tensors, sums = 0, {}, []
+    end, tensors, sums, types = 0, {}, list[str](), dict[str, str]()
     order = sorted(arrays, key=lambda name: arrays[name].nbytes % 64 > 0)
     for name in order:
         value = arrays[name]
-        code, shape = _CODE_OF[dtypes.as_dtype(value.dtype)], list(value.shape)
+        t = dtypes.as_dtype(value.dtype)
+        code, shape = _CODE_OF[t], list(value.shape)
+        if t.name in _OTHERS:
+            types[name] = t.name
         tensors[name] = {"dtype": code, "shape": shape, "data_offsets": [end, end + value.nbytes]}
-        sums.append(f"{_sum(name, code, shape, value):08x}")
+        sums.append(f"{_sum(name, t, value):08x}")
         end += value.nbytes
-    metadata = {**_FORMAT, _SUMS: " ".join(sums)}
+    metadata = {**_FORMAT, _SUMS: " ".join(sums)} | ({_TYPES: json.dumps(types)} if types else {})
     header = json.dumps({_METADATA: metadata, **tensors}, separators=(",", ":"),
                         ensure_ascii=False).encode()
     header += b" " * (-(8 + len(header)) % 64)
@@ -63,8 +68,8 @@ def write(file: BinaryIO, arrays: Mapping[str, NDArray]) -> None:
         file.write(flat(arrays[name]))
 
 
-def _sum(name: str, code: str, shape: Any, value: NDArray) -> int:
-    return zlib.crc32(flat(value), zlib.crc32(f"{name} {code} {shape}".encode()))
+def _sum(name: str, t: DType, value: NDArray) -> int:
+    return zlib.crc32(flat(value), zlib.crc32(f"{name} {t} {value.shape}".encode()))
 
 
 def read(file: Mapped, verify: bool) -> dict[str, NDArray]:
@@ -81,7 +86,10 @@ def read(file: Mapped, verify: bool) -> dict[str, NDArray]:
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         file.fail(8, f"{_METADATA} to be texts by name", repr(metadata)[:80])
     first = 8 + length
+    types = _others(file, metadata)
     stretches = [_stretch(file, name, entry, first) for name, entry in header.items()]
+    stretches = [a.replace(dtype=_OTHERS[types[a.name]]) if a.name in types
+                 and a.dtype is dtypes.uint64 else a for a in stretches]
     check_layout(file, stretches, first, file.size, whole=True)
     found = {a.name: array_of(file, a, file.memory[a.start:a.stop]) for a in stretches}
     if verify and (_SUMS in metadata or metadata.items() >= _FORMAT.items()):
@@ -117,6 +125,19 @@ def _header(file: Mapped, length: int) -> dict[str, Any]:
     return found
 
 
+def _others(file: Mapped, metadata: Mapping[str, str]) -> dict[str, str]:
+    """The names of arrays of types that the format has not, with these."""
+    if not metadata.items() >= _FORMAT.items():
+        return {}
+    try:
+        types = json.loads(metadata.get(_TYPES, "{}"))
+    except (ValueError, RecursionError) as error:
+        file.fail(8, f"{_TYPES} in JSON", str(error))
+    if not isinstance(types, dict) or not all(t in _OTHERS for t in map(str, types.values())):
+        file.fail(8, f"{_TYPES}: {', '.join(_OTHERS)} by name", repr(types)[:80])
+    return {name: str(t) for name, t in types.items()}
+
+
 def _stretch(file: Mapped, name: str, entry: Any, first: int) -> Stretch:
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         file.fail(8, f"dtype, shape and data_offsets of {name!r}", repr(entry)[:80])
@@ -138,6 +159,6 @@ def _verify(file: Mapped, stretches: list[Stretch], found: Mapping[str, NDArray]
     if len(sums) != len(stretches):
         file.fail(8, f"the sums of {len(stretches)} arrays", f"{len(sums)}")
     for a, expected in zip(stretches, sums):
-        have = f"{_sum(a.name, _CODE_OF[a.dtype], list(a.shape), found[a.name]):08x}"
+        have = f"{_sum(a.name, a.dtype, found[a.name]):08x}"
         if have != expected:
             file.fail(a.start, f"{a.name!r} with the sum {expected}", have)

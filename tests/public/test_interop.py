@@ -102,6 +102,8 @@ def test_what_dlpack_has_not_is_refused_by_name() -> None:
     for t in ("int4", "uint4"):
         with pytest.raises(ExchangeError, match=f"got {t}.*\n.*astype"):
             jnp.ones(2).astype(t).__dlpack__(max_version=(1, 0))
+    with pytest.raises(ExchangeError, match="got key<fry>.*\n.*key_data"):
+        fnx.random.key(0).__dlpack__(max_version=(1, 0))
     with pytest.raises(ExchangeError, match=r"got \(2, 0\)"):
         jnp.ones(2).__dlpack__(dl_device=(2, 0))
     with pytest.raises(ExchangeError, match="no stream"):

@@ -25,7 +25,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx.core import dtypes
 from fnx.core.errors import ArgumentError, CheckpointError, DTypeError
-from fnx.saving import safetensors
+from fnx.saving import npz, safetensors
 
 FORMATS = ("safetensors", "npz")
 Pair = namedtuple("Pair", "first second")
@@ -45,8 +45,12 @@ def state(seed: int = 0) -> Any:
 def equal(a: Any, b: Any) -> bool:
     return fnx.tree.structure(a) == fnx.tree.structure(b) and all(
         type(x) is type(y) and (not isinstance(x, fnx.Array) or x._aval == y._aval)
-        and np.array_equal(np.asarray(x), np.asarray(y)) and np.shape(x) == np.shape(y)
+        and np.array_equal(bits(x), bits(y)) and np.shape(x) == np.shape(y)
         for x, y in zip(fnx.tree.leaves(a), fnx.tree.leaves(b)))
+
+
+def bits(x: Any) -> Any:
+    return x._numpy() if isinstance(x, fnx.Array) else np.asarray(x)
 
 
 @pytest.fixture(params=FORMATS)
@@ -88,6 +92,18 @@ def test_narrow_integers(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"int4 at a.b(.|\n)*npz"):
         fnx.save(tmp_path / "x.safetensors", x)
     assert not (tmp_path / "x.safetensors").exists()
+
+
+def test_keys_of_random_numbers(path: Path) -> None:
+    tree = {"one": fnx.random.key(3), "more": fnx.random.split(fnx.random.key(4), 5),
+            "words": jnp.arange(4, dtype="uint64"), "old": fnx.random.PRNGKey(1)}
+    fnx.save(path, tree)
+    for found in (fnx.load(path), fnx.load(path, like=tree)):
+        assert all(found[k]._dtype is x._dtype and np.array_equal(found[k]._numpy(), x._numpy())
+                   for k, x in tree.items())
+        assert fnx.random.normal(found["one"]) == fnx.random.normal(tree["one"])
+    with pytest.raises(CheckpointError, match=r"uint64\[\] at one, got key<fry>\[\]"):
+        fnx.load(path, like=tree | {"one": jnp.zeros((), "uint64")})
 
 
 def test_large_arrays_are_used_where_they_are_mapped(path: Path) -> None:
@@ -140,6 +156,20 @@ def test_the_package_of_that_name_reads_and_writes_the_same(tmp_path: Path) -> N
     fnx.save(tmp_path / "x.safetensors", plain)
     assert all(np.array_equal(x, plain[k])
                for k, x in load_file(tmp_path / "x.safetensors").items())
+
+
+@pytest.mark.parametrize("large", [1, 300, 3000])
+def test_archives_of_more_than_4_gb(large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                   ) -> None:
+    """As if these bytes were 2 GB: sizes, places and the directory are written with 64 bits."""
+    monkeypatch.setattr(npz, "_LARGE", large)
+    path, tree = tmp_path / "x.npz", {"a": jnp.arange(100), "b": jnp.ones(3), "ä": jnp.zeros(())}
+    fnx.save(path, tree)
+    assert all(np.array_equal(x, tree[k]) for k, x in fnx.load(path).items())
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None and len(archive.infolist()) == 3
+    with np.load(path) as theirs:
+        assert {*theirs} == {*tree} and np.array_equal(theirs["a"], np.arange(100))
 
 
 def test_files_of_others(tmp_path: Path) -> None:
@@ -339,6 +369,8 @@ BAD = {
     "hole": safetensors_file(tensor(offsets=(4, 12)), bytes(12)),
     "overlap": safetensors_file({**tensor(), "b": tensor(offsets=(4, 12))["a"]}, bytes(12)),
     "the same": safetensors_file({**tensor(), "b": tensor()["a"]}, bytes(8)),
+    "no types": safetensors_file({"__metadata__": {"format": "fnx", "types": "["}}),
+    "other types": safetensors_file({"__metadata__": {"format": "fnx", "types": '{"a": "os"}'}}),
     "no bool": safetensors_file(tensor("BOOL", (2,), (0, 2)), b"\1\2"),
 }
 
@@ -398,7 +430,7 @@ def test_bad_npz(name: str, tmp_path: Path) -> None:
 def test_any_damage_is_refused_or_harmless(path: Path) -> None:
     """Bytes that are flipped, cut off, put in, doubled: an error of ours, or the same values."""
     tree = {"w": jnp.arange(40.0).reshape(5, 8), "flag": jnp.asarray([True, False]),
-            "h": jnp.ones(3, "bfloat16"), "n": 5}
+            "h": jnp.ones(3, "bfloat16"), "n": 5, "k": fnx.random.key(1)}
     fnx.save(path, tree)
     whole, expected = path.read_bytes(), fnx.load(path)
     choose = random.Random(5)

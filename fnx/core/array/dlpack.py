@@ -49,9 +49,10 @@ def capsule(x: Array, stream: Any, max_version: tuple[int, int] | None,
     if stream is not None or dl_device not in (None, HOST):
         raise ExchangeError(f"expected the device {HOST} and no stream, got "
                             f"{dl_device} and {stream}", hint="copy it there from host memory")
-    if t.storage is not None and t.is_integer:
-        raise ExchangeError(f"expected a type of DLPack, got {t}, which it packs by two",
-                            hint="convert first: x.astype('int8')")
+    if t.storage is not None and not t.is_float:
+        raise ExchangeError(f"expected a type that DLPack has as fnx holds it, got {t}",
+                            hint="convert first: x.astype('int8')" if t.is_integer else
+                            "take the words: fnx.random.key_data(keys)")
     value = x._numpy()
     if t in _FLOATS and t.storage is not None:
         value = value.view(t.storage.np)
