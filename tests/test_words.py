@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -13,6 +14,13 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 CAMEL = re.compile(r"_?[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")
+
+
+@functools.cache
+def sources() -> dict[str, ast.Module]:
+    """The files of the package, parsed once."""
+    return {path.relative_to(ROOT / "fnx").as_posix(): ast.parse(path.read_text())
+            for path in sorted((ROOT / "fnx").rglob("*.py"))}
 
 
 def types(tree: ast.Module) -> Iterator[str]:
@@ -32,9 +40,9 @@ def types(tree: ast.Module) -> Iterator[str]:
 
 def test_a_type_has_its_name_for_itself() -> None:
     homes = defaultdict[str, list[str]](list)
-    for path in sorted((ROOT / "fnx").rglob("*.py")):
-        for name in types(ast.parse(path.read_text())):
-            homes[name].append(path.relative_to(ROOT).as_posix())
+    for file, tree in sources().items():
+        for name in types(tree):
+            homes[name].append(file)
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}
 
 
@@ -46,16 +54,15 @@ def test_a_term_has_one_entry() -> None:
 
 
 def test_types_in_the_glossary_exist() -> None:
-    known = {name for path in (ROOT / "fnx").rglob("*.py")
-             for name in types(ast.parse(path.read_text()))}
+    known = {name for tree in sources().values() for name in types(tree)}
     named = {word for word in re.findall(r"`(_?[A-Za-z]+)`", GLOSSARY) if CAMEL.fullmatch(word)}
     assert named <= known
 
 
 def test_frozen_values_are_records() -> None:
     """But for one that is made and hashed in every call, and those that users unpack."""
-    found = {node.name for path in (ROOT / "fnx").rglob("*.py")
-             for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
+    found = {node.name for tree in sources().values()
+             for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
              and any(ast.unparse(base) == "NamedTuple" for base in node.bases)
              or isinstance(node, ast.ClassDef)
              and any("frozen=True" in ast.unparse(d) for d in node.decorator_list)}
@@ -77,33 +84,35 @@ HOMES = {
 
 
 
-def names_with(word: str) -> set[tuple[str, str]]:
-    """(file, name) of each function, class and constant with a word among those of its name."""
-    found = set()
-    for path in (ROOT / "fnx").rglob("*.py"):
-        tree = ast.parse(path.read_text())
-        names = {n.name for n in ast.walk(tree)
-                 if isinstance(n, ast.FunctionDef | ast.ClassDef)}
-        names |= {t.id for s in tree.body if isinstance(s, ast.Assign) for t in s.targets
-                  if isinstance(t, ast.Name)}
-        for name in names:
-            words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
-            if word in {w.lower().removesuffix("s") for w in words} | {name.lower().strip("_")}:
-                found.add((path.relative_to(ROOT / "fnx").as_posix(), name))
+@functools.cache
+def names() -> dict[str, set[str]]:
+    """Functions, classes and constants of each file."""
+    found = {file: {n.name for n in ast.walk(tree)
+                    if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+             for file, tree in sources().items()}
+    for file, tree in sources().items():
+        found[file] |= {t.id for s in tree.body if isinstance(s, ast.Assign) for t in s.targets
+                        if isinstance(t, ast.Name)}
     return found
+
+
+def has(name: str, word: str) -> bool:
+    """Whether a word is among those that a name is made of."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
+    return word in {w.lower().removesuffix("s") for w in words} | {name.lower().strip("_")}
 
 
 @pytest.mark.parametrize("word", HOMES)
 def test_a_word_of_the_compiler_stays_where_it_has_its_meaning(word: str) -> None:
-    elsewhere = {(file, name) for file, name in names_with(word)
-                 if not file.startswith(HOMES[word] or ("-",))}
+    elsewhere = {(file, name) for file, found in names().items() for name in found
+                 if has(name, word) and not file.startswith(HOMES[word] or ("-",))}
     assert elsewhere == set()
 
 
 def test_a_block_is_commands_and_a_carry_is_handed_on() -> None:
     """As a class; a block of a matrix, or of a tile, is a part in the text of one function."""
-    classes = {name for path in (ROOT / "fnx").rglob("*.py") for name in types(ast.parse(
-        path.read_text())) if not name.startswith("_")}
+    classes = {name for tree in sources().values() for name in types(tree)
+               if not name.startswith("_")}
     assert {n for n in classes if "Block" in n} == {
         "Block", "BlockFace", "Blocks", "PoolBlock", "BlockOf", "DerivativeBlocks"}
     assert {n for n in classes if "Carr" in n} == {

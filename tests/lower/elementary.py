@@ -59,6 +59,7 @@ def _fused_32(a: Array, b: Array, c: Array) -> Array:
 
 def _fused_64(a: Array, b: Array, c: Array) -> Array:
     out = np.array(a * b + c)
+    a, b, c = np.broadcast_arrays(a, b, c)
     for i in np.flatnonzero(np.isfinite(out)):
         exact = Fraction(float(a.flat[i])) * Fraction(float(b.flat[i])) + Fraction(float(c.flat[i]))
         if exact:
