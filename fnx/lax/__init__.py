@@ -8,9 +8,7 @@ from fnx.lax import (
     contraction,
     convolution,
     elementwise,
-    exchanges,
     folds,
-    implicit,
     indexed,
     loops,
     ordering,
@@ -24,9 +22,7 @@ from fnx.lax.collectives import *
 from fnx.lax.contraction import *
 from fnx.lax.convolution import *
 from fnx.lax.elementwise import *
-from fnx.lax.exchanges import *
 from fnx.lax.folds import *
-from fnx.lax.implicit import *
 from fnx.lax.indexed import *
 from fnx.lax.loops import *
 from fnx.lax.ordering import *
@@ -38,6 +34,8 @@ from fnx.lax.sorting import *
 
 if TYPE_CHECKING:  # at their first use
     from fnx.lax.bits import *
+    from fnx.lax.exchanges import *
+    from fnx.lax.implicit import *
     from fnx.lax.kinds import *
     from fnx.lax.layouts import *
     from fnx.numpy import (
@@ -86,12 +84,15 @@ _HOMES = {
         "bessel_i0e": "i0e", "bessel_i1e": "i1e", "betainc": "betainc", "digamma": "digamma",
         "igamma": "gammainc", "igammac": "gammaincc", "lgamma": "gammaln", "polygamma":
         "polygamma", "zeta": "zeta"}.items()},
+    **dict.fromkeys(("all_to_all", "pbroadcast", "ppermute", "pshuffle", "pswapaxes"),
+                    "fnx.lax.exchanges"),
+    **dict.fromkeys(("custom_linear_solve", "custom_root"), "fnx.lax.implicit"),
     "with_sharding_constraint": "fnx.sharding",
 }
 
 __all__ = [
     *collectives.__all__, *contraction.__all__, *convolution.__all__, *elementwise.__all__,
-    *exchanges.__all__, *folds.__all__, *implicit.__all__, *indexed.__all__, *loops.__all__,
+    *folds.__all__, *indexed.__all__, *loops.__all__,
     *ordering.__all__, *reductions.__all__, *running.__all__, *shapes.__all__, *slicing.__all__,
     *sorting.__all__,
     *_HOMES,

@@ -8,17 +8,18 @@ Array([0.5, 0.5], dtype=float32)
 from typing import TYPE_CHECKING
 
 from fnx.core.errors import module_face
-from fnx.nn import activations, initializers, normalize, pooling
+from fnx.nn import activations, initializers, normalize
 from fnx.nn.activations import *
 from fnx.nn.normalize import *
-from fnx.nn.pooling import *
 
 if TYPE_CHECKING:  # at their first use
     from fnx.nn.attention import *
+    from fnx.nn.pooling import *
 
-_HOMES = {"dot_product_attention": "fnx.nn.attention"}
+_HOMES = {"dot_product_attention": "fnx.nn.attention", **dict.fromkeys(
+    ("avg_pool", "max_pool", "min_pool"), "fnx.nn.pooling")}
 
-__all__ = ["initializers", *activations.__all__, *normalize.__all__, *pooling.__all__, *_HOMES]
+__all__ = ["initializers", *activations.__all__, *normalize.__all__, *_HOMES]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = module_face(__name__, __all__, homes=_HOMES)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fnx.core.array import arguments
-from fnx.core.array.array import Array, LateMethod, set_methods
+from fnx.core.array.array import Array, LoadedMethod, set_methods
 from fnx.core.array.public import public
 from fnx.core.errors import MutationError, TracedValueError
 from fnx.core.process import load
@@ -179,6 +179,6 @@ set_methods({f.__name__: f for f in (
     reductions.min, reductions.prod, reductions.ptp, reductions.std, reductions.sum,
     reductions.trace, reductions.var, reshape, searching.argmax, searching.argmin,
     searching.cumprod, searching.cumsum, taking.take, to_device, transpose)})
-set_methods({name: LateMethod(f"fnx.numpy.{room}", name) for room, names in {
+set_methods({name: LoadedMethod(f"fnx.numpy.{room}", name) for room, names in {
     "sorting": ("argpartition", "argsort", "sort"), "choosing": ("choose",),
     "counting": ("searchsorted",), "places": ("nonzero",)}.items() for name in names})

@@ -343,7 +343,7 @@ def _show_index(index: Any) -> str:
 _METHODS: dict[str, Callable[..., Array]] = {}
 
 
-class LateMethod:
+class LoadedMethod:
     """A function that becomes a method of Array when it is first asked for: few programs do."""
 
     __slots__ = ("_home", "_name")
@@ -357,13 +357,13 @@ class LateMethod:
         return f if x is None else f.__get__(x)
 
 
-def set_methods(functions: Mapping[str, Callable[..., Any] | LateMethod]) -> None:
+def set_methods(functions: Mapping[str, Callable[..., Any] | LoadedMethod]) -> None:
     """Make functions methods of Array: each takes the array first.
 
     operate.py gives "_operator", "_get_item" and "at", which the class calls; fnx.numpy the rest.
     """
     for name, f in functions.items():
-        if not isinstance(f, LateMethod):
+        if not isinstance(f, LoadedMethod):
             _METHODS[name] = f
         if not hasattr(Array, name):
             setattr(Array, name, f)
