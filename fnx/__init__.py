@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # at their first use
         custom_batching,
         custom_derivatives,
         debug,
+        dlpack,
         dtypes,
         errors,
         experimental,
@@ -89,7 +90,7 @@ __all__ = [
     "block_until_ready", "call", "checkpoint", "checkpoint_policies", "clear_caches",
     "closure_convert", "config", "custom_batching", "custom_derivatives", "custom_gradient",
     "custom_jvp", "custom_vjp", "debug", "debug_infs", "debug_nans", "default_backend",
-    "device_count", "device_get", "device_put", "devices", "dtypes", "effects_barrier",
+    "device_count", "device_get", "device_put", "devices", "dlpack", "dtypes", "effects_barrier",
     "enable_x64", "ensure_compile_time_eval", "errors", "eval_shape", "experimental",
     "flatten_util", "grad", "hessian", "image", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "lax",
     "linear_transpose", "linearize", "load", "local_device_count", "local_devices", "make_jaxpr",
@@ -103,9 +104,8 @@ __version__ = "0.1.0"
 _HOMES = {
     **{f"fnx.{name}": (name,) for name in (
         "ad_checkpoint", "checkpoint_policies", "custom_batching", "custom_derivatives", "debug",
-        "dtypes", "errors", "experimental", "flatten_util", "image", "lax", "nn", "ops",
-        "profiler", "random",
-        "scipy", "sharding", "tree", "tree_util", "typing")},
+        "dlpack", "dtypes", "errors", "experimental", "flatten_util", "image", "lax", "nn", "ops",
+        "profiler", "random", "scipy", "sharding", "tree", "tree_util", "typing")},
     "fnx.callbacks": ("effects_barrier", "pure_callback"),
     "fnx.contexts": ("ensure_compile_time_eval", "named_call", "named_scope"),
     "fnx.core.cache": ("clear_caches",),
