@@ -1,7 +1,7 @@
 """Compare public functions with JAX: values, dtypes, weak types, shapes and gradients.
 
     python scripts/compare_jax.py [family...]      all calls, on both
-    python scripts/compare_jax.py --record         write tests/golden/names.json (a sample)
+    python scripts/compare_jax.py --record [family...]   write tests/golden/names.json (a sample)
     python scripts/compare_jax.py --answers FILE   keep JAX's answers in a file: it compiles each
 
 The calls are those of tests/golden/name_cases.py; what differs on purpose is listed in
@@ -150,6 +150,22 @@ def compare(expression: str, fnx: dict[str, Any], theirs: Answers, rtol: float) 
     return difference(got, theirs[expression], rtol, theirs.weak(expression))
 
 
+def record(cases: Any, theirs: Answers, families: list[str]) -> None:
+    """Write the sample of some families anew; the rest of names.json stays."""
+    path = GOLDEN / "names.json"
+    known = json.loads(path.read_text())
+    rows = {}
+    for family, calls in cases.FAMILIES.items():
+        for e in calls[::cases.SAMPLES.get(family, SAMPLE)]:
+            if family not in families:
+                rows |= {e: known[e]} if e in known else {}
+            elif not theirs.refuses(e):
+                rows[e] = _plain(theirs[e])
+    text = ",\n".join(f"{json.dumps(e)}: {json.dumps(a)}" for e, a in rows.items())
+    path.write_text("{\n" + text + "\n}\n")
+    print(len(rows), "calls recorded")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("families", nargs="*")
@@ -160,11 +176,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     cases, theirs = golden("name_cases"), Answers(given.answers)
     if given.record:
-        recorded = {e: theirs[e] for family in cases.FAMILIES.values()
-                    for e in family[::SAMPLE] if not theirs.refuses(e)}
-        rows = ",\n".join(f"{json.dumps(e)}: {json.dumps(_plain(a))}" for e, a in recorded.items())
-        (GOLDEN / "names.json").write_text("{\n" + rows + "\n}\n")
-        print(len(recorded), "calls recorded")
+        record(cases, theirs, given.families or list(cases.FAMILIES))
+        theirs.save()
         return
     ours, wrong, on_purpose, total = names("fnx"), 0, 0, 0
     for family, expressions in cases.FAMILIES.items():

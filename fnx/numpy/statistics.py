@@ -260,7 +260,8 @@ def _cumulative(fold: Callable[..., Array], start: int, x: ArrayLike, axis: int 
         raise ShapeError(f"expected an axis for an array of shape {array.shape}",
                          hint="name it: axis=0")
     at = axes.one(0 if axis is None else axis, array.ndim)
-    out = fold(array, at, convert.sum_type(array._dtype) if dtype is None else dtype)
+    out = fold(array, at, convert.sum_type(array._dtype)
+               if dtype is None and array._dtype.is_integer else dtype)
     if not include_initial:
         return out
     first = Array(build.const(start, out._dtype, tuple(
