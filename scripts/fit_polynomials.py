@@ -187,11 +187,11 @@ def rounded(fit: Fit) -> list[float]:
     return [float(fit.dtype(float(c))) for c in remez(fit)]
 
 
-def error_bits(fit: Fit, coefficients: Sequence[float]) -> float:
-    """log2 of the largest weighted error."""
+def error_bits(fit: Fit, coefficients: Sequence[float], count: int = 3000) -> float:
+    """log2 of the largest weighted error at so many points."""
     a, b = (mpf(x) for x in fit.interval)
     exact = [mpf(c) for c in coefficients]
-    points = (a + (b - a) * i / 3000 for i in range(3001))
+    points = (a + (b - a) * i / count for i in range(count + 1))
     worst = max(fit.weight(t) * abs(horner(exact, t) - fit.g(t)) for t in points)
     return float(mpmath.log(worst, 2))
 

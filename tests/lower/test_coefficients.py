@@ -32,7 +32,7 @@ k = SimpleNamespace(**FIT.held())
 def test_polynomials_have_their_error_bounds(fit: Any) -> None:
     c = getattr(k, fit.name)
     assert len(c) == fit.degree + 1
-    assert FIT.error_bits(fit, c) <= fit.bound
+    assert FIT.error_bits(fit, c, 1000) <= fit.bound  # the script looks at all 3,000
     assert all(float(fit.dtype(v)) == v for v in c)
 
 
