@@ -352,14 +352,8 @@ def conv_transpose(
     arguments.flag("use_consistent_padding", use_consistent_padding)
     x, w = asarray(lhs), asarray(rhs)
     n = x.ndim - 2
-    if dimension_numbers is None:
-        if n not in range(len(_PLACES)):
-            raise ArgumentError(f"expected dimension_numbers for {x.ndim} axes, got None",
-                                hint=_LAYOUT)
-        places = _PLACES[n]
-        dimension_numbers = (f"N{places}C", f"{places}IO", f"N{places}C") if n < 3 else \
-            ("NHWDC", "HWDIO", "NHWDC")
-    numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
+    named = _channels_last(n) if dimension_numbers is None else dimension_numbers
+    numbers = conv_dimension_numbers(x.shape, w.shape, named)
     steps = numbers_for_axes("strides", strides, n)
     holes = numbers_for_axes("rhs_dilation", rhs_dilation, n)
     if use_consistent_padding or padding in ("SAME", "VALID"):
@@ -373,6 +367,14 @@ def conv_transpose(
     return conv_general_dilated(x, w, (1,) * n, padding, steps, holes, numbers,
                                 precision=precision,
                                 preferred_element_type=preferred_element_type)
+
+
+def _channels_last(n: int) -> tuple[str, str, str]:
+    """The axes of n places where none are named."""
+    if n not in range(len(_PLACES)):
+        raise ArgumentError(f"expected dimension_numbers for {n + 2} axes, got None", hint=_LAYOUT)
+    places = _PLACES[n]
+    return (f"N{places}C", f"{places}IO", f"N{places}C") if n < 3 else ("NHWDC", "HWDIO", "NHWDC")
 
 
 def _transposed_padding(k: int, s: int, padding: Any) -> tuple[int, int]:
