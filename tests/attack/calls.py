@@ -7,6 +7,7 @@ dtype, ``{axis}`` one of its axes; the rest is in ``tests/attack/programs.py``.
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any, NamedTuple
 
 import fnx.lax as lax
@@ -22,6 +23,13 @@ DESCRIBE = {"broadcast_shapes", "conv_dimension_numbers", "finfo", "iinfo", "iss
             "shape_as_value"}
 
 
+# Where values decide shapes (or {a} is in the place of a shape): a trace refuses it.
+VALUED = set("argwhere bincount choose collapse compress delete extract flatnonzero fromfunction "
+             "indices intersect1d kaiser nonzero resize select setdiff1d setxor1d split tile "
+             "trim_zeros tril_indices triu_indices union1d unique unique_all unique_counts "
+             "unique_inverse unique_values unravel_index".split())
+
+
 class Call(NamedTuple):
     """One way to call a function.
 
@@ -32,6 +40,7 @@ class Call(NamedTuple):
         numpy: NumPy's function of this name has the same bits.
         rank: fewest axes of ``{a}``.
         dtypes: what ``{a}`` should be, or "" for anything. (Others are tried, too: refused.)
+        dear: it has a loop of many steps.
     """
 
     text: str
@@ -40,6 +49,7 @@ class Call(NamedTuple):
     numpy: bool = False
     rank: int | None = None
     dtypes: str = ""
+    dear: bool = False
 
     def takes(self, dtype: str) -> bool:
         return not self.dtypes or dtype in self.dtypes.split()
@@ -274,40 +284,28 @@ _NN = [
     *_calls("glorot_normal() he_uniform() lecun_normal() glorot_uniform()",
             "nn.initializers.@(random.key({seed}), (3, 4))", exact=False),
 ]
+# By rejection: an ulp may decide what is drawn.
+_SAMPLERS = [call._replace(exact=False, jumps=True, dear=True) for call in [
+    *_calls("cauchy maxwell", "random.@(random.key({seed}), (3,))"),
+    *_calls("beta f", "random.@(random.key({seed}), 2.0, 3.0, (3,))"),
+    *_calls("chisquare gamma generalized_normal loggamma lognormal pareto rayleigh t wald",
+            "random.@(random.key({seed}), 2.0, (3,))"),
+    *_calls("double_sided_maxwell weibull_min", "random.@(random.key({seed}), 1.0, 2.0, (3,))"),
+    Call("random.geometric(random.key({seed}), 0.4, (3,))"),
+    Call("random.poisson(random.key({seed}), 3.0, (3,))"),
+    Call("random.binomial(random.key({seed}), 5, 0.4, (3,))"),
+    Call("random.multinomial(random.key({seed}), 5, jnp.asarray([0.5, 0.5]))"),
+    Call("random.ball(random.key({seed}), 2, 2.0, (3,))"),
+    Call("random.dirichlet(random.key({seed}), jnp.ones(3))"),
+    Call("random.multivariate_normal(random.key({seed}), jnp.zeros(2), jnp.eye(2))"),
+    Call("random.triangular(random.key({seed}), 0.0, 0.5, 1.0, (3,))"),
+]]
 _RANDOM = [
-    *_calls("cauchy maxwell", "random.@(random.key({seed}), (3,))", exact=False, jumps=True),
-    *_calls("gamma loggamma chisquare t pareto rayleigh wald geometric poisson lognormal "
-            "generalized_normal", "random.@(random.key({seed}), 0.5, (3,))", exact=False,
-            jumps=True),
-    *_calls("beta f weibull_min double_sided_maxwell binomial",
-            "random.@(random.key({seed}), 2.0, 0.5, (3,))", exact=False, jumps=True),
-    Call("random.triangular(random.key({seed}), 0.0, 1.0, 2.0, (3,))", exact=False, jumps=True),
-    Call("random.dirichlet(random.key({seed}), jnp.ones(3))", exact=False, jumps=True),
-    Call("random.ball(random.key({seed}), 3)", exact=False, jumps=True),
-    Call("random.multinomial(random.key({seed}), 5.0, jnp.ones(3) / 3)", exact=False, jumps=True),
-    Call("random.multivariate_normal(random.key({seed}), jnp.zeros(2), jnp.eye(2))",
-         exact=False, jumps=True),
     *_calls("exponential gumbel laplace logistic normal uniform", "random.@(random.key({seed}), "
             "{shape})", exact=False),
     Call("random.truncated_normal(random.key({seed}), -1.0, 2.0, {shape})", exact=False),
     *_calls("bits rademacher", "random.@(random.key({seed}), {shape})"),
-    # by rejection: an ulp may decide what is drawn
-    *_calls("cauchy maxwell", "random.@(random.key({seed}), (3,))", exact=False, jumps=True),
-    *_calls("beta f", "random.@(random.key({seed}), 2.0, 3.0, (3,))", exact=False, jumps=True),
-    *_calls("chisquare gamma generalized_normal loggamma lognormal pareto rayleigh t wald",
-            "random.@(random.key({seed}), 2.0, (3,))", exact=False, jumps=True),
-    *_calls("double_sided_maxwell weibull_min", "random.@(random.key({seed}), 1.0, 2.0, (3,))",
-            exact=False, jumps=True),
-    Call("random.geometric(random.key({seed}), 0.4, (3,))", exact=False, jumps=True),
-    Call("random.poisson(random.key({seed}), 3.0, (3,))", exact=False, jumps=True),
-    Call("random.binomial(random.key({seed}), 5, 0.4, (3,))", exact=False, jumps=True),
-    Call("random.multinomial(random.key({seed}), 5, jnp.asarray([0.5, 0.5]))", exact=False,
-         jumps=True),
-    Call("random.ball(random.key({seed}), 2, 2.0, (3,))", exact=False, jumps=True),
-    Call("random.dirichlet(random.key({seed}), jnp.ones(3))", exact=False, jumps=True),
-    Call("random.multivariate_normal(random.key({seed}), jnp.zeros(2), jnp.eye(2))", exact=False,
-         jumps=True),
-    Call("random.triangular(random.key({seed}), 0.0, 0.5, 1.0, (3,))", exact=False, jumps=True),
+    *_SAMPLERS,
     Call("random.bernoulli(random.key({seed}), 0.4, {shape})"),
     Call("random.randint(random.PRNGKey({seed}), {shape}, 0, 9)"),
     Call("random.permutation(random.key({seed}), {a})", rank=1),
@@ -375,6 +373,8 @@ def _unlisted(module: Any, name: str, listed: str) -> list[Call]:
 
 
 _LISTED = " ".join(call.text for call in (*_JNP, *_LAX, *_LOOPS, *_LANES, *_NN, *_RANDOM))
-CALLS: tuple[Call, ...] = (
+_SERIES = re.compile(r"\.(betainc|igamma\w*|random_gamma_grad|zeta|polygamma)\(")
+CALLS: tuple[Call, ...] = tuple([call._replace(dear=call.dear or bool(_SERIES.search(call.text)))
+                                 for call in (
     *_JNP, *_LAX, *_LOOPS, *_LANES, *_NN, *_RANDOM, *_unlisted(jnp, "jnp", _LISTED),
-    *_unlisted(lax, "lax", _LISTED), *_unlisted(nn, "nn", _LISTED))
+    *_unlisted(lax, "lax", _LISTED), *_unlisted(nn, "nn", _LISTED))])
