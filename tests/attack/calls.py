@@ -155,6 +155,11 @@ _JNP = [
     *_calls("dot inner", "jnp.@({a}, {n})", exact=False), Call("jnp.dot({a}, {a}.T)", exact=False),
     *_calls("vdot kron outer", "jnp.@({a}, {n})", exact=False),
     Call("jnp.tensordot({a}, {n}, {rank})", exact=False),
+    # factors that a fold of products may take out
+    Call("jnp.sum({a}[..., :, None] * {n}[..., None, :] * {s}, axis=0)", exact=False, rank=2),
+    Call("jnp.sum({a}[..., :, None] * {n}[..., None, :] * {a}[:1, ..., None], axis=0)",
+         exact=False, rank=2),
+    Call("jnp.sum({a} * {n} * {b}, axis=0)", exact=False, rank=1),
     Call("jnp.einsum('...i,...i->...', {a}, {n})", exact=False, rank=1),
     Call("jnp.einsum('ij,kj->ik', {a}, {n})", exact=False, rank=2),
     # methods
@@ -221,6 +226,7 @@ _LAX = [
          "(1,), [(1, 2)], (2,), (1,))", exact=False, rank=1),
     Call("lax.conv_transpose({a}.ravel()[None, :, None], {a}.ravel()[:2][:, None, None], (2,), "
          "'SAME')", exact=False, rank=1),
+    Call("lax.conv_general_dilated({a}[None], {n}[None], (1, 2), 'SAME')", exact=False, rank=3),
     Call("lax.conv_general_dilated_patches({a}.ravel()[None, None], (2,), (1,), 'SAME')", rank=1),
     Call("lax.sort({a})", rank=1), Call("lax.sort(({a}, {n}), 0, num_keys=2)[1]", jumps=True,
                                         rank=1),
@@ -229,6 +235,12 @@ _LAX = [
     *_calls("approx_max_k approx_min_k", "lax.@({a}, 1)[0]", rank=1, dtypes=F),
     Call("lax.gather({a}, jnp.zeros((2, 1), 'int32'), lax.GatherDimensionNumbers("
          "tuple(range(1, {rank})), (0,), (0,)), (1, *{shape}[1:]))", rank=1),
+    *_calls("clip fill", "lax.gather({a}, jnp.asarray([[{int}], [1]]), lax.GatherDimensionNumbers("
+            "tuple(range(1, {rank})), (0,), (0,)), (1, *{shape}[1:]), mode='@')", rank=1),
+    *_calls("scatter scatter_add scatter_mul scatter_max",
+            "lax.@({a}, jnp.asarray([[{int}], [1]]), jnp.stack([{a}[0], {a}[-1]]), "
+            "lax.ScatterDimensionNumbers(tuple(range(1, {rank})), (0,), (0,)))", exact=False,
+            rank=1),
     *_calls("scatter scatter_add scatter_sub scatter_mul scatter_min scatter_max",
             "lax.@({a}, jnp.zeros((1, 1), 'int32'), {a}[:1], lax.ScatterDimensionNumbers("
             "tuple(range(1, {rank})), (0,), (0,)))", exact=False, rank=1),
@@ -335,6 +347,7 @@ class Word(NamedTuple):
 WORDS = (
     Word("fnx.jit({f})({a})"), Word("fnx.checkpoint({f})({a})"), Word("fnx.call({f})({a})"),
     Word("own_rule({f})({a})"), Word("own_pullback({f})({a})"), Word("with_effect({f})({a})"),
+    Word("fnx.jit({f}, donate_argnums=0)(jnp.copy({a}))"),
     Word("fnx.vmap({f})({a})", rows=True), Word("lax.map({f}, {a})", rows=True),
     Word("fnx.vmap({f}, in_axes=-1, out_axes=-1)(jnp.moveaxis({a}, 0, -1))", rows=True),
     Word("lax.scan(lambda c, z: (c + 1, ({f})(z)), 0, {a})[1]", rows=True),
@@ -348,8 +361,8 @@ WORDS = (
          "(0, ({f})(z)))[1])({a})", rows=True),
     Word("fnx.jvp({f}, ({a},), ({n},))[1]", exact=False, floats=True),
     Word("fnx.linearize({f}, {a})[1]({n})", exact=False, floats=True),
-    Word("fnx.grad(lambda z: (({f})(z) * 0.5).sum())({a})", exact=False, floats=True),
-    Word("fnx.vmap(fnx.grad(lambda z: ({f})(z).sum()))({a})", rows=True, exact=False, floats=True),
+    Word("fnx.grad(lambda z: total(({f})(z)))({a})", exact=False, floats=True),
+    Word("fnx.vmap(fnx.grad(lambda z: total(({f})(z))))({a})", rows=True, exact=False, floats=True),
     Word("fnx.jacfwd({f})({a})", exact=False, floats=True),
     Word("fnx.jacrev({f})({a})", exact=False, floats=True),
 )

@@ -203,6 +203,7 @@ def environment(inputs: list[Any]) -> dict[str, Any]:
     """The names that a program may use."""
     return {"np": np, "jnp": jnp, "lax": lax, "nn": nn, "random": random, "fnx": fnx,
             "own_rule": own_rule, "own_pullback": own_pullback, "with_effect": with_effect,
+            "total": total,
             **{f"x{i}": x if isinstance(x, fnx.Array) else jnp.asarray(x)
                for i, x in enumerate(inputs)}}
 
@@ -227,6 +228,13 @@ def with_effect(f: Any) -> Any:
         fnx.debug.callback(lambda _: None, x)
         return f(x)
     return g
+
+
+def total(out: Any) -> Any:
+    """The sum of the floats in a result."""
+    floats = [x for x in fnx.tree.leaves(out) if isinstance(x, fnx.Array)
+              and dtypes.as_dtype(x.dtype).is_float]
+    return sum([jnp.sum(x * 0.5) for x in floats], start=jnp.zeros(()))
 
 
 # ---- running ----------------------------------------------------------------------------------
@@ -554,7 +562,7 @@ def attack(first: int, count: int | None, seconds: float | None, report: int = 5
             with override(cache_dir=""):
                 counts[check(program_of(seed))] += 1
         except (Wrong, fnx.FnxError, ArithmeticError, LookupError, TypeError, ValueError,
-                AssertionError, AttributeError, RecursionError) as e:
+                AssertionError, AttributeError, RuntimeError, StopIteration) as e:
             wrong.append(seed)
             counts["wrong"] += 1
             print(f"seed {seed}: {type(e).__name__}: {str(e)[:1500]}")

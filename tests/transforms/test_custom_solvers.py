@@ -291,3 +291,14 @@ def test_root_of_floats_beside_integers():
 
     assert fnx.grad(mixed)(4.0) == 0.75  # of 3 square roots
     assert fnx.jvp(mixed, (4.0,), (1.0,))[1] == 0.75
+
+
+def test_a_linear_solve_of_integers_has_floats() -> None:
+    """The solution is of another kind than what it is solved for."""
+    def solved(b: Any, a: Any) -> Any:
+        return lax.custom_linear_solve(lambda x: x * a, b, lambda f, b: b / a, symmetric=True)
+
+    b = jnp.asarray([4, 6])
+    np.testing.assert_allclose(fnx.jit(solved)(b, 2.0), [2, 3])
+    np.testing.assert_allclose(fnx.jvp(lambda a: solved(b, a), (2.0,), (1.0,))[1], [-1, -1.5])
+    np.testing.assert_allclose(fnx.grad(lambda a: solved(b, a).sum())(2.0), -2.5)

@@ -88,8 +88,8 @@ def _has_floats(x: Any) -> bool:
 
 def _dense(tangent: Any, like: Any) -> Any:
     """A tangent with zeros for integers: what a solver that was given ``like`` is given."""
-    by_place = (t for t in tree.leaves(tangent) if not is_nothing(t))
-    return tree.map(lambda v: next(by_place) if v._dtype.is_float else v * 0, like)
+    by_place = iter(tree.leaves(tangent, is_leaf=is_nothing))
+    return tree.map(lambda v: v * 0 if is_nothing(t := next(by_place)) else t, like)
 
 
 def _tangent(dense: Any, like: Any, no_tangent: Callable[[Array], Any] = _float0) -> Any:
