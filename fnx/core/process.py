@@ -12,6 +12,7 @@ loaded here are loaded whole before the process forks, or not begun.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import os
 import signal
@@ -20,18 +21,23 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain, repeat
+from operator import methodcaller
 from types import ModuleType
 from typing import Any
 
 PATIENCE = 1.0  # seconds that a fork waits for work; what is unfinished is refused in the child
 _LOADED = 10.0  # ... and for a module that another thread loads
+_OTHERS = 30.0  # ... and for another thread that forks
+_TRIES = 3  # of what is registered, where it fails
 _LATER = 0.01  # seconds after a fork until a Ctrl-C that came during it is raised
 
 _locks: list[weakref.ref[Any]] = []
 _before: list[Callable[[float], None]] = []
 _in_parent: list[Callable[[], None]] = []
 _in_child: list[Callable[[], None]] = []
-_interrupted = [False]  # whether Ctrl-C came during a fork
+_cut: list[type[BaseException]] = []  # what a handler raised during a fork: at most one
+_forking: Any = threading.RLock()  # held by the thread that forks
 
 
 def fork_safe_lock() -> Any:
@@ -62,61 +68,113 @@ def at_fork(before: Callable[[float], None] = _nothing,
     """Register what happens around a fork, as ``os.register_at_fork``.
 
     ``before`` is given the time (``time.monotonic``) until which it may wait. Where Ctrl-C comes
-    in one of these it begins anew, and KeyboardInterrupt is raised after the fork.
+    in it or in ``in_parent`` it begins anew, and KeyboardInterrupt is raised after the fork.
+    Threads that fork at once do so one after another. No handler of a signal is called between
+    the last of ``before`` and the end of ``in_child``.
     """
     _before.insert(0, before)
     _in_parent.append(in_parent)
     _in_child.append(in_child)
 
 
-def _hooks(run: Callable[[], None]) -> Iterator[None]:
+def _uncut(run: Callable[[], None], left: int) -> Iterator[None]:
     """Call ``run`` each time it is resumed; none is cut short by Ctrl-C, which comes later.
 
     Python calls what is registered from C and drops exceptions. A function could be left at its
-    first instruction, where signals are looked at; that of a generator is within its ``try``.
+    first instruction, where signals are looked at; that of a generator is within its ``try``. So
+    is a jump back of the inner loop. ``left``: how often ``run`` may fail before the next yield.
     """
-    pending = False
     while True:
         try:
-            if pending:
-                run()
-                pending = False
-            yield
-            pending = True
+            while True:
+                try:
+                    if left:
+                        run()
+                        left = 0
+                    yield
+                    left = _TRIES
+                except GeneratorExit:
+                    return
+                except KeyboardInterrupt:
+                    _cut[:] = (KeyboardInterrupt,)
+                    left = _TRIES
+                except BaseException as e:  # of another handler, or of what is registered
+                    _cut[:] = (type(e),)
+                    left -= 1
         except KeyboardInterrupt:
-            pending = _interrupted[0] = True
+            _cut[:] = (KeyboardInterrupt,)
+            left = _TRIES
+
+
+def _without_end(run: Callable[[], None]) -> Iterator[None]:
+    """``_uncut`` of it, and another one where Ctrl-C has ended the one before after all."""
+    steps = chain.from_iterable(chain([_uncut(run, 0)], map(_uncut, repeat(run), repeat(_TRIES))))
+    next(steps)
+    return steps
+
+
+class _Around(threading.local):
+    """What Python calls around the forks of a thread, and which signals the thread blocks
+    otherwise. Several threads can't resume one generator."""
+
+    def __init__(self) -> None:
+        self.mask: set[Any] | None = None
+        self.before, self.in_parent, self.in_child = [
+            partial(next, _without_end(step))
+            for step in (_run_before, _run_in_parent, _run_in_child)]
 
 
 def _run_before() -> None:
-    until = time.monotonic() + (0.0 if _interrupted[0] else PATIENCE)
+    _forking.acquire(timeout=_OTHERS)
+    until = time.monotonic() + (0.0 if _cut else PATIENCE)
     for hook in _before:
         hook(until)
+    if _around.mask is None:
+        _around.mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    signal.pthread_sigmask(signal.SIG_BLOCK, [
+        number for number in signal.valid_signals() if callable(signal.getsignal(number))])
 
 
 def _run_in_parent() -> None:
     for hook in _in_parent:
         hook()
-    if _interrupted[0]:
-        _interrupted[0] = False
-        again = threading.Timer(_LATER, _interrupt_main)
+    if _around.mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _around.mask)
+        _around.mask = None
+    _forked()
+
+
+def _run_in_child() -> None:
+    if _around.mask is not None:  # no handler is called: nothing is begun anew
+        _cut.clear()  # it came to the parent
+        for ref in _locks:
+            lock = ref()
+            if lock is not None and not lock._is_owned():  # by the thread that forked
+                lock._at_fork_reinit()
+        for hook in _in_child:
+            hook()
+        mask, _around.mask = _around.mask, None
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    _forked()
+
+
+def _forked() -> None:
+    """The next one may fork; what came during this fork is raised."""
+    while _forking._is_owned():
+        _forking.release()
+    if _cut:
+        again = threading.Timer(_LATER, _raise, [_cut.pop()])
         again.daemon = True
         again.start()
 
 
-def _interrupt_main() -> None:
+def _raise(error: type[BaseException]) -> None:
     """As Ctrl-C does: what the main thread sleeps in ends, too (unlike _thread.interrupt_main)."""
-    if callable(signal.getsignal(signal.SIGINT)):  # else it would end the process
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-
-def _run_in_child() -> None:
-    _interrupted[0] = False
-    for ref in _locks:
-        lock = ref()
-        if lock is not None and not lock._is_owned():  # by the thread that forked
-            lock._at_fork_reinit()
-    for hook in _in_child:
-        hook()
+    main = threading.main_thread().ident or 0
+    if error is not KeyboardInterrupt:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(error))
+    elif callable(signal.getsignal(signal.SIGINT)):  # else it would end the process
+        signal.pthread_kill(main, signal.SIGINT)
 
 
 def _wait_for_loading(until: float) -> None:
@@ -130,12 +188,11 @@ def _loaded() -> None:
 
 
 at_fork(_wait_for_loading, _loaded, _loaded)
-if hasattr(os, "register_at_fork"):
-    _steps = [_hooks(_run_before), _hooks(_run_in_parent)]
-    for _step in _steps:
-        next(_step)
-    os.register_at_fork(before=partial(next, _steps[0]), after_in_parent=partial(next, _steps[1]),
-                        after_in_child=_run_in_child)
+_around = _Around()
+if hasattr(os, "register_at_fork"):  # methodcaller: no instruction of Python before a generator's
+    os.register_at_fork(before=partial(methodcaller("before"), _around),
+                        after_in_parent=partial(methodcaller("in_parent"), _around),
+                        after_in_child=partial(methodcaller("in_child"), _around))
 
 
 def wait_for_the_end() -> None:

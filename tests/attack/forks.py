@@ -3,8 +3,9 @@
     python -m tests.attack.forks --count 1000 --seed 1
     python -m tests.attack.forks --seconds 600
 
-Threads trace, compile, run and submit long work, while the process forks, now and then with
-Ctrl-C on its way, and with more or less patience for work in flight. Each child reads what was
+Threads trace, compile, run and submit long work, while the process forks, now and then from
+several threads at once, with Ctrl-C on its way, or with Ctrl-C for the child microseconds after
+it is there, and with more or less patience for work in flight. Each child reads what was
 computed before, what was in flight (its value or DeviceError), and computes, traces and compiles
 anew; an alarm ends one that hangs, and where its threads were is printed, with the processor
 time it used: next to none on a busy machine may be hunger, not a lock. The parent's values have
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +38,8 @@ from fnx.core.array import scope
 from fnx.core.config import override
 from fnx.core.errors import DeviceError
 
+_CODES = {10: "(a trace is open)", 11: "(a value of before)", 12: "(a value in flight)",
+          16: "(Ctrl-C got lost)", 17: "(Ctrl-C of nobody)"}
 _HANG = 60  # seconds a child may take, on a busy machine
 
 
@@ -113,14 +117,22 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
         done = _short(jnp.arange(100) * 1.0)
         np.asarray(done)
         flight = [_long(x) for _ in range(flights)][-1]  # they are done in order
-        lost += _fork(rng.random() < 0.25, rng.uniform(1e-5, 0.01), forks, done, flight, want)
-        forks += 1
-        for code, hang in _reaped():
+        beside = [threading.Thread(target=_fork, args=(forks + 1 + i, done, flight, want))
+                  for i in range(2 * (forks % 4 == 0))]
+        after = rng.uniform(1e-5, 10 ** rng.uniform(-4, -2)) if rng.random() < 0.25 else None
+        for thread in beside:
+            thread.start()
+        lost += _fork(forks, done, flight, want, after, rng.random() < 0.25)
+        for thread in beside:
+            thread.join()
+        forks += 1 + len(beside)
+        for code, stacks in _reaped():
             refused += code == 3
-            if hang:
-                hangs.append(f"fork {forks}: {hang}")
+            if code == -signal.SIGALRM:
+                hangs.append(f"fork {forks}: {stacks}")
             elif code not in (0, 3):
-                wrong.append(f"fork {forks}: child ended with {code}")
+                wrong.append(f"fork {forks}: child ended with {code} "
+                             f"{_CODES.get(code, stacks)}")
         if float(flight) != want:
             wrong.append(f"fork {forks}: the parent has another value")
     process.PATIENCE = patience
@@ -130,22 +142,30 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
     return Counts(forks, refused, wrong, lost, hangs)
 
 
-def _fork(interrupted: bool, after: float, number: int, done: Any, flight: Any, want: float
-          ) -> bool:
-    """Fork, with Ctrl-C on its way if told so; whether that got lost."""
+def _fork(number: int, done: Any, flight: Any, want: float, after: float | None = None,
+          struck: bool = False) -> bool:
+    """Fork; whether Ctrl-C got lost that came after so many seconds. With ``struck`` another one
+    comes to the child as soon as there is one."""
+    parent = os.getpid()
     try:
-        if interrupted:
+        if after is not None:
             signal.signal(signal.SIGALRM, signal.default_int_handler)
             signal.setitimer(signal.ITIMER_REAL, after)
-        if os.fork() == 0:
-            _be_child(number, done, flight, want)
-        time.sleep(20 * interrupted)  # it may come a little later
-        return interrupted
+        child = os.fork()
+        if child == 0:
+            _be_child(number, done, flight, want, struck)
+        if struck:
+            os.kill(child, signal.SIGINT)
+        if after is not None:
+            time.sleep(20)  # it may come a little later
+        return after is not None
     except KeyboardInterrupt:
+        if os.getpid() != parent:
+            _be_child(number, done, flight, want, False)
         return False
 
 
-def _be_child(number: int, done: Any, flight: Any, want: float) -> None:
+def _be_child(number: int, done: Any, flight: Any, want: float, struck: bool) -> None:
     code = 1
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -153,6 +173,13 @@ def _be_child(number: int, done: Any, flight: Any, want: float) -> None:
         with _stacks(os.getpid()).open("w") as file:
             faulthandler.dump_traceback_later(0.9 * _HANG, file=file)
             code = _child(number, done, flight, want)
+        if struck:
+            time.sleep(20)
+            code = 16  # it got lost
+    except KeyboardInterrupt:
+        code = _child(number, done, flight, want) if struck else 17
+    except BaseException:
+        _stacks(os.getpid()).write_text(traceback.format_exc())
     finally:
         os._exit(code)
 
@@ -163,7 +190,7 @@ def _stacks(child: int) -> Path:
 
 
 def _reaped() -> Iterator[tuple[int, str]]:
-    """Exit code of each child, once it has ended, and if it hung what it did."""
+    """Exit code of each child, once it has ended, and what it said that it did."""
     while True:
         try:
             child, status, used = os.wait4(-1, 0)
@@ -172,8 +199,7 @@ def _reaped() -> Iterator[tuple[int, str]]:
         code, file = os.waitstatus_to_exitcode(status), _stacks(child)
         stacks = file.read_text() if file.exists() else ""
         file.unlink(missing_ok=True)
-        yield code, "" if code != -signal.SIGALRM else \
-            f"{used.ru_utime + used.ru_stime:.1f} s of processor time in {_HANG} s\n{stacks}"
+        yield code, f"{used.ru_utime + used.ru_stime:.1f} s of processor time\n{stacks}"
 
 
 def main() -> None:

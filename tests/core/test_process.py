@@ -166,3 +166,41 @@ def test_apart_restores_what_was_before() -> None:
         with pytest.raises(KeyboardInterrupt):
             apart(leaves_all_open)
         assert scope.stack() == [outer] and current_site.site is None
+
+
+def test_threads_that_fork_at_once_do_so_one_after_another() -> None:
+    codes: list[int] = []
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    def forks() -> None:
+        for _ in range(5):
+            codes.append(in_child(lambda: float(jnp.ones(3).sum()) == 3
+                                  and signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked))
+
+    threads = [threading.Thread(target=forks) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert codes == [0] * 15
+
+
+def test_what_a_handler_raises_during_a_fork_is_raised_after_it() -> None:
+    class Late(Exception):
+        pass
+
+    def handler(*_: object) -> None:
+        raise Late
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        for delay in (1e-5, 1e-4, 3e-4, 1e-3, 3e-3):
+            with pytest.raises(Late):
+                signal.setitimer(signal.ITIMER_REAL, delay)
+                child = os.fork()
+                if child == 0:
+                    os._exit(0)
+                time.sleep(5)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert in_child(lambda: True) == 0

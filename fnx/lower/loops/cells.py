@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, narrow, ops
 from fnx.core.dtypes import DType
 from fnx.core.levels.interp_kernel import computed
 from fnx.core.ops import Op
@@ -237,7 +237,8 @@ def scalar(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
         node = UOp(op, dtype, src, arg)
         values = {s: computed(s, {}) for s in src}
         with np.errstate(all="ignore"):
-            return build.const(np.asarray(computed(node, values))[()], dtype)
+            held = np.asarray(computed(node, values))
+            return build.const(narrow.decoded(held, dtype)[()], dtype)
     return UOp(op, dtype, src, arg)
 
 
