@@ -12,7 +12,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.documented import Family
 from fnx.core.array.promotion import promoted
 from fnx.core.array.public import asarray
-from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.errors import ArgumentError, DTypeError, ShapeError
 from fnx.numpy.arranging import immutable
 from fnx.numpy.basic import (
     broadcast_arrays,
@@ -58,11 +58,13 @@ def choose(a: ArrayLike, choices: Sequence[ArrayLike], out: None = None,
     which, given = asarray(a), [asarray(c) for c in choices]
     if not given:
         raise ArgumentError("expected at least one choice, got none")
-    if mode == "raise":
-        data = which._numpy()
-        if data.size and not 0 <= data.min() <= data.max() < len(given):
-            raise ArgumentError(f"expected numbers from 0 to {len(given) - 1}, got {data.min()} to "
-                                f"{data.max()}", hint='use mode="clip" or "wrap"')
+    if which._dtype.is_float:
+        raise DTypeError(f"expected integers that say which choice, got {which._dtype}")
+    if mode == "raise" and which.size:
+        low, high = int(which.min()), int(which.max())
+        if not 0 <= low <= high < len(given):
+            raise ArgumentError(f"expected numbers from 0 to {len(given) - 1}, got {low} to "
+                                f"{high}", hint='use mode="clip" or "wrap"')
     if mode == "wrap":
         which = remainder(which, len(given))
     which, *wide = broadcast_arrays(clip(which, 0, len(given) - 1), *given)

@@ -24,10 +24,10 @@ DESCRIBE = {"broadcast_shapes", "conv_dimension_numbers", "finfo", "iinfo", "iss
 
 
 # Where values decide shapes (or {a} is in the place of a shape): a trace refuses it.
-VALUED = set("argwhere bincount choose collapse compress delete extract flatnonzero fromfunction "
-             "indices intersect1d kaiser nonzero resize select setdiff1d setxor1d split tile "
-             "trim_zeros tril_indices triu_indices union1d unique unique_all unique_counts "
-             "unique_inverse unique_values unravel_index".split())
+VALUED = set("argwhere bincount choice choose collapse compress delete dsplit extract flatnonzero "
+             "hsplit indices intersect1d kaiser nonzero permutation resize select setdiff1d setxor1d "
+             "split tile trim_zeros tril_indices triu_indices union1d unique unique_all unique_counts "
+             "unique_inverse unique_values unravel_index vsplit".split())
 
 
 class Call(NamedTuple):
@@ -138,6 +138,8 @@ _JNP = [
     *_calls("set add multiply min max", "{a}.at[{index}].@({s})", exact=False, rank=1),
     Call("{a}.at[1:].set({s})", rank=1), Call("{a}.at[{index}].get()", rank=1),
     # functions of functions, and places
+    Call("jnp.fromfunction(lambda i: i * 2, ({size} % 5,))"),
+    Call("jnp.choose(jnp.zeros_like({a}, int), [{a}, {n}])"),
     Call("jnp.apply_along_axis(jnp.cumsum, {axis}, {a})", exact=False, rank=1),
     Call("jnp.apply_over_axes(jnp.max, {a}, [0])", rank=1),
     *_calls("atleast_1d atleast_2d atleast_3d", "jnp.@({a})", numpy=True),

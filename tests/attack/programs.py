@@ -355,7 +355,7 @@ def check(program: Program) -> str:
         return "refused"
     for way, got in (("jit", jitted), ("interp", interpreted)):
         if isinstance(got, Exception):
-            if way == "jit" and _needs_values(program, got):
+            if _needs_values(program, got):  # rules are traced without values on both
                 continue
             raise Wrong(f"{way} refuses what eager does: {got}") from got
         compare(program, way, got, eager)
@@ -441,6 +441,8 @@ def compare_numpy(program: Program, eager: list[list[Leaf]]) -> None:
             continue
         if used and np.result_type(*used).itemsize > max(x.dtype.itemsize for x in used):
             continue  # NumPy computes in 64 bits
+        if any(x.dtype.kind == "u" for x in used) and "-" in text:
+            continue  # NumPy compares with -1, JAX with what it is as an unsigned number
         try:
             with np.errstate(all="ignore"):
                 want = np.asarray(eval(text, env))

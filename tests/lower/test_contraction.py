@@ -139,9 +139,12 @@ def test_lanes_of_a_long_sum_go_where_reads_are_contiguous() -> None:
     np.testing.assert_allclose(f(a, b), a.T @ b.T, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", [n for n in SPELLINGS if "where" not in n and "double" not in n])
+@pytest.mark.parametrize("name", ["a * b", "a * b * s", "s * (a * b)", "(a * s) * b",
+                                  "a * (s * b)", "(a * v[m]) * (b * v[n])", "-(a * b)",
+                                  "(a * b) / s", "int(a) * b"])
 def test_a_term_is_one_product_of_two(name: str) -> None:
-    """Scalars and vectors are in the factors, which are packed, or behind the sum."""
+    """Numbers are in the factors, which are packed, or behind the sum; so are vectors that are
+    written at a factor."""
     def f(a: Any, b: Any) -> Any:
         return jnp.sum(SPELLINGS[name](jnp, a[:, :, None], b[None]), 1)
 
@@ -150,3 +153,21 @@ def test_a_term_is_one_product_of_two(name: str) -> None:
     assert found is not None
     term = found.reduce.src[0]
     assert term.op is ops.MUL and set(term.src) == {found.left, found.right}
+
+
+@pytest.mark.parametrize("u", [np.inf, np.nan, 1e30, 1e-30])
+@pytest.mark.parametrize("name", ["of all", "of rows", "of columns", "of both", "along"])
+def test_a_factor_of_the_terms_is_a_factor_of_the_terms(name: str, u: float) -> None:
+    """Infinities and what overflows, term by term, as NumPy has it."""
+    at = {"of all": (1, 1, 1), "of rows": (M, 1, 1), "of columns": (1, 1, N), "of both": (M, 1, N),
+          "along": (1, K, 1)}[name]
+    u_of = np.full(at, u, np.float32)
+
+    def f(a: Any, b: Any, u: Any) -> Any:
+        return (a[:, :, None] * b[None] * u).sum(1)
+
+    a, b = (x * np.float32(1e-10 if u == 1e30 else 1e15) for x in (A, B))
+    with np.errstate(all="ignore"):
+        want = f(a, b, u_of)
+    np.testing.assert_allclose(fnx.jit(f)(a, b, u_of), want, rtol=1e-4,
+                               atol=1e-4 * np.abs(want[np.isfinite(want)]).max(initial=0))

@@ -302,3 +302,13 @@ def test_a_linear_solve_of_integers_has_floats() -> None:
     np.testing.assert_allclose(fnx.jit(solved)(b, 2.0), [2, 3])
     np.testing.assert_allclose(fnx.jvp(lambda a: solved(b, a), (2.0,), (1.0,))[1], [-1, -1.5])
     np.testing.assert_allclose(fnx.grad(lambda a: solved(b, a).sum())(2.0), -2.5)
+
+
+def test_a_pullback_may_have_checkpoints() -> None:
+    """What is recomputed behind a barrier is as linear as it was."""
+    @fnx.custom_vjp
+    def f(x: Any) -> Any:
+        return jnp.sin(x)
+
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: fnx.vjp(fnx.checkpoint(jnp.sin), x)[1](ct))
+    np.testing.assert_allclose(fnx.jvp(f, (0.5,), (2.0,))[1], 2 * np.cos(0.5), rtol=1e-6)

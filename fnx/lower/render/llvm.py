@@ -26,6 +26,7 @@ from fnx.core.errors import KernelError
 from fnx.core.ops import Op
 from fnx.core.record import Record
 from fnx.core.uop import UOp
+from fnx.lower.render.zeros import quotient
 
 _FLOATS = {"float16": "half", "bfloat16": "bfloat", "float32": "float", "float64": "double"}
 _LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
@@ -178,7 +179,6 @@ _TEMPLATES: dict[Op, dict[str, str]] = {
     ops.ADD: {"f": "fadd {t} {0}, {1}", "su": "add {t} {0}, {1}"},
     ops.SUB: {"f": "fsub {t} {0}, {1}", "su": "sub {t} {0}, {1}"},
     ops.MUL: {"f": "fmul {t} {0}, {1}", "su": "mul {t} {0}, {1}"},
-    ops.DIV: {"f": "fdiv {t} {0}, {1}"},
     ops.IDIV: {"s": "sdiv {t} {0}, {1}", "u": "udiv {t} {0}, {1}"},
     ops.REM: {"s": "srem {t} {0}, {1}", "u": "urem {t} {0}, {1}"},
     ops.MAX: {"f": "call {t} @llvm.maximum.{s}({t} {0}, {t} {1})",
@@ -211,6 +211,11 @@ def _elementwise(op: Op) -> Callable[[Printer, UOp], None]:
         p.define(node, text.format(*[p.operand(s) for s in node.src], t=type_of(t), s=_suffix(t),
                                    zero=_zero(t), ones=_filled(t, "-1")))
     return row
+
+
+def _divide(p: Printer, node: UOp) -> None:
+    a, b = map(p.operand, node.src)
+    p.define(node, quotient(node, type_of(node.dtype), _suffix(node.dtype), a, b))
 
 
 def _shift(p: Printer, node: UOp) -> None:
@@ -481,7 +486,7 @@ def _endif(p: Printer, node: UOp) -> None:
 
 
 _ROWS: dict[Op, Callable[[Printer, UOp], None]] = {
-    **{op: _elementwise(op) for op in _TEMPLATES},
+    **{op: _elementwise(op) for op in _TEMPLATES}, ops.DIV: _divide,
     ops.SHL: _shift, ops.SHR: _shift, ops.WHERE: _where, ops.CAST: _cast,
     ops.BITCAST: _bitcast, ops.ADDRESS: _address, ops.LOAD: _load,
     ops.STORE: _store, ops.SPLAT: _splat, ops.LANESBELOW: _lanes_below,

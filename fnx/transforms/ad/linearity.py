@@ -92,6 +92,8 @@ def _walk(outs: Sequence[UOp], given: Mapping[UOp, LinearKind]) -> Steps[Kinds]:
 
 def _kind(node: UOp, src: list[LinearKind]) -> LinearKind:
     """The kind of a node without a body."""
+    if node.op is ops.BARRIER:
+        return src[0]
     if LINEAR not in src:
         together = _together(node)
         nothing = all(src[i] is ZERO for i in together) if together else \

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.core import build_calls
+from fnx.core import build, build_calls
 from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.public import asarray
@@ -32,7 +32,12 @@ class _Equation(Record):
     """A function of x with what it closes over as its other arguments."""
 
     closed: Closed
-    name: str
+    f: Callable[..., Any]
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return name_of(self.f)
 
     @property
     def consts(self) -> list[Array]:
@@ -41,18 +46,28 @@ class _Equation(Record):
 
     def at(self, x: Any, consts: Sequence[Any]) -> Any:
         """Its value."""
-        given = [*tree.leaves(x), *consts]
-        nodes = build_calls.call(self.closed.function, [asarray(v)._node for v in given])
-        return self.closed.out_tree.unflatten(
-            [Array(n, a.weak) for n, a in zip(nodes, self.closed.outs)])
+        closed, arrays = self.closed, [asarray(v) for v in tree.leaves(x)]
+        given = [asarray(c)._node for c in consts]
+        params = build.params(closed.function)
+        if any(i in params and params[i].dtype != v._dtype for i, v in enumerate(arrays)):
+            known = dict(zip(closed.captures, given))  # a solution of another type: 3 / 2
+            closed = _traced(self.f, arrays, tree.structure(x), "an equation")
+            given = [known.get(node, node) for node in closed.captures]
+        nodes = build_calls.call(closed.function, [*[v._node for v in arrays], *given])
+        return closed.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, closed.outs)])
+
+
+def _traced(f: Callable[..., Any], arrays: Sequence[Array], structure: tree.TreeDef, by: str
+            ) -> Closed:
+    args = tree.structure(((structure.unflatten(arrays),), {}))
+    return trace(f, [v._aval for v in arrays], args, by=by, name=name_of(f)).close()
 
 
 def _equation(f: Callable[..., Any], x: Any, by: str) -> _Equation:
     """A function from x to what is like x."""
     leaves, structure = tree.flatten(x)
     arrays = [asarray(v) for v in leaves]
-    closed = trace(f, [v._aval for v in arrays], tree.structure(((x,), {})), by=by,
-                   name=name_of(f)).close()
+    closed = _traced(f, arrays, structure, by)
     if closed.out_tree != structure:
         raise PytreeError(f"{by}: expected {name_of(f)} to return what is like its argument, "
                           f"{structure}; got {closed.out_tree}",
@@ -62,7 +77,7 @@ def _equation(f: Callable[..., Any], x: Any, by: str) -> _Equation:
             raise ShapeError(f"{by}: expected {name_of(f)} to return what is like its argument, "
                              f"{list(want._shape)} at {tree.keystr(path) or 'the root'}; got "
                              f"{list(got.shape)}", hint="as many equations as unknowns")
-    return _Equation(closed, name_of(f))
+    return _Equation(closed, f)
 
 
 def _split(out: Any, has_aux: bool) -> tuple[Any, Any]:

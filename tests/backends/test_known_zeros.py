@@ -1,0 +1,28 @@
+"""What LLVM takes for zero in a lane that is not read from memory: a quotient of two is none."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: jnp.concatenate([x / x, jnp.zeros(1)]),
+    lambda x: jnp.pad(x / jnp.ones(1), (0, 1)),
+    lambda x: jnp.pad(x / (x * x), (0, 3)),
+    lambda x: jnp.where(jnp.arange(2) < 1, jnp.arange(2, dtype="f4") / jnp.pad(x, (0, 1)), 0),
+])
+def test_a_lane_of_nothing_divided_by_nothing_is_left_out(f: Callable[[Any], Any]) -> None:
+    x = jnp.ones(1)
+    with fnx.core.config.override(device="interp"):
+        want = f(jnp.ones(1))
+    np.testing.assert_array_equal(fnx.jit(f)(x), np.asarray(want))
+    np.testing.assert_array_equal(f(x), np.asarray(want))
+
+
+def test_the_integral_of_a_number() -> None:
+    np.testing.assert_array_equal(jnp.polyint(1.0), [1, 0])
