@@ -25,9 +25,9 @@ DESCRIBE = {"broadcast_shapes", "conv_dimension_numbers", "finfo", "iinfo", "iss
 
 # Where values decide shapes (or {a} is in the place of a shape): a trace refuses it.
 VALUED = set("argwhere bincount choice choose collapse compress delete dsplit extract flatnonzero "
-             "hsplit indices intersect1d kaiser nonzero permutation resize select setdiff1d setxor1d "
-             "split tile trim_zeros tril_indices triu_indices union1d unique unique_all unique_counts "
-             "unique_inverse unique_values unravel_index vsplit".split())
+             "hsplit indices intersect1d kaiser nonzero permutation resize select setdiff1d "
+             "setxor1d split tile trim_zeros tril_indices triu_indices union1d unique unique_all "
+             "unique_counts unique_inverse unique_values unravel_index vsplit".split())
 
 
 class Call(NamedTuple):
