@@ -19,12 +19,15 @@ samplers by rejection, dear loops, are drawn seldom.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random as python_random
 import re
+import signal
 import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -49,6 +52,7 @@ SHAPES = ((), (1,), (3,), (4,), (7,), (33,), (0,), (1, 4), (3, 1), (3, 4), (4, 4
 DTYPES = tuple([t.name for t in dtypes.USER if t.bits < 64])
 _FLOAT32 = 0.45  # part of the inputs that are float32
 SCALARS = ("2", "0", "-1", "3", "0.5", "-2.5", "1e-30", "True", "jnp.inf", "1e30", "7")
+HANG = 200.0  # seconds for a program, on a busy machine
 _WORDY = 0.4  # part of the lines that are words
 _REFUSED = 0.15  # part of the refused lines that stay, as the last one
 INDICES = ("[0]", "[0, 0]", "[1, -1]", "[2, 0, 9]", "[-9, 1]", "[[0, 1], [1, 0]]")
@@ -551,6 +555,21 @@ def program_of(seed: int) -> Program:
     return Writer(seed).program(1 + seed % 4)
 
 
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """What takes longer is reported."""
+    def handler(*_: Any) -> None:
+        raise Wrong(f"not done in {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def attack(first: int, count: int | None, seconds: float | None, report: int = 500
            ) -> tuple[Counter[str], list[int]]:
     """Run programs from a seed on; how many did what, and the seeds that were wrong."""
@@ -561,7 +580,7 @@ def attack(first: int, count: int | None, seconds: float | None, report: int = 5
     while (count is None or seed < first + count) and \
             (seconds is None or time.monotonic() - start < seconds):
         try:
-            with override(cache_dir=""):
+            with override(cache_dir=""), within(HANG):
                 counts[check(program_of(seed))] += 1
         except (Wrong, fnx.FnxError, ArithmeticError, LookupError, TypeError, ValueError,
                 AssertionError, AttributeError, RuntimeError, StopIteration) as e:
