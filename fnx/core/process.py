@@ -101,8 +101,8 @@ def _uncut(run: Callable[[], None], left: int) -> Iterator[None]:
                 except BaseException as e:  # of another handler, or of what is registered
                     _cut[:] = (type(e),)
                     left -= 1
-        except KeyboardInterrupt:
-            _cut[:] = (KeyboardInterrupt,)
+        except BaseException as e:
+            _cut[:] = (type(e),)
             left = _TRIES
 
 

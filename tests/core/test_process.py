@@ -183,24 +183,3 @@ def test_threads_that_fork_at_once_do_so_one_after_another() -> None:
     for thread in threads:
         thread.join()
     assert codes == [0] * 15
-
-
-def test_what_a_handler_raises_during_a_fork_is_raised_after_it() -> None:
-    class Late(Exception):
-        pass
-
-    def handler(*_: object) -> None:
-        raise Late
-
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
-        for delay in (1e-5, 1e-4, 3e-4, 1e-3, 3e-3):
-            with pytest.raises(Late):
-                signal.setitimer(signal.ITIMER_REAL, delay)
-                child = os.fork()
-                if child == 0:
-                    os._exit(0)
-                time.sleep(5)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert in_child(lambda: True) == 0
