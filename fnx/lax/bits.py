@@ -89,6 +89,8 @@ def _reduced(x: Expr, exponent: int, mantissa: int) -> Expr:
 def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
     """Rounded to what a type with fewer bits can hold: infinity above it, 0 below it.
 
+    Its derivative is 1.
+
     >>> lax.reduce_precision(3.14159, 5, 4)
     Array(3.125, dtype=float32, weak_type=True)
     """
@@ -103,7 +105,7 @@ def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int)
     def rounded(y: Array) -> Array:
         return Array(_reduced(Expr(y._node), e, m).node, y.weak)
     rule = load("fnx.transforms.custom.jvp").custom_jvp(rounded)
-    rule.defjvp(lambda primals, tangents: (rounded(*primals), rounded(*tangents)))
+    rule.defjvp(lambda primals, tangents: (rounded(*primals), tangents[0]))
     done: Array = rule(x)
     return done
 

@@ -20,7 +20,10 @@ DESCRIBE = {"broadcast_shapes", "conv_dimension_numbers", "finfo", "iinfo", "iss
             "get_printoptions", "printoptions", "set_printoptions", "load", "save", "savez",
             "frombuffer", "fromstring", "array_repr", "array_str", "isscalar", "iterable",
             "iscomplexobj", "isrealobj", "can_cast", "isdtype", "PrecisionLike", "dtype",
-            "shape_as_value"}
+            "shape_as_value", "DotDimensionNumbers", "ConvGeneralDilatedDimensionNumbers",
+            "conv_general_permutations", "conv_general_shape_tuple", "conv_shape_tuple",
+            "conv_transpose_shape_tuple", "padtype_to_pads", "reduce_window_shape_tuple",
+            "einsum_path", "key_dtype", "key_impl"}
 
 
 # Where values decide shapes (or {a} is in the place of a shape): a trace refuses it.
@@ -61,6 +64,14 @@ def _calls(names: str, text: str, **facts: Any) -> list[Call]:
 
 F = "float32"
 _JNP = [
+    *_calls("union1d intersect1d setdiff1d setxor1d", "jnp.@({a}, {n}, size=3, fill_value=0)",
+            jumps=True, rank=1),
+    *_calls("unique unique_values", "jnp.@({a}, size=3, fill_value=0)", jumps=True, rank=1),
+    *_calls("unique_all unique_counts unique_inverse", "jnp.@({a}, size=3, fill_value=0).values",
+            jumps=True, rank=1),
+    Call("jnp.lexsort([{a}, {n}])", jumps=True, rank=1),
+    *_calls("partition argpartition", "jnp.@({a}, 0, {axis})", jumps=True, rank=1),
+    *_calls("quantile nanquantile", "jnp.@({a}, 0.3, {axis})", exact=False, jumps=True, rank=1),
     *_calls("atleast_1d atleast_2d atleast_3d", "jnp.@({a})"),
     Call("jnp.apply_along_axis(jnp.sum, {axis}, {a})", exact=False, rank=1),
     Call("jnp.apply_over_axes(jnp.sum, {a}, [{axis}])", exact=False, rank=1),
@@ -298,6 +309,17 @@ _NN = [
     *_calls("glorot_normal() he_uniform() lecun_normal() glorot_uniform()",
             "nn.initializers.@(random.key({seed}), (3, 4))", exact=False),
 ]
+_NN.append(Call("nn.dot_product_attention({x}, {x}, {x}, is_causal=True)".replace(
+    "{x}", "jnp.ones((1, 2, 1, 4))"), exact=False))
+_LAX += [
+    Call("lax.conv_general_dilated_local(jnp.ones((1, 2, 5)), jnp.ones((3, 4, 4)), (1,), 'VALID', "
+         "(2,))", exact=False),
+    Call("lax.index_take({a}, (jnp.arange(2),), ({axis},))", rank=1),
+    Call("lax.reduce_precision({a}, 5, 4)", jumps=True, dtypes=F),
+    Call("lax.platform_dependent({a}, cpu=jnp.negative)"), Call("lax.stack([{a}, {n}])"),
+    Call("lax.empty((2,), 'float32') * 0"), Call("lax.broadcast_like({s}, {a})"),
+    *_calls("igamma_grad_a random_gamma_grad", "lax.@(2.0, 0.5)", exact=False),
+]
 # By rejection: an ulp may decide what is drawn.
 _SAMPLERS = [call._replace(exact=False, jumps=True, dear=True) for call in [
     *_calls("cauchy maxwell", "random.@(random.key({seed}), (3,))"),
@@ -315,6 +337,19 @@ _SAMPLERS = [call._replace(exact=False, jumps=True, dear=True) for call in [
     Call("random.triangular(random.key({seed}), 0.0, 0.5, 1.0, (3,))"),
 ]]
 _RANDOM = [
+    Call("random.key_data(random.clone(random.key({seed})))"),
+    *_calls("cauchy maxwell", "random.@(random.key({seed}), (3,))", exact=False, jumps=True),
+    *_calls("gamma loggamma chisquare t pareto rayleigh wald geometric poisson lognormal "
+            "generalized_normal", "random.@(random.key({seed}), 0.5, (3,))", exact=False,
+            jumps=True),
+    *_calls("beta f weibull_min double_sided_maxwell binomial",
+            "random.@(random.key({seed}), 2.0, 0.5, (3,))", exact=False, jumps=True),
+    Call("random.triangular(random.key({seed}), 0.0, 1.0, 2.0, (3,))", exact=False, jumps=True),
+    Call("random.dirichlet(random.key({seed}), jnp.ones(3))", exact=False, jumps=True),
+    Call("random.ball(random.key({seed}), 3)", exact=False, jumps=True),
+    Call("random.multinomial(random.key({seed}), 5.0, jnp.ones(3) / 3)", exact=False, jumps=True),
+    Call("random.multivariate_normal(random.key({seed}), jnp.zeros(2), jnp.eye(2))",
+         exact=False, jumps=True),
     *_calls("exponential gumbel laplace logistic normal uniform", "random.@(random.key({seed}), "
             "{shape})", exact=False),
     Call("random.truncated_normal(random.key({seed}), -1.0, 2.0, {shape})", exact=False),

@@ -103,7 +103,8 @@ OTHERS: list[tuple[str, Callable[[Any], Any], tuple[tuple[int, ...], ...]]] = [
 
 
 # Functions whose derivative is not what differences show.
-NO_DERIVATIVE = {"fnx.lax.stop_gradient": "its derivative is zero by definition"}
+NO_DERIVATIVE = {"fnx.lax.stop_gradient": "its derivative is zero by definition",
+                 "fnx.lax.reduce_precision": "its derivative is 1 by definition"}
 
 
 def _case(known: ModuleType, name: str, f: Callable[..., Any]) -> Case | None:
