@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
+import fnx
+import fnx.numpy as jnp
 from fnx.core import build as b
 from fnx.core import dtypes, ops
+from fnx.core.array.array import Array
 from fnx.core.levels.interp import apply
 from fnx.core.uop import UOp
+from fnx.lower.fusion import cost
 from fnx.lower.tensor.split_reduce import split_reduce
 from tests.lower.steps import run_steps, steps_of
 
@@ -164,3 +170,35 @@ def test_long_chains_across_rows_are_cut() -> None:
     assert [s.writes[0].shape for s in steps_of(cut)] == [(50, 70), (70,)]
     rows = p(0, 70, 20_000)
     assert split_reduce(fn(b.reduce(rows, ops.ADD, [1]), n=1)).src[0].src[0] is rows
+
+
+_SAME_PLACE: dict[str, Callable[[Array], Array]] = {
+    "one value": lambda k: jnp.broadcast_to(k[0], (4,)),
+    "a place of a constant": lambda k: k[jnp.zeros(4, "int32")],
+    "a place of a place": lambda k: k[k[jnp.zeros(4, "int32")] - 3],
+    "taken": lambda k: jnp.take(k, jnp.zeros(4, "int32") + (k[1] - 4)),
+    "a condition that holds": lambda k: k[jnp.where(jnp.arange(4) < 100, k[0] - 3, k[1])],
+    "a quotient": lambda k: k[jnp.arange(4) // 10],
+    "joined": lambda k: jnp.concatenate([k[:1]] * 4),
+    "searched": lambda k: jnp.searchsorted(k, jnp.zeros(4, "int32") + k[1]),
+}
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "everything varies"])
+@pytest.mark.parametrize("combine", ["add", "multiply", "max"])
+@pytest.mark.parametrize("form", _SAME_PLACE)
+def test_updates_that_all_go_to_one_place_are_all_combined(
+        form: str, combine: str, exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing depends on the range over the updates, and each of them counts."""
+    if not exact:  # what is thought to vary and does not: the kernel itself must not rely on it
+        monkeypatch.delitem(cost._VARY, ops.GATHER)
+    index, k = _SAME_PLACE[form], np.array([3, 4], np.int32)
+    base = 3 if exact else 5  # another program: nothing is found in a cache
+    want = np.full(12, base, np.int32)
+    ufunc = {"add": np.add, "multiply": np.multiply, "max": np.maximum}[combine]
+    ufunc.at(want, np.asarray(index(jnp.asarray(k))), 2)
+
+    def counted(k: Array) -> Array:
+        return getattr(jnp.full(12, base, "int32").at[index(k)], combine)(2)
+
+    np.testing.assert_array_equal(np.asarray(fnx.jit(counted)(k)), want)

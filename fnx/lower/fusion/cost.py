@@ -138,6 +138,15 @@ def _part(node: UOp, out: dict[UOp, int]) -> int:
     return out[node.src[0]] & long_axes(node.shape)
 
 
+def _gather(node: UOp, out: dict[UOp, int]) -> int:
+    """Along the axes of its indices as they do, along the others as the array does."""
+    x, *index = node.src
+    bits = out[x] >> len(index) << len(index[0].shape)
+    for i in index:
+        bits |= out[i]
+    return bits
+
+
 def _pad(node: UOp, out: dict[UOp, int]) -> int:
     return out[node.src[0]] | sum(1 << i for i, widths in enumerate(node.arg) if widths != (0, 0))
 
@@ -146,7 +155,7 @@ _VARY: dict[Op, Callable[[UOp, dict[UOp, int]], int]] = {
     ops.EXPAND: _expand, ops.PERMUTE: _permute, ops.RESHAPE: _reshape,
     ops.SHRINK: _part, ops.FLIP: _part, ops.PAD: _pad,
     ops.UNFOLD: _windows, ops.FOLD: _windows, ops.REDUCE: _reduce, ops.CONST: lambda node, out: 0,
-    ops.BARRIER: lambda node, out: out[node.src[0]],
+    ops.BARRIER: lambda node, out: out[node.src[0]], ops.GATHER: _gather,
 }
 
 

@@ -17,7 +17,7 @@ from fnx.core.errors import Site, SpecError
 from fnx.core.expr import Expr, maximum, minimum
 from fnx.core.record import Record
 from fnx.core.tiling import Schedule
-from fnx.core.uop import UOp, inherit
+from fnx.core.uop import UOp, inherit, toposort
 from fnx.lower.fusion.group import Group, memory_of
 from fnx.lower.fusion.index_tokens import (
     ZERO,
@@ -273,7 +273,9 @@ class _Builder:
     def _scatter(self) -> tuple[list[UOp], list[UOp]]:
         """Updates are combined into the buffer in index order; those outside are dropped.
 
-        STORE as its own combine overwrites: the last wins.
+        STORE as its own combine overwrites: the last wins. Where nothing depends on a range, its
+        updates are equal and go to one place: they are combined first, or that range would not
+        be run.
         """
         node = self.group.scatter
         assert node is not None
@@ -286,6 +288,10 @@ class _Builder:
         value = self._read(updates, own)
         tail = [self._index(t) for t in own[count:]]
         place = build.at(self._ref(node), *where, *tail)
+        if node.arg.monoid is not None:
+            runs = toposort([place, value, valid])
+            missing = [r for i in own if (r := self._index(i)).op is ops.RANGE and r not in runs]
+            value = build.reduce_ranges(value, node.arg.monoid, missing)
         return [build.store(place, value, valid, node.arg.monoid or ops.STORE)], [node]
 
 
