@@ -17,6 +17,7 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.dlpack import received
 from fnx.core.array.refusal import checked
 from fnx.core.errors import ArgumentError, module_face
+from fnx.core.process import load
 
 __all__ = ["from_dlpack", "is_supported_dtype"]
 
@@ -38,7 +39,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
         An Array.
 
     Raises:
-        ArgumentError: no array of such a library.
+        ArgumentError: no array of such a library; no device.
         ExchangeError: memory of another device, a type that fnx does not hold, or a copy where
             none is wanted.
 
@@ -49,6 +50,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     """
     if copy is not None:
         arguments.one_of("copy", copy, (True, False, None))
+    if device is not None:
+        load("fnx.one_device").check_place(device)
     if not hasattr(x, "__dlpack__"):
         raise ArgumentError(f"expected an array with __dlpack__, got {type(x).__name__}",
                             hint="fnx.numpy.asarray takes lists and numbers")

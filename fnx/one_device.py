@@ -12,6 +12,7 @@ from fnx.core.array.public import asarray, public
 from fnx.core.array.refusal import checked
 from fnx.core.config import config
 from fnx.core.errors import ArgumentError, module_face
+from fnx.core.process import load
 
 __all__ = [
     "Device", "block_until_ready", "default_backend", "device_count", "device_get", "device_put",
@@ -213,11 +214,27 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
     Returns:
         A pytree of Arrays.
 
+    Raises:
+        ArgumentError: a place that is none of those.
+
     >>> import fnx
     >>> device_put({"a": 1.5})
     {'a': Array(1.5, dtype=float32, weak_type=True)}
     """
+    check_place(device)
     return tree.map(asarray, x)
+
+
+def check_place(device: Any) -> None:
+    """Refuse what names no place: neither a Device, nor a sharding, nor a tree of these."""
+    if device is None or isinstance(device, Device):
+        return
+    faces = load("fnx.sharding")
+    known = (Device, faces.Sharding, faces.PartitionSpec)
+    for leaf in tree.leaves(device, is_leaf=lambda x: isinstance(x, known)):
+        if not isinstance(leaf, known):
+            raise ArgumentError(f"expected a device or a sharding, got {leaf!r}",
+                                hint="fnx.devices()[0] is the device there is")
 
 
 @checked

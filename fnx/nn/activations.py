@@ -51,7 +51,7 @@ def _sparse_plus(x: Expr) -> Expr:
 
 
 def _sparse_sigmoid(x: Expr) -> Expr:
-    return where(x <= -1, 0, where(x >= 1, 1, (x + 1) / 2))
+    return expr.minimum(expr.maximum(x + 1, 0), 2) / 2
 
 
 def _log1mexp(x: Expr) -> Expr:

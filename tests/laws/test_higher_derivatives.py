@@ -100,6 +100,10 @@ def gelu(x: Any) -> Any:
     return x / 2 * (1 + mp.tanh(mpf(math.sqrt(2 / math.pi)) * (x + mpf(0.044715) * x**3)))
 
 
+def sparse_plus(x: Any) -> Any:
+    return x if x >= 1 else (x + 1)**2 / 4 if x > -1 else mpf(0)
+
+
 UNARY: dict[str, Callable[[Any], Any]] = {
     "negative": lambda x: -x, "positive": lambda x: x, "absolute": abs, "fabs": abs,
     "sign": mp.sign, "square": lambda x: x * x, "floor": mp.floor, "ceil": mp.ceil,
@@ -117,6 +121,8 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "relu6": relu6, "hard_tanh": lambda x: min(max(x, mpf(-1)), mpf(1)),
     "hard_sigmoid": lambda x: relu6(x + 3) / 6, "hard_silu": lambda x: x * relu6(x + 3) / 6,
     "selu": lambda x: mpf(1.0507009873554805) * elu(x, mpf(1.6732632423543772)),
+    "sparse_plus": sparse_plus, "sparse_sigmoid": lambda x: min(max((x + 1) / 2, mpf(0)), mpf(1)),
+    "log1mexp": lambda x: mp.log(-mp.expm1(-x)),
 }
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b, "subtract": lambda a, b: a - b, "multiply": lambda a, b: a * b,
@@ -165,6 +171,8 @@ CORNERS: dict[str, dict[float, tuple[float, ...]]] = {
     "soft_sign": {0.0: (1.0, 0.0, 0.0, 0.0)},          # x / (1 + abs(x)) with abs' = 0
     "relu": {0.0: _FLAT}, "relu6": {0.0: _FLAT, 6.0: _FLAT},
     "hard_tanh": {-1.0: (1.0, 0.0, 0.0, 0.0), 1.0: (1.0, 0.0, 0.0, 0.0)},
+    "sparse_plus": {-1.0: _FLAT, 1.0: (1.0, 0.0, 0.0, 0.0)},
+    "sparse_sigmoid": {x: (0.25, 0.0, 0.0, 0.0) for x in (-1.0, 1.0)},     # as JAX: ties share
     "hard_sigmoid": {-3.0: _FLAT}, "hard_silu": {-3.0: _FLAT},
     "selu": {0.0: (1.0507009873554805 * 1.6732632423543772,) * 4},  # that of x <= 0
     "cbrt": {0.0: (INF, INF, INF, INF)},    # singular: nothing is asked

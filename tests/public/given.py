@@ -126,3 +126,7 @@ BY_FUNCTION |= {
 }
 RECEIVERS = {"Array.choose": WHOLE * 0, "Array.searchsorted": LINE}
 BY_FUNCTION |= {"fnx.numpy.einsum_path": {"subscripts": "ij->i", "operands": X}}
+BY_FUNCTION |= {
+    "fnx.numpy.place": {"arr": X}, "fnx.numpy.tril_indices_from": {"arr": SQUARE},
+    "fnx.numpy.triu_indices_from": {"arr": SQUARE},
+}
