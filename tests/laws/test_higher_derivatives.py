@@ -172,7 +172,7 @@ CORNERS: dict[str, dict[float, tuple[float, ...]]] = {
     "relu": {0.0: _FLAT}, "relu6": {0.0: _FLAT, 6.0: _FLAT},
     "hard_tanh": {-1.0: (1.0, 0.0, 0.0, 0.0), 1.0: (1.0, 0.0, 0.0, 0.0)},
     "sparse_plus": {-1.0: _FLAT, 1.0: (1.0, 0.0, 0.0, 0.0)},
-    "sparse_sigmoid": {x: (0.25, 0.0, 0.0, 0.0) for x in (-1.0, 1.0)},     # as JAX: ties share
+    "sparse_sigmoid": dict.fromkeys((-1.0, 1.0), (0.25, 0.0, 0.0, 0.0)),  # as JAX: ties share
     "hard_sigmoid": {-3.0: _FLAT}, "hard_silu": {-3.0: _FLAT},
     "selu": {0.0: (1.0507009873554805 * 1.6732632423543772,) * 4},  # that of x <= 0
     "cbrt": {0.0: (INF, INF, INF, INF)},    # singular: nothing is asked

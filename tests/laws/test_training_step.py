@@ -83,10 +83,10 @@ import hashlib, json, sys
 import numpy as np
 import fnx, importlib.util
 from tests.laws import test_training_step as t
-from tests.test_examples import EXAMPLE
+from tests.test_examples import EXAMPLES
 from fnx.backends.base import get_device
 
-spec = importlib.util.spec_from_file_location("digits_example", EXAMPLE)
+spec = importlib.util.spec_from_file_location("digits_example", EXAMPLES / "digits.py")
 digits = importlib.util.module_from_spec(spec)
 sys.modules[spec.name] = digits
 spec.loader.exec_module(digits)
