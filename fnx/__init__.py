@@ -44,7 +44,17 @@ if TYPE_CHECKING:  # at their first use
         typing,
     )
     from fnx.callbacks import effects_barrier, pure_callback
-    from fnx.contexts import ensure_compile_time_eval, named_call, named_scope
+    from fnx.contexts import (
+        check_tracer_leaks,
+        checking_leaks,
+        default_device,
+        default_matmul_precision,
+        ensure_compile_time_eval,
+        named_call,
+        named_scope,
+        numpy_dtype_promotion,
+        numpy_rank_promotion,
+    )
     from fnx.core.cache import clear_caches
     from fnx.debug import infs as debug_infs
     from fnx.debug import nans as debug_nans
@@ -87,17 +97,19 @@ if TYPE_CHECKING:  # at their first use
 
 __all__ = [
     "Array", "Device", "FnxError", "NamedSharding", "P", "ShapeDtypeStruct", "ad_checkpoint",
-    "block_until_ready", "call", "checkpoint", "checkpoint_policies", "clear_caches",
-    "closure_convert", "config", "custom_batching", "custom_derivatives", "custom_gradient",
-    "custom_jvp", "custom_vjp", "debug", "debug_infs", "debug_nans", "default_backend",
-    "device_count", "device_get", "device_put", "devices", "dlpack", "dtypes", "effects_barrier",
-    "enable_x64", "ensure_compile_time_eval", "errors", "eval_shape", "experimental",
-    "flatten_util", "grad", "hessian", "image", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "lax",
-    "linear_transpose", "linearize", "load", "local_device_count", "local_devices", "make_jaxpr",
-    "make_mesh", "named_call", "named_scope", "nn", "numpy", "ops", "pmap", "process_count",
-    "process_index", "process_indices", "profiler", "pure_callback", "random", "remat", "reshard",
-    "save", "scipy", "set_mesh", "shard_map", "sharding", "tree", "tree_util", "typeof", "typing",
-    "value_and_grad", "vjp", "vmap",
+    "block_until_ready", "call", "check_tracer_leaks", "checking_leaks", "checkpoint",
+    "checkpoint_policies", "clear_caches", "closure_convert", "config", "custom_batching",
+    "custom_derivatives", "custom_gradient", "custom_jvp", "custom_vjp", "debug", "debug_infs",
+    "debug_nans", "default_backend", "default_device", "default_matmul_precision",
+    "device_count", "device_get", "device_put", "devices", "dlpack", "dtypes",
+    "effects_barrier", "enable_x64", "ensure_compile_time_eval", "errors", "eval_shape",
+    "experimental", "flatten_util", "grad", "hessian", "image", "jacfwd", "jacobian", "jacrev",
+    "jit", "jvp", "lax", "linear_transpose", "linearize", "load", "local_device_count",
+    "local_devices", "make_jaxpr", "make_mesh", "named_call", "named_scope", "nn", "numpy",
+    "numpy_dtype_promotion", "numpy_rank_promotion", "ops", "pmap", "process_count",
+    "process_index", "process_indices", "profiler", "pure_callback", "random", "remat",
+    "reshard", "save", "scipy", "set_mesh", "shard_map", "sharding", "tree", "tree_util",
+    "typeof", "typing", "value_and_grad", "vjp", "vmap",
 ]
 __version__ = "0.1.0"
 
@@ -107,7 +119,9 @@ _HOMES = {
         "dlpack", "dtypes", "errors", "experimental", "flatten_util", "image", "lax", "nn", "ops",
         "profiler", "random", "scipy", "sharding", "tree", "tree_util", "typing")},
     "fnx.callbacks": ("effects_barrier", "pure_callback"),
-    "fnx.contexts": ("ensure_compile_time_eval", "named_call", "named_scope"),
+    "fnx.contexts": ("check_tracer_leaks", "checking_leaks", "default_device",
+        "default_matmul_precision", "ensure_compile_time_eval", "named_call", "named_scope",
+        "numpy_dtype_promotion", "numpy_rank_promotion"),
     "fnx.core.cache": ("clear_caches",),
     "fnx.experimental.widths": ("enable_x64",),
     "fnx.one_device": ("Device", "block_until_ready", "default_backend", "device_count",

@@ -1,8 +1,8 @@
 """``import jax`` and its modules: faces of fnx's modules, with the names that JAX has.
 
 A face has the names of the recorded JAX (names.json), no more: a library that asks ``hasattr`` is
-answered as by JAX. A name is looked up when it is first read: in the table of inner names
-(inner.py), in fnx's module of that path, else something stands for it (stand_ins.py).
+answered as by JAX. A name is looked up when it is first read: in fnx's module of that path, in the
+table of inner names (inner.py), else something stands for it (stand_ins.py).
 """
 
 from __future__ import annotations
@@ -67,13 +67,14 @@ class Face(ModuleType):
             raise AttributeError(f"module {path!r} has no attribute {name!r}")
         if name in MODULES[path]:
             return importlib.import_module(f"{path}.{name}")
-        inner = INNER.get(path, {})
-        if name in inner:
-            return inner[name]
         if name in self._kinds:
             found = getattr(self._ours, name, None)
             if found is not None and not isinstance(found, ModuleType):
                 return found
+        inner = INNER.get(path, {})
+        if name in inner:
+            return inner[name]
+        if name in self._kinds:
             return stand_in(f"{path}.{name}", self._kinds[name], self._there())
         raise UnknownNameError(f"module {path!r}", name, dir(self))
 

@@ -1,14 +1,112 @@
 """Names of JAX's inner modules that libraries import, and what they are here.
 
-Of optax 0.2.8, jaxopt 0.8.5, equinox 0.13.8 and flax 0.12.8. What is asked of many programs is
-real; the rest is inert: it is taken where libraries set themselves up and raises when a program
-uses it.
+Of optax 0.2.8, jaxopt 0.8.5, equinox 0.13.8 and flax 0.12.8. What many programs come by is real;
+the rest is inert: taken while libraries set themselves up (set_up.py), and raising by its name
+when a program uses it. A name of JAX's public modules that is not in this table is fnx's own, or
+a stand-in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-INNER: dict[str, Mapping[str, Any]] = {}
+from fnx.as_jax import partial_eval
+from fnx.as_jax.set_up import (
+    EffectTypes,
+    HiPrimitive,
+    HiType,
+    Primitive,
+    api_boundary,
+    ignored,
+    itself,
+    no,
+)
+from fnx.as_jax.stand_ins import stand_in
+from fnx.callbacks import effects_barrier
+from fnx.core.array import scope
+from fnx.core.array.containers import container
+from fnx.core.array.faces import AbstractValue, ShapedArray
+from fnx.core.errors import TypePromotionError
+
+
+class TraceState:
+    """Which traces are open: equal where the same are.
+
+    >>> TraceState() == TraceState()
+    True
+    """
+
+    def __init__(self, convention: str = "") -> None:
+        self.open = tuple(scope.stack())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TraceState) and len(self.open) == len(other.open) \
+            and all(a is b for a, b in zip(self.open, other.open))
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self.open)))
+
+
+class TreeTypes:
+    """``type in _registry``: whether values of a type are containers."""
+
+    def __contains__(self, kind: type) -> bool:
+        return container(kind) is not None
+
+
+def _missing(module: str, **kinds: str) -> dict[str, Any]:
+    """Stand-ins: kind -> names."""
+    return {name: stand_in(f"{module}.{name}", kind, ())
+            for kind, names in kinds.items() for name in names.split()}
+
+
+def _initializer(name: str) -> Callable[..., Any]:
+    """Of an initializer that libraries name as a default: made, and raising when it is used."""
+    return lambda *args, **kwargs: stand_in(f"jax.nn.initializers.{name}", "functions", ())
+
+
+_frames: dict[str, Any] = {"api_boundary": api_boundary, "register_exclusion": ignored,
+                           "include_frame": no, "_exclude_paths": []}
+
+INNER: dict[str, Mapping[str, Any]] = {
+    "jax._src.traceback_util": _frames,
+    "jax._src.core": {"ShapedArray": ShapedArray, "AbstractValue": AbstractValue,
+                      "trace_state_clean": lambda: not scope.is_open(),
+                      **_missing("jax._src.core", functions="physical_aval")},
+    "jax._src.dispatch": {"wait_for_tokens": effects_barrier},
+    "jax._src.dtypes": {"TypePromotionError": TypePromotionError,
+                        **_missing("jax._src.dtypes", types="ExtendedDType DType extended",
+                                   functions="finfo supports_inf")},
+    "jax._src.earray": _missing("jax._src.earray", types="EArray"),
+    "jax._src.interpreters.pxla": {"global_result_handlers": {}},
+    "jax._src.checkify": _missing("jax._src.checkify", types="Out Error", errors="JaxException",
+                                  values="user_checks", functions="checkify"),
+    "jax._src.state.types": _missing("jax._src.state.types", types="AbstractRef"),
+    "jax._src.tree_util": {"_registry": TreeTypes()},
+    "jax.extend.core": {"Primitive": Primitive, "get_opaque_trace_state": TraceState},
+    "jax.extend.linear_util": {"wrap_init": partial_eval.wrap_init},
+    "jax.extend.source_info_util": {"register_exclusion": ignored},
+    "jax.api_util": {"debug_info": ignored, "flatten_fun": partial_eval.flatten_fun,
+                     "flatten_fun_nokwargs": partial_eval.flatten_fun_nokwargs},
+    "jax.interpreters.ad": {"primitive_jvps": {}, "primitive_transposes": {},
+                            "instantiate_zeros": itself, "is_undefined_primal": no},
+    "jax.interpreters.batching": {"primitive_batchers": {}, "axis_primitive_batchers": {}},
+    "jax.interpreters.mlir": {"register_lowering": ignored, "lower_fun": ignored},
+    "jax.interpreters.partial_eval": {
+        "PartialVal": partial_eval.PartialVal,
+        "trace_to_jaxpr_nounits": partial_eval.trace_to_jaxpr_nounits},
+    "jax.experimental.hijax": {
+        "HiPrimitive": HiPrimitive, "VJPHiPrimitive": HiPrimitive, "HiType": HiType,
+        "MutableHiType": HiType, "register_hitype": ignored, "instantiate_zeros": itself,
+        "is_undefined_primal": no, "aval_method": itself, "aval_property": property,
+        "control_flow_allowed_effects": EffectTypes()},
+    "jax.nn.initializers": {"orthogonal": _initializer("orthogonal"),
+                            "delta_orthogonal": _initializer("delta_orthogonal")},
+    "jax.monitoring": dict.fromkeys((
+        "record_event", "record_event_duration_secs", "record_event_time_span", "record_scalar",
+        "register_event_listener", "register_event_duration_secs_listener",
+        "register_scalar_listener", "unregister_event_listener",
+        "unregister_event_duration_listener", "unregister_scalar_listener"), ignored),
+}
 PACKAGES = ("jax._src",)

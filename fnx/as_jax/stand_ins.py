@@ -31,13 +31,18 @@ def refuse(name: str, near: Iterable[str]) -> NoReturn:
 
 
 class _Refusing(type):
-    """The type of types that stand in: making one of them raises, and so do its attributes."""
+    """The type of types that stand in: making one of them raises, and so do its attributes.
+
+    One that is derived from it is made like any other: libraries do that when they are imported.
+    """
 
     _stands_for: str
     _near: Iterable[str]
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        refuse(cls._stands_for, cls._near)
+        if "_stands_for" in cls.__dict__:
+            refuse(cls._stands_for, cls._near)
+        return super().__call__(*args, **kwargs)
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):  # what Python asks of every type

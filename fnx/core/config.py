@@ -136,6 +136,31 @@ _JAX: dict[str, tuple[str, dict[Any, Any]]] = {
     "jax_debug_nans": ("check", {True: "nan", False: ""}),
     "jax_debug_infs": ("check", {True: "inf", False: ""}),
 }
+# Settings of JAX that are as they are here: the values that say so; empty: any, nothing depends
+# on it.
+_FIXED: dict[str, tuple[Any, ...]] = {
+    "jax_numpy_dtype_promotion": ("standard",),
+    "jax_numpy_rank_promotion": ("allow", "warn"),
+    "jax_threefry_partitionable": (True,),
+    "jax_default_prng_impl": ("threefry2x32",),
+    "jax_platforms": ("cpu", None, ""),
+    "jax_platform_name": ("cpu", None, ""),
+    "jax_disable_jit": (False,),
+    "jax_default_matmul_precision": (), "jax_check_tracer_leaks": (), "jax_log_compiles": (),
+    "jax_traceback_filtering": (), "jax_compilation_cache_dir": (), "jax_transfer_guard": (),
+    "jax_default_device": (), "jax_explain_cache_misses": (), "jax_enable_compilation_cache": (),
+}
+
+
+def check_fixed(name: str, value: Any) -> None:
+    """Refuse another value of a setting that is as it is.
+
+    >>> check_fixed("jax_platforms", "cpu")
+    """
+    fixed = _FIXED[name]
+    if fixed and value not in fixed:
+        raise ArgumentError(f"config: expected {name}={fixed[0]!r}, as it is here; got {value!r}",
+                            hint="print(fnx.config) says what can be set")
 
 
 class Config:
@@ -175,7 +200,7 @@ class Config:
         _warn_of_unknown(environment)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _JAX:
+        if name in _JAX or name in _FIXED:
             self.update(name, value)
             return
         field = FIELDS.get(name)
@@ -196,6 +221,9 @@ class Config:
         Raises:
             ArgumentError: no such field, or a value that it does not take.
         """
+        if name in _FIXED:
+            check_fixed(name, value)
+            return
         field, meanings = _JAX.get(name, (name, {}))
         setattr(self, field, meanings.get(value, value))
 
@@ -205,6 +233,8 @@ class Config:
         Raises:
             ArgumentError: no such field.
         """
+        if _FIXED.get(name):
+            return _FIXED[name][0]
         field, meanings = _JAX.get(name, (name, {}))
         if field not in FIELDS:
             raise ArgumentError(f"expected one of {', '.join((*FIELDS, *_JAX))}; got {name!r}")

@@ -23,7 +23,8 @@ _SCAN, _WHILE, _COND = ("fnx.transforms.loops." + n for n in ("scan", "while_loo
 @public
 def scan(f: Callable[[CarryT, X], tuple[CarryT, Y]], init: CarryT, xs: X | None = None,
          length: int | None = None, reverse: bool = False, unroll: int | bool = 1, *,
-         checkpoint: int | None = None, progress: bool = False) -> tuple[CarryT, Y]:
+         checkpoint: int | None = None, progress: bool = False, _split_transpose: bool = False
+         ) -> tuple[CarryT, Y]:
     """A loop that carries a state from step to step and stacks the results of the steps.
 
         for t in range(length):
@@ -43,6 +44,7 @@ def scan(f: Callable[[CarryT, X], tuple[CarryT, Y]], init: CarryT, xs: X | None 
             what lies between again; None: it keeps what it reads of every step.
         progress: print how far it is, on a line of stderr. A loop that is compiled into one
             kernel does not stop for that: its line tells of the loop as a whole.
+        _split_transpose: accepted as JAX's, which libraries pass.
 
     Returns:
         (the last carry, results of the steps stacked along a leading axis).

@@ -11,7 +11,7 @@ batch, left, right, folded, so the compiler knows it again.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import promoted
 from fnx.core.array.public import asarray, public
-from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.errors import ArgumentError, NotBuiltError, ShapeError
 from fnx.core.process import load
 from fnx.core.uop import UOp
 from fnx.numpy.rearranging import diagonal_of
@@ -318,7 +318,8 @@ def _pairs(given: Any, rank_a: int, rank_b: int) -> tuple[tuple[int, ...], tuple
 @public
 def einsum(subscripts: str, /, *operands: ArrayLike, precision: PrecisionLike = None,
            preferred_element_type: DTypeLike | None = None,
-           optimize: str | bool | Sequence[Sequence[int]] = "optimal", out: None = None) -> Array:
+           optimize: str | bool | Sequence[Sequence[int]] = "optimal", out: None = None,
+           out_sharding: Any = None, _dot_general: Callable[..., Any] | None = None) -> Array:
     """Einstein's summation: a letter for each axis, ``...`` for the rest.
 
     Letters that are not in the output are summed; a letter twice in one operand is its diagonal.
@@ -333,6 +334,8 @@ def einsum(subscripts: str, /, *operands: ArrayLike, precision: PrecisionLike = 
         optimize: the order of contractions, as ``einsum_path`` gives it; or any of NumPy's
             values: then the order is chosen here.
         out: None.
+        out_sharding: accepted as JAX's: on one device all shardings are the same.
+        _dot_general: ``fnx.lax.dot_general``, which libraries pass.
 
     Returns:
         An Array of the axes of the output, of the common dtype.
@@ -340,6 +343,7 @@ def einsum(subscripts: str, /, *operands: ArrayLike, precision: PrecisionLike = 
     Raises:
         ArgumentError: the subscripts are malformed, or their operands are more or fewer.
         ShapeError: axes of one letter differ in length.
+        NotBuiltError: products by another function.
 
     Source: pairs are contracted in order of the fewest elements before folding.
 
@@ -352,6 +356,9 @@ def einsum(subscripts: str, /, *operands: ArrayLike, precision: PrecisionLike = 
     path = [tuple(step) for step in optimize] if isinstance(optimize, list | tuple) else None
     if path is None:
         arguments.one_of("optimize", optimize, (True, False, "optimal", "greedy", "auto"))
+    if getattr(_dot_general, "__module__", "fnx.lax.contraction") != "fnx.lax.contraction":
+        raise NotBuiltError(f"einsum: expected lax.dot_general, got {_dot_general!r}",
+                            hint="products by another function are not there; leave it out")
     nodes, was_bool = _operands("einsum", operands, preferred_element_type, precision)
     inputs, output = parse(subscripts, [len(n.shape) for n in nodes])
     terms = [_without_repeats(n, labels, subscripts) for n, labels in zip(nodes, inputs)]
@@ -388,8 +395,8 @@ def parse(spec: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
                             "commas separate")
     inputs = [_labels(t, rank, spec) for t, rank in zip(texts, ranks)]
     rest = max((sum(isinstance(x, int) for x in labels) for labels in inputs), default=0)
-    if arrow:
-        output = _labels(right, rest + len(right.replace("...", "")), spec)
+    if arrow:  # without ... in it the axes that it stands for are summed
+        output = _labels(right, rest * ("..." in right) + len(right.replace("...", "")), spec)
     else:
         letters = [x for labels in inputs for x in labels if isinstance(x, str)]
         output = (*range(-rest, 0), *sorted(x for x in set(letters) if letters.count(x) == 1))
@@ -398,9 +405,6 @@ def parse(spec: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
         raise ArgumentError(f"einsum: expected output letters that occur in the inputs, each "
                             f"once; got {spec!r}",
                             hint="each letter behind -> names an axis of an input")
-    if rest and "..." not in right and arrow:
-        raise ArgumentError(f"einsum: expected '...' in the output of {spec!r}",
-                            hint="the axes that ... stands for are kept")
     return inputs, output
 
 

@@ -1,0 +1,115 @@
+"""``trace_to_jaxpr_nounits`` as flax asks it: which results of a function need no unknown value.
+
+>>> import fnx.numpy as jnp
+>>> from fnx.core.array.faces import ShapedArray
+>>> f, out_tree = flatten_fun_nokwargs(wrap_init(lambda x: (x + 1, jnp.ones(2))),
+...                                    tree.structure((1.0,)))
+>>> unknown = PartialVal.unknown(ShapedArray((), "float32"))
+>>> _, found, _ = trace_to_jaxpr_nounits(f, [unknown])
+>>> [(p.is_known(), p.get_aval().shape) for p in found], found[1].get_known()
+([(False, ()), (True, (2,))], Array([1., 1.], dtype=float32))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fnx.core import dtypes
+from fnx.core.array import public, scope, tree
+from fnx.core.array.array import Array
+from fnx.core.array.faces import ShapedArray, get_aval
+from fnx.core.uop import toposort
+
+
+class PartialVal(tuple[Any, Any]):
+    """(what is known of its shape, None), or (None, its value)."""
+
+    @classmethod
+    def unknown(cls, aval: Any) -> PartialVal:
+        """A value of which the shape and dtype are known."""
+        return cls((aval, None))
+
+    @classmethod
+    def known(cls, value: Any) -> PartialVal:
+        """A value."""
+        return cls((None, value))
+
+    def is_known(self) -> bool:
+        """Whether the value is."""
+        return self[0] is None
+
+    def get_known(self) -> Any:
+        """The value, or None."""
+        return self[1]
+
+    def get_aval(self) -> ShapedArray:
+        """Its shape and dtype."""
+        return get_aval(public.asarray(self[1])) if self.is_known() else self[0]
+
+
+class WrappedFun:
+    """A function and what stands around it."""
+
+    def __init__(self, f: Callable[..., Any]) -> None:
+        self.call_wrapped = f
+
+
+def wrap_init(f: Callable[..., Any], params: Any = None, *, debug_info: Any = None) -> WrappedFun:
+    """A function as ``linear_util`` has it."""
+    return WrappedFun(lambda *args, **kwargs: f(*args, **{**(params or {}), **kwargs}))
+
+
+def flatten_fun(f: WrappedFun, in_tree: tree.TreeDef
+                ) -> tuple[WrappedFun, Callable[[], tree.TreeDef]]:
+    """A function of (args, kwargs) as one of leaves; the structure of its result once it ran."""
+    def call(leaves: Sequence[Any]) -> Any:
+        args, kwargs = tree.unflatten(in_tree, leaves)
+        return f.call_wrapped(*args, **kwargs)
+    return _flat(call)
+
+
+def flatten_fun_nokwargs(f: WrappedFun, in_tree: tree.TreeDef
+                         ) -> tuple[WrappedFun, Callable[[], tree.TreeDef]]:
+    """A function of args as one of leaves; the structure of its result once it ran."""
+    return _flat(lambda leaves: f.call_wrapped(*tree.unflatten(in_tree, leaves)))
+
+
+def _flat(call: Callable[[Sequence[Any]], Any]
+          ) -> tuple[WrappedFun, Callable[[], tree.TreeDef]]:
+    found: list[tree.TreeDef] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        out, structure = tree.flatten(call(leaves))
+        found.append(structure)
+        return out
+    return WrappedFun(flat), lambda: found[-1]
+
+
+def trace_to_jaxpr_nounits(fun: WrappedFun, pvals: Sequence[PartialVal], instantiate: bool = False
+                           ) -> tuple[None, list[PartialVal], list[Any]]:
+    """Run a function on values some of which are unknown.
+
+    Args:
+        fun: a function of leaves.
+        pvals: what is known of each.
+        instantiate: accepted as JAX's.
+
+    Returns:
+        None in place of a jaxpr, what is known of each result, and no constants.
+    """
+    with scope.Scope("partial evaluation") as opened:
+        args = [p.get_known() if p.is_known() else
+                Array(opened.leaf(dtypes.as_dtype(p[0].dtype), p[0].shape), p[0].weak_type)
+                for p in map(PartialVal, pvals)]
+        outs = [public.asarray(x) for x in fun.call_wrapped(*args)]
+        unknown = set(opened.leaves)
+    found = []
+    for out in outs:
+        if out._uop is not None and not unknown.isdisjoint(toposort([out._uop])):
+            found.append(PartialVal.unknown(get_aval(out)))
+        else:
+            if not scope.is_open():
+                public.settle(out)
+            found.append(PartialVal.known(out))
+    return None, found, []

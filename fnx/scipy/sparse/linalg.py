@@ -1,0 +1,177 @@
+"""Linear equations by iteration: of A only A(x) is asked.
+
+>>> import fnx.numpy as jnp
+>>> x, _ = cg(lambda x: jnp.asarray([2.0, 4.0]) * x, jnp.ones(2))
+>>> print(x)
+[0.5  0.25]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import fnx.numpy as jnp
+from fnx.core.array import tree
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.public import public
+from fnx.core.errors import ArgumentError, ShapeError, module_face
+from fnx.lax.implicit import custom_linear_solve
+from fnx.lax.loops import while_loop
+
+__all__ = ["bicgstab", "cg"]
+
+Operator: TypeAlias = Callable[[Any], Any] | ArrayLike | None  # A, as a function or a matrix
+Solver: TypeAlias = Callable[[Callable[[Any], Any], Any], Any]
+
+
+@public
+def cg(A: Operator, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0,
+       maxiter: int | None = None, M: Operator = None) -> tuple[Any, None]:
+    """The x with A(x) = b for a symmetric, positive definite A: conjugate gradients.
+
+    Args:
+        A: a linear function of a pytree like b, or a matrix.
+        b: a pytree of arrays.
+        x0: where it begins; by default zeros.
+        tol: it ends where the residual is at most so long, relative to b ...
+        atol: ... or absolutely.
+        maxiter: steps at most; by default ten for each element of b.
+        M: an approximation of the inverse of A, as a function or a matrix.
+
+    Returns:
+        (x, None). Derivatives follow from the equation.
+
+    Raises:
+        ArgumentError: A is neither a function nor a matrix.
+        ShapeError: x0 is not like b.
+
+    Source: Hestenes and Stiefel, Methods of Conjugate Gradients for Solving Linear Systems, 1952.
+
+    >>> import fnx.numpy as jnp
+    >>> print(cg(jnp.asarray([[2.0, 1.0], [1.0, 3.0]]), jnp.asarray([3.0, 4.0]))[0].round(3))
+    [1. 1.]
+    """
+    return _solved(_conjugate_gradients, A, b, x0, tol, atol, maxiter, M, symmetric=True)
+
+
+@public
+def bicgstab(A: Operator, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0,
+             maxiter: int | None = None, M: Operator = None) -> tuple[Any, None]:
+    """The x with A(x) = b for any invertible A: stabilized biconjugate gradients.
+
+    Args:
+        A: a linear function of a pytree like b, or a matrix.
+        b: a pytree of arrays.
+        x0: where it begins; by default zeros.
+        tol: it ends where the residual is at most so long, relative to b ...
+        atol: ... or absolutely.
+        maxiter: steps at most; by default ten for each element of b.
+        M: an approximation of the inverse of A, as a function or a matrix.
+
+    Returns:
+        (x, None). Derivatives follow from the equation.
+
+    Raises:
+        ArgumentError: A is neither a function nor a matrix.
+        ShapeError: x0 is not like b.
+
+    Source: van der Vorst, Bi-CGSTAB, SIAM J. Sci. Stat. Comput. 13 (1992).
+
+    >>> import fnx.numpy as jnp
+    >>> print(bicgstab(jnp.asarray([[2.0, 1.0], [0.0, 4.0]]), jnp.asarray([3.0, 4.0]))[0].round(3))
+    [1. 1.]
+    """
+    return _solved(_stabilized, A, b, x0, tol, atol, maxiter, M, symmetric=False)
+
+
+def _solved(iterate: Callable[..., Any], A: Operator, b: Any, x0: Any, tol: float, atol: float,
+            maxiter: int | None, M: Operator, symmetric: bool) -> tuple[Any, None]:
+    matvec = _function("A", A)
+    b = tree.map(jnp.asarray, b)
+    start = tree.map(jnp.zeros_like, b) if x0 is None else tree.map(jnp.asarray, x0)
+    if [x.shape for x in tree.leaves(start)] != [x.shape for x in tree.leaves(b)] \
+            or tree.structure(start) != tree.structure(b):
+        raise ShapeError("expected x0 like b, got other shapes", hint="leave it out for zeros")
+    steps = 10 * sum(x.size for x in tree.leaves(b)) if maxiter is None else maxiter
+    inverse = (lambda x: x) if M is None else _function("M", M)
+    bound = jnp.maximum(tol ** 2 * _dot(b, b), atol ** 2)
+    solve = partial(iterate, inverse=inverse, bound=bound, steps=steps)
+
+    def forward(matvec: Callable[[Any], Any], b: Any) -> Any:
+        return solve(matvec, b, start)
+
+    def backward(matvec: Callable[[Any], Any], b: Any) -> Any:
+        return solve(matvec, b, tree.map(jnp.zeros_like, b))
+    return custom_linear_solve(matvec, b, forward, backward, symmetric), None
+
+
+def _function(name: str, A: Operator) -> Callable[[Any], Any]:
+    if callable(A):
+        return A
+    if A is None or getattr(A, "ndim", 0) != 2:
+        raise ArgumentError(f"expected {name} as a function or a matrix, got {type(A).__name__}",
+                            hint="a function takes what is like b and returns the same")
+    matrix = jnp.asarray(A)
+    return lambda x: matrix @ x
+
+
+def _dot(x: Any, y: Any) -> Array:
+    pairs = zip(tree.leaves(x), tree.leaves(y))
+    return sum((jnp.vdot(a, b) for a, b in pairs), jnp.zeros(()))
+
+
+def _plus(x: Any, scale: Array, y: Any) -> Any:
+    """x + scale y."""
+    return tree.map(lambda a, b: a + scale.astype(b.dtype) * b, x, y)
+
+
+def _conjugate_gradients(matvec: Callable[[Any], Any], b: Any, x: Any, *,
+                         inverse: Callable[[Any], Any], bound: Array, steps: int) -> Any:
+    def unsolved(state: Any) -> Any:
+        _, r, _, _, k = state
+        return (_dot(r, r) > bound) & (k < steps)
+
+    def step(state: Any) -> Any:
+        x, r, p, gamma, k = state
+        q = matvec(p)
+        alpha = gamma / _dot(p, q)
+        x, r = _plus(x, alpha, p), _plus(r, -alpha, q)
+        z = inverse(r)
+        after = _dot(r, z)
+        return x, r, _plus(z, after / gamma, p), after, k + 1
+
+    r = _plus(b, jnp.asarray(-1.0), matvec(x))
+    z = inverse(r)
+    return while_loop(unsolved, step, (x, r, z, _dot(r, z), 0))[0]
+
+
+def _stabilized(matvec: Callable[[Any], Any], b: Any, x: Any, *,
+                inverse: Callable[[Any], Any], bound: Array, steps: int) -> Any:
+    def unsolved(state: Any) -> Any:
+        _, r, _, _, rho, k = state
+        return (_dot(r, r) > bound) & (rho != 0) & (k < steps)
+
+    def step(state: Any) -> Any:
+        x, r, shadow, p, rho, k = state
+        p_hat = inverse(p)
+        v = matvec(p_hat)
+        alpha = rho / _dot(shadow, v)
+        s = _plus(r, -alpha, v)
+        s_hat = inverse(s)
+        t = matvec(s_hat)
+        square = _dot(t, t)
+        omega = jnp.where(square > 0, _dot(t, s) / jnp.where(square > 0, square, 1), 0)
+        x = _plus(_plus(x, alpha, p_hat), omega, s_hat)
+        r = _plus(s, -omega, t)
+        after = _dot(shadow, r)
+        beta = jnp.where(omega != 0, after / rho * (alpha / jnp.where(omega != 0, omega, 1)), 0)
+        return x, r, shadow, _plus(r, beta, _plus(p, -omega, v)), after, k + 1
+
+    r = _plus(b, jnp.asarray(-1.0), matvec(x))
+    return while_loop(unsolved, step, (x, r, r, r, _dot(r, r), 0))[0]
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__, frozenset({"gmres"}))
