@@ -16,7 +16,7 @@ import numpy as np
 from fnx.core import build, dtypes, narrow, ops
 from fnx.core.array import convert, scope, storage, tree
 from fnx.core.array.array import Array, from_numpy, from_storage
-from fnx.core.array.refusal import refusal
+from fnx.core.array.refusal import refusal, without_places
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, FnxError, KernelError, ShapeError, user_site
 from fnx.core.operators import ValueOperators
@@ -132,7 +132,11 @@ def public(f: Callable[P, R], name: str = "") -> Callable[P, R]:
             raise
         except TypeError as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-                raise refusal(call, args, kwargs) from None  # f was never entered
+                kept = without_places(call, kwargs)  # f was never entered
+                if kept is None:
+                    raise refusal(call, args, kwargs) from None
+                current_site.site = None
+                return again(*args, **kept)
             shorten(error)
             raise
         except Exception as error:
@@ -142,6 +146,7 @@ def public(f: Callable[P, R], name: str = "") -> Callable[P, R]:
             current_site.site = None
             if scope.pending and not scope.is_open():
                 scope.take_pending()  # of a call that failed
+    again: Callable[..., R] = call
     if name:
         call.__name__ = call.__qualname__ = name
     return call

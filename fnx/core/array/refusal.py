@@ -19,6 +19,29 @@ R = TypeVar("R")
 _KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
+# Keywords of JAX that say where results lie: on one device none of them says anything.
+_PLACES = frozenset({"out_sharding", "sharding", "device"})
+
+
+def without_places(f: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The keywords without those that only say where a result lies, which f does not take.
+
+    Args:
+        f: a public function, which refused the call.
+        kwargs: the keywords that it was called with.
+
+    Returns:
+        The others; None where nothing was left out.
+
+    >>> without_places(len, {"out_sharding": None, "axis": 1}), without_places(len, {"axis": 1})
+    ({'axis': 1}, None)
+    """
+    taken = inspect.signature(f).parameters
+    kept = {k: v for k, v in kwargs.items() if k in taken or k not in _PLACES
+            or type(v).__module__.partition(".")[0] != "fnx" and v not in (None, "cpu")}
+    return kept if len(kept) < len(kwargs) else None
+
+
 def refusal(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
             ) -> ArgumentError:
     """The error for arguments that f does not take: which, what is allowed, what was meant."""
