@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+from types import ModuleType
 
 from fnx.as_jax import install
 
@@ -25,7 +26,8 @@ def main() -> None:
     elif given[0] == "-c":
         sys.argv = ["-c", *given[2:]]
         sys.path[0] = ""
-        exec(compile(given[1], "<string>", "exec"), {"__name__": "__main__"})
+        program = sys.modules["__main__"] = ModuleType("__main__")  # pickle looks there
+        exec(compile(given[1], "<string>", "exec"), program.__dict__)
     else:
         sys.argv = given
         sys.path[0] = os.path.dirname(os.path.abspath(given[0]))

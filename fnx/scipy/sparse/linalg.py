@@ -23,7 +23,6 @@ from fnx.lax.loops import while_loop
 __all__ = ["bicgstab", "cg"]
 
 Operator: TypeAlias = Callable[[Any], Any] | ArrayLike | None  # A, as a function or a matrix
-Solver: TypeAlias = Callable[[Callable[[Any], Any], Any], Any]
 
 
 @public

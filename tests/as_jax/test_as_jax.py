@@ -1,0 +1,125 @@
+"""``import jax`` as fnx: in a process of its own each, since it is for the rest of the process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def python(*command: str) -> tuple[int, str, str]:
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def on_fnx(code: str) -> str:
+    """What a program prints on fnx."""
+    status, out, err = python("-m", "fnx.as_jax", "-c", code)
+    assert status == 0, err
+    return out
+
+
+def test_modules_are_found_in_any_order_and_are_one_each() -> None:
+    assert on_fnx("""
+import jax.scipy.special as special
+from jax import numpy as jnp, lax
+from jax.numpy import sum as total
+import jax.numpy, jax.nn.initializers, jax.experimental, jax.tree_util, jax._src.core, sys
+import jax, fnx
+from jax.numpy import *
+assert jax.numpy is jnp is sys.modules["jax.numpy"] and jax.scipy.special is special
+assert jax.Array is fnx.Array and total is fnx.numpy.sum and zeros is jnp.zeros
+assert jax.__version__ == "0.10.2" and jax.__version_info__ == jax.version.__version_info__
+assert "jaxlib" not in sys.modules
+print(jax.jit(jax.grad(lambda x: jnp.sum(x ** 2)))(jnp.ones(2)))
+""") == "[2. 2.]\n"
+
+
+def test_reload_pickle_and_children() -> None:
+    assert on_fnx("""
+import importlib, multiprocessing, pickle
+import jax, jax.numpy as jnp
+before = jnp.sin
+assert importlib.reload(jax.numpy) is jnp and jnp.sin is before
+@jax.jit
+def f(x):
+    return x + 1
+assert pickle.loads(pickle.dumps(jnp.sin)) is jnp.sin
+assert pickle.loads(pickle.dumps(jax.numpy.float32)) == jnp.float32
+
+def child(x):
+    import jax, sys
+    return float(jax.numpy.sum(jax.numpy.arange(x))), "jaxlib" in sys.modules
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    print(pool.map(child, [3, 4]))
+""") == "[(3.0, False), (6.0, False)]\n"
+
+
+@pytest.mark.parametrize(("statement", "said"), [
+    ("import jax.foo", "No module named 'jax.foo' in JAX 0.10.2"),
+    ("import jax.numppy", "did you mean 'jax.numpy'?"),
+    ("import jaxlib", "fnx takes JAX's place"),
+    ("from jax.numpy import no_such_name", "cannot import name 'no_such_name'"),
+    ("import jax; jax.numpy.summ", "did you mean 'sum'?"),
+    ("import jax.numpy as jnp; jnp.linalg.svd(jnp.eye(2))", "jax.numpy.linalg.svd"),
+    ("from jax.extend.core import Primitive; Primitive('mine').bind(1)", "'mine'"),
+    ("from jax.experimental.ode import odeint; odeint(1, 2)", "jax.experimental.ode.odeint"),
+])
+def test_what_is_missing_says_its_name(statement: str, said: str) -> None:
+    status, _, err = python("-m", "fnx.as_jax", "-c", statement)
+    assert status == 1 and said in err, err
+
+
+def test_names_that_fnx_lacks_can_be_imported() -> None:
+    assert on_fnx("""
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from jax import Anything
+import jax
+from jax.experimental.ode import odeint
+from jax.extend.core import Jaxpr, Primitive
+class Mine(Jaxpr):
+    pass
+Mine()
+assert not isinstance(1.0, Jaxpr) and not hasattr(odeint, "defjvp")
+print(hasattr(jax, "new_ref"), hasattr(jax, "no_such_name"), hasattr(jax, "kernel"), odeint)
+""") == "True False False <jax.experimental.ode.odeint: not there in fnx>\n"
+
+
+def test_float64_is_truncated() -> None:
+    assert on_fnx("""
+import jax, jax.numpy as jnp, numpy as np
+print(jnp.zeros(2, "float64").dtype, jnp.ones(2).astype(np.int64).dtype,
+      jnp.asarray(np.ones(2), jnp.float64).dtype, jnp.float64(1).dtype,
+      jax.random.normal(jax.random.key(0), (), jnp.float64).dtype,
+      jnp.arange(3, dtype="uint64").dtype, jnp.finfo("float64").bits)
+jax.config.update("jax_enable_x64", True)
+print(jnp.zeros(2, "float64").dtype, jnp.float64(1).dtype, jnp.ones(2).dtype)
+""") == "float32 int32 float32 float32 float32 uint32 64\nfloat64 float64 float64\n"
+
+
+def test_jax_itself_is_not_mixed_in() -> None:
+    status, _, err = python("-c", "import types, sys\n"
+                            "sys.modules['jax'] = types.ModuleType('jax')\n"
+                            "import fnx.as_jax; fnx.as_jax.install()")
+    assert status == 1 and "AlreadyImportedError" in err and "How to mend it" in err
+
+
+def test_scripts_and_modules_run_as_by_python(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys, jax, beside\n"
+                      "print(__name__, sys.argv[1:], beside.n, __file__)")
+    (tmp_path / "beside.py").write_text("from jax import numpy\n"
+                                        "n = int(numpy.sum(numpy.arange(4)))")
+    status, out, err = python("-m", "fnx.as_jax", str(script), "-v", "b")
+    assert (status, out) == (0, f"__main__ ['-v', 'b'] 6 {script}\n"), err
+    status, out, err = python("-m", "fnx.as_jax", "-m", "timeit", "-n1", "-r1", "import jax")
+    assert status == 0 and "1 loop" in out, err
+    assert python("-m", "fnx.as_jax")[0] == 2
+    assert python("-m", "fnx.as_jax", "-c", "import sys; sys.exit(3)")[0] == 3
