@@ -259,7 +259,7 @@ def test_interrupts_lose_no_memory() -> None:
                 source = aligned(64)
                 sources.append(weakref.ref(source.base))
                 signal.setitimer(signal.ITIMER_REAL, choose.uniform(1e-6, 1.5e-4))
-                while True:
+                for _ in range(2000):  # a finalizer may have swallowed it: that is counted
                     made = [jnp.from_dlpack(Giver(source))]
                     made.append(np.from_dlpack(made[0]))
             except KeyboardInterrupt:
