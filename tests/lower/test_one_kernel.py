@@ -16,6 +16,7 @@ from fnx.core.config import override
 from fnx.core.expr import Expr
 from fnx.core.levels import interp, show
 from fnx.core.uop import UOp, toposort
+from fnx.lower.loops.cells import scalar
 from fnx.lower.loops.one_kernel import Unfit, one_kernel, results
 from fnx.transforms.jit import link
 from tests.graphs import assert_same
@@ -289,3 +290,11 @@ def test_an_axis_that_is_read_along_two_is_not_its_diagonal(n: int, step: Any) -
     want = interp.apply(fn, args)
     for device in ("interp", "cpu"):
         assert_same(run(fn, args, device), want)
+
+
+@pytest.mark.parametrize("dtype", dtypes.USER, ids=str)
+def test_operations_on_numbers_are_numbers_of_every_type(dtype: dtypes.DType) -> None:
+    """Also of types whose arrays hold bits."""
+    for value in (0, 1):
+        node = scalar(ops.CAST, dtype, (build.const(value, I32),))
+        assert node is build.const(value, dtype)
