@@ -61,6 +61,7 @@ def scan(f: Callable[[CarryT, X], tuple[CarryT, Y]], init: CarryT, xs: X | None 
     """
     arguments.flag("reverse", reverse)
     arguments.flag("progress", progress)
+    arguments.flag("_split_transpose", _split_transpose)
     every = 0 if checkpoint is None else _positive("checkpoint", checkpoint)
     size = None if length is None else arguments.integer("length", length)
     made: tuple[CarryT, Y] = load(_SCAN).scan(f, init, xs, size, reverse, _unroll(unroll), every,

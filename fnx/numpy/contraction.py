@@ -356,7 +356,10 @@ def einsum(subscripts: str, /, *operands: ArrayLike, precision: PrecisionLike = 
     path = [tuple(step) for step in optimize] if isinstance(optimize, list | tuple) else None
     if path is None:
         arguments.one_of("optimize", optimize, (True, False, "optimal", "greedy", "auto"))
-    if getattr(_dot_general, "__module__", "fnx.lax.contraction") != "fnx.lax.contraction":
+    if out_sharding is not None:
+        load("fnx.one_device").check_place(out_sharding)
+    if _dot_general is not None and \
+            getattr(_dot_general, "__module__", None) != "fnx.lax.contraction":
         raise NotBuiltError(f"einsum: expected lax.dot_general, got {_dot_general!r}",
                             hint="products by another function are not there; leave it out")
     nodes, was_bool = _operands("einsum", operands, preferred_element_type, precision)
