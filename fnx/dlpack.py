@@ -49,7 +49,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
            [2, 4]], dtype=int32)
     """
     if copy is not None:
-        arguments.one_of("copy", copy, (True, False, None))
+        arguments.flag_or_none("copy", copy)
     if device is not None:
         load("fnx.one_device").check_place(device)
     if not hasattr(x, "__dlpack__"):

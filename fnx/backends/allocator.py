@@ -153,7 +153,17 @@ class _Nobody:
     __slots__ = ("__weakref__",)
 
 
-Free = tuple[Iterator[Holding], Callable[[Holding], None]]  # takes a block (IndexError), gives one
+Ends = tuple[Iterator[Holding], Callable[[Holding], None]]  # takes a block (IndexError), gives one
+
+
+class _Free:
+    """The free blocks of a class; ``taker`` takes the last one given, without a call in Python."""
+
+    __slots__ = ("blocks", "taker")
+
+    def __init__(self) -> None:
+        self.blocks: deque[Holding] = deque()
+        self.taker: Iterator[Holding] = starmap(self.blocks.pop, repeat(()))
 
 
 class Pool:
@@ -166,10 +176,10 @@ class Pool:
     """
 
     def __init__(self, reclaim: Callable[[], None] = lambda: None) -> None:
-        self.lists: dict[int, Free] = {}
+        self.lists: dict[int, Ends] = {}
         self.holdings: dict[int, Holding] = {}
         self.reclaim = reclaim
-        self._classes: dict[int, tuple[deque[Holding], Free]] = {}
+        self._classes: dict[int, _Free] = {}
         self._lock = fork_safe_lock()
         self._mapped: dict[int, int] = {}  # address of each large block: bytes of its mapping
         self._small = 0  # bytes in slabs
@@ -203,12 +213,12 @@ class Pool:
     def _class(self, nbytes: int, size: int) -> deque[Holding]:
         with self._lock:
             if size not in self._classes:
-                made: deque[Holding] = deque()
-                self._classes[size] = made, (starmap(made.pop, repeat(())), made.append)
+                self._classes[size] = _Free()
             if len(self.lists) > 10_000:  # sizes asked for, not classes: only a shortcut
                 self.lists.clear()
-            free, self.lists[nbytes] = self._classes[size]
-            return free
+            free = self._classes[size]
+            self.lists[nbytes] = free.taker, free.blocks.append
+            return free.blocks
 
     def _grow(self, size: int, free: deque[Holding], trim: bool = False) -> bool:
         with self._lock:
@@ -252,17 +262,21 @@ class Pool:
             self._trim()
 
     def _trim(self) -> None:
-        for size, (_, (taker, _)) in self._classes.items():
+        for size, free in self._classes.items():
             if size > LARGEST_SMALL:
                 with contextlib.suppress(IndexError):
-                    for holding in taker:
-                        del self.holdings[holding.ptr]
-                        nbytes = self._mapped.pop(holding.ptr)
-                        _system().unmap(holding.ptr & -mmap.PAGESIZE, nbytes)
+                    for holding in free.taker:
+                        self._unmap(holding.ptr)
+
+    def _unmap(self, address: int) -> None:
+        """Return a large block that nobody has to the system."""
+        del self.holdings[address]
+        nbytes = self._mapped.pop(address)
+        _system().unmap(address & -mmap.PAGESIZE, nbytes)
 
     def free_bytes(self) -> int:
         """Bytes that wait for reuse."""
-        return sum(size * len(free) for size, (free, _) in self._classes.items())
+        return sum(size * len(free.blocks) for size, free in self._classes.items())
 
     def _total(self) -> int:
         return self._small + sum(self._mapped.values())

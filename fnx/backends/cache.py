@@ -62,31 +62,38 @@ class DiskCache:
 
     def get(self, key: bytes) -> bytes | None:
         """The value, or None where there is none that is whole."""
-        if not self.directory or self.directory in _untrusted:
+        if not self._is_used():
             return None
         folder, name = _names(key)
         data = b""
-        with self._failing_silently(), private_files.opened(self.directory) as top, \
-                private_files.opened(folder, top) as place:
+        with self._failing_silently(), self._opened(folder) as place:
             data, used = private_files.read(name, place, _LARGEST)
             if time.time() - used > _USED_AGAIN:
                 os.utime(name, dir_fd=place, follow_symlinks=False)
-        value = data[_START:]
-        return value if data[:_START] == _MARK + _checksum(key, value) else None
+        return _value(key, data)
 
     def put(self, key: bytes, value: bytes) -> None:
         """Write an entry, or replace it; silently not where that is impossible."""
         share = min(_LARGEST, self.limit // _FOLDERS)
         nbytes = _START + len(value)
-        if not self.directory or self.directory in _untrusted or nbytes > share:
+        if nbytes > share or not self._is_used():
             return
         folder, name = _names(key)
         with self._failing_silently():
             private_files.make_directories(os.path.join(self.directory, folder))
-            with private_files.opened(self.directory) as top, \
-                    private_files.opened(folder, top) as place:
+            with self._opened(folder) as place:
                 _make_room(place, share - nbytes)
                 private_files.write(name, place, _MARK + _checksum(key, value) + value)
+
+    def _is_used(self) -> bool:
+        return bool(self.directory) and self.directory not in _untrusted
+
+    @contextlib.contextmanager
+    def _opened(self, folder: str) -> Iterator[int]:
+        """One of the folders of entries, by its descriptor."""
+        with private_files.opened(self.directory) as top, \
+                private_files.opened(folder, top) as place:
+            yield place
 
     @contextlib.contextmanager
     def _failing_silently(self) -> Iterator[None]:
@@ -105,6 +112,12 @@ class DiskCache:
 def _names(key: bytes) -> tuple[str, str]:
     digest = hashlib.blake2b(key, digest_size=20).hexdigest()
     return digest[0], digest[1:]
+
+
+def _value(key: bytes, entry: bytes) -> bytes | None:
+    """What an entry holds, if it is whole."""
+    value = entry[_START:]
+    return value if entry[:_START] == _MARK + _checksum(key, value) else None
 
 
 def _make_room(place: int, nbytes: int) -> None:

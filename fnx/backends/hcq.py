@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from fnx.backends.allocator import ALIGNMENT, Holding, Pool
-from fnx.backends.base import CommandBuffer, DeviceStorage
+from fnx.backends.base import CommandBuffer, DeviceBase, DeviceStorage
 from fnx.core import dtypes, host, op_args, ops, parts
 from fnx.core.errors import SpecError, show_site
 from fnx.core.numpy_semantics import sorted_operands
@@ -118,7 +118,11 @@ def commands_of(node: UOp) -> Commands:
     """The commands of a COMMANDS node, in order."""
     if node.op is not ops.COMMANDS:
         raise SpecError(f"expected COMMANDS, got {node}")
-    return tuple([_DECODED[s.op](s) for s in node.src])
+    return tuple(map(_decoded, node.src))
+
+
+def _decoded(node: UOp) -> AnyCommand:
+    return _DECODED[node.op](node)
 
 
 def memory_of(commands: Commands) -> list[UOp]:
@@ -313,3 +317,19 @@ def borrowed(value: np.ndarray[Any, Any]) -> BorrowedStorage | None:
     storage.ptr, storage.nbytes, storage.owner = address, value.nbytes, value
     storage.timeline, storage.lent = 0, True
     return storage
+
+
+class HostDevice(DeviceBase):
+    """A device whose memory is the host's."""
+
+    allocate: Callable[[Iterable[int]], list[HostStorage]]
+
+    def upload(self, value: np.ndarray[Any, Any]) -> HostStorage:
+        """A copy of an array."""
+        storage = self.allocate((value.nbytes,))[0]
+        storage.fill(value)
+        return storage
+
+    def borrow(self, value: np.ndarray[Any, Any]) -> HostStorage | None:
+        """The memory of an array, where its layout allows."""
+        return borrowed(value)

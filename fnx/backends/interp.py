@@ -7,21 +7,21 @@ once, on the calling thread.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fnx.backends.allocator import Pool
-from fnx.backends.base import CommandBuffer, DeviceBase
+from fnx.backends.base import CommandBuffer
 from fnx.backends.hcq import (
     Command,
     Commands,
+    HostDevice,
     HostStorage,
     QueuedBranch,
     QueuedLoop,
     Signal,
-    borrowed,
     call_host,
     check_arguments,
     commands_of,
@@ -147,25 +147,14 @@ class InterpCommandBuffer(CommandBuffer):
         Submission(self._calls, ins, outs, self._arena).run(self.commands)
 
 
-class InterpDevice(DeviceBase):
+class InterpDevice(HostDevice):
     """NumPy as a machine."""
 
     name = "interp"
-    allocate: Callable[[Iterable[int]], list[HostStorage]]
 
     def __init__(self) -> None:
         self.target = Target("interp", kind="kernels")
         self.allocate = functools.partial(HostStorage.several, Pool(), Done())
-
-    def upload(self, value: np.ndarray[Any, Any]) -> HostStorage:
-        """A copy of an array."""
-        storage, = self.allocate((value.nbytes,))
-        storage.fill(value)
-        return storage
-
-    def borrow(self, value: np.ndarray[Any, Any]) -> HostStorage | None:
-        """The memory of an array, where its layout allows."""
-        return borrowed(value)
 
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode],
                arena: int) -> InterpCommandBuffer:

@@ -101,15 +101,16 @@ def like(node: UOp, value: Any) -> UOp:
 
 def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
     """An elementwise node over operands of one shape and the dtypes that ``op`` accepts."""
-    last = src[-1]
-    dtype, shape = last.dtype, last.shape
+    if op is ops.WHERE:
+        return where(*src)
+    dtype, shape = src[0].dtype, src[0].shape
     for s in src:
-        if s.shape != shape or s.dtype is not dtype and (op is not ops.WHERE or s is not src[0]):
+        if s.dtype is not dtype or s.shape != shape:
             raise operands.refusal(op, src)
-    if len(src) != op.arity or not op.takes(dtype) or \
-            op is ops.WHERE and src[0].dtype is not dtypes.bool_:
+    if len(src) != op.arity or not op.takes(dtype):
         raise operands.refusal(op, src)
-    return UOp(op, dtypes.bool_ if op.result == "bool" else dtype, src, arg)
+    result = dtypes.bool_ if op.result == "bool" else dtype
+    return UOp(op, result, src, arg)
 
 
 def cast(x: UOp, dtype: DType) -> UOp:
@@ -153,7 +154,10 @@ or_ = partial(elementwise, ops.OR)
 
 def where(condition: UOp, a: UOp, b: UOp) -> UOp:
     """``a`` where ``condition`` holds, else ``b``."""
-    return elementwise(ops.WHERE, condition, a, b)
+    if condition.dtype is not dtypes.bool_ or a.dtype is not b.dtype or \
+            not condition.shape == a.shape == b.shape:
+        raise operands.refusal(ops.WHERE, (condition, a, b))
+    return UOp(ops.WHERE, a.dtype, (condition, a, b))
 
 
 def mulacc(a: UOp, b: UOp, c: UOp) -> UOp:
@@ -327,9 +331,10 @@ def scatter(x: UOp, index: Sequence[UOp], updates: UOp,
                          f"{updates.dtype}{list(updates.shape)}")
     if monoid is not None:
         operands.check_monoid("scatter", monoid, x.dtype)
-        if x.dtype.storage is not None:
-            return cast(scatter(wide(x), index, wide(updates), monoid), x.dtype)
-    return UOp(ops.SCATTER, x.dtype, (x, *index, updates), op_args.Scatter(monoid))
+    if monoid is None or x.dtype.storage is None:
+        return UOp(ops.SCATTER, x.dtype, (x, *index, updates), op_args.Scatter(monoid))
+    combined = scatter(wide(x), index, wide(updates), monoid)
+    return cast(combined, x.dtype)
 
 
 def sort(given: Sequence[UOp], n_keys: int, kept: Iterable[int] | None = None,

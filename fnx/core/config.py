@@ -255,6 +255,10 @@ class Config:
         object.__setattr__(self, name, value)
         self._sources[name] = source
 
+    def _held(self, name: str) -> tuple[Any, str]:
+        """The value of a field and where it came from."""
+        return getattr(self, name), self._sources[name]
+
     def __repr__(self) -> str:
         """The settings, where each came from, what it means."""
         return "\n".join(f"{name} = {getattr(self, name)!r}  ({self._sources[name]}): {field.doc}"
@@ -283,12 +287,11 @@ config = Config()
 @contextlib.contextmanager
 def override(**fields: Any) -> Iterator[None]:
     """Set fields for the length of a ``with`` block (of the whole process, not of a thread)."""
-    before = {name: (getattr(config, name), config._sources[name]) for name in fields
-              if name in FIELDS}
+    before = {name: config._held(name) for name in fields if name in FIELDS}
     try:
         for name, value in fields.items():
             setattr(config, name, value)
         yield
     finally:
-        for name, (value, source) in before.items():
-            config._set(name, value, source)
+        for name, held in before.items():
+            config._set(name, *held)

@@ -52,20 +52,26 @@ class DType:
         self.code = crc32(name.encode())  # equal in every process
         self.kind: DTypeKind = kind
         self.bits = bits
-        self.is_float, self.is_bool = kind == "float", kind == "bool"
-        self.is_integer = kind in ("int", "uint", "index")
         self.itemsize = max(1, bits // 8)
-        half = 1 << bits >> 1
-        self.limits = (0, 2 * half - 1) if kind in ("uint", "bool", "key") else (-half, half - 1)
-        self.mantissa, self.exponent = mantissa, exponent
+        self.is_float = kind == "float"
+        self.is_bool = kind == "bool"
+        self.is_integer = kind in ("int", "uint", "index")
+        self.limits = _limits(kind, bits)
+        self.mantissa = mantissa
+        self.exponent = exponent
         self.integer: DType = integer or self
         self.compute: DType = compute or self
-        self.storage, self.finite = storage, finite
+        self.storage = storage
+        self.finite = finite
         self.lanes = lanes
         self.scalar: DType = scalar or self
-        self._np = np.dtype(numpy) if numpy else None if storage is None else \
-            np.dtype([(name, storage.np)])
-        self.packing = Struct(f"<{np.dtype(numpy).char}" if numpy else "<x")
+        self.packing = Struct("<x")
+        self._np: np.dtype[Any] | None = None
+        if numpy is not None:
+            self._np = np.dtype(numpy)
+            self.packing = Struct(f"<{self._np.char}")
+        elif storage is not None:
+            self._np = np.dtype([(name, storage.np)])
         self._vec: dict[int, DType] = {1: self}
 
     @property
@@ -76,8 +82,9 @@ class DType:
     def vec(self, lanes: int) -> DType:
         """The vector type of ``lanes`` elements (program level)."""
         if lanes not in self._vec:
-            self._vec.setdefault(lanes, DType(
-                f"{self.name}x{lanes}", self.kind, self.bits, lanes=lanes, scalar=self))
+            name = f"{self.name}x{lanes}"
+            made = DType(name, self.kind, self.bits, lanes=lanes, scalar=self)
+            self._vec.setdefault(lanes, made)
         return self._vec[lanes]
 
     @property
@@ -101,6 +108,12 @@ class DType:
 
     def __reduce__(self) -> Any:
         return (named, (self.name,))
+
+
+def _limits(kind: DTypeKind, bits: int) -> tuple[int, int]:
+    """The least and the largest number that so many bits are."""
+    half = 1 << bits >> 1
+    return (0, 2 * half - 1) if kind in ("uint", "bool", "key") else (-half, half - 1)
 
 
 bool_ = DType("bool", "bool", 1, "bool")
@@ -168,11 +181,14 @@ def as_dtype(spec: Any) -> DType:
         return default(int64)
     if spec is float:
         return default(float64)
-    if isinstance(spec, str) and spec in NARROW:
-        return NARROW[spec]
-    named_by = getattr(spec, "dtype", None)
-    if isinstance(named_by, DType):
-        return named_by
+    found = NARROW.get(spec) if isinstance(spec, str) else getattr(spec, "dtype", None)
+    if isinstance(found, DType):
+        return found
+    return _of_numpy(spec)
+
+
+def _of_numpy(spec: Any) -> DType:
+    """The type that holds what NumPy, or ml_dtypes, calls by ``spec``."""
     try:
         np_dtype = np.dtype(spec)
     except TypeError as e:

@@ -196,9 +196,11 @@ def lower(fn: UOp, target: Target, general: bool = False,
             if keep is not None:
                 made.text()
 
+    blocks = Blocks(driver, ready)
     fn = driver.run(TENSOR_PASSES, fn)
-    over = donated_pairs(fn, unique_results(fn).src, donated)
-    block = Blocks(driver, ready).of(fn, general, carried=over)
+    results = unique_results(fn).src
+    over = donated_pairs(fn, results, donated)
+    block = blocks.of(fn, general, carried=over)
     return Lowered(fn, block, code, driver.milliseconds)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, get_args
 
 import fnx.numpy as jnp
 from fnx import random
@@ -161,8 +161,16 @@ def truncated_normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None,
     arguments.number("lower", lower)
     arguments.number("upper", upper)
     factor = jnp.asarray(stddev)
-    return _initializer(lambda key, shape, t: random.truncated_normal(
-        key, lower, upper, shape, t) * factor, dtype)
+
+    def draw(key: ArrayLike, shape: Shape, t: DTypeLike | None) -> Array:
+        return random.truncated_normal(key, lower, upper, shape, t) * factor
+    return _initializer(draw, dtype)
+
+
+def _check_axes(**given: AxesLike) -> None:
+    for name, axis in given.items():
+        for one in axis if isinstance(axis, tuple | list) else (axis,):
+            arguments.integer(name, one)
 
 
 def _fans(shape: Shape, in_axis: AxesLike, out_axis: AxesLike, batch_axis: AxesLike
@@ -171,8 +179,10 @@ def _fans(shape: Shape, in_axis: AxesLike, out_axis: AxesLike, batch_axis: AxesL
     if len(shape) < 2:
         raise ShapeError(f"expected a shape of at least 2 axes, got {shape}",
                          hint="use normal or zeros for vectors")
-    inputs, outputs, batch = (math.prod(shape[a] for a in ((x,) if isinstance(x, int) else x))
-                              for x in (in_axis, out_axis, batch_axis))
+    def size(axes: AxesLike) -> int:
+        return math.prod(shape[a] for a in ((axes,) if isinstance(axes, int) else axes))
+
+    inputs, outputs, batch = size(in_axis), size(out_axis), size(batch_axis)
     field = math.prod(shape) / max(1, inputs * outputs * batch)
     return inputs * field, outputs * field
 
@@ -205,17 +215,14 @@ def variance_scaling(scale: float, mode: FanMode, distribution: Distribution,
     >>> init(fnx.random.key(0), (4, 5)).shape
     (4, 5)
     """
-    arguments.one_of("mode", mode, ("fan_in", "fan_out", "fan_avg"))
-    arguments.one_of("distribution", distribution, ("normal", "truncated_normal", "uniform"))
-
-    for name, axis in (("in_axis", in_axis), ("out_axis", out_axis), ("batch_axis", batch_axis)):
-        for one in axis if isinstance(axis, tuple | list) else (axis,):
-            arguments.integer(name, one)
+    arguments.one_of("mode", mode, get_args(FanMode))
+    arguments.one_of("distribution", distribution, get_args(Distribution))
+    _check_axes(in_axis=in_axis, out_axis=out_axis, batch_axis=batch_axis)
 
     def draw(key: ArrayLike, shape: Shape, t: DTypeLike | None) -> Array:
         inputs, outputs = _fans(shape, in_axis, out_axis, batch_axis)
-        n = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2}[mode]
-        deviation = math.sqrt(scale / max(1.0, n))
+        fans = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2}
+        deviation = math.sqrt(scale / max(1.0, fans[mode]))
         if distribution == "normal":
             return random.normal(key, shape, t) * deviation
         if distribution == "uniform":

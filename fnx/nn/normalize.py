@@ -75,7 +75,8 @@ def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -
     node = _mask(where, Expr(in_domain("inexact", x)), -math.inf)
     over = axes.several(axis, len(node.shape))
     powers = exp(_shifted(node, over))
-    return Array(_mask(where, powers / _spread(_over(powers, ops.ADD, over), node), 0.0).node)
+    total = _spread(_over(powers, ops.ADD, over), node)
+    return Array(_mask(where, powers / total, 0.0).node)
 
 
 @public
@@ -242,4 +243,5 @@ def standardize(x: ArrayLike, axis: AxisLike = -1, mean: ArrayLike | None = None
         jnp.asarray(mean)
     spread = jnp.mean(jnp.square(array), axis, keepdims=True, where=where) - jnp.square(middle) \
         if variance is None else jnp.asarray(variance)
-    return (array - middle) / jnp.sqrt(jnp.add(spread, epsilon))
+    deviation = jnp.sqrt(jnp.add(spread, epsilon))
+    return (array - middle) / deviation

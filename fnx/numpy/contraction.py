@@ -43,9 +43,9 @@ def contract(a: UOp, la: Labels, b: UOp, lb: Labels, out: Labels) -> UOp:
     Of types that are stored only products and sums are those of the type that they are computed
     in, rounded once.
     """
-    t, a, b = a.dtype, build.wide(a), build.wide(b)
-    a, la = _sum_out(a, la, {*lb, *out})
-    b, lb = _sum_out(b, lb, {*la, *out})
+    given = a.dtype
+    a, la = _sum_out(build.wide(a), la, {*lb, *out})
+    b, lb = _sum_out(build.wide(b), lb, {*la, *out})
     batch = [x for x in la if x in lb and x in out]
     left = [x for x in la if x not in lb]
     right = [x for x in lb if x not in la]
@@ -55,7 +55,8 @@ def contract(a: UOp, la: Labels, b: UOp, lb: Labels, out: Labels) -> UOp:
     product = build.mul(_aligned(a, la, order, lengths), _aligned(b, lb, order, lengths))
     first = len(order) - len(folded)
     result = build.reduce(product, ops.ADD, range(first, len(order)))
-    return build.cast(build.permute(result, [order[:first].index(x) for x in out]), t)
+    moved = build.permute(result, [order[:first].index(x) for x in out])
+    return build.cast(moved, given)
 
 
 def _aligned(x: UOp, labels: Labels, order: Labels, lengths: dict[Any, int]) -> UOp:

@@ -55,7 +55,7 @@ def asarray(a: ArrayLike, dtype: DTypeLike | None = None, order: MemoryOrder = N
     """
     _check_order(order)
     if copy is not None:
-        arguments.one_of("copy", copy, (True, False, None))
+        arguments.flag_or_none("copy", copy)
     x = core.asarray(a, dtype)
     return x.copy() if copy and x is a and x._storage is not None else x
 

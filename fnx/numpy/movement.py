@@ -99,8 +99,8 @@ def reshape(a: ArrayLike, /, shape: ShapeLike | None = None, order: Literal["C"]
            [2, 3]], dtype=int32)
     """
     x = asarray(a)
-    arguments.one_of("order", order, ("C",))
-    arguments.one_of("copy", copy, (True, False, None))
+    arguments.row_major(order)
+    arguments.flag_or_none("copy", copy)
     return moved(x, build.reshape(x._node, _with_free(x, shape)))
 
 

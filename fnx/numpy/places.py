@@ -349,7 +349,7 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int],
     >>> print(jnp.ravel_multi_index((1, 2), (2, 3)))
     5
     """
-    arguments.one_of("order", order, ("C",))
+    arguments.row_major(order)
     shape = axes.shape(tuple(dims))
     modes = mode if isinstance(mode, tuple) else (mode,) * len(shape)
     if len(multi_index) != len(shape) or len(modes) != len(shape):

@@ -54,9 +54,10 @@ class ScalarType:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ScalarType):
             return self._type is other._type
+        if isinstance(other, type):
+            other = np.dtype(other)
         try:
-            of = np.dtype(other) if isinstance(other, type) else other
-            return self._type is dtypes.as_dtype(of)
+            return self._type is dtypes.as_dtype(other)
         except DTypeError:
             return False
 

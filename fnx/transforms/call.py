@@ -145,12 +145,14 @@ class _Boundary(Transformed[P, R]):
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arrays, key = self._arguments.key(args, kwargs)
+        in_tree, avals = key[:2]
 
         def make() -> tuple[Closed, list[UOp]]:
-            closed = trace(self._f, key[1], key[0], by="call", name=self._name).close()
+            closed = trace(self._f, avals, in_tree, by="call", name=self._name).close()
             return closed, closed.captures
 
-        return self._traces.find(key, make).value.call(arrays)
+        found = self._traces.find(key, make)
+        return found.value.call(arrays)
 
 
 class _CalledKernel(Transformed[P, R]):

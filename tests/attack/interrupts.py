@@ -151,7 +151,7 @@ def _counted() -> dict[str, int]:
     device.synchronize()
     clear_caches()
     nodes, pool = _live_nodes(), device.pool
-    free = sum(len(free) for free, _ in pool._classes.values())
+    free = sum(len(free.blocks) for free in pool._classes.values())
     held = sum(holding() is not None for holding in pool.holdings.values())
     return {"nodes": nodes, "threads": threading.active_count(),
             "files": len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0,

@@ -80,7 +80,7 @@ def test_no_interrupt_is_lost_where_nodes_blocks_and_memos_die() -> None:
         held = None
         print(seen, sent, live_nodes(), len(memo), len(pool.holdings),
               sum(holding() is None for holding in pool.holdings.values()),
-              sum(len(free) for free, _ in pool._classes.values()))
+              sum(len(free.blocks) for free in pool._classes.values()))
         """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], timeout=120,
                           capture_output=True, text=True, env=dict(os.environ))

@@ -15,14 +15,11 @@ import functools
 import gc
 import math
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
-import numpy as np
-
 from fnx.backends.allocator import Pool, PoolBlock
-from fnx.backends.base import DeviceBase
 from fnx.backends.cost_estimate import nanoseconds
 from fnx.backends.cpu import callbacks, layout
 from fnx.backends.cpu.encoding import FOREVER, Encoder, signed
@@ -30,11 +27,11 @@ from fnx.backends.cpu.queue import CpuQueue, native
 from fnx.backends.hcq import (
     Command,
     Commands,
+    HostDevice,
     HostStorage,
     Leasing,
     QueuedBranch,
     QueuedLoop,
-    borrowed,
     check_arguments,
     commands_of,
     executions,
@@ -274,11 +271,10 @@ class CpuCommandBuffer(Leasing):
         return " in ".join([place.name, *reversed(loops)])
 
 
-class CpuDevice(DeviceBase):
+class CpuDevice(HostDevice):
     """This machine."""
 
     name = "cpu"
-    allocate: Callable[[Iterable[int]], list[HostStorage]]
 
     def __init__(self) -> None:
         self.target = binding.host_target()
@@ -289,16 +285,6 @@ class CpuDevice(DeviceBase):
         self.kernels = Kernels(self.target)
         atexit.register(self.kernels.helpers.end)
         at_fork(in_child=self.kernels.in_child)
-
-    def upload(self, value: np.ndarray[Any, Any]) -> HostStorage:
-        """A copy of an array."""
-        storage, = self.allocate((value.nbytes,))
-        storage.fill(value)
-        return storage
-
-    def borrow(self, value: np.ndarray[Any, Any]) -> HostStorage | None:
-        """The memory of an array, where its layout allows."""
-        return borrowed(value)
 
     def prepare(self, code: KernelCode) -> None:
         """Compile a kernel on a helper thread."""

@@ -43,6 +43,16 @@ def flag(name: str, given: Any) -> None:
         one_of(name, given, (True, False))
 
 
+def row_major(order: str) -> None:
+    """``order=`` where elements have no other."""
+    one_of("order", order, ("C",))
+
+
+def flag_or_none(name: str, given: Any) -> None:
+    """Refuse what is not one of True, False and None."""
+    one_of(name, given, (True, False, None))
+
+
 def integer(name: str, given: SupportsIndex) -> int:
     """A whole number that is known while tracing."""
     try:

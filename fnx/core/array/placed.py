@@ -98,6 +98,6 @@ class Placed:
         >>> jnp.asarray([1, 2], "uint8").tobytes()
         b'\\x01\\x02'
         """
-        arguments.one_of("order", order, ("C",))
+        arguments.row_major(order)
         found: bytes = self._numpy().tobytes()  # type: ignore[attr-defined]
         return found

@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, ops, parts
 from fnx.core.rewriting.evaluate import trunc
 from fnx.core.rewriting.polynomial import (
     Monomial,
@@ -143,10 +143,10 @@ def _lower(p: Polynomial) -> int:
     atoms = {a for m in p for a in m}
     for atom in sorted(atoms, key=atom_order, reverse=True):
         extent = _extent(atom)
-        parts = None if extent is None else without(p, atom)
-        if parts is None or extent is None:
+        linear_in = None if extent is None else without(p, atom)
+        if linear_in is None or extent is None:
             continue
-        a, b = parts
+        a, b = linear_in
         low, high = _interval(a)
         if low >= 0:
             p = b
@@ -455,6 +455,11 @@ def ravel(indices: Iterable[UOp], dims: Iterable[Extent]) -> UOp:
     for i, d in zip(indices, dims, strict=True):
         total = add(mul(total, _extent_polynomial(d)), _polynomial(i))
     return node_of(_recombined(total))
+
+
+def element(access: UOp) -> UOp:
+    """Which element of its buffer a place is, or that of a LOAD or STORE."""
+    return ravel(parts.indices(access), parts.dims(parts.buffer(access)))
 
 
 def unravel(offset: UOp, dims: Sequence[Extent]) -> tuple[UOp, ...]:

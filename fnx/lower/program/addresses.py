@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable
 
 from fnx.core import build, dtypes, op_args, ops
-from fnx.core.parts import buffer, dims, indices
+from fnx.core.parts import buffer
 from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.polynomial import Polynomial
@@ -62,7 +62,7 @@ def split_lanes(terms: Polynomial, lane: UOp | None) -> tuple[Polynomial, Polyno
 
 def offset_of(place: UOp, lane: UOp | None) -> Offset:
     """The flat offset of an INDEX."""
-    terms, constant = symbolic.linear(symbolic.ravel(indices(place), dims(buffer(place))))
+    terms, constant = symbolic.linear(symbolic.element(place))
     common, own = split_lanes(terms, lane)
     stride = None
     if lane is None or not own:

@@ -56,7 +56,6 @@ EXPANSIONS: dict[Op, Expand] = {
 EXPANSIONS[ops.THREEFRY] = integer.threefry
 
 
-
 def _of_formula(node: UOp) -> UOp:
     to = {build.var(i, node.dtype): s for i, s in enumerate(node.src)}
     return substitute([expanded(node.op, node.dtype, True)], to)[0]
@@ -79,8 +78,10 @@ def expanded(op: Op, dtype: DType, fma: bool) -> UOp:
 def _rewrite(root: UOp, rows: dict[Op, Expand]) -> UOp:
     """Replace each op that has a row, operands first; a graph without one comes back as it is."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        row = rows.get(node.op)
-        return None if row is None else _computed(row, node.over(src))
+        if node.op not in rows:
+            return None
+        return _computed(rows[node.op], node.over(src))
+
     return rebuild([root], visit)[0]
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fnx.core import build, ops
-from fnx.core.parts import buffer, closed, dims, extent, indices, value
+from fnx.core.parts import buffer, closed, extent, value
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, substitute, toposort
@@ -61,9 +61,11 @@ def _along(stage: UOp, target: Target) -> tuple[UOp, int] | None:
 
 def _loads_along(filled: UOp, r: UOp) -> bool:
     """Whether all that is loaded, and moves with r, lies side by side along r."""
-    loads = [n for n in toposort([filled]) if n.op is ops.LOAD and r in n.ranges]
-    return bool(loads) and all(
-        symbolic.coefficient(symbolic.ravel(indices(n), dims(buffer(n))), r) == 1 for n in loads)
+    steps = set()
+    for node in toposort([filled]):
+        if node.op is ops.LOAD and r in node.ranges:
+            steps.add(symbolic.coefficient(symbolic.element(node), r))
+    return steps == {1}
 
 
 class _Blocks:
@@ -120,6 +122,7 @@ def _where_inside(filled: UOp, lane: UOp, inside: UOp) -> UOp:
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is not ops.LOAD or lane not in node.ranges:
             return None
-        return build.load(src[0], build.and_(src[1], inside) if len(src) > 1 else inside)
+        valid = build.and_(src[1], inside) if len(src) > 1 else inside
+        return build.load(src[0], valid)
 
     return rebuild([filled], visit)[0]

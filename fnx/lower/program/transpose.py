@@ -21,6 +21,7 @@ from fnx.lower.program.builder import Lines
 
 LaneOrder = tuple[int, ...]
 Shuffle = tuple[LaneOrder, LaneOrder]  # what becomes of one and of the other vector of a pair
+Labelled = list[tuple[int, int]]  # where each element of a vector was: row, lane
 Row = TypeVar("Row")
 _BLOCK = 16  # bytes
 
@@ -61,11 +62,22 @@ def _network(n: int, itemsize: int) -> tuple[list[Shuffle], list[int]]:
     steps = [_interleaved(n, block, piece) for piece in (1, 2, 4, 8) if 2 * piece <= block]
     for _ in range((n // block).bit_length() - 1):
         steps.append(_gathered_blocks(n, block))
-    labels = _run(steps, [[(row, lane) for lane in range(n)] for row in range(n)],
-                  lambda a, b, lanes: [(a + b)[k] for k in lanes])
-    column = [vector[0][1] for vector in labels]
-    assert labels == [[(row, c) for row in range(n)] for c in column]
-    return steps, [column.index(c) for c in range(n)]
+    columns = _columns(n, steps)
+    return steps, [columns.index(c) for c in range(n)]
+
+
+def _columns(n: int, steps: list[Shuffle]) -> list[int]:
+    """The column that each vector is after the steps: they are run on labels."""
+    before = [[(row, lane) for lane in range(n)] for row in range(n)]
+    after = _run(steps, before, _picked)
+    columns = [vector[0][1] for vector in after]
+    assert after == [[(row, c) for row in range(n)] for c in columns]
+    return columns
+
+
+def _picked(a: Labelled, b: Labelled, lanes: LaneOrder) -> Labelled:
+    both = a + b
+    return [both[lane] for lane in lanes]
 
 
 def _interleaved(n: int, block: int, piece: int) -> Shuffle:

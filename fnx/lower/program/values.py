@@ -79,24 +79,25 @@ class Values:
         """The scalar or vector that a node is for one instance."""
         memo = self.memo
         root_key = self.key(root, instance)
-        found = memo.get(root_key)
-        if found is not None:
-            return found
-        stack: list[tuple[_Need, list[_Need] | None]] = [((root_key, root, instance), None)]
+        if root_key in memo:
+            return memo[root_key]
+        waiting: dict[Any, list[Any]] = {}  # what lies below its operands on the stack: their keys
+        stack: list[_Need] = [(root_key, root, instance)]
         while stack:
-            need, operands = stack.pop()
-            key, node, at = need
-            if key in memo:
-                continue
-            if operands is None:
-                operands = [(self.key(n, i), n, i) for n, i in self.operands(node, at)]
-                missing = [o for o in operands if o[0] not in memo]
-                if missing:
-                    stack.append((need, operands))
-                    stack.extend([(o, None) for o in reversed(missing)])
-                    continue
-            memo[key] = self.make(node, at, [memo[o[0]] for o in operands])
-            self.keys[self.depth(node)].append(key)
+            key, node, at = stack[-1]
+            if key not in memo:
+                keys = waiting.pop(key, None)
+                if keys is None:
+                    needs = [(self.key(n, i), n, i) for n, i in self.operands(node, at)]
+                    keys = [k for k, _, _ in needs]
+                    missing = [need for need in needs if need[0] not in memo]
+                    if missing:
+                        waiting[key] = keys
+                        stack += reversed(missing)
+                        continue
+                memo[key] = self.make(node, at, [memo[k] for k in keys])
+                self.keys[self.depth(node)].append(key)
+            stack.pop()
         return memo[root_key]
 
     # ---- a node from its operands -----------------------------------------------------------
@@ -139,7 +140,8 @@ class Values:
             return src[0]
         if op not in ops.ELEMENTWISE:
             raise KernelError(f"expected a value, got {node}")
-        if node.dtype is dtypes.bool_ and (truth := self.conditions.truth(node)) is not None:
+        truth = self.conditions.truth(node) if node.dtype is dtypes.bool_ else None
+        if truth is not None:
             return build.const(truth, dtypes.bool_)
         return self.elementwise(node, instance, src)
 
@@ -209,16 +211,17 @@ class Values:
         at, stride = self.addresses.access(node.src[0], lane, instance)
         scalar, vector = self.masks(node.src[1:], instance)
         if stride == 0 and vector is None:
-            return lines.add(ops.LOAD, dtype, (at,) if scalar is None else (at, scalar),
-                             at_least=depth)
+            src = (at,) if scalar is None else (at, scalar)
+            return lines.add(ops.LOAD, dtype, src, at_least=depth)
         mask = lines.both(scalar, vector)
-        mask = None if mask is None else lines.widen(mask, lanes)
-        if stride == -1 and mask is not None:
-            mask = lines.reverse(mask)
+        if mask is not None:
+            mask = lines.widen(mask, lanes)
+            if stride == -1:
+                mask = lines.reverse(mask)
         if stride == 0:  # the lanes are valid one by one, and may all be invalid
             at = self.addresses.each_lane(at, lines.widen(build.index_const(0), lanes))
-        out = lines.add(ops.LOAD, dtype.vec(lanes), (at,) if mask is None else (at, mask),
-                        at_least=depth)
+        src = (at,) if mask is None else (at, mask)
+        out = lines.add(ops.LOAD, dtype.vec(lanes), src, at_least=depth)
         return lines.reverse(out) if stride == -1 else out
 
 

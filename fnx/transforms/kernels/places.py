@@ -144,7 +144,7 @@ def _has_own_strides(store: UOp, ranges: Sequence[UOp]) -> bool:
     """Whether the offset of what a STORE writes is a number whose digits are the ranges."""
     if buffer(store).op is not ops.REF:
         return False
-    terms, _ = symbolic.linear(symbolic.ravel(indices(store), dims(buffer(store))))
+    terms, _ = symbolic.linear(symbolic.element(store))
     steps = {m[0]: abs(c) for m, c in terms.items() if len(m) == 1 and m[0] in ranges}
     if len(steps) != len(ranges) or any(m[0] not in ranges and (
             len(m) > 1 or m[0].op is not ops.RANGE or _extent(m[0]) > 1) for m in terms):

@@ -97,7 +97,8 @@ def log(x: Expr) -> Expr:
     """Natural logarithm."""
     normal, extra = scaled_to_normal(x)
     m, e = mantissa_and_exponent(normal)
-    return _special(x, _LOG[x.dtype](m - 1.0, e.cast(x.dtype) + extra))
+    exponent = e.cast(x.dtype) + extra
+    return _special(x, _LOG[x.dtype](m - 1.0, exponent))
 
 
 def log1p(x: Expr) -> Expr:

@@ -214,7 +214,8 @@ def _rotated(x: Expr, ahead: int) -> Expr:
 def sin(x: Expr) -> Expr:
     """Sine of an angle in radians."""
     y = _rotated(x, 0)
-    signed = (y.bits() ^ (x.bits() & ~magnitude(x.dtype))).bitcast(x.dtype)
+    sign = x.bits() & ~magnitude(x.dtype)
+    signed = (y.bits() ^ sign).bitcast(x.dtype)
     return where(abs(x) < _TINY, x, signed)
 
 
