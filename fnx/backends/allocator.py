@@ -153,7 +153,8 @@ class _Nobody:
     __slots__ = ("__weakref__",)
 
 
-Ends = tuple[Iterator[Holding], Callable[[Holding], None]]  # takes a block (IndexError), gives one
+# What takes a block (or raises IndexError), what gives one.
+TakeAndGive = tuple[Iterator[Holding], Callable[[Holding], None]]
 
 
 class _Free:
@@ -176,7 +177,7 @@ class Pool:
     """
 
     def __init__(self, reclaim: Callable[[], None] = lambda: None) -> None:
-        self.lists: dict[int, Ends] = {}
+        self.lists: dict[int, TakeAndGive] = {}
         self.holdings: dict[int, Holding] = {}
         self.reclaim = reclaim
         self._classes: dict[int, _Free] = {}
