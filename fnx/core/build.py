@@ -107,7 +107,7 @@ def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
     for s in src:
         if s.dtype is not dtype or s.shape != shape:
             raise operands.refusal(op, src)
-    if len(src) != op.arity or not op.takes(dtype):
+    if len(src) != op.arity or dtype.scalar not in op.types:
         raise operands.refusal(op, src)
     result = dtypes.bool_ if op.result == "bool" else dtype
     return UOp(op, result, src, arg)

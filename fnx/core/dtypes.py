@@ -38,11 +38,12 @@ class DType:
             and back), the unsigned integer type of its bits in memory; else None.
         finite: of a float, whether it has no infinity: what overflows is NaN.
         packing: its bytes, little endian, as ``struct`` has them.
+        vectors: the vector types of so many elements.
     """
 
     __slots__ = ("name", "code", "kind", "bits", "limits", "mantissa", "exponent", "integer",
                  "compute", "storage", "finite", "packing", "lanes", "scalar", "is_float",
-                 "is_integer", "is_bool", "itemsize", "_np", "_vec")
+                 "is_integer", "is_bool", "itemsize", "vectors", "_np")
 
     def __init__(self, name: str, kind: DTypeKind, bits: int, numpy: str | None = None, *,
                  mantissa: int = 0, exponent: int = 0, integer: DType | None = None,
@@ -72,7 +73,7 @@ class DType:
             self.packing = Struct(f"<{self._np.char}")
         elif storage is not None:
             self._np = np.dtype([(name, storage.np)])
-        self._vec: dict[int, DType] = {1: self}
+        self.vectors = _Vectors(self)
 
     @property
     def bias(self) -> int:
@@ -81,11 +82,7 @@ class DType:
 
     def vec(self, lanes: int) -> DType:
         """The vector type of ``lanes`` elements (program level)."""
-        if lanes not in self._vec:
-            name = f"{self.name}x{lanes}"
-            made = DType(name, self.kind, self.bits, lanes=lanes, scalar=self)
-            self._vec.setdefault(lanes, made)
-        return self._vec[lanes]
+        return self.vectors[lanes]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -108,6 +105,19 @@ class DType:
 
     def __reduce__(self) -> Any:
         return (named, (self.name,))
+
+
+class _Vectors(dict[int, "DType"]):
+    """Vector types by their lanes, each made when it is first asked for."""
+
+    def __init__(self, element: DType) -> None:
+        self[1] = element
+
+    def __missing__(self, lanes: int) -> DType:
+        element = self[1]
+        name = f"{element.name}x{lanes}"
+        made = DType(name, element.kind, element.bits, lanes=lanes, scalar=element)
+        return self.setdefault(lanes, made)
 
 
 def _limits(kind: DTypeKind, bits: int) -> tuple[int, int]:
@@ -145,6 +155,7 @@ USER: tuple[DType, ...] = (
     bool_, int4, int8, int16, int32, int64, uint4, uint8, uint16, uint32, uint64,
     float8_e4m3fn, float8_e5m2, bfloat16, float16, float32, float64)
 ALL: tuple[DType, ...] = (*USER, key_fry, index, void)
+STORED = frozenset(t for t in ALL if t.storage is not None)  # and not computed in
 _BY_NAME = {t.name: t for t in ALL}
 _BY_NUMPY = {t.np: t for t in (*USER, key_fry)}  # those of ml_dtypes are added as they are met
 HELD = frozenset(_BY_NUMPY)

@@ -45,11 +45,11 @@ class Op:
         levels: subset of "tkpc".
         arity: number of operands, or None where it varies.
         accepts: dtype kinds of the value operands ("f" float, "i" signed and unsigned and
-            index, "w" uint32 only, "b" bool, "k" keys).
+            index, "w" uint32 only, "b" bool, "k" keys); ``types`` are these dtypes.
         result: "same" as the first operand, "bool", "where" (as the second), "void" (no
             value), or "any" where the constructor decides.
-        shape: shape of the result from (src, arg); by default that of the first operand, and of
-            what is at no tensor level a scalar's.
+        shape: shape of the result from (src, arg); None: that of the first operand. By default
+            None, and of what is at no tensor level a scalar's.
         arg: the type of ``UOp.arg`` (NoneType where there is none).
         meaning: NumPy value from (node, *operand values). None: the interpreter walks it.
         symbol: how the pretty printer writes it, with {0} {1} ... for operands.
@@ -75,7 +75,7 @@ class Op:
     __slots__ = ("name", "levels", "kind", "arity", "accepts", "result", "shape", "arg",
                  "meaning", "symbol", "commutative", "identity", "ufunc", "fold", "on_bool",
                  "exact", "cost", "batching", "binds", "closed", "place", "content", "code",
-                 "_types")
+                 "types")
 
     def __init__(self, name: str, levels: str, kind: OpKind, arity: int | None, *,
                  accepts: str = "fib", result: str = "same", shape: ShapeRule | None = None,
@@ -89,7 +89,7 @@ class Op:
                  content: Callable[[Any], Any] | None = None) -> None:
         self.name, self.levels, self.kind, self.arity = name, levels, kind, arity
         self.accepts, self.result, self.arg = accepts, result, arg
-        self.shape = shape or (_shape_of_first if "t" in levels else scalar)
+        self.shape = shape if shape or "t" in levels else scalar
         self.meaning, self.symbol = meaning, symbol
         self.commutative, self.identity, self.ufunc = commutative, identity, ufunc
         self.fold, self.on_bool, self.exact = fold, on_bool, exact
@@ -98,8 +98,8 @@ class Op:
         self.binds, self.closed, self.place = binds, closed, place
         self.content = _itself if content is None and arg in (int, tuple) else content
         self.code = crc32(name.encode())
-        self._types = frozenset(t for t in ALL if _LETTERS[t.kind] in accepts
-                                or t is uint32 and "w" in accepts)
+        self.types = frozenset(t for t in ALL if _LETTERS[t.kind] in accepts
+                               or t is uint32 and "w" in accepts)
         OPS[name] = self
 
     def __repr__(self) -> str:
@@ -107,7 +107,7 @@ class Op:
 
     def takes(self, dtype: DType) -> bool:
         """Whether value operands may have this dtype."""
-        return dtype.scalar in self._types
+        return dtype.scalar in self.types
 
     def of(self, dtype: DType) -> Op:
         """The op that it is on values of this dtype."""
@@ -128,10 +128,6 @@ def named(name: str) -> Op:
 def scalar(src: tuple[Node, ...], arg: Any) -> Shape:
     """No axes."""
     return ()
-
-
-def _shape_of_first(src: tuple[Node, ...], arg: Any) -> Shape:
-    return src[0].shape if src else ()
 
 
 def _itself(arg: Any) -> Any:

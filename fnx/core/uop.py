@@ -161,7 +161,10 @@ def _make(key: tuple[Any, ...]) -> UOp:
     op, dtype, src, arg = key
     node = object.__new__(UOp)
     node.op, node.dtype, node.src, node.arg = op, dtype, src, arg
-    node.shape = () if op.shape is scalar else op.shape(src, arg)
+    if op.shape is None:
+        node.shape = src[0].shape if src else ()
+    else:
+        node.shape = () if op.shape is scalar else op.shape(src, arg)
     node.ranges = _free_ranges(node)
     node.rank, node.form = _rank(op, dtype, src, arg)
     node.number = next(_numbers)
@@ -192,7 +195,8 @@ def _rank(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int, tu
     ``number`` then decides. (Hashes of integers and of tuples of them are not randomized.)
     """
     content, place = op.content, op.place
-    alone = hash((op.code, dtype.code, 0 if content is None else content(arg)))
+    within = 0 if content is None else content(arg)
+    alone = hash((op.code, dtype.code, within))
     if place is not None:
         kind = op.code if content is None else alone
         return place(arg), (kind, kind)
@@ -269,6 +273,12 @@ def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
             if s not in seen:
                 stack.append(s)
     return out
+
+
+def kinds(roots: Iterable[UOp]) -> set[Op | DType]:
+    """The ops and dtypes of all nodes below ``roots``, those in FUNCTIONs too."""
+    nodes = toposort(roots, into_functions=True)
+    return {n.op for n in nodes} | {n.dtype for n in nodes}
 
 
 Visit = Callable[[UOp, tuple[UOp, ...]], UOp | None]

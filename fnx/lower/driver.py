@@ -31,11 +31,13 @@ from typing import Any
 
 from fnx.core.cache import MEGABYTE, Cache, CacheOf, graph_bytes, graphs_of
 from fnx.core.config import config
+from fnx.core.dtypes import DType
 from fnx.core.errors import SpecError
+from fnx.core.op import Op
 from fnx.core.process import load
 from fnx.core.record import Record
 from fnx.core.target import Target
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, kinds
 
 
 class Pass(Record):
@@ -45,6 +47,7 @@ class Pass(Record):
         name: what errors, times and readers call it.
         run: the function, of what the pass before it made.
         before, after: the levels whose spec holds before and after it; "text" has none.
+        about: ops and dtypes; what has none of them is passed by.
         of_target: whether ``run`` takes the Target, too.
         why: for readers, of what it was given and what it made: a line for each decision.
     """
@@ -53,8 +56,16 @@ class Pass(Record):
     run: Callable[..., Any]
     before: str
     after: str
+    about: frozenset[Op | DType] | None = None
     of_target: bool = False
     why: Callable[[Any, Any], Sequence[str]] | None = None
+
+    __eq__ = object.__eq__  # rows of a table
+    __hash__ = object.__hash__
+
+    def concerns(self, found: set[Op | DType]) -> bool:
+        """Whether there is something to do where these are."""
+        return self.about is None or not self.about.isdisjoint(found)
 
 
 class Ran(Record):
@@ -103,13 +114,20 @@ class Driver:
         Raises:
             SpecError: what a pass was given, or made, breaks the spec of its level.
         """
+        found: set[Op | DType] | None = None  # in ``state``, where it is known
         for step in passes:
             if config.check_spec:
                 _check(state, step.before, f"before pass {step.name}")
             start = time.perf_counter()
-            after = step.run(state, self.target) if step.of_target else step.run(state)
+            if found is None and step.about is not None:
+                found = kinds(graphs_of(state))
+            after = state
+            if found is None or step.concerns(found):
+                after = step.run(state, self.target) if step.of_target else step.run(state)
             spent = (time.perf_counter() - start) * 1e3
             self.milliseconds[step.name] = self.milliseconds.get(step.name, 0.0) + spent
+            if after is not state:
+                found = None
             if config.check_spec:
                 _check(after, step.after, f"after pass {step.name}")
             if self.keep is not None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 
 from fnx.core import build, ops
+from fnx.core.dtypes import STORED
 from fnx.core.errors import KernelError
 from fnx.core.record import Record
 from fnx.core.target import Target
@@ -27,6 +28,7 @@ from fnx.lower.program.ended_lanes import ended_lanes
 from fnx.lower.program.fills import block_fills
 from fnx.lower.program.linearize import linearize
 from fnx.lower.program.stage_instances import stage_instances
+from fnx.lower.program.stored import stored
 from fnx.lower.render import host
 from fnx.lower.schedule.choose import choose
 from fnx.lower.schedule.staging import Part, split_global
@@ -157,15 +159,17 @@ def host_extents(kernel: UOp) -> Mapping[str, UOp]:
     return {"parallel": parallel[0] if parallel else build.index_const(1), "scratch": nbytes}
 
 
+STAGED = frozenset({ops.STAGE})
 KINDS = ("PAR", "SEQ", "UNROLL", "VEC")
 SPACES = ("PRIV", "GLOBAL")
 
 HOST = Machine(
     kinds=KINDS, spaces=SPACES,
-    tiling=(*TILING, Pass("fills", on_parts(block_fills), "kernel", "kernel", of_target=True),
-            Pass("stages", on_parts(stage_instances), "kernel", "kernel", of_target=True)),
+    tiling=(*TILING, Pass("fills", on_parts(block_fills), "kernel", "kernel", STAGED, True),
+            Pass("stages", on_parts(stage_instances), "kernel", "kernel", STAGED, True)),
     code=(
-        Pass("ended_lanes", ended_lanes, "kernel", "kernel"),
+        Pass("ended_lanes", ended_lanes, "kernel", "kernel", frozenset({ops.ITER})),
+        Pass("stored", stored, "kernel", "kernel", STORED, True),
         Pass("decompose", decompose, "kernel", "kernel", of_target=True),
         Pass("linearize", linearize, "kernel", "program", of_target=True),
         Pass("render", host.render, "program", "text"),

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 
 from fnx.core import build, op_args, ops, parts
+from fnx.core.dtypes import STORED
 from fnx.core.program import KernelCode
 from fnx.core.record import Record
 from fnx.core.target import Target
@@ -53,7 +54,7 @@ from fnx.lower.memory import ALIGNMENT, alignment_of, nodes_of
 from fnx.lower.program.codegen import kernel_code
 from fnx.lower.schedule import contraction
 from fnx.lower.sharing import WrittenRead
-from fnx.lower.tensor.decide import decide
+from fnx.lower.tensor.decide import OUTCOMES, decide
 from fnx.lower.tensor.folded_windows import folded_windows
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
@@ -64,8 +65,8 @@ def on_kernel(run: Callable[[UOp], UOp], by_hand: bool = True) -> Callable[[Work
     """A function of KERNELs as one of Works. ``by_hand``: also of those that fnx did not make."""
     @wraps(run)
     def on_work(work: Work) -> Work:
-        runs = by_hand or work.schedule is None
-        return work.replace(kernel=run(work.kernel)) if runs else work
+        made = run(work.kernel) if by_hand or work.schedule is None else work.kernel
+        return work if made is work.kernel else work.replace(kernel=made)
     return on_work
 
 
@@ -73,7 +74,8 @@ def on_kernel(run: Callable[[UOp], UOp], by_hand: bool = True) -> Callable[[Work
 def row_epilogues(work: Work) -> Work:  # a contraction is tiled with what follows it
     if work.general or work.schedule is not None or contraction.find(work.kernel) is not None:
         return work
-    return work.replace(kernel=stage_rows(work.kernel))
+    made = stage_rows(work.kernel)
+    return work if made is work.kernel else work.replace(kernel=made)
 
 
 def runtime_extents(work: Work) -> Work:
@@ -118,13 +120,21 @@ def on_bodies(run: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
     return on_each
 
 
+CALLING = frozenset({ops.CALL, ops.CUSTOM})
+FOLDED = frozenset({ops.FOLD})
+LOOPING = frozenset({ops.SCAN, ops.WHILE})
+DECIDED = frozenset({*OUTCOMES, ops.GATHER})
+REDUCED = frozenset({ops.REDUCE})
+CHOOSING = frozenset({ops.WHERE})
+
 TENSOR_PASSES = (
-    Pass("inline", inline, "tensor", "tensor"),
-    Pass("folded_windows", on_bodies(folded_windows), "tensor", "tensor"),
+    Pass("inline", inline, "tensor", "tensor", about=CALLING),
+    Pass("folded_windows", on_bodies(folded_windows), "tensor", "tensor", about=FOLDED),
     Pass("simplify", simplify, "tensor", "tensor"),
-    Pass("one_kernel", on_bodies(one_kernel), "tensor", "tensor", why=loop_decisions),
-    Pass("decide", on_bodies(decide), "tensor", "tensor"),
-    Pass("split_reduce", on_bodies(split_reduce), "tensor", "tensor"),
+    Pass("one_kernel", on_bodies(one_kernel), "tensor", "tensor", about=LOOPING,
+         why=loop_decisions),
+    Pass("decide", on_bodies(decide), "tensor", "tensor", about=DECIDED),
+    Pass("split_reduce", on_bodies(split_reduce), "tensor", "tensor", about=REDUCED),
 )
 FUSION_PASSES = (
     Pass("unique_results", unique_results, "tensor", "tensor"),
@@ -133,11 +143,13 @@ FUSION_PASSES = (
     Pass("slices", slices, "kernel", "kernel"),
 )
 KERNEL_PASSES = (
-    Pass("widen", on_kernel(widen), "kernel", "kernel"),
-    Pass("outer_factors", on_kernel(outer_factors, by_hand=False), "kernel", "kernel"),
+    Pass("widen", on_kernel(widen), "kernel", "kernel", about=STORED),
+    Pass("outer_factors", on_kernel(outer_factors, by_hand=False), "kernel", "kernel",
+         about=REDUCED),
     Pass("coalesce", on_kernel(coalesce, by_hand=False), "kernel", "kernel"),
-    Pass("index_sets", on_kernel(split_index_sets, by_hand=False), "kernel", "kernel"),
-    Pass("row_epilogues", row_epilogues, "kernel", "kernel"),
+    Pass("index_sets", on_kernel(split_index_sets, by_hand=False), "kernel", "kernel",
+         about=CHOOSING),
+    Pass("row_epilogues", row_epilogues, "kernel", "kernel", about=REDUCED),
     Pass("runtime_extents", runtime_extents, "kernel", "kernel"),
     Pass("canonical", on_kernel(canonical), "kernel", "kernel"),
 )

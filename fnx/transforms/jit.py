@@ -24,7 +24,7 @@ from fnx.core.array.trace import trace
 from fnx.core.config import config
 from fnx.core.errors import ArgumentError
 from fnx.core.process import load
-from fnx.core.uop import UOp, toposort
+from fnx.core.uop import UOp, kinds, toposort
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
 from fnx.transforms.replay.executable import DeviceFace, Eager, Executable, Executables, Replay
@@ -70,7 +70,10 @@ def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Se
 def _prepared(fn: UOp, device: DeviceFace) -> UOp:
     """What is lowered: scans without the work that can be done for all steps at once, kernels
     with the schedules that a search finds."""
-    return _searched(_hoisted(fn), device)
+    found = kinds([fn])
+    if ops.SCAN in found:
+        fn = load("fnx.transforms.loops.hoist").hoist(fn)
+    return _searched(fn, device) if ops.CALL in found else fn
 
 
 def _searched(fn: UOp, device: DeviceFace) -> UOp:
@@ -83,13 +86,6 @@ def _searched(fn: UOp, device: DeviceFace) -> UOp:
                                  load("fnx.lower.schedule.neighbours"),
                                  disk.DiskCache(disk.directory()))
     return found
-
-
-def _hoisted(fn: UOp) -> UOp:
-    if all(n.op is not ops.SCAN for n in toposort([fn], into_functions=True)):
-        return fn
-    hoisted: UOp = load("fnx.transforms.loops.hoist").hoist(fn)
-    return hoisted
 
 
 def _device() -> DeviceBase:

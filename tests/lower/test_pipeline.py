@@ -12,7 +12,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.config import override
 from fnx.core.errors import SpecError
 from fnx.core.target import Target
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, kinds
 from fnx.lower import driver, pipeline
 from fnx.lower.commands import Block, Launches
 from fnx.lower.driver import Driver, Pass, Ran, graphs_of
@@ -94,10 +94,20 @@ def test_a_mutated_graph_is_refused_before_each_pass(step: Pass) -> None:
                          ids=lambda step: step.name)
 def test_a_pass_that_breaks_the_spec_is_named(step: Pass) -> None:
     before, after = last_run(step.name).before, mutated(last_run(step.name).after)
-    broken = step.replace(run=lambda *given: after)
+    broken = step.replace(run=lambda *given: after, about=None)
     with pytest.raises(SpecError, match=f"after pass {step.name}: {step.after} level: "
                                         r"expected .*; got <"):
         Driver(HOST).run([broken], before)
+
+
+@pytest.mark.parametrize("step", [p for p in passes(HOST) if p.about is not None],
+                         ids=lambda step: step.name)
+def test_what_a_pass_is_passed_by_with_it_would_not_change(step: Pass) -> None:
+    for ran in history():
+        if ran.name == step.name and not step.concerns(kinds(graphs_of(ran.before))):
+            made = step.run(ran.before, HOST) if step.of_target else step.run(ran.before)
+            assert list(graphs_of(made)) == list(graphs_of(ran.before))
+            assert ran.after is ran.before
 
 
 def test_what_is_not_checked_runs() -> None:

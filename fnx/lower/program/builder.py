@@ -145,12 +145,15 @@ class Lines:
             return x
         if x.op is ops.WHERE and x.src[1].op is ops.CONST and x.src[2].op is ops.CONST:
             return self.across(ops.WHERE, x.dtype, [self.widen(s, lanes) for s in x.src])
-        return self.add(ops.SPLAT, x.dtype.vec(lanes), (x,))
+        return self.add(ops.SPLAT, x.dtype.vectors[lanes], (x,))
 
     def across(self, op: Op, dtype: DType, src: Sequence[UOp], arg: Any = None) -> UOp:
         """A line over scalars and vectors: in as many lanes as one of them has."""
         lanes = max([s.dtype.lanes for s in src])
-        return self.add(op, dtype.vec(lanes), tuple([self.widen(s, lanes) for s in src]), arg)
+        if lanes == 1:
+            return self.add(op, dtype, tuple(src), arg)
+        wide = [s if s.dtype.lanes == lanes else self.widen(s, lanes) for s in src]
+        return self.add(op, dtype.vectors[lanes], tuple(wide), arg)
 
     def both(self, a: UOp | None, b: UOp | None) -> UOp | None:
         """The conjunction of two masks, where None is true."""

@@ -6,9 +6,6 @@
     before   IDIV(a, b)                                       (int32; b may be 0)
     after    WHERE(b == 0, -1, CAST(TRUNC(CAST(a) / CAST(b))))          (in float64)
 
-    before   CAST(x)                                        (float32 to bfloat16)
-    after    integer arithmetic on the bits                 (lower/program/stored.py)
-
 Each op that is left is one IEEE or integer operation, so scalar and vector code give the same
 bits, and none is one that LLVM would make a call of the C library of. The code printer gives
 shifts past the width and float -> integer overflow their defined values; IDIV and REM of
@@ -31,7 +28,6 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, substitute
 from fnx.lower.program.elementary import exponential, integer, logarithm, power, trigonometric
 from fnx.lower.program.elementary.remainder import fmod
-from fnx.lower.program.stored import stored
 
 Expand = Callable[[UOp], UOp]
 
@@ -104,5 +100,5 @@ def decompose(root: UOp, target: Target) -> UOp:
     >>> ops.EXP in {n.op for n in toposort([decompose(build.exp(x), Target("cpu"))])}
     False
     """
-    root = _rewrite(stored(root, target), EXPANSIONS)
+    root = _rewrite(root, EXPANSIONS)
     return root if target.fma else _rewrite(root, WITHOUT_FMA)

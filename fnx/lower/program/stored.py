@@ -7,6 +7,13 @@ Runs when ``widen`` has left nothing of such a type but memory, choices and CAST
 the type that it is computed in. A conversion is integer arithmetic that every machine has, in
 lanes as well, except where one has an instruction for it (float16 by F16C); none becomes a call.
 All are exact; to a float they round to the nearest, ties to even, and keep subnormal numbers.
+
+>>> from fnx.core import dtypes
+>>> o = build.at(build.ref(0, dtypes.bfloat16, (4,)), build.range_(4, 0))
+>>> one = build.cast(build.const(1, float32), dtypes.bfloat16)
+>>> store, = stored(build.kernel([build.store(o, one)], "ones", (0,)), Target("cpu")).src
+>>> store.src[0].dtype, store.src[1].dtype
+(uint16, uint16)
 """
 
 from __future__ import annotations

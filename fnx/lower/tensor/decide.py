@@ -34,7 +34,7 @@ def decide(fn: UOp) -> UOp:
     KERNELs written by hand stay: which ranges they have is part of them.
     """
     nodes = toposort(fn.src, stop=lambda n: n.op is ops.KERNEL)
-    if not any(n.op in _OUTCOME and n.src[0].dtype.is_integer or n.op is ops.GATHER
+    if not any(n.op in OUTCOMES and n.src[0].dtype.is_integer or n.op is ops.GATHER
                for n in nodes):
         return fn
     known = _intervals(nodes)
@@ -42,7 +42,7 @@ def decide(fn: UOp) -> UOp:
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         low, high = known.get(node, (0, 1))
-        if node.op in _OUTCOME and low == high:
+        if node.op in OUTCOMES and low == high:
             return build.const(low, node.dtype, node.shape)
         if node.op is ops.WHERE and node.src[0] in known:
             low, high = known[node.src[0]]
@@ -164,12 +164,12 @@ def _not(node: UOp, src: list[Interval]) -> Interval:
 
 
 _SMALLER, _LARGER = _ends(min), _ends(max)
-_OUTCOME: dict[Op, IntervalRow] = {
+OUTCOMES: dict[Op, IntervalRow] = {
     ops.CMPLT: _order(operator.lt), ops.CMPLE: _order(operator.le), ops.CMPEQ: _equal,
     ops.CMPNE: _differs, ops.AND: _of_bools(_SMALLER), ops.OR: _of_bools(_LARGER), ops.NOT: _not,
 }
 _ROWS: dict[Op, IntervalRow] = {
-    **_OUTCOME, **dict.fromkeys((ops.RESHAPE, ops.EXPAND, ops.PERMUTE, ops.SHRINK, ops.FLIP,
+    **OUTCOMES, **dict.fromkeys((ops.RESHAPE, ops.EXPAND, ops.PERMUTE, ops.SHRINK, ops.FLIP,
                                  ops.BARRIER, ops.STOP, ops.GATHER, ops.UNFOLD), _first),
     ops.FOLD: lambda n, src: (min(0, src[0][0]), max(0, src[0][1])),
     ops.CONST: _const, ops.PAD: _union, ops.CONCAT: _union, ops.CAST: _cast, ops.REDUCE: _fold,
