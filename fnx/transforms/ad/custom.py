@@ -128,10 +128,10 @@ class CustomOpRule(Structural):
             masked, those(guarded), strange)
         forward = form.forward_of(rule)  # its results and residuals read no tangent
         to = {x: zeros(x) for i, x in build.params(forward).items() if i >= len(args)}
+        backward, sources = _without_inputs(form, slots.values())
         return Linearized(build.function(substitute(forward.src, to), len(args),
                                          forward.arg.name),
-                          form.backward, form.sources, (*_captured(node, active), *form.given),
-                          form.token)
+                          backward, sources, (*_captured(node, active), *form.given), form.token)
 
     def _rule(self, node: UOp, name: str) -> UOp:
         """A rule, in which each CUSTOM has its own."""
@@ -196,6 +196,18 @@ def _captured(node: UOp, active: Container[UOp]) -> list[tuple[None, None]]:
 
 def _floats(node: UOp) -> list[tuple[ops.Shape, dtypes.DType]]:
     return [out for out in node.arg.outs if out[1].is_float]
+
+
+def _without_inputs(form: Linearized, slots: Container[int]
+                    ) -> tuple[UOp, tuple[tuple[str, int], ...]]:
+    """A backward pass and what it reads, with zeros for some inputs: a loop reads all it is given.
+    """
+    gone = [source[0] == "input" and source[1] in slots for source in form.sources]
+    kept = [slot for slot, out in enumerate(gone) if not out]
+    to = {x: zeros(x) if gone[i] else build.param(kept.index(i), x.dtype, x.shape)
+          for i, x in build.params(form.backward).items()}
+    return build.function(substitute(form.backward.src, to), len(kept), form.backward.arg.name), \
+        tuple([form.sources[slot] for slot in kept])
 
 
 def _spread(node: UOp, tangents: Sequence[UOp | None]) -> list[Tangent | None]:
