@@ -402,3 +402,16 @@ def test_the_tangent_of_an_integer_is_what_jvp_says() -> None:
     assert fnx.jvp(f, (x,), (x,))[1]["twice"].tolist() == [2.0, 6.0]
     numbers = jnp.asarray([1, 3])
     assert fnx.jit(f)(numbers)["twice"].tolist() == [2, 6]
+
+
+def test_a_result_that_is_a_tangent_of_integers() -> None:
+    """float0 among the results of a function stands in the tangents of its rule, too."""
+    def f(x: Any) -> Any:
+        return fnx.jvp(lambda x: (x * 2, x.astype(int)), (x,), (x,))[1]
+
+    ruled = fnx.custom_jvp(f)
+    ruled.defjvp(lambda primals, tangents: fnx.jvp(f, primals, tangents))
+    for word in (fnx.jit, lambda f: lambda x: fnx.jvp(f, (x,), (x,))[1],
+                 lambda f: fnx.grad(lambda x: f(x)[0].sum())):
+        got, want = (fnx.tree.leaves(word(g)(jnp.asarray(X))) for g in (ruled, f))
+        np.testing.assert_array_equal(got, want)

@@ -113,17 +113,22 @@ def results_of(out: Any, out_tree: tree.TreeDef, outs: Sequence[Aval], told: Tol
 
 
 def tangents_of(out: Any, out_tree: tree.TreeDef, outs: Sequence[Aval], told: Told) -> list[Array]:
-    """The tangents of the float results; float0 is one for those that are none."""
-    leaves, structure = tree.flatten(out, lambda x: isinstance(x, Float0))
-    if structure != out_tree:
-        raise told.error(f"tangents like the results, {out_tree}", f"{structure}",
-                         f"{tree.difference(out_tree, structure)}: return a tangent for each "
+    """The tangents of the float results; float0 is one for those that are none, itself too."""
+    leaves, structure = tree.flatten(out, _is_float0)
+    wanted, like = tree.flatten(out_tree.unflatten(outs), lambda x: isinstance(x, Aval | Float0))
+    if structure != like:
+        raise told.error(f"tangents like the results, {like}", f"{structure}",
+                         f"{tree.difference(like, structure)}: return a tangent for each "
                          "array of the result")
     found = []
-    for x, want, path in zip(leaves, outs, tree.paths(out_tree)):
-        if want.dtype.is_float:
+    for x, want, path in zip(leaves, wanted, tree.paths(like)):
+        if not _is_float0(want) and want.dtype.is_float:
             found.append(_like(x, want, told, f"tangent{tree.keystr(path)}", "result"))
     return found
+
+
+def _is_float0(x: Any) -> bool:
+    return isinstance(x, Float0)
 
 
 def cotangents_of(out: Any, arguments: tree.TreeDef, avals: Sequence[Aval], told: Told
