@@ -27,9 +27,10 @@ DESCRIBE = {"broadcast_shapes", "conv_dimension_numbers", "finfo", "iinfo", "iss
 
 
 # Where values decide shapes (or {a} is in the place of a shape): a trace refuses it.
-VALUED = set("argwhere bartlett bincount blackman broadcast_to_rank choice choose collapse compress delete dsplit extract flatnonzero "
-             "hamming hanning hsplit indices intersect1d kaiser mask_indices nonzero permutation resize select setdiff1d "
-             "setxor1d split tile trim_zeros tril_indices triu_indices union1d unique unique_all "
+VALUED = set("argwhere bartlett bincount blackman broadcast_to_rank choice choose collapse "
+             "compress delete dsplit extract flatnonzero hamming hanning hsplit indices "
+             "intersect1d kaiser mask_indices nonzero permutation resize select setdiff1d "
+             "setxor1d split tile tril_indices trim_zeros triu_indices union1d unique unique_all "
              "unique_counts unique_inverse unique_values unravel_index vsplit".split())
 
 
