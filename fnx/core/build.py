@@ -293,6 +293,26 @@ def iota(n: int, dtype: DType = dtypes.int32) -> UOp:
 # ---- reductions, indexed reads and writes -----------------------------------------------------
 
 
+def pair(key: UOp, place: UOp) -> UOp:
+    """Places with keys, to be folded: the least place of the largest or smallest key.
+
+    A NaN is the extreme of what it is in, as it is for MAX and MIN.
+
+    >>> x = param(0, dtypes.float32, (5,))
+    >>> reduce(pair(x, iota(5)), ops.MAX, [0]).dtype
+    int32
+    """
+    key = wide(key)
+    if key.shape != place.shape or not place.dtype.is_integer or not ops.MAX.takes(key.dtype):
+        raise operands.refusal(ops.PAIR, (key, place))
+    return UOp(ops.PAIR, place.dtype, (key, place))
+
+
+def without_key(x: UOp) -> UOp:
+    """What a fold over nothing leaves of a value: of a pair its place."""
+    return x.src[1] if x.op is ops.PAIR else x
+
+
 def reduce(x: UOp, monoid: Op, axes: Iterable[int], first: bool = False) -> UOp:
     """Fold ``axes`` (0 <= axis < ndim) of x with a monoid; the axes go away (op_args.Reduce).
 
@@ -303,7 +323,7 @@ def reduce(x: UOp, monoid: Op, axes: Iterable[int], first: bool = False) -> UOp:
         raise AxisError(f"reduce: expected axes of {x.shape}, got {arg}")
     operands.check_monoid("reduce", monoid, x.dtype)
     if not arg:
-        return x
+        return without_key(x)
     whole = wide(x)
     return cast(UOp(ops.REDUCE, whole.dtype, (whole,), op_args.Reduce(monoid, arg, None, first)),
                 x.dtype)
@@ -442,7 +462,7 @@ def store(place: UOp, value: UOp, valid: UOp | None = None, combine: Op | None =
 def reduce_ranges(value: UOp, monoid: Op, ranges: Sequence[UOp]) -> UOp:
     """Kernel-level REDUCE over ranges."""
     arg = op_args.Reduce(monoid, (), value.dtype)
-    return UOp(ops.REDUCE, value.dtype, (value, *ranges), arg) if ranges else value
+    return UOp(ops.REDUCE, value.dtype, (value, *ranges), arg) if ranges else without_key(value)
 
 
 def carry(id: int, i: int, dtype: DType, over: Iterable[UOp]) -> UOp:

@@ -212,9 +212,27 @@ def fold_windows(node: UOp, y: NDArray) -> NDArray:
     return np.moveaxis(out, (0, 1), (w.axis, w.offset))
 
 
+def pair(node: UOp, key: NDArray, place: NDArray) -> NDArray:
+    """Records of a key and a place."""
+    key, place = np.broadcast_arrays(key, place)
+    out = np.empty(key.shape, [("key", key.dtype), ("place", place.dtype)])
+    out["key"], out["place"] = key, place
+    return out
+
+
 def reduce(node: UOp, x: NDArray) -> NDArray:
     monoid, axes = node.arg.monoid, node.arg.axes
+    if x.dtype.names:
+        return least_place(monoid.ufunc, x, axes)
     return fold(monoid.ufunc, x, axes, monoid.identity(node.dtype))
+
+
+def least_place(ufunc: np.ufunc, pairs: NDArray, axes: tuple[int, ...]) -> NDArray:
+    """The least of the places where the key is the extreme one, or NaN if one is."""
+    key, place = pairs["key"], pairs["place"]
+    extreme = ufunc.reduce(key, axis=axes, keepdims=True)
+    hit = (key == extreme) | (key != key)
+    return np.asarray(np.where(hit, place, np.iinfo(place.dtype).max).min(axis=axes))
 
 
 def fold(ufunc: np.ufunc, x: NDArray, axes: tuple[int, ...], identity: Any) -> NDArray:

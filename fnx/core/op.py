@@ -10,8 +10,8 @@ import numpy as np
 
 from fnx.core.dtypes import ALL, DType, uint32
 
-OpKind = Literal["source", "elementwise", "movement", "reduce", "gather", "scatter", "collective",
-                 "scope", "host", "sort", "kernel", "program", "command"]
+OpKind = Literal["source", "elementwise", "movement", "pair", "reduce", "gather", "scatter",
+                 "collective", "scope", "host", "sort", "kernel", "program", "command"]
 Shape = tuple[int, ...]
 
 

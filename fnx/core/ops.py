@@ -137,7 +137,9 @@ CONCAT = Op("CONCAT", "t", "movement", None, arg=int, shape=r.concatenated,
 BARRIER = Op("BARRIER", "t", "movement", None, meaning=lambda n, x, *after: x, batching="first")
 STOP = Op("STOP", "t", "movement", 1, meaning=lambda n, x: x, batching="first")
 
-# reductions, indexed reads and writes (REDUCE also at kernel level, over ranges)
+# reductions, indexed reads and writes (REDUCE also at kernel level, over ranges); of PAIRs, which
+# only a REDUCE reads, MAX and MIN take the places of the extreme keys, and of these the least
+PAIR = Op("PAIR", "tk", "pair", 2, result="any", meaning=m.pair, batching="elementwise", cost=1)
 REDUCE = Op("REDUCE", "tk", "reduce", None, arg=op_args.Reduce, shape=r.reduced, meaning=m.reduce,
             binds="tail", cost=1, content=r.fold)
 GATHER = Op("GATHER", "t", "gather", None, shape=r.gathered, meaning=m.gather)

@@ -10,7 +10,9 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.documented import Family
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, DTypeError, ShapeError
+from fnx.numpy.searching import argmax
 from fnx.numpy.sorting import in_order
+from fnx.numpy.taking import take_along_axis
 
 __all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
 
@@ -122,6 +124,9 @@ def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
 def _extremes(x: Array, axis: int, k: int, largest: bool) -> tuple[Array, Array]:
     """The first k in order; of the largest in the order of the array that is turned around."""
     n = x.shape[axis]
+    if k == 1 and largest:
+        place = argmax(x, axis, None, True)
+        return take_along_axis(x, place, axis, "clip"), place.astype("int32")
     node = build.flip(x._node, [axis]) if largest else x._node
     values, places = in_order([node], axis, 1, (0, -1))
     ends = [(0, m) for m in x.shape]

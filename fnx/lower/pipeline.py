@@ -57,6 +57,7 @@ from fnx.lower.sharing import WrittenRead
 from fnx.lower.tensor.decide import OUTCOMES, decide
 from fnx.lower.tensor.folded_windows import folded_windows
 from fnx.lower.tensor.inline import inline
+from fnx.lower.tensor.pair_folds import pair_folds
 from fnx.lower.tensor.simplify import simplify
 from fnx.lower.tensor.split_reduce import split_reduce
 
@@ -134,6 +135,7 @@ TENSOR_PASSES = (
     Pass("one_kernel", on_bodies(one_kernel), "tensor", "tensor", about=LOOPING,
          why=loop_decisions),
     Pass("decide", on_bodies(decide), "tensor", "tensor", about=DECIDED),
+    Pass("pair_folds", on_bodies(pair_folds), "tensor", "tensor", about=CHOOSING),
     Pass("split_reduce", on_bodies(split_reduce), "tensor", "tensor", about=REDUCED),
 )
 FUSION_PASSES = (

@@ -40,7 +40,9 @@ def _index(node: UOp) -> Array:
 
 
 def _first_extreme(x: UOp, at: int, monoid: Op) -> UOp:
+    """Lowered as one fold of pairs (lower/tensor/pair_folds.py)."""
     nonempty(x, at, None)
+    x = build.wide(x)
     extreme = build.expand(fold(x, monoid, at, True), x.shape)
     hit = Expr(x).eq(Expr(extreme))
     if x.dtype.is_float:

@@ -113,6 +113,8 @@ EXAMPLES: dict[Op, Callable[[], UOp]] = {
     ops.BARRIER: lambda: build.barrier(x(), build.reduce(x(), ops.ADD, (0,))),
     ops.STOP: lambda: build.stop_gradient(x()),
     ops.REDUCE: lambda: build.reduce(x(), ops.ADD, (1,)),
+    ops.PAIR: lambda: build.reduce(build.pair(x(), build.expand(
+        build.reshape(build.iota(5), (1, 5)), SHAPE)), ops.MAX, (1,)),
     ops.GATHER: lambda: build.gather(x(), build.flip(_index(), (0,))),
     ops.SCATTER: lambda: build.scatter(x(), [_index()], x(slot=1), ops.ADD),
     ops.FUNCTION: lambda: _call()[0],

@@ -123,7 +123,8 @@ class _Run:
         if node.op is ops.REDUCE and node.src[0] in self.virtual:
             whole = tuple(slice(0, n) for n in node.src[0].shape)
             return _checked(node, self._fold(node, whole))
-        return _checked(node, np.asarray(computed(node, self.value)))
+        found = np.asarray(computed(node, self.value))
+        return found if node.op is ops.PAIR else _checked(node, found)  # records
 
     def _call(self, node: UOp) -> list[NDArray]:
         body, args = node.src[0], [self.value[s] for s in node.src[1:]]

@@ -31,7 +31,7 @@ from fnx.core import narrow, numpy_semantics, ops, parts
 from fnx.core.dtypes import NDArray
 from fnx.core.errors import KernelError
 from fnx.core.levels.interp_iter import Iteration
-from fnx.core.numpy_semantics import combined, fold, fold_at
+from fnx.core.numpy_semantics import combined, fold, fold_at, least_place
 from fnx.core.uop import UOp, toposort
 
 Cuts = dict[UOp, tuple[int, int]]  # of the ranges that are cut: lo, hi
@@ -325,6 +325,8 @@ class _StoreRun:
         return self.reduce_cuts[key]
 
     def _find_reduce_cut(self, node: UOp, windows: Cuts) -> dict[UOp, int]:
+        if parts.value(node).op is ops.PAIR:
+            return {}  # a part of a fold would have to keep its key
         sizes: dict[UOp, int] = {r: hi - lo for r, (lo, hi) in windows.items()}
         for r in parts.closed(node):
             sizes.pop(r, None)
@@ -345,6 +347,9 @@ class _StoreRun:
             shape[axis] = hi - lo
             axes.append(axis)
         t, monoid = node.arg.accumulator or node.dtype, node.arg.monoid
+        if value.dtype.names:
+            full = np.broadcast_to(value, shape)
+            return np.expand_dims(least_place(monoid.ufunc, full, tuple(axes)), tuple(axes))
         if t.storage is not None:
             t, value = t.compute, narrow.decoded(value, t)
         full = np.broadcast_to(value, shape).astype(t.np, copy=False)
@@ -475,4 +480,4 @@ def _name(ref: UOp) -> str:
     return arg.name or (f"buffer {arg.slot}" if ref.op is ops.REF else f"stage {arg.id}")
 
 
-_PURE = ops.ELEMENTWISE | {ops.CONST}
+_PURE = ops.ELEMENTWISE | {ops.CONST, ops.PAIR}

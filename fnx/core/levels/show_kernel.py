@@ -118,7 +118,7 @@ class _KernelPrinter:
             return len(terms) + bool(constant) > 1 or any(_is_atom(a) and a.src
                                                           and a.op is not ops.RANGE
                                                           for m in terms for a in m)
-        return n.op is ops.REDUCE or n.op.kind == "elementwise"
+        return n.op is ops.REDUCE or n.op.kind in ("elementwise", "pair")
 
     # ---- texts
 

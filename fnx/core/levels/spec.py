@@ -132,6 +132,11 @@ VALUES = (
     Clause((ops.WHERE,), "a bool condition and two values of one shape", _where),
     Clause((ops.BITCAST,), "two dtypes of equal width, neither of them bool", _bitcast),
     Clause((ops.THREEFRY,), "the word 0 or 1 as arg", lambda n: n.arg in (0, 1)),
+    Clause((ops.PAIR,), "a key and a whole number of one shape", spec_kernel.is_pair),
+    Clause((ops.REDUCE,), "of pairs the largest or the smallest key", spec_kernel.folds_pairs),
+    Clause(tuple(op for op in ops.OPS.values() if op is not ops.REDUCE),
+           "no pair as an operand: only REDUCE folds pairs",
+           lambda n: all(s.op is not ops.PAIR for s in n.src)),
     _BITS,
     Clause((ops.VAR,), "bounds low <= high", lambda n: n.arg.low <= n.arg.high),
 )

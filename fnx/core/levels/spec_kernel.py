@@ -19,6 +19,18 @@ def folds(monoid: Op, dtype: dtypes.DType) -> bool:
     return monoid in ops.MONOIDS and monoid.takes(dtype)
 
 
+def is_pair(node: UOp) -> bool:
+    """Whether the operands of a PAIR are a key and its place."""
+    key, place = node.src
+    return ops.MAX.takes(key.dtype) and key.dtype.storage is None and place.dtype.is_integer \
+        and node.dtype is place.dtype and key.shape == place.shape
+
+
+def folds_pairs(node: UOp) -> bool:
+    """Whether a REDUCE of PAIRs takes an extreme of them."""
+    return node.src[0].op is not ops.PAIR or node.arg.monoid in (ops.MAX, ops.MIN)
+
+
 _PLACES = (ops.REF, ops.STAGE, ops.INDEX, ops.STORE, ops.KERNEL, ops.ITER)
 
 

@@ -33,7 +33,7 @@ def costs(nodes: list[UOp]) -> dict[UOp, RecomputeCost]:
     """Cost of each node, stopping at memory, reductions and calls."""
     out: dict[UOp, RecomputeCost] = {}
     for node in nodes:
-        if node.op.kind in ("elementwise", "movement"):
+        if node.op.kind in ("elementwise", "movement", "pair"):
             weight, loads = node.op.cost, _NOTHING
             for s in node.src[:1] if node.op is ops.BARRIER else node.src:
                 below = out[s]
@@ -75,7 +75,7 @@ def varying(nodes: list[UOp]) -> dict[UOp, int]:
     for node in nodes:
         if node.op in _VARY:
             out[node] = _VARY[node.op](node, out)
-        elif node.op.kind == "elementwise":
+        elif node.op.kind in ("elementwise", "pair"):
             bits = 0
             for s in node.src:
                 bits |= out[s]

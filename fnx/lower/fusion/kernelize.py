@@ -74,6 +74,7 @@ class Fusion:
         self._uses: dict[UOp, dict[Group, list[Tokens]]] = {}
         self._merged: dict[Group, Group] = {}
         self._waiting: dict[UOp, set[Group]] = {}  # for a node that is not placed
+        self._folds: dict[tuple[UOp, tuple[int, ...]], UOp] = {}  # with buffers of their own
 
     def _learn(self, roots: list[UOp]) -> None:
         """Facts of all nodes that have a hand in the values of some."""
@@ -148,7 +149,8 @@ class Fusion:
                 self._wait_in_memory(s, self.writer[node])
         elif op is ops.SCATTER:
             self._scatter(node, uses)
-        elif op.kind == "movement" and not is_buffer and not self._is_laid_out(node, uses):
+        elif op is ops.PAIR or op.kind == "movement" and not (
+                is_buffer or self._is_laid_out(node, uses)):
             self._compute_everywhere(node, uses)
         elif is_buffer or op.kind == "movement" or not self._compute(node, uses):
             self._buffer(node, uses)
@@ -383,7 +385,10 @@ class Fusion:
         uses = self._resolved(uses)  # groups may have become one since
         group = next((g for g in sorted(uses, key=by_number)
                       if node not in self.apart and self._may_join(node, g, uses)), None)
-        if group is None:
+        beside = self._beside(node, uses) if group is None else None
+        if beside is not None:
+            group, index = beside, identity_index(node.shape)
+        elif group is None:
             group = self._new_group(node.shape)
             index = identity_index(node.shape)
         else:
@@ -391,6 +396,21 @@ class Fusion:
         group.roots.append((node, index))
         self._write(node, group, uses)
         self._add(node, group, index)
+        if node.op is ops.REDUCE:
+            self._folds.setdefault(_folded(node), node)
+
+    def _beside(self, node: UOp, uses: dict[Group, list[Tokens]]) -> Group | None:
+        """The group that folds the same key over the same axes: an extreme and where it is."""
+        other = self._folds.get(_folded(node)) if node.op is ops.REDUCE else None
+        if other is None or node in self.contractions or \
+                ops.PAIR not in (node.src[0].op, other.src[0].op):
+            return None
+        group = self._find(self.writer[other])
+        waiting = map(self._find, self._waiting.get(node, ()))
+        index = identity_index(node.shape)
+        there = (other, index) in group.roots and group.is_own(index)
+        return group if there and not group.is_fixed and self._fits(node, group, index) \
+            and not reads_any([group], {*uses, *waiting}) else None
 
     def _may_join(self, node: UOp, group: Group, uses: dict[Group, list[Tokens]]) -> bool:
         indices = uses[group]
@@ -447,6 +467,12 @@ class Fusion:
         while group in self._merged:
             group = self._merged[group]
         return group
+
+
+def _folded(fold: UOp) -> tuple[UOp, tuple[int, ...]]:
+    """What a REDUCE looks at, and along which axes."""
+    x = fold.src[0]
+    return x.src[0] if x.op is ops.PAIR else x, fold.arg.axes
 
 
 def kernelize(fn: UOp) -> Fusion:

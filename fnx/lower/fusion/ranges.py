@@ -117,7 +117,7 @@ class _Builder:
         kind = "scatter" if group.scatter is not None else "contract" if group.contraction \
             is not None else "rows" if group.stages else "reduce" if group.reduces else "map"
         seen = dict.fromkeys(n.op.name.lower() for n in group.inside
-                             if n.op.kind == "elementwise")
+                             if n.op.kind in ("elementwise", "pair"))
         return "_".join([kind, *list(seen)[:3]])
 
     # ---- reading
@@ -203,7 +203,7 @@ class _Builder:
         rule = _RULES.get(node.op)
         if rule is not None:
             value = rule(self, node, index)
-        elif node.op.kind == "elementwise":
+        elif node.op.kind in ("elementwise", "pair"):
             src = tuple([self._read(s, index) for s in node.src])
             value = UOp(node.op, node.dtype, src, node.arg)
         elif not node.src:

@@ -8,19 +8,24 @@
                                    finish         combines what is closed; the values are known
 
 REDUCE(ADD, MUL) of floats is MULACC. What a condition excludes is left out by a selection.
+A fold of PAIRs has two accumulators, a key and its place. Where places grow from one iteration to
+the next the first of equal keys stays by itself; its place is at first that of the first
+iteration, for a key may be the identity.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fnx.core import build, ops
+from fnx.core import build, dtypes, ops
 from fnx.core.parts import value
-from fnx.core.uop import UOp
+from fnx.core.range_kinds import LOOPS
+from fnx.core.rewriting import symbolic
+from fnx.core.uop import UOp, substitute
 from fnx.lower.program.conditions import masked
 from fnx.lower.program.loop_nest import Statement
 from fnx.lower.program.roles import Instance
-from fnx.lower.program.values import Values
+from fnx.lower.program.values import Values, columns
 
 
 class Accumulators:
@@ -28,7 +33,8 @@ class Accumulators:
 
     def __init__(self, values: Values) -> None:
         self.values, self.lines = values, values.lines
-        self.held: dict[Statement, list[UOp]] = {}
+        self.held: dict[Statement, list[UOp]] = {}  # of pairs all keys, then all places
+        self.growing: dict[Statement, bool] = {}
 
     def free(self, s: Statement) -> list[Instance]:
         return self.values.replication[s.node.ranges].instances()
@@ -39,10 +45,32 @@ class Accumulators:
 
     def start(self, statements: Sequence[Statement]) -> None:
         for s in statements:
-            dtype = s.node.dtype
+            first = columns(s.node)[0].dtype
             lanes = self.values.replication[value(s.node).ranges.union(s.closed)].lanes
-            identity = build.const(s.node.arg.monoid.identity(dtype), dtype)
+            identity = build.const(s.node.arg.monoid.identity(first), first)
             self.held[s] = [self.lines.widen(identity, lanes)] * len(self.instances(s))
+            if value(s.node).op is ops.PAIR:
+                self.held[s] += [self.lines.widen(p, lanes) for p in self._first_places(s)]
+
+    def _first_places(self, s: Statement) -> list[UOp]:
+        """What the places are before the first iteration."""
+        dtype = s.node.dtype
+        if not self._grows(s):
+            return [build.const(dtype.limits[1], dtype)] * len(self.instances(s))
+        loops = {r: build.index_const(0) for r in s.closed if r.arg.kind in LOOPS}
+        first, = substitute([_place(s)], loops)
+        return [self.values.value(first, i) for i in self.instances(s)]
+
+    def _grows(self, s: Statement) -> bool:
+        """Whether later iterations of the one loop of a fold have larger places."""
+        if s not in self.growing:
+            place, loops = _place(s), [r for r in s.closed if r.arg.kind in LOOPS]
+            while place.op is ops.CAST and place.dtype.is_integer:
+                place = place.src[0]
+            terms, _ = symbolic.linear(place) if place.dtype is dtypes.index else ({}, 0)
+            self.growing[s] = len(loops) == 1 and terms.get((loops[0],), 0) > 0 and all(
+                len(m) == 1 and m[0].op is ops.RANGE for m in terms)
+        return self.growing[s]
 
     def enter(self, statements: Sequence[Statement]) -> None:
         for s in statements:
@@ -57,8 +85,36 @@ class Accumulators:
 
     def step(self, s: Statement) -> None:
         """Each accumulator takes in its instance's value."""
-        self.held[s] = [self._taken_in(s.node, a, i)
-                        for a, i in zip(self.held[s], self.instances(s))]
+        instances = self.instances(s)
+        if value(s.node).op is ops.PAIR:
+            held, n = self.held[s], len(instances)
+            pairs = [self._better(s, *of) for of in zip(held[:n], held[n:], instances)]
+            self.held[s] = [side for column in zip(*pairs) for side in column]
+        else:
+            self.held[s] = [self._taken_in(s.node, a, i) for a, i in zip(self.held[s], instances)]
+
+    def _better(self, s: Statement, key: UOp, place: UOp, instance: Instance) -> tuple[UOp, UOp]:
+        """A key and its place, or those of this iteration where they are more extreme."""
+        lines, monoid = self.lines, s.node.arg.monoid
+        condition, folded = masked(s.node) or (None, value(s.node))
+        key_now, place_now = [lines.widen(self.values.value(x, instance), key.dtype.lanes)
+                              for x in folded.src]
+        take = lines.is_better(monoid, key_now, key)
+        if not self._grows(s):
+            tie = lines.across(ops.CMPEQ, dtypes.bool_, (key_now, key))
+            if key.dtype.is_float:
+                both = lines.both(lines.is_nan(key_now), lines.is_nan(key))
+                assert both is not None
+                tie = lines.across(ops.OR, dtypes.bool_, (tie, both))
+            less = lines.across(ops.CMPLT, dtypes.bool_, (place_now, place))
+            take = lines.across(ops.OR, dtypes.bool_, (
+                take, lines.across(ops.AND, dtypes.bool_, (tie, less))))
+        if condition is not None and not self.values.conditions.truth(condition):
+            mask = self.values.value(condition, instance)
+            take = lines.across(ops.AND, dtypes.bool_, (
+                lines.widen(mask, key.dtype.lanes), take))
+        return (lines.across(ops.WHERE, key.dtype.scalar, (take, key_now, key)),
+                lines.across(ops.WHERE, place.dtype.scalar, (take, place_now, place)))
 
     def _taken_in(self, node: UOp, accumulator: UOp, instance: Instance) -> UOp:
         lines, dtype, monoid = self.lines, accumulator.dtype, node.arg.monoid
@@ -77,7 +133,17 @@ class Accumulators:
         """Combine the accumulators of each free instance: the values of the REDUCEs."""
         for s in statements:
             held, free = self.held.pop(s), self.free(s)
-            each = len(held) // len(free)
+            n = len(self.instances(s))
+            each = n // len(free)
             for i, instance in enumerate(free):
-                total = self.values.reduced(s.node, held[i * each:(i + 1) * each])
+                total = self.values.reduced(s.node, [
+                    a for first in range(0, len(held), n)
+                    for a in held[first + i * each:first + (i + 1) * each]])
                 self.values.remember(s.node, instance, total, s.own)
+
+
+def _place(s: Statement) -> UOp:
+    """The places that a fold of PAIRs is over, without what masks them."""
+    _, pair = masked(s.node) or (None, value(s.node))
+    place: UOp = pair.src[1]
+    return place

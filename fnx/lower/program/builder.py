@@ -209,6 +209,36 @@ class Lines:
             total = self.combined(monoid, total, self.lanes(x, i, 1))
         return total
 
+    def place_of(self, monoid: Op, keys: Sequence[UOp], places: Sequence[UOp], across: bool
+                 ) -> UOp:
+        """The least place of an extreme key, of all parts, and of all lanes if asked."""
+        extreme = self.total(monoid, keys)
+        if across:
+            extreme = self.total_of_lanes(monoid, extreme)
+        most = build.const(places[0].dtype.scalar.limits[1], places[0].dtype.scalar)
+        found = []
+        for key, place in zip(keys, places):
+            hit = self.across(ops.CMPEQ, dtypes.bool_, (key, extreme))
+            if key.dtype.is_float:
+                hit = self.across(ops.OR, dtypes.bool_, (hit, self.is_nan(key)))
+            found.append(self.across(ops.WHERE, place.dtype.scalar, (hit, place, most)))
+        least = self.total(ops.MIN, found)
+        return self.total_of_lanes(ops.MIN, least) if across else least
+
+    def is_nan(self, x: UOp) -> UOp:
+        return self.across(ops.CMPNE, dtypes.bool_, (x, x))
+
+    def is_better(self, monoid: Op, key: UOp, than: UOp) -> UOp:
+        """Whether a key is more extreme than another: NaN is, of what is none."""
+        if not key.dtype.is_float:
+            sides = (than, key) if monoid is ops.MAX else (key, than)
+            return self.across(ops.CMPLT, dtypes.bool_, sides)
+        sides = (key, than) if monoid is ops.MAX else (than, key)
+        above = self.across(ops.NOT, dtypes.bool_,
+                            (self.across(ops.CMPLE, dtypes.bool_, sides),))
+        number = self.across(ops.CMPEQ, dtypes.bool_, (than, than))
+        return self.across(ops.AND, dtypes.bool_, (above, number))
+
     # ---- the result ----
 
     def program(self) -> UOp:

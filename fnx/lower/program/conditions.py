@@ -60,9 +60,16 @@ def positive_form(condition: UOp) -> tuple[Polynomial, int]:
 
 def masked(reduce: UOp) -> tuple[UOp, UOp] | None:
     """(condition, value) where a REDUCE takes in a value under a condition, else the identity."""
-    dtype = reduce.dtype
-    if value(reduce).op is not ops.WHERE:
+    whole = value(reduce)
+    first = whole.src[0] if whole.op is ops.PAIR else whole
+    if first.op is not ops.WHERE:
         return None
-    condition, folded, other = value(reduce).src
-    identity = build.const(reduce.arg.monoid.identity(dtype), dtype)
-    return (condition, folded) if other is identity else None
+    condition, folded, other = first.src
+    identity = build.const(reduce.arg.monoid.identity(first.dtype), first.dtype)
+    if other is not identity:
+        return None
+    if whole.op is ops.PAIR:
+        place = whole.src[1]
+        same = place.op is ops.WHERE and place.src[0] is condition
+        return (condition, build.pair(folded, place.src[1])) if same else None
+    return condition, folded

@@ -109,7 +109,7 @@ class Values:
             return []
         if op is ops.REDUCE:
             closed = self.replication[frozenset(node.src[1:])]
-            return [(node.src[0], i) for i in closed.instances(instance)]
+            return [(x, i) for x in columns(node) for i in closed.instances(instance)]
         if op is ops.LOAD:
             offset = self.addresses.offset(node.src[0], self.replication[node.ranges].lane)
             atoms = {a for terms in (offset.common, offset.lane) for m in terms for a in m}
@@ -189,7 +189,11 @@ class Values:
         """A REDUCE of the values of its instances: those combined first, then the lanes."""
         lines, monoid = self.lines, node.arg.monoid
         lanes = self.replication[frozenset(node.src[1:])].lanes
-        total = lines.total(monoid, [lines.widen(v, lanes) for v in values])
+        wide = [lines.widen(v, lanes) for v in values]
+        if node.src[0].op is ops.PAIR:
+            count = len(wide) // 2
+            return lines.place_of(monoid, wide[:count], wide[count:], lanes > 1)
+        total = lines.total(monoid, wide)
         return total if lanes == 1 else lines.total_of_lanes(monoid, total)
 
     # ---- memory -----------------------------------------------------------------------------
@@ -223,6 +227,12 @@ class Values:
         src = (at,) if mask is None else (at, mask)
         out = lines.add(ops.LOAD, dtype.vec(lanes), src, at_least=depth)
         return lines.reverse(out) if stride == -1 else out
+
+
+def columns(fold: UOp) -> tuple[UOp, ...]:
+    """What a REDUCE folds side by side: keys and places of pairs, or values."""
+    x = fold.src[0]
+    return x.src if x.op is ops.PAIR else (x,)
 
 
 _INTEGER = frozenset({ops.ADD, ops.MUL})

@@ -30,6 +30,7 @@ _INLINE = 1 << 16  # additions (or their like) that are not worth waking a worke
 _CHUNK = 1 << 14  # and how many of them one parallel iteration should have
 _BLOCK = 16  # side of a transposed block: a cache line of float32
 _UNROLL = 4
+_LANE_OF_PAIRS = 6  # instructions to fold lanes with the other half of them, of keys and places
 _STRIDED = {ops.LOAD: 0.8, ops.STORE: 1.2}  # a lane of a gather or scatter, in scalar accesses
 
 
@@ -55,7 +56,7 @@ def choose(kernel: UOp, target: Target) -> Schedule:
 class _Counted:
     """A STORE, STAGE or REDUCE: the nodes computed for it, and the ranges of its own."""
 
-    __slots__ = ("nodes", "own", "counted")
+    __slots__ = ("nodes", "own", "counted", "pairs")
 
     def __init__(self, node: UOp, own: Iterable[UOp]) -> None:
         roots = node.src if node.op in (ops.STORE, ops.ITER) else node.src[:1]
@@ -65,10 +66,14 @@ class _Counted:
         if node.op is not ops.STAGE and node.op is not ops.ITER:
             counted.append(node)
         self.counted = [(n, product(run_over(n))) for n in counted]
+        is_pair = node.op is ops.REDUCE and node.src[0].op is ops.PAIR
+        self.pairs = product(node.ranges) if is_pair else 0
 
     def cost(self, lane: UOp | None, lanes: int) -> float:
         """Instructions with lanes along ``lane``, about."""
         total = 0.0
+        if self.pairs and lane in self.own:  # the lanes of each result are folded in the end
+            total += self.pairs * _LANE_OF_PAIRS * (lanes.bit_length() - 1)
         for n, count in self.counted:
             if lane is None or lane not in run_over(n):
                 total += count

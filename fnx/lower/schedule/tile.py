@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
+from typing import Any
 
 from fnx.core import build, dtypes, ops
 from fnx.core.expr import Expr, minimum
@@ -118,7 +119,10 @@ class _Rewriter:
         folded = src[0]
         conditions = self.conditions(closed(node))
         identity = node.arg.monoid.identity(node.dtype)
-        if conditions and not (identity == 0 and vanishes(folded, conditions)):
+        if conditions and folded.op is ops.PAIR:
+            worst = node.arg.monoid.identity(folded.src[0].dtype), folded.dtype.limits[1]
+            folded = _within(_all(conditions), folded, worst)
+        elif conditions and not (identity == 0 and vanishes(folded, conditions)):
             folded = build.where(_all(conditions), folded, build.const(identity, folded.dtype))
         return self.stage(node, (folded,))
 
@@ -134,7 +138,7 @@ class _Rewriter:
     def stage(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
         """A STAGE or REDUCE over the loops that its ranges became."""
         ranges = [leaf for r in closed(node) for leaf in self.loops.of[r].ranges()]
-        return node.over((src[0], *ranges)) if ranges else src[0]
+        return node.over((src[0], *ranges)) if ranges else build.without_key(src[0])
 
 
 _ROWS: dict[ops.Op, Callable[[_Rewriter, UOp, tuple[UOp, ...]], UOp | None]] = {
@@ -153,6 +157,12 @@ def _clampable(stores: Sequence[UOp]) -> frozenset[UOp]:
         return frozenset()
     inner = [r for n in nodes if n.op in (ops.REDUCE, ops.STAGE, ops.ITER) for r in closed(n)]
     return frozenset().union(*[s.ranges for s in stores]).difference(inner)
+
+
+def _within(condition: UOp, pair: UOp, worst: tuple[Any, int]) -> UOp:
+    """A pair, or the key and the place that no fold takes where a condition fails."""
+    return build.pair(*[build.where(condition, s, build.const(number, s.dtype))
+                        for s, number in zip(pair.src, worst)])
 
 
 def _all(conditions: Sequence[UOp]) -> UOp:

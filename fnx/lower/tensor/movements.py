@@ -197,7 +197,7 @@ def _unit_axes(node: UOp) -> UOp | None:
     operand, monoid = node.src[0], node.arg.monoid
     starts = node.dtype.is_float and (monoid is ops.ADD or not monoid.exact)
     ones = [a for a in node.arg.axes if operand.shape[a] == 1]
-    if not ones or (starts and len(ones) < len(node.arg.axes)):
+    if not ones or operand.op is ops.PAIR or (starts and len(ones) < len(node.arg.axes)):
         return None
     kept = [a for a in range(len(operand.shape)) if a not in ones]
     less = build.reshape(operand, tuple(operand.shape[a] for a in kept))
@@ -211,7 +211,7 @@ def _unit_axes(node: UOp) -> UOp | None:
 def _fold_twice(x: UOp, inner: UOp, node: UOp) -> UOp | None:
     """One REDUCE over the axes of two, where association changes no bit."""
     monoid = node.arg.monoid
-    if inner.arg.monoid is not monoid or (
+    if inner.arg.monoid is not monoid or x.op is ops.PAIR or (
             node.dtype.is_float and monoid not in (ops.MAX, ops.MIN)):
         return None
     left = [a for a in range(len(x.shape)) if a not in inner.arg.axes]

@@ -15,6 +15,7 @@ How the sum associates follows from the shape only, never from the number of wor
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from fnx.core import build, ops
 from fnx.core.uop import UOp, rebuild
@@ -45,7 +46,7 @@ def _is_long(node: UOp) -> bool:
     if total >= MIN_WORK and math.prod(node.shape) <= MAX_RESULTS:
         return True
     chain = math.prod(x.shape[a] for a in axes)
-    return chain >= LONG and len(x.shape) - 1 not in axes and x.op is not ops.MUL
+    return chain >= LONG and len(x.shape) - 1 not in axes and x.op not in (ops.MUL, ops.PAIR)
 
 
 def _split(node: UOp) -> UOp:
@@ -57,15 +58,25 @@ def _split(node: UOp) -> UOp:
     chunks = _chunks(n, math.prod(x.shape))
     if chunks == 1:
         return node
-    x = build.reshape(x, shape)
     length = -(-n // chunks)
-    if length * chunks != n:
-        widths = [(0, length * chunks - n if i == axis else 0) for i in range(len(shape))]
-        x = build.pad(x, widths, monoid.identity(x.dtype))
-    x = build.reshape(x, (*shape[:axis], chunks, length, *shape[axis + 1:]))
+
+    def cut(x: UOp, fill: Any) -> UOp:
+        x = build.reshape(x, shape)
+        if length * chunks != n:
+            widths = [(0, length * chunks - n if i == axis else 0) for i in range(len(shape))]
+            x = build.pad(x, widths, fill)
+        return build.reshape(x, (*shape[:axis], chunks, length, *shape[axis + 1:]))
+
     inner = [a if a < axis else a + 1 for a in axes]
-    return build.reduce(build.reduce(x, monoid, inner), monoid,
-                        [axis - sum(a < axis for a in axes)])
+    whole: UOp
+    if x.op is ops.PAIR:  # both of each chunk, from one pass over it
+        key, place = x.src
+        key, place = cut(key, monoid.identity(key.dtype)), cut(place, place.dtype.limits[1])
+        whole = build.pair(build.reduce(key, monoid, inner),
+                           build.reduce(build.pair(key, place), monoid, inner))
+    else:
+        whole = build.reduce(cut(x, monoid.identity(x.dtype)), monoid, inner)
+    return build.reduce(whole, monoid, [axis - sum(a < axis for a in axes)])
 
 
 def _join_reduced(shape: ops.Shape, axes: tuple[int, ...]) -> tuple[ops.Shape, list[int]]:

@@ -228,7 +228,7 @@ def _cast_back(node: UOp, i: int, ct: UOp) -> UOp:
 zero("PARAM", "LEAF", "BUFFER", "CONST", "IOTA",
      "NOT", "FLOOR", "CEIL", "TRUNC", "ROUND", "BITCAST", "IDIV",
      "CMPLT", "CMPLE", "CMPEQ", "CMPNE", "AND", "OR", "XOR", "SHL", "SHR", "THREEFRY", "STOP",
-     "AXIS_INDEX")
+     "AXIS_INDEX", "PAIR")
 
 piecewise(ops.NEG, lambda t, y, x: -t)
 piecewise(ops.ABS, _sign)
