@@ -21,7 +21,7 @@ from fnx.core.uop import UOp
 from fnx.lower.commands import Block, Choice, Inlined, Repeat, named
 from fnx.lower.donated import parameter_below
 from fnx.lower.fusion.group import memory_of
-from fnx.lower.fusion.ranges import BodyStep, StepBody
+from fnx.lower.fusion.ranges import BodyStep, StepBody, copy
 from fnx.lower.memory import ALIGNMENT, BufferOrView, View, size_of
 
 AlignmentOf = Callable[[UOp], int]
@@ -58,15 +58,6 @@ def distinct_results(fn: UOp) -> UOp:
         taken.add(memory_of(out))
         outs.append(out)
     return fn.over(tuple(outs))
-
-
-def copy(source: UOp, to: UOp, read: BufferOrView | None = None) -> StepBody:
-    """The contents of a buffer to another one (``read``: from what the first one is then)."""
-    count = math.prod(source.shape)
-    r = build.range_(count, 0)
-    o, x = (build.at(build.ref(i, source.dtype, (count,)), r) for i in (1, 0))
-    kernel = build.kernel([build.store(o, build.load(x))], "copy", (0,))
-    return StepBody(kernel, (source if read is None else read, to), (to,), None, to.sites)
 
 
 # ---- loops --------------------------------------------------------------------------------------
@@ -190,7 +181,7 @@ def _work(nbytes: int) -> UOp:
 
 def _copies(source: UOp, to: UOp, read: BufferOrView | None = None) -> Iterator[StepBody]:
     if math.prod(to.shape):
-        yield copy(source, to, read)
+        yield copy(source if read is None else read, source, to)
 
 
 def _alignments(of: AlignmentOf, *sides: Sequence[View]) -> list[tuple[int, ...]]:

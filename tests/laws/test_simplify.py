@@ -17,6 +17,7 @@ from fnx.core.levels.spec import check
 from fnx.core.rewriting.pattern import UPat, constant_of
 from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, graph_rewrite
 from fnx.core.uop import UOp, current_site, substitute, toposort
+from fnx.lower.tensor import movements
 from fnx.lower.tensor.simplify import RULES, simplify
 from tests.graphs import STEPS, Builder, Graph, assert_same, graphs, values
 
@@ -126,7 +127,8 @@ class Instance:
 
 
 @pytest.mark.parametrize("rule", RULES.rules, ids=lambda rule: rule.name)
-def test_each_rule_keeps_every_bit(rule: RewriteRule) -> None:
+def test_each_rule_keeps_every_bit(rule: RewriteRule, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(movements, "MANY", 1)  # parts, or none of these graphs has as many
     applied = 0
     for seed in range(6000):
         rng = random.Random(seed)

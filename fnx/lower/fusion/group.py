@@ -29,13 +29,14 @@ class Group:
         scatter: the SCATTER node it applies, or None.
         base_of: the SCATTER node whose base it writes, or None.
         call: the CALL of a hand-written kernel that it stands for, or None.
+        whole: the CONCAT whose parts other groups write where they belong in it, or None.
         count: nodes computed in it, one for each index.
         work: what they cost, in additions: as much code the kernel becomes, about.
         beyond: nodes that it reads from memory as it was full.
     """
 
     __slots__ = ("number", "space", "roots", "inside", "stages", "reads", "contraction",
-                 "reduces", "scatter", "base_of", "call", "count", "work", "beyond")
+                 "reduces", "scatter", "base_of", "call", "whole", "count", "work", "beyond")
 
     def __init__(self, number: int, space: ops.Shape) -> None:
         self.number = number
@@ -49,13 +50,15 @@ class Group:
         self.scatter: UOp | None = None
         self.base_of: UOp | None = None
         self.call: UOp | None = None
+        self.whole: UOp | None = None
         self.count = self.work = 0
         self.beyond: list[UOp] = []
 
     @property
     def is_fixed(self) -> bool:
         """Whether it writes what it writes and nothing else."""
-        return self.call is not None or self.scatter is not None or self.base_of is not None
+        return self.call is not None or self.scatter is not None or self.base_of is not None \
+            or self.whole is not None
 
     @property
     def own(self) -> Tokens:

@@ -18,7 +18,8 @@ reading it at an index (see index_tokens.py) inside some group. Then:
 What is behind a BARRIER is computed where it is read, as of any movement, and that group waits for
 what the BARRIER waits for: the buffer of that, or those that it is computed from.
 
-What only effects read is placed after all that (effects.py).
+What only effects read is placed after all that (effects.py). The parts of a CONCAT have buffers
+of their own where that pays, which lie in its buffer (concat_parts.py).
 
 A reduction is computed inside a group only at the group's own index or at a leading part of
 it (a row statistic); a contraction only at the group's own index, one a group, to be tiled.
@@ -32,7 +33,7 @@ from collections.abc import Collection, Iterable
 
 from fnx.core import ops, parts
 from fnx.core.uop import UOp, toposort
-from fnx.lower.fusion import cost, effects
+from fnx.lower.fusion import concat_parts, cost, effects
 from fnx.lower.fusion.group import (
     Group,
     by_number,
@@ -149,6 +150,8 @@ class Fusion:
                 self._wait_in_memory(s, self.writer[node])
         elif op is ops.SCATTER:
             self._scatter(node, uses)
+        elif op is ops.CONCAT and concat_parts.pays(node, self.cost, is_buffer):
+            self._assemble(node, uses)
         elif op is ops.PAIR or op.kind == "movement" and not (
                 is_buffer or self._is_laid_out(node, uses)):
             self._compute_everywhere(node, uses)
@@ -448,6 +451,16 @@ class Fusion:
         for s in indices:
             self._use(s, group, index[:len(s.shape)])
         self._use(first, base, identity_index(node.shape))
+
+    def _assemble(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
+        """Its parts are written by groups of their own."""
+        group = self._new_group(())
+        group.whole = node
+        self._write(node, group, uses)
+        for s in node.src:
+            if memory_of(s).op is not ops.CONST:
+                self._use(memory_of(s), group, MEMORY)
+            self._wait_in_memory(s, group)
 
     def _read(self, call: UOp) -> None:
         for s in effects.without_tokens(self.operands[call]):

@@ -10,7 +10,8 @@ in the order of first use, results last, so that equal groups become the identic
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Mapping
 
 from fnx.core import build, build_commands, dtypes, ops
 from fnx.core.errors import Site, SpecError
@@ -18,6 +19,7 @@ from fnx.core.expr import Expr, maximum, minimum
 from fnx.core.record import Record
 from fnx.core.tiling import Schedule
 from fnx.core.uop import UOp, inherit, toposort
+from fnx.lower.fusion import concat_parts
 from fnx.lower.fusion.group import Group, memory_of
 from fnx.lower.fusion.index_tokens import (
     ZERO,
@@ -28,7 +30,7 @@ from fnx.lower.fusion.index_tokens import (
     source_index,
 )
 from fnx.lower.fusion.kernelize import Fusion
-from fnx.lower.memory import BufferOrView
+from fnx.lower.memory import BufferOrView, View, nodes_of
 
 
 class StepBody(Record):
@@ -63,8 +65,68 @@ class BodyStep(Record):
 def build_kernels(fusion: Fusion) -> list[StepBody | BodyStep]:
     """The kernels of all groups, in the order they run."""
     position = {n: i for i, n in enumerate(fusion.nodes)}
-    return [_Builder(fusion, g, position).step() if g.call is None else
-            _call_step(g.call, tuple(fusion.operands[g.call])) for g in fusion.groups]
+    lying = _lying(fusion)
+    steps: list[StepBody | BodyStep] = []
+    for group in fusion.groups:
+        if group.call is not None:
+            steps.append(_call_step(group.call, tuple(fusion.operands[group.call])))
+        elif group.whole is None:
+            steps.append(_in_place(_Builder(fusion, group, position).step(), lying))
+        else:
+            steps += _whole(group.whole, lying)
+    return steps
+
+
+def _whole(concat: UOp, lying: Mapping[UOp, View]) -> Iterator[StepBody]:
+    """Copies of the parts that are written elsewhere."""
+    for part, view in concat_parts.parts_of(concat):
+        if part.op is ops.CONST:
+            yield _in_place(_fill(part, view), lying)
+        else:
+            step = _in_place(copy(part, part, view), lying)
+            source, to = step.operands
+            if source != to:
+                yield step
+
+
+def _lying(fusion: Fusion) -> dict[UOp, View]:
+    """The parts of CONCATs that are written where they belong."""
+    wholes = [g.whole for g in fusion.groups if g.whole is not None]
+    if not wholes:
+        return {}
+    read = [n for operands in fusion.operands.values() for n in operands]
+    return concat_parts.views(wholes, fusion.writer, {*map(memory_of, (*fusion.fn.src, *read))})
+
+
+def _in_place(step: StepBody, lying: Mapping[UOp, View]) -> StepBody:
+    """The step on the memory of CONCATs that its operands are parts of."""
+    def moved(operand: BufferOrView) -> BufferOrView:
+        if not isinstance(operand, View):
+            return lying.get(operand, operand)
+        if operand.node not in lying:
+            return operand
+        outer = lying[operand.node]
+        return operand.replace(node=outer.node, start=outer.start + operand.start)
+    if not any(n in lying for n in nodes_of(step.operands)):
+        return step
+    writes = tuple([lying[n].node if n in lying else n for n in step.writes])
+    return step.replace(operands=tuple(map(moved, step.operands)), writes=writes)
+
+
+def copy(source: BufferOrView, node: UOp, to: BufferOrView) -> StepBody:
+    """The contents of a buffer, those of a node, to another one."""
+    r = build.range_(math.prod(node.shape), 0)
+    x, o = (build.at(build.ref(i, node.dtype, r.src), r) for i in (0, 1))
+    kernel = build.kernel([build.store(o, build.load(x))], "copy", (0,))
+    writes = nodes_of([to])
+    return StepBody(kernel, (source, to), tuple(writes), None, writes[0].sites)
+
+
+def _fill(constant: UOp, to: View) -> StepBody:
+    r = build.range_(math.prod(constant.shape), 0)
+    o = build.at(build.ref(0, constant.dtype, r.src), r)
+    kernel = build.kernel([build.store(o, constant)], "fill", (0,))
+    return StepBody(kernel, (to,), to.nodes, None, to.node.sites)
 
 
 def _call_step(call: UOp, reads: tuple[UOp, ...]) -> StepBody | BodyStep:

@@ -106,7 +106,7 @@ def _over_parts(step: StepBody, accesses: dict[int, list[UOp]], parts_of: dict[U
     slots: dict[UOp, int] = {}  # of places
     for slot, operand in enumerate(step.operands):
         places = accesses.get(slot, [])
-        if not any(place in parts_of for place in places) or isinstance(operand, View):
+        if not any(place in parts_of for place in places):
             slots.update(dict.fromkeys(places, len(operands)))
             operands.append(operand)
             continue
@@ -138,8 +138,11 @@ def _over_parts(step: StepBody, accesses: dict[int, list[UOp]], parts_of: dict[U
     return StepBody(kernel, tuple(operands), step.writes, step.schedule, step.sites)
 
 
-def _view(node: UOp, part: _Part) -> View:
-    size = node.dtype.itemsize
+def _view(whole: BufferOrView, part: _Part) -> View:
+    """Of a buffer, or of a part of one that is the same in each iteration."""
+    at = whole if isinstance(whole, View) else View(whole, 0)
+    size = at.node.dtype.itemsize
     row = math.prod([build.const_of(d) for d in part.dims[not part.dropped:]]) * size
     count = math.prod([build.const_of(d) for d in part.dims])
-    return View(node, count * size, part.start * size, grain=row)
+    return View(at.node, count * size, at.start + part.start * size,
+                grain=math.gcd(row, at.grain))

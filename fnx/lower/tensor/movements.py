@@ -20,6 +20,7 @@ from fnx.core.rewriting.rewrite import RewriteRule
 from fnx.core.uop import UOp
 from fnx.lower.tensor.algebra import spread
 
+MANY = 64  # parts that a kernel chooses from (fusion/concat_parts.py)
 x = var("x")
 _OF_LANES = {ops.ALL_GATHER, ops.AXIS_INDEX}  # batching has taken these away
 _VALUES = frozenset(op for op in ops.OPS.values() if "t" in op.levels
@@ -133,6 +134,16 @@ def _concat(node: UOp) -> UOp | None:
     return build.concat(parts, node.arg) if parts and tuple(parts) != node.src else None
 
 
+def _along_first(node: UOp) -> UOp | None:
+    """A CONCAT of many parts along its first axis, then turned: parts lie in its memory there."""
+    axis, rank = node.arg, len(node.shape)
+    if len(node.src) <= MANY or math.prod(node.shape[:axis]) == 1:
+        return None
+    order = (axis, *[a for a in range(rank) if a != axis])
+    back = tuple([order.index(a) for a in range(rank)])
+    return build.permute(build.concat([build.permute(s, order) for s in node.src], 0), back)
+
+
 def _unmoved(node: UOp) -> UOp | None:
     """A PERMUTE that moves only axes of length 1, as a RESHAPE."""
     moved = [a for a in node.arg if node.src[0].shape[a] != 1]
@@ -170,6 +181,7 @@ MOVEMENTS = [
     RewriteRule(UPat(ops.SHRINK, (UPat(ops.CONCAT, None, "inner"),), "outer"), _shrink_concat,
                 name="shrink of concat"),
     RewriteRule(UPat(ops.CONCAT, None, "node"), _concat, name="concat of concat"),
+    RewriteRule(UPat(ops.CONCAT, None, "node"), _along_first, name="concat of many parts"),
     RewriteRule(UPat(ops.STOP, (x,)), x, name="stop: only derivatives see it"),
 ]
 

@@ -1,0 +1,119 @@
+"""Parts of a CONCAT that are written where they belong: few kernels, few bytes, equal numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx import lax
+from fnx.core.config import override
+from fnx.lower.fusion import concat_parts
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
+
+
+def kernels_of(f: Any, *args: Any) -> Any:
+    with override(device="null"):
+        return fnx.jit(f).lower(*args).kernels
+
+
+def test_sums_are_written_into_their_stack() -> None:
+    kernels = kernels_of(lambda x: jnp.stack([x.sum(0), x.max(0), x.prod(0)]), numbers(5, 8))
+    assert [k.name.split()[0] for k in kernels] == ["reduce"] * 3
+
+
+def test_what_has_to_be_elsewhere_is_copied() -> None:
+    """A part that comes twice, a result, an argument, a constant."""
+    def f(m: Any, x: Any) -> Any:
+        total, peak = x.sum(0), x.max(0)
+        parts = [total, peak, peak, x[0], m.zeros((8,)), *[x.sum(0) * i for i in range(70)]]
+        return m.concatenate([m.stack(parts), x]) * 2, total
+
+    x = numbers(5, 8)
+    for got, want in zip(fnx.jit(lambda x: f(jnp, x))(x), f(np, x)):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_the_gradient_of_a_loop_over_rows_takes_linear_time_and_memory() -> None:
+    """The transpose of reading xs[t] for each t is a stack of rows."""
+    def kernels(steps: int) -> Any:
+        def loss(w: Any, xs: Any) -> Any:
+            h = jnp.zeros(3)
+            for t in range(steps):
+                h = jnp.tanh(w @ h + w @ xs[t])
+            return h.sum()
+        return kernels_of(fnx.grad(loss, argnums=1), numbers(3, 3), numbers(steps, 3))
+
+    few, many = kernels(70), kernels(140)
+    assert len(many) - len(few) <= 3 * 70 and len({k.node for k in many}) <= 8
+    assert sum(k.bytes for k in many) < 2.1 * sum(k.bytes for k in few)
+
+
+def test_many_columns_are_a_stack_that_is_turned() -> None:
+    x = numbers(70, 6, 3)
+
+    def f(m: Any, x: Any) -> Any:
+        return m.stack([x[i].sum(1) for i in range(70)], 1), \
+            m.concatenate([x[i] * 2 for i in range(70)], 1)
+    for got, want in zip(fnx.jit(lambda x: f(jnp, x))(x), f(np, x)):
+        np.testing.assert_array_equal(got, want)
+    assert len({k.node for k in kernels_of(lambda x: f(jnp, x), x)}) <= 4
+
+
+def test_in_loops_and_over_donated_memory() -> None:
+    def step(c: Any, x: Any) -> Any:
+        rows = jnp.stack([c.sum(0), c.max(0) * x, c.min(0)])
+        return rows, jnp.concatenate([rows.sum(1), c.sum(1)])
+
+    c, xs = numbers(3, 3), numbers(4, 3, seed=1)
+    last, ys = fnx.jit(lambda c, xs: lax.scan(step, c, xs), donate_argnums=0)(jnp.asarray(c), xs)
+    for x, y in zip(xs, ys):
+        rows = np.stack([c.sum(0), c.max(0) * x, c.min(0)])
+        np.testing.assert_array_equal(y, np.concatenate([rows.sum(1), c.sum(1)]))
+        c = rows
+    np.testing.assert_array_equal(last, c)
+
+
+# ---- programs -----------------------------------------------------------------------------------
+
+
+def program(m: Any, rng: np.random.Generator, x: Any) -> list[Any]:
+    """Rows that are made of one another; some of them go into stacks, which go into stacks."""
+    rows = [x[i] for i in range(3)]
+    some: list[Any] = []
+    for _ in range(int(rng.integers(4, 14))):
+        kind, i, j = rng.integers(0, 7), *rng.integers(0, len(rows), 2)
+        a, b = rows[i], rows[j]
+        if kind < 2:
+            rows.append(m.maximum(a, b) - 1)
+        elif kind == 2:
+            rows.append(m.full((6,), int(i), np.float32))
+        elif kind == 3:
+            rows.append(x.min(0) + a[::-1])
+        else:
+            parts = [rows[k] for k in rng.integers(0, len(rows), int(rng.integers(2, 11)))]
+            some.append(m.stack(parts) if kind < 6 else m.concatenate(parts).reshape(-1, 6))
+            if len(some) > 1:
+                some.append(m.concatenate([some[-2], x[:2], some[-1]]))
+            rows += [some[-1].max(0), m.minimum(some[-1][int(i) % 2], 9)]
+    return [*[r for r in rows if rng.random() < .3], *[s for s in some if rng.random() < .5], x]
+
+
+@pytest.mark.parametrize("device", ["cpu", "interp"])
+@pytest.mark.parametrize("always", [True, False])
+def test_programs(device: str, always: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if always:  # parts have buffers wherever they can
+        monkeypatch.setattr(concat_parts, "pays", lambda node, *_: concat_parts.can(node))
+    x = numbers(4, 6)
+    for seed in range(6 if device == "cpu" and not always else 16):
+        want = program(np, np.random.default_rng(seed), x)
+        with override(device=device):
+            got = fnx.jit(lambda x, seed=seed: program(jnp, np.random.default_rng(seed), x))(x)
+        for g, w in zip(got, want):
+            np.testing.assert_array_equal(g, w, err_msg=str(seed))
