@@ -98,7 +98,7 @@ def lanes_choose(branches: Sequence[Batched], which: UOp, args: Sequence[Lifted]
         given = [next(replaced) if b else x for x, b in args]
         if branch.arg.n_params > len(given):
             given.append(taken)
-        found = _if_any(taken, branch, given, name)
+        found = if_any(build.reduce(taken, ops.OR, (0,)), branch, given, name)
         tokens = [x for x, b in zip(found, flags) if _is_token(x, b)]
         if tokens:  # that the next branch follows
             args = [Lifted(tokens[0], False) if _is_token(*a) else a for a in args]
@@ -113,12 +113,11 @@ def _is_token(x: UOp, batched: bool) -> bool:
     return not batched and build_calls.is_token(x)
 
 
-def _if_any(taken: UOp, branch: UOp, args: Sequence[UOp], name: str) -> tuple[UOp, ...]:
-    """The results of a branch if a lane takes it, else zeros."""
+def if_any(taken: UOp, branch: UOp, args: Sequence[UOp], name: str) -> tuple[UOp, ...]:
+    """The results of a branch if a lane takes it, as a bool scalar says, else zeros."""
     token = next((build.param(i, x.dtype, x.shape) for i, x in enumerate(args)
                   if build_calls.is_token(x)), None)
     skipped = build.function(
         [build.like(x, 0) if token is None or not build_calls.is_token(x) else token
          for x in branch.src], len(args), "skipped")
-    runs = build.cast(build.reduce(taken, ops.OR, (0,)), dtypes.int32)
-    return build_calls.cond([skipped, branch], runs, args, name)
+    return build_calls.cond([skipped, branch], build.cast(taken, dtypes.int32), args, name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.core import build, build_calls, dtypes
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.public import asarray
@@ -21,6 +21,7 @@ from fnx.core.errors import (
     ShapeError,
 )
 from fnx.core.uop import UOp
+from fnx.transforms.loops import together
 from fnx.transforms.loops.bodies import (
     Body,
     aligned,
@@ -46,7 +47,12 @@ def branch(which: UOp, branches: Sequence[Callable[..., Any]], operands: Sequenc
         functions = [fn if b.effects else _handing_on(fn, len(captures))
                      for fn, b in zip(functions, bodies)]
         captures.append(scope.token())
-    outs = build_calls.cond(functions, which, [*captures, *[x._node for x in leaves]])
+    args = [*captures, *[x._node for x in leaves]]
+    axes = together.asked(functions)
+    if axes and which.op is not ops.CONST:
+        outs = together.choose(functions, which, args, len(captures) - 1 if effects else None, axes)
+    else:
+        outs = list(build_calls.cond(functions, which, args))
     if effects:
         scope.follow(outs[0])
         outs = outs[1:]

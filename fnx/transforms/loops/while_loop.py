@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fnx.core import build, build_calls, dtypes
-from fnx.core.array import scope
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
-from fnx.core.bodies import Nodes, while_over
 from fnx.core.cache import CacheOf
 from fnx.core.errors import DTypeError, PytreeError, ShapeError
 from fnx.core.uop import UOp
+from fnx.transforms.loops import together
 from fnx.transforms.loops.bodies import (
     Body,
     aligned,
@@ -49,32 +48,15 @@ def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any) 
     test = trace_body(condition, types, in_tree, "while_loop")
     _check_condition(test)
     captures, (goes_on, step) = aligned([test, body])
-    if test.effects:
-        outs = _with_test_behind(goes_on, step, captures, test.carry(carry), body.effects)
-        scope.follow(outs[0])
-        outs = outs[1:]
+    axes = together.asked([goes_on, step])
+    if test.effects or axes:
+        effects = test.effects, body.effects
+        loud = test if test.effects else body
+        outs = loud.results(together.loop(goes_on, step, captures, loud.carry(carry), effects,
+                                          axes))
     else:
         outs = body.results(build_calls.while_(goes_on, step, captures, body.carry(carry)))
     return init_tree.unflatten([Array(x, a.weak) for x, a in zip(outs, body.outs)])
-
-
-def _with_test_behind(test: UOp, step: UOp, consts: Sequence[UOp], carry: Sequence[UOp],
-                      step_has_effects: bool) -> Sequence[UOp]:
-    """The last carry of a loop whose condition has effects: it is a part of each step.
-
-        while_loop(c, f, x)   ->   WHILE(go, (c(f(x)), f(x)), (c(x), x))
-    """
-    def goes_on(consts: Nodes, carry: Nodes) -> UOp:
-        return carry[0]
-
-    def steps(consts: Nodes, carry: Nodes) -> Nodes:
-        outs = build_calls.call(step, [*consts, *carry[1:]])
-        token, *after = outs if step_has_effects else (carry[1], *outs)
-        token, go = build_calls.call(test, [*consts, token, *after])
-        return [go, token, *after]
-
-    token, go = build_calls.call(test, [*consts, *carry])
-    return while_over(goes_on, steps, consts, [go, token, *carry[1:]], name=step.arg.name)[1:]
 
 
 def _check_condition(test: Body) -> None:
@@ -94,7 +76,12 @@ def counted_by_data(f: Callable[..., Any], lower: Array, upper: Array, init: Any
     body, carry, init_tree = indexed_body(f, Aval((), t, weak), init)
     first, last = build.cast(lower._node, t), build.cast(upper._node, t)
     goes_on, step = _counting_loop(body, first)
-    outs = build_calls.while_(goes_on, step, [*body.captures, last], [*body.carry(carry), first])
+    consts, start = [*body.captures, last], [*body.carry(carry), first]
+    axes = together.asked([step])
+    if axes:
+        outs = together.loop(goes_on, step, consts, start, (False, body.effects), axes)
+    else:
+        outs = build_calls.while_(goes_on, step, consts, start)
     return init_tree.unflatten([Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)])
 
 
