@@ -48,8 +48,12 @@ class CommandBuffer(ABC):
     __slots__ = ("__weakref__",)
 
     @abstractmethod
-    def submit(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
-        """Queue the commands on these arguments (storages of the same device)."""
+    def submit(self, ins: Sequence[Any], outs: Sequence[Any],
+               begin: Callable[[], None] | None = None) -> None:
+        """Queue the commands on these arguments (storages of the same device).
+
+        ``begin`` is called when all is checked and nothing was written yet.
+        """
 
 
 class DeviceBase(ABC):

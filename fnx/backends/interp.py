@@ -139,11 +139,14 @@ class InterpCommandBuffer(CommandBuffer):
         self.commands, self._arena = commands, arena
         self._calls = {c: InterpCommand(c) for c in executions(commands)}
 
-    def submit(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
+    def submit(self, ins: Sequence[Any], outs: Sequence[Any],
+               begin: Callable[[], None] | None = None) -> None:
         """Run the commands now."""
         check_arguments(self.commands, len(ins), len(outs))
         for storage in (*ins, *outs):
             storage.wait()
+        if begin is not None:
+            begin()
         Submission(self._calls, ins, outs, self._arena).run(self.commands)
 
 

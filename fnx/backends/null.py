@@ -7,7 +7,7 @@ can't be taken for one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,9 +48,12 @@ class NullCommandBuffer(CommandBuffer):
     def __init__(self, device: NullDevice, commands: Commands, arena: int) -> None:
         self._device, self.commands, self.arena = device, commands, arena
 
-    def submit(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
+    def submit(self, ins: Sequence[Any], outs: Sequence[Any],
+               begin: Callable[[], None] | None = None) -> None:
         """Record the submission."""
         check_arguments(self.commands, len(ins), len(outs))
+        if begin is not None:
+            begin()
         self._device.submissions.append(self)
 
 

@@ -119,7 +119,7 @@ class Jitted(Transformed[P, R_co]):
         self._arguments = Arguments(f, self._name, static_argnums, static_argnames)
         if donate_argnums:
             positional(f, "donate_argnums", donate_argnums)
-        self._donation = Donation(donate_argnums, self._name)
+        self._donation = Donation(donate_argnums, f)
         self._traces: Traces[Replay] = Traces(lambda: f)
         self._executables = Executables(lambda fn, donated: link(fn, _device(), donated=donated),
                                   MAX_SIGNATURES)
@@ -203,7 +203,7 @@ class Jitted(Transformed[P, R_co]):
             return
         replay.launch = make_launcher(
             key, _dynamic(key, n), captures.entries, replay.storages, replay.closed.out_tree,
-            replay.closed.outs, executable.run, self._donated(key, n))
+            replay.closed.outs, executable.run, self._donated(key, n), self._donation.to)
         self._update_launchers()
 
     def _update_launchers(self) -> None:

@@ -418,6 +418,8 @@ def _unlisted(module: Any, name: str, listed: str) -> list[Call]:
                   if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY,
                                                          p.POSITIONAL_OR_KEYWORD)]
         operands = {1: "{a}", 2: "{a}, {n}"}.get(len(needed))
+        if any("Array" not in str(p.annotation) for p in needed):
+            VALUED.add(f)  # in the place of a number or of a shape
         if operands is not None:
             out.append(Call(f"{name}.{f}({operands})", exact=False, jumps=True))
     return out

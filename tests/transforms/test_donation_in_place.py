@@ -159,8 +159,8 @@ def test_interrupted_when_it_is_written_over(warm: int, monkeypatch: pytest.Monk
         w = step(w)
     submit = CpuCommandBuffer.submit
 
-    def then_interrupt(self: CpuCommandBuffer, ins: Any, outs: Any) -> None:
-        submit(self, ins, outs)
+    def then_interrupt(self: CpuCommandBuffer, *args: Any) -> None:
+        submit(self, *args)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(CpuCommandBuffer, "submit", then_interrupt)

@@ -166,10 +166,11 @@ class CpuCommandBuffer(Leasing):
         self._counts: tuple[int, int] | None = None
         self._inline = False  # from the first submission on, where the work is short
 
-    def submit(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
+    def submit(self, ins: Sequence[Any], outs: Sequence[Any],
+               begin: Callable[[], None] | None = None) -> None:
         """Queue the commands, or run them here if they are short and nothing is pending."""
         if not (self._inline and self._queue.clear):
-            self._submit(ins, outs)
+            self._submit(ins, outs, begin)
             return
         try:
             lease = self.leases.pop()
@@ -182,6 +183,8 @@ class CpuCommandBuffer(Leasing):
         try:
             self._pack(lease[0], 0, at + self._private, at, 0, *map(_pointer, ins),
                        *map(_pointer, outs))
+            if begin is not None:
+                begin()
             self._run(self._program, lease[1], FOREVER)
         except struct.error:
             raise self._miscounted(ins, outs) from None
@@ -190,7 +193,8 @@ class CpuCommandBuffer(Leasing):
                 give(block)
         self.leases.append(lease)
 
-    def _submit(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
+    def _submit(self, ins: Sequence[Any], outs: Sequence[Any],
+                begin: Callable[[], None] | None) -> None:
         """The general case: first submission, long work, or something is pending."""
         queue = self._queue
         queue.raise_failure()
@@ -201,25 +205,29 @@ class CpuCommandBuffer(Leasing):
         for storage in ins:
             queue.check(storage.timeline)
         if host.inside():
-            self._run_inside(ins, outs)
+            self._run_inside(ins, outs, begin)
             return
         lease = self.leases.pop() if self.leases else self._lease()
         temporary = self._memory_for_call(functools.partial(PoolBlock, self._pool))
         self._pack(lease[0], 0, temporary.ptr + self._private, temporary.ptr, 0,
                    *map(_pointer, ins), *map(_pointer, outs))
         if self._steps and queue.idle():
+            if begin is not None:
+                begin()
+                begin = None
             for storage in outs:
                 storage.timeline = 0
             if not self._run(self._program, lease[1], self._steps):
                 self.leases.append(lease)
                 return
         nbytes = sum([storage.nbytes for storage in outs], temporary.nbytes)
-        queue.submit(self._program, lease[1], self._scratch, outs, nbytes, self, lease,
+        queue.submit(self._program, lease[1], self._scratch, outs, nbytes, begin, self, lease,
                      temporary, tuple(ins), tuple(outs))
         if self.effects:
             queue.last_effect = queue.submitted
 
-    def _run_inside(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
+    def _run_inside(self, ins: Sequence[Any], outs: Sequence[Any],
+                    begin: Callable[[], None] | None) -> None:
         """In a callback: run it here, whatever it takes; its memory is there when it is done."""
         for storage in ins:
             storage.wait()
@@ -228,6 +236,8 @@ class CpuCommandBuffer(Leasing):
         scratch = temporary.ptr + self._private
         self._pack(lease[0], 0, scratch, temporary.ptr, 0, *map(_pointer, ins),
                    *map(_pointer, outs))
+        if begin is not None:
+            begin()
         self._queue.run_inside(self._program, lease[1], scratch)
         self.leases.append(lease)
 

@@ -203,8 +203,11 @@ class CpuQueue(Signal):
             return empty
 
     def submit(self, program: int, block: int, scratch: int, outs: Sequence[HostStorage],
-               nbytes: int, buffer: Leasing, *keep: Any) -> None:
+               nbytes: int, begin: Callable[[], None] | None, buffer: Leasing, *keep: Any
+               ) -> None:
         """Queue a program on a block; ``keep`` is held until it is done.
+
+        ``begin`` is called when there is room for it.
 
         Waits where the ring is full, or where unfinished work (and ``nbytes`` of this) would
         take more memory than ``config.flight_bytes``.
@@ -215,6 +218,8 @@ class CpuQueue(Signal):
                 value = workers.words[layout.SUBMITTED] + 1
                 behind = self._to_wait_for(workers, value, nbytes)
                 if not behind:
+                    if begin is not None:
+                        begin()
                     self.clear = False
                     for storage in outs:
                         storage.timeline = value

@@ -65,12 +65,17 @@ class Held:
         node = self._uop
         if node is None:
             if self._storage is None:
-                raise DonatedError("expected an array with a value, got one that was donated",
-                                   hint="use the result of the call it was donated to")
+                raise self._donated("")
             node = UOp(ops.BUFFER, self._dtype, (), op_args.Buffer(self._storage, self._shape))
             self._storage.lent = True  # whoever has the node may read it at any time
             self._uop = node
         return node
+
+    def _donated(self, what: str) -> DonatedError:
+        """The error of one that has no value any more; what: which argument it is, for people."""
+        return DonatedError(
+            f"{what}expected an array with a value, got one that was donated to {self._value}",
+            hint="use the result of that call; one that failed after it began has taken it, too")
 
     @property
     def _aval(self) -> Aval:
@@ -118,7 +123,7 @@ class Held:
         """Storage with the value; of a traced array where its trace knows it."""
         if self._storage is not None:
             return self._storage
-        if self._value is None:
+        if self._value is None or type(self._value) is str:  # of a donated one: _node raises
             node = scope.known(self._node)
             self._value = storage.evaluate([node])[0]
             buffer = op_args.Buffer(self._value, self._shape)

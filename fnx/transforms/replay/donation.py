@@ -2,6 +2,9 @@
 
     p = step(p, x)    with p donated: the memory of the p before goes back to the pool when the
                       call has been submitted, and it has no value any more
+
+Of a call that fails before anything was submitted (no memory, Ctrl-C, an earlier failure) they
+stay the caller's. One that fails later may have written over them: they say to whom they went.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from typing import Any
 
 from fnx.core.array import tree
 from fnx.core.array.array import Array
-from fnx.core.errors import DonatedError
+from fnx.core.array.trace import name_of
+from fnx.core.errors import DonatedError, show_site
 
 
 def positions(numbers: Sequence[int], count: int) -> set[int]:
@@ -22,10 +26,13 @@ def positions(numbers: Sequence[int], count: int) -> set[int]:
 class Donation:
     """Which arguments of a function are donated."""
 
-    __slots__ = ("numbers", "function")
+    __slots__ = ("numbers", "function", "to")
 
-    def __init__(self, numbers: tuple[int, ...], function: str) -> None:
-        self.numbers, self.function = numbers, function
+    def __init__(self, numbers: tuple[int, ...], f: Callable[..., Any]) -> None:
+        self.numbers, self.function = numbers, name_of(f)
+        code = getattr(f, "__code__", None)
+        self.to = self.function if code is None else \
+            f"{self.function} ({show_site((code.co_filename, code.co_firstlineno))})"
 
     def leaves(self, in_tree: tree.TreeDef, dynamic: list[int], count: int) -> list[int]:
         """Numbers of the leaves that are donated, among those of the dynamic arguments."""
@@ -59,10 +66,20 @@ class Donation:
         if not self.numbers:
             return None
         donated = [args[i] for i in positions(self.numbers, len(args)) if 0 <= i < len(args)]
-        return lambda: give_away([x for x in tree.leaves(donated) if type(x) is Array])
+        return lambda: give_away([x for x in tree.leaves(donated) if type(x) is Array], self.to)
 
 
-def give_away(arrays: Sequence[Array]) -> None:
-    """Arrays that have no value any more; their memory goes to a result, or back to the pool."""
-    for x in arrays:
-        x._storage = x._uop = x._value = None
+def give_away(arrays: Sequence[Array], to: str) -> None:
+    """Arrays that have no value any more; their memory goes to a result, or back to the pool.
+
+    All of them or, where Ctrl-C comes in between, none.
+    """
+    before = [(x, x._storage, x._uop, x._value) for x in arrays]
+    try:
+        for x in arrays:
+            x._storage = x._uop = None
+            x._value = to
+    except BaseException:
+        for x, memory, node, value in before:
+            x._storage, x._uop, x._value = memory, node, value
+        raise

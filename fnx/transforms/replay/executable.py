@@ -110,17 +110,18 @@ class Executable:
             ) -> Sequence[Any]:
         """Submit with argument storages; storages of the results, in order.
 
-        ``give_away`` takes donated arguments from the caller: before the first of them can be
-        written over, so that whoever is interrupted here does not read what is written there.
+        ``give_away`` takes donated arguments from the caller: just before the first of them can
+        be written over, so that whoever is interrupted here does not read what is written there,
+        and what fails before has taken nothing.
         """
         outs = self._allocate(self.sizes)
         if self.over:
             ins, outs = self._written_over(ins, outs)
+            self.buffer.submit(ins, outs, give_away)
+        else:
+            self.buffer.submit(ins, outs)
             if give_away is not None:
                 give_away()
-        self.buffer.submit(ins, outs)
-        if give_away is not None and not self.over:
-            give_away()
         if config.check:
             self._check_results(ins, outs)
         if not self.forwards:

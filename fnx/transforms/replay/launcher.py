@@ -73,7 +73,7 @@ class _Source:
 def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tuple[Any, str, Any]],
                   captured: Sequence[Any], out_tree: tree.TreeDef, outs: Sequence[Aval],
                   run: Callable[..., Sequence[Any]],
-                  donated: Sequence[int]) -> Launcher | None:
+                  donated: Sequence[int], to: str) -> Launcher | None:
     """The launcher of a signature; None where its trees hold containers it does not know.
 
     Args:
@@ -86,6 +86,7 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
         run: storages of arguments and captures, who gives away what is donated -> storages of
             results.
         donated: leaves that have no value afterwards.
+        to: whom they say that they went to.
     """
     in_tree, avals, statics = key[:3]
     if in_tree.num_leaves > MAX_LEAVES or any(type(s[0]) is str for s in statics):
@@ -106,7 +107,7 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
     if donated:
         gone = ", ".join(leaves[i] for i in donated)
         src.space["give_away"] = give_away
-        src.lines.append(f"  outs = run(({ins}), lambda: give_away(({gone},)))")
+        src.lines.append(f"  outs = run(({ins}), lambda: give_away(({gone},), {to!r}))")
     else:
         src.lines.append(f"  outs = run(({ins}))")
     made = iter([f"make(outs[{i}], {src.constant(shape, 'S')}, {src.constant(t, 'D')}, {weak})"

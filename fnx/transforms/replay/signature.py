@@ -25,7 +25,6 @@ from fnx.core.array.equality import Static
 from fnx.core.config import config
 from fnx.core.errors import (
     ArgumentError,
-    DonatedError,
     DTypeError,
     FnxError,
     OverflowedError,
@@ -79,9 +78,7 @@ class Arguments:
             raise kind(f"argument {argument(in_tree, i)} of {self.function}: {e.message}",
                        hint=self._cure(x) if kind is DTypeError else e.hint) from None
         if concrete and made.is_deleted():
-            raise DonatedError(f"argument {argument(in_tree, i)} of {self.function}: expected an "
-                               "array with a value, got one that was donated",
-                               hint="use the result of the call it was donated to")
+            raise made._donated(f"argument {argument(in_tree, i)} of {self.function}: ")
         if concrete:
             public.settle(made)
         return made

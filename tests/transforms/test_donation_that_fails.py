@@ -1,0 +1,142 @@
+"""A call that fails: donated arguments are the caller's, or say to whom they went.
+
+What fails, fails everywhere: a Ctrl-C comes at each place of a call where the interpreter looks
+for one (behind a call, where a function begins, where a loop goes on), one after the other.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.backends.base import get_device
+from fnx.core.config import override
+from fnx.core.errors import CallbackError, DonatedError, OutOfMemoryError
+
+N = 1000
+SMALL, LONG = np.arange(N, dtype=np.float32), np.arange(400_000, dtype=np.float32)
+
+
+def update(w: Any) -> Any:
+    return w * 2 + 1
+
+
+LOOKS = {dis.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWARD")}
+
+
+class Failing:
+    """Raises at the n-th place; counts them."""
+
+    def __init__(self, n: int) -> None:
+        self.left, self.seen = n, 0
+        self.last: dict[FrameType, int] = {}
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        if "/fnx/" not in frame.f_code.co_filename and "<fnx" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        before = self.last.pop(frame, None)
+        if event == "opcode":
+            self.last[frame] = frame.f_code.co_code[frame.f_lasti]
+        if event == "opcode" and before in LOOKS:
+            self.seen += 1
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return self
+
+
+def failed_at(n: int, f: Callable[..., Any], *args: Any) -> tuple[bool, int]:
+    """Whether the call failed at its n-th place; how many it came to."""
+    failing = Failing(n)
+    before = sys.gettrace()
+    sys.settrace(failing)
+    try:
+        f(*args)
+        return False, failing.seen
+    except KeyboardInterrupt:
+        return True, failing.seen
+    finally:
+        sys.settrace(before)
+
+
+def as_it_was_or_donated(w: Any, value: np.ndarray[Any, Any]) -> bool:
+    """Whether the array is still there, whole; else it has to say where it is."""
+    try:
+        np.testing.assert_array_equal(np.asarray(w), value)
+        return True
+    except DonatedError as e:
+        assert "donated to update (" in str(e) and "test_donation_that_fails.py:" in str(e)
+        return False
+
+
+@pytest.mark.parametrize(("value", "warm", "stride"), [(SMALL, 8, 1), (SMALL, 1, 13), (LONG, 8, 7)],
+                         ids=["launcher", "general path", "queued"])
+def test_wherever_it_is_interrupted(value: Any, warm: int, stride: int) -> None:
+    kept = 0
+    count = failed_at(0, _warm(value, warm), jnp.asarray(value) + 0)[1]
+    assert count > 20
+    step = _warm(value, warm)
+    for n in range(1, count + 1, stride):
+        if warm == 1:  # the general path again: the launcher comes with the second call
+            step = _warm(value, warm)
+        w = jnp.asarray(value) + 0
+        failed, _ = failed_at(n, step, w)
+        assert failed or n > count - 40
+        kept += as_it_was_or_donated(w, value)
+        np.testing.assert_array_equal(step(jnp.asarray(value) + 0), value * 2 + 1)
+    assert kept > count // stride // 4
+
+
+def _warm(value: Any, calls: int) -> Any:
+    step = fnx.jit(update, donate_argnums=0)
+    w = jnp.asarray(value) + 0
+    for _ in range(calls):
+        w = step(w)
+    return step
+
+
+@pytest.mark.parametrize("device", ["cpu", "interp"])
+def test_no_memory_for_the_result(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with override(device=device):
+        step = fnx.jit(lambda w, v: (update(w), v @ v), donate_argnums=0)
+        w, v = jnp.asarray(SMALL) + 0, jnp.ones((64, 64))
+        step(w + 0, v)
+        executable, = {r.value.executable for r in step._traces.values()}
+
+        def allocate(sizes: Any) -> Any:
+            raise OutOfMemoryError("expected free memory, got none")
+
+        monkeypatch.setattr(executable, "_allocate", allocate)
+        with pytest.raises(MemoryError):
+            step(w, v)
+        np.testing.assert_array_equal(w, SMALL)
+
+
+def test_an_earlier_failure_is_told_before_anything_is_taken() -> None:
+    def bad(_: Any) -> None:
+        raise ValueError("no")
+
+    @fnx.jit
+    def fails_later(x: Any) -> Any:
+        fnx.debug.callback(bad, x)
+        return x * 2
+
+    step, x = _warm(SMALL, 8), jnp.ones(3)
+    w = jnp.asarray(SMALL) + 0
+    fails_later(x)
+    queue: Any = get_device("cpu")
+    while queue.queue._failure is None:
+        time.sleep(0.001)
+    with pytest.raises(CallbackError):
+        step(w)
+    np.testing.assert_array_equal(w, SMALL)
