@@ -181,8 +181,8 @@ def test_a_donated_argument_is_gone_before_anything_writes_over_it() -> None:
         assert executable is not None
         buffer = executable.buffer
 
-        def submit(ins: Any, outs: Any, submit: Any = buffer.submit) -> None:
-            submit(ins, outs)
+        def submit(*args: Any, submit: Any = buffer.submit) -> None:
+            submit(*args)
             raise KeyboardInterrupt
 
         executable.buffer = SimpleNamespace(submit=submit)

@@ -75,7 +75,7 @@ class Held:
         """The error of one that has no value any more; what: which argument it is, for people."""
         return DonatedError(
             f"{what}expected an array with a value, got one that was donated to {self._value}",
-            hint="use the result of that call; one that failed after it began has taken it, too")
+            hint="use the result of the call; one that failed after it began has taken it, too")
 
     @property
     def _aval(self) -> Aval:
