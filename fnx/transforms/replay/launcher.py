@@ -33,7 +33,6 @@ from fnx.core.array.equality import same
 from fnx.core.array.public import concrete
 from fnx.core.config import config
 from fnx.transforms.replay.captures import BY_VALUE, MISSING, Watched
-from fnx.transforms.replay.donation import give_away
 from fnx.transforms.replay.signature import CONVERTED, CallKey, NamedStatic
 
 MISS = object()
@@ -105,9 +104,10 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
     ins = "".join(f"{x}._storage, " for x in leaves)
     ins += "".join(f"{src.constant(s, 's')}, " for s in captured)
     if donated:
-        gone = ", ".join(leaves[i] for i in donated)
-        src.space["give_away"] = give_away
-        src.lines.append(f"  outs = run(({ins}), lambda: give_away(({gone},), {to!r}))")
+        src.lines.append("  def begin():")  # no loop and no call: Ctrl-C can't come in between
+        src.lines += [f"    {x}._storage = {x}._uop = None; {x}._value = {to!r}"
+                      for x in (leaves[i] for i in donated)]
+        src.lines.append(f"  outs = run(({ins}), begin)")
     else:
         src.lines.append(f"  outs = run(({ins}))")
     made = iter([f"make(outs[{i}], {src.constant(shape, 'S')}, {src.constant(t, 'D')}, {weak})"
