@@ -51,7 +51,8 @@ def modules(tree: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
 def loaded(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
     """Every module of fnx that is loaded late by its name: ``load("fnx.lower.pipeline")``."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "load":
+        if isinstance(node, ast.Call) and \
+                ast.unparse(node.func).rpartition(".")[2] in ("load", "deferred"):
             for name in node.args:
                 if isinstance(name, ast.Constant) and str(name.value).startswith("fnx."):
                     yield name.value, node

@@ -58,6 +58,19 @@ def load(name: str) -> ModuleType:
         return importlib.import_module(name)
 
 
+def deferred(module: str, name: str) -> Callable[..., Any]:
+    """A function of a module that is loaded when it is first called.
+
+    >>> deferred("math", "sqrt")(4.0)
+    2.0
+    """
+    def call(*args: Any, **options: Any) -> Any:
+        return getattr(load(module), name)(*args, **options)
+
+    call.__module__, call.__name__ = module, name
+    return call
+
+
 def _nothing(*args: Any) -> None:
     pass
 

@@ -17,6 +17,7 @@ from functools import wraps
 from fnx.core import build, ops
 from fnx.core.dtypes import STORED
 from fnx.core.errors import KernelError
+from fnx.core.process import deferred
 from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.tiling import Schedule
@@ -24,11 +25,8 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Pass
 from fnx.lower.program import scratch
 from fnx.lower.program.decompose import decompose
-from fnx.lower.program.ended_lanes import ended_lanes
 from fnx.lower.program.fills import block_fills
 from fnx.lower.program.linearize import linearize
-from fnx.lower.program.stage_instances import stage_instances
-from fnx.lower.program.stored import stored
 from fnx.lower.render import host
 from fnx.lower.schedule.choose import choose
 from fnx.lower.schedule.staging import Part, split_global
@@ -160,6 +158,10 @@ def host_extents(kernel: UOp) -> Mapping[str, UOp]:
 
 
 STAGED = frozenset({ops.STAGE})
+ended_lanes = deferred("fnx.lower.program.ended_lanes", "ended_lanes")
+stage_instances = deferred("fnx.lower.program.stage_instances", "stage_instances")
+stored = deferred("fnx.lower.program.stored", "stored")
+
 KINDS = ("PAR", "SEQ", "UNROLL", "VEC")
 SPACES = ("PRIV", "GLOBAL")
 

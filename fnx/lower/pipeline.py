@@ -28,6 +28,7 @@ from functools import partial, wraps
 
 from fnx.core import build, op_args, ops, parts
 from fnx.core.dtypes import STORED
+from fnx.core.process import deferred
 from fnx.core.program import KernelCode
 from fnx.core.record import Record
 from fnx.core.target import Target
@@ -47,19 +48,21 @@ from fnx.lower.kernel.outer_factors import outer_factors
 from fnx.lower.kernel.row_epilogues import row_epilogues as stage_rows
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.kernel.slices import slices
-from fnx.lower.kernel.widen import widen
-from fnx.lower.loops.one_kernel import one_kernel
 from fnx.lower.machines import MACHINES, Tiled, Work
 from fnx.lower.memory import ALIGNMENT, alignment_of, nodes_of
 from fnx.lower.program.codegen import kernel_code
 from fnx.lower.schedule import contraction
 from fnx.lower.sharing import WrittenRead
 from fnx.lower.tensor.decide import OUTCOMES, decide
-from fnx.lower.tensor.folded_windows import folded_windows
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.pair_folds import pair_folds
 from fnx.lower.tensor.simplify import simplify
 from fnx.lower.tensor.split_reduce import split_reduce
+
+# What is about rare ops is loaded with the first of them.
+folded_windows = deferred("fnx.lower.tensor.folded_windows", "folded_windows")
+one_kernel = deferred("fnx.lower.loops.one_kernel", "one_kernel")
+widen = deferred("fnx.lower.kernel.widen", "widen")
 
 
 def on_kernel(run: Callable[[UOp], UOp], by_hand: bool = True) -> Callable[[Work], Work]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -335,7 +335,7 @@ def test_what_lives_together_lies_apart(uses: list[list[int]], lengths: list[int
 @pytest.mark.parametrize("step", passes(Target("cpu")), ids=lambda step: step.name)
 def test_every_pass_has_an_example(step: Any) -> None:
     """A doctest in its module, or a golden text in which it does something."""
-    module = sys.modules[step.run.__module__]
+    module = import_module(step.run.__module__)
     documented = [step.run.__doc__] if module is pipeline else [step.run.__doc__, module.__doc__]
     texts = [path.read_text() for path in GOLDEN.glob("*.txt")]
     assert len(texts) >= 3 and (any(">>>" in (text or "") for text in documented)

@@ -99,11 +99,14 @@ def _digest(kernel: UOp) -> bytes:
     return hashlib.sha256("\n".join(lines).encode()).digest()
 
 
+ROOMS = ("core", "lower", "backends")  # all that what becomes of a tiled kernel can depend on
+
+
 @functools.cache
 def versions() -> bytes:
-    """A digest of fnx's own sources."""
+    """A digest of fnx's own sources: of the compiler's, which imports nothing else of fnx."""
     package = os.path.abspath(__file__).rpartition(os.path.join("", "lower", ""))[0]
-    return digest_of_sources(package, LOADED)
+    return b"".join(digest_of_sources(os.path.join(package, room), LOADED) for room in ROOMS)
 
 
 def digest_of_sources(package: str, loaded: float) -> bytes:
