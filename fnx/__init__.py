@@ -47,21 +47,37 @@ if TYPE_CHECKING:  # at their first use
     from fnx.contexts import (
         check_tracer_leaks,
         checking_leaks,
+        debug_key_reuse,
         default_device,
         default_matmul_precision,
+        default_prng_impl,
+        disable_jit,
+        enable_checks,
+        enable_custom_prng,
         ensure_compile_time_eval,
+        explain_cache_misses,
+        legacy_prng_key,
+        log_compiles,
         named_call,
         named_scope,
         numpy_dtype_promotion,
         numpy_rank_promotion,
+        softmax_custom_jvp,
+        threefry_partitionable,
+        transfer_guard,
+        transfer_guard_device_to_device,
+        transfer_guard_device_to_host,
+        transfer_guard_host_to_device,
     )
     from fnx.core.cache import clear_caches
     from fnx.debug import infs as debug_infs
     from fnx.debug import nans as debug_nans
+    from fnx.dtypes import float0
     from fnx.experimental.widths import enable_x64
     from fnx.one_device import (
         Device,
         block_until_ready,
+        copy_to_host_async,
         default_backend,
         device_count,
         device_get,
@@ -69,10 +85,16 @@ if TYPE_CHECKING:  # at their first use
         devices,
         local_device_count,
         local_devices,
+        make_array_from_callback,
+        make_array_from_single_device_arrays,
+        print_environment_info,
         process_count,
         process_index,
         process_indices,
     )
+    from fnx.one_device import process_count as host_count
+    from fnx.one_device import process_index as host_id
+    from fnx.one_device import process_indices as host_ids
     from fnx.saving import load, save
     from fnx.sharding import (
         NamedSharding,
@@ -98,18 +120,24 @@ if TYPE_CHECKING:  # at their first use
 __all__ = [
     "Array", "Device", "FnxError", "NamedSharding", "P", "ShapeDtypeStruct", "ad_checkpoint",
     "block_until_ready", "call", "check_tracer_leaks", "checking_leaks", "checkpoint",
-    "checkpoint_policies", "clear_caches", "closure_convert", "config", "custom_batching",
-    "custom_derivatives", "custom_gradient", "custom_jvp", "custom_vjp", "debug", "debug_infs",
-    "debug_nans", "default_backend", "default_device", "default_matmul_precision",
-    "device_count", "device_get", "device_put", "devices", "dlpack", "dtypes",
-    "effects_barrier", "enable_x64", "ensure_compile_time_eval", "errors", "eval_shape",
-    "experimental", "flatten_util", "grad", "hessian", "image", "jacfwd", "jacobian", "jacrev",
-    "jit", "jvp", "lax", "linear_transpose", "linearize", "load", "local_device_count",
-    "local_devices", "make_jaxpr", "make_mesh", "named_call", "named_scope", "nn", "numpy",
-    "numpy_dtype_promotion", "numpy_rank_promotion", "ops", "pmap", "process_count",
-    "process_index", "process_indices", "profiler", "pure_callback", "random", "remat",
-    "reshard", "save", "scipy", "set_mesh", "shard_map", "sharding", "tree", "tree_util",
-    "typeof", "typing", "value_and_grad", "vjp", "vmap",
+    "checkpoint_policies", "clear_caches", "closure_convert", "config", "copy_to_host_async",
+    "custom_batching", "custom_derivatives", "custom_gradient", "custom_jvp", "custom_vjp",
+    "debug", "debug_infs", "debug_key_reuse", "debug_nans", "default_backend", "default_device",
+    "default_matmul_precision", "default_prng_impl", "device_count", "device_get", "device_put",
+    "devices", "disable_jit", "dlpack", "dtypes", "effects_barrier", "enable_checks",
+    "enable_custom_prng", "enable_x64", "ensure_compile_time_eval", "errors", "eval_shape",
+    "experimental", "explain_cache_misses", "flatten_util", "float0", "grad", "hessian",
+    "host_count", "host_id", "host_ids", "image", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
+    "lax", "legacy_prng_key", "linear_transpose", "linearize", "load", "local_device_count",
+    "local_devices", "log_compiles", "make_array_from_callback",
+    "make_array_from_single_device_arrays", "make_jaxpr", "make_mesh", "named_call",
+    "named_scope", "nn", "numpy", "numpy_dtype_promotion", "numpy_rank_promotion", "ops",
+    "pmap", "print_environment_info", "process_count", "process_index", "process_indices",
+    "profiler", "pure_callback", "random", "remat", "reshard", "save", "scipy", "set_mesh",
+    "shard_map", "sharding", "softmax_custom_jvp", "threefry_partitionable", "transfer_guard",
+    "transfer_guard_device_to_device", "transfer_guard_device_to_host",
+    "transfer_guard_host_to_device", "tree", "tree_util", "typeof", "typing", "value_and_grad",
+    "vjp", "vmap",
 ]
 __version__ = "0.1.0"
 
@@ -119,14 +147,21 @@ _HOMES = {
         "dlpack", "dtypes", "errors", "experimental", "flatten_util", "image", "lax", "nn", "ops",
         "profiler", "random", "scipy", "sharding", "tree", "tree_util", "typing")},
     "fnx.callbacks": ("effects_barrier", "pure_callback"),
-    "fnx.contexts": ("check_tracer_leaks", "checking_leaks", "default_device",
-        "default_matmul_precision", "ensure_compile_time_eval", "named_call", "named_scope",
-        "numpy_dtype_promotion", "numpy_rank_promotion"),
+    "fnx.contexts": (
+        "check_tracer_leaks", "checking_leaks", "debug_key_reuse", "default_device",
+        "default_matmul_precision", "default_prng_impl", "disable_jit", "enable_checks",
+        "enable_custom_prng", "ensure_compile_time_eval", "explain_cache_misses",
+        "legacy_prng_key", "log_compiles", "named_call", "named_scope",
+        "numpy_dtype_promotion", "numpy_rank_promotion", "softmax_custom_jvp",
+        "threefry_partitionable", "transfer_guard", "transfer_guard_device_to_device",
+        "transfer_guard_device_to_host", "transfer_guard_host_to_device"),
     "fnx.core.cache": ("clear_caches",),
     "fnx.experimental.widths": ("enable_x64",),
-    "fnx.one_device": ("Device", "block_until_ready", "default_backend", "device_count",
-        "device_get", "device_put", "devices", "local_device_count", "local_devices",
-        "process_count", "process_index", "process_indices"),
+    "fnx.one_device": ("Device", "block_until_ready", "copy_to_host_async",
+        "default_backend", "device_count", "device_get", "device_put", "devices",
+        "local_device_count", "local_devices",
+        "make_array_from_callback", "make_array_from_single_device_arrays",
+        "print_environment_info", "process_count", "process_index", "process_indices"),
     "fnx.saving": ("load", "save"),
     "fnx.sharding": ("NamedSharding", "make_mesh", "pmap", "reshard", "set_mesh", "shard_map"),
     "fnx.transforms.call": ("call",),
@@ -142,9 +177,12 @@ _HOMES = {
     "fnx.transforms.vmap": ("vmap",),
 }
 _OTHER_NAMES = {"P": "fnx.sharding:PartitionSpec", "debug_infs": "fnx.debug:infs",
-                "debug_nans": "fnx.debug:nans"}
+                "debug_nans": "fnx.debug:nans", "float0": "fnx.dtypes",
+                "host_count": "fnx.one_device:process_count",
+                "host_id": "fnx.one_device:process_index",
+                "host_ids": "fnx.one_device:process_indices"}
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
-    __getattr__, __dir__ = module_face(__name__, __all__, frozenset({"disable_jit"}), {
+    __getattr__, __dir__ = module_face(__name__, __all__, homes={
         name: home for home, names in _HOMES.items() for name in names}
         | _OTHER_NAMES)

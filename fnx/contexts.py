@@ -8,15 +8,19 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fnx.core.array import scope
-from fnx.core.config import check_fixed
+from fnx.core.config import check_fixed, override
 from fnx.core.errors import ArgumentError, module_face, user_site
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-__all__ = ["check_tracer_leaks", "checking_leaks", "default_device", "default_matmul_precision",
-           "ensure_compile_time_eval", "named_call", "named_scope", "numpy_dtype_promotion",
-           "numpy_rank_promotion"]
+__all__ = ["check_tracer_leaks", "checking_leaks", "debug_key_reuse", "default_device",
+           "default_matmul_precision", "default_prng_impl", "disable_jit", "enable_checks",
+           "enable_custom_prng", "ensure_compile_time_eval", "explain_cache_misses",
+           "legacy_prng_key", "log_compiles", "named_call", "named_scope",
+           "numpy_dtype_promotion", "numpy_rank_promotion", "softmax_custom_jvp",
+           "threefry_partitionable", "transfer_guard", "transfer_guard_device_to_device",
+           "transfer_guard_device_to_host", "transfer_guard_host_to_device"]
 
 
 @contextlib.contextmanager
@@ -157,6 +161,85 @@ def checking_leaks(new_val: bool = True) -> Iterator[None]:
 
 
 check_tracer_leaks = checking_leaks
+
+
+@contextlib.contextmanager
+def disable_jit(disable: bool = True) -> Iterator[None]:
+    """In a ``with`` block jitted functions and loops run in Python: values can be printed.
+
+    ``grad``, ``vmap`` and their like trace as ever, and loops in them. It is a setting of the
+    process, not of a thread: ``fnx.config.disable_jit``.
+
+    Args:
+        disable: whether.
+
+    Returns:
+        A context manager.
+
+    Raises:
+        ArgumentError: no bool.
+
+    >>> import fnx
+    >>> @fnx.jit
+    ... def f(x):
+    ...     print("the value of x:", x)
+    ...     return x * 2
+    >>> with disable_jit():
+    ...     print(f(fnx.numpy.ones(2)))
+    the value of x: [1. 1.]
+    [2. 2.]
+    """
+    with override(disable_jit=disable):
+        yield
+
+
+def _inert(name: str, what: str, *values: Any) -> Callable[..., Any]:
+    """A block that takes a setting of JAX which is as it is here: these values, or any."""
+    @contextlib.contextmanager
+    def block(new_val: Any = values[0] if values else True) -> Iterator[None]:
+        if values and new_val not in values:
+            raise ArgumentError(f"{name}: expected {' or '.join(map(repr, values))}, got "
+                                f"{new_val!r}", hint=what)
+        yield
+    takes = f"{' or '.join(map(repr, values))}." if values else "accepted as JAX's."
+    raises = "\n\n    Raises:\n        ArgumentError: another value." if values else ""
+    block.__name__ = block.__qualname__ = name
+    block.__doc__ = f"""{what}
+
+    Args:
+        new_val: {takes}
+
+    Returns:
+        A context manager.{raises}
+
+    >>> import fnx
+    >>> with fnx.{name}({repr(values[0]) if values else ""}):
+    ...     pass
+    """
+    return block
+
+
+debug_key_reuse = _inert("debug_key_reuse", "Whether keys that are used twice raise: never.",
+                         False)
+default_prng_impl = _inert("default_prng_impl", "How random numbers are made: by Threefry.",
+                           "threefry2x32")
+enable_checks = _inert("enable_checks", "Checks of JAX itself; here: ``config.check_spec``.")
+enable_custom_prng = _inert("enable_custom_prng", "Whether ``PRNGKey`` gives typed keys: never.",
+                            False)
+explain_cache_misses = _inert("explain_cache_misses", "Why functions are traced again is logged: "
+                              "here ``f.cache_info().misses`` says it.")
+legacy_prng_key = _inert("legacy_prng_key", "What uint32 keys do: they are taken.", "allow")
+log_compiles = _inert("log_compiles", "Whether compilations are logged: never.")
+softmax_custom_jvp = _inert("softmax_custom_jvp", "The derivative of softmax is one of its own.")
+threefry_partitionable = _inert("threefry_partitionable", "How random bits are counted: one by "
+                                "one.", True)
+transfer_guard = _inert("transfer_guard", "Copies between devices: there is one.")
+transfer_guard_device_to_device = _inert("transfer_guard_device_to_device",
+                                         "Copies between devices: there is one.")
+transfer_guard_device_to_host = _inert("transfer_guard_device_to_host",
+                                       "Copies to the host: the device is the host.")
+transfer_guard_host_to_device = _inert("transfer_guard_host_to_device",
+                                       "Copies from the host: the device is the host.")
 
 
 @contextlib.contextmanager

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnx.core.array import tree
+from fnx.core.array import axes, tree
 from fnx.core.array.array import Array
+from fnx.core.array.convert import DTypeLike
 from fnx.core.array.public import asarray, public
 from fnx.core.array.refusal import checked
 from fnx.core.config import config
-from fnx.core.errors import ArgumentError, module_face
+from fnx.core.errors import ArgumentError, ShapeError, module_face
 from fnx.core.process import load
 
 __all__ = [
-    "Device", "block_until_ready", "default_backend", "device_count", "device_get", "device_put",
-    "devices", "local_device_count", "local_devices", "process_count", "process_index",
+    "Device", "block_until_ready", "copy_to_host_async", "default_backend", "device_count",
+    "device_get", "device_put", "devices", "local_device_count", "local_devices",
+    "make_array_from_callback", "make_array_from_single_device_arrays", "print_environment_info",
+    "process_count", "process_index",
     "process_indices",
 ]
 
@@ -273,6 +278,105 @@ def block_until_ready(x: Any) -> Any:
         if hasattr(leaf, "block_until_ready"):
             leaf.block_until_ready()
     return x
+
+
+@public
+def copy_to_host_async(x: Any) -> None:
+    """Begin to copy a pytree to the host: the device is the host, so it is there.
+
+    Args:
+        x: a pytree of arrays.
+
+    >>> import fnx.numpy as jnp
+    >>> copy_to_host_async(jnp.ones(2))
+    """
+    tree.leaves(x)
+
+
+@public
+def make_array_from_callback(shape: Any, sharding: Any, data_callback: Callable[[Any], Any],
+                             dtype: DTypeLike | None = None) -> Array:
+    """An array whose parts a function gives: here one part, which is all of it.
+
+    Args:
+        shape: of the array.
+        sharding: a device or a sharding of one device.
+        data_callback: of an index, a tuple of slices; returns what is there.
+        dtype: of the array; by default that of the data.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ShapeError: data of another shape.
+        ArgumentError: no device.
+
+    >>> import fnx, numpy as np
+    >>> data = np.arange(4.0, dtype=np.float32)
+    >>> make_array_from_callback((4,), fnx.devices()[0], lambda index: data[index])
+    Array([0., 1., 2., 3.], dtype=float32)
+    """
+    lengths = axes.shape(shape)
+    found = asarray(data_callback(tuple([slice(None)] * len(lengths))), dtype)
+    return _placed(lengths, sharding, found)
+
+
+@public
+def make_array_from_single_device_arrays(shape: Any, sharding: Any, arrays: Sequence[Any], *,
+                                         dtype: DTypeLike | None = None) -> Array:
+    """An array of its parts on each device: here one part, which is all of it.
+
+    Args:
+        shape: of the array.
+        sharding: a device or a sharding of one device.
+        arrays: a list of one Array.
+        dtype: of the array; by default that of the part.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ArgumentError: more parts than one, or no device.
+        ShapeError: a part of another shape.
+
+    >>> import fnx, fnx.numpy as jnp
+    >>> make_array_from_single_device_arrays((2,), fnx.devices()[0], [jnp.ones(2)])
+    Array([1., 1.], dtype=float32)
+    """
+    if len(arrays) != 1:
+        raise ArgumentError(f"expected one array, as there is one device; got {len(arrays)}")
+    return _placed(axes.shape(shape), sharding, asarray(arrays[0], dtype))
+
+
+def _placed(shape: tuple[int, ...], sharding: Any, x: Array) -> Array:
+    if x._shape != shape:
+        raise ShapeError(f"expected data of shape {shape}, got {x._shape}")
+    placed: Array = device_put(x, sharding)
+    return placed
+
+
+@checked
+def print_environment_info(return_string: bool = False) -> str | None:
+    """Print the versions of what computes, for reports of faults.
+
+    Args:
+        return_string: return the text instead.
+
+    Returns:
+        The text, or None.
+
+    >>> print_environment_info(return_string=True).splitlines()[0].split()[0]
+    'fnx:'
+    """
+    text = "\n".join([
+        f"fnx: {load('fnx').__version__}", f"numpy: {np.__version__}",
+        f"llvmlite: {load('importlib.metadata').version('llvmlite')}",
+        f"python: {sys.version}",
+        f"device: {config.device}", f"platform: {load('platform').platform()}"])
+    if return_string:
+        return text
+    print(text)
+    return None
 
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers

@@ -163,12 +163,13 @@ def leaves_with_path(tree: Any, is_leaf: Callable[..., bool] | None = None,
 
 
 @checked
-def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef, pytree_to_transpose: Any) -> Any:
+def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef | None, pytree_to_transpose: Any
+              ) -> Any:
     """A tree of trees inside out.
 
     Args:
         outer_treedef: structure of the tree that is given.
-        inner_treedef: structure that each of its leaves has.
+        inner_treedef: structure that each of its leaves has; None: that of the first.
         pytree_to_transpose: a tree of trees.
 
     Returns:
@@ -180,8 +181,10 @@ def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef, pytree_to_transpos
     >>> transpose(structure([0, 0]), structure({"a": 0}), [{"a": 1}, {"a": 2}])
     {'a': [1, 2]}
     """
-    rows = [inner_treedef.flatten_up_to(t)
-            for t in outer_treedef.flatten_up_to(pytree_to_transpose)]
+    trees = outer_treedef.flatten_up_to(pytree_to_transpose)
+    if inner_treedef is None:
+        inner_treedef = structure(trees[0] if trees else None)
+    rows = [inner_treedef.flatten_up_to(t) for t in trees]
     columns = [unflatten(outer_treedef, column) for column in zip(*rows)]
     return unflatten(inner_treedef, columns)
 

@@ -69,7 +69,8 @@ class Face(ModuleType):
             return importlib.import_module(f"{path}.{name}")
         if name in self._kinds:
             found = getattr(self._ours, name, None)
-            if found is not None and not isinstance(found, ModuleType):
+            if found is not None and (self._kinds[name] == "values"
+                                      or not isinstance(found, ModuleType)):
                 return found
         inner = INNER.get(path, {})
         if name in inner:

@@ -5,7 +5,7 @@
 ...     solve(1.0)
 ... except NotImplementedError as error:
 ...     print(error.message)
-jax.numpy.linalg.solve is a name of JAX that fnx does not have
+jax.numpy.linalg.solve is not there yet: factorizations and inverses of matrices come later
 
 A type that stands in can be a base and be asked about, as libraries do when they are imported:
 
@@ -22,10 +22,14 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from fnx.core.errors import NotBuiltError, suggestion
+from fnx.core.later import comes_later
 
 
 def refuse(name: str, near: Iterable[str]) -> NoReturn:
     """Say that a name is not there, and which is."""
+    part = comes_later(name.removeprefix("jax."))
+    if part is not None:
+        raise NotBuiltError(f"{name} is not there yet: {part[0]} come later", hint=part[1])
     raise NotBuiltError(f"{name} is a name of JAX that fnx does not have",
                         hint=suggestion(name, near) or "docs/differences.md says what is out")
 

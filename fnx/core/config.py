@@ -114,6 +114,8 @@ FIELDS = {
                         "frames that tracebacks show: the user's, or also those of fnx"),
     "device": Field(OneOf(tuple(DEVICES)), "cpu", "FNX_DEVICE", False,
                     "where jit and eager calls run"),
+    "disable_jit": Field(Bool(), False, "FNX_DISABLE_JIT", False,
+                         "jitted functions and loops run in Python, one step after the other"),
     "workers": Field(Number(0, 1024), 0, "FNX_WORKERS", False,
                      "worker threads of the cpu queue; 0: one per core"),
     "cache_dir": Field(Folder(), None, "FNX_CACHE_DIR", False,
@@ -133,6 +135,7 @@ FIELDS = {
 # Names of JAX for the same settings: the field, and what the values mean there.
 _JAX: dict[str, tuple[str, dict[Any, Any]]] = {
     "jax_enable_x64": ("x64", {}),
+    "jax_disable_jit": ("disable_jit", {}),
     "jax_debug_nans": ("check", {True: "nan", False: ""}),
     "jax_debug_infs": ("check", {True: "inf", False: ""}),
 }
@@ -145,11 +148,14 @@ _FIXED: dict[str, tuple[Any, ...]] = {
     "jax_default_prng_impl": ("threefry2x32",),
     "jax_platforms": ("cpu", None, ""),
     "jax_platform_name": ("cpu", None, ""),
-    "jax_disable_jit": (False,),
     "jax_default_matmul_precision": (), "jax_check_tracer_leaks": (), "jax_log_compiles": (),
     "jax_traceback_filtering": (), "jax_compilation_cache_dir": (), "jax_transfer_guard": (),
     "jax_default_device": (), "jax_explain_cache_misses": (), "jax_enable_compilation_cache": (),
 }
+
+
+# What a jitted call that is replayed looks at: one object, ``config.mode``, for each combination.
+_OF_CALLS = ("x64", "truncate", "check_index", "device", "disable_jit")
 
 
 def check_fixed(name: str, value: Any) -> None:
@@ -171,6 +177,9 @@ class Config:
 
     Raises:
         ArgumentError: the value of a variable or of an assignment is not what its field takes.
+
+    Attributes:
+        mode: the values that replayed calls depend on; equal ones are the same object.
     """
 
     x64: bool
@@ -180,16 +189,20 @@ class Config:
     check_spec: bool
     tracebacks: str
     device: str
+    disable_jit: bool
     workers: int
     cache_dir: str | None
     cache_bytes: int
     flight_bytes: int
     hoist_bytes: int
     time_limit: float
+    mode: tuple[Any, ...]
     _sources: dict[str, str]
+    _modes: dict[tuple[Any, ...], tuple[Any, ...]]
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         object.__setattr__(self, "_sources", {})
+        object.__setattr__(self, "_modes", {})
         for name, field in FIELDS.items():
             text = None if field.variable is None else environment.get(field.variable)
             value = field.default if text is None else field.kind.read(text.strip())
@@ -197,6 +210,7 @@ class Config:
                 raise ArgumentError(f"{field.variable}: expected {field.kind.words}, "
                                     f"got {text!r}", hint=f"it is: {field.doc}")
             self._set(name, value, "default" if text is None else str(field.variable))
+        self._set("device", self.device, self._sources["device"])  # now all are there
         _warn_of_unknown(environment)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -254,6 +268,9 @@ class Config:
     def _set(self, name: str, value: Any, source: str) -> None:
         object.__setattr__(self, name, value)
         self._sources[name] = source
+        if name in _OF_CALLS and len(self._sources) == len(FIELDS):
+            mode = tuple([getattr(self, n) for n in _OF_CALLS])
+            object.__setattr__(self, "mode", self._modes.setdefault(mode, mode))
 
     def _held(self, name: str) -> tuple[Any, str]:
         """The value of a field and where it came from."""

@@ -238,6 +238,12 @@ def not_numbers() -> DTypeError:
                       hint="take their words: fnx.random.key_data(keys)")
 
 
+def no_complex(got: object) -> DTypeError:
+    """Complex numbers come later."""
+    return DTypeError(f"expected real numbers, got {got}: complex numbers come later",
+                      hint="hold the real and the imaginary part as two arrays")
+
+
 def unsigned(t: DType) -> DType:
     """The unsigned integer type of the width of an integer type.
 
@@ -248,6 +254,8 @@ def unsigned(t: DType) -> DType:
 
 
 def _not_held(name: str) -> DTypeError:
+    if name.startswith("complex"):
+        return no_complex(name)
     return DTypeError(f"expected one of {', '.join(t.name for t in USER)}; got {name}",
                       hint="convert the data with .astype(...) first")
 

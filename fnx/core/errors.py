@@ -294,9 +294,12 @@ def module_face(module: str, names: Sequence[str], later: Container[str] = (),
                 found = getattr(found, there or name)
             setattr(sys.modules[module], name, found)
             return found
+        path = f"{module}.{name}"
+        part = load("fnx.core.later").comes_later(path.partition(".")[2])
+        if part is not None:
+            raise NotBuiltError(f"{path} is not there yet: {part[0]} come later", hint=part[1])
         if name in later:
-            raise NotBuiltError(f"{module}.{name} is not there yet",
-                                hint="the readme says what is there")
+            raise NotBuiltError(f"{path} is not there yet", hint="the readme says what is there")
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         raise UnknownNameError(f"module {module!r}", name, names)

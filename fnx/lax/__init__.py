@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # at their first use
         tile,
         unstack,
     )
+    from fnx.numpy.viewing import bitcast_convert_type
     from fnx.scipy.special import (
         betainc,
         digamma,
@@ -87,6 +88,7 @@ _HOMES = {
     **dict.fromkeys(("all_to_all", "pbroadcast", "ppermute", "pshuffle", "pswapaxes"),
                     "fnx.lax.exchanges"),
     **dict.fromkeys(("custom_linear_solve", "custom_root"), "fnx.lax.implicit"),
+    "bitcast_convert_type": "fnx.numpy.viewing",
     "with_sharding_constraint": "fnx.sharding",
 }
 

@@ -9,6 +9,7 @@ import fnx.numpy as jnp
 from fnx.core import build, dtypes
 from fnx.core.array import arguments, axes
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.documented import Family
 from fnx.core.array.elementwise import ElementwiseRow
@@ -160,7 +161,7 @@ def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
 
 
 @_family(shape="ints.", dtype="a dtype.", raises=("DTypeError: a dtype that fnx does not hold.",))
-def empty(shape: Sequence[int], dtype: DTypeLike, *, out_sharding: None = None) -> Array:
+def empty(shape: ShapeLike, dtype: DTypeLike, *, out_sharding: None = None) -> Array:
     """An array whose elements nobody reads; here they are 0.
 
     >>> lax.empty((2,), float).shape
@@ -168,7 +169,7 @@ def empty(shape: Sequence[int], dtype: DTypeLike, *, out_sharding: None = None) 
     """
     arguments.one_of("out_sharding", out_sharding, (None,))
     t: DType = dtypes.as_dtype(dtype)
-    return Array(build.const(0, t, axes.shape(tuple(shape))))
+    return Array(build.const(0, t, axes.shape(shape)))
 
 
 @_family(operands="Arrays of one shape and dtype.", axis="where the axis that counts them is.",

@@ -16,7 +16,7 @@ from fnx.core.array import special, tree
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import ElementwiseRow
-from fnx.core.array.operate import alias, apply, astype, bitcast, elementwise
+from fnx.core.array.operate import alias, apply, astype, elementwise
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError
 from fnx.core.expr import Expr
@@ -43,7 +43,7 @@ from fnx.numpy.unary import (
 )
 
 __all__ = [
-    "abs", "add", "atan", "atan2", "bitcast_convert_type", "bitwise_and", "bitwise_not",
+    "abs", "add", "atan", "atan2", "bitwise_and", "bitwise_not",
     "bitwise_or", "bitwise_xor", "cbrt", "ceil", "clamp", "convert_element_type", "cos", "cosh",
     "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt",
     "integer_pow", "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne",
@@ -309,27 +309,6 @@ def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
     1
     """
     return astype(operand, new_dtype)
-
-
-@public
-def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
-    """The bits as another dtype of equal width.
-
-    Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        new_dtype: a dtype of as many bits.
-
-    Returns:
-        An Array of the shape of the operand.
-
-    Raises:
-        DTypeError: the widths differ.
-
-    >>> import fnx.lax as lax
-    >>> print(lax.bitcast_convert_type(1.0, "uint32"))
-    1065353216
-    """
-    return bitcast(operand, new_dtype)
 
 
 @public

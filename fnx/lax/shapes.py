@@ -36,7 +36,7 @@ def broadcast_in_dim(operand: ArrayLike, shape: ShapeLike, broadcast_dimensions:
         An Array of the dtype of the operand.
 
     Raises:
-        ArgumentError: axes that do not increase, or are more or fewer than the operand's.
+        ArgumentError: more or fewer axes than the operand's.
         ShapeError: the lengths do not fit.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -47,12 +47,13 @@ def broadcast_in_dim(operand: ArrayLike, shape: ShapeLike, broadcast_dimensions:
     x = asarray(operand)
     size = axes.shape(shape)
     places = axes.listed(broadcast_dimensions, len(size))
-    if len(places) != x.ndim or list(places) != sorted(places):
-        raise ArgumentError(f"broadcast_in_dim: expected {x.ndim} increasing axes, got {places}")
+    if len(places) != x.ndim:
+        raise ArgumentError(f"broadcast_in_dim: expected {x.ndim} axes, got {places}")
     line = [1] * len(size)
     for n, at in zip(x.shape, places):
         line[at] = n
-    return Array(build.expand(build.reshape(x._node, tuple(line)), size), x.weak)
+    ordered = build.permute(x._node, sorted(range(x.ndim), key=places.__getitem__))
+    return Array(build.expand(build.reshape(ordered, tuple(line)), size), x.weak)
 
 
 @public

@@ -19,7 +19,6 @@ from fnx.numpy import (
     elementwise,
     joining,
     limits,
-    linalg,
     matrices,
     methods,
     movement,
@@ -49,6 +48,7 @@ from fnx.numpy.vectorizing import *
 
 if TYPE_CHECKING:  # at their first use
     from fnx.dlpack import from_dlpack
+    from fnx.numpy import linalg
     from fnx.numpy.arranging import *
     from fnx.numpy.calculus import *
     from fnx.numpy.choosing import *
@@ -57,6 +57,7 @@ if TYPE_CHECKING:  # at their first use
     from fnx.numpy.elementary import *
     from fnx.numpy.inquiries import *
     from fnx.numpy.packing import *
+    from fnx.numpy.padding import *
     from fnx.numpy.places import *
     from fnx.numpy.polynomials import *
     from fnx.numpy.quantiles import *
@@ -102,6 +103,7 @@ _LATER = {
         "poly", "polyadd", "polyder", "polydiv", "polyint", "polymul", "polysub", "polyval",
         "vander"),
     "packing": ("packbits", "unpackbits"),
+    "padding": ("pad",),
     "quantiles": (
         "median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"),
     "sets": (
@@ -116,11 +118,12 @@ _LATER = {
         "bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"),
 }
 _HOMES = {name: f"fnx.numpy.{room}" for room, names in _LATER.items() for name in names} | {
-    "bool": "fnx.numpy.scalars:bool_", "einsum_path": "fnx.numpy.einsum_paths",
+    "bool": "fnx.numpy.scalars:bool_", "linalg": "fnx.numpy.linalg",
+    "einsum_path": "fnx.numpy.einsum_paths",
     "from_dlpack": "fnx.dlpack"}
 
 __all__ = [
-    "Array", "astype", "linalg", "ndarray", *binary.__all__, *contraction.__all__,
+    "Array", "astype", "ndarray", *binary.__all__, *contraction.__all__,
     *creation.__all__, *elementwise.__all__, *joining.__all__, *limits.__all__,
     *matrices.__all__, *movement.__all__,
     *rearranging.__all__, *reductions.__all__, *scalars.__all__, *searching.__all__,

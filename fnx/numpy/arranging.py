@@ -11,13 +11,14 @@ import numpy as np
 from fnx.core import build
 from fnx.core.array import arguments, axes
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.axes import ShapeLike
+from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.documented import Family
 from fnx.core.array.promotion import as_node
 from fnx.core.array.public import asarray
 from fnx.core.errors import ArgumentError, AxisError, OutOfBoundsError, ShapeError
 from fnx.numpy.basic import (
+    arange,
     concatenate,
     equal,
     flip,
@@ -27,7 +28,9 @@ from fnx.numpy.basic import (
     round,
     split,
     swapaxes,
+    where,
 )
+from fnx.numpy.sorting import sort
 
 __all__ = [
     "append", "around", "array_equiv", "atleast_1d", "atleast_2d", "atleast_3d", "block", "copy",
@@ -231,7 +234,7 @@ def vsplit(ary: ArrayLike, indices_or_sections: Sections) -> list[Array]:
     >>> [x.shape for x in jnp.vsplit(jnp.zeros((4, 2)), 2)]
     [(2, 2), (2, 2)]
     """
-    return split(_ranked("vsplit", ary, 2), indices_or_sections, 0)
+    return split(_ranked("vsplit", ary, 1), indices_or_sections, 0)
 
 
 @_family("A list of Arrays.")
@@ -358,7 +361,7 @@ def _line(a: ArrayLike, axis: int | None) -> tuple[Array, int]:
 
 
 @_family(axis="along which axis; None flattens first.",
-         assume_unique_indices="a promise, which nothing here needs.",
+         assume_unique_indices="a promise that the places differ, so that they may be traced.",
          raises=("AxisError: an axis outside of the array.",
                  "OutOfBoundsError: a place outside of it."))
 def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *,
@@ -370,11 +373,22 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *,
     """
     arguments.flag("assume_unique_indices", assume_unique_indices)
     x, at = _line(arr, axis)
+    if assume_unique_indices and type(obj) is Array and obj._dtype.is_integer:
+        return _without(x, at, ravel(obj))
     gone = _places(obj, x.shape[at])
     if gone.size and int(gone.max()) == x.shape[at]:
         raise OutOfBoundsError(f"expected places below {x.shape[at]}, got {int(gone.max())}")
     kept = np.setdiff1d(np.arange(x.shape[at]), gone).astype(np.int32)
     return x[(slice(None),) * at + (kept,)]
+
+
+def _without(x: Array, at: int, places: Array) -> Array:
+    """Along an axis, without places that all differ: what is kept moves up by those before it."""
+    n = x.shape[at]
+    places = where(places < 0, places + n, places)
+    kept = arange(max(n - places.size, 0), dtype=places.dtype)
+    gone = sort(places) - arange(places.size, dtype=places.dtype)
+    return x[(slice(None),) * at + (kept + (gone[:, None] <= kept).sum(0, dtype=kept.dtype),)]
 
 
 @_family(axis="along which axis; None flattens first.",
@@ -451,22 +465,25 @@ def immutable(name: str, inplace: bool) -> None:
                             hint=f"x = {name}(x, ..., inplace=False)")
 
 
-@_family(filt="of one axis; its values are known.", trim='"f" in front, "b" behind, or "fb".',
-         axis="along which axis; None: the only one.", raises=("TracedValueError: it is traced.",))
-def trim_zeros(filt: ArrayLike, trim: Literal["f", "b", "fb"] = "fb", axis: int | None = None
+@_family(filt="of any shape; its values are known.", trim='"f" in front, "b" behind, or "fb".',
+         axis="along which axis or axes; None: all.", raises=("TracedValueError: it is traced.",))
+def trim_zeros(filt: ArrayLike, trim: Literal["f", "b", "fb"] = "fb", axis: AxisLike = None
                ) -> Array:
-    """Without the zeros at the ends.
+    """Without the zeros at the ends: what is left holds all that is not zero.
 
     >>> jnp.trim_zeros(jnp.asarray([0, 1, 0]))
     Array([1], dtype=int32)
     """
     arguments.one_of("trim", trim, ("f", "b", "fb", "bf"))
     x = asarray(filt)
-    at = axes.one(0 if axis is None else axis, x.ndim)
-    data = np.moveaxis(np.asarray(x), at, 0)
-    some = np.flatnonzero(data.reshape(len(data), -1).any(1)) if data.size else np.zeros(0, int)
-    first, last = (int(some[0]), int(some[-1]) + 1) if some.size else (len(data), len(data))
-    first, last = first if "f" in trim else 0, last if "b" in trim else len(data)
-    if not some.size:
-        first = last = 0
-    return x[(slice(None),) * at + (slice(first, last),)]
+    along = axes.several(axis, x.ndim)
+    kept = []
+    for i, some in enumerate(np.nonzero(np.asarray(x))):
+        if i not in along:
+            kept.append(slice(None))
+        elif some.size:
+            kept.append(slice(int(some.min()) if "f" in trim else 0,
+                              int(some.max()) + 1 if "b" in trim else None))
+        else:
+            kept.append(slice(0, 0))
+    return x[tuple(kept)]

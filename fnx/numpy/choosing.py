@@ -104,8 +104,7 @@ def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, 
     Array([ 1., 10.], dtype=float32)
     """
     array = asarray(x)
-    tests = [condlist] if not isinstance(condlist, (list, tuple)) and \
-        asarray(condlist).ndim <= array.ndim else list(condlist)
+    tests = _tests(condlist, len(funclist))
     if len(funclist) not in (len(tests), len(tests) + 1):
         raise ArgumentError(f"expected {len(tests)} or {len(tests) + 1} functions, got "
                             f"{len(funclist)}")
@@ -118,6 +117,16 @@ def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, 
     for test, f in zip(tests, funclist):
         out = where(test, value(f), out)
     return out
+
+
+def _tests(condlist: Any, functions: int) -> list[Any]:
+    """Conditions: a list of them, the rows of an array, or an array that is the only one."""
+    if isinstance(condlist, list | tuple):
+        return list(condlist)
+    rows = asarray(condlist)
+    if rows.ndim and rows.shape[0] in (functions, functions - 1):
+        return [rows[i] for i in range(rows.shape[0])]
+    return [condlist]
 
 
 # ---- writing by places --------------------------------------------------------------------------

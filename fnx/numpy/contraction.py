@@ -317,7 +317,7 @@ def _pairs(given: Any, rank_a: int, rank_b: int) -> tuple[tuple[int, ...], tuple
 
 
 @public
-def einsum(subscripts: str, /, *operands: ArrayLike, precision: PrecisionLike = None,
+def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
            preferred_element_type: DTypeLike | None = None,
            optimize: str | bool | Sequence[Sequence[int]] = "optimal", out: None = None,
            out_sharding: Any = None, _dot_general: Callable[..., Any] | None = None) -> Array:
@@ -327,8 +327,9 @@ def einsum(subscripts: str, /, *operands: ArrayLike, precision: PrecisionLike = 
     Without ``->``, the output has the letters that occur once, in alphabetical order.
 
     Args:
-        subscripts: as ``"ij,jk->ik"``.
-        operands: one Array for each term of the input.
+        subscripts: as ``"ij,jk->ik"``; or the first Array.
+        operands: one Array for each term of the input. Or, behind each Array, the numbers of its
+            axes (``...`` for the rest), and at the end those of the output.
         precision: one of JAX's names, or a pair of them; all mean full precision here.
         preferred_element_type: a dtype that the operands are converted to before they are
             multiplied.
@@ -363,6 +364,8 @@ def einsum(subscripts: str, /, *operands: ArrayLike, precision: PrecisionLike = 
             getattr(_dot_general, "__module__", None) != "fnx.lax.contraction":
         raise NotBuiltError(f"einsum: expected lax.dot_general, got {_dot_general!r}",
                             hint="products by another function are not there; leave it out")
+    if not isinstance(subscripts, str):
+        subscripts, operands = spelled([subscripts, *operands])
     nodes, was_bool = _operands("einsum", operands, preferred_element_type, precision)
     inputs, output = parse(subscripts, [len(n.shape) for n in nodes])
     terms = [_without_repeats(n, labels, subscripts) for n, labels in zip(nodes, inputs)]
@@ -380,6 +383,29 @@ def einsum(subscripts: str, /, *operands: ArrayLike, precision: PrecisionLike = 
     node, labels = terms[0]
     node, labels = _sum_out(node, labels, set(output))
     return _finish(build.permute(node, [labels.index(x) for x in output]), was_bool)
+
+
+def spelled(given: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    """Operands that alternate with the numbers of their axes, as subscripts and operands.
+
+    >>> spelled(["a", (0, 1), "b", (1, 2), (0, 2)])
+    ('AB,BC->AC', ('a', 'b'))
+    """
+    def letters(axes: Any) -> str:
+        if not isinstance(axes, list | tuple):
+            raise ArgumentError("einsum: expected subscripts as a str, or operands each followed "
+                                f"by the numbers of its axes; got {type(axes).__name__}",
+                                hint='write them as in einsum("ij,jk->ik", a, b)')
+        places = ["..." if x is ... else arguments.integer("axis", x) for x in axes]
+        if any(type(x) is int and not 0 <= x < len(_LETTERS) for x in places):
+            raise ArgumentError(f"einsum: expected numbers of axes from 0 to 51, got {axes!r}")
+        return "".join(x if isinstance(x, str) else _LETTERS[x] for x in places)
+    output = "->" + letters(given[-1]) if len(given) % 2 else ""
+    terms = [letters(axes) for axes in given[1::2]]
+    return ",".join(terms) + output, tuple(given[:len(terms) * 2:2])
+
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # sorted as their numbers
 
 
 def parse(spec: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fnx.core.array import arguments
-from fnx.core.array.array import ArrayLike
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError
+from fnx.numpy.contraction import spelled
 
 __all__ = ["einsum_path"]
 
@@ -30,13 +30,13 @@ def next_pair(path: list[tuple[int, ...]], count: int) -> tuple[int, int]:
 
 
 @public
-def einsum_path(subscripts: str, /, *operands: ArrayLike,
+def einsum_path(subscripts: Any, /, *operands: Any,
                 optimize: bool | str | Sequence[Sequence[int]] = "auto"
                 ) -> tuple[list[tuple[int, ...]], str]:
     """In which order NumPy would contract the operands of an ``einsum``.
 
     Args:
-        subscripts: as ``"ij,jk->ik"``.
+        subscripts: as ``"ij,jk->ik"``; or the first Array, as ``einsum`` takes it.
         operands: one Array for each term of the input, of which the shapes count.
         optimize: "auto", "optimal", "greedy", True, False, or a path.
 
@@ -50,6 +50,8 @@ def einsum_path(subscripts: str, /, *operands: ArrayLike,
     >>> jnp.einsum_path("ij,jk,k->i", jnp.ones((9, 9)), jnp.ones((9, 9)), jnp.ones(9))[0]
     [(1, 2), (0, 1)]
     """
+    if not isinstance(subscripts, str):
+        subscripts, operands = spelled([subscripts, *operands])
     shapes = [asarray(x).shape for x in operands]
     how: Any = optimize
     if isinstance(optimize, list | tuple):

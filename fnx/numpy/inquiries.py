@@ -16,7 +16,7 @@ from fnx.core.array.documented import Family
 from fnx.core.array.public import asarray
 from fnx.core.array.refusal import checked
 from fnx.core.errors import ArgumentError
-from fnx.numpy.basic import arange, concatenate, linspace, meshgrid, stack
+from fnx.numpy.basic import arange, concatenate, linspace, meshgrid, stack, transpose
 
 __all__ = [
     "array_repr", "array_str", "c_", "can_cast", "frombuffer", "fromfile", "fromiter",
@@ -290,26 +290,54 @@ class Grid:
 
 
 class Joined:
-    """``r_`` and ``c_``: arrays, numbers and ranges behind one another, by an index."""
+    """``r_`` and ``c_``: arrays, numbers and ranges behind one another, by an index.
 
-    def __init__(self, columns: bool) -> None:
-        self._columns = columns
+    Args:
+        axis: along which they are joined.
+        least: how many axes each has at least.
+        place: where the own axes of one that has fewer begin; -1: behind those of length 1.
+    """
+
+    def __init__(self, axis: int, least: int, place: int) -> None:
+        self._defaults = (axis, least, place)
 
     def __getitem__(self, parts: Any) -> Array:
         given = list(parts) if isinstance(parts, tuple) else [parts]
-        axis = -1 if self._columns else 0
+        axis, least, place = self._defaults
+        matrix = ""
         if given and isinstance(given[0], str):
             text = given.pop(0)
-            try:
-                axis = int(text)
-            except ValueError:
-                raise ArgumentError(f"expected an axis as text, got {text!r}",
-                                    hint="matrices and numbers of axes are not built") from None
-        arrays = [_line(x) if isinstance(x, slice) else asarray(x) for x in given]
-        wide = [x.reshape(1) if not x.ndim else x for x in arrays]
-        if self._columns:
-            wide = [x[:, None] if x.ndim == 1 else x for x in wide]
-        return concatenate(wide, axis)
+            if text in ("r", "c"):
+                matrix = text
+            else:
+                axis, least, place = self._directive(text)
+        if not given:
+            raise ArgumentError("expected at least one array, got none")
+        out = concatenate([_of_rank(x, least, place) for x in given], axis)
+        if matrix and out.ndim == 1:
+            return out[None] if matrix == "r" else out[:, None]
+        return out
+
+    def _directive(self, text: str) -> tuple[int, int, int]:
+        try:
+            found = [int(part) for part in text.split(",")[:3]]
+        except ValueError:
+            raise ArgumentError(f"expected 'r', 'c', or numbers as 'axis,least,place'; got "
+                                f"{text!r}") from None
+        axis, least, place = (*found, *self._defaults[len(found):])
+        return axis, least, place
+
+
+def _of_rank(part: Any, least: int, place: int) -> Array:
+    """A part with at least so many axes: its own begin at a place, the others have length 1."""
+    x = _line(part) if isinstance(part, slice) else asarray(part)
+    own = 0 if isinstance(part, slice) else x.ndim
+    wide = x.reshape((1,) * (least - x.ndim) + x.shape)
+    if place == -1 or own >= least:
+        return wide
+    turned = least - abs(least + place + 1) % least
+    order = tuple(range(least))
+    return transpose(wide, order[turned:] + order[:turned])
 
 
 class Index:
@@ -323,5 +351,5 @@ class Index:
 
 
 mgrid, ogrid = Grid(False), Grid(True)
-r_, c_ = Joined(False), Joined(True)
+r_, c_ = Joined(0, 1, -1), Joined(-1, 2, 0)
 s_, index_exp = Index(False), Index(True)

@@ -9,7 +9,7 @@ from fnx.core.array import arguments, axes
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.public import asarray, public
-from fnx.core.errors import ArgumentError
+from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.expr import Expr
 from fnx.core.uop import UOp
 from fnx.numpy.creation import dtype_or_default
@@ -156,25 +156,34 @@ def triu(m: ArrayLike, k: int = 0) -> Array:
 
 
 @public
-def meshgrid(*xi: ArrayLike, indexing: Literal["xy", "ij"] = "xy") -> list[Array]:
+def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
+             indexing: Literal["xy", "ij"] = "xy") -> list[Array]:
     """Coordinate arrays of a grid.
 
     Args:
         xi: the coordinates along each axis: Arrays of one axis, or numbers.
+        copy: True: what is returned is never memory of ``xi``.
+        sparse: leave the other axes of each at length 1, so that they broadcast.
         indexing: "xy" (the first runs along axis 1) or "ij" (along axis 0).
 
     Returns:
-        A list of Arrays of one shape, one for each of xi, of its dtype.
+        A list of Arrays, one for each of xi, of its dtype; of one shape unless ``sparse``.
 
     Raises:
-        ArgumentError: another ``indexing``, or ``sparse``.
+        ArgumentError: another ``indexing``, or ``copy=False``.
+        ShapeError: coordinates of more than one axis.
 
     >>> import fnx.numpy as jnp
     >>> [g.shape for g in jnp.meshgrid(jnp.arange(2), jnp.arange(3))]
     [(3, 2), (3, 2)]
     """
     arguments.one_of("indexing", indexing, ("xy", "ij"))
+    arguments.one_of("copy", copy, (True,))
+    arguments.flag("sparse", sparse)
     xs = [asarray(x) for x in xi]
+    for x in xs:
+        if x.ndim > 1:
+            raise ShapeError(f"meshgrid: expected coordinates of one axis, got shape {x.shape}")
     order = list(range(len(xs)))
     if indexing == "xy" and len(xs) > 1:
         order[:2] = [1, 0]
@@ -183,5 +192,6 @@ def meshgrid(*xi: ArrayLike, indexing: Literal["xy", "ij"] = "xy") -> list[Array
     for i, x in enumerate(xs):
         line = [1] * len(xs)
         line[order.index(i)] = x.size
-        out.append(Array(build.expand(build.reshape(x._node, tuple(line)), shape), x.weak))
+        one = build.reshape(x._node, tuple(line))
+        out.append(Array(one if sparse else build.expand(one, shape), x.weak))
     return out

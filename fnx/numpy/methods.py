@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from fnx.core.array import arguments
-from fnx.core.array.array import Array, LoadedMethod, set_methods
+from fnx.core.array.array import Array, ArrayLike, LoadedMethod, set_methods
 from fnx.core.array.public import public
 from fnx.core.errors import MutationError, TracedValueError
 from fnx.core.process import load
@@ -24,6 +24,7 @@ from fnx.numpy import (
     taking,
     unary,
 )
+from fnx.numpy.movement import ElementOrder
 
 
 def _one_or_listed(given: tuple[Any, ...]) -> Any:
@@ -32,12 +33,12 @@ def _one_or_listed(given: tuple[Any, ...]) -> Any:
 
 
 @public
-def reshape(x: Array, *shape: Any, order: Literal["C"] = "C") -> Array:
-    """The elements in row-major order under another shape.
+def reshape(x: Array, *shape: Any, order: ElementOrder = "C") -> Array:
+    """The elements under another shape.
 
     Args:
         shape: ints, or one tuple of ints; one length may be -1.
-        order: "C".
+        order: "C": elements are counted row by row; "F": column by column.
 
     Returns:
         An Array of the dtype of x.
@@ -73,11 +74,11 @@ def transpose(x: Array, *axes: Any) -> Array:
 
 
 @public
-def flatten(x: Array, order: Literal["C"] = "C") -> Array:
-    """All elements on one axis, in row-major order.
+def flatten(x: Array, order: ElementOrder = "C") -> Array:
+    """All elements on one axis.
 
     Args:
-        order: "C".
+        order: "C": row by row; "F": column by column.
 
     Returns:
         An Array of one axis and the dtype of x.
@@ -87,6 +88,34 @@ def flatten(x: Array, order: Literal["C"] = "C") -> Array:
     Array([1., 1.], dtype=float32)
     """
     return movement.ravel(x, order)
+
+
+@public
+def compress(x: Array, condition: ArrayLike, axis: int | None = None, *, size: int | None = None,
+             fill_value: ArrayLike = 0, out: None = None) -> Array:
+    """The slices along an axis where a condition holds: see ``fnx.numpy.compress``.
+
+    Args:
+        condition: a bool for each slice.
+        axis: along which axis; None flattens x first.
+        size: how many slices, where that must be known while tracing.
+        fill_value: in place of those that are missing.
+        out: None.
+
+    Returns:
+        An Array of the dtype of x.
+
+    Raises:
+        AxisError: an axis outside of the array.
+        ShapeError: a condition of more than one axis.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.arange(3).compress(jnp.asarray([True, False, True]))
+    Array([0, 2], dtype=int32)
+    """
+    found: Array = load("fnx.numpy.places").compress(
+        condition, x, axis, size=size, fill_value=fill_value, out=out)
+    return found
 
 
 @public
@@ -173,12 +202,13 @@ _OPERATORS = frozenset((
 set_methods({"__array_ufunc__": _operation, "__array_namespace__": _namespace, "conj": conjugate,
              "_imag": creation.zeros_like, "_sharding": _sharding})
 set_methods({f.__name__: f for f in (
-    conjugate, contraction.dot, contraction.matmul, elementwise.clip, elementwise.round, flatten,
-    movement.ravel, movement.squeeze, movement.swapaxes, rearranging.diagonal,
+    compress, conjugate, contraction.dot, contraction.matmul, elementwise.clip, elementwise.round,
+    flatten, movement.ravel, movement.squeeze, movement.swapaxes, rearranging.diagonal,
     rearranging.repeat, reductions.all, reductions.any, reductions.max, reductions.mean,
     reductions.min, reductions.prod, reductions.ptp, reductions.std, reductions.sum,
     reductions.trace, reductions.var, reshape, searching.argmax, searching.argmin,
     searching.cumprod, searching.cumsum, taking.take, to_device, transpose)})
 set_methods({name: LoadedMethod(f"fnx.numpy.{room}", name) for room, names in {
     "sorting": ("argpartition", "argsort", "sort"), "choosing": ("choose",),
-    "counting": ("searchsorted",), "places": ("nonzero",)}.items() for name in names})
+    "counting": ("searchsorted",), "places": ("nonzero",),
+    "viewing": ("byteswap", "view")}.items() for name in names})

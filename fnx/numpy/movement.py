@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from fnx.core import build
 from fnx.core.array import arguments, axes
@@ -18,6 +18,8 @@ __all__ = [
     "broadcast_arrays", "broadcast_shapes", "broadcast_to", "expand_dims", "moveaxis",
     "ndim", "permute_dims", "ravel", "reshape", "shape", "size", "squeeze", "swapaxes", "transpose",
 ]
+
+ElementOrder: TypeAlias = Literal["C", "F"]
 
 
 @public
@@ -53,12 +55,12 @@ def ndim(a: Any) -> int:
 
 
 @public
-def size(a: Any, axis: int | None = None) -> int:
-    """How many elements, of all or along one axis.
+def size(a: Any, axis: AxisLike = None) -> int:
+    """How many elements, of all or along some axes.
 
     Args:
         a: an Array or what ``asarray`` takes.
-        axis: one axis, or None for all elements.
+        axis: an axis or several; None means all.
 
     Returns:
         An int.
@@ -67,7 +69,7 @@ def size(a: Any, axis: int | None = None) -> int:
     1
     """
     x = asarray(a)
-    return x.size if axis is None else x.shape[axes.one(axis, x.ndim)]
+    return math.prod([x.shape[i] for i in axes.several(axis, x.ndim)])
 
 
 def moved(x: Array, node: UOp) -> Array:
@@ -76,14 +78,14 @@ def moved(x: Array, node: UOp) -> Array:
 
 
 @public
-def reshape(a: ArrayLike, /, shape: ShapeLike | None = None, order: Literal["C"] = "C", *,
+def reshape(a: ArrayLike, /, shape: ShapeLike | None = None, order: ElementOrder = "C", *,
             copy: bool | None = None) -> Array:
-    """The elements in row-major order under another shape; one length may be -1.
+    """The elements under another shape; one length may be -1.
 
     Args:
         a: an Array or what ``asarray`` takes, of any shape and dtype.
         shape: ints; one may be -1, which is what is left.
-        order: "C": row-major.
+        order: "C": elements are counted row by row; "F": column by column.
         copy: accepted as NumPy's; an Array is immutable, so all values mean the same.
 
     Returns:
@@ -99,9 +101,13 @@ def reshape(a: ArrayLike, /, shape: ShapeLike | None = None, order: Literal["C"]
            [2, 3]], dtype=int32)
     """
     x = asarray(a)
-    arguments.row_major(order)
     arguments.flag_or_none("copy", copy)
-    return moved(x, build.reshape(x._node, _with_free(x, shape)))
+    to = _with_free(x, shape)
+    if order == "C":
+        return moved(x, build.reshape(x._node, to))
+    arguments.one_of("order", order, ("C", "F"))
+    turned = build.permute(x._node, range(x.ndim)[::-1])
+    return moved(x, build.permute(build.reshape(turned, to[::-1]), range(len(to))[::-1]))
 
 
 def _with_free(x: Array, shape: Any) -> tuple[int, ...]:
@@ -125,12 +131,12 @@ def _with_free(x: Array, shape: Any) -> tuple[int, ...]:
 
 
 @public
-def ravel(a: ArrayLike, order: Literal["C"] = "C") -> Array:
+def ravel(a: ArrayLike, order: ElementOrder = "C") -> Array:
     """All elements on one axis.
 
     Args:
         a: an Array or what ``asarray`` takes, of any shape and dtype.
-        order: "C": row-major.
+        order: "C": row by row; "F": column by column.
 
     Returns:
         An Array of one axis, of the dtype of a.

@@ -11,7 +11,8 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.documented import Family
 from fnx.core.array.public import asarray
 from fnx.core.errors import DTypeError
-from fnx.numpy.basic import moveaxis, pad, ravel, sum
+from fnx.numpy.basic import moveaxis, ravel, sum
+from fnx.numpy.padding import pad
 
 __all__ = ["packbits", "unpackbits"]
 

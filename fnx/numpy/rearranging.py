@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -11,16 +11,15 @@ from fnx.core import build
 from fnx.core.array import arguments, axes, operate
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike, ShapeLike
-from fnx.core.array.promotion import as_node, operand
 from fnx.core.array.public import asarray, public
-from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.errors import ShapeError
 from fnx.core.expr import Expr, where
 from fnx.core.uop import UOp
+from fnx.numpy.binary import minimum
 from fnx.numpy.movement import moveaxis, moved, ravel, reshape
 
-__all__ = ["diag", "diagonal", "flip", "pad", "repeat", "roll", "tile"]
+__all__ = ["diag", "diagonal", "flip", "repeat", "roll", "tile"]
 
-PadMode: TypeAlias = Literal["constant", "edge", "reflect", "symmetric", "wrap"]
 
 @public
 def flip(m: ArrayLike, axis: AxisLike = None) -> Array:
@@ -82,48 +81,6 @@ def roll(a: ArrayLike, shift: Any, axis: AxisLike = None) -> Array:
 
 
 @public
-def pad(array: ArrayLike, pad_width: Any, mode: PadMode = "constant", constant_values: ArrayLike = 0
-       ) -> Array:
-    """Elements added before and after each axis.
-
-    Args:
-        array: an Array or what ``asarray`` takes, of any shape and dtype.
-        pad_width: n, (before, after), or such a pair for each axis.
-        mode: "constant", "edge" (repeat the last), "reflect", "symmetric" or "wrap".
-        constant_values: one number, for "constant".
-
-    Returns:
-        An Array of the dtype of the array.
-
-    Raises:
-        ArgumentError: another mode, or a negative width.
-
-    >>> import fnx.numpy as jnp
-    >>> jnp.pad(jnp.arange(2), 1)
-    Array([0, 0, 1, 0], dtype=int32)
-    """
-    arguments.one_of("mode", mode, ("constant", "edge", "reflect", "symmetric", "wrap"))
-    x = asarray(array)
-    try:
-        widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist() if x.ndim else []
-    except ValueError:
-        raise ArgumentError(f"pad: expected a width, a pair, or a pair for each of {x.ndim} axes; "
-                            f"got {pad_width}", hint="pairs are (before, after)") from None
-    if any(w < 0 for pair in widths for w in pair):
-        raise ArgumentError(f"pad: expected widths >= 0, got {pad_width}", hint="slice instead")
-    if mode == "constant":
-        fill = as_node(operand(constant_values), x._dtype)
-        if fill.shape:
-            raise ArgumentError("pad: expected one number as constant_values, got an array")
-        return moved(x, build.pad(x._node, widths, fill))
-    for at, (low, high) in enumerate(widths):  # NumPy says which element goes where
-        old = np.arange(x.shape[at])
-        places = np.pad(old, (low, high), mode=mode)
-        x = operate.get_item(x, (slice(None),) * at + (places,)) if low or high else x
-    return x
-
-
-@public
 def tile(A: ArrayLike, reps: ShapeLike) -> Array:
     """The array repeated as a whole, ``reps`` times along each axis.
 
@@ -158,7 +115,8 @@ def repeat(a: ArrayLike, repeats: Any, axis: int | None = None, *,
 
     Args:
         a: an Array or what ``asarray`` takes, of any shape and dtype.
-        repeats: how often: one for all, or one for each; known while tracing.
+        repeats: how often: one for all, or one for each; known while tracing, unless
+            ``total_repeat_length`` is given.
         axis: along which axis; None flattens a first.
         total_repeat_length: the length of the result: cut, or filled up with the last element.
 
@@ -179,6 +137,9 @@ def repeat(a: ArrayLike, repeats: Any, axis: int | None = None, *,
     if axis is None:
         x, axis = ravel(x), 0
     at = axes.one(axis, x.ndim)
+    if total_repeat_length is not None and type(repeats) is Array \
+            and repeats._storage is None:
+        return _repeated_to(x, at, repeats, total_repeat_length)
     counts = np.asarray(repeats)
     if counts.ndim == 0 and total_repeat_length is None:
         k = int(counts)
@@ -194,6 +155,16 @@ def repeat(a: ArrayLike, repeats: Any, axis: int | None = None, *,
         places = np.pad(places, (0, max(0, total_repeat_length - len(places))), mode="edge")
         places = places[:total_repeat_length]
     return operate.get_item(x, (slice(None),) * at + (places,))
+
+
+def _repeated_to(x: Array, at: int, repeats: Array, total: int) -> Array:
+    """By counts that are traced: place i of the result reads the element whose run holds i."""
+    n = x.shape[at]
+    if repeats.size not in (1, n):
+        raise ShapeError(f"repeat: expected one count, or one for each of {n}, got {repeats.size}")
+    ends = Array(build.expand(reshape(repeats, -1)._node, (n,))).cumsum()
+    places = (ends[:, None] <= Array(build.iota(total))).sum(0, dtype="int32")
+    return operate.get_item(x, (slice(None),) * at + (minimum(places, n - 1),))
 
 
 @public

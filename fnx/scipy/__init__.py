@@ -11,7 +11,4 @@ __all__ = ["sparse", "special", "stats"]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
     __getattr__, __dir__ = module_face(
-        __name__, __all__,
-        frozenset({"cluster", "fft", "integrate", "linalg", "ndimage", "optimize", "signal",
-                   "spatial"}),
-        {name: f"fnx.scipy.{name}" for name in __all__})
+        __name__, __all__, homes={name: f"fnx.scipy.{name}" for name in __all__})

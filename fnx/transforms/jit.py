@@ -143,6 +143,8 @@ class Jitted(Transformed[P, R_co]):
 
     def _general_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Any call: finds, or makes, the trace of its signature."""
+        if config.disable_jit:
+            return self._f(*args, **kwargs)
         tracing = scope.is_open()
         arrays, key = self._arguments.key(args, kwargs, concrete=not tracing)
         if not tracing:

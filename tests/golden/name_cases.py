@@ -389,7 +389,44 @@ STATS = [
     *[f"stats.sem({x}{a})" for x in ("m", "i", "nans")
       for a in ("", ", None", ", -1, 2, keepdims=True", ", 0, 1, 'omit'")],
 ]
+_WIDTHS = ("2", "(1, 3)", "((0, 3), (5, 1))")
+BROAD = [
+    *[f"jnp.pad({x}, {w}, {how})" for x in ("m", "m.astype(int)") for w in _WIDTHS
+      for how in ("'edge'", "'wrap'", "'linear_ramp'", "'maximum'", "'mean'", "'median'",
+                  "'empty'", "'reflect', reflect_type='odd'", "'symmetric', reflect_type='odd'",
+                  "'minimum', stat_length=1", "'mean', stat_length=((1, 2), (9, 2))",
+                  "'linear_ramp', end_values=((1, 2), (3, 4))",
+                  "constant_values=((1, 2), (3, 4))")],
+    *[f"{call}, order='F')" for call in (
+        "jnp.reshape(m, (3, 2)", "m.reshape(-1, 3", "jnp.ravel(x", "x.flatten(", "jnp.ravel(z")],
+    *[f"jnp.{k}_['{text}', {part}]" for k in "rc" for part in ("i, f", "1:4, i", "2, 3")
+      for text in ("0", "0,2", "0,2,0", "-1,3,1", "1,2", "r", "c", "0,2,-2")
+      if not (k == "r" and text == "1,2" and part == "2, 3")],
+    *[f"jnp.trim_zeros(jnp.pad(zeros, 2), '{trim}', {axis})" for trim in ("f", "b", "fb")
+      for axis in ("None", "0", "-1", "(0, 1)")],
+    "jnp.meshgrid(f, i, sparse=True)", "jnp.meshgrid(f, i, v, sparse=True, indexing='ij')",
+    "jnp.einsum(m, [0, 1], m, [2, 1])", "jnp.einsum(m, [5, ...], [..., 5])",
+    "jnp.einsum(m, [1, 0])", "jnp.einsum(m, [30, 0], f, [0], [30])",
+    "jax.jit(lambda m, w: jnp.delete(m, w, 1, assume_unique_indices=True))(m, counts[:2])",
+    "jax.jit(lambda m, w: jnp.repeat(m, w, 1, total_repeat_length=5))(m, counts[:3])",
+    "jnp.piecewise(i, [i < 2, i > 1], [1, lambda v: v * 10, 3])",
+    "jnp.piecewise(f, jnp.asarray([False, True]), [1.0, lambda v: v * 10])",
+    "jnp.vsplit(v[:4], 2)", "lax.broadcast_in_dim(m, (3, 4, 2), (2, 0))",
+    *[f"jnp.linalg.{call}" for call in (
+        "cross(m, m[::-1])", "cross(m.T, m.T[:, ::-1], axis=0)", "diagonal(x, offset=1)",
+        "trace(x)", "trace(x.astype('int8'), offset=-1)", "outer(f, i)", "matmul(m, m.T)",
+        "matrix_power(m @ m.T, 5)", "matrix_power(m[:, :2], 0)", "multi_dot([m, m.T, m])",
+        "multi_dot([f, m.T, m, f])", "matrix_norm(x, ord=1)", "matrix_norm(x, keepdims=True)",
+        "vector_norm(x, axis=(2, 0))", "vector_norm(x, ord=3, keepdims=True)",
+        "vector_norm(m, axis=0, ord=jnp.inf)", "vector_norm(m, ord=0)", "vecdot(m, m)")],
+    *[f"m.astype('{a}').view('{b}')" for a, b in (
+        ("int16", "uint8"), ("bool", "int8"), ("float32", "float16"), ("bfloat16", "int16"))],
+    "jnp.arange(8, dtype='uint8').view('int32')", "m.astype('int16').byteswap()", "m.byteswap()",
+    "lax.bitcast_convert_type(m, 'uint16')", "m.compress(b[:2], axis=0)",
+    "lax.bitcast_convert_type(jnp.arange(8, dtype='uint8').reshape(2, 4), 'float32')",
+]
 FAMILIES: dict[str, list[str]] = {
+    "broad": BROAD,
     "elementwise": ELEMENTWISE, "arranging": ARRANGING, "places": PLACES, "choosing": CHOOSING,
     "statistics": STATISTICS, "counting": COUNTING, "calculus": CALCULUS,
     "polynomials": POLYNOMIALS, "special": SPECIAL, "random": RANDOM,
@@ -427,7 +464,7 @@ TOLERANCES: dict[str, float] = {"special.": 3e-5, "stats.": 3e-5, "gamma_grad": 
 
 # Every so many calls of a family are recorded; of the others every third.
 SAMPLES: dict[str, int] = {"sets": 8, "quantiles": 8, "orders": 6, "stats": 7, "special": 4,
-                           "lax": 4, "attention": 6, "image": 6}
+                           "lax": 4, "attention": 6, "image": 6, "broad": 9}
 # Of which weak types are not compared.
 WITHOUT_WEAK = ("stats.",)
 

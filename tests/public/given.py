@@ -130,3 +130,8 @@ BY_FUNCTION |= {
     "fnx.numpy.place": {"arr": X}, "fnx.numpy.tril_indices_from": {"arr": SQUARE},
     "fnx.numpy.triu_indices_from": {"arr": SQUARE},
 }
+BY_FUNCTION |= {
+    "Array.compress": {"condition": [True, False, True]},
+    "fnx.numpy.linalg.outer": {"x1": LINE, "x2": LINE},
+    "fnx.numpy.linalg.multi_dot": {"arrays": [X, X.T]},
+}

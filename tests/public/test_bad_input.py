@@ -100,7 +100,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
     "text": (
         lambda: jnp.asarray("abc"), errors.DTypeError, TypeError, "got str", "numbers"),
     "dtype that fnx does not hold": (
-        lambda: x().astype("complex64"), errors.DTypeError, TypeError, "complex64", "astype"),
+        lambda: x().astype("complex64"), errors.DTypeError, TypeError, "complex64",
+        "the imaginary part"),
     "axis out of range": (
         lambda: x().sum(axis=2), errors.AxisError, ValueError, "-2 <= axis < 2", "2 axes"),
     "axis named twice": (
@@ -283,10 +284,30 @@ def test_copies_of_a_value_survive_its_donation() -> None:
 
 
 def test_names_that_are_not_there_yet() -> None:
-    for module, name in ((jnp.linalg, "svd"), (fnx.scipy, "linalg")):
+    for module, name, part, instead in (
+            (jnp.linalg, "svd", "factorizations", "numpy.linalg.svd"),
+            (fnx.scipy, "linalg", "factorizations", "scipy.linalg"),
+            (fnx.scipy, "optimize", "these functions", "scipy.optimize"),
+            (jnp, "fft", "Fourier transforms", "numpy.fft"),
+            (fnx.lax, "fft", "Fourier transforms", "numpy.fft"),
+            (jnp, "complex64", "complex numbers", "the imaginary part"),
+            (fnx.random, "orthogonal", "factorizations", "numpy.linalg.qr")):
         assert not hasattr(module, name)
-        with pytest.raises(errors.NotBuiltError, match=f"{name} is not there yet") as e:
+        with pytest.raises(errors.NotBuiltError, match=f"{name} is not there yet: {part}") as e:
             getattr(module, name)
-        assert "readme" in str(e.value)
+        assert instead in str(e.value)
+
+
+@pytest.mark.parametrize("call", [
+    lambda: jnp.asarray(1j), lambda: jnp.sin(1j), lambda: jnp.ones(2) * 1j, lambda: jnp.zeros(
+        2, complex), lambda: jnp.where(True, 1j, 0), lambda: np.array([1j]) * jnp.ones(1),
+    lambda: jnp.asarray(np.ones(2, "complex64")), lambda: jnp.ones(2).astype("complex64")])
+def test_complex_numbers_come_later(call: Callable[[], Any]) -> None:
+    with pytest.raises(errors.DTypeError, match="complex numbers come later") as e:
+        call()
+    assert "as two arrays" in str(e.value)
+
+
+def test_names_that_no_module_has() -> None:
     with pytest.raises(AttributeError, match="no attribute 'sin_of'"):
         jnp.sin_of

@@ -92,6 +92,8 @@ def numpy_data(x: Any, to: DType | None) -> NDArray:
     if data.dtype.name in dtypes.NARROW or data.dtype.names is not None and \
             data.dtype in dtypes.HELD:  # of ml_dtypes, or as fnx holds it
         return _narrow_data(data, dtypes.as_dtype(data.dtype), to)
+    if data.dtype.kind == "c":
+        raise dtypes.no_complex(data.dtype)
     if data.dtype.kind not in "biuf":
         raise DTypeError(
             f"expected an array or a number, got {type(x).__name__}"

@@ -187,27 +187,6 @@ def astype(x: ArrayLike, dtype: DTypeLike, copy: bool = False) -> Array:
     return strong_cast(array, to)
 
 
-@public
-def bitcast(x: ArrayLike, dtype: DTypeLike) -> Array:
-    """The bits of x as another dtype of equal width.
-
-    Args:
-        x: an Array or what ``asarray`` takes, of any shape.
-        dtype: a dtype of as many bits.
-
-    Returns:
-        An Array of the shape of x.
-
-    Raises:
-        DTypeError: the widths differ.
-
-    >>> import fnx.numpy as jnp
-    >>> jnp.asarray(1.0).view("uint32")
-    Array(1065353216, dtype=uint32)
-    """
-    return Array(build.bitcast(asarray(x)._node, convert.dtype_argument(dtype)))
-
-
 def index_entries(index: Any) -> tuple[Any, ...]:
     """An index as a tuple of int, slice, None, Ellipsis, NumPy arrays and nodes."""
     return tuple([_entry(i) for i in (index if isinstance(index, tuple) else (index,))])
@@ -437,5 +416,4 @@ def _written(at: At, value: ArrayLike, monoid: Op | None, mode: WriteMode, indic
     return Array(node, x.weak)
 
 
-set_methods({"_operator": _operator, "_get_item": get_item, "astype": astype, "view": bitcast,
-             "at": At})
+set_methods({"_operator": _operator, "_get_item": get_item, "astype": astype, "at": At})

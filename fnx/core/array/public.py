@@ -101,6 +101,8 @@ def kind_of(x: Any) -> tuple[DType, bool]:
     if scalar is not None:
         t = scalar()
         return t, not t.is_bool
+    if isinstance(x, complex):
+        raise dtypes.no_complex("complex")
     raise DTypeError(f"expected an array or a number, got {type(x).__name__}",
                      hint="convert it with fnx.numpy.asarray(...)")
 

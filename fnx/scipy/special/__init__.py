@@ -16,4 +16,4 @@ from fnx.scipy.special.plain import *
 __all__ = [*gammas.__all__, *integrals.__all__, *plain.__all__]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
-    __getattr__, __dir__ = module_face(__name__, __all__, frozenset({"sph_harm_y", "wofz"}))
+    __getattr__, __dir__ = module_face(__name__, __all__)

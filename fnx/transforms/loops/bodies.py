@@ -21,6 +21,7 @@ from fnx.core.array.aval import Aval
 from fnx.core.array.public import asarray
 from fnx.core.array.trace import close, name_of, rewriting, trace
 from fnx.core.cache import CacheOf
+from fnx.core.config import config
 from fnx.core.dtypes import promote
 from fnx.core.errors import (
     ArgumentError,
@@ -31,6 +32,7 @@ from fnx.core.errors import (
     nearest,
     show_site,
 )
+from fnx.core.process import load
 from fnx.core.record import Record
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.core.weak import WeakMemo
@@ -38,6 +40,13 @@ from fnx.transforms.replay.signature import Arguments, context
 from fnx.transforms.replay.traces import Traces
 
 MAX_LAYOUTS = 16  # of one body, beside other bodies
+
+
+def in_python() -> Any:
+    """The module of loops in Python where ``config.disable_jit`` asks for them, else None."""
+    if config.disable_jit and not scope.is_open():
+        return load("fnx.transforms.loops.plain")
+    return None
 
 
 class Body(Record):

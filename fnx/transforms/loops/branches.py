@@ -27,6 +27,7 @@ from fnx.transforms.loops.bodies import (
     aligned,
     arguments,
     arrays,
+    in_python,
     path,
     result_type,
     trace_body,
@@ -36,6 +37,8 @@ from fnx.transforms.loops.bodies import (
 def branch(which: UOp, branches: Sequence[Callable[..., Any]], operands: Sequence[Any], by: str
            ) -> Any:
     """The result of branch ``which``, an int32 scalar that is clamped, of the operands."""
+    if (python := in_python()) is not None:
+        return python.branch(which, branches, operands)
     given = [arrays(x, f"operands[{i}]") for i, x in enumerate(operands)]
     leaves, in_tree = [x for xs, _ in given for x in xs], arguments(*[t for _, t in given])
     bodies = [trace_body(f, [x._aval for x in leaves], in_tree, by) for f in branches]

@@ -22,6 +22,7 @@ from fnx.transforms.loops.bodies import (
     arrays,
     check_carry,
     check_structure,
+    in_python,
     path,
     trace_body,
     traced_carry,
@@ -34,6 +35,9 @@ from fnx.transforms.loops.unroll import rows_of, unrolled_scan
 def scan(f: Callable[..., Any], init: Any, xs: Any, length: int | None, reverse: bool,
          unroll: int, checkpoint: int, progress: bool) -> tuple[Any, Any]:
     """(last carry, stacked results) of ``f(carry, x) -> (carry, y)``; ``unroll`` 0: all steps."""
+    if (python := in_python()) is not None:
+        found: tuple[Any, Any] = python.scan(f, init, xs, length, reverse)
+        return found
     if progress:
         count = scan_length(*arrays(xs, "xs"), length)
         xs, f = (xs, Array(build.iota(count))), telling(f, count, reverse)
@@ -52,8 +56,8 @@ def scan(f: Callable[..., Any], init: Any, xs: Any, length: int | None, reverse:
     check_carry("carry", body, init_tree, first, body.made[:n])
     outs = unrolled_scan(body.function, length, body.captures, body.carry(first),
                          [x._node for x in steps], reverse, unroll, checkpoint)
-    found = [Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)]
-    return init_tree.unflatten(found[:n]), _pair(body)[1].unflatten(found[n:])
+    made = [Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)]
+    return init_tree.unflatten(made[:n]), _pair(body)[1].unflatten(made[n:])
 
 
 def _pair(body: Body) -> tuple[tree.TreeDef, tree.TreeDef]:
@@ -96,6 +100,8 @@ def _row(x: Array) -> Aval:
 
 def map_(f: Callable[..., Any], xs: Any, many: int) -> Any:
     """``f`` of each row, stacked; of ``many`` rows at once."""
+    if (python := in_python()) is not None:
+        return python.map_(f, xs)
     steps, xs_tree = arrays(xs, "xs")
     length = scan_length(steps, xs_tree, None)
     body = trace_body(f, [_row(x) for x in steps], arguments(xs_tree), "map")
@@ -123,6 +129,8 @@ def _mapped(body: Body, rows: Sequence[UOp], many: int) -> Sequence[UOp]:
 
 def counted(f: Callable[..., Any], lower: int, upper: int, init: Any, unroll: int) -> Any:
     """The carry after ``f(i, carry) -> carry`` for each i from lower to upper - 1."""
+    if (python := in_python()) is not None:
+        return python.counted(f, lower, upper, init)
     body, carry, init_tree = indexed_body(f, Aval((), dtypes.int32, True), init)
     length = max(0, upper - lower)
     index = build.add(build.iota(length), build.const(lower, dtypes.int32, (length,)))

@@ -23,6 +23,7 @@ from fnx.transforms.loops.bodies import (
     arrays,
     check_carry,
     check_structure,
+    in_python,
     relaid,
     trace_body,
     traced_carry,
@@ -34,6 +35,8 @@ _counting: CacheOf[UOp, tuple[int, ...], tuple[UOp, UOp]] = CacheOf("counting lo
 
 def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any) -> Any:
     """The carry after ``f(carry) -> carry`` as long as ``condition(carry)``."""
+    if (python := in_python()) is not None:
+        return python.while_loop(condition, f, init)
     leaves, init_tree = arrays(init, "init_val")
     in_tree = arguments(init_tree)
 
@@ -72,6 +75,8 @@ def _check_condition(test: Body) -> None:
 
 def counted_by_data(f: Callable[..., Any], lower: Array, upper: Array, init: Any) -> Any:
     """The carry after ``f(i, carry) -> carry`` for each i from lower to upper - 1."""
+    if (python := in_python()) is not None:
+        return python.counted(f, int(lower), int(upper), init)
     t, weak = dtypes.promote(lower._dtype, lower.weak, upper._dtype, upper.weak)
     body, carry, init_tree = indexed_body(f, Aval((), t, weak), init)
     first, last = build.cast(lower._node, t), build.cast(upper._node, t)

@@ -191,8 +191,7 @@ def _outside_guards(src: _Source, watched: Sequence[tuple[Any, str, Any]]) -> No
 
 
 def _configuration(src: _Source) -> None:
-    src.guard(f"config.device != {config.device!r}", f"config.x64 is not {config.x64}",
-              f"config.check_index is not {config.check_index}")
+    src.guard(f"config.mode is not {src.constant(config.mode, 'mode')}")
 
 
 def _built(src: _Source, treedef: tree.TreeDef, made: Iterator[str]) -> str | None:

@@ -1,0 +1,146 @@
+"""Bits of arrays as another dtype, also of another width; bytes in the other order.
+
+    uint32 (2, 3)  as uint8   ->  (2, 3, 4), the lowest bits first
+    uint8 (2, 4)   as uint32  ->  (2,)
+"""
+
+from __future__ import annotations
+
+from fnx.core import build, dtypes
+from fnx.core.array import arguments, convert
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.public import asarray, public
+from fnx.core.dtypes import DType
+from fnx.core.errors import DTypeError, ShapeError
+from fnx.core.expr import Expr
+from fnx.core.uop import UOp
+
+__all__ = ["bitcast_convert_type", "byteswap", "view"]
+
+
+@public
+def bitcast_convert_type(operand: ArrayLike, new_dtype: convert.DTypeLike) -> Array:
+    """The bits as another dtype; of another width, with a last axis more or less.
+
+    Args:
+        operand: an Array or what ``asarray`` takes, of any shape and dtype but bool.
+        new_dtype: a dtype of as many bits; or of fewer, then a last axis counts the parts of an
+            element from its lowest bits; or of more, then the last axis holds such parts.
+
+    Returns:
+        An Array.
+
+    Raises:
+        DTypeError: bool.
+        ShapeError: a last axis that does not hold the parts of one element.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> print(lax.bitcast_convert_type(1.0, "uint32"))
+    1065353216
+    >>> lax.bitcast_convert_type(jnp.asarray([1, 256], "int16"), "uint8")
+    Array([[1, 0],
+           [0, 1]], dtype=uint8)
+    """
+    return Array(_converted(asarray(operand)._node, convert.dtype_argument(new_dtype)))
+
+
+def _converted(x: UOp, to: DType) -> UOp:
+    old, new = x.dtype.bits, to.bits
+    if x.dtype is to:
+        return x
+    if old == new or x.dtype.is_bool or to.is_bool:
+        return build.bitcast(x, to)
+    bits, parts = _words(old), _words(new)
+    words = Expr(build.bitcast(x, bits))
+    if old > new:
+        count = old // new
+        shape = (*x.shape, count)
+        at = build.expand(build.reshape(build.cast(build.iota(count), bits),
+                                        (1,) * len(x.shape) + (count,)), shape)
+        wide = Expr(build.expand(build.reshape(words.node, (*x.shape, 1)), shape))
+        return build.bitcast(build.cast((wide >> Expr(at) * new).node, parts), to)
+    count = new // old
+    if not x.shape or x.shape[-1] != count:
+        raise ShapeError(f"expected a last axis of length {count}, which is one {to}; got shape "
+                         f"{x.shape} of {x.dtype}")
+    total: Expr | None = None
+    for i in range(count):
+        part = build.shrink(words.node, [*[(0, n) for n in x.shape[:-1]], (i, i + 1)])
+        shifted = Expr(build.cast(build.reshape(part, x.shape[:-1]), parts)) << i * old
+        total = shifted if total is None else total | shifted
+    assert total is not None
+    return build.bitcast(total.node, to)
+
+
+def _words(bits: int) -> DType:
+    return next(t for t in dtypes.USER if t.kind == "uint" and t.bits == bits)
+
+
+@public
+def view(x: Array, dtype: convert.DTypeLike | None = None, type: None = None) -> Array:
+    """The bits of x as another dtype; of another width, the last axis is longer or shorter.
+
+    Args:
+        dtype: of the result; None leaves x as it is. As bool only 0 and 1 have a meaning.
+        type: None.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ShapeError: a last axis whose bits are no whole number of elements.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.asarray(1.0).view("uint32")
+    Array(1065353216, dtype=uint32)
+    >>> jnp.zeros((2, 3), "int16").view("int8").shape
+    (2, 6)
+    """
+    arguments.one_of("type", type, (None,))
+    if dtype is None:
+        return x
+    to, node = convert.dtype_argument(dtype), x._node
+    if to.is_bool and to is not node.dtype:
+        return Array(Expr(view(x, "uint8")._node).ne(0).node)
+    if node.dtype.is_bool and to is not node.dtype:
+        node = build.cast(node, _words(8))
+    old, new = node.dtype.bits, to.bits
+    if old < new:
+        *lead, last = node.shape or (0,)
+        if not node.shape or last * old % new:
+            raise ShapeError(f"expected a last axis that is a multiple of {new // old}, got shape "
+                             f"{node.shape} of {node.dtype} for {to}")
+        return Array(_converted(build.reshape(node, (*lead, last * old // new, new // old)), to))
+    if old > new and not node.shape:
+        raise ShapeError(f"expected an array of at least one axis, as {old // new} elements of "
+                         f"{to} are one of {node.dtype}; got a 0-d one")
+    out = _converted(node, to)
+    return Array(out if old == new else build.reshape(
+        out, (*node.shape[:-1], node.shape[-1] * (old // new))))
+
+
+@public
+def byteswap(x: Array, inplace: bool = False) -> Array:
+    """The bytes of each element in the other order.
+
+    Args:
+        inplace: False: arrays are immutable.
+
+    Returns:
+        An Array of the shape and dtype of x.
+
+    Raises:
+        ArgumentError: ``inplace`` is not False.
+        DTypeError: a key of random numbers.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.asarray([1], "int16").byteswap()
+    Array([256], dtype=int16)
+    """
+    arguments.one_of("inplace", inplace, (False,))
+    if x._dtype.kind == "key":
+        raise DTypeError("expected numbers, got keys of random numbers")
+    if x._dtype.bits <= 8:
+        return x
+    parts = _converted(x._node, _words(8))
+    return Array(_converted(build.flip(parts, (x.ndim,)), x._dtype))

@@ -1,0 +1,86 @@
+"""Loops and branches under ``config.disable_jit``: in Python, each step with values.
+
+Outside of all traces; while one is open they are part of it, as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fnx.core import build
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.array.public import asarray, settle
+from fnx.core.uop import UOp, current_site
+from fnx.transforms.loops.bodies import arrays
+from fnx.transforms.loops.scan import scan_length
+
+
+def _called(f: Callable[..., Any], *args: Any) -> Any:
+    """A function of the user's, whose public calls compute at once: none is around it."""
+    settle(args)
+    site, current_site.site = current_site.site, None
+    try:
+        return f(*args)
+    finally:
+        current_site.site = site
+
+
+def _with_values(x: Any) -> Any:
+    out = tree.map(asarray, x)
+    settle(out)
+    return out
+
+
+def scan(f: Callable[..., Any], init: Any, xs: Any, length: int | None, reverse: bool
+         ) -> tuple[Any, Any]:
+    """(last carry, stacked results) of ``f(carry, x) -> (carry, y)``."""
+    rows, structure = arrays(xs, "xs")
+    n = scan_length(rows, structure, length)
+    carry, made = _with_values(init), []
+    for i in range(n)[::-1] if reverse else range(n):
+        carry, y = _called(f, carry, structure.unflatten([_row(x, i) for x in rows]))
+        carry = _with_values(carry)
+        made.append(y)
+    return carry, _stacked(made[::-1] if reverse else made)
+
+
+def map_(f: Callable[..., Any], xs: Any) -> Any:
+    """``f`` of each row, stacked."""
+    return scan(lambda _, x: ((), f(x)), (), xs, None, False)[1]
+
+
+def counted(f: Callable[..., Any], lower: int, upper: int, init: Any) -> Any:
+    """The carry after ``f(i, carry) -> carry`` for each i from lower to upper - 1."""
+    carry = _with_values(init)
+    for i in range(lower, upper):
+        carry = _with_values(_called(f, i, carry))
+    return carry
+
+
+def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any) -> Any:
+    """The carry after ``f(carry) -> carry`` as long as ``condition(carry)``."""
+    carry = _with_values(init)
+    while _called(condition, carry):
+        carry = _with_values(_called(f, carry))
+    return carry
+
+
+def branch(which: UOp, branches: Sequence[Callable[..., Any]], operands: Sequence[Any]) -> Any:
+    """The result of branch ``which``, clamped."""
+    chosen = branches[min(max(int(Array(which)), 0), len(branches) - 1)]
+    return _with_values(_called(chosen, *map(_with_values, operands)))
+
+
+def _row(x: Array, i: int) -> Array:
+    bounds = [(i, i + 1), *[(0, n) for n in x._shape[1:]]]
+    return Array(build.reshape(build.shrink(x._node, bounds), x._shape[1:]), x.weak)
+
+
+def _stacked(made: Sequence[Any]) -> Any:
+    def stack(*ys: Any) -> Array:
+        xs = [asarray(y) for y in ys]
+        return Array(build.concat([build.reshape(x._node, (1, *x._shape)) for x in xs], 0),
+                     xs[0].weak)
+    return tree.map(stack, *made)
