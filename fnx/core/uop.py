@@ -52,6 +52,22 @@ def forget_dead() -> None:
 class _CurrentSite(threading.local):
     site: Site | None = None
 
+    def derive(self, node: UOp) -> None:
+        """What is made next is made of this node: it is of its line, or of all of its lines."""
+        if node.sites:
+            self.site = node.sites[0] if len(node.sites) == 1 else _OneOf(node.sites)
+
+
+class _OneOf(tuple[str, int]):
+    """The first of several lines, which knows the others."""
+
+    all: tuple[Site, ...]
+
+    def __new__(cls, sites: tuple[Site, ...]) -> _OneOf:
+        made = super().__new__(cls, sites[0])
+        made.all = sites
+        return made
+
 
 current_site = _CurrentSite()
 
@@ -169,7 +185,7 @@ def _make(key: tuple[Any, ...]) -> UOp:
     node.rank, node.form = _rank(op, dtype, src, arg)
     node.number = next(_numbers)
     site = current_site.site
-    node.sites = () if site is None else (site,)
+    node.sites = () if site is None else site.all if type(site) is _OneOf else (site,)
     node._digest = None
     ref = _Interned(node, _dead.append)
     ref.key = key

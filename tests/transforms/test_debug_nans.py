@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fnx
+import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx import lax
 from fnx.core.config import override
@@ -80,6 +81,38 @@ def test_the_line_is_that_of_the_op() -> None:
     line = start + next(i for i, text in enumerate(lines) if "the line of the scan" in text)
     with pytest.raises(FloatingPointError, match=rf"test_debug_nans.py:{line}: "):
         fnx.jit(lambda x: lax.scan(counts_down, 1.5, x))(X)
+
+
+@pytest.mark.parametrize("transform", [
+    lambda f: fnx.grad(fnx.checkpoint(f)), fnx.grad, fnx.jacfwd, lambda f: fnx.vmap(fnx.grad(f))])
+def test_of_equal_graphs_the_line_is_that_of_the_function(transform: Any) -> None:
+    """What is derived of a node that several functions have in common is of all of their lines."""
+    def roots(x: Any) -> Any:
+        return jnp.exp(jnp.sqrt(x)).sum()  # the line of the function
+
+    x = np.array([1, -1, 2], np.float32)
+    for other in (jnp.sqrt, fnx.jit(lambda x: jnp.sqrt(x) + 1), fnx.vmap(lambda x: jnp.sqrt(x))):
+        with pytest.raises(FloatingPointError):
+            other(x)
+    line = inspect.getsourcelines(roots)[1] + 1
+    x = np.stack([x, x]) if transform(roots).__name__.startswith("vmap") else x
+    for g in (transform(roots), fnx.jit(transform(roots))):
+        with pytest.raises(FloatingPointError, match=rf"test_debug_nans.py:{line}: .* of sqrt"):
+            g(x)
+
+
+def test_a_hand_written_kernel_is_named() -> None:
+    @fnx.call(out=lambda x: x)
+    def logarithm(x: Any, o: Any) -> None:
+        i = k.range(x.shape[0])
+        o[i] = k.log(x[i])
+
+    for f in (logarithm, fnx.jit(lambda x: logarithm(x) * 2),
+              fnx.vmap(lambda x: logarithm(x[None]))):
+        with pytest.raises(FloatingPointError, match=r"out of kernel logarithm at \[1"):
+            f(X)
+    with pytest.raises(FloatingPointError, match=r"log at \[1\]"):
+        fnx.jit(lambda x: logarithm(jnp.log(x)))(X)
 
 
 def test_what_was_not_chosen_is_not_blamed() -> None:

@@ -206,8 +206,8 @@ at_fork(in_child=_in_child)
 
 
 def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: int = 0,
-          front: bool = False, last: Sequence[UOp] = (), whole: Container[UOp] = frozenset()
-          ) -> tuple[UOp, list[UOp]]:
+          front: bool = False, last: Sequence[UOp] = (), whole: Container[UOp] = frozenset(),
+          lines: bool = False) -> tuple[UOp, list[UOp]]:
     """The FUNCTION of ``outs`` over ``leaves``, and what else it reads.
 
     Args:
@@ -218,6 +218,7 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
         front: the captures come before the explicit parameters.
         last: leaves that become the last parameters, behind the captures.
         whole: nodes of other traces that are captured as they are, in place of what they read.
+        lines: with ``numbers``: nodes that are there already are of these lines, too.
 
     Returns:
         The FUNCTION, with the captures as its last (or first) parameters; and the captures.
@@ -252,7 +253,7 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
     captures += handles
     order = [*captures, *leaves, *last] if front else [*leaves, *captures, *last]
     params = {node: build.param(i, node.dtype, node.shape) for i, node in enumerate(order)}
-    visit = None if eager else of_both
+    visit = None if eager and not lines else of_both
     return build.function(rebuild(outs, visit, known=params), len(params), name), captures
 
 

@@ -124,8 +124,7 @@ class _ForwardWalk:
             if rule is None or node.op.closed or not node.src:
                 self.primals[node] = node
                 continue
-            if node.sites:
-                current_site.site = node.sites[0]
+            current_site.derive(node)
             if isinstance(rule, ResultRule) and node.src[0] in self.results:
                 primals, tangents = self.results[node.src[0]]
                 self.primals[node], t = primals[node.arg], tangents[node.arg]

@@ -165,8 +165,7 @@ class _ReverseWalk:
                     assert ct is not None
                     self.results.setdefault(node.src[0], {})[node.arg] = ct
                     continue
-                if node.sites:
-                    current_site.site = node.sites[0]
+                current_site.derive(node)
                 for part in products if ct is None else (*products, ct):
                     self._pull(node, part)
 

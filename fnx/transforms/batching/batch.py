@@ -70,8 +70,7 @@ def _batch(body: UOp, pattern: BatchPattern) -> Asking[Batched]:
             done[node] = Lifted(node, False)
             continue
         src, flags = zip(*[done[s] for s in node.src])
-        if node.sites:
-            current_site.site = node.sites[0]
+        current_site.derive(node)
         if op.batching == "body":
             if any(flags) or belongs(node) or \
                     any(lanes.axis in named_axes(b) for b in bodies(node)):

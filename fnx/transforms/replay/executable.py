@@ -231,7 +231,10 @@ class Eager(Executables):
         """Compute nodes over BUFFERs and CONSTs: one graph, one program."""
         if len(nodes) == 1 and nodes[0].op is ops.CONST:  # a number among the arguments
             return [self._memory(nodes[0])]
-        fn, captures = trace.close(nodes, (), numbers=MAX_NUMBERS)
+        if config.check or config.check_index:  # errors will ask for lines
+            fn, captures = trace.rewriting(trace.close, nodes, (), numbers=MAX_NUMBERS, lines=True)
+        else:
+            fn, captures = trace.close(nodes, (), numbers=MAX_NUMBERS)
         try:
             return self.find(fn).run([self._memory(c) for c in captures])
         except FnxError as error:
