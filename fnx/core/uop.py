@@ -24,6 +24,11 @@ _MAX_SITES = 8
 _numbers = itertools.count()
 
 
+def now() -> int:
+    """A number that all nodes made so far are below."""
+    return next(_numbers)
+
+
 class _Interned(weakref.ref["UOp"]):
     """A weak reference that remembers its key, so that a dead entry can be dropped."""
 

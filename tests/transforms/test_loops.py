@@ -401,6 +401,36 @@ def test_what_was_computed_before_a_loop_is_not_computed_in_its_steps(loop: str,
         np.testing.assert_allclose(slope, pushed, rtol=1e-4)
 
 
+INSIDE: dict[str, Callable[[Callable[[Any], Any]], Callable[[Any], Any]]] = {
+    "jit": fnx.jit, "two jits": lambda g: fnx.jit(lambda v: fnx.jit(g)(v)),
+    "vmap": lambda g: fnx.vmap(lambda row: g(row)[0]),
+    "checkpoint": fnx.checkpoint, "call": lambda g: fnx.call(g), "remat of jit":
+    lambda g: fnx.checkpoint(fnx.jit(g)), "grad": lambda g: fnx.grad(lambda v: g(v).sum()),
+    "jit called before": fnx.jit, "jvp": lambda g: lambda v: fnx.jvp(g, (v,), (v,))[1],
+    "cond": lambda g: lambda v: lax.cond(v[0, 0] > 0, g, lambda v: -g(v), v),
+    "cond in jit": lambda g: fnx.jit(lambda v: lax.cond(v[0, 0] > 0, g, lambda v: -g(v), v))}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("inside", INSIDE)
+def test_nor_by_functions_that_are_called_in_its_steps(loop: str, inside: str) -> None:
+    def f(m: Any, loop: Callable[[Any, Any], Any]) -> Any:
+        made = jnp.sin(m @ m) @ m
+        g = INSIDE[inside](lambda v: jnp.tanh(made * v))
+        return loop(g, g(m) if "before" in inside else m)
+
+    def thrice(g: Any, x: Any) -> Any:
+        return g(g(g(x)))
+
+    m = jnp.cos(jnp.arange(16.0)).reshape(4, 4)
+    graph = trace.trace(lambda m: f(m, LOOPS[loop]), [m._aval], fnx.tree.structure(((m,), {})),
+                        by="test", name="f").close().function
+    bodies = [b for n in toposort([graph], into_functions=True)
+              if n.op in (ops.SCAN, ops.WHILE) for b in n.src if b.op is ops.FUNCTION]
+    assert bodies and ops.SIN not in {n.op for n in toposort(bodies, into_functions=True)}
+    np.testing.assert_allclose(fnx.jit(lambda m: f(m, LOOPS[loop]))(m), f(m, thrice), rtol=1e-5)
+
+
 def test_a_branch_alone_computes_what_it_alone_reads() -> None:
     """So no NaN of the derivative of what was not taken comes out."""
     def f(x: Any) -> Any:

@@ -40,7 +40,7 @@ from fnx.core.errors import (
 )
 from fnx.core.ops import Shape
 from fnx.core.row_parts import LEAF_BITS
-from fnx.core.uop import UOp, current_site, substitute, toposort
+from fnx.core.uop import UOp, current_site, now, substitute, toposort
 
 MAX_NESTED = 500  # traces that are open at once in a thread
 FRAMES = 40       # of Python that one of them may take, with the user's own
@@ -69,14 +69,15 @@ class Scope:
     """One trace while it is open, as a context manager.
 
     ``name`` says whose, for messages. ``axis`` is the named axis that it maps over; ``axes`` are
-    all that are open inside it, this one last.
+    all that are open inside it, this one last. ``loop``: what it traces is run many times.
+    Nodes below the number ``since`` were there before.
     """
 
-    __slots__ = ("name", "axis", "axes", "leaves", "remembered", "site", "opened", "first",
-                 "token")
+    __slots__ = ("name", "axis", "loop", "axes", "leaves", "remembered", "site", "opened", "since",
+                 "first", "token")
 
-    def __init__(self, name: str, axis: op_args.Axis | None = None) -> None:
-        self.name, self.axis = name, axis
+    def __init__(self, name: str, axis: op_args.Axis | None = None, loop: bool = False) -> None:
+        self.name, self.axis, self.loop, self.since = name, axis, loop, now()
         self.axes: tuple[op_args.Axis, ...] = ()
         self.leaves: list[UOp] = []
         self.remembered: list[UOp] = []
@@ -151,6 +152,11 @@ set_open_transforms(_open_transforms)
 def is_open() -> bool:
     """Whether this thread is tracing."""
     return bool(_open.scopes)
+
+
+def loop_since() -> int:
+    """The number below which nodes were there before the innermost loop that is traced."""
+    return max([s.since for s in _open.scopes if s.loop], default=0)
 
 
 def axes() -> tuple[op_args.Axis, ...]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import math
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from threading import get_ident
 from typing import Any, ParamSpec, TypeVar
@@ -66,7 +67,8 @@ class Traced(Record):
     """What a function returned, in terms of the ``leaves`` that it ran on.
 
     ``aux`` is handed on beside the results and may hold more than arrays. ``tokens`` are those
-    before the first and behind the last of its effects, if there are any.
+    before the first and behind the last of its effects, if there are any. Nodes below the number
+    ``since`` were there before.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Traced(Record):
     out_tree: tree.TreeDef
     aux: list[Any]
     aux_tree: tree.TreeDef | None
+    since: int
     tokens: tuple[UOp, ...] = ()
 
     @property
@@ -85,8 +88,9 @@ class Traced(Record):
 
     def close(self) -> Closed:
         """As a FUNCTION. The traces of what it captured have to be open."""
+        whole = made_before(self.nodes, self.since) if scope.is_open() else frozenset[UOp]()
         function, captures = rewriting(close, self.nodes, self.leaves, self.name,
-                                       last=self.tokens[:1])
+                                       last=self.tokens[:1], whole=whole)
         return Closed(function, captures, self.out_tree, tuple([x._aval for x in self.outs]),
                       bool(self.tokens))
 
@@ -110,7 +114,7 @@ class Traced(Record):
 
 def trace(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
           values: Iterable[UOp | None] = itertools.repeat(None), *, by: str, name: str,
-          has_aux: bool = False, axis: op_args.Axis | None = None) -> Traced:
+          has_aux: bool = False, axis: op_args.Axis | None = None, loop: bool = False) -> Traced:
     """Run ``f`` once on leaves.
 
     Args:
@@ -122,15 +126,16 @@ def trace(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
         name: of the FUNCTION, for people.
         has_aux: ``f`` returns (result, aux).
         axis: the named axis that is open inside ``f``.
+        loop: what it computes is computed many times.
     """
-    return apart(_traced, f, given, in_tree, iter(values), f"{by} of {name}", name, has_aux,
-                 axis)
+    return apart(_traced, f, given, in_tree, iter(values), name, has_aux,
+                 scope.Scope(f"{by} of {name}", axis, loop))
 
 
 def _traced(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
-            values: Iterator[UOp | None], title: str, name: str, has_aux: bool,
-            axis: op_args.Axis | None) -> Traced:
-    with scope.Scope(title, axis) as opened:
+            values: Iterator[UOp | None], name: str, has_aux: bool, opened: scope.Scope
+            ) -> Traced:
+    with opened:
         args, kwargs = in_tree.unflatten(
             [Array(opened.leaf(x.dtype, x.shape, next(values)), x.weak) if type(x) is Aval else x
              for x in given])
@@ -140,7 +145,7 @@ def _traced(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
         outs = [_result(x, out_tree, i, name) for i, x in enumerate(flat)]
     tokens = () if opened.first is None or opened.token is None else (opened.first, opened.token)
     given, aux_tree = tree.flatten(aux) if has_aux else ([], None)
-    return Traced(name, opened.leaves, outs, out_tree, given, aux_tree, tokens)
+    return Traced(name, opened.leaves, outs, out_tree, given, aux_tree, opened.since, tokens)
 
 
 def name_of(f: Callable[..., Any]) -> str:
@@ -255,6 +260,27 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
     params = {node: build.param(i, node.dtype, node.shape) for i, node in enumerate(order)}
     visit = None if eager and not lines else of_both
     return build.function(rebuild(outs, visit, known=params), len(params), name), captures
+
+
+_FOLDS = frozenset({ops.REDUCE, ops.GATHER, ops.SCATTER, ops.GET})
+_LARGE = 1024  # elements: fewer are computed again as fast as they are read
+
+
+def made_before(outs: Sequence[UOp], since: int) -> frozenset[UOp]:
+    """What a trace reads that was computed before it, and is not to be computed in it again.
+
+    Sums, loops and large arrays; movements of them stay in the trace, so that nothing is spread
+    in memory. Such nodes have numbers below ``since``.
+    """
+    nodes = toposort(outs) if since else []
+    of_others: set[UOp] = set()
+    for n in nodes:
+        if n.op in _FOREIGN or any(s in of_others for s in n.src):
+            of_others.add(n)
+    return frozenset([n for n in nodes if n.number < since and n in of_others
+                      and not build_calls.is_token(n)
+                      and (n.op in _FOLDS or n.op in ops.ELEMENTWISE
+                           and math.prod(n.shape) >= _LARGE)])
 
 
 def inline(fn: UOp, args: Sequence[UOp]) -> list[UOp]:

@@ -36,7 +36,7 @@ def pays(node: UOp, cost: Mapping[UOp, RecomputeCost], in_memory: bool) -> bool:
     """Whether the parts of a CONCAT get buffers, one behind the other.
 
     They do where that is quicker to run or to compile than one kernel that chooses, and where
-    most would have buffers anyway, as reductions and loops do.
+    all would have buffers anyway, as what is made of reductions does.
     """
     if not can(node):
         return False
@@ -45,7 +45,7 @@ def pays(node: UOp, cost: Mapping[UOp, RecomputeCost], in_memory: bool) -> bool:
     if in_memory and len(node.src) >= SEVERAL and len({s.shape for s in node.src}) == 1 and \
             math.prod(node.src[0].shape) >= MIN_ELEMENTS:
         return True
-    return all(any(n.op is not ops.PARAM for n in cost[s].loads) for s in node.src)
+    return all(any(n.op is ops.REDUCE for n in cost[s].loads) for s in node.src)
 
 
 def can(node: UOp) -> bool:

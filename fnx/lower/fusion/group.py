@@ -160,11 +160,15 @@ def in_order(groups: Iterable[Group]) -> list[Group]:
     """Groups such that each runs after those it reads; last created first among equals.
 
     One that no other reads writes results only, which have memory of their own: it runs as soon
-    as it can, so that what it reads is free again.
+    as it can, so that what it reads is free again. What is only moved into its place in a CONCAT
+    is moved when that is complete otherwise.
     """
     done: dict[Group, None] = {}
     stack = sorted(groups, key=by_number)
     last = set(stack).difference(*[g.reads for g in stack])
+    late = {r for g in stack if g.whole is not None for r in g.reads
+            if r.contraction is None and not r.reduces}
+    stack = [g for g in stack if g not in late]
     while stack:
         waiting = [g for g in stack[-1].reads if g not in done]
         if waiting:

@@ -9,17 +9,16 @@ same types is not run again.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
 
-from fnx.core import build, build_calls, ops
+from fnx.core import build
 from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.public import asarray
-from fnx.core.array.trace import close, name_of, rewriting, trace
+from fnx.core.array.trace import close, made_before, name_of, rewriting, trace
 from fnx.core.cache import CacheOf
 from fnx.core.config import config
 from fnx.core.dtypes import promote
@@ -34,7 +33,7 @@ from fnx.core.errors import (
 )
 from fnx.core.process import load
 from fnx.core.record import Record
-from fnx.core.uop import UOp, substitute, toposort
+from fnx.core.uop import UOp, substitute
 from fnx.core.weak import WeakMemo
 from fnx.transforms.replay.signature import Arguments, context
 from fnx.transforms.replay.traces import Traces
@@ -119,7 +118,7 @@ def _traced(f: Callable[..., Any], avals: Sequence[Aval], in_tree: tree.TreeDef,
             turn: int) -> Body:
     name = name_of(f)
     try:
-        traced = trace(f, avals, in_tree, by=by, name=name)
+        traced = trace(f, avals, in_tree, by=by, name=name, loop=by not in _BRANCHES)
     except TypeError as error:
         if not isinstance(error, FnxError):
             Arguments(f, f"{by}: {name}").check((None,) * len(in_tree.subtrees[0].subtrees), {})
@@ -127,34 +126,14 @@ def _traced(f: Callable[..., Any], avals: Sequence[Aval], in_tree: tree.TreeDef,
     before, behind = traced.tokens[:1], traced.tokens[1:]
     leaves = [*before, *traced.leaves[turn:], *traced.leaves[:turn]]
     outs = [*behind, *[x._node for x in traced.outs]]
-    whole = _made_before(outs, traced.leaves) if by not in _BRANCHES else frozenset[UOp]()
-    function, captures = rewriting(close, outs, leaves, name, front=True, whole=whole)
+    since = scope.loop_since() if by in _BRANCHES else traced.since
+    function, captures = rewriting(close, outs, leaves, name, front=True,
+                                   whole=made_before(outs, since))
     return Body(name, function, captures, traced.out_tree, tuple([x._aval for x in traced.outs]),
                 bool(before))
 
 
 _BRANCHES = ("cond", "switch")  # what they alone read is computed where they are taken
-_FOLDS = frozenset({ops.REDUCE, ops.GATHER, ops.SCATTER, ops.GET})
-_LARGE = 1024  # elements: fewer are computed in each step as fast as they are read
-
-
-def _made_before(outs: Sequence[UOp], leaves: Sequence[UOp]) -> frozenset[UOp]:
-    """What a step reads that was computed before its loop, and is not to be computed in each.
-
-    Sums, loops and large arrays; movements of them stay in the step, so that nothing is spread
-    in memory. What was there before a trace is older than its leaves.
-    """
-    first = min((leaf.number for leaf in leaves), default=0)
-    nodes = toposort(outs)
-    of_others: set[UOp] = set()
-    for n in nodes:
-        if n.op in (ops.LEAF, ops.BUFFER) or any(s in of_others for s in n.src):
-            of_others.add(n)
-    return frozenset([n for n in nodes if n.number < first and n in of_others
-                      and not build_calls.is_token(n)
-                      and (n.op in _FOLDS or n.op in ops.ELEMENTWISE
-                           and math.prod(n.shape) >= _LARGE)])
-
 
 # ---- several bodies over the same operands -------------------------------------------------------
 
