@@ -155,7 +155,7 @@ _FIXED: dict[str, tuple[Any, ...]] = {
 
 
 # What a jitted call that is replayed looks at: one object, ``config.mode``, for each combination.
-_OF_CALLS = ("x64", "truncate", "check_index", "device", "disable_jit")
+_OF_CALLS = ("x64", "truncate", "check", "check_index", "device", "disable_jit")
 
 
 def check_fixed(name: str, value: Any) -> None:

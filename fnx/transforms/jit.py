@@ -205,7 +205,7 @@ class Jitted(Transformed[P, R_co]):
             return
         replay.launch = make_launcher(
             key, _dynamic(key, n), captures.entries, replay.storages, replay.closed.out_tree,
-            replay.closed.outs, executable.run, self._donated(key, n), self._donation.to)
+            replay.closed.outs, executable, self._donated(key, n), self._donation.to)
         self._update_launchers()
 
     def _update_launchers(self) -> None:

@@ -116,7 +116,7 @@ def test_no_memory_for_the_result(device: str, monkeypatch: pytest.MonkeyPatch) 
         def allocate(sizes: Any) -> Any:
             raise OutOfMemoryError("expected free memory, got none")
 
-        monkeypatch.setattr(executable, "_allocate", allocate)
+        monkeypatch.setattr(executable, "allocate", allocate)
         with pytest.raises(MemoryError):
             step(w, v)
         np.testing.assert_array_equal(w, SMALL)

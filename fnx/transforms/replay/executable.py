@@ -80,14 +80,14 @@ class Executable:
     Its last results are the faults of ``checks``: looked at, and not given.
     """
 
-    __slots__ = ("_allocate", "device", "function", "lowered", "buffer", "sizes", "results",
+    __slots__ = ("allocate", "device", "function", "lowered", "buffer", "sizes", "results",
                  "forwards", "checks", "over")
 
     def __init__(self, fn: UOp, device: Any, lower: Callable[..., Any], runtime_extents: bool,
                  checks: Sequence[Check] = (), donated: Sequence[int] = ()) -> None:
         self.function, self.checks = fn, checks
         self.device: DeviceFace = device
-        self._allocate: Callable[[Sequence[int]], Sequence[Any]] = device.allocate
+        self.allocate: Callable[[Sequence[int]], Sequence[Any]] = device.allocate
         before = device.stats()
         made: LoweredFace = trace.apart(lower, fn, device.target, runtime_extents, device.prepare,
                                         None, donated)
@@ -106,6 +106,11 @@ class Executable:
         self.forwards = any(kind == "in" for kind, _ in self.results) or \
             len(self.results) != len(self.sizes) or bool(checks)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether its results are just the memory that is allocated for them."""
+        return not (self.over or self.forwards)
+
     def run(self, ins: Sequence[Any], give_away: Callable[[], None] | None = None
             ) -> Sequence[Any]:
         """Submit with argument storages; storages of the results, in order.
@@ -114,7 +119,7 @@ class Executable:
         be written over, so that whoever is interrupted here does not read what is written there,
         and what fails before has taken nothing.
         """
-        outs = self._allocate(self.sizes)
+        outs = self.allocate(self.sizes)
         if self.over:
             ins, outs = self._written_over(ins, outs)
             self.buffer.submit(ins, outs, give_away)
@@ -146,7 +151,7 @@ class Executable:
         for i, slot in self.over:
             source = given[slot]
             if config.check or source.lent or sum(s is source for s in given) > 1:
-                fresh, = self._allocate((source.nbytes,))
+                fresh, = self.allocate((source.nbytes,))
                 fresh.fill(source.view(np.dtype(np.uint8), (source.nbytes,)))
                 source = fresh
             given[slot] = made[i] = source

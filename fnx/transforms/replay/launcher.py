@@ -12,7 +12,8 @@
             x0 = convert(x0)
         if x0._storage is None or x0._shape != S0 or x0._dtype is not D0 or ...: return MISS
         ...
-        outs = run((x0._storage, x1._storage, x2._storage))
+        outs = allocate(sizes)
+        submit((x0._storage, x1._storage, x2._storage), outs)
         return make(outs[0], ...)
 
 It does no graph work and builds no key: it checks what the signature says and nothing else.
@@ -33,6 +34,7 @@ from fnx.core.array.equality import same
 from fnx.core.array.public import concrete
 from fnx.core.config import config
 from fnx.transforms.replay.captures import BY_VALUE, MISSING, Watched
+from fnx.transforms.replay.executable import Executable
 from fnx.transforms.replay.signature import CONVERTED, CallKey, NamedStatic
 
 MISS = object()
@@ -71,8 +73,7 @@ class _Source:
 
 def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tuple[Any, str, Any]],
                   captured: Sequence[Any], out_tree: tree.TreeDef, outs: Sequence[Aval],
-                  run: Callable[..., Sequence[Any]],
-                  donated: Sequence[int], to: str) -> Launcher | None:
+                  program: Executable, donated: Sequence[int], to: str) -> Launcher | None:
     """The launcher of a signature; None where its trees hold containers it does not know.
 
     Args:
@@ -82,8 +83,7 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
         captured: storages that follow those of the arguments.
         out_tree: structure of the results.
         outs: of the results.
-        run: storages of arguments and captures, who gives away what is donated -> storages of
-            results.
+        program: what is called with the storages of arguments and captures.
         donated: leaves that have no value afterwards.
         to: whom they say that they went to.
     """
@@ -100,16 +100,18 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
     if donated:  # given once: else the general path says what is wrong
         ids = ", ".join(f"id({x}._storage)" for x in leaves)
         src.guard(f"len({{{ids}}}) != {len(leaves)}")
-    src.space["run"] = run
     ins = "".join(f"{x}._storage, " for x in leaves)
     ins += "".join(f"{src.constant(s, 's')}, " for s in captured)
     if donated:
         src.lines.append("  def begin():")  # no loop and no call: Ctrl-C can't come in between
         src.lines += [f"    {x}._storage = {x}._uop = None; {x}._value = {to!r}"
                       for x in (leaves[i] for i in donated)]
-        src.lines.append(f"  outs = run(({ins}), begin)")
+        src.lines.append(f"  outs = {src.constant(program.run, 'run')}(({ins}), begin)")
+    elif program.is_plain and not config.check:  # as ``run``, without the call
+        src.lines += [f"  outs = {src.constant(program.allocate)}({src.constant(program.sizes)})",
+                      f"  {src.constant(program.buffer.submit)}(({ins}), outs)"]
     else:
-        src.lines.append(f"  outs = run(({ins}))")
+        src.lines.append(f"  outs = {src.constant(program.run, 'run')}(({ins}))")
     made = iter([f"make(outs[{i}], {src.constant(shape, 'S')}, {src.constant(t, 'D')}, {weak})"
                  for i, (shape, t, weak) in enumerate(outs)])
     result = _built(src, out_tree, made)
