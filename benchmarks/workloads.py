@@ -7,6 +7,7 @@ itself), ``jnp``, ``lax`` and ``random``, and returns a function and its argumen
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -257,6 +258,7 @@ WORKLOADS: dict[str, Builder] = {
     "gpt_step": gpt_step,
     "rnn_grad": rnn_grad,
     "scan_scalar100k": scan_scalar,
+    "scan_scalar2k": partial(scan_scalar, length=2000),
     "hessian_logreg": hessian_logreg,
     "nbody_grad": nbody_grad,
     "dispatch": dispatch,

@@ -104,6 +104,10 @@ class _LoopPlan:
         self.statements = [_Counted(n, closed(n)) for n in closing] + \
             [_Counted(s, [r for r in self.ranges if r in s.ranges and r not in free])
              for s in kernel.src]
+        # folds inside of loops of others: a node of theirs may be over ranges of both
+        loops = {r for n in closing if n.op is ops.REDUCE for r in closed(n)}
+        self.nested = [n for n in closing if n.op is ops.REDUCE and not loops.isdisjoint(n.ranges)]
+        self.few = self._few()
         self.steps: list[Transform] = []
         self.parts: dict[UOp, tuple[list[str], list[str]]] = {
             r: ([name_of(r)], []) for r in self.ranges}  # names of (its loops, its lanes)
@@ -115,6 +119,9 @@ class _LoopPlan:
         for r in self.ranges:
             if r in vectors:
                 self._vectorize(r, r is shared, not blocked)
+            elif r in self.few and r is not shared and r not in blocked:
+                self.parts[r] = ([], [name_of(r)])
+                self.steps.append(tiling.unroll(name_of(r)))
             elif r in blocked:
                 self._cut(r, _BLOCK, "o", "b")
             elif r is shared and (chunk := self._chunk_of(r)) > 1:
@@ -153,8 +160,10 @@ class _LoopPlan:
 
     def _is_free(self, r: UOp, chosen: Sequence[UOp]) -> bool:
         """Whether lanes along r are legal and meet no other lanes."""
-        return r not in self.kept and r not in self.staged and extent(r) > 1 and not any(
-            r in s.own and any(c in s.own for c in chosen) for s in self.statements)
+        return r not in self.kept and r not in self.staged and r not in self.few and \
+            extent(r) > 1 and not any(
+            r in s.own and any(c in s.own for c in chosen) for s in self.statements) and not any(
+            r in run_over(n) and not run_over(n).isdisjoint(chosen) for n in self.nested)
 
     def _lanes_along(self, r: UOp | None) -> int:
         """No more lanes than a short range fills."""
@@ -187,6 +196,15 @@ class _LoopPlan:
             lane.insert(0, f"{name}_u")
             self.steps += [tiling.split(inner, lanes, *lane), tiling.unroll(lane[0])]
         self.parts[r] = (loops, lane)
+
+    def _few(self) -> list[UOp]:
+        """Ranges that are written out: folds of a few terms inside the loops of other folds, and
+        as short ones of the results, for all of which such a fold is the same."""
+        inner = [n for n in self.nested if all(_is_few(r) for r in closed(n))]
+        out = {r for n in inner for r in closed(n)}
+        out |= {r for r in self.outer if inner and _is_few(r)
+                and all(r not in n.ranges for n in inner)}
+        return [r for r in self.ranges if r in out and r not in self.kept and r not in self.staged]
 
     # ---- transposed reads
 
@@ -263,3 +281,7 @@ class _LoopPlan:
         if first:
             self.steps.append(tiling.parallel(first[0]))
         self.steps += [tiling.vectorize(x) for x in lanes if x.endswith("_l")]
+
+
+def _is_few(r: UOp) -> bool:
+    return r.src[0].op is ops.CONST and extent(r) <= _UNROLL

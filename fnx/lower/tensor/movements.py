@@ -24,7 +24,7 @@ MANY = 64  # parts that a kernel chooses from (fusion/concat_parts.py)
 x = var("x")
 _OF_LANES = {ops.ALL_GATHER, ops.AXIS_INDEX}  # batching has taken these away
 _VALUES = frozenset(op for op in ops.OPS.values() if "t" in op.levels
-                    and op.kind not in ("scope", "source", "host")) - _OF_LANES | {
+                    and op.kind not in ("scope", "source", "host", "pair")) - _OF_LANES | {
     ops.GET, ops.IOTA}
 _SAME_ELEMENTS = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, ops.FLIP,
                             ops.CONCAT, ops.PAD, ops.UNFOLD})
@@ -230,7 +230,15 @@ def _fold_twice(x: UOp, inner: UOp, node: UOp) -> UOp | None:
     return build.reduce(x, monoid, [*inner.arg.axes, *[left[a] for a in node.arg.axes]])
 
 
+def _negated(x: UOp, node: UOp) -> UOp:
+    """Of the negated sum, from zero: a sum of zeros is +0 either way."""
+    total = build.reduce(x, ops.ADD, node.arg.axes)
+    return build.sub(spread(0, total), total)
+
+
 PAST = [
+    RewriteRule(UPat(ops.REDUCE, (UPat(ops.NEG, (x,)),), "node"), _negated,
+                lambda x, node: node.arg.monoid is ops.ADD, "sum of -x"),
     RewriteRule(UPat(ops.ELEMENTWISE, None, "node"), _before_expand,
                 name="elementwise before expand", needs=CONSTANT_OPS),
     RewriteRule(UPat(ops.REDUCE, None, "node"), _unit_axes, name="fold of axes of length 1"),

@@ -1,0 +1,82 @@
+"""Values that are far larger than all that they are made of: computed again where they are read.
+
+    before  d = p[i] - p[j]: (n, n, 3), made of p: (n, 3)       written once, read twice: 3 n^2
+            sum(f(d), 0) - sum(f(d), 1)
+    after   the same without a buffer for f(d): each sum computes the terms that it adds
+
+A sum of a few elements (a squared distance) is part of such work. What decides is time: bytes that
+go to memory and back against vector instructions that are run again.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fnx.core import ops
+from fnx.core.record import Record
+from fnx.core.uop import UOp
+
+FEW = 4                   # elements that a fold has to be like elementwise work
+FAR = 16                  # times as many bytes as what a value is made of
+LARGE = 4 << 20           # bytes that stay in no cache
+BYTES_A_CYCLE = 5         # between a core and memory
+VECTOR_BYTES = 64         # that one instruction computes, about
+MOST = 64                 # nodes that are looked at
+
+_MOVED = frozenset({ops.EXPAND, ops.PERMUTE, ops.SHRINK, ops.FLIP, ops.RESHAPE})
+
+
+class Made(Record):
+    """What a value is made of: the nodes in between, and instructions for an element of it."""
+
+    nodes: frozenset[UOp]
+    weight: int
+
+
+def is_few(node: UOp) -> bool:
+    """Whether a REDUCE folds no more elements than an elementwise formula would have operands."""
+    return node.op is ops.REDUCE and node.src[0].op is not ops.PAIR and \
+        math.prod([node.src[0].shape[a] for a in node.arg.axes]) <= FEW
+
+
+def made_of_less(node: UOp) -> Made | None:
+    """How a value is made, if that is from far smaller ones."""
+    nbytes = _nbytes(node)
+    if nbytes < LARGE:
+        return None
+    times, stack, read = {node: 1}, [node], set[UOp]()
+    while stack:
+        n = stack.pop()
+        if len(times) > MOST:
+            return None
+        factor = times[n]
+        if is_few(n):
+            factor *= math.prod([n.src[0].shape[a] for a in n.arg.axes])
+        for s in n.src:
+            if s.op.kind == "elementwise" or s.op in _MOVED or is_few(s):
+                if times.get(s, 0) < factor:
+                    times[s] = factor
+                    stack.append(s)
+            elif s.op is not ops.CONST and s.op is not ops.IOTA:
+                read.add(s)
+    if not read or sum(map(_nbytes, read)) * FAR > nbytes:
+        return None
+    weight = sum(n.op.cost * k * _share(n, node) for n, k in times.items())
+    return Made(frozenset(times), math.ceil(weight))
+
+
+def pays(node: UOp, made: Made, copies: int) -> bool:
+    """Whether so many copies take less time than a buffer that is written and read as often."""
+    elements = math.prod(node.shape)
+    memory = elements * node.dtype.itemsize * (2 + copies) / BYTES_A_CYCLE
+    again = elements * made.weight * (copies - 1) * node.dtype.itemsize / VECTOR_BYTES
+    return again < memory
+
+
+def _share(n: UOp, node: UOp) -> float:
+    """Of the elements of a node those that one of the value needs: what is small is shared."""
+    return min(1.0, math.prod(n.shape) / math.prod(node.shape)) if not is_few(n) else 1.0
+
+
+def _nbytes(node: UOp) -> int:
+    return math.prod(node.shape) * node.dtype.itemsize

@@ -1,0 +1,132 @@
+"""Values far larger than what they are made of are computed again, with sums of a few terms."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.backends.base import get_device
+from fnx.core import build, dtypes, ops
+from fnx.core.levels import interp
+from fnx.core.uop import UOp
+from fnx.lower.fusion import recompute
+from fnx.lower.fusion.kernelize import kernelize
+from fnx.lower.tensor.inline import inline
+from fnx.lower.tensor.simplify import simplify
+from fnx.transforms.jit import link
+from tests.graphs import ALL_OPS, assert_same, graph_of
+from tests.lower.steps import run_steps
+
+F = dtypes.float32
+
+
+@pytest.fixture
+def small(monkeypatch: Any) -> Iterator[None]:
+    """What is large begins at a few elements, and nothing costs too much."""
+    monkeypatch.setattr(recompute, "LARGE", 32)
+    monkeypatch.setattr(recompute, "FAR", 1)
+    monkeypatch.setattr(recompute, "BYTES_A_CYCLE", 1e-3)
+    fnx.clear_caches()
+    yield
+    fnx.clear_caches()
+
+
+class Pairs:
+    """Sums, both ways, of random formulas of the differences of two lists of points."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        n, m, k = (self.rng.choice((1, 2, 3, 5, 17, 40)) for _ in range(3))
+        k = min(k, 5)
+        self.shape = n, m, k
+        self.args = [build.param(0, F, (n, k)), build.param(1, F, (m, k))]
+        values = np.random.default_rng(seed)
+        self.values = [values.integers(-3, 4, s.shape).astype(np.float32) for s in self.args]
+
+    def spread(self, x: UOp, axis: int) -> UOp:
+        """x with an axis in it, all along which it is the same."""
+        shape = (*x.shape[:axis], 1, *x.shape[axis:])
+        return build.expand(build.reshape(x, shape), self.shape)
+
+    def formula(self) -> UOp:
+        p, q = self.args
+        x = build.sub(self.spread(p, 1), self.spread(q, 0))
+        for _ in range(self.rng.randint(1, 3)):
+            near = build.reduce(build.mul(x, x), self.rng.choice((ops.ADD, ops.MAX)), [2])
+            near = build.sqrt(near) if self.rng.random() < 0.5 else near
+            x = self.rng.choice((build.add, build.maximum, build.sub))(x, self.spread(near, 2))
+        return x
+
+    def function(self) -> UOp:
+        x = self.formula()
+        outs = [build.reduce(build.neg(x) if self.rng.random() < 0.3 else x, ops.ADD, axes)
+                for axes in self.rng.sample([[0], [1], [2], [0, 1], [1, 2], [0, 2]], 3)]
+        if self.rng.random() < 0.5 and outs[0].shape == outs[1].shape:
+            outs[0] = build.sub(outs[0], outs[1])
+        if self.rng.random() < 0.3:
+            outs.append(x)
+        return build.function(outs, 2)
+
+
+@pytest.mark.usefixtures("small")
+def test_sums_of_formulas_of_pairs() -> None:
+    device = get_device("cpu")
+    for seed in range(40):
+        pairs = Pairs(seed)
+        fn = pairs.function()
+        want = interp.apply(fn, pairs.values)
+        for got, exact in zip(run_steps(fn, pairs.values), want):
+            np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-4, err_msg=str(seed))
+        if seed % 4 == 0:
+            outs = link(fn, device).run([device.upload(v) for v in pairs.values])
+            for out, node, exact in zip(outs, fn.src, want):
+                np.testing.assert_allclose(out.view(np.dtype("f4"), node.shape), exact, rtol=1e-5,
+                                           atol=1e-4, err_msg=str(seed))
+
+
+@pytest.mark.usefixtures("small")
+def test_any_graph_means_the_same() -> None:
+    for seed in range(60):
+        graph = graph_of(seed, 24, [dtypes.int32, dtypes.bool_], ALL_OPS - {ops.SORT})
+        if all(0 not in out.shape for out in graph.fn.src):
+            got = run_steps(simplify(inline(graph.fn)), graph.args)
+            assert_same(got, interp.apply(graph.fn, graph.args))
+
+
+def test_energies_of_pairs_and_their_slopes_are_one_kernel(capsys: Any) -> None:
+    def energy(p: Any) -> Any:
+        d = p[:, None] - p[None]
+        return jnp.sum(1 / jnp.sqrt(jnp.sum(d * d, -1) + 1e-3))
+    fnx.jit(fnx.grad(energy)).lower(jnp.zeros((1024, 3))).show()
+    printed = capsys.readouterr().out
+    assert printed.split("==== groups")[1].split("==== kernels")[0].count("\ngroup ") == 1
+
+
+def test_what_is_small_or_as_large_as_its_operands_is_written_once() -> None:
+    p, x = build.param(0, F, (64, 3)), build.param(1, F, (2048, 2048))
+
+    def made(x: UOp) -> Any:
+        return recompute.made_of_less(build.exp(x))
+    assert made(p) is None and made(x) is None
+    row = build.param(0, F, (2048, 1))
+    wide = build.expand(row, (2048, 2048))
+    found = made(build.exp(wide))
+    assert found is not None and recompute.pays(wide, found, 2)
+    assert not recompute.pays(wide, found.replace(weight=1000), 2)
+
+
+def test_a_sum_of_negated_terms_keeps_the_sign_of_zero() -> None:
+    x = build.param(0, F, (3,))
+    fn = build.function([build.reduce(build.neg(x), ops.ADD, [0])], 1)
+    for values in ([0.0, 0, 0], [-0.0, -0.0, -0.0], [1.0, -1, 0], [1.0, 2, 4]):
+        args = [np.asarray(values, np.float32)]
+        device = get_device("cpu")
+        out, = link(fn, device).run([device.upload(args[0])])
+        assert_same([out.view(np.dtype("f4"), ())], interp.apply(fn, args))
+    assert len(kernelize(fn).groups) == 1
