@@ -37,7 +37,8 @@ from fnx.lower.bodies import Carried, distinct_results, expand
 from fnx.lower.commands import AnyLaunch, Block, Launch, Launches, commands, named, plan_memory
 from fnx.lower.donated import donated_pairs
 from fnx.lower.driver import Driver, Pass, Ran
-from fnx.lower.fusion.kernelize import MAX_NODES, MAX_WORK, Fusion, kernelize
+from fnx.lower.fusion.group import MAX_NODES, MAX_WORK
+from fnx.lower.fusion.kernelize import Fusion, kernelize
 from fnx.lower.fusion.ranges import BodyStep, StepBody, build_kernels
 from fnx.lower.fusion.unique_results import results_of, unique_results
 from fnx.lower.in_place import copied_slots, shared_slots

@@ -14,6 +14,9 @@ from fnx.core import ops
 from fnx.core.uop import UOp
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, squeeze
 
+MAX_NODES = 400   # of one group
+MAX_WORK = 1200   # of one group: compilers take time that grows faster than the code
+MEMORY: Tokens = ("memory",)  # the index of what is read as a whole: it needs a buffer
 MAX_SEARCH = 256  # groups that are looked at to know whether two of them may become one
 
 

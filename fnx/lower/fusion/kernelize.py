@@ -35,6 +35,9 @@ from fnx.core import ops, parts
 from fnx.core.uop import UOp, toposort
 from fnx.lower.fusion import concat_parts, cost, effects, recompute
 from fnx.lower.fusion.group import (
+    MAX_NODES,
+    MAX_WORK,
+    MEMORY,
     Group,
     by_number,
     common,
@@ -49,14 +52,11 @@ from fnx.lower.fusion.group import (
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index, squeeze
 
 MAX_STAGE_BYTES = 128 << 10  # a row that is kept inside a kernel; half of a small L2
-MAX_NODES = 400              # of one group
-MAX_WORK = 1200              # of one group: compilers take time that grows faster than the code
 MAX_COPIES = 4               # times a cheap value is computed again
 SCALING = 2                  # arithmetic that only scales
 PROLOGUE_WEIGHT = 6          # arithmetic an operand of a contraction may carry
 
 _CONDITIONAL = (ops.PAD, ops.FOLD, ops.CONCAT)
-MEMORY: Tokens = ("memory",)  # read as a whole: it needs a buffer
 
 
 class Fusion:
@@ -75,7 +75,7 @@ class Fusion:
         self._uses: dict[UOp, dict[Group, list[Tokens]]] = {}
         self._merged: dict[Group, Group] = {}
         self._waiting: dict[UOp, set[Group]] = {}  # for a node that is not placed
-        self._again: set[UOp] = set()  # computed wherever they are read
+        self._again = recompute.Recomputed()
         self._folds: dict[tuple[UOp, tuple[int, ...]], UOp] = {}  # with buffers of their own
 
     def _learn(self, roots: list[UOp]) -> None:
@@ -182,7 +182,7 @@ class Fusion:
             self._merge(list(uses))
             uses = self._resolved(uses)
         copies = sum(len(i) for i in uses.values())
-        if self._is_made_again(node, uses, copies):
+        if self._again.holds(node, uses, copies):
             self._compute_everywhere(node, uses)
             return True
         if copies == 1:
@@ -197,26 +197,6 @@ class Fusion:
         if pays:
             self._compute_everywhere(node, uses)
         return pays
-
-    def _is_made_again(self, node: UOp, uses: dict[Group, list[Tokens]], copies: int) -> bool:
-        """Whether it is computed wherever it is read, with what it is made of (recompute.py)."""
-        if node not in self._again:
-            if copies == 1 or node.op.kind != "elementwise":
-                return False
-            made = recompute.made_of_less(node)
-            if made is None or not recompute.pays(node, made, copies):
-                return False
-            if not self._may_repeat(made.nodes, uses):
-                return False
-            self._again |= made.nodes
-        return self._may_repeat((node,), uses)
-
-    def _may_repeat(self, nodes: Collection[UOp], uses: dict[Group, list[Tokens]]) -> bool:
-        return not any(
-            g.contraction is not None or g.is_fixed or g.count + len(nodes) * len(i) > MAX_NODES
-            or g.work + sum([n.op.cost for n in nodes]) * len(i) > MAX_WORK
-            or MEMORY in i or any(overlaps(t) or is_misaligned(t) for t in i)
-            for g, i in uses.items())
 
     def _compute_everywhere(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
         for group, indices in uses.items():

@@ -11,10 +11,20 @@ go to memory and back against vector instructions that are run again.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping, Sequence
 
 from fnx.core import ops
 from fnx.core.record import Record
 from fnx.core.uop import UOp
+from fnx.lower.fusion.group import (
+    MAX_NODES,
+    MAX_WORK,
+    MEMORY,
+    Group,
+    is_misaligned,
+    overlaps,
+)
+from fnx.lower.fusion.index_tokens import Tokens
 
 FEW = 4                   # elements that a fold has to be like elementwise work
 FAR = 16                  # times as many bytes as what a value is made of
@@ -26,7 +36,7 @@ MOST = 64                 # nodes that are looked at
 _MOVED = frozenset({ops.EXPAND, ops.PERMUTE, ops.SHRINK, ops.FLIP, ops.RESHAPE})
 
 
-class Made(Record):
+class Recipe(Record):
     """What a value is made of: the nodes in between, and instructions for an element of it."""
 
     nodes: frozenset[UOp]
@@ -39,7 +49,7 @@ def is_few(node: UOp) -> bool:
         math.prod([node.src[0].shape[a] for a in node.arg.axes]) <= FEW
 
 
-def made_of_less(node: UOp) -> Made | None:
+def made_of_less(node: UOp) -> Recipe | None:
     """How a value is made, if that is from far smaller ones."""
     nbytes = _nbytes(node)
     if nbytes < LARGE:
@@ -62,15 +72,42 @@ def made_of_less(node: UOp) -> Made | None:
     if not read or sum(map(_nbytes, read)) * FAR > nbytes:
         return None
     weight = sum(n.op.cost * k * _share(n, node) for n, k in times.items())
-    return Made(frozenset(times), math.ceil(weight))
+    return Recipe(frozenset(times), math.ceil(weight))
 
 
-def pays(node: UOp, made: Made, copies: int) -> bool:
+def pays(node: UOp, made: Recipe, copies: int) -> bool:
     """Whether so many copies take less time than a buffer that is written and read as often."""
     elements = math.prod(node.shape)
     memory = elements * node.dtype.itemsize * (2 + copies) / BYTES_A_CYCLE
     again = elements * made.weight * (copies - 1) * node.dtype.itemsize / VECTOR_BYTES
     return again < memory
+
+
+class Recomputed:
+    """The values that are computed again in one FUNCTION."""
+
+    def __init__(self) -> None:
+        self.nodes: set[UOp] = set()
+
+    def holds(self, node: UOp, uses: Mapping[Group, Sequence[Tokens]], copies: int) -> bool:
+        """Whether a node is computed wherever it is read, with what it is made of."""
+        if node not in self.nodes:
+            if copies == 1 or node.op.kind != "elementwise":
+                return False
+            made = made_of_less(node)
+            if made is None or not pays(node, made, copies) or not _fits(made.nodes, uses):
+                return False
+            self.nodes |= made.nodes
+        return _fits((node,), uses)
+
+
+def _fits(nodes: Collection[UOp], uses: Mapping[Group, Sequence[Tokens]]) -> bool:
+    """Whether all groups may compute some nodes at all their indices."""
+    work = sum([n.op.cost for n in nodes])
+    return not any(
+        g.contraction is not None or g.is_fixed or g.count + len(nodes) * len(i) > MAX_NODES
+        or g.work + work * len(i) > MAX_WORK or MEMORY in i
+        or any(overlaps(index) or is_misaligned(index) for index in i) for g, i in uses.items())
 
 
 def _share(n: UOp, node: UOp) -> float:
