@@ -190,6 +190,10 @@ class RuleError(FnxError, TypeError, ValueError, AttributeError):
     """A custom rule that is missing, or that returns what does not fit its function."""
 
 
+class BatchSizeError(RuleError):
+    """A custom rule that closes over other arrays for another number of lanes."""
+
+
 class NestingError(FnxError, RecursionError):
     """Traces or containers that nest deeper than fnx goes."""
 

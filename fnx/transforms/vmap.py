@@ -21,7 +21,14 @@ from fnx.core.array.containers import Path, container
 from fnx.core.array.public import asarray
 from fnx.core.array.refusal import checked
 from fnx.core.array.trace import Closed, inline, rewriting, trace
-from fnx.core.errors import ArgumentError, AxisError, FnxError, PytreeError, ShapeError
+from fnx.core.errors import (
+    ArgumentError,
+    AxisError,
+    BatchSizeError,
+    FnxError,
+    PytreeError,
+    ShapeError,
+)
 from fnx.core.process import load
 from fnx.core.record import Record
 from fnx.core.uop import UOp
@@ -31,6 +38,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MAX_LISTED = 8  # arguments that an error about sizes names
+_SIZE_MATTERS = object()  # the name of an axis that is open so that all inside is for its size
 
 
 @checked
@@ -89,13 +97,23 @@ class _Vmapped(Transformed[P, R]):
         for m in mapped:
             given[m.place] = m.element
         name = self._options["axis_name"]
-        axis = None if name is None else scope.new_axis(name, size)
-        closed = trace(self._f, given, in_tree, by="vmap", name=self._name, axis=axis).close()
-        nodes = rewriting(_lanes, closed, size, axis, [m.in_front() for m in mapped])
+        try:
+            closed, nodes = self._batched(given, in_tree, mapped, size, name)
+        except BatchSizeError:
+            if name is not None:
+                raise
+            closed, nodes = self._batched(given, in_tree, mapped, size, _SIZE_MATTERS)
         places = _spread(out_axes, closed.out_tree, f"out_axes of vmap of {self._name}")
         outs = [self._out(x, axis, aval, closed.out_tree, i, size)
                 for i, (x, axis, aval) in enumerate(zip(nodes, places, closed.outs))]
         return closed.out_tree.unflatten(outs)
+
+    def _batched(self, given: Sequence[Any], in_tree: tree.TreeDef, mapped: Sequence[_Mapped],
+                 size: int, name: Any) -> tuple[Closed, list[tuple[UOp, bool]]]:
+        """The function traced for one lane, and its results for all of them."""
+        axis = None if name is None else scope.new_axis(name, size)
+        closed = trace(self._f, given, in_tree, by="vmap", name=self._name, axis=axis).close()
+        return closed, rewriting(_lanes, closed, size, axis, [m.in_front() for m in mapped])
 
     def _in_axes(self, in_axes: Any, in_tree: tree.TreeDef) -> list[int | None]:
         """The axis of each leaf of (args, kwargs)."""

@@ -13,7 +13,7 @@ import fnx.kernel as k
 import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.errors import ArgumentError, GradError, RuleError, ShapeError
-from fnx.custom_batching import custom_vmap
+from fnx.custom_batching import custom_vmap, sequential_vmap
 
 X = np.linspace(0.5, 2, 4).astype("f4")
 
@@ -226,6 +226,43 @@ def test_a_rule_for_a_batch_closes_over_arrays_and_has_effects(
     fnx.effects_barrier()
     assert capsys.readouterr().out.splitlines() == [f"4 of {X.sum()}"] * 3  # v is not in it
     np.testing.assert_allclose(fnx.grad(lambda v: of(v, X).sum())(2.0), X.sum() * 3, rtol=1e-6)
+
+
+def test_arrays_of_a_rule_may_be_for_the_size_of_the_batch() -> None:
+    """Also where the function was traced for another size, or for none, before."""
+    table = np.arange(8, dtype=np.float32)
+    f = custom_vmap(lambda x: x * 2)
+
+    @f.def_vmap
+    def rule(size: int, batched: Any, x: Any) -> Any:
+        return x * 2 + table[:size], True
+
+    def scanned(x: Any) -> Any:
+        return fnx.lax.scan(lambda c, t: (f(c) + t, None), x, table[:2])[0]
+
+    inner = fnx.jit(lambda x: f(x) + 1)
+    assert float(inner(2.0)) == 5.0
+    for n in (4, 2, 3, 4):
+        x = jnp.arange(float(n))
+        assert fnx.vmap(f)(x).tolist() == [3.0 * i for i in range(n)]
+        assert fnx.vmap(inner)(x).tolist() == [3.0 * i + 1 for i in range(n)]
+        assert fnx.vmap(inner, axis_name="i")(x).tolist() == [3.0 * i + 1 for i in range(n)]
+        assert fnx.vmap(scanned)(x).tolist() == [7.0 * i + 1 for i in range(n)]
+        assert fnx.grad(lambda x: fnx.vmap(inner)(x).sum())(x).tolist() == [2.0] * n
+
+
+def test_one_after_the_other() -> None:
+    seen: list[float] = []
+
+    @sequential_vmap
+    def f(p: Any, y: Any) -> Any:
+        fnx.debug.callback(lambda x: seen.append(float(x)), p["x"])
+        return p["x"] * p["w"] + y
+
+    x = jnp.arange(3.0)
+    got = fnx.vmap(f, ({"x": 0, "w": None}, 0))({"x": x, "w": jnp.ones(2)}, x)
+    fnx.effects_barrier()
+    assert got.tolist() == [[0, 0], [2, 2], [4, 4]] and seen == [0, 1, 2]
 
 
 def test_a_rule_that_calls_its_function_batches_what_is_batched() -> None:

@@ -2,24 +2,25 @@
 
 The rule for a batch is not a FUNCTION of the node: what it looks like depends on how many lanes
 there are and on which arguments have them. So the node has a VmapRule, which traces it where a
-batch asks for it (batching/bodies.py). At the call it is tried on two lanes: so the node has for
-operands what it closes over, and a token if it has effects.
+batch asks for it (batching/bodies.py). At the call it is tried on two lanes, and on as many as
+open axes have: so the node has for operands what it closes over, and a token if it has effects.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from fnx.core import build
-from fnx.core.array import tree
+from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.effects import traced_again
 from fnx.core.array.trace import Traced
 from fnx.core.cache import Cache
-from fnx.core.errors import ArgumentError, RuleError
+from fnx.core.errors import ArgumentError, BatchSizeError, RuleError
 from fnx.core.uop import UOp
 from fnx.transforms.custom.jvp import jvp_rule
 from fnx.transforms.custom.results import Told, pair_of, results_of
@@ -158,13 +159,15 @@ class VmapRule:
     def __repr__(self) -> str:
         return f"VmapRule({self.name})"
 
-    def tried(self) -> Traced | None:
-        """The rule for two lanes of all arguments: what it closes over, and whether it has
-        effects. None if it does not take that: it will say so where it is asked for."""
-        try:
-            return self._traced(2, (True,) * len(self.signature.avals))
-        except Exception:
-            return None
+    def tried(self) -> list[Traced]:
+        """The rule for two lanes of all arguments, and for as many as open axes have: what it
+        closes over, and whether it has effects. If it does not take that, it will say so where it
+        is asked for."""
+        found: list[Traced] = []
+        for size in dict.fromkeys([2, *[axis.size for axis in scope.axes()]]):
+            with contextlib.suppress(Exception):
+                found.append(self._traced(size, (True,) * len(self.signature.avals)))
+        return found
 
     def function(self, size: int, batched: Sequence[bool]) -> UOp:
         """The FUNCTION of a batch, which has all results for each lane."""
@@ -186,10 +189,10 @@ class VmapRule:
         fn, more, _ = closed(traced, self.captures, self.effects)
         if more or traced.tokens and not self.effects:
             told = Told(self.rule, "vmap", self.name)
-            raise RuleError(f"expected {told.text} to close over the same for all batches, got "
-                            f"{'an array' if more else 'an effect'} more for {size} lanes of "
-                            f"{sum(batched)} arguments", hint="pass arrays as arguments, and "
-                            "print in all cases or in none")
+            what = "an array" if more else "an effect"
+            raise BatchSizeError(f"expected {told.text} to close over the same for all batches, "
+                                 f"got {what} more for {size} lanes of {sum(batched)} arguments",
+                                 hint="pass arrays as arguments, and print in all cases or in none")
         return fn
 
     def _traced(self, size: int, batched: tuple[bool, ...]) -> Traced:

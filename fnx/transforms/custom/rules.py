@@ -99,8 +99,8 @@ class LanesRule(Protocol):
     effects: bool
     handles: dict[Any, list[Any]]
 
-    def tried(self) -> Traced | None:
-        """The rule traced for some batch."""
+    def tried(self) -> list[Traced]:
+        """The rule traced for some batches."""
 
     def function(self, size: int, batched: Sequence[bool]) -> UOp:
         """What the function becomes."""
@@ -239,17 +239,18 @@ class CustomFunction(Transformed[P, R]):
                 with traced_again(handles):
                     rules = self.rules(signature, made)
                     lanes = self.lanes(signature, made)
-                    tried = None if lanes is None else lanes.tried()
+                    tried = [] if lanes is None else lanes.tried()
             finally:
                 _tracing.open.remove(opened)
             rules = [r.replace(traced=with_known(r.traced, captures)) for r in rules]
-            others = [*[r.traced for r in rules],
-                      *([] if tried is None else [with_known(tried, captures)])]
-            if not effects and any(other.tokens for other in others):
+            others = [r.traced for r in rules]
+            if not effects and any(other.tokens for other in (*others, *tried)):
                 effects = True
                 continue
             for other in others:
                 captures = closed(other, captures, effects)[2]
+            for other in tried:  # each may make the same arrays anew
+                captures = closed(with_known(other, captures), captures, effects)[2]
             if len(captures) == len(made.captures) or not opened.met:
                 break  # else calls of the function inside its rules take more
         else:
