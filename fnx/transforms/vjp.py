@@ -21,10 +21,10 @@ from fnx.core.array.containers import register_pytree_node
 from fnx.core.array.public import public
 from fnx.core.array.trace import inline, name_of, rewriting, trace
 from fnx.core.derived import keep
-from fnx.core.errors import GradError, PytreeError
+from fnx.core.errors import ArgumentError, GradError, PytreeError
 from fnx.core.record import Record
 from fnx.core.uop import UOp
-from fnx.transforms.ad.arguments import Layout, directions, flatten, like
+from fnx.transforms.ad.arguments import Layout, directions, flatten, is_nothing, like
 from fnx.transforms.ad.linearity import check
 from fnx.transforms.ad.reverse import linearize as linearized
 from fnx.transforms.ad.structural import TOKEN, Activity, Linearized
@@ -230,7 +230,7 @@ class Pullback(_LinearMap):
     __slots__ = ()
     kind = "pullback"
 
-    def __call__(self, cotangent: Any) -> tuple[Any, ...]:
+    def __call__(self, *cotangent: Any) -> tuple[Any, ...]:
         return _pull(self, cotangent)
 
 
@@ -253,9 +253,13 @@ class Pushforward(_LinearMap):
 
 
 @public
-def _pull(self: Pullback, cotangent: Any) -> tuple[Any, ...]:
+def _pull(self: Pullback, given: tuple[Any, ...]) -> tuple[Any, ...]:
     plan = self.plan
-    return plan.gives.gradients(self._apply(_cotangents(plan.takes, cotangent)))
+    if len(given) != 1:
+        raise ArgumentError(f"{self.kind}: expected one cotangent, a tree like the result, "
+                            f"{plan.takes.tree}; got {len(given)} arguments",
+                            hint="put the cotangents of several results into one tuple")
+    return plan.gives.gradients(self._apply(_cotangents(plan.takes, given[0])))
 
 
 @public
@@ -267,9 +271,9 @@ def _push(self: Pushforward, tangents: tuple[Any, ...]) -> Any:
 def _cotangents(layout: Layout, cotangent: Any) -> list[UOp]:
     """The float cotangents as nodes, checked against the result."""
     def one(x: Any, aval: Aval) -> UOp:
-        if tree.structure(x) != tree.LEAF:
-            raise PytreeError(f"expected a cotangent like the result, {layout.tree}; got "
-                              f"{tree.structure(cotangent)}",
+        if tree.structure(x) != tree.LEAF or is_nothing(x):
+            found = "float0" if x is not None and is_nothing(x) else tree.structure(cotangent)
+            raise PytreeError(f"expected a cotangent like the result, {layout.tree}; got {found}",
                               hint="give one array for each array of the result")
         return like(x, aval, "a cotangent", "the result")
 

@@ -50,6 +50,7 @@ def test_a_closed_over_variable_is_a_constant() -> None:
 @pytest.mark.parametrize("given, error", [
     (((1.0,), (1.0, 2.0)), PytreeError),
     (((1.0,), (None,)), PytreeError),
+    (((1.0,), (np.zeros((), FLOAT0),)), PytreeError),
     (((1.0,), ({"a": 1.0},)), PytreeError),
     (((1.0,), (1,)), DTypeError),
     (((1,), (1.0,)), DTypeError),

@@ -84,7 +84,8 @@ def test_integers_and_aux() -> None:
 
 @pytest.mark.parametrize("given, error", [
     (((1.0,),), PytreeError), ((None,), PytreeError), ((jnp.ones(2),), ShapeError),
-    ((1,), DTypeError)])
+    ((1,), DTypeError), ((np.zeros((), FLOAT0),), PytreeError), ((), TypeError),
+    ((1.0, 2.0), TypeError)])
 def test_what_linear_maps_refuse(given: Any, error: type[Exception]) -> None:
     for of in (fnx.vjp, fnx.linearize):
         with pytest.raises(error, match="test_linear_maps.py"):

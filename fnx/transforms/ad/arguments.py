@@ -167,8 +167,9 @@ def directions(layout: Layout, tangents: Sequence[Any]) -> list[UOp]:
                                  f"which is {aval}, got {type(x).__name__}",
                                  hint="integers and bools have no derivative")
             continue
-        if tree.structure(x) != tree.LEAF:
+        if tree.structure(x) != tree.LEAF or is_nothing(x):
             raise PytreeError(f"expected a tangent for {layout.path(i)}, which is {aval}, got "
-                              f"{x!r}", hint="give zeros where the direction has none")
+                              f"{'float0' if x is not None and is_nothing(x) else repr(x)}",
+                              hint="give zeros where the direction has none")
         out.append(like(x, aval, f"a tangent at {layout.path(i)}", "the primal"))
     return out
