@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from fnx.core import build, op_args
-from fnx.core.array import scope, tree
+from fnx.core.array import arguments, scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.containers import Path, container
@@ -78,6 +78,16 @@ def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_name: An
         raise ArgumentError("expected in_axes to be an int, None, or a tuple with one of these, "
                             f"or a pytree, for each argument; got {in_axes!r}",
                             hint="for one argument that is a dict write in_axes=({'w': 0},)")
+    if axis_size is not None:
+        axis_size = arguments.integer("axis_size", axis_size)
+        if axis_size < 0:
+            raise ArgumentError(f"expected axis_size >= 0, got {axis_size}")
+    for what, name in (("axis_name", axis_name), ("spmd_axis_name", spmd_axis_name)):
+        try:
+            hash(name)
+        except TypeError:
+            raise ArgumentError(f"expected {what} as a value that is hashable, got {name!r}",
+                                hint="a text, or any object that collectives name it by") from None
     return _Vmapped(fun, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name,
                     axis_size=axis_size, spmd_axis_name=spmd_axis_name)
 

@@ -183,6 +183,21 @@ def test_infinities_of_one_lane_stay_there() -> None:
     same(got, jnp.asarray([0.0, 0.5, 0.0, 0.0]))
 
 
+@pytest.mark.parametrize("name", ["devices", ("rows", "columns"), 3])
+def test_lanes_laid_out_over_devices_are_lanes(name: Any) -> None:
+    """There is one device, so spmd_axis_name changes nothing, and names no axis."""
+    def mean(x: Any) -> Any:
+        return fnx.lax.scan(lambda c, y: (c + fnx.lax.pmean(y * y, "i"), c), 0.0, x)[0]
+
+    x = rows(3, 4)
+    for outer in (lambda f: f, fnx.jit, lambda f: fnx.grad(lambda x: f(x).sum())):
+        laid = outer(fnx.vmap(mean, axis_name="i", spmd_axis_name=name))
+        same(laid(x), outer(fnx.vmap(mean, axis_name="i"))(x))
+    same(fnx.vmap(fnx.vmap(jnp.sin, spmd_axis_name=name), spmd_axis_name=name)(x), jnp.sin(x))
+    with pytest.raises(NameError):
+        fnx.vmap(lambda x: fnx.lax.psum(x, name), spmd_axis_name=name)(x)
+
+
 # ---- bad input --------------------------------------------------------------------------------
 
 
@@ -236,6 +251,14 @@ def test_a_result_that_differs_is_not_the_same_for_all() -> None:
 def test_values_of_lanes_are_not_known() -> None:
     refused(TracedValueError, lambda: fnx.vmap(lambda x: x if x > 0 else -x)(jnp.ones(3)),
             "vmap of <lambda>", "fnx.numpy.where")
+
+
+def test_options_that_mean_nothing() -> None:
+    for size in (2.5, "a", True + 0.5, -1):
+        refused(ArgumentError, lambda: fnx.vmap(f, axis_size=size)(jnp.ones(3)), "axis_size")
+    refused(ArgumentError, lambda: fnx.vmap(f, axis_name=["i"])(jnp.ones(3)), "axis_name", "['i']")
+    refused(ArgumentError, lambda: fnx.vmap(f, spmd_axis_name=["d"])(jnp.ones(3)),
+            "spmd_axis_name", "['d']")
 
 
 def test_what_is_no_array_is_not_mapped() -> None:
