@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 
 from fnx.core import ops
+from fnx.core.parts import extent
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.uop import UOp, toposort
 
@@ -31,7 +32,7 @@ def nanoseconds(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
         count, vector = 1, False
         for r in inside.get(node, node.ranges):
             if r not in extents:
-                extents[r] = max(0, evaluate(r.src[0], scalars))
+                extents[r] = max(0, evaluate(extent(r), scalars))
             count *= extents[r]
             vector = vector or r.arg.kind == "VEC"
         total += node.op.cost * count * (VECTOR if vector else SCALAR)

@@ -17,6 +17,7 @@ from functools import wraps
 from fnx.core import build, ops
 from fnx.core.dtypes import STORED
 from fnx.core.errors import KernelError
+from fnx.core.parts import extent
 from fnx.core.process import deferred
 from fnx.core.record import Record
 from fnx.core.target import Target
@@ -152,7 +153,7 @@ TILING = (
 
 def host_extents(kernel: UOp) -> Mapping[str, UOp]:
     """Iterations of the PAR range (1 without one), and bytes of a worker's scratch memory."""
-    parallel = [r.src[0] for r in kernel.src[0].ranges if r.arg.kind == "PAR"]
+    parallel = [extent(r) for r in kernel.src[0].ranges if r.arg.kind == "PAR"]
     _, nbytes = scratch.layout(kernel)
     return {"parallel": parallel[0] if parallel else build.index_const(1), "scratch": nbytes}
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 
 from fnx.core import build, dtypes, ops
+from fnx.core.parts import extent
 from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, inherit, rebuild, toposort
@@ -56,12 +57,12 @@ def split_index_sets(kernel: UOp) -> UOp:
         return kernel
     order = list(kernel.arg.order)
     at = order.index(r.arg.id)
-    extent = {x.arg.id: build.const_of(x.src[0]) for x in store.ranges}
+    length = {x.arg.id: build.const_of(extent(x)) for x in store.ranges}
     lengths = [p.high - p.low for p in parts]
-    around, inside = (math.prod([extent[i] for i in ids]) for ids in (order[:at], order[at + 1:]))
+    around, inside = (math.prod([length[i] for i in ids]) for ids in (order[:at], order[at + 1:]))
     if min(lengths) * inside < MIN_ELEMENTS:
         return kernel
-    large = math.prod(extent.values()) >= LARGE
+    large = math.prod(length.values()) >= LARGE
     chunks = _chunks(lengths) if large and around < 4 else 1
     fresh = max(order) + 1
     outer = build.range_(chunks, fresh)
@@ -103,7 +104,7 @@ def _chunks(lengths: list[int]) -> int:
 
 def _store(store: UOp, r: UOp, part: Piece, q: UOp, outer: UOp) -> UOp:
     """The STORE of one part: r counts chunks of it, and within one."""
-    index = build.add(build.mul(outer, q.src[0]), build.add(q, build.index_const(part.low)))
+    index = build.add(build.mul(outer, extent(q)), build.add(q, build.index_const(part.low)))
     index = symbolic.simplify(index)
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from operator import attrgetter
 
 from fnx.core import build, ops
-from fnx.core.parts import closed
+from fnx.core.parts import closed, value
 from fnx.core.uop import UOp, inherit, substitute, toposort
 from fnx.lower.factors import two_factors
 
@@ -46,26 +46,26 @@ def _moved(reduce: UOp) -> UOp | None:
     """A contraction times numbers; None where its terms have none, and for any other sum."""
     if two_factors(reduce, attrgetter("ranges"), frozenset(closed(reduce))) is None:
         return None
-    value, numbers = reduce.src[0], list[tuple[ops.Op, UOp]]()
-    while (found := _number(value)) is not None:
-        value, op, number = found
+    terms, numbers = value(reduce), list[tuple[ops.Op, UOp]]()
+    while (found := _number(terms)) is not None:
+        terms, op, number = found
         numbers.append((op, number))
     if not numbers:
         return None
-    total = reduce.over((value, *reduce.src[1:]))
+    total = reduce.over((terms, *reduce.src[1:]))
     for op, number in reversed(numbers):
         total = build.div(total, number) if op is ops.DIV else build.mul(total, number)
     return total
 
 
-def _number(value: UOp) -> tuple[UOp, ops.Op, UOp] | None:
+def _number(term: UOp) -> tuple[UOp, ops.Op, UOp] | None:
     """What is multiplied or divided by a number, how, and the number."""
-    if value.op is ops.NEG:
-        return value.src[0], ops.MUL, build.like(value, -1)
-    if value.op is ops.MUL and _is_near(value.src[0]):
-        return value.src[1], ops.MUL, value.src[0]
-    if value.op in (ops.MUL, ops.DIV) and _is_near(value.src[1]):
-        return value.src[0], value.op, value.src[1]
+    if term.op is ops.NEG:
+        return term.src[0], ops.MUL, build.like(term, -1)
+    if term.op is ops.MUL and _is_near(term.src[0]):
+        return term.src[1], ops.MUL, term.src[0]
+    if term.op in (ops.MUL, ops.DIV) and _is_near(term.src[1]):
+        return term.src[0], term.op, term.src[1]
     return None
 
 

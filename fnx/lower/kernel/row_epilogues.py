@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from fnx.core import build, ops
 from fnx.core.expr import Expr
-from fnx.core.parts import closed
+from fnx.core.parts import closed, extent, value
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.kernel.canonical import over_stores
 from fnx.lower.schedule.workload import loads_below, stride
@@ -44,7 +44,7 @@ def row_epilogues(kernel: UOp) -> UOp:
     r = _row(kernel, rows)
     if cost < DEAR or r is None:
         return kernel
-    block = _block(int(build.const_of(r.src[0])))
+    block = _block(int(build.const_of(extent(r))))
     return kernel if block is None else _staged(kernel, rows, r, block)
 
 
@@ -55,11 +55,11 @@ def _row(kernel: UOp, rows: list[UOp]) -> UOp | None:
     """The innermost range of the results, if every fold is one of contiguous rows along it."""
     own = [i for i in kernel.arg.order if any(i == r.arg.id for r in kernel.src[0].ranges)]
     r = next((r for r in kernel.src[0].ranges if own and r.arg.id == own[-1]), None)
-    if r is None or not rows or r.src[0].op is not ops.CONST or \
+    if r is None or not rows or extent(r).op is not ops.CONST or \
             any(r not in store.ranges for store in kernel.src):
         return None
     for fold in rows:
-        loads = [n for n in loads_below(fold.src[0]) if r in n.ranges]
+        loads = [n for n in loads_below(value(fold)) if r in n.ranges]
         along = [n for n in loads if any(stride(n, c) == 1 for c in closed(fold))]
         if not along or any(stride(n, r) == 1 for n in loads):
             return None
@@ -74,7 +74,7 @@ def _block(n: int) -> int | None:
 
 
 def _staged(kernel: UOp, rows: list[UOp], r: UOp, block: int) -> UOp:
-    count = int(build.const_of(r.src[0]))
+    count = int(build.const_of(extent(r)))
     fresh = max(kernel.arg.order) + 1
     fill, lane = build.range_(block, fresh), build.range_(block, fresh + 1)
     outer = build.range_(count // block, r.arg.id)
@@ -84,8 +84,8 @@ def _staged(kernel: UOp, rows: list[UOp], r: UOp, block: int) -> UOp:
 
     stages = {}
     for i, fold in enumerate(rows):
-        value, = substitute([fold], {r: at(fill)})
-        stages[fold] = build.load(build.at(build.stage(value, [fill], i), lane))
+        filled, = substitute([fold], {r: at(fill)})
+        stages[fold] = build.load(build.at(build.stage(filled, [fill], i), lane))
     stores = substitute(kernel.src, {**stages, r: at(lane)})
     first = kernel.arg.order.index(r.arg.id)
     order = [*kernel.arg.order[:first], *([r.arg.id] if count != block else []), fresh,

@@ -45,8 +45,8 @@ def slices(steps: Sequence[StepBody | BodyStep]) -> list[StepBody | BodyStep]:
 def _sliced(step: StepBody) -> StepBody:
     accesses: dict[int, list[UOp]] = {}
     for node in toposort([step.kernel]):
-        if node.op is ops.INDEX and node.src[0].op is ops.REF:
-            accesses.setdefault(node.src[0].arg.slot, []).append(node)
+        if node.op is ops.INDEX and parts.buffer(node).op is ops.REF:
+            accesses.setdefault(parts.buffer(node).arg.slot, []).append(node)
     parts_of: dict[UOp, _Part] = {}
     written = parts.written_slots(step.kernel)
     for slot, places in accesses.items():
@@ -58,7 +58,7 @@ def _sliced(step: StepBody) -> StepBody:
 
 def _pays(places: Sequence[UOp], found: Sequence[_Part | None]) -> bool:
     """Whether some of it is a part."""
-    return any(part is not None and part.dims != place.src[0].src
+    return any(part is not None and part.dims != parts.buffer(place).src
                for place, part in zip(places, found))
 
 

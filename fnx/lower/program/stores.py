@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import KernelError
 from fnx.core.record import Record
 from fnx.core.uop import UOp, substitute, toposort
@@ -44,8 +44,8 @@ def collect(values: Values, store: UOp) -> list[Write]:
 
 def _instance(values: Values, store: UOp, instance: Instance, lane: UOp | None) -> Write:
     lines = values.lines
-    value = values.value(store.src[1], instance)
-    address, stride = values.addresses.access(store.src[0], lane, instance)
+    value = values.value(parts.value(store), instance)
+    address, stride = values.addresses.access(parts.place(store), lane, instance)
     condition, mask = values.masks(store.src[2:], instance)
     if lane is not None:
         if stride == 0:
@@ -98,7 +98,7 @@ def _transposed(values: Values, store: UOp, replicas: Replicas, across: UOp) -> 
     assert lane is not None
     across_lane = build.range_(lanes, across.arg.id, "VEC")
     row = build.range_(lanes, lane.arg.id, "UNROLL")
-    buffer, *indices = store.src[0].src
+    buffer, indices = parts.buffer(store), parts.indices(store)
     turned = substitute([*indices, *values.conditions.untested(store.src[2:])],
                         {lane: row, across: across_lane})
     place, valid = build.at(buffer, *turned[:len(indices)]), turned[len(indices):]
@@ -107,7 +107,7 @@ def _transposed(values: Values, store: UOp, replicas: Replicas, across: UOp) -> 
     out = []
     others = replicas.replace(unrolled=tuple([r for r in unrolled if r is not across]))
     for instance in others.instances():
-        block = [lines.widen(values.value(store.src[1], {**instance, across: i}), lanes)
+        block = [lines.widen(values.value(parts.value(store), {**instance, across: i}), lanes)
                  for i in range(rows)]
         block += block[:1] * (lanes - rows)
         for i, column in enumerate(transpose(lines, block)):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import KernelError
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp
@@ -111,7 +111,7 @@ class Values:
             closed = self.replication[frozenset(node.src[1:])]
             return [(x, i) for x in columns(node) for i in closed.instances(instance)]
         if op is ops.LOAD:
-            offset = self.addresses.offset(node.src[0], self.replication[node.ranges].lane)
+            offset = self.addresses.offset(parts.place(node), self.replication[node.ranges].lane)
             atoms = {a for terms in (offset.common, offset.lane) for m in terms for a in m}
             found = sorted([a for a in atoms if a not in instance], key=lambda a: a.number)
             src = (*found, *self.conditions.untested(node.src[1:]))
@@ -212,7 +212,7 @@ class Values:
     def load(self, node: UOp, instance: Instance) -> UOp:
         _, lane, lanes = self.replication[node.ranges]
         lines, dtype, depth = self.lines, node.dtype, self.depth(node)
-        at, stride = self.addresses.access(node.src[0], lane, instance)
+        at, stride = self.addresses.access(parts.place(node), lane, instance)
         scalar, vector = self.masks(node.src[1:], instance)
         if stride == 0 and vector is None:
             src = (at,) if scalar is None else (at, scalar)
@@ -231,7 +231,7 @@ class Values:
 
 def columns(fold: UOp) -> tuple[UOp, ...]:
     """What a REDUCE folds side by side: keys and places of pairs, or values."""
-    x = fold.src[0]
+    x = parts.value(fold)
     return x.src if x.op is ops.PAIR else (x,)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fnx.core import ops, tiling
+from fnx.core import ops, parts, tiling
 from fnx.core.parts import closed
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
@@ -24,7 +24,15 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.legality import carried, kept_in_order
 from fnx.lower.schedule.loops import name_of, ranges_of
-from fnx.lower.schedule.workload import extent, itemsize, product, run_over, stride, work
+from fnx.lower.schedule.workload import (
+    extent,
+    is_known,
+    itemsize,
+    product,
+    run_over,
+    stride,
+    work,
+)
 
 _INLINE = 1 << 16  # additions (or their like) that are not worth waking a worker for
 _CHUNK = 1 << 14  # and how many of them one parallel iteration should have
@@ -45,7 +53,7 @@ def choose(kernel: UOp, target: Target) -> Schedule:
     >>> choose(copy, Target("cpu"))[-1]
     vectorize('r0_l')
     """
-    if any(symbolic.bounds(r.src[0])[1] == 0 for r in ranges_of(kernel)):
+    if any(symbolic.bounds(parts.extent(r))[1] == 0 for r in ranges_of(kernel)):
         return ()
     found = contraction.find(kernel)
     if found is not None:
@@ -232,7 +240,7 @@ class _LoopPlan:
 
     def _shared(self, vectors: Sequence[UOp], blocked: Sequence[UOp]) -> UOp | None:
         """The range that workers share: the first of some length that every store has."""
-        known = all(r.src[0].op is ops.CONST for r in self.ranges)
+        known = all(map(is_known, self.ranges))
         if known and work(self.nodes) < _INLINE:
             return None
         loops = [r for r in self.common if r not in vectors]
@@ -246,7 +254,7 @@ class _LoopPlan:
         """How many of r make up a parallel iteration that is worth it."""
         each = max(1, work(self.nodes) // extent(r))
         chunk = max(1, _CHUNK // each)
-        if r.src[0].op is ops.CONST:
+        if is_known(r):
             return min(chunk, -(-extent(r) // 8))
         return max(1, 4 * chunk)
 

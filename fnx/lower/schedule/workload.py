@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, ops, parts
 from fnx.core.parts import buffer, closed, dims, indices
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
@@ -23,8 +23,13 @@ FAR = 1 << 20  # a stride that is data, or known at run time only
 
 def extent(r: UOp) -> int:
     """The extent of a range, or what is assumed of it."""
-    n = r.src[0]
+    n = parts.extent(r)
     return int(build.const_of(n)) if n.op is ops.CONST else min(ASSUMED, symbolic.bounds(n)[1])
+
+
+def is_known(r: UOp) -> bool:
+    """Whether the extent of a range is a number."""
+    return parts.extent(r).op is ops.CONST
 
 
 def product(ranges: Iterable[UOp]) -> int:
