@@ -16,9 +16,9 @@ of target. The driver (lower/driver.py) times each, checks both sides of it, and
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline folded_windows simplify one_kernel decide split_reduce unique_results kernelize ranges
-slices widen outer_factors coalesce index_sets row_epilogues runtime_extents canonical choose tile
-split_global memory commands'
+'inline folded_windows simplify one_kernel turned decide pair_folds split_reduce unique_results
+kernelize ranges slices widen outer_factors coalesce index_sets row_epilogues runtime_extents
+canonical choose tile split_global memory commands'
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ from fnx.lower.tensor.split_reduce import split_reduce
 # What is about rare ops is loaded with the first of them.
 folded_windows = deferred("fnx.lower.tensor.folded_windows", "folded_windows")
 one_kernel = deferred("fnx.lower.loops.one_kernel", "one_kernel")
+turned = deferred("fnx.lower.loops.turned", "turned")
 widen = deferred("fnx.lower.kernel.widen", "widen")
 
 
@@ -127,6 +128,7 @@ def on_bodies(run: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
 
 CALLING = frozenset({ops.CALL, ops.CUSTOM})
 FOLDED = frozenset({ops.FOLD})
+KERNELS = frozenset({ops.KERNEL})
 LOOPING = frozenset({ops.SCAN, ops.WHILE})
 DECIDED = frozenset({*OUTCOMES, ops.GATHER})
 REDUCED = frozenset({ops.REDUCE})
@@ -138,6 +140,7 @@ TENSOR_PASSES = (
     Pass("simplify", simplify, "tensor", "tensor"),
     Pass("one_kernel", on_bodies(one_kernel), "tensor", "tensor", about=LOOPING,
          why=loop_decisions),
+    Pass("turned", on_bodies(turned), "tensor", "tensor", about=KERNELS),
     Pass("decide", on_bodies(decide), "tensor", "tensor", about=DECIDED),
     Pass("pair_folds", on_bodies(pair_folds), "tensor", "tensor", about=CHOOSING),
     Pass("split_reduce", on_bodies(split_reduce), "tensor", "tensor", about=REDUCED),

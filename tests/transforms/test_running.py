@@ -46,6 +46,24 @@ def test_each_is_one_kernel() -> None:
         assert not loops and len(lowered.kernels) == 1, name
 
 
+@pytest.mark.parametrize("shape", [(300, 200), (4, 6, 50), (3, 700), (40, 1, 33)])
+def test_rows_are_walked_where_they_lie(shape: tuple[int, ...]) -> None:
+    """No transposition before or behind; of what reads or writes them besides, as before."""
+    x = np.random.default_rng(3).integers(-3, 4, shape).astype(np.float32)
+    programs: dict[str, tuple[Callable[..., Any], int]] = {
+        "forward": (lambda m, x: m.cumsum(x, -1), 1),
+        "of what is computed": (lambda m, x: m.cumsum(x * 2 + 1, -1) * x, 3),
+        "of what is read again": (lambda m, x: (m.cumsum(x.T, 0), x.T + 1), 4),
+        "of two": (lambda m, x: m.cumsum(m.cumsum(x, -1)[..., ::-1], -1), 3)}
+    for name, (f, count) in programs.items():
+        mine = fnx.jit(lambda x, f=f: f(jnp, x))
+        for got, want in zip(fnx.tree.leaves(mine(x)), fnx.tree.leaves(f(np, x))):
+            np.testing.assert_array_equal(got, want, err_msg=name)
+        assert len(mine.lower(x).kernels) <= count, name
+    got = fnx.jit(fnx.grad(lambda x: (jnp.cumsum(x, -1) ** 2).sum()))(x)
+    np.testing.assert_array_equal(got, np.cumsum(2 * np.cumsum(x, -1)[..., ::-1], -1)[..., ::-1])
+
+
 def test_lanes_of_vmap_and_scan() -> None:
     x = np.random.default_rng(2).standard_normal((4, 30)).astype(np.float32)
     np.testing.assert_allclose(fnx.vmap(jnp.cumsum)(x), np.cumsum(x, 1), rtol=1e-5, atol=1e-5)

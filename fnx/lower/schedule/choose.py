@@ -121,6 +121,9 @@ class _LoopPlan:
             r: ([name_of(r)], []) for r in self.ranges}  # names of (its loops, its lanes)
 
     def schedule(self) -> list[Transform]:
+        row = self._rows()
+        if row is not None:
+            return self._interleaved(row)
         vectors = self._vectors()
         blocked = self._transposed(vectors)
         shared = self._shared(vectors, blocked)
@@ -135,6 +138,32 @@ class _LoopPlan:
             elif r is shared and (chunk := self._chunk_of(r)) > 1:
                 self._cut(r, chunk, "p", "c")
         self._order(shared, blocked)
+        return self.steps
+
+    # ---- rows that loops with carried values walk along
+
+    def _rows(self) -> UOp | None:
+        """The innermost range whose iterations each walk contiguous memory in an ITER."""
+        loops = [n for n in self.nodes if n.op is ops.ITER]
+        if len(loops) != 1 or not self.common:
+            return None
+        t, r = closed(loops[0])[0], self.common[-1]
+        places = [n for s in self.statements for n in s.nodes
+                  if n.op in (ops.LOAD, ops.STORE) and t in n.ranges]
+        along = all(abs(stride(n, t)) == 1 and abs(stride(n, r)) > 1 for n in places)
+        return r if places and along and extent(r) >= _UNROLL else None
+
+    def _interleaved(self, r: UOp) -> list[Transform]:
+        """A few rows at once: one waits for its carried value while others go on."""
+        name = name_of(r)
+        shared = work(self.nodes) >= _INLINE
+        outer = [name_of(x) for x in self.ranges if x in self.common and x is not r]
+        rest = [name_of(x) for x in self.ranges if x not in self.common]
+        self.steps += [tiling.split(name, _UNROLL, f"{name}_o", f"{name}_u"),
+                       tiling.unroll(f"{name}_u"),
+                       tiling.order(*outer, f"{name}_o", *rest, f"{name}_u")]
+        if shared:
+            self.steps.append(tiling.parallel(outer[0] if outer else f"{name}_o"))
         return self.steps
 
     # ---- lanes
