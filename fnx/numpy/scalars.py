@@ -10,6 +10,7 @@ from fnx.core import dtypes, narrow
 from fnx.core.array import promotion
 from fnx.core.array.array import Array
 from fnx.core.array.public import asarray, kind_of, public
+from fnx.core.array.repeated import take_apart
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError
 
@@ -63,6 +64,9 @@ class ScalarType:
 
     def __hash__(self) -> int:
         return hash(self.dtype)
+
+
+take_apart(ScalarType, lambda t: (t._held,))
 
 
 class DefaultType(ScalarType):

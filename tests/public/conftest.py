@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.core.array import storage, trace
+from fnx.core.array import repeated, storage, trace
 from fnx.core.levels import interp
 from fnx.core.uop import UOp
 
@@ -33,7 +33,7 @@ class HostStorage:
         pass
 
 
-def evaluate(nodes: Sequence[UOp]) -> list[HostStorage]:
+def evaluate(nodes: Sequence[UOp], keep: object = None) -> list[HostStorage]:
     """Close the graph as jit does, which checks for leaked tracers, then interpret it."""
     fn, captures = trace.close(nodes, ())
     values = [c.arg.handle.view(c.dtype.np, c.shape) for c in captures]
@@ -46,6 +46,7 @@ def _interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     before = storage.evaluate, storage.put
+    repeated.forget()
     storage.set_evaluator(evaluate, HostStorage)
     yield
     storage.set_evaluator(*before)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fnx.core import build, ops
-from fnx.core.array import storage, trace, tree
+from fnx.core.array import repeated, storage, trace, tree
 from fnx.core.array.array import Array
 from fnx.core.array.operate import apply
 from fnx.core.array.public import asarray, public
@@ -46,7 +46,7 @@ class Values:
         pass
 
 
-def evaluate(nodes: Any) -> list[Values]:
+def evaluate(nodes: Any, keep: object = None) -> list[Values]:
     trace.close(nodes, ())  # finds leaked tracers, as jit does
     EVALUATED.append(list(nodes))
     return [Values(v) for v in interp.evaluate(nodes, {})]
@@ -55,6 +55,7 @@ def evaluate(nodes: Any) -> list[Values]:
 @pytest.fixture(autouse=True)
 def _by_the_interpreter() -> Iterator[None]:
     before = storage.evaluate, storage.put
+    repeated.forget()
     storage.set_evaluator(evaluate, Values)
     EVALUATED.clear()
     yield

@@ -23,6 +23,7 @@ from fnx.backends.allocator import Pool, PoolBlock
 from fnx.backends.cost_estimate import nanoseconds
 from fnx.backends.cpu import callbacks, layout
 from fnx.backends.cpu.encoding import FOREVER, Encoder, signed
+from fnx.backends.cpu.entry import MOST_WORDS
 from fnx.backends.cpu.queue import CpuQueue, native
 from fnx.backends.hcq import (
     Command,
@@ -145,9 +146,9 @@ def _once(commands: Commands, plans: Mapping[Command, _KernelPlan | callbacks.Ho
 class CpuCommandBuffer(Leasing):
     """Encoded commands. The number of arguments is fixed by the first submission."""
 
-    __slots__ = ("_commands", "_counts", "_encoded", "_inline", "_pack", "_plans", "_pool",
-                 "_private", "_program", "_queue", "_run", "_scratch", "_steps", "_temporary",
-                 "_words", "effects", "work")
+    __slots__ = ("_commands", "_counts", "_encoded", "_enter", "_entries", "_entry", "_inline",
+                 "_pack", "_plans", "_pool", "_private", "_program", "_queue", "_run", "_scratch",
+                 "_steps", "_temporary", "_words", "effects", "work")
 
     def __init__(self, device: CpuDevice, commands: Commands,
                  plans: dict[Command, _KernelPlan | callbacks.HostPlan], arena: int) -> None:
@@ -158,6 +159,7 @@ class CpuCommandBuffer(Leasing):
         self.work = _work(commands, plans)
         self.effects = any(c.kernel.op is ops.HOST for c in plans)
         self._steps = _steps_here(commands, plans)
+        self._entries = device.native.entries
         self._run = device.native.run_held if self.work <= TINY else device.native.run
         self._scratch = max([p.scratch for p in plans.values()], default=0)
         self._private = -(-arena // 64) * 64  # where scratch begins in the temporary memory
@@ -172,26 +174,20 @@ class CpuCommandBuffer(Leasing):
         if not (self._inline and self._queue.clear):
             self._submit(ins, outs, begin)
             return
-        try:
-            lease = self.leases.pop()
-        except IndexError:
-            lease = self._lease()
-        block, at = None, 0
-        if self._temporary:
+        if begin is not None:
+            if self._counts != (len(ins), len(outs)):
+                raise self._miscounted(ins, outs)
+            begin()
+        if not self._temporary:
+            fits = self._enter(ins, outs, 0)
+        else:
             block, give = self._memory_for_call(self._pool.take)
-            at = block.ptr
-        try:
-            self._pack(lease[0], 0, at + self._private, at, 0, *map(_pointer, ins),
-                       *map(_pointer, outs))
-            if begin is not None:
-                begin()
-            self._run(self._program, lease[1], FOREVER)
-        except struct.error:
-            raise self._miscounted(ins, outs) from None
-        finally:
-            if block is not None:
+            try:
+                fits = self._enter(ins, outs, block.ptr)
+            finally:
                 give(block)
-        self.leases.append(lease)
+        if not fits:
+            raise self._miscounted(ins, outs)
 
     def _submit(self, ins: Sequence[Any], outs: Sequence[Any],
                 begin: Callable[[], None] | None) -> None:
@@ -271,7 +267,9 @@ class CpuCommandBuffer(Leasing):
             self._program, self._words = self._encoded.address, self._encoded.words
             self._pack = struct.Struct(f"{layout.ARGUMENTS + ins + outs}q").pack_into
             self._counts = (ins, outs)
-            self._inline = self.work <= SHORT
+            self._enter, self._entry = self._entries.enter(
+                self._program, ins, outs, self._words, self._private, self.work <= TINY)
+            self._inline = self.work <= SHORT and self._words <= MOST_WORDS and not self.effects
 
     def running(self, record: int, lease: tuple[Any, int]) -> str:
         """What a record does, and in which iteration of each loop around it."""

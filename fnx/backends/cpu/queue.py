@@ -24,6 +24,7 @@ from typing import Any
 from fnx.backends.allocator import Pool, PoolBlock, memory
 from fnx.backends.cpu import layout, runtime
 from fnx.backends.cpu.callbacks import Caller, Inside
+from fnx.backends.cpu.entry import PYTHON, Entries
 from fnx.backends.hcq import HostStorage, InFlight, Leasing, Signal
 from fnx.backends.llvm.binding import cores
 from fnx.backends.llvm.kernels import compiled_once
@@ -46,12 +47,14 @@ class _Native:
         process = ctypes.CDLL(None)
         imports = {}
         for name in runtime.IMPORTS:
-            address = ctypes.cast(getattr(process, name), ctypes.c_void_p).value
+            library = ctypes.pythonapi if name in PYTHON else process
+            address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
             assert address is not None
             imports[name] = address
         self.library = compiled_once(runtime.text(target.triple), runtime.EXPORTS, target, imports)
         self.addresses = self.library.addresses
         word = ctypes.c_int64
+        self.entries = Entries(self.addresses["enter"])
         self.run = self._function(ctypes.CFUNCTYPE(word, word, word, word), "run")
         self.run_held = self._function(ctypes.PYFUNCTYPE(word, word, word, word), "run")
         self.submit = self._function(ctypes.PYFUNCTYPE(word, word, word, word), "submit")

@@ -6,15 +6,15 @@ workers.py what the threads do.
 
 from __future__ import annotations
 
-from fnx.backends.cpu import layout, workers
+from fnx.backends.cpu import entry, layout, workers
 from fnx.backends.cpu.workers import call_c, lock, unlock
 from fnx.backends.llvm.ir_builder import IRFunction
 
 _THREADS = {"pthread_mutex_lock": 1, "pthread_mutex_unlock": 1, "pthread_cond_wait": 2,
             "pthread_cond_timedwait": 3, "pthread_cond_signal": 1, "pthread_cond_broadcast": 1,
             "clock_gettime": 2}  # name: number of arguments
-IMPORTS = tuple(_THREADS)
-EXPORTS = ("run", "submit", "wait", "abort", "stop", "lead", "help", "execute")
+IMPORTS = (*_THREADS, *entry.PYTHON)
+EXPORTS = ("run", "submit", "wait", "abort", "stop", "lead", "help", "execute", "enter")
 
 # Processor: (declarations, pause, read the float mode, write it, default mode). The default
 # mode rounds to nearest and keeps subnormal numbers, whatever other libraries have set.
@@ -38,9 +38,10 @@ def text(triple: str) -> str:
     declarations, pause, mode = _PROCESSORS[processor]
     for name, arity in _THREADS.items():
         declarations += f"declare i32 @{name}({', '.join(['i64'] * arity)})\n"
+    declarations += entry.declarations()
     functions = [_read_mode(processor), _write_mode(processor), _resolve(), _kernel(), _move(),
                  _go(), _run(mode), _submit(), _wait(), _abort(), _stop(),
-                 *workers.functions(pause, mode)]
+                 *entry.functions(), *workers.functions(pause, mode)]
     return declarations + "\n".join(f.text() for f in functions)
 
 

@@ -18,15 +18,13 @@ from fnx.core.array import scope, storage
 from fnx.core.array.arguments import PrecisionLike, ReadMode, TakeMode, WriteMode
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.elementwise import OPERATORS
 from fnx.core.array.held import Held
 from fnx.core.array.placed import Placed
 from fnx.core.dtypes import DType, NDArray
-from fnx.core.errors import DTypeError, MutationError
+from fnx.core.errors import MutationError
 from fnx.core.operators import ValueOperators
 from fnx.core.ops import Op, Shape
 from fnx.core.process import load
-from fnx.core.tracebacks import shorten
 from fnx.core.uop import UOp
 
 P = ParamSpec("P")
@@ -243,14 +241,7 @@ class Array(Held, Placed, ValueOperators):
     # ---- computing
 
     def _apply(self, op: Op, *operands: Any) -> Array:
-        for x in operands:
-            if type(x) is not Array and not isinstance(x, _OPERANDS):
-                return _refused(op, x)  # type: ignore[no-any-return]
-        try:
-            return _METHODS["_operator"](op, *operands)
-        except Exception as error:
-            shorten(error)
-            raise
+        return _METHODS["_operator"](op, operands)
 
     def __matmul__(self, other: Any) -> Array:
         return _METHODS["matmul"](self, other)
@@ -318,21 +309,6 @@ class AtLike(Protocol):
 
     def get(self, *, mode: ReadMode = None, fill_value: ArrayLike | None = None,
             indices_are_sorted: bool = False, unique_indices: bool = False) -> Array: ...
-
-
-_OPERANDS = (Array, bool, int, float, np.ndarray, np.generic)
-
-
-def _refused(op: Op, x: Any) -> Any:
-    if isinstance(x, (list, tuple, complex)):
-        if isinstance(x, complex):
-            raise dtypes.no_complex("complex")
-        raise DTypeError(f"{OPERATORS[op].name}: expected an array or a number, got "
-                         f"{type(x).__name__}", hint="convert it with fnx.numpy.asarray(...)")
-    if x is None and op not in (ops.CMPEQ, ops.CMPNE):
-        raise DTypeError(f"{OPERATORS[op].name}: expected an array or a number, got None",
-                         hint="a function without a return statement returns None")
-    return NotImplemented
 
 
 def _show_index(index: Any) -> str:

@@ -121,6 +121,7 @@ class Held:
 
     def _known(self) -> Any:
         """Storage with the value; of a traced array where its trace knows it."""
+        storage.note()
         if self._storage is not None:
             return self._storage
         if self._value is None or type(self._value) is str:  # of a donated one: _node raises

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from fnx.core import build, dtypes, ops
-from fnx.core.array import arguments, convert, indexing, storage
+from fnx.core.array import arguments, convert, indexing, scope, storage
 from fnx.core.array import elementwise as rows
 from fnx.core.array.arguments import ReadMode, WriteMode
 from fnx.core.array.array import Array, ArrayLike, set_methods
@@ -22,10 +22,12 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import OPERATORS, ElementwiseRow
 from fnx.core.array.promotion import as_node, operand, promoted, same_shape
 from fnx.core.array.public import asarray, kind_of, public, strong_cast
+from fnx.core.array.repeated import EagerCall, repeat, take_apart
 from fnx.core.dtypes import NDArray
 from fnx.core.errors import ArgumentError, DTypeError, MutationError, UnknownNameError
 from fnx.core.expr import Expr, integer_power
 from fnx.core.ops import Op
+from fnx.core.tracebacks import shorten
 
 P = ParamSpec("P")
 
@@ -125,11 +127,36 @@ def alias(name: str, f: Callable[P, Array], module: str = "lax") -> Callable[P, 
     return made
 
 
-def _operator(op: Op, *operands: Any) -> Array:
+_OPERANDS = (Array, bool, int, float, np.ndarray, np.generic)
+
+
+def _operator(op: Op, operands: tuple[Any, ...]) -> Any:
     """Python's operator that core/operators.py names by an op."""
-    if op is ops.POW and type(operands[1]) in (int, float):
-        return power(*operands)
-    return _OPERATIONS[op](*operands)
+    call = _OPERATIONS[op] if op is not ops.POW or type(operands[1]) not in (int, float) else power
+    if not scope.is_open():
+        made = repeat(call, operands, {})
+        if made.__class__ is not EagerCall:
+            return made
+    for x in operands:
+        if type(x) is not Array and not isinstance(x, _OPERANDS):
+            return _refused(op, x)
+    try:
+        return call(*operands)
+    except Exception as error:
+        shorten(error)
+        raise
+
+
+def _refused(op: Op, x: Any) -> Any:
+    if isinstance(x, (list, tuple, complex)):
+        if isinstance(x, complex):
+            raise dtypes.no_complex("complex")
+        raise DTypeError(f"{OPERATORS[op].name}: expected an array or a number, got "
+                         f"{type(x).__name__}", hint="convert it with fnx.numpy.asarray(...)")
+    if x is None and op not in (ops.CMPEQ, ops.CMPNE):
+        raise DTypeError(f"{OPERATORS[op].name}: expected an array or a number, got None",
+                         hint="a function without a return statement returns None")
+    return NotImplemented
 
 
 _OPERATIONS = {op: public(functools.partial(apply, row), row.name)
@@ -416,4 +443,5 @@ def _written(at: At, value: ArrayLike, monoid: Op | None, mode: WriteMode, indic
     return Array(node, x.weak)
 
 
+take_apart(At, lambda at: (at._x, at._index))
 set_methods({"_operator": _operator, "_get_item": get_item, "astype": astype, "at": At})

@@ -10,6 +10,7 @@ import warnings
 from typing import Any
 
 from fnx.core import build, dtypes
+from fnx.core.array import storage
 from fnx.core.config import config
 from fnx.core.errors import OutOfBoundsError, OutOfBoundsWarning, user_site
 from fnx.core.ops import Shape
@@ -43,6 +44,7 @@ class OutsidePolicy:
             text = f"{what}: {self._happens}, as in JAX. Use an index inside the axis, or say " \
                 "what you mean with x.at[...].get(mode=...) or .set(mode=...); " \
                 "fnx.config.check_index = True makes it an error"
+            storage.note()
             warnings.warn_explicit(text, OutOfBoundsWarning, *site, registry=_warned)
         if self._clamp:
             return 0 if i < 0 else n - 1

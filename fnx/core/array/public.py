@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from fnx.core import build, dtypes, narrow, ops
 from fnx.core.array import convert, scope, storage, tree
 from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.refusal import refusal, without_places
+from fnx.core.array.repeated import EagerCall, repeat
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, FnxError, KernelError, ShapeError, user_site
 from fnx.core.operators import ValueOperators
@@ -122,11 +124,16 @@ def public(f: Callable[P, R], name: str = "") -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         if current_site.site is not None:
             return f(*args, **kwargs)
+        made: Any = None
+        if not scope.is_open():
+            made = repeat(call, args, kwargs)
+            if made.__class__ is not EagerCall:
+                return cast(R, made)
         current_site.site = user_site(2) or _UNKNOWN
         try:
             out = f(*args, **kwargs)
             if not scope.is_open():
-                settle(out)
+                settle(out, made)
             return out
         except FnxError as error:
             error.name_caller(call.__qualname__)
@@ -154,13 +161,14 @@ def public(f: Callable[P, R], name: str = "") -> Callable[P, R]:
     return call
 
 
-def settle(out: Any) -> None:
+def settle(out: Any, call: EagerCall | None = None) -> None:
     """Compute what is not computed yet among the Arrays of a pytree, and effects that are still
-    to take place, as one graph."""
+    to take place, as one graph. What ``call`` gave is kept for others like it."""
     if scope.pending and (token := scope.take_pending()) is not None:
         pending = [x for x in tree.leaves(out) if type(x) is Array
                    and x._storage is None and x._uop is not None]
         pending.append(Array(token))
+        call = None
     elif type(out) is Array:
         if out._storage is not None or out._uop is None:
             return
@@ -170,6 +178,7 @@ def settle(out: Any) -> None:
                    and x._storage is None and x._uop is not None]
         if not pending:
             return
-    found = storage.evaluate([x._node for x in pending])
+    found = storage.evaluate([x._node for x in pending],
+                             None if call is None else partial(call.keep, out, pending))
     for x, memory in zip(pending, found):
         x._storage, x._uop = memory, None

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -31,12 +31,40 @@ class Storage(Protocol):
         ...
 
 
+class Noted:
+    """How often it was noted that what a call does follows from more than its signature."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+noted = Noted()
+
+
+def note() -> None:
+    """A value was read, or a warning given: the call in which it was is not repeated as it is."""
+    noted.count += 1
+
+
 def _none(*args: Any) -> Any:
     raise NotBuiltError("expected an evaluator to be registered", hint="import fnx")
 
 
-# Storage with the values of nodes over BUFFERs and CONSTs; and with a copy of NumPy data.
-evaluate: Callable[[Sequence[UOp]], Sequence[Any]] = _none
+class Evaluator(Protocol):
+    """Storage with the values of nodes over BUFFERs and CONSTs.
+
+    ``keep``, where a program computes them, is given the nodes whose memory it takes, that
+    memory, and the function from such memory to storages of the values.
+    """
+
+    def __call__(self, nodes: Sequence[UOp], keep: Callable[..., None] | None = None
+                 ) -> Sequence[Any]:
+        """See above."""
+        ...
+
+
+evaluate: Evaluator = cast(Evaluator, _none)
+# Storage with a copy of NumPy data.
 put: Callable[[NDArray], Any] = _none
 # Storage in the memory of NumPy data, which it keeps alive; None where it must be copied.
 borrow: Callable[[NDArray], Any | None] = _none
@@ -46,7 +74,7 @@ borrow: Callable[[NDArray], Any | None] = _none
 finish: Callable[[], None] = _none
 
 
-def set_evaluator(evaluator: Callable[[Sequence[UOp]], Sequence[Any]],
+def set_evaluator(evaluator: Evaluator,
                   copier: Callable[[NDArray], Any],
                   waiter: Callable[[], None] | None = None,
                   borrower: Callable[[NDArray], Any | None] | None = None) -> None:

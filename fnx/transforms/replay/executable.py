@@ -111,6 +111,20 @@ class Executable:
         """Whether its results are just the memory that is allocated for them."""
         return not (self.over or self.forwards)
 
+    def runner(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """``run`` without donation, and without looking for what this program does not do."""
+        if not self.is_plain:
+            return self.run
+        allocate, sizes, submit, see = self.allocate, self.sizes, self.buffer.submit, self.seen
+
+        def run(ins: Sequence[Any]) -> Sequence[Any]:
+            outs = allocate(sizes)
+            submit(ins, outs)
+            if config.check:
+                see(ins, outs)
+            return outs
+        return run
+
     def run(self, ins: Sequence[Any], give_away: Callable[[], None] | None = None
             ) -> Sequence[Any]:
         """Submit with argument storages; storages of the results, in order.
@@ -128,7 +142,7 @@ class Executable:
             if give_away is not None:
                 give_away()
         if config.check:
-            self._check_results(ins, outs)
+            self.seen(ins, outs)
         if not self.forwards:
             return outs
         given = [ins[i] if kind == "in" else outs[i] for kind, i in self.results]
@@ -157,7 +171,7 @@ class Executable:
             given[slot] = made[i] = source
         return given, made
 
-    def _check_results(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
+    def seen(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
         """Raise where a result is NaN; what is computed for it is computed again."""
         if self.device.target.name == "null":
             return  # nothing is computed there
@@ -232,8 +246,9 @@ class Eager(Executables):
         super().__init__(link, MAX_EAGER)
         self.put = put
 
-    def evaluate(self, nodes: Sequence[UOp]) -> Sequence[Any]:
-        """Compute nodes over BUFFERs and CONSTs: one graph, one program."""
+    def evaluate(self, nodes: Sequence[UOp], keep: Callable[..., None] | None = None
+                 ) -> Sequence[Any]:
+        """Compute nodes over BUFFERs and CONSTs: one graph, one program, which ``keep`` gets."""
         if len(nodes) == 1 and nodes[0].op is ops.CONST:  # a number among the arguments
             return [self._memory(nodes[0])]
         if config.check or config.check_index:  # errors will ask for lines
@@ -241,7 +256,11 @@ class Eager(Executables):
         else:
             fn, captures = trace.close(nodes, (), numbers=MAX_NUMBERS)
         try:
-            return self.find(fn).run([self._memory(c) for c in captures])
+            executable, ins = self.find(fn), [self._memory(c) for c in captures]
+            outs = executable.run(ins)
+            if keep is not None:
+                keep(captures, ins, executable.runner())
+            return outs
         except FnxError as error:
             self._say_line(error, nodes)
             raise

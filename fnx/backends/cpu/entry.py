@@ -1,0 +1,116 @@
+"""The way from Python into the native loop that costs least: a builtin function a command buffer.
+
+    enter(ins, outs, temporary)  ->  True; False where these are not as many as it was made for
+
+A call through ctypes takes half a microsecond, and so does writing an argument block from Python.
+This function is one of Python's own kind (its C interface, in LLVM IR): it reads ``ptr`` of the
+storages itself, writes the block on the stack and runs the commands. So no block is leased, and no
+exception can come in between. Work that takes long lets other threads have the GIL.
+
+    entry     what it knows: program, storages in and out, words of the block, where scratch begins
+              in the temporary memory, whether it keeps the GIL, the name ``ptr``
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fnx.backends.cpu import layout
+from fnx.backends.llvm.ir_builder import IRFunction
+
+# Functions of Python's stable interface: name, number of arguments.
+PYTHON = {"PyLong_AsSsize_t": 1, "PySequence_Size": 1, "PySequence_GetItem": 2,
+          "PyObject_GetAttr": 2, "Py_DecRef": 1, "PyBool_FromLong": 1, "PyEval_SaveThread": 0,
+          "PyEval_RestoreThread": 1}
+PROGRAM, INS, OUTS, WORDS, PRIVATE, KEEPS_GIL, NAME, ENTRY_WORDS = range(8)
+MOST_WORDS = 2048  # of a block on the stack
+_FASTCALL = 0x80  # METH_FASTCALL
+_FOREVER = (1 << 62) - 1
+_POINTER = sys.intern("ptr")
+
+Enter = Callable[[Sequence[Any], Sequence[Any], int], bool]
+
+
+def declarations() -> str:
+    """Those of ``PYTHON``: addresses are i64."""
+    return "".join(f"declare i64 @{name}({', '.join(['i64'] * count)})\n"
+                   for name, count in PYTHON.items())
+
+
+def functions() -> list[IRFunction]:
+    """``enter`` and what it needs."""
+    return [_pointers(), _enter()]
+
+
+def _pointers() -> IRFunction:
+    """Write ``ptr`` of so many storages to memory; 0: done, 1: there are not as many, 2: raised."""
+    f = IRFunction("pointers", ("storages", "count", "to", "name"))
+    with f.when(f.compare("ne", f.call("PySequence_Size", f["storages"]), f["count"])):
+        f.give(1)
+    with f.count(f["count"]) as i:
+        storage = f.call("PySequence_GetItem", f["storages"], i)
+        with f.when(f.compare("eq", storage, 0)):
+            f.give(2)
+        number = f.call("PyObject_GetAttr", storage, f["name"])
+        f.call("Py_DecRef", storage)  # who calls holds it, too
+        with f.when(f.compare("eq", number, 0)):
+            f.give(2)
+        f.store(f.word(f["to"], i), 0, f.call("PyLong_AsSsize_t", number))
+        f.call("Py_DecRef", number)
+    f.give(0)
+    return f
+
+
+def _enter() -> IRFunction:
+    """The builtin function: the object that it is bound to is the address of its entry."""
+    f = IRFunction("enter", ("self", "arguments", "count"))
+    entry = f.call("PyLong_AsSsize_t", f["self"])
+    space = f.line(f"alloca i64, i64 {f.load(entry, WORDS)}, align 16", "block")
+    block = f.line(f"ptrtoint ptr {space} to i64", "a")
+    temporary = f.call("PyLong_AsSsize_t", f.load(f["arguments"], 2))
+    f.store(block, layout.SCRATCH, f.add(temporary, f.load(entry, PRIVATE)))
+    f.store(block, layout.ARENA, temporary)
+    f.store(block, layout.START, 0)
+    ins, place = f.load(entry, INS), f.word(block, layout.ARGUMENTS)
+    for i, (count, at) in enumerate(((ins, place), (f.load(entry, OUTS), f.word(place, ins)))):
+        failed = f.call("pointers", f.load(f["arguments"], i), count, at, f.load(entry, NAME))
+        with f.when(f.compare("eq", failed, 1)):
+            f.give(f.call("PyBool_FromLong", 0))
+        with f.when(f.compare("ne", failed, 0)):
+            f.give(0)
+    state = f.variable(0)
+    with f.when(f.compare("eq", f.load(entry, KEEPS_GIL), 0)):
+        state.set(f.call("PyEval_SaveThread"))
+    f.call("run", f.load(entry, PROGRAM), block, _FOREVER)
+    with f.when(f.compare("ne", state.get(), 0)):
+        f.call("PyEval_RestoreThread", state.get())
+    f.give(f.call("PyBool_FromLong", 1))
+    return f
+
+
+class _MethodDef(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p),
+                ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+
+
+class Entries:
+    """Makes builtin functions of the native ``enter``; lives as long as any of them."""
+
+    def __init__(self, address: int) -> None:
+        self._method = _MethodDef(b"enter", address, _FASTCALL, None)
+        self._make: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
+                                            ctypes.c_void_p)(("PyCFunction_NewEx",
+                                                              ctypes.pythonapi))
+
+    def enter(self, program: int, ins: int, outs: int, words: int, private: int, keeps_gil: bool
+              ) -> tuple[Enter, Any]:
+        """The function of a program, and memory that has to live as long as it is called."""
+        entry = (ctypes.c_int64 * ENTRY_WORDS)(program, ins, outs, words, private, keeps_gil,
+                                               id(_POINTER))
+        made: Enter = self._make(ctypes.addressof(self._method), ctypes.addressof(entry), None)
+        return made, entry
