@@ -1,0 +1,186 @@
+"""Eager calls that were made before give what they would give anew."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core.array import repeated
+from fnx.core.config import override
+from fnx.core.errors import DonatedError, OutOfBoundsWarning
+from tests.attack.programs import outcome, program_of, results, same
+
+COMPILED = True
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_kept() -> Iterator[None]:
+    repeated.forget()
+    yield
+
+
+def array(*values: float) -> fnx.Array:
+    return jnp.asarray(np.array(values, np.float32))
+
+
+def kept() -> int:
+    return len(repeated._calls)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_call_that_is_repeated_gives_what_it_gives_anew(seed: int) -> None:
+    """Random programs, line by line, on other values of the same types."""
+    program = program_of(seed + 5000)
+    given = [np.roll(x, 1) if x.ndim else x for x in program.inputs]
+
+    def run(inputs: list[np.ndarray]) -> object:
+        return outcome(lambda *xs: results(program, list(xs)), *inputs)
+
+    run(program.inputs)
+    again = run(given)
+    repeated.forget()
+    anew = run(given)
+    assert isinstance(again, Exception) == isinstance(anew, Exception)
+    if not isinstance(anew, Exception):
+        for a, b in zip(sum(again, []), sum(anew, []), strict=True):
+            assert a.dtype == b.dtype and same(a.numbers, b.numbers), program
+
+
+def test_a_repeated_call_makes_no_node() -> None:
+    x, y = array(1, 2), array(3, 4)
+    assert (jnp.sum(x, axis=0) == 3).item() and kept()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repeated.EagerCall, "__init__", None)  # a call that is not found is one
+        assert float(jnp.sum(y, axis=0)) == 7
+
+
+def test_which_operands_share_memory_is_part_of_a_call() -> None:
+    x, y = array(1, 2), array(10, 20)
+    assert (x - x).tolist() == [0, 0]
+    assert (x - y).tolist() == [-9, -18]
+    assert (y - y).tolist() == [0, 0]
+    assert jnp.stack([x, y, x]).tolist() == [[1, 2], [10, 20], [1, 2]]
+    assert jnp.stack([x, x, y]).tolist() == [[1, 2], [1, 2], [10, 20]]
+
+
+def test_numbers_are_told_apart_by_type_and_sign() -> None:
+    x = array(1, -1)
+    with np.errstate(divide="ignore"):
+        assert (x / 0.0).tolist() == [np.inf, -np.inf]
+        assert (x / -0.0).tolist() == [-np.inf, np.inf]
+        assert (x / 0).tolist() == [np.inf, -np.inf]
+    i = jnp.asarray([3])
+    assert (i + 1).dtype == np.int32 and (i + 1.0).dtype == np.float32
+    assert (i + True).dtype == np.int32
+    assert all(np.isnan((x + float("nan")).tolist())) and all(np.isnan((x * np.nan).tolist()))
+
+
+def test_a_call_that_reads_values_is_made_anew() -> None:
+    assert [n.tolist() for n in jnp.nonzero(jnp.asarray([0, 1, 1]))] == [[1, 2]]
+    assert [n.tolist() for n in jnp.nonzero(jnp.asarray([1, 0, 0]))] == [[0]]
+    x = array(1, 2, 3)
+    assert x[jnp.asarray([True, False, True])].tolist() == [1, 3]
+    assert x[jnp.asarray([False, False, True])].tolist() == [3]
+
+
+def test_each_line_that_reads_outside_warns() -> None:
+    x = array(1, 2, 3)
+    for _ in range(2):
+        x[1]
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        x[7]
+        x[7]
+    assert [w.category for w in found] == [OutOfBoundsWarning] * 2
+
+
+def test_effects_take_place_at_each_call(capfd: pytest.CaptureFixture[str]) -> None:
+    x = array(1)
+    for _ in range(3):
+        fnx.debug.print("{}", x)
+    fnx.effects_barrier()
+    assert capfd.readouterr().out.count("[1.]") == 3
+
+
+def test_the_configuration_is_part_of_a_call() -> None:
+    x = jnp.asarray([1, 2])
+    assert x.sum().dtype == np.int32
+    with override(x64=True):
+        assert jnp.asarray([1, 2], "int32").sum().dtype == np.int64
+    assert x.sum().dtype == np.int32
+    with override(device="interp"):
+        assert jnp.asarray([1, 2]).sum().item() == 3
+    with override(check="nan"), pytest.raises(FloatingPointError, match="test_repeated.py"):
+        jnp.log(array(-1.0))
+    assert np.isnan(jnp.log(array(-1.0)).tolist()).all()
+    with override(check="nan"), pytest.raises(FloatingPointError, match="test_repeated.py"):
+        jnp.log(array(-1.0))
+
+
+def test_a_donated_operand_is_refused() -> None:
+    x = array(1, 2)
+    x + 1
+    fnx.jit(lambda x: x * 2, donate_argnums=0)(x)
+    with pytest.raises(DonatedError, match="test_repeated.py"):
+        x + 1
+
+
+def test_results_keep_their_structure_and_weak_type() -> None:
+    x = array(3, 1)
+    for _ in range(2):
+        low, high = jnp.divmod(x, 2)
+        assert (low.tolist(), high.tolist()) == ([1, 0], [1, 1])
+        assert (jnp.asarray(1.0) + 1).weak_type and not (x + 1).weak_type
+        split = jnp.split(x, 2)
+        assert type(split) is list and [s.tolist() for s in split] == [[3], [1]]
+
+
+def test_calls_that_cannot_be_told_apart_are_not_kept() -> None:
+    x = array(1, 2)
+    before = kept()
+    for n in (1, 2):
+        jnp.apply_along_axis(lambda row, n=n: row * n, 0, x)  # a function
+        x + np.array([n, n], np.float32)  # NumPy data
+    inside = {key[0] for key in repeated._calls.keys()[before:]}
+    assert jnp.apply_along_axis not in inside
+    assert (x + np.array([5, 5], np.float32)).tolist() == [6, 7]
+
+
+def test_tracing_is_never_short_cut() -> None:
+    x = array(1, 2)
+    for _ in range(2):
+        x * x
+    assert fnx.grad(lambda x: (x * x).sum())(x).tolist() == [2, 4]
+    assert fnx.jit(lambda y: x * x + y)(x).tolist() == [2, 6]
+    assert fnx.vmap(lambda y: y * y)(x).tolist() == [1, 4]
+
+
+def test_the_number_of_kept_calls_is_bounded() -> None:
+    x = array(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repeated._calls, "limit", 20)
+        for n in range(50):
+            x + n
+        assert kept() == 20
+
+
+def test_threads_repeat_calls() -> None:
+    found: list[float] = []
+
+    def work(n: int) -> None:
+        x = array(n)
+        for _ in range(200):
+            x = x + 1 - 1
+        found.append(float(x[0]))
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sorted(found) == [0, 1, 2, 3]
