@@ -24,7 +24,7 @@ from fnx.backends.llvm.ir_builder import IRFunction
 # Functions of Python's stable interface: name, number of arguments.
 PYTHON = {"PyLong_AsSsize_t": 1, "PySequence_Size": 1, "PySequence_GetItem": 2,
           "PyObject_GetAttr": 2, "Py_DecRef": 1, "PyBool_FromLong": 1, "PyEval_SaveThread": 0,
-          "PyEval_RestoreThread": 1}
+          "PyEval_RestoreThread": 1, "PyErr_CheckSignals": 0}
 PROGRAM, INS, OUTS, WORDS, PRIVATE, KEEPS_GIL, NAME, ENTRY_WORDS = range(8)
 MOST_WORDS = 2048  # of a block on the stack
 _FASTCALL = 0x80  # METH_FASTCALL
@@ -87,6 +87,11 @@ def _enter() -> IRFunction:
     f.call("run", f.load(entry, PROGRAM), block, _FOREVER)
     with f.when(f.compare("ne", state.get(), 0)):
         f.call("PyEval_RestoreThread", state.get())
+    # Python may not have seen a signal: a thread that gave up the GIL resets, some time later,
+    # what tells the next one to look for it (``RESET_GIL_DROP_REQUEST`` in Python/ceval_gil.h).
+    raised = f.line(f"trunc i64 {f.call('PyErr_CheckSignals')} to i32", "s")
+    with f.when(f.line(f"icmp ne i32 {raised}, 0", "c")):
+        f.give(0)
     f.give(f.call("PyBool_FromLong", 1))
     return f
 

@@ -137,10 +137,10 @@ def _operator(op: Op, operands: tuple[Any, ...]) -> Any:
         made = repeat(call, operands, {})
         if made.__class__ is not EagerCall:
             return made
-    for x in operands:
-        if type(x) is not Array and not isinstance(x, _OPERANDS):
-            return _refused(op, x)
     try:
+        for x in operands:
+            if type(x) is not Array and not isinstance(x, _OPERANDS):
+                return _refused(op, x)
         return call(*operands)
     except Exception as error:
         shorten(error)
