@@ -174,20 +174,18 @@ class CpuCommandBuffer(Leasing):
         if not (self._inline and self._queue.clear):
             self._submit(ins, outs, begin)
             return
-        if begin is not None:
-            if self._counts != (len(ins), len(outs)):
-                raise self._miscounted(ins, outs)
-            begin()
-        if not self._temporary:
-            fits = self._enter(ins, outs, 0)
-        else:
+        block, at = None, 0
+        if self._temporary:
             block, give = self._memory_for_call(self._pool.take)
-            try:
-                fits = self._enter(ins, outs, block.ptr)
-            finally:
+            at = block.ptr
+        try:
+            if begin is not None and self._counts == (len(ins), len(outs)):
+                begin()
+            if not self._enter(ins, outs, at):
+                raise self._miscounted(ins, outs)
+        finally:
+            if block is not None:
                 give(block)
-        if not fits:
-            raise self._miscounted(ins, outs)
 
     def _submit(self, ins: Sequence[Any], outs: Sequence[Any],
                 begin: Callable[[], None] | None) -> None:
