@@ -13,6 +13,7 @@ from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
 from fnx.core.array.faces import ShapedArray
 from fnx.core.array.public import asarray, public
+from fnx.core.array.refusal import checked
 from fnx.core.array.trace import Closed, inline, name_of, trace
 from fnx.core.errors import ArgumentError, FnxError
 from fnx.core.levels import show
@@ -153,7 +154,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any
     return converted, [Array(closed.captures[i]) for i in out]
 
 
-@public
+@checked
 def typeof(x: Any) -> ShapedArray:
     """Shape and dtype of an array, or of what becomes one.
 
@@ -167,8 +168,7 @@ def typeof(x: Any) -> ShapedArray:
     Returns:
         A ShapedArray, which is a ShapeDtypeStruct.
     """
-    aval = _aval(x)
-    return ShapedArray(aval.shape, aval.dtype.np, aval.weak)
+    return ShapedArray.of(x._aval if type(x) is Array else public(_aval, "typeof")(x))
 
 
 def _closed(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], by: str,

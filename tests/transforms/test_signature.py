@@ -86,6 +86,39 @@ def test_trees_by_name_take_the_launcher() -> None:
     assert launch((p,), {}) is MISS and launch((), {"p": p, "q": 1}) is MISS
 
 
+def test_registered_types_take_the_launcher() -> None:
+    f = jit(lambda layer, more: (Layer(layer.w * layer.scale, layer.scale), more))
+    x = jnp.ones(2)
+    f(Layer(x, 2), [Swapped(x, x)])
+    launch, = f._launchers
+    layer, (pair,) = launch((Layer(x, 2), [Swapped(x * 3, x)]), {})
+    assert type(layer) is Layer and layer.w.tolist() == [2, 2] and layer.scale == 2
+    assert type(pair) is Swapped and pair.a.tolist() == [3, 3]
+    for other in ((Layer(x, 2.0), [Swapped(x, x)]), (Layer(x, True), [Swapped(x, x)]),
+                  (Layer((x, x), 2), [Swapped(x, x)]), ((x, 2), [Swapped(x, x)]),
+                  (Layer(x, 2), [(x, x)]), (Layer(jnp.ones(3), 2), [Swapped(x, x)])):
+        assert launch(other, {}) is MISS
+
+
+class Row:
+    """As many children as there are."""
+
+    def __init__(self, *xs: Any) -> None:
+        self.xs = xs
+
+
+containers.register_pytree_with_keys(
+    Row, lambda r: ([(containers.SequenceKey(i), x) for i, x in enumerate(r.xs)], None),
+    lambda _, xs: Row(*xs))
+
+
+def test_a_registered_type_may_have_another_number_of_children() -> None:
+    f = jit(lambda row: Row(*[x + 1 for x in row.xs]))
+    for n in (2, 2, 3, 2, 0, 3):
+        assert [x.tolist() for x in f(Row(*[jnp.ones(1)] * n)).xs] == [[2]] * n
+    assert f.cache_info().traces == 3
+
+
 def test_donation_counts_from_the_end() -> None:
     f = jit(lambda x, y: x + y, donate_argnums=-1)
     x = jnp.ones(3)
@@ -122,19 +155,19 @@ def test_an_array_rebound_at_each_call_makes_no_launcher_each_time(monkeypatch: 
 def test_a_signature_without_launcher_is_not_tried_again(monkeypatch: Any) -> None:
     from fnx.transforms import jit as module
 
-    f = jit(lambda layer: layer.w + 1)
-    f(Layer(jnp.ones(2)))
+    f = jit(lambda p: p[0] + 1)
+    f({0: jnp.ones(2)})
     monkeypatch.setattr(module, "make_launcher", None)
-    assert f(Layer(jnp.ones(2))).tolist() == [2, 2]
+    assert f({0: jnp.ones(2)}).tolist() == [2, 2]
 
 
 def test_recently_used_signatures_stay(monkeypatch: Any) -> None:
     from fnx.transforms.replay import traces
 
     monkeypatch.setattr(traces, "MAX_SIGNATURES", 2)
-    f = jit(lambda layer: layer.w + 1)
+    f = jit(lambda p: p[0] + 1)  # no launcher: keys that are no text
     for n in (1, 2, 1, 3, 1):
-        f(Layer(jnp.ones(n)))
+        f({0: jnp.ones(n)})
     assert f.cache_info().traces == 3
 
 

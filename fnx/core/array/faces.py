@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from fnx.core.array.array import Array
-from fnx.core.array.aval import ShapeDtypeStruct
+from fnx.core.array.aval import Aval, ShapeDtypeStruct
 
 
 class _Traced(type):
@@ -50,6 +50,13 @@ class ShapedArray(ShapeDtypeStruct, AbstractValue):
     def __init__(self, shape: Any, dtype: Any, weak_type: bool = False, *,
                  sharding: Any = None) -> None:
         super().__init__(shape, dtype, sharding=sharding, weak_type=weak_type)
+
+    @classmethod
+    def of(cls, aval: Aval) -> ShapedArray:
+        """What is known of an Array; nothing is left to check."""
+        made = cls.__new__(cls)
+        made.sharding, made._aval = None, aval
+        return made
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""

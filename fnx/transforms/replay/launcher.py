@@ -29,7 +29,7 @@ from typing import Any
 from fnx.core.array import tree
 from fnx.core.array.array import Array, from_storage
 from fnx.core.array.aval import Aval
-from fnx.core.array.containers import is_named_tuple
+from fnx.core.array.containers import Keyed, is_named_tuple
 from fnx.core.array.equality import same
 from fnx.core.array.public import concrete
 from fnx.core.config import config
@@ -74,7 +74,7 @@ class _Source:
 def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tuple[Any, str, Any]],
                   captured: Sequence[Any], out_tree: tree.TreeDef, outs: Sequence[Aval],
                   program: Executable, donated: Sequence[int], to: str) -> Launcher | None:
-    """The launcher of a signature; None where its trees hold containers it does not know.
+    """The launcher of a signature; None where static arguments have names, or keys are no text.
 
     Args:
         key: the signature.
@@ -114,10 +114,7 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
         src.lines.append(f"  outs = {src.constant(program.run, 'run')}(({ins}))")
     made = iter([f"make(outs[{i}], {src.constant(shape, 'S')}, {src.constant(t, 'D')}, {weak})"
                  for i, (shape, t, weak) in enumerate(outs)])
-    result = _built(src, out_tree, made)
-    if result is None:
-        return None
-    src.lines.append(f"  return {result}")
+    src.lines.append(f"  return {_built(src, out_tree, made)}")
     text = "def launch(args, kwargs):\n" + "\n".join(src.lines)
     exec(compile(text, "<fnx launcher>", "exec"), src.space)
     launch: Launcher = src.space["launch"]
@@ -151,10 +148,10 @@ def _unpack(src: _Source, treedef: tree.TreeDef, what: str, leaves: list[str]) -
     if kind is type(None):
         src.guard(f"{what} is not None")
         return True
-    if kind not in (tuple, list, dict) and not is_named_tuple(treedef.container):
-        return False
     here = src.name("a")
     src.lines.append(f"  {here} = {what}")
+    if kind not in (tuple, list, dict) and not is_named_tuple(treedef.container):
+        return _take_apart(src, treedef, here, leaves)
     src.guard(f"type({here}) is not {src.constant(kind)}", f"len({here}) != {len(children)}")
     keys: Sequence[Any] = range(len(children))
     if kind is dict:
@@ -163,6 +160,21 @@ def _unpack(src: _Source, treedef: tree.TreeDef, what: str, leaves: list[str]) -
             return False
         src.guard(*[f"{k!r} not in {here}" for k in keys]) if keys else None
     return all(_unpack(src, c, f"{here}[{k!r}]", leaves) for k, c in zip(keys, children))
+
+
+def _take_apart(src: _Source, treedef: tree.TreeDef, here: str, leaves: list[str]) -> bool:
+    """Name the leaves of a registered type, by its own function."""
+    row, data = treedef.container, treedef.data
+    assert row is not None
+    src.guard(f"type({here}) is not {src.constant(row.kind)}")
+    children, found = src.name("a"), src.name("d")
+    src.lines.append(f"  {children}, {found} = {src.constant(row.take, 't')}({here})")
+    if isinstance(data, Keyed):  # the names of children do not count
+        src.guard(f"not same({found}.data, {src.constant(data.data)})")
+    else:
+        src.guard(f"not same({found}, {src.constant(data)})")
+    src.guard(f"len({children}) != {len(treedef.subtrees)}")
+    return all(_unpack(src, c, f"{children}[{i}]", leaves) for i, c in enumerate(treedef.subtrees))
 
 
 def _leaf_guards(src: _Source, leaves: list[str], avals: Sequence[Aval]) -> None:
@@ -196,7 +208,7 @@ def _configuration(src: _Source) -> None:
     src.guard(f"config.mode is not {src.constant(config.mode, 'mode')}")
 
 
-def _built(src: _Source, treedef: tree.TreeDef, made: Iterator[str]) -> str | None:
+def _built(src: _Source, treedef: tree.TreeDef, made: Iterator[str]) -> str:
     """An expression that puts the results together; what it nests is named on lines before."""
     if treedef.container is None:
         return next(made)
@@ -206,8 +218,6 @@ def _built(src: _Source, treedef: tree.TreeDef, made: Iterator[str]) -> str | No
     texts: list[str] = []
     for child in treedef.subtrees:
         text = _built(src, child, made)
-        if text is None:
-            return None
         if child.subtrees:
             name = src.name("t")
             src.lines.append(f"  {name} = {text}")
@@ -222,4 +232,5 @@ def _built(src: _Source, treedef: tree.TreeDef, made: Iterator[str]) -> str | No
         return "{" + ", ".join(f"{k}: {t}" for k, t in zip(keys, texts)) + "}"
     if is_named_tuple(treedef.container):
         return f"{src.constant(kind)}({', '.join(texts)})"
-    return None
+    make, data = src.constant(treedef.container.make, "m"), src.constant(treedef.data)
+    return f"{make}({data}, [{', '.join(texts)}])"
