@@ -84,6 +84,14 @@ def _atan_tail(z: Real) -> Real:
     return (mpmath.atan(t) - t) / t ** 3
 
 
+def _asin_tail(z: Real) -> Real:
+    """(asin(t) - t) / t**3 with z = t**2"""
+    if z < mpf(2) ** -20:
+        return mpf(1) / 6 + 3 * z / 40 + 15 * z ** 2 / 336 + 105 * z ** 3 / 3456
+    t = mpmath.sqrt(z)
+    return (mpmath.asin(t) - t) / t ** 3
+
+
 def _tanh_tail(z: Real) -> Real:
     """(tanh(x) - x) / x**3 with z = x**2"""
     if z < mpf(2) ** -24:
@@ -122,6 +130,8 @@ FITS = (
     Fit("COS_64", np.float64, 5, _OCTANT, _cos_tail, lambda z: z ** 2 + mpf(2) ** -20, -57),
     Fit("ATAN_32", np.float32, 5, (0.0, 0.25), _atan_tail, lambda z: z + mpf(2) ** -9, -29),
     Fit("ATAN_64", np.float64, 11, (0.0, 0.25), _atan_tail, lambda z: z + mpf(2) ** -20, -57),
+    Fit("ASIN_32", np.float32, 4, (0.0, 0.25), _asin_tail, lambda z: z + mpf(2) ** -9, -27),
+    Fit("ASIN_64", np.float64, 12, (0.0, 0.25), _asin_tail, lambda z: z + mpf(2) ** -20, -57),
     Fit("TANH_32", np.float32, 4, _TANH, _tanh_tail, lambda z: z + mpf(2) ** -9, -26.5),
     Fit("TANH_64", np.float64, 10, _TANH, _tanh_tail, lambda z: z + mpf(2) ** -20, -57),
     Fit("POW_LOG_32", np.float64, 3, _ATANH, lambda z: _atanh_tail(z, 1),

@@ -140,6 +140,10 @@ def arctan(x: Expr) -> Expr:
     return Expr(elementwise(ops.ATAN, x.node))
 
 
+def arcsin(x: Expr) -> Expr:
+    return Expr(elementwise(ops.ASIN, x.node))
+
+
 def floor(x: Expr) -> Expr:
     return Expr(elementwise(ops.FLOOR, x.node))
 

@@ -59,6 +59,8 @@ COS = Op("COS", "tkp", "elementwise", 1, accepts="f", exact=False,
          meaning=m.precise(np.cos), cost=40)
 ATAN = Op("ATAN", "tkp", "elementwise", 1, accepts="f", exact=False,
           meaning=m.precise(np.arctan), cost=15)
+ASIN = Op("ASIN", "tkp", "elementwise", 1, accepts="f", exact=False,
+          meaning=m.precise(np.arcsin), cost=20)
 TANH = Op("TANH", "tkp", "elementwise", 1, accepts="f", exact=False,
          meaning=m.precise(np.tanh), cost=11)
 FLOOR = Op("FLOOR", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.floor))

@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 TARGETS = pytest.mark.parametrize("target", [FUSED, UNFUSED], ids=["fma", "no-fma"])
 NUMPY = {ops.EXP: np.exp, ops.EXPM1: np.expm1, ops.LOG: np.log, ops.LOG1P: np.log1p,
          ops.SIN: np.sin, ops.COS: np.cos, ops.TANH: np.tanh, ops.ATAN: np.arctan,
-         ops.CBRT: np.cbrt}
+         ops.ASIN: np.arcsin, ops.CBRT: np.cbrt}
 UNARY = sorted(NUMPY, key=lambda op: op.name)
 SPECIAL = np.array([0.0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -0.5, 2.5, -2.5, -7, np.inf, -np.inf,
                     np.nan, 1e-45, -1e-45, 3e38, -3e38, 2.0 ** 24, 2.0 ** 24 + 2, 2.0 ** 31])
@@ -91,6 +91,7 @@ EXACT: dict[Op, Callable[[Any], Any]] = {
     ops.SIN: mpmath.sin,
     ops.COS: mpmath.cos,
     ops.ATAN: mpmath.atan,
+    ops.ASIN: lambda x: mpmath.asin(x) if abs(x) <= 1 else mpmath.nan,
     ops.CBRT: lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)),
 }
 
@@ -119,6 +120,8 @@ def _float64_points(n: int = 350) -> Array:
     turns = [float(k * mp.pi / 4) for k in (*range(1, 40), 10 ** 5, 2 ** 30, 2 ** 52 - 1)]
     # of all float64 the nearest to a multiple of pi / 2 (W. Kahan, nearpi)
     nearest = [6381956970095103 * 2.0 ** 797, -6381956970095103 * 2.0 ** 797]
+    # whose first products with the words of 1 / (2 pi) have one bit more than fits
+    nearest += [3.8296393325205522e+230, 1.8989673308754371e+230, -3.771730714055211e+230]
     x = np.concatenate([patterns, usual, around_1, powers, turns, nearest])
     return x[np.isfinite(x) & (x != 0) & (x != -1)]
 

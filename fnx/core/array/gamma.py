@@ -2,7 +2,8 @@
 
 lgamma is (x - 1)(x - 2) times a Chebyshev series on 1..3 (scripts/fit_special.py), which keeps the
 zeros at 1 and 2; further out Stirling's series (Abramowitz and Stegun, Handbook of Mathematical
-Functions, 1964, 6.1.41), in between the recurrence, below 0 the reflection (6.1.15, 6.1.17).
+Functions, 1964, 6.1.41), in between the recurrence, below 0 the reflection (6.1.17). gamma itself
+is the exponential of that series only, and a power further out.
 digamma is 6.3.18 with 6.3.5 and 6.3.7, zeta is Hurwitz's by Euler and Maclaurin's formula (23.2.7,
 23.1.30).
 """
@@ -22,7 +23,6 @@ from fnx.core.expr import (
     mulacc,
     polynomial,
     rint,
-    sin,
     stop,
     where,
 )
@@ -42,6 +42,7 @@ _LGAMMA = (
 
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510,
               43867 / 798, -174611 / 330, 854513 / 138, -236364091 / 2730)  # B2, B4, ...
+_STIRLING = [b / ((2 * k + 2) * (2 * k + 1)) for k, b in enumerate(_BERNOULLI[:10])]
 _FAR = 8.0        # from where Stirling's series is taken
 _SMALL = 1e-9     # coefficients below this do not count in 32 bits
 
@@ -58,45 +59,66 @@ def chebyshev(coefficients: tuple[float, ...], y: Expr) -> Expr:
 
 def stirling(x: Expr) -> Expr:
     """lgamma of x >= 8."""
-    terms = [b / ((2 * k + 2) * (2 * k + 1)) for k, b in enumerate(_BERNOULLI[:10])]
     inverse = 1 / x
-    rest = inverse * polynomial(terms, inverse * inverse)
+    rest = inverse * polynomial(_STIRLING, inverse * inverse)
     return (x - 0.5) * log(x) - x + (0.5 * math.log(2 * math.pi) + rest)
+
+
+def _near(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """(whether y = x + 1, lgamma(y), gamma(x) / gamma(y)) for 0 < x <= 8, with y in 1..3.
+
+    Below 1 the factor is 1 / x, which is left to the caller; x + 1 is not rounded.
+    """
+    product, down = x.like(1), x
+    for _ in range(5):
+        above = down > 3
+        down = where(above, down - 1, down)
+        product = where(above, product * down, product)
+    below = down < 1
+    first, second = where(below, down, down - 1), where(below, down - 1, down - 2)
+    return below, first * second * chebyshev(_LGAMMA, 2 * second), product
 
 
 def _lgamma_positive(x: Expr) -> Expr:
     """lgamma of x > 0."""
     far = x > _FAR
     near = where(far, 2, x)
-    product, down = near.like(1), near
-    for _ in range(5):  # into 1..3
-        above = down > 3
-        down = where(above, down - 1, down)
-        product = where(above, product * down, product)
-    below = down < 1
-    inside = where(below, down + 1, down)
-    series = (inside - 1) * (inside - 2) * chebyshev(_LGAMMA, 2 * inside - 4)
-    moved = series + log(where(below, 1, product))
-    small = where(below, moved - log(where(below, near, 1)), moved)
+    below, series, product = _near(near)
+    moved = log(where(below, near, product))
+    small = series + where(below, -moved, moved)
     return where(far, stirling(where(far, x, 10)), small)
+
+
+def _sin_cos_pi(t: Expr) -> tuple[Expr, Expr]:
+    """sin(pi t) and cos(pi t) for 0 <= t <= 1/2, by their series up to 1/4."""
+    far = t > 0.25
+    s = where(far, 0.5 - t, t)
+    sine, cosine = s * polynomial(_SIN_PI, s * s), polynomial(_COS_PI, s * s)
+    return where(far, cosine, sine), where(far, sine, cosine)
+
+
+_SIN_PI = [(-1) ** k * math.pi ** (2 * k + 1) / math.factorial(2 * k + 1) for k in range(9)]
+_COS_PI = [(-1) ** k * math.pi ** (2 * k) / math.factorial(2 * k) for k in range(9)]
 
 
 def sin_pi(x: Expr) -> Expr:
     """|sin(pi x)|, exact at whole numbers."""
-    return sin(math.pi * abs(x - rint(x)))
+    return _sin_cos_pi(abs(x - rint(x)))[0]
 
 
 def lgamma(x: Expr) -> Expr:
-    """log |gamma(x)|; infinite at 0, -1, -2, ..."""
-    negative = x < 0.5
-    other = _lgamma_positive(where(negative, 1 - x, x))
-    sine = sin_pi(where(negative, x, 0.5))
-    reflected = math.log(math.pi) - log(sine) - other
-    infinite = abs(x).eq(math.inf)
-    tiny = abs(x) < 1e-5  # there the reflection loses what -log|x| keeps
-    at_zero = -log(where(tiny, abs(x), 1)) - 0.5772156649015329 * where(tiny, x, 0)
-    out = where(negative, where(tiny, at_zero, reflected), other)
-    return where(infinite, math.inf, out)
+    """log |gamma(x)|; infinite at 0, -1, -2, ...
+
+    gamma(x) gamma(-x) = -pi / (x sin(pi x)): so below 0 its argument is not rounded.
+    """
+    negative, a = x < 0, abs(x)
+    other = _lgamma_positive(a)
+    tiny = a < 1e-10  # there -log a is all but what changes its sign
+    small = where(tiny, a, 0)
+    folded = where(negative & ~tiny, x, 0.5)
+    reflected = math.log(math.pi) - log(abs(folded) * sin_pi(folded)) - other
+    below = where(tiny, other + 2 * 0.5772156649015329 * small, reflected)
+    return where(a.eq(math.inf), math.inf, where(negative, below, other))
 
 
 def gamma_sign(x: Expr) -> Expr:
@@ -112,17 +134,20 @@ def digamma(x: Expr) -> Expr:
     """The derivative of lgamma; NaN at 0, -1, -2, ..."""
     negative = x < 0
     y = where(negative, 1 - x, x)
-    total, z = y.like(0), y
+    over, under, z = y.like(0), y.like(1), y  # the sum of 1 / z as one fraction
     least = 8  # from where the series is taken
     for _ in range(least):
         low = z < least
-        total = where(low, total + 1 / where(low, z, 1), total)
+        over = where(low, over * z + under, over)
+        under = where(low, under * z, under)
         z = where(low, z + 1, z)
+    total = over / under
     inverse = 1 / (z * z)
     terms = [b / (2 * k + 2) for k, b in enumerate(_BERNOULLI[:8])]
     positive = log(z) - 0.5 / z - inverse * polynomial(terms, inverse) - total
     r = where(negative, x - rint(x), 0.25)
-    slope = math.pi * sin(math.pi * (0.5 - abs(r))) / sin(math.pi * r)
+    sine, cosine = _sin_cos_pi(abs(r))
+    slope = math.pi * cosine / where(r < 0, -sine, sine)
     pole = (x <= 0) & x.eq(floor(x))
     return where(pole, math.nan, where(negative, positive - slope, positive))
 
@@ -169,12 +194,36 @@ def betaln(a: Expr, b: Expr) -> Expr:
 
 
 def gamma(x: Expr) -> Expr:
-    """gamma(x); NaN at -1, -2, ..., infinite at 0 with its sign."""
+    """gamma(x); NaN at -1, -2, ..., infinite at 0 with its sign.
+
+    Up to 8 by the recurrence, further out by Stirling's formula with a power in two halves, each
+    of which is finite; below 0 as lgamma.
+    """
     pole = (x < 0) & x.eq(floor(x))
-    size = exp(lgamma(where(pole | x.eq(0), 1, x)))
+    a = abs(where(pole | x.eq(0), 1, x))
+    far, negative = a > _FAR, x < 0
+    near = where(far, 2, a)
+    below, series, product = _near(near)
+    scaled = exp(series) * product       # a gamma(a) below 1
+    size = where(far, _gamma_far(where(far, a, 10)), scaled / where(below, near, 1))
+    folded = where(negative, a, 0.5)
+    sine = sin_pi(where(pole, 0.5, folded))
+    small = folded < 1
+    reflected = math.pi / (sine * where(small, where(negative, scaled, 1), folded))
+    size = where(negative, where(small, reflected, reflected / size), size)
     at_zero = where(x.bits() < 0, x.like(-math.inf), x.like(math.inf))
     out = where(x.eq(0), at_zero, gamma_sign(stop(x)) * size)
     return where(pole | x.eq(-math.inf), math.nan, out)
+
+
+def _gamma_far(x: Expr) -> Expr:
+    """gamma of x >= 8."""
+    most = 180 if x.dtype.bits == 64 else 40  # beyond it is infinite
+    y = where(x > most, most, x)
+    inverse = 1 / y
+    rest = inverse * polynomial(_STIRLING, inverse * inverse)
+    root = y ** (0.5 * y - 0.25)
+    return math.sqrt(2 * math.pi) * exp(rest) * (root * exp(-y)) * root
 
 
 # fmt: off

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 
-from fnx.core import build, dtypes
-from fnx.core.array.elementwise import ElementwiseRow, in_double, isinf
+from fnx.core import build, dtypes, ops
+from fnx.core.array.elementwise import ElementwiseRow, isinf
 from fnx.core.expr import (
     Expr,
-    arctan,
+    arcsin,
     isnan,
     log,
     log1p,
@@ -28,19 +28,14 @@ LOG2 = math.log(2.0)
 _PI_2_REST = 6.123233995736766e-17  # pi / 2 less its float64
 
 
-@in_double
-def arcsin(x: Expr) -> Expr:
-    """The angle beside sqrt((1 - x) (1 + x)), whose factors are exact where they matter."""
-    return arctan(x / sqrt((1 - x) * (1 + x)))
-
-
-@in_double
 def arccos(x: Expr) -> Expr:
     """pi / 2 - arcsin(x); near 1 twice the arcsine of half the chord."""
     near = x > 0.5
     chord = sqrt(where(near, (1 - x) * 0.5, 0.25))
     angle = arcsin(where(near, chord, x))
-    return where(near, 2 * angle, math.pi / 2 - angle + _PI_2_REST)
+    half_pi = float(x.dtype.np.type(math.pi / 2))
+    rest = math.pi / 2 - half_pi if x.dtype.bits < 64 else _PI_2_REST
+    return where(near, 2 * angle, half_pi - (angle - rest))
 
 
 def _by_size(x: Expr) -> tuple[Expr, Expr]:
@@ -222,7 +217,7 @@ def is_positive_infinity(x: Expr) -> Expr:
 
 
 # fmt: off
-ARCSIN = ElementwiseRow("arcsin", "inexact", arcsin)
+ARCSIN = ElementwiseRow("arcsin", "inexact", ops.ASIN)
 ARCCOS = ElementwiseRow("arccos", "inexact", arccos)
 ARCSINH = ElementwiseRow("arcsinh", "inexact", arcsinh)
 ARCCOSH = ElementwiseRow("arccosh", "inexact", arccosh)

@@ -13,7 +13,7 @@ import math
 from fnx.core import dtypes
 from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.dtypes import DType
-from fnx.core.expr import Expr, exp, log1p, mulacc, polynomial, sqrt, where
+from fnx.core.expr import Expr, exp, log, mulacc, polynomial, sqrt, where
 
 _ERFC = (
     0.577033738616469689,
@@ -133,7 +133,7 @@ def erfc(x: Expr) -> Expr:
 
 def erf_inv(x: Expr) -> Expr:
     """NaN outside -1..1; infinite at its ends."""
-    w = -log1p(-(x * x))
+    w = -log((1 - x) * (1 + x))  # one of the factors is exact where it is small
     *inner, outermost = _INVERSE[x.dtype]
     out = _inverse(w, outermost)
     for part in reversed(inner):

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fnx.core import build, dtypes, op_args, ops
-from fnx.core.expr import Expr, cos, exp, log, rint, sin, where
+from fnx.core.expr import Expr, cos, exp, log, rint, sin, sqrt, where
 from fnx.core.formulas import FORMULAS
 from fnx.core.ops import OPS, Op
 from fnx.core.process import load
@@ -256,6 +256,7 @@ elementwise(ops.LOG1P, lambda t, y, x: t / (1 + x), singular=_always)
 elementwise(ops.SIN, lambda t, y, x: t * cos(x))
 elementwise(ops.COS, lambda t, y, x: -(t * sin(x)))
 elementwise(ops.ATAN, lambda t, y, x: t / (1 + x * x))
+elementwise(ops.ASIN, lambda t, y, x: t / sqrt((1 - x) * (1 + x)), singular=_always)
 elementwise(ops.TANH, lambda t, y, x: (t + t * y) * (1 - y))
 
 linear(ops.CAST, _cast_back)

@@ -1,4 +1,4 @@
-"""sin, cos and atan.
+"""sin, cos, atan and asin.
 
 sin and cos are right for every argument, however large, without a table in memory.
 
@@ -23,7 +23,7 @@ from functools import cache
 
 from fnx.core import dtypes, ops
 from fnx.core.dtypes import DType
-from fnx.core.expr import Expr, mulacc, polynomial, rint, where
+from fnx.core.expr import Expr, mulacc, polynomial, rint, sqrt, where
 from fnx.core.ops import Op
 from fnx.lower.program.elementary.floats import (
     Double,
@@ -90,6 +90,30 @@ ATAN_64 = (
     -0.027464751372352995,
     0.010136800565310786,
 )
+# (asin(t) - t) / t**3 over z = t**2, |t| <= 1/2: 2**-27.44
+ASIN_32 = (
+    0.16666747629642487,
+    0.07495439797639847,
+    0.04545597359538078,
+    0.02423970215022564,
+    0.042077042162418365,
+)
+# as ASIN_32: 2**-58.92
+ASIN_64 = (
+    0.16666666666666763,
+    0.07499999999970262,
+    0.044642857175119566,
+    0.030381942683688896,
+    0.022372215658050136,
+    0.017351600135328736,
+    0.013980960902511866,
+    0.011397780656174845,
+    0.010786502075389125,
+    0.0036831465000971074,
+    0.021763239116250742,
+    -0.021076916614081346,
+    0.03267665024082109,
+)
 # pi / 2 as an unevaluated sum
 HALF_PI_32 = (1.5707963705062866, -4.371138828673793e-08)
 HALF_PI_64 = (1.5707963267948966, 6.123233995736766e-17)
@@ -107,6 +131,7 @@ INVERSE_TWO_PI = int(
 _SIN = {dtypes.float32: SIN_32, dtypes.float64: SIN_64}
 _COS = {dtypes.float32: COS_32, dtypes.float64: COS_64}
 _ATAN = {dtypes.float32: ATAN_32, dtypes.float64: ATAN_64}
+_ASIN = {dtypes.float32: ASIN_32, dtypes.float64: ASIN_64}
 _HALF_PI = {dtypes.float32: HALF_PI_32, dtypes.float64: HALF_PI_64}
 
 _TINY = 2.0 ** -28                # sin(x) rounds to x; the parts of smaller products underflow
@@ -164,8 +189,9 @@ def _window(x: Expr) -> tuple[Expr, list[Expr]]:
 def _turns_64(x: Expr) -> tuple[Expr, Double]:
     """(4 u rounded, 2 pi (u - q / 4)) for a float64 x >= 0.
 
-    ``parts[j]`` is exact, and about 2**24 times smaller than the one before it once that is
-    below 1; so the errors of the running sum can be summed plainly.
+    ``parts[j]`` is about 2**24 times smaller than the one before it once that is below 1, and
+    exact but for a last bit of the first ones; so the errors of these and of the running sum can be
+    summed plainly.
     """
     large, words = _window(x)
     high, low = split(large)
@@ -174,9 +200,11 @@ def _turns_64(x: Expr) -> tuple[Expr, Double]:
         scaled = word * 2.0 ** (-_WORD_64 * (j + 1))
         products += [high * scaled, low * scaled]
     products = [_fraction(p) if i < _LARGE else p for i, p in enumerate(products)]
-    parts = [products[0], *(a + b for a, b in zip(products[1::2], products[2::2])), products[-1]]
+    pairs = [two_sum(a, b) for a, b in zip(products[1:9:2], products[2:9:2])]
+    parts = [products[0], *[p for p, _ in pairs],
+             *(a + b for a, b in zip(products[9::2], products[10::2])), products[-1]]
     q = rint(4.0 * _sum(parts[:4]))
-    total, errors = parts[0] - 0.25 * q, []
+    total, errors = parts[0] - 0.25 * q, [e for _, e in pairs]
     for part in parts[1:6]:
         total, error = two_sum(total, part)
         errors.append(error)
@@ -237,9 +265,25 @@ def atan(x: Expr) -> Expr:
     return with_sign(y, x)
 
 
+def asin(x: Expr) -> Expr:
+    """The angle in -pi / 2 .. pi / 2 whose sine is x; NaN where there is none.
+
+    asin(a) = pi / 2 - 2 asin(sqrt((1 - a) / 2)) from 1/2 on, so the series sees at most 1/2.
+    """
+    a = abs(x)
+    far = a > 0.5
+    z = where(far, 0.5 * (1.0 - a), a * a)
+    s = where(far, sqrt(z), a)
+    rest = s * z * polynomial(_ASIN[x.dtype], z)
+    high, low = _HALF_PI[x.dtype]
+    y = where(far, (high - 2.0 * s) - (2.0 * rest - low), s + rest)
+    return with_sign(y, x)
+
+
 # with the largest errors seen: float32, float64
 FORMULAS: dict[Op, Callable[..., Expr]] = {
     ops.SIN: sin,    # 1.53  1.02
     ops.COS: cos,    # 1.55  0.84
     ops.ATAN: atan,  # 1.39  1.33
+    ops.ASIN: asin,  # 1.82  1.99
 }
