@@ -251,6 +251,25 @@ def test_arrays_of_a_rule_may_be_for_the_size_of_the_batch() -> None:
         assert fnx.grad(lambda x: fnx.vmap(inner)(x).sum())(x).tolist() == [2.0] * n
 
 
+def test_a_result_that_a_rule_says_is_the_same_for_all_lanes() -> None:
+    f = custom_vmap(lambda x, y: {"sum": x.sum(), "y": y * 2})
+
+    @f.def_vmap
+    def rule(size: int, batched: Any, x: Any, y: Any) -> Any:
+        return {"sum": x.sum(), "y": y * 3}, {"sum": batched[0], "y": batched[1]}
+
+    x, y = jnp.ones(3), jnp.arange(4.0)
+    for g in (f, fnx.jit(f)):
+        mapped = fnx.vmap(g, (None, 0), {"sum": None, "y": 0})
+        for out in (mapped(x, y), fnx.jit(mapped)(x, y)):
+            assert out["sum"].shape == () and out["sum"] == 3.0
+            assert out["y"].tolist() == [0, 3, 6, 9]
+        assert fnx.vmap(g, (None, 0))(x, y)["sum"].tolist() == [3, 3, 3, 3]
+    got = fnx.grad(lambda x: mapped(x, y)["sum"] * 2)(x)
+    assert got.tolist() == [2, 2, 2]
+    assert fnx.vmap(f, (None, 0))(x, y[:0])["sum"].shape == (0,)
+
+
 def test_one_after_the_other() -> None:
     seen: list[float] = []
 

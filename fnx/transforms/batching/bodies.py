@@ -140,10 +140,11 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: L
             break
         args = [spread(x, b, lanes.size) if w else x for x, b, w in zip(args, flags, wider)]
         flags = wider
+    differ = list(every)  # between lanes: a rule for a batch may say that some do not
     if arg.lanes is None:
         first = (yield lanes.of(src[0], flags, every)).function
     else:
-        first = arg.lanes.function(lanes.size, flags)
+        first, differ[arg.effects:] = arg.lanes.function(lanes.size, flags)
     outs = tuple([((lanes.size, *shape) if b else shape, dtype)
                   for b, (shape, dtype) in zip(every, arg.outs)])
     like = op_args.Custom(arg.name, outs, arg.rules, arg.n_captures, arg.pulled, arg.again,
@@ -155,7 +156,14 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: L
         call = op_args.Custom(arg.name, outs, (), arg.n_captures, again=0, effects=arg.effects)
         return UOp(ops.CUSTOM, dtypes.void, (first, *given), call)
     made = [first, *[replaced(rule, again) for rule in rules]]
-    return [Lifted(*out) for out in zip(build_calls.custom(made, like, args), every)]
+    return [Lifted(_first(x), False) if b and not own and lanes.size else Lifted(x, b)
+            for x, b, own in zip(build_calls.custom(made, like, args), every, differ)]
+
+
+def _first(x: UOp) -> UOp:
+    """What is the same for all lanes, of the first of them."""
+    shape = x.shape[1:]
+    return build.reshape(build.shrink(x, [(0, 1), *[(0, n) for n in shape]]), shape)
 
 
 def _rules(node: UOp, flags: tuple[bool, ...], every: tuple[bool, ...], lanes: Lanes

@@ -154,7 +154,8 @@ class VmapRule:
         self.out_tree, self.outs = made.out_tree, made.outs
         self.captures, self.effects = made.captures, False
         self.handles: dict[Any, list[Any]] = {}
-        self._made: Cache[Any, UOp] = Cache("batches of custom rules", MAX_BATCHES)
+        self._made: Cache[Any, tuple[UOp, list[bool]]] = Cache("batches of custom rules",
+                                                               MAX_BATCHES)
 
     def __repr__(self) -> str:
         return f"VmapRule({self.name})"
@@ -169,11 +170,12 @@ class VmapRule:
                 found.append(self._traced(size, (True,) * len(self.signature.avals)))
         return found
 
-    def function(self, size: int, batched: Sequence[bool]) -> UOp:
-        """The FUNCTION of a batch, which has all results for each lane."""
+    def function(self, size: int, batched: Sequence[bool]) -> tuple[UOp, list[bool]]:
+        """The FUNCTION of a batch, which has all results for each lane; and which of them, but
+        for a token, differ between lanes."""
         n = len(self.captures)
         key = size, tuple(batched[n + self.effects:])
-        made = self._made.find(key, lambda: self._closed(*key))
+        made, differ = self._made.find(key, lambda: self._closed(*key))
         if any(batched[:n]):
             read = build.params(made)
             if any(b and i in read for i, b in enumerate(batched[:n])):
@@ -181,11 +183,12 @@ class VmapRule:
                 raise RuleError(f"expected {told.text} to close over what is the same for all "
                                 "lanes, got an array that each lane has its own of",
                                 hint="pass it as an argument")
-        return made
+        return made, differ
 
-    def _closed(self, size: int, batched: tuple[bool, ...]) -> UOp:
+    def _closed(self, size: int, batched: tuple[bool, ...]) -> tuple[UOp, list[bool]]:
+        differ: list[bool] = []
         with traced_again(self.handles, kept=True):
-            traced = with_known(self._traced(size, batched), self.captures)
+            traced = with_known(self._traced(size, batched, differ), self.captures)
         fn, more, _ = closed(traced, self.captures, self.effects)
         if more or traced.tokens and not self.effects:
             told = Told(self.rule, "vmap", self.name)
@@ -193,9 +196,10 @@ class VmapRule:
             raise BatchSizeError(f"expected {told.text} to close over the same for all batches, "
                                  f"got {what} more for {size} lanes of {sum(batched)} arguments",
                                  hint="pass arrays as arguments, and print in all cases or in none")
-        return fn
+        return fn, differ
 
-    def _traced(self, size: int, batched: tuple[bool, ...]) -> Traced:
+    def _traced(self, size: int, batched: tuple[bool, ...], differ: list[bool] | None = None
+                ) -> Traced:
         told, primals = Told(self.rule, "vmap", self.name), self.signature.primals
         avals = [Aval((size, *a.shape) if b else a.shape, a.dtype, a.weak and not b)
                  for a, b in zip(self.signature.avals, batched)]
@@ -208,6 +212,8 @@ class VmapRule:
             wide = [Aval((size, *a.shape) if b else a.shape, a.dtype)
                     for a, b in zip(self.outs, flat)]
             found = results_of(out, self.out_tree, wide, told)
+            if differ is not None:
+                differ[:] = flat
             return [x if b else Array(build.expand(x._node, (size, *x._shape)))
                     for x, b in zip(found, flat)]
         return traced_rule(run, [avals], "the vmap", f"{self.name}.vmap")

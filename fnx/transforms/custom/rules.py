@@ -102,8 +102,8 @@ class LanesRule(Protocol):
     def tried(self) -> list[Traced]:
         """The rule traced for some batches."""
 
-    def function(self, size: int, batched: Sequence[bool]) -> UOp:
-        """What the function becomes."""
+    def function(self, size: int, batched: Sequence[bool]) -> tuple[UOp, list[bool]]:
+        """What the function becomes, and which of its results differ between lanes."""
 
 
 class _OpenRule:
