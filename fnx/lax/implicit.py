@@ -42,6 +42,8 @@ def custom_root(f: Callable[..., Any], initial_guess: Any, solve: Callable[..., 
     Array(0.25, dtype=float32, weak_type=True)
     """
     flag("has_aux", has_aux)
+    if not callable(tangent_solve):
+        raise ArgumentError(f"expected tangent_solve as a function, got {tangent_solve!r}")
     return load("fnx.transforms.custom.implicit").root(f, initial_guess, solve, tangent_solve,
                                                        has_aux)
 

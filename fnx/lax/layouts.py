@@ -136,6 +136,8 @@ def conv_transpose_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int
     lhs, rhs, out = conv_general_permutations(dimension_numbers)
     x, w = _ordered(lhs_shape, lhs), _ordered(rhs_shape, rhs)
     places = []
+    if isinstance(padding, str):
+        arguments.one_of("padding", padding.upper(), ("SAME", "VALID"))
     for i, (n, k, s) in enumerate(zip(x[2:], w[2:], window_strides)):
         if isinstance(padding, str):
             more = k + s - 2 if padding.upper() != "VALID" else k + s - 2 + max(k - s, 0)

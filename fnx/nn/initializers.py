@@ -99,6 +99,7 @@ def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
     >>> fnx.nn.initializers.constant(7.0)(None, (2,))
     Array([7., 7.], dtype=float32)
     """
+    jnp.asarray(value)  # refuses what is none
     return _initializer(lambda key, shape, t: jnp.full(shape, value, t),
                         float if dtype is None else dtype)
 
@@ -215,6 +216,7 @@ def variance_scaling(scale: float, mode: FanMode, distribution: Distribution,
     >>> init(fnx.random.key(0), (4, 5)).shape
     (4, 5)
     """
+    arguments.number("scale", scale)
     arguments.one_of("mode", mode, get_args(FanMode))
     arguments.one_of("distribution", distribution, get_args(Distribution))
     _check_axes(in_axis=in_axis, out_axis=out_axis, batch_axis=batch_axis)

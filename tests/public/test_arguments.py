@@ -166,13 +166,14 @@ def arguments(name: str, f: Callable[..., Any]) -> list[Any]:
     return args
 
 
-def call(name: str, extra: dict[str, Any]) -> Any:
-    """The callable with arguments that it takes, and ``extra``."""
+def call(name: str, extra: dict[str, Any], args: list[Any] | None = None) -> Any:
+    """The callable with arguments that it takes, or these, and ``extra``."""
     f = CALLABLES[name]
     extra = {**given.KEYWORDS.get(name, {}), **extra}
+    args = arguments(name, f) if args is None else args
     if "axis_name" not in inspect.signature(f).parameters:
-        return f(*receiver(name), *arguments(name, f), **extra)
-    return fnx.vmap(lambda _: f(*arguments(name, f), **extra), axis_name="lanes")(np.zeros(2))
+        return f(*receiver(name), *args, **extra)
+    return fnx.vmap(lambda _: f(*args, **extra), axis_name="lanes")(np.zeros(2))
 
 
 def short(name: str) -> str:
@@ -250,6 +251,28 @@ def test_nonsense_values_are_refused(name: str) -> None:
             with pytest.raises(FnxError) as caught:
                 call(name, {keyword: value})
             assert caught.value.message
+
+
+NOT_LOOKED_AT = {  # arguments that are handed on, or that nothing depends on
+    "fnx.numpy.piecewise": ("args",), "fnx.lax.platform_dependent": ("args",),
+    "fnx.nn.initializers.ones": ("key",), "fnx.nn.initializers.zeros": ("key",)}
+
+
+@pytest.mark.parametrize("name", [name for name in CALLABLES if name not in PLAIN])
+def test_nonsense_in_the_place_of_what_is_needed_is_refused(name: str) -> None:
+    f = CALLABLES[name]
+    args = arguments(name, f)
+    parameters = list(inspect.signature(f).parameters.values())[len(receiver(name)):]
+    for i in range(len(args)):
+        p = parameters[min(i, len(parameters) - 1)]
+        if p.name in NOT_LOOKED_AT.get(name, ()):
+            continue
+        functions = "Callable" in str(p.annotation) and "None" not in str(p.annotation)
+        for value in [*NONSENSE, *([jnp.ones(3), 3, None] if functions else [])]:
+            with pytest.raises(FnxError) as caught:
+                call(name, {}, [*args[:i], value, *args[i + 1:]])
+            assert caught.value.message and caught.value.site is not None
+            assert caught.value.site[0] == __file__
 
 
 @pytest.mark.parametrize("name", [n for n, f in chosen(TREES).items() if not takes_all_keywords(f)])

@@ -17,7 +17,7 @@ import numpy as np
 from fnx.core import build, dtypes, narrow, ops
 from fnx.core.array import convert, scope, storage, tree
 from fnx.core.array.array import Array, from_numpy, from_storage
-from fnx.core.array.refusal import refusal, without_places
+from fnx.core.array.refusal import misfit, refusal, without_places
 from fnx.core.array.repeated import EagerCall, repeat
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, FnxError, KernelError, ShapeError, user_site
@@ -146,9 +146,13 @@ def public(f: Callable[P, R], name: str = "") -> Callable[P, R]:
                     raise refusal(call, args, kwargs) from None
                 current_site.site = None
                 return again(*args, **kept)
+            if (found := misfit(call, args, kwargs, error)) is not None:
+                raise found from None
             shorten(error)
             raise
         except Exception as error:
+            if (found := misfit(call, args, kwargs, error)) is not None:
+                raise found from None
             shorten(error)
             raise
         finally:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from fnx.core.errors import ArgumentError, suggestion
+from fnx.core.process import load
 from fnx.core.tracebacks import shorten
 
 P = ParamSpec("P")
@@ -63,6 +64,13 @@ def refusal(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, A
     raise AssertionError(f"{spelled} takes these arguments")
 
 
+def misfit(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
+           error: Exception) -> ArgumentError | None:
+    """The argument that an error of Python's is about, if there is one."""
+    found: ArgumentError | None = load("fnx.core.array.misfit").misfit(f, args, kwargs, error)
+    return found
+
+
 def checked(f: Callable[P, R]) -> Callable[P, R]:
     """A public function that computes no arrays: of what ``public`` does, only the refusal."""
     @functools.wraps(f)
@@ -72,6 +80,8 @@ def checked(f: Callable[P, R]) -> Callable[P, R]:
         except TypeError as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
                 raise refusal(call, args, kwargs) from None  # f was never entered
+            if (found := misfit(call, args, kwargs, error)) is not None:
+                raise found from None
             shorten(error)
             raise
         except Exception as error:
