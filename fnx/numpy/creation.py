@@ -16,7 +16,7 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, operand, promoted
 from fnx.core.array.public import public
 from fnx.core.dtypes import DType
-from fnx.core.errors import ArgumentError
+from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.expr import Expr, floor, where
 from fnx.core.ops import Shape
 
@@ -95,6 +95,8 @@ def array(object: Any, dtype: DTypeLike | None = None, copy: bool = True, order:
     x = core.asarray(object, dtype)
     if x is object and copy:
         x = x.copy() if x._storage is not None else x
+    if least > _MOST_AXES:
+        raise ArgumentError(f"expected ndmin <= {_MOST_AXES}, got {least}")
     if x.ndim < least:
         x = Array(build.reshape(x._node, (1,) * (least - x.ndim) + x.shape), x.weak)
     return x
@@ -295,6 +297,10 @@ def _known(name: str, x: Any) -> Any:
     return x
 
 
+_NUMPYS = 1 << 24  # elements up to which NumPy counts, in numbers of 64 bits
+_MOST, _MOST_AXES = 2**31 - 1, 64
+
+
 @public
 def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
            dtype: DTypeLike | None = None) -> Array:
@@ -327,13 +333,29 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
                             hint="for equal elements use fnx.numpy.full(n, value)")
     t = dtype_or_default(dtype, convert.default_float() if any(
         isinstance(x, (float, np.floating)) for x in numbers) else convert.default_int())
-    n = max(0, math.ceil((last - first) / by))
+    n = _steps(first, last, by)
     if n == 0:
         return Array(build.const(0, t, (0,)))
     if float(first).is_integer() and float(by).is_integer() and abs(first) + n * abs(by) < 2**31:
         steps = Expr(build.iota(n)) * int(by)
         return Array((steps if first == 0 else steps + int(first)).cast(t).node)
-    return core.asarray(np.arange(first, last, by), t)
+    if n <= _NUMPYS:
+        return core.asarray(np.arange(first, last, by), t)
+    at = Expr(build.iota(n)).cast(dtypes.float64)
+    return Array((at * float(first + by - first) + float(first)).cast(t).node)
+
+
+def _steps(first: Any, last: Any, by: Any) -> int:
+    """How many numbers there are from first on below last."""
+    try:
+        n = max(0, math.ceil((last - first) / by))
+    except (OverflowError, ValueError, TypeError):  # infinite, NaN or no numbers
+        raise ArgumentError(f"arange: expected finite numbers, got {first!r}, {last!r} and "
+                            f"{by!r}") from None
+    if n > _MOST:
+        raise ShapeError(f"arange: expected at most {_MOST:,} elements, got {n:,}",
+                         hint="see whether start, stop and step are the numbers that are meant")
+    return n
 
 
 @public

@@ -124,6 +124,11 @@ def round(a: ArrayLike, decimals: int = 0) -> Array:
         return x
     if decimals == 0:
         return rint(x)
+    most = math.floor(math.log10(finfo(x.dtype if x._dtype.is_float else "float32").max))
+    if decimals > most:  # finer than its numbers are, but for subnormal ones
+        return x
+    if decimals < -most:  # all round to 0
+        return x * 0
     scale = float(10 ** decimals) if decimals >= 0 else 1.0 / 10 ** -decimals
     rounded = rint(x * scale) / scale
     return rounded if x._dtype.is_float else rounded.astype(x.dtype)

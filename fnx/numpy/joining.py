@@ -14,6 +14,8 @@ from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.numpy.movement import expand_dims, moved, ravel, reshape
 
+_MOST = 1_000_000  # sections more than there are rows
+
 __all__ = [
     "array_split", "column_stack", "concat", "concatenate", "hstack", "split", "stack",
     "vstack",
@@ -220,6 +222,8 @@ def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list
     n = x.shape[at]
     if isinstance(indices_or_sections, int):
         k = indices_or_sections
+        if k > n + _MOST:
+            raise ArgumentError(f"expected at most {n + _MOST:,} sections, got {k:,}")
         cuts = [i * (n // k) + min(i, n % k) for i in range(k + 1)]
     else:
         cuts = [0, *[slice(operator.index(i)).indices(n)[1] for i in indices_or_sections], n]

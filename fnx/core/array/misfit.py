@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.errors import PACKAGE, ArgumentError, FnxError
+from fnx.core.errors import PACKAGE, ArgumentError, FnxError, OutOfMemoryError
 
 _NUMPY = np.__file__.removesuffix("__init__.py")
 _WIDEST = 2 ** 63
@@ -36,7 +36,7 @@ _ARRAYS = ("ndarray", "Array", "list", "tuple", "dict", "int", "float", "bool", 
 
 
 def misfit(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
-           error: Exception) -> ArgumentError | None:
+           error: Exception) -> FnxError | None:
     """The error that names the argument; None where it is another's, or none is found.
 
     >>> def stack(arrays: Sequence[int], axis: int = 0): ...
@@ -47,16 +47,22 @@ def misfit(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, An
         return None
     name = f.__qualname__.rpartition("<locals>.")[2]
     hint = f"help({name.rpartition('.')[2]}) says what each argument is"
+    if isinstance(error, MemoryError):
+        return OutOfMemoryError(f"{name}: expected memory for the result, the system has no more"
+                                f"{f': {error}' if str(error) else ''}",
+                                hint="see whether its shape is the one that is meant")
     given = list(_given(f, args, kwargs))
     for parameter, annotation, value in given:
         if not fits(annotation, value):
             return ArgumentError(f"{name}: expected {parameter} as {_words(annotation)}, got "
                                  f"{_short(value)}", hint=hint)
-    for parameter, _, value in given:
-        if _named(value, error):
-            return ArgumentError(f"{name}: expected {parameter} that it takes, got "
-                                 f"{_short(value)}: {error}", hint=hint)
-    return None
+    named = [(p, value) for p, _, value in given if _named(value, error)] or \
+        [(p, value) for p, _, value in given if f"{type(value).__name__}'" in str(error)]
+    if len(named) != 1:
+        return None
+    (parameter, value), = named
+    return ArgumentError(f"{name}: expected {parameter} that it takes, got {_short(value)}: "
+                         f"{error}", hint=hint)
 
 
 def _of_fnx(tb: TracebackType | None) -> bool:
@@ -134,7 +140,7 @@ def _named(value: Any, error: Exception) -> bool:
         return not -_WIDEST <= value < _WIDEST
     if isinstance(value, str):
         return repr(value) in text or "'str'" in text
-    return kind not in _ARRAYS and (f"'{kind}'" in text or repr(value) in text)
+    return kind not in _ARRAYS and (f"{kind}'" in text or repr(value) in text)
 
 
 def _short(value: Any) -> str:

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from fnx.core.errors import ArgumentError, suggestion
+from fnx.core.errors import ArgumentError, FnxError, suggestion
 from fnx.core.process import load
 from fnx.core.tracebacks import shorten
 
@@ -65,9 +65,9 @@ def refusal(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, A
 
 
 def misfit(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
-           error: Exception) -> ArgumentError | None:
+           error: Exception) -> FnxError | None:
     """The argument that an error of Python's is about, if there is one."""
-    found: ArgumentError | None = load("fnx.core.array.misfit").misfit(f, args, kwargs, error)
+    found: FnxError | None = load("fnx.core.array.misfit").misfit(f, args, kwargs, error)
     return found
 
 
