@@ -40,6 +40,7 @@ HUGE = 2 << 20
 SLAB = 256 << 10  # small classes are carved from slabs of this size
 LARGEST_SMALL = 32 << 10
 KEPT = 256 << 20  # free bytes that are always kept for reuse
+MOST = 1 << 56  # bytes of an allocation: no machine has as many addresses
 _STAGGER, _STAGGERS = 320, 8  # large blocks start at different cache sets
 
 
@@ -70,6 +71,8 @@ class _SystemMemory:
 
     def map(self, nbytes: int) -> int | None:
         """Address of fresh pages (from 2 MB on aligned to 2 MB), or None."""
+        if nbytes > MOST:  # would wrap around in a word
+            return None
         extra = HUGE if nbytes >= HUGE else 0
         size = _pages(nbytes)
         got = self._map(None, size + extra, mmap.PROT_READ | mmap.PROT_WRITE,
@@ -94,7 +97,13 @@ class _SystemMemory:
 
 def memory() -> int:
     """Bytes this process may use: what the machine has, less where a limit is set."""
-    found = [os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE, *_address_space()]
+    return min([machine_memory(), *_address_space()])
+
+
+@functools.cache
+def machine_memory() -> int:
+    """Bytes that the machine, or the group of processes, has for all."""
+    found = [os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE]
     with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as f:
         found.append(int(f.read()))
     return min(found)
@@ -240,10 +249,10 @@ class Pool:
         nbytes = size + _STAGGER * _STAGGERS
         if self.free_bytes() > KEPT + self._total() // 2:
             self._trim()
-        start = _system().map(nbytes)
+        start = self._map(nbytes)
         if start is None:
             self._trim()
-            start = _system().map(nbytes)
+            start = self._map(nbytes)
         if start is None:
             return False
         start += self._staggered % _STAGGERS * _STAGGER
@@ -251,6 +260,10 @@ class Pool:
         self._mapped[start] = nbytes
         free.append(self._fresh(start))
         return True
+
+    def _map(self, nbytes: int) -> int | None:
+        """Fresh pages; None also where the machine would end the process that fills them."""
+        return None if self._total() + nbytes > machine_memory() else _system().map(nbytes)
 
     def _fresh(self, address: int) -> Holding:
         holding = self.holdings[address] = Holding(_Nobody())

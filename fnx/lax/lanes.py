@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build
+from fnx.core import build, dtypes
 from fnx.core.array import axes, scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.public import asarray
@@ -41,6 +41,8 @@ class GroupedLanes:
 
     def own(self) -> UOp:
         """The number of this lane."""
+        if not self.axes:
+            return build.const(0, dtypes.int32)
         number = build.axis_index(self.axes[0])
         for axis in self.axes[1:]:
             before = build.mul(number, build.like(number, axis.size))

@@ -330,8 +330,9 @@ def resize(a: ArrayLike, new_shape: ShapeLike) -> Array:
     n = math.prod(shape)
     if not x.size:
         return Array(build.const(0, x._dtype, shape))
-    times = -(-n // x.size)
-    return concatenate([x] * max(times, 1))[:n].reshape(shape)
+    rows = Array(build.expand(build.reshape(x._node, (1, x.size)), (-(-n // x.size), x.size)),
+                 x.weak)
+    return rows.reshape(-1)[:n].reshape(shape)
 
 
 # ---- inserting and deleting ---------------------------------------------------------------------

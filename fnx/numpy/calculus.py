@@ -65,7 +65,7 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = N
             parts.insert(place, wide)
     x = concatenate(parts, at) if len(parts) > 1 else x
     front = (slice(None),) * at
-    for _ in range(times):
+    for _ in range(min(times, x.shape[at])):  # then there are none left
         later, earlier = x[(*front, slice(1, None))], x[(*front, slice(None, -1))]
         x = not_equal(later, earlier) if x._dtype.is_bool else later - earlier
     return x

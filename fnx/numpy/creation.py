@@ -348,7 +348,7 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
 def _steps(first: Any, last: Any, by: Any) -> int:
     """How many numbers there are from first on below last."""
     try:
-        n = max(0, math.ceil((last - first) / by))
+        n: int = max(0, math.ceil((last - first) / by))
     except (OverflowError, ValueError, TypeError):  # infinite, NaN or no numbers
         raise ArgumentError(f"arange: expected finite numbers, got {first!r}, {last!r} and "
                             f"{by!r}") from None

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from fnx.core import build, dtypes
-from fnx.core.array import arguments
+from fnx.core.array import arguments, axes
 from fnx.core.array import inverse as rows
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.documented import Family
@@ -343,7 +341,7 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         raise DTypeError(f"expected whole powers, got {k._dtype}",
                          hint="convert them with .astype(int), or multiply with 2**x2")
     x = Array(in_domain("inexact", x1))
-    shape = np.broadcast_shapes(x.shape, k.shape)
+    shape = axes.broadcast_shapes(x.shape, k.shape)
     return Array(rows.ldexp(Expr(build.expand(x._node, shape)),
                             Expr(build.expand(build.cast(k._node, dtypes.int32), shape))).node)
 

@@ -43,10 +43,15 @@ def _vector(a: ArrayLike) -> Array:
     return x
 
 
+_MOST_TIMES = 1000
+
+
 def _times(m: int) -> int:
     n = arguments.integer("m", m)
     if n < 0:
         raise ArgumentError(f"expected m >= 0, got {n}")
+    if n > _MOST_TIMES:
+        raise ArgumentError(f"expected m <= {_MOST_TIMES}, got {n}")
     return n
 
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fnx
 from fnx.backends.allocator import ALIGNMENT, HUGE, Pool, PoolBlock, size_class
-from fnx.core.errors import DeviceError
+from fnx.core.errors import DeviceError, OutOfMemoryError
 
 sizes = st.one_of(st.integers(0, 5000), st.integers(0, 4 << 20))
 
@@ -135,3 +136,12 @@ print("fine")
         pytest.skip("reads /proc")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "fine\n", done.stderr
+
+
+@pytest.mark.parametrize("nbytes", [1 << 57, (1 << 63) - 1, 1 << 63, 1 << 64, (1 << 64) + 64])
+def test_what_no_machine_has_is_refused(nbytes: int) -> None:
+    """Also where the number of bytes, as a word, is a small one."""
+    with pytest.raises(OutOfMemoryError):
+        Pool().take(nbytes)
+    with pytest.raises(MemoryError):
+        fnx.numpy.eye(nbytes >> 33)

@@ -21,7 +21,7 @@ import numpy as np
 from fnx.core.errors import PACKAGE, ArgumentError, FnxError, OutOfMemoryError
 
 _NUMPY = np.__file__.removesuffix("__init__.py")
-_WIDEST = 2 ** 63
+_WIDE = 2 ** 31  # from here on Python and NumPy refuse some integers
 _FITS: dict[str, Callable[[Any], bool]] = {
     "Callable": callable, "int": lambda x: hasattr(x, "__index__"),
     "SupportsIndex": lambda x: hasattr(x, "__index__"),
@@ -57,7 +57,9 @@ def misfit(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, An
             return ArgumentError(f"{name}: expected {parameter} as {_words(annotation)}, got "
                                  f"{_short(value)}", hint=hint)
     named = [(p, value) for p, _, value in given if _named(value, error)] or \
-        [(p, value) for p, _, value in given if f"{type(value).__name__}'" in str(error)]
+        [(p, value) for p, _, value in given if f"{type(value).__name__}'" in str(error)] or \
+        [(p, value) for p, _, value in given
+         if isinstance(value, np.generic) and value.dtype.kind not in "biufc"]
     if len(named) != 1:
         return None
     (parameter, value), = named
@@ -136,14 +138,38 @@ def _word(option: str) -> str:
 def _named(value: Any, error: Exception) -> bool:
     """Whether an error of Python's is about this value: names its type, or it."""
     text, kind = str(error), type(value).__name__
-    if isinstance(error, OverflowError) and isinstance(value, int | float):
-        return not -_WIDEST <= value < _WIDEST
+    if "inhomogeneous" in text:
+        return isinstance(value, list | tuple) and _is_ragged(value)
+    number = _number(value)
+    if number is not None:
+        return f"'{value}'" in text or (_REFUSES.search(text) is not None and
+                                        not -_WIDE < number < _WIDE)
     if isinstance(value, str):
         return repr(value) in text or "'str'" in text
     return kind not in _ARRAYS and (f"{kind}'" in text or repr(value) in text)
 
 
+_REFUSES = re.compile("NaN|infinity|too large|Maximum|negative dim|out of bounds|integral|exceed")
+
+
+def _number(value: Any) -> float | None:
+    """What Python and NumPy made of it as a number; None for what is none."""
+    if isinstance(value, numbers.Real):
+        return value  # type: ignore[return-value]
+    scalar = getattr(value, "shape", None) == () and hasattr(value, "item")
+    found = value.item() if scalar else None
+    return found if isinstance(found, int | float) else None
+
+
+def _is_ragged(value: Any) -> bool:
+    try:
+        np.asarray(value)
+    except ValueError:
+        return True
+    return False
+
+
 def _short(value: Any) -> str:
     text = repr(value) if isinstance(value, str | int | float | None | tuple | list) or \
-        not hasattr(value, "shape") else f"{type(value).__name__} of shape {value.shape}"
+        getattr(value, "shape", ()) == () else f"{type(value).__name__} of shape {value.shape}"
     return text if len(text) <= 60 else f"{text[:57]}..."

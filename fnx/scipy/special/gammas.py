@@ -169,6 +169,9 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
     return jnp.where(n == 0, 1, out)
 
 
+_MOST_DIMENSIONS = 1000
+
+
 @_family(d="the dimension: a whole number.")
 def multigammaln(a: ArrayLike, d: ArrayLike) -> Array:
     """The logarithm of the gamma function of d dimensions.
@@ -177,6 +180,8 @@ def multigammaln(a: ArrayLike, d: ArrayLike) -> Array:
     0.6931472
     """
     n = arguments.integer("d", np.asarray(d)[()])
+    if n > _MOST_DIMENSIONS:
+        raise ArgumentError(f"expected d <= {_MOST_DIMENSIONS}, got {n}")
     x = Array(in_domain("inexact", a))
     out = x * 0 + n * (n - 1) / 4 * float(np.log(np.pi))
     for j in range(n):
