@@ -65,9 +65,11 @@ class StageOperand(Transform):
     operand: str | int
     at: str | None
     space: str
+    along: str | None = None
 
     def __repr__(self) -> str:
-        return f"stage({self.operand!r}, at={self.at!r}, space={self.space!r})"
+        along = "" if self.along is None else f", along={self.along!r}"
+        return f"stage({self.operand!r}, at={self.at!r}, space={self.space!r}{along})"
 
 
 class Search(Transform):
@@ -162,7 +164,8 @@ def unroll(range: str) -> Unroll:
     return Unroll(range)
 
 
-def stage(operand: str | int, at: str | None = None, space: str = "PRIV") -> StageOperand:
+def stage(operand: str | int, at: str | None = None, space: str = "PRIV",
+          along: str | None = None) -> StageOperand:
     """Copy what the kernel reads of an operand into a small buffer, in the order of its loops.
 
     What is computed from that operand alone goes along: it is computed once, when it is copied.
@@ -171,6 +174,8 @@ def stage(operand: str | int, at: str | None = None, space: str = "PRIV") -> Sta
         operand: an input's name or slot.
         at: the loop in which to fill the buffer, each time round; None: at the start.
         space: "PRIV", a worker's own; "GLOBAL", filled once by all workers and read by all.
+        along: only what is read along this loop (or those that it was split into, by their usual
+            names), of an operand that is read in several ways, as in ``x @ x``; None: all of it.
 
     Returns:
         The step, plain data for a list ``schedule=``.
@@ -184,4 +189,4 @@ def stage(operand: str | int, at: str | None = None, space: str = "PRIV") -> Sta
     if space not in SPACES:
         raise KernelError(f"stage({operand!r}): expected a space of {', '.join(SPACES)}, "
                           f"got {space!r}")
-    return StageOperand(operand, at, space)
+    return StageOperand(operand, at, space, along)

@@ -171,3 +171,18 @@ def test_a_factor_of_the_terms_is_a_factor_of_the_terms(name: str, u: float) -> 
         want = f(a, b, u_of)
     np.testing.assert_allclose(fnx.jit(f)(a, b, u_of), want, rtol=1e-4,
                                atol=1e-4 * np.abs(want[np.isfinite(want)]).max(initial=0))
+
+
+@pytest.mark.parametrize("name", ["x @ x", "x.T @ x", "x @ x.T"])
+def test_a_matrix_times_itself_is_packed_as_two_are(name: str) -> None:
+    """A stage of the operand is that of one factor: both are read of it."""
+    def f(x: Any, y: Any) -> Any:
+        return eval(name.replace(" x", " y"), {"x": x, "y": y})
+
+    x = RANDOM.standard_normal((256, 256)).astype(np.float32)
+    once, twice = fnx.jit(lambda x: f(x, x)), fnx.jit(f)
+    made = [[sum(n.op is ops.STAGE for n in toposort(k.node.src)) for k in g.lower(*args).kernels]
+            for g, args in ((once, (x,)), (twice, (x, x)))]
+    assert made[0] == made[1]
+    np.testing.assert_array_equal(once(x), twice(x, x.copy()))
+    np.testing.assert_allclose(once(x), f(x, x), rtol=1e-4, atol=1e-3)

@@ -233,7 +233,7 @@ class _Tiling:
         steps += [tiling.order(*loops, *inner, f"{m}_i", f"{n}_j", f"{n}_l"),
                   tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l")]
         large = self.width >= 4 * vectors * lanes and self.depth >= 16
-        return [*steps, *(_stages(found.left, None, "GLOBAL") if large else [])]
+        return [*steps, *(self._stages(found.left, None, "GLOBAL") if large else [])]
 
     def _left_stages(self, loops: list[str]) -> list[Transform]:
         """A block of the left factor is packed where many columns go by."""
@@ -243,7 +243,7 @@ class _Tiling:
         moving = {name_of(r) for r in (*self.found.batch, *self.found.rows) if extent(r) > 1}
         if extent(self.row) > self.tile.rows * self.block:
             moving.add(self.blocks)
-        return _stages(self.found.left, _innermost(loops, moving))
+        return self._stages(self.found.left, _innermost(loops, moving))
 
     def _right_stages(self, loops: list[str]) -> list[Transform]:
         """The right factor is packed where its lanes lie apart, or much of it is read often."""
@@ -251,9 +251,17 @@ class _Tiling:
         large = self.width * self.depth * self.itemsize > _PACK_COLUMNS
         reused = product(found.rows) >= 8 * self.tile.rows
         if not found.batch and (self.rough or reused and large):
-            return _stages(found.right, None, "GLOBAL" if reused or large else "PRIV")
+            return self._stages(found.right, None, "GLOBAL" if reused or large else "PRIV")
         batch = {name_of(r) for r in found.batch if extent(r) > 1}
-        return _stages(found.right, _innermost(loops, batch)) if self.rough else []
+        return self._stages(found.right, _innermost(loops, batch)) if self.rough else []
+
+    def _stages(self, factor: UOp, at: str | None, space: str = "PRIV") -> list[Transform]:
+        """Of the operand whose load stands for a factor; in ``x @ x`` not that of the other one."""
+        left, right = self.found.left, self.found.right
+        own = name_of(self.row if factor is left else self.column)
+        both = {*_slots(left)} & {*_slots(right)}
+        return [tiling.stage(slot, at, space, own if slot in both else None)
+                for slot in _slots(factor)[:1]]
 
 
 def _overlaps(factor: UOp) -> bool:
@@ -267,8 +275,7 @@ def _innermost(loops: list[str], some: set[str]) -> str | None:
     return next((x for x in reversed(loops) if x in some), None)
 
 
-def _stages(factor: UOp, at: str | None, space: str = "PRIV") -> list[Transform]:
-    """Of the operand whose load stands for a factor: that with all of its ranges."""
-    slots = [buffer(load).arg.slot for load in loads_below(factor)
-             if load.ranges == factor.ranges and buffer(load).op is ops.REF]
-    return [tiling.stage(slot, at, space) for slot in slots[:1]]
+def _slots(factor: UOp) -> list[int]:
+    """Of the operands whose loads stand for a factor: those with all of its ranges."""
+    return [buffer(load).arg.slot for load in loads_below(factor)
+            if load.ranges == factor.ranges and buffer(load).op is ops.REF]

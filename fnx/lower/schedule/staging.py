@@ -59,7 +59,7 @@ def _place(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
     order = list(kernel.arg.order)
     for load in nodes:
         if load.op is not ops.LOAD or buffer(load).op is not ops.REF \
-                or buffer(load).arg.slot != slot:
+                or buffer(load).arg.slot != slot or not _runs(load, step.along):
             continue
         staged = _grown(load, users, written)
         outer = [r for r in sorted(staged.ranges, key=position.__getitem__)
@@ -106,6 +106,11 @@ def _outside(names: Sequence[str], step: StageOperand) -> int:
     if step.at not in names:
         raise KernelError(f"{step}: expected a loop of {quoted(names)}; got {step.at!r}")
     return names.index(step.at)
+
+
+def _runs(load: UOp, along: str | None) -> bool:
+    """Whether a load is along a loop, or one that it was split into."""
+    return along is None or any(f"{name_of(r)}_".startswith(f"{along}_") for r in load.ranges)
 
 
 def _grown(load: UOp, users: dict[UOp, list[UOp]], written: set[UOp]) -> UOp:
