@@ -52,7 +52,7 @@ ALLOWED: dict[tuple[str, str], float] = {
     # a quotient of sine and cosine
     ("tan", "float32"): 3.5, ("tan", "float64"): 3.5,
     # formulas of several steps
-    ("erfinv", "float32"): 3.5,
+    ("sigmoid", "float32"): 2.5, ("erfinv", "float32"): 3.5,
     ("erfinv", "float64"): 4.0, ("erf", "float32"): 2.5,
     # exponentials of squares: relative errors grow with the argument
     ("erfc", "float32"): 64.0, ("erfc", "float64"): 128.0,

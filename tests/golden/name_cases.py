@@ -453,6 +453,7 @@ ON_PURPOSE: dict[str, str] = {
     "stats.laplace.logpdf(wide / 3": "at its tip the slope is that of abs, 0",
     "stats.laplace.pdf(wide / 3": "at its tip the slope is that of abs, 0",
     "grad(lambda wide: (stats.uniform.cdf": "at its corner the slope is 0",
+    "special.bessel_jn(f, v=3": "a number where JAX's recurrence overflows",
     "special.gammainc(0": "the limit at a = 0, as SciPy",
     "special.poch(pos, 2)": "finite where gamma(x) overflows",
     "jnp.ediff1d(b)": "a difference of bools is whether they differ",

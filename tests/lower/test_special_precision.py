@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fnx
+import fnx.numpy as jnp
 from fnx.scipy import special
 
 NEAR = [1 + s * 2.0 ** -k for k in range(1, 24, 3) for s in (-1, 1)]
@@ -53,3 +54,20 @@ def test_gamma_where_it_has_no_value_or_is_infinite() -> None:
     np.testing.assert_array_equal(got[:4], [np.inf, -np.inf, np.nan, np.nan])
     assert abs(got[4]) < 1e-308 and list(got[5:7]) == [np.inf, np.inf] and np.isnan(got[7:]).all()
     np.testing.assert_array_equal(logs[[0, 1, 2, 3, 6, 7]], [np.inf] * 6)
+
+
+def test_slopes_at_zero_and_at_whole_numbers() -> None:
+    slopes: dict[str, tuple[Any, list[float], list[float]]] = {
+        "modf": (lambda x: jnp.modf(x)[0], [-2, -0.0, 0, 3, -1.5], [1, 1, 1, 1, 1]),
+        "dawsn": (special.dawsn, [0, -0.0], [1, 1]),
+        "fresnel": (lambda x: special.fresnel(x)[1], [0, -0.0], [1, 1]),
+        "sine": (lambda x: special.sici(x)[0], [0, -0.0], [1, 1]),
+        "cosine": (lambda x: special.sici(x)[1], [0], [np.inf]),
+        "i0e": (special.i0e, [0, 1e-30], [0, -1]),
+        "factorial": (special.factorial, [0], [-0.5772157]),
+    }
+    for name, (f, places, want) in slopes.items():
+        got = fnx.vmap(fnx.grad(f))(jnp.asarray(places, "float32"))
+        np.testing.assert_allclose(got, want, rtol=1e-6, err_msg=name)
+    whole, left = jnp.asarray([-2.0, -0.0, 2.5, -np.inf]), [-0.0, -0.0, 0.5, -0.0]
+    assert np.asarray(jnp.modf(whole)[0]).tobytes() == np.asarray(left, np.float32).tobytes()

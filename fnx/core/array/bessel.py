@@ -67,8 +67,8 @@ def _scaled(size: Expr, near: tuple[float, ...], far: tuple[float, ...], odd: bo
 
 
 def i0e(x: Expr) -> Expr:
-    """exp(-|x|) I0(x)."""
-    return _scaled(where(x < 0, -x, x), _I0_NEAR, _I0_FAR, False)
+    """exp(-|x|) I0(x); at its tip it has the slope of |x|, 0."""
+    return _scaled(abs(x), _I0_NEAR, _I0_FAR, False)
 
 
 def i1e(x: Expr) -> Expr:
@@ -80,7 +80,7 @@ def i1e(x: Expr) -> Expr:
 
 def i0(x: Expr) -> Expr:
     size = where(x < 0, -x, x)
-    return exp(size) * i0e(x)
+    return exp(size) * _scaled(size, _I0_NEAR, _I0_FAR, False)
 
 
 def i1(x: Expr) -> Expr:

@@ -205,7 +205,9 @@ def mantissa(x: Expr) -> Expr:
 
 def fraction(x: Expr) -> Expr:
     """What trunc takes away, with the sign of x; 0 of infinities."""
-    return copysign(where(isinf(x), 0, x - trunc(x)), x)
+    below = signbit(x)
+    left = where(below, -(trunc(x) - x), x - trunc(x))  # 0 has the sign of x, and the slope 1
+    return where(isinf(x), where(below, x.like(-0.0), x.like(0.0)), left)
 
 
 def is_negative_infinity(x: Expr) -> Expr:

@@ -135,7 +135,7 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
     if exact:
         raise ArgumentError("expected exact=False", hint="math.factorial is exact")
     x = Array(in_domain("inexact", n), asarray(n).weak)
-    return jnp.where(x < 0, 0, jnp.exp(gammaln(jnp.maximum(x, 0) + 1)))
+    return jnp.where(x < 0, 0, jnp.exp(gammaln(jnp.where(x < 0, 0, x) + 1)))
 
 
 @_family(N="of how many.", k="how many.", repetition="an element may be chosen again.")
