@@ -51,11 +51,13 @@ ALLOWED: dict[tuple[str, str], float] = {
     ("arccosh", "float32"): 2.5, ("log10", "float64"): 3.0,
     # a quotient of sine and cosine
     ("tan", "float32"): 3.5, ("tan", "float64"): 3.5,
+    # a difference of two rounded terms near 0.84
+    ("arcsin", "float32"): 2.1,
     # formulas of several steps
-    ("sigmoid", "float32"): 2.5, ("erfinv", "float32"): 3.5,
+    ("sigmoid", "float32"): 2.5, ("erfinv", "float32"): 4.0,
     ("erfinv", "float64"): 4.0, ("erf", "float32"): 2.5,
     # exponentials of squares: relative errors grow with the argument
-    ("erfc", "float32"): 64.0, ("erfc", "float64"): 128.0,
+    ("erfc", "float32"): 80.0, ("erfc", "float64"): 128.0,
     # products of several factors; sums of logarithms that cancel
     ("gamma", "float32"): 6.0, ("gamma", "float64"): 6.0,
     ("gammaln", "float32"): 5.0, ("gammaln", "float64"): 5.0,

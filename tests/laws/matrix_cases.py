@@ -42,7 +42,7 @@ def _arguments() -> ModuleType:
     return module
 
 
-ROOMS = ("fnx.numpy.", "fnx.lax.", "fnx.nn.")
+ROOMS = ("fnx.numpy.", "fnx.lax.", "fnx.nn.", "fnx.scipy.")
 
 # Where a function is smooth: most are between 0 and 1, some above 1.
 DOMAINS: tuple[Callable[[Any], Any], ...] = (lambda x: x, lambda x: x + 1.0, lambda x: 3 * x - 0.9)
