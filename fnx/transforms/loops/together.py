@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from fnx.core import build, build_calls, ops
+from fnx.core.array import scope
 from fnx.core.bodies import Nodes, while_over
 from fnx.core.op_args import Axis
 from fnx.core.uop import UOp
@@ -25,6 +26,8 @@ from fnx.transforms.batching.values import named_axes
 
 def asked(functions: Sequence[UOp]) -> list[Axis]:
     """The named axes whose lanes FUNCTIONs ask for, the outermost first."""
+    if not scope.axes():
+        return []
     found = frozenset[Axis]().union(*map(named_axes, functions))
     return sorted(found, key=lambda axis: axis.depth)
 
