@@ -176,6 +176,46 @@ def sums_over_a_named_axis(lib: Any) -> Any:
 
 
 @program
+def collectives_in_a_jvp_rule(lib: Any) -> Any:
+    f = lib.custom_jvp(lambda x: lib.lax.psum(x, "i"))
+    f.defjvp(lambda p, t: (f(*p), lib.lax.psum(t[0] * 3, "i")))
+
+    def lanes(x: Any) -> Any:
+        return lib.vmap(lambda x: f(x) * x, axis_name="i")(x)
+    return lib.jvp(lanes, (X,), (X,)), lib.grad(lambda x: lanes(x).sum())(X), \
+        lib.vmap(lib.grad(lambda x: f(x) * x), axis_name="i")(X)
+
+
+@program
+def collectives_in_a_vjp_rule(lib: Any) -> Any:
+    f = lib.custom_vjp(lambda x, w: x * w)
+    f.defvjp(lambda x, w: (f(x, w), (x, w)),
+             lambda s, ct: (lib.lax.psum(ct * s[1], "i"), ct * s[0] * lib.lax.axis_index("i")))
+    return lib.vmap(lib.grad(f, (0, 1)), (0, None), axis_name="i")(X, 3.0), \
+        lib.grad(lambda x, w: lib.vmap(f, (0, None), axis_name="i")(x, w).sum(), (0, 1))(X, 3.0)
+
+
+@program
+def collectives_in_branches_and_loops_of_lanes(lib: Any) -> Any:
+    def branch(x: Any) -> Any:
+        return lib.lax.cond(x > 0.7, lambda x: lib.lax.psum(x * x, "i"), lambda x: x, x)
+
+    def number(x: Any) -> Any:
+        return lib.lax.switch((x * 2).astype(int), [
+            lambda x: lib.lax.pmean(x, "i"), lambda x: x, lambda x: lib.lax.ppermute(
+                x, "i", [(0, 1), (1, 2), (2, 3), (3, 0)])], x)
+
+    def loop(x: Any) -> Any:
+        return lib.lax.while_loop(lambda s: s[0] < x * 4, lambda s: (
+            s[0] + 1.0, s[1] + lib.lax.psum(s[0] * x, "i")), (0 * x, x))[1]
+
+    def until(x: Any) -> Any:
+        return lib.lax.while_loop(lambda s: lib.lax.psum(s, "i") * x < 20.0,
+                                  lambda s: s * 1.3 + x, x)
+    return [lib.vmap(f, axis_name="i")(X) for f in (branch, number, loop, until)]
+
+
+@program
 def custom_gradients(lib: Any) -> Any:
     f = lib.custom_gradient(lambda x: (x ** 2, lambda g: (g * x,)))
     g = lib.custom_gradient(lambda x, y: (x * y, lambda g: (y * 2, x * 3)))
