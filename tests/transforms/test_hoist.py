@@ -138,6 +138,25 @@ def test_what_is_the_same_in_all_steps_is_computed_once() -> None:
                if n.op is ops.REDUCE)
 
 
+def test_effects_stay_in_their_steps() -> None:
+    """What they show is the same in each step and is computed once; they take place in each."""
+    seen: list[float] = []
+
+    def f(w: fnx.Array, xs: fnx.Array) -> fnx.Array:
+        def step(c: fnx.Array, x: fnx.Array) -> tuple[fnx.Array, None]:
+            total = jnp.sum(jnp.tanh(w @ w))
+            fnx.debug.callback(lambda v: seen.append(float(v)), total)
+            return c + x * total, None
+        return lax.scan(step, 0.0, xs)[0]
+
+    w, xs = np.eye(H, dtype=np.float32), np.ones(3, np.float32)
+    fn = hoist(fnx.make_jaxpr(f)(w, xs).function)
+    assert in_steps(fn, ops.REDUCE) == 0 and in_steps(fn, ops.HOST) == 1
+    fnx.jit(f)(w, xs).block_until_ready()
+    fnx.effects_barrier()
+    assert seen == [seen[0]] * 3
+
+
 def test_results_that_nobody_reads_are_not_made() -> None:
     def f(x: fnx.Array) -> fnx.Array:
         (a, _), _ = lax.scan(lambda c, _: ((c[0] * 2, c[1] + c[0]), jnp.sin(c[1])), (x, x),

@@ -12,7 +12,7 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core import build, ops
+from fnx.core import build, ops, parts
 from fnx.core.config import override
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.ad import revolve
@@ -207,6 +207,28 @@ def test_zero_cotangents_stay_zero_through_loops() -> None:
     backward = [n for n in nodes(fn, ops.SCAN) if n.arg.reverse]
     assert [n.arg.n_carries for n in backward] == [1]
     assert float(fnx.grad(f, 1)(0.5, 2.0)) == 0.0
+
+
+SINGULAR: dict[str, Callable[[Any], Any]] = {
+    "scan": lambda x: lax.scan(lambda c, u: (jnp.sqrt(c * c + u) * x.sum(), None), 1.0, x)[0],
+    "fori_loop": lambda x: lax.fori_loop(0, 4, lambda i, c: jnp.sqrt(c) * x, x).sum(),
+    "while_loop": lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (
+        c[0] + 1, jnp.sqrt(c[1]) * x), (0, x))[1].sum(),
+    "cond": lambda x: lax.cond(x[0] > 0, lambda v: jnp.sqrt(v).sum(),
+                               lambda v: jnp.sqrt(-v).max(), x)}
+
+
+@pytest.mark.parametrize("loop", SINGULAR)
+def test_no_mask_of_zeros_goes_over_a_loops_border(loop: str) -> None:
+    """Where roots are inside of loops and around them there are masks, within each alone."""
+    f = SINGULAR[loop]
+    first = fnx.grad(lambda x: jnp.sqrt(f(x)))
+    found = graph(fnx.grad(lambda x: jnp.sqrt(first(x).sum())), np.ones(3))
+    loops = [n for op in (ops.SCAN, ops.WHILE, ops.COND) for n in nodes(found, op)]
+    assert loops and any(n.dtype.is_bool for n in toposort([found], into_functions=True))
+    for n in loops:
+        assert not any(s.dtype.is_bool for s in parts.operands(n))
+        assert not any(dtype.is_bool for _, dtype in n.arg.outs)
 
 
 def test_orders_1_to_4_of_an_ode() -> None:
