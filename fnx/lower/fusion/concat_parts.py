@@ -29,7 +29,7 @@ from fnx.lower.memory import View
 
 MANY = 64          # parts, above which each element of one kernel would look at too many
 SEVERAL = 8        # equal parts of MIN_ELEMENTS and more, each of which would be a loop
-MIN_ELEMENTS = 16
+MIN_ELEMENTS = 256  # below, a loop in one kernel is quicker than a kernel of its own
 
 
 def pays(node: UOp, cost: Mapping[UOp, RecomputeCost], in_memory: bool) -> bool:
