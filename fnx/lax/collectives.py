@@ -17,12 +17,22 @@ from fnx.core.array import axes, tree
 from fnx.core.array.arguments import flag
 from fnx.core.array.array import Array
 from fnx.core.array.convert import SCALARS
-from fnx.core.array.public import asarray, public
+from fnx.core.array.documented import Family
+from fnx.core.array.public import asarray
 from fnx.lax.lanes import GroupedLanes, Groups, mapped, part_of, stacked
 
 __all__ = [
     "all_gather", "axis_index", "axis_size", "pmax", "pmean", "pmin", "psum", "psum_scatter",
 ]
+
+
+_over_lanes = Family(
+    at="fnx, fnx.numpy as jnp",
+    x="a pytree of arrays.",
+    axis_name="of an open ``vmap``; several in a tuple.",
+    axis_index_groups="numbers of lanes, in groups of one size; each has its own.",
+    returns="A pytree like x, the same for all lanes.",
+    raises=["AxisNameError: no such axis is open."])
 
 
 def _folded(x: Any, axis_name: Hashable, groups: Groups, monoid: ops.Op) -> Any:
@@ -34,24 +44,11 @@ def _folded(x: Any, axis_name: Hashable, groups: Groups, monoid: ops.Op) -> Any:
     return mapped(fold, x)
 
 
-@public
+@_over_lanes(x="a pytree of arrays, or of numbers: of a number it is the multiple, so "
+               "that ``psum(1, name)`` is the number of lanes, which Python knows.")
 def psum(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None) -> Any:
     """The sum over the lanes of a named axis.
 
-    Args:
-        x: a pytree of arrays, or of numbers: of a number it is the multiple, so that
-            ``psum(1, name)`` is the number of lanes, which Python knows.
-        axis_name: of an open ``vmap``; several in a tuple.
-        axis_index_groups: numbers of lanes, in groups of one size; each adds up its own.
-
-    Returns:
-        A pytree like x, the same for all lanes.
-
-    Raises:
-        AxisNameError: no such axis is open.
-
-    >>> import fnx
-    >>> import fnx.numpy as jnp
     >>> fnx.vmap(lambda x: x / fnx.lax.psum(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
     Array([0.25, 0.75], dtype=float32)
     """
@@ -68,23 +65,10 @@ def psum(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None) -> An
     return tree.map(fold, x)
 
 
-@public
+@_over_lanes(returns="A pytree like x, of floats, the same for all lanes.")
 def pmean(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None) -> Any:
     """The mean over the lanes of a named axis.
 
-    Args:
-        x: a pytree of arrays.
-        axis_name: of an open ``vmap``; several in a tuple.
-        axis_index_groups: numbers of lanes, in groups of one size; each has its own mean.
-
-    Returns:
-        A pytree like x, of floats, the same for all lanes.
-
-    Raises:
-        AxisNameError: no such axis is open.
-
-    >>> import fnx
-    >>> import fnx.numpy as jnp
     >>> fnx.vmap(lambda x: x - fnx.lax.pmean(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
     Array([-1.,  1.], dtype=float32)
     """
@@ -93,72 +77,34 @@ def pmean(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None) -> A
     return tree.map(lambda t: jnp.divide(t, size), total)
 
 
-@public
+@_over_lanes()
 def pmax(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None) -> Any:
     """The largest value over the lanes of a named axis.
 
-    Args:
-        x: a pytree of arrays.
-        axis_name: of an open ``vmap``; several in a tuple.
-        axis_index_groups: numbers of lanes, in groups of one size; each has its own.
-
-    Returns:
-        A pytree like x, the same for all lanes.
-
-    Raises:
-        AxisNameError: no such axis is open.
-
-    >>> import fnx
-    >>> import fnx.numpy as jnp
     >>> fnx.vmap(lambda x: x - fnx.lax.pmax(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
     Array([-2.,  0.], dtype=float32)
     """
     return _folded(x, axis_name, axis_index_groups, ops.MAX)
 
 
-@public
+@_over_lanes()
 def pmin(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None) -> Any:
     """The smallest value over the lanes of a named axis.
 
-    Args:
-        x: a pytree of arrays.
-        axis_name: of an open ``vmap``; several in a tuple.
-        axis_index_groups: numbers of lanes, in groups of one size; each has its own.
-
-    Returns:
-        A pytree like x, the same for all lanes.
-
-    Raises:
-        AxisNameError: no such axis is open.
-
-    >>> import fnx
-    >>> import fnx.numpy as jnp
     >>> fnx.vmap(lambda x: x - fnx.lax.pmin(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
     Array([0., 2.], dtype=float32)
     """
     return _folded(x, axis_name, axis_index_groups, ops.MIN)
 
 
-@public
+@_over_lanes(returns="A pytree like x, of larger arrays.",
+             axis="where the lanes are in the result.",
+             tiled="the lanes are joined along an axis of x, instead of stacked along one "
+                   "more.")
 def all_gather(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None, axis: int = 0,
                tiled: bool = False) -> Any:
     """The values of all lanes of a named axis, in each of them.
 
-    Args:
-        x: a pytree of arrays.
-        axis_name: of an open ``vmap``; several in a tuple.
-        axis_index_groups: numbers of lanes, in groups of one size; each gathers its own.
-        axis: where the lanes are in the result.
-        tiled: the lanes are joined along an axis of x, instead of stacked along one more.
-
-    Returns:
-        A pytree like x, of larger arrays.
-
-    Raises:
-        AxisNameError: no such axis is open.
-
-    >>> import fnx
-    >>> import fnx.numpy as jnp
     >>> fnx.vmap(lambda x: fnx.lax.all_gather(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
     Array([[1., 3.],
            [1., 3.]], dtype=float32)
@@ -177,28 +123,16 @@ def all_gather(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None,
     return mapped(gather, x)
 
 
-@public
+@_over_lanes(returns="A pytree like x, of smaller arrays.",
+             scatter_dimension="the axis of x that is cut into a part for each lane.",
+             tiled="the axis stays, with the length of a part; else it is as long as there "
+                   "are lanes, and goes.",
+             raises=["AxisNameError: no such axis is open.",
+                     "ShapeError: the axis has another length."])
 def psum_scatter(x: Any, axis_name: Hashable, *, scatter_dimension: int = 0,
                  axis_index_groups: Groups = None, tiled: bool = False) -> Any:
     """The sum over the lanes of a named axis, of which each lane gets its part.
 
-    Args:
-        x: a pytree of arrays.
-        axis_name: of an open ``vmap``; several in a tuple.
-        scatter_dimension: the axis of x that is cut into a part for each lane.
-        axis_index_groups: numbers of lanes, in groups of one size; each adds up its own.
-        tiled: the axis stays, with the length of a part; else it is as long as there are lanes,
-            and goes.
-
-    Returns:
-        A pytree like x, of smaller arrays.
-
-    Raises:
-        AxisNameError: no such axis is open.
-        ShapeError: the axis has another length.
-
-    >>> import fnx
-    >>> import fnx.numpy as jnp
     >>> fnx.vmap(lambda x: fnx.lax.psum_scatter(x, "i"), axis_name="i")(jnp.ones((2, 2)))
     Array([2., 2.], dtype=float32)
     """
@@ -214,42 +148,23 @@ def psum_scatter(x: Any, axis_name: Hashable, *, scatter_dimension: int = 0,
     return mapped(scatter, x)
 
 
-@public
+@_over_lanes(returns="An int32 scalar.",
+             axis_name="of an open ``vmap``; several in a tuple, of which the last goes "
+                       "fastest.")
 def axis_index(axis_name: Hashable) -> Array:
     """The number of the lane along a named axis.
 
-    Args:
-        axis_name: of an open ``vmap``; several in a tuple, of which the last goes fastest.
-
-    Returns:
-        An int32 scalar.
-
-    Raises:
-        AxisNameError: no such axis is open.
-
-    >>> import fnx
-    >>> import fnx.numpy as jnp
     >>> fnx.vmap(lambda x: x + fnx.lax.axis_index("i"), axis_name="i")(jnp.ones(3))
     Array([1., 2., 3.], dtype=float32)
     """
     return Array(GroupedLanes(axis_name).own())
 
 
-@public
+@_over_lanes(returns="An int.",
+             axis_name="of an open ``vmap``; of several in a tuple it is the product.")
 def axis_size(axis_name: Hashable) -> int:
     """How many lanes a named axis has.
 
-    Args:
-        axis_name: of an open ``vmap``; of several in a tuple it is the product.
-
-    Returns:
-        An int.
-
-    Raises:
-        AxisNameError: no such axis is open.
-
-    >>> import fnx
-    >>> import fnx.numpy as jnp
     >>> fnx.vmap(lambda x: x + fnx.lax.axis_size("i"), axis_name="i")(jnp.ones(3))
     Array([4., 4., 4.], dtype=float32)
     """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import fnx.numpy as jnp
 from fnx.core.array import tree
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.public import public
+from fnx.core.array.documented import Family
 from fnx.core.errors import ArgumentError, ShapeError, module_face
 from fnx.lax.implicit import custom_linear_solve
 from fnx.lax.loops import while_loop
@@ -25,60 +25,39 @@ __all__ = ["bicgstab", "cg"]
 Operator: TypeAlias = Callable[[Any], Any] | ArrayLike | None  # A, as a function or a matrix
 
 
-@public
+_equations = Family(
+    A="a linear function of a pytree like b, or a matrix.",
+    b="a pytree of arrays.",
+    x0="where it begins; by default zeros.",
+    tol="it ends where the residual is at most so long, relative to b ...",
+    atol="... or absolutely.",
+    maxiter="steps at most; by default ten for each element of b.",
+    M="an approximation of the inverse of A, as a function or a matrix.",
+    returns="(x, None). Derivatives follow from the equation.",
+    raises=["ArgumentError: A is neither a function nor a matrix.",
+            "ShapeError: x0 is not like b."])
+
+
+@_equations()
 def cg(A: Operator, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0,
        maxiter: int | None = None, M: Operator = None) -> tuple[Any, None]:
     """The x with A(x) = b for a symmetric, positive definite A: conjugate gradients.
 
-    Args:
-        A: a linear function of a pytree like b, or a matrix.
-        b: a pytree of arrays.
-        x0: where it begins; by default zeros.
-        tol: it ends where the residual is at most so long, relative to b ...
-        atol: ... or absolutely.
-        maxiter: steps at most; by default ten for each element of b.
-        M: an approximation of the inverse of A, as a function or a matrix.
-
-    Returns:
-        (x, None). Derivatives follow from the equation.
-
-    Raises:
-        ArgumentError: A is neither a function nor a matrix.
-        ShapeError: x0 is not like b.
-
     Source: Hestenes and Stiefel, Methods of Conjugate Gradients for Solving Linear Systems, 1952.
 
-    >>> import fnx.numpy as jnp
     >>> print(cg(jnp.asarray([[2.0, 1.0], [1.0, 3.0]]), jnp.asarray([3.0, 4.0]))[0].round(3))
     [1. 1.]
     """
     return _solved(_conjugate_gradients, A, b, x0, tol, atol, maxiter, M, symmetric=True)
 
 
-@public
+@_equations()
 def bicgstab(A: Operator, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0,
              maxiter: int | None = None, M: Operator = None) -> tuple[Any, None]:
     """The x with A(x) = b for any invertible A: stabilized biconjugate gradients.
 
-    Args:
-        A: a linear function of a pytree like b, or a matrix.
-        b: a pytree of arrays.
-        x0: where it begins; by default zeros.
-        tol: it ends where the residual is at most so long, relative to b ...
-        atol: ... or absolutely.
-        maxiter: steps at most; by default ten for each element of b.
-        M: an approximation of the inverse of A, as a function or a matrix.
-
-    Returns:
-        (x, None). Derivatives follow from the equation.
-
-    Raises:
-        ArgumentError: A is neither a function nor a matrix.
-        ShapeError: x0 is not like b.
-
     Source: van der Vorst, Bi-CGSTAB, SIAM J. Sci. Stat. Comput. 13 (1992).
 
-    >>> import fnx.numpy as jnp
     >>> print(bicgstab(jnp.asarray([[2.0, 1.0], [0.0, 4.0]]), jnp.asarray([3.0, 4.0]))[0].round(3))
     [1. 1.]
     """

@@ -112,12 +112,6 @@ def record(fmt: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tuple([name for name, _ in values]), first, site))
 
 
-def is_hidden(store: UOp) -> bool:
-    """Whether a STORE is that of a print."""
-    slot: int = parts.buffer(store).arg.slot
-    return slot >= FIRST_SLOT
-
-
 def finished(tracing: Tracing, first_slot: int) -> tuple[Prints, list[tuple[UOp, Shape]]]:
     """The prints of a traced kernel; its STOREs are put over the loops that they run in.
 
