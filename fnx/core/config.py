@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fnx.core.errors import ArgumentError, suggestion
+from fnx.core.errors import ArgumentError, nearest_of, suggestion
 from fnx.core.record import Record
 
 _WORDS = {"1": True, "true": True, "yes": True, "on": True,
@@ -291,11 +291,8 @@ def _warn_of_unknown(environment: Mapping[str, str]) -> None:
     known = [field.variable for field in FIELDS.values() if field.variable is not None]
     for name in environment:
         if name.startswith("FNX_") and name not in known:
-            from difflib import get_close_matches  # for misspelt names only
-
-            near = get_close_matches(name, known, 1, 0)
             warnings.warn(f"environment variable {name} is not read by fnx; the nearest that is: "
-                          f"{near[0]} (all: {', '.join(known)})", stacklevel=2)
+                          f"{nearest_of(known, name)} (all: {', '.join(known)})", stacklevel=2)
 
 
 config = Config()

@@ -272,11 +272,19 @@ def suggestion(name: str, names: Iterable[str]) -> str:
     >>> suggestion("axs", ["dtype", "axis"]), suggestion("q", ["axis"])
     ("did you mean 'axis'?", '')
     """
-    def likeness(other: str) -> float:
-        one, two = ({a + b for a, b in zip(f"<{x}", f"{x}>")} for x in (name, other))
-        return 2 * len(one & two) / (len(one) + len(two))
-    best = max(names, key=likeness, default="")
-    return f"did you mean {best!r}?" if best and likeness(best) > 0.5 else ""
+    best = nearest_of(names, name)
+    return f"did you mean {best!r}?" if best and likeness(best, name) > 0.5 else ""
+
+
+def nearest_of(names: Iterable[str], name: str) -> str:
+    """The one that is most like a name; of none, nothing."""
+    return max(names, key=lambda other: likeness(other, name), default="")
+
+
+def likeness(a: str, b: str) -> float:
+    """Which part of their pairs of letters two words have in common."""
+    one, two = ({left + right for left, right in zip(f"<{x}", f"{x}>")} for x in (a, b))
+    return 2 * len(one & two) / (len(one) + len(two))
 
 
 def module_face(module: str, names: Sequence[str], later: Container[str] = (),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -185,3 +187,12 @@ def test_a_block_says_where_results_are() -> None:
     assert block.results == (("out", 0), ("in", 0), ("out", 0))
     assert [(o.shape, o.dtype) for o in block.outs] == [((4,), F)]
     assert graphs_of(block) == (block.commands,)
+
+
+# ---- the map -----------------------------------------------------------------------------------
+
+
+def test_the_map_names_each_pass_in_order() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+    figure = text.partition("## Lowering")[2].partition("\n\nEach step")[0]
+    assert re.findall(r"-(\w+)->", figure) == [step.name for step in passes(HOST)]
