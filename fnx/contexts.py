@@ -193,13 +193,17 @@ def disable_jit(disable: bool = True) -> Iterator[None]:
         yield
 
 
+def _check(name: str, what: str, values: tuple[Any, ...], given: Any) -> None:
+    if values and given not in values:
+        raise ArgumentError(f"{name}: expected {' or '.join(map(repr, values))}, got {given!r}",
+                            hint=what)
+
+
 def _inert(name: str, what: str, *values: Any) -> Callable[..., Any]:
     """A block that takes a setting of JAX which is as it is here: these values, or any."""
     @contextlib.contextmanager
     def block(new_val: Any = values[0] if values else True) -> Iterator[None]:
-        if values and new_val not in values:
-            raise ArgumentError(f"{name}: expected {' or '.join(map(repr, values))}, got "
-                                f"{new_val!r}", hint=what)
+        _check(name, what, values, new_val)
         yield
     takes = f"{' or '.join(map(repr, values))}." if values else "accepted as JAX's."
     raises = "\n\n    Raises:\n        ArgumentError: another value." if values else ""
