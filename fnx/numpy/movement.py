@@ -102,12 +102,17 @@ def reshape(a: ArrayLike, /, shape: ShapeLike | None = None, order: ElementOrder
     """
     x = asarray(a)
     arguments.flag_or_none("copy", copy)
-    to = _with_free(x, shape)
-    if order == "C":
-        return moved(x, build.reshape(x._node, to))
     arguments.one_of("order", order, ("C", "F"))
-    turned = build.permute(x._node, range(x.ndim)[::-1])
-    return moved(x, build.permute(build.reshape(turned, to[::-1]), range(len(to))[::-1]))
+    to = _with_free(x, shape)
+    if order == "F":
+        columns = build.reshape(_turned(x._node), to[::-1])
+        return moved(x, _turned(columns))
+    return moved(x, build.reshape(x._node, to))
+
+
+def _turned(node: UOp) -> UOp:
+    """The axes in reverse order."""
+    return build.permute(node, range(len(node.shape))[::-1])
 
 
 def _with_free(x: Array, shape: Any) -> tuple[int, ...]:
