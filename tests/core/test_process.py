@@ -25,7 +25,7 @@ def in_child(check: Callable[[], bool]) -> int:
     """The exit code of a forked child: 0 where ``check`` holds, and a signal where it hangs."""
     child = os.fork()
     if child == 0:
-        signal.alarm(20)
+        signal.alarm(150)  # by the clock: a machine may be busy, or stop all for a while
         code = 1
         try:
             code = 0 if check() else 2
