@@ -76,6 +76,9 @@ def conv_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides
     (1, 4, 6)
     """
     groups = arguments.integer("batch_group_count", batch_group_count)
+    if len(lhs_shape) < 2 or len(lhs_shape) != len(rhs_shape):
+        raise ShapeError(f"expected two shapes of as many axes, two at least, got "
+                         f"{tuple(lhs_shape)} and {tuple(rhs_shape)}")
     around = padded(pads, tuple(lhs_shape[2:]), tuple(rhs_shape[2:]), tuple(strides))
     whole = [n + low + high for n, (low, high) in zip(lhs_shape[2:], around)]
     if any(n < 0 for n in whole):
@@ -102,6 +105,8 @@ def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[Shape, 
 
 
 def _ordered(shape: Sequence[int], order: Sequence[int]) -> Shape:
+    if len(shape) != len(order):
+        raise ShapeError(f"expected a shape of {len(order)} axes, got {tuple(shape)}")
     return tuple([shape[i] for i in order])
 
 

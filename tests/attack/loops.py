@@ -55,6 +55,9 @@ class Compiled:
     def part(self, x: Any, i: Any, n: int) -> Any:
         return lax.dynamic_slice(x, (i,), (n,))
 
+    def order(self, x: Any) -> Any:
+        return jnp.argsort(x)
+
     def put(self, x: Any, i: Any, value: Any, add: bool) -> Any:
         return x.at[i].add(value) if add else x.at[i].set(value)
 
@@ -91,6 +94,9 @@ class Plain:
         start = min(max(int(i), 0), len(x) - n)
         return x[start:start + n]
 
+    def order(self, x: Any) -> Any:
+        return jnp.argsort(x) if self.np is jnp else np.argsort(x, kind="stable")
+
     def put(self, x: Any, i: Any, value: Any, add: bool) -> Any:
         if self.np is jnp:
             return x.at[int(i)].add(value) if add else x.at[int(i)].set(value)
@@ -120,7 +126,7 @@ class Writer:
             makers += [self._binary, self._binary, self._choice]
             makers += {0: [self._element, self._total, self._corner],
                        1: [self._row, self._diagonal, self._sum, self._moved, self._part,
-                           self._update, self._product],
+                           self._update, self._product, self._sorted, self._found],
                        2: [self._transposed, self._outer, self._update]}[len(shape)]
         for _ in range(20):
             made = rng.choice(makers)(shape, known, depth)
@@ -211,6 +217,21 @@ class Writer:
             lambda L, env: L.np.concatenate([a(L, env)[shift:], a(L, env)[:shift]]),
             lambda L, env: L.np.cumsum(a(L, env)).astype(
                 np.float32 if self.smooth else np.int32)))
+
+    def _sorted(self, shape: Any, known: Any, depth: int) -> Value:
+        """The elements in order, or in the order of others."""
+        a, b = (self.value(shape, known, depth - 1) for _ in range(2))
+        if self.rng.random() < 0.5:
+            return lambda L, env: L.np.sort(a(L, env), 0)
+        return lambda L, env: L.np.take(a(L, env), L.order(b(L, env)), 0)
+
+    def _found(self, shape: Any, known: Any, depth: int) -> Value | None:
+        """Elements at data-dependent places: where others would stand in an order."""
+        if self.smooth:
+            return None
+        a, b = (self.value(shape, known, depth - 1) for _ in range(2))
+        return lambda L, env: L.np.take(
+            a(L, env), L.np.searchsorted(L.np.sort(b(L, env), 0), a(L, env)) % shape[0], 0)
 
     def _part(self, shape: Any, known: Any, depth: int) -> Value | None:
         k = self._variable(lambda s: len(s) == 1 and s[0] > shape[0], known)
