@@ -24,7 +24,7 @@ import numpy as np
 from fnx.backends.allocator import ALIGNMENT, Holding, Pool
 from fnx.backends.base import CommandBuffer, DeviceBase, DeviceStorage
 from fnx.core import dtypes, host, op_args, ops, parts
-from fnx.core.errors import SpecError, show_site
+from fnx.core.errors import ShapeError, SpecError, show_site
 from fnx.core.numpy_semantics import sorted_operands
 from fnx.core.uop import UOp
 
@@ -283,7 +283,10 @@ class HostStorage(DeviceStorage):
         # ``frombuffer`` keeps the read-only memoryview as the base: it can't be made writable.
         count = math.prod(shape)
         data: Any = memoryview(self._window()).toreadonly() if count else bytes(8)
-        return np.frombuffer(data, np_dtype, count).reshape(shape)
+        try:
+            return np.frombuffer(data, np_dtype, count).reshape(shape)
+        except ValueError as why:  # too many axes, or lengths beside a 0 that multiply to too much
+            raise ShapeError(f"expected a shape that NumPy takes, got {shape}: {why}") from None
 
     def window(self) -> np.ndarray[Any, Any]:
         """The bytes, writable, for a device that computes with NumPy."""

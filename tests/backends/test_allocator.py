@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import fnx
 from fnx.backends.allocator import ALIGNMENT, HUGE, Pool, PoolBlock, size_class
-from fnx.core.errors import DeviceError, OutOfMemoryError
+from fnx.core.errors import DeviceError, OutOfMemoryError, ShapeError
 
 sizes = st.one_of(st.integers(0, 5000), st.integers(0, 4 << 20))
 
@@ -145,3 +145,10 @@ def test_what_no_machine_has_is_refused(nbytes: int) -> None:
         Pool().take(nbytes)
     with pytest.raises(MemoryError):
         fnx.numpy.eye(nbytes >> 33)
+
+
+def test_a_shape_that_numpy_has_not() -> None:
+    """Nothing is in it, and the product of its lengths beside the 0 fits no word."""
+    x = fnx.numpy.zeros((2**40, 2**40, 0))
+    with pytest.raises(ShapeError, match="NumPy"):
+        np.asarray(x)
