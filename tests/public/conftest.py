@@ -50,3 +50,4 @@ def _interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
     storage.set_evaluator(evaluate, HostStorage)
     yield
     storage.set_evaluator(*before)
+    repeated.forget()

@@ -100,6 +100,26 @@ def test_each_line_that_reads_outside_warns() -> None:
     assert [w.category for w in found] == [OutOfBoundsWarning] * 2
 
 
+def test_another_index_is_the_same_call() -> None:
+    x = jnp.arange(60).reshape(3, 4, 5)
+    want = np.arange(60).reshape(3, 4, 5)
+    x[0], x[0, 1], x[0, 1:, 2], x[2, 2], x.at[0].set(1), x.at[0, 1].add(1)
+    before = kept()
+    for i in (-3, -1, 1, 2):
+        assert x[i].tolist() == want[i].tolist()
+        assert x[i, -2].tolist() == want[i, -2].tolist()
+        assert x[i, 1:, 3].tolist() == want[i, 1:, 3].tolist()
+        changed, added = want.copy(), want.copy()
+        changed[i], added[i, 3] = 1, added[i, 3] + 1
+        assert x.at[i].set(1).tolist() == changed.tolist()
+        assert x.at[i, 3].add(1).tolist() == added.tolist()
+    assert kept() == before
+    with pytest.warns(OutOfBoundsWarning, match="got 3"):
+        assert x[3].tolist() == want[2].tolist()
+    with override(check_index=True), pytest.raises(IndexError, match="got -4"):
+        x[-4]
+
+
 def test_effects_take_place_at_each_call(capfd: pytest.CaptureFixture[str]) -> None:
     x = array(1)
     for _ in range(3):

@@ -60,6 +60,7 @@ def _by_the_interpreter() -> Iterator[None]:
     EVALUATED.clear()
     yield
     storage.set_evaluator(*before)
+    repeated.forget()
 
 
 @public

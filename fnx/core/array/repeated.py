@@ -25,7 +25,7 @@ import numpy as np
 
 from fnx.core import ops
 from fnx.core.array import tree
-from fnx.core.array.array import Array, from_storage
+from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.aval import Aval
 from fnx.core.array.storage import noted
 from fnx.core.cache import Cache
@@ -108,9 +108,20 @@ def _with_given(run: Run, given: list[Any], places: Sequence[tuple[int, int]]) -
 _calls: Cache[tuple[Any, ...], Repeated] = Cache("eager calls", LIMIT)
 
 
+_numbers: Cache[tuple[int, int], Array] = Cache("numbers of indices", 1024)
+
+
 def forget() -> None:
     """Keep no call: for who registers another evaluator."""
     _calls.clear()
+    _numbers.clear()
+
+
+def number(i: int) -> Array:
+    """An int32 in memory: with it in place of i, a call with another one is the same call."""
+    key = id(config.mode), i
+    found = _numbers.get(key)
+    return _numbers.keep(key, from_numpy(np.asarray(i, np.int32))) if found is None else found
 
 
 def repeat(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
