@@ -395,7 +395,8 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     place, low, high = (Expr(build.expand(x, shape)) for x in (
         build.reshape(build.iota(n), (n,) + (1,) * len(a.shape)), a, b))
     share = place.cast(a.dtype) / max(gaps, 1)
-    out = low * (1 - share) + high * share
+    total = low * (max(gaps, 1) - place.cast(a.dtype)) + high * place.cast(a.dtype)
+    out = where((total - total).eq(0), total / max(gaps, 1), low * (1 - share) + high * share)
     if endpoint and n > 1:  # exactly stop
         out = where(place.eq(n - 1), high, out)
     t = dtype_or_default(dtype, a.dtype)

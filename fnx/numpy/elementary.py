@@ -190,7 +190,8 @@ def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     >>> print(jnp.heaviside(0.0, 0.5))
     0.5
     """
-    return apply(rows.HEAVISIDE, x1, x2)
+    out = apply(rows.HEAVISIDE, x1, x2)
+    return Array(out._node, out.weak and asarray(x1).weak)
 
 
 @elementwise(rows.BITWISE_COUNT, "int32")

@@ -212,6 +212,8 @@ def load(file: Any, *args: Any, **kwargs: Any) -> Any:
     Array([1., 1.], dtype=float32)
     """
     found = np.load(file, *args, **kwargs)
+    if isinstance(found, np.ndarray) and found.dtype == np.dtype("V2"):  # NumPy lacks its name
+        return asarray(found.view(np.uint16)).view("bfloat16")
     return asarray(found) if isinstance(found, np.ndarray) else found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import numpy as np
 from fnx.core import dtypes, narrow
 from fnx.core.array import promotion
 from fnx.core.array.array import Array
+from fnx.core.array.convert import DTypeLike
 from fnx.core.array.public import asarray, kind_of, public
 from fnx.core.array.repeated import take_apart
+from fnx.core.config import config
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError
 
@@ -183,10 +186,35 @@ def result_type(*args: Any) -> np.dtype[Any]:
     >>> result_type(int32, 1.0)
     dtype('float32')
     """
+    t = _common(args)
+    return narrow.public_dtype(dtypes.default(t) if config.truncate else t)
+
+
+@public
+def promote_types(a: DTypeLike, b: DTypeLike) -> np.dtype[Any]:
+    """The dtype that arithmetic on these two has.
+
+    Args:
+        a: a dtype.
+        b: a dtype.
+
+    Returns:
+        A NumPy dtype.
+
+    Raises:
+        TypePromotionError: two that do not promote implicitly.
+
+    >>> promote_types("int32", "float16")
+    dtype('float16')
+    """
+    return narrow.public_dtype(_common((a, b)))
+
+
+def _common(args: Sequence[Any]) -> DType:
     t, weak = _type_of(args[0])
     for x in args[1:]:
         t, weak = dtypes.promote(t, weak, *_type_of(x))
-    return narrow.public_dtype(t)
+    return t
 
 
 def _type_of(x: Any) -> tuple[DType, bool]:
@@ -194,5 +222,3 @@ def _type_of(x: Any) -> tuple[DType, bool]:
         return dtypes.as_dtype(x), x is int or x is float
     return kind_of(promotion.operand(x))
 
-
-promote_types = result_type

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
@@ -330,3 +331,20 @@ def test_division_and_hypotenuse_beside_infinity() -> None:
     assert jnp.floor_divide(a, b).tolist() == [-1, -1, 0, 0, 0]
     assert jnp.hypot(jnp.asarray([nan, -inf, 3.0]), jnp.asarray([inf, nan, 4.0])).tolist() == [
         inf, inf, 5.0]
+
+
+def test_linspace_of_whole_numbers_is_exact() -> None:
+    for stop, n in ((25, 6), (7, 29), (59, 40), (-3, 11)):
+        np.testing.assert_array_equal(jnp.linspace(0, stop, n),
+                                      np.linspace(0, stop, n).astype(np.float32))
+    counts, _ = jnp.histogram(jnp.asarray([1, 2, 3, 10, 11, 15, 19, 25]), 5, (0, 25))
+    assert counts.tolist() == [3, 0, 2, 2, 1]
+    np.testing.assert_allclose(jnp.linspace(0, 3e38, 3), [0, 1.5e38, 3e38], rtol=1e-6)
+
+
+def test_bfloat16_in_files_of_numpy() -> None:
+    file = io.BytesIO()
+    jnp.save(file, jnp.asarray([1.5, -2], "bfloat16"))
+    file.seek(0)
+    found = jnp.load(file)
+    assert found.dtype == jnp.bfloat16 and found.tolist() == [1.5, -2]

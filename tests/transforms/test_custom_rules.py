@@ -415,3 +415,20 @@ def test_a_result_that_is_a_tangent_of_integers() -> None:
                  lambda f: fnx.grad(lambda x: f(x)[0].sum())):
         got, want = (fnx.tree.leaves(word(g)(jnp.asarray(X))) for g in (ruled, f))
         np.testing.assert_array_equal(got, want)
+
+
+def test_a_rule_for_batches_is_given_through_one_for_derivatives() -> None:
+    @fnx.custom_vjp
+    @fnx.custom_batching.custom_vmap
+    def f(x: Any) -> Any:
+        return jnp.sin(x)
+
+    @f.def_vmap
+    def rule(axis_size: int, in_batched: Any, xs: Any) -> Any:
+        return jnp.cos(xs), True
+
+    f.defvjp(lambda x: (f(x), x), lambda x, g: (3 * g,))
+    assert fnx.vmap(f)(jnp.zeros(2)).tolist() == [1, 1]
+    assert float(fnx.grad(f)(0.0)) == 3
+    with pytest.raises(AttributeError, match="'custom_vjp' object has no attribute 'defjpv'"):
+        f.defjpv

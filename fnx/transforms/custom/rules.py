@@ -142,6 +142,13 @@ class CustomFunction(Transformed[P, R]):
         self._given: tuple[Callable[..., Any], ...] = ()
         self._traces: Traces[Made] = Traces(lambda: fun)
 
+    def __getattr__(self, name: str) -> Any:
+        """What the function has: one with rules of another kind takes them by this one, too."""
+        f = self.__dict__.get("_f")
+        if name.startswith("__") or not hasattr(f, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(f, name)
+
     def __reduce__(self) -> Any:
         how = super().__reduce__()
         return how if isinstance(how, str) else (*how, self._given)
