@@ -2,6 +2,7 @@
 
     python scripts/record_jax_libraries.py              all of tests/as_jax/programs
     python scripts/record_jax_libraries.py --compare    run them on fnx and print the differences
+    python scripts/record_jax_libraries.py --wider 8    models so much wider over 20 steps, on both
 
 Each runs in a process of its own, the same file both times.
 """
@@ -22,8 +23,8 @@ PROGRAMS = sorted(p.stem for p in (ROOT / "tests" / "as_jax" / "programs").glob(
 
 def printed(program: str, *command: str) -> dict[str, Any]:
     """What a program says, and that it ran on what it was to run on."""
-    done = subprocess.run([sys.executable, *command, "tests/as_jax/run.py", program], cwd=ROOT,
-                          capture_output=True, text=True)
+    done = subprocess.run([sys.executable, *command, "tests/as_jax/run.py", *program.split()],
+                          cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stderr)
     *_, found, compiler = done.stdout.splitlines()
@@ -57,7 +58,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--compare", action="store_true", help="fnx against what is recorded")
     parser.add_argument("programs", nargs="*", help="by default all")
+    parser.add_argument("--wider", type=int, help="so many times, of models, on both")
     options = parser.parse_args()
+    if options.wider:
+        for program in options.programs or [p for p in PROGRAMS if p.endswith("_models")]:
+            wide = f"{program} {options.wider}"
+            compare(wide, printed(wide))
+        return
     golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
     for program in options.programs or PROGRAMS:
         if options.compare:

@@ -1,6 +1,7 @@
 """Training models of equinox: an MLP, a convolutional net with batch norm, a transformer."""
 
 import json
+import sys
 
 import equinox as eqx
 import jax
@@ -8,7 +9,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import optax
 
-STEPS = 5
+SIZE = int(sys.argv[1]) if len(sys.argv) > 1 else 1  # how much wider the models are
+STEPS = 5 if SIZE == 1 else 20
 
 
 def train(model, state, loss, optimizer):
@@ -29,9 +31,9 @@ def train(model, state, loss, optimizer):
 
 
 def mlp():
-    x = jr.normal(jr.PRNGKey(1), (16, 3))
+    x = jr.normal(jr.PRNGKey(1), (16 * SIZE, 3))
     y = jnp.sin(x.sum(1))
-    model = eqx.nn.MLP(3, "scalar", 8, 2, activation=jax.nn.gelu, key=jr.PRNGKey(0))
+    model = eqx.nn.MLP(3, "scalar", 8 * SIZE, 2, activation=jax.nn.gelu, key=jr.PRNGKey(0))
     return train(model, None, lambda m, s: (jnp.mean((jax.vmap(m)(x) - y) ** 2), s),
                  optax.adam(1e-2))
 
@@ -44,10 +46,10 @@ class Net(eqx.Module):
 
     def __init__(self, key):
         one, two = jr.split(key)
-        self.first = eqx.nn.Conv2d(1, 4, 3, padding=1, key=one)
-        self.norm = eqx.nn.BatchNorm(4, axis_name="batch", mode="batch")
+        self.first = eqx.nn.Conv2d(1, 4 * SIZE, 3, padding=1, key=one)
+        self.norm = eqx.nn.BatchNorm(4 * SIZE, axis_name="batch", mode="batch")
         self.pool = eqx.nn.MaxPool2d(2, 2)
-        self.last = eqx.nn.Linear(4 * 4 * 4, 3, key=two)
+        self.last = eqx.nn.Linear(4 * SIZE * 4 * 4, 3, key=two)
 
     def __call__(self, x, state):
         x, state = self.norm(self.first(x), state)
@@ -77,7 +79,7 @@ class Block(eqx.Module):
         one, two = jr.split(key)
         self.attention = eqx.nn.MultiheadAttention(2, size, key=one)
         self.before, self.after = eqx.nn.LayerNorm(size), eqx.nn.LayerNorm(size)
-        self.wide = eqx.nn.MLP(size, size, 16, 1, activation=jax.nn.gelu, key=two)
+        self.wide = eqx.nn.MLP(size, size, 2 * size, 1, activation=jax.nn.gelu, key=two)
         self.dropout = eqx.nn.Dropout(0.1)
 
     def __call__(self, x, key):
@@ -95,10 +97,10 @@ class Transformer(eqx.Module):
 
     def __init__(self, key):
         keys = jr.split(key, 5)
-        self.tokens = eqx.nn.Embedding(11, 8, key=keys[0])
-        self.places = 0.1 * jr.normal(keys[1], (6, 8))
-        self.blocks = [Block(8, k) for k in keys[2:4]]
-        self.head = eqx.nn.Linear(8, 11, key=keys[4])
+        self.tokens = eqx.nn.Embedding(11, 8 * SIZE, key=keys[0])
+        self.places = 0.1 * jr.normal(keys[1], (6, 8 * SIZE))
+        self.blocks = [Block(8 * SIZE, k) for k in keys[2:4]]
+        self.head = eqx.nn.Linear(8 * SIZE, 11, key=keys[4])
 
     def __call__(self, tokens, key):
         x = jax.vmap(self.tokens)(tokens) + self.places

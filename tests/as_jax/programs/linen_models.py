@@ -1,6 +1,7 @@
 """Training models of flax.linen: an MLP, a convolutional net with batch norm, a transformer."""
 
 import json
+import sys
 
 import flax.linen as nn
 import jax
@@ -8,7 +9,8 @@ import jax.numpy as jnp
 import optax
 from flax.training import train_state
 
-STEPS = 5
+SIZE = int(sys.argv[1]) if len(sys.argv) > 1 else 1  # how much wider the models are
+STEPS = 5 if SIZE == 1 else 20
 
 
 class Trained(train_state.TrainState):
@@ -41,13 +43,13 @@ def train(model, x, loss, optimizer):
 class MLP(nn.Module):
     @nn.compact
     def __call__(self, x):
-        for width in (8, 8):
+        for width in (8 * SIZE, 8 * SIZE):
             x = nn.gelu(nn.Dense(width)(x))
         return nn.Dense(1)(x)[:, 0]
 
 
 def mlp():
-    x = jax.random.normal(jax.random.key(3), (16, 3))
+    x = jax.random.normal(jax.random.key(3), (16 * SIZE, 3))
     y = jnp.sin(x.sum(1))
     return train(MLP(), x, lambda out: jnp.mean((out - y) ** 2), optax.adam(1e-2))
 
@@ -55,10 +57,10 @@ def mlp():
 class Net(nn.Module):
     @nn.compact
     def __call__(self, x):
-        x = nn.Conv(4, (3, 3))(x)
+        x = nn.Conv(4 * SIZE, (3, 3))(x)
         x = nn.relu(nn.BatchNorm(use_running_average=False, momentum=0.9)(x))
         x = nn.max_pool(x, (2, 2), strides=(2, 2))
-        x = nn.avg_pool(nn.Conv(4, (3, 3), strides=2)(x), (2, 2))
+        x = nn.avg_pool(nn.Conv(4 * SIZE, (3, 3), strides=2)(x), (2, 2))
         return nn.Dense(3)(x.reshape(x.shape[0], -1))
 
 
@@ -76,14 +78,14 @@ class Block(nn.Module):
         h = nn.MultiHeadDotProductAttention(num_heads=2)(
             h, mask=nn.make_causal_mask(jnp.ones(x.shape[:2])))
         x = x + nn.Dropout(0.1, deterministic=False)(h)
-        return x + nn.Dense(x.shape[-1])(nn.silu(nn.Dense(16)(nn.RMSNorm()(x))))
+        return x + nn.Dense(x.shape[-1])(nn.silu(nn.Dense(2 * x.shape[-1])(nn.RMSNorm()(x))))
 
 
 class Transformer(nn.Module):
     @nn.compact
     def __call__(self, tokens):
-        x = nn.Embed(11, 8)(tokens)
-        x = x + self.param("places", nn.initializers.normal(0.1), (tokens.shape[1], 8))
+        x = nn.Embed(11, 8 * SIZE)(tokens)
+        x = x + self.param("places", nn.initializers.normal(0.1), x.shape[1:])
         for _ in range(2):
             x = Block()(x)
         return nn.Dense(11)(x)

@@ -1,13 +1,15 @@
 """Training models of flax.nnx: an MLP, a convolutional net with batch norm, a transformer."""
 
 import json
+import sys
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
 
-STEPS = 5
+SIZE = int(sys.argv[1]) if len(sys.argv) > 1 else 1  # how much wider the models are
+STEPS = 5 if SIZE == 1 else 20
 
 
 def train(model, x, loss, optimizer):
@@ -25,8 +27,9 @@ def train(model, x, loss, optimizer):
 
 class MLP(nnx.Module):
     def __init__(self, rngs):
-        self.layers = nnx.List([nnx.Linear(3, 8, rngs=rngs), nnx.Linear(8, 8, rngs=rngs)])
-        self.last = nnx.Linear(8, 1, rngs=rngs)
+        self.layers = nnx.List([
+            nnx.Linear(3, 8 * SIZE, rngs=rngs), nnx.Linear(8 * SIZE, 8 * SIZE, rngs=rngs)])
+        self.last = nnx.Linear(8 * SIZE, 1, rngs=rngs)
 
     def __call__(self, x):
         for layer in self.layers:
@@ -35,17 +38,17 @@ class MLP(nnx.Module):
 
 
 def mlp():
-    x = jax.random.normal(jax.random.key(3), (16, 3))
+    x = jax.random.normal(jax.random.key(3), (16 * SIZE, 3))
     y = jnp.sin(x.sum(1))
     return train(MLP(nnx.Rngs(0)), x, lambda out: jnp.mean((out - y) ** 2), optax.adam(1e-2))
 
 
 class Net(nnx.Module):
     def __init__(self, rngs):
-        self.first = nnx.Conv(1, 4, (3, 3), rngs=rngs)
-        self.norm = nnx.BatchNorm(4, rngs=rngs)
+        self.first = nnx.Conv(1, 4 * SIZE, (3, 3), rngs=rngs)
+        self.norm = nnx.BatchNorm(4 * SIZE, rngs=rngs)
         self.dropout = nnx.Dropout(0.2, rngs=rngs)
-        self.last = nnx.Linear(64, 3, rngs=rngs)
+        self.last = nnx.Linear(64 * SIZE, 3, rngs=rngs)
 
     def __call__(self, x):
         x = nnx.max_pool(nnx.relu(self.norm(self.first(x))), (2, 2), strides=(2, 2))
@@ -62,9 +65,11 @@ def cnn():
 
 class Block(nnx.Module):
     def __init__(self, rngs):
-        self.before, self.after = nnx.LayerNorm(8, rngs=rngs), nnx.RMSNorm(8, rngs=rngs)
-        self.attention = nnx.MultiHeadAttention(2, 8, decode=False, rngs=rngs)
-        self.wide, self.narrow = nnx.Linear(8, 16, rngs=rngs), nnx.Linear(16, 8, rngs=rngs)
+        size = 8 * SIZE
+        self.before, self.after = nnx.LayerNorm(size, rngs=rngs), nnx.RMSNorm(size, rngs=rngs)
+        self.attention = nnx.MultiHeadAttention(2, size, decode=False, rngs=rngs)
+        self.wide = nnx.Linear(size, 2 * size, rngs=rngs)
+        self.narrow = nnx.Linear(2 * size, size, rngs=rngs)
 
     def __call__(self, x):
         x = x + self.attention(self.before(x), mask=nnx.make_causal_mask(jnp.ones(x.shape[:2])))
@@ -73,10 +78,10 @@ class Block(nnx.Module):
 
 class Transformer(nnx.Module):
     def __init__(self, rngs):
-        self.tokens = nnx.Embed(11, 8, rngs=rngs)
-        self.places = nnx.Param(0.1 * jax.random.normal(rngs.params(), (6, 8)))
+        self.tokens = nnx.Embed(11, 8 * SIZE, rngs=rngs)
+        self.places = nnx.Param(0.1 * jax.random.normal(rngs.params(), (6, 8 * SIZE)))
         self.blocks = nnx.List([Block(rngs) for _ in range(2)])
-        self.head = nnx.Linear(8, 11, rngs=rngs)
+        self.head = nnx.Linear(8 * SIZE, 11, rngs=rngs)
 
     def __call__(self, tokens):
         x = self.tokens(tokens) + self.places[...]
