@@ -10,7 +10,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core.array import promotion
+from fnx.core.array import promotion, repeated
 from fnx.core.config import override
 from fnx.core.uop import live_nodes
 from fnx.lower import driver
@@ -48,7 +48,7 @@ def batch(i: int) -> None:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Little is kept, so that the end of growth comes soon."""
-    for cache in (driver._results, jit._eager._kept, promotion._numbers):
+    for cache in (driver._results, jit._eager._kept, promotion._numbers, repeated._calls):
         monkeypatch.setattr(cache, "limit", 100)
     with override(device="interp", check_spec=False):
         yield

@@ -28,13 +28,13 @@ from fnx.core.array import tree
 from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.aval import Aval
 from fnx.core.array.storage import noted
-from fnx.core.cache import Cache
+from fnx.core.cache import MEGABYTE, Cache
 from fnx.core.config import config
 from fnx.core.dtypes import DType
 from fnx.core.errors import FnxError
 from fnx.core.uop import UOp
 
-LIMIT = 4096  # calls that are kept
+LIMIT, BYTES = 1024, 96 * MEGABYTE  # calls that are kept, and of their programs
 PARTS = 256   # of a key
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
@@ -56,9 +56,9 @@ class EagerCall:
         self.key, self.memory, self._noted = key, memory, noted.count
 
     def keep(self, out: Any, pending: Sequence[Array], captures: Sequence[UOp], ins: Sequence[Any],
-             run: Run) -> None:
-        """Remember the program of this call: run on ``ins``, of ``captures``, it gives what is
-        ``pending`` in the result."""
+             run: Run, nbytes: int) -> None:
+        """Remember the program of this call, of so many bytes: run on ``ins``, of ``captures``,
+        it gives what is ``pending`` in the result."""
         if self.key is None or self._noted != noted.count:
             return
         number = {id(s): i for i, s in reversed([*enumerate(self.memory)])}
@@ -73,7 +73,8 @@ class EagerCall:
             return
         if len(ins) != len(self.memory) or places != [(i, i) for i in range(len(ins))]:
             run = _with_given(run, [None if id(s) in number else s for s in ins], places)
-        _calls.keep(self.key, _repeated(run, [x._aval for x in pending], out_tree))
+        made = _repeated(run, [x._aval for x in pending], out_tree)
+        _calls.keep(self.key, (made, nbytes))
 
 
 UNKEPT = EagerCall(None, [])
@@ -105,7 +106,8 @@ def _with_given(run: Run, given: list[Any], places: Sequence[tuple[int, int]]) -
     return filled
 
 
-_calls: Cache[tuple[Any, ...], Repeated] = Cache("eager calls", LIMIT)
+_calls: Cache[tuple[Any, ...], tuple[Repeated, int]] = Cache(
+    "eager calls", LIMIT, BYTES, lambda key, entry: entry[1])
 
 
 _numbers: Cache[tuple[int, int], Array] = Cache("numbers of indices", 1024)
@@ -147,11 +149,11 @@ def repeat(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if (len(memory) > 1 or None in memory) and not _add_sharing(parts, memory):
             return UNKEPT
         key = tuple(parts)
-    program = _calls.get(key)
-    if program is None:
+    found = _calls.get(key)
+    if found is None:
         return EagerCall(key, memory)
     try:
-        return program(memory)
+        return found[0](memory)
     except FnxError:
         return UNKEPT  # done again, it says where
 

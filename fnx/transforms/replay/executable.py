@@ -81,7 +81,7 @@ class Executable:
     """
 
     __slots__ = ("allocate", "device", "function", "lowered", "buffer", "sizes", "results",
-                 "forwards", "checks", "over")
+                 "forwards", "checks", "over", "nbytes")
 
     def __init__(self, fn: UOp, device: Any, lower: Callable[..., Any], runtime_extents: bool,
                  checks: Sequence[Check] = (), donated: Sequence[int] = ()) -> None:
@@ -93,6 +93,7 @@ class Executable:
                                         None, donated)
         self.buffer = device.encode(made.block.commands, made.code, made.block.arena)
         self.lowered = made
+        self.nbytes = graph_bytes([fn, made.block.commands])  # of what is kept with it
         after = device.stats()
         made.milliseconds.update({k[:-3]: (after[k] - before[k]) / 1e3
                                   for k in after if k.endswith("_us")})
@@ -189,8 +190,7 @@ class Executables:
     def __init__(self, link: Callable[[UOp, tuple[int, ...]], Executable], limit: int) -> None:
         self._link = link
         self._kept: Cache[Any, Executable] = Cache(
-            "executables", limit, EXECUTABLE_BYTES,
-            lambda key, made: graph_bytes([made.function, made.lowered.block.commands]))
+            "executables", limit, EXECUTABLE_BYTES, lambda key, made: made.nbytes)
         self.made = 0
 
     def __len__(self) -> int:
@@ -259,7 +259,7 @@ class Eager(Executables):
             executable, ins = self.find(fn), [self._memory(c) for c in captures]
             outs = executable.run(ins)
             if keep is not None:
-                keep(captures, ins, executable.runner())
+                keep(captures, ins, executable.runner(), executable.nbytes)
             return outs
         except FnxError as error:
             self._say_line(error, nodes)
