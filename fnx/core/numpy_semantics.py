@@ -25,6 +25,13 @@ def precise(f: Callable[..., NDArray]) -> Meaning:
     return meaning
 
 
+def power(node: UOp, a: NDArray, b: NDArray) -> NDArray:
+    """C's pow, rounded once. NumPy takes square roots where an exponent 0.5 has no axes: then -0
+    and -inf have other results."""
+    wide, exponent = (np.atleast_1d(x.astype(np.float64, copy=False)) for x in (a, b))
+    return np.power(wide, exponent).astype(a.dtype, copy=False).reshape(a.shape)
+
+
 def plain(f: Callable[..., NDArray]) -> Meaning:
     def meaning(node: UOp, *xs: NDArray) -> NDArray:
         return f(*xs)

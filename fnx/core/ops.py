@@ -91,7 +91,7 @@ IDIV = Op("IDIV", "tkp", "elementwise", 2, accepts="i", symbol="({0} // {1})",
 REM = Op("REM", "tkp", "elementwise", 2, accepts="fi", symbol="({0} % {1})", meaning=m.remainder,
          cost=5)
 POW = Op("POW", "tkp", "elementwise", 2, accepts="f", symbol="{0}**{1}",
-         meaning=m.precise(np.power), exact=False, cost=40)
+         meaning=m.power, exact=False, cost=40)
 MAX = Op("MAX", "tkp", "elementwise", 2, accepts="fi", commutative=True, meaning=m.maximum,
          ufunc=np.maximum, identity=r.lowest, fold="max", on_bool=OR)
 MIN = Op("MIN", "tkp", "elementwise", 2, accepts="fi", commutative=True, meaning=m.minimum,

@@ -143,3 +143,12 @@ def test_threefry_known_answers() -> None:
         got = interp.evaluate([build.elementwise(ops.THREEFRY, *params, arg=w) for w in (0, 1)],
                               {})
         assert tuple(int(g) for g in got) == want
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (40,)])
+def test_a_power_of_a_half_is_no_root(shape: tuple[int, ...]) -> None:
+    base, half = build.param(0, dtypes.float32, shape), build.param(1, dtypes.float32, shape)
+    for x, want in ((-0.0, 0.0), (-np.inf, np.inf)):
+        given = {base: np.full(shape, x, np.float32), half: np.full(shape, 0.5, np.float32)}
+        got, = interp.evaluate([build.elementwise(ops.POW, base, half)], given)
+        assert same_bits(got, np.full(shape, want, np.float32))

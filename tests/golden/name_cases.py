@@ -395,7 +395,7 @@ BROAD = [
       for how in ("'edge'", "'wrap'", "'linear_ramp'", "'maximum'", "'mean'", "'median'",
                   "'empty'", "'reflect', reflect_type='odd'", "'symmetric', reflect_type='odd'",
                   "'minimum', stat_length=1", "'mean', stat_length=((1, 2), (9, 2))",
-                  "'linear_ramp', end_values=((1, 2), (3, 4))",
+                  "'linear_ramp', end_values=((1, 2), (3, 7))",
                   "constant_values=((1, 2), (3, 4))")],
     *[f"{call}, order='F')" for call in (
         "jnp.reshape(m, (3, 2)", "m.reshape(-1, 3", "jnp.ravel(x", "x.flatten(", "jnp.ravel(z")],

@@ -184,11 +184,6 @@ CASES: dict[str, tuple[Callable[[Any], Any], type[Exception], str, str]] = {
         lambda x: fnx.vmap(lambda y: _with_batch(same, lambda n, b, z: (z + y, True))(y))(x),
         errors.RuleError, "the same for all lanes, got an array that each lane has its own of",
         "pass it as an argument"),
-    "a batch that closes over another array": (
-        lambda x: fnx.vmap(_with_batch(same, lambda n, b, y: (y * jnp.asarray(X[n - 2, 1:]), True)),
-                           1)(x),
-        errors.RuleError, "the same for all batches, got an array more for 3 lanes of 1 arguments",
-        "pass arrays as arguments"),
     "a jvp that says its tangent, in reverse mode": (
         lambda x: fnx.grad(lambda x: _told(x).sum())(x), errors.GradError,
         "effects that read no tangent, got debug.callback", "give the function a vjp"),
