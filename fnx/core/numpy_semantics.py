@@ -28,8 +28,9 @@ def precise(f: Callable[..., NDArray]) -> Meaning:
 def power(node: UOp, a: NDArray, b: NDArray) -> NDArray:
     """C's pow, rounded once. NumPy takes square roots where an exponent 0.5 has no axes: then -0
     and -inf have other results."""
-    wide, exponent = (np.atleast_1d(x.astype(np.float64, copy=False)) for x in (a, b))
-    return np.power(wide, exponent).astype(a.dtype, copy=False).reshape(a.shape)
+    base, exponent = (np.atleast_1d(x.astype(np.float64, copy=False)) for x in (a, b))
+    out = np.power(base, exponent).astype(a.dtype, copy=False)
+    return out.reshape(np.broadcast_shapes(a.shape, b.shape))
 
 
 def plain(f: Callable[..., NDArray]) -> Meaning:
