@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 import textwrap
@@ -232,9 +233,9 @@ def test_the_time_limit_names_the_kernel_and_the_iterations() -> None:
         config.time_limit = 0
         print(float(steps(jnp.ones((48, 48)), 3)[0, 0]))
         """)
-    assert "waited 0.5 s, the time limit, for kernel " in done.stdout, done.stderr
-    assert "in iteration " in done.stdout and " of cell" in done.stdout
-    assert "in iteration 0 of outer" in done.stdout
+    # the limit may meet a kernel, or the loop itself between two
+    assert re.search("waited 0.5 s, the time limit, for (kernel .*|the condition|the end) "
+                     r"in iteration \d+ of cell .* in iteration 0 of outer ", done.stdout), done
     assert done.stdout.split()[-1] == "4.0"
 
 

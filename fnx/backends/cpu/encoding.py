@@ -129,14 +129,14 @@ class Encoder:
         trips = FOREVER if loop.trips is None else loop.trips
         depth = len(self.open)
         opened = _OpenLoop(loop.name, self.registers + depth, [])
-        start = self._record(loop.name, layout.LOOP, opened.register, trips)
+        start = self._record(f"loop {loop.name}", layout.LOOP, opened.register, trips)
         self.open.append(opened)
         test = None
         if loop.flag is not None:
             self._commands(loop.test)
-            test = self._record(loop.name, layout.TEST, self._slot(loop.flag))
+            test = self._record("the condition", layout.TEST, self._slot(loop.flag))
         self._commands(loop.body)
-        end = self._record(loop.name, layout.NEXT, opened.register, trips, 0, 0, start + 1)
+        end = self._record("the end", layout.NEXT, opened.register, trips, 0, 0, start + 1)
         self.open.pop()
         self.closed[depth] = opened
         self.moving += [(start, opened.moves), (end, opened.moves)]
@@ -145,14 +145,14 @@ class Encoder:
             self.records[test][layout.TARGET] = end + 1
 
     def _branch(self, branch: QueuedBranch) -> None:
-        choose = self._record(branch.name, layout.CHOOSE, self._slot(branch.which),
+        choose = self._record(f"branch {branch.name}", layout.CHOOSE, self._slot(branch.which),
                               len(branch.branches))
         starts: list[int] = []
         ends: list[int] = []
         for commands in branch.branches:
             starts.append(len(self.records))
             self._commands(commands)
-            ends.append(self._record(branch.name, layout.JUMP))
+            ends.append(self._record(f"branch {branch.name}", layout.JUMP))
         for end in ends:
             self.records[end][layout.TARGET] = len(self.records)
         self.choices.append((choose, starts))
