@@ -82,7 +82,7 @@ def test_an_error_ends_what_is_queued_behind_and_is_raised_once() -> None:
 def test_an_error_that_nobody_waits_for_is_raised_by_the_next_call() -> None:
     fnx.jit(lambda x: fnx.debug.callback(lambda v: 1 / 0, x))(X)
     with pytest.raises(CallbackError, match="ZeroDivisionError"):
-        for _ in range(100):
+        for _ in range(2000):
             time.sleep(0.01)
             double(X)
     double(X)
@@ -226,8 +226,8 @@ def test_ctrl_c_while_a_callback_runs() -> None:
         f = fnx.jit(lambda x: fnx.pure_callback(never, X, x))
         y = f(X)
         for i in range(2):
-            threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
             try:
+                threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
                 y.block_until_ready()
             except KeyboardInterrupt:
                 print("interrupted")

@@ -207,12 +207,12 @@ def test_ctrl_c_ends_an_endless_loop() -> None:
         x = jnp.ones((48, 48))
         out = endless(x)
         for i in range(2):
-            ctrl_c(0.3)
             started = time.monotonic()
             try:
+                ctrl_c(0.3)
                 np.asarray(out)
             except KeyboardInterrupt:
-                print("interrupted", time.monotonic() - started < 1.5)
+                print("interrupted", time.monotonic() - started < 15)
         try:
             np.asarray(out)
         except DeviceError as e:

