@@ -39,17 +39,18 @@ def shared_slots(kernel: UOp) -> tuple[tuple[int, int], ...]:
         stores.setdefault(parts.buffer(store).arg.slot, []).append(store)
     one_loop = _is_one_loop(kernel, nodes)
     below = {store: set(toposort([store])) for store in kernel.src} if len(kernel.src) > 1 else {}
+    readers = {slot: {store for store in below if not below[store].isdisjoint(reads)}
+               for slot, reads in loads.items() if slot not in stores}
 
-    def safe(store: UOp, read: Sequence[UOp]) -> bool:
-        for other in kernel.src:
-            if other is not store and not below[other].isdisjoint(read) and \
-                    not (one_loop and len(read) == 1):
-                return False
+    def safe(store: UOp, slot: int) -> bool:
+        reads = loads[slot]
+        if not readers[slot] <= {store} and not (one_loop and len(reads) == 1):
+            return False
         return all(_together(store, load) and (not below or load in below[store])
-                   for load in read)
+                   for load in reads)
 
-    return tuple([(w, r) for w, writes in stores.items() for r, reads in loads.items()
-                  if r not in stores and len(writes) == 1 and safe(writes[0], reads)])
+    return tuple([(w, r) for w, writes in stores.items() for r in readers
+                  if len(writes) == 1 and safe(writes[0], r)])
 
 
 def copied_slots(kernel: UOp) -> tuple[int, int] | None:
