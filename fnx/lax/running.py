@@ -7,13 +7,14 @@ from typing import TypeVar
 
 import fnx.numpy as jnp
 from fnx.core import build, ops
-from fnx.core.array import arguments, axes, tree
+from fnx.core.array import arguments, axes, scope, tree
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.documented import Family
 from fnx.core.array.promotion import in_domain
 from fnx.core.array.public import asarray, public
 from fnx.core.array.running import running
-from fnx.core.errors import ArgumentError, DTypeError, PytreeError, ShapeError
+from fnx.core.array.trace import name_of
+from fnx.core.errors import ArgumentError, DTypeError, PytreeError, ShapeError, user_site
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
@@ -67,8 +68,11 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
             raise ShapeError(f"expected one length along axis {axis}, got {lengths[0]} of "
                              f"{where[0]} and {n} of {where[i]}")
 
+    opened, site = f"associative_scan of {name_of(fn)}", user_site(2)
+
     def combine(a: list[Array], b: list[Array]) -> list[Array]:
-        found, got = tree.flatten(fn(structure.unflatten(a), structure.unflatten(b)))
+        with scope.named(opened, site):
+            found, got = tree.flatten(fn(structure.unflatten(a), structure.unflatten(b)))
         if got != structure:
             raise PytreeError("expected fn to return a tree like its arguments: "
                               f"{tree.difference(structure, got)}")

@@ -46,6 +46,12 @@ TRANSFORMS: dict[str, tuple[Callable[[Call, Any], Any], str]] = {
     "while": (lambda f, x: lax.while_loop(lambda s: s[0] < 1, lambda s: (s[0] + 1, f(s[1]) + x),
                                           (0, x)), "while_loop"),
     "fori": (lambda f, x: lax.fori_loop(0, 2, lambda i, y: f(y) + x, x), "fori_loop"),
+    "associative_scan": (lambda f, x: lax.associative_scan(
+        lambda a, b: f(b[0]) + a * 0, jnp.stack([x, x])), "associative_scan"),
+    "reduce": (lambda f, x: lax.reduce(x, 0.0, lambda a, b: f(b * jnp.ones(3)) + a, (0,)),
+               "reduce"),
+    "reduce_window": (lambda f, x: lax.reduce_window(
+        x, 0.0, lambda a, b: f(b * jnp.ones(3)) + a, (2,), (1,)), "reduce_window"),
     "cond": (lambda f, x: lax.cond(True, f, lambda x: x.sum(), x), "cond"),
     "switch": (lambda f, x: lax.switch(0, [f], x), "switch"),
     "checkpoint": (lambda f, x: fnx.checkpoint(f)(x), "checkpoint"),
