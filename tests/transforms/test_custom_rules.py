@@ -252,6 +252,21 @@ def test_a_derivative_in_what_is_closed_over_is_refused() -> None:
     assert float(fnx.jit(outer)(3.0)) == 6
 
 
+def test_a_derivative_in_what_is_closed_over_that_nobody_reads_is_not_refused(
+        capsys: pytest.CaptureFixture[str]) -> None:
+    def outer(w: Any) -> Any:
+        @fnx.custom_jvp
+        def f(x: Any) -> Any:
+            fnx.debug.print("at {}", x)
+            return x * w
+        f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * w))
+        f(w)
+        return w * w
+    for derivative in (fnx.grad(outer), lambda w: fnx.jvp(outer, (w,), (1.0,))[1]):
+        assert float(derivative(3.0)) == 6
+        assert set(capsys.readouterr().out.splitlines()) == {"at 3.0"}
+
+
 def test_a_rebound_global_of_a_rule_is_seen() -> None:
     scale = 2.0
 

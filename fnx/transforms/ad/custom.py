@@ -36,6 +36,12 @@ class CustomOpRule(Structural):
 
     # ---- forward mode
 
+    def unread(self, node: UOp, tangents: Pushes) -> Pushes:
+        """Those of arguments: what it closes over, no rule asks for."""
+        first = len(node.src) - len(parts.operands(node))
+        to = first + node.arg.n_captures
+        return [None if first <= i < to else t for i, t in enumerate(tangents)]
+
     def push_all(self, node: UOp, tangents: Pushes, guarded: Sequence[int], wild: Container[UOp]
                  ) -> Steps[tuple[Sequence[UOp], Pushes]]:
         if not node.arg.rules:

@@ -77,6 +77,7 @@ class _ForwardWalk:
         self.summed: set[UOp] = set()  # products of which nothing but sums are read
         self.guarded: set[UOp] = set(guarded)  # a singular partial lies ahead
         self.results: dict[UOp, tuple[Sequence[UOp], Pushes]] = {}  # of structural nodes
+        self.read: set[UOp] = set()  # those of which a result that takes part is read
         self.parts: dict[UOp, list[int]] = {}  # results of these that are guarded
         self._classify(outs)
 
@@ -94,6 +95,8 @@ class _ForwardWalk:
                     isinstance(rule, ResultRule) and not takes_part(node, self.active)):
                 self.active.add(node)
                 self._look_at_products(node)
+                if isinstance(rule, ResultRule):
+                    self.read.add(node.src[0])
         self.summed.difference_update(outs)
         for node in reversed(self.order):
             if node not in self.active or not node.src:
@@ -139,6 +142,8 @@ class _ForwardWalk:
             if made.src != src:  # a commutative op orders its operands
                 given.reverse()
             if isinstance(rule, Structural):
+                if node not in self.read:
+                    given = list(rule.unread(made, given))
                 if any(t is not None for t in given):
                     wild = {self.primals[s] for s in node.src if s in self.wild}
                     guarded = sorted(self.parts.get(node, ()))

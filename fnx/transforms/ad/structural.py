@@ -143,6 +143,10 @@ class Structural(DerivativeRule):
         """
         raise NotImplementedError
 
+    def unread(self, node: UOp, tangents: Pushes) -> Pushes:
+        """The tangents that are pushed where nobody reads a tangent of its results: for effects."""
+        return tangents
+
     def depends(self, node: UOp) -> Steps[Sequence[frozenset[int]]]:
         """For each result, which of the ``operands`` it has a derivative in.
 
