@@ -175,3 +175,29 @@ def test_memo_holds_no_nodes() -> None:
     for _ in range(5):
         work()
     assert live_nodes() <= before
+
+
+def test_lanes_leave_quotients_and_conditions() -> None:
+    outer, vector, lane = build.range_(16, 0), build.range_(3, 1), build.range_(16, 2)
+    at = symbolic.ravel((outer, vector, lane), (16, 3, 16))
+    for made in (build.idiv(at, index_const(32)), build.lt(at, index_const(256)),
+                 build.le(index_const(512), at)):
+        assert lane not in symbolic.simplify(made).ranges
+    assert symbolic.coefficient(build.rem(at, index_const(32)), lane) == 1
+    assert symbolic.coefficient(build.rem(at, index_const(24)), lane) is None
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.integers(1, 4), min_size=3, max_size=3),
+       st.lists(st.sampled_from((-16, -6, -1, 0, 1, 2, 4, 6, 9, 16, 24)), min_size=3, max_size=3),
+       st.integers(-40, 40), st.sampled_from((1, 2, 3, 4, 6, 8, 12, 32)))
+def test_sums_cut_at_any_number(dims: list[int], factors: list[int], start: int, n: int) -> None:
+    ranges = [build.range_(d, i) for i, d in enumerate(dims)]
+    total = index_const(start)
+    for r, k in zip(ranges, factors, strict=True):
+        total = build.add(total, build.mul(r, index_const(k)))
+    made = [f(total, index_const(n)) for f in (build.idiv, build.rem, build.lt, build.le)]
+    simple = list(map(symbolic.simplify, made))
+    for env in itertools.product(*map(range, dims)):
+        values = dict(zip(ranges, env, strict=True))
+        assert [evaluate(s, values) for s in simple] == [evaluate(m, values) for m in made]

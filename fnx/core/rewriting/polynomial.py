@@ -11,7 +11,6 @@ True
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from fnx.core import build, ops
@@ -126,11 +125,6 @@ def _over(m: Monomial, n: Monomial) -> Monomial | None:
             return None
         left.remove(atom)
     return tuple(left)
-
-
-def common(p: Polynomial, d: Polynomial) -> int:
-    """The greatest number that divides d and each term of p but the constant."""
-    return math.gcd(*d.values(), *(c for m, c in p.items() if m))
 
 
 def scaled_down(p: Polynomial, g: int) -> Polynomial:

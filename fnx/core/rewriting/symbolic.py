@@ -33,7 +33,6 @@ from fnx.core.rewriting.polynomial import (
     Polynomial,
     add,
     atom_order,
-    common,
     constant,
     divide,
     mul,
@@ -199,6 +198,24 @@ def _of_atom(node: UOp) -> Polynomial:
     return {(node,): 1} if found is _ITSELF else found
 
 
+def _factors(p: Polynomial, n: int) -> list[int]:
+    """What divides n and some terms of p, or all of them; the largest first."""
+    each = {math.gcd(n, c) for m, c in p.items() if m}
+    return sorted({*each, math.gcd(*each)} - {0, 1}, reverse=True)
+
+
+def _cut(p: Polynomial, n: int) -> tuple[int, Polynomial, Polynomial]:
+    """(g, q, r) with p == g*q + r and 0 <= r < g, for the largest divisor g of n that coefficients
+    of p have; g == 1 where there is none. The lanes of a loop are in r, its vectors in q."""
+    for g in _factors(p, n):
+        q = {m: c // g for m, c in p.items() if (not m or c % g == 0) and c // g}
+        r = add(p, q, -g)
+        low, high = _interval(r)
+        if low >= 0 and high < g:
+            return g, q, r
+    return 1, p, {}
+
+
 def _idiv(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
     """a // b; ``positive`` says that a >= 0 is known."""
     x, y = constant(a), constant(b)
@@ -213,9 +230,9 @@ def _idiv(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
         q, rest = {}, a
     elif _lower(add(b, rest, -1)) > 0:
         return q
-    g = common(rest, b)
-    if g > 1:  # (g*p + c) // (g*d) == (p + c//g) // d
-        return add(q, _idiv(scaled_down(rest, g), scaled_down(b, g), positive))
+    g, coarse, _ = _cut(rest, math.gcd(*b.values()))
+    if g > 1:  # (g*p + r) // (g*d) == p // d  for 0 <= r < g
+        return add(q, _idiv(coarse, scaled_down(b, g), positive=True))
     inner = only_atom(rest, ops.IDIV)
     if inner is not None and bounds(inner.src[0])[0] >= 0 and bounds(inner.src[1])[0] >= 0:
         return add(q, _idiv(_polynomial(inner.src[0]), mul(_polynomial(inner.src[1]), b)))
@@ -241,11 +258,9 @@ def _rem(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
         rest = a
     elif _lower(add(b, rest, -1)) > 0:
         return rest
-    g = common(rest, b)
-    if g > 1:  # (g*p + c) % (g*d) == g * (p % d) + c  for 0 <= c < g
-        c = rest.get((), 0) % g
-        inside = _rem(scaled_down(add(rest, of_int(c), -1), g), scaled_down(b, g), positive)
-        return add(of_int(c), inside, g)
+    g, coarse, fine = _cut(rest, math.gcd(*b.values()))
+    if g > 1:  # (g*p + r) % (g*d) == g * (p % d) + r  for 0 <= r < g
+        return add(fine, _rem(coarse, scaled_down(b, g), positive=True), g)
     inner = only_atom(rest, ops.REM)
     if inner is not None and bounds(inner.src[0])[0] >= 0:  # x % (a*b) % b == x % b
         if not divide(_polynomial(inner.src[1]), b)[1]:
@@ -327,9 +342,12 @@ def _positive(p: Polynomial) -> UOp:
         return _truth(True)
     if _lower(add({}, p, -1)) >= 0:
         return _truth(False)
-    g = math.gcd(*(c for m, c in p.items() if m))
-    if g > 1:  # g*q + c > 0  is  q + ceil(c/g) > 0
-        p = {**{m: c // g for m, c in p.items() if m}, **of_int(-(-p.get((), 0) // g))}
+    for g in _factors(p, 0):
+        q = {m: c // g for m, c in p.items() if m and c % g == 0}
+        low, high = _interval(add(p, q, -g))
+        if (low - 1) // g == (high - 1) // g:  # g*q + r > 0  is  q + ceil(r/g) > 0
+            p = add(q, of_int((low - 1) // g + 1))
+            break
     left = {m: -c for m, c in p.items() if c < 0}
     right = {m: c for m, c in p.items() if c > 0}
     return build.lt(node_of(left), node_of(right))

@@ -213,10 +213,19 @@ def _node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UO
             place = place + Expr(index_node(t, ranges, memo)) * k
         quotient: Expr = place if divisor == 1 else place // divisor
         return quotient.node
-    inner = Expr(index_node(token[1], ranges, memo))
     if kind == "part":
-        _, _, d, n, _ = token
-        out: Expr = (inner if d == 1 else inner // d) % n
-    else:
-        out = inner + token[2] if kind == "shift" else inner.like(token[2] - 1) - inner
+        return _digits(token, ranges, memo)
+    inner = Expr(index_node(token[1], ranges, memo))
+    out: Expr = inner + token[2] if kind == "shift" else inner.like(token[2] - 1) - inner
     return out.node
+
+
+def _digits(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UOp:
+    """A "part". A shift by whole turns of it changes only what is masked, so it is left out:
+    what is left is known to be >= 0."""
+    _, whole, d, n, _ = token
+    if type(whole) is tuple and whole[0] == "shift" and whole[2] % (d * n) == 0:
+        whole = whole[1]
+    inner = Expr(index_node(whole, ranges, memo))
+    digits: Expr = (inner if d == 1 else inner // d) % n
+    return digits.node

@@ -130,7 +130,9 @@ def _fill_kind(staged: UOp, r: UOp, last: bool) -> str:
     lanes = last and r.arg.kind == "VEC"
     if lanes and _is_contiguous(staged, r):
         return "VEC"
-    short = extent(r).op is ops.CONST and symbolic.bounds(extent(r))[1] <= _MAX_UNROLLED_FILL
+    loads = sum(n.op is ops.LOAD for n in toposort([staged]))
+    short = extent(r).op is ops.CONST and \
+        symbolic.bounds(extent(r))[1] * loads <= _MAX_UNROLLED_FILL
     return "UNROLL" if short and (lanes or r.arg.kind == "UNROLL") else "SEQ"
 
 
