@@ -8,7 +8,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test tiny attack matrix compare lint notebooks bench precision clean help
+.PHONY: demo test tiny attack matrix compare lint notebooks docs bench precision clean help
 .NOTPARALLEL:  # one environment, one pip at a time
 .DELETE_ON_ERROR:
 
@@ -41,6 +41,9 @@ lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 
 notebooks: $(VENV)/notebooks.stamp  ## execute every notebook
 	$(BIN)/jupyter execute --timeout=120 $(ARGS) notebooks/*.ipynb
+
+docs: $(VENV)/docs.stamp  ## build the site in build/docs/html, and follow every link in it
+	$(BIN)/python scripts/build_docs.py
 
 bench: $(VENV)/bench.stamp  ## compare with JAX; ARGS=--write renews docs/benchmarks.md
 	$(BIN)/python benchmarks/compare.py $(ARGS)
