@@ -6,11 +6,8 @@ for one (behind a call, where a function begins, where a loop goes on), one afte
 
 from __future__ import annotations
 
-import dis
-import sys
 import time
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -21,6 +18,7 @@ import fnx.numpy as jnp
 from fnx.backends.base import get_device
 from fnx.core.config import override
 from fnx.core.errors import CallbackError, DonatedError, OutOfMemoryError
+from tests.attack.instants import Instant
 
 N = 1000
 SMALL, LONG = np.arange(N, dtype=np.float32), np.arange(400_000, dtype=np.float32)
@@ -30,52 +28,23 @@ def update(w: Any) -> Any:
     return w * 2 + 1
 
 
-LOOKS = {dis.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWARD")}
-
-
-class Failing:
-    """Raises at the n-th place; counts them."""
-
-    def __init__(self, n: int) -> None:
-        self.left, self.seen = n, 0
-        self.last: dict[FrameType, int] = {}
-
-    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
-        if "/fnx/" not in frame.f_code.co_filename and "<fnx" not in frame.f_code.co_filename:
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        before = self.last.pop(frame, None)
-        if event == "opcode":
-            self.last[frame] = frame.f_code.co_code[frame.f_lasti]
-        if event == "opcode" and before in LOOKS:
-            self.seen += 1
-            self.left -= 1
-            if self.left == 0:
-                raise KeyboardInterrupt
-        return self
-
-
 def failed_at(n: int, f: Callable[..., Any], *args: Any) -> tuple[bool, int]:
     """Whether the call failed at its n-th place; how many it came to."""
-    failing = Failing(n)
-    before = sys.gettrace()
-    sys.settrace(failing)
-    try:
-        f(*args)
-        return False, failing.seen
-    except KeyboardInterrupt:
-        return True, failing.seen
-    finally:
-        sys.settrace(before)
+    instant = Instant(n)
+    kind, _ = instant.run(f, *args)
+    return kind == "KeyboardInterrupt", instant.count
 
 
-def as_it_was_or_donated(w: Any, value: np.ndarray[Any, Any]) -> bool:
-    """Whether the array is still there, whole; else it has to say where it is."""
+def as_it_was_or_donated(w: Any, memory: Any, value: np.ndarray[Any, Any]) -> bool:
+    """Whether the array is still there, whole; else it has to say where it is, and its memory to
+    be written over."""
     try:
         np.testing.assert_array_equal(np.asarray(w), value)
         return True
     except DonatedError as e:
         assert "donated to update (" in str(e) and "test_donation_that_fails.py:" in str(e)
+        get_device("cpu").synchronize()
+        assert not np.array_equal(np.frombuffer(memory.window(), value.dtype), value)
         return False
 
 
@@ -86,13 +55,15 @@ def test_wherever_it_is_interrupted(value: Any, warm: int, stride: int) -> None:
     count = failed_at(0, _warm(value, warm), jnp.asarray(value) + 0)[1]
     assert count > 20
     step = _warm(value, warm)
-    for n in range(1, count + 1, stride):
+    last = max(1, count - 60)  # where it is taken
+    for n in (*range(1, last, stride), *range(last, count + 1)):
         if warm == 1:  # the general path again: the launcher comes with the second call
             step = _warm(value, warm)
         w = jnp.asarray(value) + 0
+        memory = w._storage
         failed, _ = failed_at(n, step, w)
         assert failed or n > count - 40
-        kept += as_it_was_or_donated(w, value)
+        kept += as_it_was_or_donated(w, memory, value)
         np.testing.assert_array_equal(step(jnp.asarray(value) + 0), value * 2 + 1)
     assert kept > count // stride // 4
 

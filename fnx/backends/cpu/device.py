@@ -206,12 +206,13 @@ class CpuCommandBuffer(Leasing):
         self._pack(lease[0], 0, temporary.ptr + self._private, temporary.ptr, 0,
                    *map(_pointer, ins), *map(_pointer, outs))
         if self._steps and queue.idle():
-            if begin is not None:
-                begin()
-                begin = None
             for storage in outs:
                 storage.timeline = 0
-            if not self._run(self._program, lease[1], self._steps):
+            run, block = self._run, lease[1]
+            if begin is not None:  # as in ``CpuQueue.submit``: nothing comes in between
+                begin()
+                begin = None
+            if not run(self._program, block, self._steps):
                 self.leases.append(lease)
                 return
         nbytes = sum([storage.nbytes for storage in outs], temporary.nbytes)

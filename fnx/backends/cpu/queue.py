@@ -210,7 +210,7 @@ class CpuQueue(Signal):
                ) -> None:
         """Queue a program on a block; ``keep`` is held until it is done.
 
-        ``begin`` is called when there is room for it.
+        ``begin`` is called when there is room for it, and nothing more can fail.
 
         Waits where the ring is full, or where unfinished work (and ``nbytes`` of this) would
         take more memory than ``config.flight_bytes``.
@@ -221,14 +221,16 @@ class CpuQueue(Signal):
                 value = workers.words[layout.SUBMITTED] + 1
                 behind = self._to_wait_for(workers, value, nbytes)
                 if not behind:
+                    self.clear = False
+                    # Held before it is queued: Ctrl-C may come behind each call and each step of
+                    # a loop. There is none between ``begin`` and the native call: what is taken
+                    # is written over.
+                    self._flight.keep(value, nbytes, buffer, *keep)
                     if begin is not None:
                         begin()
-                    self.clear = False
-                    for storage in outs:
-                        storage.timeline = value
-                    # Held before it is queued: an exception may come between any two lines.
-                    self._flight.keep(value, nbytes, buffer, *keep)
                     self._native.submit(workers.address, program, block)
+                    for storage in outs:  # nobody has them yet
+                        storage.timeline = value
                     return
             self._sleep(workers, behind)
 
