@@ -116,6 +116,26 @@ def test_transforms_compose() -> None:
     np.testing.assert_allclose(slope(1.0), direct(1.0), rtol=1e-4)
 
 
+def _looped(x: Any, o: Any) -> None:
+    i = k.range(x.shape[0])
+    o[i] = k.loop(3, lambda t, s: s * 0.5 + x[t] * x[i], x[i])
+
+
+@pytest.mark.parametrize("around", [
+    lambda f, x: fnx.lax.scan(lambda c, _: (f(c), None), x, None, 2)[0],
+    lambda f, x: fnx.lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, f(s[1])), (0, x))[1],
+    lambda f, x: fnx.lax.cond(x.sum() > 0, lambda x: f(f(x)), lambda x: x, x),
+], ids=["scan", "while", "cond"])
+def test_kernels_with_loops_in_loops_and_branches(around: Any) -> None:
+    f = fnx.call(_looped, out=lambda x: x)
+    x = rows(4) ** 2
+    step = lambda y: 0.125 * y + y * (0.25 * y[0] + 0.5 * y[1] + y[2])
+    want = fnx.hessian(lambda x: step(step(x)).sum())(x)
+    np.testing.assert_allclose(fnx.hessian(lambda x: around(f, x).sum())(x), want, rtol=1e-4)
+    tangent = fnx.jvp(lambda x: around(f, x), (x,), (x,))[1]
+    np.testing.assert_allclose(tangent, fnx.jvp(lambda x: step(step(x)), (x,), (x,))[1], rtol=1e-4)
+
+
 def test_what_is_skipped_has_no_derivative_and_no_nan() -> None:
     @fnx.call(out=lambda x: x)
     def roots(x: Any, o: Any) -> None:

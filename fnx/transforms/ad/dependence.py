@@ -45,7 +45,7 @@ def _derive(body: UOp, key: Depends) -> Steps[tuple[frozenset[int], ...]]:
     """Sets of PARAMs as bits of an integer."""
     found = {node: 1 << i for i, node in build.params(body).items() if node.dtype.is_float}
     results: dict[UOp, list[int]] = {}
-    for node in toposort(body.src):
+    for node in toposort(body.src, stop=lambda n: n.op is ops.KERNEL):
         rule = DERIVATIVES.get(node.op)
         if not node.src or rule is None or node.op.closed:
             continue

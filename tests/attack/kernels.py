@@ -1,0 +1,153 @@
+"""Random hand-written kernels: devices, derivatives, searched schedules, words of transforms.
+
+    python -m tests.attack.kernels --count 3000 --seed 1
+
+The generators are those of the laws: kernels of reads, folds, local arrays and stores (tests/laws/
+test_handwritten_kernels.py), smooth ones with loops and conditions (test_kernel_derivatives.py),
+nests of loops that add to places (test_kernel_programs.py). One seed is held against the
+interpreter, or against differences, or against Python; or runs under a word of transforms and
+loops, which is held against the same without loops and lanes; or its schedule is searched for,
+besides, and alone it has the bits of the compiler's own choice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import fnx
+import fnx.lax as lax
+import fnx.numpy as jnp
+from fnx.core.config import override
+from tests.laws import test_handwritten_kernels, test_kernel_derivatives, test_kernel_programs
+from tests.laws.test_kernel_derivatives import SmoothWriter
+
+SECONDS = 0.1  # of a search
+STEPS = 3
+Function = Callable[[Any], Any]
+
+
+def _step(f: Function, like: Any) -> Function:
+    """A step of a loop: what f makes of the carry, in the shape of the carry."""
+    shape = np.shape(like)
+
+    def step(c: Any) -> Any:
+        made = sum([jnp.sum(y) for y in f(c)], jnp.zeros((), "float64"))
+        return jnp.sin(c + jnp.broadcast_to(made, shape) / (1 + abs(made)))
+    return step
+
+
+def _loss(f: Function) -> Function:
+    return lambda x: sum([jnp.sin(y).sum() for y in f(x)], jnp.zeros((), "float64"))
+
+
+# A word on a function of one array, and the same without loops and lanes: (made, x) -> results.
+WORDS: dict[str, tuple[Callable[[Function, Any], Any], Callable[[Function, Any], Any]]] = {
+    "alone": (lambda f, x: f(x), lambda f, x: f(x)),
+    "jit": (lambda f, x: fnx.jit(f)(x), lambda f, x: f(x)),
+    "vmap": (lambda f, x: fnx.vmap(f)(jnp.stack([x, -0.5 * x])),
+             lambda f, x: [jnp.stack(ys) for ys in zip(f(x), f(-0.5 * x))]),
+    "scan": (lambda f, x: lax.scan(lambda c, _: (_step(f, x)(c), None), x, None, STEPS)[0],
+             lambda f, x: _step(f, x)(_step(f, x)(_step(f, x)(x)))),
+    "while": (lambda f, x: lax.while_loop(
+        lambda s: s[0] < STEPS, lambda s: (s[0] + 1, _step(f, x)(s[1])), (0, x))[1],
+              lambda f, x: _step(f, x)(_step(f, x)(_step(f, x)(x)))),
+    "grad": (lambda f, x: fnx.grad(_loss(f))(x), lambda f, x: fnx.grad(_loss(f))(x)),
+    "grad of a scan": (
+        lambda f, x: fnx.grad(lambda x: lax.scan(
+            lambda c, _: (_step(f, x)(c), None), x, None, STEPS)[0].sum())(x),
+        lambda f, x: fnx.grad(lambda x: _step(f, x)(_step(f, x)(_step(f, x)(x))).sum())(x)),
+    "vmap of grad": (
+        lambda f, x: fnx.vmap(fnx.grad(_loss(f)))(jnp.stack([x, -0.5 * x])),
+        lambda f, x: jnp.stack([fnx.grad(_loss(f))(x), fnx.grad(_loss(f))(-0.5 * x)])),
+    "checkpoint": (lambda f, x: fnx.grad(fnx.checkpoint(_loss(f)))(x),
+                   lambda f, x: fnx.grad(_loss(f))(x)),
+}
+
+
+def under_a_word(seed: int, **options: Any) -> bool:
+    """Whether a kernel with options ran (else it was refused), alone and under a word."""
+    with override(x64=True):
+        writer = SmoothWriter(seed)
+        x, y, at = writer.inputs()
+
+        def made(**options: Any) -> Function:
+            f = fnx.call(writer, name="generated", out=writer.out, **options)
+
+            def of(x: Any) -> Any:
+                out = f(x, y, at)
+                return out if isinstance(out, tuple) else (out,)
+            return of
+
+        plain, other = made(), made(**options)
+        try:
+            alone = plain(x)
+        except fnx.FnxError:
+            return False
+        if not all(np.isfinite(v).all() for v in alone):
+            return False
+        with override(cache_dir=""):
+            for a, b in zip(other(x), alone, strict=True):
+                np.testing.assert_array_equal(a, b)
+            name = random.Random(seed).choice(list(WORDS))
+            word, meaning = WORDS[name]
+            got, want = word(other, jnp.asarray(x)), meaning(plain, jnp.asarray(x))
+            for a, b in zip(fnx.tree.leaves(got), fnx.tree.leaves(want), strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10, err_msg=name)
+    return True
+
+
+def searched(seed: int) -> bool:
+    """Whether a kernel ran whose schedule is searched for."""
+    return under_a_word(seed, search=SECONDS)
+
+
+def nested(seed: int) -> bool:
+    test_kernel_programs.check(seed)
+    return True
+
+
+WAYS: dict[str, Callable[[int], bool]] = {
+    "devices": test_handwritten_kernels.check, "derivatives": test_kernel_derivatives.check,
+    "nests": nested, "words": under_a_word, "searched": searched}
+
+
+def check(seed: int) -> tuple[str, bool]:
+    """The way that a seed goes, and whether its kernel ran (else it was refused where written)."""
+    way = list(WAYS)[seed % len(WAYS)]
+    return way, WAYS[way](seed)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    args = parser.parse_args()
+    wrong: list[int] = []
+    counts: Counter[str] = Counter()
+    end = time.monotonic() + args.seconds
+    for seed in range(args.seed, args.seed + args.count):
+        try:
+            way, ran = check(seed)
+            counts[way if ran else "refused"] += 1
+        except Exception:
+            wrong.append(seed)
+            print(f"seed {seed}:", traceback.format_exc(limit=-3), flush=True)
+        if time.monotonic() > end:
+            break
+    print(f"{sum(counts.values()) + len(wrong)} kernels, {dict(counts)}, {len(wrong)} wrong: "
+          f"{wrong[:20]}")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,17 @@
+"""A few programs of both attacks; tests/laws has more of the generators that they draw from."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.attack import kernels, loops
+
+
+@pytest.mark.parametrize("seed", range(100, 108))
+def test_loops_in_portions_are_the_python_programs(seed: int) -> None:
+    with loops.portions_of(1 + seed % 3):
+        loops.check(seed)
+
+
+def test_searched_kernels_are_those_of_the_compilers_choice_under_words() -> None:
+    assert sum(kernels.searched(seed) for seed in range(8)) >= 3
