@@ -6,7 +6,7 @@ from importlib.metadata import version as installed
 from sphinx.application import Sphinx
 
 project = "fnx"
-author = "The fnx authors"
+author = copyright = "The fnx authors"
 version = release = installed("fnx")
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon",
@@ -14,6 +14,8 @@ extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napole
 html_theme = "furo"
 html_title = f"fnx {version}"
 html_copy_source = False
+
+exclude_patterns = ["README.md"]  # it is in the first page
 
 autosummary_generate = False  # a page for each module: reference pages come from build_docs.py
 autodoc_typehints = "signature"
