@@ -22,6 +22,7 @@ from fnx.transforms.jit import jit
 if TYPE_CHECKING:  # at their first use
     from fnx import (
         ad_checkpoint,
+        cache,
         checkpoint_policies,
         custom_batching,
         custom_derivatives,
@@ -119,7 +120,7 @@ if TYPE_CHECKING:  # at their first use
 
 __all__ = [
     "Array", "Device", "FnxError", "NamedSharding", "P", "ShapeDtypeStruct", "ad_checkpoint",
-    "block_until_ready", "call", "check_tracer_leaks", "checking_leaks", "checkpoint",
+    "block_until_ready", "cache", "call", "check_tracer_leaks", "checking_leaks", "checkpoint",
     "checkpoint_policies", "clear_caches", "closure_convert", "config", "copy_to_host_async",
     "custom_batching", "custom_derivatives", "custom_gradient", "custom_jvp", "custom_vjp",
     "debug", "debug_infs", "debug_key_reuse", "debug_nans", "default_backend", "default_device",
@@ -143,7 +144,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     **{f"fnx.{name}": (name,) for name in (
-        "ad_checkpoint", "checkpoint_policies", "custom_batching", "custom_derivatives", "debug",
+        "ad_checkpoint", "cache", "checkpoint_policies", "custom_batching", "custom_derivatives",
+        "debug",
         "dlpack", "dtypes", "errors", "experimental", "flatten_util", "image", "lax", "nn", "ops",
         "profiler", "random", "scipy", "sharding", "tree", "tree_util", "typing")},
     "fnx.callbacks": ("effects_barrier", "pure_callback"),

@@ -55,6 +55,11 @@ class CommandBuffer(ABC):
         ``begin`` is called when all is checked and nothing was written yet.
         """
 
+    def linked(self, commands: UOp) -> UOp | None:
+        """The COMMANDS that it was encoded of, over LINKED: all that has to be known to encode it
+        again where the objects of its kernels are stored. None: nothing is stored."""
+        return None
+
 
 class DeviceBase(ABC):
     """A machine that executes command buffers.

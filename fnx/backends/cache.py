@@ -1,10 +1,11 @@
 """A cache of byte strings on disk, keyed by content digests.
 
-An entry is a file: a mark, a checksum, the bytes. Writing is a temporary file and a rename, so
-readers and other processes see whole entries only; an entry that is damaged is a miss and is
-written anew. Nothing here fails a run: a full disk, a directory that can't be written or one
-that another process clears makes misses. Where others may have written (private_files.py) there
-is no cache, and one warning. Each write first makes room: ``config.cache_bytes`` is kept.
+An entry is a file: a mark, a checksum, what it is in words, the bytes. Writing is a temporary
+file and a rename, so readers and other processes see whole entries only; an entry that is damaged
+is a miss and is written anew. Nothing here fails a run: a full disk, a directory that can't be
+written or one that another process clears makes misses. Where others may have written
+(private_files.py) there is no cache, and one warning. Each write first makes room:
+``config.cache_bytes`` is kept.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as directory:
@@ -26,15 +27,25 @@ from collections.abc import Iterator
 
 from fnx.backends import private_files
 from fnx.core.config import config
-from fnx.core.record import values
+from fnx.core.record import Record, values
 
-_MARK = b"fnx object 1\n"
+_MARK = b"fnx object 2\n"
 _CHECKSUM_BYTES = 16
 _START = len(_MARK) + _CHECKSUM_BYTES
 _FOLDERS = 16  # each holds its share: a write looks at one of them only
+_MOST_WORDS = 200  # bytes
 _LARGEST = 64 << 20  # bytes of an entry
 _USED_AGAIN = 3600.0  # seconds after which a read marks its entry as used
 _untrusted: set[str] = set()  # directories that this process has warned of
+
+
+class OnDisk(Record):
+    """An entry: the time of its last use, what it is, its bytes on disk, the name of its file."""
+
+    used: float
+    about: str
+    nbytes: int
+    file: str
 
 
 def directory() -> str:
@@ -72,9 +83,12 @@ class DiskCache:
                 os.utime(name, dir_fd=place, follow_symlinks=False)
         return _value(key, data)
 
-    def put(self, key: bytes, value: bytes) -> None:
-        """Write an entry, or replace it; silently not where that is impossible."""
+    def put(self, key: bytes, value: bytes, about: str = "") -> None:
+        """Write an entry, or replace it; silently not where that is impossible. ``about`` says
+        to readers what it is."""
         share = min(_LARGEST, self.limit // _FOLDERS)
+        words = about.encode()[:_MOST_WORDS]
+        value = len(words).to_bytes(2, "little") + words + value
         nbytes = _START + len(value)
         if nbytes > share or not self._is_used():
             return
@@ -84,6 +98,40 @@ class DiskCache:
             with self._opened(folder) as place:
                 _make_room(place, share - nbytes)
                 private_files.write(name, place, _MARK + _checksum(key, value) + value)
+
+    def entries(self) -> list[OnDisk]:
+        """What is there, the most recently used last."""
+        return sorted([held for _, place in self._folders() for held, _ in _held(place)],
+                      key=values)
+
+    def clear(self) -> None:
+        """Delete all entries."""
+        for _, place in self._folders():
+            _make_room(place, 0)
+
+    def copy(self, to: str) -> int:
+        """Write all entries to another directory, which then is such a cache; how many.
+
+        Raises:
+            OSError: it can't be written, or others may write it.
+        """
+        count = 0
+        private_files.make_directories(to)
+        with private_files.opened(to) as top:
+            for folder, place in self._folders():
+                private_files.make_directories(os.path.join(to, folder))
+                with private_files.opened(folder, top) as target:
+                    for held, data in _held(place):
+                        private_files.write(held.file, target, data)
+                        count += 1
+        return count
+
+    def _folders(self) -> Iterator[tuple[str, int]]:
+        """The folders of entries that are there and to be trusted, and descriptors of them."""
+        for number in range(_FOLDERS if self._is_used() else 0):
+            folder = f"{number:x}"
+            with contextlib.suppress(OSError), self._opened(folder) as place:
+                yield folder, place
 
     def _is_used(self) -> bool:
         return bool(self.directory) and self.directory not in _untrusted
@@ -117,7 +165,9 @@ def _names(key: bytes) -> tuple[str, str]:
 def _value(key: bytes, entry: bytes) -> bytes | None:
     """What an entry holds, if it is whole."""
     value = entry[_START:]
-    return value if entry[:_START] == _MARK + _checksum(key, value) else None
+    if entry[:_START] != _MARK + _checksum(key, value):
+        return None
+    return value[2 + int.from_bytes(value[:2], "little"):]
 
 
 def _make_room(place: int, nbytes: int) -> None:
@@ -130,6 +180,18 @@ def _make_room(place: int, nbytes: int) -> None:
         total -= entry.nbytes
         if total <= nbytes:
             break
+
+
+def _held(place: int) -> Iterator[tuple[OnDisk, bytes]]:
+    """The entries of an open folder, and their bytes; what is no entry is left out."""
+    for entry in private_files.entries(place):
+        data = b""
+        with contextlib.suppress(OSError):
+            data, _ = private_files.read(entry.name, place, _LARGEST)
+        if data.startswith(_MARK):
+            end = _START + 2 + int.from_bytes(data[_START:_START + 2], "little")
+            about = data[_START + 2:end].decode(errors="replace")
+            yield OnDisk(entry.used, about, entry.nbytes, entry.name), data
 
 
 def _checksum(key: bytes, value: bytes) -> bytes:

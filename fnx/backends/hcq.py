@@ -24,9 +24,11 @@ import numpy as np
 from fnx.backends.allocator import ALIGNMENT, Holding, Pool
 from fnx.backends.base import CommandBuffer, DeviceBase, DeviceStorage
 from fnx.core import dtypes, host, op_args, ops, parts
-from fnx.core.errors import ShapeError, SpecError, show_site
+from fnx.core.errors import ShapeError, SpecError
 from fnx.core.numpy_semantics import sorted_operands
 from fnx.core.uop import UOp
+
+_CALLEES = (ops.KERNEL, ops.HOST, ops.SORT, ops.LINKED)
 
 
 class Command:
@@ -40,11 +42,10 @@ class Command:
 
     def __init__(self, node: UOp) -> None:
         kernel, *rest = node.src
-        if kernel.op not in (ops.KERNEL, ops.HOST, ops.SORT):
-            raise SpecError(f"expected EXEC of a KERNEL, a HOST or a SORT, got {kernel}")
+        if kernel.op not in _CALLEES:
+            raise SpecError(f"expected EXEC of one of {_CALLEES}, got {kernel}")
         self.node, self.kernel = node, kernel
-        self.name = f"{node.arg.name} ({show_site(node.sites[0])})" if node.sites else \
-            node.arg.name
+        self.name = node.arg.label
         self.slots: tuple[UOp, ...] = tuple(s for s in rest if s.op is not ops.CONST)
         self.scalars: tuple[int, ...] = tuple(
             int(s.arg) & ((1 << 64) - 1) for s in rest if s.op is ops.CONST)
@@ -83,7 +84,7 @@ class QueuedLoop:
     __slots__ = ("body", "flag", "name", "test", "trips")
 
     def __init__(self, node: UOp) -> None:
-        self.name, self.trips = node.arg.name, node.arg.trips
+        self.name, self.trips = node.arg.label, node.arg.trips
         self.body = commands_of(node.src[-1])
         self.test: Commands = commands_of(node.src[0]) if self.trips is None else ()
         self.flag = node.src[1] if self.trips is None else None
@@ -100,7 +101,7 @@ class QueuedBranch:
     __slots__ = ("branches", "name", "which")
 
     def __init__(self, node: UOp) -> None:
-        self.name, self.which = node.arg.name, node.src[0]
+        self.name, self.which = node.arg.label, node.src[0]
         self.branches = tuple(map(commands_of, node.src[1:]))
 
     @property

@@ -57,7 +57,7 @@ class _TracedCall(InterpCommand):
     def __init__(self, command: Command, place: str, log: Callable[[Line], None]) -> None:
         super().__init__(command)
         self.log = log
-        self.line = Line(place, command.node.arg.name, *_operands(command.kernel, self.scalars),
+        self.line = Line(place, command.name, *_operands(command.kernel, self.scalars),
                          0.0)
 
     def run(self, memory: Callable[[UOp], Bytes]) -> None:

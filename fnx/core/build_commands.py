@@ -2,7 +2,7 @@
 
 >>> nothing = commands([])
 >>> loop(nothing, 3, "again").arg
-Loop(name='again', trips=3)
+Loop(name='again', trips=3, sites=())
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fnx.core import dtypes, op_args, ops
+from fnx.core.errors import Site
 from fnx.core.uop import UOp
 
 
@@ -30,9 +31,10 @@ def swap(even: UOp, odd: UOp, loop: int) -> UOp:
     return UOp(ops.SWAP, dtypes.void, (even, odd), loop)
 
 
-def exec_(fn: UOp, slots: Iterable[UOp], scalars: Iterable[UOp], name: str) -> UOp:
+def exec_(fn: UOp, slots: Iterable[UOp], scalars: Iterable[UOp], name: str,
+          sites: tuple[Site, ...] = ()) -> UOp:
     """Run a KERNEL on a SLOT per REF slot and a CONST per VAR slot, or what a HOST calls."""
-    return UOp(ops.EXEC, dtypes.void, (fn, *slots, *scalars), op_args.Exec(name))
+    return UOp(ops.EXEC, dtypes.void, (fn, *slots, *scalars), op_args.Exec(name, sites))
 
 
 def callee(host: UOp) -> UOp:
@@ -45,19 +47,25 @@ def sorter(sort: UOp) -> UOp:
     return UOp(ops.SORT, dtypes.void, (), sort.arg)
 
 
-def loop(body: UOp, trips: int, name: str) -> UOp:
+def linked(arg: op_args.Linked) -> UOp:
+    """What a command runs where the object of its kernel is known: see ``exec_``."""
+    return UOp(ops.LINKED, dtypes.void, (), arg)
+
+
+def loop(body: UOp, trips: int, name: str, sites: tuple[Site, ...] = ()) -> UOp:
     """Run COMMANDS so many times."""
-    return UOp(ops.LOOP, dtypes.void, (body,), op_args.Loop(name, trips))
+    return UOp(ops.LOOP, dtypes.void, (body,), op_args.Loop(name, trips, sites))
 
 
-def loop_while(test: UOp, flag: UOp, body: UOp, name: str) -> UOp:
+def loop_while(test: UOp, flag: UOp, body: UOp, name: str,
+               sites: tuple[Site, ...] = ()) -> UOp:
     """Run COMMANDS ``test``, which write a bool to ``flag``; where it is true ``body``; again."""
-    return UOp(ops.LOOP, dtypes.void, (test, flag, body), op_args.Loop(name, None))
+    return UOp(ops.LOOP, dtypes.void, (test, flag, body), op_args.Loop(name, None, sites))
 
 
-def branch(which: UOp, branches: Iterable[UOp], name: str) -> UOp:
+def branch(which: UOp, branches: Iterable[UOp], name: str, sites: tuple[Site, ...] = ()) -> UOp:
     """Run those COMMANDS whose number, an int32 that is clamped, is in the SLOT ``which``."""
-    return UOp(ops.BRANCH, dtypes.void, (which, *branches), op_args.Branch(name))
+    return UOp(ops.BRANCH, dtypes.void, (which, *branches), op_args.Branch(name, sites))
 
 
 def commands(run: Iterable[UOp]) -> UOp:

@@ -58,6 +58,16 @@ def show_site(site: Site | None) -> str:
     return f"{path}:{site[1]}"
 
 
+def labelled(name: str, sites: Sequence[Site]) -> str:
+    """What profiles and faults call a kernel or a loop: its name and the user's lines.
+
+    >>> labelled("map_exp", [("/home/me/model.py", 7)])
+    'map_exp (model.py:7)'
+    """
+    lines = [f"{file.rpartition('/')[2]}:{line}" for file, line in sites[:2]]
+    return f"{name} ({', '.join(lines)})" if lines else name
+
+
 MAX_NAMED = 8  # open transforms that an error names
 _open_transforms: Callable[[], Sequence[tuple[str, Site | None]]] = tuple
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from fnx.core import dtypes
 from fnx.core.dtypes import DType
+from fnx.core.errors import Site, labelled
 from fnx.core.op import Op, Shape
 from fnx.core.record import Record
 
@@ -214,6 +215,10 @@ class Custom(Record):
     lanes: Any = None
     effects: bool = False
 
+    def __repr__(self) -> str:
+        """Without ``lanes``, an object of this process: equal in all that compute the same."""
+        return super(Custom, self.replace(lanes=None)).__repr__()
+
 
 class Range(Record):
     """A loop of the kernel level. kind: GRID, THREAD, PAR, SEQ, UNROLL or VEC."""
@@ -284,10 +289,37 @@ class Slot(Record):
     strides: tuple[int, ...] = ()
 
 
-class Exec(Record):
-    """Run a kernel. ``names`` are the user's lines or names for profiles and faults."""
+class Linked(Record):
+    """A kernel whose object is known, with the scalars of one command.
+
+    Attributes:
+        key: digest of its code.
+        writes: slots that it writes.
+        parallel: iterations of the PAR range.
+        scratch: bytes that each worker needs for itself.
+        nanoseconds: about how long it takes.
+        flops: arithmetic of floats.
+    """
 
     name: str
+    key: bytes
+    writes: tuple[int, ...]
+    parallel: int
+    scratch: int
+    nanoseconds: float
+    flops: int
+
+
+class Exec(Record):
+    """Run a kernel."""
+
+    name: str
+    sites: tuple[Site, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What profiles and faults call it."""
+        return labelled(self.name, self.sites)
 
 
 class Loop(Record):
@@ -295,9 +327,21 @@ class Loop(Record):
 
     name: str
     trips: int | None
+    sites: tuple[Site, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What profiles and faults call it."""
+        return labelled(self.name, self.sites)
 
 
 class Branch(Record):
     """Run one of several lists of commands."""
 
     name: str
+    sites: tuple[Site, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What profiles and faults call it."""
+        return labelled(self.name, self.sites)

@@ -204,6 +204,7 @@ EXTRACT = Op("EXTRACT", "p", "program", 1, result="any", arg=int)
 # command level
 SLOT = Op("SLOT", "c", "command", 0, result="void", arg=op_args.Slot)
 SWAP = Op("SWAP", "c", "command", 2, result="void", arg=int)
+LINKED = Op("LINKED", "c", "command", 0, result="void", arg=op_args.Linked)
 EXEC = Op("EXEC", "c", "command", None, result="void", arg=op_args.Exec)
 LOOP = Op("LOOP", "c", "command", None, result="void", arg=op_args.Loop)
 BRANCH = Op("BRANCH", "c", "command", None, result="void", arg=op_args.Branch)

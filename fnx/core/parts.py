@@ -121,6 +121,8 @@ def written_slots(kernel: UOp) -> set[int]:
     if kernel.op is ops.HOST:
         first = 1 + len(kernel.arg.ins)
         return set(range(first, first + len(kernel.arg.outs) - kernel.arg.effect))
+    if kernel.op is ops.LINKED:
+        return set(kernel.arg.writes)
     if kernel.op is ops.SORT:
         first = len(kernel.arg.ins)
         return set(range(first, first + len(kernel.arg.kept)))

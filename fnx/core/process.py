@@ -26,6 +26,7 @@ from operator import methodcaller
 from types import ModuleType
 from typing import Any
 
+LOADED = time.time()  # when fnx was imported: sources that are newer are not those that run
 PATIENCE = 1.0  # seconds that a fork waits for work; what is unfinished is refused in the child
 _LOADED = 10.0  # ... and for a module that another thread loads
 _OTHERS = 30.0  # ... and for another thread that forks

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from fnx.core import build, dtypes, op_args, ops
 from fnx.core.uop import UOp
-from fnx.lower.commands import Block, Choice, Inlined, Repeat, named
+from fnx.lower.commands import Block, Choice, Inlined, Repeat
 from fnx.lower.donated import parameter_below
 from fnx.lower.fusion.group import memory_of
 from fnx.lower.fusion.ranges import BodyStep, StepBody, copy
@@ -76,9 +76,10 @@ def _scan(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator
     for init, (read, _) in zip(inits, pairs):
         yield from _copies(init, read)
     if arg.length:
-        yield Repeat(named(arg.name, step.node.sites), arg.length, block,
+        yield Repeat(arg.name, arg.length, block,
                      (*map(_whole, consts), *[_swapped(a, b) for a, b in pairs], *rows_in),
-                     (*[_swapped(b, a) for a, b in pairs], *rows_out), _work(block.arena))
+                     (*[_swapped(b, a) for a, b in pairs], *rows_out), _work(block.arena),
+                     sites=step.node.sites)
 
 
 def _while(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[BodyCommands]:
@@ -91,10 +92,11 @@ def _while(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterato
     pairs = _buffers(blocks[0], finals)
     for init, final in zip(inits, finals):
         yield from _copies(init, final)
-    yield Repeat(named(arg.name, step.node.sites), None, blocks[0],
+    yield Repeat(arg.name, None, blocks[0],
                  (*map(_whole, consts), *[_swapped(a, b) for a, b in pairs]),
                  tuple([_swapped(b, a) for a, b in pairs]),
-                 _work(max(b.arena for b in blocks)), blocks[1], _work(1))
+                 _work(max(b.arena for b in blocks)), blocks[1], _work(1),
+                 sites=step.node.sites)
     for a, b in pairs:
         if a is not b:
             yield from _copies(a, a, _swapped(a, b))
@@ -116,8 +118,8 @@ def _cond(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator
     for result, slot in carried:
         yield from _copies(operands[slot], step.writes[result])
         operands[slot] = step.writes[result]
-    yield Choice(named(node.arg.name, node.sites), which, tuple(blocks), tuple(operands),
-                 step.writes, _work(max(b.arena for b in blocks)))
+    yield Choice(node.arg.name, which, tuple(blocks), tuple(operands),
+                 step.writes, _work(max(b.arena for b in blocks)), sites=node.sites)
 
 
 def _call(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[BodyCommands]:

@@ -69,8 +69,8 @@ class Launch(Record):
     def commands(self, slot: SlotOf) -> Sequence[UOp]:
         """Its EXEC; ``slot`` gives the SLOT of a node."""
         slots = [o.slot(slot) if isinstance(o, View) else slot(o) for o in self.operands]
-        return [build_commands.exec_(self.kernel, slots, self.scalars,
-                            named(self.kernel.arg.name, self.sites))]
+        return [build_commands.exec_(self.kernel, slots, self.scalars, self.kernel.arg.name,
+                                     self.sites)]
 
 
 class Repeat(Record):
@@ -94,6 +94,7 @@ class Repeat(Record):
     shares: tuple[WrittenRead, ...] = ()
     copies: WrittenRead | None = None
     follows: bool = False
+    sites: tuple[Site, ...] = ()
 
     @property
     def has_effects(self) -> bool:
@@ -113,11 +114,11 @@ class Repeat(Record):
         work = slot(self.work)
         body = placed(self.body.commands, ins, outs, work, 1)
         if self.trips is not None:
-            return [build_commands.loop(body, self.trips, self.name)]
+            return [build_commands.loop(body, self.trips, self.name, self.sites)]
         assert self.test is not None and self.flag is not None
         flag = slot(self.flag)
         test = placed(self.test.commands, ins, [flag], work, 1)
-        return [build_commands.loop_while(test, flag, body, self.name)]
+        return [build_commands.loop_while(test, flag, body, self.name, self.sites)]
 
 
 class Choice(Record):
@@ -133,6 +134,7 @@ class Choice(Record):
     shares: tuple[WrittenRead, ...] = ()
     copies: WrittenRead | None = None
     follows: bool = False
+    sites: tuple[Site, ...] = ()
 
     @property
     def has_effects(self) -> bool:
@@ -150,7 +152,7 @@ class Choice(Record):
         ins, outs = ([slot(n) for n in side] for side in (self.ins, self.outs))
         work = slot(self.work)
         return [build_commands.branch(slot(self.which), [placed(b.commands, ins, outs, work, 0)
-                                                for b in self.blocks], self.name)]
+                                                for b in self.blocks], self.name, self.sites)]
 
 
 class Inlined(Record):
@@ -180,12 +182,6 @@ class Inlined(Record):
     def commands(self, slot: SlotOf) -> Sequence[UOp]:
         ins, outs = ([slot(n) for n in side] for side in (self.ins, self.outs))
         return placed(self.block.commands, ins, outs, slot(self.work), 0).src
-
-
-def named(name: str, sites: Sequence[Site]) -> str:
-    """A kernel's or loop's name and the user's lines, for profiles and faults."""
-    lines = [f"{file.rpartition('/')[2]}:{line}" for file, line in sites[:2]]
-    return f"{name} ({', '.join(lines)})" if lines else name
 
 
 def _have_effects(block: Block) -> bool:

@@ -28,13 +28,14 @@ from functools import partial, wraps
 
 from fnx.core import build, op_args, ops, parts
 from fnx.core.dtypes import STORED
+from fnx.core.errors import labelled
 from fnx.core.process import deferred
 from fnx.core.program import KernelCode
 from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.lower.bodies import Carried, distinct_results, expand
-from fnx.lower.commands import AnyLaunch, Block, Launch, Launches, commands, named, plan_memory
+from fnx.lower.commands import AnyLaunch, Block, Launch, Launches, commands, plan_memory
 from fnx.lower.donated import donated_pairs
 from fnx.lower.driver import Driver, Pass, Ran
 from fnx.lower.fusion.group import MAX_NODES, MAX_WORK
@@ -97,7 +98,7 @@ def loop_decisions(fn: UOp, _: UOp) -> list[str]:
     found: list[str] = []
 
     def tell(loop: UOp, what: str) -> None:
-        found.append(f"{named(f'{loop.op.name.lower()} {loop.arg.name}', loop.sites)}: {what}")
+        found.append(f"{labelled(f'{loop.op.name.lower()} {loop.arg.name}', loop.sites)}: {what}")
     on_bodies(partial(one_kernel, tell=tell))(fn)
     return found
 
@@ -107,7 +108,7 @@ def full_kernels(_: UOp, fusion: Fusion) -> list[str]:
     lines = []
     for i, g in enumerate(fusion.groups):
         if g.beyond:
-            names = [named(node.op.name, node.sites) for node in dict.fromkeys(g.beyond)]
+            names = [labelled(node.op.name, node.sites) for node in dict.fromkeys(g.beyond)]
             lines.append(f"group {i}: full ({g.work} of {MAX_WORK} additions, {g.count} of "
                          f"{MAX_NODES} nodes): it reads {names[0]} from memory"
                          + f", and {len(names) - 1} more" * (len(names) > 1))

@@ -20,7 +20,7 @@ from fnx.backends.base import DeviceBase, get_device
 from fnx.core import ops
 from fnx.core.array import array, scope, storage
 from fnx.core.array.refusal import checked
-from fnx.core.array.trace import trace
+from fnx.core.array.trace import apart, rewriting, trace
 from fnx.core.config import config
 from fnx.core.errors import ArgumentError
 from fnx.core.process import load
@@ -56,15 +56,53 @@ R_co = TypeVar("R_co", covariant=True)
 # ---- programs on a device -----------------------------------------------------------------------
 
 
-def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Sequence[int] = ()
-         ) -> Executable:
-    """A FUNCTION as a program. The compiler is half of fnx's code: loaded with the first one."""
+def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Sequence[int] = (),
+         stored: bool = False) -> Executable:
+    """A FUNCTION as a program. The compiler is half of fnx's code: loaded with the first one that
+    is not ``stored``, as programs may be."""
+    if not stored or config.check_index or config.check_spec or not device.target.compiler or \
+            _is_searched(fn):
+        return _compiled(fn, device, runtime_extents, donated)
+    place = load("fnx.transforms.replay.stored").StoredExecutable(fn, device, disk(), donated)
+    found: Executable | None = rewriting(place.restored, lambda block: Executable(
+        fn, device, block, {}, lambda: _compiled(fn, device, donated=donated).lowered))
+    if found is None:
+        found = _compiled(fn, device, donated=donated)
+        commands = found.buffer.linked(found.block.commands)
+        if commands is not None:
+            place.keep(found.block, commands)
+    return found
+
+
+def _compiled(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
+              donated: Sequence[int] = ()) -> Executable:
+    """A FUNCTION taken through all passes, and linked."""
     checks = ()
     if config.check_index:
         fn, checks = load("fnx.lower.tensor.check_index").check_index(fn)
     fn = _prepared(fn, device)
-    return Executable(fn, device, load("fnx.lower.pipeline").lower, runtime_extents, checks,
-                      donated)
+    before = device.stats()
+    made = apart(load("fnx.lower.pipeline").lower, fn, device.target, runtime_extents,
+                 device.prepare, None, donated)
+    executable = Executable(fn, device, made.block, made.code, lambda: made, checks)
+    after = device.stats()
+    made.milliseconds.update({k[:-3]: (after[k] - before[k]) / 1e3
+                              for k in after if k.endswith("_us")})
+    return executable
+
+
+def disk() -> Any:
+    """What other processes leave for this one: the DiskCache."""
+    module = load("fnx.backends.cache")
+    return module.DiskCache(module.directory())
+
+
+def _is_searched(fn: UOp) -> bool:
+    """Whether a schedule is to be found by timing."""
+    return ops.CALL in kinds([fn]) and any(
+        node.op is ops.CALL and node.arg.schedule
+        and load("fnx.transforms.replay.search").is_searched(node)
+        for node in toposort([fn], into_functions=True, stop=lambda n: n.op is ops.KERNEL))
 
 
 def _prepared(fn: UOp, device: DeviceFace) -> UOp:
@@ -73,18 +111,13 @@ def _prepared(fn: UOp, device: DeviceFace) -> UOp:
     found = kinds([fn])
     if ops.SCAN in found:
         fn = load("fnx.transforms.loops.hoist").hoist(fn)
-    return _searched(fn, device) if ops.CALL in found else fn
+    return _searched(fn, device) if ops.CALL in found and _is_searched(fn) else fn
 
 
 def _searched(fn: UOp, device: DeviceFace) -> UOp:
-    if all(n.op is not ops.CALL or not n.arg.schedule
-           for n in toposort([fn], into_functions=True, stop=lambda n: n.op is ops.KERNEL)):
-        return fn
     search = load("fnx.transforms.replay.search")
-    disk = load("fnx.backends.cache")
     found: UOp = search.searched(fn, device, lambda fn: link(fn, get_device(device.target.name)),
-                                 load("fnx.lower.schedule.neighbours"),
-                                 disk.DiskCache(disk.directory()))
+                                 load("fnx.lower.schedule.neighbours"), disk())
     return found
 
 
@@ -121,8 +154,8 @@ class Jitted(Transformed[P, R_co]):
             positional(f, "donate_argnums", donate_argnums)
         self._donation = Donation(donate_argnums, f)
         self._traces: Traces[Replay] = Traces(lambda: f)
-        self._executables = Executables(lambda fn, donated: link(fn, _device(), donated=donated),
-                                  MAX_SIGNATURES)
+        self._executables = Executables(
+            lambda fn, donated: link(fn, _device(), donated=donated, stored=True), MAX_SIGNATURES)
         self._launchers: list[Launcher] = []
         self._hits = 0
 

@@ -40,12 +40,14 @@ from fnx.backends.hcq import (
 )
 from fnx.backends.llvm import binding
 from fnx.backends.llvm.kernels import Kernels, LinkedKernel
-from fnx.core import host, ops
+from fnx.core import build_commands, host, ops, parts
+from fnx.core.arithmetic import flops
 from fnx.core.errors import OutOfMemoryError, SpecError
+from fnx.core.op_args import Linked
 from fnx.core.process import at_fork, fork_safe_lock
-from fnx.core.program import KernelCode
+from fnx.core.program import KernelCode, known_by_key
 from fnx.core.rewriting.evaluate import evaluate
-from fnx.core.uop import UOp, forget_dead
+from fnx.core.uop import UOp, forget_dead, substitute
 
 # Estimated nanoseconds of work up to which a buffer runs where it is called: two workers that
 # have to be woken take longer.
@@ -75,16 +77,28 @@ class _KernelPlan:
     def __init__(self, command: Command, code: KernelCode, kernel: LinkedKernel, cores: int,
                  looped: bool) -> None:
         self.kernel = kernel
-        env: dict[UOp | int, int] = {i: signed(s) for i, s in enumerate(command.scalars)}
-        self.iterations = evaluate(code.extents["parallel"], env)
-        self.scratch = evaluate(code.extents["scratch"], env)
-        self.work = nanoseconds(command.kernel, env)
+        if command.kernel.op is ops.LINKED:
+            arg = command.kernel.arg
+            self.iterations, self.scratch, self.work = arg.parallel, arg.scratch, arg.nanoseconds
+        else:
+            env: dict[UOp | int, int] = {i: signed(s) for i, s in enumerate(command.scalars)}
+            self.iterations = evaluate(code.extents["parallel"], env)
+            self.scratch = evaluate(code.extents["scratch"], env)
+            self.work = nanoseconds(command.kernel, env)
         balanced = max(cores * CHUNKS_PER_CORE, int(self.work / LONG_CHUNK))
         most = min(self.iterations, balanced,
                    int(self.work / (LOOP_CHUNK if looped else CHUNK)))
         self.chunk = max(1, -(-self.iterations // max(1, most)))
         self.chunks = -(-self.iterations // self.chunk)
         self.short = self.work < CHUNK * self.chunks
+
+
+def _linked(command: Command, plan: _KernelPlan) -> UOp:
+    """The EXEC of a command over a LINKED."""
+    kernel, scalars = command.kernel, [signed(s) for s in command.scalars]
+    arg = Linked(kernel.arg.name, plan.kernel.key, tuple(sorted(parts.written_slots(kernel))),
+                 plan.iterations, plan.scratch, plan.work, flops(kernel, scalars))
+    return command.node.replace(src=(build_commands.linked(arg), *command.node.src[1:]))
 
 
 def _work(commands: Commands, plans: Mapping[Command, _KernelPlan | callbacks.HostPlan]) -> float:
@@ -245,6 +259,12 @@ class CpuCommandBuffer(Leasing):
             raise OutOfMemoryError(f"{e.message}; they are for the temporaries of {kernels}",
                                    hint=e.hint, site=e.site) from None
 
+    def linked(self, commands: UOp) -> UOp:
+        """Its commands over LINKED; a HOST stays."""
+        to = {c.node: c.node if isinstance(plan, callbacks.HostPlan) else _linked(c, plan)
+              for c, plan in self._plans.items()}
+        return substitute([commands], to)[0]
+
     def _lease(self) -> tuple[Any, int]:
         """An argument block: writable memory and its address."""
         memory = (ctypes.c_char * (8 * self._words))()
@@ -301,7 +321,8 @@ class CpuDevice(HostDevice):
         """Compile or fetch the kernels, link them, and encode the commands."""
         decoded = commands_of(commands)
         executed = executions(decoded)
-        codes = {c.kernel: code[c.kernel] for c in executed if c.kernel in code}
+        codes = {c.kernel: known_by_key(c.kernel.arg.key) if c.kernel.op is ops.LINKED else
+                 code[c.kernel] for c in executed if c.kernel.op is not ops.HOST}
         kernels = dict(zip(codes, self.kernels.get(list(codes.values()))))
         looped = set(_in_loops(decoded))
         known: dict[Any, _KernelPlan | callbacks.HostPlan] = {}  # of equal commands

@@ -112,7 +112,7 @@ class _Job:
             self.done.set()
         if self.data is not None:
             with contextlib.suppress(Exception):  # the cache fails no run, and ends no helper
-                self._disk.put(self.key, self.data)
+                self._disk.put(self.key, self.data, f"kernel {self.symbol}")
 
     def drop(self) -> None:
         """Nobody will compile it."""
@@ -288,5 +288,5 @@ def compiled_once(text: str, symbols: Sequence[str], target: Target,
     data = disk.get(key)
     if data is None:
         data = llvm.compile_ir(text, target)
-        disk.put(key, data)
+        disk.put(key, data, "loops of the queue")
     return llvm.link([(data, symbols)], imports)

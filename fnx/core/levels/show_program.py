@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fnx.core import build, op_args, ops, parts
+from fnx.core.errors import labelled
 from fnx.core.levels.show_text import Text, number, operation
 from fnx.core.uop import UOp
 
@@ -116,8 +117,8 @@ def _commands(commands: UOp, names: Callable[[UOp], str], inputs: Sequence[str],
 
 def _heads(node: UOp, memory: Sequence[str], depth: int) -> list[str]:
     """What stands before each of the COMMANDS in a LOOP or BRANCH."""
-    name, _, where = node.arg.name.partition(" (")
-    comment = f"  # {' '.join(filter(None, [name, where.rstrip(')')]))}"
+    where = labelled("", node.arg.sites)[2:-1]
+    comment = f"  # {' '.join(filter(None, [node.arg.name, where]))}"
     if node.op is ops.BRANCH:
         return [f"if {memory[0]} is {i}:{comment}" for i in range(len(node.src) - 1)]
     if node.arg.trips is not None:
@@ -136,7 +137,7 @@ def _command(execution: UOp, names: Callable[[UOp], str], inputs: Sequence[str])
     reads = [_slot(s, inputs) for i, s in enumerate(slots) if i not in written]
     reads += [str(build.const_of(s)) for s in operands if s.op is ops.CONST]
     writes = ", ".join(_slot(s, inputs) for i, s in enumerate(slots) if i in written)
-    where = execution.arg.name.partition(" (")[2].rstrip(")")
+    where = labelled("", execution.arg.sites)[2:-1]
     name = f"host[{kernel.arg.name}]" if kernel.op is ops.HOST else \
         kernel.arg.name if kernel.op is ops.SORT else names(kernel)
     line = f"{name}({', '.join(reads)}) -> {writes or 'nothing'}"

@@ -399,6 +399,8 @@ def _exec(node: UOp) -> bool:
         arg, memory = node.src[0].arg, node.src[1:]
         return all(s.op in _MEMORY for s in memory) and \
             len(memory) == 1 + len(arg.ins) + len(arg.outs) - arg.effect
+    if node.src and node.src[0].op is ops.LINKED:
+        return node.src[1:] == sum(map(tuple, _operands(node)), ())
     if node.src and node.src[0].op is ops.SORT:
         arg, memory = node.src[0].arg, node.src[1:]
         return all(s.op in _MEMORY for s in memory) and \
@@ -474,9 +476,11 @@ COMMAND = (
            lambda n: all(s.op in _MEMORY for s in n.src) and n.arg >= 0),
     _BITS,
     Clause((ops.EXEC,), "a KERNEL, a SLOT for each REF, a CONST of its dtype for each VAR; or a "
-           "HOST or a SORT, a SLOT for its handle and each operand and result", _exec),
+           "HOST or a SORT, a SLOT for its handle and each operand and result; or a LINKED", _exec),
     Clause((ops.EXEC,), "scalars inside the bounds of their VARs", _bounded),
     Clause((ops.EXEC,), "slots as large as the buffers of the kernel", _large_enough),
+    Clause((ops.LINKED,), "iterations and bytes of scratch >= 0",
+           lambda n: n.arg.parallel >= 0 and n.arg.scratch >= 0),
     Clause((ops.EXEC,), "written memory that overlaps no other slot of the command", _apart),
     Clause((ops.HOST, ops.SORT), "no operands: those of its EXEC", lambda n: not n.src),
     Clause((ops.LOOP,), "a body and trips >= 0, or a condition, the place of its bool and a body",

@@ -9,19 +9,20 @@ a walk over its nodes.
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import os
 from collections.abc import Callable
 from typing import Any
 
 from fnx.core import build, ops
 from fnx.core.ops import Op
-from fnx.core.program import LOADED, KernelCode
+from fnx.core.program import KernelCode
+from fnx.core.sources import versions
 from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Driver
 from fnx.lower.machines import MACHINES
 from fnx.lower.program import sorting
+
+ROOMS = ("core", "lower", "backends")  # all that what becomes of a tiled kernel can depend on
 
 
 def kernel_code(kernel: UOp, driver: Driver) -> KernelCode:
@@ -49,7 +50,7 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
 
     def key() -> bytes:
         content = hashlib.sha256(repr(target).encode())
-        content.update(versions())
+        content.update(versions(ROOMS))
         content.update(_digest(kernel))
         return content.digest()
 
@@ -97,31 +98,3 @@ def _digest(kernel: UOp) -> bytes:
         lines.append(f"{node.op.name} {node.dtype.name} {arg!r} {[number[s] for s in node.src]}")
         number[node] = len(number)
     return hashlib.sha256("\n".join(lines).encode()).digest()
-
-
-ROOMS = ("core", "lower", "backends")  # all that what becomes of a tiled kernel can depend on
-
-
-@functools.cache
-def versions() -> bytes:
-    """A digest of fnx's own sources: of the compiler's, which imports nothing else of fnx."""
-    package = os.path.abspath(__file__).rpartition(os.path.join("", "lower", ""))[0]
-    return b"".join(digest_of_sources(os.path.join(package, room), LOADED) for room in ROOMS)
-
-
-def digest_of_sources(package: str, loaded: float) -> bytes:
-    """A digest of the Python files of a package that was imported at a time.
-
-    What was edited since is not what runs: then the digest is this process's own, so that the
-    code it makes is not taken for that of the new sources.
-    """
-    content = hashlib.sha256()
-    for folder, folders, files in os.walk(package):
-        folders.sort()
-        for name in sorted(files):
-            if name.endswith(".py"):
-                with open(os.path.join(folder, name), "rb") as f:
-                    content.update(f.read())
-                    if os.fstat(f.fileno()).st_mtime > loaded:
-                        content.update(os.urandom(16))
-    return content.digest()

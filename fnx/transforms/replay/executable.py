@@ -75,37 +75,45 @@ class DeviceFace(Protocol):
 
 
 class Executable:
-    """A FUNCTION lowered for a device and linked: ``run`` takes and gives storages.
+    """A FUNCTION's commands, linked on a device: ``run`` takes and gives storages.
 
-    Its last results are the faults of ``checks``: looked at, and not given.
+    Args:
+        fn: the FUNCTION.
+        device: what it runs on.
+        block: its commands.
+        code: of their kernels.
+        lower: makes the ``lowered`` of it, for readers.
+        checks: its last results are the faults of these: looked at, and not given.
     """
 
-    __slots__ = ("allocate", "device", "function", "lowered", "buffer", "sizes", "results",
-                 "forwards", "checks", "over", "nbytes")
+    __slots__ = ("allocate", "device", "function", "buffer", "block", "sizes", "results",
+                 "forwards", "checks", "over", "nbytes", "_lower", "_lowered")
 
-    def __init__(self, fn: UOp, device: Any, lower: Callable[..., Any], runtime_extents: bool,
-                 checks: Sequence[Check] = (), donated: Sequence[int] = ()) -> None:
+    def __init__(self, fn: UOp, device: Any, block: BlockFace, code: Mapping[UOp, Any],
+                 lower: Callable[[], LoweredFace], checks: Sequence[Check] = ()) -> None:
         self.function, self.checks = fn, checks
         self.device: DeviceFace = device
         self.allocate: Callable[[Sequence[int]], Sequence[Any]] = device.allocate
-        before = device.stats()
-        made: LoweredFace = trace.apart(lower, fn, device.target, runtime_extents, device.prepare,
-                                        None, donated)
-        self.buffer = device.encode(made.block.commands, made.code, made.block.arena)
-        self.lowered = made
-        self.nbytes = graph_bytes([fn, made.block.commands])  # of what is kept with it
-        after = device.stats()
-        made.milliseconds.update({k[:-3]: (after[k] - before[k]) / 1e3
-                                  for k in after if k.endswith("_us")})
-        self.sizes = [max(1, n.dtype.itemsize * math.prod(n.shape)) for n in made.block.outs]
-        self.over = made.block.over
+        self.buffer = device.encode(block.commands, code, block.arena)
+        self.block, self._lower = block, lower
+        self._lowered: LoweredFace | None = None
+        self.nbytes = graph_bytes([fn, block.commands])  # of what is kept with it
+        self.sizes = [max(1, n.dtype.itemsize * math.prod(n.shape)) for n in block.outs]
+        self.over = block.over
         numbers = {slot: i for i, slot in self.over}
         self.results = [("out", numbers[i]) if kind == "in" and i in numbers else (kind, i)
-                        for kind, i in made.block.results]
+                        for kind, i in block.results]
         for i, _ in self.over:
             self.sizes[i] = 1  # no memory of its own
         self.forwards = any(kind == "in" for kind, _ in self.results) or \
             len(self.results) != len(self.sizes) or bool(checks)
+
+    @property
+    def lowered(self) -> LoweredFace:
+        """What the compiler made of it; of a program from disk, that it makes now."""
+        if self._lowered is None:
+            self._lowered = self._lower()
+        return self._lowered
 
     @property
     def is_plain(self) -> bool:

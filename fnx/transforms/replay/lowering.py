@@ -8,11 +8,11 @@ times. What lies between the graph and the commands is made again for a reader, 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from fnx.core import build, ops, parts
+from fnx.core.arithmetic import flops
 from fnx.core.cache import cached
 from fnx.core.errors import ArgumentError
 from fnx.core.levels import show
@@ -237,21 +237,4 @@ def _info(execution: UOp) -> KernelInfo:
     kernel, *operands = execution.src
     scalars = [build.const_of(s) for s in operands if s.op is ops.CONST]
     nbytes = sum(parts.slots(s)[0].nbytes for s in operands if s.op is not ops.CONST)
-    return KernelInfo(execution.arg.name, nbytes, _flops(kernel, scalars), kernel)
-
-
-def _flops(kernel: UOp, scalars: list[Any]) -> int:
-    """Arithmetic of all iterations: each float op once per iteration of its free ranges."""
-    total = 0
-    for node in toposort([kernel]):
-        if node.op.kind == "elementwise" and node.dtype.is_float:
-            total += (2 if node.op is ops.MULACC else 1) * _iterations(node, scalars)
-        elif node.op is ops.REDUCE and node.dtype.is_float:
-            total += _iterations(parts.value(node), scalars)
-    return total
-
-
-def _iterations(node: UOp, scalars: list[Any]) -> int:
-    extents = map(parts.extent, node.ranges)
-    return math.prod(scalars[e.arg.slot] if e.op is ops.VAR else
-                     build.const_of(e) if e.op is ops.CONST else 1 for e in extents)
+    return KernelInfo(execution.arg.label, nbytes, flops(kernel, scalars), kernel)

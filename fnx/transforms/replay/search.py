@@ -26,17 +26,11 @@ from fnx.core.errors import KernelError
 from fnx.core.record import Record, values
 from fnx.core.tiling import Schedule, Search
 from fnx.core.uop import UOp, inherit, rebuild, toposort
+from fnx.transforms.replay.stored import Disk
 
 MAX_FOUND = 1024
 _FASTER = 0.97          # of the time, to be worth another schedule
 _ROUNDS, _ROUND_SECONDS = 5, 0.05
-
-
-class Disk(Protocol):
-    """The part of the disk cache that is used."""
-
-    def get(self, key: bytes) -> bytes | None: ...
-    def put(self, key: bytes, value: bytes) -> None: ...
 
 
 class Space(Protocol):
@@ -115,7 +109,7 @@ def _schedule(call: UOp, device: Any, link: Callable[[UOp], Any], space: Space, 
         with override(check=""):  # the data means nothing
             found = _climb(candidates, base, first, seconds,
                            lambda schedule: space.neighbours(kernel, schedule))
-        disk.put(key, _written(found))
+        disk.put(key, _written(found), f"schedule of {call.arg.name}")
     _found.keep(key, found)
     _shown.keep((call.arg.name, found.schedule), found)
     return found.schedule

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from fnx.lower.program.codegen import digest_of_sources
+from fnx.core.sources import digest_of_sources
 
 
 def test_sources_decide_the_digest_unless_they_are_newer_than_the_process(tmp_path: Path) -> None:

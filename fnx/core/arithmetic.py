@@ -1,0 +1,38 @@
+"""How much arithmetic a kernel does, for profiles.
+
+>>> from fnx.core import dtypes
+>>> r = build.range_(8, 0)
+>>> x, y = [build.at(build.ref(i, dtypes.float32, (8,)), r) for i in (0, 1)]
+>>> double = build.kernel([build.store(y, build.mul(build.load(x), build.load(x)))], "double", [0])
+>>> flops(double, [])
+8
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from fnx.core import build, ops, parts
+from fnx.core.uop import UOp, toposort
+
+
+def flops(kernel: UOp, scalars: Sequence[Any]) -> int:
+    """Arithmetic of all iterations: each float op once per iteration of its free ranges."""
+    if kernel.op is ops.LINKED:
+        found: int = kernel.arg.flops
+        return found
+    total = 0
+    for node in toposort([kernel]):
+        if node.op.kind == "elementwise" and node.dtype.is_float:
+            total += (2 if node.op is ops.MULACC else 1) * _iterations(node, scalars)
+        elif node.op is ops.REDUCE and node.dtype.is_float:
+            total += _iterations(parts.value(node), scalars)
+    return total
+
+
+def _iterations(node: UOp, scalars: Sequence[Any]) -> int:
+    extents = map(parts.extent, node.ranges)
+    return math.prod(scalars[e.arg.slot] if e.op is ops.VAR else
+                     build.const_of(e) if e.op is ops.CONST else 1 for e in extents)

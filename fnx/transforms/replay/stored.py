@@ -1,0 +1,118 @@
+"""Programs on disk: what a FUNCTION became, so that the next process runs no pass.
+
+    key    the FUNCTION's content, the target, fnx's sources, the configuration, what is donated
+    value  COMMANDS over LINKED (kernels by the key of their objects, slots), results, lines
+
+A program is of no file: an equal FUNCTION may come from another one, or from the same after an
+edit. So the user's lines are kept as places in the FUNCTION: the node that had the line, and
+which of its lines it was; who restores it says the lines of his own.
+
+What cannot be read back (another version of a class, an object that is gone) is as nothing.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from fnx.core import build, ops
+from fnx.core.config import config
+from fnx.core.errors import Site
+from fnx.core.process import load
+from fnx.core.program import MissingObjectError
+from fnx.core.record import Record
+from fnx.core.sources import versions
+from fnx.core.uop import UOp, rebuild, toposort
+from fnx.transforms.replay.executable import BlockFace, DeviceFace
+
+ROOMS = ("core", "transforms", "lower", "backends")  # what a program can depend on
+_NAMED = (ops.EXEC, ops.LOOP, ops.BRANCH)
+
+
+class Disk(Protocol):
+    """A cache of bytes."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+    def put(self, key: bytes, value: bytes, about: str = ...) -> None: ...
+
+
+class StoredCommands(Record):
+    """A Block of commands over LINKED. ``outs`` are PARAMs of the types of what is allocated."""
+
+    commands: UOp
+    arena: int
+    outs: tuple[UOp, ...]
+    results: tuple[tuple[str, int], ...]
+    over: tuple[tuple[int, int], ...]
+
+
+class StoredExecutable:
+    """The place of a FUNCTION's program on disk.
+
+    Args:
+        fn: the FUNCTION.
+        device: what it runs on.
+        disk: where it is kept.
+        what: else that decides what becomes of it.
+    """
+
+    def __init__(self, fn: UOp, device: DeviceFace, disk: Disk, *what: Any) -> None:
+        self._fn, self._disk = fn, disk
+        content = load("hashlib").sha256(fn.digest())
+        content.update(versions(ROOMS))
+        content.update(repr((device.target, config.key(), what)).encode())
+        self._key: bytes = b"program" + content.digest()
+
+    def restored(self, encode: Callable[[StoredCommands], Any]) -> Any:
+        """What ``encode`` makes of the program that is kept; None where there is none."""
+        data = self._disk.get(self._key)
+        if data is None:
+            return None
+        try:
+            *fields, lines = pickle.loads(data)
+            block = StoredCommands(*fields)
+        except Exception:  # whatever a stranger's pickle raises
+            return None
+        try:
+            return encode(block.replace(commands=self._with_lines(block.commands, lines)))
+        except MissingObjectError:
+            return None
+
+    def keep(self, block: BlockFace, commands: UOp) -> None:
+        """Store the program: its commands are over LINKED."""
+        outs = [build.param(i, n.dtype, n.shape) for i, n in enumerate(block.outs)]
+        lines = self._lines(commands)
+        data = pickle.dumps((commands, block.arena, tuple(outs), tuple(block.results),
+                             tuple(block.over), lines))
+        count = len([n for n in toposort([commands]) if n.op is ops.LINKED])
+        self._disk.put(self._key, data, f"program {self._fn.arg.name}: {count} kernels")
+
+    def _lines(self, commands: UOp) -> dict[Site, tuple[int, int]]:
+        """The user's lines in commands, each with a node of the FUNCTION that has it."""
+        named = {s for n in toposort([commands]) if n.op in _NAMED for s in n.arg.sites}
+        found: dict[Site, tuple[int, int]] = {}
+        for i, node in enumerate(self._nodes()):
+            for k, site in enumerate(node.sites):
+                if site in named:
+                    found.setdefault(site, (i, k))
+        return found
+
+    def _with_lines(self, commands: UOp, lines: dict[Site, tuple[int, int]]) -> UOp:
+        """The commands with the lines that these places have now."""
+        nodes = self._nodes()
+        now = {site: nodes[i].sites[k] if k < len(nodes[i].sites) else None
+               for site, (i, k) in lines.items()}
+        if all(site == other for site, other in now.items()):
+            return commands
+
+        def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+            if node.op not in _NAMED or not node.arg.sites:
+                return None
+            sites = [now.get(site) for site in node.arg.sites]
+            return node.replace(src=src, arg=node.arg.replace(
+                sites=tuple(dict.fromkeys(s for s in sites if s is not None))))
+        return rebuild([commands], visit)[0]
+
+    def _nodes(self) -> Sequence[UOp]:
+        return toposort([self._fn], into_functions=True)
