@@ -277,10 +277,11 @@ class Pool:
 
     def _trim(self) -> None:
         for size, free in self._classes.items():
-            if size > LARGEST_SMALL:
-                with contextlib.suppress(IndexError):
-                    for holding in free.taker:
-                        self._unmap(holding.ptr)
+            if size <= LARGEST_SMALL:
+                continue
+            with contextlib.suppress(IndexError):
+                for holding in free.taker:
+                    self._unmap(holding.ptr)
 
     def _unmap(self, address: int) -> None:
         """Return a large block that nobody has to the system."""

@@ -103,14 +103,16 @@ def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
     """An elementwise node over operands of one shape and the dtypes that ``op`` accepts."""
     if op is ops.WHERE:
         return where(*src)
-    dtype, shape = src[0].dtype, src[0].shape
+    dtype = src[0].dtype
+    shape = src[0].shape
     for s in src:
         if s.dtype is not dtype or s.shape != shape:
             raise operands.refusal(op, src)
     if len(src) != op.arity or dtype.scalar not in op.types:
         raise operands.refusal(op, src)
-    result = dtypes.bool_ if op.result == "bool" else dtype
-    return UOp(op, result, src, arg)
+    if op.result == "bool":
+        return UOp(op, dtypes.bool_, src, arg)
+    return UOp(op, dtype, src, arg)
 
 
 def cast(x: UOp, dtype: DType) -> UOp:

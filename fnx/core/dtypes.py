@@ -192,7 +192,10 @@ def as_dtype(spec: Any) -> DType:
         return default(int64)
     if spec is float:
         return default(float64)
-    found = NARROW.get(spec) if isinstance(spec, str) else getattr(spec, "dtype", None)
+    if isinstance(spec, str):
+        found = NARROW.get(spec)
+    else:
+        found = getattr(spec, "dtype", None)
     if isinstance(found, DType):
         return found
     return _of_numpy(spec)

@@ -164,7 +164,8 @@ def truncated_normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None,
     factor = jnp.asarray(stddev)
 
     def draw(key: ArrayLike, shape: Shape, t: DTypeLike | None) -> Array:
-        return random.truncated_normal(key, lower, upper, shape, t) * factor
+        drawn = random.truncated_normal(key, lower, upper, shape, t)
+        return drawn * factor
     return _initializer(draw, dtype)
 
 
@@ -223,8 +224,11 @@ def variance_scaling(scale: float, mode: FanMode, distribution: Distribution,
 
     def draw(key: ArrayLike, shape: Shape, t: DTypeLike | None) -> Array:
         inputs, outputs = _fans(shape, in_axis, out_axis, batch_axis)
-        fans = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2}
-        deviation = math.sqrt(scale / max(1.0, fans[mode]))
+        if mode == "fan_avg":
+            fan = (inputs + outputs) / 2
+        else:
+            fan = inputs if mode == "fan_in" else outputs
+        deviation = math.sqrt(scale / max(1.0, fan))
         if distribution == "normal":
             return random.normal(key, shape, t) * deviation
         if distribution == "uniform":

@@ -103,11 +103,12 @@ def reshape(a: ArrayLike, /, shape: ShapeLike | None = None, order: ElementOrder
     x = asarray(a)
     arguments.flag_or_none("copy", copy)
     arguments.one_of("order", order, ("C", "F"))
+    node = x._node
     to = _with_free(x, shape)
-    if order == "F":
-        columns = build.reshape(_turned(x._node), to[::-1])
-        return moved(x, _turned(columns))
-    return moved(x, build.reshape(x._node, to))
+    if order == "C":
+        return moved(x, build.reshape(node, to))
+    columns = build.reshape(_turned(node), to[::-1])
+    return moved(x, _turned(columns))
 
 
 def _turned(node: UOp) -> UOp:

@@ -61,9 +61,11 @@ class ScalarType:
         if isinstance(other, type):
             other = np.dtype(other)
         try:
-            return self._type is dtypes.as_dtype(other)
+            found = dtypes.as_dtype(other)
         except DTypeError:
             return False
+        else:
+            return self._type is found
 
     def __hash__(self) -> int:
         return hash(self.dtype)
