@@ -3,18 +3,23 @@
     python scripts/compare_jax.py [family...]      all calls, on both
     python scripts/compare_jax.py --record [family...]   write tests/golden/names.json (a sample)
     python scripts/compare_jax.py --answers FILE   keep JAX's answers in a file: it compiles each
+    python scripts/compare_jax.py --x64            with 64-bit types
+    python scripts/compare_jax.py --every 10 wide  one of ten calls of the families of that name
 
-The calls are those of tests/golden/name_cases.py; what differs on purpose is listed in
-docs/differences.md. Counts are printed; the exit status says whether something else differs.
+The calls are those of tests/golden/name_cases.py, and of wide_cases.py: every function over every
+dtype and shape. What differs on purpose is listed in docs/differences.md. Counts are printed; the
+exit status says whether something else differs.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import importlib.util
 import json
 import pickle
+import random
 import re
 import sys
 import warnings
@@ -29,9 +34,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 GOLDEN = ROOT / "tests" / "golden"
 SAMPLE = 3           # every so many calls are recorded
+# The least relative error that is allowed to floats of a dtype.
+LEAST = {"float32": 0.0, "float64": 0.0, "float": 0.0, "float16": 4e-3, "bfloat16": 3e-2,
+         "float8_e4m3fn": 0.13, "float8_e5m2": 0.26}
 INPUTS = ["f", "m", "v", "x", "s", "w", "z", "unit", "pos", "wide", "mixed", "sorted", "nans"]
 
 
+@functools.cache
 def golden(name: str) -> Any:
     """A module of tests/golden, by path."""
     spec = importlib.util.spec_from_file_location(name, GOLDEN / f"{name}.py")
@@ -51,7 +60,7 @@ def names(package: str) -> dict[str, Any]:
     special = importlib.import_module(f"{package}.scipy.special") if _has(package) else None
     stats = importlib.import_module(f"{package}.scipy.stats") if _has(package) else None
     return {**found, **golden("name_cases").more(jnp), "top": top, "special": special,
-            "stats": stats}
+            "stats": stats, **golden("wide_cases").operands(jnp, bool(top.config.jax_enable_x64))}
 
 
 def _has(package: str) -> bool:
@@ -63,7 +72,7 @@ def answer(expression: str, seen: dict[str, Any]) -> list[tuple[str, bool, tuple
     out = []
     for x in jax.tree_util.tree_leaves(eval(expression, dict(seen)), is_leaf=_is_array):
         x = x.item() if isinstance(x, np.generic) else x  # of shapes
-        values = np.asarray(x)
+        values = np.asarray(str(x) if isinstance(x, type | np.dtype) else x)
         out.append((str(getattr(x, "dtype", type(x).__name__)),
                     bool(getattr(x, "weak_type", False)), values.shape, values))
     return out
@@ -77,7 +86,7 @@ def gradients(expression: str, result: Any) -> Iterator[str]:
     """The gradient of each float input that an expression names, where its result is of floats."""
     if not result or any(not r[0].startswith("float") for r in result):
         return
-    for name in INPUTS:
+    for name in (*INPUTS, *golden("wide_cases").differentiable(expression)):
         if re.search(rf"(?<![\w.'=]){name}\b(?!\()", expression) and "grad(" not in expression:
             body = expression if len(result) == 1 else f"jnp.stack([y.sum() for y in {expression}])"
             yield f"grad(lambda {name}: ({body} * 1.5).sum())({name})"
@@ -95,9 +104,14 @@ def difference(got: Any, want: Any, rtol: float, weak: bool = True, least: float
             return f"{t}{list(shape)}, JAX {t2}{list(shape2)}"
         if weak and w != w2 and t != "bool":
             return f"weak {w}, JAX {w2}"
+        if t not in LEAST:
+            if not np.array_equal(x, y):
+                return f"{x.ravel()[:9]}, JAX {y.ravel()[:9]}"
+            continue
         x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-        bound = rtol * max(least, float(np.abs(y[np.isfinite(y)]).max(initial=0))) / 10
-        if not np.allclose(x, y, rtol=rtol, atol=bound, equal_nan=True):
+        near = max(rtol * (1e-8 if t in ("float64", "float") else 1), LEAST[t])
+        bound = near * max(least, float(np.abs(y[np.isfinite(y)]).max(initial=0))) / 10
+        if not np.allclose(x, y, rtol=near, atol=bound, equal_nan=True):
             with np.errstate(all="ignore"):
                 worst = np.nanmax(np.abs(x - y) / np.maximum(np.abs(y), 1e-30))
             return f"values off by {worst:.1e}: {x.ravel()[:6]}, JAX {y.ravel()[:6]}"
@@ -115,15 +129,16 @@ class Answers:
         self._unsaved = 0
 
     def __getitem__(self, expression: str) -> Any:
-        if expression not in self.kept:
+        key = f"x64: {expression}" if jax.config.jax_enable_x64 else expression
+        if key not in self.kept:
             try:
-                self.kept[expression] = answer(expression, self.seen)
+                self.kept[key] = answer(expression, self.seen)
             except Exception as error:
-                self.kept[expression] = f"{type(error).__name__} {str(error)[:80]}"
+                self.kept[key] = f"{type(error).__name__} {str(error)[:80]}"
             self._unsaved += 1
             if self._unsaved == 100:
                 self.save()
-        return self.kept[expression]
+        return self.kept[key]
 
     def save(self) -> None:
         self._unsaved = 0
@@ -191,7 +206,11 @@ def main() -> None:
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--no-gradients", action="store_true")
     parser.add_argument("--answers", type=Path)
+    parser.add_argument("--x64", action="store_true", help="with types of 64 bits")
+    parser.add_argument("--every", type=int, default=1, help="one of so many calls")
     given = parser.parse_args()
+    for package in ("jax", "fnx"):
+        importlib.import_module(package).config.update("jax_enable_x64", given.x64)
     warnings.simplefilter("ignore")
     cases, theirs = golden("name_cases"), Answers(given.answers)
     if given.record:
@@ -199,9 +218,11 @@ def main() -> None:
         theirs.save()
         return
     ours, wrong, on_purpose, total = names("fnx"), 0, 0, 0
-    for family, expressions in cases.FAMILIES.items():
-        if given.families and family not in given.families:
+    families = cases.FAMILIES | golden("wide_cases").families(given.x64)
+    for family, expressions in families.items():
+        if given.families and not {family, family.partition(" ")[0]} & {*given.families}:
             continue
+        expressions = random.Random(0).sample(expressions, len(expressions) // given.every)
         every = list(expressions)
         for e in expressions:
             if not given.no_gradients and not theirs.refuses(e):
@@ -216,7 +237,7 @@ def main() -> None:
                 wrong += 1
                 print(f"{family}: {e}: {found}", flush=True)
     theirs.save()
-    print(f"{total} calls, {on_purpose} differ on purpose, {wrong} otherwise")
+    print(f"x64 {given.x64}: {total} calls, {on_purpose} differ on purpose, {wrong} otherwise")
     sys.exit(bool(wrong))
 
 

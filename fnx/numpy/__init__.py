@@ -64,6 +64,7 @@ if TYPE_CHECKING:  # at their first use
     from fnx.numpy.sets import *
     from fnx.numpy.sorting import *
     from fnx.numpy.statistics import *
+    from fnx.numpy.ufuncs import *
     from fnx.numpy.windows import *
 
 ndarray = Array
@@ -114,6 +115,7 @@ _LATER = {
         "average", "corrcoef", "cov", "cumulative_prod", "cumulative_sum", "nanargmax",
         "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod",
         "nanstd", "nansum", "nanvar"),
+    "ufuncs": ("frompyfunc", "ufunc"),
     "windows": (
         "bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"),
 }

@@ -6,6 +6,7 @@ from fnx.core.array import elementwise as rows
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.operate import apply, elementwise, static_power
 from fnx.core.array.public import asarray
+from fnx.numpy.universal import universal
 
 __all__ = [
     "add", "arctan2", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or",
@@ -16,6 +17,7 @@ __all__ = [
 ]
 
 
+@universal(0)
 @elementwise(rows.ADD)
 def add(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x + y; on bools, or.
@@ -26,6 +28,7 @@ def add(x: ArrayLike, y: ArrayLike, /) -> Array:
     return apply(rows.ADD, x, y)
 
 
+@universal()
 @elementwise(rows.SUBTRACT)
 def subtract(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x - y.
@@ -36,6 +39,7 @@ def subtract(x: ArrayLike, y: ArrayLike, /) -> Array:
     return apply(rows.SUBTRACT, x, y)
 
 
+@universal(1)
 @elementwise(rows.MULTIPLY)
 def multiply(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x * y; on bools, and.
@@ -86,6 +90,7 @@ def fmod(x: ArrayLike, y: ArrayLike, /) -> Array:
     return apply(rows.FMOD, x, y)
 
 
+@universal()
 @elementwise(rows.MAXIMUM)
 def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
     """The larger; NaN wins. Ties share the derivative.
@@ -96,6 +101,7 @@ def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
     return apply(rows.MAXIMUM, x, y)
 
 
+@universal()
 @elementwise(rows.MINIMUM)
 def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
     """The smaller; NaN wins. Ties share the derivative.
@@ -106,6 +112,7 @@ def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
     return apply(rows.MINIMUM, x, y)
 
 
+@universal(-float("inf"))
 @elementwise(rows.LOGADDEXP)
 def logaddexp(x: ArrayLike, y: ArrayLike, /) -> Array:
     """log(exp(x) + exp(y)).
@@ -116,6 +123,7 @@ def logaddexp(x: ArrayLike, y: ArrayLike, /) -> Array:
     return apply(rows.LOGADDEXP, x, y)
 
 
+@universal(-float("inf"))
 @elementwise(rows.LOGADDEXP2)
 def logaddexp2(x: ArrayLike, y: ArrayLike, /) -> Array:
     """log2(2**x + 2**y).
@@ -206,6 +214,7 @@ def not_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     return apply(rows.NOT_EQUAL, x, y)
 
 
+@universal(-1)
 @elementwise(rows.BITWISE_AND)
 def bitwise_and(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Bits that both have.
@@ -216,6 +225,7 @@ def bitwise_and(x: ArrayLike, y: ArrayLike, /) -> Array:
     return apply(rows.BITWISE_AND, x, y)
 
 
+@universal(0)
 @elementwise(rows.BITWISE_OR)
 def bitwise_or(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Bits that either has.
@@ -226,6 +236,7 @@ def bitwise_or(x: ArrayLike, y: ArrayLike, /) -> Array:
     return apply(rows.BITWISE_OR, x, y)
 
 
+@universal(0)
 @elementwise(rows.BITWISE_XOR)
 def bitwise_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Bits that one has.
@@ -256,6 +267,7 @@ def right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     return apply(rows.RIGHT_SHIFT, x, y)
 
 
+@universal(True)
 @elementwise(rows.LOGICAL_AND, "bool")
 def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Whether both are true.
@@ -266,6 +278,7 @@ def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
     return apply(rows.LOGICAL_AND, x, y)
 
 
+@universal(False)
 @elementwise(rows.LOGICAL_OR, "bool")
 def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Whether either is true.
@@ -276,6 +289,7 @@ def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
     return apply(rows.LOGICAL_OR, x, y)
 
 
+@universal(False)
 @elementwise(rows.LOGICAL_XOR, "bool")
 def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Whether one is true.

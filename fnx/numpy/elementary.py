@@ -274,6 +274,8 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
     """
     arguments.flag("deg", deg)
     x = Array(in_domain("inexact", z))
+    if x.ndim == 0:
+        x = x.astype(float)  # as JAX: a number's is of the default dtype
     turned = arctan2(imag(x), x)
     return rad2deg(turned) if deg else turned
 
@@ -338,7 +340,7 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     6.0
     """
     k = asarray(x2)
-    if not k._dtype.is_integer:
+    if k._dtype.is_float:
         raise DTypeError(f"expected whole powers, got {k._dtype}",
                          hint="convert them with .astype(int), or multiply with 2**x2")
     x = Array(in_domain("inexact", x1))

@@ -1,0 +1,377 @@
+"""NumPy's universal functions: folds, running folds, tables and updates by a function of elements.
+
+``jnp.add``, ``jnp.maximum`` and their like have the same methods: ``jnp.add.reduce(x)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from fnx.core.array import arguments, axes
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.convert import DTypeLike
+from fnx.core.array.public import asarray, public
+from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.process import load
+from fnx.numpy import basic
+from fnx.numpy.basic import (
+    arange,
+    broadcast_to,
+    concatenate,
+    cumprod,
+    cumsum,
+    logical_and,
+    moveaxis,
+    reshape,
+    take,
+    where,
+    zeros,
+)
+
+__all__ = ["frompyfunc", "ufunc"]
+
+# What is there as a function of its own, and is as fast as one.
+_FOLDS: dict[str, Callable[..., Array]] = {
+    "add": basic.sum, "multiply": basic.prod, "maximum": basic.max, "minimum": basic.min}
+_RUNNING = {"add": cumsum, "multiply": cumprod}
+_UPDATES = {"add": "add", "subtract": "subtract", "multiply": "multiply", "maximum": "max",
+            "minimum": "min"}
+
+
+class ufunc:
+    """A function of elements, over all that broadcasts: ``frompyfunc`` makes it.
+
+    >>> import fnx.numpy as jnp
+    >>> x = jnp.asarray([3, 1, 2])
+    >>> jnp.subtract.reduce(x), jnp.maximum.accumulate(x), jnp.add.nin
+    (Array(0, dtype=int32), Array([3, 3, 3], dtype=int32), 2)
+    >>> jnp.add.at(x, 0, 10, inplace=False), jnp.add.reduceat(x, jnp.asarray([0, 1]))
+    (Array([13,  1,  2], dtype=int32), Array([3, 3], dtype=int32))
+    """
+
+    def __init__(self, func: Callable[..., Any], /, nin: int, nout: int, *,
+                 name: str | None = None, nargs: int | None = None, identity: Any = None) -> None:
+        if not callable(func):
+            raise ArgumentError(f"expected a function, got {func!r}")
+        self.nin, self.nout = arguments.integer("nin", nin), arguments.integer("nout", nout)
+        self.nargs = self.nin if nargs is None else arguments.integer("nargs", nargs)
+        self.identity, self._func = identity, func
+        self.__name__ = name or getattr(func, "__name__", "function")
+        self.__doc__ = func.__doc__
+
+    def __repr__(self) -> str:
+        return f"<jnp.ufunc {self.__name__!r}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ufunc) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        return self._func, self.__name__, self.identity, self.nin, self.nout, self.nargs
+
+    def __call__(self, *args: ArrayLike, out: None = None, where: None = None) -> Any:
+        """The function of each element.
+
+        Args:
+            args: ``nin`` Arrays or what ``asarray`` takes, which broadcast.
+            out: None.
+            where: None.
+
+        Raises:
+            ArgumentError: another number of arguments, ``out`` or ``where``.
+        """
+        arguments.no_out(out)
+        if where is not None:
+            raise ArgumentError(f"{self.__name__}: expected where=None",
+                                hint="choose with fnx.numpy.where(condition, result, else_this)")
+        if len(args) != self.nin:
+            raise ArgumentError(f"{self.__name__}: expected {self.nin} arguments, got {len(args)}")
+        return self._func(*args)
+
+    def reduce(self, a: ArrayLike, axis: Any = 0, dtype: DTypeLike | None = None,
+               out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
+               where: ArrayLike | None = None) -> Array:
+        """A fold of an axis, from the first element to the last.
+
+        Args:
+            a: an Array or what ``asarray`` takes.
+            axis: which one goes; None: all.
+            dtype: of the result.
+            out: None.
+            keepdims: whether the axis stays, with length 1.
+            initial: what the fold begins with; by default the identity, or the first element.
+            where: bools; which elements take part.
+
+        Returns:
+            An Array without the axis.
+
+        Raises:
+            ArgumentError: not of two arguments; ``where`` without an initial value.
+            ShapeError: no element, and no initial value.
+            AxisError: an axis outside of the array.
+        """
+        return _reduced(self, a, axis, dtype, out, keepdims, initial, where)
+
+    def accumulate(self, a: ArrayLike, axis: int = 0, dtype: DTypeLike | None = None,
+                   out: None = None) -> Array:
+        """The folds of the first 1, 2, 3, ... elements along an axis.
+
+        Args:
+            a: an Array or what ``asarray`` takes.
+            axis: along which.
+            dtype: of the result.
+            out: None.
+
+        Returns:
+            An Array of the shape of a.
+
+        Raises:
+            ArgumentError: not of two arguments; no single axis.
+            AxisError: an axis outside of the array.
+        """
+        return _accumulated(self, a, axis, dtype, out)
+
+    def at(self, a: ArrayLike, indices: Any, b: ArrayLike | None = None, /, *,
+           inplace: bool = True) -> Array:
+        """a with the function applied to what an index picks; what it picks twice, twice.
+
+        Args:
+            a: an Array or what ``asarray`` takes.
+            indices: as in ``a[indices]``.
+            b: second operands, which broadcast to ``a[indices]``.
+            inplace: False, as Arrays are immutable.
+
+        Returns:
+            An Array of the shape of a.
+
+        Raises:
+            ArgumentError: ``inplace`` is not False; b where there is one operand, or none where
+                there are two.
+        """
+        return _updated(self, a, indices, b, inplace)
+
+    def reduceat(self, a: ArrayLike, indices: ArrayLike, axis: int = 0,
+                 dtype: DTypeLike | None = None, out: None = None) -> Array:
+        """Folds of the parts of an axis that begin at places, each up to the next one.
+
+        Args:
+            a: an Array or what ``asarray`` takes.
+            indices: a vector of places; of one that is not below the next, its element alone.
+            axis: along which.
+            dtype: of the result.
+            out: None.
+
+        Returns:
+            An Array with a fold for each place.
+
+        Raises:
+            ArgumentError: not of two arguments; no single axis.
+            ShapeError: places that are no vector; a of no axis.
+            AxisError: an axis outside of the array.
+        """
+        return _reduced_at(self, a, indices, axis, dtype, out)
+
+    def outer(self, A: ArrayLike, B: ArrayLike, /) -> Array:
+        """The function of each pair of elements.
+
+        Args:
+            A: an Array or what ``asarray`` takes.
+            B: likewise.
+
+        Returns:
+            An Array of the axes of A, then of B.
+
+        Raises:
+            ArgumentError: not of two arguments.
+        """
+        return _table(self, A, B)
+
+
+def _of_two(f: ufunc, out: None = None) -> None:
+    if (f.nin, f.nout) != (2, 1):
+        raise ArgumentError(f"{f.__name__}: expected a function of two arguments with one "
+                            f"result, got one of {f.nin} with {f.nout}")
+    arguments.no_out(out)
+
+
+def _single(f: ufunc, axis: object, rank: int) -> int:
+    if axis is None or isinstance(axis, tuple | list):
+        raise ArgumentError(f"{f.__name__}: expected one axis, got {axis!r}")
+    return axes.one(axis, rank)
+
+
+def _typed(f: ufunc, x: Array, dtype: DTypeLike | None) -> Any:
+    """The dtype of results: what is asked, or what f gives of two elements."""
+    one = zeros((), x.dtype)
+    return asarray(f(one, one)).dtype if dtype is None else dtype
+
+
+def _scan(f: Callable[..., Any], init: Any, xs: Any) -> tuple[Any, Any]:
+    found: tuple[Any, Any] = load("fnx.transforms.loops.scan").scan(
+        f, init, xs, None, False, 1, 0, False)
+    return found
+
+
+@partial(public, name="ufunc.reduce")
+def _reduced(f: ufunc, a: ArrayLike, axis: Any, dtype: DTypeLike | None, out: None,
+             keepdims: bool, initial: ArrayLike | None, mask: ArrayLike | None) -> Array:
+    _of_two(f, out)
+    start = f.identity if initial is None else initial
+    if mask is not None and start is None:
+        raise ArgumentError(f"{f.__name__}: expected initial= with where=, as the function "
+                            "has no identity")
+    if f.__name__ in _FOLDS and isinstance(f, _Known):
+        options = {} if f.__name__ in ("maximum", "minimum") else {"dtype": dtype}
+        return _FOLDS[f.__name__](a, axis=axis, keepdims=keepdims, initial=initial, where=mask,
+                                  **options)
+    x = asarray(a)
+    over = tuple(range(x.ndim)) if axis is None else axes.listed(
+        axis if isinstance(axis, tuple) else (axis,), x.ndim)
+    rest = tuple([n for i, n in enumerate(x.shape) if i not in over])
+    kept = tuple([1 if i in over else n for i, n in enumerate(x.shape)]) if keepdims else rest
+    to = _typed(f, x, dtype)
+    rows = _rows(x, over, rest)
+    masks = () if mask is None else (_rows(broadcast_to(mask, x.shape), over, rest),)
+    if start is None:
+        if not rows.shape[0]:
+            raise ShapeError(f"{f.__name__}: expected elements or initial=, got shape "
+                             f"{x.shape}")
+        first, rows = rows[0].astype(to), rows[1:]
+    else:
+        first = broadcast_to(asarray(start, to), rest)
+
+    def step(folded: Array, row: tuple[Array, ...]) -> tuple[Array, None]:
+        made = f(folded, row[0].astype(to)).astype(to)
+        return (where(row[1], made, folded) if len(row) > 1 else made), None
+
+    return reshape(_scan(step, first, (rows, *masks))[0], kept)
+
+
+def _rows(x: Array, over: tuple[int, ...], rest: tuple[int, ...]) -> Array:
+    """x with the folded axes as one in front."""
+    moved = moveaxis(x, over, tuple(range(len(over))))
+    count = 1
+    for i in over:
+        count *= x.shape[i]
+    return reshape(moved, (count, *rest))
+
+
+@partial(public, name="ufunc.accumulate")
+def _accumulated(f: ufunc, a: ArrayLike, axis: Any, dtype: DTypeLike | None, out: None) -> Array:
+    _of_two(f, out)
+    x = asarray(a)
+    at = _single(f, axis, x.ndim)
+    if f.__name__ in _RUNNING and isinstance(f, _Known):
+        return _RUNNING[f.__name__](x, axis=at, dtype=dtype)
+    to = _typed(f, x, dtype)
+    rows = moveaxis(x, at, 0).astype(to)
+    if not rows.shape[0]:
+        return moveaxis(rows, 0, at)
+
+    def step(folded: Array, row: Array) -> tuple[Array, Array]:
+        made = f(folded, row).astype(to)
+        return made, made
+
+    made = _scan(step, rows[0], rows[1:])[1]
+    return moveaxis(concatenate([rows[:1], made]), 0, at)
+
+
+@partial(public, name="ufunc.at")
+def _updated(f: ufunc, a: ArrayLike, indices: Any, b: ArrayLike | None, inplace: bool) -> Array:
+    if inplace:
+        raise ArgumentError(f"{f.__name__}: expected inplace=False, as Arrays are immutable",
+                            hint=f"x = jnp.{f.__name__}.at(x, indices, values, inplace=False)")
+    given = () if b is None else (b,)
+    if f.nin != 1 + len(given):
+        raise ArgumentError(f"{f.__name__}: expected {f.nin - 1} operands beside the array, got "
+                            f"{len(given)}")
+    if f.__name__ in _UPDATES and isinstance(f, _Known):
+        x = asarray(a)
+        made: Array = getattr(x.at[indices], _UPDATES[f.__name__])(*given)
+        return made
+    one = [zeros((), asarray(v).dtype) for v in (a, *given)]
+    x = asarray(a).astype(asarray(f(*one)).dtype)
+    places = reshape(arange(x.size), x.shape)[indices]  # in the order of a[indices]
+    operands = [reshape(broadcast_to(v, places.shape), -1) for v in given]
+
+    def step(flat: Array, row: tuple[Array, ...]) -> tuple[Array, None]:
+        place, *others = row
+        return flat.at[place].set(f(flat[place], *others).astype(flat.dtype)), None
+
+    flat, _ = _scan(step, reshape(x, -1), (reshape(places, -1), *operands))
+    return reshape(flat, x.shape)
+
+
+@partial(public, name="ufunc.reduceat")
+def _reduced_at(f: ufunc, a: ArrayLike, indices: ArrayLike, axis: Any, dtype: DTypeLike | None,
+                out: None) -> Array:
+    _of_two(f, out)
+    x, starts = asarray(a), asarray(indices)
+    if not x.ndim or starts.ndim != 1:
+        raise ShapeError(f"{f.__name__}: expected a of some axes and a vector of places, "
+                         f"got shapes {x.shape} and {starts.shape}")
+    at = _single(f, axis, x.ndim)
+    rows = moveaxis(x, at, 0).astype(_typed(f, x, dtype))
+    count = rows.shape[0]
+    ends = concatenate([starts[1:], asarray([count], starts.dtype)])
+    places = arange(count, dtype=starts.dtype)
+
+    def inside(i: Array) -> Array:
+        found = logical_and(i > starts, i < ends)
+        return reshape(found, (-1,) + (1,) * (rows.ndim - 1))
+
+    def step(folded: Array, row: tuple[Array, Array]) -> tuple[Array, None]:
+        return where(inside(row[0]), f(folded, row[1]).astype(folded.dtype), folded), None
+
+    return moveaxis(_scan(step, take(rows, starts, axis=0), (places, rows))[0], 0, at)
+
+
+@partial(public, name="ufunc.outer")
+def _table(f: ufunc, A: ArrayLike, B: ArrayLike) -> Array:
+    _of_two(f)
+    a, b = asarray(A), asarray(B)
+    found: Array = f(reshape(a, a.shape + (1,) * b.ndim), b)
+    return found
+
+
+@public
+def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
+    """A universal function of a function of scalars.
+
+    Args:
+        func: of ``nin`` scalars; it is traced once.
+        nin: how many arguments it has.
+        nout: how many results.
+        identity: what changes nothing as the first argument; None where there is none.
+
+    Returns:
+        A ``ufunc``: called, it runs over all that broadcasts; it has reduce, accumulate, at,
+        reduceat and outer.
+
+    Raises:
+        ArgumentError: no function, or numbers that are none.
+
+    >>> import fnx.numpy as jnp
+    >>> longer = jnp.frompyfunc(lambda x, y: (x * x + y * y) ** 0.5, 2, 1)
+    >>> longer.outer(jnp.asarray([3.0, 0.0]), jnp.asarray([4.0]))
+    Array([[5.],
+           [4.]], dtype=float32)
+    """
+    if not callable(func):
+        raise ArgumentError(f"expected a function, got {func!r}")
+    over: Callable[..., Any] = basic.vectorize(func)
+    return ufunc(over, nin, nout, name=getattr(func, "__name__", None), identity=identity)
+
+
+class _Known(ufunc):
+    """One of the functions of fnx.numpy."""
+
+
+def method(f: Callable[..., Any], identity: Any, nin: int, name: str) -> Any:
+    """A method of a function of fnx.numpy."""
+    return getattr(_Known(f, nin, 1, identity=identity), name)
