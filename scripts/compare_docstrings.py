@@ -5,7 +5,9 @@
 
 The examples are those of the installed JAX and are read from it; each runs in one process by JAX
 and in another by fnx as JAX (``fnx.as_jax``), and what is printed is compared: numbers to six
-digits, the rest as text. Examples that fail by JAX itself are left out.
+digits, the rest as text. Examples that fail by JAX itself are left out, and those that meet a part
+that comes later or is out by name (and what they go on to do with it); docstrings_out.toml has the
+others that differ on purpose, with reasons.
 """
 
 from __future__ import annotations
@@ -90,6 +92,9 @@ def ran(texts: dict[str, str], by: str) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
+# What fnx says of parts that come later or are out by name, and a later example that misses them.
+OUT_BY_NAME = re.compile(r"come later|complex|a name of JAX that fnx does not have")
+MISSES = re.compile(r"raised NameError")
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf")
 
 
@@ -97,6 +102,7 @@ def same(a: str, b: str) -> bool:
     """Whether two prints agree: numbers to some digits, what is raised by its type."""
     if a.startswith("raised ") and b.startswith("raised "):
         return True
+    a, b = (re.sub(r"dtype=bool, weak_type=True", "dtype=bool", s) for s in (a, b))
     words_a, words_b = (re.sub(r"\s+", "", NUMBER.sub("#", s)) for s in (a, b))
     if re.sub(r"0x[0-9a-f]+", "", words_a) != re.sub(r"0x[0-9a-f]+", "", words_b):
         return False
@@ -119,20 +125,24 @@ def main() -> None:
              if not sys.argv[1:] or any(name.startswith(a) for a in sys.argv[1:])}
     theirs, ours = ran(texts, "jax"), ran(texts, "fnx")
     out = tomllib.loads(OUT.read_text()) if OUT.exists() else {}
-    agree = differ = left = 0
+    agree = differ = left = later = 0
     for name in texts:
+        gone = False
         reason = next((why for prefix, why in out.items() if name.startswith(prefix)), None)
         for (source, a), (_, b) in zip(theirs[name], ours[name]):
             if a.startswith("raised ") and not b.startswith("raised "):
                 left += 1
             elif same(a, b):
                 agree += 1
+            elif b.startswith("raised ") and (OUT_BY_NAME.search(b) or gone and MISSES.match(b)):
+                later, gone = later + 1, True
             elif reason is not None:
                 left += 1
             else:
                 differ += 1
                 print(f"--- {name}\n>>> {source}\nJAX: {a}\nfnx: {b}")
-    print(f"{agree} examples agree, {differ} differ, {left} are out (docstrings_out.toml)")
+    print(f"{agree} examples agree, {differ} differ, {later} meet parts that come later, {left} "
+          "are out (docstrings_out.toml) or fail by JAX")
     sys.exit(differ > 0)
 
 

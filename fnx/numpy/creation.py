@@ -392,15 +392,15 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     (a, b), _ = promoted("inexact", "linspace", (start, stop))
     gaps = n - 1 if endpoint else n
     shape = (n, *a.shape)
-    place, low, high = (Expr(build.expand(x, shape)) for x in (
-        build.reshape(build.iota(n), (n,) + (1,) * len(a.shape)), a, b))
-    share = place.cast(a.dtype) / max(gaps, 1)
-    total = low * (max(gaps, 1) - place.cast(a.dtype)) + high * place.cast(a.dtype)
+    place, low, high = (Expr(build.expand(build.cast(x, dtypes.float64), shape)) for x in (
+        build.reshape(build.iota(n), (n,) + (1,) * len(a.shape)), a, b))  # rounded once
+    share = place / max(gaps, 1)
+    total = low * (max(gaps, 1) - place) + high * place
     out = where((total - total).eq(0), total / max(gaps, 1), low * (1 - share) + high * share)
     if endpoint and n > 1:  # exactly stop
         out = where(place.eq(n - 1), high, out)
     t = dtype_or_default(dtype, a.dtype)
-    out = (floor(out) if t.is_integer else out).cast(t)
+    out = (floor(out) if t.is_integer else out.cast(a.dtype)).cast(t)
     at = axes.one(axis, len(shape))
     result = Array(build.permute(out.node, (*range(1, at + 1), 0, *range(at + 1, len(shape)))))
     if not retstep:

@@ -29,12 +29,6 @@ _family = Family(
     raises=("ShapeError: coefficients of more than one axis.", "ArgumentError: a negative m."))
 
 
-def _two(name: str, a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
-    x, y = _vector(a), _vector(b)
-    nodes, _ = promoted("any", name, (x, y), broadcast=False)
-    return Array(nodes[0]), Array(nodes[1])
-
-
 def _vector(a: ArrayLike) -> Array:
     x = asarray(a)
     x = x.reshape(1) if not x.ndim else x
@@ -57,7 +51,17 @@ def _times(m: int) -> int:
 
 def _front(x: Array, n: int) -> Array:
     """x with zeros in front, of length n."""
-    return Array(build.pad(x._node, [(n - x.size, 0)])) if n > x.size else x
+    more = n - x.shape[0]
+    pads = [(more, 0)] + [(0, 0)] * (x.ndim - 1)
+    return Array(build.pad(x._node, pads)) if more > 0 else x
+
+
+def _both(name: str, a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
+    """Coefficients along the first axis, of as many powers; more axes broadcast."""
+    nodes, _ = promoted("any", name, (atleast_1d(a), atleast_1d(b)), broadcast=False)
+    x, y = map(Array, nodes)
+    n = max(x.shape[0], y.shape[0])
+    return _front(x, n), _front(y, n)
 
 
 @_family("An Array of the shape of x.", p="coefficients, the highest power first; more axes "
@@ -85,9 +89,8 @@ def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
     >>> jnp.polyadd(jnp.asarray([1, 2]), jnp.asarray([3]))
     Array([1, 5], dtype=int32)
     """
-    x, y = _two("polyadd", a1, a2)
-    n = max(x.size, y.size)
-    return _front(x, n) + _front(y, n)
+    x, y = _both("polyadd", a1, a2)
+    return x + y
 
 
 @_family()
@@ -97,9 +100,8 @@ def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
     >>> jnp.polysub(jnp.asarray([1, 2]), jnp.asarray([3]))
     Array([ 1, -1], dtype=int32)
     """
-    x, y = _two("polysub", a1, a2)
-    n = max(x.size, y.size)
-    return _front(x, n) - _front(y, n)
+    x, y = _both("polysub", a1, a2)
+    return x - y
 
 
 def _trimmed(x: Array, trim: bool) -> Array:

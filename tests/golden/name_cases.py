@@ -421,6 +421,17 @@ BROAD = [
         "vector_norm(m, axis=0, ord=jnp.inf)", "vector_norm(m, ord=0)", "vecdot(m, m)")],
     *[f"m.astype('{a}').view('{b}')" for a, b in (
         ("int16", "uint8"), ("bool", "int8"), ("float32", "float16"), ("bfloat16", "int16"))],
+    *[f"m.at[{i}].{do}mode='{mode}', wrap_negative_indices=False)"
+      for i in ("-1", "np.array([0, -1])", "0, jnp.asarray([-2, 1])", "1:, np.array([-9, 2])")
+      for do, modes in (("set(9, ", "drop clip"), ("add(9.0, ", "drop"), ("get(", "fill clip"))
+      for mode in modes.split()],
+    "jnp.polyadd(m, f[None])", "jnp.polysub(s, m)", "jnp.linspace(-jnp.pi, jnp.pi, 9)",
+    *[f"jnp.{f}.{call}" for f in ("add", "subtract", "maximum", "bitwise_or") for call in (
+        "reduce(zeros)", "reduce(zeros, axis=1, keepdims=True)", "accumulate(zeros, 1)",
+        "outer(i, zeros)", "reduceat(counts, np.array([0, 2, 3]))",
+        "at(i, np.array([0, 0]), 5, inplace=False)", "reduce(zeros, initial=3, where=zeros > 0)")],
+    *[f"jnp.frompyfunc(lambda a, b: a * 2 - b, 2, 1).{call}" for call in (
+        "reduce(f)", "accumulate(m, 1)", "outer(f, v)", "reduceat(v, np.array([0, 2]))")],
     "jnp.arange(8, dtype='uint8').view('int32')", "m.astype('int16').byteswap()", "m.byteswap()",
     "lax.bitcast_convert_type(m, 'uint16')", "m.compress(b[:2], axis=0)",
     "lax.bitcast_convert_type(jnp.arange(8, dtype='uint8').reshape(2, 4), 'float32')",
@@ -455,7 +466,7 @@ ON_PURPOSE: dict[str, str] = {
     "grad(lambda wide: (stats.uniform.cdf": "at its corner the slope is 0",
     "special.bessel_jn(f, v=3": "a number where JAX's recurrence overflows",
     "special.gammainc(0": "the limit at a = 0, as SciPy",
-    "special.poch(pos, 2)": "finite where gamma(x) overflows",
+    "special.poch(pos": "finite where gamma(x) overflows",
     "jnp.ediff1d(b)": "a difference of bools is whether they differ",
 }
 # Relative error that a function may have, where it is not 4 ulp or so.

@@ -14,6 +14,7 @@ import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.errors import ArgumentError, GradError, RuleError, ShapeError
 from fnx.custom_batching import custom_vmap, sequential_vmap
+from fnx.scipy.sparse.linalg import gmres
 
 X = np.linspace(0.5, 2, 4).astype("f4")
 
@@ -123,6 +124,31 @@ def test_a_symmetric_system_and_one_without_a_transpose() -> None:
     np.testing.assert_allclose(t, -np.linalg.solve(s, b), rtol=1e-3)
     with pytest.raises(GradError):
         fnx.grad(lambda s: f(s).sum())(s)
+
+
+@pytest.mark.parametrize("n, restart", [(1, 20), (6, 3), (12, 20)])
+def test_minimal_residuals(n: int, restart: int) -> None:
+    rng = np.random.default_rng(n)
+    a = (np.eye(n) * 3 + rng.normal(size=(n, n)) / np.sqrt(n)).astype("f4")
+    b = rng.normal(size=n).astype("f4")
+
+    def solve(b: Any) -> Any:
+        return gmres(a, b, restart=restart, tol=1e-6)[0]
+    np.testing.assert_allclose(fnx.jit(solve)(b), np.linalg.solve(a, b), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(fnx.grad(lambda b: solve(b).sum())(b),
+                               np.linalg.solve(a.T, np.ones(n)), rtol=1e-4, atol=1e-5)
+
+
+def test_minimal_residuals_of_trees_and_of_what_is_singular() -> None:
+    b = {"u": jnp.ones(2), "v": jnp.ones((2, 2))}
+    found, _ = gmres(lambda t: {"u": 3 * t["u"] + t["v"].sum(0), "v": 2 * t["v"] + t["u"]}, b,
+                     M=lambda t: {"u": t["u"] / 3, "v": t["v"] / 2})
+    np.testing.assert_allclose(found["v"], np.full((2, 2), 0.5), rtol=1e-4)
+    flat = np.diag([1.0, 2.0, 0.0]).astype("f4")
+    np.testing.assert_allclose(gmres(flat, np.array([1, 2, 0], "f4"))[0], [1, 1, 0], atol=1e-5)
+    np.testing.assert_array_equal(gmres(flat, np.zeros(3, "f4"))[0], np.zeros(3))
+    with pytest.raises(ArgumentError):
+        gmres(flat, np.ones(3, "f4"), restart=0)
 
 
 def test_equations_have_to_be_as_many_as_unknowns() -> None:

@@ -193,8 +193,10 @@ def get_item(x: Array, index: Any) -> Array:
     return _get(x, _numbers_as_data(x, index))
 
 
-def _numbers_as_data(x: Array, index: Any) -> Any:
+def _numbers_as_data(x: Array, index: Any, wrapped: bool = True) -> Any:
     """An index of an eager call with its numbers as Arrays, so that others are the same call.
+
+    ``wrapped``: those that count from the end become those that they mean.
 
     Those outside of their axis stay, and are told of; so do those of which slices are made.
     """
@@ -203,14 +205,15 @@ def _numbers_as_data(x: Array, index: Any) -> Any:
         return index
     if type(index) is int:
         n = shape[0] if shape else 0
-        return number(index % n) if -n <= index < n <= _LONGEST else index
+        return number(index % n if wrapped else index) if -n <= index < n <= _LONGEST else index
     if type(index) is not tuple or not _STATIC.issuperset(map(type, index)) \
             or len(index) > len(shape):
         return index
     for i, n in zip(index, shape):
         if type(i) is int and not -n <= i < n <= _LONGEST:
             return index
-    return tuple([number(i % n) if type(i) is int else i for i, n in zip(index, shape)])
+    return tuple([number(i % n if wrapped else i) if type(i) is int else i
+                  for i, n in zip(index, shape)])
 
 
 _LONGEST = 1 << 30  # axis whose numbers are int32
@@ -300,6 +303,7 @@ def _write(summary: str, call: str, result: str
             mode: of indices outside: "drop" (default; "fill" and
                 "promise_in_bounds" do the same), or "clip" to the nearest inside.
             unique_indices, indices_are_sorted: promises, which nothing here needs.
+            wrap_negative_indices: whether -1 is the last; else negative indices are outside.
 
         Returns:
             An Array of the shape and dtype of x; x stays as it is.
@@ -334,7 +338,7 @@ class At:
         self._x, self._index = x, index
 
     def __getitem__(self, index: Any) -> At:
-        return At(self._x, _numbers_as_data(self._x, index))
+        return At(self._x, _numbers_as_data(self._x, index, False))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise MutationError("expected no assignment to x.at[...]: an Array is immutable",
@@ -347,9 +351,18 @@ class At:
     def __getattr__(self, name: str) -> Any:
         raise UnknownNameError("x.at[...]", name, [n for n in vars(At) if not n.startswith("_")])
 
+    def _meant(self, wrap: bool) -> At:
+        """The place whose negative indices are outside, unless they count from the end."""
+        arguments.flag("wrap_negative_indices", wrap)
+        if wrap:
+            return self
+        entries = self._index if isinstance(self._index, tuple) else (self._index,)
+        return At(self._x, tuple([_outside_if_negative(i) for i in entries]))
+
     @public
     def get(self, *, mode: ReadMode = None, fill_value: ArrayLike | None = None,
-            indices_are_sorted: bool = False, unique_indices: bool = False) -> Array:
+            indices_are_sorted: bool = False, unique_indices: bool = False,
+            wrap_negative_indices: bool = True) -> Array:
         """The elements there.
 
         Args:
@@ -358,6 +371,7 @@ class At:
             fill_value: what "fill" gives; by default NaN, the smallest int, the largest unsigned
                 int, or True.
             unique_indices, indices_are_sorted: promises, which nothing here needs.
+            wrap_negative_indices: whether -1 is the last; else negative indices are outside.
 
         Returns:
             An Array of the shape of ``x[index]`` and the dtype of x.
@@ -370,69 +384,81 @@ class At:
         Array([ 2, -1], dtype=int32)
         """
         arguments.promises(indices_are_sorted, unique_indices)
-        return at_get(self._x, self._index, mode, fill_value)
+        return at_get(self._x, self._meant(wrap_negative_indices)._index, mode, fill_value)
 
     @_write("A copy with ``value`` there.",
             "set(5.0)", "Array([1., 5., 3.], dtype=float32)")
     def set(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
-            unique_indices: bool = False) -> Array:
-        return _written(self, value, None, mode, indices_are_sorted, unique_indices)
+            unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
+        at = self._meant(wrap_negative_indices)
+        return _written(at, value, None, mode, indices_are_sorted, unique_indices)
 
     @_write("A copy with ``value`` added there, once for each time that an index occurs.",
             "add(5.0)", "Array([1., 7., 3.], dtype=float32)")
     def add(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
-            unique_indices: bool = False) -> Array:
-        return _written(self, value, ops.ADD, mode, indices_are_sorted, unique_indices)
+            unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
+        at = self._meant(wrap_negative_indices)
+        return _written(at, value, ops.ADD, mode, indices_are_sorted, unique_indices)
 
     @_write("A copy with ``value`` subtracted there.",
             "subtract(5.0)", "Array([ 1., -3.,  3.], dtype=float32)")
     def subtract(self, value: ArrayLike, *, mode: WriteMode = None,
-                 indices_are_sorted: bool = False, unique_indices: bool = False) -> Array:
+                 indices_are_sorted: bool = False, unique_indices: bool = False,
+                 wrap_negative_indices: bool = True) -> Array:
         less = -asarray(value)
-        return _written(self, less, ops.ADD, mode, indices_are_sorted, unique_indices)
+        at = self._meant(wrap_negative_indices)
+        return _written(at, less, ops.ADD, mode, indices_are_sorted, unique_indices)
 
     @_write("A copy with what is there multiplied by ``value``.",
             "multiply(5.0)", "Array([ 1., 10.,  3.], dtype=float32)")
     def multiply(self, value: ArrayLike, *, mode: WriteMode = None,
-                 indices_are_sorted: bool = False, unique_indices: bool = False) -> Array:
-        return _written(self, value, ops.MUL, mode, indices_are_sorted, unique_indices)
+                 indices_are_sorted: bool = False, unique_indices: bool = False,
+                 wrap_negative_indices: bool = True) -> Array:
+        at = self._meant(wrap_negative_indices)
+        return _written(at, value, ops.MUL, mode, indices_are_sorted, unique_indices)
 
     @_write("A copy with what is there divided by ``value``.",
             "divide(4.0)", "Array([1. , 0.5, 3. ], dtype=float32)")
-    def divide(self, value: ArrayLike, *, mode: WriteMode = None,
-               indices_are_sorted: bool = False, unique_indices: bool = False) -> Array:
-        ones = At(Array(build.const(1, self._x._dtype, self._x._shape)), self._index)
+    def divide(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
+               unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
+        ones = At(Array(build.const(1, self._x._dtype, self._x._shape)),
+                  self._meant(wrap_negative_indices)._index)
         return self._x / _written(ones, value, ops.MUL, mode, indices_are_sorted, unique_indices)
 
     @_write("A copy with the smaller of what is there and ``value``.",
             "min(0.0)", "Array([1., 0., 3.], dtype=float32)")
     def min(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
-            unique_indices: bool = False) -> Array:
-        return _written(self, value, ops.MIN, mode, indices_are_sorted, unique_indices)
+            unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
+        at = self._meant(wrap_negative_indices)
+        return _written(at, value, ops.MIN, mode, indices_are_sorted, unique_indices)
 
     @_write("A copy with the larger of what is there and ``value``.",
             "max(5.0)", "Array([1., 5., 3.], dtype=float32)")
     def max(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
-            unique_indices: bool = False) -> Array:
-        return _written(self, value, ops.MAX, mode, indices_are_sorted, unique_indices)
+            unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
+        at = self._meant(wrap_negative_indices)
+        return _written(at, value, ops.MAX, mode, indices_are_sorted, unique_indices)
 
     @_write("A copy with what is there raised to the power of ``value``.",
             "power(2.0)", "Array([1., 4., 3.], dtype=float32)")
     def power(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
-              unique_indices: bool = False) -> Array:
-        ones = At(Array(build.const(1, self._x._dtype, self._x._shape)), self._index)
+              unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
+        ones = At(Array(build.const(1, self._x._dtype, self._x._shape)),
+                  self._meant(wrap_negative_indices)._index)
         by = _written(ones, value, ops.MUL, mode, indices_are_sorted, unique_indices)
         return apply(rows.POWER, self._x, by)
 
     @public
     def apply(self, func: Callable[[Array], Any], *, mode: WriteMode = None,
-              indices_are_sorted: bool = False, unique_indices: bool = False) -> Array:
+              indices_are_sorted: bool = False, unique_indices: bool = False,
+              wrap_negative_indices: bool = True) -> Array:
         """A copy with a function of what is there, once however often an index occurs.
 
         Args:
             func: an elementwise function of an Array; its results become the dtype of x.
             mode: of indices outside: "drop" (default), or "clip" to the nearest inside.
             unique_indices, indices_are_sorted: promises, which nothing here needs.
+            wrap_negative_indices: whether -1 is the last; else negative indices are outside.
 
         Returns:
             An Array of the shape and dtype of x; x stays as it is.
@@ -447,7 +473,8 @@ class At:
         if not callable(func):
             raise ArgumentError(f"expected a function, got {func!r}", hint="use .set(value)")
         x = self._x
-        there = At(Array(build.const(False, dtypes.bool_, x._shape)), self._index)
+        there = At(Array(build.const(False, dtypes.bool_, x._shape)),
+                   self._meant(wrap_negative_indices)._index)
         chosen = _written(there, True, None, mode, indices_are_sorted, unique_indices)
         made = as_node(operand(func(x)), x._dtype)
         if made.shape != x._shape:
@@ -456,6 +483,23 @@ class At:
         return Array(build.where(chosen._node, made, x._node), x.weak)
 
     mul = multiply
+
+
+def _outside_if_negative(entry: Any) -> Any:
+    """An entry of an index; in place of negative numbers one that is before all axes."""
+    if isinstance(entry, int) and not isinstance(entry, bool) and entry < 0:
+        return Array(build.const(_BEFORE, dtypes.int32))
+    if isinstance(entry, slice) or entry is None or entry is Ellipsis:
+        return entry
+    x = asarray(entry)
+    if not x._dtype.is_integer or x._dtype is dtypes.unsigned(x._dtype):
+        return entry
+    i = build.cast(x._node, dtypes.int32)
+    zero, before = (build.const(n, dtypes.int32, x._shape) for n in (0, _BEFORE))
+    return Array(build.where(build.lt(i, zero), before, i))
+
+
+_BEFORE = -2**31 + 1  # also with the length of an axis added
 
 
 def at_get(x: Array, index: Any, mode: ReadMode, fill_value: ArrayLike | None) -> Array:

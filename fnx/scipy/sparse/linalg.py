@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import fnx.numpy as jnp
-from fnx.core.array import tree
+from fnx.core.array import arguments, tree
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.documented import Family
-from fnx.core.errors import ArgumentError, ShapeError, module_face
+from fnx.core.errors import ArgumentError, ShapeError
+from fnx.flatten_util import ravel_pytree
 from fnx.lax.implicit import custom_linear_solve
-from fnx.lax.loops import while_loop
+from fnx.lax.loops import fori_loop, scan, while_loop
 
-__all__ = ["bicgstab", "cg"]
+__all__ = ["bicgstab", "cg", "gmres"]
 
 Operator: TypeAlias = Callable[[Any], Any] | ArrayLike | None  # A, as a function or a matrix
 
@@ -62,6 +63,27 @@ def bicgstab(A: Operator, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: fl
     [1. 1.]
     """
     return _solved(_stabilized, A, b, x0, tol, atol, maxiter, M, symmetric=False)
+
+
+@_equations(restart="so many directions are kept before it begins again from the x so far.",
+            maxiter="how often it begins; by default ten times for each element of b.",
+            solve_method="accepted as JAX's: both names mean rotations.")
+def gmres(A: Operator, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0,
+          restart: int = 20, maxiter: int | None = None, M: Operator = None,
+          solve_method: Literal["batched", "incremental"] = "batched") -> tuple[Any, None]:
+    """The x with A(x) = b for any invertible A: generalized minimal residuals.
+
+    Source: Saad and Schultz, GMRES, SIAM J. Sci. Stat. Comput. 7 (1986).
+
+    >>> print(gmres(jnp.asarray([[2.0, 1.0], [0.0, 4.0]]), jnp.asarray([3.0, 4.0]))[0].round(3))
+    [1. 1.]
+    """
+    arguments.one_of("solve_method", solve_method, ("batched", "incremental"))
+    directions = arguments.integer("restart", restart)
+    if directions < 1:
+        raise ArgumentError(f"expected restart >= 1, got {restart}")
+    iterate = partial(_minimal_residuals, restart=directions)
+    return _solved(iterate, A, b, x0, tol, atol, maxiter, M, symmetric=False)
 
 
 def _solved(iterate: Callable[..., Any], A: Operator, b: Any, x0: Any, tol: float, atol: float,
@@ -151,5 +173,68 @@ def _stabilized(matvec: Callable[[Any], Any], b: Any, x: Any, *,
     return while_loop(unsolved, step, (x, r, r, r, _dot(r, r), 0))[0]
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
-    __getattr__, __dir__ = module_face(__name__, __all__, frozenset({"gmres"}))
+def _minimal_residuals(matvec: Callable[[Any], Any], b: Any, x: Any, *, restart: int,
+                       inverse: Callable[[Any], Any], bound: Array, steps: int) -> Any:
+    flat, unravel = ravel_pytree(b)
+    m = min(restart, flat.size)
+
+    def apply(v: Array) -> Array:
+        return ravel_pytree(inverse(matvec(unravel(v))))[0]
+
+    def unsolved(state: Any) -> Any:
+        _, r, k = state
+        return (_dot(r, r) > bound) & (k < steps)
+
+    def step(state: Any) -> Any:
+        x, r, k = state
+        x = x + _closest(apply, ravel_pytree(inverse(unravel(r)))[0], m)
+        return x, flat - ravel_pytree(matvec(unravel(x)))[0], k + 1
+
+    first = ravel_pytree(x)[0]
+    residual = flat - ravel_pytree(matvec(x))[0]
+    return unravel(while_loop(unsolved, step, (first, residual, 0))[0])
+
+
+def _closest(apply: Callable[[Array], Array], r: Array, m: int) -> Array:
+    """The d in the span of r, A r, ..., A**(m-1) r with the least norm of r - A d.
+
+    Q has an orthonormal basis of the span; A in this basis becomes triangular (R) by rotations of
+    neighbouring rows, which turn g, that is r in the basis, too.
+    """
+    def norm(v: Array) -> Array:
+        return jnp.sqrt(jnp.vdot(v, v))
+
+    def column(state: Any, k: Any) -> tuple[Any, None]:
+        Q, R, turns, g = state
+        q, h = apply(Q[k]), jnp.zeros_like(g)
+        before = norm(q)
+        for _ in range(2):  # the second time takes away what rounding left
+            part = Q @ q
+            q, h = q - part @ Q, h + part
+        size = norm(q)
+        more = size > 10 * jnp.finfo(q.dtype).eps * before
+        Q = Q.at[k + 1].set(jnp.where(more, q / jnp.where(more, size, 1), 0))
+        h = fori_loop(0, m, lambda i, h: _turned(h, i, turns[i]),
+                      h.at[k + 1].set(jnp.where(more, size, 0)))
+        long = jnp.hypot(h[k], h[k + 1])
+        turn = jnp.where(long > 0, jnp.stack([h[k], h[k + 1]]) / jnp.where(long > 0, long, 1),
+                         jnp.stack([jnp.ones_like(long), jnp.zeros_like(long)]))
+        return (Q, R.at[:, k].set(_turned(h, k, turn)[:m]), turns.at[k].set(turn),
+                _turned(g, k, turn)), None
+
+    def row(y: Array, i: Any) -> tuple[Array, None]:
+        top = R[i, i] != 0
+        return y.at[i].set(jnp.where(top, (g[i] - R[i] @ y) / jnp.where(top, R[i, i], 1), 0)), None
+
+    length = norm(r)
+    Q = jnp.zeros((m + 1, r.size), r.dtype).at[0].set(r / jnp.where(length > 0, length, 1))
+    g = jnp.zeros(m + 1, r.dtype).at[0].set(length)
+    turns = jnp.zeros((m, 2), r.dtype).at[:, 0].set(1)
+    (Q, R, _, g), _ = scan(column, (Q, jnp.zeros((m, m), r.dtype), turns, g), jnp.arange(m))
+    return scan(row, jnp.zeros(m, r.dtype), jnp.arange(m), reverse=True)[0] @ Q[:m]
+
+
+def _turned(v: Array, i: Any, turn: Array) -> Array:
+    """v with the elements i and i + 1 turned: by its own turn, v[i + 1] becomes 0."""
+    a, b, (c, s) = v[i], v[i + 1], turn
+    return v.at[i].set(c * a + s * b).at[i + 1].set(c * b - s * a)
