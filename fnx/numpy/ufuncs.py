@@ -43,6 +43,17 @@ _UPDATES = {"add": "add", "subtract": "subtract", "multiply": "multiply", "maxim
 class ufunc:
     """A function of elements, over all that broadcasts: ``frompyfunc`` makes it.
 
+    Args:
+        func: of Arrays that broadcast.
+        nin: how many arguments it has.
+        nout: how many results.
+        name: of the function; by default its own.
+        nargs: accepted as JAX's; by default ``nin``.
+        identity: what changes nothing as the first argument; None where there is none.
+
+    Raises:
+        ArgumentError: no function, or numbers that are none.
+
     >>> import fnx.numpy as jnp
     >>> x = jnp.asarray([3, 1, 2])
     >>> jnp.subtract.reduce(x), jnp.maximum.accumulate(x), jnp.add.nin
@@ -355,6 +366,7 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: An
 
     Raises:
         ArgumentError: no function, or numbers that are none.
+        DTypeError: an identity that is no number.
 
     >>> import fnx.numpy as jnp
     >>> longer = jnp.frompyfunc(lambda x, y: (x * x + y * y) ** 0.5, 2, 1)
@@ -364,6 +376,8 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: An
     """
     if not callable(func):
         raise ArgumentError(f"expected a function, got {func!r}")
+    if identity is not None and asarray(identity).ndim:
+        raise ArgumentError(f"expected a scalar as identity, got {identity!r}")
     over: Callable[..., Any] = basic.vectorize(func)
     return ufunc(over, nin, nout, name=getattr(func, "__name__", None), identity=identity)
 

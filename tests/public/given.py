@@ -35,6 +35,7 @@ BY_FUNCTION: dict[str, dict[str, Any]] = {
     "fnx.numpy.apply_along_axis": {"args": None}, "fnx.numpy.piecewise": {
         "funclist": [1.0], "condlist": [X > 2]},
     "fnx.numpy.append": {"axis": None},
+    "fnx.numpy.frompyfunc": {"func": jnp.add, "nin": 2, "nout": 1, "identity": 0},
 }
 BY_NAME |= {
     "q": X / 9, "lmbda": 1.5, "beta": 1.0, "M": 4, "h": X, "c": 2.5, "d": 2, "df": 2.0, "loc": 0.0,

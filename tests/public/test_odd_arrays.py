@@ -18,6 +18,7 @@ from fnx import lax
 from fnx.core.errors import FnxError
 
 COMPILED = True
+pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass")
 
 
 class Tagged(np.ndarray[Any, Any]):
@@ -92,7 +93,8 @@ def test_odd_arrays_mean_their_values(kind: str) -> None:
     for way, (ours, theirs) in WAYS.items():
         x = TAKEN[kind]()
         want = plain(theirs(plain(x)))
-        if kind == "bools" and way in ("a function", "jit", "an operator", "a capture"):
+        if kind == "bools" and way in (
+                "a function", "jit", "an operator", "a capture", "a condition"):
             want = np.asarray(ours(jnp.asarray(plain(x))))
         got = np.asarray(ours(x))
         assert (got.dtype, got.shape) == (want.dtype, want.shape), way
@@ -103,7 +105,7 @@ def test_odd_arrays_mean_their_values(kind: str) -> None:
 def test_what_is_no_array_of_numbers_is_refused(kind: str) -> None:
     for way, (ours, _) in WAYS.items():
         x = REFUSED[kind]()
-        if kind == "ragged" and way in ("a tree", "jit"):
+        if kind == "ragged" and way in ("a tree", "jit", "device_put"):
             continue  # a pytree of numbers
         with pytest.raises(FnxError) as error:
             ours(x)
@@ -125,6 +127,6 @@ def test_huge_shapes_are_refused_or_cost_nothing(shape: tuple[int, ...]) -> None
     for make in (lambda: jnp.zeros(shape, jnp.float64), lambda: jnp.broadcast_to(1.0, shape) + 0,
                  lambda: jnp.full(shape, 2), lambda: fnx.random.normal(fnx.random.key(0), shape),
                  lambda: jnp.ones(3).reshape(shape), lambda: jnp.tile(jnp.ones(2), shape),
-                 lambda: jnp.eye(shape[-1])):
+                 lambda: jnp.eye(max(shape))):
         with pytest.raises((FnxError, MemoryError)):
             np.asarray(make())

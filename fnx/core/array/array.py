@@ -286,7 +286,8 @@ class AtWrite(Protocol):
     """A method of ``x.at[index]`` that writes there."""
 
     def __call__(self, value: ArrayLike, *, mode: WriteMode = None,
-                 indices_are_sorted: bool = False, unique_indices: bool = False) -> Array: ...
+                 indices_are_sorted: bool = False, unique_indices: bool = False,
+                 wrap_negative_indices: bool = True) -> Array: ...
 
 
 class AtLike(Protocol):
@@ -305,10 +306,12 @@ class AtLike(Protocol):
     def __getitem__(self, index: Any) -> AtLike: ...
 
     def apply(self, func: Callable[[Array], Any], *, mode: WriteMode = None,
-              indices_are_sorted: bool = False, unique_indices: bool = False) -> Array: ...
+              indices_are_sorted: bool = False, unique_indices: bool = False,
+              wrap_negative_indices: bool = True) -> Array: ...
 
     def get(self, *, mode: ReadMode = None, fill_value: ArrayLike | None = None,
-            indices_are_sorted: bool = False, unique_indices: bool = False) -> Array: ...
+            indices_are_sorted: bool = False, unique_indices: bool = False,
+            wrap_negative_indices: bool = True) -> Array: ...
 
 
 def _show_index(index: Any) -> str:
