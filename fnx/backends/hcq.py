@@ -28,6 +28,7 @@ from fnx.core.errors import ShapeError, SpecError
 from fnx.core.numpy_semantics import sorted_operands
 from fnx.core.uop import UOp
 
+_FEW = 256  # bytes that are copied twice sooner than their address is found
 _CALLEES = (ops.KERNEL, ops.HOST, ops.SORT, ops.LINKED)
 
 
@@ -300,6 +301,9 @@ class HostStorage(DeviceStorage):
 
     def fill(self, value: np.ndarray[Any, Any]) -> None:
         """Copy an array's elements here, row-major; only for fresh storages."""
+        if self.nbytes <= _FEW:  # of NumPy's ways to bytes this one is the shortest
+            ctypes.memmove(self.ptr, value.tobytes(), self.nbytes)
+            return
         if type(value) is not np.ndarray or not value.flags.c_contiguous:
             value = np.ascontiguousarray(value)  # a NumPy scalar lends its memory for a moment only
         ctypes.memmove(self.ptr, value.__array_interface__["data"][0], self.nbytes)

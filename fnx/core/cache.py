@@ -138,6 +138,11 @@ class Cache(Generic[K, V]):
         found = self.get(key)
         return self.keep(key, make()) if found is None else found
 
+    def drop(self, key: K) -> None:
+        """Forget the value of a key."""
+        self._entries.pop(key, None)
+        self.nbytes -= self._weights.pop(key, 0)
+
     def clear(self) -> None:
         """Forget all."""
         self._entries.clear()

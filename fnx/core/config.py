@@ -16,7 +16,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from fnx.core.errors import ArgumentError, nearest_of, suggestion
 from fnx.core.record import Record
@@ -87,12 +87,20 @@ class Folder(Record):
 
 
 class Field(Record):
-    """A setting: ``in_key`` says whether generated code depends on it."""
+    """A setting.
+
+    Attributes:
+        kind: what values it takes.
+        variable: that of the environment which sets it.
+        changes: what depends on it: generated "code", "calls" (of them what is done besides
+            running that code), or "" neither.
+        doc: what it is, for readers.
+    """
 
     kind: Bool | Number | OneOf | Folder
     default: Any
     variable: str | None
-    in_key: bool
+    changes: Literal["code", "calls", ""]
     doc: str
 
 
@@ -100,34 +108,34 @@ _TERA = 1 << 40
 DEVICES = {"cpu": "fnx.backends.cpu.device", "interp": "fnx.backends.interp",
            "null": "fnx.backends.null", "trace": "fnx.backends.trace"}  # and their modules
 FIELDS = {
-    "x64": Field(Bool(), False, "FNX_ENABLE_X64", True,
+    "x64": Field(Bool(), False, "FNX_ENABLE_X64", "code",
                  "64-bit data from NumPy and Python stays 64 bits wide"),
-    "truncate": Field(Bool(), False, None, True,
+    "truncate": Field(Bool(), False, None, "code",
                       "without x64 a 64-bit dtype that is named becomes 32 bits wide, as in JAX"),
-    "check": Field(OneOf(("", "nan", "inf")), "", None, False,
+    "check": Field(OneOf(("", "nan", "inf")), "", None, "calls",
                    "NaN (or also infinity) in a result raises, and names the op that made it"),
-    "check_index": Field(Bool(), False, None, True,
+    "check_index": Field(Bool(), False, None, "code",
                          "out-of-bounds indices that are data raise, whatever a mode says"),
-    "check_spec": Field(Bool(), False, "FNX_CHECK", False,
+    "check_spec": Field(Bool(), False, "FNX_CHECK", "",
                         "check every graph between all passes"),
-    "tracebacks": Field(OneOf(("user", "all")), "user", "FNX_TRACEBACKS", False,
+    "tracebacks": Field(OneOf(("user", "all")), "user", "FNX_TRACEBACKS", "",
                         "frames that tracebacks show: the user's, or also those of fnx"),
-    "device": Field(OneOf(tuple(DEVICES)), "cpu", "FNX_DEVICE", False,
+    "device": Field(OneOf(tuple(DEVICES)), "cpu", "FNX_DEVICE", "calls",
                     "where jit and eager calls run"),
-    "disable_jit": Field(Bool(), False, "FNX_DISABLE_JIT", False,
+    "disable_jit": Field(Bool(), False, "FNX_DISABLE_JIT", "calls",
                          "jitted functions and loops run in Python, one step after the other"),
-    "workers": Field(Number(0, 1024), 0, "FNX_WORKERS", False,
+    "workers": Field(Number(0, 1024), 0, "FNX_WORKERS", "",
                      "worker threads of the cpu queue; 0: one per core"),
-    "cache_dir": Field(Folder(), None, "FNX_CACHE_DIR", False,
+    "cache_dir": Field(Folder(), None, "FNX_CACHE_DIR", "",
                        "object cache; empty turns it off"),
-    "cache_bytes": Field(Number(0, _TERA), 1 << 30, "FNX_CACHE_BYTES", False,
+    "cache_bytes": Field(Number(0, _TERA), 1 << 30, "FNX_CACHE_BYTES", "",
                          "size of the object cache above which its oldest entries go"),
-    "flight_bytes": Field(Number(0, _TERA), 0, "FNX_FLIGHT_BYTES", False,
+    "flight_bytes": Field(Number(0, _TERA), 0, "FNX_FLIGHT_BYTES", "",
                           "results and temporaries of unfinished work above which a call waits; "
                           "0: a quarter of the memory"),
-    "hoist_bytes": Field(Number(0, _TERA), 1 << 28, None, True,
+    "hoist_bytes": Field(Number(0, _TERA), 1 << 28, None, "code",
                          "what a scan may keep of all steps to do work of its steps at once"),
-    "time_limit": Field(Number(0.0, 1e9), 0.0, None, False,
+    "time_limit": Field(Number(0.0, 1e9), 0.0, None, "",
                         "seconds a wait may take; 0: no limit"),
 }
 
@@ -154,8 +162,8 @@ _FIXED: dict[str, tuple[Any, ...]] = {
 }
 
 
-# What a jitted call that is replayed looks at: one object, ``config.mode``, for each combination.
-_OF_CALLS = ("x64", "truncate", "check", "check_index", "device", "disable_jit")
+# What a call that is replayed looks at: one object, ``config.mode``, for each combination.
+_OF_CALLS = tuple([name for name, field in FIELDS.items() if field.changes])
 
 
 def check_fixed(name: str, value: Any) -> None:
@@ -283,7 +291,8 @@ class Config:
 
     def key(self) -> tuple[Any, ...]:
         """The fields that change generated code, for cache keys."""
-        return tuple([getattr(self, name) for name, field in FIELDS.items() if field.in_key])
+        return tuple([getattr(self, name) for name, field in FIELDS.items()
+                      if field.changes == "code"])
 
 
 def _warn_of_unknown(environment: Mapping[str, str]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
 from fnx.backends.base import DeviceBase, get_device
@@ -28,7 +29,7 @@ from fnx.core.uop import UOp, kinds, toposort
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
 from fnx.transforms.replay.executable import DeviceFace, Eager, Executable, Executables, Replay
-from fnx.transforms.replay.launcher import MISS, Launcher, make_launcher
+from fnx.transforms.replay.launcher import MISS, Launcher, kind_of, make_launcher
 from fnx.transforms.replay.signature import (
     Arguments,
     CallKey,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from fnx.transforms.replay.lowering import Lowering
 
 MAX_LAUNCHERS = 4       # tried one after the other before a key is built
+FEW_LAUNCHERS = 2       # ... without a look at the arguments
 
 ArgNums: TypeAlias = int | Sequence[int] | None  # places of arguments
 ArgNames: TypeAlias = str | Sequence[str] | None
@@ -95,6 +97,10 @@ def disk() -> Any:
     """What other processes leave for this one: the DiskCache."""
     module = load("fnx.backends.cache")
     return module.DiskCache(module.directory())
+
+
+def _twins() -> ModuleType:
+    return load("fnx.transforms.replay.twins")
 
 
 def _is_searched(fn: UOp) -> bool:
@@ -157,13 +163,15 @@ class Jitted(Transformed[P, R_co]):
         self._executables = Executables(
             lambda fn, donated: link(fn, _device(), donated=donated, stored=True), MAX_SIGNATURES)
         self._launchers: list[Launcher] = []
+        self._by_kind: dict[tuple[Any, ...], list[Launcher]] = {}  # where there are many
         self._hits = 0
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         out: R_co
         try:
             if not scope.is_open():
-                for launch in self._launchers:
+                for launch in self._launchers if not self._by_kind else \
+                        self._by_kind.get(kind_of(args), ()):
                     out = launch(args, kwargs)
                     if out is not MISS:
                         self._hits += 1
@@ -188,7 +196,7 @@ class Jitted(Transformed[P, R_co]):
         if None in replay.storages:  # outside of all traces a leaf has none
             for node in replay.closed.captures:
                 scope.known(node)
-        executable = replay.executable or self._link(replay, key, len(args))
+        executable = replay.executable or self._link_for_twins(replay, key, captures, len(args))
         if replay.calls_before_launcher:
             self._make_launcher(key, captures, replay, executable, len(args))
         outs = executable.run([*[x._storage for x in arrays], *replay.storages],
@@ -213,6 +221,14 @@ class Jitted(Transformed[P, R_co]):
             return self._f(*self._arguments.filled(args, dynamic), **{**kwargs, **named})
 
         in_tree, avals = key[:2]
+        family = None if scope.is_open() else self._family()
+        twin = None if family is None else _twins().find((family, key))
+        if twin is not None:
+            made = Replay(twin.closed, 0.0, 2, kind_of(args))
+            made.executable = twin.executable
+            self._executables.adopt(twin.closed.function, self._donated(key, len(args)),
+                                    twin.executable)
+            return made, []
         start = time.perf_counter()
         try:
             closed = trace(f, avals, in_tree, by="jit", name=self._name).close()
@@ -221,11 +237,26 @@ class Jitted(Transformed[P, R_co]):
             raise
         # an array that is rebound at each call is not worth a launcher
         calls = 2 if key in self._traces else 1
-        return Replay(closed, (time.perf_counter() - start) * 1e3, calls), closed.captures
+        spent = (time.perf_counter() - start) * 1e3
+        return Replay(closed, spent, calls, kind_of(args), family), closed.captures
 
     def _link(self, replay: Replay, key: CallKey, n: int) -> Executable:
         replay.executable = self._executables.find(replay.closed.function, self._donated(key, n))
         return replay.executable
+
+    def _family(self) -> tuple[Any, ...] | None:
+        """What it has in common with its twins, as it is now."""
+        found: tuple[Any, ...] | None = _twins().family(self._f, *self._options.items())
+        return found
+
+    def _link_for_twins(self, replay: Replay, key: CallKey, captures: Captures, n: int
+                        ) -> Executable:
+        executable = self._link(replay, key, n)
+        if replay.family is not None and replay.family == self._family():
+            twins = _twins()
+            twins.keep((replay.family, key),
+                       twins.Twin(self._f, captures, replay.closed, executable))
+        return executable
 
     def _donated(self, key: CallKey, n: int) -> tuple[int, ...]:
         """The leaves of a signature, of a call with n arguments, that are donated."""
@@ -242,8 +273,15 @@ class Jitted(Transformed[P, R_co]):
         self._update_launchers()
 
     def _update_launchers(self) -> None:
-        live = [v.value.launch for v in self._traces.values() if v.value.launch is not None]
-        self._launchers = live[:-MAX_LAUNCHERS - 1:-1]
+        live = [(v.value.kind, v.value.launch) for v in reversed(self._traces.values())
+                if v.value.launch is not None]
+        self._launchers = [launch for _, launch in live[:FEW_LAUNCHERS]]
+        by_kind: dict[tuple[Any, ...], list[Launcher]] = {}
+        for kind, launch in live if len(live) > FEW_LAUNCHERS else ():
+            some = by_kind.setdefault(kind, [])
+            if len(some) < MAX_LAUNCHERS:
+                some.append(launch)
+        self._by_kind = by_kind
 
     # ---- looking inside
 
@@ -275,7 +313,7 @@ class Jitted(Transformed[P, R_co]):
         """Forget all traces and programs."""
         self._traces.clear()
         self._executables.clear()
-        self._launchers = []
+        self._launchers, self._by_kind = [], {}
 
 
 set_lower(lambda f, args, kwargs: Jitted(f).lower(*args, **kwargs))

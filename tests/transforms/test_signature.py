@@ -155,19 +155,19 @@ def test_an_array_rebound_at_each_call_makes_no_launcher_each_time(monkeypatch: 
 def test_a_signature_without_launcher_is_not_tried_again(monkeypatch: Any) -> None:
     from fnx.transforms import jit as module
 
-    f = jit(lambda p: p[0] + 1)
-    f({0: jnp.ones(2)})
+    f = jit(lambda p: p[0,] + 1)
+    f({(0,): jnp.ones(2)})
     monkeypatch.setattr(module, "make_launcher", None)
-    assert f({0: jnp.ones(2)}).tolist() == [2, 2]
+    assert f({(0,): jnp.ones(2)}).tolist() == [2, 2]
 
 
 def test_recently_used_signatures_stay(monkeypatch: Any) -> None:
     from fnx.transforms.replay import traces
 
     monkeypatch.setattr(traces, "MAX_SIGNATURES", 2)
-    f = jit(lambda p: p[0] + 1)  # no launcher: keys that are no text
+    f = jit(lambda p: p[0,] + 1)  # no launcher: keys that are no text, no int
     for n in (1, 2, 1, 3, 1):
-        f({0: jnp.ones(n)})
+        f({(0,): jnp.ones(n)})
     assert f.cache_info().traces == 3
 
 
@@ -196,3 +196,44 @@ def test_a_tracer_left_in_a_variable_is_refused_also_where_its_trace_is_kept() -
     for _ in range(2):
         with pytest.raises(LeakedTracerError):
             inner(jnp.ones(2))
+
+
+def test_keys_that_are_equal_but_of_another_type_are_another_signature() -> None:
+    f = jit(lambda p: {k: v + 1 for k, v in p.items()})
+    for _ in range(3):
+        for key in (1, True, 1.0, "1"):
+            found, = f({key: jnp.ones(2)})
+            assert (found, type(found)) == (key, type(key))
+
+
+def test_static_arguments_by_name_have_a_launcher() -> None:
+    f = jit(lambda x, n, y=0: x * n + y, static_argnames="n")
+    for n in (2, 2.0, True, 2, 3):
+        for named in ({}, {"y": jnp.ones(2)}):
+            for _ in range(2):
+                got = f(jnp.arange(2), n=n, **named)
+                want = jnp.arange(2) * n + named.get("y", 0)
+                assert (got.dtype, got.tolist()) == (want.dtype, want.tolist())
+    assert len(f._launchers) == 2 and f.cache_info().hits == 12
+
+
+def test_many_signatures_in_turn_have_launchers() -> None:
+    f = jit(lambda x, y: x + y)
+    for _ in range(4):
+        for n in range(1, 12):
+            for y in (1, 1.0, jnp.ones(n), np.float32(1)):
+                assert f(jnp.ones(n), y).shape == (n,)
+    assert f.cache_info().traces == 44 and f.cache_info().hits == 3 * 44
+
+
+@pytest.mark.parametrize("x", [1.5, -0.0, 1e300, -1e39, 1e-45, float("inf"), float("nan"), 3, -7,
+                               2 ** 31 - 1, -2 ** 31, True, np.float32(2), np.float64(1e300),
+                               np.float64(0.1), np.int8(-3), np.uint32(2 ** 32 - 1), np.bool_(1),
+                               np.float16(1.5), np.int64(7), np.array(4.0)])
+def test_numbers_are_the_same_by_way_of_the_launcher(x: Any) -> None:
+    f = jit(lambda x: x)
+    first, then = f(x), f(x)
+    want = jnp.asarray(x)
+    for got in (first, then):
+        assert (got.dtype, got.weak_type) == (want.dtype, want.weak_type)
+        assert np.asarray(got).tobytes() == np.asarray(want).tobytes()

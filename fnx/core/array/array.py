@@ -363,6 +363,18 @@ def from_storage(storage: Any, shape: Shape, dtype: DType, weak: bool = False) -
     return x
 
 
+def from_storages(storages: Sequence[Any], avals: Sequence[tuple[Shape, DType, bool]]
+                  ) -> list[Array]:
+    """``from_storage`` of many: a call each would cost as much again."""
+    made, new = [], object.__new__
+    for memory, (shape, dtype, weak) in zip(storages, avals):
+        x = new(Array)
+        x._uop, x._storage, x._value = None, memory, None
+        x._shape, x._dtype, x.weak = shape, dtype, weak
+        made.append(x)
+    return made
+
+
 def from_numpy(value: NDArray, weak: bool = False) -> Array:
     """A concrete array with a copy of NumPy data of a dtype that fnx holds."""
     return from_storage(storage.put(value), value.shape, dtypes.as_dtype(value.dtype), weak)

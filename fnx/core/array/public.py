@@ -33,12 +33,21 @@ R = TypeVar("R")
 # ---- arguments --------------------------------------------------------------------------------
 
 
+_LARGE, _WIDE = 3e38, 1 << 31  # numbers below fit the types of numbers
+_AS_THEY_ARE = frozenset(map(np.dtype, ("bool", "float32", "int8", "int16", "int32", "uint8",
+                                        "uint16", "uint32")))  # of NumPy scalars
+
+
 def concrete(x: Any) -> Array:
     """A number or NumPy data as an Array with memory: what jit makes of such an argument."""
     scalar = convert.SCALARS.get(type(x))
     if scalar is None:
+        if isinstance(x, np.generic) and x.dtype in _AS_THEY_ARE:
+            return from_numpy(np.asarray(x))
         return from_numpy(convert.numpy_data(x, None))
     t = scalar()
+    if type(x) is float and -_LARGE < x < _LARGE or type(x) is int and -_WIDE <= x < _WIDE:
+        return from_numpy(np.array(x, t.np), True)  # they fit; the rest is checked below
     return from_numpy(ops.const_value(build.const(x, t)), not t.is_bool)
 
 

@@ -30,7 +30,7 @@ class Donation:
 
     def __init__(self, numbers: tuple[int, ...], f: Callable[..., Any]) -> None:
         self.numbers, self.function = numbers, name_of(f)
-        code = getattr(f, "__code__", None)
+        code = getattr(f, "__code__", None) if numbers else None
         self.to = self.function if code is None else \
             f"{self.function} ({show_site((code.co_filename, code.co_firstlineno))})"
 

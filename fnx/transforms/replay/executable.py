@@ -214,6 +214,11 @@ class Executables:
             self.made += found is made
         return found
 
+    def adopt(self, fn: UOp, donated: tuple[int, ...], made: Executable) -> None:
+        """Take one that another function had made as if it was made here."""
+        self._kept.keep((fn, config.device, config.key(), donated), made)
+        self.made += 1
+
     def clear(self) -> None:
         """Forget all."""
         self._kept.clear()
@@ -224,14 +229,18 @@ class Replay:
 
     Attributes:
         storages: memory of the captures; None for a leaf of a trace around.
+        kind: of the arguments, as ``launcher.kind_of`` says it.
+        family: what its function had in common with its twins when it was traced.
         launch: the launcher, once it paid to make one.
         calls_before_launcher: general calls until then.
     """
 
-    __slots__ = ("closed", "milliseconds", "storages", "executable", "launch",
+    __slots__ = ("closed", "milliseconds", "storages", "executable", "launch", "kind", "family",
                  "calls_before_launcher")
 
-    def __init__(self, closed: Closed, milliseconds: float, calls_before_launcher: int) -> None:
+    def __init__(self, closed: Closed, milliseconds: float, calls_before_launcher: int,
+                 kind: tuple[Any, ...] = (), family: tuple[Any, ...] | None = None) -> None:
+        self.kind, self.family = kind, family
         self.closed, self.milliseconds = closed, milliseconds
         self.calls_before_launcher = calls_before_launcher
         self.storages = [c.arg.handle if c.op is ops.BUFFER else None for c in closed.captures]

@@ -3,7 +3,7 @@
     f(params, x) with params a dict of two arrays   ->
 
     def launch(args, kwargs):
-        if kwargs or len(args) != 2: return MISS
+        if len(args) != 2 or len(kwargs) != 0: return MISS
         a0, a1 = args
         if type(a0) is not dict or len(a0) != 2: return MISS
         x0 = a0['b']; x1 = a0['w']; x2 = a1
@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fnx.core.array import tree
-from fnx.core.array.array import Array, from_storage
+from fnx.core.array.array import Array, from_storage, from_storages
 from fnx.core.array.aval import Aval
 from fnx.core.array.containers import Keyed, is_named_tuple
 from fnx.core.array.equality import same
@@ -39,8 +39,14 @@ from fnx.transforms.replay.signature import CONVERTED, CallKey, NamedStatic
 
 MISS = object()
 MAX_LEAVES = 2000
+MANY = 8  # results that are made in a loop
 
 Launcher = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+
+def kind_of(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What of arguments leads to the launchers that may know them: shapes, and other types."""
+    return tuple([x._shape if type(x) is Array else type(x) for x in args])
 
 
 class _Source:
@@ -49,6 +55,7 @@ class _Source:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.space: dict[str, Any] = {"Array": Array, "MISS": MISS, "make": from_storage,
+                                      "make_all": from_storages,
                                       "config": config, "CONVERTED": CONVERTED,
                                       "convert": concrete, "MISSING": MISSING, "same": same}
         self._known: dict[tuple[str, int], str] = {}
@@ -74,7 +81,8 @@ class _Source:
 def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tuple[Any, str, Any]],
                   captured: Sequence[Any], out_tree: tree.TreeDef, outs: Sequence[Aval],
                   program: Executable, donated: Sequence[int], to: str) -> Launcher | None:
-    """The launcher of a signature; None where static arguments have names, or keys are no text.
+    """The launcher of a signature; None where it has too many leaves, or keys of dicts that may
+    be equal to keys of another type.
 
     Args:
         key: the signature.
@@ -88,7 +96,7 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
         to: whom they say that they went to.
     """
     in_tree, avals, statics = key[:3]
-    if in_tree.num_leaves > MAX_LEAVES or any(type(s[0]) is str for s in statics):
+    if in_tree.num_leaves > MAX_LEAVES:
         return None
     src = _Source()
     leaves: list[str] = []
@@ -112,8 +120,12 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
                       f"  {src.constant(program.buffer.submit)}(({ins}), outs)"]
     else:
         src.lines.append(f"  outs = {src.constant(program.run, 'run')}(({ins}))")
-    made = iter([f"make(outs[{i}], {src.constant(shape, 'S')}, {src.constant(t, 'D')}, {weak})"
-                 for i, (shape, t, weak) in enumerate(outs)])
+    if len(outs) > MANY:
+        src.lines.append(f"  outs = make_all(outs, {src.constant([tuple(a) for a in outs])})")
+        made = iter([f"outs[{i}]" for i in range(len(outs))])
+    else:
+        made = iter([f"make(outs[{i}], {src.constant(shape, 'S')}, {src.constant(t, 'D')}, {weak})"
+                     for i, (shape, t, weak) in enumerate(outs)])
     src.lines.append(f"  return {_built(src, out_tree, made)}")
     text = "def launch(args, kwargs):\n" + "\n".join(src.lines)
     exec(compile(text, "<fnx launcher>", "exec"), src.space)
@@ -125,16 +137,18 @@ def _arguments(src: _Source, in_tree: tree.TreeDef, statics: Sequence[NamedStati
                positions: Sequence[int], leaves: list[str]) -> bool:
     """Take the arguments apart; False where a container is not known."""
     dynamic, named = in_tree.subtrees
-    src.guard(f"len(args) != {len(positions) + len(statics)}")
-    for i, static in statics:
-        src.guard(f"not same(args[{i}], {src.constant(static.value)})")
+    by_name = [s for s in statics if type(s[0]) is str]
+    src.guard(f"len(args) != {len(positions) + len(statics) - len(by_name)}",
+              f"len(kwargs) != {len(named.subtrees) + len(by_name)}")
+    for where, static in statics:
+        now = f"kwargs.get({where!r}, MISSING)" if type(where) is str else f"args[{where}]"
+        known = src.constant(static.value)
+        src.lines.append(f"  now = {now}")
+        src.guard(f"now is not {known} and not same(now, {known})")
     for i, child in zip(positions, dynamic.subtrees):
         if not _unpack(src, child, f"args[{i}]", leaves):
             return False
-    if not named.subtrees:
-        src.guard("kwargs")
-        return True
-    return _unpack(src, named, "kwargs", leaves)
+    return not named.subtrees or _unpack_items(src, named, "kwargs", leaves)
 
 
 def _unpack(src: _Source, treedef: tree.TreeDef, what: str, leaves: list[str]) -> bool:
@@ -153,13 +167,23 @@ def _unpack(src: _Source, treedef: tree.TreeDef, what: str, leaves: list[str]) -
     if kind not in (tuple, list, dict) and not is_named_tuple(treedef.container):
         return _take_apart(src, treedef, here, leaves)
     src.guard(f"type({here}) is not {src.constant(kind)}", f"len({here}) != {len(children)}")
-    keys: Sequence[Any] = range(len(children))
     if kind is dict:
-        keys = list(treedef.data)  # type: ignore[call-overload]
-        if any(type(k) is not str for k in keys):
-            return False
-        src.guard(*[f"{k!r} not in {here}" for k in keys]) if keys else None
-    return all(_unpack(src, c, f"{here}[{k!r}]", leaves) for k, c in zip(keys, children))
+        return _unpack_items(src, treedef, here, leaves)
+    return all(_unpack(src, c, f"{here}[{i}]", leaves) for i, c in enumerate(children))
+
+
+def _unpack_items(src: _Source, treedef: tree.TreeDef, here: str, leaves: list[str]) -> bool:
+    """Name the leaves of the values of a dict of so many items."""
+    keys = list(treedef.data)  # type: ignore[call-overload]
+    if all(type(k) is int for k in keys):  # 1 is equal to True and 1.0
+        if keys:
+            src.guard(f"{{*map(type, {here})}} != {{int}}")
+    elif any(type(k) is not str for k in keys):
+        return False
+    if keys:
+        src.guard(*[f"{k!r} not in {here}" for k in keys])
+    return all(_unpack(src, c, f"{here}[{k!r}]", leaves)
+               for k, c in zip(keys, treedef.subtrees))
 
 
 def _take_apart(src: _Source, treedef: tree.TreeDef, here: str, leaves: list[str]) -> bool:

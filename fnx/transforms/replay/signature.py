@@ -39,7 +39,9 @@ CallKey = tuple[tree.TreeDef, tuple[Aval, ...], tuple[NamedStatic, ...], str, tu
 
 
 # Arguments that become Arrays in one step: NumPy data and numbers.
-CONVERTED = frozenset({np.ndarray, float, int, bool})
+CONVERTED = frozenset({np.ndarray, float, int, bool, np.bool_, np.float16, np.float32, np.float64,
+                       np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32,
+                       np.uint64})
 
 
 class Arguments:
