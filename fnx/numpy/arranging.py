@@ -479,7 +479,7 @@ def trim_zeros(filt: ArrayLike, trim: Literal["f", "b", "fb"] = "fb", axis: Axis
     x = asarray(filt)
     along = axes.several(axis, x.ndim)
     kept = []
-    for i, some in enumerate(np.nonzero(np.asarray(x))):
+    for i, some in enumerate(np.nonzero(np.asarray(x)) if x.ndim else ()):
         if i not in along:
             kept.append(slice(None))
         elif some.size:

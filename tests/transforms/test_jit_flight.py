@@ -156,7 +156,7 @@ def finished(*works: Any) -> bool:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(200)
     return not any(thread.is_alive() for thread in threads)
 
 
@@ -169,7 +169,7 @@ def test_two_functions_that_call_each_other_from_two_threads() -> None:
     def meet(i: int) -> None:
         if not met[i]:
             met[i] = True
-            barrier.wait(10)
+            barrier.wait(100)
 
     @fnx.jit
     def even(x: Any, n: Any) -> Any:
