@@ -84,7 +84,7 @@ def ensure_compile_time_eval() -> Iterator[None]:
     >>> print(f(1.0))
     7.0
     """
-    with scope.outside():
+    with scope.time_outside():
         yield
 
 

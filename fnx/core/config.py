@@ -280,6 +280,10 @@ class Config:
             mode = tuple([getattr(self, n) for n in _OF_CALLS])
             object.__setattr__(self, "mode", self._modes.setdefault(mode, mode))
 
+    def _restore(self, before: dict[str, tuple[Any, str]]) -> None:
+        for name, held in before.items():
+            self._set(name, *held)
+
     def _held(self, name: str) -> tuple[Any, str]:
         """The value of a field and where it came from."""
         return getattr(self, name), self._sources[name]
@@ -316,5 +320,8 @@ def override(**fields: Any) -> Iterator[None]:
             setattr(config, name, value)
         yield
     finally:
-        for name, held in before.items():
-            config._set(name, *held)
+        try:
+            config._restore(before)
+        except BaseException:  # Ctrl-C came in the middle of it
+            config._restore(before)
+            raise

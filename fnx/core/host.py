@@ -17,13 +17,13 @@ the call: it runs outside of all of them.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
+import functools
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ from fnx.core.ops import Shape
 from fnx.core.weak import Deaths
 
 Callback = Callable[[list[NDArray], list[Shape]], Sequence[NDArray]]
+
+T = TypeVar("T")
 
 _numbers = itertools.count(1)
 _living: dict[int, weakref.ref[Handle]] = {}
@@ -89,7 +91,7 @@ def site_of(number: int) -> Site | None:
 
 class _Calls(threading.local):
     depth = 0
-    silent = 0
+    silent = False
 
 
 _calls = _Calls()
@@ -100,14 +102,14 @@ def inside() -> bool:
     return _calls.depth > 0
 
 
-@contextlib.contextmanager
-def silent() -> Iterator[None]:
-    """A time in which this thread computes things again: no effect takes place."""
-    _calls.silent += 1
+def silent(f: Callable[[], T]) -> T:
+    """What f returns, which computes things again on this thread: no effect takes place."""
+    before = _calls.silent
     try:
-        yield
+        _calls.silent = True
+        return f()
     finally:
-        _calls.silent -= 1
+        _calls.silent = before
 
 
 def run(arg: op_args.Host, src: Sequence[Any]) -> list[NDArray]:
@@ -124,19 +126,24 @@ def run(arg: op_args.Host, src: Sequence[Any]) -> list[NDArray]:
     outs = [np.zeros(shape, t.np) for shape, t in arg.outs]
     if arg.effect and _calls.silent:
         return outs
-    shapes = [shape[len(arg.lanes):] for shape, _ in arg.outs[arg.effect:]]
-    with scope.outside():
-        _calls.depth += 1
-        try:
-            for lane in np.ndindex(*[n for n, _ in arg.lanes]):
-                given = [np.array(x[_place(arg, k, lane)]) for k, x in enumerate(operands)]
-                if arg.masked and not given.pop(0):
-                    continue
-                for out, value in zip(outs[arg.effect:], _called(handle, given, shapes)):
-                    out[lane] = value
-        finally:
-            _calls.depth -= 1
+    scope.outside(functools.partial(_fill, arg, handle, operands, outs))
     return outs
+
+
+def _fill(arg: op_args.Host, handle: Handle, operands: Sequence[Any], outs: list[NDArray]) -> None:
+    """Write the results of each lane's call into outs."""
+    shapes = [shape[len(arg.lanes):] for shape, _ in arg.outs[arg.effect:]]
+    depth = _calls.depth
+    try:
+        _calls.depth = depth + 1
+        for lane in np.ndindex(*[n for n, _ in arg.lanes]):
+            given = [np.array(x[_place(arg, k, lane)]) for k, x in enumerate(operands)]
+            if arg.masked and not given.pop(0):
+                continue
+            for out, value in zip(outs[arg.effect:], _called(handle, given, shapes)):
+                out[lane] = value
+    finally:
+        _calls.depth = depth
 
 
 def _place(arg: op_args.Host, k: int, lane: tuple[int, ...]) -> tuple[int, ...]:

@@ -9,14 +9,14 @@ import fnx.numpy as jnp
 from fnx.core import build, dtypes
 from fnx.core.array import arguments, axes
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.axes import ShapeLike
+from fnx.core.array.axes import ShapeLike, listed
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.documented import Family
 from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.array.operate import apply, elementwise
 from fnx.core.array.public import asarray
 from fnx.core.dtypes import DType
-from fnx.core.errors import ArgumentError, DTypeError
+from fnx.core.errors import ArgumentError, DTypeError, ShapeError
 from fnx.core.expr import Expr, isnan, where
 from fnx.core.process import load
 
@@ -189,7 +189,9 @@ def stack(operands: Sequence[ArrayLike], axis: int = 0) -> Array:
 
 
 @_family(src="an Array.", idxs="vectors of indices, one for each of the axes.",
-         axes="the axes that are indexed.", raises=("AxisError: an axis outside of the array.",))
+         axes="the axes that are indexed.",
+         raises=("AxisError: an axis outside of the array, or twice.",
+                 "ShapeError: more or fewer indices than axes."))
 def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -> Array:
     """Elements at indices along some axes; what is outside wraps around.
 
@@ -197,8 +199,12 @@ def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -
     Array([0, 1, 2, 0], dtype=int32)
     """
     x = asarray(src)
-    places = [asarray(i) % x.shape[a] for i, a in zip(idxs, axes)]
-    front = jnp.moveaxis(x, tuple(axes), tuple(range(len(axes))))
+    named = listed(axes, x.ndim)
+    if len(idxs) != len(named):
+        raise ShapeError(f"expected indices for each of {len(named)} axes, got {len(idxs)}",
+                         hint="pass one vector of indices for each axis")
+    places = [asarray(i) % x.shape[a] for i, a in zip(idxs, named)]
+    front = jnp.moveaxis(x, named, tuple(range(len(named))))
     return front[tuple(places)]
 
 

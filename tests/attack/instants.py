@@ -215,6 +215,19 @@ def _works() -> dict[str, Work]:
         "override": Work(some, _overridden, _x + 1),
         "jvp": Work(some, lambda s: fnx.jvp(lambda x: x * x, (s[0],), (s[1],))[1],
                     2 * _x * (_x + 1)),
+        "rule": Work(some, lambda s: fnx.grad(_ruled())(s[0]), _x * 2),
+        "pullback": Work(some, lambda s: fnx.grad(_pulled())(s[0]), _x * 2),
+        "rule for lanes": Work(some, lambda s: fnx.vmap(_mapped())(s[0]), _x * 2),
+        "checkpoint": Work(
+            some, lambda s: fnx.grad(lambda x: fnx.checkpoint(lambda y: (y * y).sum())(x))(s[0]),
+            _x * 2),
+        "while": Work(some, lambda s: lax.while_loop(lambda c: c[0] < 9, lambda c: c * 2, s[0]),
+                      _x * 16),
+        "prefixes": Work(some, lambda s: lax.associative_scan(lambda a, b: a + b, s[0]),
+                         np.cumsum(_x)),
+        "named": Work(some, _named, _x + 7),
+        "nans": Work(some, _no_nan, _x + 1),
+        "effect in jit": Work(some, lambda s: _effect(s), _x + 1),
         "compile": Work(some, compiled, _x * 0 + 1),
         "clear": Work(some, cleared, _x + 1),
     }
@@ -225,6 +238,44 @@ def _told(s: list[Array]) -> Any:
     fnx.debug.callback(found.append, s[0])
     fnx.effects_barrier()
     return found[0]
+
+
+def _ruled() -> Any:
+    f = fnx.custom_jvp(lambda x: x * x)
+    f.defjvp(lambda primals, tangents: (f(*primals), 2 * primals[0] * tangents[0]))
+    return lambda x: f(x).sum()
+
+
+def _pulled() -> Any:
+    f = fnx.custom_vjp(lambda x: x * x)
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (2 * x * ct,))
+    return lambda x: f(x).sum()
+
+
+def _mapped() -> Any:
+    f = fnx.custom_batching.custom_vmap(lambda x: x * 2)
+    f.def_vmap(lambda size, batched, x: (x * 2, batched[0]))
+    return f
+
+
+def _named(s: list[Array]) -> Any:
+    def f(x: Array) -> Array:
+        with fnx.named_scope("part"), fnx.ensure_compile_time_eval():
+            n = int(jnp.sum(jnp.arange(4))) + 1
+        return x + n
+    return fnx.jit(f)(s[0])
+
+
+def _no_nan(s: list[Array]) -> Any:
+    with fnx.debug_nans():
+        return fnx.jit(lambda x: x + 1)(s[0])
+
+
+def _effect(s: list[Array]) -> Any:
+    def f(x: Array) -> Array:
+        fnx.debug.callback(lambda _: None, x)
+        return fnx.pure_callback(lambda v: np.asarray(v) + 1, x, x)
+    return fnx.jit(f)(s[0])
 
 
 def _overridden(s: list[Array]) -> Any:
@@ -272,6 +323,14 @@ def _left() -> str:
     return ""
 
 
+def _heal() -> None:
+    """So that a fault is counted once."""
+    del scope.stack()[:]
+    current_site.site = None
+    trace._pausing.clear()
+    gc.enable()
+
+
 def _same(found: Any, right: Any) -> bool:
     return bool(np.allclose(np.asarray(found), right, rtol=1e-5))
 
@@ -307,7 +366,7 @@ def strike(work: Work, n: int, beside: _Beside, lost: list[Any]) -> tuple[Instan
     if kind != "KeyboardInterrupt" and n <= instant.count:
         fault = kind or "the interrupt was lost"
     if lost:
-        fault = f"lost in {lost[0].object}: {lost[0].exc_value!r}"
+        fault = f"lost in {lost[0].object}: {lost[0].exc_value!r}"  # a finalizer
         lost.clear()
     fault = fault or _lost(arrays, work, before, memory)
     if not fault:
@@ -323,7 +382,7 @@ def attack(names: Sequence[str], seed: int, count: int | None, seconds: float | 
     """Interrupt until ``count`` or the time is reached."""
     rng, works, beside = random.Random(seed), _works(), _Beside()
     lost: list[Any] = []
-    sys.unraisablehook = lost.append
+    hook, sys.unraisablehook = sys.unraisablehook, lost.append
     lengths, following = {}, {}
     for name in names:
         for _ in range(3):  # as it is from then on
@@ -347,11 +406,14 @@ def attack(names: Sequence[str], seed: int, count: int | None, seconds: float | 
             if "no answer" in fault:
                 print(Counts(done, whole, [*wrong, f"{name}, place {n}, {instant.where}: {fault}"]))
                 os._exit(1)
+            _heal()
             wrong.append(f"{name}, place {n}, {instant.where}: {fault}")
         if short:
             following[name] = n + 1
             if n > instant.count:
                 whole.append(name)
+    faulthandler.cancel_dump_traceback_later()
+    sys.unraisablehook = hook
     return Counts(done, whole, wrong)
 
 

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and 
 
 @pytest.mark.parametrize("name, options", [
     ("interrupts", ("--seconds", "10")), ("cache", ("--seconds", "8")),
-    ("instants", ("--seconds", "6")), ("values", ("--count", "250")),
+    ("instants", ("--seconds", "4")), ("values", ("--count", "250")),
     ("forks", ("--count", "200", "--seconds", "25")),
     ("memory", ("redefine", "another_shape", "--count", "2000", "--small"))])
 def test_an_attack_finds_nothing(name: str, options: tuple[str, ...]) -> None:

@@ -10,10 +10,9 @@ Leaves that are no arrays (text, objects) stay with the function and are not ope
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +27,8 @@ from fnx.core.operators import ValueOperators
 from fnx.core.ops import Shape
 from fnx.core.record import Record
 from fnx.core.uop import UOp, current_site
+
+T = TypeVar("T")
 
 
 class Results(Record):
@@ -94,18 +95,18 @@ class _Again(threading.local):
 _again = _Again()
 
 
-@contextlib.contextmanager
-def traced_again(handles: dict[Any, list[host.Handle]], kept: bool = False) -> Iterator[None]:
-    """A time in which the same call of the same function gets the handle that it got before.
+def traced_again(handles: dict[Any, list[host.Handle]], f: Callable[[], T], kept: bool = False
+                 ) -> T:
+    """What f returns; in it the same call of the same function gets the handle of before.
 
     A function that is traced until it captures nothing else would never be done. With ``kept``
     others go on to use what was traced before: so only a call with the same texts and numbers is
     the same, and types of arrays make no difference.
     """
     before = _again.handles, _again.used, _again.kept
-    _again.handles, _again.used, _again.kept = handles, [], kept
     try:
-        yield
+        _again.handles, _again.used, _again.kept = handles, [], kept
+        return f()
     finally:
         _again.handles, _again.used, _again.kept = before
 

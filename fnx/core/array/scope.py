@@ -21,8 +21,9 @@ import contextlib
 import itertools
 import sys
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from types import TracebackType
+from typing import TypeVar
 
 from fnx.core import build_calls, op_args, ops
 from fnx.core.cache import Cache
@@ -41,6 +42,8 @@ from fnx.core.errors import (
 from fnx.core.ops import Shape
 from fnx.core.row_parts import LEAF_BITS
 from fnx.core.uop import UOp, current_site, now, substitute, toposort
+
+T = TypeVar("T")
 
 MAX_NESTED = 500  # traces that are open at once in a thread
 FRAMES = 40       # of Python that one of them may take, with the user's own
@@ -139,11 +142,13 @@ def _open_transforms() -> list[tuple[str, Site | None]]:
 @contextlib.contextmanager
 def named(name: str, site: Site | None) -> Iterator[None]:
     """A part of the user's program that errors name beside the transforms."""
-    _open.names.append((len(_open.scopes), name, site))
+    names = _open.names
+    depth = len(names)
     try:
+        names.append((len(_open.scopes), name, site))
         yield
     finally:
-        _open.names.pop()
+        del names[depth:]
 
 
 set_open_transforms(_open_transforms)
@@ -216,18 +221,41 @@ def take_pending() -> UOp | None:
     return pending.pop(threading.get_ident(), None)
 
 
-@contextlib.contextmanager
-def outside() -> Iterator[None]:
-    """A time outside of all traces: a callback runs in the middle of one, or of a public call."""
+def outside(f: Callable[[], T]) -> T:
+    """What f returns, called outside of all traces: a callback runs in the middle of one, or of a
+    public call.
+
+    A function, as Ctrl-C may come before the first line of an ``__exit__``: here it can't come
+    between the end of f and the end of ``finally``, which holds no call.
+    """
     scopes, owner, values, site = _open.scopes, _open.owner, _open.values, current_site.site
-    before = pending.pop(threading.get_ident(), None) if pending else None
+    me = threading.get_ident()
+    before = pending.get(me)
     try:
         _open.scopes, _open.owner, _open.values, current_site.site = [], {}, {}, None
-        yield
+        if before is not None:
+            del pending[me]
+        return f()
     finally:
         _open.scopes, _open.owner, _open.values, current_site.site = scopes, owner, values, site
         if before is not None:
-            pending[threading.get_ident()] = before
+            pending[me] = before
+
+
+@contextlib.contextmanager
+def time_outside() -> Iterator[None]:
+    """``outside`` as a block of the user's program, in a traced function.
+
+    One that Ctrl-C has left ends when its error is forgotten: whatever is open then stays.
+    """
+    scopes, owner, values = _open.scopes, _open.owner, _open.values
+    mine: list[Scope] = []
+    try:
+        _open.scopes, _open.owner, _open.values = mine, {}, {}
+        yield
+    finally:
+        if _open.scopes is mine and not mine:
+            _open.scopes, _open.owner, _open.values = scopes, owner, values
 
 
 # ---- values --------------------------------------------------------------------------------------

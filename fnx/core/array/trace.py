@@ -187,8 +187,9 @@ def apart(f: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R:
         del scopes[depth:]
         current_site.site = site
         if was_on:
+            if me in _pausing:
+                del _pausing[me]
             gc.enable()
-            _pausing.pop(me, None)
 
 
 def rewriting(f: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R:

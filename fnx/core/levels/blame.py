@@ -93,8 +93,8 @@ def check_results(fn: UOp, args: Sequence[NDArray], results: Sequence[NDArray], 
 
 def origin(fn: UOp, args: Sequence[NDArray], result: int, check: str) -> Origin | None:
     """What made the NaN in a result; None where there is none this time."""
-    with host.silent(), np.errstate(all="ignore"):
-        found = _Search(fn, args, check).of(fn.src[result])
+    with np.errstate(all="ignore"):
+        found = host.silent(lambda: _Search(fn, args, check).of(fn.src[result]))
     if isinstance(found, int):
         return Origin(f"argument {found}", *_first(args[found], check))
     return found

@@ -187,8 +187,9 @@ class VmapRule:
 
     def _closed(self, size: int, batched: tuple[bool, ...]) -> tuple[UOp, list[bool]]:
         differ: list[bool] = []
-        with traced_again(self.handles, kept=True):
-            traced = with_known(self._traced(size, batched, differ), self.captures)
+        traced = traced_again(
+            self.handles, lambda: with_known(self._traced(size, batched, differ), self.captures),
+            kept=True)
         fn, more, _ = closed(traced, self.captures, self.effects)
         if more or traced.tokens and not self.effects:
             told = Told(self.rule, "vmap", self.name)

@@ -228,6 +228,18 @@ class CustomFunction(Transformed[P, R]):
         nodes = rewriting(substitute, traced.nodes, traced.at(values))
         return traced.filled(nodes)[0]
 
+    def _traced_rules(self, signature: Signature, made: Made, opened: _OpenRule
+                      ) -> tuple[Sequence[TracedRule], Any, list[Traced]]:
+        """Its rules, in which calls of the function know whose they are."""
+        around = _tracing.open
+        depth = len(around)
+        try:
+            around.append(opened)
+            rules, lanes = self.rules(signature, made), self.lanes(signature, made)
+            return rules, lanes, [] if lanes is None else lanes.tried()
+        finally:
+            del around[depth:]
+
     def _trace(self, signature: Signature, key: Any) -> Made:
         """The function and its rules, closed over the same captures."""
         traced = self._run(signature, [None] * len(signature.avals))
@@ -241,14 +253,8 @@ class CustomFunction(Transformed[P, R]):
             made = Made((fn,), arg, tuple(captures), traced.out_tree,
                         tuple([x._aval for x in traced.outs]))
             opened = _OpenRule(self, key, made)
-            _tracing.open.append(opened)
-            try:
-                with traced_again(handles):
-                    rules = self.rules(signature, made)
-                    lanes = self.lanes(signature, made)
-                    tried = [] if lanes is None else lanes.tried()
-            finally:
-                _tracing.open.remove(opened)
+            rules, lanes, tried = traced_again(
+                handles, functools.partial(self._traced_rules, signature, made, opened))
             rules = [r.replace(traced=with_known(r.traced, captures)) for r in rules]
             others = [r.traced for r in rules]
             if not effects and any(other.tokens for other in (*others, *tried)):
