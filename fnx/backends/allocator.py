@@ -167,13 +167,17 @@ TakeAndGive = tuple[Iterator[Holding], Callable[[Holding], None]]
 
 
 class _Free:
-    """The free blocks of a class; ``taker`` takes the last one given, without a call in Python."""
+    """The free blocks of a class; ``taker`` takes the last one given, without a call in Python.
 
-    __slots__ = ("blocks", "taker")
+    ``both`` is one object for all sizes of the class.
+    """
+
+    __slots__ = ("blocks", "taker", "both")
 
     def __init__(self) -> None:
         self.blocks: deque[Holding] = deque()
         self.taker: Iterator[Holding] = starmap(self.blocks.pop, repeat(()))
+        self.both: TakeAndGive = self.taker, self.blocks.append
 
 
 class Pool:
@@ -227,7 +231,7 @@ class Pool:
             if len(self.lists) > 10_000:  # sizes asked for, not classes: only a shortcut
                 self.lists.clear()
             free = self._classes[size]
-            self.lists[nbytes] = free.taker, free.blocks.append
+            self.lists[nbytes] = free.both
             return free.blocks
 
     def _grow(self, size: int, free: deque[Holding], trim: bool = False) -> bool:

@@ -152,3 +152,14 @@ def test_a_shape_that_numpy_has_not() -> None:
     x = fnx.numpy.zeros((2**40, 2**40, 0))
     with pytest.raises(ShapeError, match="NumPy"):
         np.asarray(x)
+
+
+def test_sizes_of_a_class_cost_no_objects() -> None:
+    pool = Pool()
+    keep = [PoolBlock(pool, 100_000)]
+    gc.collect()
+    before = len(gc.get_objects())
+    for n in range(99_000, 100_000):
+        PoolBlock(pool, n)
+    gc.collect()
+    assert len(gc.get_objects()) < before + 100 and keep
