@@ -77,7 +77,8 @@ class Face(ModuleType):
             return inner[name]
         if name in self._kinds:
             return stand_in(f"{path}.{name}", self._kinds[name], self._there())
-        raise UnknownNameError(f"module {path!r}", name, dir(self))
+        raise UnknownNameError(f"module {path!r}", name, dir(self),
+                               f"dir({path}) lists what it has")
 
     def _there(self) -> list[str]:
         """Names that can be used, of this module."""

@@ -267,12 +267,13 @@ class SpecError(FnxError, ValueError):
 class UnknownNameError(FnxError, AttributeError):
     """A name that a module or an array does not have; the message is made when it is shown."""
 
-    def __init__(self, owner: str, name: str, names: Iterable[str]) -> None:
+    def __init__(self, owner: str, name: str, names: Iterable[str], otherwise: str) -> None:
         super().__init__(f"{owner} has no attribute {name!r}")
-        self.missing, self.names = name, names
+        self.missing, self.names, self.otherwise = name, names, otherwise
 
     def __str__(self) -> str:
-        self.hint = self.hint or suggestion(self.missing, self.names)
+        known = [name for name in self.names if not name.startswith("_")]
+        self.hint = self.hint or suggestion(self.missing, known) or self.otherwise
         return super().__str__()
 
 
@@ -324,6 +325,7 @@ def module_face(module: str, names: Sequence[str], later: Container[str] = (),
             raise NotBuiltError(f"{path} is not there yet", hint="the readme says what is there")
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        raise UnknownNameError(f"module {module!r}", name, names)
+        raise UnknownNameError(f"module {module!r}", name, names,
+                               f"dir({module}) lists what it has")
 
     return missing, lambda: sorted(names)

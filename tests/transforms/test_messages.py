@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -140,3 +142,11 @@ def test_200_nested_jitted_functions() -> None:
     for _ in range(200):
         f = fnx.jit(lambda x, f=f: f(x) * 1.0)
     assert float(fnx.grad(f)(0.0)) == 1.0 and float(fnx.jit(fnx.grad(f))(0.0)) == 1.0
+
+
+def test_python_says_what_an_array_lacks() -> None:
+    """Outside of traces: the last frame is the user's, and the nearest name is there."""
+    code = "import fnx.numpy as jnp\nx = jnp.ones(2)\nx.shap\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "'Array' object has no attribute 'shap'. Did you mean: 'shape'?" in done.stderr
+    assert done.stderr.count("File ") == 1

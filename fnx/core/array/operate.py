@@ -349,7 +349,7 @@ class At:
                             hint="write x.at[index].set(value), with square brackets")
 
     def __getattr__(self, name: str) -> Any:
-        raise UnknownNameError("x.at[...]", name, [n for n in vars(At) if not n.startswith("_")])
+        raise UnknownNameError("x.at[...]", name, vars(At), "it has set, add, multiply and others")
 
     def _meant(self, wrap: bool) -> At:
         """The place whose negative indices are outside, unless they count from the end."""

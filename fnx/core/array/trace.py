@@ -24,7 +24,7 @@ from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.public import asarray
-from fnx.core.errors import ArgumentError, FnxError, SpecError
+from fnx.core.errors import ArgumentError, FnxError, SpecError, UnknownNameError
 from fnx.core.host import Handle
 from fnx.core.process import at_fork
 from fnx.core.record import Record
@@ -139,13 +139,31 @@ def _traced(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
         args, kwargs = in_tree.unflatten(
             [Array(opened.leaf(x.dtype, x.shape, next(values)), x.weak) if type(x) is Aval else x
              for x in given])
-        out = f(*args, **kwargs)
+        try:
+            out = f(*args, **kwargs)
+        except AttributeError as error:
+            if type(error.obj) is Array and type(error) is AttributeError:
+                raise _no_name(error).with_traceback(error.__traceback__) from None
+            raise
         out, aux = _pair(out, name) if has_aux else (out, None)
         flat, out_tree = tree.flatten(out)
         outs = [_result(x, out_tree, i, name) for i, x in enumerate(flat)]
     tokens = () if opened.first is None or opened.token is None else (opened.first, opened.token)
     given, aux_tree = tree.flatten(aux) if has_aux else ([], None)
     return Traced(name, opened.leaves, outs, out_tree, given, aux_tree, opened.since, tokens)
+
+
+def _no_name(error: AttributeError) -> UnknownNameError:
+    """An array was asked for what it has not; outside of traces Python says so, as an Array with
+    a ``__getattr__`` is slower in all it has (a jitted call of a hundred by a sixth)."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    told = UnknownNameError("an Array", error.name, dir(error.obj), "fnx.numpy has the functions "
+                            "that take it, dir(x) lists its own")
+    if last is not None:
+        told.site = last.tb_frame.f_code.co_filename, last.tb_lineno
+    return told
 
 
 def name_of(f: Callable[..., Any]) -> str:
