@@ -159,8 +159,8 @@ def _no_name(error: AttributeError) -> UnknownNameError:
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    told = UnknownNameError("an Array", error.name, dir(error.obj), "fnx.numpy has the functions "
-                            "that take it, dir(x) lists its own")
+    told = UnknownNameError("an Array", str(error.name), dir(error.obj),
+                            "fnx.numpy has the functions that take it, dir(x) lists its own")
     if last is not None:
         told.site = last.tb_frame.f_code.co_filename, last.tb_lineno
     return told

@@ -131,6 +131,9 @@ def positions(argnums: int | Sequence[int], n: int, kind: str, name: str) -> lis
             raise ArgumentError(f"{kind} of {name}: expected argnums among {n} positional "
                                 f"arguments, got {argnums}",
                                 hint="pass the argument by position, not by name")
+        if i % n in out:
+            raise ArgumentError(f"{kind} of {name}: expected argnums that differ, got {argnums} "
+                                f"of {n} arguments", hint="name each argument once")
         out.append(i % n)
     return out
 
