@@ -122,6 +122,8 @@ FIELDS = {
                         "frames that tracebacks show: the user's, or also those of fnx"),
     "device": Field(OneOf(tuple(DEVICES)), "cpu", "FNX_DEVICE", "calls",
                     "where jit and eager calls run"),
+    "viz": Field(Bool(), False, "FNX_VIZ", "",
+                 "a local page shows what jit makes; its address is told on stderr"),
     "disable_jit": Field(Bool(), False, "FNX_DISABLE_JIT", "calls",
                          "jitted functions and loops run in Python, one step after the other"),
     "workers": Field(Number(0, 1024), 0, "FNX_WORKERS", "",
@@ -197,6 +199,7 @@ class Config:
     check_spec: bool
     tracebacks: str
     device: str
+    viz: bool
     disable_jit: bool
     workers: int
     cache_dir: str | None

@@ -25,6 +25,7 @@ against the spec of its level. The error names the pass, the rule, and the node 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
@@ -36,6 +37,7 @@ from fnx.core.errors import SpecError
 from fnx.core.op import Op
 from fnx.core.process import load
 from fnx.core.record import Record
+from fnx.core.rewriting.rewrite import RuleSet
 from fnx.core.target import Target
 from fnx.core.uop import UOp, kinds
 
@@ -50,6 +52,7 @@ class Pass(Record):
         about: ops and dtypes; what has none of them is passed by.
         of_target: whether ``run`` takes the Target, too.
         why: for readers, of what it was given and what it made: a line for each decision.
+        rules: those it applies, if it is a rewrite.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Pass(Record):
     about: frozenset[Op | DType] | None = None
     of_target: bool = False
     why: Callable[[Any, Any], Sequence[str]] | None = None
+    rules: RuleSet | None = None
 
     __eq__ = object.__eq__  # rows of a table
     __hash__ = object.__hash__
@@ -69,13 +73,15 @@ class Pass(Record):
 
 
 class Ran(Record):
-    """A pass that ran: what it was given, what it made of it, how long that took; and why."""
+    """A pass that ran: what it was given, what it made of it, how long that took; why, and how
+    often each of its rules matched."""
 
     name: str
     before: Any
     after: Any
     milliseconds: float
     why: tuple[str, ...] = ()
+    rules: tuple[tuple[str, int], ...] = ()
 
 
 MAX_RESULTS = 4096  # of passes over one kernel, in this process
@@ -118,6 +124,7 @@ class Driver:
         for step in passes:
             if config.check_spec:
                 _check(state, step.before, f"before pass {step.name}")
+            matched = step.rules.counts.copy() if self.keep and step.rules else None
             start = time.perf_counter()
             if found is None and step.about is not None:
                 found = kinds(graphs_of(state))
@@ -132,7 +139,7 @@ class Driver:
                 _check(after, step.after, f"after pass {step.name}")
             if self.keep is not None:
                 why = () if step.why is None else tuple(step.why(state, after))
-                self.keep(Ran(step.name, state, after, spent, why))
+                self.keep(Ran(step.name, state, after, spent, why, _since(matched, step.rules)))
             state = after
         return state
 
@@ -143,6 +150,11 @@ class Driver:
     def remember(self, what: Hashable, state: Hashable, make: Callable[[], Any]) -> Any:
         """``make()``, once in a process for what it makes of a state, for this target."""
         return self._results.find(((what, state), self.target), make)
+
+
+def _since(before: Counter[str] | None, rules: RuleSet | None) -> tuple[tuple[str, int], ...]:
+    """How often each rule matched since then, the most frequent first."""
+    return () if before is None or rules is None else tuple((rules.counts - before).most_common())
 
 
 def _check(state: Any, level: str, when: str) -> None:

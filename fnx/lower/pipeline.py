@@ -58,7 +58,7 @@ from fnx.lower.sharing import WrittenRead
 from fnx.lower.tensor.decide import OUTCOMES, decide
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.pair_folds import pair_folds
-from fnx.lower.tensor.simplify import simplify
+from fnx.lower.tensor.simplify import RULES, simplify
 from fnx.lower.tensor.split_reduce import split_reduce
 
 # What is about rare ops is loaded with the first of them.
@@ -138,7 +138,7 @@ CHOOSING = frozenset({ops.WHERE})
 TENSOR_PASSES = (
     Pass("inline", inline, "tensor", "tensor", about=CALLING),
     Pass("folded_windows", on_bodies(folded_windows), "tensor", "tensor", about=FOLDED),
-    Pass("simplify", simplify, "tensor", "tensor"),
+    Pass("simplify", simplify, "tensor", "tensor", rules=RULES),
     Pass("one_kernel", on_bodies(one_kernel), "tensor", "tensor", about=LOOPING,
          why=loop_decisions),
     Pass("turned", on_bodies(turned), "tensor", "tensor", about=KERNELS),

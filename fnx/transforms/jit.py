@@ -242,6 +242,9 @@ class Jitted(Transformed[P, R_co]):
 
     def _link(self, replay: Replay, key: CallKey, n: int) -> Executable:
         replay.executable = self._executables.find(replay.closed.function, self._donated(key, n))
+        if config.viz:
+            load("fnx.transforms.view.always").offer(
+                (self._name, lambda: self._lowering(replay, key, n)))
         return replay.executable
 
     def _family(self) -> tuple[Any, ...] | None:
@@ -287,20 +290,21 @@ class Jitted(Transformed[P, R_co]):
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowering:
         """All steps of this signature, for reading: graph, kernels, commands, LLVM IR."""
-        module = load("fnx.transforms.replay.lowering")  # printing is for readers
         _, key = self._arguments.key(args, kwargs)
-        replay = self._replay(key, args, kwargs).value
-        donated = self._donated(key, len(args))
-        executable = replay.executable or self._link(replay, key, len(args))
+        return self._lowering(self._replay(key, args, kwargs).value, key, len(args))
+
+    def _lowering(self, replay: Replay, key: CallKey, n: int) -> Lowering:
+        donated = self._donated(key, n)
+        executable = replay.executable or self._link(replay, key, n)
         device = executable.device
         fn = _prepared(replay.closed.function, device)
 
         def again(keep: Callable[[Any], None]) -> None:
-            load("fnx.lower.pipeline").lower(fn, device.target, keep=keep,
-                                              donated=donated)
+            load("fnx.lower.pipeline").lower(fn, device.target, keep=keep, donated=donated)
 
+        module = load("fnx.transforms.replay.lowering")  # printing is for readers
         made: Lowering = module.Lowering(fn, executable.lowered, device, replay.milliseconds, again,
-                                     labels(self._f, key))
+                                         labels(self._f, key), self._name)
         return made
 
     def cache_info(self) -> CacheInfo:

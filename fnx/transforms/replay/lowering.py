@@ -16,6 +16,7 @@ from fnx.core.arithmetic import flops
 from fnx.core.cache import cached
 from fnx.core.errors import ArgumentError
 from fnx.core.levels import show
+from fnx.core.process import load
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay import lowering_html
@@ -66,16 +67,21 @@ class Lowering:
         arena: bytes of intermediate buffers.
         milliseconds: of the trace, of each pass, of LLVM (it runs beside the passes) and of
             linking.
+        steps: the names that ``show`` takes.
+        passes: every pass of the compiler with what it was given and what it made.
     """
 
     def __init__(self, graph: UOp, lowered: LoweredFace, device: DeviceFace, trace: float,
-                 again: Callable[[Callable[[Any], None]], Any], inputs: Sequence[str] = ()
-                 ) -> None:
+                 again: Callable[[Callable[[Any], None]], Any], inputs: Sequence[str] = (),
+                 name: str = "function") -> None:
         self.graph, self.simplified = graph, lowered.function
         self.commands, self.arena = lowered.block.commands, lowered.block.arena
         self.milliseconds = {"trace": trace, **lowered.milliseconds}
         self.kernels = tuple(map(_info, parts.executions(self.commands)))
         self._code, self._device, self._again, self._inputs = lowered.code, device, again, inputs
+        self._name = name
+
+        self.steps = tuple(STEPS)
 
     def __repr__(self) -> str:
         kernels = len(self.kernels)
@@ -106,7 +112,7 @@ class Lowering:
     def times(self, step: str) -> str:
         """The passes of a step and their times; of what came from a cache, made again."""
         spent = dict(self.milliseconds)
-        for ran in self._ran:
+        for ran in self.passes:
             if ran.name not in self.milliseconds:
                 spent[ran.name] = spent.get(ran.name, 0.0) + ran.milliseconds
         return ", ".join(f"{name} {spent[name]:.1f} ms" for name, of in self._step_of.items()
@@ -121,16 +127,50 @@ class Lowering:
         return "\n".join(self._device.assembly(code.text()) for code in self._codes())
 
     def _repr_html_(self) -> str:
-        rows = [(*_name_and_line(k.name), _loops(k.node), k.flops, k.bytes,
-                 self._schedules.get(k.node, "")) for k in self.kernels]
         texts = [(name, self.times(name), self.text(name)) for name in STEPS]
-        return lowering_html.page(repr(self)[1:-1], rows, texts)
+        return lowering_html.page(repr(self)[1:-1], self.rows, texts)
+
+    def view(self, port: int = 0, browser: bool = True) -> Any:
+        """Serve a page of this machine on all of it: the graph after each pass and the rules that
+        matched, kernels at every level, memory over the commands, the lines of the source.
+
+        Args:
+            port: where; 0 takes one that is free.
+            browser: whether to open it in one.
+
+        Returns:
+            A Page with the ``url`` (it ends in a random token, without which nothing is
+            answered) and ``close()``; also a context manager.
+
+        Raises:
+            ArgumentError: the port is taken.
+
+        >>> import fnx, fnx.numpy as jnp
+        >>> with fnx.jit(jnp.tanh).lower(jnp.zeros(3)).view(browser=False) as page:
+        ...     page.url                                              # doctest: +ELLIPSIS
+        'http://127.0.0.1:.../.../'
+        """
+        return load("fnx.transforms.view.server").serve([(self._name, lambda: self)], port, browser)
 
     # ---- what each step prints
 
     @cached
-    def _ran(self) -> list[Any]:
-        """Every pass of the compiler with what it was given and what it made."""
+    def rows(self) -> list[lowering_html.KernelRow]:
+        """Of each command: name, line, loops, arithmetic operations, bytes, schedule."""
+        return [(*_name_and_line(k.name), _loops(k.node), k.flops, k.bytes,
+                 self._schedules.get(k.node, "")) for k in self.kernels]
+
+    def kernel_texts(self, kernel: UOp) -> dict[str, str]:
+        """A kernel of a command at its levels, from its loops to machine code."""
+        texts = {"tiled": self._pretty([kernel])}
+        code = self._code.get(kernel)
+        if code is not None:
+            texts |= {"program": self._pretty(code.program()), "llvm": code.text(),
+                      "assembly": self._device.assembly(code.text())}
+        return texts
+
+    @cached
+    def passes(self) -> list[Any]:
         ran: list[Any] = []
         self._again(ran.append)
         return ran
@@ -140,7 +180,7 @@ class Lowering:
         """The step of each pass: the one that names it, else that of the pass before."""
         out = {name: step for step, names in STEPS.items() for name in names}
         at = "graph"
-        for ran in self._ran:
+        for ran in self.passes:
             at = out.setdefault(ran.name, at)
         return out
 
@@ -154,7 +194,7 @@ class Lowering:
         """The schedule of each tiled kernel, on one line."""
         found: dict[UOp, str] = {}
         schedule = ""
-        for ran in self._ran:
+        for ran in self.passes:
             if ran.name == "choose":
                 schedule = ", ".join(map(repr, ran.after.schedule))
             elif ran.name in STEPS["tiled"]:
@@ -172,17 +212,17 @@ class Lowering:
                            scopes=nodes is not self.commands)
 
     def _groups(self) -> str:
-        fusion = next(ran.after for ran in self._ran if ran.name == "kernelize")
+        fusion = next(ran.after for ran in self.passes if ran.name == "kernelize")
         return "\n".join(show.pretty_groups(fusion.groups, self._sites, self._inputs))
 
     def _untiled(self) -> str:
-        kernels = dict.fromkeys(ran.after.kernel for ran in self._ran if ran.name == "canonical")
+        kernels = dict.fromkeys(ran.after.kernel for ran in self.passes if ran.name == "canonical")
         return self._pretty(list(kernels))
 
     def _chosen(self) -> str:
         """What became of loops, which kernels were full, and the schedule of each kernel."""
-        why = dict.fromkeys(line for ran in self._ran for line in ran.why)
-        texts = [_explained(ran.before, ran.after) for ran in self._ran if ran.name == "choose"]
+        why = dict.fromkeys(line for ran in self.passes for line in ran.why)
+        texts = [_explained(ran.before, ran.after) for ran in self.passes if ran.name == "choose"]
         return "\n\n".join(["\n".join(why)] * bool(why) + texts)
 
     def _programs(self) -> str:

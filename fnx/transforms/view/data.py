@@ -1,0 +1,181 @@
+"""What the page shows of a Lowering, as values that become JSON.
+
+The overview names all passes and kernels; what is long (texts, graphs, memory, source) is made
+when the reader asks for it, and kept.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fnx.core import ops, parts
+from fnx.core.cache import cached, graphs_of
+from fnx.core.errors import ArgumentError
+from fnx.core.levels import show
+from fnx.core.levels.show_graph import type_of
+from fnx.core.levels.show_text import lines_of, number
+from fnx.core.uop import UOp, toposort
+from fnx.transforms.replay.lowering import Lowering
+from fnx.transforms.view.layout import layered
+
+MAX_NODES = 20_000  # of a graph that is drawn
+_AROUND = 3  # lines of the source before and after those that nodes came from
+
+Json = Any  # dict, list, str, int, float, None of the same
+
+
+class PageData:
+    """One Lowering for the page; each method is a part of it."""
+
+    def __init__(self, name: str, lowering: Lowering) -> None:
+        self.name, self.lowering = name, lowering
+
+    @cached
+    def overview(self) -> Json:
+        """Names, steps, passes and kernels."""
+        made = self.lowering
+        return {"name": self.name, "title": repr(made)[1:-1],
+                "steps": [{"name": name, "times": made.times(name)} for name in made.steps],
+                "passes": self.passes,
+                "kernels": [{"name": row[0], "line": row[1], "loops": row[2], "flops": row[3],
+                             "bytes": row[4], "schedule": row[5]} for row in made.rows]}
+
+    def step(self, name: str) -> Json:
+        """The text of a step of ``show``."""
+        return {"text": self.lowering.text(name)}
+
+    @cached
+    def passes(self) -> Json:
+        """A row for each pass that ran; what ran on a kernel is named by it."""
+        rows, of = [], ""
+        for ran in self.lowering.passes:
+            before, after = graphs_of(ran.before), graphs_of(ran.after)
+            of = _subject([*before, *after], of)
+            rows.append({"name": ran.name, "of": of, "ms": ran.milliseconds,
+                         "changed": before != after, "why": list(ran.why),
+                         "rules": [{"name": name, "count": n} for name, n in ran.rules]})
+        return rows
+
+    def ran(self, i: int) -> Json:
+        """A pass: what it was given and what it made as text, and the graph that it made."""
+        before, after = (graphs_of(side) for side in
+                         (self.lowering.passes[i].before, self.lowering.passes[i].after))
+        return {**self.passes[i], "before": _text(before), "after": _text(after),
+                "graph": drawing(after, set(toposort(before, into_functions=True)))}
+
+    def kernel(self, i: int) -> Json:
+        """A command's kernel at all its levels."""
+        return {"texts": self.lowering.kernel_texts(self.lowering.kernels[i].node),
+                "graph": drawing([self.lowering.kernels[i].node], set())}
+
+    @cached
+    def memory(self) -> Json:
+        """Where the intermediate buffers lie, from which command to which."""
+        runs = parts.executions(self.lowering.commands)
+        spans = _loop_spans(self.lowering.commands, {run: i for i, run in enumerate(runs)})
+        found: dict[tuple[int, int], list[int]] = {}
+        given: dict[tuple[str, int], int] = {}
+        for i, run in enumerate(runs):
+            for slot in (s for memory in run.src[1:] if memory.op is not ops.CONST
+                         for s in parts.slots(memory)):
+                if slot.kind == "arena":
+                    found.setdefault((slot.offset, slot.nbytes), []).extend(spans.get(i, (i, i)))
+                else:
+                    key = slot.kind, slot.index
+                    given[key] = max(given.get(key, 0), slot.offset + slot.nbytes)
+        rows = [{"offset": offset, "bytes": size, "first": min(steps), "last": max(steps),
+                 "name": runs[min(steps)].arg.name} for (offset, size), steps in found.items()]
+        return {"arena": self.lowering.arena, "commands": [run.arg.name for run in runs],
+                "buffers": rows, "given": [{"kind": kind, "index": index, "bytes": size}
+                                           for (kind, index), size in given.items()]}
+
+    @cached
+    def source(self) -> Json:
+        """The user's lines that nodes came from, with how many, and the kernels of each."""
+        counts: dict[tuple[str, int], int] = {}
+        for node in toposort([self.lowering.graph], into_functions=True):
+            for file, line, *_ in node.sites[:1]:
+                counts[file, line] = counts.get((file, line), 0) + 1
+        kernels: dict[str, list[str]] = {}
+        for info in self.lowering.rows:
+            for place in info[1].split(", "):
+                kernels.setdefault(place, []).append(info[0])
+        return [_file(name, {line: n for (file, line), n in counts.items() if file == name},
+                      kernels) for name in dict.fromkeys(file for file, _ in counts)]
+
+
+def parts_of(data: PageData) -> dict[str, Callable[..., Json]]:
+    """The parts of the page by name; those in the second row take a number or a name."""
+    return {"overview": lambda _: data.overview, "memory": lambda _: data.memory,
+            "source": lambda _: data.source, "step": data.step,
+            "pass": lambda i: data.ran(_index(i, len(data.lowering.passes))),
+            "kernel": lambda i: data.kernel(_index(i, len(data.lowering.kernels)))}
+
+
+def _index(text: str, size: int) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) >= size:
+        raise ArgumentError(f"expected a number below {size}, got {text[:20]!r}")
+    return int(text)
+
+
+def drawing(roots: Sequence[UOp], known: set[UOp]) -> Json:
+    """The nodes of graphs with their places and edges; ``known`` are those that are not new.
+
+    Constants are written into the nodes that read them.
+    """
+    every = toposort(roots, into_functions=True)
+    if len(every) > MAX_NODES:
+        return {"nodes": [], "edges": [], "left_out": len(every)}
+    nodes = [n for n in every if n.op is not ops.CONST or n in roots]
+    place = {n: i for i, n in enumerate(nodes)}
+    operands = [[place[s] for s in n.src if s in place] for n in nodes]
+    places = layered(operands)
+    return {"nodes": [{"op": n.op.name, "type": type_of(n), "detail": _detail(n),
+                       "line": lines_of(n.sites[:1]), "new": n not in known, "x": x, "y": y}
+                      for n, (x, y) in zip(nodes, places)],
+            "edges": [[s, i] for i, sources in enumerate(operands) for s in sources],
+            "left_out": 0}
+
+
+def _detail(node: UOp) -> str:
+    """The arg of a node, and its constant operands."""
+    arg = number(node).text if node.op is ops.CONST else \
+        "" if node.arg is None else show.python_arg(node.arg, False)
+    constants = [f"[{i}]={number(s).text}" for i, s in enumerate(node.src) if s.op is ops.CONST]
+    return " ".join(filter(None, [arg, *constants]))[:200]
+
+
+def _text(graphs: Sequence[UOp]) -> str:
+    return show.pretty(list(graphs)) if graphs else "(no graph at this border)"
+
+
+def _subject(graphs: Sequence[UOp], before: str) -> str:
+    """What a pass ran on: a kernel, by its name; a program is of the kernel before; else the
+    function, without a name."""
+    kernels = [str(g.arg.name) for g in graphs if g.op is ops.KERNEL]
+    if kernels:
+        return kernels[0]
+    return before if any(g.op is ops.PROGRAM for g in graphs) else ""
+
+
+def _loop_spans(commands: UOp, number_of: dict[UOp, int]) -> dict[int, tuple[int, int]]:
+    """Of each command in a loop, the first and the last of the outermost loop around it."""
+    spans: dict[int, tuple[int, int]] = {}
+    for node in commands.src:
+        if node.op is ops.LOOP:
+            inside = [number_of[run] for run in parts.executions(node)]
+            spans.update((i, (min(inside), max(inside))) for i in inside)
+    return spans
+
+
+def _file(name: str, counts: dict[int, int], kernels: dict[str, list[str]]) -> Json:
+    """The lines of a file near those that have nodes."""
+    text = linecache.getlines(name)
+    near = sorted({n for line in counts for n in range(line - _AROUND, line + _AROUND + 1)
+                   if 0 < n <= max(len(text), line)})
+    short = name.rpartition("/")[2]
+    return {"file": short, "lines": [
+        {"number": n, "text": text[n - 1].rstrip() if n <= len(text) else "",
+         "nodes": counts.get(n, 0), "kernels": kernels.get(f"{short}:{n}", [])} for n in near]}

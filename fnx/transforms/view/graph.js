@@ -1,0 +1,157 @@
+// Drawings on the canvas: a graph in layers, and rectangles of memory. Drag to pan, wheel to zoom.
+"use strict";
+
+const WIDTH = 150, HEIGHT = 64, BOX = 132, TALL = 40; // of a node's place, and of its box
+
+class Drawing {
+  constructor(canvas, told) {
+    this.canvas = canvas;
+    this.told = told; // called with the node under a click, or null
+    this.context = canvas.getContext("2d");
+    this.boxes = []; this.edges = []; this.hits = new Set(); this.chosen = -1;
+    this.x = 0; this.y = 0; this.scale = 1;
+    this.pending = false;
+    canvas.addEventListener("pointerdown", e => this.down(e));
+    canvas.addEventListener("pointermove", e => this.move(e));
+    canvas.addEventListener("pointerup", e => this.up(e));
+    canvas.addEventListener("wheel", e => this.wheel(e), { passive: false });
+    new ResizeObserver(() => this.draw()).observe(canvas);
+  }
+
+  // boxes: {x, y, w, h, title, lines, color}; edges: [from, to]
+  show(boxes, edges) {
+    this.boxes = boxes; this.edges = edges; this.hits = new Set(); this.chosen = -1;
+    this.fit();
+  }
+
+  fit() {
+    const { clientWidth, clientHeight } = this.canvas;
+    if (!this.boxes.length) { this.draw(); return; }
+    let left = Infinity, top = Infinity, right = -Infinity, bottom = -Infinity;
+    for (const b of this.boxes) {
+      left = Math.min(left, b.x); right = Math.max(right, b.x + b.w);
+      top = Math.min(top, b.y); bottom = Math.max(bottom, b.y + b.h);
+    }
+    const whole = Math.min(clientWidth / (right - left + 40), clientHeight / (bottom - top + 40));
+    this.scale = Math.min(1.2, Math.max(whole, 0.35));
+    this.x = clientWidth / 2 - this.scale * (left + right) / 2;
+    this.y = this.scale > whole ? 20 - this.scale * top
+                                : clientHeight / 2 - this.scale * (top + bottom) / 2;
+    this.draw();
+  }
+
+  center(i) {
+    const b = this.boxes[i], { clientWidth, clientHeight } = this.canvas;
+    this.scale = Math.max(this.scale, 0.6);
+    this.x = clientWidth / 2 - this.scale * (b.x + b.w / 2);
+    this.y = clientHeight / 2 - this.scale * (b.y + b.h / 2);
+    this.chosen = i;
+    this.draw();
+  }
+
+  draw() {
+    if (this.pending) return;
+    this.pending = true;
+    requestAnimationFrame(() => { this.pending = false; this.paint(); });
+  }
+
+  paint() {
+    const { canvas, context: c, scale } = this, ratio = window.devicePixelRatio || 1;
+    const wide = canvas.clientWidth, high = canvas.clientHeight;
+    if (!wide) return;
+    canvas.width = wide * ratio; canvas.height = high * ratio;
+    const style = getComputedStyle(document.documentElement);
+    const color = name => style.getPropertyValue(name).trim();
+    const fore = color("--fore"), soft = color("--soft"), accent = color("--accent");
+    const fills = { new: color("--new"), plain: color("--back"), hit: color("--mark") };
+    c.setTransform(ratio * scale, 0, 0, ratio * scale, ratio * this.x, ratio * this.y);
+    const left = -this.x / scale, top = -this.y / scale;
+    const right = left + wide / scale, bottom = top + high / scale;
+    c.lineWidth = 1; c.strokeStyle = soft; c.globalAlpha = 0.55;
+    c.beginPath();
+    for (const [from, to] of this.edges) {
+      const a = this.boxes[from], b = this.boxes[to];
+      const x1 = a.x + a.w / 2, y1 = a.y + a.h, x2 = b.x + b.w / 2, y2 = b.y;
+      if (Math.max(x1, x2) < left || Math.min(x1, x2) > right || y2 < top || y1 > bottom) continue;
+      c.moveTo(x1, y1);
+      if (scale < 0.25) c.lineTo(x2, y2);
+      else c.bezierCurveTo(x1, y1 + 18, x2, y2 - 18, x2, y2);
+    }
+    c.stroke();
+    c.globalAlpha = 1; c.textBaseline = "middle"; c.textAlign = "center";
+    this.boxes.forEach((b, i) => {
+      if (b.x > right || b.x + b.w < left || b.y > bottom || b.y + b.h < top) return;
+      c.fillStyle = this.hits.has(i) ? fills.hit : fills[b.color] || b.color;
+      c.strokeStyle = i === this.chosen ? accent : soft;
+      c.lineWidth = i === this.chosen ? 3 : 1;
+      c.fillRect(b.x, b.y, b.w, b.h);
+      c.strokeRect(b.x, b.y, b.w, b.h);
+      if (scale * b.h < 9) return;
+      c.save();
+      c.beginPath(); c.rect(b.x, b.y, b.w, b.h); c.clip();
+      c.fillStyle = fore; c.font = "600 13px system-ui, sans-serif";
+      const lines = b.lines.filter(Boolean), step = 15;
+      let y = b.y + b.h / 2 - step * lines.length / 2;
+      c.fillText(b.title, b.x + b.w / 2, y);
+      c.fillStyle = soft; c.font = "11px ui-monospace, monospace";
+      for (const line of lines) c.fillText(line, b.x + b.w / 2, y += step);
+      c.restore();
+    });
+  }
+
+  at(e) {
+    const box = this.canvas.getBoundingClientRect();
+    const x = (e.clientX - box.left - this.x) / this.scale;
+    const y = (e.clientY - box.top - this.y) / this.scale;
+    return this.boxes.findIndex(b => x >= b.x && x <= b.x + b.w && y >= b.y && y <= b.y + b.h);
+  }
+
+  down(e) {
+    this.canvas.setPointerCapture(e.pointerId);
+    this.drag = { x: e.clientX, y: e.clientY, left: this.x, top: this.y, moved: false };
+  }
+
+  move(e) {
+    if (!this.drag) return;
+    const dx = e.clientX - this.drag.x, dy = e.clientY - this.drag.y;
+    this.drag.moved ||= Math.abs(dx) + Math.abs(dy) > 4;
+    this.x = this.drag.left + dx; this.y = this.drag.top + dy;
+    this.draw();
+  }
+
+  up(e) {
+    if (this.drag && !this.drag.moved) {
+      this.chosen = this.at(e);
+      this.told(this.chosen);
+      this.draw();
+    }
+    this.drag = null;
+  }
+
+  wheel(e) {
+    e.preventDefault();
+    const box = this.canvas.getBoundingClientRect();
+    const x = e.clientX - box.left, y = e.clientY - box.top;
+    const scale = Math.min(4, Math.max(0.02, this.scale * Math.exp(-e.deltaY / 400)));
+    this.x = x - (x - this.x) * scale / this.scale;
+    this.y = y - (y - this.y) * scale / this.scale;
+    this.scale = scale;
+    this.draw();
+  }
+}
+
+function nodeBoxes(graph) {
+  return graph.nodes.map(n => ({
+    x: n.x * WIDTH, y: n.y * HEIGHT, w: BOX, h: TALL, title: n.op,
+    lines: [n.type.length > 22 ? n.type.slice(0, 21) + "…" : n.type],
+    color: n.new ? "new" : "plain" }));
+}
+
+// Buffers of the arena: commands to the right, addresses downwards.
+function memoryBoxes(memory) {
+  const step = 1000 / Math.max(1, memory.commands.length), high = 600, most = Math.max(1, memory.arena);
+  const hues = ["#8fb8de", "#9fd3a8", "#e3c48f", "#d8a7c4", "#b4a7e0", "#8fd0cf", "#e0a797"];
+  return memory.buffers.map((b, i) => ({
+    x: b.first * step, y: b.offset / most * high, w: (b.last - b.first + 1) * step,
+    h: Math.max(1.5, b.bytes / most * high), title: b.name, lines: [], color: hues[i % hues.length] }));
+}

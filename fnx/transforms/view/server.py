@@ -1,0 +1,210 @@
+"""The server of the page: this machine only, and only for who knows the token.
+
+    http://127.0.0.1:<port>/<token>/            the page
+    http://127.0.0.1:<port>/<token>/app.js      and its parts
+    http://127.0.0.1:<port>/<token>/data/<function>/<part>/<number or name>
+
+Any program of any user of the machine can connect, and any page in the browser can send requests:
+so a request needs the token, which is random, and a Host that is this one (a name that an
+attacker lets point at 127.0.0.1 is another). Answers forbid everything that is not from here.
+Texts of the user travel as JSON and are shown as text, never as HTML.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import sys
+import threading
+import weakref
+import webbrowser
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from typing import Any
+
+from fnx.core.errors import ArgumentError
+from fnx.core.process import at_fork
+from fnx.transforms.replay.lowering import Lowering
+from fnx.transforms.view.data import Json, PageData, parts_of
+
+FILES = {"": ("page.html", "text/html; charset=utf-8"),
+         "app.js": ("app.js", "text/javascript; charset=utf-8"),
+         "graph.js": ("graph.js", "text/javascript; charset=utf-8"),
+         "style.css": ("style.css", "text/css; charset=utf-8")}
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+                               "connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
+                               "form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store"}
+
+Offer = tuple[str, Callable[[], Lowering]]  # a function: its name, and what was made of it
+
+
+_open: weakref.WeakSet[Page] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    """A child does not answer: its parent does."""
+    for view in list(_open):
+        view.leave()
+
+
+at_fork(in_child=_in_child)
+
+
+class Page:
+    """A page that is served until ``close()``, or the end of the process.
+
+    Attributes:
+        url: of the page, with its token.
+    """
+
+    def __init__(self, offers: Sequence[Offer], port: int) -> None:
+        self._data: list[tuple[str, Callable[[], PageData]]] = []
+        self._token = secrets.token_urlsafe(18)
+        try:
+            self._server = _Server(("127.0.0.1", port), _Handler)
+        except (OSError, OverflowError) as e:
+            raise ArgumentError(f"view: expected a port that is free, got {port} ({e})",
+                                hint="view() takes one that is free") from None
+        self._server.view = self
+        self.url = f"http://127.0.0.1:{self._server.server_port}/{self._token}/"
+        for offer in offers:
+            self.add(offer)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True,
+                                        name="fnx view")
+        self._thread.start()
+        _open.add(self)
+
+    def __repr__(self) -> str:
+        return f"<view: {self.url}>"
+
+    def __enter__(self) -> Page:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def add(self, offer: Offer) -> None:
+        """One function more on the page."""
+        name, make = offer
+        made: list[PageData] = []
+        lock = threading.Lock()
+
+        def data() -> PageData:
+            with lock:
+                if not made:
+                    made.append(PageData(name, make()))
+                return made[0]
+
+        self._data.append((name, data))
+
+    @property
+    def size(self) -> int:
+        """How many functions are on the page."""
+        return len(self._data)
+
+    @property
+    def is_served(self) -> bool:
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """End the server; the page in the browser stays as it is."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def leave(self) -> None:
+        """Close what a forked child has of the server."""
+        self._server.socket.close()
+
+    def wait(self) -> None:
+        """Return at Ctrl-C."""
+        self._thread.join()
+
+    # ---- answers
+
+    def allows(self, host: str | None, token: str) -> bool:
+        """Whether a request with this Host and token is one of the page's own."""
+        port = self._server.server_port
+        return host in (f"127.0.0.1:{port}", f"localhost:{port}") \
+            and hmac.compare_digest(token.encode(), self._token.encode())
+
+    def data(self, path: Sequence[str]) -> Json:
+        """What ``functions`` or ``<function>/<part>/<which>`` names.
+
+        Raises:
+            ArgumentError: there is no such part.
+        """
+        if list(path) == ["functions"]:
+            return [name for name, _ in self._data]
+        function, part, which = [*path, "", "", ""][:3]
+        if len(path) > 3 or not function.isdecimal() or int(function) >= len(self._data):
+            raise ArgumentError("expected a function of the page")
+        found = parts_of(self._data[int(function)][1]()).get(part)
+        if found is None:
+            raise ArgumentError("expected a part of the page")
+        return found(which)
+
+
+class _Server(ThreadingHTTPServer):
+    view: Page
+    daemon_threads = True
+    allow_reuse_address = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # a reader who left
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """GET of a file or of data."""
+
+    server: _Server
+    server_version, sys_version = "fnx", ""
+    timeout = 30
+
+    def do_GET(self) -> None:
+        _, token, *path = [*self.path.partition("?")[0].split("/"), ""]
+        if not self.server.view.allows(self.headers.get("Host"), token):
+            self._answer(403, "text/plain", b"the address of the page ends in a token")
+            return
+        path = [p for p in path if p]
+        if path[:1] == ["data"]:
+            self._data(path[1:])
+        elif (found := FILES.get("/".join(path))) is not None:
+            name, kind = found
+            self._answer(200, kind, files(__package__).joinpath(name).read_bytes())
+        else:
+            self._answer(404, "text/plain", b"no such page")
+
+    def _data(self, path: Sequence[str]) -> None:
+        try:
+            status, value = 200, self.server.view.data(path)
+        except ArgumentError as e:
+            status, value = 404, {"error": str(e)}
+        except Exception as e:  # a reader is told, and can go on with the other parts
+            status, value = 500, {"error": f"{type(e).__name__}: {e}"}
+        self._answer(status, "application/json", json.dumps(value).encode())
+
+    def _answer(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are not told on the user's terminal."""
+
+
+def serve(offers: Sequence[Offer], port: int = 0, browser: bool = True) -> Page:
+    """Serve functions, and open the page; without a browser its address is printed."""
+    view = Page(offers, port)
+    if browser and not webbrowser.open(view.url):
+        print(f"fnx: {view.url}")
+    return view

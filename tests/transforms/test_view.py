@@ -1,0 +1,296 @@
+"""The page on what jit made: who may read it, what it says, and how it is used in a browser."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core.errors import ArgumentError
+from fnx.transforms.view.layout import layered
+from fnx.transforms.view.server import FILES, Page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def loss(w: Any, x: Any, y: Any) -> Any:
+    h = jnp.tanh(x @ w)
+    return jnp.mean((h / 2.0 - y) ** 2) + jnp.sum(w * 1.0)
+
+
+@pytest.fixture(scope="module")
+def view() -> Iterator[Page]:
+    w, x, y = jnp.ones((8, 4)), jnp.ones((16, 8)), jnp.ones((16, 4))
+    with fnx.jit(fnx.value_and_grad(loss)).lower(w, x, y).view(browser=False) as made:
+        yield made
+
+
+def answer(view: Page, path: str, host: str | None = None) -> tuple[int, dict[str, str], bytes]:
+    parts = urlsplit(view.url)
+    connection = http.client.HTTPConnection("127.0.0.1", parts.port or 0, timeout=120)
+    connection.request("GET", path, headers={"Host": host or parts.netloc})
+    got = connection.getresponse()
+    return got.status, dict(got.getheaders()), got.read()
+
+
+def ask(view: Page, part: str) -> Any:
+    status, _, body = answer(view, urlsplit(view.url).path + "data/" + part)
+    assert status == 200, body
+    return json.loads(body)
+
+
+# ---- who may read
+
+def test_only_who_knows_the_token_at_this_host_is_answered(view: Page) -> None:
+    parts = urlsplit(view.url)
+    assert parts.hostname == "127.0.0.1" and len(parts.path.strip("/")) >= 24
+    for name in FILES:
+        status, headers, _ = answer(view, parts.path + name)
+        assert status == 200 and "default-src 'none'" in headers["Content-Security-Policy"]
+        assert "unsafe" not in headers["Content-Security-Policy"]
+    assert answer(view, parts.path, f"localhost:{parts.port}")[0] == 200
+    for path, host in (("/", None), ("/data/functions", None), ("/wrong/", None),
+                       (parts.path[:-2] + "/", None), ("//data", None), (parts.path, "evil.com"),
+                       (parts.path, f"evil.com:{parts.port}"), (parts.path, "127.0.0.1:1"),
+                       (parts.path, f"{parts.netloc}.evil.com")):
+        status, _, body = answer(view, path, host)
+        assert status == 403 and b"loss" not in body, (path, host)
+
+
+def test_it_listens_on_this_machine_only(view: Page) -> None:
+    assert view._server.server_address[0] == "127.0.0.1"
+
+
+def test_paths_lead_to_nothing_else(view: Page) -> None:
+    base = urlsplit(view.url).path
+    for path in ("../server.py", "..%2fserver.py", "server.py", "data/../server.py", "app.js/x",
+                 "data", "data/0", "data/1/overview", "data/-1/overview", "data/0/nothing",
+                 "data/0/pass/-1", "data/0/pass/x", "data/0/pass/99999", "data/0/pass/%31",
+                 "data/0/pass", "data/0/step/nothing", "data/0/kernel/1e3",
+                 "data/0/pass/0/more/and/more"):
+        assert answer(view, base + path)[0] == 404, path
+
+
+def test_a_port_that_is_taken_and_one_that_is_none() -> None:
+    made = fnx.jit(jnp.sin).lower(1.0)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        for port in (taken.getsockname()[1], 70_000, -1):
+            with pytest.raises(ArgumentError, match=f"a port that is free, got {port}"):
+                made.view(port, browser=False)
+
+
+def test_close_ends_it() -> None:
+    page = fnx.jit(jnp.sin).lower(1.0).view(browser=False)
+    assert page.is_served and page.url in repr(page)
+    page.close()
+    assert not page._thread.is_alive() or page._thread.join(60) is None
+    with pytest.raises(ConnectionError):
+        answer(page, "/")
+
+
+def test_a_page_without_a_browser_tells_its_address(monkeypatch: pytest.MonkeyPatch,
+                                                    capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("webbrowser.open", lambda url: False)
+    with fnx.jit(jnp.sin).lower(1.0).view() as page:
+        assert capsys.readouterr().out == f"fnx: {page.url}\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_does_not_answer(view: Page) -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if view._server.socket.fileno() == -1 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert ask(view, "functions")
+
+
+# ---- what it says
+
+def test_the_parts(view: Page) -> None:
+    overview = ask(view, "0/overview")
+    assert ask(view, "functions") == ["value_and_grad(loss)"]
+    names = [p["name"] for p in overview["passes"]]
+    assert {"simplify", "kernelize", "tile", "linearize", "render"} <= set(names)
+    simplify = ask(view, f"0/pass/{names.index('simplify')}")
+    assert simplify["changed"] and {"MUL with its identity", "x / 2**k"} <= \
+        {rule["name"] for rule in simplify["rules"] if rule["count"] > 0}
+    assert simplify["before"] != simplify["after"]
+    assert any(n["new"] for n in simplify["graph"]["nodes"])
+    assert any("test_view.py" in n["line"] for n in simplify["graph"]["nodes"])
+    for i, row in enumerate(overview["kernels"]):
+        kernel = ask(view, f"0/kernel/{i}")
+        assert f"kernel {row['name']}" in kernel["texts"]["tiled"]
+        assert "define" in kernel["texts"]["llvm"] and kernel["texts"]["assembly"]
+    assert {p["of"] for p in overview["passes"] if p["name"] == "render"} <= \
+        {k["name"] for k in overview["kernels"]}
+    for step in overview["steps"]:
+        assert ask(view, f"0/step/{step['name']}")["text"]
+    source = next(f for f in ask(view, "0/source") if f["file"] == "test_view.py")
+    tanh, = [line for line in source["lines"] if "jnp.tanh" in line["text"]]
+    assert tanh["nodes"] > 0 and tanh["kernels"]
+
+
+def test_every_pass_can_be_shown(view: Page) -> None:
+    for i in range(len(ask(view, "0/overview")["passes"])):
+        ran = ask(view, f"0/pass/{i}")
+        for source, reader in ran["graph"]["edges"]:
+            assert ran["graph"]["nodes"][source]["y"] < ran["graph"]["nodes"][reader]["y"]
+
+
+def test_buffers_that_share_bytes_do_not_live_together() -> None:
+    def steps(x: Any) -> Any:
+        def body(c: Any, _: Any) -> Any:
+            return jnp.tanh(c @ x) @ x, c.sum()
+        for _ in range(3):
+            x = jnp.tanh(x @ x.T) @ x
+        return fnx.lax.scan(body, x, None, length=3)
+
+    with fnx.jit(steps).lower(jnp.ones((40, 40))).view(browser=False) as page:
+        memory = ask(page, "0/memory")
+    rows = memory["buffers"]
+    assert memory["arena"] == max(b["offset"] + b["bytes"] for b in rows)
+    for i, a in enumerate(rows):
+        for b in rows[:i]:
+            apart = a["first"] > b["last"] or b["first"] > a["last"] or \
+                a["offset"] >= b["offset"] + b["bytes"] or b["offset"] >= a["offset"] + a["bytes"]
+            nested = (a["offset"], a["bytes"]) != (b["offset"], b["bytes"]) and \
+                (a["offset"] <= b["offset"] and b["offset"] + b["bytes"] <= a["offset"] + a["bytes"]
+                 or b["offset"] <= a["offset"]
+                 and a["offset"] + a["bytes"] <= b["offset"] + b["bytes"])
+            assert apart or nested, (a, b)
+
+
+def test_every_function_of_a_process_is_on_one_page() -> None:
+    code = """
+import sys, threading
+import fnx, fnx.numpy as jnp
+fnx.config.viz = True
+for f in (jnp.sin, jnp.cos):
+    fnx.jit(f)(jnp.ones(3)); fnx.jit(f)(jnp.ones(4))
+from fnx.transforms.view import always
+from tests.transforms.test_view import ask
+page, = always._views
+print(ask(page, "functions"), len(ask(page, "3/overview")["kernels"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "['sin', 'sin', 'cos', 'cos'] 1\n", done.stderr
+    assert done.stderr.count("http://127.0.0.1:") == 1 and done.returncode == 0
+
+
+def test_readers_ask_at_once(view: Page) -> None:
+    got: list[Any] = []
+    threads = [threading.Thread(target=lambda: got.append(ask(view, "0/overview")))
+               for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(got) == 8 and all(g == got[0] for g in got)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> list[list[int]]:
+    size = draw(st.integers(0, 40))
+    return [draw(st.lists(st.integers(0, n - 1), max_size=3)) if n else [] for n in range(size)]
+
+
+@given(graphs())
+def test_nodes_stand_apart_and_below_their_operands(operands: list[list[int]]) -> None:
+    places = layered(operands)
+    assert len(places) == len(operands)
+    for node, sources in enumerate(operands):
+        assert all(places[s][1] < places[node][1] for s in sources)
+    rows: dict[int, list[float]] = {}
+    for x, level in places:
+        rows.setdefault(level, []).append(x)
+    for row in rows.values():
+        row.sort()
+        assert all(b - a >= 0.98 for a, b in zip(row, row[1:]))
+
+
+# ---- in a browser
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, which CI installs")
+def test_the_page_in_a_browser(view: Page) -> None:
+    from playwright.sync_api import sync_playwright
+
+    def hostile(x: Any) -> Any:
+        return jnp.tanh(x) * 2
+
+    hostile.__name__ = HOSTILE
+    view.add((HOSTILE, lambda: fnx.jit(hostile).lower(jnp.ones(3))))
+    told: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM,
+                                             args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1300, "height": 800})
+        page.set_default_timeout(120_000)
+        page.on("console", lambda message: told.append(message.text))
+        page.on("pageerror", lambda error: told.append(str(error)))
+        page.on("dialog", lambda dialog: told.append("a dialog: text ran as HTML"))
+        page.on("request", lambda request: request.url.startswith((view.url, "data:"))
+                or told.append(f"fetched {request.url}"))
+
+        def ready(what: str) -> None:
+            page.wait_for_selector(f"body[data-ready='{what}']")
+
+        page.goto(view.url)
+        ready("passes/0")
+        rows = page.locator("#list .row")
+        assert rows.count() == len(ask(view, "0/overview")["passes"])
+        page.keyboard.press("ArrowDown")
+        ready("passes/1")
+        rows.filter(has_text="simplify").click()
+        ready("passes/2")
+        assert "MUL with its identity: " in page.inner_text("#head")
+        canvas = page.locator("#graph")
+        first = canvas.screenshot()
+        box = canvas.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 200, box["y"] + 200)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 320, box["y"] + 260)
+        page.mouse.up()
+        moved = canvas.screenshot()
+        page.mouse.wheel(0, -300)
+        page.keyboard.press("/")
+        page.keyboard.type("tanh")
+        page.locator("#found", has_text="found").wait_for()
+        assert first != moved != canvas.screenshot()
+        page.keyboard.press("Escape")
+        page.fill("#search", "")
+        page.get_by_role("button", name="changes").click()
+        assert page.locator("#text .new").count() and page.locator("#text .gone").count()
+
+        page.locator("#tabs button", has_text="Kernels").click()
+        ready("kernels/0")
+        page.get_by_role("button", name="table").click()
+        page.locator("#text tbody tr").nth(1).click()
+        ready("kernels/1")
+        assert page.inner_text("#text").startswith("kernel ")
+        for tab in ("Steps", "Memory", "Source"):
+            page.locator("#tabs button", has_text=tab).click()
+            ready(f"{tab.lower()}/0")
+        assert "jnp.tanh" in page.inner_text("#text")
+        page.select_option("#functions", label=HOSTILE)
+        page.locator("#title", has_text="1 kernels").wait_for()
+        assert page.locator("img").count() == 0
+        browser.close()
+    assert told == []
