@@ -204,3 +204,48 @@ def test_threads_repeat_calls() -> None:
     for t in threads:
         t.join()
     assert sorted(found) == [0, 1, 2, 3]
+
+
+NUMBERS = (0.0, -0.0, 1.0, -1.0, 1 + 1e-7, 1 - 1e-9, 1.0000002, 0.1, -2.5, 3.0, 1e-29, 1e-31, 1e-40,
+           1e-60, 1e29, 3e38, -1e39, float("inf"), float("nan"), 2.0 ** 0.5, 7.0)
+ARITHMETIC = {
+    "x + v": lambda x, v: x + v, "v + x": lambda x, v: v + x, "x - v": lambda x, v: x - v,
+    "v - x": lambda x, v: v - x, "x * v": lambda x, v: x * v, "v * x": lambda x, v: v * x,
+    "x / v": lambda x, v: x / v, "v / x": lambda x, v: v / x, "multiply": jnp.multiply,
+    "subtract": lambda x, v: jnp.subtract(v, x), "weak": lambda x, v: jnp.asarray(3.5) * v}
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_another_number_is_the_same_call_and_gives_what_it_gives_anew(name: str) -> None:
+    f = ARITHMETIC[name]
+    for dtype in (np.float32, np.int32, np.float16):
+        x = jnp.asarray(np.array([0, 1, 2.5, -3, 1e-3, 100]).astype(dtype))
+        anew = []
+        for v in NUMBERS:
+            repeated.forget()
+            anew.append(f(x, v))
+        repeated.forget()
+        for _ in range(2):
+            for v, want in zip(NUMBERS, anew):
+                got = f(x, v)
+                assert (got.dtype, got.weak_type) == (want.dtype, want.weak_type)
+                assert np.asarray(got).tobytes() == np.asarray(want).tobytes(), (v, dtype)
+
+
+def test_new_numbers_are_not_kept_one_by_one() -> None:
+    x = array(1, 2, 3)
+    x * 0.5
+    before = kept()
+    for i in range(100):
+        x * (0.5 + 0.01 * i + 0.003)
+    assert kept() <= before + 1
+
+
+def test_numbers_of_x64_are_their_own() -> None:
+    with fnx.enable_x64(True):
+        x = jnp.asarray(np.array([1.0, 3.0]))
+        wide = [np.asarray(x * v) for v in (0.1, 0.2, 1 / 3)]
+    narrow = [np.asarray(array(1, 3) * v) for v in (0.1, 0.2, 1 / 3)]
+    for v, a, b in zip((0.1, 0.2, 1 / 3), wide, narrow):
+        assert a.tobytes() == (np.array([1.0, 3.0]) * v).tobytes()
+        assert b.tobytes() == (np.array([1, 3], np.float32) * np.float32(v)).tobytes()

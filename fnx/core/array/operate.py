@@ -22,7 +22,7 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import OPERATORS, ElementwiseRow
 from fnx.core.array.promotion import as_node, operand, promoted, same_shape
 from fnx.core.array.public import asarray, kind_of, public, strong_cast
-from fnx.core.array.repeated import EagerCall, number, repeat, take_apart
+from fnx.core.array.repeated import EagerCall, lift_numbers, number, repeat, take_apart
 from fnx.core.dtypes import NDArray
 from fnx.core.errors import ArgumentError, DTypeError, MutationError, UnknownNameError
 from fnx.core.expr import Expr, integer_power
@@ -82,6 +82,7 @@ _TAKES = {
     "whole": "integers; bool counts as int32",
     "truth": "of any dtype; what is not zero is true",
 }
+_ARITHMETIC = (rows.ADD, rows.SUBTRACT, rows.MULTIPLY, rows.DIVIDE)
 _REFUSES = {"number": "bool", "bits": "floats", "whole": "floats"}
 
 
@@ -96,7 +97,10 @@ def elementwise(row: ElementwiseRow, result: str = "", *, at: str = "fnx.numpy a
     def decorate(f: Callable[P, Array]) -> Callable[P, Array]:
         names = f.__code__.co_varnames[:f.__code__.co_argcount]
         f.__doc__ = described(f.__doc__ or "", row, names, result, at)
-        return public(f)
+        made = public(f)
+        if row in _ARITHMETIC:
+            lift_numbers(made)
+        return made
     return decorate
 
 
@@ -162,6 +166,11 @@ def _refused(op: Op, x: Any) -> Any:
 
 _OPERATIONS = {op: public(functools.partial(apply, row), row.name)
                for op, row in OPERATORS.items()}
+
+
+for _op, _call in _OPERATIONS.items():
+    if OPERATORS[_op] in _ARITHMETIC:
+        lift_numbers(_call)
 
 
 def static_power(x: Array, n: Any) -> Array:

@@ -8,7 +8,8 @@ A key holds all that a result may depend on: the function, the kinds of the Arra
 them share memory, everything else by value, the configuration. So only calls are kept whose
 operands are Arrays and plain values, that read no value of an array, warn of nothing and do
 nothing besides their results: ``note`` says that one did, and the program must take its memory
-from the arguments only.
+from the arguments only. A number in arithmetic (``x * rate``) is data: another one is the same
+call.
 
 >>> import fnx.numpy as jnp
 >>> x = jnp.asarray([1.0, 2.0])
@@ -19,12 +20,12 @@ from the arguments only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from fnx.core import ops
-from fnx.core.array import tree
+from fnx.core import dtypes, ops
+from fnx.core.array import storage, tree
 from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.aval import Aval
 from fnx.core.array.storage import noted
@@ -61,23 +62,81 @@ class EagerCall:
         it gives what is ``pending`` in the result."""
         if self.key is None or self._noted != noted.count:
             return
+        lifted = _lifted_place(self.memory, captures)
+        if lifted is False:
+            return
         number = {id(s): i for i, s in reversed([*enumerate(self.memory)])}
         places: list[tuple[int, int]] = []
-        for at, (node, storage) in enumerate(zip(captures, ins)):
-            if id(storage) in number:
-                places.append((at, number[id(storage)]))
+        for at, (node, part) in enumerate(zip(captures, ins)):
+            if id(part) in number:
+                places.append((at, number[id(part)]))
             elif node.op is ops.BUFFER:
                 return
         leaves, out_tree = tree.flatten(out)
         if len(leaves) != len(pending) or any(a is not b for a, b in zip(leaves, pending)):
             return
-        if len(ins) != len(self.memory) or places != [(i, i) for i in range(len(ins))]:
+        if lifted is not None:
+            run = _with_number(run, lifted, ins, places)
+        elif len(ins) != len(self.memory) or places != [(i, i) for i in range(len(ins))]:
             run = _with_given(run, [None if id(s) in number else s for s in ins], places)
         made = _repeated(run, [x._aval for x in pending], out_tree)
         _calls.keep(self.key, (made, nbytes))
 
 
 UNKEPT = EagerCall(None, [])
+_MIDDLE = 1e-30, 1e30  # sizes of numbers that are neither 0 nor infinite in these types
+_LIFTING = (dtypes.float32, dtypes.float64)
+_arithmetic: set[Any] = set()
+
+
+def lift_numbers(f: Any) -> None:
+    """Let a float among the two operands of f be data: its meaning does not hang on the value."""
+    _arithmetic.add(f)
+
+
+def _with_lifted(f: Any, args: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any]] | None:
+    """Key and memory of a call of an Array and a number that may be any; None: it may not be."""
+    a, b = args
+    first = type(a) is float
+    x, v = (b, a) if first else (a, b)
+    size = abs(v)
+    if type(x) is not Array or x._dtype not in _LIFTING or x._storage is None or \
+            not _MIDDLE[0] < size < _MIDDLE[1] or -1e-6 < size - 1 < 1e-6:
+        return None
+    return (f, id(config.mode), x._shape, x._dtype, x.weak, "number", first), [x._storage, v]
+
+
+def _lifted_place(memory: Sequence[Any], captures: Sequence[UOp]) -> int | None | Literal[False]:
+    """Which capture is the number of a call: None where it has none, False where none is."""
+    if not memory or type(memory[-1]) is not float:
+        return None
+    places = [i for i, node in enumerate(captures) if node.op is ops.CONST]
+    if len(places) != 1:
+        return False
+    node = captures[places[0]]
+    same = node.dtype in _LIFTING and node.shape == () and \
+        ops.const_value(node) == np.array(memory[-1], node.dtype.np)
+    return places[0] if same else False
+
+
+def _with_number(run: Run, at: int, ins: Sequence[Any],
+                 places: Sequence[tuple[int, int]]) -> Run:
+    """A program on the memory of a call whose last part is a number, which goes to ``at``."""
+    kind = np.float32 if ins[at].nbytes == 4 else np.float64
+
+    def lifted(memory: Sequence[Any]) -> Sequence[Any]:
+        filled: list[Any] = [None] * len(ins)
+        for place, i in places:
+            filled[place] = memory[i]
+        value = memory[-1]
+        found = _floats.get((value, kind))
+        if found is None:
+            found = _floats.keep((value, kind), storage.put(np.array(value, kind)))
+        filled[at] = found
+        return run(filled)
+    return lifted
+
+
 Repeated = Callable[[Sequence[Any]], Any]
 
 
@@ -111,12 +170,14 @@ _calls: Cache[tuple[Any, ...], tuple[Repeated, int]] = Cache(
 
 
 _numbers: Cache[tuple[int, int], Array] = Cache("numbers of indices", 1024)
+_floats: Cache[tuple[float, type], Any] = Cache("numbers among operands", 256)
 
 
 def forget() -> None:
     """Keep no call: for who registers another evaluator."""
     _calls.clear()
     _numbers.clear()
+    _floats.clear()
 
 
 def number(i: int) -> Array:
@@ -134,6 +195,9 @@ def repeat(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         key: tuple[Any, ...] = f, id(config.mode), x._shape, x._dtype, x.weak
         if memory[0] is None:
             return UNKEPT
+    elif len(args) == 2 and f in _arithmetic and float in (type(args[0]), type(args[1])) and \
+            (lifted := _with_lifted(f, args)) is not None:
+        key, memory = lifted
     else:
         memory, parts = [], [f, id(config.mode)]
         for x in args:
@@ -161,11 +225,11 @@ def repeat(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 def _add_sharing(parts: list[Any], memory: Sequence[Any]) -> bool:
     """Add to a key which of its Arrays have the same memory; False where one has none."""
     first: dict[int, int] = {}
-    for i, storage in enumerate(memory):
-        if storage is None:
+    for i, part in enumerate(memory):
+        if part is None:
             return False
-        if first.setdefault(id(storage), i) != i:
-            parts.append((i, first[id(storage)]))
+        if first.setdefault(id(part), i) != i:
+            parts.append((i, first[id(part)]))
     return True
 
 
