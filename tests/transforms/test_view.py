@@ -288,6 +288,9 @@ def test_the_page_in_a_browser(view: Page) -> None:
         for tab in ("Steps", "Memory", "Source"):
             page.locator("#tabs button", has_text=tab).click()
             ready(f"{tab.lower()}/0")
+        place = [f["file"] for f in ask(view, "0/source")].index("test_view.py")
+        rows.nth(place).click()
+        ready(f"source/{place}")
         assert "jnp.tanh" in page.inner_text("#text")
         page.select_option("#functions", label=HOSTILE)
         page.locator("#title", has_text="1 kernels").wait_for()
