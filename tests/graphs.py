@@ -375,7 +375,7 @@ def _whatever(x: UOp) -> bool:
 def _sort(b: Builder, op: Op, x: UOp) -> UOp:
     given = [x, b.operand(x.dtype, x.shape)]
     keys = b.number(1, 2)
-    return b.one(build.sort(given, keys, (0, 1, -1)))
+    return b.one(build_calls.sort(given, keys, (0, 1, -1)))
 
 
 STEPS: dict[Op, tuple[Callable[[UOp], bool], Callable[[Builder, Op, UOp], UOp]]] = {

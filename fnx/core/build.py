@@ -19,7 +19,6 @@ from typing import Any
 from fnx.core import dtypes, narrow, op_args, operands, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import (
-    ArgumentError,
     AxisError,
     DTypeError,
     OutOfBoundsError,
@@ -108,7 +107,8 @@ def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
     for s in src:
         if s.dtype is not dtype or s.shape != shape:
             raise operands.refusal(op, src)
-    if len(src) != op.arity or dtype.scalar not in op.types:
+    fits = len(src) == op.arity and dtype.scalar in op.types
+    if not fits:
         raise operands.refusal(op, src)
     if op.result == "bool":
         return UOp(op, dtypes.bool_, src, arg)
@@ -357,30 +357,6 @@ def scatter(x: UOp, index: Sequence[UOp], updates: UOp,
         return UOp(ops.SCATTER, x.dtype, (x, *index, updates), op_args.Scatter(monoid))
     combined = scatter(wide(x), index, wide(updates), monoid)
     return cast(combined, x.dtype)
-
-
-def sort(given: Sequence[UOp], n_keys: int, kept: Iterable[int] | None = None,
-         name: str = "sort") -> tuple[UOp, ...]:
-    """Operands in the order of the first ``n_keys`` of them, along the last axis (op_args.Sort).
-
-    ``kept``: which of them are wanted, -1 for where each element came from; None: all.
-    """
-    first = given[0]
-    if any(x.shape != first.shape for x in given) or not first.shape:
-        raise ShapeError("sort: expected operands of one shape with an axis, got "
-                         f"{', '.join(str(x.shape) for x in given)}")
-    if not 1 <= n_keys <= len(given):
-        raise ArgumentError(f"sort: expected 1 to {len(given)} keys, got {n_keys}")
-    if any(x.dtype.kind == "key" for x in given[:n_keys]):
-        raise dtypes.not_numbers()
-    if first.shape[-1] >= 1 << 31:
-        raise ShapeError(f"sort: expected less than 2**31 elements, got {first.shape[-1]}",
-                         hint="sort parts of it, then what they have at the ends")
-    whole = tuple(map(wide, given))
-    ins = tuple([(x.shape, x.dtype) for x in whole])
-    arg = op_args.Sort(name, n_keys, ins, tuple(range(len(ins)) if kept is None else kept))
-    found = results(UOp(ops.SORT, dtypes.void, whole, arg))
-    return tuple([x if i < 0 else cast(x, given[i].dtype) for x, i in zip(found, arg.kept)])
 
 
 def all_gather(x: UOp, axis: op_args.Axis) -> UOp:

@@ -1,4 +1,4 @@
-"""Constructors of what runs bodies, and of what has effects; results by GET.
+"""Constructors of what has several results, by GET: what runs bodies, has effects, or sorts.
 
 >>> x = build.param(0, dtypes.int32, ())
 >>> twice = build.function([build.add(x, x)], 1, "twice")
@@ -13,7 +13,7 @@ from typing import Any
 
 from fnx.core import build, dtypes, op_args, ops
 from fnx.core.dtypes import DType
-from fnx.core.errors import ArgumentError
+from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp
 
@@ -83,3 +83,27 @@ def host(name: str, handle: UOp, token: UOp | None, operands: Sequence[UOp],
                        ((TOKEN,) if effect else ()) + tuple(outs), method=method)
     src = (handle, *operands) if token is None else (handle, token, *operands)
     return build.results(UOp(ops.HOST, dtypes.void, src, arg))
+
+
+def sort(given: Sequence[UOp], n_keys: int, kept: Iterable[int] | None = None,
+         name: str = "sort") -> tuple[UOp, ...]:
+    """Operands in the order of the first ``n_keys`` of them, along the last axis (op_args.Sort).
+
+    ``kept``: which of them are wanted, -1 for where each element came from; None: all.
+    """
+    first = given[0]
+    if any(x.shape != first.shape for x in given) or not first.shape:
+        raise ShapeError("sort: expected operands of one shape with an axis, got "
+                         f"{', '.join(str(x.shape) for x in given)}")
+    if not 1 <= n_keys <= len(given):
+        raise ArgumentError(f"sort: expected 1 to {len(given)} keys, got {n_keys}")
+    if any(x.dtype.kind == "key" for x in given[:n_keys]):
+        raise dtypes.not_numbers()
+    if first.shape[-1] >= 1 << 31:
+        raise ShapeError(f"sort: expected less than 2**31 elements, got {first.shape[-1]}",
+                         hint="sort parts of it, then what they have at the ends")
+    whole = tuple(map(build.wide, given))
+    ins = tuple([(x.shape, x.dtype) for x in whole])
+    arg = op_args.Sort(name, n_keys, ins, tuple(range(len(ins)) if kept is None else kept))
+    found = build.results(UOp(ops.SORT, dtypes.void, whole, arg))
+    return tuple([x if i < 0 else build.cast(x, given[i].dtype) for x, i in zip(found, arg.kept)])

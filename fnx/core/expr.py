@@ -174,6 +174,11 @@ def minimum(a: Expr, b: Expr | float) -> Expr:
     return a._apply(ops.MIN, a, b)
 
 
+def clamped(x: Expr, low: float, high: float) -> Expr:
+    """``x``, or the end of low .. high that it is beyond."""
+    return minimum(maximum(x, low), high)
+
+
 def where(condition: Expr, a: Expr | float, b: Expr | float) -> Expr:
     """``a`` where the condition holds, else ``b``; a number takes the dtype of the other."""
     x = a if isinstance(a, Expr) else b

@@ -27,11 +27,9 @@ from fnx.core.errors import ArgumentError, NotBuiltError, ShapeError
 from fnx.core.process import load
 from fnx.core.uop import UOp
 from fnx.numpy.rearranging import diagonal_of
+from fnx.numpy.subscripts import Labels, parse, spelled
 
 __all__ = ["dot", "einsum", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]
-
-Labels = tuple[Any, ...]
-
 
 def contract(a: UOp, la: Labels, b: UOp, lb: Labels, out: Labels) -> UOp:
     """The sum of products over all labels that are not in ``out``.
@@ -383,71 +381,6 @@ def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
     node, labels = terms[0]
     node, labels = _sum_out(node, labels, set(output))
     return _finish(build.permute(node, [labels.index(x) for x in output]), was_bool)
-
-
-def spelled(given: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
-    """Operands that alternate with the numbers of their axes, as subscripts and operands.
-
-    >>> spelled(["a", (0, 1), "b", (1, 2), (0, 2)])
-    ('AB,BC->AC', ('a', 'b'))
-    """
-    def letters(axes: Any) -> str:
-        if not isinstance(axes, list | tuple):
-            raise ArgumentError("einsum: expected subscripts as a str, or operands each followed "
-                                f"by the numbers of its axes; got {type(axes).__name__}",
-                                hint='write them as in einsum("ij,jk->ik", a, b)')
-        places = ["..." if x is ... else arguments.integer("axis", x) for x in axes]
-        if any(type(x) is int and not 0 <= x < len(_LETTERS) for x in places):
-            raise ArgumentError(f"einsum: expected numbers of axes from 0 to 51, got {axes!r}")
-        return "".join(x if isinstance(x, str) else _LETTERS[x] for x in places)
-    output = "->" + letters(given[-1]) if len(given) % 2 else ""
-    terms = [letters(axes) for axes in given[1::2]]
-    return ",".join(terms) + output, tuple(given[:len(terms) * 2:2])
-
-
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # sorted as their numbers
-
-
-def parse(spec: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
-    """Labels of the operands' axes and of the result's; axes of ``...`` are negative numbers.
-
-    >>> parse("...ij,jk", [3, 2])
-    ([(-1, 'i', 'j'), ('j', 'k')], (-1, 'i', 'k'))
-    """
-    if not isinstance(spec, str):
-        raise ArgumentError(f"einsum: expected subscripts as a str, got {type(spec).__name__}",
-                            hint='write them as in einsum("ij,jk->ik", a, b)')
-    left, arrow, right = spec.replace(" ", "").partition("->")
-    texts = left.split(",")
-    if len(texts) != len(ranks):
-        raise ArgumentError(f"einsum: expected {len(texts)} operands for {spec!r}, got "
-                            f"{len(ranks)}", hint="give one array for each of the parts that "
-                            "commas separate")
-    inputs = [_labels(t, rank, spec) for t, rank in zip(texts, ranks)]
-    rest = max((sum(isinstance(x, int) for x in labels) for labels in inputs), default=0)
-    if arrow:  # without ... in it the axes that it stands for are summed
-        output = _labels(right, rest * ("..." in right) + len(right.replace("...", "")), spec)
-    else:
-        letters = [x for labels in inputs for x in labels if isinstance(x, str)]
-        output = (*range(-rest, 0), *sorted(x for x in set(letters) if letters.count(x) == 1))
-    known = {x for labels in inputs for x in labels}
-    if not set(output) <= known or len(set(output)) != len(output):
-        raise ArgumentError(f"einsum: expected output letters that occur in the inputs, each "
-                            f"once; got {spec!r}",
-                            hint="each letter behind -> names an axis of an input")
-    return inputs, output
-
-
-def _labels(text: str, rank: int, spec: str) -> Labels:
-    before, dots, after = text.partition("...")
-    letters = before + after
-    if not letters.isalpha() and letters:
-        raise ArgumentError(f"einsum: expected letters, commas, '...' and '->'; got {spec!r}")
-    rest = rank - len(letters)
-    if rest < 0 or (rest and not dots):
-        raise ShapeError(f"einsum: expected an operand of {len(letters)} axes for {text!r} in "
-                         f"{spec!r}, got {rank}", hint="use ... for further axes")
-    return (*before, *range(-rest, 0), *after)
 
 
 def _without_repeats(x: UOp, labels: Labels, spec: str) -> tuple[UOp, Labels]:

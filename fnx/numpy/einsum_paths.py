@@ -10,7 +10,7 @@ import numpy as np
 from fnx.core.array import arguments
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError
-from fnx.numpy.contraction import spelled
+from fnx.numpy.subscripts import spelled
 
 __all__ = ["einsum_path"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build
+from fnx.core import build, build_calls
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.documented import Family
@@ -21,7 +21,7 @@ def in_order(xs: Sequence[UOp], axis: int, n_keys: int, kept: Sequence[int] | No
     rank = len(xs[0].shape)
     order = [*[a for a in range(rank) if a != axis], axis]
     back = sorted(range(rank), key=order.__getitem__)
-    found = build.sort([build.permute(x, order) for x in xs], n_keys, kept)
+    found = build_calls.sort([build.permute(x, order) for x in xs], n_keys, kept)
     return [build.permute(x, back) for x in found]
 
 

@@ -125,7 +125,7 @@ EXAMPLES: dict[Op, Callable[[], UOp]] = {
     ops.COND: lambda: _cond()[0],
     ops.HOST: lambda: _host()[1],
     ops.CUSTOM: lambda: _custom()[0],
-    ops.SORT: lambda: build.sort([x(), x(dtypes.int32, 1)], 1, (1, 0))[1],
+    ops.SORT: lambda: build_calls.sort([x(), x(dtypes.int32, 1)], 1, (1, 0))[1],
 }
 
 

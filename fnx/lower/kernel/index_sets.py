@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 
 from fnx.core import build, dtypes, ops
+from fnx.core.expr import Expr
 from fnx.core.parts import extent
 from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
@@ -104,8 +105,8 @@ def _chunks(lengths: list[int]) -> int:
 
 def _store(store: UOp, r: UOp, part: Piece, q: UOp, outer: UOp) -> UOp:
     """The STORE of one part: r counts chunks of it, and within one."""
-    index = build.add(build.mul(outer, extent(q)), build.add(q, build.index_const(part.low)))
-    index = symbolic.simplify(index)
+    counter = Expr(outer) * Expr(extent(q)) + Expr(q) + part.low
+    index = symbolic.simplify(counter.node)
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node is r:

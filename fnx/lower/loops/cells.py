@@ -17,6 +17,7 @@ import numpy as np
 
 from fnx.core import build, dtypes, narrow, ops
 from fnx.core.dtypes import DType
+from fnx.core.expr import Expr, clamped
 from fnx.core.levels.interp_kernel import computed
 from fnx.core.ops import Op
 from fnx.core.record import Record
@@ -306,6 +307,6 @@ def _clamped(i: UOp, n: int) -> UOp:
     at = build.cast(i, dtypes.index)
     if at.op is ops.CAST and i.op is ops.CONST:
         return build.index_const(min(max(int(build.const_of(i)), 0), n - 1))
-    return build.minimum(build.maximum(at, build.index_const(0)), build.index_const(n - 1))
+    return clamped(Expr(at), 0, n - 1).node
 
 

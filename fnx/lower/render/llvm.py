@@ -11,11 +11,10 @@
                                      X1:
 
 Loops test at the end; a test before the first iteration is left out where both bounds are
-constant. Where a loop carries nothing, LLVM sees its counter through a `freeze`: all ways to step
-its addresses are not looked at, which took a third of the time and gained nothing measurable.
-No fast-math flags, and no call that the target would make a call of: an op without a
-row here has to be rewritten by decompose. What hangs on how a kernel is called is a
-``Convention``: host.py has the host's.
+constant. Where a loop carries nothing, LLVM sees its counter through a `freeze`: it does not look
+at all ways to step its addresses, which took a third of its time and gained nothing measurable.
+No fast-math flags, and no call that the target would make a call of: an op without a row here has
+to be rewritten by decompose. How a kernel is called is a ``Convention``: host.py has the host's.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
-from fnx.core import build, dtypes, op_args, ops
+from fnx.core import build, build_calls, dtypes, op_args, ops
 from fnx.core.cache import Cache
 from fnx.core.derived import Steps
 from fnx.core.uop import UOp
@@ -23,7 +23,7 @@ def read_in_order(node: UOp) -> UOp:
     """What a SORT computes, as a FUNCTION of its operands: GATHERs by the order.
 
     >>> x = build.param(0, dtypes.float32, (3,))
-    >>> y, = build.sort([x], 1)
+    >>> y, = build_calls.sort([x], 1)
     >>> [out.op for out in read_in_order(y.src[0]).src]
     [GATHER]
     """
@@ -31,7 +31,7 @@ def read_in_order(node: UOp) -> UOp:
     found = _reading.get(arg)
     if found is None:
         params = [build.param(i, t, shape) for i, (shape, t) in enumerate(arg.ins)]
-        order, = build.sort(params[:arg.n_keys], arg.n_keys, (-1,), arg.name)
+        order, = build_calls.sort(params[:arg.n_keys], arg.n_keys, (-1,), arg.name)
         outs = [order if i < 0 else along_last(params[i], order) for i in arg.kept]
         found = build.function(outs, len(params), arg.name)
         _reading.keep(arg, found)

@@ -228,7 +228,7 @@ def _sort(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lan
     """Each lane has rows of its own."""
     yield from ()
     wide = [spread(x, b, lanes.size) for x, b in zip(src, batched)]
-    found = build.sort(wide, node.arg.n_keys, node.arg.kept, node.arg.name)
+    found = build_calls.sort(wide, node.arg.n_keys, node.arg.kept, node.arg.name)
     return [Lifted(x, True) for x in found]
 
 

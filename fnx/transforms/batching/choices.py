@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.array.trace import inline
+from fnx.core.expr import Expr, clamped
 from fnx.core.uop import UOp
 from fnx.transforms.batching.rules import spread
 from fnx.transforms.batching.values import Batched, Lifted
@@ -89,10 +90,10 @@ def lanes_choose(branches: Sequence[Batched], which: UOp, args: Sequence[Lifted]
         The results, all with a batch axis, but for a token: branches take place in order.
     """
     n, (size,) = len(branches), which.shape
-    limited = build.maximum(build.minimum(which, build.like(which, n - 1)), build.like(which, 0))
+    number = clamped(Expr(which), 0, n - 1)
     out: list[UOp] = []
     for i, (branch, flags) in enumerate(branches):
-        taken = build.eq(limited, build.like(which, i))
+        taken = number.eq(i).node
         own = [a.node for a in args if a.batched]
         replaced = iter(_as_live(taken, own))
         given = [next(replaced) if b else x for x, b in args]

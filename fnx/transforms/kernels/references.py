@@ -20,6 +20,7 @@ from fnx.core.errors import (
     Site,
     user_site,
 )
+from fnx.core.expr import Expr
 from fnx.core.index_faults import Check
 from fnx.core.ops import Op, Shape
 from fnx.core.rewriting import symbolic
@@ -190,8 +191,8 @@ class Reference(Whole):
             if clamp and n > 0:
                 nodes[axis] = _clamped(i, n, low, high)
             else:
-                inside = build.and_(build.le(build.index_const(0), i),
-                                    build.lt(i, build.index_const(n)))
+                number = Expr(i)
+                inside = ((number >= 0) & (number < n)).node
                 valid = inside if valid is None else build.and_(valid, inside)
         return nodes, valid
 

@@ -20,6 +20,7 @@ from fnx.core.errors import (
     PytreeError,
     ShapeError,
 )
+from fnx.core.expr import Expr, clamped
 from fnx.core.uop import UOp
 from fnx.transforms.loops import together
 from fnx.transforms.loops.bodies import (
@@ -107,7 +108,7 @@ def branch_number(given: Any, n: int) -> UOp:
     node = x._node
     if x._dtype is not dtypes.int32:  # clamped before it is cut to 32 bits
         high = min(n - 1, x._dtype.limits[1])
-        node = build.minimum(build.maximum(node, build.like(node, 0)), build.like(node, high))
+        node = clamped(Expr(node), 0, high).node
     return build.cast(node, dtypes.int32)
 
 

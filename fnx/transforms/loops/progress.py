@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fnx.core import build
 from fnx.core.array import effects
 from fnx.core.array.array import Array
 from fnx.core.array.trace import name_of
+from fnx.core.expr import Expr
 from fnx.transforms.loops.branches import branch, predicate
 
 TOLD = 100  # times in a loop
@@ -26,14 +26,10 @@ def telling(f: Callable[..., Any], length: int, reverse: bool) -> Callable[..., 
 
     def step(carry: Any, given: tuple[Any, Array]) -> Any:
         x, number = given
-        t = number._node
-        if reverse:
-            t = build.sub(build.like(t, length - 1), t)
-        done = build.add(t, build.like(t, 1))
-        rest = build.rem(done, build.like(done, every))
-        last = build.eq(done, build.like(done, length))
-        due = build.or_(build.eq(rest, build.like(rest, 0)), last)
-        branch(predicate(Array(due)), [_nothing, tell], [Array(done)], "scan")
+        t = Expr(number._node)
+        done = length - t if reverse else t + 1
+        due = (done % every).eq(0) | done.eq(length)
+        branch(predicate(Array(due.node)), [_nothing, tell], [Array(done.node)], "scan")
         return f(carry, x)
 
     def tell(done: Array) -> None:

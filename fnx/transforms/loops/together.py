@@ -17,6 +17,7 @@ from collections.abc import Collection, Sequence
 from fnx.core import build, build_calls, ops
 from fnx.core.array import scope
 from fnx.core.bodies import Nodes, while_over
+from fnx.core.expr import Expr, clamped
 from fnx.core.op_args import Axis
 from fnx.core.uop import UOp
 from fnx.transforms.batching.choices import if_any
@@ -55,10 +56,10 @@ def choose(branches: Sequence[UOp], which: UOp, args: Sequence[UOp], token: int 
         axes: that are asked for.
     """
     last = len(branches) - 1
-    limited = build.maximum(build.minimum(which, build.like(which, last)), build.like(which, 0))
+    number = clamped(Expr(which), 0, last)
     given, out = list(args), list[UOp]()
     for i, branch in enumerate(branches):
-        own = build.eq(limited, build.like(which, i))
+        own = number.eq(i).node
         if token is None:
             found = list(if_any(anywhere(own, axes), branch, given, branch.arg.name))
         else:
