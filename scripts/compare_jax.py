@@ -156,6 +156,8 @@ class Answers:
 def compare(expression: str, fnx: dict[str, Any], theirs: Answers, rtol: float) -> str:
     """In what the two answers to an expression differ."""
     if theirs.refuses(expression):
+        if any(text in theirs[expression] for text in golden("name_cases").STRICTER):
+            return ""
         try:
             answer(expression, fnx)
         except Exception:

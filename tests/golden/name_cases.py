@@ -487,3 +487,9 @@ def tolerance(expression: str) -> float:
 
 def on_purpose(expression: str) -> str:
     return next((why for part, why in ON_PURPOSE.items() if part in expression), "")
+
+
+# What JAX says where a function of lax takes fewer dtypes and shapes than fnx's: no difference.
+STRICTER = ("does not accept dtype", "requires arguments to have the same dtypes",
+            "must have the same shape", "requires arguments to have equal",
+            "arguments must have the same dtype", "incompatible shapes for broadcasting")

@@ -7,10 +7,14 @@ free; what fnx refuses or answers otherwise on purpose has a row in DIFFERENCES,
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 import fnx
+import fnx.numpy as jnp
 from fnx.core.config import override
 from fnx.core.errors import FnxError
 from tests.public.test_promotion import FLOATS, GOLDEN, KINDS, STRONG, public
@@ -52,3 +56,18 @@ def test_types_are_those_of_jax(name: str, x64: bool) -> None:
     with override(x64=x64):
         found = wrong(name, x64)
         assert not found or name in DIFFERENCES and len(found) <= 14, found
+
+
+@pytest.mark.parametrize("t", [np.float16, ml_dtypes.bfloat16])
+def test_neighbours_are_of_the_dtype_itself(t: Any) -> None:
+    x = np.arange(65536, dtype=np.uint16).view(t)
+    for to in (np.inf, -np.inf, 1.0):
+        with np.errstate(all="ignore"):
+            want = np.nextafter(x, np.full_like(x, to)).astype(np.float32)
+        np.testing.assert_array_equal(
+            np.asarray(jnp.nextafter(x, jnp.asarray(to, t))).astype(np.float32), want)
+    with np.errstate(all="ignore"):
+        above = np.nextafter(x, np.full_like(x, np.inf)).astype(np.float32) - x.astype(np.float32)
+        finite = np.isfinite(above) & (x.astype(np.float32) > 0)
+    np.testing.assert_array_equal(
+        np.asarray(jnp.spacing(x)).astype(np.float32)[finite], above[finite])

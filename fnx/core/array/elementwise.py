@@ -52,10 +52,12 @@ from fnx.core.uop import UOp
 class ElementwiseRow:
     """A row: see the module's docstring. On bools its op may be another (``Op.of``)."""
 
-    __slots__ = ("name", "domain", "meaning")
+    __slots__ = ("name", "domain", "meaning", "of_format")
 
-    def __init__(self, name: str, domain: str, meaning: Op | Callable[..., Expr]) -> None:
+    def __init__(self, name: str, domain: str, meaning: Op | Callable[..., Expr],
+                 of_format: bool = False) -> None:
         self.name, self.domain, self.meaning = name, domain, meaning
+        self.of_format = of_format  # neighbours of a number are those of its own dtype
 
     def build(self, *nodes: UOp) -> UOp:
         """The function of nodes that promotion has prepared.
@@ -66,7 +68,7 @@ class ElementwiseRow:
         meaning = self.meaning
         if isinstance(meaning, Op):
             return build.elementwise(meaning.of(t), *nodes)
-        if t.storage is None:
+        if t.storage is None or self.of_format:
             return meaning(*map(Expr, nodes)).node
         out = meaning(*[Expr(build.wide(n)) for n in nodes]).node
         return build.cast(out, t) if out.dtype is t.compute else out

@@ -96,7 +96,9 @@ def nextafter(x: Expr, y: Expr) -> Expr:
 
 
 def spacing(x: Expr) -> Expr:
-    """The distance to the next float away from zero."""
+    """The distance to the next float away from zero; of float16 to the next above, as in NumPy."""
+    if x.dtype is dtypes.float16:
+        return nextafter(stop(x), x.like(math.inf)) - stop(x)
     _, a = _by_size(stop(x))
     gap = nextafter(a, a.like(math.inf)) - a
     return where(isinf(x) | isnan(x), math.nan, copysign(gap, x))
@@ -226,8 +228,8 @@ ARCCOSH = ElementwiseRow("arccosh", "inexact", arccosh)
 ARCTANH = ElementwiseRow("arctanh", "inexact", arctanh)
 SIGNBIT = ElementwiseRow("signbit", "any", signbit)
 COPYSIGN = ElementwiseRow("copysign", "inexact", copysign)
-NEXTAFTER = ElementwiseRow("nextafter", "inexact", nextafter)
-SPACING = ElementwiseRow("spacing", "inexact", spacing)
+NEXTAFTER = ElementwiseRow("nextafter", "inexact", nextafter, of_format=True)
+SPACING = ElementwiseRow("spacing", "inexact", spacing, of_format=True)
 SINC = ElementwiseRow("sinc", "inexact", sinc)
 FMAX = ElementwiseRow("fmax", "any", fmax)
 FMIN = ElementwiseRow("fmin", "any", fmin)
