@@ -52,13 +52,13 @@ def _folded(how: str, start: Any, data: ArrayLike, segment_ids: ArrayLike,
 
 
 def _least(x: Array) -> Any:
-    t = x.dtype
-    return False if t.kind == "b" else -np.inf if t.kind == "f" else np.iinfo(t).min
+    t = x._dtype
+    return -np.inf if t.is_float else t.limits[0]
 
 
 def _most(x: Array) -> Any:
-    t = x.dtype
-    return True if t.kind == "b" else np.inf if t.kind == "f" else np.iinfo(t).max
+    t = x._dtype
+    return np.inf if t.is_float else t.limits[1]
 
 
 @_family()

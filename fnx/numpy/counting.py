@@ -32,6 +32,7 @@ from fnx.numpy.basic import (
     take,
     where,
 )
+from fnx.numpy.limits import finfo
 
 __all__ = [
     "bincount", "digitize", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd",
@@ -311,7 +312,7 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: 
     low, high = (take(places, j, mode="clip") for j in (i - 1, i))
     first, last = (take(values, j, mode="clip") for j in (i - 1, i))
     step = high - low
-    flat = abs(step) <= np.finfo(places.dtype).tiny
+    flat = abs(step) <= float(finfo(places.dtype).tiny)
     out = where(flat, first, first + (at - low) / where(flat, 1, step) * (last - first))
     if period is None:
         if left != "extrapolate":

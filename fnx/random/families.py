@@ -64,7 +64,7 @@ def cauchy(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
     """
     placement(out_sharding)
     t = float_dtype(dtype)
-    u = uniform(key, shape, t, float(np.finfo(t.np).eps), 1.0)
+    u = uniform(key, shape, t, float(jnp.finfo(t.np).eps), 1.0)
     return jnp.tan(math.pi * (u - 0.5))
 
 

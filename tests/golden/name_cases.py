@@ -467,6 +467,13 @@ ON_PURPOSE: dict[str, str] = {
     "special.bessel_jn(f, v=3": "a number where JAX's recurrence overflows",
     "special.gammainc(0": "the limit at a = 0, as SciPy",
     "special.poch(pos": "finite where gamma(x) overflows",
+    "jnp.fmod(b_": "bools are whole numbers: 1 % 0 is 0 of both",
+    "jnp.gcd(b_": "bools are whole numbers", "jnp.lcm(b_": "bools are whole numbers",
+    "right_shift(u4": "uint4 has no sign: JAX shifts ones in", "power(3, i": "see negative powers",
+    "power(3, u": "JAX is wrong from 2**31 on", "power(u": "JAX is wrong from 2**31 on",
+    "modf(": "as NumPy: the fraction of an infinity is 0, that of -0.0 is -0.0",
+    "2 ** i": "see negative powers", "power(i": "see negative powers",
+    "special.exp1(f16": "JAX's series overflows in float16",
     "jnp.ediff1d(b)": "a difference of bools is whether they differ",
 }
 # Relative error that a function may have, where it is not 4 ulp or so.

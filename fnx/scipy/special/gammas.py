@@ -15,6 +15,7 @@ from fnx.core.array.documented import Family
 from fnx.core.array.operate import apply, elementwise
 from fnx.core.array.promotion import in_domain, promoted
 from fnx.core.array.public import asarray
+from fnx.core.array.rounded import rounded_once
 from fnx.core.errors import ArgumentError
 from fnx.core.process import load
 
@@ -29,7 +30,7 @@ _MOST = 2000  # steps of series and fractions
 _family = Family(
     x="an Array or what ``asarray`` takes, of any shape.", a="above 0.", b="above 0.",
     returns="An Array of the shape that they broadcast to, of a float dtype.", at=AT,
-    raises=("ShapeError: the shapes do not broadcast.",))
+    raises=("ShapeError: the shapes do not broadcast.",), wrap=rounded_once)
 
 
 @elementwise(rows.LGAMMA, at=AT)

@@ -18,6 +18,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.documented import Family
 from fnx.core.array.promotion import in_domain, promoted
 from fnx.core.array.public import asarray
+from fnx.core.array.rounded import rounded_once
 from fnx.core.errors import ArgumentError
 from fnx.lax.elementwise import stop_gradient
 from fnx.lax.loops import fori_loop
@@ -36,7 +37,7 @@ _family = Family(
     c="a parameter.", z="an Array or what ``asarray`` takes.", n="the order.",
     returns="An Array of the shape that they broadcast to, of a float dtype.",
     at="fnx.scipy.special as special",
-    raises=("ShapeError: the shapes do not broadcast.",))
+    raises=("ShapeError: the shapes do not broadcast.",), wrap=rounded_once)
 
 
 def _float(x: ArrayLike) -> Array:

@@ -18,6 +18,7 @@ from fnx.core.array.documented import Family
 from fnx.core.array.operate import apply, elementwise
 from fnx.core.array.promotion import in_domain, promoted
 from fnx.core.array.public import asarray
+from fnx.core.array.rounded import rounded_once
 from fnx.core.expr import Expr
 
 __all__ = [
@@ -32,7 +33,7 @@ _family = Family(
     x="an Array or what ``asarray`` takes, of any shape.", p="probabilities, from 0 to 1.",
     q="of any shape that broadcasts.", lmbda="the power.",
     returns="An Array of the shape that they broadcast to, of a float dtype.", at=AT,
-    raises=("ShapeError: the shapes do not broadcast.",))
+    raises=("ShapeError: the shapes do not broadcast.",), wrap=rounded_once)
 
 
 @elementwise(special.ERF, at=AT)

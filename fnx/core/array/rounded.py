@@ -1,0 +1,67 @@
+"""Functions of several steps on 16-bit floats: computed in float32, and rounded once.
+
+Formulas of one row are so by themselves (core/array/elementwise.py); this is for those that are
+made of other public functions.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numpy as np
+
+from fnx.core import build, dtypes
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.array.public import asarray, public
+from fnx.core.dtypes import DType
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_HELD = (Array, np.ndarray, np.generic)
+
+
+def rounded_once(f: Callable[P, R]) -> Callable[P, R]:
+    """A public function whose Arrays of 16-bit floats are float32 inside."""
+    @functools.wraps(f)
+    def inner(*args: P.args, **kwargs: P.kwargs) -> R:
+        t = _stored([*args, *kwargs.values()])
+        if t is None:
+            return f(*args, **kwargs)
+        wide = tree.map(lambda x: _cast(x, t.compute), (args, kwargs), is_leaf=_is_held)
+        out = f(*wide[0], **wide[1])
+        return cast(R, tree.map(lambda x: _narrowed(x, t), out))
+
+    inner.__signature__ = inspect.signature(f)  # type: ignore[attr-defined]
+    del inner.__wrapped__  # an alias of it rounds, too
+    return public(inner)
+
+
+def _is_held(x: Any) -> bool:
+    return isinstance(x, _HELD) or x is None
+
+
+def _stored(values: Iterable[Any]) -> DType | None:
+    """What Arrays among the values promote to, where that is a float that is stored only."""
+    t: DType | None = None
+    weak = True
+    for x in values:
+        if isinstance(x, _HELD) and (isinstance(x, Array) or x.dtype.kind in "biufV"):
+            array = asarray(x)
+            t, weak = (array._dtype, array.weak) if t is None else dtypes.promote(
+                t, weak, array._dtype, array.weak)
+    return t if t is not None and t.is_float and t.storage is not None else None
+
+
+def _cast(x: Any, to: DType) -> Any:
+    if not isinstance(x, _HELD):
+        return x
+    array = asarray(x)
+    return Array(build.cast(array._node, to)) if array._dtype.is_float else x
+
+
+def _narrowed(x: Any, t: DType) -> Any:
+    return Array(build.cast(x._node, t)) if isinstance(x, Array) and x._dtype is t.compute else x

@@ -1,0 +1,36 @@
+"""Functions of several steps on 16-bit floats: what float32 gives, rounded once; none crashes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import fnx.numpy as jnp
+from fnx import ops, random
+from fnx.scipy import special
+
+ONE = ("dawsn", "erfcx", "exp1", "expi", "i0", "i1e", "log_ndtr", "ndtr", "ndtri", "spence")
+TWO = ("beta", "betaln", "gammainc", "poch", "xlogy", "zeta")
+
+
+@pytest.mark.parametrize("t", [np.float16, ml_dtypes.bfloat16])
+def test_they_are_rounded_once(t: Any) -> None:
+    x = np.array([0.25, 0.875, 1.5, 3.0], t)
+    wide = x.astype(np.float32)
+
+    def same(got: Any, want: Any) -> None:
+        assert got.dtype == t
+        np.testing.assert_array_equal(*[np.asarray(x).astype(t).astype(np.float32)
+                                        for x in (got, want)])
+    for name in ONE:
+        same(getattr(special, name)(x), getattr(special, name)(wide))
+    for name in TWO:
+        same(getattr(special, name)(x, 2.5), getattr(special, name)(wide, 2.5))
+        assert getattr(special, name)(x, wide).dtype == np.float32
+    same(jnp.interp(x, x, x), x)
+    same(ops.segment_max(x, np.array([0, 1, 0, 3]), 5),
+         np.array([1.5, 0.875, -np.inf, 3, -np.inf]))
+    assert random.cauchy(random.key(0), (3,), t).dtype == t
