@@ -7,7 +7,6 @@ made of other public functions.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -24,20 +23,23 @@ R = TypeVar("R")
 _HELD = (Array, np.ndarray, np.generic)
 
 
-def rounded_once(f: Callable[P, R]) -> Callable[P, R]:
-    """A public function whose Arrays of 16-bit floats are float32 inside."""
-    @functools.wraps(f)
-    def inner(*args: P.args, **kwargs: P.kwargs) -> R:
-        t = _stored([*args, *kwargs.values()])
-        if t is None:
-            return f(*args, **kwargs)
-        wide = tree.map(lambda x: _cast(x, t.compute), (args, kwargs), is_leaf=_is_held)
-        out = f(*wide[0], **wide[1])
-        return cast(R, tree.map(lambda x: _narrowed(x, t), out))
+def rounded_once(f: Callable[P, R], name: str = "") -> Callable[P, R]:
+    """A public function whose Arrays of 16-bit floats are float32 inside; see ``public``."""
+    called = public(f, name)
 
-    inner.__signature__ = inspect.signature(f)  # type: ignore[attr-defined]
-    del inner.__wrapped__  # an alias of it rounds, too
-    return public(inner)
+    def narrow(t: DType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        wide = tree.map(lambda x: _cast(x, t.compute), (args, kwargs), is_leaf=_is_held)
+        return tree.map(lambda x: _narrowed(x, t), called(*wide[0], **wide[1]))
+
+    once = public(narrow, called.__name__)
+
+    @functools.wraps(called)
+    def outer(*args: P.args, **kwargs: P.kwargs) -> R:
+        t = _stored([*args, *kwargs.values()])
+        return called(*args, **kwargs) if t is None else cast(R, once(t, args, kwargs))
+
+    outer.__dict__["rounds"] = True
+    return outer
 
 
 def _is_held(x: Any) -> bool:
