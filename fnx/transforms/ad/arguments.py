@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -122,11 +123,13 @@ def is_nothing(x: Any) -> bool:
 
 def positions(argnums: int | Sequence[int], n: int, kind: str, name: str) -> list[int]:
     """The positional arguments, of ``n``, to differentiate in."""
-    out = []
-    for i in (argnums,) if isinstance(argnums, int) else argnums:
-        if not isinstance(i, int):
+    out: list[int] = []
+    for given in argnums if isinstance(argnums, Sequence) else (argnums,):
+        try:
+            i = operator.index(given)
+        except TypeError:
             raise ArgumentError(f"{kind} of {name}: expected an integer, or several, as argnums; "
-                                f"got {argnums!r}", hint="0 is the first argument")
+                                f"got {argnums!r}", hint="0 is the first argument") from None
         if not -n <= i < n:
             raise ArgumentError(f"{kind} of {name}: expected argnums among {n} positional "
                                 f"arguments, got {argnums}",
