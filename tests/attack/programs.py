@@ -276,9 +276,10 @@ def _off(x: Any, noise: np.random.Generator) -> Any:
     if held.is_bool:
         return x
     by = (_ulp(held) * noise.standard_normal(x.shape)).astype("f4")
+    wide = x.astype("float32")  # float8 and int4 are converted by name
     if held.is_float:
-        return (x * (1 + by)).astype(x.dtype)
-    return x + jnp.round(x * by).astype("int32").astype(x.dtype)
+        return (wide * (1 + by)).astype(x.dtype)
+    return x + jnp.round(wide * by).astype("int32").astype(x.dtype)
 
 
 _PRODUCTS = re.compile(r"prod|mul|sum|dot|einsum|@|conv|inner|kron|outer|var|std|norm|cov|corr")
@@ -587,7 +588,7 @@ def both_modes(made: list[Leaf], along: list[Array], noisy: Callable[[], list[Le
     if not np.isfinite(size) or not np.isfinite(tangent) or size > 1e30:
         return ""
     off = abs(terms.sum() - tangent)
-    if off > 1e-2 * size + 1e-6 and \
+    if off > 1e-2 * size + 1e-5 and \
             not off <= 100 * max([abs(n.numbers - tangent) for n in noisy()], default=0.0):
         return f"reverse mode along a direction: {terms.sum()}; forward mode: {tangent}"
     return ""
