@@ -158,7 +158,7 @@ def test_work_of_before_a_reset_does_not_count_afterwards(kernels, monkeypatch):
     compile_ir, free = llvm.compile_ir, threading.Event()
 
     def slow(text, target):
-        free.wait(10)
+        free.wait(200)
         return compile_ir(text, target)
 
     monkeypatch.setattr(llvm, "compile_ir", slow)

@@ -120,7 +120,7 @@ def test_code_is_freed_while_another_thread_loads():
     thread = threading.Thread(target=library.clear, daemon=True)
     with llvm._loading:
         thread.start()
-        thread.join(10)
+        thread.join(200)
         assert not thread.is_alive()
 
 

@@ -31,7 +31,7 @@ def test_the_first_value_in_wins_and_no_lock_is_held_while_it_is_made() -> None:
     def make() -> object:
         thread = threading.Thread(target=lambda: cache.find("key", lambda: fast))
         thread.start()
-        thread.join(5)
+        thread.join(200)
         assert not thread.is_alive()
         return slow
 

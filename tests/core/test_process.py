@@ -39,7 +39,7 @@ def beside(work: Callable[[threading.Event, threading.Event], None]) -> Callable
     begun, end = threading.Event(), threading.Event()
     thread = threading.Thread(target=work, args=(begun, end))
     thread.start()
-    begun.wait(10)
+    begun.wait(200)
 
     def stop() -> None:
         end.set()
@@ -54,7 +54,7 @@ def test_a_lock_that_another_thread_holds_is_open_in_a_child() -> None:
     def hold(begun: threading.Event, end: threading.Event) -> None:
         with lock:
             begun.set()
-            end.wait(30)
+            end.wait(200)
 
     def free() -> bool:
         with lock, mine:
@@ -79,7 +79,7 @@ def test_a_property_that_another_thread_computes_is_computed_in_a_child() -> Non
             return 3
 
     def compute(begun: threading.Event, end: threading.Event) -> None:
-        assert Slow(lambda: (begun.set(), end.wait(30))).value == 3
+        assert Slow(lambda: (begun.set(), end.wait(200))).value == 3
 
     stop = beside(compute)
     code = in_child(lambda: Slow(lambda: None).value == 3)
@@ -91,7 +91,7 @@ def test_a_child_forked_during_a_trace_has_its_collector_and_no_open_trace() -> 
     def tracing(begun: threading.Event, end: threading.Event) -> None:
         def f(x: fnx.Array) -> fnx.Array:
             begun.set()
-            end.wait(30)
+            end.wait(200)
             return x
 
         fnx.jit(f)(1.0)

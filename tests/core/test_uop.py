@@ -223,14 +223,14 @@ def test_a_child_makes_nodes_though_another_thread_held_the_lock() -> None:
     def hold() -> None:
         with uop._lock:
             held.set()
-            go_on.wait(30)
+            go_on.wait(200)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    held.wait(30)
+    held.wait(200)
     child = os.fork()
     if child == 0:
-        signal.alarm(10)  # the end of a child that waits
+        signal.alarm(150)  # the end of a child that waits
         x = build.param(12345, dtypes.float32, (3,))
         del x
         os._exit(0)
