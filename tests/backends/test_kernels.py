@@ -81,6 +81,7 @@ def test_code_is_freed_with_its_owners(kernels, monkeypatch):
     one = code()
     kernel, = kernels.get([one])
     kernels.helpers.drain()
+    gc.collect()  # what other tests have left
     llvm._unlink_unused()
     monkeypatch.setattr(llvm._llvm(), "LLJIT_Dylib_Tracker_Dispose",
                         lambda *args: freed.append(dispose(*args)))
