@@ -70,6 +70,7 @@ _JNP = [
     *_calls("unique unique_values", "jnp.@({a}, size=3, fill_value=0)", jumps=True, rank=1),
     *_calls("unique_all unique_counts unique_inverse", "jnp.@({a}, size=3, fill_value=0).values",
             jumps=True, rank=1),
+    Call("jnp.frompyfunc(lambda x, y: x + y, 2, 1)({a}, {n})"),
     Call("jnp.lexsort([{a}, {n}])", jumps=True, rank=1),
     *_calls("partition argpartition", "jnp.@({a}, 0, {axis})", jumps=True, rank=1),
     *_calls("quantile nanquantile", "jnp.@({a}, 0.3, {axis})", exact=False, jumps=True, rank=1),
