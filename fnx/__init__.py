@@ -96,6 +96,7 @@ if TYPE_CHECKING:  # at their first use
     from fnx.one_device import process_count as host_count
     from fnx.one_device import process_index as host_id
     from fnx.one_device import process_indices as host_ids
+    from fnx.profiling import profile
     from fnx.saving import load, save
     from fnx.sharding import (
         NamedSharding,
@@ -134,9 +135,9 @@ __all__ = [
     "make_array_from_single_device_arrays", "make_jaxpr", "make_mesh", "named_call",
     "named_scope", "nn", "numpy", "numpy_dtype_promotion", "numpy_rank_promotion", "ops",
     "pmap", "print_environment_info", "process_count", "process_index", "process_indices",
-    "profiler", "pure_callback", "random", "remat", "reshard", "save", "scipy", "set_mesh",
-    "shard_map", "sharding", "softmax_custom_jvp", "threefry_partitionable", "transfer_guard",
-    "transfer_guard_device_to_device", "transfer_guard_device_to_host",
+    "profile", "profiler", "pure_callback", "random", "remat", "reshard", "save", "scipy",
+    "set_mesh", "shard_map", "sharding", "softmax_custom_jvp", "threefry_partitionable",
+    "transfer_guard", "transfer_guard_device_to_device", "transfer_guard_device_to_host",
     "transfer_guard_host_to_device", "tree", "tree_util", "typeof", "typing", "value_and_grad",
     "vjp", "vmap",
 ]
@@ -164,6 +165,7 @@ _HOMES = {
         "local_device_count", "local_devices",
         "make_array_from_callback", "make_array_from_single_device_arrays",
         "print_environment_info", "process_count", "process_index", "process_indices"),
+    "fnx.profiling": ("profile",),
     "fnx.saving": ("load", "save"),
     "fnx.sharding": ("NamedSharding", "make_mesh", "pmap", "reshard", "set_mesh", "shard_map"),
     "fnx.transforms.call": ("call",),

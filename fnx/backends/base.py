@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from fnx.core.config import DEVICES
-from fnx.core.errors import ArgumentError
+from fnx.core.errors import ArgumentError, NotBuiltError
 from fnx.core.process import fork_safe_lock, load
-from fnx.core.program import KernelCode
+from fnx.core.program import KernelCode, Recorded
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 
@@ -99,6 +99,15 @@ class DeviceBase(ABC):
 
     def synchronize(self) -> None:  # noqa: B027
         """Return when all submitted work is done."""
+
+    def record(self) -> Callable[[], Recorded]:
+        """Note when each kernel runs, from now on until what is returned is called.
+
+        Raises:
+            NotBuiltError: kernels are not timed on this device.
+        """
+        raise NotBuiltError(f"expected a device whose kernels are timed, got {self.name}",
+                            hint='set fnx.config.device = "cpu"')
 
     def stats(self) -> dict[str, int]:
         """Counters of this process, for tests and profiles."""

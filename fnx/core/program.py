@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fnx.core.cache import cached
+from fnx.core.errors import Site
+from fnx.core.record import Record
 from fnx.core.uop import UOp
 
 
@@ -40,6 +42,27 @@ class KernelCode:
 
     def __repr__(self) -> str:
         return f"<KernelCode {self.symbol}>"
+
+
+class KernelRun(Record):
+    """A kernel that ran: its name and the user's lines, bytes of its buffers and arithmetic of
+    floats, when it began and ended (nanoseconds of ``time.monotonic_ns``), and the number of the
+    submission that it was part of."""
+
+    name: str
+    sites: tuple[Site, ...]
+    nbytes: int
+    flops: int
+    start: int = 0
+    stop: int = 0
+    submission: int = 0
+
+
+class Recorded(Record):
+    """What a device did in a time: ``lost`` kernels ran besides, and were too many to note."""
+
+    runs: list[KernelRun]
+    lost: int = 0
 
 
 class MissingObjectError(LookupError):

@@ -25,6 +25,7 @@ from fnx.core.array.trace import apart, rewriting, trace
 from fnx.core.config import config
 from fnx.core.errors import ArgumentError
 from fnx.core.process import load
+from fnx.core.program import Recorded
 from fnx.core.uop import UOp, kinds, toposort
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
@@ -91,6 +92,11 @@ def _compiled(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
     made.milliseconds.update({k[:-3]: (after[k] - before[k]) / 1e3
                               for k in after if k.endswith("_us")})
     return executable
+
+
+def record() -> Callable[[], Recorded]:
+    """Note when each kernel of the configured device runs, until what is returned is called."""
+    return _device().record()
 
 
 def disk() -> Any:

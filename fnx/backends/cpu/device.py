@@ -22,9 +22,10 @@ from typing import Any, TypeVar
 from fnx.backends.allocator import Pool, PoolBlock
 from fnx.backends.cost_estimate import nanoseconds
 from fnx.backends.cpu import callbacks, layout
-from fnx.backends.cpu.encoding import FOREVER, Encoder, signed
+from fnx.backends.cpu.encoding import FOREVER, Encoder, Place, signed
 from fnx.backends.cpu.entry import MOST_WORDS
 from fnx.backends.cpu.queue import CpuQueue, native
+from fnx.backends.cpu.recording import Recording
 from fnx.backends.hcq import (
     Command,
     Commands,
@@ -42,10 +43,10 @@ from fnx.backends.llvm import binding
 from fnx.backends.llvm.kernels import Kernels, LinkedKernel
 from fnx.core import build_commands, host, ops, parts
 from fnx.core.arithmetic import flops
-from fnx.core.errors import OutOfMemoryError, SpecError
+from fnx.core.errors import ArgumentError, OutOfMemoryError, SpecError
 from fnx.core.op_args import Linked
 from fnx.core.process import at_fork, fork_safe_lock
-from fnx.core.program import KernelCode, known_by_key
+from fnx.core.program import KernelCode, Recorded, known_by_key
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.uop import UOp, forget_dead, substitute
 
@@ -219,7 +220,7 @@ class CpuCommandBuffer(Leasing):
         temporary = self._memory_for_call(functools.partial(PoolBlock, self._pool))
         self._pack(lease[0], 0, temporary.ptr + self._private, temporary.ptr, 0,
                    *map(_pointer, ins), *map(_pointer, outs))
-        if self._steps and queue.idle():
+        if self._steps and queue.idle() and queue.recording is None:
             for storage in outs:
                 storage.timeline = 0
             run, block = self._run, lease[1]
@@ -290,6 +291,11 @@ class CpuCommandBuffer(Leasing):
                 self._program, ins, outs, self._words, self._private, self.work <= TINY)
             self._inline = self.work <= SHORT and self._words <= MOST_WORDS and not self.effects
 
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """What its records do."""
+        return self._encoded.places
+
     def running(self, record: int, lease: tuple[Any, int]) -> str:
         """What a record does, and in which iteration of each loop around it."""
         place = self._encoded.places[record]
@@ -340,6 +346,19 @@ class CpuDevice(HostDevice):
     def assembly(self, text: str) -> str:
         """Machine code of LLVM IR, as text."""
         return binding.assembly(text, self.target)
+
+    def record(self) -> Callable[[], Recorded]:
+        """Note when each kernel runs; of one who profiles at a time."""
+        if self.queue.recording is not None:
+            raise ArgumentError("expected one profile at a time, got one inside of another",
+                                hint="leave the one that is open first")
+        recording = Recording()
+        self.queue.record(recording)
+
+        def stop() -> Recorded:
+            self.queue.record(None)
+            return recording.runs()
+        return stop
 
     def synchronize(self) -> None:
         """Return when all submitted work is done."""

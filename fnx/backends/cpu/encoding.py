@@ -41,10 +41,12 @@ class LaunchPlan(Protocol):
 
 
 class Place(Record):
-    """What a record does, for faults: a name, and the loops around it with their registers."""
+    """What a record does, for faults and profiles: a name, the loops around it with their
+    registers, and what it executes."""
 
     name: str
     loops: tuple[tuple[str, int], ...]
+    command: Command | None = None
 
 
 class Encoded(Record):
@@ -102,9 +104,9 @@ class Encoder:
 
     # ---- records
 
-    def _record(self, name: str, *words: int) -> int:
+    def _record(self, name: str, *words: int, command: Command | None = None) -> int:
         self.records.append([*words, *[0] * (layout.RECORD_WORDS - len(words))])
-        self.places.append(Place(name, tuple([(o.name, o.register) for o in self.open])))
+        self.places.append(Place(name, tuple([(o.name, o.register) for o in self.open]), command))
         return len(self.records) - 1
 
     def _commands(self, commands: Sequence[AnyCommand]) -> None:
@@ -122,7 +124,8 @@ class Encoder:
         for slot in command.slots:
             self._slot(slot)
         self._record(f"kernel {command.name}", layout.EXEC, plan.kernel.address, first,
-                     8 * len(self.scalars), plan.iterations, plan.chunk, plan.chunks, plan.short)
+                     8 * len(self.scalars), plan.iterations, plan.chunk, plan.chunks, plan.short,
+                     command=command)
         self.scalars += [signed(s) for s in command.scalars]
 
     def _loop(self, loop: QueuedLoop) -> None:

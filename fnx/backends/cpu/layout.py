@@ -12,7 +12,8 @@
     block     one call's: scratch, arena, the record to go on at (0: nothing was done yet),
               argument pointers, a register a loop that counts its iterations, then the resolved
               slots
-    queue     ring of (program, block), timeline values, the open job, pthread objects
+    queue     ring of (program, block), timeline values, the open job, pthread objects, where
+              events are recorded (0: nowhere)
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ QUEUE, PRIVATE, WORKER_WORDS = 0, 1, 8
 SUBMITTED, COMPLETED, ABORT, STOP, TICKET, DONE = 0, 16, 32, 40, 48, 64
 JOB_RECORD, JOB_SLOTS, JOB_NUMBER, JOB_TIME = 80, 81, 82, 83
 SLEEPERS, LEAD_SLEEPS, LEAD_WAITS, WAITERS, COMMAND, RETURNED = range(96, 102)
-ALONE, CAUTION = range(102, 104)
+ALONE, CAUTION, EVENTS = range(102, 105)
+# events of a recording: how many, how many fit, then of each: submission, record, start, stop
+EVENT_COUNT, EVENT_LIMIT, FIRST_EVENT, EVENT_WORDS = 0, 1, 2, 4
 MUTEX, WORK, HELP, JOINED, FINISHED, RING = 112, 128, 144, 160, 176, 192
 CAPACITY = 64
 QUEUE_WORDS = RING + 2 * CAPACITY

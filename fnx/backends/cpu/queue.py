@@ -25,6 +25,7 @@ from fnx.backends.allocator import Pool, PoolBlock, memory
 from fnx.backends.cpu import layout, runtime
 from fnx.backends.cpu.callbacks import Caller, Inside
 from fnx.backends.cpu.entry import PYTHON, Entries
+from fnx.backends.cpu.recording import Recording
 from fnx.backends.hcq import HostStorage, InFlight, Leasing, Signal
 from fnx.backends.llvm.binding import cores
 from fnx.backends.llvm.kernels import compiled_once
@@ -160,8 +161,9 @@ class CpuQueue(Signal):
     """One in-order queue.
 
     Attributes:
-        clear: nothing is pending and nothing was ever refused: short work may run at once,
-            without a look at the timeline.
+        clear: nothing is pending, nothing was ever refused and nothing is recorded: short work
+            may run at once, without a look at the timeline.
+        recording: where the workers note what they run.
         caller: what runs HOST commands.
         last_effect: timeline value of the last submission that has some.
     """
@@ -180,6 +182,7 @@ class CpuQueue(Signal):
         self._done_at_fork = 0
         self._lost: list[Any] = []  # of the parent: not to be freed in a child
         self._ended = False
+        self.recording: Recording | None = None
         self.caller = Caller(self._failed)
         self.last_effect = 0
         self._failure: BaseException | None = None  # of a callback, until somebody has heard of it
@@ -202,7 +205,7 @@ class CpuQueue(Signal):
             if self._workers is not None:
                 self._flight.release(self._workers.completed())
             empty = not self._flight
-            self.clear = empty and not self._refused
+            self.clear = empty and not self._refused and self.recording is None
             return empty
 
     def submit(self, program: int, block: int, scratch: int, outs: Sequence[HostStorage],
@@ -226,6 +229,8 @@ class CpuQueue(Signal):
                     # a loop. There is none between ``begin`` and the native call: what is taken
                     # is written over.
                     self._flight.keep(value, nbytes, buffer, *keep)
+                    if self.recording is not None:
+                        self.recording.buffers[value] = buffer
                     if begin is not None:
                         begin()
                     self._native.submit(workers.address, program, block)
@@ -233,6 +238,15 @@ class CpuQueue(Signal):
                         storage.timeline = value
                     return
             self._sleep(workers, behind)
+
+    def record(self, recording: Recording | None) -> None:
+        """Note what the workers run from now on; None: nothing any more."""
+        self.wait_all()
+        with self._lock:
+            self.recording = recording
+            if self._workers is not None:
+                self._workers.words[layout.EVENTS] = 0 if recording is None else recording.address
+            self.clear = False  # looked at anew
 
     def run_inside(self, program: int, block: int, scratch: int) -> None:
         """Run a program on this thread, which runs a callback."""
@@ -286,6 +300,8 @@ class CpuQueue(Signal):
             self._before, self._workers = self.submitted, None
             workers.stop(float("inf"))
         made = _Workers(self._native, self._pool, count, scratch, self._before)
+        if self.recording is not None:
+            made.words[layout.EVENTS] = self.recording.address
         self._workers = made
         return made
 

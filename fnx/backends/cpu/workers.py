@@ -27,7 +27,8 @@ _LEFT = 0xFFFFFFFF
 
 def functions(pause: str, mode: int) -> list[IRFunction]:
     """What runs on the workers; ``pause`` is an instruction, ``mode`` the float mode."""
-    return [_take(), _open_job(pause), _execute(), _lead(pause, mode), _help(pause, mode)]
+    return [_take(), _open_job(pause), _clock(), _record(), _execute(), _lead(pause, mode),
+            _help(pause, mode)]
 
 
 # ---- pthreads ---------------------------------------------------------------------------------
@@ -125,6 +126,29 @@ def _open_job(pause: str) -> IRFunction:
     return f
 
 
+def _clock() -> IRFunction:
+    """Nanoseconds of a clock that only goes on."""
+    f = IRFunction("clock", ())
+    now = f.space(16)
+    call_c(f, "clock_gettime", 1, now)  # 1: CLOCK_MONOTONIC, as time.monotonic_ns
+    f.give(f.add(f.mul(f.load(now), 1_000_000_000), f.load(now, 1)))
+    return f
+
+
+def _record() -> IRFunction:
+    """Note when a record of a submission ran; beyond what fits only that it did."""
+    f = IRFunction("record", ("events", "time", "number", "start"))
+    events, count = f["events"], f.load(f["events"], layout.EVENT_COUNT)
+    f.store(events, layout.EVENT_COUNT, f.add(count, 1))
+    with f.when(f.compare("ult", count, f.load(events, layout.EVENT_LIMIT))):
+        event = f.word(events, f.add(f.mul(count, layout.EVENT_WORDS), layout.FIRST_EVENT))
+        stop = f.call("clock")
+        for word, value in enumerate((f["time"], f["number"], f["start"], stop)):
+            f.store(event, word, value)
+    f.give(0)
+    return f
+
+
 def _execute() -> IRFunction:
     """All commands of one submission."""
     f = IRFunction("execute", ("queue", "program", "block", "time", "scratch"))
@@ -134,6 +158,8 @@ def _execute() -> IRFunction:
         f.call("resolve", f["program"], f["block"])
     pointers = f.word(f["block"], f.load(f["program"], layout.RESOLVED))
     records, end = f.load(f["program"], layout.RECORDS), f.load(f["program"], layout.COMMANDS)
+    events, start = f.load(queue, layout.EVENTS), f.variable(0)
+    recorded = f.compare("ne", events, 0)
     with f.loop():
         i = at.get()
         with f.when(f.compare("uge", i, end)):
@@ -146,6 +172,8 @@ def _execute() -> IRFunction:
             at.set(f.call("go", f["program"], f["block"], pointers, record, i))
             f.again()
         at.set(f.add(i, 1))
+        with f.when(recorded):
+            start.set(f.call("clock"))
         chunks = f.variable(f.load(record, layout.CHUNKS))
         with f.when(f.compare("ne", f.load(record, layout.SHORT), 0)):
             left = f.load(queue, layout.ALONE)
@@ -156,6 +184,8 @@ def _execute() -> IRFunction:
             f.call("open_job", queue, record, pointers, f["time"], f["scratch"])
         with f.when(f.compare("ule", chunks.get(), 1)):
             f.call("kernel", record, pointers, 0, f.load(record, layout.ITERATIONS), f["scratch"])
+        with f.when(recorded):
+            f.call("record", events, f["time"], i, start.get())
     f.give(0)
     return f
 

@@ -1,0 +1,58 @@
+"""When each kernel ran: a block of memory that the workers write events to.
+
+The queue holds its address (layout.EVENTS), 0 where nothing is recorded: that costs a comparison
+for each command. While there is one all work goes to the workers, the short too, and each
+submission is remembered: a number of the timeline then leads to its command buffer, and the number
+of a record to its command.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from fnx.backends.cpu import layout
+from fnx.backends.cpu.encoding import Place, signed
+from fnx.core import ops, parts
+from fnx.core.arithmetic import flops
+from fnx.core.program import KernelRun, Recorded
+
+LIMIT = 1 << 18  # events of a recording, 8 MB
+
+
+class Recording:
+    """Memory for events, and the command buffers that they are of."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._words = (ctypes.c_int64 * (layout.FIRST_EVENT + layout.EVENT_WORDS * limit))()
+        self._words[layout.EVENT_LIMIT] = limit
+        self.address = ctypes.addressof(self._words)
+        self.buffers: dict[int, Any] = {}
+
+    def runs(self) -> Recorded:
+        """What ran; all work that was recorded must be done."""
+        count, limit = self._words[:layout.FIRST_EVENT]
+        known: dict[tuple[int, int], KernelRun] = {}
+        runs = []
+        for i in range(min(count, limit)):
+            at = layout.FIRST_EVENT + i * layout.EVENT_WORDS
+            value, record, start, stop = self._words[at:at + layout.EVENT_WORDS]
+            buffer = self.buffers.get(value)
+            if buffer is None:
+                continue
+            key = id(buffer), record
+            if key not in known:
+                known[key] = _facts(buffer.places[record])
+            runs.append(known[key].replace(start=start, stop=stop, submission=value))
+        return Recorded(runs, max(0, count - limit))
+
+
+def _facts(place: Place) -> KernelRun:
+    command = place.command
+    if command is None:
+        return KernelRun(place.name, (), 0, 0)
+    nbytes = sum([parts.slots(slot)[0].nbytes for slot in command.slots])
+    scalars = [signed(s) for s in command.scalars]
+    arg = command.node.arg
+    work = flops(command.kernel, scalars) if command.kernel.op in (ops.KERNEL, ops.LINKED) else 0
+    return KernelRun(arg.name, arg.sites, nbytes, work)

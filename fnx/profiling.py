@@ -1,0 +1,309 @@
+"""Where the time of a program goes: ``fnx.profile``.
+
+    print(fnx.profile(step)(params, batch))        one call, kernel by kernel
+
+    with fnx.profile() as seen:                     all that is computed in a block
+        params = step(params, batch)
+    print(seen)
+
+Times are of the kernels themselves, noted by the threads that run them; nothing is traced or
+compiled again for it. A row is a kernel with the user's line that it came from. ``limit`` is the
+share of what this machine can do that it reached, in arithmetic or in bytes moved, whichever is
+more; the machine's limits are measured once, by a product of matrices and by a copy.
+
+>>> import fnx, fnx.numpy as jnp
+>>> seen = fnx.profile(fnx.jit(lambda x: jnp.exp(x) @ x))(jnp.ones((64, 64)))
+>>> seen.result.shape, len(seen.kernels) > 0, seen.nanoseconds > 0
+((64, 64), True, True)
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+import numpy as np
+
+from fnx.core.array import scope, storage
+from fnx.core.array.refusal import checked
+from fnx.core.errors import ArgumentError, Site, labelled
+from fnx.core.program import KernelRun, Recorded
+from fnx.core.record import Record
+from fnx.transforms.jit import jit, record
+
+__all__ = ["KernelTime", "Profile", "profile"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_BAR = 24  # characters
+
+
+class KernelTime(Record):
+    """What the runs of one kernel, or of the kernels of one line, took together.
+
+    Attributes:
+        name: of the kernel, or the line.
+        line: the user's line, as ``model.py:12``.
+        count: how often it ran.
+        nanoseconds: of all runs.
+        nbytes: of its buffers, read and written.
+        flops: arithmetic of floats.
+    """
+
+    name: str
+    line: str
+    count: int
+    nanoseconds: int
+    nbytes: int
+    flops: int
+
+
+class Profile(Generic[R]):
+    """What ran in a time, and for how long.
+
+    Attributes:
+        result: of the function that was profiled; None of a ``with`` block.
+        runs: each kernel that ran, in order, with its times.
+        lost: how many more ran than could be noted.
+        seconds: of the call or block, until its results were there.
+
+    >>> Profile([], 0, 0.0).nanoseconds
+    0
+    """
+
+    def __init__(self, runs: Sequence[KernelRun] = (), lost: int = 0, seconds: float = 0.0,
+                 result: Any = None) -> None:
+        self.runs, self.lost, self.seconds, self.result = list(runs), lost, seconds, result
+        self._stop: Callable[[], Recorded] | None = None
+        self._begun = 0.0
+
+    # ---- a block
+
+    def __enter__(self) -> Profile[R]:
+        _check_no_trace()
+        if self._stop is not None:
+            raise ArgumentError("expected a profile that is not open", hint="make another one")
+        self._stop, self._begun = record(), time.perf_counter()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        stop, self._stop = self._stop, None
+        if stop is None:
+            return
+        try:
+            if kind is None:
+                storage.finish()
+        finally:
+            self.seconds = time.perf_counter() - self._begun
+            self.runs, self.lost = stop()
+
+    # ---- sums
+
+    @property
+    def nanoseconds(self) -> int:
+        """The time of all kernels."""
+        return sum([run.stop - run.start for run in self.runs])
+
+    @property
+    def gaps(self) -> int:
+        """Nanoseconds between kernels of one submission: loops, branches, waiting workers."""
+        return sum([max(0, b.start - a.stop) for a, b in zip(self.runs, self.runs[1:])
+                    if a.submission == b.submission])
+
+    @property
+    def kernels(self) -> list[KernelTime]:
+        """Sums by kernel and line, the longest first."""
+        return _sums(self.runs, lambda run: (run.name, run.sites[:1]),
+                     lambda run: (run.name, _line(run.sites)))
+
+    @property
+    def lines(self) -> list[KernelTime]:
+        """Sums by the user's line, the longest first."""
+        return _sums(self.runs, lambda run: run.sites[:1],
+                     lambda run: (_line(run.sites) or "?", _line(run.sites)))
+
+    # ---- for readers
+
+    def table(self, by: str = "kernel", most: int = 20) -> str:
+        """The sums as text.
+
+        Args:
+            by: "kernel" or "line".
+            most: rows that are shown.
+
+        Returns:
+            Lines of text.
+
+        Raises:
+            ArgumentError: by something else.
+
+        >>> print(Profile().table())
+        nothing ran
+        """
+        if by not in ("kernel", "line"):
+            raise ArgumentError(f"expected by='kernel' or by='line', got {by!r}")
+        rows = self.kernels if by == "kernel" else self.lines
+        if not rows:
+            return "nothing ran"
+        total = sum(row.nanoseconds for row in rows) or 1
+        limits = _limits_if_free()
+        lines = [f"{'ms':>10} {'%':>5} {'runs':>6} {'MB':>9} {'MFLOP':>10} {'GB/s':>7} "
+                 f"{'GFLOP/s':>8} {'limit':>6}  {by}"]
+        for row in rows[:most]:
+            ns = row.nanoseconds or 1
+            where = f" ({row.line})" if by == "kernel" and row.line else ""
+            lines.append(
+                f"{ns / 1e6:10.3f} {100 * ns / total:5.1f} {row.count:6} {row.nbytes / 1e6:9.2f} "
+                f"{row.flops / 1e6:10.2f} {row.nbytes / ns:7.1f} {row.flops / ns:8.1f} "
+                f"{100 * _share(row, limits):5.0f}%  {row.name}{where}")
+        if len(rows) > most:
+            rest = sum(row.nanoseconds for row in rows[most:])
+            lines.append(f"{rest / 1e6:10.3f} {100 * rest / total:5.1f}  {len(rows) - most} more")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        head = f"{self.seconds * 1e3:.3f} ms, {self.nanoseconds / 1e6:.3f} ms in " \
+               f"{len(self.runs)} kernels, {self.gaps / 1e6:.3f} ms between them"
+        if self.lost:
+            head += f"; {self.lost} more kernels ran and were too many to note"
+        return f"{head}\n{self.table()}"
+
+    def _repr_html_(self) -> str:
+        rows = self.kernels
+        longest = max([row.nanoseconds for row in rows], default=1) or 1
+        limits = _limits_if_free() if rows else (1.0, 1.0)
+        cells = "".join(
+            f"<tr><td style='text-align:left'>{html.escape(row.name)}</td>"
+            f"<td style='text-align:left'>{html.escape(row.line)}</td><td>{row.count}</td>"
+            f"<td>{row.nanoseconds / 1e6:.3f}</td><td style='text-align:left'><div style='"
+            f"background:#47a;height:.8em;width:{12 * row.nanoseconds / longest:.2f}em'></div></td>"
+            f"<td>{row.nbytes / 1e6:,.2f}</td><td>{row.flops / 1e6:,.2f}</td>"
+            f"<td>{100 * _share(row, limits):.0f}%</td></tr>" for row in rows)
+        heads = "".join(f"<th>{head}</th>" for head in (
+            "kernel", "line", "runs", "ms", "", "MB", "MFLOP", "of the limit"))
+        title = repr(self).partition("\n")[0]
+        return f"<div><p>{html.escape(title)}</p><table><tr>{heads}</tr>{cells}</table></div>"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the kernels as a trace that ui.perfetto.dev and chrome://tracing open.
+
+        Args:
+            path: of the file, usually ``.json``.
+
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     Profile().save(file.name)
+        ...     file.read()
+        b'{"traceEvents": []}'
+        """
+        events = [{"name": run.name, "cat": "kernel", "ph": "X", "pid": os.getpid(), "tid": 1,
+                   "ts": run.start / 1e3, "dur": (run.stop - run.start) / 1e3,
+                   "args": {"line": labelled("", run.sites).strip(" ()"), "bytes": run.nbytes,
+                            "flops": run.flops, "submission": run.submission}}
+                  for run in self.runs]
+        with open(path, "w") as file:
+            json.dump({"traceEvents": events}, file)
+
+
+@overload
+def profile(f: Callable[P, R]) -> Callable[P, Profile[R]]: ...
+
+
+@overload
+def profile(f: None = None) -> Profile[None]: ...
+
+
+@checked
+def profile(f: Callable[..., Any] | None = None) -> Any:
+    """Time each kernel of a call, or of a ``with`` block.
+
+    Args:
+        f: a function, jitted or not. Left out: a context manager that gives the Profile.
+
+    Returns:
+        A function that takes what f takes and gives a Profile, whose ``result`` is what f gives.
+        ``print`` shows a Profile as a table; ``lines`` sums by the user's lines, ``save`` writes
+        a trace for Perfetto.
+
+    Raises:
+        ArgumentError: within another profile, or within a trace.
+
+    >>> import fnx, fnx.numpy as jnp
+    >>> with fnx.profile() as seen:
+    ...     y = jnp.ones(1000) * 2
+    >>> [row.count for row in seen.lines] != []
+    True
+    """
+    if f is None:
+        return Profile()
+    if not callable(f):
+        raise ArgumentError(f"profile: expected a function, got {type(f).__name__}",
+                            hint="write profile(f)(x), not profile(f(x))")
+    call = f
+
+    @functools.wraps(call)
+    def profiled(*args: Any, **kwargs: Any) -> Profile[Any]:
+        with Profile[Any]() as seen:
+            seen.result = call(*args, **kwargs)
+        return seen
+    return profiled
+
+
+def _check_no_trace() -> None:
+    if scope.is_open():
+        raise ArgumentError("expected to profile outside of all transforms, got a profile in a "
+                            "function that is being traced: nothing runs there",
+                            hint="profile the call of the transformed function")
+
+
+def _line(sites: Sequence[Site]) -> str:
+    return labelled("", sites[:1]).strip(" ()")
+
+
+def _sums(runs: Sequence[KernelRun], group: Callable[[KernelRun], Any],
+          names: Callable[[KernelRun], tuple[str, str]]) -> list[KernelTime]:
+    found: dict[Any, list[KernelRun]] = {}
+    for run in runs:
+        found.setdefault(group(run), []).append(run)
+    rows = [KernelTime(*names(some[0]), len(some), sum([r.stop - r.start for r in some]),
+                       sum([r.nbytes for r in some]), sum([r.flops for r in some]))
+            for some in found.values()]
+    return sorted(rows, key=lambda row: -row.nanoseconds)
+
+
+def _share(row: KernelTime, limits: tuple[float, float]) -> float:
+    """The share of the machine's limit, of arithmetic or of bytes."""
+    ns = row.nanoseconds or 1
+    return max(row.flops / ns / limits[0], row.nbytes / ns / limits[1])
+
+
+def _limits_if_free() -> tuple[float, float]:
+    """Those of the machine; within a profile, where they cannot be measured, without end."""
+    try:
+        return _limits()
+    except ArgumentError:
+        return float("inf"), float("inf")
+
+
+@functools.cache
+def _limits() -> tuple[float, float]:
+    """Arithmetic and bytes that this machine does in a nanosecond, as a product and a copy do."""
+    square, long = np.ones((1024, 1024), np.float32), np.ones(1 << 23, np.float32)
+    multiply, copy = jit(lambda x: x @ x), jit(lambda x: x + 1)
+    best = []
+    for f, x in ((multiply, square), (copy, long)):
+        rates = []
+        for _ in range(4):
+            seen = profile(f)(x)
+            run = max(seen.runs, key=lambda run: run.stop - run.start)
+            rates.append((run.flops if f is multiply else run.nbytes) / (run.stop - run.start))
+        best.append(max(rates))
+    return best[0], best[1]

@@ -1,0 +1,142 @@
+"""fnx.profile: what ran and for how long, of calls and of blocks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx import profiling
+from fnx.backends.base import get_device
+from fnx.backends.cpu import recording
+from fnx.core.config import override
+
+COMPILED = True
+
+
+@pytest.fixture(autouse=True)
+def _limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What the machine can do is not measured in tests."""
+    monkeypatch.setattr(profiling, "_limits", lambda: (100.0, 10.0))
+    yield
+    assert get_device("cpu").queue.recording is None  # type: ignore[attr-defined]
+
+
+def test_a_call_gives_its_result_and_its_kernels() -> None:
+    f = fnx.jit(lambda x, y: jnp.exp(x @ y).sum())
+    x = jnp.ones((96, 96)) / 96
+    for _ in range(2):
+        seen = fnx.profile(f)(x, y=x)
+        assert float(seen.result) == pytest.approx(float(f(x, y=x)))
+        product = max(seen.kernels, key=lambda row: row.flops)
+        assert product.flops >= 2 * 96 ** 3 and product.count == 1
+        assert product.line.startswith("test_profiling.py:")
+        assert 0 < seen.nanoseconds <= seen.seconds * 1e9
+        assert all(run.stop >= run.start for run in seen.runs)
+        assert sum(row.nanoseconds for row in seen.lines) == seen.nanoseconds
+    assert f.cache_info().traces == 1  # switched on without a retrace
+
+
+def test_a_block_sees_eager_and_jitted_calls() -> None:
+    x = jnp.ones(50_000)
+    double = fnx.jit(lambda x: x * 2)
+    double(x), x + 1
+    with fnx.profile() as seen:
+        for _ in range(3):
+            double(x)
+        y = x + 1
+    assert sorted(row.count for row in seen.kernels) == [1, 3]
+    assert float(y[0]) == 2
+    double(x)
+    assert len(seen.runs) == 4  # nothing is noted afterwards
+
+
+def test_loops_count_their_steps() -> None:
+    def f(x: Any) -> Any:
+        return fnx.lax.fori_loop(0, 7, lambda i, x: jnp.sort(x @ x), x)
+
+    x = jnp.ones((8, 8)) / 8
+    seen = fnx.profile(fnx.jit(f))(x)
+    np.testing.assert_array_equal(seen.result, fnx.jit(f)(x))
+    assert {row.count for row in seen.kernels if row.name.startswith("sort")} == {7}
+
+
+def test_too_many_kernels_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording.Recording.__init__, "__defaults__", (5,))
+    x = jnp.ones(4)
+    x + 1
+    with fnx.profile() as seen:
+        for _ in range(9):
+            x + 1
+    assert (len(seen.runs), seen.lost) == (5, 4)
+    assert "4 more kernels" in repr(seen)
+
+
+def test_callbacks_and_prints_are_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(x: Any) -> Any:
+        fnx.debug.print("x is {}", x)
+        return fnx.pure_callback(lambda a: np.asarray(a) + 1, x, x) * 2
+
+    seen = fnx.profile(fnx.jit(f))(np.float32(3))
+    assert float(seen.result) == 8 and "x is 3.0" in capsys.readouterr().out
+    assert len(seen.runs) >= 3
+
+
+def test_tables_are_for_readers(tmp_path: Path) -> None:
+    seen = fnx.profile(fnx.jit(lambda x: jnp.sin(x) + 1))(jnp.ones(1000))
+    text = repr(seen)
+    assert "GFLOP/s" in text and "test_profiling.py" in text and "%" in text
+    assert "test_profiling.py" in seen.table("line")
+    assert "<table>" in seen._repr_html_() and "width:12.00em" in seen._repr_html_()
+    seen.save(tmp_path / "trace.json")
+    event, *_ = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert event["ph"] == "X" and event["dur"] >= 0 and event["args"]["bytes"] > 0
+    with pytest.raises(fnx.FnxError, match="by='kernel'"):
+        seen.table("colour")
+    assert repr(profiling.Profile()).endswith("nothing ran")
+
+
+def test_text_of_the_user_is_escaped() -> None:
+    run = profiling.KernelRun("<b>", (("/x/<i>.py", 3),), 1, 1, 0, 5)
+    assert "<b>" not in profiling.Profile([run])._repr_html_()
+    assert "<i>" not in profiling.Profile([run])._repr_html_()
+
+
+def test_a_profile_inside_a_trace_or_another_one_is_refused() -> None:
+    with pytest.raises(fnx.FnxError, match="being traced"):
+        fnx.jit(lambda x: fnx.profile(jnp.sin)(x))(1.0)
+    with fnx.profile() as seen:
+        with pytest.raises(fnx.FnxError, match="one profile at a time"):
+            fnx.profile(jnp.sin)(1.0)
+        with pytest.raises(fnx.FnxError, match="not open"):
+            seen.__enter__()
+        jnp.ones(3) + 1
+    assert seen.runs
+    with pytest.raises(fnx.FnxError, match="expected a function"):
+        fnx.profile(3)  # type: ignore[call-overload]
+    with override(device="interp"), pytest.raises(fnx.FnxError, match="timed"), fnx.profile():
+        pass
+
+
+def test_what_fails_inside_ends_the_profile() -> None:
+    with pytest.raises(ZeroDivisionError), fnx.profile():
+        jnp.ones(3) + 1
+        raise ZeroDivisionError
+    with fnx.profile() as seen:
+        jnp.ones(3) + 1
+    assert seen.runs
+
+
+def test_results_are_the_same_with_and_without() -> None:
+    rng = np.random.default_rng(0)
+    step = fnx.jit(fnx.value_and_grad(lambda w, x: (jnp.tanh(x @ w) ** 2).mean()))
+    w, x = (rng.normal(size=s).astype(np.float32) for s in ((30, 40), (200, 30)))
+    plain, seen = step(w, x), fnx.profile(step)(w, x)
+    for a, b in zip(plain, seen.result):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
