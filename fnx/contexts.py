@@ -17,7 +17,7 @@ R = TypeVar("R")
 __all__ = ["check_tracer_leaks", "checking_leaks", "debug_key_reuse", "default_device",
            "default_matmul_precision", "default_prng_impl", "disable_jit", "enable_checks",
            "enable_custom_prng", "ensure_compile_time_eval", "explain_cache_misses",
-           "legacy_prng_key", "log_compiles", "named_call", "named_scope",
+           "legacy_prng_key", "log_compiles", "named_call", "named_scope", "no_tracing",
            "numpy_dtype_promotion", "numpy_rank_promotion", "softmax_custom_jvp",
            "threefry_partitionable", "transfer_guard", "transfer_guard_device_to_device",
            "transfer_guard_device_to_host", "transfer_guard_host_to_device"]
@@ -197,6 +197,32 @@ def _check(name: str, what: str, values: tuple[Any, ...], given: Any) -> None:
     if values and given not in values:
         raise ArgumentError(f"{name}: expected {' or '.join(map(repr, values))}, got {given!r}",
                             hint=what)
+
+
+@contextlib.contextmanager
+def no_tracing(new_val: bool = True) -> Iterator[None]:
+    """A block in which no jitted function may be traced.
+
+    It is for the part of a program that is meant to be fast. What jit has seen before runs; a
+    call with other shapes, types or static values raises, and says what differs.
+
+    Args:
+        new_val: False: tracing is allowed, inside of such a block.
+
+    Returns:
+        A context manager.
+
+    >>> import fnx, fnx.numpy as jnp
+    >>> f = fnx.jit(lambda x: x * 2)
+    >>> y = f(jnp.ones(3))
+    >>> with fnx.no_tracing():
+    ...     f(jnp.zeros(3))
+    ...     f(jnp.zeros(4))                         # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    fnx.core.errors.RetracedError: <lambda> would be traced within no_tracing
+    """
+    with override(no_tracing=bool(new_val)):
+        yield
 
 
 def _inert(name: str, what: str, *values: Any) -> Callable[..., Any]:

@@ -22,7 +22,7 @@ __all__ = [
     "device_get", "device_put", "devices", "local_device_count", "local_devices",
     "make_array_from_callback", "make_array_from_single_device_arrays", "print_environment_info",
     "process_count", "process_index",
-    "process_indices",
+    "process_indices", "show_versions",
 ]
 
 
@@ -377,6 +377,24 @@ def print_environment_info(return_string: bool = False) -> str | None:
         return text
     print(text)
     return None
+
+
+def show_versions() -> None:
+    """Print what a report of a fault should say.
+
+    That is versions, the machine, and the settings that are not as usual.
+
+    >>> show_versions()  # doctest: +ELLIPSIS
+    fnx: ...
+    settings: ...
+    """
+    print(print_environment_info(return_string=True))
+    for name in ("jax", "ml_dtypes", "torch", "scipy"):
+        if name in sys.modules:
+            print(f"{name}: {getattr(sys.modules[name], '__version__', '?')}")
+    changed = [line.partition(":")[0] for line in repr(config).splitlines()
+               if "(default)" not in line]
+    print(f"settings: {'; '.join(changed) or 'the defaults'}")
 
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers

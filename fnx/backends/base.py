@@ -47,6 +47,16 @@ class CommandBuffer(ABC):
 
     __slots__ = ("__weakref__",)
 
+    @property
+    def temporary(self) -> int:
+        """Bytes that a call takes, besides those of arguments and results."""
+        return 0
+
+    @property
+    def scratch(self) -> int:
+        """Bytes that the workers keep for themselves, of all calls together."""
+        return 0
+
     @abstractmethod
     def submit(self, ins: Sequence[Any], outs: Sequence[Any],
                begin: Callable[[], None] | None = None) -> None:

@@ -126,6 +126,8 @@ FIELDS = {
                  "a local page shows what jit makes; its address is told on stderr"),
     "disable_jit": Field(Bool(), False, "FNX_DISABLE_JIT", "calls",
                          "jitted functions and loops run in Python, one step after the other"),
+    "no_tracing": Field(Bool(), False, None, "",
+                        "a jitted call that would be traced raises"),
     "workers": Field(Number(0, 1024), 0, "FNX_WORKERS", "",
                      "worker threads of the cpu queue; 0: one per core"),
     "cache_dir": Field(Folder(), None, "FNX_CACHE_DIR", "",
@@ -201,6 +203,7 @@ class Config:
     device: str
     viz: bool
     disable_jit: bool
+    no_tracing: bool
     workers: int
     cache_dir: str | None
     cache_bytes: int

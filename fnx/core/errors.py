@@ -220,6 +220,10 @@ class AxisNameError(FnxError, NameError):
     """A name of an axis that no vmap around the call gives."""
 
 
+class RetracedError(FnxError, RuntimeError):
+    """A jitted function would be traced where that is forbidden."""
+
+
 class DonatedError(FnxError, RuntimeError):
     """A donated array was used again."""
 

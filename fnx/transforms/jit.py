@@ -12,6 +12,7 @@ Inside another trace a jitted function is a CALL: traced once, however often it 
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
@@ -23,7 +24,7 @@ from fnx.core.array import array, scope, storage
 from fnx.core.array.refusal import checked
 from fnx.core.array.trace import apart, rewriting, trace
 from fnx.core.config import config
-from fnx.core.errors import ArgumentError
+from fnx.core.errors import ArgumentError, RetracedError
 from fnx.core.process import load
 from fnx.core.program import Recorded
 from fnx.core.uop import UOp, kinds, toposort
@@ -44,6 +45,7 @@ from fnx.transforms.transformed import Transformed, leave, set_lower
 
 if TYPE_CHECKING:
     from fnx.transforms.replay.lowering import Lowering
+    from fnx.transforms.replay.memory_use import MemoryUse
 
 MAX_LAUNCHERS = 4       # tried one after the other before a key is built
 FEW_LAUNCHERS = 2       # ... without a look at the arguments
@@ -235,6 +237,12 @@ class Jitted(Transformed[P, R_co]):
             self._executables.adopt(twin.closed.function, self._donated(key, len(args)),
                                     twin.executable)
             return made, []
+        if config.no_tracing and not scope.is_open():
+            raise RetracedError(
+                f"{self._name} would be traced within no_tracing: "
+                f"{(self._traces.misses or ['it was not called before'])[-1]}",
+                hint="call it with arguments of these types before; f.cache_info().misses says "
+                     "what differed from call to call")
         start = time.perf_counter()
         try:
             closed = trace(f, avals, in_tree, by="jit", name=self._name).close()
@@ -312,6 +320,21 @@ class Jitted(Transformed[P, R_co]):
         made: Lowering = module.Lowering(fn, executable.lowered, device, replay.milliseconds, again,
                                          labels(self._f, key), self._name)
         return made
+
+    def memory(self, *args: P.args, **kwargs: P.kwargs) -> MemoryUse:
+        """What memory a call with such arguments takes at most, and what of it is there when, by
+        the user's lines. Nothing runs; the program is compiled if it is not yet."""
+        module = load("fnx.transforms.replay.memory_use")
+        _, key = self._arguments.key(args, kwargs)
+        replay = self._replay(key, args, kwargs).value
+        executable = replay.executable or self._link(replay, key, len(args))
+        given = [dtype.itemsize * math.prod(shape) for shape, dtype, _ in key[1]]
+        given += [memory.nbytes for memory in replay.storages if memory is not None]
+        made = [nbytes for i, nbytes in enumerate(executable.sizes)
+                if i not in dict(executable.over)]
+        use: MemoryUse = module.memory_use(executable.block.commands, executable.buffer, given,
+                                           made)
+        return use
 
     def cache_info(self) -> CacheInfo:
         """How often it was traced, compiled and replayed, and why it was traced again."""

@@ -292,6 +292,16 @@ class CpuCommandBuffer(Leasing):
             self._inline = self.work <= SHORT and self._words <= MOST_WORDS and not self.effects
 
     @property
+    def temporary(self) -> int:
+        """Bytes of the arena, and of scratch where it runs where it is called."""
+        return self._temporary
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of the workers, where they run it."""
+        return 0 if self._steps else max(64, self._scratch) * self._queue.workers()
+
+    @property
     def places(self) -> tuple[Place, ...]:
         """What its records do."""
         return self._encoded.places

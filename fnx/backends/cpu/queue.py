@@ -239,6 +239,11 @@ class CpuQueue(Signal):
                     return
             self._sleep(workers, behind)
 
+    @staticmethod
+    def workers() -> int:
+        """How many threads there are, once there is work for them."""
+        return max(1, config.workers or cores())
+
     def record(self, recording: Recording | None) -> None:
         """Note what the workers run from now on; None: nothing any more."""
         self.wait_all()
@@ -288,7 +293,7 @@ class CpuQueue(Signal):
     def _ready(self, scratch: int) -> _Workers:
         """Threads as many as asked for, with enough scratch."""
         workers = self._workers
-        count = max(1, config.workers or cores())
+        count = self.workers()
         if workers is not None and workers.asked == count and workers.scratch >= scratch:
             return workers
         if self._ended:

@@ -32,7 +32,7 @@ MAX_SIGNATURES = 256    # kept for each function, and programs
 TRACE_BYTES = 96 * MEGABYTE  # ... of a function
 MAX_VARIANTS = 8        # traces kept for each signature
 MAX_MISSES = 32         # explanations kept
-PATIENCE = 5            # traces because of one name before it is said aloud
+PATIENCE = 5            # traces because of one name or argument before it is said aloud
 
 T = TypeVar("T")
 
@@ -126,7 +126,14 @@ class Traces(Generic[T]):
                       f"which it reads from outside, was rebound (to {short(now)} now): pass it "
                       "as an argument")
         elif variants is None and len(self._kept):
-            self._say(difference(self._kept.keys()[-1], key))
+            why = difference(self._kept.keys()[-1], key)
+            self._say(why)
+            place = why.partition(":")[0]
+            self._rebound[place] += not scope.is_open()
+            if self._rebound[place] == PATIENCE and not scope.is_open():
+                _warn(f"{name_of(self._f())} was traced again {PATIENCE} times because its "
+                      f"arguments differed ({why} now): pad arrays to a few shapes, make a "
+                      "static argument one that is data, or make a function for each")
 
     def _say(self, why: str) -> None:
         self.misses = [*self.misses[-MAX_MISSES + 1:], why]

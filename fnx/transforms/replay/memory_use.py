@@ -1,0 +1,133 @@
+"""What memory a jitted call takes: ``f.memory(*args)``.
+
+    print(f.memory(x))
+
+    12.6 MB: 4.2 arguments, 4.2 results, 4.2 temporaries, 0.0 scratch
+             MB  commands  made by
+           4.19    0 to 2  contract_tanh (model.py:12)
+
+What is listed are the buffers between the kernels, in the memory of one call: those whose lives do
+not overlap share their place, so together they may be more than the temporaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from fnx.core import ops, parts
+from fnx.core.errors import Site, labelled
+from fnx.core.record import Record
+from fnx.core.uop import UOp
+
+
+class LivingBuffer(Record):
+    """A buffer between kernels.
+
+    Attributes:
+        nbytes: its size.
+        offset: its place in the memory of the call.
+        first, last: numbers of the commands that use it first and last.
+        name: of the kernel that makes it.
+        sites: the user's lines that it is of.
+    """
+
+    nbytes: int
+    offset: int
+    first: int
+    last: int
+    name: str
+    sites: tuple[Site, ...]
+
+
+class MemoryUse(Record):
+    """Bytes of one call.
+
+    Attributes:
+        arguments: arrays that are given, or captured.
+        results: arrays that are made; one that is written over a donated argument is none.
+        temporaries: what is there while the call runs, and free afterwards.
+        scratch: what workers keep for themselves, of all calls together.
+        buffers: what the temporaries are, in the order they are made.
+    """
+
+    arguments: int
+    results: int
+    temporaries: int
+    scratch: int
+    buffers: tuple[LivingBuffer, ...]
+
+    @property
+    def total(self) -> int:
+        """Bytes that are in use at once, at most."""
+        return self.arguments + self.results + self.temporaries + self.scratch
+
+    @property
+    def lines(self) -> dict[str, int]:
+        """Bytes of the buffers that each of the user's lines makes, the largest first."""
+        sums: dict[str, int] = {}
+        for buffer in self.buffers:
+            line = labelled("", buffer.sites[:1]).strip(" ()") or "?"
+            sums[line] = sums.get(line, 0) + buffer.nbytes
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+    def __repr__(self) -> str:
+        def mb(nbytes: int) -> str:
+            return f"{nbytes / 1e6:,.2f}"
+
+        head = f"{mb(self.total)} MB: {mb(self.arguments)} arguments, {mb(self.results)} " \
+               f"results, {mb(self.temporaries)} temporaries, {mb(self.scratch)} scratch"
+        if not self.buffers:
+            return head
+        rows = [f"{mb(b.nbytes):>10}  {b.first:>4} to {b.last:<4} {labelled(b.name, b.sites)}"
+                for b in sorted(self.buffers, key=lambda b: -b.nbytes)]
+        return "\n".join([head, f"{'MB':>10}  {'commands':>12} made by", *rows])
+
+
+class Measured(Protocol):
+    """What a command buffer says of its memory."""
+
+    @property
+    def temporary(self) -> int: ...
+    @property
+    def scratch(self) -> int: ...
+
+
+def memory_use(commands: UOp, buffer: Measured, arguments: Sequence[int], results: Sequence[int]
+               ) -> MemoryUse:
+    """The memory of COMMANDS with arguments and results of so many bytes."""
+    return MemoryUse(sum(arguments), sum(results), buffer.temporary, buffer.scratch,
+                     tuple(_buffers(commands)))
+
+
+def _buffers(commands: UOp) -> list[LivingBuffer]:
+    """What lives in the arena; what a LOOP uses lives for as long as it runs."""
+    found: dict[tuple[int, int], LivingBuffer] = {}
+    open_at: dict[tuple[int, int], int] = {}
+    out: list[LivingBuffer] = []
+    for number, top in enumerate(commands.src):
+        for run in parts.executions(top):
+            memory = [s for s in run.src[1:] if s.op is not ops.CONST]
+            written = parts.written_slots(run.src[0])
+            for i, place in enumerate(memory):
+                for slot in parts.slots(place):
+                    if slot.kind != "arena":
+                        continue
+                    key = slot.offset, slot.nbytes
+                    before = found.get(key)
+                    if before is None or i in written and open_at[key] < number and \
+                            not _reads(memory, written, slot):
+                        if before is not None:
+                            out.append(before)
+                        found[key] = LivingBuffer(slot.nbytes, slot.offset, number, number,
+                                                  run.arg.name, run.arg.sites)
+                    else:
+                        found[key] = before.replace(last=number)
+                    open_at[key] = number
+    return sorted([*out, *found.values()], key=lambda b: (b.first, b.offset))
+
+
+def _reads(memory: Sequence[UOp], written: set[int], slot: Any) -> bool:
+    """Whether a command also reads a place that it writes."""
+    return any((s.offset, s.nbytes) == (slot.offset, slot.nbytes)
+               for i, place in enumerate(memory) if i not in written for s in parts.slots(place))
