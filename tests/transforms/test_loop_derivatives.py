@@ -15,6 +15,7 @@ import fnx.numpy as jnp
 from fnx.core import build, ops, parts
 from fnx.core.config import override
 from fnx.core.uop import UOp, toposort
+from fnx.transforms.ad import carries as carries_of
 from fnx.transforms.ad import revolve
 
 
@@ -297,3 +298,37 @@ def test_effects_are_silent_where_steps_are_run_again(loop: str) -> None:
         seen.clear()
         np.testing.assert_allclose(grad(1.5), 8 * 1.5 ** 7, rtol=1e-12)
         assert seen == [1.5, 1.5 ** 2, 1.5 ** 4]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_loop_depends_on_is_a_transitive_closure(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    first, n, rows, outs = rng.integers(0, 4), rng.integers(0, 6), rng.integers(0, 3), 3
+    carries, end = carries_of.CarryPlaces(int(first), int(n)), int(first + n + rows)
+    depends = [frozenset(np.flatnonzero(rng.random(end) < 0.25).tolist()) for _ in range(n + outs)]
+    for zero_steps in (False, True):
+        found = carries_of.closed(depends, carries, zero_steps)
+        for p in range(end):
+            moved = carries_of.active(depends, carries, {p})
+            want = {o for o, d in enumerate(depends) if d & moved}
+            want |= carries.of({p}) if zero_steps else set()
+            assert {o for o, d in enumerate(found) if p in d} == want
+
+
+def test_what_a_loop_depends_on_is_asked_once_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops of derivatives of loops have hundreds of results."""
+    asked = []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        asked.append(args)
+        return closed(*args, **options)
+
+    closed = carries_of.closed
+    monkeypatch.setattr(carries_of, "closed", counted)
+
+    def loop(x: Any) -> Any:
+        return lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, jnp.sin(s[1] * x)), (0, x))[1]
+    push = fnx.linearize(loop, jnp.ones(3))[1]
+    fnx.make_jaxpr(fnx.hessian(lambda x: fnx.linear_transpose(push, x)(x)[0].sum()))(jnp.ones(3))
+    assert max([len(depends) for depends, *_ in asked]) > 50
+    assert len(asked) < 100

@@ -40,7 +40,8 @@ def active(depends: DependsOn, carries: CarryPlaces, inputs: Iterable[int]) -> s
     """The PARAMs that depend on some of them after any number of steps."""
     found = set(inputs)
     while True:
-        more = {carries.first + i for i in range(carries.n) if depends[i] & found} - found
+        more = {carries.first + i for i in range(carries.n)
+                if not depends[i].isdisjoint(found)} - found
         if not more:
             return found
         found |= more
@@ -58,18 +59,24 @@ def pulled(depends: DependsOn, carries: CarryPlaces, results: Iterable[int]) -> 
 
 
 def closed(depends: DependsOn, carries: CarryPlaces, zero_steps: bool) -> list[frozenset[int]]:
-    """What the results of the loop depend on, in terms of its operands."""
-    return [frozenset(i for i in range(_end(depends, carries))
-                      if o in _reached(depends, carries, i, zero_steps))
-            for o in range(len(depends))]
+    """What the results of the loop depend on, in terms of its operands.
 
-
-def _end(depends: DependsOn, carries: CarryPlaces) -> int:
-    return max([carries.first + carries.n, *[i + 1 for d in depends for i in d]])
-
-
-def _reached(depends: DependsOn, carries: CarryPlaces, operand: int, zero_steps: bool) -> set[int]:
-    """The results that depend on an operand."""
-    found = active(depends, carries, {operand})
-    out = {o for o, d in enumerate(depends) if d & found}
-    return out | carries.of({operand}) if zero_steps else out
+    >>> found = closed([frozenset({0, 1}), frozenset({1, 2})], CarryPlaces(1, 2), False)
+    >>> [sorted(d) for d in found]
+    [[0, 1], [0, 1, 2]]
+    """
+    direct = [sum([1 << p for p in d]) for d in depends]  # sets as bits: there may be hundreds
+    behind = [bits | 1 << carries.first + i for i, bits in enumerate(direct[:carries.n])]
+    for i in range(carries.n):  # Warshall's transitive closure
+        through = 1 << carries.first + i
+        for k, bits in enumerate(behind):
+            if bits & through:
+                behind[k] = bits | behind[i]
+    found = []
+    for o, bits in enumerate(direct):
+        for i in carries.of(depends[o]):
+            bits |= behind[i]
+        if zero_steps and o < carries.n:
+            bits |= 1 << carries.first + o
+        found.append(frozenset([p for p in range(bits.bit_length()) if bits >> p & 1]))
+    return found

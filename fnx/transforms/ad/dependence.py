@@ -30,14 +30,27 @@ def dependence(body: UOp) -> tuple[frozenset[int], ...]:
     return found
 
 
-def takes_part(part: UOp, active: Container[UOp]) -> bool:
-    """Whether a result of a loop or branch has a derivative in an active operand of it."""
-    node = part.src[0]
-    rule = DERIVATIVES[node.op]
-    if node.op is ops.CALL or not isinstance(rule, Structural):
-        return True
-    positions = rule.operands(node)
-    return any(node.src[positions[i]] in active for i in run(rule.depends(node))[part.arg])
+class TakingPart:
+    """Which results of loops and branches have a derivative in an active operand.
+
+    Asked of a result when all operands of its node are classified; found once a node.
+    """
+
+    def __init__(self, active: Container[UOp]) -> None:
+        self.active = active
+        self.found: dict[UOp, frozenset[int]] = {}
+
+    def takes_part(self, part: UOp) -> bool:
+        node = part.src[0]
+        rule = DERIVATIVES[node.op]
+        if node.op is ops.CALL or not isinstance(rule, Structural):
+            return True
+        found = self.found.get(node)
+        if found is None:
+            taking = {i for i, k in enumerate(rule.operands(node)) if node.src[k] in self.active}
+            found = self.found[node] = frozenset([
+                o for o, read in enumerate(run(rule.depends(node))) if not read.isdisjoint(taking)])
+        return part.arg in found
 
 
 @derives(Depends, "dependence")

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnx.core import build, dtypes, ops
 from fnx.core.derived import Steps, derives, form, run
 from fnx.core.uop import UOp, current_site, toposort
-from fnx.transforms.ad.dependence import takes_part
+from fnx.transforms.ad.dependence import TakingPart
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.rules import DerivativeRule, Tangent, add_all, zeros
 from fnx.transforms.ad.singular import is_singular
@@ -82,6 +82,7 @@ class _ForwardWalk:
         self._classify(outs)
 
     def _classify(self, outs: Iterable[UOp]) -> None:
+        taking = TakingPart(self.active)
         for node in self.order:
             rule = DERIVATIVES.get(node.op)
             if not node.src or rule is None or not rule.is_active(node):
@@ -92,7 +93,7 @@ class _ForwardWalk:
                     and not rule.hides_masks(node):
                 self.wild.add(node)
             if any(node.src[i] in self.active for i in rule.operands(node)) and not (
-                    isinstance(rule, ResultRule) and not takes_part(node, self.active)):
+                    isinstance(rule, ResultRule) and not taking.takes_part(node)):
                 self.active.add(node)
                 self._look_at_products(node)
                 if isinstance(rule, ResultRule):

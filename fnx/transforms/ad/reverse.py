@@ -31,7 +31,7 @@ from fnx.core.derived import Steps, derives, form, run
 from fnx.core.dtypes import DType
 from fnx.core.process import load
 from fnx.core.uop import UOp, current_site, rebuild, toposort
-from fnx.transforms.ad.dependence import takes_part
+from fnx.transforms.ad.dependence import TakingPart
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.ad.residuals import split
 from fnx.transforms.ad.rules import Cotangent, summed, zeros
@@ -96,6 +96,7 @@ class _ReverseWalk:
         self.order = toposort(outs)
         self.token = token  # what the next effect of the backward pass follows
         self.active: set[UOp] = set(wrt)
+        self.taking = TakingPart(self.active)
         self.wild: set[UOp] = set(wild)
         self.guarded: set[UOp] = set(guarded)  # a singular partial at the node or further back
         self.pending: dict[UOp, list[Cotangent]] = {}
@@ -115,7 +116,7 @@ class _ReverseWalk:
         if inner and not rule.hides_masks(node):
             self.wild.add(node)
         read = [s for i in rule.operands(node) if (s := node.src[i]) in self.active]
-        if not read or isinstance(rule, ResultRule) and not takes_part(node, self.active):
+        if not read or isinstance(rule, ResultRule) and not self.taking.takes_part(node):
             return
         self.active.add(node)
         if singular or (inner and rule.scales(node)) or (
