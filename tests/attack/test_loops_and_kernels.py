@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.attack import kernels, loops
+from tests.attack import compositions, kernels, loops
 
 
 @pytest.mark.parametrize("seed", range(100, 108))
@@ -15,3 +15,8 @@ def test_loops_in_portions_are_the_python_programs(seed: int) -> None:
 
 def test_searched_kernels_are_those_of_the_compilers_choice_under_words() -> None:
     assert sum(kernels.searched(seed) for seed in range(8)) >= 3
+
+
+@pytest.mark.parametrize("seed", (4, 8, 13, 14, 20, 24))
+def test_structures_inside_structures_are_the_plain_functions(seed: int) -> None:
+    compositions.check(seed)

@@ -1,0 +1,349 @@
+"""Every structure inside every other, under words of transforms: right as the plain functions are.
+
+    python -m tests.attack.compositions --count 3000 --seed 1
+
+A leaf (hand-written kernels, sorts, loops, callbacks, solvers ...) is wrapped a few times (scan,
+while, cond, checkpoint, custom rules, lanes ...) and put under a word of derivatives and batches.
+Wrappers have a meaning without structure: a scan of two steps is f(f(x)). So each program is held
+against the same word on the same formula written plainly, in float64: three of four by the
+interpreter, one compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import fnx
+import fnx.kernel as k
+import fnx.lax as lax
+import fnx.numpy as jnp
+from fnx.core.array import tree
+from fnx.core.array.trace import trace
+from fnx.core.config import override
+from fnx.core.levels import interp
+from fnx.custom_batching import custom_vmap, sequential_vmap
+from fnx.experimental import io_callback
+
+Function = Callable[[Any], Any]  # of a (3,) array of float64, to one
+N = 3
+
+# ---- leaves: what is written, and what it means ------------------------------------------------
+
+
+def _kernel(body: Callable[..., None]) -> Function:
+    made: Function = fnx.call(body, out=lambda x: x)
+    return made
+
+
+def _looped(x: Any, o: Any) -> None:
+    i = k.range(x.shape[0])
+    o[i] = k.loop(3, lambda t, s: s * 0.5 + x[t] * x[i], x[i])
+
+
+def _when(x: Any, o: Any) -> None:
+    i = k.range(x.shape[0])
+    o[i] = k.when(x[i] > 0, lambda: k.sqrt(x[i] + 1.0), 1.0) * 0.5
+
+
+def _softmax(x: Any, o: Any) -> None:
+    a, b, c = (k.range(x.shape[0]) for _ in range(3))
+    e = k.exp(x[a])
+    kept = k.local(e, over=a)
+    o[c] = kept[c] / k.sum(k.exp(x[b]), over=b)
+
+
+def _stored(x: Any, o: Any) -> None:
+    def step(t: Any, s: Any) -> Any:
+        s = s * 0.7 + k.sin(x[t])
+        o[t] = s
+        return s
+    k.loop(x.shape[0], step, 0.1)
+
+
+def _combined(x: Any, o: Any) -> None:
+    i = k.range(x.shape[0])
+    o.combine("add", (i * 2) % 3, x[i] * x[i] * 0.5)
+
+
+def _plain_loop(x: Any) -> Any:
+    s = x
+    for t in range(3):
+        s = s * 0.5 + x[t] * x
+    return s
+
+
+def _plain_stored(x: Any) -> Any:
+    s, out = 0.1, []
+    for t in range(N):
+        s = s * 0.7 + jnp.sin(x[t])
+        out.append(s)
+    return jnp.stack(out)
+
+
+def _newton(x: Any) -> Any:
+    """The root of y**3 + y = x."""
+    return lax.custom_root(lambda y: y ** 3 + y - x, x * 0.5,
+                           lambda f, y: lax.fori_loop(0, 40, lambda i, y: y - f(y) / (
+                               3 * y * y + 1), y),
+                           lambda g, y: y / g(jnp.ones_like(y)))
+
+
+def _root(x: Any) -> Any:
+    y = x * 0.5
+    for _ in range(40):
+        y = y - (y ** 3 + y - x) / (3 * y * y + 1)
+    return y
+
+
+_MATRIX = np.array([[2.0, 0.3, 0.1], [0.3, 1.5, 0.2], [0.1, 0.2, 1.8]])
+
+
+def _solved(x: Any) -> Any:
+    a = jnp.asarray(_MATRIX) * (1 + 0.1 * jnp.sin(x).sum())
+    return lax.custom_linear_solve(
+        lambda v: a @ v, x, lambda mv, b: fnx.scipy.sparse.linalg.cg(mv, b, tol=1e-14)[0],
+        symmetric=True)
+
+
+def _inverse(x: Any) -> Any:
+    return jnp.asarray(np.linalg.inv(_MATRIX)) @ x / (1 + 0.1 * jnp.sin(x).sum())
+
+
+def _told(x: Any) -> Any:
+    fnx.debug.callback(lambda v: None, x)
+    io_callback(lambda v: None, None, x, ordered=True)
+    return jnp.sin(x)
+
+
+def _pure(x: Any) -> Any:
+    told = lax.stop_gradient(x)
+    kind = fnx.ShapeDtypeStruct((N,), "float64")
+    one = fnx.pure_callback(lambda v: np.ones_like(v), kind, told, vmap_method="sequential")
+    return jnp.sin(x) * one
+
+
+def _sorted(x: Any) -> Any:
+    return jnp.sort(x) * x + x[jnp.argsort(-x)]
+
+
+def _plain_sorted(x: Any) -> Any:
+    low = jnp.minimum(jnp.minimum(x[0], x[1]), x[2])
+    high = jnp.maximum(jnp.maximum(x[0], x[1]), x[2])
+    middle = x.sum() - low - high
+    return jnp.stack([low, middle, high]) * x + jnp.stack([high, middle, low])
+
+
+_batched = custom_vmap(lambda x: jnp.cos(x) * x)
+_batched.def_vmap(lambda size, batched, x: (jnp.cos(x) * x, batched[0]))
+
+
+def _named(x: Any) -> Any:
+    """Lanes that know of one another."""
+    return fnx.vmap(lambda y: jnp.sin(y) + lax.psum(y * y, "inner") * 0.1 +
+                    lax.all_gather(y, "inner")[0] * 0.2, axis_name="inner")(x)
+
+
+LEAVES: dict[str, tuple[Function, Function]] = {
+    "kernel with a loop": (_kernel(_looped), _plain_loop),
+    "kernel with a condition": (
+        _kernel(_when), lambda x: jnp.where(x > 0, jnp.sqrt(jnp.where(x > 0, x, 0) + 1), 1) * 0.5),
+    "kernel with a local array": (_kernel(_softmax), lambda x: jnp.exp(x) / jnp.exp(x).sum()),
+    "kernel that stores in a loop": (_kernel(_stored), _plain_stored),
+    "kernel that combines": (_kernel(_combined), lambda x: (x * x * 0.5)[np.array([0, 2, 1])]),
+    "root": (_newton, _root), "solve": (_solved, _inverse), "effects": (_told, jnp.sin),
+    "pure callback": (_pure, jnp.sin), "sort": (_sorted, _plain_sorted),
+    "rule for a batch": (_batched, lambda x: jnp.cos(x) * x),
+    "one after the other": (sequential_vmap(lambda x: jnp.cos(x) * x), lambda x: jnp.cos(x) * x),
+    "named lanes": (_named, lambda x: jnp.sin(x) + (x * x).sum() * 0.1 + x[0] * 0.2),
+    "running fold": (lambda x: jnp.cumsum(x) + jnp.cumprod(x), lambda x: jnp.stack(
+        [x[0] + x[0], x[0] + x[1] + x[0] * x[1], x.sum() + x[0] * x[1] * x[2]])),
+    "associative scan": (
+        lambda x: lax.associative_scan(lambda a, b: a * b + a + b, x, reverse=True),
+        lambda x: jnp.stack([(1 + x).prod(), (1 + x[1]) * (1 + x[2]), 1 + x[2]]) - 1),
+    "scatter": (lambda x: x.at[jnp.argmax(x)].multiply(2.0).at[0].add(x[1]),
+                lambda x: jnp.where(x >= x.max(), 2 * x, x) + x[1] * np.array([1.0, 0.0, 0.0])),
+    "windows": (lambda x: lax.reduce_window(x, 0.0, lambda a, b: a + b, (2,), (1,), "SAME"),
+                lambda x: x + jnp.stack([x[1], x[2], 0 * x[2]])),
+    "fold": (lambda x: x * lax.reduce(x, np.float64(1), lambda a, b: a * b + 0.1 * b, (0,)),
+             lambda x: x * (((1.1 * x[0]) * x[1] + 0.1 * x[1]) * x[2] + 0.1 * x[2])),
+}
+
+# ---- wrappers: what is written around f, and what it means -------------------------------------
+
+
+def _custom_jvp(f: Function) -> Function:
+    g = fnx.custom_jvp(f)
+    g.defjvp(lambda p, t: fnx.jvp(f, p, t))
+    return g
+
+
+def _custom_vjp(f: Function) -> Function:
+    g = fnx.custom_vjp(f)
+    g.defvjp(lambda x: fnx.vjp(f, x), lambda pull, ct: pull(ct))
+    return g
+
+
+def _twice(f: Function) -> Function:
+    return lambda x: f(f(x))
+
+
+def _linear(f: Function) -> Function:
+    def g(x: Any) -> Any:
+        out, push = fnx.linearize(f, x)
+        return out + push(jnp.ones_like(x)) * 0.1
+    return g
+
+
+def _tangent(f: Function) -> Function:
+    def g(x: Any) -> Any:
+        out, t = fnx.jvp(f, (x,), (jnp.ones_like(x),))
+        return out + t * 0.1
+    return g
+
+
+def _descent(f: Function) -> Function:
+    return lambda x: x - 0.1 * fnx.grad(lambda x: jnp.sin(f(x)).sum())(x)
+
+
+def _collected(f: Function) -> Function:
+    """A scan whose rows and results both matter."""
+    def g(x: Any) -> Any:
+        c, ys = lax.scan(lambda c, y: (f(c) + y * 0.1, c * y), x, jnp.stack([x, x * 0.5]))
+        return c + ys.sum(0)
+    return g
+
+
+def _plain_collected(f: Function) -> Function:
+    def g(x: Any) -> Any:
+        first = f(x) + x * 0.1
+        return f(first) + x * 0.05 + x * x + first * x * 0.5
+    return g
+
+
+def _chosen(f: Function) -> Function:
+    """A branch that lanes choose by themselves."""
+    return lambda x: lax.cond(x[0] > 0.4, f, lambda x: x * 0.5, x)
+
+
+WRAPPERS: dict[str, tuple[Callable[[Function], Function], Callable[[Function], Function]]] = {
+    "jit": (fnx.jit, lambda f: f), "call": (fnx.call, lambda f: f),
+    "checkpoint": (fnx.checkpoint, lambda f: f),
+    "custom_jvp": (_custom_jvp, lambda f: f), "custom_vjp": (_custom_vjp, lambda f: f),
+    "scan": (lambda f: lambda x: lax.scan(lambda c, _: (f(c), None), x, None, 2)[0], _twice),
+    "scan with checkpoints": (lambda f: lambda x: lax.scan(
+        lambda c, _: (f(c), None), x, None, 2, checkpoint=1)[0], _twice),
+    "unrolled": (lambda f: lambda x: lax.scan(
+        lambda c, _: (f(c), None), x, None, 2, unroll=2)[0], _twice),
+    "scan with rows": (_collected, _plain_collected),
+    "while": (lambda f: lambda x: lax.while_loop(
+        lambda s: s[0] < 2, lambda s: (s[0] + 1, f(s[1])), (0, x))[1], _twice),
+    "fori": (lambda f: lambda x: lax.fori_loop(0, 2, lambda i, x: f(x), x), _twice),
+    "map": (lambda f: lambda x: lax.map(f, jnp.stack([x, x * 0.5])).sum(0),
+            lambda f: lambda x: f(x) + f(x * 0.5)),
+    "vmap": (lambda f: lambda x: fnx.vmap(f)(jnp.stack([x, x * 0.5])).sum(0),
+             lambda f: lambda x: f(x) + f(x * 0.5)),
+    "choice": (_chosen, lambda f: lambda x: jnp.where(x[0] > 0.4, f(x), x * 0.5)),
+    "switch": (lambda f: lambda x: lax.switch(jnp.asarray(1), [lambda x: x, f], x), lambda f: f),
+    "jvp": (_tangent, _tangent), "linearize": (_linear, _tangent), "grad": (_descent, _descent),
+    "donated": (lambda f: lambda x: fnx.jit(f, donate_argnums=0)(x + 0.0), lambda f: f),
+}
+
+# ---- words -------------------------------------------------------------------------------------
+
+
+def _scalar(f: Function) -> Function:
+    return lambda x: (f(x) * jnp.asarray([0.3, -0.7, 1.1])).sum()
+
+
+TRANSFORMS: dict[str, Callable[[Function], Function]] = {
+    "jit": fnx.jit,
+    "grad": lambda f: fnx.grad(_scalar(f)),
+    "jvp": lambda f: lambda x: fnx.jvp(f, (x,), (jnp.cos(x),))[1],
+    "vmap": lambda f: lambda x: fnx.vmap(f)(jnp.stack([x, x[::-1], 0.5 * x])).sum(0),
+    "vjp": lambda f: lambda x: fnx.vjp(f, x)[1](jnp.cos(x))[0],
+    "jacfwd": lambda f: lambda x: fnx.jacfwd(f)(x).sum(0),
+    "jacrev": lambda f: lambda x: fnx.jacrev(f)(x).sum(0),
+    "hessian": lambda f: lambda x: fnx.hessian(_scalar(f))(x) @ jnp.cos(x),
+    "transpose": lambda f: lambda x: fnx.linear_transpose(
+        fnx.linearize(f, x)[1], x)(jnp.cos(x))[0],
+}
+
+
+class Drawn:
+    """The program of a seed."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(seed)
+        self.leaf = rng.choice(list(LEAVES))
+        self.wrappers = [rng.choice(list(WRAPPERS)) for _ in range(rng.choice((1, 2, 2, 3)))]
+        self.word = [rng.choice(list(TRANSFORMS)) for _ in range(rng.choice((1, 1, 2)))]
+        self.x = np.random.default_rng(seed).uniform(0.2, 0.8, N)
+
+    def __repr__(self) -> str:
+        return " of ".join([*self.word[::-1], *self.wrappers[::-1], self.leaf])
+
+    def function(self, plain: bool) -> Function:
+        f = LEAVES[self.leaf][plain]
+        for name in self.wrappers:
+            f = WRAPPERS[name][plain](f)
+        for name in self.word:
+            f = TRANSFORMS[name](f)
+        return f
+
+
+def check(seed: int) -> None:
+    """Hold the program of a seed against the plain one.
+
+    Raises:
+        AssertionError: they differ; or what it raises.
+    """
+    drawn = Drawn(seed)
+    with override(x64=True):
+        f = drawn.function(False)
+        got = (meaning, meaning, meaning, compiled)[seed % 4](f, drawn.x)
+        want = meaning(drawn.function(True), drawn.x)
+    np.testing.assert_allclose(got, want, rtol=1e-7, atol=1e-9)
+
+
+def meaning(f: Function, x: Any) -> Any:
+    """f(x) by the interpreter, from the graph."""
+    leaves, in_tree = tree.flatten(((jnp.asarray(x),), {}))
+    closed = trace(f, [leaf._aval for leaf in leaves], in_tree, by="compositions", name="f").close()
+    captured = [np.asarray(fnx.Array(c)) for c in closed.operands()]
+    return interp.apply(closed.function, [x, *captured])[0]
+
+
+def compiled(f: Function, x: Any) -> Any:
+    return np.asarray(fnx.jit(f)(x))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    args = parser.parse_args()
+    wrong, done, end = [], 0, time.monotonic() + args.seconds
+    for seed in range(args.seed, args.seed + args.count):
+        try:
+            check(seed)
+        except Exception:
+            wrong.append(seed)
+            print(f"seed {seed}: {Drawn(seed)}:", traceback.format_exc(limit=-3), flush=True)
+        done += 1
+        if time.monotonic() > end:
+            break
+    print(f"{done} compositions, {len(wrong)} wrong: {wrong[:20]}")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
