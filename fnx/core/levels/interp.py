@@ -133,7 +133,8 @@ class _Run:
         outs = [np.full(shape, ops.const_value(build.const(
                     np.nan if t.is_float else highest(t), t)), t.np)
                 for shape, t in node.arg.outs]
-        run_kernel(body, [*args, *outs], ())
+        rows = [np.asarray(a, order="C") for a in args]  # a flip is a view
+        run_kernel(body, [*rows, *outs], ())
         return outs
 
     def _scan(self, node: UOp) -> list[NDArray]:
