@@ -327,7 +327,8 @@ def test_what_a_loop_depends_on_is_asked_once_a_loop(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(carries_of, "closed", counted)
 
     def loop(x: Any) -> Any:
-        return lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, jnp.sin(s[1] * x)), (0, x))[1]
+        return lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, jnp.sin(s[1] * x)),
+                              (0, x))[1]
     push = fnx.linearize(loop, jnp.ones(3))[1]
     fnx.make_jaxpr(fnx.hessian(lambda x: fnx.linear_transpose(push, x)(x)[0].sum()))(jnp.ones(3))
     assert max([len(depends) for depends, *_ in asked]) > 50
