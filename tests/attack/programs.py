@@ -39,6 +39,7 @@ import fnx.lax as lax
 import fnx.nn as nn
 import fnx.numpy as jnp
 import fnx.random as random
+from fnx.backends.base import get_device
 from fnx.core import dtypes
 from fnx.core.array.trace import trace
 from fnx.core.config import override
@@ -639,6 +640,8 @@ def attack(first: int, count: int | None, seconds: float | None, report: int = 5
             wrong.append(seed)
             counts["wrong"] += 1
             print(f"seed {seed}: {type(e).__name__}: {str(e)[:1500]}")
+            device: Any = get_device("cpu")
+            device.queue.abort()  # what does not end is not in the way of others
             if not isinstance(e, Wrong):
                 traceback.print_exc(limit=-4, file=sys.stdout)
             print(program_of(seed) if isinstance(e, Wrong) else "", flush=True)
