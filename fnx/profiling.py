@@ -42,7 +42,7 @@ __all__ = ["KernelTime", "Profile", "profile"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_BAR = 24  # characters
+_ROUNDS = 15  # of what the machine can do: processors take a while to be at their fastest
 
 
 class KernelTime(Record):
@@ -301,7 +301,7 @@ def _limits() -> tuple[float, float]:
     best = []
     for f, x in ((multiply, square), (copy, long)):
         rates = []
-        for _ in range(4):
+        for _ in range(_ROUNDS):
             seen = profile(f)(x)
             run = max(seen.runs, key=lambda run: run.stop - run.start)
             rates.append((run.flops if f is multiply else run.nbytes) / (run.stop - run.start))
