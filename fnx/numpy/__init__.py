@@ -28,7 +28,6 @@ from fnx.numpy import (
     searching,
     taking,
     unary,
-    vectorizing,
 )
 from fnx.numpy.binary import *
 from fnx.numpy.contraction import *
@@ -44,7 +43,6 @@ from fnx.numpy.scalars import *
 from fnx.numpy.searching import *
 from fnx.numpy.taking import *
 from fnx.numpy.unary import *
-from fnx.numpy.vectorizing import *
 
 if TYPE_CHECKING:  # at their first use
     from fnx.dlpack import from_dlpack
@@ -65,6 +63,7 @@ if TYPE_CHECKING:  # at their first use
     from fnx.numpy.sorting import *
     from fnx.numpy.statistics import *
     from fnx.numpy.ufuncs import *
+    from fnx.numpy.vectorizing import *
     from fnx.numpy.windows import *
 
 ndarray = Array
@@ -116,6 +115,7 @@ _LATER = {
         "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod",
         "nanstd", "nansum", "nanvar"),
     "ufuncs": ("frompyfunc", "ufunc"),
+    "vectorizing": ("vectorize",),
     "windows": (
         "bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"),
 }
@@ -129,7 +129,7 @@ __all__ = [
     *creation.__all__, *elementwise.__all__, *joining.__all__, *limits.__all__,
     *matrices.__all__, *movement.__all__,
     *rearranging.__all__, *reductions.__all__, *scalars.__all__, *searching.__all__,
-    *taking.__all__, *unary.__all__, *vectorizing.__all__, *_HOMES,
+    *taking.__all__, *unary.__all__, *_HOMES,
 ]
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers

@@ -18,7 +18,6 @@ from fnx.numpy import (
     searching,
     taking,
     unary,
-    vectorizing,
 )
 from fnx.numpy.binary import *
 from fnx.numpy.contraction import *
@@ -33,7 +32,6 @@ from fnx.numpy.scalars import *
 from fnx.numpy.searching import *
 from fnx.numpy.taking import *
 from fnx.numpy.unary import *
-from fnx.numpy.vectorizing import *
 
 ndarray = Array
 
@@ -52,5 +50,4 @@ __all__ = [
     *searching.__all__,
     *taking.__all__,
     *unary.__all__,
-    *vectorizing.__all__,
 ]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, ParamSpec, Protocol, cast
+
 from fnx.core.array import elementwise as rows
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.operate import apply, elementwise, static_power
 from fnx.core.array.public import asarray
-from fnx.numpy.universal import universal
+from fnx.core.process import load
 
 __all__ = [
     "add", "arctan2", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or",
@@ -15,6 +18,46 @@ __all__ = [
     "logaddexp2", "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "mod",
     "multiply", "not_equal", "pow", "power", "remainder", "right_shift", "subtract", "true_divide",
 ]
+
+
+P = ParamSpec("P")
+_METHODS = ("accumulate", "at", "outer", "reduce", "reduceat")
+
+
+class UniversalFunction(Protocol[P]):
+    """A function of elements with the attributes of ``fnx.numpy.ufunc``."""
+
+    nin: int
+    nout: int
+    nargs: int
+    identity: Any
+    accumulate: Callable[..., Array]
+    at: Callable[..., Array]
+    outer: Callable[..., Array]
+    reduce: Callable[..., Array]
+    reduceat: Callable[..., Array]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Array: ...
+
+
+def universal(identity: Any = None, nin: int = 2
+              ) -> Callable[[Callable[P, Array]], UniversalFunction[P]]:
+    """Decorate a function of ``nin`` operands. Its methods are loaded when they are called."""
+    def decorate(f: Callable[P, Array]) -> UniversalFunction[P]:
+        made = cast(UniversalFunction[P], f)
+        made.nin, made.nout, made.nargs, made.identity = nin, 1, nin, identity
+        for name in _METHODS:
+            setattr(f, name, _method(f, identity, nin, name))
+        return made
+    return decorate
+
+
+def _method(f: Callable[..., Any], identity: Any, nin: int, name: str) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        return load("fnx.numpy.ufuncs").method(f, identity, nin, name)(*args, **options)
+
+    call.__name__ = name
+    return call
 
 
 @universal(0)

@@ -29,6 +29,7 @@ from fnx.numpy.basic import (
     where,
     zeros,
 )
+from fnx.numpy.vectorizing import vectorize
 
 __all__ = ["frompyfunc", "ufunc"]
 
@@ -378,7 +379,7 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: An
         raise ArgumentError(f"expected a function, got {func!r}")
     if identity is not None and asarray(identity).ndim:
         raise ArgumentError(f"expected a scalar as identity, got {identity!r}")
-    over: Callable[..., Any] = basic.vectorize(func)
+    over: Callable[..., Any] = vectorize(func)
     return ufunc(over, nin, nout, name=getattr(func, "__name__", None), identity=identity)
 
 

@@ -10,7 +10,7 @@ from fnx.core.array import elementwise as rows
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.array.operate import apply, elementwise
-from fnx.numpy.universal import universal
+from fnx.numpy.binary import universal
 
 __all__ = [
     "abs", "absolute", "arctan", "atan", "bitwise_invert", "bitwise_not", "cbrt", "ceil", "cos",

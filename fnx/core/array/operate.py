@@ -23,11 +23,11 @@ from fnx.core.array.elementwise import OPERATORS, ElementwiseRow
 from fnx.core.array.promotion import as_node, operand, promoted, same_shape
 from fnx.core.array.public import asarray, kind_of, public, strong_cast
 from fnx.core.array.repeated import EagerCall, lift_numbers, number, repeat, take_apart
-from fnx.core.array.rounded import rounded_once
 from fnx.core.dtypes import NDArray
 from fnx.core.errors import ArgumentError, DTypeError, MutationError, UnknownNameError
 from fnx.core.expr import Expr, integer_power
 from fnx.core.ops import Op
+from fnx.core.process import load
 from fnx.core.tracebacks import shorten
 from fnx.core.uop import current_site
 
@@ -127,8 +127,8 @@ def described(doc: str, row: ElementwiseRow, names: Sequence[str], result: str, 
 
 def alias(name: str, f: Callable[P, Array], module: str = "lax") -> Callable[P, Array]:
     """A public function under the name that it has in another module."""
-    wrap = rounded_once if "rounds" in f.__dict__ else public
-    made = wrap(inspect.unwrap(f), name)
+    wrap = load("fnx.core.array.rounded").rounded_once if "rounds" in f.__dict__ else public
+    made: Callable[P, Array] = wrap(inspect.unwrap(f), name)
     made.__doc__ = (f.__doc__ or "").replace(f"jnp.{f.__name__}(", f"{module}.{name}(").replace(
         "import fnx.numpy as jnp", f"import fnx.{module} as {module}")
     return made
