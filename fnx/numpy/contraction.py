@@ -27,9 +27,11 @@ from fnx.core.errors import ArgumentError, NotBuiltError, ShapeError
 from fnx.core.process import load
 from fnx.core.uop import UOp
 from fnx.numpy.rearranging import diagonal_of
-from fnx.numpy.subscripts import Labels, parse, spelled
 
 __all__ = ["dot", "einsum", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]
+
+Labels = tuple[Any, ...]  # a letter an axis, or a negative number where it is in "..."
+
 
 def contract(a: UOp, la: Labels, b: UOp, lb: Labels, out: Labels) -> UOp:
     """The sum of products over all labels that are not in ``out``.
@@ -362,10 +364,11 @@ def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
             getattr(_dot_general, "__module__", None) != "fnx.lax.contraction":
         raise NotBuiltError(f"einsum: expected lax.dot_general, got {_dot_general!r}",
                             hint="products by another function are not there; leave it out")
+    reading = load("fnx.numpy.subscripts")
     if not isinstance(subscripts, str):
-        subscripts, operands = spelled([subscripts, *operands])
+        subscripts, operands = reading.spelled([subscripts, *operands])
     nodes, was_bool = _operands("einsum", operands, preferred_element_type, precision)
-    inputs, output = parse(subscripts, [len(n.shape) for n in nodes])
+    inputs, output = reading.parse(subscripts, [len(n.shape) for n in nodes])
     terms = [_without_repeats(n, labels, subscripts) for n, labels in zip(nodes, inputs)]
     terms = _broadcast_labels(terms, subscripts)
     while len(terms) > 1:

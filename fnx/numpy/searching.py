@@ -11,13 +11,15 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, in_domain
 from fnx.core.array.public import asarray, public
-from fnx.core.array.running import running
 from fnx.core.expr import Expr, isnan, where
 from fnx.core.ops import Op
+from fnx.core.process import deferred
 from fnx.core.uop import UOp
 from fnx.numpy.reductions import fold, nonempty
 
 __all__ = ["argmax", "argmin", "cumprod", "cumsum"]
+
+running = deferred("fnx.core.array.running", "running")
 
 
 def _place(a: Any, axis: Any, keepdims: bool, monoid: Op) -> Array:

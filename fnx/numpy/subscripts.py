@@ -10,8 +10,7 @@ from typing import Any
 
 from fnx.core.array import arguments
 from fnx.core.errors import ArgumentError, ShapeError
-
-Labels = tuple[Any, ...]  # of an operand: a letter an axis, or a negative number where it is in ...
+from fnx.numpy.contraction import Labels
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # sorted as their numbers
 
