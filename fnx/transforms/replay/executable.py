@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -21,11 +21,15 @@ from fnx.core.array.trace import Closed
 from fnx.core.cache import MEGABYTE, Cache, graph_bytes
 from fnx.core.config import config
 from fnx.core.errors import FnxError
-from fnx.core.index_faults import Check, raise_first
 from fnx.core.ops import const_value
-from fnx.core.process import load
+from fnx.core.process import deferred, load
 from fnx.core.target import Target
 from fnx.core.uop import UOp, current_site, toposort
+
+if TYPE_CHECKING:
+    from fnx.core.index_faults import Check
+
+raise_first = deferred("fnx.core.index_faults", "raise_first")  # under ``config.check_index``
 
 MAX_EAGER = 1024        # programs of eager calls
 EXECUTABLE_BYTES = 96 * MEGABYTE  # of each function's programs, and of those of eager calls
