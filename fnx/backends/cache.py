@@ -5,7 +5,8 @@ file and a rename, so readers and other processes see whole entries only; an ent
 is a miss and is written anew. Nothing here fails a run: a full disk, a directory that can't be
 written or one that another process clears makes misses. Where others may have written
 (private_files.py) there is no cache, and one warning. Each write first makes room:
-``config.cache_bytes`` is kept.
+``config.cache_bytes`` is kept. A folder is listed only where another process has changed it since
+this one last did, and holds a bounded number of entries: a write costs the same in a full cache.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as directory:
@@ -33,6 +34,9 @@ _MARK = b"fnx object 2\n"
 _CHECKSUM_BYTES = 16
 _START = len(_MARK) + _CHECKSUM_BYTES
 _FOLDERS = 16  # each holds its share: a write looks at one of them only
+_MOST_ENTRIES = 1024  # in each
+_TRUSTED_WRITES = 64  # of this process to a folder until it is listed again
+_MOST_KNOWN = 1024  # folders of which this process remembers what they hold
 _MOST_WORDS = 200  # bytes
 _LARGEST = 64 << 20  # bytes of an entry
 _USED_AGAIN = 3600.0  # seconds after which a read marks its entry as used
@@ -96,8 +100,9 @@ class DiskCache:
         with self._failing_silently():
             private_files.make_directories(os.path.join(self.directory, folder))
             with self._opened(folder) as place:
-                _make_room(place, share - nbytes)
+                _make_room(place, share, nbytes)
                 private_files.write(name, place, _MARK + _checksum(key, value) + value)
+                _note(place, nbytes)
 
     def entries(self) -> list[OnDisk]:
         """What is there, the most recently used last."""
@@ -107,7 +112,7 @@ class DiskCache:
     def clear(self) -> None:
         """Delete all entries."""
         for _, place in self._folders():
-            _make_room(place, 0)
+            _delete(place, private_files.entries(place), 0, 0)
 
     def copy(self, to: str) -> int:
         """Write all entries to another directory, which then is such a cache; how many.
@@ -170,16 +175,54 @@ def _value(key: bytes, entry: bytes) -> bytes | None:
     return value[2 + int.from_bytes(value[:2], "little"):]
 
 
-def _make_room(place: int, nbytes: int) -> None:
-    """Delete what was used longest ago until no more than ``nbytes`` are left."""
-    found = private_files.entries(place)
-    total = sum(entry.nbytes for entry in found)
-    for entry in sorted(found, key=values) if total > nbytes else ():
+class _Holding:
+    """What a folder holds, as this process left it: exact while nobody else changes it."""
+
+    def __init__(self, nbytes: int, entries: int) -> None:
+        self.nbytes, self.entries, self.writes = nbytes, entries, 0
+        self.changed = -1  # when the folder was, at the last write of this process
+
+
+_known: dict[tuple[int, int], _Holding] = {}  # by device and number of the folder
+
+
+def _make_room(place: int, share: int, nbytes: int) -> None:
+    """Room in a folder for an entry: at most ``share`` bytes, and entries, are then in it. What
+    was used longest ago goes, with an eighth more than must, so that this is rare."""
+    info = os.fstat(place)
+    known = _known.get((info.st_dev, info.st_ino))
+    if known is None or known.changed != info.st_mtime_ns or known.writes >= _TRUSTED_WRITES \
+            or known.nbytes + nbytes > share or known.entries >= _MOST_ENTRIES:
+        found = private_files.entries(place)
+        total, count = sum(entry.nbytes for entry in found), len(found)
+        if total + nbytes > share or count >= _MOST_ENTRIES:
+            total, count = _delete(place, found, min(share - nbytes, share * 7 // 8),
+                                   _MOST_ENTRIES * 7 // 8)
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[info.st_dev, info.st_ino] = _Holding(total, count)
+
+
+def _note(place: int, nbytes: int) -> None:
+    """An entry was written."""
+    info = os.fstat(place)
+    known = _known.get((info.st_dev, info.st_ino))
+    if known is not None:
+        known.nbytes, known.entries = known.nbytes + nbytes, known.entries + 1
+        known.writes, known.changed = known.writes + 1, info.st_mtime_ns
+
+
+def _delete(place: int, found: list[private_files.Entry], nbytes: int, entries: int
+            ) -> tuple[int, int]:
+    """Delete what was used longest ago until no more bytes and entries are left; how many are."""
+    total, count = sum(entry.nbytes for entry in found), len(found)
+    for entry in sorted(found, key=values):
+        if total <= nbytes and count <= entries:
+            break
         with contextlib.suppress(FileNotFoundError):
             os.unlink(entry.name, dir_fd=place)
-        total -= entry.nbytes
-        if total <= nbytes:
-            break
+        total, count = total - entry.nbytes, count - 1
+    return total, count
 
 
 def _held(place: int) -> Iterator[tuple[OnDisk, bytes]]:

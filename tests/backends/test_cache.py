@@ -108,6 +108,38 @@ def test_the_limit_is_kept_at_each_write(tmp_path):
     assert limit / 2 < size_of(tmp_path) <= limit and disk.get(b"1499") is not None
 
 
+def test_a_folder_is_listed_at_times_only_and_bounded(disk, monkeypatch):
+    listed = []
+    entries = private_files.entries
+    monkeypatch.setattr(private_files, "entries", lambda place: listed.append(1) or entries(place))
+    for i in range(640):
+        disk.put(b"%d" % i, bytes(100))
+    assert len(listed) < 60  # 16 folders, each at its first write and then rarely
+    monkeypatch.setattr("fnx.backends.cache._MOST_ENTRIES", 8)
+    for i in range(640):
+        disk.put(b"again %d" % i, bytes(100))
+        assert disk.get(b"again %d" % i) == bytes(100)
+    assert len(disk.entries()) <= 16 * 8
+
+
+def test_what_another_process_writes_counts(tmp_path):
+    mine, limit = DiskCache(str(tmp_path), 16 * 4000), 16 * 4000
+    writer = """if True:
+        import sys
+        from fnx.backends.cache import DiskCache
+        cache = DiskCache(sys.argv[1], int(sys.argv[2]))
+        for i in range(400):
+            cache.put(b"other %d" % i, bytes(300))
+        """
+    for turn in range(2):
+        for i in range(100):
+            mine.put(b"%d %d" % (turn, i), bytes(300))
+        subprocess.run([sys.executable, "-c", writer, str(tmp_path), str(limit)], check=True)
+    for i in range(100):
+        mine.put(b"last %d" % i, bytes(300))
+    assert size_of(tmp_path) <= limit
+
+
 def test_the_limit_is_configured(tmp_path):
     with override(cache_bytes=160_000):
         disk = DiskCache(str(tmp_path))
