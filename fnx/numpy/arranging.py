@@ -468,7 +468,7 @@ def immutable(name: str, inplace: bool) -> None:
 
 @_family(filt="of any shape; its values are known.", trim='"f" in front, "b" behind, or "fb".',
          axis="along which axis or axes; None: all.",
-         raises=("TracedValueError: it is traced.", "ShapeError: it has no axis."))
+         raises="TracedValueError: it is traced.")
 def trim_zeros(filt: ArrayLike, trim: Literal["f", "b", "fb"] = "fb", axis: AxisLike = None
                ) -> Array:
     """Without the zeros at the ends: what is left holds all that is not zero.
@@ -479,9 +479,6 @@ def trim_zeros(filt: ArrayLike, trim: Literal["f", "b", "fb"] = "fb", axis: Axis
     arguments.one_of("trim", trim, ("f", "b", "fb", "bf"))
     x = asarray(filt)
     along = axes.several(axis, x.ndim)
-    if not x.ndim:
-        raise ShapeError("expected an array with an axis, got shape ()",
-                         hint="make it one with fnx.numpy.atleast_1d")
     kept = []
     for i, some in enumerate(np.nonzero(np.asarray(x)) if x.ndim else ()):
         if i not in along:

@@ -22,14 +22,13 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import OPERATORS, ElementwiseRow
 from fnx.core.array.promotion import as_node, operand, promoted, same_shape
 from fnx.core.array.public import asarray, kind_of, public, strong_cast
-from fnx.core.array.repeated import EagerCall, lift_numbers, number, repeat, take_apart
+from fnx.core.array.repeated import EagerCall, lift_numbers, numbers_as_data, repeat, take_apart
 from fnx.core.dtypes import NDArray
 from fnx.core.errors import ArgumentError, DTypeError, MutationError, UnknownNameError
 from fnx.core.expr import Expr, integer_power
 from fnx.core.ops import Op
 from fnx.core.process import load
 from fnx.core.tracebacks import shorten
-from fnx.core.uop import current_site
 
 P = ParamSpec("P")
 
@@ -201,34 +200,7 @@ _get = public(_item, "index")
 
 def get_item(x: Array, index: Any) -> Array:
     """``x[index]``, as users write it."""
-    return _get(x, _numbers_as_data(x, index))
-
-
-def _numbers_as_data(x: Array, index: Any, wrapped: bool = True) -> Any:
-    """An index of an eager call with its numbers as Arrays, so that others are the same call.
-
-    ``wrapped``: those that count from the end become those that they mean.
-
-    Those outside of their axis stay, and are told of; so do those of which slices are made.
-    """
-    shape = x._shape
-    if x._storage is None or scope.is_open() or current_site.site is not None:
-        return index
-    if type(index) is int:
-        n = shape[0] if shape else 0
-        return number(index % n if wrapped else index) if -n <= index < n <= _LONGEST else index
-    if type(index) is not tuple or not _STATIC.issuperset(map(type, index)) \
-            or len(index) > len(shape):
-        return index
-    for i, n in zip(index, shape):
-        if type(i) is int and not -n <= i < n <= _LONGEST:
-            return index
-    return tuple([number(i % n if wrapped else i) if type(i) is int else i
-                  for i, n in zip(index, shape)])
-
-
-_LONGEST = 1 << 30  # axis whose numbers are int32
-_STATIC = frozenset({int, slice})
+    return _get(x, numbers_as_data(x, index))
 
 
 @public
@@ -349,7 +321,7 @@ class At:
         self._x, self._index = x, index
 
     def __getitem__(self, index: Any) -> At:
-        return At(self._x, _numbers_as_data(self._x, index, False))
+        return At(self._x, numbers_as_data(self._x, index, False))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise MutationError("expected no assignment to x.at[...]: an Array is immutable",

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fnx.core import dtypes, ops
-from fnx.core.array import storage, tree
+from fnx.core.array import scope, storage, tree
 from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.aval import Aval
 from fnx.core.array.storage import noted
@@ -33,7 +33,7 @@ from fnx.core.cache import MEGABYTE, Cache
 from fnx.core.config import config
 from fnx.core.dtypes import DType
 from fnx.core.errors import FnxError
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, current_site
 
 LIMIT, BYTES = 1024, 96 * MEGABYTE  # calls that are kept, and of their programs
 PARTS = 256   # of a key
@@ -185,6 +185,33 @@ def number(i: int) -> Array:
     key = id(config.mode), i
     found = _numbers.get(key)
     return _numbers.keep(key, from_numpy(np.asarray(i, np.int32))) if found is None else found
+
+
+_LONGEST = 1 << 30  # axis whose numbers are int32
+_STATIC = frozenset({int, slice})
+
+
+def numbers_as_data(x: Array, index: Any, wrapped: bool = True) -> Any:
+    """An index of an eager call with its numbers as Arrays, so that others are the same call.
+
+    ``wrapped``: those that count from the end become those that they mean.
+
+    Those outside of their axis stay, and are told of; so do those of which slices are made.
+    """
+    shape = x._shape
+    if x._storage is None or scope.is_open() or current_site.site is not None:
+        return index
+    if type(index) is int:
+        n = shape[0] if shape else 0
+        return number(index % n if wrapped else index) if -n <= index < n <= _LONGEST else index
+    if type(index) is not tuple or not _STATIC.issuperset(map(type, index)) \
+            or len(index) > len(shape):
+        return index
+    for i, n in zip(index, shape):
+        if type(i) is int and not -n <= i < n <= _LONGEST:
+            return index
+    return tuple([number(i % n if wrapped else i) if type(i) is int else i
+                  for i, n in zip(index, shape)])
 
 
 def repeat(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
