@@ -60,7 +60,9 @@ def check(fn: UOp, args: list[NDArray]) -> None:
     assert not restored
     again, restored = made(fn)
     assert restored
-    assert again.buffer.names == first.buffer.names
+    # their lines are those that equal nodes of other tests have added or have taken along
+    assert [name.partition(" (")[0] for name in again.buffer.names] == \
+        [name.partition(" (")[0] for name in first.buffer.names]
     assert_same(results(again, args), results(first, args))
 
 
