@@ -73,6 +73,10 @@ class _OneOf(tuple[str, int]):
         made.all = sites
         return made
 
+    def __reduce__(self) -> Any:
+        """As the line that it is."""
+        return tuple, (tuple(self),)
+
 
 current_site = _CurrentSite()
 
@@ -111,7 +115,7 @@ class UOp:
             if node is not None:
                 site = current_site.site
                 if site is not None and site not in node.sites and len(node.sites) < _MAX_SITES:
-                    node.sites += (site,)
+                    node.sites += ((*site,),)  # without the others of a _OneOf
                 return node
         return _make(key)
 

@@ -189,6 +189,22 @@ def test_pickling_gives_the_same_object(graph: Graph) -> None:
     assert pickle.loads(pickle.dumps(graph.fn)) is graph.fn
 
 
+def test_a_line_out_of_several_is_a_plain_one_in_nodes_and_on_disk() -> None:
+    x = build.param(0, F, (13,))
+    several, other = build.exp(x), build.log(x)
+    several.sites, other.sites = (("user.py", 12), ("user.py", 13)), (("other.py", 1),)
+    before = current_site.site
+    try:
+        current_site.derive(several)
+        assert build.log(x) is other
+        held = current_site.site
+    finally:
+        current_site.site = before
+    assert other.sites == (("other.py", 1), ("user.py", 12))
+    assert all(type(site) is tuple for site in other.sites)
+    assert pickle.loads(pickle.dumps(held)) == ("user.py", 12)
+
+
 def test_sites_gather_up_to_eight() -> None:
     x = build.param(0, F, (11,))
     try:

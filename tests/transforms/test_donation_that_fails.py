@@ -52,7 +52,8 @@ def as_it_was_or_donated(w: Any, memory: Any, value: np.ndarray[Any, Any]) -> bo
                          ids=["launcher", "general path", "queued"])
 def test_wherever_it_is_interrupted(value: Any, warm: int, stride: int) -> None:
     kept = 0
-    count = failed_at(0, _warm(value, warm), jnp.asarray(value) + 0)[1]
+    # finalizers of what other tests left run in the first of them, and are places, too
+    count = min(failed_at(0, _warm(value, warm), jnp.asarray(value) + 0)[1] for _ in range(4))
     assert count > 20
     step = _warm(value, warm)
     last = max(1, count - 60)  # where it is taken
