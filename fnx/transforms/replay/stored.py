@@ -72,7 +72,7 @@ class StoredExecutable:
         try:
             *fields, lines = pickle.loads(data)
             block = StoredCommands(*fields)
-        except Exception:  # whatever a stranger's pickle raises
+        except Exception:  # of another version; who can write here can write machine code, too
             return None
         try:
             return encode(block.replace(commands=self._with_lines(block.commands, lines)))
