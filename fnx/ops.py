@@ -13,6 +13,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.documented import Family
 from fnx.core.array.public import asarray
 from fnx.core.errors import ArgumentError, ShapeError, module_face
+from fnx.numpy.counting import as_places
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 
@@ -38,7 +39,7 @@ def _folded(how: str, start: Any, data: ArrayLike, segment_ids: ArrayLike,
     if bucket_size is not None or out_sharding is not None:
         raise ArgumentError("expected bucket_size=None and out_sharding=None",
                             hint="there is one device")
-    x, ids = asarray(data), asarray(segment_ids)
+    x, ids = asarray(data), as_places(asarray(segment_ids))
     if ids.shape != x.shape[:ids.ndim] or not ids.ndim:
         raise ShapeError(f"expected a number for each row of shape {x.shape}, got {ids.shape}")
     if num_segments is None:

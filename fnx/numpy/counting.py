@@ -130,7 +130,7 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
     Array([0, 2, 0, 1], dtype=int32)
     """
     one_device(out_sharding)
-    numbers = Array(in_domain("whole", x))
+    numbers = as_places(Array(in_domain("whole", x)))
     if numbers.ndim != 1:
         raise ShapeError(f"expected a vector, got shape {numbers.shape}")
     least = arguments.integer("minlength", minlength)
@@ -144,6 +144,12 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
         raise ShapeError(f"expected weights of shape {numbers.shape}, got {counts.shape}")
     zero = Array(build.const(0, counts._dtype, (n,)))
     return zero.at[clip(numbers, 0)].add(counts, mode="drop")
+
+
+def as_places(numbers: Array) -> Array:
+    """Whole numbers that are places: of at least 32 bits, as lengths may not fit fewer."""
+    is_narrow = numbers._dtype.is_integer and numbers.dtype.itemsize < 4
+    return numbers.astype(np.int32) if is_narrow else numbers
 
 
 def one_device(out_sharding: None) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import fnx
 import fnx.numpy as jnp
 
 DTYPES = [np.dtype(t) for t in ("bool", "int32", "uint32", "float32", "float64")]
@@ -348,3 +349,10 @@ def test_bfloat16_in_files_of_numpy() -> None:
     file.seek(0)
     found = jnp.load(file)
     assert found.dtype == jnp.bfloat16 and found.tolist() == [1.5, -2]
+
+
+@pytest.mark.parametrize("dtype", ["uint4", "int4", "uint8", "int32"])
+def test_sizes_come_from_numbers_of_any_width(dtype: str) -> None:
+    numbers = jnp.asarray([1, 1, 3]).astype(dtype)
+    assert jnp.bincount(numbers).tolist() == [0, 2, 0, 1]
+    assert fnx.ops.segment_sum(jnp.asarray([1.0, 2.0, 3.0]), numbers).tolist() == [0, 3, 0, 3]
