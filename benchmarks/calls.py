@@ -9,7 +9,6 @@ program, wrapping the results. Each case has arguments of another kind.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
 from collections.abc import Callable
@@ -17,8 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from eager import microseconds
-from run import load
+from eager import report
 
 
 class Pair:
@@ -62,13 +60,5 @@ def cases(m: SimpleNamespace) -> dict[str, tuple[int, Callable[[], Any]]]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("target", choices=("fnx", "jax"))
-    target = parser.parse_args().target
-    for name, (count, f) in cases(load(target)[0]).items():
-        print(f"{target}  {name:26}{microseconds(count, f):10.1f} us", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    report(__doc__, cases)

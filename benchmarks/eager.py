@@ -65,8 +65,9 @@ def microseconds(count: int, f: Callable[[], Any]) -> float:
     return statistics.median(times) * 1e6
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def report(doc: str | None, cases: Callable[[SimpleNamespace], Any]) -> None:
+    """Print the microseconds of each case for the target that the command line names."""
+    parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("target", choices=("fnx", "jax"))
     target = parser.parse_args().target
     for name, (count, f) in cases(load(target)[0]).items():
@@ -74,4 +75,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    report(__doc__, cases)

@@ -11,11 +11,8 @@ interpreter, one compiled.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
-import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +28,7 @@ from fnx.core.config import override
 from fnx.core.levels import interp
 from fnx.custom_batching import custom_vmap, sequential_vmap
 from fnx.experimental import io_callback
+from tests.attack import seeds
 
 Function = Callable[[Any], Any]  # of a (3,) array of float64, to one
 N = 3
@@ -325,23 +323,12 @@ def compiled(f: Function, x: Any) -> Any:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=float("inf"))
-    args = parser.parse_args()
-    wrong, done, end = [], 0, time.monotonic() + args.seconds
-    for seed in range(args.seed, args.seed + args.count):
-        try:
-            check(seed)
-        except Exception:
-            wrong.append(seed)
-            print(f"seed {seed}: {Drawn(seed)}:", traceback.format_exc(limit=-3), flush=True)
-        done += 1
-        if time.monotonic() > end:
-            break
-    print(f"{done} compositions, {len(wrong)} wrong: {wrong[:20]}")
-    return bool(wrong)
+    def right(seed: int) -> str:
+        check(seed)
+        return "right"
+
+    return seeds.attack(str(__doc__), "compositions", right, Drawn)
+
 
 
 if __name__ == "__main__":

@@ -12,12 +12,8 @@ besides, and alone it has the bits of the compiler's own choice.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
-import time
-import traceback
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +23,7 @@ import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.config import override
+from tests.attack import seeds
 from tests.laws import test_handwritten_kernels, test_kernel_derivatives, test_kernel_programs
 from tests.laws.test_kernel_derivatives import SmoothWriter
 
@@ -127,26 +124,12 @@ def check(seed: int) -> tuple[str, bool]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=float("inf"))
-    args = parser.parse_args()
-    wrong: list[int] = []
-    counts: Counter[str] = Counter()
-    end = time.monotonic() + args.seconds
-    for seed in range(args.seed, args.seed + args.count):
-        try:
-            way, ran = check(seed)
-            counts[way if ran else "refused"] += 1
-        except Exception:
-            wrong.append(seed)
-            print(f"seed {seed}:", traceback.format_exc(limit=-3), flush=True)
-        if time.monotonic() > end:
-            break
-    print(f"{sum(counts.values()) + len(wrong)} kernels, {dict(counts)}, {len(wrong)} wrong: "
-          f"{wrong[:20]}")
-    return bool(wrong)
+    def counted(seed: int) -> str:
+        way, ran = check(seed)
+        return way if ran else "refused"
+
+    return seeds.attack(str(__doc__), "kernels", counted)
+
 
 
 if __name__ == "__main__":

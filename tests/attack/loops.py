@@ -12,12 +12,9 @@ one to three steps.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import random
 import sys
-import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -27,6 +24,7 @@ import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.lower.loops import portions
+from tests.attack import seeds
 
 Env = list[tuple[tuple[int, ...], Any]]
 Value = Callable[[Any, Env], Any]  # (language, variables) -> array
@@ -445,25 +443,12 @@ def _same(got: Any, want: Sequence[Any], smooth: bool) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=float("inf"))
-    args = parser.parse_args()
-    wrong, done, end = [], 0, time.monotonic() + args.seconds
-    for seed in range(args.seed, args.seed + args.count):
-        try:
-            check(seed)
-        except Exception:
-            wrong.append(seed)
-            print(f"seed {seed}:", traceback.format_exc(limit=-3), flush=True)
-        done += 1
-        if done % 100 == 0:
-            print(f"{done} done, {len(wrong)} wrong", flush=True)
-        if time.monotonic() > end:
-            break
-    print(f"{done} programs of loops, {len(wrong)} wrong: {wrong[:20]}")
-    return bool(wrong)
+    def right(seed: int) -> str:
+        check(seed)
+        return "right"
+
+    return seeds.attack(str(__doc__), "programs of loops", right)
+
 
 
 if __name__ == "__main__":

@@ -1,0 +1,40 @@
+"""An attack that goes from seed to seed: its arguments, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import argparse
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+
+def attack(doc: str, what: str, check: Callable[[int], str],
+           told: Callable[[int], Any] = lambda seed: "") -> int:
+    """Check seeds as the command line says; 1 if any was wrong.
+
+    Args:
+        doc: the module's docstring: its first line is the help.
+        what: is counted.
+        check: raises where a seed is wrong; the kind that a right one is counted as.
+        told: what is printed of a wrong one.
+    """
+    parser = argparse.ArgumentParser(description=doc.split("\n")[0])
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    args = parser.parse_args()
+    wrong: list[int] = []
+    counts: Counter[str] = Counter()
+    end = time.monotonic() + args.seconds
+    for seed in range(args.seed, args.seed + args.count):
+        try:
+            counts[check(seed)] += 1
+        except Exception:
+            wrong.append(seed)
+            print(f"seed {seed}: {told(seed)}", traceback.format_exc(limit=-3), flush=True)
+        if time.monotonic() > end:
+            break
+    print(f"{counts.total() + len(wrong)} {what}, {dict(counts)}, {len(wrong)} wrong: {wrong[:20]}")
+    return int(bool(wrong))
