@@ -29,6 +29,7 @@ from fnx.core.levels import interp
 from fnx.custom_batching import custom_vmap, sequential_vmap
 from fnx.experimental import io_callback
 from tests.attack import seeds
+from tests.attack.programs import own_rule
 
 Function = Callable[[Any], Any]  # of a (3,) array of float64, to one
 N = 3
@@ -176,12 +177,6 @@ LEAVES: dict[str, tuple[Function, Function]] = {
 # ---- wrappers: what is written around f, and what it means -------------------------------------
 
 
-def _custom_jvp(f: Function) -> Function:
-    g = fnx.custom_jvp(f)
-    g.defjvp(lambda p, t: fnx.jvp(f, p, t))
-    return g
-
-
 def _custom_vjp(f: Function) -> Function:
     g = fnx.custom_vjp(f)
     g.defvjp(lambda x: fnx.vjp(f, x), lambda pull, ct: pull(ct))
@@ -233,7 +228,7 @@ def _chosen(f: Function) -> Function:
 WRAPPERS: dict[str, tuple[Callable[[Function], Function], Callable[[Function], Function]]] = {
     "jit": (fnx.jit, lambda f: f), "call": (fnx.call, lambda f: f),
     "checkpoint": (fnx.checkpoint, lambda f: f),
-    "custom_jvp": (_custom_jvp, lambda f: f), "custom_vjp": (_custom_vjp, lambda f: f),
+    "custom_jvp": (own_rule, lambda f: f), "custom_vjp": (_custom_vjp, lambda f: f),
     "scan": (lambda f: lambda x: lax.scan(lambda c, _: (f(c), None), x, None, 2)[0], _twice),
     "scan with checkpoints": (lambda f: lambda x: lax.scan(
         lambda c, _: (f(c), None), x, None, 2, checkpoint=1)[0], _twice),
