@@ -375,3 +375,13 @@ def _spread(y: UOp, axis: int, step: int) -> UOp:
     bounds = [(0, m) for m in y.shape]
     bounds[axis] = (0, (count - 1) * step + 1)
     return build.shrink(y, bounds)
+
+
+BEFORE = -2**31 + 1  # an index before all axes, also with the length of one added
+
+
+def outside_if_negative(index: UOp) -> UOp:
+    """An index array, with BEFORE in place of negative numbers."""
+    i = build.cast(index, dtypes.int32)
+    zero, before = (build.const(n, dtypes.int32, i.shape) for n in (0, BEFORE))
+    return build.where(build.lt(i, zero), before, i)

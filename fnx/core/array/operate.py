@@ -471,18 +471,13 @@ class At:
 def _outside_if_negative(entry: Any) -> Any:
     """An entry of an index; in place of negative numbers one that is before all axes."""
     if isinstance(entry, int) and not isinstance(entry, bool) and entry < 0:
-        return Array(build.const(_BEFORE, dtypes.int32))
+        return Array(build.const(indexing.BEFORE, dtypes.int32))
     if isinstance(entry, slice) or entry is None or entry is Ellipsis:
         return entry
     x = asarray(entry)
     if not x._dtype.is_integer or x._dtype is dtypes.unsigned(x._dtype):
         return entry
-    i = build.cast(x._node, dtypes.int32)
-    zero, before = (build.const(n, dtypes.int32, x._shape) for n in (0, _BEFORE))
-    return Array(build.where(build.lt(i, zero), before, i))
-
-
-_BEFORE = -2**31 + 1  # also with the length of an axis added
+    return Array(indexing.outside_if_negative(x._node))
 
 
 def at_get(x: Array, index: Any, mode: ReadMode, fill_value: ArrayLike | None) -> Array:
