@@ -26,12 +26,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 
-from fnx.core import build, op_args, ops, parts
+from fnx.core import build, dtypes, op_args, ops, parts
 from fnx.core.dtypes import STORED
 from fnx.core.errors import labelled
 from fnx.core.process import deferred
 from fnx.core.program import KernelCode
 from fnx.core.record import Record
+from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.lower.bodies import Carried, distinct_results, expand
@@ -85,12 +86,20 @@ def row_epilogues(work: Work) -> Work:  # a contraction is tiled with what follo
     return work if made is work.kernel else work.replace(kernel=made)
 
 
-def runtime_extents(work: Work) -> Work:
-    """Lengths and constants become arguments, except of contractions: tiles follow from them."""
-    if not work.general or work.schedule is not None or contraction.find(work.kernel) is not None:
+def runtime_extents(work: Work, target: Target) -> Work:
+    """Lengths and constants become arguments. Tiles of contractions follow from the lengths, so
+    those have their schedule before."""
+    if not work.general or work.schedule is not None:
         return work
-    kernel, scalars = generalize(work.kernel)
-    return work.replace(kernel=kernel, scalars=scalars)
+    kernel, steps = work.kernel, None
+    if contraction.find(kernel) is not None:
+        kernel = canonical(kernel)
+        found = contraction.find(kernel)
+        steps = None if found is None else contraction.shared_schedule(found, target)
+        if steps is None:
+            return work
+    kernel, scalars = generalize(kernel)
+    return work.replace(kernel=kernel, scalars=scalars, schedule=steps)
 
 
 def loop_decisions(fn: UOp, _: UOp) -> list[str]:
@@ -160,7 +169,7 @@ KERNEL_PASSES = (
     Pass("index_sets", on_kernel(split_index_sets, by_hand=False), "kernel", "kernel",
          about=CHOOSING),
     Pass("row_epilogues", row_epilogues, "kernel", "kernel", about=REDUCED),
-    Pass("runtime_extents", runtime_extents, "kernel", "kernel"),
+    Pass("runtime_extents", runtime_extents, "kernel", "kernel", of_target=True),
     Pass("canonical", on_kernel(canonical), "kernel", "kernel"),
 )
 COMMAND_PASSES = (
@@ -295,7 +304,7 @@ class Blocks:
                                    Work(work.kernel, work.schedule))
         shares, copies = driver.remember("in place", step.kernel, lambda: (
             shared_slots(step.kernel), copied_slots(step.kernel)))
-        operands = [*step.operands, *map(_temporary, tiled.temporaries)]
+        operands = [*step.operands, *[_temporary(ref, work.scalars) for ref in tiled.temporaries]]
         once = nodes_of(operands)
         whole = [o if isinstance(o, UOp) and once.count(o) == 1 else None for o in operands]
 
@@ -328,7 +337,9 @@ def realigned(kernel: UOp, alignments: Sequence[int]) -> UOp:
     return rebuild([kernel], visit)[0]
 
 
-def _temporary(ref: UOp) -> UOp:
+def _temporary(ref: UOp, scalars: Sequence[UOp]) -> UOp:
     """A buffer of its own for what a GLOBAL stage packs."""
-    shape = tuple(build.const_of(d) for d in ref.src)
+    lengths: dict[UOp | int, int] = {i: build.const_of(s) for i, s in enumerate(scalars)
+                                     if s.dtype is dtypes.index}
+    shape = tuple([evaluate(d, lengths) for d in ref.src])
     return UOp(ops.BUFFER, ref.dtype, (), op_args.Buffer(object(), shape))

@@ -229,10 +229,17 @@ def test_runtime_extents_before_and_expected() -> None:
     assert generalize(other)[0] is kernel
 
 
-def test_runtime_extents_leave_what_is_masked_or_compared() -> None:
+def test_runtime_extents_take_what_is_compared() -> None:
+    def masked(n: int, start: int) -> UOp:
+        i = r(n, 0)
+        inside = b.lt(i, b.index_const(start))
+        return copy(i, dims=(n,), of=b.where(inside, x(i, dims=(n,)), b.const(0.0, F)))
+    assert generalize(masked(24, 5))[0] is generalize(masked(70, 6))[0]
+
+
+def test_runtime_extents_leave_what_is_divided() -> None:
     i = r(24, 0)
-    inside = b.lt(i, b.index_const(5))
-    before = copy(i, dims=(24,), of=b.where(inside, x(i, dims=(24,)), b.const(0.0, F)))
+    before = copy(i, dims=(24,), of=x(b.idiv(i, b.index_const(5)), dims=(24,)))
     kernel, _ = generalize(before)
     assert [n.src[0].op for n in toposort([kernel]) if n.op is ops.RANGE] == [ops.CONST]
 
@@ -243,7 +250,7 @@ def test_runtime_extents_leave_what_is_masked_or_compared() -> None:
     (Work(COALESCED["loops side by side"][1], (), general=True), False),
 ], ids=["eager", "jit", "hand-written"])
 def test_who_gets_runtime_extents(work: Work, lifted: bool) -> None:
-    after = runtime_extents(work)
+    after = runtime_extents(work, Target("cpu"))
     assert bool(after.scalars) is lifted and (after is work) is not lifted
 
 

@@ -3,8 +3,10 @@
     before  STORE(out[r0], LOAD(x[r0 + 3]) * 0.1)       r0 < 24, x of 30
     after   STORE(out[r0], LOAD(x[r0 + v2]) * v3)       r0 < v0, x of v1     with (24, 30, 3, 0.1)
 
-Only where a number is nothing but a length or the start of a slice: an index that is masked,
-split or compared keeps its numbers. Contractions keep theirs, since tiles are chosen from them.
+Lengths, what masks and clamps compare with, strides of slices, numbers of integer arithmetic. Kept
+are 0, 1 and -1, lengths of loops whose place is divided (a RESHAPE that cuts rows), and what is
+divided by or shifted by: machines are much faster with these as numbers. A contraction has its
+schedule before (``contraction.shared_schedule``).
 
 >>> from fnx.core import dtypes
 >>> def kernel(n, factor):
@@ -19,9 +21,9 @@ split or compared keeps its numbers. Contractions keep theirs, since tiles are c
 
 from __future__ import annotations
 
-from fnx.core import build, ops
-from fnx.core.parts import buffer, dims, extent, indices, place, validity
-from fnx.core.uop import UOp, rebuild, toposort
+from fnx.core import build, dtypes, ops
+from fnx.core.parts import buffer, dims, extent, indices
+from fnx.core.uop import UOp, rebuild, substitute, toposort
 
 
 def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
@@ -51,10 +53,10 @@ class _Generalizer:
     def __init__(self, nodes: list[UOp]) -> None:
         self.nodes = nodes
         self.scalars: list[UOp] = []
-        self.masked = {place(n) for n in nodes if n.op in (ops.LOAD, ops.STORE)
-                       and validity(n) is not None}
         self.fixed = self._fixed_ranges()
+        self.kept = self._kept_numbers()
         self.ranges: dict[UOp, UOp] = {}
+        self.lengths: dict[tuple[UOp, int], UOp] = {}  # of a REF along an axis
 
     def run(self, kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
         for r in self.nodes:
@@ -62,56 +64,86 @@ class _Generalizer:
                 length = self._lift(extent(r), low=1)
                 self.ranges[r] = build.range_(length, r.arg.id, r.arg.kind, r.arg.name)
         general, = rebuild([kernel], self._visit, self.ranges)
-        return general, tuple(self.scalars)
+        return _dense(general, self.scalars)
 
     def _visit(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is ops.REF:
-            return node  # its dimensions follow its indices: see _index
+        if node.op is ops.REF or node in self.fixed:
+            return node  # dimensions follow their indices: see _index
         if node.op is ops.INDEX and buffer(node).op is ops.REF:
             return self._index(node, src[1:])
-        return self._lift(node) if build.is_number(node) else None
+        return self._lift(node) if self._is_liftable(node) else None
+
+    def _is_liftable(self, node: UOp) -> bool:
+        if node.op is not ops.CONST or node in self.kept:
+            return False
+        if node.dtype.kind in _WHOLE:
+            return build.const_of(node) not in (-1, 0, 1)
+        return build.is_number(node)
 
     def _lift(self, value: UOp, low: int = 0) -> UOp:
         self.scalars.append(value)
-        return build.var(len(self.scalars) - 1, value.dtype, low=low)
+        if value.dtype.kind == "index":
+            below = low == 0 and build.const_of(value) < 0
+            return build.var(len(self.scalars) - 1, value.dtype, low=-_FAR if below else low)
+        low, high = value.dtype.limits if value.dtype.is_integer else (0, _FAR)
+        return build.var(len(self.scalars) - 1, value.dtype, low, high)
 
     def _fixed_ranges(self) -> set[UOp]:
-        """Ranges that something else than a place, a slice or a conversion looks at."""
-        slices = {i for n in self.nodes if n.op is ops.INDEX and n not in self.masked
-                  and buffer(n).op is ops.REF for i in indices(n) if _is_slice(i)}
+        """Ranges that more is done with than what is linear in them, and comparisons."""
         seen: list[UOp] = []
         for node in self.nodes:
             if node.op is ops.INDEX:
-                if node in self.masked or buffer(node).op is not ops.REF:
+                if buffer(node).op is not ops.REF:
                     seen += [i for i, d in zip(indices(node), dims(buffer(node)))
-                             if i.op is ops.RANGE and extent(i) is not d]
+                             if i.op is not ops.RANGE or extent(i) is not d]
             elif node.op is ops.REDUCE or node.op is ops.STAGE:
-                seen += node.src[:1]
-            elif node.op is not ops.CAST and node not in slices:
-                seen += node.src
-        return {n for n in seen if n.op is ops.RANGE}
+                seen += node.src[:1] if node.src[0].op is ops.RANGE else []
+            elif node.op not in _LINEAR:
+                seen += [s for s in node.src if s.dtype is dtypes.index]
+        return {r for n in seen for r in n.ranges} | {n for n in seen if n.op is ops.RANGE}
+
+    def _kept_numbers(self) -> set[UOp]:
+        """Numbers that an op with others is much faster with."""
+        return {s for n in self.nodes if n.op in _BY_NUMBER for s in n.src[1:]
+                if s.op is ops.CONST}
 
     def _index(self, node: UOp, now: tuple[UOp, ...]) -> UOp:
         lengths: list[UOp] = []
         places: list[UOp] = []
-        for i, d, at in zip(indices(node), dims(buffer(node)), now):
+        for axis, (i, d, at) in enumerate(zip(indices(node), dims(buffer(node)), now)):
             if i in self.ranges and extent(i) is d:
                 d = extent(at)
-            elif node not in self.masked and i not in self.fixed and (
-                    i.op in (ops.RANGE, ops.CONST) or _is_slice(i)):
-                d = self._lift(d, low=1)
-                at = self._start(i)
+            elif self.fixed.isdisjoint(i.ranges):
+                key = buffer(node), axis
+                if key not in self.lengths:
+                    self.lengths[key] = self._lift(d, low=1)
+                d = self.lengths[key]
+                at = self._start(i, at)
             lengths.append(d)
             places.append(at)
         return build.at(buffer(node).replace(src=tuple(lengths)), *places)
 
-    def _start(self, i: UOp) -> UOp:
-        """A slice from a number on: the number is an argument."""
+    def _start(self, i: UOp, at: UOp) -> UOp:
+        """A slice from a number on: the number is an argument, 0 too."""
         if i.op is ops.CONST:
             return self._lift(i)
-        r, start = i.src if _is_slice(i) else (i, build.index_const(0))
-        return build.add(self.ranges.get(r, r), self._lift(start))
+        if i.op is ops.RANGE:
+            return build.add(at, self._lift(build.index_const(0)))
+        if i.op is ops.ADD and i.src[0].op is ops.RANGE and i.src[1].op is ops.CONST:
+            return build.add(at.src[0], self._lift(i.src[1]))
+        return at
 
 
-def _is_slice(i: UOp) -> bool:
-    return i.op is ops.ADD and i.src[0].op is ops.RANGE and i.src[1].op is ops.CONST
+def _dense(kernel: UOp, scalars: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:
+    """The KERNEL over the VARs that it reads, from 0 on, and the CONSTs of these."""
+    used = sorted([n for n in toposort([kernel]) if n.op is ops.VAR], key=lambda n: n.arg.slot)
+    to = {n: build.var(i, n.dtype, n.arg.low, n.arg.high) for i, n in enumerate(used)}
+    return substitute([kernel], to)[0], tuple([scalars[n.arg.slot] for n in used])
+
+
+_FAR = 1 << 40
+_WHOLE = frozenset({"int", "uint", "index"})  # kinds of dtypes whose numbers are lifted
+_LINEAR = frozenset({ops.ADD, ops.SUB, ops.NEG, ops.MUL, ops.MIN, ops.MAX, ops.CAST, ops.WHERE,
+                     ops.AND, ops.OR, ops.NOT, ops.LOAD, ops.STORE, ops.RANGE, ops.KERNEL,
+                     *ops.COMPARISONS})
+_BY_NUMBER = frozenset({ops.IDIV, ops.REM, ops.SHL, ops.SHR})

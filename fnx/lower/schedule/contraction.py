@@ -15,7 +15,7 @@ go by; the right factor is packed once for all, unless it is small and its rows 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 from fnx.core import build, ops, tiling
@@ -29,9 +29,12 @@ from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.workload import extent, itemsize, loads_below, product, stride
 
 _PACK_COLUMNS = 96 << 10  # bytes of the right factor above which it is packed
+_PANELS, _DEPTH = 4, 16  # of columns that go by and of sums, from which on packing pays
 _BLOCK = 4  # row tiles packed together at most: 56 rows on AVX-512
 _SHARES, _EVEN = 4, 1.05  # processors; times the least that the busiest of them may have
 _LONG = 16  # times the rows: of sums so long, writing across lanes costs less than packing
+_TILES = (14, 2), (8, 3), (4, 2), (4, 4), (1, 4), (1, 1)  # that shapes share
+_OWN = 1 << 27  # multiply-adds from which on each shape has a kernel of its own
 _PARALLEL = 1 << 17  # multiply-adds above which workers share the rows
 
 
@@ -88,8 +91,10 @@ def _contiguous(factor: UOp, ranges: Iterable[UOp]) -> int:
     return sum(stride(load, r) == 1 for load in loads_below(factor) for r in ranges)
 
 
-def register_tile(rows: int, columns: int, size: int, target: Target) -> Tile:
-    """The tile that wastes least: of time in the arithmetic units or in loads, per step of k.
+def register_tile(rows: int, columns: int, size: int, target: Target,
+                  among: Iterable[tuple[int, int]] | None = None) -> Tile:
+    """The tile that wastes least: of time in the arithmetic units or in loads, per step of k;
+    ``among`` these of rows and vectors, if some are given.
 
     >>> register_tile(1024, 1024, 4, Target("cpu")), register_tile(1024, 10, 8, Target("cpu"))
     (Tile(rows=14, vectors=2, lanes=16), Tile(rows=14, vectors=2, lanes=8))
@@ -98,14 +103,25 @@ def register_tile(rows: int, columns: int, size: int, target: Target) -> Tile:
     """
     lanes = target.lanes(size)
     best, least = Tile(1, 1, lanes), float("inf")
-    for vectors in (2, 1, 3, 4):
-        most = min((target.vector_registers - 2 - vectors) // vectors, 14)
-        for height in range(min(most, max(rows, 1)), 0, -1):
-            tiles = -(-rows // height) * -(-columns // (vectors * lanes))
-            step = max(height * vectors, height + vectors, 8) + 0.5
-            if tiles * step < least * 0.99:
-                best, least = Tile(height, vectors, lanes), tiles * step
+    for height, vectors in _all_tiles(rows, target) if among is None else among:
+        if height > _highest(vectors, target):
+            continue
+        tiles = -(-rows // height) * -(-columns // (vectors * lanes))
+        step = max(height * vectors, height + vectors, 8) + 0.5
+        if tiles * step < least * 0.99:
+            best, least = Tile(height, vectors, lanes), tiles * step
     return best
+
+
+def _highest(vectors: int, target: Target) -> int:
+    """Rows of a tile whose accumulators are all the registers that there are."""
+    return min((target.vector_registers - 2 - vectors) // vectors, 14)
+
+
+def _all_tiles(rows: int, target: Target) -> Iterator[tuple[int, int]]:
+    for vectors in (2, 1, 3, 4):
+        for height in range(min(_highest(vectors, target), max(rows, 1)), 0, -1):
+            yield height, vectors
 
 
 def schedule(found: Contraction, target: Target) -> list[Transform]:
@@ -116,6 +132,20 @@ def schedule(found: Contraction, target: Target) -> list[Transform]:
         return _dots(found, along, target)
     windows = not tiling_.rough and _overlaps(found.right)
     return tiling_.over_windows() if windows else tiling_.steps()
+
+
+def shared_schedule(found: Contraction, target: Target) -> tuple[Transform, ...] | None:
+    """A schedule for all contractions like this one, whatever their extents: a few tiles serve
+    them all. None where it is worth a kernel of its own: long work, windows."""
+    tiling_ = _SharedTiling(found, target)
+    if product(found.reduce.ranges) * tiling_.depth > _OWN:
+        return None
+    along = _walked(found)
+    if along is not None and 2 * extent(tiling_.column) <= tiling_.tile.lanes <= extent(along):
+        return None
+    if not tiling_.rough and _overlaps(found.right):
+        return None
+    return tuple(tiling_.steps())
 
 
 def _walked(found: Contraction) -> UOp | None:
@@ -166,9 +196,20 @@ class _Tiling:
                          for load in loads_below(found.right))
         self.itemsize = itemsize([found.reduce, found.left, found.right])
         self.depth, self.width = product(found.summed), product(found.columns)
-        self.tile = register_tile(extent(self.row), extent(self.column), self.itemsize, target)
+        self.tile = self._tile()
         self.block = self._block()
         self.blocks = f"{name_of(self.row)}_io"  # the loop over blocks of rows
+
+    def _tile(self) -> Tile:
+        return register_tile(extent(self.row), extent(self.column), self.itemsize, self.target)
+
+    def _is_parallel(self, iterations: int) -> bool:
+        """Whether so many sums are shared by workers."""
+        return iterations * self.depth >= _PARALLEL
+
+    def _moves(self, r: UOp) -> bool:
+        """Whether there is a loop over a range."""
+        return extent(r) > 1
 
     def _block(self) -> int:
         """Row tiles packed together: their panels fit half of the L2 cache, and leave four blocks.
@@ -199,7 +240,7 @@ class _Tiling:
             tiling.split(f"{n}_jt", lanes, f"{n}_j", f"{n}_l")]
         outer = (*found.batch, *found.rows[:-1])
         loops = [*map(name_of, outer), self.blocks]
-        if product((*outer, self.row)) * self.width * self.depth >= _PARALLEL:
+        if self._is_parallel(product((*outer, self.row)) * self.width):
             # the workers share the first loop with enough iterations
             shared = next((name_of(r) for r in outer if extent(r) >= 4), self.blocks)
             loops.remove(shared)
@@ -224,7 +265,7 @@ class _Tiling:
         lengths = {name_of(r): extent(r) for r in outer}
         lengths[f"{n}_jr"] = -(-extent(self.column) // (vectors * lanes))
         loops = list(lengths)
-        if product((*outer, *found.rows, self.column)) * self.depth >= _PARALLEL:
+        if self._is_parallel(product((*outer, *found.rows, self.column))):
             shared = max(loops, key=lengths.__getitem__)
             loops.remove(shared)
             loops.insert(0, shared)
@@ -235,13 +276,16 @@ class _Tiling:
         large = self.width >= 4 * vectors * lanes and self.depth >= 16
         return [*steps, *(self._stages(found.left, None, "GLOBAL") if large else [])]
 
+    def _has_blocks(self) -> bool:
+        return extent(self.row) > self.tile.rows * self.block
+
     def _left_stages(self, loops: list[str]) -> list[Transform]:
         """A block of the left factor is packed where many columns go by."""
         _, vectors, lanes = self.tile
         if -(-self.width // (vectors * lanes)) < 4 or self.depth < 16:
             return []
-        moving = {name_of(r) for r in (*self.found.batch, *self.found.rows) if extent(r) > 1}
-        if extent(self.row) > self.tile.rows * self.block:
+        moving = {name_of(r) for r in (*self.found.batch, *self.found.rows) if self._moves(r)}
+        if self._has_blocks():
             moving.add(self.blocks)
         return self._stages(self.found.left, _innermost(loops, moving))
 
@@ -252,7 +296,7 @@ class _Tiling:
         reused = product(found.rows) >= 8 * self.tile.rows
         if not found.batch and (self.rough or reused and large):
             return self._stages(found.right, None, "GLOBAL" if reused or large else "PRIV")
-        batch = {name_of(r) for r in found.batch if extent(r) > 1}
+        batch = {name_of(r) for r in found.batch if self._moves(r)}
         return self._stages(found.right, _innermost(loops, batch)) if self.rough else []
 
     def _stages(self, factor: UOp, at: str | None, space: str = "PRIV") -> list[Transform]:
@@ -262,6 +306,36 @@ class _Tiling:
         both = {*_slots(left)} & {*_slots(right)}
         return [tiling.stage(slot, at, space, own if slot in both else None)
                 for slot in _slots(factor)[:1]]
+
+
+class _SharedTiling(_Tiling):
+    """One of few tilings: what follows from extents is told apart coarsely."""
+
+    def _tile(self) -> Tile:
+        return register_tile(extent(self.row), extent(self.column), self.itemsize, self.target,
+                             _TILES)
+
+    def _is_parallel(self, iterations: int) -> bool:
+        return True
+
+    def _moves(self, r: UOp) -> bool:
+        return True
+
+    def _has_blocks(self) -> bool:
+        return True
+
+    def _block(self) -> int:
+        return _BLOCK if self._is_long() else 1
+
+    def _is_long(self) -> bool:
+        """Whether it pays to pack both factors."""
+        return self.width * self.depth * self.itemsize > _PACK_COLUMNS and \
+            product(self.found.rows) >= 8 * self.tile.rows
+
+    def _left_stages(self, loops: list[str]) -> list[Transform]:
+        panels = -(-self.width // (self.tile.vectors * self.tile.lanes))
+        packed = self._is_long() or panels >= _PANELS and self.depth >= _DEPTH
+        return self._stages(self.found.left, self.blocks) if packed else []
 
 
 def _overlaps(factor: UOp) -> bool:
