@@ -84,6 +84,13 @@ def test_remembered_values_are_not_computed_again() -> None:
         scope.known(y)
 
 
+def test_a_value_is_its_own_value() -> None:
+    with scope.Scope("grad"):
+        x = number(2)
+        scope.remember(x, x)
+        assert scope.known(x) is x
+
+
 def test_a_loop_that_asks_at_each_step_stays_linear() -> None:
     with scope.Scope("grad") as opened:
         y = opened.leaf(F, (), number(1.0))

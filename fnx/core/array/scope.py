@@ -264,9 +264,10 @@ def time_outside() -> Iterator[None]:
 def remember(node: UOp, value: UOp) -> None:
     """Keep the value of an intermediate (a node without leaves) while its trace is open.
 
-    So a loop that asks for a value at each step does not compute all steps before again.
+    So a loop that asks for a value at each step does not compute all steps before again. A buffer
+    that is its own value needs no entry; with one, ``known`` would go round.
     """
-    if _open.scopes and node not in _open.values:
+    if _open.scopes and node is not value and node not in _open.values:
         _open.values[node] = value
         _open.scopes[-1].remembered.append(node)
 

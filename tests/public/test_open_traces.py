@@ -1,0 +1,26 @@
+"""Every public function on captured arrays, again and again while a trace is open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+from tests.public.test_arguments import CALLABLES, arguments, call
+
+COMPILED = True  # what is evaluated is the very buffer that was given
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_values_are_read_again_in_an_open_trace(name: str) -> None:
+    args = [fnx.numpy.asarray(a) if isinstance(a, np.ndarray) else a
+            for a in arguments(name, CALLABLES[name])]
+
+    def f(x: Any) -> Any:
+        for _ in range(2):
+            call(name, {}, args)
+        return x
+
+    assert fnx.grad(f)(1.0) == 1
