@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +21,7 @@ _OWNER = "TEST_OF_FNX_CACHE_OWNER"  # the process that made the directory also r
 if _OWNER not in os.environ:  # before fnx is imported: its configuration reads the environment
     os.environ["FNX_CACHE_DIR"] = tempfile.mkdtemp(prefix="fnx-test-")
     os.environ[_OWNER] = str(os.getpid())
+    os.environ["POCL_CACHE_DIR"] = os.path.join(os.environ["FNX_CACHE_DIR"], "pocl")
 
 _COMMON = dict(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("dev", **_COMMON)
@@ -57,6 +59,19 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(), \
             f"tests/golden/{name} says otherwise; where this is right: --update-golden"
     return compare
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Which devices the tests of devices could run on; where one is not here, why."""
+    from fnx.backends.base import get_device
+    from fnx.core.errors import DeviceError
+
+    try:
+        device: Any = get_device("opencl")
+        terminalreporter.write_line(f"devices: opencl ({device.driver.kind})")
+    except DeviceError as why:
+        terminalreporter.write_line(f"devices: none besides the host; tests of opencl skipped: "
+                                    f"{why.message} ({why.hint})")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -253,6 +253,23 @@ class Stage(Record):
     name: str = ""
 
 
+class ThreadGroup(Record):
+    """What threads that run a program together are given, each number a constant.
+
+    Attributes:
+        buffers, scalars: how many arguments there are.
+        threads: of a group.
+        shared: bytes of memory of a group.
+        private: bytes of memory of each thread.
+    """
+
+    buffers: int
+    scalars: int
+    threads: int
+    shared: int
+    private: int
+
+
 class Carry(Record):
     """Value ``i`` that the ITER with this id hands from one iteration to the next."""
 

@@ -20,6 +20,9 @@ class Target(Record):
         cores: processors that share the work. Never part of how a sum associates.
         compiler: name and version of what makes machine code of LLVM IR.
         kind: what kernels become on it, a row of lower/machines.py.
+        threads: of a group, at most, where kernels are run by groups of threads.
+        shared: bytes that a group has in common.
+        private: bytes of a thread's own memory that a kernel should not go beyond.
     """
 
     name: str
@@ -34,6 +37,9 @@ class Target(Record):
     cores: int = 1
     compiler: str = ""
     kind: str = "host"
+    threads: int = 1
+    shared: int = 0
+    private: int = 0
 
     def lanes(self, itemsize: int) -> int:
         """Elements of ``itemsize`` bytes in one vector register."""

@@ -7,6 +7,7 @@ GRID and THREAD ranges, SHARED stages, its own prologue; no other file asks what
 
     host        LLVM functions for parts of one outermost PAR range (lower/render/host.py)
     kernels     kernels as they are, for devices that walk them (interp) or record them (null)
+    opencl      OpenCL C for groups of threads (lower/render/opencl.py)
 """
 
 from __future__ import annotations
@@ -182,8 +183,42 @@ HOST = Machine(
 )
 
 
+# ---- groups of threads --------------------------------------------------------------------------
+
+
+choose_groups = deferred("fnx.lower.schedule.groups", "choose_groups")
+threads = deferred("fnx.lower.program.threads", "threads")
+groups_of = deferred("fnx.lower.program.together", "groups_of")
+threads_of = deferred("fnx.lower.program.together", "threads_of")
+
+
+def scheduled_for_groups(work: Work, target: Target) -> Work:
+    """The schedule: the user's, else the one that the compiler chooses for groups of threads."""
+    return work if work.schedule else work.replace(schedule=choose_groups(work.kernel, target))
+
+
+def group_extents(kernel: UOp) -> Mapping[str, UOp]:
+    """How many groups are started, and the threads of each."""
+    return {"groups": groups_of(kernel), "threads": build.index_const(threads_of(kernel))}
+
+
+def of_groups(render: Callable[[UOp], str], module: Callable[[str, str], str]) -> Machine:
+    """A machine that runs groups of threads, in a language."""
+    choose_pass, *rest = TILING
+    return Machine(
+        kinds=("GRID", "THREAD", "SEQ", "UNROLL"), spaces=("PRIV", "SHARED", "GLOBAL"),
+        tiling=(choose_pass.replace(run=scheduled_for_groups), *rest,
+                Pass("stages", on_parts(stage_instances), "kernel", "kernel", STAGED, True),
+                Pass("threads", on_parts(threads), "kernel", "kernel", of_target=True)),
+        code=(*HOST.code[:-1], Pass("render", render, "program", "text")),
+        module=module, extents=group_extents)
+
+
 # ---- devices that take kernels ------------------------------------------------------------------
 
 KERNELS = Machine(KINDS, SPACES, TILING, (), lambda symbol, text: "", lambda kernel: {})
 
-MACHINES = {"host": HOST, "kernels": KERNELS}
+OPENCL = of_groups(deferred("fnx.lower.render.opencl", "render"),
+                   deferred("fnx.lower.render.opencl", "module"))
+
+MACHINES = {"host": HOST, "kernels": KERNELS, "opencl": OPENCL}

@@ -68,12 +68,11 @@ def _ids(p: llvm.Printer, program: UOp) -> None:
     for ref in sorted(refs, key=lambda n: n.arg.slot):
         at = p.line(f"getelementptr ptr, ptr %buffers, i64 {ref.arg.slot}")
         p.define(ref, f"load ptr, ptr {at}, align 8")
-    p.out += ["  %bend = add i64 %block, 1", "  %tend = add i64 %thread, 1"]
 
 
 BLOCKS = llvm.Convention(
-    _ids, {ops.PART: lambda p, n: ("%block", "%bend", "%thread", "%tend")[n.arg]},
-    {ops.SCRATCH: lambda p, n: p.define(
+    _ids, {ops.ID: lambda p, n: {"GRID": "%block", "THREAD": "%thread"}[n.arg]},
+    {ops.SYNC: lambda p, n: p.out.append("  call void @sync()"), ops.SCRATCH: lambda p, n: p.define(
         n, f"getelementptr i8, ptr %shared, i64 {p.operand(n.src[0])}")})
 
 
@@ -138,7 +137,8 @@ def test_what_its_threads_share_is_laid_out_and_given(gpu: Machine) -> None:
     kernel = build.kernel([build.store(o, staged)], "squares", (0, 1, 2))
     assert build.const_of(scratch.layout(kernel, "SHARED")[1]) == 64
     text = in_threads(linearize(kernel, GPU))
-    assert "%shared" in text and "%thread" not in text.split("{", 1)[1].replace("%thread, 1", "")
+    assert "%shared" in text and "%thread" not in text.split("{", 1)[1]
+    assert text.index("store") < text.index("@sync") < text.rindex("load float")
 
 
 def test_ranges_and_memory_of_another_target_are_refused(gpu: Machine) -> None:

@@ -54,6 +54,8 @@ class _Program:
             return f"store({src[0]}, {src[1]}{mask})"
         if op is ops.ENDFOR:
             return f"next {', '.join(src[1:])}" if src[1:] else "next"
+        if op is ops.SYNC:
+            return "sync"
         if op is ops.BREAK:
             return f"if {src[1]}: break"
         if op is ops.IF:
@@ -87,6 +89,8 @@ class _Program:
             return node.arg.name or f"x{node.arg.slot}"
         if node.op is ops.VAR:
             return node.arg.name or f"n{node.arg.slot}"
+        if node.op is ops.ID:
+            return str(node.arg).lower()
         if node.op is ops.PART:
             return ("hi" if node.arg % 2 else "lo") + str(node.arg // 2 or "")
         return node.op.name.lower()

@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 from fnx.core import dtypes, ops
 from fnx.core.ops import Op
+from fnx.core.range_kinds import NUMBERED
 from fnx.core.uop import UOp
 
 # Ops that may be used anywhere and stand on no line of their own.
-UNLINED = frozenset({ops.CONST, ops.VAR, ops.REF, ops.PART, ops.LANES})
+UNLINED = frozenset({ops.CONST, ops.VAR, ops.REF, ops.PART, ops.ID, ops.LANES})
 _POINTERS = frozenset({ops.REF, ops.SCRATCH, ops.ADDRESS})
 
 
@@ -165,6 +166,9 @@ ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
     ((ops.EXTRACT,), "a vector and one of its lanes",
      lambda n: n.dtype is n.src[0].dtype.scalar and 0 <= n.arg < n.src[0].dtype.lanes > 1),
     ((ops.PART,), "a number and dtype index", lambda n: n.arg >= 0 and n.dtype is dtypes.index),
+    ((ops.ID,), "a kind of ranges that are numbered, and dtype index",
+     lambda n: n.arg in NUMBERED and n.dtype is dtypes.index),
+    ((ops.SYNC,), "no operands", lambda n: not n.src),
     ((ops.CAST,), "as many lanes as its operand",
      lambda n: n.dtype.lanes == n.src[0].dtype.lanes),
 )

@@ -15,7 +15,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, op_args, ops
 from fnx.core.dtypes import DType
 from fnx.core.formulas import FORMULAS
 from fnx.core.levels.spec_program import UNLINED
@@ -23,7 +23,8 @@ from fnx.core.ops import Op
 from fnx.core.uop import UOp, toposort
 from fnx.lower.program.decompose import expanded
 
-_EFFECTS = frozenset({ops.STORE, ops.FOR, ops.PHI, ops.ENDFOR, ops.BREAK, ops.IF, ops.ENDIF})
+_EFFECTS = frozenset({ops.STORE, ops.FOR, ops.PHI, ops.ENDFOR, ops.BREAK, ops.IF, ops.ENDIF,
+                      ops.SYNC})
 
 
 class Lines:
@@ -78,6 +79,17 @@ class Lines:
         loop = self.put(ops.FOR, dtypes.index, (start, stop), self.number())
         self._loops.append(loop)
         return loop
+
+    def open_scope(self) -> None:
+        """Begin lines that are one level further in, in no loop."""
+        self.stack.append([])
+
+    def close_scope(self) -> None:
+        """End them; what they define is not to be used after."""
+        inner = self.stack.pop()
+        for node in inner:
+            self._depth.pop(node, None)
+        self.stack[-1].extend(inner)
 
     def phi(self, init: UOp) -> UOp:
         """A value that each iteration of the loop just begun hands to the next."""
@@ -241,7 +253,7 @@ class Lines:
 
     # ---- the result ----
 
-    def program(self) -> UOp:
+    def program(self, group: op_args.ThreadGroup | None = None) -> UOp:
         """The PROGRAM: all lines but those that nothing with an effect needs; an ENDFOR names the
         next value of each PHI, so these stay."""
         used: set[UOp] = set()
@@ -250,7 +262,7 @@ class Lines:
             if node.op in _EFFECTS or node in used:
                 kept.append(node)
                 used.update(node.src)
-        return UOp(ops.PROGRAM, dtypes.void, tuple(reversed(kept)))
+        return UOp(ops.PROGRAM, dtypes.void, tuple(reversed(kept)), group)
 
 
 _OF_NUMBERS: dict[Op, Callable[[int, int], int]] = {

@@ -36,15 +36,20 @@ vector of offsets: one for each lane |
 | EXTRACT | (vector,) | lane | one lane |
 | EVERY | (bool vector,) | | whether it holds in all lanes |
 | PART | () | 2i, 2i + 1 | bounds lo and hi of range i of those whose parts are given out |
+| ID | () | GRID, THREAD | the number of this group of threads, or of this thread in it |
+| SYNC | () | | all threads of the group are here, and see what each wrote to SHARED memory |
 
 CONST, VAR and elementwise ops are as at kernel level, lane by lane; operands have equal lanes.
-A line may use lines before it in the same or an enclosing loop, and CONST, VAR, REF, PART, LANES.
+A line may use lines before it in the same or an enclosing loop, and CONST, VAR, REF, PART, ID,
+LANES. The PROGRAM of threads that work together says what they are given (its arg, a ThreadGroup).
 """
 
 from __future__ import annotations
 
-from fnx.core import build, ops
-from fnx.core.parts import closed, value
+from fnx.core import build, dtypes, ops
+from fnx.core.errors import KernelError
+from fnx.core.parts import closed, extent, value
+from fnx.core.range_kinds import NUMBERED
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower.program import loop_peeling, stores
@@ -52,6 +57,7 @@ from fnx.lower.program.accumulators import Accumulators
 from fnx.lower.program.builder import Lines
 from fnx.lower.program.carries import CarriedValues
 from fnx.lower.program.loop_nest import Nest, nest
+from fnx.lower.program.together import SyncPlan, group_of
 from fnx.lower.program.values import Values
 
 
@@ -70,7 +76,7 @@ def linearize(kernel: UOp, target: Target) -> UOp:
     """
     lines = Lines(target.fma)
     _KernelWalk(kernel, lines).body(nest(kernel))
-    return lines.program()
+    return lines.program(group_of(kernel))
 
 
 class _KernelWalk:
@@ -80,12 +86,18 @@ class _KernelWalk:
         self.lines, self.values = lines, Values(kernel, lines)
         self.accumulators = Accumulators(self.values)
         self.carries = CarriedValues(self.values, toposort(kernel.src))
+        self.group = SyncPlan(kernel) if any(
+            r.arg.kind in NUMBERED for s in kernel.src for r in s.ranges) else None
+        self.guarded = 0  # open ranges that some threads have no iteration of
 
     def body(self, inner: Nest) -> None:
         """Lines of a loop's body. Stores wait for the loads of the statements beside them, so
         that a buffer may be updated in place."""
         waiting: list[stores.Write] = []
+        apart = self.group and self.group.syncs(inner)
         for item in inner.body:
+            if apart and item in apart:
+                self.sync(inner)
             if isinstance(item, Nest):
                 stores.write(self.lines, waiting)
                 waiting = []
@@ -104,11 +116,40 @@ class _KernelWalk:
         """The filling of a STAGE as a STORE."""
         return build.store(build.at(stage, *closed(stage)), value(stage))
 
+    def sync(self, inner: Nest) -> None:
+        """The threads wait for one another."""
+        if self.guarded or any(s.node.op is ops.ITER and s.own < inner.depth
+                               for s in inner.statements):
+            raise KernelError("expected memory that threads share filled where all of them come",
+                              hint="stage it outside of the loop that some of them leave early")
+        self.lines.put(ops.SYNC, dtypes.void, ())
+
+    def numbered(self, inner: Nest, r: UOp) -> None:
+        """A range of which each group of threads, or each of these, runs one iteration."""
+        number = UOp(ops.ID, dtypes.index, (), r.arg.kind)
+        if self.group is None or self.group.all_have(r):
+            self.lines.open_scope()
+            self.values.enter(r, number)
+            self.body(inner)
+            self.values.leave(r)
+            self.lines.close_scope()
+            return
+        end = self.lines.integer(ops.MIN, self.lines.plus(number, 1), self.values.value(extent(r)))
+        self.guarded += 1
+        self.values.enter(r, self.lines.open(number, end))
+        self.body(inner)
+        self.lines.close(())
+        self.values.leave(r)
+        self.guarded -= 1
+
     def loop(self, inner: Nest) -> None:
         """A loop, in the parts that peeling cuts it into. REDUCEs over it carry accumulators,
         ITERs their values."""
         r = inner.range
         assert r is not None
+        if r.arg.kind in NUMBERED:
+            self.numbered(inner, r)
+            return
         carried = [s for s in inner.statements
                    if s.node.op is ops.REDUCE and s.own < inner.depth]
         outermost = [s for s in carried if s.own == inner.depth - 1]

@@ -58,7 +58,7 @@ def choose(kernel: UOp, target: Target) -> Schedule:
     found = contraction.find(kernel)
     if found is not None:
         return tuple(contraction.schedule(found, target))
-    return tuple(_LoopPlan(kernel, target).schedule())
+    return tuple(LoopPlan(kernel, target).schedule())
 
 
 class _Counted:
@@ -92,7 +92,7 @@ class _Counted:
         return total
 
 
-class _LoopPlan:
+class LoopPlan:
     """Collects the transforms of a kernel that is no contraction."""
 
     def __init__(self, kernel: UOp, target: Target) -> None:
@@ -287,7 +287,7 @@ class _LoopPlan:
             return min(chunk, -(-extent(r) // 8))
         return max(1, 4 * chunk)
 
-    def _nested(self) -> list[UOp]:
+    def loop_order(self) -> list[UOp]:
         """Ranges outside of reductions, then the others; but those of a store whose iterations
         have an order stay in it."""
         left = [*self.outer, *[r for r in self.ranges if r not in self.outer]]
@@ -311,7 +311,7 @@ class _LoopPlan:
         """Shared first; ranges outside of reductions; then the others; blocks; lanes last."""
         first = [] if shared is None else self.parts[shared][0][:1]
         blocks = [self.parts[r][0][-1] for r in blocked]
-        loops = [x for r in self._nested() for x in self.parts[r][0]
+        loops = [x for r in self.loop_order() for x in self.parts[r][0]
                  if x not in first and x not in blocks]
         lanes = [x for r in self.ranges for x in self.parts[r][1]]
         self.steps.append(tiling.order(*first, *loops, *blocks, *lanes))

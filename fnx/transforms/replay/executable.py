@@ -172,12 +172,14 @@ class Executable:
                       ) -> tuple[Sequence[Any], Sequence[Any]]:
         """Arguments and results, where some of these are in the memory of a donated one.
 
-        What others may look at stays: arrays and views that have this memory in common.
+        What others may look at stays, arrays and views that have this memory in common, and so
+        does memory of another device.
         """
         given, made = list(ins), list(outs)
         for i, slot in self.over:
             source = given[slot]
-            if config.check or source.lent or sum(s is source for s in given) > 1:
+            if config.check or source.lent or type(source) is not type(made[i]) or \
+                    sum(s is source for s in given) > 1:
                 fresh, = self.allocate((source.nbytes,))
                 fresh.fill(source.view(np.dtype(np.uint8), (source.nbytes,)))
                 source = fresh

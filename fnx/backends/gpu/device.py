@@ -1,0 +1,255 @@
+"""A device above its driver: encodes commands, leases memory, walks loops and conditions.
+
+A command buffer is checked once, when it is encoded, and each submission against its arguments:
+all before the first command is queued. Then EXECs go to the driver in order; what Python computes
+(HOST, SORT), conditions and the flags of loops wait for the queue and read what they need.
+Arguments that are in another device's memory are copied first, and kept for as long as they live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.backends.base import CommandBuffer, DeviceBase
+from fnx.backends.gpu.driver import DeviceMemory, HostBytes, LoadedKernel, QueueDriver
+from fnx.backends.gpu.memory import ArenaMemory, GpuPool, GpuStorage, aligned
+from fnx.backends.hcq import (
+    Command,
+    Commands,
+    QueuedBranch,
+    QueuedLoop,
+    call_host,
+    check_arguments,
+    commands_of,
+    executions,
+    run_sort,
+)
+from fnx.core import ops, parts
+from fnx.core.errors import DeviceError
+from fnx.core.process import fork_safe_lock
+from fnx.core.program import KernelCode
+from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.uop import UOp, toposort
+from fnx.core.weak import WeakMemo
+
+MemoryPlace = tuple[DeviceMemory, int]
+
+
+class _Launch:
+    """An EXEC of a kernel with numbers in place of expressions."""
+
+    __slots__ = ("groups", "kernel", "scalars", "slots", "threads", "written")
+
+    def __init__(self, command: Command, code: KernelCode, kernel: LoadedKernel,
+                 driver: QueueDriver) -> None:
+        env: dict[UOp | int, int] = {i: _signed(s) for i, s in enumerate(command.scalars)}
+        nodes = toposort([command.kernel])
+        scalars = max([n.arg.slot + 1 for n in nodes if n.op is ops.VAR], default=0)
+        self.kernel, self.slots = kernel, command.slots
+        self.scalars = [env[i] for i in range(scalars)]
+        self.groups = evaluate(code.extents["groups"], env)
+        self.threads = evaluate(code.extents["threads"], env)
+        self.written = parts.written_slots(command.kernel)
+        limits = driver.limits
+        if self.groups > limits.groups or self.threads > limits.threads:
+            raise DeviceError(
+                f"{driver.name}: expected at most {limits.groups:,} groups of {limits.threads:,} "
+                f"threads, got {self.groups:,} of {self.threads:,} for {command.name}",
+                hint="compute it in parts")
+
+
+def _signed(pattern: int) -> int:
+    return pattern - (1 << 64) if pattern >> 63 else pattern
+
+
+class GpuCommandBuffer(CommandBuffer):
+    """Encoded commands: a plan for each EXEC."""
+
+    __slots__ = ("_arena", "_device", "commands", "plans")
+
+    def __init__(self, device: GpuDevice, commands: Commands, plans: Mapping[Command, _Launch],
+                 arena: int) -> None:
+        self._device, self._arena = device, arena
+        self.commands, self.plans = commands, plans
+
+    @property
+    def temporary(self) -> int:
+        """HostBytes of the arena."""
+        return self._arena
+
+    def submit(self, ins: Sequence[Any], outs: Sequence[Any],
+               begin: Callable[[], None] | None = None) -> None:
+        """Queue the commands; returns when all are queued."""
+        device = self._device
+        device.driver.check_process()
+        check_arguments(self.commands, len(ins), len(outs))
+        with device.lock:
+            run = _Submission(self, device, ins, outs, self._arena)
+            if begin is not None:
+                begin()
+            run.walk(self.commands)
+            device.driver.submit()
+            device.submissions += 1
+
+
+class _Submission:
+    """One submission: its memory, and the iteration of each loop, outermost first."""
+
+    def __init__(self, buffer: GpuCommandBuffer, device: GpuDevice, ins: Sequence[Any],
+                 outs: Sequence[Any], arena: int) -> None:
+        self.plans, self.device, self.driver = buffer.plans, device, device.driver
+        self.arena = ArenaMemory(device.pool, arena) if arena else None
+        self.ins, self.outs = [*ins], outs
+        self.iteration: dict[int, int] = {}
+
+    # ---- memory
+
+    def place(self, memory: UOp) -> MemoryPlace:
+        """Where a SLOT or SWAP lies now."""
+        slot = parts.slot_in(memory, self.iteration)
+        at = slot.offset + sum([s * self.iteration[i] for i, s in enumerate(slot.strides) if s])
+        if slot.kind == "arena":
+            assert self.arena is not None
+            return self.arena.memory, at
+        if slot.kind == "out":
+            return self.outs[slot.index].memory, at
+        self.ins[slot.index] = own = self.device.own(self.ins[slot.index])
+        return own.memory, at
+
+    def touched(self, memory: UOp) -> None:
+        """What a slot lies in has another content from now on."""
+        slot = parts.slot_in(memory, self.iteration)
+        if slot.kind != "arena":
+            (self.outs if slot.kind == "out" else self.ins)[slot.index].written()
+
+    def read(self, memory: UOp) -> HostBytes:
+        """The bytes of a slot in the host's memory, when they are there."""
+        slot = parts.slot_in(memory, self.iteration)
+        if slot.kind == "in" and not self.device.is_own(self.ins[slot.index]):
+            window: HostBytes = self.ins[slot.index].view(np.dtype(np.uint8),
+                                                      (self.ins[slot.index].nbytes,))
+            return window[slot.offset:slot.offset + slot.nbytes].copy()
+        found = aligned(slot.nbytes)
+        if slot.nbytes:
+            self.driver.read(*self.place(memory), found)
+        return found
+
+    # ---- commands
+
+    def walk(self, commands: Commands, depth: int = 0) -> None:
+        """Queue commands that stand in so many loops."""
+        for command in commands:
+            if isinstance(command, Command):
+                self._execute(command)
+            elif isinstance(command, QueuedBranch):
+                which = int(self.read(command.which)[:4].view(np.int32)[0])
+                last = len(command.branches) - 1
+                self.walk(command.branches[min(max(which, 0), last)], depth)
+            else:
+                self._loop(command, depth)
+
+    def _loop(self, loop: QueuedLoop, depth: int) -> None:
+        self.iteration[depth] = 0
+        while loop.flag is not None or self.iteration[depth] != loop.trips:
+            if loop.flag is not None:
+                self.walk(loop.test, depth + 1)
+                if not self.read(loop.flag)[0]:
+                    break
+            self.walk(loop.body, depth + 1)
+            self.iteration[depth] += 1
+
+    def _execute(self, command: Command) -> None:
+        plan = self.plans.get(command)
+        if plan is None:
+            self._on_host(command)
+            return
+        for i in plan.written:
+            self.touched(plan.slots[i])
+        if plan.groups:
+            self.driver.exec(plan.kernel, plan.groups, plan.threads,
+                             [self.place(slot) for slot in plan.slots], plan.scalars)
+
+    def _on_host(self, command: Command) -> None:
+        """A HOST or a SORT: operands are read, Python runs, results are written."""
+        memory = [self.read(slot) for slot in command.slots]
+        run = call_host if command.kernel.op is ops.HOST else run_sort
+        run(command.kernel.arg, memory)
+        written = parts.written_slots(command.kernel)
+        for i, (slot, value) in enumerate(zip(command.slots, memory)):
+            if i in written and value.size:
+                self.touched(slot)
+                self.driver.write(*self.place(slot), value)
+
+
+class GpuDevice(DeviceBase):
+    """A device of a driver.
+
+    Attributes:
+        submissions: how many command buffers were submitted.
+    """
+
+    def __init__(self, driver: QueueDriver) -> None:
+        self.driver, self.name, self.target = driver, driver.name, driver.target
+        self.pool = GpuPool(driver)
+        self.allocate = self._allocate
+        self.lock = fork_safe_lock()
+        self.submissions = self.launched = 0
+        self._kernels: dict[bytes, LoadedKernel] = {}
+        self._copies: WeakMemo[Any, GpuStorage] = WeakMemo()
+
+    def _allocate(self, sizes: Iterable[int]) -> list[GpuStorage]:
+        self.driver.check_process()
+        return GpuStorage.several(self.pool, sizes)
+
+    def is_own(self, storage: Any) -> bool:
+        """Whether a storage is in this device's memory."""
+        return type(storage) is GpuStorage and storage.pool is self.pool
+
+    def own(self, storage: Any) -> GpuStorage:
+        """A storage in this device's memory: itself, or a copy, which is made once."""
+        if type(storage) is GpuStorage and storage.pool is self.pool:
+            return storage
+        found = self._copies.get(storage)
+        if found is None:
+            storage.lent = True  # nobody writes over it: the copy would be another one
+            found = self.upload(storage.view(np.dtype(np.uint8), (storage.nbytes,)))
+            self._copies[storage] = found
+        return found
+
+    def upload(self, value: np.ndarray[Any, Any]) -> GpuStorage:
+        """A copy of an array."""
+        storage = self._allocate((value.nbytes,))[0]
+        storage.fill(value)
+        return storage
+
+    def encode(self, commands: UOp, code: Mapping[UOp, KernelCode], arena: int
+               ) -> GpuCommandBuffer:
+        """One program of all kernels that are not loaded yet; the commands over them."""
+        self.driver.check_process()
+        decoded = commands_of(commands)
+        found = [c for c in executions(decoded) if c.kernel.op is ops.KERNEL]
+        codes = {code[c.kernel].key: code[c.kernel] for c in found}
+        with self.lock:
+            fresh = {c.symbol: c for key, c in codes.items() if key not in self._kernels}
+            if fresh:
+                loaded = self.driver.load({symbol: c.text() for symbol, c in fresh.items()})
+                self._kernels.update({c.key: loaded[symbol] for symbol, c in fresh.items()})
+            plans = {c: _Launch(c, code[c.kernel], self._kernels[code[c.kernel].key], self.driver)
+                     for c in found}
+        return GpuCommandBuffer(self, decoded, plans, arena)
+
+    def synchronize(self) -> None:
+        """Return when all submitted work is done."""
+        self.driver.check_process()
+        with self.lock:
+            value = self.driver.signal()
+            self.driver.submit()
+        self.driver.wait(value)
+
+    def stats(self) -> dict[str, int]:
+        """Submissions, kernels that are loaded, bytes held and free."""
+        return {"submissions": self.submissions, "kernels": len(self._kernels),
+                **self.pool.stats()}

@@ -1,0 +1,141 @@
+"""What a driver of a device with its own memory provides: the verbs of one in-order queue.
+
+    driver.load(texts)                    kernels of one program, in the driver's language
+    driver.exec(kernel, groups, threads, buffers, scalars)
+    value = driver.signal()               a number on the timeline, behind all that is queued
+    driver.submit()                       what is queued begins
+    driver.wait(value)
+
+Work runs in the order in which it was queued, so memory that is given back may be given out again
+at once. Nothing is checked here: who calls has checked sizes, places and counts against ``limits``.
+Loops and conditions are the host's (device.py) where a driver has none of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core.errors import DeviceError
+from fnx.core.record import Record
+from fnx.core.target import Target
+
+DeviceMemory = Any  # what a driver calls a piece of its memory
+LoadedKernel = Any  # ... and a function that it loaded
+HostBytes = np.ndarray[Any, Any]
+
+
+class DeviceLimits(Record):
+    """What a device refuses beyond.
+
+    Attributes:
+        memory: bytes of all memory.
+        buffer: bytes of one piece of memory.
+        groups: of a launch.
+        threads: of a group.
+        shared: bytes that a group has in common.
+    """
+
+    memory: int
+    buffer: int
+    groups: int
+    threads: int
+    shared: int
+
+
+class QueueDriver(ABC):
+    """A queue, and memory.
+
+    Attributes:
+        name: of the device, as ``config.device`` has it.
+        kind: what the vendor calls it.
+        target: what the lowering knows of it.
+        limits: what it refuses beyond.
+        pid: of the process that opened it: in another one a call may hang.
+    """
+
+    name: str
+    kind: str
+    target: Target
+    limits: DeviceLimits
+    pid: int
+
+    def check_process(self) -> None:
+        """Refuse to call the driver in a forked child.
+
+        Raises:
+            DeviceError: the process is not the one that opened the device.
+        """
+        if os.getpid() != self.pid:
+            raise DeviceError(
+                f"{self.name}: expected the process that opened the device, got a child of it",
+                hint='start processes by multiprocessing.get_context("spawn"), or use the device '
+                     "in the child only")
+
+    # ---- memory
+
+    @abstractmethod
+    def alloc(self, nbytes: int) -> DeviceMemory:
+        """Fresh memory; MemoryError where there is none."""
+
+    @abstractmethod
+    def free(self, memory: DeviceMemory) -> None:
+        """Give it back; queued work may still use it."""
+
+    @abstractmethod
+    def write(self, memory: DeviceMemory, offset: int, value: HostBytes) -> None:
+        """Copy bytes of the host to a place; they may change afterwards."""
+
+    @abstractmethod
+    def read(self, memory: DeviceMemory, offset: int, to: HostBytes) -> None:
+        """Copy bytes of a place to the host, when all that is queued is done."""
+
+    @abstractmethod
+    def copy(self, source: DeviceMemory, source_offset: int, to: DeviceMemory, offset: int,
+             nbytes: int) -> None:
+        """Copy from place to place."""
+
+    # ---- work
+
+    @abstractmethod
+    def load(self, texts: Mapping[str, str]) -> Mapping[str, LoadedKernel]:
+        """The kernels of one program: texts by symbol."""
+
+    @abstractmethod
+    def exec(self, kernel: LoadedKernel, groups: int, threads: int,
+             buffers: Sequence[tuple[DeviceMemory, int]], scalars: Sequence[int]) -> None:
+        """Queue a kernel; ``scalars`` are signed, of 64 bits."""
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """What follows sees what was written before."""
+
+    @abstractmethod
+    def timestamp(self) -> int:
+        """Nanoseconds of the device's clock, when all that is queued is done."""
+
+    # ---- the timeline
+
+    @abstractmethod
+    def signal(self) -> int:
+        """A number that ``done`` compares with, behind all that is queued."""
+
+    @abstractmethod
+    def done(self, value: int) -> bool:
+        """Whether the work before a number is done.
+
+        Raises:
+            DeviceError: it failed.
+        """
+
+    @abstractmethod
+    def wait(self, value: int) -> None:
+        """Return when the work before a number is done; Ctrl-C leaves the wait."""
+
+    @abstractmethod
+    def submit(self) -> None:
+        """Let what is queued begin."""

@@ -1,0 +1,310 @@
+"""OpenCL's driver: any vendor's, found through libOpenCL.so.1, called by ctypes.
+
+One context and one in-order queue of the first device that computes in float64 (a GPU before a
+processor). Programs are built from text. Numbers are those of the host: products and sums are not
+contracted, divisions and square roots are rounded correctly, subnormal numbers stay.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Any
+
+from fnx.backends.gpu.device import GpuDevice
+from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueueDriver
+from fnx.core.errors import DeviceError
+from fnx.core.process import fork_safe_lock
+from fnx.core.target import Target
+
+LIBRARY = "libOpenCL.so.1"
+_PACKAGES = "Debian: apt-get install ocl-icd-libopencl1 pocl-opencl-icd"
+OPTIONS = b"-cl-std=CL1.2"
+ROUNDED = b" -cl-fp32-correctly-rounded-divide-sqrt"
+
+# Codes of the standard's headers.
+_ALL_DEVICES, _IS_GPU = 0xFFFFFFFF, 1 << 2
+_TYPE, _MAX_GROUP, _GLOBAL, _BUFFER, _LOCAL = 0x1000, 0x1004, 0x101F, 0x1010, 0x1023
+_NAME, _DRIVER_VERSION, _FP32, _FP64 = 0x102B, 0x102D, 0x101B, 0x1032
+_DENORMAL, _DIVIDES = 1 << 0, 1 << 7
+_BUILD_LOG, _STATUS, _COMPLETE = 0x1183, 0x11D3, 0
+_NO_MEMORY = (-4, -5, -6)
+_ERRORS = {-1: "DEVICE_NOT_FOUND", -4: "MEM_OBJECT_ALLOCATION_FAILURE", -5: "OUT_OF_RESOURCES",
+           -6: "OUT_OF_HOST_MEMORY", -11: "BUILD_PROGRAM_FAILURE", -30: "INVALID_VALUE",
+           -34: "INVALID_CONTEXT", -36: "INVALID_COMMAND_QUEUE", -38: "INVALID_MEM_OBJECT",
+           -48: "INVALID_KERNEL", -51: "INVALID_ARG_SIZE", -52: "INVALID_KERNEL_ARGS",
+           -54: "INVALID_WORK_GROUP_SIZE", -55: "INVALID_WORK_ITEM_SIZE",
+           -61: "INVALID_BUFFER_SIZE", -63: "INVALID_GLOBAL_WORK_SIZE"}
+
+_P, _U, _S = c_void_p, c_uint, c_size_t
+# Functions: types of their arguments. They return an error code, or as the last argument says.
+_CODED = {
+    "clGetPlatformIDs": (_U, _P, _P),
+    "clGetDeviceIDs": (_P, c_uint64, _U, _P, _P),
+    "clGetDeviceInfo": (_P, _U, _S, _P, _P),
+    "clBuildProgram": (_P, _U, _P, c_char_p, _P, _P),
+    "clGetProgramBuildInfo": (_P, _P, _U, _S, _P, _P),
+    "clSetKernelArg": (_P, _U, _S, _P),
+    "clReleaseMemObject": (_P,),
+    "clReleaseEvent": (_P,),
+    "clReleaseProgram": (_P,),
+    "clEnqueueNDRangeKernel": (_P, _P, _U, _P, _P, _P, _U, _P, _P),
+    "clEnqueueReadBuffer": (_P, _P, _U, _S, _S, _P, _U, _P, _P),
+    "clEnqueueWriteBuffer": (_P, _P, _U, _S, _S, _P, _U, _P, _P),
+    "clEnqueueCopyBuffer": (_P, _P, _P, _S, _S, _S, _U, _P, _P),
+    "clEnqueueMarkerWithWaitList": (_P, _U, _P, _P),
+    "clEnqueueBarrierWithWaitList": (_P, _U, _P, _P),
+    "clGetEventInfo": (_P, _U, _S, _P, _P),
+    "clFlush": (_P,),
+}
+_MAKING = {
+    "clCreateContext": (_P, _U, _P, _P, _P, _P),
+    "clCreateCommandQueue": (_P, _P, c_uint64, _P),
+    "clCreateBuffer": (_P, c_uint64, _S, _P, _P),
+    "clCreateProgramWithSource": (_P, _U, _P, _P, _P),
+    "clCreateKernel": (_P, c_char_p, _P),
+}
+
+
+class OpenClLibrary:
+    """The functions of libOpenCL; each raises where its code says so."""
+
+    def __init__(self) -> None:
+        try:
+            library = ctypes.CDLL(LIBRARY)
+        except OSError as why:
+            raise DeviceError(f"opencl: looked for {LIBRARY}: {why}", hint=_PACKAGES) from None
+        self.calls: dict[str, Callable[..., Any]] = {}
+        for name, types in (*_CODED.items(), *_MAKING.items()):
+            function = getattr(library, name)
+            function.argtypes = types
+            function.restype = c_int if name in _CODED else c_void_p
+            self.calls[name] = functools.partial(_coded if name in _CODED else _making, name,
+                                                 function)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return self.calls[name]
+
+
+def _coded(name: str, function: Callable[..., int], *args: Any) -> None:
+    code = function(*args)
+    if code:
+        raise _failure(name, code)
+
+
+def _making(name: str, function: Callable[..., int], *args: Any) -> int:
+    code = c_int()
+    made = function(*args, byref(code))
+    if code.value:
+        raise _failure(name, code.value)
+    return made
+
+
+class OpenClError(DeviceError):
+    """A code that the driver returned."""
+
+    code = 0
+
+
+def _failure(name: str, code: int) -> OpenClError:
+    error = OpenClError(f"opencl: {name} failed with {_ERRORS.get(code, 'error')} ({code})")
+    error.code = code
+    return error
+
+
+class OpenClDriver(QueueDriver):
+    """The first device that suits.
+
+    Raises:
+        DeviceError: no library, no driver, or none that computes in float64 as the host does.
+    """
+
+    name = "opencl"
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.cl = OpenClLibrary()
+        self.device = self._chosen()
+        handle = (c_void_p * 1)(self.device)
+        self.context = self.cl.clCreateContext(None, 1, handle, None, None)
+        self.queue = self.cl.clCreateCommandQueue(self.context, self.device, 0)
+        self.kind = self._text(_NAME)
+        divides = self._number(_FP32) & _DIVIDES
+        self.options = OPTIONS + (ROUNDED if divides else b"")
+        threads, local = self._number(_MAX_GROUP), self._number(_LOCAL)
+        memory, buffer = self._number(_GLOBAL), self._number(_BUFFER)
+        self.limits = DeviceLimits(memory, buffer, 1 << 31, threads, local)
+        self.target = Target("opencl", kind="opencl", threads=min(256, threads),
+                             shared=min(32 << 10, local), private=1 << 10)
+        self.launches = self.flushes = 0
+        self._events: dict[int, int] = {}
+        self._signals = self._done = 0
+        self._lock = fork_safe_lock()
+
+    # ---- which device
+
+    def _chosen(self) -> int:
+        found = [d for platform in self._ids("clGetPlatformIDs") for d in self._ids(
+            "clGetDeviceIDs", platform, _ALL_DEVICES)]
+        if not found:
+            raise DeviceError("opencl: expected a driver, looked in /etc/OpenCL/vendors: none",
+                              hint=_PACKAGES)
+        found.sort(key=lambda d: not self._number(_TYPE, d) & _IS_GPU)
+        for device in found:
+            if self._number(_FP64, device) and self._number(_FP32, device) & _DENORMAL and \
+                    self._number(_FP32, device) & _DIVIDES:
+                return device
+        raise DeviceError(
+            "opencl: expected a device with float64, subnormal numbers and divisions that are "
+            f"rounded correctly, got {', '.join([self._text(_NAME, d) for d in found])}",
+            hint='fnx.config.device = "cpu"')
+
+    def _ids(self, function: str, *args: Any) -> list[int]:
+        count = c_uint()
+        call = self.cl.calls[function]
+        try:
+            call(*args, 0, None, byref(count))
+            found = (c_void_p * count.value)()
+            call(*args, count.value, found, None)
+        except OpenClError:
+            return []  # none is an error there
+        return [x for x in found if x]
+
+    def _number(self, what: int, device: int | None = None) -> int:
+        value = c_uint64()
+        self.cl.clGetDeviceInfo(device or self.device, what, 8, byref(value), None)
+        return value.value
+
+    def _text(self, what: int, device: int | None = None) -> str:
+        buffer = ctypes.create_string_buffer(1024)
+        self.cl.clGetDeviceInfo(device or self.device, what, 1024, buffer, None)
+        return buffer.value.decode(errors="replace")
+
+    # ---- memory
+
+    def alloc(self, nbytes: int) -> int:
+        """A buffer."""
+        try:
+            return int(self.cl.clCreateBuffer(self.context, 1, nbytes, None))
+        except OpenClError as error:
+            if error.code in _NO_MEMORY:
+                raise MemoryError(str(error)) from None
+            raise
+
+    def free(self, memory: int) -> None:
+        """Given back when queued work has used it."""
+        self.cl.clReleaseMemObject(memory)
+
+    def write(self, memory: int, offset: int, value: HostBytes) -> None:
+        """A copy that is there when this returns."""
+        self.cl.clEnqueueWriteBuffer(self.queue, memory, 1, offset, value.nbytes,
+                                     value.ctypes.data, 0, None, None)
+
+    def read(self, memory: int, offset: int, to: HostBytes) -> None:
+        """Waits so that Ctrl-C is heard, then copies."""
+        self.wait(self.signal())
+        self.cl.clEnqueueReadBuffer(self.queue, memory, 1, offset, to.nbytes, to.ctypes.data, 0,
+                                    None, None)
+
+    def copy(self, source: int, source_offset: int, to: int, offset: int, nbytes: int) -> None:
+        """A copy on the device."""
+        self.cl.clEnqueueCopyBuffer(self.queue, source, to, source_offset, offset, nbytes, 0, None,
+                                    None)
+
+    # ---- work
+
+    def load(self, texts: Mapping[str, str]) -> Mapping[str, int]:
+        """One program: what the texts have in front of their kernels stands there once."""
+        heads: dict[str, None] = {}
+        bodies = []
+        for text in texts.values():
+            head, kernel, body = text.partition("__kernel ")
+            heads[head] = None
+            bodies.append(kernel + body)
+        source = "".join([*heads, *bodies]).encode()
+        program = self.cl.clCreateProgramWithSource(
+            self.context, 1, (c_char_p * 1)(source), (c_size_t * 1)(len(source)))
+        try:
+            self.cl.clBuildProgram(program, 1, (c_void_p * 1)(self.device), self.options, None,
+                                   None)
+        except OpenClError as error:
+            log = ctypes.create_string_buffer(1 << 14)
+            self.cl.clGetProgramBuildInfo(program, self.device, _BUILD_LOG, 1 << 14, log, None)
+            said = log.value.decode(errors="replace").strip()
+            raise DeviceError(f"{error.message}: {said}") from None
+        return {symbol: self.cl.clCreateKernel(program, symbol.encode()) for symbol in texts}
+
+    def exec(self, kernel: int, groups: int, threads: int, buffers: Sequence[tuple[int, int]],
+             scalars: Sequence[int]) -> None:
+        """Arguments, then the kernel."""
+        set_argument, at = self.cl.clSetKernelArg, 0
+        for memory, offset in buffers:
+            set_argument(kernel, at, 8, byref(c_void_p(memory)))
+            set_argument(kernel, at + 1, 8, byref(c_uint64(offset)))
+            at += 2
+        for scalar in scalars:
+            set_argument(kernel, at, 8, byref(ctypes.c_int64(scalar)))
+            at += 1
+        self.launches += 1
+        self.cl.clEnqueueNDRangeKernel(self.queue, kernel, 1, None,
+                                       byref(c_size_t(groups * threads)), byref(c_size_t(threads)),
+                                       0, None, None)
+
+    def barrier(self) -> None:
+        """The queue is in order: nothing passes what is before it."""
+
+    def timestamp(self) -> int:
+        """The host's clock, when the queue is empty."""
+        self.wait(self.signal())
+        return time.monotonic_ns()
+
+    # ---- the timeline
+
+    def signal(self) -> int:
+        """A marker."""
+        event = c_void_p()
+        with self._lock:
+            self.cl.clEnqueueMarkerWithWaitList(self.queue, 0, None, byref(event))
+            self._signals += 1
+            self._events[self._signals] = event.value or 0
+            return self._signals
+
+    def done(self, value: int) -> bool:
+        """Whether the marker was reached."""
+        with self._lock:
+            event = self._events.get(value)
+            if value <= self._done or event is None:
+                return True
+            status = c_int()
+            self.cl.clGetEventInfo(event, _STATUS, 4, byref(status), None)
+            if status.value < 0:
+                raise DeviceError("opencl: queued work failed with "
+                                  f"{_ERRORS.get(status.value, 'error')} ({status.value})")
+            if status.value != _COMPLETE:
+                return False
+            self._done = value
+            for old in [v for v in self._events if v <= value]:
+                self.cl.clReleaseEvent(self._events.pop(old))
+            return True
+
+    def wait(self, value: int) -> None:
+        """Looks again and again, at growing intervals."""
+        self.submit()
+        pause = 0.0
+        while not self.done(value):
+            time.sleep(pause)
+            pause = min(pause + 2e-5, 1e-3)
+
+    def submit(self) -> None:
+        """A flush."""
+        self.flushes += 1
+        self.cl.clFlush(self.queue)
+
+
+def device() -> GpuDevice:
+    """The device, for ``get_device``."""
+    return GpuDevice(OpenClDriver())

@@ -1,0 +1,238 @@
+"""threads: what the threads of a group do together, as stages in memory that they share.
+
+    before  REDUCE(x[r, 64*k + t], k, t, ADD)               r GRID, t THREAD 64, k SEQ
+            STORE(o[r], that)
+    after   S = STAGE(REDUCE(x[r, 64*k + t], k), t, SHARED)                 64 partial sums
+            T = STAGE(S[u] + S[8 + u] + ... + S[56 + u], u THREAD 8, SHARED)
+            STORE(o[r], T[0] + T[1] + ... + T[7], valid = w < 1)            w THREAD 1
+
+A fold over a THREAD range is a tree of stages: the same for each number of groups. A stage that is
+filled over a THREAD range is SHARED; one in SHARED memory that is not is filled by all threads
+together. One that has no place there, or in a thread's own memory, is computed where it is read.
+A store that depends on no thread is done by the first. Several ranges that are given to groups, or
+to threads that go through all of the kernel, are one range, of which they are digits.
+
+>>> from fnx.core import dtypes
+>>> r, k = build.range_(9, 0, "GRID"), build.range_(64, 1, "THREAD")
+>>> x = build.load(build.at(build.ref(0, dtypes.float32, (9, 64)), r, k))
+>>> o = build.at(build.ref(1, dtypes.float32, (9,)), r)
+>>> total = build.store(o, build.reduce_ranges(x, ops.ADD, [k]))
+>>> made = threads(build.kernel([total], "sum", (0, 1)), Target("gpu", threads=64, shared=1024))
+>>> [extent(n.src[1]).arg for n in toposort([made]) if n.op is ops.STAGE]
+[64, 8]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from fnx.core import build, op_args, ops
+from fnx.core.expr import Expr
+from fnx.core.parts import buffer, closed, dims, extent, indices, validity, value
+from fnx.core.rewriting import symbolic
+from fnx.core.target import Target
+from fnx.core.uop import UOp, rebuild, substitute, toposort
+from fnx.lower.kernel.canonical import canonical, over_stores
+
+_RADIX = 8  # terms that a thread folds at each step of a tree
+
+
+def threads(kernel: UOp, target: Target) -> UOp:
+    """The KERNEL in which threads meet in stages only, each store has a THREAD range, and GRID
+    ranges are one."""
+    for step in (_single, _placed, _folded, _filled_together, _stored_once):
+        kernel = step(kernel, target)
+    return canonical(kernel)
+
+
+class _Ids:
+    """Ranges and stages with numbers that a kernel does not have."""
+
+    def __init__(self, kernel: UOp) -> None:
+        nodes = toposort(kernel.src)
+        self.range = 1 + max([n.arg.id for n in nodes if n.op is ops.RANGE], default=-1)
+        self.stage = 1 + max([n.arg.id for n in nodes if n.op is ops.STAGE], default=-1)
+        self.made: list[int] = []
+
+    def new_range(self, extent: UOp | int, kind: str, name: str = "") -> UOp:
+        self.range += 1
+        self.made.append(self.range - 1)
+        return build.range_(extent, self.range - 1, kind, name)
+
+    def shared(self, value: UOp, ranges: Sequence[UOp]) -> UOp:
+        self.stage += 1
+        return build.stage(value, ranges, self.stage - 1, "SHARED")
+
+
+def _rewritten(kernel: UOp, visit: Callable[[UOp, tuple[UOp, ...]], UOp | None],
+               ids: _Ids | None = None) -> UOp:
+    """The KERNEL after a walk; new ranges are inside of the others."""
+    stores = rebuild(kernel.src, visit)
+    return over_stores(kernel, stores, (*kernel.arg.order, *(ids.made if ids else ())))
+
+
+# ---- one range of groups, one of threads -----------------------------------------------------
+
+
+def _single(kernel: UOp, target: Target) -> UOp:
+    """Ranges of all stores that are given to groups, or to threads, as digits of one."""
+    position = {id: i for i, id in enumerate(kernel.arg.order)}
+    common = frozenset.intersection(*[s.ranges for s in kernel.src])
+    ids, to, front = _Ids(kernel), {}, []
+    for kind in ("GRID", "THREAD"):
+        several = sorted([r for r in common if r.arg.kind == kind],
+                         key=lambda r: position[r.arg.id])
+        if len(several) < 2:
+            front += [r.arg.id for r in several]
+            continue
+        total = math.prod([Expr(extent(r)) for r in several], start=Expr(build.index_const(1)))
+        one = ids.new_range(symbolic.simplify(total.node), kind, kind.lower())
+        front.append(one.arg.id)
+        rest = Expr(one)
+        for r in reversed(several):
+            digit = rest if r is several[0] else rest % Expr(extent(r))
+            to[r], rest = symbolic.simplify(digit.node), rest // Expr(extent(r))
+    if not to:
+        return kernel
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is ops.INDEX:
+            return build.at(src[0], *map(symbolic.simplify, src[1:]))
+        return None
+
+    stores = rebuild(kernel.src, visit, to)
+    return over_stores(kernel, stores, (*front, *[i for i in kernel.arg.order if i not in front]))
+
+
+# ---- stages -----------------------------------------------------------------------------------
+
+
+def _placed(kernel: UOp, target: Target) -> UOp:
+    """Stages in the memory that has room for them; the others are computed where they are read."""
+    room = {"SHARED": target.shared, "PRIV": target.private}
+    space: dict[UOp, str] = {}
+    for node in toposort(kernel.src):
+        if node.op is ops.STAGE and node.arg.space in room:
+            of = "SHARED" if any(r.arg.kind == "THREAD" for r in closed(node)) else node.arg.space
+            size = math.prod([symbolic.bounds(d)[1] for d in dims(node)]) * node.dtype.itemsize
+            known = all(d.op is ops.CONST for d in dims(node))
+            space[node] = of if known and size <= room[of] else ""
+            room[of] -= size if space[node] else 0
+    if all(of == node.arg.space for node, of in space.items()):
+        return kernel
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node in space and space[node]:
+            return node.replace(src=src, arg=op_args.Stage(node.arg.id, space[node],
+                                                           node.arg.name))
+        if node.op is ops.LOAD and space.get(buffer(node)) == "":
+            return _computed(buffer(src[0]), src)
+        return None
+
+    return _rewritten(kernel, visit)
+
+
+def _computed(stage: UOp, src: tuple[UOp, ...]) -> UOp:
+    """The value of a STAGE at a place, in the place of a LOAD with these operands."""
+    found, = substitute([value(stage)], dict(zip(closed(stage), indices(src[0]))))
+    if len(src) == 1:
+        return found
+    return build.where(src[1], found, build.const(0, found.dtype))
+
+
+def _folded(kernel: UOp, target: Target) -> UOp:
+    """Folds over THREAD ranges as trees."""
+    ids = _Ids(kernel)
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not ops.REDUCE:
+            return None
+        shared = [r for r in closed(node) if r.arg.kind == "THREAD"]
+        if not shared:
+            return None
+        others = [r for r in closed(node) if r not in shared]
+        part = node.over((src[0], *others)) if others else src[0]
+        return _tree(ids.shared(part, shared), node, ids)
+
+    return _rewritten(kernel, visit, ids)
+
+
+def _tree(stage: UOp, fold: UOp, ids: _Ids) -> UOp:
+    """The fold of a STAGE over one range of threads."""
+    left = build.const_of(dims(stage)[0])
+    while left > _RADIX:
+        left //= _RADIX
+        u, w = ids.new_range(left, "THREAD"), ids.new_range(_RADIX, "UNROLL")
+        stage = ids.shared(_terms(stage, fold, w, (Expr(w) * left + Expr(u)).node), [u])
+    w = ids.new_range(left, "UNROLL")
+    return _terms(stage, fold, w, w) if left > 1 else build.load(
+        build.at(stage, build.index_const(0)))
+
+
+def _terms(stage: UOp, fold: UOp, w: UOp, place: UOp) -> UOp:
+    return UOp(ops.REDUCE, fold.dtype, (build.load(build.at(stage, place)), w), fold.arg)
+
+
+def _filled_together(kernel: UOp, target: Target) -> UOp:
+    """SHARED stages over ranges of no thread: each thread fills every so manieth element."""
+    found = [n for n in toposort(kernel.src) if n.op is ops.STAGE and n.arg.space == "SHARED"
+             and all(r.arg.kind != "THREAD" for r in closed(n))]
+    if not found:
+        return kernel
+    ids, count = _Ids(kernel), _threads(kernel)
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node in found:
+            size = math.prod([build.const_of(d) for d in dims(node)])
+            turns = ids.new_range(-(-size // count), "SEQ")
+            thread = ids.new_range(count, "THREAD")
+            rest = symbolic.simplify((Expr(turns) * count + Expr(thread)).node)
+            if size % count:  # the last ones fill what nobody reads
+                rest = symbolic.simplify((Expr(rest) % size).node)
+            digits = {}
+            for r in reversed(closed(node)):
+                n = build.const_of(extent(r))
+                digits[r] = symbolic.simplify((Expr(rest) % n).node)
+                rest = symbolic.simplify((Expr(rest) // n).node)
+            filled, = substitute(src[:1], digits)
+            filled, = rebuild([filled], _simplified)
+            return build.stage(filled, [turns, thread], node.arg.id, "SHARED", node.arg.name)
+        if node.op is ops.INDEX and buffer(node) in found:
+            flat = Expr(build.index_const(0))
+            for i, d in zip(src[1:], dims(buffer(node))):
+                flat = flat * Expr(d) + Expr(i)
+            return build.at(src[0], *[symbolic.simplify(i.node)
+                                      for i in (flat // count, flat % count)])
+        return None
+
+    return _rewritten(kernel, visit, ids)
+
+
+def _simplified(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    if node.op is ops.INDEX:
+        return build.at(src[0], *map(symbolic.simplify, src[1:]))
+    return None
+
+
+def _threads(kernel: UOp) -> int:
+    return max([int(build.const_of(extent(n))) for n in toposort(kernel.src)
+                if n.op is ops.RANGE and n.arg.kind == "THREAD"], default=1)
+
+
+def _stored_once(kernel: UOp, target: Target) -> UOp:
+    """Stores, and stages in shared memory, that depend on no thread are the first one's."""
+    ids = _Ids(kernel)
+    stores = []
+    for store in kernel.src:
+        if any(r.arg.kind == "THREAD" for r in store.ranges):
+            stores.append(store)
+            continue
+        first = build.lt(ids.new_range(1, "THREAD"), build.index_const(1))
+        valid = validity(store)
+        place, stored = store.src[:2]
+        stores.append(build.store(place, stored, first if valid is None else
+                                  build.and_(first, valid), store.arg))
+    return over_stores(kernel, stores, (*kernel.arg.order, *ids.made))
+
+

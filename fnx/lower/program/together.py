@@ -1,0 +1,104 @@
+"""Threads that run a program together: what they are given, and where they wait for one another.
+
+    loop ko                                     SYNC        nobody reads A any more
+      A = STAGE(x[...], t THREAD, SHARED)       fill A      each thread its part
+      REDUCE(A[kk] * ..., kk)                   SYNC        A is full
+                                                read A
+
+A SYNC lies between the filling of SHARED memory and its readers, and between these and the next
+filling, that of the loop's next iteration too; nowhere else.
+"""
+
+from __future__ import annotations
+
+from fnx.core import build, op_args, ops
+from fnx.core.errors import KernelError
+from fnx.core.parts import extent
+from fnx.core.range_kinds import NUMBERED
+from fnx.core.rewriting import symbolic
+from fnx.core.uop import UOp, toposort
+from fnx.lower.program import scratch
+from fnx.lower.program.loop_nest import Nest, Statement
+
+
+def threads_of(kernel: UOp) -> int:
+    """How many threads a group has: the longest of the THREAD ranges.
+
+    >>> from fnx.core import dtypes
+    >>> r = build.range_(64, 0, "THREAD")
+    >>> o = build.at(build.ref(0, dtypes.float32, (64,)), r)
+    >>> threads_of(build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones", (0,)))
+    64
+    """
+    return max([_number(extent(n)) for n in toposort(kernel.src)
+                if n.op is ops.RANGE and n.arg.kind == "THREAD"], default=1)
+
+
+def groups_of(kernel: UOp) -> UOp:
+    """How many groups are started: the extent of the GRID range, over VARs."""
+    found = [extent(r) for r in kernel.src[0].ranges if r.arg.kind == "GRID"]
+    return found[0] if found else build.index_const(1)
+
+
+def group_of(kernel: UOp) -> op_args.ThreadGroup | None:
+    """What the threads of a group are given; None where no work is given out to threads."""
+    nodes = toposort(kernel.src)
+    if not any(n.op is ops.RANGE and n.arg.kind in NUMBERED for n in nodes):
+        return None
+    buffers = max([n.arg.slot + 1 for n in nodes if n.op is ops.REF], default=0)
+    scalars = max([n.arg.slot + 1 for n in nodes if n.op is ops.VAR], default=0)
+    return op_args.ThreadGroup(buffers, scalars, threads_of(kernel),
+                         *[_number(scratch.layout(kernel, s)[1]) for s in ("SHARED", "PRIV")])
+
+
+def _number(node: UOp) -> int:
+    low, high = symbolic.bounds(node)
+    if low != high:
+        raise KernelError("expected threads, and memory that they share, of known size, got "
+                          f"{low} to {high}", hint="jit the function: its shapes are known then")
+    return low
+
+
+class SyncPlan:
+    """Where the threads of a kernel wait."""
+
+    def __init__(self, kernel: UOp) -> None:
+        self.threads = threads_of(kernel)
+
+    def all_have(self, r: UOp) -> bool:
+        """Whether each thread runs an iteration of a range."""
+        return r.arg.kind == "GRID" or symbolic.bounds(extent(r))[0] == self.threads
+
+    def syncs(self, inner: Nest) -> list[Nest | Statement]:
+        """Which parts of a loop's body stand behind a SYNC."""
+        touched = [(_filled(item), _read(item)) for item in inner.body]
+        filled: set[UOp] = set()  # since the last SYNC
+        read: set[UOp] = set()
+        if inner.range is not None and inner.range.arg.kind not in NUMBERED:  # of the last turn
+            filled = {s.node for item in inner.body for s in _statements(item)
+                      if _is_shared(s.node) and s.own >= inner.depth}
+            read = filled & set().union(*[reads for _, reads in touched])
+        found = []
+        for item, (fills, reads) in zip(inner.body, touched):
+            if fills & (filled | read) or reads & filled:
+                found.append(item)
+                filled, read = set(), set()
+            filled |= fills
+            read |= reads
+        return found
+
+
+def _statements(item: Nest | Statement) -> list[Statement]:
+    return item.statements if isinstance(item, Nest) else [item]
+
+
+def _is_shared(node: UOp) -> bool:
+    return node.op is ops.STAGE and node.arg.space == "SHARED"
+
+
+def _filled(item: Nest | Statement) -> set[UOp]:
+    return {s.node for s in _statements(item) if _is_shared(s.node)}
+
+
+def _read(item: Nest | Statement) -> set[UOp]:
+    return {read.node for s in _statements(item) for read, _ in s.depends if _is_shared(read.node)}

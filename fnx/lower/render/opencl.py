@@ -1,0 +1,320 @@
+"""OpenCL C of a PROGRAM: one renderer, one row for each op.
+
+    FOR i = 0 .. s0                  for (long v1 = 0L; v1 < s0; ++v1) {
+      p = ADDRESS(x, i)                __global float* const v2 = b0 + v1;
+      STORE p, 1.0                     *v2 = 0x1.0p+0f;
+    ENDFOR                           }
+
+    __kernel void SYMBOL(__global uchar* g0, ulong at0, ..., long s0, ...)
+
+A buffer is memory and where it begins in it, in bytes; scalars are bit patterns of 64 bits. Every
+operation is one that OpenCL rounds correctly, and products and sums stay apart (FP_CONTRACT OFF).
+Signed integers are added and multiplied as unsigned ones, so they wrap; shifts past the width give
+0 or the sign. A program is ``HEADER`` and any number of kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fnx.core import build, ops
+from fnx.core.dtypes import DType
+from fnx.core.errors import KernelError
+from fnx.core.ops import Op
+from fnx.core.uop import UOp
+
+_TYPES = {"bool": "bool", "int8": "char", "int16": "short", "int32": "int", "int64": "long",
+          "uint8": "uchar", "uint16": "ushort", "uint32": "uint", "uint64": "ulong",
+          "index": "long", "float32": "float", "float64": "double"}
+_SPACES = {"PRIV": "__private", "SHARED": "__local"}
+_LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
+
+# In front of the kernels of a program. The larger and the smaller of two floats are NaN where one
+# of them is, and -0 is below 0.
+HEADER = """#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#pragma OPENCL FP_CONTRACT OFF
+""" + "".join([f"""static inline __attribute__((overloadable)) {t} fnx_{name}({t} a, {t} b) {{
+  return a {sign} b ? a : b {sign} a ? b : a == b ? as_{t}(as_{u}(a) {bits} as_{u}(b)) : a + b;
+}}
+""" for t, u in (("float", "uint"), ("double", "ulong"))
+               for name, sign, bits in (("max", ">", "&"), ("min", "<", "|"))])
+
+
+def render(program: UOp) -> str:
+    """A kernel function, from its parameters on."""
+    group = program.arg
+    printer = OpenClPrinter()
+    for node in program.src:
+        _ROWS[node.op](printer, node)
+    buffers = [f"__global uchar* g{i}, ulong at{i}" for i in range(group.buffers)]
+    scalars = [f"long s{i}" for i in range(group.scalars)]
+    memory = [f"  {_SPACES[space]} uchar {space.lower()}[{size}] __attribute__((aligned(64)));"
+              for space, size in (("SHARED", group.shared), ("PRIV", group.private)) if size]
+    return "\n".join([f"({', '.join([*buffers, *scalars])}) {{", *memory, *printer.first,
+                      *printer.out, "}", ""])
+
+
+def module(symbol: str, function: str) -> str:
+    """The text that defines ``symbol`` as a kernel."""
+    return f"{HEADER}__kernel void {symbol}{function}"
+
+
+def type_of(t: DType) -> str:
+    """OpenCL's name of a type of values."""
+    name = _TYPES.get(t.scalar.name)
+    if name is None or t.lanes > 1:
+        raise KernelError(f"OpenCL C: expected a type of {', '.join(_TYPES)}, got {t}")
+    return name
+
+
+def _in_memory(t: DType) -> str:
+    """A bool is a byte."""
+    return "uchar" if t.is_bool else type_of(t)
+
+
+def constant(node: UOp) -> str:
+    """A CONST as OpenCL C writes it: floats as their bits."""
+    t, value = node.dtype, build.const_of(node)
+    if t.is_bool:
+        return "true" if node.arg else "false"
+    if t.is_float:
+        wide = t.bits == 64
+        if value == value and abs(value) != float("inf"):
+            text = f"{float(value).hex()}{'' if wide else 'f'}"
+            return f"({text})" if text.startswith("-") else text
+        return f"as_double(0x{node.arg:016X}UL)" if wide else f"as_float(0x{node.arg:08X}U)"
+    if t.kind == "uint":
+        return f"({type_of(t)}){value}{'UL' if t.bits == 64 else 'U'}"
+    suffix = "L" if t.bits == 64 else ""
+    low = -1 << t.bits - 1
+    text = f"({low + 1}{suffix} - 1)" if value == low else f"{value}{suffix}"
+    return text if t.bits >= 32 and value >= 0 else f"({type_of(t)})({text})"
+
+
+class OpenClPrinter:
+    """Text of the lines so far, and the names of what they define."""
+
+    def __init__(self) -> None:
+        self.out: list[str] = []
+        self.first: list[str] = []
+        self.names: dict[UOp, str] = {}
+        self.space: dict[UOp, str] = {}  # of pointers
+        self.phis: dict[UOp, list[str]] = {}  # variables of a loop
+        self.opened: dict[UOp, int] = {}  # the line that a loop began with
+        self.count = 0
+        self.depth = 1
+
+    def line(self, text: str) -> None:
+        self.out.append("  " * self.depth + text)
+
+    def define(self, node: UOp, text: str) -> None:
+        self.line(f"const {type_of(node.dtype)} {self.name(node)} = {text};")
+
+    def name(self, node: UOp) -> str:
+        """A name that is not used yet."""
+        self.count += 1
+        name = self.names[node] = f"v{self.count}"
+        return name
+
+    def operand(self, node: UOp) -> str:
+        """What stands for a node where it is used."""
+        name = self.names.get(node)
+        if name is None:
+            row = _INLINE.get(node.op)
+            if row is None:
+                raise KernelError(f"a line uses {node}, which no line before it defines")
+            name = self.names[node] = row(self, node)
+        return name
+
+
+# ---- operands that stand on no line -------------------------------------------------------------
+
+
+def _ref(p: OpenClPrinter, node: UOp) -> str:
+    slot, t = node.arg.slot, _in_memory(node.dtype)
+    p.first.append(f"  __global {t}* const b{slot} = (__global {t}*)(g{slot} + at{slot});")
+    p.space[node] = "__global"
+    return f"b{slot}"
+
+
+def _var(p: OpenClPrinter, node: UOp) -> str:
+    t = node.dtype
+    if not t.is_float:
+        return f"(({type_of(t)})s{node.arg.slot})"
+    return f"as_double(s{node.arg.slot})" if t.bits == 64 else f"as_float((int)s{node.arg.slot})"
+
+
+_IDS = {"GRID": "((long)get_group_id(0))", "THREAD": "((long)get_local_id(0))"}
+_INLINE: dict[Op, Callable[[OpenClPrinter, UOp], str]] = {
+    ops.CONST: lambda p, n: constant(n), ops.REF: _ref, ops.VAR: _var,
+    ops.ID: lambda p, n: _IDS[n.arg],
+}
+
+
+# ---- elementwise ------------------------------------------------------------------------------
+
+# {t}: type of the operands, {u}: the unsigned one of its size, {bits}: its width
+_TEMPLATES: dict[Op, dict[str, str]] = {
+    ops.NEG: {"f": "-({0})", "su": "({t})(({u})0 - ({u}){0})"},
+    ops.ABS: {"f": "fabs({0})", "u": "{0}", "s": "{0} < 0 ? ({t})(({u})0 - ({u}){0}) : {0}"},
+    ops.NOT: {"su": "({t})~{0}", "b": "!{0}"},
+    ops.SQRT: {"f": "sqrt({0})"}, ops.FLOOR: {"f": "floor({0})"}, ops.CEIL: {"f": "ceil({0})"},
+    ops.TRUNC: {"f": "trunc({0})"}, ops.ROUND: {"f": "rint({0})"},
+    ops.ADD: {"f": "{0} + {1}", "su": "({t})(({u}){0} + ({u}){1})"},
+    ops.SUB: {"f": "{0} - {1}", "su": "({t})(({u}){0} - ({u}){1})"},
+    ops.MUL: {"f": "{0} * {1}", "su": "({t})(({u}){0} * ({u}){1})"},
+    ops.DIV: {"f": "{0} / {1}"},
+    ops.IDIV: {"su": "({t})({0} / {1})"}, ops.REM: {"su": "({t})({0} % {1})"},
+    ops.MAX: {"f": "fnx_max({0}, {1})", "su": "{0} > {1} ? {0} : {1}", "b": "{0} || {1}"},
+    ops.MIN: {"f": "fnx_min({0}, {1})", "su": "{0} < {1} ? {0} : {1}", "b": "{0} && {1}"},
+    ops.CMPLT: {"fsub": "{0} < {1}"}, ops.CMPLE: {"fsub": "{0} <= {1}"},
+    ops.CMPEQ: {"fsub": "{0} == {1}"}, ops.CMPNE: {"fsub": "{0} != {1}"},
+    ops.AND: {"su": "({t})({0} & {1})", "b": "{0} && {1}"},
+    ops.OR: {"su": "({t})({0} | {1})", "b": "{0} || {1}"},
+    ops.XOR: {"su": "({t})({0} ^ {1})", "b": "{0} != {1}"},
+    ops.MULACC: {"f": "fma({0}, {1}, {2})"},
+    ops.SHL: {"su": "({u}){1} < {bits} ? ({t})(({u}){0} << ({u}){1}) : ({t})0"},
+    ops.SHR: {"u": "({u}){1} < {bits} ? ({t})({0} >> {1}) : ({t})0",
+              "s": "({t})({0} >> (({u}){1} < {bits} ? ({u}){1} : ({u}){bits} - 1))"},
+}
+
+def _unsigned(t: DType) -> str:
+    return f"u{_TYPES[f'int{t.bits}']}" if t.kind != "bool" else "uchar"
+
+
+def _elementwise(op: Op) -> Callable[[OpenClPrinter, UOp], None]:
+    rows = {letter: text for letters, text in _TEMPLATES[op].items() for letter in letters}
+
+    def row(p: OpenClPrinter, node: UOp) -> None:
+        t = node.src[0].dtype
+        text = rows.get(_LETTER[t.kind])
+        if text is None:
+            raise KernelError(f"{op} of {t.scalar} has no operation; decompose rewrites it")
+        p.define(node, text.format(*[p.operand(s) for s in node.src], t=type_of(t),
+                                   u=_unsigned(t), bits=t.bits))
+    return row
+
+
+def _where(p: OpenClPrinter, node: UOp) -> None:
+    condition, a, b = map(p.operand, node.src)
+    p.define(node, f"{condition} ? {a} : {b}")
+
+
+def _cast(p: OpenClPrinter, node: UOp) -> None:
+    a, b, x = node.src[0].dtype, node.dtype, p.operand(node.src[0])
+    if b.is_bool:
+        p.define(node, f"{x} != 0")
+    elif a.is_float and not b.is_float:
+        p.define(node, f"{x} == {x} ? convert_{type_of(b)}_sat_rtz({x}) : ({type_of(b)})0")
+    else:
+        p.define(node, f"({type_of(b)}){x}")
+
+
+def _bitcast(p: OpenClPrinter, node: UOp) -> None:
+    p.define(node, f"as_{type_of(node.dtype)}({p.operand(node.src[0])})")
+
+
+# ---- memory -----------------------------------------------------------------------------------
+
+
+def _scratch(p: OpenClPrinter, node: UOp) -> None:
+    space = node.arg.space
+    p.space[node] = _SPACES[space]
+    at = p.operand(node.src[0])
+    pointer = f"{_SPACES[space]} {_in_memory(node.dtype)}*"
+    p.line(f"{pointer} const {p.name(node)} = ({pointer})({space.lower()} + {at});")
+
+
+def _address(p: OpenClPrinter, node: UOp) -> None:
+    pointer, offset = node.src
+    base = p.operand(pointer)
+    p.space[node] = p.space[pointer]
+    if offset.op is ops.CONST and offset.arg == 0:
+        p.names[node] = base
+        return
+    at = p.operand(offset)
+    p.line(f"{p.space[node]} {_in_memory(node.dtype)}* const {p.name(node)} = {base} + {at};")
+
+
+def _load(p: OpenClPrinter, node: UOp) -> None:
+    at, t = p.operand(node.src[0]), type_of(node.dtype)
+    read = f"*{at} != 0" if node.dtype.is_bool else f"*{at}"
+    p.define(node, read if len(node.src) == 1 else
+             f"{p.operand(node.src[1])} ? {read} : ({t})0")
+
+
+def _store(p: OpenClPrinter, node: UOp) -> None:
+    place, value, *mask = map(p.operand, node.src)
+    p.line(f"{f'if ({mask[0]}) ' if mask else ''}*{place} = {value};")
+
+
+# ---- loops and branches -------------------------------------------------------------------------
+
+
+def _for(p: OpenClPrinter, node: UOp) -> None:
+    start, stop = node.src
+    low, high = p.operand(start), p.operand(stop)
+    i = p.name(node)
+    p.opened[node] = len(p.out)
+    if start.op is ops.ID:  # one iteration, or none
+        p.line(f"if ({low} < {high}) {{")
+        p.out.append("  " * (p.depth + 1) + f"const long {i} = {low};")
+    else:
+        p.line(f"for (long {i} = {low}; {i} < {high}; ++{i}) {{")
+    p.phis[node] = []
+    p.depth += 1
+
+
+def _phi(p: OpenClPrinter, node: UOp) -> None:
+    """A variable in front of the loop: its line goes where the loop began."""
+    loop, init = node.src
+    first = p.operand(init)
+    name = p.name(node)
+    p.out.insert(p.opened[loop], f"{'  ' * (p.depth - 1)}{type_of(node.dtype)} {name} = {first};")
+    p.opened[loop] += 1
+    p.phis[loop].append(name)
+
+
+def _endfor(p: OpenClPrinter, node: UOp) -> None:
+    loop, *nexts = node.src
+    found = [(name, p.operand(n), type_of(n.dtype)) for name, n in zip(p.phis[loop], nexts)]
+    moved = [(name, n, t) for name, n, t in found if name != n]
+    if len(moved) == 1:
+        p.line(f"{moved[0][0]} = {moved[0][1]};")
+    else:  # all at once: one may be the next value of another
+        for name, n, t in moved:
+            p.line(f"const {t} {name}n = {n};")
+        for name, _, _ in moved:
+            p.line(f"{name} = {name}n;")
+    p.depth -= 1
+    p.line("}")
+
+
+def _last(p: OpenClPrinter, node: UOp) -> None:
+    p.define(node, p.phis[node.src[0].src[0]][node.arg])
+
+
+def _break(p: OpenClPrinter, node: UOp) -> None:
+    p.line(f"if ({p.operand(node.src[1])}) break;")
+
+
+def _if(p: OpenClPrinter, node: UOp) -> None:
+    p.line(f"if ({p.operand(node.src[0])}) {{")
+    p.depth += 1
+
+
+def _endif(p: OpenClPrinter, node: UOp) -> None:
+    p.depth -= 1
+    p.line("}")
+
+
+def _sync(p: OpenClPrinter, node: UOp) -> None:
+    p.line("barrier(CLK_LOCAL_MEM_FENCE);")
+
+
+_ROWS: dict[Op, Callable[[OpenClPrinter, UOp], None]] = {
+    **{op: _elementwise(op) for op in _TEMPLATES}, ops.WHERE: _where, ops.CAST: _cast,
+    ops.BITCAST: _bitcast, ops.SCRATCH: _scratch, ops.ADDRESS: _address, ops.LOAD: _load,
+    ops.STORE: _store, ops.FOR: _for, ops.PHI: _phi, ops.ENDFOR: _endfor, ops.LAST: _last,
+    ops.BREAK: _break, ops.IF: _if, ops.ENDIF: _endif, ops.SYNC: _sync,
+}

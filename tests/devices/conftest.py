@@ -1,0 +1,33 @@
+"""Devices that may not be there: what runs on one asks for it by its fixture."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from fnx.backends.base import DeviceBase, get_device
+from fnx.core.array import repeated
+from fnx.core.config import override
+from fnx.core.errors import DeviceError
+
+
+def found(name: str) -> DeviceBase:
+    """A device; where it is not here and ``FNX_TEST_DEVICES`` names it, the test fails."""
+    try:
+        return get_device(name)
+    except DeviceError as why:
+        if name in os.environ.get("FNX_TEST_DEVICES", "").split():
+            raise
+        pytest.skip(str(why))
+
+
+@pytest.fixture
+def opencl() -> Iterator[DeviceBase]:
+    """All that is computed in the test is computed there."""
+    device = found("opencl")
+    repeated.forget()
+    with override(device="opencl"):
+        yield device
+    repeated.forget()

@@ -1,0 +1,170 @@
+"""OpenCL computes what the cpu computes: elementwise to the bit, sums within a bound."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import fnx
+import fnx.numpy as jnp
+from fnx.backends.base import DeviceBase, get_device
+from fnx.core.config import override
+from fnx.core.errors import DeviceError
+from tests.devices.conftest import found
+from tests.graphs import ALL_OPS, Graph, assert_same, graphs
+from tests.laws.test_jit_eager_interp import FOLDS, INTEGERS, run
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(33, 70)).astype(np.float32)
+W = RNG.normal(size=(70, 40)).astype(np.float32)
+
+
+def on_both(f: Any, *args: Any) -> tuple[Any, Any]:
+    """What a function gives on OpenCL, and on the cpu."""
+    mine = [np.asarray(x) for x in fnx.tree.leaves(fnx.jit(f)(*map(jnp.asarray, args)))]
+    with override(device="cpu"):
+        other = fnx.tree.leaves(fnx.jit(f)(*map(jnp.asarray, args)))
+        return mine, [np.asarray(x) for x in other]
+
+
+@settings(max_examples=5)
+@given(graphs(types=INTEGERS, steps=14))
+def test_integers_have_the_cpus_bits(graph: Graph) -> None:
+    device = found("opencl")
+    want = run(graph.fn, graph.args, get_device("cpu"), False)
+    for lengths_later in (False, True):
+        assert_same(run(graph.fn, graph.args, device, lengths_later), want)
+
+
+@settings(max_examples=8)
+@given(graphs(allowed=ALL_OPS - FOLDS, steps=14))
+def test_elementwise_results_have_the_cpus_bits(graph: Graph) -> None:
+    device = found("opencl")
+    assert_same(run(graph.fn, graph.args, device, False),
+                run(graph.fn, graph.args, get_device("cpu"), False))
+
+
+def layer_norm(x: Any) -> Any:
+    m = x.mean(1, keepdims=True)
+    return (x - m) / jnp.sqrt(((x - m) ** 2).mean(1, keepdims=True) + 1e-5)
+
+
+def looped(x: Any) -> Any:
+    carry, ys = fnx.lax.scan(lambda c, row: (c * 0.5 + row, c.sum()), x[0], x)
+    n, _ = fnx.lax.while_loop(lambda c: c[1] < 100.0, lambda c: (c[0] + 1, c[1] * 1.5),
+                              (0, jnp.abs(x[0, 0]) + 1))
+    return carry, ys, n, fnx.lax.cond(n > 3, lambda: x[0] @ x[1], lambda: x[2].sum())
+
+
+FUNCTIONS = {
+    "softmax": lambda x, w: fnx.nn.softmax(x), "layer_norm": lambda x, w: layer_norm(x),
+    "columns": lambda x, w: (x.sum(0), x.max(0), x.argmax(0)), "all": lambda x, w: x.sum(),
+    "argmax": lambda x, w: x.argmax(1), "loops": lambda x, w: looped(x),
+    "gradient": fnx.grad(lambda x, w: fnx.nn.logsumexp(jnp.tanh(x @ w), axis=1).sum(), (0, 1)),
+    "sort": lambda x, w: (jnp.sort(x, axis=1), x.argsort(0)),
+    "scatter": lambda x, w: jnp.zeros(70).at[jnp.arange(33) % 7].add(x[:, 0]),
+    "cumsum": lambda x, w: jnp.cumsum(x, 1), "narrow": lambda x, w: x.astype(jnp.bfloat16) * 3,
+    "concat": lambda x, w: jnp.concatenate([x, x[::-1] * 2, w.T]),
+    "print": lambda x, w: fnx.pure_callback(lambda v: v * 2, x[0], x[0]),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_jitted_function(name: str, opencl: DeviceBase) -> None:
+    got, want = on_both(FUNCTIONS[name], X, W)
+    for a, b in zip(got, want, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=3e-5, atol=2e-5)
+
+
+def test_one_program_and_one_submission_a_jitted_function(opencl: Any,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = []
+    load = opencl.driver.load
+    monkeypatch.setattr(opencl.driver, "load",
+                        lambda texts: loads.append(len(texts)) or load(texts))
+
+    @fnx.jit
+    def step(w: Any, x: Any) -> Any:
+        return w - 0.125 * fnx.grad(lambda w: ((x @ w) ** 2).sum() / 3)(w)
+
+    w, x = jnp.asarray(W), jnp.asarray(X)
+    loads.clear()
+    w = step(w, x)
+    assert len(loads) == 1 and loads[0] > 1
+    before = opencl.submissions
+    for _ in range(3):
+        w = step(w, x)
+    assert opencl.submissions == before + 3 and len(loads) == 1
+    assert np.isfinite(np.asarray(w)).all()
+
+
+def test_arrays_of_other_devices_are_copied_and_donated_ones_are_written_over(opencl: Any) -> None:
+    with override(device="cpu"):
+        x = jnp.arange(1000.0) + 0
+    f = fnx.jit(lambda x: x * 2 + 1, donate_argnums=0)
+    y = f(x)
+    z = f(y)
+    assert np.asarray(z)[3] == 15.0
+    with override(device="cpu"):
+        assert np.asarray(f(z))[3] == 31.0
+
+
+def test_memory_is_given_back_and_taken_again(opencl: Any) -> None:
+    f = fnx.jit(lambda x: (x + 1, x * 2))
+    x = jnp.ones(100_000)
+    f(x)
+    for _ in range(20):
+        x, _ = f(x)
+    held = opencl.stats()["held"]
+    for _ in range(20):
+        x, _ = f(x)
+    assert opencl.stats()["held"] == held
+    assert np.asarray(x)[0] == 41.0
+
+
+def test_too_much_memory_says_what_is_in_use(opencl: Any) -> None:
+    with pytest.raises(MemoryError, match=r"opencl: expected [\d,]+ bytes"):
+        opencl.alloc(1 << 50)
+
+
+def _child() -> None:
+    try:
+        np.asarray(jnp.ones(4) + 1)
+    except DeviceError as error:
+        raise SystemExit(7 if "a child of it" in str(error) else 8) from None
+
+
+def test_a_forked_child_is_refused(opencl: Any) -> None:
+    np.asarray(jnp.ones(4) + 1)
+    child = multiprocessing.get_context("fork").Process(target=_child)
+    child.start()
+    child.join()
+    assert child.exitcode == 7
+
+
+PROBE = """
+import sys, fnx
+assert not [m for m in sys.modules if m.startswith("fnx.backends.gpu") or "opencl" in m]
+assert "OpenCL" not in open("/proc/self/maps").read()
+fnx.config.device = "opencl"
+try:
+    fnx.numpy.ones(3) + 1
+except fnx.errors.DeviceError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_nothing_is_probed_at_import_and_what_is_missing_is_said() -> None:
+    nowhere = {**os.environ, "OCL_ICD_VENDORS": "/nowhere"}
+    done = subprocess.run([sys.executable, "-c", PROBE], env=nowhere, capture_output=True,
+                          text=True, check=True)
+    assert "looked" in done.stdout and "apt-get install" in done.stdout
