@@ -8,7 +8,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test tiny attack matrix compare lint notebooks docs bench precision clean help
+.PHONY: demo test tiny attack matrix compare lint notebooks docs bench sweep precision clean help
 .NOTPARALLEL:  # one environment, one pip at a time
 .DELETE_ON_ERROR:
 
@@ -47,6 +47,9 @@ docs: $(VENV)/docs.stamp  ## build the site in build/docs/html, and follow every
 
 bench: $(VENV)/bench.stamp  ## compare with JAX; ARGS=--write renews docs/benchmarks.md
 	$(BIN)/python benchmarks/compare.py $(ARGS)
+
+sweep: $(VENV)/bench.stamp  ## a thousand cases beside JAX and PyTorch; ARGS="--seconds 90 --write"
+	$(BIN)/python benchmarks/sweep.py $(ARGS)
 
 precision: $(VENV)/bench.stamp  ## training in bfloat16 and float16 beside float32; ARGS="fnx 100"
 	$(BIN)/python benchmarks/low_precision.py $(ARGS)

@@ -73,3 +73,47 @@ def test_16_bits_train_to_the_loss_of_32(name: str, sizes: dict[str, int],
     found = low_precision.compared(load("fnx")[0], low_precision.WORKLOADS[name], 30, **sizes)
     first, last, _ = found["float32"]
     assert last < first and not low_precision.far(found), found
+
+
+@pytest.fixture
+def sweep(monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.syspath_prepend(str(HERE))
+    import sweep
+
+    return sweep
+
+
+def test_cases_of_the_sweep_are_drawn_again_and_differ(sweep: object) -> None:
+    import sweep_cases
+
+    families = list(sweep_cases.FAMILIES)
+    drawn = list(sweep_cases.cases(300, 11, families))
+    again = sweep_cases.cases(45, 11, families)
+    assert [case.name for _, case in again] == [case.name for _, case in drawn[:45]]
+    assert len({case.name for _, case in drawn}) == 300
+    assert {family for family, _ in drawn} == set(families)
+
+
+def test_the_sweep_compares_with_the_better_one(sweep: object, tmp_path: Path) -> None:
+    state = tmp_path / "state.jsonl"
+    found = [{"name": "a", "family": "f", "agrees": True, "fnx": [2.0, 1.0], "jax": [1.0, 4.0],
+              "torch": [4.0, 2.0]},
+             {"name": "b", "family": "f", "agrees": False, "fnx": [1.0, 1.0], "jax": [8.0, 2.0]}]
+    state.write_text("".join(json.dumps(r) + "\n" for r in found))
+    records = sweep.read(state)  # type: ignore[attr-defined]
+    first, all_, *wrong = sweep.table(records).splitlines()[2:]  # type: ignore[attr-defined]
+    assert first == "| f | 2 | 0.50 | 0.50 | 0.50 | 1 | a 2.00; b 0.12 |"
+    assert all_ == "| all | 2 | 0.50 | 0.50 | 0.50 | 1 |  |"
+    assert wrong == ["", "Differs from JAX or fails: b."]
+
+
+def test_a_case_of_the_sweep_is_measured(sweep: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sweep_cases
+    from run import load
+
+    monkeypatch.setattr(sweep, "ROUNDS", 1)
+    spaces = {"fnx": load("fnx")[0], "jax": load("fnx")[0]}
+    drawn = sweep_cases.cases(1, 1, ["outers"])
+    record = sweep.measure(next(drawn)[1], spaces, None)  # type: ignore[attr-defined]
+    assert record["agrees"] and "failed" not in record
+    assert all(seconds > 0 for target in spaces for seconds in record[target])

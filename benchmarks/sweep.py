@@ -1,0 +1,210 @@
+"""A thousand generated cases beside JAX and PyTorch eager, in one process.
+
+    python benchmarks/sweep.py                               all that are not in the state file
+    python benchmarks/sweep.py --family norms --seconds 90   what fits into the time
+    python benchmarks/sweep.py --write                       also renews docs/benchmarks.md
+
+A case is timed in rounds in which the targets take turns; each call is waited for. A time is the
+median of the rounds; a ratio is fnx's to the better of the others. ``cpu`` is the same by the
+clock of the processor, over all threads. Results are compared with JAX's. What is measured is
+kept, a line a case, in the state file: a run goes on where the one before ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import os
+import statistics
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+COUNT, SEED = 1000, 11
+ROUNDS = 7
+ROUND_SECONDS = 0.006
+PAUSE = 0.002       # between targets: threads that wait by looking have stopped then
+WORST = 3           # cases of a family that the table names
+LIMIT = 1.1         # above which a case is counted
+RTOL, ATOL = 2e-3, 2e-3
+STATE = Path(__file__).resolve().parent.parent / "build" / "sweep.jsonl"
+
+Call = Callable[[], Any]
+Record = dict[str, Any]
+
+
+def once(f: Call, repeats: int) -> tuple[float, float]:
+    """Seconds of a call, by the clock and of the processor."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(repeats):
+        f()
+    return ((time.perf_counter() - wall) / repeats, (time.process_time() - cpu) / repeats)
+
+
+def interleaved(calls: dict[str, Call]) -> dict[str, tuple[float, float]]:
+    """Medians of what each call takes, in rounds in which they take turns."""
+    repeats: dict[str, int] = {}
+    for name, f in calls.items():
+        once(f, 2)
+        repeats[name] = max(1, min(2000, int(ROUND_SECONDS / max(once(f, 1)[0], 1e-7))))
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+    for i in range(ROUNDS):
+        names = list(calls)
+        for name in names[i % len(names):] + names[:i % len(names)]:
+            time.sleep(PAUSE)
+            once(calls[name], 1)
+            times[name].append(once(calls[name], repeats[name]))
+    return {name: (statistics.median(t[0] for t in of), statistics.median(t[1] for t in of))
+            for name, of in times.items()}
+
+
+def agree(got: Any, expected: Any) -> bool:
+    """Whether results are equal, in units of their root mean square."""
+    from run import leaves
+    for a, b in zip(map(np.asarray, leaves(got)), map(np.asarray, leaves(expected)), strict=True):
+        finite = b[np.isfinite(b)].astype("float64")
+        unit = max(1.0, math.sqrt(np.mean(finite * finite))) if finite.size else 1.0
+        if a.shape != b.shape or not np.allclose(a, b, RTOL, ATOL * unit, equal_nan=True):
+            return False
+    return True
+
+
+def caller(of: Callable[..., Any], operands: list[Any], wait: Callable[[Any], Any]) -> Call:
+    return lambda: wait(of(*operands))
+
+
+def measure(case: Any, spaces: dict[str, Any], torch: Any) -> Record:
+    """The seconds of each target, whether the results agree, and what failed."""
+    from run import block
+    operands, calls, results = case.operands(), dict[str, Call](), dict[str, Any]()
+    found: Record = {}
+    for target, ns in spaces.items():
+        try:
+            f = ns.jax.jit(case.of(ns))
+            calls[target] = caller(f, [ns.jnp.asarray(x) for x in operands], block)
+            results[target] = calls[target]()
+        except Exception as error:  # what a target cannot run must not hide the rest
+            calls.pop(target, None)
+            found.setdefault("failed", {})[target] = f"{type(error).__name__}: {error}"[:300]
+    if torch is not None and case.torch is not None:
+        try:
+            f = caller(case.torch(torch), [torch.from_numpy(x) for x in operands], lambda x: x)
+            f()
+            calls["torch"] = f
+        except Exception as error:
+            found.setdefault("failed", {})["torch"] = f"{type(error).__name__}: {error}"[:300]
+    if len(results) == len(spaces):
+        found["agrees"] = agree(results["fnx"], results["jax"])
+    results.clear()
+    return found | {name: list(pair) for name, pair in interleaved(calls).items()}
+
+
+def ratios(record: Record, clock: int) -> float | None:
+    """fnx's time to the better of the others, or None where there is nothing to compare."""
+    others = [record[name][clock] for name in ("jax", "torch") if name in record]
+    return record["fnx"][clock] / min(others) if others and "fnx" in record else None
+
+
+def mean(values: Iterable[float]) -> float:
+    """Their geometric mean."""
+    return math.exp(statistics.fmean([math.log(max(v, 1e-9)) for v in values]))
+
+
+def table(records: dict[str, Record]) -> str:
+    """A row a family: means of the ratios, how many are above the limit, the worst cases."""
+    head = ["family", "cases", "ratio", "JAX alone", "cpu", f"> {LIMIT}", "worst"]
+    lines = [head, ["---"] * len(head)]
+    found = {name: (r, wall) for name, r in records.items() if (wall := ratios(r, 0)) is not None}
+    families = sorted({r["family"] for r, _ in found.values()})
+    for family in [*families, "all"]:
+        mine = {n: (r, w) for n, (r, w) in found.items() if family in (r["family"], "all")}
+        worst = sorted(mine.items(), key=lambda item: -item[1][1])[:WORST if family != "all" else 0]
+        lines.append([
+            family, str(len(mine)), f"{mean([w for _, w in mine.values()]):.2f}",
+            f"{mean([r['fnx'][0] / r['jax'][0] for r, _ in mine.values() if 'jax' in r]):.2f}",
+            f"{mean([c for r, _ in mine.values() if (c := ratios(r, 1)) is not None]):.2f}",
+            str(sum(w > LIMIT for _, w in mine.values())),
+            "; ".join(f"{name} {w:.2f}" for name, (_, w) in worst)])
+    wrong = [n for n, r in records.items() if r.get("agrees") is False or "fnx" not in r]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + \
+        "".join(f"\n\nDiffers from JAX or fails: {name}." for name in wrong)
+
+
+def read(state: Path) -> dict[str, Record]:
+    """name -> what was measured."""
+    lines = state.read_text().splitlines() if state.exists() else []
+    return {r["name"]: r for r in map(json.loads, lines)}
+
+
+def eager_torch() -> Any:
+    """The module, where it is installed."""
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        return None
+    torch.set_grad_enabled(False)
+    return torch
+
+
+def sweep(options: argparse.Namespace, done: dict[str, Record]) -> None:
+    """Measure what is not there yet, until the time is over."""
+    from run import load
+    from sweep_cases import FAMILIES, cases
+    end = time.monotonic() + options.seconds
+    spaces = {name: load(name)[0] for name in ("jax", "fnx")}
+    torch = eager_torch() if options.torch else None
+    for family, case in cases(options.count, options.seed, options.family or list(FAMILIES)):
+        if case.name in done or options.only not in case.name:
+            continue
+        if time.monotonic() > end:
+            break
+        record = {"name": case.name, "family": family} | measure(case, spaces, torch)
+        done[case.name] = record
+        with options.state.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        wall, cpu = ratios(record, 0), ratios(record, 1)
+        times = "  ".join(f"{n} {record[n][0] * 1e6:.0f}" for n in ("fnx", "jax", "torch")
+                          if n in record)
+        note = "" if record.get("agrees") else "  DIFFERS"
+        print(f"{wall or math.nan:6.2f} {cpu or math.nan:6.2f}  {case.name}  us: {times}{note}",
+              *record.get("failed", {}).items(), flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=COUNT)
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--family", action="append", help="one of its families; may be repeated")
+    parser.add_argument("--only", default="", help="cases whose name has this in it")
+    parser.add_argument("--torch", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--state", type=Path, default=STATE)
+    parser.add_argument("--fresh", action="store_true", help="forget what is in the state file")
+    parser.add_argument("--write", action="store_true", help="renew docs/benchmarks.md")
+    options = parser.parse_args()
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    options.state.parent.mkdir(parents=True, exist_ok=True)
+    if options.fresh:
+        options.state.unlink(missing_ok=True)
+    done = read(options.state)
+    sweep(options, done)
+    if not done:
+        return 1
+    text = table(done)
+    print(f"\n{text}")
+    if options.write:
+        from compare import machine, write
+        head = textwrap.fill(f"{machine()}; {len(done)} cases, medians of {ROUNDS} rounds.", 100)
+        write(f"{head}\n\n{text}", "sweep.py")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
