@@ -4,9 +4,9 @@
     after   STORE(out[r0], LOAD(x[r0 + v2]) * v3)       r0 < v0, x of v1     with (24, 30, 3, 0.1)
 
 Lengths, what masks and clamps compare with, strides of slices, numbers of integer arithmetic. Kept
-are 0, 1 and -1, lengths of loops whose place is divided (a RESHAPE that cuts rows), and what is
-divided by or shifted by: machines are much faster with these as numbers. A contraction has its
-schedule before (``contraction.shared_schedule``).
+are 0, 1 and -1, lengths of loops whose place is divided (a RESHAPE that cuts rows), numbers that
+are shifted by, and where there is much work those that are divided by: machines are much faster
+with these as numbers. A contraction has its schedule before (``contraction.shared_schedule``).
 
 >>> from fnx.core import dtypes
 >>> def kernel(n, factor):
@@ -21,6 +21,8 @@ schedule before (``contraction.shared_schedule``).
 
 from __future__ import annotations
 
+import math
+
 from fnx.core import build, dtypes, ops
 from fnx.core.parts import buffer, dims, extent, indices
 from fnx.core.uop import UOp, rebuild, substitute, toposort
@@ -29,8 +31,6 @@ from fnx.core.uop import UOp, rebuild, substitute, toposort
 def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     """The KERNEL over VARs and the CONST of each VAR slot."""
     nodes = toposort([kernel])
-    if any(n.op is ops.STORE and n.arg is not None for n in nodes):
-        return kernel, ()
     if not any(n.op is ops.RANGE for n in nodes):
         kernel = _with_loop(kernel, nodes)
         nodes = toposort([kernel])
@@ -47,12 +47,19 @@ def _with_loop(kernel: UOp, nodes: list[UOp]) -> UOp:
     return build.kernel(rebuild(kernel.src, known=known), kernel.arg.name, (0,))
 
 
+_FAR = 1 << 40
+_SHORT = 8  # a length that is told apart
+_MUCH = 1 << 18  # ... in loops of so many iterations
+_FEW = 1 << 16  # iterations that divide by what they do not know
+
+
 class _Generalizer:
     """Decides which ranges may have any length; then lifts numbers as they are met."""
 
     def __init__(self, nodes: list[UOp]) -> None:
         self.nodes = nodes
         self.scalars: list[UOp] = []
+        self.iterations = max([_iterations(n) for n in nodes if n.op is ops.STORE], default=1)
         self.fixed = self._fixed_ranges()
         self.kept = self._kept_numbers()
         self.ranges: dict[UOp, UOp] = {}
@@ -61,7 +68,7 @@ class _Generalizer:
     def run(self, kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
         for r in self.nodes:
             if r.op is ops.RANGE and r not in self.fixed:
-                length = self._lift(extent(r), low=1)
+                length = self._lift(extent(r), 1, self._most(r))
                 self.ranges[r] = build.range_(length, r.arg.id, r.arg.kind, r.arg.name)
         general, = rebuild([kernel], self._visit, self.ranges)
         return _dense(general, self.scalars)
@@ -80,11 +87,16 @@ class _Generalizer:
             return build.const_of(node) not in (-1, 0, 1)
         return build.is_number(node)
 
-    def _lift(self, value: UOp, low: int = 0) -> UOp:
+    def _most(self, r: UOp) -> int:
+        """What is known of a length: where there is much work, whether it is short, for workers
+        cannot share short loops."""
+        return _SHORT if self.iterations >= _MUCH and build.const_of(extent(r)) <= _SHORT else _FAR
+
+    def _lift(self, value: UOp, low: int = 0, high: int = _FAR) -> UOp:
         self.scalars.append(value)
         if value.dtype.kind == "index":
             below = low == 0 and build.const_of(value) < 0
-            return build.var(len(self.scalars) - 1, value.dtype, low=-_FAR if below else low)
+            return build.var(len(self.scalars) - 1, value.dtype, -_FAR if below else low, high)
         low, high = value.dtype.limits if value.dtype.is_integer else (0, _FAR)
         return build.var(len(self.scalars) - 1, value.dtype, low, high)
 
@@ -103,9 +115,10 @@ class _Generalizer:
         return {r for n in seen for r in n.ranges} | {n for n in seen if n.op is ops.RANGE}
 
     def _kept_numbers(self) -> set[UOp]:
-        """Numbers that an op with others is much faster with."""
-        return {s for n in self.nodes if n.op in _BY_NUMBER for s in n.src[1:]
-                if s.op is ops.CONST}
+        """Numbers with which an op is much faster than with what it does not know."""
+        known = _BY_NUMBER if self.iterations < _FEW else _BY_NUMBER | _DIVISIONS
+        return {s for n in self.nodes for s in n.src[1:] if s.op is ops.CONST and (
+            n.op in known or n.op in _DIVISIONS and n.dtype is dtypes.index)}
 
     def _index(self, node: UOp, now: tuple[UOp, ...]) -> UOp:
         lengths: list[UOp] = []
@@ -134,6 +147,10 @@ class _Generalizer:
         return at
 
 
+def _iterations(store: UOp) -> int:
+    return math.prod([build.const_of(extent(r)) for r in toposort([store]) if r.op is ops.RANGE])
+
+
 def _dense(kernel: UOp, scalars: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:
     """The KERNEL over the VARs that it reads, from 0 on, and the CONSTs of these."""
     used = sorted([n for n in toposort([kernel]) if n.op is ops.VAR], key=lambda n: n.arg.slot)
@@ -141,9 +158,9 @@ def _dense(kernel: UOp, scalars: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:
     return substitute([kernel], to)[0], tuple([scalars[n.arg.slot] for n in used])
 
 
-_FAR = 1 << 40
 _WHOLE = frozenset({"int", "uint", "index"})  # kinds of dtypes whose numbers are lifted
 _LINEAR = frozenset({ops.ADD, ops.SUB, ops.NEG, ops.MUL, ops.MIN, ops.MAX, ops.CAST, ops.WHERE,
                      ops.AND, ops.OR, ops.NOT, ops.LOAD, ops.STORE, ops.RANGE, ops.KERNEL,
                      *ops.COMPARISONS})
-_BY_NUMBER = frozenset({ops.IDIV, ops.REM, ops.SHL, ops.SHR})
+_BY_NUMBER = frozenset({ops.SHL, ops.SHR})
+_DIVISIONS = frozenset({ops.IDIV, ops.REM})

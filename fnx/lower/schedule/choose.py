@@ -135,7 +135,7 @@ class LoopPlan:
                 self.steps.append(tiling.unroll(name_of(r)))
             elif r in blocked:
                 self._cut(r, _BLOCK, "o", "b")
-            elif r is shared and (chunk := self._chunk_of(r)) > 1:
+            elif r is shared and is_known(r) and (chunk := self._chunk_of(r)) > 1:
                 self._cut(r, chunk, "p", "c")
         self._order(shared, blocked)
         return self.steps
@@ -283,9 +283,7 @@ class LoopPlan:
         """How many of r make up a parallel iteration that is worth it."""
         each = max(1, work(self.nodes) // extent(r))
         chunk = max(1, _CHUNK // each)
-        if is_known(r):
-            return min(chunk, -(-extent(r) // 8))
-        return max(1, 4 * chunk)
+        return min(chunk, -(-extent(r) // 8)) if is_known(r) else 4 * chunk
 
     def loop_order(self) -> list[UOp]:
         """Ranges outside of reductions, then the others; but those of a store whose iterations

@@ -1,0 +1,62 @@
+"""Eager calls of new shapes run kernels that are there, and mean what jit's mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.backends.base import get_device
+from tests.attack import shapes
+
+DRAW = np.random.default_rng(10)
+SHAPES = [tuple(map(int, DRAW.integers(20, 60, 3))) for _ in range(10)]
+
+
+def array(*shape: int) -> Any:
+    return jnp.asarray(np.ones(shape, np.float32))
+
+
+CALLS: dict[str, tuple[int, Callable[..., Any]]] = {  # kernels at most
+    "x + 1": (1, lambda a, b, c: array(a, b) + 1),
+    "x + row": (1, lambda a, b, c: array(a, b) + array(b)),
+    "n // k": (3, lambda a, b, c: jnp.arange(c) // a),
+    "mean": (1, lambda a, b, c: jnp.mean(array(a, b), axis=0)),
+    "x @ y": (8, lambda a, b, c: array(a, b) @ array(b, c)),
+    "concatenate": (3, lambda a, b, c: jnp.concatenate([array(a, b), array(c, b)])),
+    "pad": (2, lambda a, b, c: jnp.pad(array(a, b), c)),
+    "x[::k]": (1, lambda a, b, c: array(a, b)[::b // 10]),
+    "x[rows]": (2, lambda a, b, c: array(a, b)[jnp.zeros(c, int)]),
+    "add at": (4, lambda a, b, c: array(a, b).at[jnp.zeros(c, int)].add(1.0)),
+}
+
+
+def begun() -> int:
+    """Kernels that were new to this process."""
+    stats = get_device("cpu").stats()
+    return stats["compiled"] + stats["disk"]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_kernels_of_new_shapes(name: str) -> None:
+    most, call = CALLS[name]
+    before = begun()
+    for shape in SHAPES:
+        call(*shape)
+    assert begun() - before <= most + 3  # and those that make the operands
+
+
+@pytest.mark.parametrize("first", range(0, 60, 12))
+def test_results_are_those_of_jit(first: int) -> None:
+    for seed in range(first, first + 12):
+        shapes.check(seed)
+
+
+def test_a_product_of_much_work_has_a_kernel_of_its_own() -> None:
+    x = array(600, 500)
+    y = array(500, 512)
+    np.testing.assert_array_equal(x @ y, fnx.jit(jnp.matmul)(x, y))
