@@ -13,14 +13,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from fnx.core import build
-from fnx.core.array import tree
+from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
+from fnx.core.array.public import settle
 from fnx.core.array.refusal import checked
-from fnx.core.array.trace import Traced, rewriting, trace
+from fnx.core.array.repeated import EagerCall
+from fnx.core.array.trace import Traced, repeat_traced, rewriting, trace
 from fnx.core.derived import run
 from fnx.core.errors import GradError
 from fnx.core.uop import UOp, substitute
-from fnx.transforms.ad.arguments import flatten, of_chosen, positions, refuse_complex
+from fnx.transforms.ad.arguments import Layout, flatten, of_chosen, positions, refuse_complex
 from fnx.transforms.ad.reverse import pulling
 from fnx.transforms.ad.rules import Cotangent
 from fnx.transforms.transformed import Transformed
@@ -97,6 +99,18 @@ class _ValueAndGradient(Transformed[P, R]):
         values = [x._node for x in inputs]
         traced = trace(of_chosen(self._f, args, kwargs, chosen), layout.floats(given), layout.tree,
                        values, by="grad", name=self._name, has_aux=has_aux)
+        if has_aux or traced.tokens or scope.is_open():
+            return self._results(traced, values, layout, inputs)
+        made = repeat_traced((type(self), argnums, layout), traced, [x._storage for x in inputs])
+        if type(made) is EagerCall:
+            call, made = made, self._results(traced, values, layout, inputs)
+            settle(made, call)
+        return made
+
+    def _results(self, traced: Traced, values: Sequence[UOp], layout: Layout,
+                 inputs: Sequence[Array]) -> Any:
+        """What a call returns, as nodes over the values of the inputs."""
+        argnums, has_aux, _ = self._options.values()
         nodes = rewriting(_with_gradients, traced, values)
         value, aux = traced.filled(nodes)
         found = layout.gradients([Array(g, x.weak) for g, x in
@@ -121,8 +135,9 @@ class _Gradient(_ValueAndGradient[P, R]):
     kind = "grad"
     does = "The gradient. Takes the arguments of the function."
 
-    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        value, gradient = super().apply(args, kwargs)
+    def _results(self, traced: Traced, values: Sequence[UOp], layout: Layout,
+                 inputs: Sequence[Array]) -> Any:
+        value, gradient = super()._results(traced, values, layout, inputs)
         return (gradient, value[1]) if self._options["has_aux"] else gradient
 
 

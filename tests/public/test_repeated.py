@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from fnx.core.errors import DonatedError, OutOfBoundsWarning
 from tests.attack.programs import outcome, program_of, results, same
 
 COMPILED = True
+grad_module = importlib.import_module("fnx.transforms.grad")
 
 
 @pytest.fixture(autouse=True)
@@ -249,3 +252,41 @@ def test_numbers_of_x64_are_their_own() -> None:
     for v, a, b in zip((0.1, 0.2, 1 / 3), wide, narrow):
         assert a.tobytes() == (np.array([1.0, 3.0]) * v).tobytes()
         assert b.tobytes() == (np.array([1, 3], np.float32) * np.float32(v)).tobytes()
+
+
+# ---- gradients: what follows the trace is found by what was traced ------------------------------
+
+def scaled_loss(factor: float, offset: Any) -> Any:
+    return lambda x: ((x * factor + offset) ** 2).sum()
+
+
+def test_a_gradient_is_found_by_what_was_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, offset = jnp.asarray([1.0, 2.0]), jnp.asarray([3.0, 5.0])
+    want = [[2.0 * 2.5 * (2.5 * 1 + 3), 2.0 * 2.5 * (2.5 * 2 + 5)]]
+    for _ in range(2):
+        np.testing.assert_allclose(fnx.grad(scaled_loss(2.5, offset))(x), want[0], rtol=1e-6)
+    monkeypatch.setattr(grad_module, "_with_gradients", None)  # not walked again
+    np.testing.assert_allclose(fnx.grad(scaled_loss(2.5, offset))(x), want[0], rtol=1e-6)
+    other = fnx.grad(scaled_loss(2.5, offset + 1))(x)
+    np.testing.assert_allclose(other, [32.5, 55.0], rtol=1e-6)
+
+
+def test_gradients_follow_what_python_decides() -> None:
+    def f(x: Any) -> Any:
+        return (x * 2 if float(x[0]) > 0 else x * 3).sum()
+    for value, slope in [(1.0, 2.0), (-1.0, 3.0)] * 2:
+        np.testing.assert_array_equal(fnx.grad(f)(jnp.full(3, value)), np.full(3, slope))
+
+
+def test_gradients_of_shared_memory_and_other_kinds_are_their_own() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return (x * y).sum()
+    x, y = jnp.asarray([1.0, 2.0]), jnp.asarray([3.0, 4.0])
+    for _ in range(2):
+        assert fnx.grad(f)(x, y).tolist() == [3, 4] and fnx.grad(f)(x, x).tolist() == [1, 2]
+        assert [g.tolist() for g in fnx.grad(f, (0, 1))(x, y)] == [[3, 4], [1, 2]]
+        value, found = fnx.value_and_grad(f, 1)(x, y)
+        assert float(value) == 11 and found.tolist() == [1, 2]
+        assert fnx.grad(f)(2.0, 3.0).weak_type and not fnx.grad(f)(jnp.float32(2), 3.0).weak_type
+    assert fnx.jit(lambda x: fnx.grad(f)(x, y))(x).tolist() == [3, 4]
+    assert fnx.grad(lambda x: fnx.grad(f)(x, y)[0] * x[0])(x).tolist() == [3, 0]

@@ -240,6 +240,16 @@ def repeat(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if (len(memory) > 1 or None in memory) and not _add_sharing(parts, memory):
             return UNKEPT
         key = tuple(parts)
+    return _again(key, memory)
+
+
+def repeat_known(what: Sequence[Any], memory: Sequence[Any]) -> Any:
+    """As ``repeat``, of a call that is known by something else than its arguments."""
+    parts = [*what, id(config.mode)]
+    return _again(tuple(parts), [*memory]) if _add_sharing(parts, memory) else UNKEPT
+
+
+def _again(key: tuple[Any, ...], memory: list[Any]) -> Any:
     found = _calls.get(key)
     if found is None:
         return EagerCall(key, memory)

@@ -20,10 +20,11 @@ from threading import get_ident
 from typing import Any, ParamSpec, TypeVar
 
 from fnx.core import build, build_calls, op_args, ops
-from fnx.core.array import scope, tree
+from fnx.core.array import repeated, scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.public import asarray
+from fnx.core.config import config
 from fnx.core.errors import ArgumentError, FnxError, SpecError, UnknownNameError
 from fnx.core.host import Handle
 from fnx.core.process import at_fork
@@ -300,6 +301,24 @@ def made_before(outs: Sequence[UOp], since: int) -> frozenset[UOp]:
                       and not build_calls.is_token(n)
                       and (n.op in _FOLDS or n.op in ops.ELEMENTWISE
                            and math.prod(n.shape) >= _LARGE)])
+
+
+def repeat_traced(what: Sequence[Any], traced: Traced, memory: Sequence[Any]) -> Any:
+    """The result of a call that traces a function, computes something with what it traced, and is
+    found by that: where one like it was kept; else an EagerCall.
+
+    Args:
+        what: is computed.
+        traced: the function, outside of all other traces.
+        memory: of its leaves.
+    """
+    if config.check or config.check_index:  # errors will ask for the lines of this call
+        return repeated.UNKEPT
+    fn, captures = apart(close, traced.nodes, traced.leaves, traced.name)
+    if any(c.op is not ops.BUFFER or type(c.arg.handle) is Handle for c in captures):
+        return repeated.UNKEPT
+    return repeated.repeat_known((fn, traced.out_tree, *[x.weak for x in traced.outs], *what),
+                                 [*memory, *[c.arg.handle for c in captures]])
 
 
 def inline(fn: UOp, args: Sequence[UOp]) -> list[UOp]:
