@@ -16,6 +16,7 @@ import ctypes
 import importlib
 import os
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -55,6 +56,9 @@ _loading = fork_safe_lock()
 
 def load(name: str) -> ModuleType:
     """Import a module at its first use."""
+    found = sys.modules.get(name)
+    if found is not None and not getattr(found.__spec__, "_initializing", False):
+        return found
     with _loading:
         return importlib.import_module(name)
 

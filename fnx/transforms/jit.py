@@ -172,7 +172,7 @@ class Jitted(Transformed[P, R_co]):
             lambda fn, donated: link(fn, _device(), donated=donated, stored=True), MAX_SIGNATURES)
         self._launchers: list[Launcher] = []
         self._by_kind: dict[tuple[Any, ...], list[Launcher]] = {}  # where there are many
-        self._hits = 0
+        self._hits, self._called = 0, False
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         out: R_co
@@ -184,11 +184,25 @@ class Jitted(Transformed[P, R_co]):
                     if out is not MISS:
                         self._hits += 1
                         return out
+                if not self._called and (out := self._as_twin(args, kwargs)) is not MISS:
+                    return out
             out = self._general_call(args, kwargs)
         except Exception as error:
             leave(error, self._f)
             raise
         return out
+
+    def _as_twin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The first call, if another function that is the same had one like it; else MISS."""
+        self._called = True
+        family = self._family()
+        if family is not None:
+            for launch in _twins().launchers(family):
+                out = launch(args, kwargs)
+                if out is not MISS:
+                    self._hits += 1
+                    return out
+        return MISS
 
     def _general_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Any call: finds, or makes, the trace of its signature."""
@@ -234,6 +248,10 @@ class Jitted(Transformed[P, R_co]):
         if twin is not None:
             made = Replay(twin.closed, 0.0, 2, kind_of(args))
             made.executable = twin.executable
+            _twins().keep_launcher(family, make_launcher(
+                key, _dynamic(key, len(args)), twin.captures.entries, (), twin.closed.out_tree,
+                twin.closed.outs, twin.executable, self._donated(key, len(args)),
+                self._donation.to))
             self._executables.adopt(twin.closed.function, self._donated(key, len(args)),
                                     twin.executable)
             return made, []

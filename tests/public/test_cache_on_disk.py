@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def call(x: float) -> None:
-    twins._kept.clear()  # what is there in memory is not looked for on disk
+    twins.forget()  # what is there in memory is not looked for on disk
 
     def half_of_it(x: fnx.Array) -> fnx.Array:
         return jnp.cos(x) / 2.5

@@ -141,7 +141,7 @@ def simple(scale: float = 2.0) -> Callable[[Any], Any]:
 
 def restored(f: Any, *args: Any) -> bool:
     """Whether the program of a call came from disk."""
-    twins._kept.clear()  # else it is that of a function that is the same
+    twins.forget()  # else it is that of a function that is the same
     f(*args)
     variant, = f._traces.values()
     return not _was_lowered(variant.value.executable)

@@ -21,9 +21,9 @@ X = np.arange(4, dtype=np.float32)
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
     traced.clear()
-    twins._kept.clear()
+    twins.forget()
     yield
-    twins._kept.clear()
+    twins.forget()
 
 
 def doubled(x: Any) -> Any:
@@ -57,6 +57,22 @@ def test_functions_of_one_code_are_one_where_they_close_over_the_same() -> None:
         assert (out.dtype, np.signbit(out)) == (want.dtype, np.signbit(want))
         assert float(out) == 3 * n
     assert len(traced) == 6
+
+
+def test_the_third_of_equal_functions_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    def times(n: float) -> Any:
+        return fnx.jit(lambda x: x * n * scale)
+
+    x = jnp.asarray(X)
+    for _ in range(2):
+        assert times(3)(x).tolist() == (X * 6).tolist()
+    with monkeypatch.context() as m:
+        m.setattr(fnx.jit(doubled).__class__, "_general_call", None)
+        assert times(3)(x).tolist() == (X * 6).tolist()
+    assert times(4)(x).tolist() == (X * 8).tolist()
+    monkeypatch.setitem(globals(), "scale", 5.0)
+    assert times(3)(x).tolist() == (X * 15).tolist()
+    assert times(3)(x[:2]).tolist() == (X[:2] * 15).tolist()
 
 
 def test_what_is_rebound_afterwards_is_seen() -> None:

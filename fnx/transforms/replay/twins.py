@@ -11,7 +11,7 @@ as ever.) A trace that captures memory is not kept here: it would keep the memor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -21,6 +21,7 @@ from fnx.core.cache import MEGABYTE, Cache, graph_bytes
 from fnx.core.record import Record
 from fnx.transforms.replay.captures import BY_VALUE, Captures
 from fnx.transforms.replay.executable import Executable
+from fnx.transforms.replay.launcher import Launcher
 
 _LIMIT, _BYTES = 128, 64 * MEGABYTE
 _PLAIN = BY_VALUE | {type(None)}
@@ -38,6 +39,29 @@ class Twin(Record):
 _kept: Cache[tuple[Any, ...], Twin] = Cache(
     "traces of twins", _LIMIT, _BYTES,
     lambda key, twin: twin.executable.nbytes + graph_bytes(twin.closed.function))
+
+
+_launchers: Cache[tuple[Any, ...], list[Launcher]] = Cache("launchers of twins", _LIMIT)
+_MOST = 4  # of a family
+
+
+def launchers(of: tuple[Any, ...]) -> Sequence[Launcher]:
+    """Those of a family: each looks itself whether it is meant."""
+    return tuple(_launchers.get(of) or ())
+
+
+def keep_launcher(of: tuple[Any, ...], launch: Launcher | None) -> None:
+    """Keep the launcher of a trace that twins of a family take."""
+    if launch is not None:
+        found = _launchers.find(of, list)
+        found.insert(0, launch)
+        del found[_MOST:]
+
+
+def forget() -> None:
+    """Forget all twins."""
+    _kept.clear()
+    _launchers.clear()
 
 
 def family(f: Callable[..., Any], *options: Any) -> tuple[Any, ...] | None:
