@@ -157,6 +157,16 @@ def trunc(x: Expr) -> Expr:
     return Expr(elementwise(ops.TRUNC, x.node))
 
 
+def lgamma(x: Expr) -> Expr:
+    """log |gamma(x)|."""
+    return Expr(elementwise(ops.LGAMMA, x.node))
+
+
+def digamma(x: Expr) -> Expr:
+    """The derivative of lgamma."""
+    return Expr(elementwise(ops.DIGAMMA, x.node))
+
+
 def rint(x: Expr) -> Expr:
     """The nearest integer, ties to even."""
     return Expr(elementwise(ops.ROUND, x.node))

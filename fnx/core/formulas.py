@@ -7,13 +7,20 @@ partials are those of the formula. Of a monoid it also says what the derivative 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
-from fnx.core import ops
+import numpy as np
+from numpy.typing import NDArray
+
+from fnx.core import build, dtypes, ops
 from fnx.core.expr import Expr, exp, isnan, log1p, where
-from fnx.core.ops import Op
+from fnx.core.ops import OPS, Op
+from fnx.core.process import deferred
 from fnx.core.record import Record
+from fnx.core.uop import UOp, toposort
 
 
 class Formula(Record):
@@ -36,4 +43,34 @@ def _softmax(t: Expr, y: Expr, x: Expr) -> Expr:
     return where(isnan(gap) & x.eq(y), 0, t * exp(gap))
 
 
-FORMULAS: dict[Op, Formula] = {ops.LOGADDEXP: Formula(logaddexp, _softmax)}
+_GAMMA = "fnx.core.array.gamma"
+
+FORMULAS: dict[Op, Formula] = {
+    ops.LOGADDEXP: Formula(logaddexp, _softmax),
+    ops.LGAMMA: Formula(deferred(_GAMMA, "lgamma_formula")),
+    ops.DIGAMMA: Formula(deferred(_GAMMA, "digamma_formula"))}
+
+
+@functools.cache
+def _written_out(name: str) -> tuple[tuple[UOp, ...], list[UOp]]:
+    """The operands of an op, as VARs, and the nodes of its formula in float64."""
+    op = OPS[name]
+    operands = tuple([build.var(i, dtypes.float64) for i in range(op.arity or 0)])
+    return operands, toposort([FORMULAS[op].of(*map(Expr, operands)).node])
+
+
+def evaluated(name: str, *xs: NDArray[Any]) -> NDArray[Any]:
+    """What an op is on arrays of float64.
+
+    >>> float(evaluated("LGAMMA", np.array(1.0)))
+    0.0
+    """
+    operands, nodes = _written_out(name)
+    values: dict[UOp, Any] = dict(zip(operands, xs))
+    with np.errstate(all="ignore"):
+        for node in nodes:
+            if node not in values:
+                assert node.op.meaning is not None
+                values[node] = node.op.meaning(node, *[values[s] for s in node.src])
+    found: NDArray[Any] = np.asarray(values[nodes[-1]])
+    return found

@@ -14,6 +14,7 @@ import numpy as np
 from fnx.core import narrow
 from fnx.core.dtypes import DType, NDArray
 from fnx.core.op import Meaning
+from fnx.core.process import load
 from fnx.core.uop import UOp
 
 
@@ -23,6 +24,14 @@ def precise(f: Callable[..., NDArray]) -> Meaning:
         wide = [x.astype(np.float64, copy=False) for x in xs]
         return f(*wide).astype(xs[0].dtype, copy=False)
     return meaning
+
+
+def formula(name: str) -> Callable[..., NDArray]:
+    """What an op that NumPy lacks is on arrays, by its row in core/formulas.py."""
+    def evaluated(*xs: NDArray) -> NDArray:
+        out: NDArray = load("fnx.core.formulas").evaluated(name, *xs)
+        return out
+    return evaluated
 
 
 def power(node: UOp, a: NDArray, b: NDArray) -> NDArray:

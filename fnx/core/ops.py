@@ -67,6 +67,10 @@ FLOOR = Op("FLOOR", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.flo
 CEIL = Op("CEIL", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.ceil))
 TRUNC = Op("TRUNC", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.trunc))
 ROUND = Op("ROUND", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.rint))
+LGAMMA = Op("LGAMMA", "tkp", "elementwise", 1, accepts="f", exact=False,
+            meaning=m.precise(m.formula("LGAMMA")), cost=150)
+DIGAMMA = Op("DIGAMMA", "tkp", "elementwise", 1, accepts="f", exact=False,
+             meaning=m.precise(m.formula("DIGAMMA")), cost=150)
 CAST = Op("CAST", "tkp", "elementwise", 1, accepts="fibk", result="any", meaning=m.cast)
 BITCAST = Op("BITCAST", "tkp", "elementwise", 1, accepts="fik", result="any", meaning=m.bitcast)
 

@@ -71,3 +71,22 @@ def test_slopes_at_zero_and_at_whole_numbers() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-6, err_msg=name)
     whole, left = jnp.asarray([-2.0, -0.0, 2.5, -np.inf]), [-0.0, -0.0, 0.5, -0.0]
     assert np.asarray(jnp.modf(whole)[0]).tobytes() == np.asarray(left, np.float32).tobytes()
+
+
+@pytest.mark.parametrize("order", range(1, 5))
+def test_derivatives_of_gammaln_are_polygammas(order: int) -> None:
+    x = [1e-5, 0.3, 1.0, 2.0, 2.5, 7.9, 8.1, 40.5, 1e10, -1e-3, -0.5, -0.75, -3.25, -20.5]
+    f = special.gammaln
+    for _ in range(order):
+        f = fnx.grad(f)
+    want = [float(mpmath.polygamma(order - 1, mpmath.mpf(v))) for v in x]
+    with fnx.enable_x64(True):
+        np.testing.assert_allclose(fnx.vmap(f)(np.array(x)), want, 2e-14)
+    np.testing.assert_allclose(fnx.vmap(f)(np.array(x, np.float32)), [
+        float(mpmath.polygamma(order - 1, mpmath.mpf(float(np.float32(v))))) for v in x], 4e-6)
+
+
+def test_gammaln_of_float32_below_zero() -> None:
+    x = np.array([-2.45, -2.75, -3.14, -0.9, -1e30, -3e38], np.float32)
+    want = [float(mpmath.log(abs(mpmath.gamma(mpmath.mpf(float(v)))))) for v in x[:4]]
+    np.testing.assert_allclose(special.gammaln(x), [*want, np.inf, np.inf], 2e-7)

@@ -10,14 +10,18 @@ digamma is 6.3.18 with 6.3.5 and 6.3.7, zeta is Hurwitz's by Euler and Maclaurin
 
 from __future__ import annotations
 
+import functools
 import math
 
+from fnx.core import ops
 from fnx.core.array.elementwise import ElementwiseRow, in_double
 from fnx.core.expr import (
     Expr,
+    digamma,
     exp,
     floor,
     isnan,
+    lgamma,
     log,
     log1p,
     mulacc,
@@ -47,9 +51,12 @@ _FAR = 8.0        # from where Stirling's series is taken
 _SMALL = 1e-9     # coefficients below this do not count in 32 bits
 
 
-def chebyshev(coefficients: tuple[float, ...], y: Expr) -> Expr:
-    """c[0] / 2 + the sum of c[k] T_k(y / 2), highest order first, by Clenshaw's scheme."""
-    if y.dtype.bits <= 32:
+def chebyshev(coefficients: tuple[float, ...], y: Expr, bits: int | None = None) -> Expr:
+    """c[0] / 2 + the sum of c[k] T_k(y / 2), highest order first, by Clenshaw's scheme.
+
+    ``bits``: how wide the result is in the end, by default as y.
+    """
+    if (bits or y.dtype.bits) <= 32:
         coefficients = tuple([c for c in coefficients if abs(c) > _SMALL])
     first, before, last = y.like(coefficients[0]), y.like(0), y.like(0)
     for c in coefficients[1:]:
@@ -57,14 +64,14 @@ def chebyshev(coefficients: tuple[float, ...], y: Expr) -> Expr:
     return 0.5 * (first - last)
 
 
-def stirling(x: Expr) -> Expr:
+def stirling(x: Expr, log_x: Expr, bits: int) -> Expr:
     """lgamma of x >= 8."""
     inverse = 1 / x
-    rest = inverse * polynomial(_STIRLING, inverse * inverse)
-    return (x - 0.5) * log(x) - x + (0.5 * math.log(2 * math.pi) + rest)
+    rest = inverse * polynomial(_STIRLING if bits > 32 else _STIRLING[:4], inverse * inverse)
+    return (x - 0.5) * log_x - x + (0.5 * math.log(2 * math.pi) + rest)
 
 
-def _near(x: Expr) -> tuple[Expr, Expr, Expr]:
+def _near(x: Expr, bits: int | None = None) -> tuple[Expr, Expr, Expr]:
     """(whether y = x + 1, lgamma(y), gamma(x) / gamma(y)) for 0 < x <= 8, with y in 1..3.
 
     Below 1 the factor is 1 / x, which is left to the caller; x + 1 is not rounded.
@@ -76,17 +83,18 @@ def _near(x: Expr) -> tuple[Expr, Expr, Expr]:
         product = where(above, product * down, product)
     below = down < 1
     first, second = where(below, down, down - 1), where(below, down - 1, down - 2)
-    return below, first * second * chebyshev(_LGAMMA, 2 * second), product
+    return below, first * second * chebyshev(_LGAMMA, 2 * second, bits), product
 
 
-def _lgamma_positive(x: Expr) -> Expr:
+def _lgamma_positive(x: Expr, bits: int) -> Expr:
     """lgamma of x > 0."""
     far = x > _FAR
     near = where(far, 2, x)
-    below, series, product = _near(near)
-    moved = log(where(below, near, product))
+    below, series, product = _near(near, bits)
+    large = where(far, x, 10)
+    moved = log(where(far, large, where(below, near, product)))
     small = series + where(below, -moved, moved)
-    return where(far, stirling(where(far, x, 10)), small)
+    return where(far, stirling(large, moved, bits), small)
 
 
 def _sin_cos_pi(t: Expr) -> tuple[Expr, Expr]:
@@ -106,13 +114,18 @@ def sin_pi(x: Expr) -> Expr:
     return _sin_cos_pi(abs(x - rint(x)))[0]
 
 
-def lgamma(x: Expr) -> Expr:
+def lgamma_formula(x: Expr) -> Expr:
     """log |gamma(x)|; infinite at 0, -1, -2, ...
 
-    gamma(x) gamma(-x) = -pi / (x sin(pi x)): so below 0 its argument is not rounded.
+    gamma(x) gamma(-x) = -pi / (x sin(pi x)): so below 0 its argument is not rounded. The
+    difference loses digits near zeros, and overflows: 32 bits are computed in 64.
     """
+    return in_double(functools.partial(_lgamma, x.dtype.bits))(x)
+
+
+def _lgamma(bits: int, x: Expr) -> Expr:
     negative, a = x < 0, abs(x)
-    other = _lgamma_positive(a)
+    other = _lgamma_positive(a, bits)
     tiny = a < 1e-10  # there -log a is all but what changes its sign
     small = where(tiny, a, 0)
     folded = where(negative & ~tiny, x, 0.5)
@@ -130,7 +143,7 @@ def gamma_sign(x: Expr) -> Expr:
 
 
 @in_double
-def digamma(x: Expr) -> Expr:
+def digamma_formula(x: Expr) -> Expr:
     """The derivative of lgamma; NaN at 0, -1, -2, ..."""
     negative = x < 0
     y = where(negative, 1 - x, x)
@@ -150,6 +163,21 @@ def digamma(x: Expr) -> Expr:
     slope = math.pi * cosine / where(r < 0, -sine, sine)
     pole = (x <= 0) & x.eq(floor(x))
     return where(pole, math.nan, where(negative, positive - slope, positive))
+
+
+def trigamma(x: Expr) -> Expr:
+    """The derivative of digamma: 6.4.6, 6.4.7, 6.4.12; infinite at 0, -1, -2, ..."""
+    negative = x < 0
+    a = where(negative, 1 - x, x)
+    total = a.like(0)
+    for _ in range(9):
+        total = total + 1 / (a * a)
+        a = a + 1
+    inverse = 1 / a
+    square = inverse * inverse
+    tail = inverse + 0.5 * square + inverse * square * polynomial(_BERNOULLI[:8], square)
+    steep = math.pi / sin_pi(where(negative, x, 0.5))
+    return where(negative, steep * steep - (total + tail), total + tail)
 
 
 def zeta(s: Expr, q: Expr) -> Expr:
@@ -227,8 +255,8 @@ def _gamma_far(x: Expr) -> Expr:
 
 
 # fmt: off
-LGAMMA = ElementwiseRow("lgamma", "inexact", lgamma)
-DIGAMMA = ElementwiseRow("digamma", "inexact", digamma)
+LGAMMA = ElementwiseRow("lgamma", "inexact", ops.LGAMMA)
+DIGAMMA = ElementwiseRow("digamma", "inexact", ops.DIGAMMA)
 GAMMA = ElementwiseRow("gamma", "inexact", gamma)
 GAMMA_SIGN = ElementwiseRow("gammasgn", "inexact", gamma_sign)
 ZETA = ElementwiseRow("zeta", "inexact", zeta)

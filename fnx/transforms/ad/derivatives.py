@@ -26,10 +26,10 @@ from collections.abc import Callable
 from typing import Any
 
 from fnx.core import build, dtypes, op_args, ops
-from fnx.core.expr import Expr, cos, exp, log, rint, sin, sqrt, where
+from fnx.core.expr import Expr, cos, digamma, exp, log, rint, sin, sqrt, where
 from fnx.core.formulas import FORMULAS
 from fnx.core.ops import OPS, Op
-from fnx.core.process import load
+from fnx.core.process import deferred, load
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad import reduce_scatter as indexed
 from fnx.transforms.ad.custom import CustomOpRule
@@ -47,6 +47,8 @@ from fnx.transforms.ad.rules import (
 from fnx.transforms.ad.structural import CallRule, ResultRule
 
 DERIVATIVES: dict[Op, DerivativeRule] = {}
+
+trigamma = deferred("fnx.core.array.gamma", "trigamma")
 
 
 # ---- registrars -------------------------------------------------------------------------------
@@ -257,6 +259,8 @@ elementwise(ops.SIN, lambda t, y, x: t * cos(x))
 elementwise(ops.COS, lambda t, y, x: -(t * sin(x)))
 elementwise(ops.ATAN, lambda t, y, x: t / (1 + x * x))
 elementwise(ops.ASIN, lambda t, y, x: t / sqrt((1 - x) * (1 + x)), singular=_always)
+elementwise(ops.LGAMMA, lambda t, y, x: t * digamma(x), singular=_always)
+elementwise(ops.DIGAMMA, lambda t, y, x: t * trigamma(x), singular=_always)
 elementwise(ops.TANH, lambda t, y, x: (t + t * y) * (1 - y))
 
 linear(ops.CAST, _cast_back)
@@ -274,8 +278,9 @@ linear(ops.ALL_GATHER, _own_part)
 linear(ops.GATHER, indexed.put_back, drops=True, where=indexed.read_inside)
 
 for _op, _row in FORMULAS.items():
-    elementwise(_op, *[_along_formula(_row.of, i) for i in range(_op.arity or 0)],
-                singular=_always)
+    if _op not in DERIVATIVES:
+        elementwise(_op, *[_along_formula(_row.of, i) for i in range(_op.arity or 0)],
+                    singular=_always)
 
 DERIVATIVES[ops.REDUCE] = ReduceRule(
     along={ops.ADD: lambda t, node: t, ops.MUL: indexed.times_others,
