@@ -203,7 +203,8 @@ class Custom(Record):
     ``function(size, batched)`` is what src[0] becomes. With ``effects`` the first
     argument and the first result are tokens, of rules too ("bwd": behind the captures, and in
     front of the cotangents), so that also what only a backward pass does has its place in the
-    order of the program.
+    order of the program. The results are ``linear`` in so many of the last arguments together,
+    however src[0] finds them.
     """
 
     name: str
@@ -214,6 +215,7 @@ class Custom(Record):
     again: int = -1
     lanes: Any = None
     effects: bool = False
+    linear: int = 0
 
     def __repr__(self) -> str:
         """Without ``lanes``, an object of this process: equal in all that compute the same."""

@@ -28,6 +28,7 @@ from fnx.core.config import override
 from fnx.core.levels import interp
 from fnx.custom_batching import custom_vmap, sequential_vmap
 from fnx.experimental import io_callback
+from fnx.scipy.sparse.linalg import cg
 from tests.attack import seeds
 from tests.attack.programs import own_rule
 
@@ -111,6 +112,12 @@ def _solved(x: Any) -> Any:
     return lax.custom_linear_solve(lambda v: a @ v, x, lambda mv, b: inverse @ b, symmetric=True)
 
 
+def _iterated(x: Any) -> Any:
+    """The same, by iteration."""
+    a = jnp.asarray(_MATRIX) * (1 + 0.1 * jnp.sin(x).sum())
+    return cg(lambda v: a @ v, x, tol=1e-13, maxiter=12)[0]
+
+
 def _inverse(x: Any) -> Any:
     return jnp.asarray(np.linalg.inv(_MATRIX)) @ x / (1 + 0.1 * jnp.sin(x).sum())
 
@@ -156,7 +163,8 @@ LEAVES: dict[str, tuple[Function, Function]] = {
     "kernel with a local array": (_kernel(_softmax), lambda x: jnp.exp(x) / jnp.exp(x).sum()),
     "kernel that stores in a loop": (_kernel(_stored), _plain_stored),
     "kernel that combines": (_kernel(_combined), lambda x: (x * x * 0.5)[np.array([0, 2, 1])]),
-    "root": (_newton, _root), "solve": (_solved, _inverse), "effects": (_told, jnp.sin),
+    "root": (_newton, _root), "solve": (_solved, _inverse),
+    "solve by iteration": (_iterated, _inverse), "effects": (_told, jnp.sin),
     "pure callback": (_pure, jnp.sin), "sort": (_sorted, _plain_sorted),
     "rule for a batch": (_batched, lambda x: jnp.cos(x) * x),
     "one after the other": (sequential_vmap(lambda x: jnp.cos(x) * x), lambda x: jnp.cos(x) * x),

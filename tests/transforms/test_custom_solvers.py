@@ -14,7 +14,7 @@ import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.errors import ArgumentError, GradError, RuleError, ShapeError
 from fnx.custom_batching import custom_vmap, sequential_vmap
-from fnx.scipy.sparse.linalg import gmres
+from fnx.scipy.sparse.linalg import bicgstab, cg, gmres
 
 X = np.linspace(0.5, 2, 4).astype("f4")
 
@@ -149,6 +149,51 @@ def test_minimal_residuals_of_trees_and_of_what_is_singular() -> None:
     np.testing.assert_array_equal(gmres(flat, np.zeros(3, "f4"))[0], np.zeros(3))
     with pytest.raises(ArgumentError):
         gmres(flat, np.ones(3, "f4"), restart=0)
+
+
+SYMMETRIC = np.array([[2.0, 0.3, 0.1], [0.3, 1.5, 0.2], [0.1, 0.2, 1.8]], "f4")
+AROUND: dict[str, Callable[[Any], Any]] = {
+    "nothing": lambda f: f, "jit": fnx.jit, "checkpoint": fnx.checkpoint,
+    "vmap": lambda f: lambda x: fnx.vmap(f)(jnp.stack([x, x[::-1]])).sum(0),
+    "scan": lambda f: lambda x: lax.scan(lambda c, _: (f(c), None), x, None, 2)[0],
+    "lanes that choose": lambda f: lambda x: fnx.vmap(lambda x: lax.cond(
+        x[0] > 0.4, f, lambda x: x * 0.5, x))(jnp.stack([x, x[::-1]])).sum(0)}
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_what_was_solved_by_iteration_is_transposed(around: str) -> None:
+    def transposed(f: Any) -> Any:
+        return lambda x: fnx.linear_transpose(fnx.linearize(f, x)[1], x)(jnp.cos(x))[0]
+
+    def solved(x: Any) -> Any:
+        a = jnp.asarray(SYMMETRIC) * (1 + 0.1 * jnp.sin(x).sum())
+        return cg(lambda v: a @ v, x, tol=1e-7)[0]
+
+    def plain(x: Any) -> Any:
+        return np.linalg.inv(SYMMETRIC) @ x / (1 + 0.1 * jnp.sin(x).sum())
+
+    x, wrap = X[:3], AROUND[around]
+    np.testing.assert_allclose(transposed(wrap(solved))(x), transposed(wrap(plain))(x), 2e-5)
+
+
+@pytest.mark.parametrize("solve", [cg, bicgstab, gmres])
+def test_solvers_are_linear_maps(solve: Any) -> None:
+    a = jnp.asarray(SYMMETRIC)
+    back = fnx.linear_transpose(lambda b: solve(a, b, tol=1e-7)[0], X[:3])
+    np.testing.assert_allclose(back(X[:3])[0], np.linalg.solve(SYMMETRIC, X[:3]), 1e-5)
+    for wrong in (lambda b: solve(a, b + 1)[0], lambda b: solve(lambda x: a @ x * b, b)[0]):
+        with pytest.raises(GradError, match="a function that is linear in its arguments"):
+            fnx.linear_transpose(wrong, X[:3])
+
+
+@pytest.mark.parametrize("solve", [cg, bicgstab, gmres])
+def test_derivatives_are_solved_to_a_tolerance_of_their_own(solve: Any) -> None:
+    tiny = 1e-8
+    got = fnx.grad(lambda b: tiny * solve(jnp.asarray(SYMMETRIC), b, tol=1e-6)[0].sum())(X[:3])
+    np.testing.assert_allclose(got, tiny * np.linalg.inv(SYMMETRIC).sum(0), 1e-4)
+    _, got = fnx.jvp(lambda b: solve(jnp.asarray(SYMMETRIC), b, tol=1e-6)[0], (X[:3],),
+                     (tiny * X[:3],))
+    np.testing.assert_allclose(got, tiny * np.linalg.solve(SYMMETRIC, X[:3]), 1e-4)
 
 
 def test_equations_have_to_be_as_many_as_unknowns() -> None:

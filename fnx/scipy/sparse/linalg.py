@@ -96,8 +96,10 @@ def _solved(iterate: Callable[..., Any], A: Operator, b: Any, x0: Any, tol: floa
         raise ShapeError("expected x0 like b, got other shapes", hint="leave it out for zeros")
     steps = 10 * sum(x.size for x in tree.leaves(b)) if maxiter is None else maxiter
     inverse = (lambda x: x) if M is None else _function("M", M)
-    bound = jnp.maximum(tol ** 2 * _dot(b, b), atol ** 2)
-    solve = partial(iterate, inverse=inverse, bound=bound, steps=steps)
+
+    def solve(matvec: Callable[[Any], Any], b: Any, start: Any) -> Any:
+        bound = jnp.maximum(tol ** 2 * _dot(b, b), atol ** 2)  # of this b: tangents are small
+        return iterate(matvec, b, start, inverse=inverse, bound=bound, steps=steps)
 
     def forward(matvec: Callable[[Any], Any], b: Any) -> Any:
         return solve(matvec, b, start)

@@ -144,6 +144,17 @@ def _call(node: UOp, operands: Kinds) -> Steps[Kinds]:
     return found
 
 
+def _custom(node: UOp, operands: Kinds) -> Steps[Kinds]:
+    """The solution of a linear system is what its node says, whoever solves it."""
+    last = len(operands) - node.arg.linear
+    if LINEAR in operands[:last] or LINEAR not in operands[last:]:
+        return (yield from _call(node, operands))
+    if CONSTANT in operands[last:]:
+        raise _refusal(node, "adds a constant to them")
+    return tuple([CONSTANT if i < node.arg.effects else LINEAR
+                  for i in range(len(node.arg.outs))])
+
+
 def _scan(node: UOp, operands: Kinds) -> Steps[Kinds]:
     return (yield from _loop(node, parts.bodies(node)[0], operands, node.arg.n_consts,
                              node.arg.n_carries))
@@ -197,4 +208,4 @@ def _sort(node: UOp, operands: Kinds) -> Steps[Kinds]:
 
 BODIES: dict[ops.Op, Callable[[UOp, Kinds], Steps[Kinds]]] = {
     ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond,
-    ops.SORT: _sort, ops.HOST: _opaque, ops.CUSTOM: _call}
+    ops.SORT: _sort, ops.HOST: _opaque, ops.CUSTOM: _custom}

@@ -148,7 +148,7 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: L
     outs = tuple([((lanes.size, *shape) if b else shape, dtype)
                   for b, (shape, dtype) in zip(every, arg.outs)])
     like = op_args.Custom(arg.name, outs, arg.rules, arg.n_captures, arg.pulled, arg.again,
-                      effects=arg.effects)
+                      effects=arg.effects, linear=arg.linear)
 
     def again(operands: tuple[UOp, ...]) -> UOp:
         given = [spread(x, len(x.shape) == len(y.shape), lanes.size)

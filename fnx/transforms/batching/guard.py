@@ -88,7 +88,7 @@ def _around(node: UOp, src: tuple[UOp, ...], holds: UOp, inside: Mapping[UOp, UO
         arg = op_args.While(arg.name, arg.n_consts + 1, arg.outs, arg.most)
     elif node.op is ops.CUSTOM:
         arg = op_args.Custom(arg.name, arg.outs, arg.rules, arg.n_captures + 1, arg.pulled,
-                             arg.again, arg.lanes, arg.effects)
+                             arg.again, arg.lanes, arg.effects, arg.linear)
     bodies = [inside[body] for body in parts.bodies(node)]
     return UOp(node.op, node.dtype, (*bodies, *given), arg)
 

@@ -150,12 +150,13 @@ def linear_solve(matvec: Callable[..., Any], b: Any, solve: Solver, transpose_so
     def turned(y: Any, consts: Any) -> Any:
         return linear_transpose(lambda x: equation.at(x, consts), y)(y)[0]
 
-    forward = _LinearSystem(equation.at, solve, has_aux)
+    linear = 0 if has_aux else len(tree.leaves(b))
+    forward = _LinearSystem(equation.at, solve, has_aux, linear)
     backward: _LinearSystem | None = None
     if symmetric:
         backward = forward
     elif transpose_solve is not None:
-        backward = _LinearSystem(turned, transpose_solve, has_aux)
+        backward = _LinearSystem(turned, transpose_solve, has_aux, linear)
         backward.solved = backward.ruled(equation.name, forward)
     forward.solved = forward.ruled(equation.name, backward)
     return forward.solved(tuple(equation.consts), b)
@@ -166,8 +167,9 @@ class _LinearSystem:
 
     solved: Callable[..., Any]  # consts, b -> x
 
-    def __init__(self, apply: Callable[..., Any], solve: Solver, has_aux: bool) -> None:
-        self.apply, self.solve, self.has_aux = apply, solve, has_aux
+    def __init__(self, apply: Callable[..., Any], solve: Solver, has_aux: bool, linear: int
+                 ) -> None:
+        self.apply, self.solve, self.has_aux, self.linear = apply, solve, has_aux, linear
 
     def ruled(self, name: str, turned: _LinearSystem | None) -> Ruled[..., Any]:
         """``solved``, with derivatives; ``turned`` is the transposed system."""
@@ -204,4 +206,4 @@ class _LinearSystem:
 
         solved.__name__ = f"solve of {name}"
         return Ruled(solved, jvp=forward, vjp=None if turned is None else (saving, back),
-                     stops=True)
+                     stops=True, linear=self.linear)

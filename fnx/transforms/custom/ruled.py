@@ -46,11 +46,12 @@ class Ruled(CustomFunction[P, R]):
     kind = "call"
 
     def __init__(self, fun: Callable[..., Any], jvp: Callable[..., Any] | None = None,
-                 vjp: Any = None, vmap: Callable[..., Any] | None = None, stops: bool = False
-                 ) -> None:
+                 vjp: Any = None, vmap: Callable[..., Any] | None = None, stops: bool = False,
+                 linear: int = 0) -> None:
         super().__init__(fun)
-        self._options = {"jvp": jvp, "vjp": vjp, "vmap": vmap, "stops": stops}
-        self.stops_captures = stops
+        self._options = {"jvp": jvp, "vjp": vjp, "vmap": vmap, "stops": stops,
+                         "linear": linear}
+        self.stops_captures, self.linear = stops, linear
         self._name = getattr(fun, "_name", self._name)
         self._jvp, self._vmap = jvp, vmap
         self._vjp = None if vjp is None else self._pair(vjp)

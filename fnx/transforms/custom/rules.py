@@ -180,6 +180,7 @@ class CustomFunction(Transformed[P, R]):
 
     missing: str = ""  # how to give the rules, for who has not
     stops_captures = False  # whether what it closes over is a constant to derivatives
+    linear = 0  # in how many of its last arguments it is linear, together
     looks_at_zeros = False  # whether rules are told which arguments nobody differentiates in
 
     # ---- calls
@@ -278,7 +279,7 @@ class CustomFunction(Transformed[P, R]):
         if lanes is not None:
             lanes.captures, lanes.effects, lanes.handles = tuple(captures), effects, handles
         arg = op_args.Custom(self._name, arg.outs, tuple([r.name for r in rules]), len(captures),
-                             pulled, lanes=lanes, effects=effects)
+                             pulled, lanes=lanes, effects=effects, linear=self.linear)
         return Made(tuple(functions), arg, tuple(captures), made.out_tree, made.outs,
                     self.stops_captures)
 
