@@ -250,13 +250,15 @@ class HostStorage(DeviceStorage):
     @classmethod
     def several(cls, pool: Pool, signal: Signal, sizes: Iterable[int]) -> list[HostStorage]:
         """Storages of so many bytes; all results of a call at once, as each step here counts."""
-        made, lists, holdings = [], pool.lists, pool.holdings
+        made, lists, holdings, last = [], pool.lists, pool.holdings, -1
         for nbytes in sizes:
             storage = cls()
             storage.nbytes, storage.signal, storage.timeline = nbytes, signal, 0
             storage.lent = False
             try:  # as ``allocator.Block``
-                taker, give = lists[nbytes]
+                if nbytes != last:
+                    taker, give = lists[nbytes]
+                    last = nbytes
                 for _free in taker:
                     break
             except LookupError:

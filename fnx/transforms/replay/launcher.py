@@ -154,8 +154,10 @@ def _arguments(src: _Source, in_tree: tree.TreeDef, statics: Sequence[NamedStati
 def _unpack(src: _Source, treedef: tree.TreeDef, what: str, leaves: list[str]) -> bool:
     """Name the leaves of ``what``, after checking that it has this structure."""
     if treedef.container is None:
-        name = src.name("x")
-        src.lines.append(f"  {name} = {what}")
+        name = what
+        if not what.isidentifier():
+            name = src.name("x")
+            src.lines.append(f"  {name} = {what}")
         leaves.append(name)
         return True
     kind, children = treedef.container.kind, treedef.subtrees
@@ -180,10 +182,11 @@ def _unpack_items(src: _Source, treedef: tree.TreeDef, here: str, leaves: list[s
             src.guard(f"{{*map(type, {here})}} != {{int}}")
     elif any(type(k) is not str for k in keys):
         return False
-    if keys:
-        src.guard(*[f"{k!r} not in {here}" for k in keys])
-    return all(_unpack(src, c, f"{here}[{k!r}]", leaves)
-               for k, c in zip(keys, treedef.subtrees))
+    names = [src.name("i") for _ in keys]
+    if keys:  # one look at each item: a guard that it is there would be another
+        src.lines += ["  try:", *[f"    {x} = {here}[{k!r}]" for x, k in zip(names, keys)],
+                      "  except KeyError: return MISS"]
+    return all(_unpack(src, c, x, leaves) for x, c in zip(names, treedef.subtrees))
 
 
 def _take_apart(src: _Source, treedef: tree.TreeDef, here: str, leaves: list[str]) -> bool:
@@ -207,7 +210,8 @@ def _leaf_guards(src: _Source, leaves: list[str], avals: Sequence[Aval]) -> None
                          f"    if type({x}) not in CONVERTED: return MISS\n"
                          f"    {x} = convert({x})")
         src.guard(f"{x}._storage is None",
-                  f"{x}._shape != {src.constant(shape, 'S')}",
+                  f"{x}._shape is not {(known := src.constant(shape, 'S'))} "
+                  f"and {x}._shape != {known}",
                   f"{x}._dtype is not {src.constant(t, 'D')}", f"{x}.weak is not {weak}")
 
 
