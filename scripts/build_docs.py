@@ -1,7 +1,8 @@
 """Build the documentation's site in build/docs/html: ``make docs``.
 
 The pages are the README, the changelog, the notebooks with their stored results, docs/*.md, and a
-reference that is made of docstrings, a page for each public module. Sphinx's warnings are errors;
+reference that is made of docstrings, a page for each public module, and of the table of settings
+and their environment variables. Sphinx's warnings are errors;
 then every link within the site is followed, and nothing may be fetched from elsewhere: the site
 is read without a network, too.
 
@@ -21,6 +22,8 @@ from types import ModuleType
 from urllib.parse import unquote, urldefrag, urlsplit
 
 import sphinx.cmd.build
+
+from fnx.core.config import FIELDS
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "docs"
@@ -56,9 +59,25 @@ def write_reference() -> None:
     folder.mkdir()
     entries = "\n".join(f"   {name}" for name in MODULES)
     (folder / "index.rst").write_text(
-        f"{heading('Reference', '=')}.. toctree::\n   :maxdepth: 1\n\n{entries}\n")
+        f"{heading('Reference', '=')}.. toctree::\n   :maxdepth: 1\n\n   settings\n{entries}\n")
     for name in MODULES:
         (folder / f"{name}.rst").write_text(reference_page(importlib.import_module(name)))
+
+
+def write_settings() -> None:
+    """A page of the settings, from the table that ``print(fnx.config)`` shows."""
+    rows = [("Setting", "Variable", "Default", "Takes", "What it is")]
+    rows += [(f"``{name}``", f"``{field.variable}``" if field.variable else "",
+              f"``{field.default!r}``", field.kind.words, field.doc)
+             for name, field in FIELDS.items()]
+    cells = "".join("   * - " + "\n     - ".join(cell or "\\" for cell in row) + "\n"
+                    for row in rows)
+    (SOURCE / "reference" / "settings.rst").write_text(
+        f"{heading('Settings and environment variables', '=')}"
+        "A setting is an attribute of ``fnx.config``, or a variable of the environment, which is\n"
+        "read when fnx is imported; ``print(fnx.config)`` says what each is and where it came\n"
+        "from. ``with fnx.override(name=value):`` sets one for a block.\n\n"
+        f".. list-table::\n   :header-rows: 1\n\n{cells}")
 
 
 def reference_page(module: ModuleType) -> str:
@@ -166,6 +185,7 @@ def dead_links(site: Path) -> Iterator[str]:
 def main() -> int:
     gather()
     write_reference()
+    write_settings()
     failed = sphinx.cmd.build.main(["-b", "html", "-W", "--keep-going", "-q", "-j", "auto",
                                     "-d", str(BUILD / "doctrees"), str(SOURCE), str(SITE)])
     dead = sorted(dead_links(SITE))

@@ -26,12 +26,15 @@ import functools
 import mmap
 import os
 import resource
+import threading
+import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from itertools import repeat, starmap
 from typing import Any
 
+from fnx.core.config import config
 from fnx.core.errors import OutOfMemoryError
 from fnx.core.process import fork_safe_lock
 
@@ -196,6 +199,7 @@ class Pool:
         self._classes: dict[int, _Free] = {}
         self._lock = fork_safe_lock()
         self._mapped: dict[int, int] = {}  # address of each large block: bytes of its mapping
+        self._idle: dict[int, Holding] = {}  # of large blocks, by id: free at the last look
         self._small = 0  # bytes in slabs
         self._staggered = 0
         _pools.add(self)
@@ -249,6 +253,22 @@ class Pool:
             free.append(self._fresh(start + i * size))
         return True
 
+    def release_idle(self) -> None:
+        """Return the large blocks to the system that nobody had since this was called before.
+
+        A block that is taken and given has another holding: the same one was not taken.
+        """
+        before, self._idle = self._idle, {}
+        with self._lock:
+            for size, free in self._classes.items():
+                for holding in tuple(free.blocks) if size > LARGEST_SMALL else ():
+                    if id(holding) not in before:
+                        self._idle[id(holding)] = holding
+                        continue
+                    with contextlib.suppress(ValueError):  # somebody took it just now
+                        free.blocks.remove(holding)
+                        self._unmap(holding.ptr)
+
     def _large(self, size: int, free: deque[Holding]) -> bool:
         nbytes = size + _STAGGER * _STAGGERS
         if self.free_bytes() > KEPT + self._total() // 2:
@@ -262,6 +282,7 @@ class Pool:
         start += self._staggered % _STAGGERS * _STAGGER
         self._staggered += 1
         self._mapped[start] = nbytes
+        _watch_idle()
         free.append(self._fresh(start))
         return True
 
@@ -319,6 +340,22 @@ class Pool:
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_watching: list[threading.Thread] = []
+
+
+def _watch_idle() -> None:
+    """See to it that a thread gives idle memory back. A forked child has none at first."""
+    if config.idle_seconds and not any(thread.is_alive() for thread in _watching):
+        _watching[:] = [threading.Thread(target=_release_idle, name="fnx-idle", daemon=True)]
+        with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
+            _watching[0].start()
+
+
+def _release_idle() -> None:
+    while seconds := config.idle_seconds:
+        time.sleep(seconds)
+        for pool in tuple(_pools):
+            pool.release_idle()
 
 
 class PoolBlock:

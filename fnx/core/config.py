@@ -138,6 +138,8 @@ FIELDS = {
     "flight_bytes": Field(Number(0, _TERA), 0, "FNX_FLIGHT_BYTES", "",
                           "results and temporaries of unfinished work above which a call waits; "
                           "0: a quarter of the memory"),
+    "idle_seconds": Field(Number(0.0, 1e9), 20.0, "FNX_IDLE_SECONDS", "",
+                          "after which memory that nothing used goes back to the system; 0: never"),
     "hoist_bytes": Field(Number(0, _TERA), 1 << 28, None, "code",
                          "what a scan may keep of all steps to do work of its steps at once"),
     "time_limit": Field(Number(0.0, 1e9), 0.0, None, "",
@@ -209,6 +211,7 @@ class Config:
     cache_dir: str | None
     cache_bytes: int
     flight_bytes: int
+    idle_seconds: float
     hoist_bytes: int
     time_limit: float
     mode: tuple[Any, ...]

@@ -1,6 +1,7 @@
 """The pool: alignment, no two live blocks overlap, reuse, and what it gives back."""
 
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -68,6 +69,36 @@ def test_nothing_is_preallocated_and_trim_returns_it():
     assert pool.stats()["free"] == HUGE
     pool.trim()
     assert pool.stats() == {"held": 0, "free": 0}
+
+
+def test_what_nobody_had_for_a_while_goes_back():
+    pool = Pool()
+    kept, used, idle = (PoolBlock(pool, n * HUGE) for n in (1, 2, 3))
+    del used, idle
+    pool.release_idle()
+    assert pool.stats()["free"] == 5 * HUGE  # it was free for no time yet
+    PoolBlock(pool, 2 * HUGE)  # taken and given
+    pool.release_idle()
+    assert pool.stats()["free"] == 2 * HUGE
+    pool.release_idle()
+    assert pool.stats()["free"] == 0 and pool.stats()["held"] >= kept.nbytes
+    assert PoolBlock(pool, 3 * HUGE).ptr
+
+
+def test_idle_memory_goes_back_by_itself():
+    code = """
+import time
+from fnx.backends.allocator import PoolBlock, Pool
+pool = Pool()
+PoolBlock(pool, 64 << 20)
+end = time.monotonic() + 100
+while pool.stats()["held"] and time.monotonic() < end:
+    time.sleep(0.02)
+print(pool.stats())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env={**os.environ, "FNX_IDLE_SECONDS": "0.05"}, timeout=200)
+    assert done.stdout.strip() == "{'held': 0, 'free': 0}", done.stderr
 
 
 def test_cached_memory_is_bounded():

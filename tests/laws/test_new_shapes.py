@@ -60,3 +60,32 @@ def test_a_product_of_much_work_has_a_kernel_of_its_own() -> None:
     x = array(600, 500)
     y = array(500, 512)
     np.testing.assert_array_equal(x @ y, fnx.jit(jnp.matmul)(x, y))
+
+
+def _moved(draw: np.random.Generator) -> tuple[Callable[..., Any], list[Any]]:
+    """A function of NumPy's that moves elements, and operands whose lengths often coincide."""
+    top = int(draw.choice((4, 9, 9, 140)))
+    m, n, k = map(int, draw.integers(1, top, 3))
+    axis, start, step = int(draw.integers(2)), int(draw.integers(m)), int(draw.integers(1, 4))
+    x = draw.standard_normal((m, n)).astype(np.float32)
+    others = [draw.standard_normal((int(draw.integers(0, top)), n)).astype(np.float32)
+              for _ in range(int(draw.integers(1, 4)))]
+    turned = [y if axis == 0 else y.T for y in [x, *others]]
+    some: list[tuple[Callable[..., Any], list[Any]]] = [
+        (lambda m, *parts: m.concatenate(parts, axis), turned),
+        (lambda m, *parts: m.concatenate(parts, axis), turned[::-1]),
+        (lambda m, x: m.pad(x, ((k, start), (step, 0)), constant_values=k), [x]),
+        (lambda m, x: m.roll(x, start, axis), [x]), (lambda m, x: x[start::step], [x]),
+        (lambda m, x: x[start:, ::-1], [x]), (lambda m, x: m.tile(x, (step, k)), [x]),
+        (lambda m, x: m.stack([x, x[::-1]], axis), [x]), (lambda m, x: m.tril(x, start), [x]),
+        (lambda m, x: m.repeat(x, k, axis), [x]),
+        (lambda m, x: m.swapaxes(x, 0, 1)[start % n:], [x])]
+    return some[int(draw.integers(len(some)))]
+
+
+def test_kernels_of_numbers_that_coincide() -> None:
+    """A kernel made where two lengths are equal serves others, and the other way round."""
+    draw = np.random.default_rng(5)
+    for _ in range(400):
+        f, operands = _moved(draw)
+        np.testing.assert_array_equal(f(jnp, *map(jnp.asarray, operands)), f(np, *operands))

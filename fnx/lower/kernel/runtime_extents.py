@@ -143,7 +143,8 @@ class _Generalizer:
         if i.op is ops.RANGE:
             return build.add(at, self._lift(build.index_const(0)))
         if i.op is ops.ADD and i.src[0].op is ops.RANGE and i.src[1].op is ops.CONST:
-            return build.add(at.src[0], self._lift(i.src[1]))
+            r, start = i.src
+            return build.add(self.ranges.get(r, r), self._lift(start))
         return at
 
 
