@@ -89,3 +89,10 @@ def test_kernels_of_numbers_that_coincide() -> None:
     for _ in range(400):
         f, operands = _moved(draw)
         np.testing.assert_array_equal(f(jnp, *map(jnp.asarray, operands)), f(np, *operands))
+
+
+def test_single_rows_among_parts() -> None:
+    """They share a loop, and parts of some rows between them have one more."""
+    for rows in ([1, 1, 5, 1, 3], [2, 1, 1, 4, 1], [1, 7, 1, 7, 1]):
+        parts = [np.full((6, n, 16), n + i, np.float32) for i, n in enumerate(rows)]
+        np.testing.assert_array_equal(jnp.concatenate(parts, 1), np.concatenate(parts, 1))

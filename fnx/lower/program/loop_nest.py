@@ -180,7 +180,8 @@ def _check_own(node: UOp, inner: tuple[UOp, ...], outer: tuple[UOp, ...]) -> Non
 def _order_stores(statements: list[Statement]) -> None:
     """Stores to one buffer keep their order; they share the loops that move both alike.
 
-    Those of different places, as parts of a concatenation, may come in any order.
+    Those of different places, as parts of a concatenation, may come in any order; so may those
+    in other loops that write each place once.
     """
     last: dict[int, list[Statement]] = {}
     for s in statements:
@@ -194,7 +195,8 @@ def _order_stores(statements: list[Statement]) -> None:
                 if r is not t or not any(r in i.ranges for i in same):
                     break
                 shared += 1
-            if shared or not _are_apart(indices(s.node), indices(e.node)):
+            once = s.node.arg is None and e.node.arg is None and s.path != e.path
+            if not once and (shared or not _are_apart(indices(s.node), indices(e.node))):
                 s.depends.append((e, shared))
         earlier.append(s)
 
