@@ -30,7 +30,7 @@ from fnx.custom_batching import custom_vmap, sequential_vmap
 from fnx.experimental import io_callback
 from fnx.scipy.sparse.linalg import cg
 from tests.attack import seeds
-from tests.attack.programs import own_rule
+from tests.attack.writer import own_rule
 
 Function = Callable[[Any], Any]  # of a (3,) array of float64, to one
 N = 3

@@ -27,7 +27,8 @@ import numpy as np
 import fnx
 import fnx.numpy as jnp
 from fnx.core.config import override
-from tests.attack.programs import Wrong, within
+from tests.attack.agreement import Wrong
+from tests.attack.programs import within
 from tests.public import test_arguments as surface
 
 VALUES: tuple[Any, ...] = (

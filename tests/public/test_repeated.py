@@ -16,7 +16,8 @@ import fnx.numpy as jnp
 from fnx.core.array import repeated
 from fnx.core.config import override
 from fnx.core.errors import DonatedError, OutOfBoundsWarning
-from tests.attack.programs import outcome, program_of, results, same
+from tests.attack.agreement import outcome, same
+from tests.attack.programs import program_of, results
 
 COMPILED = True
 grad_module = importlib.import_module("fnx.transforms.grad")

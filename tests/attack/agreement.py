@@ -1,0 +1,157 @@
+"""When two ways to compute a program agree: bit for bit, or within what rounding explains.
+
+Two noises tell what rounding can do. Inputs of lines that are off by some ulps show how a line
+conditions what it is given; operations that each round otherwise, in the interpreter, show what
+cancels inside of a line: the gradient of a sum that does not depend on its operands is nothing but
+rounding.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core import dtypes, ops
+from fnx.core.array.trace import trace
+from fnx.core.config import override
+from fnx.core.levels import interp
+from fnx.core.uop import UOp
+from tests.graphs import numbers
+
+Array = np.ndarray[Any, Any]
+
+
+class Leaf(NamedTuple):
+    """An array of a result: its numbers, in a type that NumPy computes in, and its own type."""
+
+    dtype: dtypes.DType
+    numbers: Array
+
+
+def leaves(tree: Any) -> list[Leaf]:
+    return [Leaf(dtypes.as_dtype(np.asarray(x).dtype), numbers(x)) for x in fnx.tree.leaves(tree)]
+
+
+def flat(results: list[list[Leaf]]) -> list[Leaf]:
+    return [leaf for line in results for leaf in line]
+
+
+def outcome(f: Any, *args: Any) -> list[list[Leaf]] | fnx.FnxError:
+    """Leaves of each of the results, or the error."""
+    try:
+        return [leaves(x) for x in f(*args)]
+    except fnx.FnxError as e:
+        return e
+
+
+def meaning(f: Any, *args: Any) -> list[list[Leaf]] | fnx.FnxError:
+    """What the interpreter makes of the graph of a function, as ``outcome``."""
+    try:
+        with override(device="interp"):
+            xs = [jnp.asarray(x) for x in args]
+            traced = trace(f, [x._aval for x in xs], fnx.tree.structure((tuple(xs), {})),
+                           [x._node for x in xs], by="meaning", name="program")
+            held = [*args, *[np.zeros(0, bool)] * bool(traced.tokens)]
+            env = dict(zip([*traced.leaves, *traced.tokens[:1]], held))
+            made = interp.evaluate([x._node for x in traced.outs], env)
+        return [leaves(x) for x in traced.out_tree.unflatten(made)]
+    except fnx.FnxError as e:
+        return e
+
+
+_ROUNDED = {ops.ADD, ops.SUB, ops.MUL, ops.DIV, ops.SQRT, ops.REDUCE, ops.FOLD,
+            *[op for op in ops.ELEMENTWISE if not op.exact]}
+
+
+def rounded_otherwise(seed: int, f: Any, *args: Any) -> list[list[Leaf]] | fnx.FnxError:
+    """``meaning`` where each operation on floats is off by about an ulp."""
+    rng, compute = np.random.default_rng(seed), interp._Run._compute
+
+    def off(run: Any, node: UOp) -> Any:
+        made = compute(run, node)
+        if node.op not in _ROUNDED or not node.dtype.is_float or node.dtype.storage \
+                or node in run.env:
+            return made
+        with np.errstate(all="ignore"):
+            return (made * (1 + ulp(node.dtype) * rng.standard_normal(np.shape(made)))
+                    ).astype(made.dtype)
+
+    with mock.patch.object(interp._Run, "_compute", off):
+        return meaning(f, *args)
+
+
+class Wrong(AssertionError):
+    """Two ways disagree."""
+
+
+def ulp(t: dtypes.DType) -> float:
+    """How far the last bits are known, of a value of about 1."""
+    return 2.0 ** -t.mantissa if t.is_float and t.storage is not None else 3e-7
+
+
+def known_to(t: dtypes.DType, made: list[Leaf], exact: list[bool]) -> float:
+    """How far a difference of what was computed before is known: noise does not show it where it
+    decides which of equal numbers is the largest."""
+    sizes = [np.abs(x.numbers[np.isfinite(x.numbers)].astype("f8"))
+             for x, is_exact in zip(made, exact) if x.dtype.is_float and not is_exact]
+    return 2 * ulp(t) * max([size[size < 1e6].max(initial=0.0) for size in sizes], default=0.0)
+
+
+def explained(g: Leaf, w: Leaf, noisy: list[Leaf], known: float = 0.0) -> bool:
+    """Whether noise in the last bits moves the values as much. What is infinite or NaN has to be
+    so, unless noise decides it."""
+    if not w.dtype.is_float or not noisy:
+        return False
+    got, want = g.numbers, w.numbers
+    with np.errstate(all="ignore"):
+        steady = np.all([same_each(n.numbers, want) for n in noisy], axis=0) & ~np.isfinite(want)
+        spread = np.max([np.abs(n.numbers.astype("f8") - want) for n in noisy], axis=0)
+        off = np.abs(got.astype("f8") - want)
+        scale = np.abs(want[np.isfinite(want)]).max(initial=0.0)
+        near = off <= 100 * spread + max(1e-5, 2 * ulp(w.dtype)) * scale + known
+        near |= ~np.isfinite(spread)
+        return bool(np.all(near & ~steady | same_each(got, want)))
+
+
+def huge(made: list[Leaf], inputs: list[Array]) -> bool:
+    """Whether there are numbers of which products overflow."""
+    held = [x.numbers for x in made if x.dtype.is_float] + \
+        [np.asarray(fnx.numpy.asarray(x).astype("float32")) for x in inputs]
+    return any(bool(np.any((np.abs(x) > 1e10) & np.isfinite(x))) for x in held)
+
+
+def fused(g: Leaf, w: Leaf, mild: Leaf) -> bool:
+    """Whether results differ only where one is NaN, and the other is what moderate numbers give,
+    too: a fused multiply-add does not overflow before it adds."""
+    if not w.dtype.is_float:
+        return False
+    got, want = g.numbers, w.numbers
+    infinite = np.where(np.isnan(got), want, got)
+    either = (np.isnan(got) != np.isnan(want)) & np.isinf(infinite)
+    return bool(np.all(same_each(got, want) | either & same_each(infinite, mild.numbers)))
+
+
+def close(g: Leaf, w: Leaf, tolerance: float) -> bool:
+    if not w.dtype.is_float:
+        return False
+    got, want = g.numbers, w.numbers
+    with np.errstate(all="ignore"):
+        scale = np.abs(want[np.isfinite(want)]).max(initial=0.0)
+        near = np.abs(got.astype("f8") - want) <= max(tolerance, 2 * ulp(w.dtype)) \
+            * np.abs(want) + 1e-7 * scale
+    return bool(np.all(near | same_each(got, want)))
+
+
+def same_each(g: Array, w: Array) -> Any:
+    """Where two arrays have equal bits; any NaN equals any NaN."""
+    if g.dtype.kind != "f":
+        return g == w
+    return ((g == w) & (np.signbit(g) == np.signbit(w))) | (np.isnan(g) & np.isnan(w))
+
+
+def same(g: Array, w: Array) -> bool:
+    return bool(np.all(same_each(g, w)))
