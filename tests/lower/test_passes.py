@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fnx.core import build as b
 from fnx.core import build_calls, dtypes, op_args, ops, tiling
 from fnx.core.errors import KernelError
-from fnx.core.levels.interp import apply
+from fnx.core.levels.interp import apply, run_kernel
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower import memory, pipeline
@@ -227,6 +227,22 @@ def test_runtime_extents_before_and_expected() -> None:
     other = copy(r(9, 0), dims=(9,), of=b.mul(
         x(b.add(r(9, 0), b.index_const(1)), dims=(12,)), b.const(7.0, F)))
     assert generalize(other)[0] is kernel
+
+
+@given(st.integers(0, 9), st.lists(st.integers(2, 6), min_size=3, max_size=3))
+def test_runtime_extents_keep_the_loop_of_a_place(id: int, lengths: list[int]) -> None:
+    """Operands of ADD are in an order of their own: a VAR may come before the loop it is added to,
+    as where two lengths and an offset are one number."""
+    rows, columns, start = lengths
+    i, j = r(rows, id), r(columns, 10)
+    before = copy(b.add(i, b.index_const(start)), j, dims=(rows + start, columns),
+                  of=x(i, j, dims=(rows, columns)), order=(id, 10))
+    data = np.arange(rows * columns, dtype=np.float32)
+    kernel, scalars = generalize(before)
+    made = [np.zeros((rows + start, columns), np.float32) for _ in range(2)]
+    run_kernel(before, [data, made[0].reshape(-1)], ())
+    run_kernel(kernel, [data, made[1].reshape(-1)], [b.const_of(s) for s in scalars])
+    np.testing.assert_array_equal(made[0], made[1])
 
 
 def test_runtime_extents_take_what_is_compared() -> None:

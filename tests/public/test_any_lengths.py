@@ -1,0 +1,94 @@
+"""Eager calls over many shapes in one process share kernels: what one computes is of its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx.numpy as jnp
+
+COMPILED = True  # lengths are arguments of compiled kernels
+LENGTHS = (0, 1, 1, 2, 3, 4, 5, 5, 8, 8, 16, 17, 33)
+
+
+class Draw:
+    """Shapes, arrays and places at random."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def number(self, low: int, high: int) -> int:
+        return int(self.rng.integers(low, high))
+
+    def array(self, *shape: int) -> Any:
+        t = self.rng.choice(["f4", "i4", "u1", "f2"])
+        return (10 * self.rng.standard_normal(shape)).astype("i2").astype(t)
+
+    def shape(self, least: int = 1) -> tuple[int, ...]:
+        return tuple(int(n) for n in self.rng.choice(LENGTHS, self.number(least, 4)))
+
+
+def parts(draw: Draw) -> tuple[Any, list[Any]]:
+    """Arrays that fit but for one axis; often as many rows as columns: numbers that coincide."""
+    shape = draw.shape()
+    axis = draw.number(0, len(shape))
+    lengths = draw.rng.choice([*shape, *LENGTHS], draw.number(1, 4))
+    kind = draw.array(1).dtype
+    return axis, [draw.array(*shape[:axis], int(n), *shape[axis + 1:]).astype(kind)
+                  for n in lengths]
+
+
+def concatenate(np_: Any, draw: Draw) -> Any:
+    axis, xs = parts(draw)
+    return np_.concatenate([np_.asarray(x) for x in xs], axis)
+
+
+def stack(np_: Any, draw: Draw) -> Any:
+    x = draw.array(*draw.shape())
+    return np_.stack([np_.asarray(x), np_.asarray(x)[..., ::-1]], draw.number(0, x.ndim + 1))
+
+
+def cut(np_: Any, draw: Draw) -> Any:
+    x = draw.array(*draw.shape())
+    where = tuple([slice(draw.number(-n, n + 1), draw.number(-n, n + 1),
+                         int(draw.rng.choice([1, 1, 2, 3, -1, -2]))) for n in x.shape])
+    return np_.asarray(x)[where]
+
+
+def pad(np_: Any, draw: Draw) -> Any:
+    x = draw.array(*draw.shape())
+    widths = [(draw.number(0, 9), draw.number(0, 9)) for _ in x.shape]
+    mode = str(draw.rng.choice(["constant", "edge", "wrap"])) if x.size else "constant"
+    return np_.pad(np_.asarray(x), widths, mode=mode)
+
+
+def rotate(np_: Any, draw: Draw) -> Any:
+    x = draw.array(*draw.shape())
+    return np_.roll(np_.asarray(x), draw.number(-9, 9), draw.number(0, x.ndim))
+
+
+def choose(np_: Any, draw: Draw) -> Any:
+    x = draw.array(*draw.shape())
+    return np_.where(np_.asarray(x) > draw.number(0, 9), np_.asarray(x), np_.asarray(x[..., :1]))
+
+
+def turn(np_: Any, draw: Draw) -> Any:
+    x = draw.array(*draw.shape())
+    order = tuple(int(i) for i in draw.rng.permutation(x.ndim))
+    return np_.transpose(np_.asarray(x), order) + np_.asarray(x.dtype.type(draw.number(0, 9)))
+
+
+def repeat(np_: Any, draw: Draw) -> Any:
+    x = draw.array(*draw.shape())
+    return np_.tile(np_.asarray(x), tuple([draw.number(0, 4) for _ in x.shape]))
+
+
+@pytest.mark.parametrize("f", [concatenate, stack, cut, pad, rotate, choose, turn, repeat])
+def test_each_shape_is_computed_as_its_own(f: Callable[[Any, Draw], Any]) -> None:
+    for seed in range(60):
+        got, want = np.asarray(f(jnp, Draw(seed))), f(np, Draw(seed))
+        assert got.shape == want.shape, seed
+        np.testing.assert_array_equal(got, want, str(seed))
