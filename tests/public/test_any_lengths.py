@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fnx.numpy as jnp
+from fnx.core import dtypes
 
 COMPILED = True  # lengths are arguments of compiled kernels
 LENGTHS = (0, 1, 1, 2, 3, 4, 5, 5, 8, 8, 16, 17, 33)
@@ -92,3 +93,12 @@ def test_each_shape_is_computed_as_its_own(f: Callable[[Any, Draw], Any]) -> Non
         got, want = np.asarray(f(jnp, Draw(seed))), f(np, Draw(seed))
         assert got.shape == want.shape, seed
         np.testing.assert_array_equal(got, want, str(seed))
+
+
+@pytest.mark.parametrize("kind", [t.name for t in dtypes.USER if t.bits < 64])
+def test_numbers_of_any_dtype_are_arguments(kind: str) -> None:
+    x = jnp.asarray([0, 1, 1, 0]).astype(kind)
+    for number in (1, 2, 3, 5):  # eager calls share one kernel: the number is its argument
+        got = jnp.where(jnp.asarray([True, False, True, False]), x, jnp.asarray(number, kind))
+        assert [int(v) for v in got.astype("int32")] == [0, number if kind != "bool" else 1, 1,
+                                                         number if kind != "bool" else 1]

@@ -416,7 +416,7 @@ def _exec(node: UOp) -> bool:
 
 def _bounded(node: UOp) -> bool:
     scalars = _operands(node)[1]
-    return all(v.arg.low <= ops.const_value(scalars[i]) <= v.arg.high
+    return all(v.arg.low <= build.const_of(scalars[i]) <= v.arg.high
                for i, v in _kernel_args(node.src[0], ops.VAR).items() if v.dtype.is_integer)
 
 
