@@ -15,7 +15,7 @@ from __future__ import annotations
 from fnx.core.errors import KernelError
 from fnx.core.record import Record, values
 
-SPACES = ("PRIV", "GLOBAL")
+SPACES = ("PRIV", "SHARED", "GLOBAL")
 
 
 class Transform(Record):
@@ -173,7 +173,8 @@ def stage(operand: str | int, at: str | None = None, space: str = "PRIV",
     Args:
         operand: an input's name or slot.
         at: the loop in which to fill the buffer, each time round; None: at the start.
-        space: "PRIV", a worker's own; "GLOBAL", filled once by all workers and read by all.
+        space: "PRIV", a worker's own; "SHARED", of a group of threads, which fill it together;
+            "GLOBAL", filled once by all workers and read by all.
         along: only what is read along this loop (or those that it was split into, by their usual
             names), of an operand that is read in several ways, as in ``x @ x``; None: all of it.
 

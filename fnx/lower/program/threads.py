@@ -28,7 +28,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from fnx.core import build, op_args, ops
-from fnx.core.expr import Expr
+from fnx.core.expr import Expr, minimum
 from fnx.core.parts import buffer, closed, dims, extent, indices, validity, value
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
@@ -184,29 +184,41 @@ def _filled_together(kernel: UOp, target: Target) -> UOp:
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node in found:
-            size = math.prod([build.const_of(d) for d in dims(node)])
+            lengths = _padded(node)
+            size = math.prod(lengths)
             turns = ids.new_range(-(-size // count), "SEQ")
             thread = ids.new_range(count, "THREAD")
             rest = symbolic.simplify((Expr(turns) * count + Expr(thread)).node)
             if size % count:  # the last ones fill what nobody reads
                 rest = symbolic.simplify((Expr(rest) % size).node)
             digits = {}
-            for r in reversed(closed(node)):
-                n = build.const_of(extent(r))
-                digits[r] = symbolic.simplify((Expr(rest) % n).node)
+            for r, n in zip(reversed(closed(node)), reversed(lengths)):
+                digit = Expr(rest) % n
+                if n > build.const_of(extent(r)):
+                    digit = minimum(digit, build.const_of(extent(r)) - 1)
+                digits[r] = symbolic.simplify(digit.node)
                 rest = symbolic.simplify((Expr(rest) // n).node)
             filled, = substitute(src[:1], digits)
             filled, = rebuild([filled], _simplified)
             return build.stage(filled, [turns, thread], node.arg.id, "SHARED", node.arg.name)
         if node.op is ops.INDEX and buffer(node) in found:
             flat = Expr(build.index_const(0))
-            for i, d in zip(src[1:], dims(buffer(node))):
-                flat = flat * Expr(d) + Expr(i)
+            for i, d in zip(src[1:], _padded(buffer(node))):
+                flat = flat * d + Expr(i)
             return build.at(src[0], *[symbolic.simplify(i.node)
                                       for i in (flat // count, flat % count)])
         return None
 
     return _rewritten(kernel, visit, ids)
+
+
+def _padded(stage: UOp) -> list[int]:
+    """The lengths in which a stage is laid out: threads that walk along its first dimensions
+    read from different banks of the memory where its last one is odd."""
+    lengths = [int(build.const_of(d)) for d in dims(stage)]
+    if len(lengths) > 1 and lengths[-1] % 2 == 0:
+        lengths[-1] += 1
+    return lengths
 
 
 def _simplified(node: UOp, src: tuple[UOp, ...]) -> UOp | None:

@@ -303,9 +303,9 @@ class _Tiling:
         """Of the operand whose load stands for a factor; in ``x @ x`` not that of the other one."""
         left, right = self.found.left, self.found.right
         own = name_of(self.row if factor is left else self.column)
-        both = {*_slots(left)} & {*_slots(right)}
+        both = {*slots_of(left)} & {*slots_of(right)}
         return [tiling.stage(slot, at, space, own if slot in both else None)
-                for slot in _slots(factor)[:1]]
+                for slot in slots_of(factor)[:1]]
 
 
 class _SharedTiling(_Tiling):
@@ -349,7 +349,7 @@ def _innermost(loops: list[str], some: set[str]) -> str | None:
     return next((x for x in reversed(loops) if x in some), None)
 
 
-def _slots(factor: UOp) -> list[int]:
+def slots_of(factor: UOp) -> list[int]:
     """Of the operands whose loads stand for a factor: those with all of its ranges."""
     return [buffer(load).arg.slot for load in loads_below(factor)
             if load.ranges == factor.ranges and buffer(load).op is ops.REF]

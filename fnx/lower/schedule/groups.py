@@ -4,6 +4,8 @@
     rows        STORE(o[r, c], f(x[r, c], REDUCE(x[r, k], k)))      a group for each row r; its
                 threads share k, and c: neighbours read neighbours, folds meet in SHARED memory
     map         STORE(o[r, c], f(x[r, c]))        a thread for each place; folds are loops of it
+    product     REDUCE(x[m, k] * w[k, n], k)      a group for each block of the result, a thread
+                for each tile of it, in registers; blocks of both factors are SHARED
     in order    a scatter that combines           ranges whose iterations may not meet are given
                 out as in a map; the others are loops
 
@@ -22,13 +24,17 @@ from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.tiling import Bind, Schedule, Transform
 from fnx.core.uop import UOp
+from fnx.lower.schedule import contraction
 from fnx.lower.schedule.choose import LoopPlan
+from fnx.lower.schedule.contraction import Contraction
 from fnx.lower.schedule.loops import name_of, ranges_of
-from fnx.lower.schedule.workload import extent, product, stride
+from fnx.lower.schedule.workload import extent, loads_below, product, stride
 
 _LONG = 64        # iterations that threads share: with fewer a thread does a row
 _MANY = 1 << 13   # rows that keep a device busy with a thread each
 _LEAST = 32       # threads of a group
+_SIDE = 16        # threads along each side of a block of a product, and terms of a block of sums
+_TILE = 4         # rows, and columns, of a thread
 
 
 def choose_groups(kernel: UOp, target: Target) -> Schedule:
@@ -46,6 +52,22 @@ def choose_groups(kernel: UOp, target: Target) -> Schedule:
     return tuple(_GroupPlan(kernel, target).schedule())
 
 
+def _tiled_product(kernel: UOp) -> Contraction | None:
+    """The product that a kernel is, where a block of it is worth the memory that it shares."""
+    found = contraction.find(kernel)
+    if found is None or not all(r.src[0].op is ops.CONST for r in ranges_of(kernel)):
+        return None
+    sides = extent(found.rows[-1]), extent(_near(found.right, found.columns)), \
+        extent(found.summed[-1])
+    return found if min(sides) >= _SIDE // 2 else None
+
+
+def _near(factor: UOp, ranges: Sequence[UOp]) -> UOp:
+    """The range along which a factor is contiguous, or the last."""
+    loads = loads_below(factor)
+    return next((r for r in ranges if any(stride(n, r) == 1 for n in loads)), ranges[-1])
+
+
 class _GroupPlan:
     """Collects the transforms of a kernel."""
 
@@ -58,8 +80,12 @@ class _GroupPlan:
         self.shared: list[UOp] = []
         self.groups: list[str] = []
         self.threads: list[str] = []
+        self.product = _tiled_product(kernel)
 
     def schedule(self) -> list[Transform]:
+        if self.product is not None:
+            self._tiles(self.product)
+            return self.steps
         self.shared = self._columns()
         if self.shared:
             self._rows(self.shared)
@@ -115,6 +141,39 @@ class _GroupPlan:
             self._give(r)
         for r in shared:
             self._split(r, threads, "o", "t")
+
+    # ---- products
+
+    def _tiles(self, found: Contraction) -> None:
+        """Blocks of rows and columns, of which each thread has some of both; sums in blocks."""
+        row, k = found.rows[-1], found.summed[-1]
+        column = _near(found.right, found.columns)
+        m, n, s = map(name_of, (row, column, k))
+        tiles = {r: _TILE if extent(r) >= _SIDE * _TILE else 1 for r in (row, column)}
+        high, wide = tiles[row], tiles[column]
+        self.steps += [
+            tiling.split(m, _SIDE * high, f"{m}_g", f"{m}_r"),
+            tiling.split(f"{m}_r", high, f"{m}_t", f"{m}_i"),
+            tiling.split(n, _SIDE * wide, f"{n}_g", f"{n}_r"),
+            tiling.split(f"{n}_r", _SIDE, f"{n}_j", f"{n}_t"),
+            tiling.split(s, _SIDE, f"{s}_o", f"{s}_k")]
+        others = [name_of(r) for r in (*found.batch, *found.rows, *found.columns)
+                  if r not in (row, column)]
+        for name in (f"{m}_g", f"{n}_g", *others):
+            if len(self.groups) < (RANGE_KINDS["GRID"].most or 0):
+                self._bind(name, "GRID", self.groups)
+        for name in (f"{m}_t", f"{n}_t"):
+            self._bind(name, "THREAD", self.threads)
+        summed = [name_of(r) for r in found.summed if r is not k]
+        self.steps += [
+            tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"),
+            tiling.order(*self.groups, *[x for x in others if x not in self.groups],
+                         *self.threads, *summed, f"{s}_o", f"{s}_k", f"{m}_i", f"{n}_j")]
+        both = {*contraction.slots_of(found.left)} & {*contraction.slots_of(found.right)}
+        self.steps += [
+            tiling.stage(slot, f"{s}_o", "SHARED", along if slot in both else None)
+            for side, along in ((found.left, m), (found.right, n))
+            for slot in contraction.slots_of(side)[:1]]
 
     # ---- maps
 

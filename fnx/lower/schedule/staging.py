@@ -6,16 +6,17 @@
             REDUCE(x[14*io + i, k] * W[k, l], k)      order io jr k i l k' l'
 
 A stage closes the ranges of the load that lie inside ``at``, and is laid out in their loop
-order: that is packing. Elementwise work over the same ranges is staged along (a scale, a cast),
-so it is done once for each element. A GLOBAL stage is the same for all workers: ``split_global``
-makes a kernel of its own of it, that writes a temporary buffer.
+order: that is packing. One in SHARED memory closes the ranges of threads, too, and is laid out as
+the operand is: threads that are neighbours fill neighbours. Elementwise work over the same ranges
+is staged along (a scale, a cast), so it is done once for each element. A GLOBAL stage is the same
+for all workers: ``split_global`` makes a kernel of its own of it, that writes a temporary buffer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build, op_args, ops
+from fnx.core import build, dtypes, op_args, ops
 from fnx.core.errors import KernelError
 from fnx.core.parts import buffer, closed, dims, extent, value, written_slots
 from fnx.core.record import Record
@@ -62,12 +63,18 @@ def _place(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
                 or buffer(load).arg.slot != slot or not _runs(load, step.along):
             continue
         staged = _grown(load, users, written)
+        together = step.space == "SHARED"
         outer = [r for r in sorted(staged.ranges, key=position.__getitem__)
-                 if position[r] > outside]
+                 if position[r] > outside or together and r.arg.kind == "THREAD"]
+        if together:  # neighbours of the group read neighbours
+            walked, = rebuild([load], _unclamped)
+            steps = {r: -abs(stride(walked, r)) for r in outer}
+            outer.sort(key=steps.__getitem__)
         if staged in to or not outer:
             continue
-        inner = [build.range_(extent(r), fresh + i, _fill_kind(staged, r, r is outer[-1]),
-                              name_of(r) + "_") for i, r in enumerate(outer)]
+        inner = [build.range_(extent(r), fresh + i, "SEQ" if together else
+                              _fill_kind(staged, r, r is outer[-1]), name_of(r) + "_")
+                 for i, r in enumerate(outer)]
         fresh += len(inner)
         order += [r.arg.id for r in inner]
         filled, = substitute([staged], dict(zip(outer, inner)))
@@ -81,6 +88,12 @@ def _place(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
                           f"{step.at!r}; got none",
                           hint="name a loop further out, or leave the stage away")
     return build.kernel(substitute(kernel.src, to), kernel.arg.name, order)
+
+
+def _unclamped(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    """An index as it is where no split that rounds up has to hold it back."""
+    clamps = node.op is ops.MIN and node.dtype is dtypes.index
+    return next((s for s in src if s.ranges), None) if clamps else None
 
 
 def _slot(kernel: UOp, nodes: Sequence[UOp], step: StageOperand) -> int:

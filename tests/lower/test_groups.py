@@ -1,0 +1,128 @@
+"""Kernels for groups of threads: the interpreter runs them, so no device is needed to be right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from fnx.backends.base import get_device
+from fnx.core import build, dtypes, ops
+from fnx.core.errors import KernelError
+from fnx.core.target import Target
+from fnx.core.uop import UOp, toposort
+from fnx.lower.pipeline import Lowered, lower
+from fnx.lower.program.linearize import linearize
+from fnx.lower.program.together import group_of
+from tests.graphs import Graph, assert_same, graphs
+from tests.laws.test_jit_eager_interp import INTEGERS, run
+
+GROUPS = Target("opencl", kind="opencl", threads=64, shared=16 << 10, private=256)
+SHAPE = 9, 300
+
+
+def interpreted(fn: UOp, args: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+    """The kernels that a device would be given, run by the interpreter."""
+    device = get_device("interp")
+    lowered = lower(fn, GROUPS)
+    buffer = device.encode(lowered.block.commands, lowered.code, lowered.block.arena)
+    ins = [device.upload(a) for a in args]
+    outs = [device.alloc(max(1, math.prod(o.shape) * o.dtype.itemsize)) for o in lowered.block.outs]
+    buffer.submit(ins, outs)
+    given = [(ins if kind == "in" else outs)[i] for kind, i in lowered.block.results]
+    return [s.view(o.dtype.np, o.shape) for s, o in zip(given, fn.src, strict=True)]
+
+
+@settings(max_examples=15)
+@given(graphs(types=INTEGERS, steps=10))
+def test_integers_are_the_interpreters(graph: Graph) -> None:
+    assert_same(interpreted(graph.fn, graph.args),
+                run(graph.fn, graph.args, get_device("interp"), False))
+
+
+def spread(x: UOp, like: UOp, axis: int) -> UOp:
+    """A reduced array along the axis that it lost."""
+    kept = tuple(1 if i == axis else n for i, n in enumerate(like.shape))
+    return build.expand(build.reshape(x, kept), like.shape)
+
+
+def softmax(x: UOp, axis: int) -> UOp:
+    e = build.exp(build.sub(x, spread(build.reduce(x, ops.MAX, (axis,)), x, axis)))
+    return build.div(e, spread(build.reduce(e, ops.ADD, (axis,)), x, axis))
+
+
+def matmul(x: UOp, w: UOp) -> UOp:
+    (m, k), n = x.shape, w.shape[1]
+    return build.reduce(build.mul(
+        build.expand(build.reshape(x, (m, 1, k)), (m, n, k)),
+        build.expand(build.reshape(build.permute(w, (1, 0)), (1, n, k)), (m, n, k))), ops.ADD, (2,))
+
+
+CASES: dict[str, tuple[Callable[[UOp], UOp], Callable[[Any], Any]]] = {
+    "softmax along rows": (lambda x: softmax(x, 1), lambda x: np.exp(x) / np.exp(x).sum(
+        1, keepdims=True)),
+    "softmax along columns": (lambda x: softmax(x, 0), lambda x: np.exp(x) / np.exp(x).sum(
+        0, keepdims=True)),
+    "sum of all": (lambda x: build.reduce(x, ops.ADD, (0, 1)), lambda x: x.sum()),
+    "maximum of rows": (lambda x: build.reduce(x, ops.MAX, (1,)), lambda x: x.max(1)),
+    "product": (lambda x: matmul(build.permute(x, (1, 0)), x), lambda x: x.T @ x),
+    "product of a flip": (lambda x: matmul(build.flip(x, (0,)), build.permute(x, (1, 0))),
+                          lambda x: x[::-1] @ x.T),
+    "turned": (lambda x: build.exp(build.permute(x, (1, 0))), lambda x: np.exp(x.T)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_kind_of_kernel(name: str) -> None:
+    f, exact = CASES[name]
+    x = np.random.default_rng(3).normal(size=SHAPE).astype(np.float32)
+    got, = interpreted(build.function([f(build.param(0, dtypes.float32, SHAPE))], 1), [x])
+    np.testing.assert_allclose(got, exact(x.astype(np.float64)), rtol=2e-5, atol=2e-5)
+
+
+def lowered(f: Callable[[UOp], UOp], shape: tuple[int, ...]) -> Lowered:
+    return lower(build.function([f(build.param(0, dtypes.float32, shape))], 1), GROUPS)
+
+
+def lines(f: Callable[[UOp], UOp], shape: tuple[int, ...] = SHAPE) -> list[ops.Op]:
+    kernel = next(reversed(lowered(f, shape).code.values()))
+    return [line.op for line in kernel.program().src]
+
+
+def test_threads_wait_between_filling_and_reading_and_nowhere_else() -> None:
+    assert lines(lambda x: build.reduce(x, ops.MAX, (1,))).count(ops.SYNC) == 2  # 64, 8 -> 1
+    product = lines(lambda x: matmul(build.permute(x, (1, 0)), x), (40, 40))
+    assert product.count(ops.SYNC) == 2
+    first, second = [i for i, op in enumerate(product) if op is ops.SYNC]
+    assert product.index(ops.FOR) < first < product.index(ops.STORE) < second
+    assert ops.SYNC not in lines(build.exp)
+
+
+def test_what_has_no_room_is_computed_where_it_is_read() -> None:
+    def stages(columns: int) -> int:
+        kernels = list(lowered(lambda x: softmax(x, 1), (4, columns)).code)
+        return sum(n.op is ops.STAGE and build.const_of(n.src[1].src[0]) > 64 or
+                   n.op is ops.STAGE and len(n.src) > 2 for n in toposort(kernels))
+    assert stages(1000) == 1 and stages(10_000) == 0
+
+
+def test_a_program_says_what_its_threads_are_given() -> None:
+    for kernel in lowered(lambda x: softmax(x, 1), SHAPE).code:
+        group = group_of(kernel)
+        assert group is not None and linearize(kernel, GROUPS).arg == group
+        assert group.threads == 64 and group.private == 0
+        assert 1200 <= group.shared <= GROUPS.shared
+
+
+def test_threads_do_not_wait_where_some_of_them_are_not() -> None:
+    t, u = build.range_(8, 0, "THREAD", "t"), build.range_(16, 1, "THREAD", "u")
+    x = build.load(build.at(build.ref(0, dtypes.float32, (8, 16)), t, u))
+    staged = build.load(build.at(build.stage(x, [u], 0, "SHARED"), t))
+    o = build.at(build.ref(1, dtypes.float32, (8,)), t)
+    kernel = build.kernel([build.store(o, staged)], "odd", (0, 1))
+    with pytest.raises(KernelError, match="filled where all of them come"):
+        linearize(kernel, GROUPS)
