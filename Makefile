@@ -8,12 +8,13 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test tiny attack matrix compare lint notebooks docs bench sweep precision clean help
+.PHONY: demo test tiny attack matrix compare lint notebooks docs bench sweep precision \
+	gpu-check device-laws clean help
 .NOTPARALLEL:  # one environment, one pip at a time
 .DELETE_ON_ERROR:
 
 help:  ## what one can ask for
-	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 18
 
 demo: $(VENV)/examples.stamp  ## train an MLP on handwritten digits, five seeds
 	$(BIN)/python examples/digits.py $(ARGS)
@@ -50,6 +51,12 @@ bench: $(VENV)/bench.stamp  ## compare with JAX; ARGS=--write renews docs/benchm
 
 sweep: $(VENV)/bench.stamp  ## a thousand cases beside JAX and PyTorch; ARGS="--seconds 90 --write"
 	$(BIN)/python benchmarks/sweep.py $(ARGS)
+
+gpu-check: $(VENV)/gpu.stamp  ## kernels of the workloads through ptxas; ARGS="softmax4096"
+	$(BIN)/python scripts/gpu_check.py $(ARGS)
+
+device-laws: $(VENV)/test.stamp  ## all tests of devices with many more examples; ARGS="-k opencl"
+	FNX_TEST_EXAMPLES=200 $(BIN)/python -m pytest -n auto tests/devices $(ARGS)
 
 precision: $(VENV)/bench.stamp  ## training in bfloat16 and float16 beside float32; ARGS="fnx 100"
 	$(BIN)/python benchmarks/low_precision.py $(ARGS)

@@ -6,6 +6,7 @@ And no file imports itself by way of others, be it for its types only.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,3 +132,14 @@ def test_a_circle_of_types_is_found() -> None:
     files = {"fnx.a": "from fnx import b", "fnx.d": "import fnx.a", "fnx": "import fnx.d",
              "fnx.b": "if TYPE_CHECKING:\n    from fnx.c import C", "fnx.c": "import fnx.a as x"}
     assert circles(imported(files)) == {"fnx.a", "fnx.b", "fnx.c"}
+
+
+VENDORS = re.compile(r"opencl|cuda|nvptx|nvidia|pocl|webgpu|wgsl|vulkan|\bptx", re.IGNORECASE)
+NAMING = ("backends/", "lower/render/", "lower/machines.py", "core/config.py",
+          "lax/bits.py")  # an argument of JAX's platform_dependent
+
+
+def test_only_backends_renderers_and_rows_name_a_vendor() -> None:
+    naming = [path for path in PACKAGE.rglob("*.py") if VENDORS.search(path.read_text())]
+    names = [path.relative_to(PACKAGE).as_posix() for path in naming]
+    assert [name for name in names if not name.startswith(NAMING)] == []

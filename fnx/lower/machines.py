@@ -8,6 +8,7 @@ GRID and THREAD ranges, SHARED stages, its own prologue; no other file asks what
     host        LLVM functions for parts of one outermost PAR range (lower/render/host.py)
     kernels     kernels as they are, for devices that walk them (interp) or record them (null)
     opencl      OpenCL C for groups of threads (lower/render/opencl.py)
+    nvptx       LLVM IR for them (lower/render/nvptx.py)
 """
 
 from __future__ import annotations
@@ -221,4 +222,7 @@ KERNELS = Machine(KINDS, SPACES, TILING, (), lambda symbol, text: "", lambda ker
 OPENCL = of_groups(deferred("fnx.lower.render.opencl", "render"),
                    deferred("fnx.lower.render.opencl", "module"))
 
-MACHINES = {"host": HOST, "kernels": KERNELS, "opencl": OPENCL}
+NVPTX = of_groups(deferred("fnx.lower.render.nvptx", "render"),
+                  deferred("fnx.lower.render.nvptx", "module"))
+
+MACHINES = {"host": HOST, "kernels": KERNELS, "opencl": OPENCL, "nvptx": NVPTX}

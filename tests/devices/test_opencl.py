@@ -21,6 +21,7 @@ from tests.devices.conftest import found
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs
 from tests.laws.test_jit_eager_interp import FOLDS, INTEGERS, run
 
+EXAMPLES = int(os.environ.get("FNX_TEST_EXAMPLES", "4"))  # make device-laws takes more
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(33, 70)).astype(np.float32)
 W = RNG.normal(size=(70, 40)).astype(np.float32)
@@ -34,7 +35,7 @@ def on_both(f: Any, *args: Any) -> tuple[Any, Any]:
         return mine, [np.asarray(x) for x in other]
 
 
-@settings(max_examples=5)
+@settings(max_examples=EXAMPLES)
 @given(graphs(types=INTEGERS, steps=14))
 def test_integers_have_the_cpus_bits(graph: Graph) -> None:
     device = found("opencl")
@@ -43,7 +44,7 @@ def test_integers_have_the_cpus_bits(graph: Graph) -> None:
         assert_same(run(graph.fn, graph.args, device, lengths_later), want)
 
 
-@settings(max_examples=8)
+@settings(max_examples=EXAMPLES)
 @given(graphs(allowed=ALL_OPS - FOLDS, steps=14))
 def test_elementwise_results_have_the_cpus_bits(graph: Graph) -> None:
     device = found("opencl")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from fnx.backends.base import get_device
+from fnx.backends.llvm import binding
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import KernelError
 from fnx.core.target import Target
@@ -116,6 +117,20 @@ def test_a_program_says_what_its_threads_are_given() -> None:
         assert group is not None and linearize(kernel, GROUPS).arg == group
         assert group.threads == 64 and group.private == 0
         assert 1200 <= group.shared <= GROUPS.shared
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_becomes_code_of_a_gpu(name: str) -> None:
+    """Assembly of LLVM; ``make gpu-check`` takes it further."""
+    chip = Target("gpu", triple="nvptx64-nvidia-cuda", cpu="sm_80", features="+ptx80",
+                  kind="nvptx", threads=64, shared=16 << 10, private=256)
+    fn = build.function([CASES[name][0](build.param(0, dtypes.float32, SHAPE))], 1)
+    for kernel, code in lower(fn, chip).code.items():
+        text = binding.assembly(code.text(), chip)
+        assert f".visible .entry {code.symbol}(" in text and ".reqntid" in text
+        syncs = sum(line.op is ops.SYNC for line in linearize(kernel, chip).src)
+        assert text.count("bar.sync") + text.count("barrier.sync") == syncs
+        assert "div.full" not in text and ".approx" not in text and ".ftz" not in text
 
 
 def test_threads_do_not_wait_where_some_of_them_are_not() -> None:

@@ -53,6 +53,10 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "DisposeString": (None, (c_char_p,)),
     "InitializeNativeTarget": (c_int, ()),
     "InitializeNativeAsmPrinter": (c_int, ()),
+    "InitializeAllTargetInfos": (None, ()),
+    "InitializeAllTargets": (None, ()),
+    "InitializeAllTargetMCs": (None, ()),
+    "InitializeAllAsmPrinters": (None, ()),
     "GetProcessTriple": (None, (_Text,)),
     "GetHostCPUName": (None, (_Text,)),
     "GetHostCPUFeatures": (c_int, (_Text,)),
@@ -309,6 +313,11 @@ class _Machine:
             lib.DisposeTargetMachine(ref)
         triple = target.triple.encode()
         found = lib.GetTargetFromTriple(triple, error.reference)
+        if not found:  # not the host's
+            error.take()
+            for what in ("TargetInfos", "Targets", "TargetMCs", "AsmPrinters"):
+                getattr(lib, f"InitializeAll{what}")()
+            found = lib.GetTargetFromTriple(triple, error.reference)
         if not found:
             raise DeviceError(f"LLVM has no target {target.triple!r}: {error.take()}")
         self.ref: int = lib.CreateTargetMachine(

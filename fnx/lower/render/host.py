@@ -44,10 +44,10 @@ def _enter(p: Printer, program: UOp) -> None:
             p.define(node, f"load ptr, ptr {at}, align 8")
         else:
             at = p.line(f"getelementptr i64, ptr %scalars, i64 {node.arg.slot}")
-            p.names[node] = _from_bits(p, p.line(f"load i64, ptr {at}, align 8"), node.dtype)
+            p.names[node] = from_bits(p, p.line(f"load i64, ptr {at}, align 8"), node.dtype)
 
 
-def _from_bits(p: Printer, name: str, t: DType) -> str:
+def from_bits(p: Printer, name: str, t: DType) -> str:
     """A scalar argument: the low bits of 64."""
     if t is dtypes.index:
         return name

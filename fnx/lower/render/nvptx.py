@@ -1,0 +1,105 @@
+"""NVPTX's calling convention: LLVM IR whose kernels groups of threads run on an NVIDIA GPU.
+
+    define ptx_kernel void @SYMBOL(ptr addrspace(1) %words)
+
+``words`` are the addresses of the buffers, then the scalars, 64 bits each: a kernel that is recorded
+once reads other arguments where they are written to the same words. Everything else is the host's
+text (llvm.py): pointers are generic, LLVM finds their address spaces. Products and sums stay apart,
+divisions and square roots are rounded correctly and subnormal numbers stay, as LLVM's PTX says
+``.rn`` and no ``.ftz``.
+
+>>> from fnx.core import build, op_args
+>>> sync = UOp(ops.SYNC, dtypes.void)
+>>> p = UOp(ops.PROGRAM, dtypes.void, (sync,), op_args.ThreadGroup(0, 0, 64, 0, 0))
+>>> print(module("f", render(p)).splitlines()[0])
+define ptx_kernel void @f(ptr addrspace(1) %words) "nvvm.reqntid"="64" {
+"""
+
+from __future__ import annotations
+
+from fnx.core import dtypes, ops
+from fnx.core.uop import UOp
+from fnx.lower.render.host import from_bits
+from fnx.lower.render.llvm import Convention, Printer, body, type_of
+
+_IDS = {"GRID": "%group", "THREAD": "%thread"}
+_DECLARED = """declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
+"""
+
+
+def render(program: UOp) -> str:
+    """A kernel, from its parameters on, and the memory that its threads share."""
+    group = program.arg
+    shared = [f"@SHARED = internal addrspace(3) global [{group.shared} x i8] undef, align 64"] \
+        if group.shared else []
+    return "\n".join([f'(ptr addrspace(1) %words) "nvvm.reqntid"="{group.threads}" {{',
+                      *body(program, _NVPTX), "}", *shared, ""])
+
+
+def module(symbol: str, function: str) -> str:
+    """The module that defines ``symbol`` as a kernel."""
+    function = function.replace("@SHARED", f"@{symbol}_shared")
+    return f"define ptx_kernel void @{symbol}{function}{_DECLARED}!0 = !{{}}\n"
+
+
+def _enter(p: Printer, program: UOp) -> None:
+    """Numbers of the group and the thread, and the words that the program uses."""
+    group = program.arg
+    for name, register in (("%group", "ctaid"), ("%thread", "tid")):
+        number = p.line(f"call i32 @llvm.nvvm.read.ptx.sreg.{register}.x()")
+        p.out.append(f"  {name} = zext i32 {number} to i64")
+    if group.private:
+        p.out.append(f"  %private = alloca [{group.private} x i8], align 64")
+    if group.shared:
+        p.out.append("  %shared = addrspacecast ptr addrspace(3) @SHARED to ptr")
+    used = {s for node in program.src for s in node.src if s.op in (ops.REF, ops.VAR)}
+    for node in sorted(used, key=lambda n: (n.op.name, n.arg.slot, n.dtype.name)):
+        slot = node.arg.slot + (group.buffers if node.op is ops.VAR else 0)
+        at = p.line(f"getelementptr i64, ptr addrspace(1) %words, i64 {slot}")
+        word = p.line(f"load i64, ptr addrspace(1) {at}, align 8, !invariant.load !0")
+        if node.op is ops.VAR:
+            p.names[node] = from_bits(p, word, node.dtype)
+        else:
+            pointer = p.line(f"inttoptr i64 {word} to ptr addrspace(1)")
+            p.define(node, f"addrspacecast ptr addrspace(1) {pointer} to ptr")
+
+
+def _scratch(p: Printer, node: UOp) -> None:
+    memory = {"SHARED": "%shared", "PRIV": "%private"}[node.arg.space]
+    p.define(node, f"getelementptr i8, ptr {memory}, i64 {p.operand(node.src[0])}")
+
+
+def _load(p: Printer, node: UOp) -> None:
+    """Where it is not valid, the first element of the same memory is read, and not used."""
+    place = node.src[0]
+    at, t = p.operand(place), type_of(dtypes.int8 if node.dtype.is_bool else node.dtype)
+    valid = p.typed(node.src[1]) if len(node.src) > 1 else ""
+    if valid:
+        base = place
+        while base.op is ops.ADDRESS:
+            base = base.src[0]
+        at = p.line(f"select {valid}, ptr {at}, ptr {p.operand(base)}")
+    name = p.line(f"load {t}, ptr {at}, align {node.dtype.itemsize}")
+    if valid:
+        zero = "0.0" if node.dtype.is_float else "0"
+        name = p.line(f"select {valid}, {t} {name}, {t} {zero}")
+    p.names[node] = p.line(f"icmp ne i8 {name}, 0") if node.dtype.is_bool else name
+
+
+def _sync(p: Printer, node: UOp) -> None:
+    p.out.append("  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)")
+
+
+def _store(p: Printer, node: UOp) -> None:
+    """A scalar; its mask is a branch around it, by ``IF``, so there is none here."""
+    place, value = node.src[:2]
+    name, t = p.operand(value), type_of(value.dtype)
+    if value.dtype.is_bool:
+        name, t = p.line(f"zext i1 {name} to i8"), "i8"
+    p.out.append(f"  store {t} {name}, ptr {p.operand(place)}, align {value.dtype.itemsize}")
+
+
+_NVPTX = Convention(_enter, {ops.ID: lambda p, n: _IDS[n.arg]},
+                    {ops.SCRATCH: _scratch, ops.LOAD: _load, ops.STORE: _store, ops.SYNC: _sync})

@@ -1,0 +1,131 @@
+"""Every kernel of the workloads for a GPU that is not here: assembled, its registers counted.
+
+    python scripts/gpu_check.py                       all workloads, for sm_80 and sm_90
+    python scripts/gpu_check.py softmax mlp_step      some of them
+
+Each distinct kernel goes through LLVM to PTX and through ``ptxas -v`` (of the wheel
+nvidia-cuda-nvcc-cu12, or on the path). A table tells registers, bytes that spill, bytes that a
+group shares. It ends with an error where a kernel is refused, or a product of matrices spills.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+
+from workloads import WORKLOADS
+
+import fnx
+from fnx.backends.llvm import binding
+from fnx.core.record import Record
+from fnx.core.target import Target
+from fnx.lower.pipeline import lower
+from fnx.transforms.jit import _prepared
+
+CHIPS = ("sm_80", "sm_90")
+_USED = re.compile(r"Used (\d+) registers")
+_SPILLED = re.compile(r"(\d+) bytes spill stores")
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+class Assembled(Record):
+    """What ptxas says of a kernel."""
+
+    registers: int
+    spilled: int
+    shared: int
+
+
+def target(chip: str) -> Target:
+    """A chip as the lowering sees it."""
+    return Target("cuda", triple="nvptx64-nvidia-cuda", cpu=chip, features="+ptx80", kind="nvptx",
+                  threads=256, shared=48 << 10, private=1 << 10)
+
+
+def assembler() -> str:
+    """Where ptxas is."""
+    found = shutil.which("ptxas")
+    if found is None:
+        for folder in sys.path:
+            path = os.path.join(folder, "nvidia", "cuda_nvcc", "bin", "ptxas")
+            if os.path.exists(path):
+                return path
+        sys.exit("expected ptxas: pip install nvidia-cuda-nvcc-cu12")
+    return found
+
+
+def traced(build: Callable[[Any], tuple[Any, tuple[Any, ...]]]) -> Any:
+    """The FUNCTION of a workload."""
+    ns = types.SimpleNamespace(jax=fnx, jnp=fnx.numpy, lax=fnx.lax, random=fnx.random)
+    f, args = build(ns)
+    jitted: Any = f if isinstance(f, fnx.transforms.jit.Jitted) else fnx.jit(f)
+    _, key = jitted._arguments.key(args, {})
+    return jitted._replay(key, args, {}).value.closed.function
+
+
+def kernels(names: list[str], chip: str) -> Iterator[tuple[str, str, str]]:
+    """Workload, kernel and text of all distinct kernels."""
+    device = types.SimpleNamespace(target=target(chip))
+    seen = set()
+    for name in names:
+        function = _prepared(traced(WORKLOADS[name]), device)
+        for kernel, code in lower(function, device.target).code.items():
+            if code.key not in seen:
+                seen.add(code.key)
+                yield name, kernel.arg.name, code.text()
+
+
+def assembled(ptxas: str, text: str, chip: str) -> Assembled | str:
+    """Registers, spills and shared bytes; or why it is refused."""
+    try:
+        ptx = binding.assembly(text, target(chip))
+    except fnx.errors.FnxError as error:
+        return str(error)
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+        file.write(ptx)
+        file.flush()
+        done = subprocess.run([ptxas, "-v", f"-arch={chip}", "-o", os.devnull, file.name],
+                              capture_output=True, text=True)
+    if done.returncode:
+        return done.stderr.strip()
+    numbers = [next(map(int, p.findall(done.stderr)), 0) for p in (_USED, _SPILLED, _SHARED)]
+    return Assembled(*numbers)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("workloads", nargs="*", help="all, where none is named")
+    options = parser.parse_args()
+    ptxas, wrong, count = assembler(), [], 0
+    print(f"{'workload':<18} {'kernel':<34} {'chip':<6} registers spilled shared")
+    for chip in CHIPS:
+        for workload, kernel, text in kernels(options.workloads or list(WORKLOADS), chip):
+            found = assembled(ptxas, text, chip)
+            count += 1
+            if isinstance(found, str):
+                wrong.append(f"{workload}: {kernel} for {chip}: {found}")
+                print(f"{workload:<18} {kernel[:34]:<34} {chip:<6} refused")
+                continue
+            print(f"{workload:<18} {kernel[:34]:<34} {chip:<6} {found.registers:>9} "
+                  f"{found.spilled:>7} {found.shared:>6}")
+            if found.spilled and kernel.startswith("contract"):
+                wrong.append(f"{workload}: {kernel} for {chip} spills {found.spilled} bytes")
+    print(f"{count} kernels, {len(wrong)} wrong")
+    for line in wrong:
+        print(line, file=sys.stderr)
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
