@@ -28,6 +28,7 @@ from workloads import WORKLOADS
 
 import fnx
 from fnx.backends.llvm import binding
+from fnx.core import ops
 from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.lower.pipeline import lower
@@ -81,7 +82,7 @@ def kernels(names: list[str], chip: str) -> Iterator[tuple[str, str, str]]:
     for name in names:
         function = _prepared(traced(WORKLOADS[name]), device)
         for kernel, code in lower(function, device.target).code.items():
-            if code.key not in seen:
+            if kernel.op is ops.KERNEL and code.key not in seen:
                 seen.add(code.key)
                 yield name, kernel.arg.name, code.text()
 

@@ -233,14 +233,16 @@ def _threads(kernel: UOp) -> int:
 
 
 def _stored_once(kernel: UOp, target: Target) -> UOp:
-    """Stores, and stages in shared memory, that depend on no thread are the first one's."""
+    """Stores that depend on no thread are the first one's."""
+    if all(any(r.arg.kind == "THREAD" for r in store.ranges) for store in kernel.src):
+        return kernel
     ids = _Ids(kernel)
+    first = build.lt(ids.new_range(1, "THREAD"), build.index_const(1))
     stores = []
     for store in kernel.src:
         if any(r.arg.kind == "THREAD" for r in store.ranges):
             stores.append(store)
             continue
-        first = build.lt(ids.new_range(1, "THREAD"), build.index_const(1))
         valid = validity(store)
         place, stored = store.src[:2]
         stores.append(build.store(place, stored, first if valid is None else

@@ -2,11 +2,11 @@
 
     define ptx_kernel void @SYMBOL(ptr addrspace(1) %words)
 
-``words`` are the addresses of the buffers, then the scalars, 64 bits each: a kernel that is recorded
-once reads other arguments where they are written to the same words. Everything else is the host's
-text (llvm.py): pointers are generic, LLVM finds their address spaces. Products and sums stay apart,
-divisions and square roots are rounded correctly and subnormal numbers stay, as LLVM's PTX says
-``.rn`` and no ``.ftz``.
+``words`` are the addresses of the buffers, then the scalars, 64 bits each: a kernel that is
+recorded once reads other arguments where they are written to the same words. Everything else is the
+host's text (llvm.py): pointers are generic, LLVM finds their address spaces. Products and sums stay
+apart, divisions and square roots are rounded correctly and subnormal numbers stay, as LLVM's PTX
+says ``.rn`` and no ``.ftz``.
 
 >>> from fnx.core import build, op_args
 >>> sync = UOp(ops.SYNC, dtypes.void)
