@@ -16,9 +16,10 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
 from fnx.backends.gpu.device import GpuDevice
-from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueueDriver
+from fnx.backends.gpu.driver import DeviceLimits, HostBytes, Launch, QueueDriver
 from fnx.core.errors import DeviceError
 from fnx.core.process import fork_safe_lock
+from fnx.core.record import Record
 from fnx.core.target import Target
 
 LIBRARY = "libOpenCL.so.1"
@@ -29,7 +30,7 @@ ROUNDED = b" -cl-fp32-correctly-rounded-divide-sqrt"
 # Codes of the standard's headers.
 _ALL_DEVICES, _IS_GPU = 0xFFFFFFFF, 1 << 2
 _TYPE, _MAX_GROUP, _GLOBAL, _BUFFER, _LOCAL = 0x1000, 0x1004, 0x101F, 0x1010, 0x1023
-_NAME, _DRIVER_VERSION, _FP32, _FP64 = 0x102B, 0x102D, 0x101B, 0x1032
+_NAME, _EXTENSIONS, _FP32, _FP64 = 0x102B, 0x1030, 0x101B, 0x1032
 _DENORMAL, _DIVIDES = 1 << 0, 1 << 7
 _BUILD_LOG, _STATUS, _COMPLETE = 0x1183, 0x11D3, 0
 _NO_MEMORY = (-4, -5, -6)
@@ -51,7 +52,7 @@ _CODED = {
     "clSetKernelArg": (_P, _U, _S, _P),
     "clReleaseMemObject": (_P,),
     "clReleaseEvent": (_P,),
-    "clReleaseProgram": (_P,),
+    "clReleaseKernel": (_P,),
     "clEnqueueNDRangeKernel": (_P, _P, _U, _P, _P, _P, _U, _P, _P),
     "clEnqueueReadBuffer": (_P, _P, _U, _S, _S, _P, _U, _P, _P),
     "clEnqueueWriteBuffer": (_P, _P, _U, _S, _S, _P, _U, _P, _P),
@@ -70,24 +71,65 @@ _MAKING = {
 }
 
 
-class OpenClLibrary:
-    """The functions of libOpenCL; each raises where its code says so."""
+# Functions of cl_khr_command_buffer.
+_CODED_KHR = {
+    "clFinalizeCommandBufferKHR": (_P,),
+    "clReleaseCommandBufferKHR": (_P,),
+    "clEnqueueCommandBufferKHR": (_U, _P, _P, _U, _P, _P),
+    "clCommandNDRangeKernelKHR": (_P, _P, _P, _P, _U, _P, _P, _P, _U, _P, _P, _P),
+}
+_MAKING_KHR = {"clCreateCommandBufferKHR": (_U, _P, _P, _P)}
+_FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
+LEAST_RECORDED = 8  # launches: fewer are queued sooner one by one
 
-    def __init__(self) -> None:
-        try:
-            library = ctypes.CDLL(LIBRARY)
-        except OSError as why:
-            raise DeviceError(f"opencl: looked for {LIBRARY}: {why}", hint=_PACKAGES) from None
+
+class OpenClFunctions:
+    """Functions by name; each raises where its code says so."""
+
+    def __init__(self, find: Callable[[str, Any, tuple[Any, ...]], Callable[..., Any]],
+                 coded: Mapping[str, tuple[Any, ...]], making: Mapping[str, tuple[Any, ...]]
+                 ) -> None:
         self.calls: dict[str, Callable[..., Any]] = {}
-        for name, types in (*_CODED.items(), *_MAKING.items()):
-            function = getattr(library, name)
-            function.argtypes = types
-            function.restype = c_int if name in _CODED else c_void_p
-            self.calls[name] = functools.partial(_coded if name in _CODED else _making, name,
-                                                 function)
+        for name, types in coded.items():
+            self.calls[name] = functools.partial(_coded, name, find(name, c_int, types))
+        for name, types in making.items():
+            self.calls[name] = functools.partial(_making, name, find(name, c_void_p, types))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return self.calls[name]
+
+
+def _library() -> Any:
+    try:
+        return ctypes.CDLL(LIBRARY)
+    except OSError as why:
+        raise DeviceError(f"opencl: looked for {LIBRARY}: {why}", hint=_PACKAGES) from None
+
+
+def _functions(library: Any) -> OpenClFunctions:
+    def find(name: str, result: Any, types: tuple[Any, ...]) -> Callable[..., Any]:
+        function: Any = getattr(library, name)
+        function.restype, function.argtypes = result, types
+        return function  # type: ignore[no-any-return]
+
+    return OpenClFunctions(find, _CODED, _MAKING)
+
+
+def _recording(library: Any, platform: int) -> OpenClFunctions | None:
+    """Those of command buffers, where the platform has them."""
+    address = library.clGetExtensionFunctionAddressForPlatform
+    address.restype, address.argtypes = c_void_p, (_P, c_char_p)
+
+    def find(name: str, result: Any, types: tuple[Any, ...]) -> Callable[..., Any]:
+        at = address(platform, name.encode())
+        if not at:
+            raise LookupError(name)
+        return ctypes.CFUNCTYPE(result, *types)(at)
+
+    try:
+        return OpenClFunctions(find, _CODED_KHR, _MAKING_KHR)
+    except LookupError:
+        return None
 
 
 def _coded(name: str, function: Callable[..., int], *args: Any) -> None:
@@ -102,6 +144,21 @@ def _making(name: str, function: Callable[..., int], *args: Any) -> int:
     if code.value:
         raise _failure(name, code.value)
     return made
+
+
+class OpenClKernel(Record):
+    """A kernel, and where another object of it comes from: arguments belong to the object."""
+
+    handle: int
+    program: int
+    symbol: bytes
+
+
+class OpenClRecord(Record):
+    """A command buffer, and the kernels whose arguments it reads."""
+
+    handle: int
+    kernels: tuple[int, ...]
 
 
 class OpenClError(DeviceError):
@@ -127,8 +184,11 @@ class OpenClDriver(QueueDriver):
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.cl = OpenClLibrary()
-        self.device = self._chosen()
+        library = _library()
+        self.cl = _functions(library)
+        self.platform, self.device = self._chosen()
+        found = b"cl_khr_command_buffer" in self._text(_EXTENSIONS).encode().split()
+        self.recording = _recording(library, self.platform) if found else None
         handle = (c_void_p * 1)(self.device)
         self.context = self.cl.clCreateContext(None, 1, handle, None, None)
         self.queue = self.cl.clCreateCommandQueue(self.context, self.device, 0)
@@ -140,16 +200,18 @@ class OpenClDriver(QueueDriver):
         self.limits = DeviceLimits(memory, buffer, 1 << 31, threads, local)
         self.target = Target("opencl", kind="opencl", threads=min(256, threads),
                              shared=min(32 << 10, local), private=1 << 10)
-        self.launches = self.flushes = 0
+        self.enqueues = self.flushes = 0
         self._events: dict[int, int] = {}
         self._signals = self._done = 0
         self._lock = fork_safe_lock()
 
     # ---- which device
 
-    def _chosen(self) -> int:
-        found = [d for platform in self._ids("clGetPlatformIDs") for d in self._ids(
-            "clGetDeviceIDs", platform, _ALL_DEVICES)]
+    def _chosen(self) -> tuple[int, int]:
+        """A platform, and its device."""
+        of = {d: platform for platform in self._ids("clGetPlatformIDs")
+              for d in self._ids("clGetDeviceIDs", platform, _ALL_DEVICES)}
+        found = list(of)
         if not found:
             raise DeviceError("opencl: expected a driver, looked in /etc/OpenCL/vendors: none",
                               hint=_PACKAGES)
@@ -157,7 +219,7 @@ class OpenClDriver(QueueDriver):
         for device in found:
             if self._number(_FP64, device) and self._number(_FP32, device) & _DENORMAL and \
                     self._number(_FP32, device) & _DIVIDES:
-                return device
+                return of[device], device
         raise DeviceError(
             "opencl: expected a device with float64, subnormal numbers and divisions that are "
             f"rounded correctly, got {', '.join([self._text(_NAME, d) for d in found])}",
@@ -180,8 +242,8 @@ class OpenClDriver(QueueDriver):
         return value.value
 
     def _text(self, what: int, device: int | None = None) -> str:
-        buffer = ctypes.create_string_buffer(1024)
-        self.cl.clGetDeviceInfo(device or self.device, what, 1024, buffer, None)
+        buffer = ctypes.create_string_buffer(8192)
+        self.cl.clGetDeviceInfo(device or self.device, what, 8192, buffer, None)
         return buffer.value.decode(errors="replace")
 
     # ---- memory
@@ -217,7 +279,7 @@ class OpenClDriver(QueueDriver):
 
     # ---- work
 
-    def load(self, texts: Mapping[str, str]) -> Mapping[str, int]:
+    def load(self, texts: Mapping[str, str]) -> Mapping[str, OpenClKernel]:
         """One program: what the texts have in front of their kernels stands there once."""
         heads: dict[str, None] = {}
         bodies = []
@@ -236,23 +298,68 @@ class OpenClDriver(QueueDriver):
             self.cl.clGetProgramBuildInfo(program, self.device, _BUILD_LOG, 1 << 14, log, None)
             said = log.value.decode(errors="replace").strip()
             raise DeviceError(f"{error.message}: {said}") from None
-        return {symbol: self.cl.clCreateKernel(program, symbol.encode()) for symbol in texts}
+        return {symbol: self._kernel(program, symbol.encode()) for symbol in texts}
 
-    def exec(self, kernel: int, groups: int, threads: int, buffers: Sequence[tuple[int, int]],
-             scalars: Sequence[int]) -> None:
+    def _kernel(self, program: int, symbol: bytes) -> OpenClKernel:
+        return OpenClKernel(self.cl.clCreateKernel(program, symbol), program, symbol)
+
+    def exec(self, launch: Launch) -> None:
         """Arguments, then the kernel."""
+        self._set_arguments(launch.kernel.handle, launch)
+        self.enqueues += 1
+        groups, threads = launch.groups, launch.threads
+        self.cl.clEnqueueNDRangeKernel(self.queue, launch.kernel.handle, 1, None,
+                                       byref(c_size_t(groups * threads)), byref(c_size_t(threads)),
+                                       0, None, None)
+
+    def _set_arguments(self, kernel: int, launch: Launch) -> None:
         set_argument, at = self.cl.clSetKernelArg, 0
-        for memory, offset in buffers:
+        for memory, offset in launch.buffers:
             set_argument(kernel, at, 8, byref(c_void_p(memory)))
             set_argument(kernel, at + 1, 8, byref(c_uint64(offset)))
             at += 2
-        for scalar in scalars:
+        for scalar in launch.scalars:
             set_argument(kernel, at, 8, byref(ctypes.c_int64(scalar)))
             at += 1
-        self.launches += 1
-        self.cl.clEnqueueNDRangeKernel(self.queue, kernel, 1, None,
-                                       byref(c_size_t(groups * threads)), byref(c_size_t(threads)),
-                                       0, None, None)
+
+    def record(self, launches: Sequence[Launch]) -> OpenClRecord | None:
+        """A command buffer, in which each launch waits for the one before.
+
+        Each has a kernel of its own: PoCL 3.1 reads arguments when it is replayed, and so those
+        that the kernel was given last.
+        """
+        if self.recording is None or len(launches) < LEAST_RECORDED:
+            return None
+        made: int = self.recording.clCreateCommandBufferKHR(
+            1, (c_void_p * 1)(self.queue), (c_uint64 * 3)(_FLAGS, _SIMULTANEOUS_USE, 0))
+        before, kernels = None, []
+        for launch in launches:
+            own = self._kernel(launch.kernel.program, launch.kernel.symbol)
+            kernels.append(own.handle)
+            self._set_arguments(own.handle, launch)
+            point = c_uint()
+            self.recording.clCommandNDRangeKernelKHR(
+                made, None, None, own.handle, 1, None,
+                byref(c_size_t(launch.groups * launch.threads)), byref(c_size_t(launch.threads)),
+                0 if before is None else 1, None if before is None else byref(before),
+                byref(point), None)
+            before = point
+        self.recording.clFinalizeCommandBufferKHR(made)
+        return OpenClRecord(made, tuple(kernels))
+
+    def replay(self, recorded: OpenClRecord) -> None:
+        """One call for all."""
+        self.enqueues += 1
+        assert self.recording is not None
+        self.recording.clEnqueueCommandBufferKHR(0, None, recorded.handle, 0, None, None)
+
+    def forget(self, recorded: OpenClRecord) -> None:
+        """Released when it has run."""
+        assert self.recording is not None
+        self.wait(self.signal())
+        self.recording.clReleaseCommandBufferKHR(recorded.handle)
+        for kernel in recorded.kernels:
+            self.cl.clReleaseKernel(kernel)
 
     def barrier(self) -> None:
         """The queue is in order: nothing passes what is before it."""

@@ -24,7 +24,7 @@ from fnx.core.process import deferred
 from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.tiling import Schedule
-from fnx.core.uop import UOp, toposort
+from fnx.core.uop import UOp, inherit, toposort
 from fnx.lower.driver import Pass
 from fnx.lower.program import scratch
 from fnx.lower.program.decompose import decompose
@@ -32,7 +32,7 @@ from fnx.lower.program.fills import block_fills
 from fnx.lower.program.linearize import linearize
 from fnx.lower.render import host
 from fnx.lower.schedule.choose import choose
-from fnx.lower.schedule.staging import Part, split_global
+from fnx.lower.schedule.staging import Part, part_of, split_global
 from fnx.lower.schedule.tile import tile
 
 
@@ -203,6 +203,22 @@ def group_extents(kernel: UOp) -> Mapping[str, UOp]:
     return {"groups": groups_of(kernel), "threads": build.index_const(threads_of(kernel))}
 
 
+def together(tiled: Tiled, target: Target) -> Tiled:
+    """What threads do together, in each part; arguments that no part of it reads any more are
+    left out."""
+    parts = []
+    for part in tiled.parts:
+        kernel = threads(part.kernel, target)
+        made = part_of(kernel.src, kernel.arg.name, kernel.arg.order)
+        if len(made.refs) == len(part.refs) and len(made.scalars) == len(part.scalars):
+            parts.append(part.replace(kernel=kernel))
+        else:
+            parts.append(Part(inherit(made.kernel, kernel),
+                              tuple([part.refs[i] for i in made.refs]),
+                              tuple([part.scalars[i] for i in made.scalars])))
+    return tiled.replace(parts=tuple(parts))
+
+
 def of_groups(render: Callable[[UOp], str], module: Callable[[str, str], str]) -> Machine:
     """A machine that runs groups of threads, in a language."""
     choose_pass, *rest = TILING
@@ -210,7 +226,7 @@ def of_groups(render: Callable[[UOp], str], module: Callable[[str, str], str]) -
         kinds=("GRID", "THREAD", "SEQ", "UNROLL"), spaces=("PRIV", "SHARED", "GLOBAL"),
         tiling=(choose_pass.replace(run=scheduled_for_groups), *rest,
                 Pass("stages", on_parts(stage_instances), "kernel", "kernel", STAGED, True),
-                Pass("threads", on_parts(threads), "kernel", "kernel", of_target=True)),
+                Pass("threads", together, "kernel", "kernel", of_target=True)),
         code=(*HOST.code[:-1], Pass("render", render, "program", "text")),
         module=module, extents=group_extents)
 

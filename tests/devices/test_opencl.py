@@ -169,3 +169,51 @@ def test_nothing_is_probed_at_import_and_what_is_missing_is_said() -> None:
     done = subprocess.run([sys.executable, "-c", PROBE], env=nowhere, capture_output=True,
                           text=True, check=True)
     assert "looked" in done.stdout and "apt-get install" in done.stdout
+
+
+def train(steps: int, after: Any = None) -> list[float]:
+    """The losses of a small net's training."""
+    def loss(p: Any) -> Any:
+        return -(fnx.nn.log_softmax(fnx.nn.relu(x @ p[0]) @ p[1]) * y).sum(1).mean()
+
+    @fnx.jit
+    def step(p: Any) -> Any:
+        value, g = fnx.value_and_grad(loss)(p)
+        return value, fnx.tree.map(lambda w, d: w - 0.25 * d, p, g)
+
+    rng = np.random.default_rng(5)
+    x, y = jnp.asarray(X), jnp.asarray(np.eye(10, dtype=np.float32)[rng.integers(0, 10, 33)])
+    p = [jnp.asarray(rng.normal(size=s).astype(np.float32) / 8) for s in ((70, 24), (24, 10))]
+    losses = []
+    for _ in range(steps):
+        value, p = step(p)
+        losses.append(float(value))  # else each step has another memory for it
+        if after is not None:
+            after()
+    return losses
+
+
+def test_a_training_step_is_one_enqueue_once_its_memory_comes_again(opencl: Any) -> None:
+    counts = [opencl.driver.enqueues]
+    losses = train(24, lambda: counts.append(opencl.driver.enqueues))
+    each = np.diff(counts)
+    assert each[0] >= 8
+    if opencl.driver.recording is not None:
+        assert list(each[-6:]) == [1] * 6
+    with override(device="cpu"):
+        np.testing.assert_allclose(losses, train(24), rtol=2e-5)
+
+
+def test_records_go_with_the_memory_that_they_are_on(opencl: Any) -> None:
+    def chain(x: Any) -> Any:
+        for i in range(10):
+            x = jnp.sin(x[::-1]).cumsum() * 0.01 + i
+        return x
+
+    f, x = fnx.jit(chain), jnp.arange(300.0)
+    want = np.asarray(f(x))
+    for _ in range(3):
+        for _ in range(6):
+            np.testing.assert_array_equal(np.asarray(f(x)), want)
+        opencl.pool.trim()
+        opencl.pool.driver.free(opencl.pool.driver.alloc(2048))

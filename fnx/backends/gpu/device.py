@@ -4,18 +4,29 @@ A command buffer is checked once, when it is encoded, and each submission agains
 all before the first command is queued. Then EXECs go to the driver in order; what Python computes
 (HOST, SORT), conditions and the flags of loops wait for the queue and read what they need.
 Arguments that are in another device's memory are copied first, and kept for as long as they live.
+
+Where the host has no say, all launches are known before (recorded.py): on memory that comes again
+they are recorded by the driver and queued at once.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fnx.backends.base import CommandBuffer, DeviceBase
-from fnx.backends.gpu.driver import DeviceMemory, HostBytes, LoadedKernel, QueueDriver
+from fnx.backends.gpu.driver import (
+    DeviceMemory,
+    HostBytes,
+    Launch,
+    LoadedKernel,
+    QueueDriver,
+)
 from fnx.backends.gpu.memory import ArenaMemory, GpuPool, GpuStorage, aligned
+from fnx.backends.gpu.recorded import Straight, straight
 from fnx.backends.hcq import (
     Command,
     Commands,
@@ -38,7 +49,7 @@ from fnx.core.weak import WeakMemo
 MemoryPlace = tuple[DeviceMemory, int]
 
 
-class _Launch:
+class _LaunchPlan:
     """An EXEC of a kernel with numbers in place of expressions."""
 
     __slots__ = ("groups", "kernel", "scalars", "slots", "threads", "written")
@@ -49,7 +60,7 @@ class _Launch:
         nodes = toposort([command.kernel])
         scalars = max([n.arg.slot + 1 for n in nodes if n.op is ops.VAR], default=0)
         self.kernel, self.slots = kernel, command.slots
-        self.scalars = [env[i] for i in range(scalars)]
+        self.scalars = tuple([env[i] for i in range(scalars)])
         self.groups = evaluate(code.extents["groups"], env)
         self.threads = evaluate(code.extents["threads"], env)
         self.written = parts.written_slots(command.kernel)
@@ -68,12 +79,15 @@ def _signed(pattern: int) -> int:
 class GpuCommandBuffer(CommandBuffer):
     """Encoded commands: a plan for each EXEC."""
 
-    __slots__ = ("_arena", "_device", "commands", "plans")
+    __slots__ = ("_arena", "_device", "commands", "plans", "straight")
 
-    def __init__(self, device: GpuDevice, commands: Commands, plans: Mapping[Command, _Launch],
+    def __init__(self, device: GpuDevice, commands: Commands, plans: Mapping[Command, _LaunchPlan],
                  arena: int) -> None:
         self._device, self._arena = device, arena
         self.commands, self.plans = commands, plans
+        self.straight = straight(commands, plans, device.driver)
+        if self.straight is not None:
+            device.replayed.add(self.straight)
 
     @property
     def temporary(self) -> int:
@@ -88,9 +102,15 @@ class GpuCommandBuffer(CommandBuffer):
         check_arguments(self.commands, len(ins), len(outs))
         with device.lock:
             run = _Submission(self, device, ins, outs, self._arena)
-            if begin is not None:
-                begin()
-            run.walk(self.commands)
+            if self.straight is not None:
+                given = [device.own(storage) for storage in ins]
+                if begin is not None:
+                    begin()
+                self.straight.queue(given, outs, run.arena)
+            else:
+                if begin is not None:
+                    begin()
+                run.walk(self.commands)
             device.driver.submit()
             device.submissions += 1
 
@@ -169,8 +189,8 @@ class _Submission:
         for i in plan.written:
             self.touched(plan.slots[i])
         if plan.groups:
-            self.driver.exec(plan.kernel, plan.groups, plan.threads,
-                             [self.place(slot) for slot in plan.slots], plan.scalars)
+            self.driver.exec(Launch(plan.kernel, plan.groups, plan.threads, tuple(
+                [self.place(slot) for slot in plan.slots]), plan.scalars))
 
     def _on_host(self, command: Command) -> None:
         """A HOST or a SORT: operands are read, Python runs, results are written."""
@@ -199,6 +219,13 @@ class GpuDevice(DeviceBase):
         self.submissions = self.launched = 0
         self._kernels: dict[bytes, LoadedKernel] = {}
         self._copies: WeakMemo[Any, GpuStorage] = WeakMemo()
+        self.replayed: weakref.WeakSet[Straight] = weakref.WeakSet()
+        self.pool.freed = self._forget
+
+    def _forget(self, memory: DeviceMemory) -> None:
+        """Memory is given back to the driver: no record of it is replayed again."""
+        for commands in list(self.replayed):
+            commands.forget(memory)
 
     def _allocate(self, sizes: Iterable[int]) -> list[GpuStorage]:
         self.driver.check_process()
@@ -237,7 +264,8 @@ class GpuDevice(DeviceBase):
             if fresh:
                 loaded = self.driver.load({symbol: c.text() for symbol, c in fresh.items()})
                 self._kernels.update({c.key: loaded[symbol] for symbol, c in fresh.items()})
-            plans = {c: _Launch(c, code[c.kernel], self._kernels[code[c.kernel].key], self.driver)
+            plans = {c: _LaunchPlan(c, code[c.kernel], self._kernels[code[c.kernel].key],
+                                    self.driver)
                      for c in found}
         return GpuCommandBuffer(self, decoded, plans, arena)
 

@@ -1,7 +1,7 @@
 """What a driver of a device with its own memory provides: the verbs of one in-order queue.
 
     driver.load(texts)                    kernels of one program, in the driver's language
-    driver.exec(kernel, groups, threads, buffers, scalars)
+    driver.exec(launch)                   a kernel, how many groups of threads, arguments
     value = driver.signal()               a number on the timeline, behind all that is queued
     driver.submit()                       what is queued begins
     driver.wait(value)
@@ -26,7 +26,18 @@ from fnx.core.target import Target
 
 DeviceMemory = Any  # what a driver calls a piece of its memory
 LoadedKernel = Any  # ... and a function that it loaded
+Recorded = Any  # ... and launches that it was given before
 HostBytes = np.ndarray[Any, Any]
+
+
+class Launch(Record):
+    """A kernel with its arguments; ``scalars`` are signed, of 64 bits."""
+
+    kernel: LoadedKernel
+    groups: int
+    threads: int
+    buffers: tuple[tuple[DeviceMemory, int], ...]
+    scalars: tuple[int, ...]
 
 
 class DeviceLimits(Record):
@@ -106,9 +117,21 @@ class QueueDriver(ABC):
         """The kernels of one program: texts by symbol."""
 
     @abstractmethod
-    def exec(self, kernel: LoadedKernel, groups: int, threads: int,
-             buffers: Sequence[tuple[DeviceMemory, int]], scalars: Sequence[int]) -> None:
-        """Queue a kernel; ``scalars`` are signed, of 64 bits."""
+    def exec(self, launch: Launch) -> None:
+        """Queue a kernel."""
+
+    def record(self, launches: Sequence[Launch]) -> Recorded | None:
+        """Launches that are queued together by ``replay``; None where that is not possible, or
+        takes longer than to queue them one by one."""
+        return None
+
+    def replay(self, recorded: Recorded) -> None:
+        """Queue all launches of a record at once."""
+        raise NotImplementedError
+
+    def forget(self, recorded: Recorded) -> None:
+        """It is not replayed again; what is queued of it still runs."""
+        raise NotImplementedError
 
     @abstractmethod
     def barrier(self) -> None:

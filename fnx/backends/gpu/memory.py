@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ class GpuPool:
     def __init__(self, driver: QueueDriver) -> None:
         self.driver = driver
         self.held = self.kept = 0
+        self.freed: Callable[[DeviceMemory], None] = lambda memory: None
         self._free: dict[int, list[DeviceMemory]] = {}
         self._used: Counter[int] = Counter()
         self._deaths: Deaths[tuple[int, DeviceMemory]] = Deaths()
@@ -92,7 +93,11 @@ class GpuPool:
                 self.kept += size
             else:
                 self.held -= size
-                self.driver.free(memory)
+                self._release(memory)
+
+    def _release(self, memory: DeviceMemory) -> None:
+        self.freed(memory)
+        self.driver.free(memory)
 
     def trim(self) -> None:
         """Give back all that is free."""
@@ -100,7 +105,7 @@ class GpuPool:
             self._settle()
             for size, free in self._free.items():
                 while free:
-                    self.driver.free(free.pop())
+                    self._release(free.pop())
                     self.held -= size
                     self.kept -= size
 

@@ -192,7 +192,7 @@ def split_global(kernel: UOp, kind: str) -> tuple[list[Part], Part, list[UOp]]:
     if not packs:
         scalars = {n.arg.slot for n in nodes if n.op is ops.VAR}
         return [], Part(kernel, tuple(range(count)), tuple(sorted(scalars))), []
-    return packs, _part(substitute(kernel.src, to), kernel.arg.name, kernel.arg.order), temporaries
+    return packs, part_of(substitute(kernel.src, to), kernel.arg.name, kernel.arg.order), temporaries
 
 
 def _pack(kernel: UOp, stage: UOp, ref: UOp, kind: str) -> Part:
@@ -202,10 +202,10 @@ def _pack(kernel: UOp, stage: UOp, ref: UOp, kind: str) -> Part:
     if first.arg.kind == "SEQ":
         outer = first.replace(arg=op_args.Range(first.arg.id, kind, first.arg.name))
     store, = substitute([build.store(build.at(ref, first, *rest), value(stage))], {first: outer})
-    return _part([store], f"{kernel.arg.name}_pack", [r.arg.id for r in (outer, *rest)])
+    return part_of([store], f"{kernel.arg.name}_pack", [r.arg.id for r in (outer, *rest)])
 
 
-def _part(stores: Sequence[UOp], name: str, order: Sequence[int]) -> Part:
+def part_of(stores: Sequence[UOp], name: str, order: Sequence[int]) -> Part:
     """A KERNEL with its own dense slots."""
     nodes = toposort(stores)
     refs = sorted({n.arg.slot for n in nodes if n.op is ops.REF})
