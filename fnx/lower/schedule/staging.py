@@ -190,9 +190,12 @@ def split_global(kernel: UOp, kind: str) -> tuple[list[Part], Part, list[UOp]]:
             to[node] = ref
             packs.append(_pack(kernel, node, ref, kind))
     if not packs:
-        scalars = {n.arg.slot for n in nodes if n.op is ops.VAR}
-        return [], Part(kernel, tuple(range(count)), tuple(sorted(scalars))), []
-    return packs, part_of(substitute(kernel.src, to), kernel.arg.name, kernel.arg.order), temporaries
+        scalars = sorted({n.arg.slot for n in nodes if n.op is ops.VAR})
+        if scalars != list(range(len(scalars))):  # its loops need some of them no more
+            return [], part_of(kernel.src, kernel.arg.name, kernel.arg.order), []
+        return [], Part(kernel, tuple(range(count)), tuple(scalars)), []
+    main = part_of(substitute(kernel.src, to), kernel.arg.name, kernel.arg.order)
+    return packs, main, temporaries
 
 
 def _pack(kernel: UOp, stage: UOp, ref: UOp, kind: str) -> Part:
