@@ -16,7 +16,7 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
 from fnx.backends.gpu.device import GpuDevice
-from fnx.backends.gpu.driver import DeviceLimits, HostBytes, Launch, QueueDriver
+from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, QueueDriver
 from fnx.core.errors import DeviceError
 from fnx.core.process import fork_safe_lock
 from fnx.core.record import Record
@@ -303,7 +303,7 @@ class OpenClDriver(QueueDriver):
     def _kernel(self, program: int, symbol: bytes) -> OpenClKernel:
         return OpenClKernel(self.cl.clCreateKernel(program, symbol), program, symbol)
 
-    def exec(self, launch: Launch) -> None:
+    def exec(self, launch: QueuedLaunch) -> None:
         """Arguments, then the kernel."""
         self._set_arguments(launch.kernel.handle, launch)
         self.enqueues += 1
@@ -312,7 +312,7 @@ class OpenClDriver(QueueDriver):
                                        byref(c_size_t(groups * threads)), byref(c_size_t(threads)),
                                        0, None, None)
 
-    def _set_arguments(self, kernel: int, launch: Launch) -> None:
+    def _set_arguments(self, kernel: int, launch: QueuedLaunch) -> None:
         set_argument, at = self.cl.clSetKernelArg, 0
         for memory, offset in launch.buffers:
             set_argument(kernel, at, 8, byref(c_void_p(memory)))
@@ -322,7 +322,7 @@ class OpenClDriver(QueueDriver):
             set_argument(kernel, at, 8, byref(ctypes.c_int64(scalar)))
             at += 1
 
-    def record(self, launches: Sequence[Launch]) -> OpenClRecord | None:
+    def record(self, launches: Sequence[QueuedLaunch]) -> OpenClRecord | None:
         """A command buffer, in which each launch waits for the one before.
 
         Each has a kernel of its own: PoCL 3.1 reads arguments when it is replayed, and so those

@@ -21,8 +21,8 @@ from fnx.backends.base import CommandBuffer, DeviceBase
 from fnx.backends.gpu.driver import (
     DeviceMemory,
     HostBytes,
-    Launch,
     LoadedKernel,
+    QueuedLaunch,
     QueueDriver,
 )
 from fnx.backends.gpu.memory import ArenaMemory, GpuPool, GpuStorage, aligned
@@ -189,7 +189,7 @@ class _Submission:
         for i in plan.written:
             self.touched(plan.slots[i])
         if plan.groups:
-            self.driver.exec(Launch(plan.kernel, plan.groups, plan.threads, tuple(
+            self.driver.exec(QueuedLaunch(plan.kernel, plan.groups, plan.threads, tuple(
                 [self.place(slot) for slot in plan.slots]), plan.scalars))
 
     def _on_host(self, command: Command) -> None:

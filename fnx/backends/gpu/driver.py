@@ -26,11 +26,11 @@ from fnx.core.target import Target
 
 DeviceMemory = Any  # what a driver calls a piece of its memory
 LoadedKernel = Any  # ... and a function that it loaded
-Recorded = Any  # ... and launches that it was given before
+RecordedLaunches = Any  # ... and launches that it was given before
 HostBytes = np.ndarray[Any, Any]
 
 
-class Launch(Record):
+class QueuedLaunch(Record):
     """A kernel with its arguments; ``scalars`` are signed, of 64 bits."""
 
     kernel: LoadedKernel
@@ -117,19 +117,19 @@ class QueueDriver(ABC):
         """The kernels of one program: texts by symbol."""
 
     @abstractmethod
-    def exec(self, launch: Launch) -> None:
+    def exec(self, launch: QueuedLaunch) -> None:
         """Queue a kernel."""
 
-    def record(self, launches: Sequence[Launch]) -> Recorded | None:
+    def record(self, launches: Sequence[QueuedLaunch]) -> RecordedLaunches | None:
         """Launches that are queued together by ``replay``; None where that is not possible, or
         takes longer than to queue them one by one."""
         return None
 
-    def replay(self, recorded: Recorded) -> None:
+    def replay(self, recorded: RecordedLaunches) -> None:
         """Queue all launches of a record at once."""
         raise NotImplementedError
 
-    def forget(self, recorded: Recorded) -> None:
+    def forget(self, recorded: RecordedLaunches) -> None:
         """It is not replayed again; what is queued of it still runs."""
         raise NotImplementedError
 

@@ -13,7 +13,13 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from fnx.backends.gpu.driver import DeviceMemory, Launch, LoadedKernel, QueueDriver, Recorded
+from fnx.backends.gpu.driver import (
+    DeviceMemory,
+    LoadedKernel,
+    QueuedLaunch,
+    QueueDriver,
+    RecordedLaunches,
+)
 from fnx.backends.gpu.memory import ArenaMemory, GpuStorage
 from fnx.backends.hcq import Command, Commands, QueuedLoop
 from fnx.core import parts
@@ -36,7 +42,7 @@ class LaunchFace(Protocol):
     written: set[int]
 
 
-class _Known:
+class _KnownLaunch:
     """A launch on places that are numbers: which memory, and how far into it."""
 
     __slots__ = ("places", "plan")
@@ -48,11 +54,11 @@ class _Known:
 class Straight:
     """Launches in order, and the records of them."""
 
-    def __init__(self, known: list[_Known], driver: QueueDriver) -> None:
+    def __init__(self, known: list[_KnownLaunch], driver: QueueDriver) -> None:
         self.known, self.driver = known, driver
         self.written = {(place[0], place[1]) for k in known
                         for i, place in enumerate(k.places) if i in k.plan.written}
-        self._seen: OrderedDict[Tuples, Recorded | None] = OrderedDict()
+        self._seen: OrderedDict[Tuples, RecordedLaunches | None] = OrderedDict()
 
     def queue(self, ins: Sequence[GpuStorage], outs: Sequence[Any], arena: ArenaMemory | None
               ) -> None:
@@ -68,7 +74,7 @@ class Straight:
             self._seen.move_to_end(key)
             self.driver.replay(recorded)
             return
-        launches = [Launch(k.plan.kernel, k.plan.groups, k.plan.threads, tuple(
+        launches = [QueuedLaunch(k.plan.kernel, k.plan.groups, k.plan.threads, tuple(
             [(memory[kind][index], offset) for kind, index, offset in k.places]), k.plan.scalars)
             for k in self.known]
         if key in self._seen:
@@ -98,19 +104,19 @@ def straight(commands: Commands, plans: Mapping[Command, LaunchFace], driver: Qu
              ) -> Straight | None:
     """Commands without callbacks, conditions and loops of unknown length; None for others, and
     for loops that are too long to be written out."""
-    found: list[_Known] = []
+    found: list[_KnownLaunch] = []
     return Straight(found, driver) if _written_out(commands, plans, {}, 0, found) else None
 
 
 def _written_out(commands: Commands, plans: Mapping[Command, LaunchFace],
-                 iteration: dict[int, int], depth: int, found: list[_Known]) -> bool:
+                 iteration: dict[int, int], depth: int, found: list[_KnownLaunch]) -> bool:
     for command in commands:
         if isinstance(command, Command):
             plan = plans.get(command)
             if plan is None or len(found) == LAUNCHES:
                 return False
             if plan.groups:
-                found.append(_Known(plan, [_place(slot, iteration) for slot in plan.slots]))
+                found.append(_KnownLaunch(plan, [_place(slot, iteration) for slot in plan.slots]))
         elif isinstance(command, QueuedLoop) and command.flag is None:
             for i in range(command.trips or 0):
                 inner = {**iteration, depth: i}
