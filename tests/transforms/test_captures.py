@@ -16,6 +16,7 @@ from fnx import grad, jit
 from fnx.core.array import indexing, tree
 from fnx.core.array.array import Array
 from fnx.core.array.public import asarray
+from fnx.numpy import unary as elementwise
 from fnx.transforms import grad as grad_module
 from fnx.transforms.replay import captures
 from fnx.transforms.replay.captures import Captures
@@ -280,3 +281,10 @@ def test_without_an_array_a_name_is_none_and_not_the_array() -> None:
     w = None
     for _ in range(3):
         assert f(x).tolist() == [3]
+
+
+def test_what_public_functions_read_is_not_watched() -> None:
+    """They are fnx's own: that of which they are made does not change."""
+    activation = elementwise.tanh
+    f = jit(lambda x: activation(x))
+    assert [name for _, name, _ in Captures(f).entries] == ["activation"]

@@ -19,7 +19,8 @@ FOLDS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "cumsum": (lax.cumsum, np.cumsum), "cumprod": (lax.cumprod, np.cumprod),
     "cummax": (lax.cummax, np.maximum.accumulate), "cummin": (lax.cummin, np.minimum.accumulate)}
 SHAPES = [((1,), 0), ((16,), 0), ((17,), 0), ((300,), 0), ((3, 40), 1), ((40, 3), 0),
-          ((33, 20), 0), ((33, 20), 1), ((2, 21, 5), 1), ((0,), 0), ((0, 30), 1), ((30, 0), 0)]
+          ((33, 20), 0), ((2, 20), 0), ((12, 20), 0), ((20, 8), 1), ((33, 20), 1), ((2, 21, 5), 1),
+          ((0,), 0), ((0, 30), 1), ((30, 0), 0)]
 
 
 @pytest.mark.parametrize("name", FOLDS)
@@ -76,3 +77,12 @@ def test_what_is_no_number_stays() -> None:
     x[20] = np.nan
     for name, (f, numpys) in FOLDS.items():
         np.testing.assert_array_equal(f(jnp.asarray(x)), numpys(x), err_msg=name)
+
+
+@pytest.mark.parametrize("length", [3, 5, 12, 16])
+def test_short_axes_before_others_are_walked_once(length: int) -> None:
+    """Additions of shifted rows would look at ``length`` elements for each result."""
+    for fold, _ in FOLDS.values():
+        lowered = fnx.jit(lambda x, fold=fold: fold(x, 0)).lower(jnp.ones((length, 90)))
+        (kernel,) = lowered.kernels
+        assert kernel.flops <= 2 * length * 90, kernel

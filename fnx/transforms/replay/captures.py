@@ -39,7 +39,8 @@ MAX_FUNCTIONS = 200
 MAX_CODES = 1024  # code objects whose names are remembered
 MISSING = object()  # the value of a name that has none
 BY_VALUE = frozenset({float, int, bool, complex, str, bytes})
-_INSTALLED = tuple({os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
+_INSTALLED = tuple({os.path.abspath(__file__).removesuffix(
+    os.path.join("transforms", "replay", "captures.py")),
                     os.path.dirname(os.__file__) + os.sep}) + tuple(
     p + os.sep for p in sys.path if p.endswith(("site-packages", "dist-packages")))
 _GLOBAL = {dis.opmap["LOAD_GLOBAL"]: 1, dis.opmap["LOAD_NAME"]: 0}  # low bits that are no name
