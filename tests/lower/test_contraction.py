@@ -139,6 +139,24 @@ def test_lanes_of_a_long_sum_go_where_reads_are_contiguous() -> None:
     np.testing.assert_allclose(f(a, b), a.T @ b.T, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("rows", "columns", "terms", "kernels"), [
+    (2, 300, 400, 1), (6, 40, 70, 1), (13, 33, 600, 1), (90, 50, 515, 1), (90, 600, 100, 2)])
+def test_few_rows_times_a_transposed_matrix_do_not_pack_it(
+        rows: int, columns: int, terms: int, kernels: int) -> None:
+    """Dot products of what is contiguous: each is read once, where it lies."""
+    draw = np.random.default_rng(1)
+    a, b = (draw.standard_normal((n, terms)).astype(np.float32) for n in (rows, columns))
+
+    def f(a: Any, b: Any) -> Any:
+        return jnp.einsum("mk,nk->mn", a + 1, b) * 2
+    g = fnx.jit(f)
+    assert len(g.lower(a, b).kernels) == kernels
+    np.testing.assert_allclose(g(a, b), (a.astype(np.float64) + 1) @ b.T * 2, atol=1e-3)
+    np.testing.assert_array_equal(
+        fnx.jit(lambda a, b: jnp.einsum("mk,nk->mn", a, b))(a, b),
+        jnp.einsum("mk,nk->mn", jnp.asarray(a), jnp.asarray(b)))
+
+
 @pytest.mark.parametrize("name", ["a * b", "a * b * s", "s * (a * b)", "(a * s) * b",
                                   "a * (s * b)", "(a * v[m]) * (b * v[n])", "-(a * b)",
                                   "(a * b) / s", "int(a) * b"])

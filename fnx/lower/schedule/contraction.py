@@ -128,7 +128,7 @@ def schedule(found: Contraction, target: Target) -> list[Transform]:
     """The transforms that tile a contraction."""
     tiling_ = _Tiling(found, target)
     along = _walked(found)
-    if along is not None and 2 * extent(tiling_.column) <= tiling_.tile.lanes <= extent(along):
+    if along is not None and tiling_.suits_dots(along):
         return _dots(found, along, target)
     windows = not tiling_.rough and _overlaps(found.right)
     return tiling_.over_windows() if windows else tiling_.steps()
@@ -141,7 +141,7 @@ def shared_schedule(found: Contraction, target: Target) -> tuple[Transform, ...]
     if product(found.reduce.ranges) * tiling_.depth > _OWN:
         return None
     along = _walked(found)
-    if along is not None and 2 * extent(tiling_.column) <= tiling_.tile.lanes <= extent(along):
+    if along is not None and tiling_.suits_dots(along):
         return None
     if not tiling_.rough and _overlaps(found.right):
         return None
@@ -154,6 +154,9 @@ def _walked(found: Contraction) -> UOp | None:
     return next((r for r in found.summed if all(stride(x, r) in (0, 1) for x in loads)), None)
 
 
+# Dot products instead of packing: vectors of one at least; terms that pay for folding the lanes,
+# in thirds for each row; rows at most, beyond which packing is shared by enough of them.
+_DOT_VECTORS, _DOT_FOLDS, _DOT_ROWS = 4, 3, 96
 _DOTS = ((6, 4), (4, 4), (3, 3), (2, 2))  # accumulators of dot products, by registers
 
 
@@ -202,6 +205,14 @@ class _Tiling:
 
     def _tile(self) -> Tile:
         return register_tile(extent(self.row), extent(self.column), self.itemsize, self.target)
+
+    def suits_dots(self, along: UOp) -> bool:
+        """Whether lanes go along a sum: there are few columns, or so few rows that packing the
+        right factor, whose columns lie apart, takes longer than folding lanes at the end."""
+        lanes, terms = self.tile.lanes, extent(along)
+        packing = self.rough and terms >= _DOT_VECTORS * lanes and \
+            product(self.found.rows) * lanes <= min(_DOT_FOLDS * terms, _DOT_ROWS * lanes)
+        return 2 * extent(self.column) <= lanes <= terms or packing
 
     def _is_parallel(self, iterations: int) -> bool:
         """Whether so many sums are shared by workers."""
