@@ -443,6 +443,9 @@ def test_what_a_kernel_made_stays_in_it() -> None:
         with pytest.raises(KernelError, match="used inside it, got a use after it|in a kernel"):
             use()
 
+    with pytest.raises(KernelError, match="got the whole of 'x'"):
+        np.asarray(x)
+
     @fnx.call(out=lambda x: x)
     def another(y: Reference, o: Reference) -> None:
         o[k.range(3)] = y[0] + value

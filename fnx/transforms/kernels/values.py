@@ -96,6 +96,9 @@ class Whole(ValueOperators):
     def _apply(self, op: Op, *operands: Any) -> Whole:
         raise _whole(self)
 
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise _whole(self)
+
 
 def _whole(x: Whole) -> KernelError:
     return KernelError(f"expected a value, got the whole of {x.name!r}",
