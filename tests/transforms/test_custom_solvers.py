@@ -12,7 +12,7 @@ import fnx
 import fnx.kernel as k
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core.errors import ArgumentError, GradError, RuleError, ShapeError
+from fnx.core.errors import ArgumentError, GradError, PytreeError, RuleError, ShapeError
 from fnx.custom_batching import custom_vmap, sequential_vmap
 from fnx.scipy.sparse.linalg import bicgstab, cg, gmres
 
@@ -418,6 +418,21 @@ def test_root_of_floats_beside_integers():
 
     assert fnx.grad(mixed)(4.0) == 0.75  # of 3 square roots
     assert fnx.jvp(mixed, (4.0,), (1.0,))[1] == 0.75
+
+
+def test_solutions_have_to_be_like_the_unknowns() -> None:
+    two = jnp.ones(2)
+    with pytest.raises(ShapeError, match=r"solve to return a solution .* \[2\] .* got \[1\]"):
+        def solve(f: Any, x: Any) -> Any:
+            return x[:1]
+        lax.custom_root(lambda x: x - 1, two, solve, lambda g, y: y)
+    with pytest.raises(ShapeError, match=r"\[2\] at the root; got \[\]"):
+        fnx.grad(lambda a: lax.custom_root(lambda x: x - a, two, lambda f, x: x,
+                                           lambda g, y: y.sum()).sum())(1.0)
+    with pytest.raises(PytreeError, match="custom_linear_solve: .* got {'x'"):
+        lax.custom_linear_solve(lambda x: x, two, lambda mv, b: {"x": b}, symmetric=True)
+    with pytest.raises(PytreeError, match="custom_linear_solve: .* as has_aux=True says"):
+        lax.custom_linear_solve(lambda x: x, two, lambda mv, b: b, symmetric=True, has_aux=True)
 
 
 def test_a_linear_solve_of_integers_has_floats() -> None:

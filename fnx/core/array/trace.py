@@ -183,8 +183,8 @@ def _result(x: Any, out_tree: tree.TreeDef, i: int, name: str) -> Array:
     try:
         return asarray(x)
     except FnxError as e:
-        where = tree.keystr(tree.paths(out_tree)[i])
-        raise ArgumentError(f"result {where} of {name}: {e.message}", hint="return arrays, "
+        where = " ".join(["result", tree.keystr(tree.paths(out_tree)[i])]).strip()
+        raise ArgumentError(f"{where} of {name}: {e.message}", hint="return arrays, "
                             "numbers or None in tuples, lists and dicts") from None
 
 

@@ -12,12 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from fnx.core import build, build_calls
 from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.public import asarray
 from fnx.core.array.trace import Closed, name_of, trace
 from fnx.core.errors import GradError, PytreeError, ShapeError
+from fnx.core.ops import Shape
 from fnx.core.record import Record
 from fnx.transforms.ad.arguments import Float0, is_nothing
 from fnx.transforms.custom.results import SymbolicZero
@@ -68,16 +71,34 @@ def _equation(f: Callable[..., Any], x: Any, by: str) -> _Equation:
     leaves, structure = tree.flatten(x)
     arrays = [asarray(v) for v in leaves]
     closed = _traced(f, arrays, structure, by)
-    if closed.out_tree != structure:
-        raise PytreeError(f"{by}: expected {name_of(f)} to return what is like its argument, "
-                          f"{structure}; got {closed.out_tree}",
-                          hint=tree.difference(structure, closed.out_tree))
-    for got, want, path in zip(closed.outs, arrays, tree.paths(structure)):
-        if got.shape != want._shape:
-            raise ShapeError(f"{by}: expected {name_of(f)} to return what is like its argument, "
-                             f"{list(want._shape)} at {tree.keystr(path) or 'the root'}; got "
-                             f"{list(got.shape)}", hint="as many equations as unknowns")
+    _refuse_unlike(f"{by}: expected {name_of(f)} to return what is like its argument",
+                   (closed.out_tree, [out.shape for out in closed.outs]), x)
     return _Equation(closed, f)
+
+
+def _refuse_unlike(expected: str, got: tuple[tree.TreeDef, Sequence[Shape]], like: Any) -> None:
+    """Refuse another structure, or other shapes, than those of ``like``."""
+    leaves, structure = tree.flatten(like)
+    if got[0] != structure:
+        raise PytreeError(f"{expected}, {structure}; got {got[0]}",
+                          hint=tree.difference(structure, got[0]))
+    for shape, want, path in zip(got[1], leaves, tree.paths(structure)):
+        if shape != np.shape(want):
+            raise ShapeError(f"{expected}, {list(np.shape(want))} at "
+                             f"{tree.keystr(path) or 'the root'}; got {list(shape)}",
+                             hint="as many equations as unknowns")
+
+
+def _solution(by: str, solver: Solver, found: Any, like: Any, has_aux: bool = False) -> Any:
+    """What a solver found, which has to be like the unknowns."""
+    if has_aux and not (isinstance(found, tuple) and len(found) == 2):
+        raise PytreeError(f"{by}: expected {name_of(solver)} to return (solution, aux), as "
+                          f"has_aux=True says, got {type(found).__name__}",
+                          hint="return a tuple of two")
+    leaves, structure = tree.flatten(found[0] if has_aux else found)
+    _refuse_unlike(f"{by}: expected {name_of(solver)} to return a solution that is like the "
+                   "unknowns", (structure, [asarray(v)._shape for v in leaves]), like)
+    return found
 
 
 def _split(out: Any, has_aux: bool) -> tuple[Any, Any]:
@@ -123,7 +144,8 @@ def root(f: Callable[..., Any], guess: Any, solve: Solver, tangent_solve: Solver
     equation = _equation(f, guess, "custom_root")
 
     def find(consts: Any, guess: Any) -> Any:
-        return solve(lambda x: equation.at(x, consts), guess)
+        return _solution("custom_root", solve, solve(lambda x: equation.at(x, consts), guess),
+                         guess, has_aux)
 
     def rule(primals: Any, tangents: Any) -> Any:
         consts, _ = primals
@@ -131,8 +153,10 @@ def root(f: Callable[..., Any], guess: Any, solve: Solver, tangent_solve: Solver
         if not _has_floats(x):
             return _joined(x, aux, has_aux), _still(_joined(x, aux, has_aux))
         _, moved = jvp(lambda *c: equation.at(x, c), consts, tangents[0])
-        dx = tangent_solve(lambda v: _dense(jvp(lambda x: equation.at(x, consts), (x,),
-                                                (_tangent(v, x),))[1], x), _dense(moved, x))
+        moved = _dense(moved, x)
+        dx = _solution("custom_root", tangent_solve, tangent_solve(
+            lambda v: _dense(jvp(lambda x: equation.at(x, consts), (x,),
+                                 (_tangent(v, x),))[1], x), moved), moved)
         return _joined(x, aux, has_aux), _joined(_tangent(_minus(dx), x, SymbolicZero),
                                                  _still(aux), has_aux)
 
@@ -174,7 +198,8 @@ class _LinearSystem:
     def ruled(self, name: str, turned: _LinearSystem | None) -> Ruled[..., Any]:
         """``solved``, with derivatives; ``turned`` is the transposed system."""
         def solved(consts: Any, b: Any) -> Any:
-            return self.solve(lambda x: self.apply(x, consts), b)
+            return _solution("custom_linear_solve", self.solve,
+                             self.solve(lambda x: self.apply(x, consts), b), b, self.has_aux)
 
         def forward(primals: Any, tangents: Any) -> Any:
             (consts, _), (moved, db) = primals, tangents
