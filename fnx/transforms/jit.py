@@ -23,7 +23,7 @@ from fnx.core import ops
 from fnx.core.array import array, scope, storage
 from fnx.core.array.refusal import checked
 from fnx.core.array.trace import apart, rewriting, trace
-from fnx.core.config import config
+from fnx.core.config import DEVICES, config
 from fnx.core.errors import ArgumentError, RetracedError
 from fnx.core.process import load
 from fnx.core.program import Recorded
@@ -159,17 +159,19 @@ class Jitted(Transformed[P, R_co]):
     kind = "jit"
 
     def __init__(self, f: Callable[..., Any], static_argnums: tuple[int, ...] = (),
-                 static_argnames: tuple[str, ...] = (), donate_argnums: tuple[int, ...] = ()
-                 ) -> None:
+                 static_argnames: tuple[str, ...] = (), donate_argnums: tuple[int, ...] = (),
+                 device: str | None = None) -> None:
+        placed = {} if device is None else {"device": device}
         super().__init__(f, static_argnums=static_argnums, static_argnames=static_argnames,
-                         donate_argnums=donate_argnums)
+                         donate_argnums=donate_argnums, **placed)
         self._arguments = Arguments(f, self._name, static_argnums, static_argnames)
         if donate_argnums:
             positional(f, "donate_argnums", donate_argnums)
         self._donation = Donation(donate_argnums, f)
         self._traces: Traces[Replay] = Traces(lambda: f)
         self._executables = Executables(
-            lambda fn, donated: link(fn, _device(), donated=donated, stored=True), MAX_SIGNATURES)
+            lambda fn, donated: link(fn, get_device(device or config.device), donated=donated,
+                                     stored=True), MAX_SIGNATURES)
         self._launchers: list[Launcher] = []
         self._by_kind: dict[tuple[Any, ...], list[Launcher]] = {}  # where there are many
         self._hits, self._called = 0, False
@@ -416,8 +418,9 @@ def jit(f: Callable[..., Any] | None = None, *,
         keep_unused: accepted as JAX's: an argument that f does not read costs nothing.
         in_shardings: accepted as JAX's: on one device all shardings are the same.
         out_shardings: as ``in_shardings``.
-        device: accepted as JAX's: there is one (``config.device``).
-        backend: accepted as JAX's.
+        device: the name of the device that computes it when it is called outside of all traces,
+            or one of ``fnx.devices()``; None: ``config.device``. What it is given is copied there.
+        backend: as ``device``.
         inline: accepted as JAX's: a jitted function within another one is traced once, and its
             kernels are made with those around it.
         compiler_options: None: there are no options of XLA here.
@@ -427,7 +430,7 @@ def jit(f: Callable[..., Any] | None = None, *,
 
     Raises:
         StaticArgumentError: a static argument cannot be hashed, or names no parameter.
-        ArgumentError: options for XLA.
+        ArgumentError: options for XLA, or a device that there is not.
         DonatedError: a donated array is used again.
 
     >>> import fnx
@@ -445,9 +448,19 @@ def jit(f: Callable[..., Any] | None = None, *,
     if f is None:
         return functools.partial(
             jit, static_argnums=static_argnums, static_argnames=static_argnames,
-            donate_argnums=donate_argnums, donate_argnames=donate_argnames)
+            donate_argnums=donate_argnums, donate_argnames=donate_argnames, device=device,
+            backend=backend)
     return Jitted(f, several(static_argnums), several(static_argnames),
-                  donated_positions(f, several(donate_argnums), several(donate_argnames)))
+                  donated_positions(f, several(donate_argnums), several(donate_argnames)),
+                  _named_device(backend if device is None else device))
+
+
+def _named_device(device: Any) -> str | None:
+    """The name of a device that somebody asked for; None where that is the configured one."""
+    if isinstance(device, str) and device not in DEVICES:
+        raise ArgumentError(f"jit: expected a device of {', '.join(DEVICES)}, got {device!r}",
+                            hint="fnx.config.device sets the one that computes all else")
+    return device if isinstance(device, str) else None
 
 
 __all__ = ["CacheInfo", "Jitted", "jit", "link"]

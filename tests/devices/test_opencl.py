@@ -16,7 +16,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx.backends.base import DeviceBase, get_device
 from fnx.core.config import override
-from fnx.core.errors import DeviceError
+from fnx.core.errors import ArgumentError, DeviceError
 from tests.devices.conftest import found
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs
 from tests.laws.test_jit_eager_interp import FOLDS, INTEGERS, run
@@ -217,3 +217,19 @@ def test_records_go_with_the_memory_that_they_are_on(opencl: Any) -> None:
             np.testing.assert_array_equal(np.asarray(f(x)), want)
         opencl.pool.trim()
         opencl.pool.driver.free(opencl.pool.driver.alloc(2048))
+
+
+def test_a_function_that_is_jitted_for_a_device_runs_there() -> None:
+    device: Any = found("opencl")
+    plain = fnx.jit(lambda x: jnp.tanh(x) * 2)
+    there = fnx.jit(lambda x: jnp.tanh(x) * 2, device="opencl")
+    x, before = jnp.asarray(X), device.submissions
+    want = np.asarray(plain(x))
+    assert device.submissions == before
+    for _ in range(4):
+        np.testing.assert_array_equal(np.asarray(there(x)), want)
+    assert device.submissions == before + 4
+    np.testing.assert_array_equal(np.asarray(there(x) + 1), want + 1)  # the cpu goes on with it
+    assert device.submissions == before + 5
+    with pytest.raises(ArgumentError, match="expected a device of cpu, .*, got 'tpu'"):
+        fnx.jit(lambda x: x, device="tpu")
