@@ -170,7 +170,7 @@ SPACES = ("PRIV", "GLOBAL")
 
 HOST = Machine(
     kinds=KINDS, spaces=SPACES,
-    tiling=(*TILING, Pass("fills", on_parts(block_fills), "kernel", "kernel", STAGED, True),
+    tiling=(*TILING[:-1], Pass("fills", block_fills, "kernel", "kernel", STAGED, True), TILING[-1],
             Pass("stages", on_parts(stage_instances), "kernel", "kernel", STAGED, True)),
     code=(
         Pass("ended_lanes", ended_lanes, "kernel", "kernel", frozenset({ops.ITER})),

@@ -157,6 +157,17 @@ def test_few_rows_times_a_transposed_matrix_do_not_pack_it(
         jnp.einsum("mk,nk->mn", jnp.asarray(a), jnp.asarray(b)))
 
 
+def test_a_matrix_is_packed_in_transposed_blocks() -> None:
+    """Rows of the right factor are read as vectors, as those of the left one are."""
+    draw = np.random.default_rng(2)
+    a, b = (draw.standard_normal((n, 150)).astype(np.float32) for n in (130, 300))
+    f = fnx.jit(lambda a, b: a @ b.T)
+    pack, _ = f.lower(a, b).kernels
+    kinds = [r.arg.kind for r in pack.node.src[0].ranges]
+    assert "pack" in pack.name and kinds.count("VEC") == kinds.count("UNROLL") == 1
+    np.testing.assert_allclose(f(a, b), a.astype(np.float64) @ b.T, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["a * b", "a * b * s", "s * (a * b)", "(a * s) * b",
                                   "a * (s * b)", "(a * v[m]) * (b * v[n])", "-(a * b)",
                                   "(a * b) / s", "int(a) * b"])

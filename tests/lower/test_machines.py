@@ -206,7 +206,8 @@ def test_what_is_not_compiled_has_no_text_and_needs_no_digest() -> None:
     lowered = lower(graph(), Target("interp", kind="kernels"))
     (kernel, code), = lowered.code.items()
     assert code.text() == "" and code.program() is kernel and not code.extents
-    assert KERNELS.code == () and HOST.tiling[:len(KERNELS.tiling)] == KERNELS.tiling
+    shared = [step for step in HOST.tiling if step in KERNELS.tiling]
+    assert KERNELS.code == () and shared == [*KERNELS.tiling]
 
 
 def test_another_calling_convention_has_the_same_rows() -> None:

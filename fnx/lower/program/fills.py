@@ -6,7 +6,8 @@
             reads  A[ir, k, i]  ->  A[ir, k // 16, k % 16, i]         (the same place: 14*k + i)
 
 The lanes go along the range in which the source is contiguous; stores.py transposes the block.
-The stage is rounded up to whole blocks, zero where its source ends.
+The stage is rounded up to whole blocks, zero where its source ends. GLOBAL stages, too: so this
+comes before each of them becomes a kernel.
 
 >>> from fnx.core import dtypes
 >>> i, k = build.range_(16, 0, "UNROLL"), build.range_(64, 1)
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build, ops
+from fnx.core import build, op_args, ops
 from fnx.core.parts import buffer, closed, extent, value
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
@@ -101,10 +102,12 @@ class _Blocks:
         outer, inner = loop.split(lanes, f"{name}s", f"{name}v")
         inner.kind = "VEC"
         pair = self.fresh(outer, r), self.fresh(inner, r)
-        filled, = substitute(src[:1], {r: loop.value()})
+        loops = {x: x.replace(arg=op_args.Range(x.arg.id, "SEQ", x.arg.name))
+                 for x in src[1:-1] if x.arg.kind == "UNROLL"}  # a block is code enough
+        filled, = substitute(src[:1], {r: loop.value(), **loops})
         for inside in loop.guards():
             filled = _where_inside(filled, pair[1], inside)
-        ranges = [d for old in src[1:] for d in (pair if old is r else (old,))]
+        ranges = [d for old in src[1:] for d in (pair if old is r else (loops.get(old, old),))]
         return UOp(ops.STAGE, stage.dtype, (filled, *ranges), stage.arg)
 
     def place(self, index: UOp, src: tuple[UOp, ...]) -> UOp:

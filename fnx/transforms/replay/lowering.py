@@ -30,7 +30,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "groups": ("kernelize",),
     "kernels": ("ranges", "coalesce", "runtime_extents", "canonical"),
     "schedules": ("choose",),
-    "tiled": ("tile", "split_global", "fills"),
+    "tiled": ("tile", "fills", "split_global"),
     "programs": ("decompose", "linearize"),
     "llvm": ("render", "print", "llvm", "link"),
     "commands": ("memory", "commands"),
