@@ -47,14 +47,23 @@ class Lines:
 
     def add(self, op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any = None,
             at_least: int = 0) -> UOp:
-        """A line without effect, as far out as its operands allow (``at_least`` loops deep)."""
+        """A line without effect, as far out as its operands allow (``at_least`` loops deep).
+
+        One that is there already moves out, if it has to live longer: a load under a condition
+        that holds in this part of a loop is the line of the load that always takes place.
+        """
         node = UOp(op, dtype, src, arg)
-        if op in UNLINED or node in self._depth:
+        if op in UNLINED:
             return node
         depth = at_least
         for s in src:
             if s.op not in UNLINED:
                 depth = max(depth, self._depth[s])
+        there = self._depth.get(node)
+        if there is not None and there <= depth:
+            return node
+        if there is not None:
+            self.stack[there].remove(node)
         self._depth[node] = depth
         self.stack[depth].append(node)
         return node
