@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fnx.core import build, dtypes, ops
+from fnx.core.dtypes import NDArray
 from fnx.core.expr import Expr, exp, isnan, log1p, where
 from fnx.core.ops import OPS, Op
 from fnx.core.process import deferred
@@ -59,7 +59,7 @@ def _written_out(name: str) -> tuple[tuple[UOp, ...], list[UOp]]:
     return operands, toposort([FORMULAS[op].of(*map(Expr, operands)).node])
 
 
-def evaluated(name: str, *xs: NDArray[Any]) -> NDArray[Any]:
+def evaluated(name: str, *xs: NDArray) -> NDArray:
     """What an op is on arrays of float64.
 
     >>> float(evaluated("LGAMMA", np.array(1.0)))
@@ -72,5 +72,5 @@ def evaluated(name: str, *xs: NDArray[Any]) -> NDArray[Any]:
             if node not in values:
                 assert node.op.meaning is not None
                 values[node] = node.op.meaning(node, *[values[s] for s in node.src])
-    found: NDArray[Any] = np.asarray(values[nodes[-1]])
+    found: NDArray = np.asarray(values[nodes[-1]])
     return found
