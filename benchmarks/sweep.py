@@ -30,7 +30,7 @@ import numpy as np
 COUNT, SEED = 1000, 11
 ROUNDS = 7
 ROUND_SECONDS = 0.006
-PAUSE = 0.002       # between targets: threads that wait by looking have stopped then
+PAUSE = 0.005       # between targets: threads that wait by looking have stopped then
 WORST = 3           # cases of a family that the table names
 LIMIT = 1.1         # above which a case is counted
 RTOL, ATOL = 2e-3, 2e-3
