@@ -157,6 +157,14 @@ def test_few_rows_times_a_transposed_matrix_do_not_pack_it(
         jnp.einsum("mk,nk->mn", jnp.asarray(a), jnp.asarray(b)))
 
 
+@pytest.mark.parametrize("rows", [100, 128, 200, 256, 300, 791])
+def test_few_rows_are_computed_that_are_not_there(rows: int) -> None:
+    """Blocks of tiles are full, or about so."""
+    a, b = jnp.ones((rows, 64)), jnp.ones((64, 256))
+    *_, kernel = fnx.jit(lambda a, b: a @ b).lower(a, b).kernels
+    assert kernel.flops < 2 * 1.12 * rows * 64 * 256
+
+
 def test_a_matrix_is_packed_in_transposed_blocks() -> None:
     """Rows of the right factor are read as vectors, as those of the left one are."""
     draw = np.random.default_rng(2)

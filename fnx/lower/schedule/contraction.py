@@ -227,7 +227,8 @@ class _Tiling:
 
         More than a few would not reuse the right factor noticeably better. They are shared
         evenly: 10 tiles would be 5 blocks of 2, of which one of four processors gets 4 tiles;
-        with each tile a block it gets 3.
+        with each tile a block it gets 3. Nor may the last block be mostly empty, for all of its
+        tiles are computed: 10 tiles would be 12 in blocks of 3.
         """
         rows = self.tile.rows
         fit = self.target.l2 // 2 // (rows * self.depth * self.itemsize)
@@ -239,7 +240,8 @@ class _Tiling:
             return -(-blocks // _SHARES) * block
 
         least = min(map(slowest, range(1, most + 1)))
-        return max(b for b in range(1, most + 1) if slowest(b) <= _EVEN * least)
+        return max(b for b in range(1, most + 1) if slowest(b) <= _EVEN * least
+                   and -(-tiles // b) * b <= _EVEN * tiles)
 
     def steps(self) -> list[Transform]:
         found, (rows, vectors, lanes) = self.found, self.tile
