@@ -7,7 +7,7 @@ from typing import Any
 from fnx.core.array.array import Array
 from fnx.core.array.documented import Family
 from fnx.core.array.promotion import promoted
-from fnx.core.array.public import public
+from fnx.core.array.rounded import rounded_once
 
 __all__ = ["family", "floats"]
 
@@ -22,7 +22,7 @@ def family(name: str, **texts: str) -> Family:
     return Family(
         returns="An Array of the shape that they broadcast to, of a float dtype.",
         raises=("ShapeError: the shapes do not broadcast.",),
-        at=f"fnx.scipy.stats.{name} as {name}", wrap=public, **(_SHARED | texts))
+        at=f"fnx.scipy.stats.{name} as {name}", wrap=rounded_once, **(_SHARED | texts))
 
 
 def floats(*xs: Any) -> list[Array]:
