@@ -5,13 +5,15 @@ from __future__ import annotations
 from math import log, pi, sqrt
 
 import fnx.numpy as jnp
-from fnx.core import expr
+from fnx.core import build, expr
 from fnx.core.array import arguments, special
 from fnx.core.array import elementwise as rows
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.array.operate import alias, apply, elementwise
+from fnx.core.array.promotion import in_domain
 from fnx.core.array.public import public
+from fnx.core.dtypes import default, float64
 from fnx.core.expr import Expr, expm1, where
 from fnx.core.formulas import logaddexp
 
@@ -66,7 +68,8 @@ def _relu6(x: Expr) -> Expr:
 
 
 def _hard_tanh(x: Expr) -> Expr:
-    return where(x < -1, -1, where(1 < x, 1, x))
+    above = where(1 < x, 1, x)
+    return above if x.dtype.kind == "uint" else where(x < -1, -1, above)
 
 
 def _hard_sigmoid(x: Expr) -> Expr:
@@ -114,7 +117,7 @@ _SPARSE_PLUS = ElementwiseRow("sparse_plus", "inexact", _sparse_plus)
 _SPARSE_SIGMOID = ElementwiseRow("sparse_sigmoid", "inexact", _sparse_sigmoid)
 _LOG1MEXP = ElementwiseRow("log1mexp", "inexact", _log1mexp)
 _SOFT_SIGN = ElementwiseRow("soft_sign", "inexact", _soft_sign)
-_HARD_TANH = ElementwiseRow("hard_tanh", "inexact", _hard_tanh)
+_HARD_TANH = ElementwiseRow("hard_tanh", "integer", _hard_tanh)
 _HARD_SIGMOID = ElementwiseRow("hard_sigmoid", "inexact", _hard_sigmoid)
 _HARD_SILU = ElementwiseRow("hard_silu", "inexact", _hard_swish)
 _MISH = ElementwiseRow("mish", "inexact", _mish)
@@ -125,6 +128,13 @@ _GELU = ElementwiseRow("gelu", "inexact", _gelu_tanh)
 _GELU_ERF = ElementwiseRow("gelu", "inexact", _gelu_erf)
 _ELU = ElementwiseRow("elu", "inexact", _elu)
 _CELU = ElementwiseRow("celu", "inexact", _celu)
+
+
+def _weakly(x: ArrayLike) -> ArrayLike:
+    """Whole numbers as weak floats: what Python's numbers in a formula make of them in JAX."""
+    array = jnp.asarray(x)
+    return array if array._dtype.is_float else Array(
+        build.cast(array._node, default(float64)), weak=True)
 
 
 @elementwise(rows.SIGMOID, at="fnx")
@@ -186,7 +196,7 @@ def sparse_plus(x: ArrayLike, /) -> Array:
     >>> print(fnx.nn.sparse_plus(0.0))
     0.25
     """
-    return apply(_SPARSE_PLUS, x)
+    return apply(_SPARSE_PLUS, _weakly(x))
 
 
 @elementwise(_SPARSE_SIGMOID, at="fnx")
@@ -196,7 +206,7 @@ def sparse_sigmoid(x: ArrayLike, /) -> Array:
     >>> print(fnx.nn.sparse_sigmoid(0.0))
     0.5
     """
-    return apply(_SPARSE_SIGMOID, x)
+    return apply(_SPARSE_SIGMOID, _weakly(x))
 
 
 @elementwise(_LOG1MEXP, at="fnx")
@@ -226,7 +236,7 @@ def hard_sigmoid(x: ArrayLike, /) -> Array:
     >>> print(fnx.nn.hard_sigmoid(0.0))
     0.5
     """
-    return apply(_HARD_SIGMOID, x)
+    return apply(_HARD_SIGMOID, _weakly(x))
 
 
 @elementwise(_HARD_SILU, at="fnx")
@@ -238,7 +248,7 @@ def hard_silu(x: ArrayLike, /) -> Array:
     >>> print(fnx.nn.hard_silu(3.0))
     3.0
     """
-    return apply(_HARD_SILU, x)
+    return apply(_HARD_SILU, _weakly(x))
 
 
 @elementwise(_MISH, at="fnx")
@@ -262,7 +272,7 @@ def selu(x: ArrayLike, /) -> Array:
     >>> print(fnx.nn.selu(0.0))
     0.0
     """
-    return apply(_SELU, x)
+    return apply(_SELU, _weakly(x))
 
 
 @elementwise(_RELU, at="fnx")
@@ -282,7 +292,7 @@ def relu6(x: ArrayLike, /) -> Array:
     >>> print(fnx.nn.relu6(7.0))
     6.0
     """
-    return apply(_RELU6, x)
+    return apply(_RELU6, _weakly(x))
 
 
 tanh = alias("tanh", jnp.tanh, "nn")
@@ -396,7 +406,8 @@ def squareplus(x: ArrayLike, b: ArrayLike = 4.0) -> Array:
     >>> print(fnx.nn.squareplus(0.0))
     1.0
     """
-    array = jnp.asarray(x)
+    given = jnp.asarray(x)
+    array = Array(in_domain("inexact", given), given.weak)
     return 0.5 * (array + jnp.sqrt(jnp.add(array * array, b)))
 
 

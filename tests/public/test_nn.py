@@ -115,3 +115,20 @@ def test_error_functions(function: Any, name: str, points: Any, ulps: float, dty
 def test_ends_of_the_inverse_error_function() -> None:
     got = np.asarray(fnx.lax.erf_inv(jnp.asarray([-1.0, 1.0, 2.0])))
     np.testing.assert_array_equal(got, [-INF, INF, NAN])
+
+
+def test_activations_of_whole_numbers_have_the_types_of_jax() -> None:
+    names = ("relu6", "hard_sigmoid", "hard_silu", "selu", "sparse_plus", "sparse_sigmoid")
+    whole = np.arange(-3, 4, dtype=np.int8)
+    for x64, wide in ((False, "float32"), (True, "float64")):
+        with fnx.enable_x64(x64):
+            for name in names:
+                f = getattr(fnx.nn, name)
+                got = f(jnp.asarray(whole))
+                assert (got.dtype, got.weak_type) == (wide, True), name
+                np.testing.assert_allclose(got, f(whole.astype(wide)), rtol=1e-6)
+            assert fnx.nn.hard_tanh(jnp.asarray(whole)).tolist() == [-1, -1, -1, 0, 1, 1, 1]
+            assert fnx.nn.hard_tanh(jnp.asarray(whole)).dtype == np.int8
+            assert fnx.nn.hard_tanh(jnp.asarray([0, 3], np.uint8)).tolist() == [0, 1]
+            got = fnx.nn.squareplus(jnp.asarray(whole))
+            assert (got.dtype, got.weak_type) == (np.float32, False)
