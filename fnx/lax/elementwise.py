@@ -188,7 +188,7 @@ def round(x: ArrayLike, rounding_method: Literal[0, 1] = 0) -> Array:
     >>> print(lax.round(2.5), lax.round(2.5, 1))
     3.0 2.0
     """
-    if rounding_method not in (0, 1):
+    if not isinstance(rounding_method, int) or rounding_method not in (0, 1):
         raise ArgumentError(f"expected rounding_method 0 or 1, got {rounding_method!r}",
                             hint="0 rounds halves away from zero, 1 to the even number")
     if rounding_method:

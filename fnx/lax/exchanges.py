@@ -10,7 +10,7 @@ import numpy as np
 
 from fnx.core import build, dtypes
 from fnx.core.array import axes
-from fnx.core.array.arguments import flag
+from fnx.core.array.arguments import flag, integer
 from fnx.core.array.array import Array
 from fnx.core.array.public import public
 from fnx.core.errors import ArgumentError
@@ -90,8 +90,9 @@ def pshuffle(x: Any, axis_name: Hashable, perm: Sequence[int]) -> Any:
     Array([3., 1.], dtype=float32)
     """
     size = GroupedLanes(axis_name).all
+    perm = [integer("a lane of perm", lane) for lane in perm]
     if sorted(perm) != list(range(size)):
-        raise ArgumentError(f"pshuffle: expected each of {size} lanes once, got {list(perm)}")
+        raise ArgumentError(f"pshuffle: expected each of {size} lanes once, got {perm}")
     return ppermute(x, axis_name, list(zip(perm, range(size))))
 
 

@@ -23,6 +23,10 @@ class GroupedLanes:
 
     def __init__(self, axis_name: Hashable, groups: Groups = None) -> None:
         names = axis_name if isinstance(axis_name, tuple | list) else (axis_name,)
+        for name in names:
+            if not isinstance(name, Hashable):
+                raise ArgumentError(f"expected the name of an axis, got {type(name).__name__}",
+                                    hint="vmap(..., axis_name=...) gives it")
         self.axes = [scope.named_axis(name) for name in names]
         self.all = math.prod([a.size for a in self.axes])
         self.groups = None if groups is None else self._checked(groups)

@@ -241,7 +241,11 @@ def standardize(x: ArrayLike, axis: AxisLike = -1, mean: ArrayLike | None = None
     array = jnp.asarray(x)
     middle = jnp.mean(array, axis, keepdims=True, where=where) if mean is None else \
         jnp.asarray(mean)
-    spread = jnp.mean(jnp.square(array), axis, keepdims=True, where=where) - jnp.square(middle) \
-        if variance is None else jnp.asarray(variance)
+    if variance is not None:
+        spread = jnp.asarray(variance)
+    elif mean is None:
+        spread = jnp.mean(jnp.square(array - middle), axis, keepdims=True, where=where)
+    else:
+        spread = jnp.mean(jnp.square(array), axis, keepdims=True, where=where) - jnp.square(middle)
     deviation = jnp.sqrt(jnp.add(spread, epsilon))
     return (array - middle) / deviation

@@ -95,8 +95,8 @@ def array(object: Any, dtype: DTypeLike | None = None, copy: bool = True, order:
     x = core.asarray(object, dtype)
     if x is object and copy:
         x = x.copy() if x._storage is not None else x
-    if least > _MOST_AXES:
-        raise ArgumentError(f"expected ndmin <= {_MOST_AXES}, got {least}")
+    if least > axes.MOST_AXES:
+        raise ArgumentError(f"expected ndmin <= {axes.MOST_AXES}, got {least}")
     if x.ndim < least:
         x = Array(build.reshape(x._node, (1,) * (least - x.ndim) + x.shape), x.weak)
     return x
@@ -298,7 +298,7 @@ def _known(name: str, x: Any) -> Any:
 
 
 _NUMPYS = 1 << 24  # elements up to which NumPy counts, in numbers of 64 bits
-_MOST, _MOST_AXES = 2**31 - 1, 64
+_MOST = 2**31 - 1
 
 
 @public

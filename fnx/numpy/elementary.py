@@ -382,7 +382,7 @@ def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
 
     found: tuple[Array, Array] = load("fnx.transforms.loops.while_loop").while_loop(
         lambda pair: not_equal(pair[1], 0).any(), step, (a, b))
-    return found[0]
+    return abs(found[0])  # of the least number of a dtype there is no absolute value
 
 
 @_two()

@@ -23,7 +23,11 @@ __all__ = [
 
 
 def _rows(name: str, arrays: Any) -> list[Any]:
-    xs = list(arrays)
+    try:
+        xs = list(arrays)
+    except TypeError:
+        raise ArgumentError(f"{name}: expected a sequence of arrays, got "
+                            f"{type(arrays).__name__}") from None
     if not xs:
         raise ArgumentError(f"{name}: expected at least one array, got none",
                             hint="where there may be none, begin with fnx.numpy.zeros")

@@ -168,7 +168,10 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     (Array([0, 1], dtype=int32), Array([0, 1], dtype=int32))
     """
     line = _i32(np.arange(arguments.integer("n", n)))
-    return (line,) * arguments.integer("ndim", ndim)
+    count = arguments.integer("ndim", ndim)
+    if not 1 <= count <= axes.MOST_AXES:
+        raise ArgumentError(f"expected ndim from 1 to {axes.MOST_AXES}, got {count}")
+    return (line,) * count
 
 
 @_family(arr="of at least two axes of one length.", raises=("ShapeError: another shape.",))

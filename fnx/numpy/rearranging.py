@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,8 @@ from fnx.core.array.public import asarray, public
 from fnx.core.errors import ShapeError
 from fnx.core.expr import Expr, where
 from fnx.core.uop import UOp
-from fnx.numpy.binary import minimum
+from fnx.numpy.binary import minimum, remainder
+from fnx.numpy.creation import arange
 from fnx.numpy.movement import moveaxis, moved, ravel, reshape
 
 __all__ = ["diag", "diagonal", "flip", "repeat", "roll", "tile"]
@@ -45,18 +45,20 @@ def flip(m: ArrayLike, axis: AxisLike = None) -> Array:
 
 @public
 def roll(a: ArrayLike, shift: Any, axis: AxisLike = None) -> Array:
-    """Elements moved along axes by fixed numbers of places; those pushed out come in again.
+    """Elements moved along axes by numbers of places; those pushed out come in again.
 
     Args:
         a: an Array or what ``asarray`` takes, of any shape and dtype.
-        shift: how many places, known while tracing; one for each axis.
+        shift: how many places: an int, or one for each axis; Arrays may be data.
         axis: an axis or several; None rolls the flattened array.
 
     Returns:
         An Array of the shape and dtype of a.
 
     Raises:
+        ArgumentError: a shift that is no whole number.
         AxisError: an axis outside of the array.
+        ShapeError: neither one shift, nor one axis, nor as many of both.
 
     >>> import fnx.numpy as jnp
     >>> jnp.roll(jnp.arange(4), 1)
@@ -66,18 +68,41 @@ def roll(a: ArrayLike, shift: Any, axis: AxisLike = None) -> Array:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     along = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    shifts = tuple(shift) if isinstance(shift, (tuple, list)) else (shift,) * len(along)
-    node = x._node
-    for name, s in zip(along, shifts):
-        at = axes.one(name, x.ndim)
-        n = node.shape[at]
-        k = operator.index(s) % n if n else 0
-        if k:
-            whole = [(0, m) for m in node.shape]
-            parts = [(n - k, n), (0, n - k)]
-            node = build.concat([build.shrink(node, [*whole[:at], p, *whole[at + 1:]])
-                                 for p in parts], at)
-    return moved(x, node)
+    shifts = _steps(shift)
+    count = max(len(along), len(shifts)) if along and shifts else 0
+    if {len(along), len(shifts)} - {1, count}:
+        raise ShapeError(f"expected a shift for each axis, got {len(shifts)} for {len(along)}")
+    for i in range(count):
+        at = axes.one(along[i % len(along)], x.ndim)
+        step = shifts[i % len(shifts)]
+        n = x.shape[at]
+        if isinstance(step, Array):
+            wide = step if step._dtype.bits >= 32 else step.astype("int32")
+            places = remainder(arange(n) - remainder(wide, max(n, 1)).astype("int32"), max(n, 1))
+            x = x.at[(slice(None),) * at + (places,)].get(mode="promise_in_bounds")
+        elif n and step % n:
+            x = moved(x, build.concat([_part(x, at, n - step % n, n),
+                                       _part(x, at, 0, n - step % n)], at))
+    return x
+
+
+def _steps(shift: Any) -> list[int | Array]:
+    """How far a roll goes: ints, or numbers that are data."""
+    if isinstance(shift, (Array, np.ndarray)):
+        if shift.ndim > 1:
+            raise ShapeError(f"expected shifts of at most one axis, got shape {shift.shape}")
+        shift = [shift[i] for i in range(len(shift))] if shift.ndim else shift
+    steps: list[int | Array] = []
+    for s in shift if isinstance(shift, (tuple, list)) else (shift,):
+        data = isinstance(s, Array) and s.ndim == 0 and s._dtype.is_integer
+        steps.append(s if data else arguments.integer("shift", s))
+    return steps
+
+
+def _part(x: Array, axis: int, low: int, high: int) -> UOp:
+    """Elements low to high of an axis."""
+    return build.shrink(x._node, [(low, high) if i == axis else (0, n)
+                                  for i, n in enumerate(x.shape)])
 
 
 @public

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import fnx
 import fnx.numpy as jnp
 from fnx import ops, random
 from fnx.scipy import special, stats
@@ -42,6 +43,8 @@ def test_they_are_rounded_once(t: Any) -> None:
         same(f(near, *more), f(near.astype(np.float32), *more))
         if "scale" in inspect.signature(f).parameters:
             same(f(near, *more, t(0.5), t(2)), f(near.astype(np.float32), *more, 0.5, 2.0))
+    with fnx.enable_x64(True):
+        assert special.beta(x, 2).dtype == t and special.beta(2, wide).dtype == np.float32
     same(stats.sem(x), stats.sem(wide))
     same(jnp.interp(x, x, x), x)
     same(ops.segment_max(x, np.array([0, 1, 0, 3]), 5),

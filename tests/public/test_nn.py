@@ -132,3 +132,8 @@ def test_activations_of_whole_numbers_have_the_types_of_jax() -> None:
             assert fnx.nn.hard_tanh(jnp.asarray([0, 3], np.uint8)).tolist() == [0, 1]
             got = fnx.nn.squareplus(jnp.asarray(whole))
             assert (got.dtype, got.weak_type) == (np.float32, False)
+
+
+def test_standardize_of_numbers_far_from_0() -> None:
+    x = np.array([0.25, 1.0, 2.5], np.float32)
+    np.testing.assert_allclose(nn.standardize(x + 1e4), nn.standardize(x), rtol=2e-3)

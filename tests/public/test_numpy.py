@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -237,6 +238,17 @@ def test_written_slices_keep_every_bit_outside(n: int, s: slice, data: Any) -> N
 # ---- movement and contractions ------------------------------------------------------------------
 
 
+def test_divisors_of_the_least_number() -> None:
+    x = np.array([-128, -127, -6, -1, 0, 1, 2, 12, 64, 127], np.int8)
+    same(jnp.gcd(x[:, None], x), np.gcd(x[:, None], x))
+    same(jnp.lcm(x[1:, None], 2), np.lcm(x[1:, None], np.int8(2)))
+
+
+def test_4_bits_are_close() -> None:
+    x = np.arange(8).astype(ml_dtypes.uint4)
+    assert jnp.allclose(x, x) and not jnp.allclose(x, x[::-1])
+
+
 @quick
 @given(arrays(hnp.array_shapes(min_dims=2, max_dims=3, max_side=4)), st.data())
 def test_movement(x: Any, data: Any) -> None:
@@ -249,6 +261,11 @@ def test_movement(x: Any, data: Any) -> None:
     same(a.mT, x.swapaxes(-1, -2))
     same(jnp.flip(a, axis), np.flip(x, axis))
     same(jnp.roll(a, shift, axis), np.roll(x, shift, axis))
+    rolled = fnx.vmap(lambda n: jnp.roll(a, n, axis))(jnp.asarray([shift, 300], "int16"))
+    same(rolled, np.stack([np.roll(x, shift, axis), np.roll(x, 300, axis)]))
+    same(jnp.roll(a, (shift, 2), axis), np.roll(x, (shift, 2), axis))
+    same(jnp.roll(a, jnp.asarray([shift, 1]), (0, 1)), np.roll(x, (shift, 1), (0, 1)))
+    same(jnp.roll(a, shift, (axis, 0)), np.roll(x, shift, (axis, 0)))
     same(jnp.moveaxis(a, axis, 0), np.moveaxis(x, axis, 0))
     same(jnp.repeat(a, 2, axis), np.repeat(x, 2, axis))
     same(jnp.tile(a, (2, 1)), np.tile(x, (2, 1)))

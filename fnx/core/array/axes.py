@@ -12,6 +12,7 @@ from fnx.core.ops import Shape
 ShapeLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 AxisLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
 
+MOST_AXES = 64  # of an array, as in NumPy
 _KNOWN = "shapes and axes are known while tracing: take them from x.shape"
 
 

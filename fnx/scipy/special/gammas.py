@@ -120,8 +120,9 @@ def beta(a: ArrayLike, b: ArrayLike) -> Array:
     >>> print(special.beta(1.0, 2.0))
     0.5
     """
-    sign = gammasgn(a) * gammasgn(b) * gammasgn(jnp.add(a, b))
-    return sign * jnp.exp(betaln(a, b))
+    nodes, weak = promoted("inexact", "beta", (a, b))
+    a, b = [Array(node, weak) for node in nodes]
+    return gammasgn(a) * gammasgn(b) * gammasgn(a + b) * jnp.exp(betaln(a, b))
 
 
 @_family(n="how many elements: of floats too.", exact="False: numbers are floats here.",
