@@ -32,8 +32,9 @@ matrix: $(VENV)/test.stamp  ## every public function under every word of three t
 	$(BIN)/python -m tests.laws.matrix $(ARGS)
 	$(BIN)/python -m tests.laws.matrix --device cpu $(ARGS)
 
-compare: $(VENV)/bench.stamp  ## public functions against JAX, live; ARGS="elementwise places"
+compare: $(VENV)/bench.stamp  ## public functions against JAX, live; ARGS="--part 3/40 wide"
 	$(BIN)/python scripts/compare_jax.py $(ARGS)
+	$(BIN)/python scripts/compare_jax.py --x64 $(ARGS)
 	$(BIN)/python scripts/compare_array_api.py
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict

@@ -2,12 +2,14 @@
 
     python scripts/compare_jax.py [family...]      all calls, on both
     python scripts/compare_jax.py --record [family...]   write tests/golden/names.json (a sample)
+    python scripts/compare_jax.py --record --part 1/40 [--x64] wide     and tests/golden/wide.json
     python scripts/compare_jax.py --answers FILE   keep JAX's answers in a file: it compiles each
     python scripts/compare_jax.py --x64            with 64-bit types
     python scripts/compare_jax.py --part 3/40 wide   the third of forty parts, of families so named
 
 The calls are those of tests/golden/name_cases.py, and of wide_cases.py: every function over every
-dtype and shape. What differs on purpose is listed in docs/differences.md. Counts are printed; the
+dtype and shape. What differs on purpose is listed in tests/golden/differences.py
+and docs/differences.md. Counts are printed; the
 exit status says whether something else differs.
 """
 
@@ -35,10 +37,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 GOLDEN = ROOT / "tests" / "golden"
 SAMPLE = 3           # every so many calls are recorded
-# The least relative error that is allowed to floats of a dtype.
-LEAST = {"float32": 0.0, "float64": 0.0, "float": 0.0, "float16": 4e-3, "bfloat16": 3e-2,
-         "float8_e4m3fn": 0.13, "float8_e5m2": 0.26}
 INPUTS = ["f", "m", "v", "x", "s", "w", "z", "unit", "pos", "wide", "mixed", "sorted", "nans"]
+
+
+def answer(expression: str, seen: dict[str, Any]) -> Any:
+    """(dtype, weak, shape, values) of each array of the result."""
+    return golden("differences").answer(expression, seen, jax.tree_util.tree_leaves)
 
 
 @functools.cache
@@ -60,71 +64,23 @@ def names(package: str) -> dict[str, Any]:
     found: dict[str, Any] = golden("inputs").names(top, jnp, lax, nn, random)
     special = importlib.import_module(f"{package}.scipy.special") if _has(package) else None
     stats = importlib.import_module(f"{package}.scipy.stats") if _has(package) else None
-    return {**found, **golden("name_cases").more(jnp), "top": top, "special": special,
-            "stats": stats, "probe": functools.partial(probe, top, jnp), **golden("wide_cases").operands(jnp, bool(top.config.jax_enable_x64))}
+    x64 = bool(top.config.jax_enable_x64)
+    probe = functools.partial(golden("differences").probe, top, jnp)
+    return {**found, **golden("name_cases").more(jnp), **golden("wide_cases").operands(jnp, x64),
+            "top": top, "special": special, "stats": stats, "probe": probe}
 
 
 def _has(package: str) -> bool:
     return importlib.util.find_spec(f"{package}.scipy") is not None
 
 
-def probe(top: Any, jnp: Any, result: Any) -> Any:
-    """All floats of a result in one number, each with a weight of its own."""
-    total = 0.0
-    for x in top.tree.leaves(result):
-        if jnp.issubdtype(jnp.result_type(x), jnp.floating):
-            weights = np.cos(np.arange(np.size(x)) * 1.3 + 0.5).reshape(np.shape(x))
-            total += (x * jnp.asarray(weights, jnp.result_type(x))).sum()
-    return total
-
-
-def answer(expression: str, seen: dict[str, Any]) -> list[tuple[str, bool, tuple[int, ...], Any]]:
-    """(dtype, weak, shape, values) of each array of the result."""
-    out = []
-    for x in jax.tree_util.tree_leaves(eval(expression, dict(seen)), is_leaf=_is_array):
-        x = x.item() if isinstance(x, np.generic) else x  # of shapes
-        values = np.asarray(str(x) if isinstance(x, type | np.dtype) else x)
-        out.append((str(getattr(x, "dtype", type(x).__name__)),
-                    bool(getattr(x, "weak_type", False)), values.shape, values))
-    return out
-
-
-def _is_array(x: Any) -> bool:
-    return hasattr(x, "__array__")
-
-
 def gradients(expression: str, result: Any) -> Iterator[str]:
     """The gradient of each float input that an expression names, where its result has floats."""
-    if "grad(" in expression or not any(r[0] in LEAST for r in result):
+    if "grad(" in expression or not any(r[0] in golden("differences").LEAST for r in result):
         return
     for name in (*INPUTS, *golden("wide_cases").differentiable(expression)):
         if re.search(rf"(?<![\w.'=]){name}\b(?!\()", expression):
             yield f"grad(lambda {name}: probe({expression}))({name})"
-
-
-def difference(got: Any, want: Any, rtol: float, weak: bool = True, least: float = 1e-30) -> str:
-    """In what two answers differ; empty where they do not.
-
-    ``least``: how large their terms are at least, whose rounding errors may be all that is left.
-    """
-    if len(got) != len(want):
-        return f"{len(got)} arrays, JAX {len(want)}"
-    for (t, w, shape, x), (t2, w2, shape2, y) in zip(got, want):
-        if (t, shape) != (t2, shape2):
-            return f"{t}{list(shape)}, JAX {t2}{list(shape2)}"
-        if weak and w != w2 and t != "bool":
-            return f"weak {w}, JAX {w2}"
-        if t not in LEAST:
-            if not np.array_equal(x, y):
-                return f"{x.ravel()[:9]}, JAX {y.ravel()[:9]}"
-            continue
-        x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-        near = max(rtol * (1e-8 if t in ("float64", "float") else 1), LEAST[t])
-        bound = near * max(least, float(np.abs(y[np.isfinite(y)]).max(initial=0))) / 10
-        apart = ~np.isclose(x, y, rtol=near, atol=bound, equal_nan=True)
-        if apart.any():
-            return f"{apart.sum()} of {x.size} values: {x[apart][:4]}, JAX {y[apart][:4]}"
-    return ""
 
 
 class Answers:
@@ -175,7 +131,7 @@ class Answers:
 def compare(expression: str, fnx: dict[str, Any], theirs: Answers, rtol: float) -> str:
     """In what the two answers to an expression differ."""
     if theirs.refuses(expression):
-        if any(text in theirs[expression] for text in golden("name_cases").STRICTER):
+        if any(text in theirs[expression] for text in golden("differences").STRICTER):
             return ""
         try:
             answer(expression, fnx)
@@ -186,8 +142,10 @@ def compare(expression: str, fnx: dict[str, Any], theirs: Answers, rtol: float) 
         got = answer(expression, fnx)
     except Exception as error:
         return f"refuses: {type(error).__name__} {str(error)[:200]}"
-    return difference(got, theirs[expression], rtol, theirs.weak(expression),
-                      1.0 if expression.startswith("grad(") else 1e-30)
+    least = 1.0 if expression.startswith("grad(") else 1e-30
+    found = golden("differences").difference(got, theirs[expression], rtol,
+                                             theirs.weak(expression), least)
+    return str(found)
 
 
 def only_at_edges(expression: str, fnx: dict[str, Any], theirs: Answers, rtol: float) -> bool:
@@ -204,8 +162,9 @@ def only_at_edges(expression: str, fnx: dict[str, Any], theirs: Answers, rtol: f
     edge = ~np.isfinite(want)
     for _, _, size, value in [] if isinstance(values, str) else values:
         edge |= ~np.isfinite(value) if size == shape else False
-    return not difference([(t, w, shape, np.where(edge, 0, got))],
-                          [(t, w, shape, np.where(edge, 0, want))], rtol, False, 1.0)
+    return not golden("differences").difference(
+        [(t, w, shape, np.where(edge, 0, got))], [(t, w, shape, np.where(edge, 0, want))],
+        rtol, False, 1.0)
 
 
 def record(cases: Any, theirs: Answers, families: list[str]) -> None:
@@ -224,6 +183,18 @@ def record(cases: Any, theirs: Answers, families: list[str]) -> None:
     print(len(rows), "calls recorded")
 
 
+def record_wide(agreed: dict[str, Any], x64: bool) -> None:
+    """Write what both answered of one mode; the other mode stays."""
+    path = GOLDEN / "wide.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known["x64" if x64 else "x32"] = agreed
+    rows = [f"{json.dumps(mode)}: {{\n" + ",\n".join(
+        f"{json.dumps(e)}: {json.dumps(a)}" for e, a in found.items()) + "\n}"
+        for mode, found in known.items()]
+    path.write_text("{" + ",\n".join(rows) + "}\n")
+    print(len(agreed), "calls recorded")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("families", nargs="*")
@@ -232,14 +203,18 @@ def main() -> None:
     parser.add_argument("--answers", type=Path)
     parser.add_argument("--x64", action="store_true", help="with types of 64 bits")
     parser.add_argument("--verbose", action="store_true")
-    parser.add_argument("--part", default="1/1", help="I/N: the I-th of N parts of each family")
+    parser.add_argument("--part", default="1/1",
+                        help="I/N or I-J/N: the I-th of N parts of each family, or several")
     given = parser.parse_args()
-    part, parts = map(int, given.part.split("/"))
+    chosen, _, parts = given.part.partition("/")
+    first, _, last = chosen.partition("-")
     for package in ("jax", "fnx"):
         importlib.import_module(package).config.update("jax_enable_x64", given.x64)
     warnings.simplefilter("ignore")
     cases, theirs = golden("name_cases"), Answers(given.answers)
-    if given.record:
+    is_wide = any(name.startswith("wide") for name in given.families)
+    agreed: dict[str, Any] = {}
+    if given.record and not is_wide:
         record(cases, theirs, given.families or list(cases.FAMILIES))
         theirs.save()
         return
@@ -248,7 +223,9 @@ def main() -> None:
     for family, expressions in families.items():
         if given.families and not {family, family.partition(" ")[0]} & {*given.families}:
             continue
-        expressions = random.Random(0).sample(expressions, len(expressions))[part - 1::parts]
+        mixed = random.Random(0).sample(expressions, len(expressions))
+        expressions = [e for part in range(int(first), int(last or first) + 1)
+                       for e in mixed[part - 1::int(parts)]]
         every = list(expressions)
         for e in expressions:
             if not given.no_gradients and not theirs.refuses(e):
@@ -259,12 +236,17 @@ def main() -> None:
             rtol = cases.tolerance(e) * (10 if e.startswith("grad(") else 1)
             found = compare(e, ours, theirs, rtol)
             total += 1
-            if found and (cases.on_purpose(e) or only_at_edges(e, ours, theirs, rtol)):
+            if not found and not theirs.refuses(e):
+                agreed[e] = _plain(theirs[e])
+            if found and (golden("differences").on_purpose(e, found)
+                          or only_at_edges(e, ours, theirs, rtol)):
                 on_purpose += 1
             elif found:
                 wrong += 1
                 print(f"{family}: {e}: {found}", flush=True)
     theirs.save()
+    if given.record:
+        record_wide(agreed, given.x64)
     print(f"x64 {given.x64}: {total} calls, {on_purpose} differ on purpose, {wrong} otherwise")
     sys.exit(bool(wrong))
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fnx.core import build, dtypes
-from fnx.core.array import arguments
+from fnx.core.array import arguments, convert
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.documented import Family
 from fnx.core.array.promotion import in_domain, promoted
@@ -117,8 +117,8 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: Meth
     return where(edges[-1] >= edges[0], up, down)
 
 
-@_family("An Array of counts, int32, or of the dtype of the weights.", x="whole numbers >= 0.",
-         minlength="the least length of the result.",
+@_family("An Array of counts, of the default int, or of the dtype of the weights.",
+         x="whole numbers >= 0.", minlength="the least length of the result.",
          length="its length, where that must be known while tracing; what is beyond is dropped.",
          raises=("ShapeError: more than one axis.", "TracedValueError: no ``length`` in a trace.",
                  "DTypeError: floats."))
@@ -139,7 +139,7 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
         length = int(data.max()) + 1 if data.size else 0
         length = least if length < least else length
     n = arguments.integer("length", length)
-    counts = ones_like(numbers, np.int32) if weights is None else asarray(weights)
+    counts = ones_like(numbers, convert.default_int()) if weights is None else asarray(weights)
     if counts.shape != numbers.shape:
         raise ShapeError(f"expected weights of shape {numbers.shape}, got {counts.shape}")
     zero = Array(build.const(0, counts._dtype, (n,)))

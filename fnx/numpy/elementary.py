@@ -273,7 +273,7 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
     3.1415927
     """
     arguments.flag("deg", deg)
-    x = Array(in_domain("inexact", z))
+    x = Array(in_domain("float", z))
     if x.ndim == 0:
         x = x.astype(float)  # as JAX: a number's is of the default dtype
     turned = arctan2(imag(x), x)

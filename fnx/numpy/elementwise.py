@@ -186,8 +186,8 @@ def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8,
     True
     """
     arguments.flag("equal_nan", equal_nan)
-    a, b = [x.astype("int32") if x._dtype.is_integer and x._dtype.bits < 8 else x
-            for x in (asarray(a), asarray(b))]
+    a, b = [x.astype("int32") if x._dtype.is_bool or x._dtype.is_integer and x._dtype.bits < 8
+            else x for x in (asarray(a), asarray(b))]
     near = less_equal(absolute(subtract(a, b)), add(atol, multiply(rtol, absolute(b))))
     both = logical_and(isfinite(a), isfinite(b))
     same = where(both, near, equal(a, b))

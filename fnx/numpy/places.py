@@ -156,8 +156,8 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
 # ---- grids of indices ---------------------------------------------------------------------------
 
 
-def _i32(data: Any) -> Array:
-    return asarray(np.asarray(data, np.int32))
+def _whole(data: Any) -> Array:
+    return asarray(np.asarray(data, convert.default_int().np))
 
 
 @_family(n="the length of each axis.", ndim="how many axes.", raises=())
@@ -167,7 +167,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     >>> jnp.diag_indices(2)
     (Array([0, 1], dtype=int32), Array([0, 1], dtype=int32))
     """
-    line = _i32(np.arange(arguments.integer("n", n)))
+    line = _whole(np.arange(arguments.integer("n", n)))
     count = arguments.integer("ndim", ndim)
     if not 1 <= count <= axes.MOST_AXES:
         raise ArgumentError(f"expected ndim from 1 to {axes.MOST_AXES}, got {count}")
@@ -190,7 +190,7 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
 def _triangle(f: Callable[..., Any], n: int, k: int, m: int | None) -> tuple[Array, Array]:
     rows, columns = axes.shape((n, n if m is None else m))
     i, j = np.nonzero(f(np.ones((rows, columns), bool), arguments.integer("k", k)))
-    return _i32(i), _i32(j)
+    return _whole(i), _whole(j)
 
 
 @_family("(rows, columns), int32 Arrays.", raises=())
@@ -268,7 +268,7 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None, sparse: b
     """
     arguments.flag("sparse", sparse)
     shape = axes.shape(tuple(dimensions))
-    kind = dtypes.int32 if dtype is None else dtypes.as_dtype(dtype)
+    kind = convert.default_int() if dtype is None else dtypes.as_dtype(dtype)
     lines = []
     for i, n in enumerate(shape):
         line = build.reshape(build.cast(build.iota(n), kind),

@@ -159,7 +159,7 @@ def repeat(a: ArrayLike, repeats: Any, axis: int | None = None, *,
     if total_repeat_length is not None:
         total_repeat_length = arguments.integer("total_repeat_length", total_repeat_length)
     x = asarray(a)
-    if axis is None:
+    if axis is None or x.ndim == 0 and axis in (0, -1):
         x, axis = ravel(x), 0
     at = axes.one(axis, x.ndim)
     if total_repeat_length is not None and type(repeats) is Array \

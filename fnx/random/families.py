@@ -192,8 +192,9 @@ def _while(goes_on: Any, step: Any, start: Any) -> Any:
 def _gamma_of_one(key: Array, a: Array, log_space: bool) -> Array:
     """Marsaglia and Tsang's method, A simple method for generating gamma variables (2000)."""
     large = a >= 1
-    d = jnp.where(large, a, a + 1) - np.float32(1 / 3).astype(a.dtype)
-    c = np.array(1 / 3, a.dtype)[()] / jnp.sqrt(d)
+    third = np.array(1 / 3, a.dtype)[()]
+    d = jnp.where(large, a, a + 1) - third
+    c = third / jnp.sqrt(d)
     key, last = split(key)
     zero, one = jnp.zeros_like(a), jnp.ones_like(a)
 

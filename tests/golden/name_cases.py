@@ -445,37 +445,6 @@ FAMILIES: dict[str, list[str]] = {
     "attention": ATTENTION, "image": IMAGE, "stats": STATS,
 }
 
-# Calls (or beginnings of them) that differ from JAX's on purpose: docs/differences.md says why.
-ON_PURPOSE: dict[str, str] = {
-    "jnp.modf(odd)": "as NumPy: the fraction of an infinity is 0, that of -0.0 is -0.0",
-    "jnp.delete(m, [0, 2], 1)": "lists of places are taken", "jnp.insert(v, [1, 3]": "lists too",
-    "wrap=True": "built here", "jnp.ix_(b, i)": "masks are taken",
-    "special.gammaln(odd)": "lgamma(1) is 0", "special.exp1(odd)": "0 at infinity, as SciPy",
-    "special.sici(odd)": "limits at infinities, as SciPy",
-    "special.expi": "-inf at 0, as SciPy", "special.ndtr": "whole numbers are taken",
-    "special.ndtri": "whole numbers are taken", "special.log_ndtr": "whole numbers are taken",
-    "special.spence": "whole numbers are taken", "special.loggamma": "NaN at -0.0 too",
-    "its(e.astype('uint8'), -1": "arrays without elements are taken",
-    "size=2, fill_value=3)": "where each element is, of as many as there are",
-    "sparse_plus(i": "a float of integers is not weak", "sparse_plus(b": "as of integers",
-    "sparse_sigmoid(i": "a float of integers is not weak", "sparse_sigmoid(b": "as of integers",
-    "log1mexp(b": "bools are numbers", "index_take(m": "axes in any order",
-    "optimize=[(0, 1, 2": "steps of more than two terms are taken",
-    "stats.laplace.logpdf(wide / 3": "at its tip the slope is that of abs, 0",
-    "stats.laplace.pdf(wide / 3": "at its tip the slope is that of abs, 0",
-    "grad(lambda wide: (stats.uniform.cdf": "at its corner the slope is 0",
-    "special.bessel_jn(f, v=3": "a number where JAX's recurrence overflows",
-    "special.gammainc(0": "the limit at a = 0, as SciPy",
-    "special.poch(pos": "finite where gamma(x) overflows",
-    "jnp.fmod(b_": "bools are whole numbers: 1 % 0 is 0 of both",
-    "jnp.gcd(b_": "bools are whole numbers", "jnp.lcm(b_": "bools are whole numbers",
-    "right_shift(u4": "uint4 has no sign: JAX shifts ones in", "power(3, i": "see negative powers",
-    "power(3, u": "JAX is wrong from 2**31 on", "power(u": "JAX is wrong from 2**31 on",
-    "modf(": "as NumPy: the fraction of an infinity is 0, that of -0.0 is -0.0",
-    "2 ** i": "see negative powers", "power(i": "see negative powers",
-    "special.exp1(f16": "JAX's series overflows in float16",
-    "jnp.ediff1d(b)": "a difference of bools is whether they differ",
-}
 # Relative error that a function may have, where it is not 4 ulp or so.
 TOLERANCES: dict[str, float] = {"special.": 3e-5, "stats.": 3e-5, "gamma_grad": 3e-4,
                                 "igamma": 3e-4, "random.": 2e-5}
@@ -490,13 +459,3 @@ WITHOUT_WEAK = ("stats.",)
 
 def tolerance(expression: str) -> float:
     return next((t for name, t in TOLERANCES.items() if name in expression), 2e-6)
-
-
-def on_purpose(expression: str) -> str:
-    return next((why for part, why in ON_PURPOSE.items() if part in expression), "")
-
-
-# What JAX says where a function of lax takes fewer dtypes and shapes than fnx's: no difference.
-STRICTER = ("does not accept dtype", "requires arguments to have the same dtypes",
-            "must have the same shape", "requires arguments to have equal",
-            "arguments must have the same dtype", "incompatible shapes for broadcasting")

@@ -6,9 +6,12 @@ with the JAX that is installed (``make compare``).
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
+import re
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,16 +43,26 @@ def load(path: Path) -> ModuleType:
 
 
 CASES = load(GOLDEN / "name_cases.py")
+WIDE_CASES = load(GOLDEN / "wide_cases.py")
+DIFFERENCES = load(GOLDEN / "differences.py")
+WIDE: dict[str, Any] = json.loads((GOLDEN / "wide.json").read_text())
+PARTS = 24
 
 
-@pytest.fixture(scope="module")
 def seen() -> dict[str, Any]:
+    """What the expressions name."""
+    probe = functools.partial(DIFFERENCES.probe, fnx, fnx.numpy)
     return {**load(GOLDEN / "inputs.py").names(fnx, fnx.numpy, fnx.lax, fnx.nn, fnx.random),
-            **CASES.more(fnx.numpy), "special": fnx.scipy.special,
-            "stats": fnx.scipy.stats, "top": fnx}
+            **CASES.more(fnx.numpy), "special": fnx.scipy.special, "stats": fnx.scipy.stats,
+            "top": fnx, "probe": probe, **WIDE_CASES.operands(fnx.numpy, bool(fnx.config.x64))}
 
 
-@pytest.mark.parametrize("expression", [e for e in RECORDED if not CASES.on_purpose(e)])
+@pytest.fixture(scope="module", name="seen")
+def names() -> dict[str, Any]:
+    return seen()
+
+
+@pytest.mark.parametrize("expression", [e for e in RECORDED if not DIFFERENCES.on_purpose(e)])
 def test_answers_as_jax_does(expression: str, seen: dict[str, Any]) -> None:
     found = tree.leaves(eval(expression, dict(seen)))
     want = RECORDED[expression]
@@ -65,6 +78,30 @@ def test_answers_as_jax_does(expression: str, seen: dict[str, Any]) -> None:
             np.testing.assert_allclose(given, wanted, rtol=rtol, atol=rtol * size / 10)
         else:
             np.testing.assert_array_equal(given, wanted)
+
+
+def wanted(dtype: str, weak: bool, shape: list[int], values: list[Any]) -> tuple[Any, ...]:
+    whole = re.fullmatch(r"u?int(?:8|16|32|64)", dtype)
+    data = np.array(values, dtype if whole else None).reshape(shape)
+    return dtype, weak, tuple(shape), data
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("mode", WIDE)
+def test_every_function_over_every_dtype(mode: str, part: int) -> None:
+    """A sample of tests/golden/wide_cases.py, and gradients, in both modes."""
+    wrong = []
+    with fnx.enable_x64(mode == "x64"), warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        names = seen()
+        for call, recorded in list(WIDE[mode].items())[part::PARTS]:
+            is_gradient = call.startswith("grad(")
+            found = DIFFERENCES.difference(
+                DIFFERENCES.answer(call, names, tree.leaves), [wanted(*r) for r in recorded],
+                CASES.tolerance(call) * (10 if is_gradient else 1),
+                not any(name in call for name in CASES.WITHOUT_WEAK), 1.0 if is_gradient else 1e-30)
+            wrong += [f"{call}: {found}"] * bool(found)
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_recording_is_a_sample_of_the_cases() -> None:

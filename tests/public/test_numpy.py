@@ -246,7 +246,8 @@ def test_divisors_of_the_least_number() -> None:
 
 def test_4_bits_are_close() -> None:
     x = np.arange(8).astype(ml_dtypes.uint4)
-    assert jnp.allclose(x, x) and not jnp.allclose(x, x[::-1])
+    for values in (x, x.astype(bool)):
+        assert jnp.allclose(values, values) and not jnp.allclose(values, values[::-1])
 
 
 @quick

@@ -1,0 +1,133 @@
+"""Where fnx differs from JAX on purpose: what comparisons pass over, each with its reason.
+
+docs/differences.md has the same for readers. A row is (what a call contains, what the difference
+contains, why); both are regular expressions, and an empty one means all.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+_ROWS: tuple[tuple[str, str, str], ...] = (
+    # ---- taken where JAX refuses
+    ("", "JAX refuses: NotImplementedError|Invalid integer data type|KeyError 8|failed to legalize",
+     "dtypes of 8 and 4 bits are taken where JAX has not built them"),
+    (r"round\(b_|b_3\.round|round\(b_3", "JAX refuses", "bools are whole numbers"),
+    (r"vander\(b_", "JAX refuses", "bools are whole numbers"),
+    (r"interp\(bf16", "JAX refuses", "as of all other floats"),
+    (r"lax\.tile", "reps length", "as by jnp.tile"),
+    (r"lax\.reciprocal|lax\.pow|polygamma", "cannot be raised|must have an inexact|integer type",
+     "promoted as by fnx.numpy"),
+    (r"jnp\.(?:gcd|lcm|fmod)\(b_", "", "bools are whole numbers"),
+    (r"jnp\.ediff1d\(b\)", "", "a difference of bools is whether they differ"),
+    (r"special\.(?:ndtri?|log_ndtr|spence)", "JAX refuses", "whole numbers are taken"),
+    (r"delete\(m, \[0, 2\], 1\)|insert\(v, \[1, 3\]", "", "lists of places are taken"),
+    (r"wrap=True|jnp\.ix_\(b, i\)", "", "built here"),
+    (r"its\(e\.astype\('uint8'\), -1", "", "arrays without elements are taken"),
+    (r"log1mexp\(b", "JAX refuses", "bools are numbers"),
+    (r"index_take\(m", "", "axes in any order"),
+    (r"optimize=\[\(0, 1, 2", "", "steps of more than two terms are taken"),
+    # ---- whole numbers
+    (r"nn\.(?:log_sigmoid|log1mexp|squareplus|standardize|softmax|log_softmax|logsumexp|soft_sign)"
+     r"\([iu]\d+_", "values", "whole numbers are floats before the formula, and do not overflow"),
+    (r"nn\.\w+\(b_", "JAX", "bools are floats before the formula"),
+    (r"sparse_(?:plus|sigmoid)\([ib]\b", "weak", "of numbers without an array"),
+    (r"pow(?:er)?\(|\*\* [iub]\w*\d_|\d \*\* [iu]", r"^\[", "negative and large exponents"),
+    (r"pow\(b_odd, 2\)|b_odd \*\* 2", "int32", "of bools and a number the default int"),
+    (r"(?:right_shift|>>).*u4|right_shift\(u4|shift_right_arithmetic.*u\d", "",
+     "unsigned numbers have no sign: JAX shifts ones in"),
+    (r"cumulative_prod\([iu]\d+_", "int32", "the default int, as cumulative_sum"),
+    (r"divide\(b_", "values", "0 / 0 is NaN"),
+    (r"randint\(.*int4", "refuses", "of 8 bits or more"),
+    # ---- values
+    (r"modf\(", "", "as NumPy: the fraction of an infinity is 0, that of -0.0 is -0.0"),
+    (r"special\.gammaln\(odd\)", "", "lgamma(1) is 0"),
+    (r"special\.(?:exp1|sici)\(odd\)|special\.expi", "", "limits, as SciPy"),
+    (r"special\.exp1\(f16", "", "JAX's series overflows in float16"),
+    (r"special\.loggamma", "", "NaN at -0.0 too"),
+    (r"special\.gammainc\(0", "", "the limit at a = 0, as SciPy"),
+    (r"special\.poch|special\.boxcox", "JAX.*nan", "finite where gamma(x) overflows; limits"),
+    (r"special\.beta\(b?f16_odd", "values", "rounded once"),
+    (r"zeta\(|polygamma\(", r"values: .*(?:nan|inf)", "at whole q <= 0 inf, as SciPy; below NaN"),
+    (r"bessel_jn\(f, v=3", "", "a number where JAX's recurrence overflows"),
+    (r"nn\.standardize\(", "values", "the variance is of what the mean leaves: also far from 0"),
+    (r"sinc\(b?f16_odd", "values", "rounded once"),
+    (r"size=2, fill_value=3\)", "", "where each element is, of as many as there are"),
+    (r"approx_(?:max|min)_k", "", "of equal numbers the first ones"),
+    (r"random\.\w+\(.*float8", "nan", "made of float32"),
+    # ---- derivatives
+    (r"^grad\(.*(?:\babs\(|absolute\(|copysign\(|fabs\(|laplace\.\w*pdf\(wide / 3)", "values",
+     "the slope of abs at 0 is 0"),
+    (r"^grad\(lambda wide: probe\(stats\.uniform\.cdf", "", "at its corner the slope is 0"),
+    (r"^grad\(.*(?:'float16'\)|preferred_element_type)", "values", "sums are rounded elsewhere"),
+    (r"^grad\(.*lax\.clamp", "values", "at a bound the slope is shared, as of clip"),
+    (r"^grad\(.*(?:unique|union1d|intersect1d|setdiff1d|setxor1d)", r"JAX \[0\.",
+     "derivatives go to the elements that were taken"),
+    (r"^grad\(.*(?:divmod|remainder|floor_divide|\bmod\()", "values",
+     "as many times the divisor as the value has"),
+)
+
+
+def on_purpose(call: str, difference: str = "") -> str:
+    """Why a call may differ so; without a difference, whether there is any row for it."""
+    return next((why for what, how, why in _ROWS if re.search(what, call) and (
+        what if not difference else re.search(how, difference))), "")
+
+
+# What JAX says where a function of lax takes fewer dtypes and shapes than fnx's: no difference.
+STRICTER = ("does not accept dtype", "requires arguments to have the same dtypes",
+            "must have the same shape", "requires arguments to have equal",
+            "arguments must have the same dtype", "incompatible shapes for broadcasting")
+# The least relative error that is allowed to floats of a dtype.
+LEAST: dict[str, float] = {
+    "float32": 0.0, "float64": 0.0, "float": 0.0, "float16": 4e-3, "bfloat16": 3e-2,
+    "float8_e4m3fn": 0.13, "float8_e5m2": 0.26}
+
+
+def probe(top: Any, jnp: Any, result: Any) -> Any:
+    """All floats of a result in one number, each with a weight of its own."""
+    total = 0.0
+    for x in top.tree.leaves(result):
+        if jnp.issubdtype(jnp.result_type(x), jnp.floating):
+            weights = np.cos(np.arange(np.size(x)) * 1.3 + 0.5).reshape(np.shape(x))
+            total += (x * jnp.asarray(weights, jnp.result_type(x))).sum()
+    return total
+
+
+def answer(expression: str, seen: dict[str, Any], leaves: Any) -> list[Any]:
+    """(dtype, weak, shape, values) of each array of the result; ``leaves`` is of a pytree."""
+    out = []
+    for x in leaves(eval(expression, dict(seen)), is_leaf=lambda x: hasattr(x, "__array__")):
+        x = x.item() if isinstance(x, np.generic) else x  # of shapes
+        values = np.asarray(str(x) if isinstance(x, type | np.dtype) else x)
+        out.append((str(getattr(x, "dtype", type(x).__name__)),
+                    bool(getattr(x, "weak_type", False)), values.shape, values))
+    return out
+
+
+def difference(got: Any, want: Any, rtol: float, weak: bool = True, least: float = 1e-30) -> str:
+    """In what two answers differ; empty where they do not.
+
+    ``least``: how large their terms are at least, whose rounding errors may be all that is left.
+    """
+    if len(got) != len(want):
+        return f"{len(got)} arrays, JAX {len(want)}"
+    for (t, w, shape, x), (t2, w2, shape2, y) in zip(got, want):
+        if (t, shape) != (t2, shape2):
+            return f"{t}{list(shape)}, JAX {t2}{list(shape2)}"
+        if weak and w != w2 and t != "bool":
+            return f"weak {w}, JAX {w2}"
+        if t not in LEAST:
+            if not np.array_equal(x, y):
+                return f"{x.ravel()[:9]}, JAX {y.ravel()[:9]}"
+            continue
+        x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+        near = max(rtol * (1e-8 if t in ("float64", "float") else 1), LEAST[t])
+        bound = near * max(least, float(np.abs(y[np.isfinite(y)]).max(initial=0))) / 10
+        apart = ~np.isclose(x, y, rtol=near, atol=bound, equal_nan=True)
+        if apart.any():
+            return f"{apart.sum()} of {x.size} values: {x[apart][:4]}, JAX {y[apart][:4]}"
+    return ""
