@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from fnx.core.ops import OPS, Op
 from fnx.core.process import deferred
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Formula(Record):

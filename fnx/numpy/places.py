@@ -160,7 +160,8 @@ def _whole(data: Any) -> Array:
     return asarray(np.asarray(data, convert.default_int().np))
 
 
-@_family(n="the length of each axis.", ndim="how many axes.", raises=())
+@_family(n="the length of each axis.", ndim="how many axes: 1 to 64.",
+         raises=("ArgumentError: another number of axes.",))
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     """The indices of the main diagonal.
 
