@@ -344,9 +344,14 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         raise DTypeError(f"expected whole powers, got {k._dtype}",
                          hint="convert them with .astype(int), or multiply with 2**x2")
     x = Array(in_domain("inexact", x1))
+    if k._dtype.bits >= 32:  # all that matters of it fits int32
+        k = k.clip(None if k._dtype.kind == "uint" else -_MOST_EXPONENT, _MOST_EXPONENT)
     shape = axes.broadcast_shapes(x.shape, k.shape)
     return Array(rows.ldexp(Expr(build.expand(x._node, shape)),
                             Expr(build.expand(build.cast(k._node, dtypes.int32), shape))).node)
+
+
+_MOST_EXPONENT = 1 << 20
 
 
 @_two(returns="(quotients, remainders), Arrays of the shape that they broadcast to.")

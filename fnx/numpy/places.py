@@ -114,7 +114,7 @@ def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -
     x = asarray(a)
     if not x.ndim:
         n = count_or(size, x.reshape(1))
-        return Array(build.const(0, dtypes.int32, (n, 0)))
+        return Array(build.const(0, convert.default_int(), (n, 0)))
     return stack(_nonzero(x, size, fill_value), -1)
 
 

@@ -39,7 +39,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     (r"pow\(b_odd, 2\)|b_odd \*\* 2", "int32", "of bools and a number the default int"),
     (r"(?:right_shift|>>).*u4|right_shift\(u4|shift_right_arithmetic.*u\d", "",
      "unsigned numbers have no sign: JAX shifts ones in"),
-    (r"cumulative_prod\([iu]\d+_", "int32", "the default int, as cumulative_sum"),
+    (r"cumulative_prod\([iu]\d+_", "int(?:32|64)", "the default int, as cumulative_sum"),
     (r"divide\(b_", "values", "0 / 0 is NaN"),
     (r"randint\(.*int4", "refuses", "of 8 bits or more"),
     # ---- values
@@ -49,7 +49,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     (r"special\.exp1\(f16", "", "JAX's series overflows in float16"),
     (r"special\.loggamma", "", "NaN at -0.0 too"),
     (r"special\.gammainc\(0", "", "the limit at a = 0, as SciPy"),
-    (r"special\.poch|special\.boxcox", "JAX.*nan", "finite where gamma(x) overflows; limits"),
+    (r"special\.(?:poch|boxcox|rel_entr|kl_div)", "JAX.*nan", "finite, or limits"),
     (r"special\.beta\(b?f16_odd", "values", "rounded once"),
     (r"zeta\(|polygamma\(", r"values: .*(?:nan|inf)", "at whole q <= 0 inf, as SciPy; below NaN"),
     (r"bessel_jn\(f, v=3", "", "a number where JAX's recurrence overflows"),

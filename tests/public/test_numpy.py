@@ -244,6 +244,13 @@ def test_divisors_of_the_least_number() -> None:
     same(jnp.lcm(x[1:, None], 2), np.lcm(x[1:, None], np.int8(2)))
 
 
+def test_ldexp_by_exponents_of_more_bits_than_it_takes() -> None:
+    far = np.array([2**40, -2**40, 2**32, 3])
+    with fnx.enable_x64(True), np.errstate(all="ignore"):
+        same(jnp.ldexp(np.float64(1.5), far), np.ldexp(1.5, np.clip(far, -9999, 9999)))
+        same(jnp.ldexp(np.float64(1.5), np.array([2**64 - 1], np.uint64)), np.array([np.inf]))
+
+
 def test_4_bits_are_close() -> None:
     x = np.arange(8).astype(ml_dtypes.uint4)
     for values in (x, x.astype(bool)):
