@@ -24,7 +24,7 @@ from fnx.core.config import override
 from fnx.errors import FnxError
 from tests.attack.seeds import attack
 
-LENGTHS = 1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 32, 33, 40, 64, 65, 100, 130
+LENGTHS = 1, 1, 2, 3, 3, 4, 5, 5, 7, 8, 8, 13, 16, 17, 31, 32, 33, 40, 64, 65, 100, 130
 DTYPES = "float32 float32 float32 float32 int32 int32 uint8 bool float16 bfloat16".split()
 
 Function = Callable[..., Any]
@@ -85,7 +85,8 @@ def places(d: Drawn) -> tuple[Function, tuple[Any, ...]]:
         lambda x: jnp.take(x.astype("float32"), far, axis=1, mode="fill"),
         lambda x: x.at[rows].add(2), lambda x: x.at[rows].set(k), lambda x: jnp.tril(x, k),
         lambda x: jnp.triu(x, -k), lambda x: jnp.repeat(x, k, 0), lambda x: jnp.tile(x, (k, 2)),
-        lambda x: jnp.concatenate([x, x[:k]]), lambda x: jnp.concatenate([x, x[:, :k], x], 1),
+        lambda x: jnp.concatenate([x, x[:k]]), lambda x: jnp.concatenate([x, x, x[:1], x]),
+        lambda x: jnp.concatenate([x[:, :1], x[:, :1], x, x[:, j:]], 1), lambda x: jnp.concatenate([x, x[:, :k], x], 1),
         lambda x: jnp.stack([x, x], 1), lambda x: x.reshape(-1, m), jnp.diag, jnp.trace,
         lambda x: x.T.reshape(-1), lambda x: lax.slice(x, (m // 2, 0), (m, n), (k, 1)),
         lambda x: jnp.diagonal(x, j), lambda x: jnp.moveaxis(x.reshape(1, m, n), 0, 2),
