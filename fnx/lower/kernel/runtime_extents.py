@@ -81,7 +81,7 @@ class _Generalizer:
         return self._lift(node) if self._is_liftable(node) else None
 
     def _is_liftable(self, node: UOp) -> bool:
-        if node.op is not ops.CONST or node in self.kept:
+        if node.op is not ops.CONST or node in self.kept or node.dtype in dtypes.STORED:
             return False
         if node.dtype.kind in _WHOLE:
             return build.const_of(node) not in (-1, 0, 1)

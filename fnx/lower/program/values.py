@@ -95,8 +95,11 @@ class Values:
                         waiting[key] = keys
                         stack += reversed(missing)
                         continue
-                memo[key] = self.make(node, at, [memo[k] for k in keys])
-                self.keys[self.depth(node)].append(key)
+                made = memo[key] = self.make(node, at, [memo[k] for k in keys])
+                depth = self.depth(node)
+                if self.lines.depth(made) > depth:  # an equal line was written further in
+                    depth = len(self.keys) - 1
+                self.keys[depth].append(key)
             stack.pop()
         return memo[root_key]
 
