@@ -96,3 +96,10 @@ def test_single_rows_among_parts() -> None:
     for rows in ([1, 1, 5, 1, 3], [2, 1, 1, 4, 1], [1, 7, 1, 7, 1]):
         parts = [np.full((6, n, 16), n + i, np.float32) for i, n in enumerate(rows)]
         np.testing.assert_array_equal(jnp.concatenate(parts, 1), np.concatenate(parts, 1))
+
+
+def test_what_is_masked_in_one_part_of_a_loop_and_needed_in_all_of_it() -> None:
+    """The ends of the range are written over; a part of the loop knows that it has none."""
+    for a, b in ((0.25, 0.5), (1.0, 8.0)):
+        np.testing.assert_allclose(jnp.geomspace(jnp.float32(a), jnp.float32(b), 40),
+                                   np.geomspace(a, b, 40), rtol=1e-5)
