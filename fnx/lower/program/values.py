@@ -95,11 +95,8 @@ class Values:
                         waiting[key] = keys
                         stack += reversed(missing)
                         continue
-                made = memo[key] = self.make(node, at, [memo[k] for k in keys])
-                depth = self.depth(node)
-                if self.lines.depth(made) > depth:  # an equal line was written further in
-                    depth = len(self.keys) - 1
-                self.keys[depth].append(key)
+                memo[key] = self.make(node, at, [memo[k] for k in keys])
+                self.keys[self.depth(node)].append(key)
             stack.pop()
         return memo[root_key]
 
