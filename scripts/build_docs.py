@@ -76,7 +76,7 @@ def write_settings() -> None:
         f"{heading('Settings and environment variables', '=')}"
         "A setting is an attribute of ``fnx.config``, or a variable of the environment, which is\n"
         "read when fnx is imported; ``print(fnx.config)`` says what each is and where it came\n"
-        "from. ``with fnx.override(name=value):`` sets one for a block.\n\n"
+        "from.\n\n"
         f".. list-table::\n   :header-rows: 1\n\n{cells}")
 
 
