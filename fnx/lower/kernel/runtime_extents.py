@@ -129,7 +129,7 @@ class _Generalizer:
             elif self.fixed.isdisjoint(i.ranges):
                 key = buffer(node), axis
                 if key not in self.lengths:
-                    self.lengths[key] = self._lift(d, low=1)
+                    self.lengths[key] = self._lift(d, low=min(1, build.const_of(d)))
                 d = self.lengths[key]
                 at = self._start(i, at)
             lengths.append(d)
