@@ -267,36 +267,13 @@ class Lines:
         next value of each PHI, so these stay."""
         used: set[UOp] = set()
         kept: list[UOp] = []
-        for node in reversed(self.stack[0] if group else _defined_once(self.stack[0])):
+        for node in reversed(self.stack[0]):
             if node.op in _EFFECTS or node in used:
                 kept.append(node)
                 used.update(node.src)
         return UOp(ops.PROGRAM, dtypes.void, tuple(reversed(kept)), group)
 
 
-def _defined_once(lines: list[UOp]) -> list[UOp]:
-    """Without lines that stand in a loop or branch around them, too: a later loop needed them
-    further out than one that came before."""
-    out: list[UOp] = []
-    around: dict[UOp, int] = {}  # lines of the open loops and branches, and how deep they stand
-    opened: list[list[UOp]] = [[]]
-    for node in lines:
-        if around.get(node, len(opened)) < len(opened):
-            continue
-        out.append(node)
-        if node.op in _ENDS:
-            for inner in opened.pop():
-                del around[inner]
-        if node not in around:
-            around[node] = len(opened)
-            opened[-1].append(node)
-        if node.op in _BEGINS:
-            opened.append([])
-    return out
-
-
-_BEGINS = frozenset({ops.FOR, ops.IF})
-_ENDS = frozenset({ops.ENDFOR, ops.ENDIF})
 _OF_NUMBERS: dict[Op, Callable[[int, int], int]] = {
     ops.ADD: operator.add, ops.MUL: operator.mul, ops.MIN: min, ops.MAX: max}
 _NEUTRAL = {ops.ADD: build.index_const(0), ops.MUL: build.index_const(1)}
