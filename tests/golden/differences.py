@@ -63,6 +63,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
      "the slope of abs at 0 is 0"),
     (r"^grad\(lambda wide: probe\(stats\.uniform\.cdf", "", "at its corner the slope is 0"),
     (r"^grad\(.*(?:'float16'\)|preferred_element_type)", "values", "sums are rounded elsewhere"),
+    (r"^grad\(.*lax\.reduce_precision", "values", "its derivative is 1"),
     (r"^grad\(.*lax\.clamp", "values", "at a bound the slope is shared, as of clip"),
     (r"^grad\(.*(?:unique|union1d|intersect1d|setdiff1d|setxor1d)", r"JAX \[0\.",
      "derivatives go to the elements that were taken"),
