@@ -24,6 +24,7 @@ SHAPES = ((), (1,), (3,), (4,), (7,), (33,), (0,), (1, 4), (3, 1), (3, 4), (4, 4
 DTYPES = tuple([t.name for t in dtypes.USER if t.bits < 64])
 _FLOAT32 = 0.45  # part of the inputs that are float32
 SCALARS = ("2", "0", "-1", "3", "0.5", "-2.5", "1e-30", "True", "jnp.inf", "1e30", "7")
+_LARGE = 1 << 24  # elements of a result
 _WORDY = 0.4  # part of the lines that are words
 _REFUSED = 0.15  # part of the refused lines that stay, as the last one
 INDICES = ("[0]", "[0, 0]", "[1, -1]", "[2, 0, 9]", "[-9, 1]", "[[0, 1], [1, 0]]")
@@ -65,7 +66,7 @@ class Writer:
         return Program(self.inputs, lines, [self.exact[f"v{i}"] for i in range(len(lines))])
 
     def line(self, lines: list[str]) -> bool:
-        """Writes one more line, if what it tries works; whether others may follow."""
+        """Writes one more line, if what it tries works and fits; whether others may follow."""
         if self.rng.random() < _WORDY:
             text, exact = self.word(self.rng.choice(self.pool), self.rng.randint(1, 3))
         else:
@@ -75,11 +76,15 @@ class Writer:
         self.exact[name] = exact and all(self.exact[n] for n in self.pool if n in text)
         try:
             self.env[name] = eval(text, self.env)
-        except fnx.FnxError:
+        except fnx.FnxError as e:
+            if isinstance(e, MemoryError):
+                return True
             if lines and self.rng.random() > _REFUSED:
                 return True
             lines.append(text)
             return False
+        if any(getattr(x, "size", 0) > _LARGE for x in fnx.tree.leaves(self.env[name])):
+            return True
         lines.append(text)
         if not isinstance(self.env[name], fnx.Array):
             return False

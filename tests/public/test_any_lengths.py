@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fnx.numpy as jnp
+from fnx import lax
 from fnx.core import dtypes
 
 COMPILED = True  # lengths are arguments of compiled kernels
@@ -87,7 +88,13 @@ def repeat(np_: Any, draw: Draw) -> Any:
     return np_.tile(np_.asarray(x), tuple([draw.number(0, 4) for _ in x.shape]))
 
 
-@pytest.mark.parametrize("f", [concatenate, stack, cut, pad, rotate, choose, turn, repeat])
+def accumulate(np_: Any, draw: Draw) -> Any:
+    x = draw.array(*draw.shape()).astype("i4")
+    return np_.cumsum(np_.asarray(x), draw.number(0, x.ndim)).astype("i4")
+
+
+@pytest.mark.parametrize("f", [concatenate, stack, cut, pad, rotate, choose, turn, repeat,
+                               accumulate])
 def test_each_shape_is_computed_as_its_own(f: Callable[[Any, Draw], Any]) -> None:
     for seed in range(60):
         got, want = np.asarray(f(jnp, Draw(seed))), f(np, Draw(seed))
@@ -102,3 +109,12 @@ def test_numbers_of_any_dtype_are_arguments(kind: str) -> None:
         got = jnp.where(jnp.asarray([True, False, True, False]), x, jnp.asarray(number, kind))
         assert [int(v) for v in got.astype("int32")] == [0, number if kind != "bool" else 1, 1,
                                                          number if kind != "bool" else 1]
+
+
+def test_running_folds_of_floats_of_any_length() -> None:
+    draw = Draw(0)
+    for _ in range(60):
+        x = draw.rng.standard_normal([draw.number(1, 9) for _ in range(draw.number(1, 4))])
+        axis = draw.number(0, x.ndim)
+        np.testing.assert_allclose(lax.cumlogsumexp(jnp.asarray(x, "float32"), axis),
+                                   np.logaddexp.accumulate(x, axis), rtol=1e-5, atol=1e-5)
