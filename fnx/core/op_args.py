@@ -287,10 +287,15 @@ class Iter(Record):
 
 
 class Kernel(Record):
-    """A finished kernel: ``order`` lists range ids from the outermost loop inwards."""
+    """A finished kernel: ``order`` lists range ids from the outermost loop inwards.
+
+    ``apart``: each of its plain stores writes other places than the rest, although numbers that
+    became arguments do not show it.
+    """
 
     name: str
     order: tuple[int, ...] = ()
+    apart: bool = False
 
 
 class Slot(Record):

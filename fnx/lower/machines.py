@@ -209,7 +209,7 @@ def together(tiled: Tiled, target: Target) -> Tiled:
     parts = []
     for part in tiled.parts:
         kernel = threads(part.kernel, target)
-        made = part_of(kernel.src, kernel.arg.name, kernel.arg.order)
+        made = part_of(kernel.src, kernel.arg)
         if len(made.refs) == len(part.refs) and len(made.scalars) == len(part.scalars):
             parts.append(part.replace(kernel=kernel))
         else:

@@ -14,11 +14,11 @@ from fnx.core.errors import DeviceError
 
 
 def found(name: str) -> DeviceBase:
-    """A device; where it is not here and ``FNX_TEST_DEVICES`` names it, the test fails."""
+    """A device; where it is not here and ``TESTED_DEVICES`` names it, the test fails."""
     try:
         return get_device(name)
     except DeviceError as why:
-        if name in os.environ.get("FNX_TEST_DEVICES", "").split():
+        if name in os.environ.get("TESTED_DEVICES", "").split():
             raise
         pytest.skip(str(why))
 

@@ -21,10 +21,13 @@ with these as numbers. A contraction has its schedule before (``contraction.shar
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 
 from fnx.core import build, dtypes, ops
 from fnx.core.parts import buffer, dims, extent, indices
+from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 
 
@@ -34,7 +37,15 @@ def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     if not any(n.op is ops.RANGE for n in nodes):
         kernel = _with_loop(kernel, nodes)
         nodes = toposort([kernel])
+    kernel = kernel.replace(arg=kernel.arg.replace(apart=_are_apart(kernel.src)))
     return _Generalizer(nodes).run(kernel)
+
+
+def _are_apart(stores: Sequence[UOp]) -> bool:
+    """Whether no two stores write one place, as far as numbers show."""
+    return len(stores) > 1 and all(
+        buffer(a) is not buffer(b) or symbolic.are_apart(indices(a), indices(b))
+        for a, b in itertools.combinations(stores, 2))
 
 
 def _with_loop(kernel: UOp, nodes: list[UOp]) -> UOp:
@@ -44,7 +55,7 @@ def _with_loop(kernel: UOp, nodes: list[UOp]) -> UOp:
         return kernel
     once = build.range_(1, 0)
     known = {n: build.at(b.replace(src=once.src), once) for n, b in places.items()}
-    return build.kernel(rebuild(kernel.src, known=known), kernel.arg.name, (0,))
+    return build.kernel(rebuild(kernel.src, known=known), kernel.arg.name, (0,), kernel.arg.apart)
 
 
 _FAR = 1 << 40

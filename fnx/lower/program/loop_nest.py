@@ -77,7 +77,7 @@ def nest(kernel: UOp) -> Nest:
     """
     nodes = toposort(kernel.src)
     _check_ranges(nodes, kernel)
-    root = Nest(None, 0, _statements(nodes, LoopOrder(kernel.arg.order)))
+    root = Nest(None, 0, _statements(nodes, LoopOrder(kernel.arg.order), kernel.arg.apart))
     _arrange(root)
     return root
 
@@ -98,7 +98,7 @@ def _check_ranges(nodes: list[UOp], kernel: UOp) -> None:
 # ---- statements -------------------------------------------------------------------------------
 
 
-def _statements(nodes: list[UOp], order: LoopOrder) -> list[Statement]:
+def _statements(nodes: list[UOp], order: LoopOrder, apart: bool) -> list[Statement]:
     """All statements, each after those it depends on. Readers choose the outer loops, so they
     come first; a node read in two places that share no loops is run in both."""
     found = [n for n in nodes if is_statement(n)]
@@ -126,7 +126,7 @@ def _statements(nodes: list[UOp], order: LoopOrder) -> list[Statement]:
         for read in inside[s.node]:
             outer = _around(s.path, read)
             s.depends.append((outers[read][outer], len(outer) + 1))
-    _order_stores(out)
+    _order_stores(out, apart)
     return out
 
 
@@ -177,11 +177,10 @@ def _check_own(node: UOp, inner: tuple[UOp, ...], outer: tuple[UOp, ...]) -> Non
                           hint="make it SEQ, or split it and fold the parts in another kernel")
 
 
-def _order_stores(statements: list[Statement]) -> None:
+def _order_stores(statements: list[Statement], apart: bool) -> None:
     """Stores to one buffer keep their order; they share the loops that move both alike.
 
-    Those of different places, as parts of a concatenation, may come in any order; so may those
-    in other loops that write each place once.
+    Those of different places, as parts of a concatenation, may come in any order.
     """
     last: dict[int, list[Statement]] = {}
     for s in statements:
@@ -195,19 +194,10 @@ def _order_stores(statements: list[Statement]) -> None:
                 if r is not t or not any(r in i.ranges for i in same):
                     break
                 shared += 1
-            once = s.node.arg is None and e.node.arg is None and s.path != e.path
-            if not once and (shared or not _are_apart(indices(s.node), indices(e.node))):
+            other = apart and s.node.arg is None and e.node.arg is None and s.path != e.path
+            if not other and (shared or not symbolic.are_apart(indices(s.node), indices(e.node))):
                 s.depends.append((e, shared))
         earlier.append(s)
-
-
-def _are_apart(index: Sequence[UOp], other: Sequence[UOp]) -> bool:
-    """Whether two places differ, whatever their ranges are: along some axis bounds do not meet."""
-    for i, j in zip(index, other):
-        (low, high), (least, most) = symbolic.bounds(i), symbolic.bounds(j)
-        if high < least or most < low:
-            return True
-    return False
 
 
 # ---- loops ------------------------------------------------------------------------------------

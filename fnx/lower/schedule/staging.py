@@ -87,7 +87,7 @@ def _place(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
         raise KernelError(f"{step}: expected loads of the operand over ranges inside of "
                           f"{step.at!r}; got none",
                           hint="name a loop further out, or leave the stage away")
-    return build.kernel(substitute(kernel.src, to), kernel.arg.name, order)
+    return build.kernel(substitute(kernel.src, to), kernel.arg.name, order, kernel.arg.apart)
 
 
 def _unclamped(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -192,9 +192,9 @@ def split_global(kernel: UOp, kind: str) -> tuple[list[Part], Part, list[UOp]]:
     if not packs:
         scalars = sorted({n.arg.slot for n in nodes if n.op is ops.VAR})
         if scalars != list(range(len(scalars))):  # its loops need some of them no more
-            return [], part_of(kernel.src, kernel.arg.name, kernel.arg.order), []
+            return [], part_of(kernel.src, kernel.arg), []
         return [], Part(kernel, tuple(range(count)), tuple(scalars)), []
-    main = part_of(substitute(kernel.src, to), kernel.arg.name, kernel.arg.order)
+    main = part_of(substitute(kernel.src, to), kernel.arg)
     return packs, main, temporaries
 
 
@@ -205,24 +205,26 @@ def _pack(kernel: UOp, stage: UOp, ref: UOp, kind: str) -> Part:
     if first.arg.kind == "SEQ":
         outer = first.replace(arg=op_args.Range(first.arg.id, kind, first.arg.name))
     store, = substitute([build.store(build.at(ref, first, *rest), value(stage))], {first: outer})
-    return part_of([store], f"{kernel.arg.name}_pack", [r.arg.id for r in (outer, *rest)])
+    return part_of([store], op_args.Kernel(f"{kernel.arg.name}_pack",
+                                           tuple([r.arg.id for r in (outer, *rest)])))
 
 
-def part_of(stores: Sequence[UOp], name: str, order: Sequence[int]) -> Part:
+def part_of(stores: Sequence[UOp], arg: op_args.Kernel) -> Part:
     """A KERNEL with its own dense slots."""
     nodes = toposort(stores)
     refs = sorted({n.arg.slot for n in nodes if n.op is ops.REF})
     scalars = sorted({n.arg.slot for n in nodes if n.op is ops.VAR})
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        arg = node.arg
+        given = node.arg
         if node.op is ops.VAR:
-            return node.replace(arg=op_args.Var(scalars.index(arg.slot), arg.low, arg.high,
-                                                arg.name))
+            return node.replace(arg=op_args.Var(scalars.index(given.slot), given.low,
+                                                given.high, given.name))
         if node.op is ops.REF:
-            return node.replace(src=src, arg=op_args.Ref(refs.index(arg.slot), arg.name,
-                                                       arg.alignment))
+            return node.replace(src=src, arg=op_args.Ref(refs.index(given.slot), given.name,
+                                                       given.alignment))
         return None
 
-    made = build.kernel(rebuild(stores, visit), name, order)  # canonical drops dead ranges
+    # canonical drops dead ranges
+    made = build.kernel(rebuild(stores, visit), arg.name, arg.order, arg.apart)
     return Part(canonical(made), tuple(refs), tuple(scalars))

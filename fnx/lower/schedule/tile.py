@@ -54,7 +54,7 @@ def tile(kernel: UOp, schedule: Sequence[Transform]) -> UOp:
     order = loops.finish()
     stores = _Rewriter(loops, kernel.src).stores
     check(kernel, loops, stores, order)
-    tiled = inherit(build.kernel(stores, kernel.arg.name, order), kernel)
+    tiled = inherit(build.kernel(stores, kernel.arg.name, order, kernel.arg.apart), kernel)
     stages = [step for step in schedule if isinstance(step, StageOperand)]
     return canonical(place_stages(tiled, stages, list(loops.leaves)))
 
