@@ -263,6 +263,7 @@ class HostStorage(DeviceStorage):
                     break
             except LookupError:
                 _free, give = pool.take(nbytes)
+                last = -1  # ``give`` is of these bytes
             try:
                 holding = Holding(storage, give)
             except BaseException:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import fnx
 from fnx.backends.allocator import ALIGNMENT, HUGE, Pool, PoolBlock, size_class
+from fnx.backends.hcq import HostStorage
 from fnx.core.errors import DeviceError, OutOfMemoryError, ShapeError
 
 sizes = st.one_of(st.integers(0, 5000), st.integers(0, 4 << 20))
@@ -45,6 +47,19 @@ def test_live_blocks_are_aligned_and_apart(steps):
     assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:]))
     live.clear()
     pool.trim()
+
+
+@given(st.lists(st.lists(st.sampled_from([1, 20, 65, 130, 260, 1040, 5000]), max_size=8),
+                max_size=8))
+def test_results_of_calls_are_apart(calls):
+    """Also where a size is met for the first time between two that are known."""
+    pool, held = Pool(), []
+    for i, sizes in enumerate(calls):
+        held.append(HostStorage.several(pool, None, sizes))
+        if i % 2:
+            held.pop(0)
+        spans = sorted((s.ptr, s.ptr + s.nbytes) for made in held for s in made)
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 def test_freed_memory_is_reused_at_once():
