@@ -190,7 +190,7 @@ ILLEGAL = [
     ("stage of nothing", [stage("y")], "one of the operands 'x', 'w', 'b'"),
     ("stage at no loop", [stage("x", at="q")], "expected a loop of"),
     ("stage inside everything", [stage("x", at="k")], "got none"),
-    ("space", [lambda: stage("x", space="HERE")], "a space of PRIV, GLOBAL"),
+    ("space", [lambda: stage("x", space="HERE")], "a space of PRIV, SHARED, GLOBAL"),
 ]
 
 

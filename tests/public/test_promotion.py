@@ -50,8 +50,7 @@ DIFFERENCES: dict[tuple[str, tuple[str, ...] | None], str] = {
     ("nn.softmax", ("u",)): "JAX subtracts the largest in uint32, which wraps around",
     ("nn.log_softmax", ("u",)): "JAX subtracts the largest in uint32, which wraps around",
     **{(f"nn.{f}", None): STRONG for f in (
-        "gelu", "hard_sigmoid", "hard_silu", "mish", "relu", "relu6", "selu", "soft_sign",
-        "softplus", "squareplus")},
+        "gelu", "mish", "relu", "soft_sign", "softplus")},
 }
 # These differ in the weak type alone.
 ONLY_WEAK = {name for (name, kinds), why in DIFFERENCES.items() if kinds is None and why == STRONG}

@@ -120,7 +120,7 @@ def size_class(nbytes: int) -> int:
     """HostBytes that are taken for so many: an eighth of a power of two more at most.
 
     >>> size_class(1), size_class(257), size_class(1000), size_class(100_000)
-    (256, 512, 1024, 106496)
+    (256, 512, 1024, 114688)
     """
     size = max(_LEAST, nbytes)
     grain = max(_LEAST, 1 << max(0, (size - 1).bit_length() - 3))
