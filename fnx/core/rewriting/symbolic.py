@@ -182,15 +182,6 @@ def bounds(node: UOp) -> Bounds:
     return found
 
 
-def are_apart(index: Sequence[UOp], other: Sequence[UOp]) -> bool:
-    """Whether two places differ, whatever their ranges are: along some axis bounds do not meet."""
-    for i, j in zip(index, other):
-        (low, high), (least, most) = bounds(i), bounds(j)
-        if high < least or most < low:
-            return True
-    return False
-
-
 # ---- division ---------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ gets one, which cuts every part into equal chunks.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from fnx.core import build, dtypes, ops
 from fnx.core.expr import Expr
@@ -123,3 +124,12 @@ def _store(store: UOp, r: UOp, part: Piece, q: UOp, outer: UOp) -> UOp:
 
 
 _TRUE = build.const(True, dtypes.bool_)
+
+
+def are_apart(index: Sequence[UOp], other: Sequence[UOp]) -> bool:
+    """Whether two places differ, whatever their ranges are: along some axis bounds do not meet."""
+    for i, j in zip(index, other):
+        (low, high), (least, most) = symbolic.bounds(i), symbolic.bounds(j)
+        if high < least or most < low:
+            return True
+    return False

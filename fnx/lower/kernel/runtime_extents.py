@@ -27,8 +27,8 @@ from collections.abc import Sequence
 
 from fnx.core import build, dtypes, ops
 from fnx.core.parts import buffer, dims, extent, indices
-from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, rebuild, substitute, toposort
+from fnx.lower.kernel.index_sets import are_apart
 
 
 def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
@@ -37,14 +37,14 @@ def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     if not any(n.op is ops.RANGE for n in nodes):
         kernel = _with_loop(kernel, nodes)
         nodes = toposort([kernel])
-    kernel = kernel.replace(arg=kernel.arg.replace(apart=_are_apart(kernel.src)))
+    kernel = kernel.replace(arg=kernel.arg.replace(apart=_all_apart(kernel.src)))
     return _Generalizer(nodes).run(kernel)
 
 
-def _are_apart(stores: Sequence[UOp]) -> bool:
+def _all_apart(stores: Sequence[UOp]) -> bool:
     """Whether no two stores write one place, as far as numbers show."""
     return len(stores) > 1 and all(
-        buffer(a) is not buffer(b) or symbolic.are_apart(indices(a), indices(b))
+        buffer(a) is not buffer(b) or are_apart(indices(a), indices(b))
         for a, b in itertools.combinations(stores, 2))
 
 

@@ -27,8 +27,8 @@ from fnx.core import ops
 from fnx.core.errors import KernelError
 from fnx.core.parts import LoopOrder, buffer, closed, indices
 from fnx.core.range_kinds import GIVEN, LOOPS, RANGE_KINDS
-from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
+from fnx.lower.kernel.index_sets import are_apart
 
 
 class Statement:
@@ -195,7 +195,7 @@ def _order_stores(statements: list[Statement], apart: bool) -> None:
                     break
                 shared += 1
             other = apart and s.node.arg is None and e.node.arg is None and s.path != e.path
-            if not other and (shared or not symbolic.are_apart(indices(s.node), indices(e.node))):
+            if not other and (shared or not are_apart(indices(s.node), indices(e.node))):
                 s.depends.append((e, shared))
         earlier.append(s)
 
