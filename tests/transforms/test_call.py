@@ -226,6 +226,16 @@ def ragged(x: Any, o: Any) -> None:
     o[i] = k.sum(x[j], over=j)
 
 
+def counted(x: Any, o: Any) -> None:
+    for _ in range(k.range(4)):
+        o[0] = x[0]
+
+
+def looked_up(x: Any, o: Any) -> None:
+    i = k.range(4)
+    o[i] = [1.0, 2.0, 3.0, 4.0][i]
+
+
 def length_of_data(x: Any, o: Any) -> None:
     k.range(k.cast(x[0], "int32"))
 
@@ -274,6 +284,8 @@ def mode_of_combine(x: Any, o: Any) -> None:
 BROKEN = [(no_store, KernelError, "a store to 'o'"), (returns, KernelError, "no return value"),
           (stores_input, MutationError, "'x'"), (rank, OutOfBoundsError, "1 indices, got 2"),
           (outside, OutOfBoundsError, "got 1 to 4"), (branch, KernelError, "known while tracing"),
+          (counted, KernelError, "known while tracing"),
+          (looked_up, KernelError, "known while tracing"),
           (bits_of_a_float, DTypeError, "expected integers or bools, got float32"),
           (wrong_dtype, DTypeError, "expected float32, got int32"),
           (whole, KernelError, "the whole of 'x'"), (same_name, KernelError, "'i' again"),

@@ -73,6 +73,10 @@ class Value(ValueOperators):
     def __int__(self) -> int:
         raise _unknown("compute with it as it is; k.cast(x, dtype) converts it")
 
+    def __index__(self) -> int:
+        raise _unknown("a loop over it is k.range(n), and what it chooses an argument of the "
+                       "kernel, as table[i]")
+
     def __repr__(self) -> str:
         names = ", ".join(sorted(r.arg.name or f"r{r.arg.id}" for r in self.node.ranges))
         return f"<kernel value {self.dtype} over ({names})>"
