@@ -65,7 +65,8 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
     >>> lax.reduce_max(jnp.asarray([1, 2, 4]), (0,))
     Array(4, dtype=int32)
     """
-    return _reduced(ops.MAX, operand, axes)
+    x = asarray(operand)
+    return _reduced(ops.MAX.of(x._dtype), x, axes)
 
 
 @_family()
@@ -75,7 +76,8 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
     >>> lax.reduce_min(jnp.asarray([1, 2, 4]), (0,))
     Array(1, dtype=int32)
     """
-    return _reduced(ops.MIN, operand, axes)
+    x = asarray(operand)
+    return _reduced(ops.MIN.of(x._dtype), x, axes)
 
 
 @_family(operand=_BITS)

@@ -381,3 +381,13 @@ def test_sizes_come_from_numbers_of_any_width(dtype: str) -> None:
     numbers = jnp.asarray([1, 1, 3]).astype(dtype)
     assert jnp.bincount(numbers).tolist() == [0, 2, 0, 1]
     assert fnx.ops.segment_sum(jnp.asarray([1.0, 2.0, 3.0]), numbers).tolist() == [0, 3, 0, 3]
+
+
+def test_the_largest_and_the_smallest_of_truth_values() -> None:
+    """As in JAX, which has no sum and no product of these."""
+    x = jnp.asarray([[True, False], [True, True]])
+    assert fnx.lax.reduce_max(x, (1,)).tolist() == [True, True]
+    assert fnx.lax.reduce_min(x, (1,)).tolist() == [False, True]
+    for refused in (fnx.lax.reduce_sum, fnx.lax.reduce_prod):
+        with pytest.raises(fnx.FnxError, match="does not fold bool"):
+            refused(x, (1,))
