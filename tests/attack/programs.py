@@ -152,13 +152,17 @@ def compare_numpy(program: Program, eager: list[list[Leaf]]) -> None:
     """Lines that NumPy defines, computed from the values that the lines before gave."""
     env: dict[str, Any] = {"np": np, "jnp": np, **{f"x{i}": x
                                                    for i, x in enumerate(program.inputs)}}
+    narrow: set[str] = set()
     for i, (text, line) in enumerate(zip(program.lines, eager)):
         if len(line) != 1:
             continue
         value = env[f"v{i}"] = line[0].numbers
-        used = [env[name] for name in re.findall(r"\b[vx]\d+\b", text)]
+        if line[0].dtype.storage is not None:
+            narrow.add(f"v{i}")  # a number beside it is rounded to its type
+        names = re.findall(r"\b[vx]\d+\b", text)
+        used = [env[name] for name in names]
         if text.split("(")[0] not in _OF_NUMPY or "index" in text or "asarray" in text or \
-                any(x.dtype.names for x in used) or line[0].dtype.storage is not None:
+                any(x.dtype.names for x in used) or not narrow.isdisjoint([*names, f"v{i}"]):
             continue
         if used and np.result_type(*used).itemsize > max(x.dtype.itemsize for x in used):
             continue  # NumPy computes in 64 bits
