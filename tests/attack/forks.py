@@ -111,7 +111,7 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
     hangs: list[str] = []
     patience = process.PATIENCE
     until = time.monotonic() + (float("inf") if seconds is None else seconds)
-    while forks != count and time.monotonic() < until:
+    while (count is None or forks < count) and time.monotonic() < until:
         process.PATIENCE, flights = ((0.0, 30), (patience, 1),
                                      (rng.uniform(0, 0.1), rng.randint(1, 30)))[forks % 3]
         done = _short(jnp.arange(100) * 1.0)
