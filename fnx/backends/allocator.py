@@ -47,14 +47,15 @@ MOST = 1 << 56  # bytes of an allocation: no machine has as many addresses
 _STAGGER, _STAGGERS = 320, 8  # large blocks start at different cache sets
 
 
-def size_class(nbytes: int) -> int:
-    """Bytes of the block that an allocation of ``nbytes`` gets.
+def size_class(nbytes: int, least: int = ALIGNMENT, bits: int = 4) -> int:
+    """Bytes of the block that an allocation of ``nbytes`` gets: a multiple of ``least``, and of
+    2**-``bits`` of the power of two that holds them.
 
     >>> [size_class(n) for n in (0, 1, 64, 65, 1025, 1 << 20)]
     [64, 64, 64, 128, 1152, 1048576]
     """
-    step = max(ALIGNMENT, 1 << max(0, (nbytes - 1).bit_length() - 4))
-    return max(ALIGNMENT, -(-nbytes // step) * step)
+    step = max(least, 1 << max(0, (nbytes - 1).bit_length() - bits))
+    return max(least, -(-nbytes // step) * step)
 
 
 class _SystemMemory:

@@ -108,9 +108,10 @@ def _library() -> Any:
 
 def _functions(library: Any) -> OpenClFunctions:
     def find(name: str, result: Any, types: tuple[Any, ...]) -> Callable[..., Any]:
-        function: Any = getattr(library, name)
-        function.restype, function.argtypes = result, types
-        return function  # type: ignore[no-any-return]
+        found = getattr(library, name)
+        found.restype, found.argtypes = result, types
+        function: Callable[..., Any] = found
+        return function
 
     return OpenClFunctions(find, _CODED, _MAKING)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from fnx.backends.allocator import size_class
 from fnx.backends.base import DeviceStorage
 from fnx.backends.gpu.driver import DeviceMemory, HostBytes, QueueDriver
 from fnx.core.errors import OutOfMemoryError, ShapeError
@@ -24,7 +25,7 @@ from fnx.core.process import fork_safe_lock
 from fnx.core.weak import Deaths
 
 KEPT = 1 << 28  # bytes of free memory at most
-_LEAST = 256
+_LEAST, _BITS = 256, 3  # of size classes
 _ALIGNED = 64  # of memory of the host that kernels of the host read
 
 
@@ -46,7 +47,7 @@ class GpuPool:
         Raises:
             OutOfMemoryError: there is none, also when all that is free was given back.
         """
-        size = size_class(nbytes)
+        size = size_class(nbytes, _LEAST, _BITS)
         with self._lock:
             self._settle()
             free = self._free.get(size)
@@ -114,17 +115,6 @@ class GpuPool:
         with self._lock:
             self._settle()
         return {"held": self.held, "free": self.kept}
-
-
-def size_class(nbytes: int) -> int:
-    """HostBytes that are taken for so many: an eighth of a power of two more at most.
-
-    >>> size_class(1), size_class(257), size_class(1000), size_class(100_000)
-    (256, 512, 1024, 114688)
-    """
-    size = max(_LEAST, nbytes)
-    grain = max(_LEAST, 1 << max(0, (size - 1).bit_length() - 3))
-    return -(-size // grain) * grain
 
 
 class ArenaMemory:
