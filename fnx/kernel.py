@@ -44,15 +44,15 @@ from fnx.transforms.kernels.references import Reference
 from fnx.transforms.kernels.values import Value
 
 __all__ = [
-    "Reference", "Value", "abs", "all", "any", "arctan", "arctan2", "bitwise_and", "bitwise_or",
-    "bitwise_xor", "cast", "cbrt", "ceil", "clip", "cos", "cosh", "erf", "erfc", "exp", "exp2",
-    "expm1", "floor", "floor_divide", "fmod", "hypot", "invert", "isfinite", "isinf", "isnan",
-    "left_shift", "local", "log", "log1p", "log2", "log10", "logaddexp", "logaddexp2",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "loop", "max", "maximum", "min",
-    "minimum", "negative", "order", "parallel", "power", "print", "prod", "range", "reciprocal",
-    "remainder", "right_shift", "rint", "rsqrt", "sigmoid", "sign", "sin", "sinh", "split",
-    "sqrt", "square", "stage", "sum", "tan", "tanh", "trunc", "unroll", "vectorize", "when",
-    "where",
+    "Reference", "Value", "abs", "all", "any", "arctan", "arctan2", "atan2", "bitwise_and",
+    "bitwise_or", "bitwise_xor", "cast", "cbrt", "ceil", "clip", "cos", "cosh", "erf", "erfc",
+    "exp", "exp2", "expm1", "floor", "floor_divide", "fmod", "hypot", "invert", "isfinite",
+    "isinf", "isnan", "left_shift", "local", "log", "log1p", "log2", "log10", "logaddexp",
+    "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "loop", "max",
+    "maximum", "min", "minimum", "negative", "order", "parallel", "power", "print", "prod",
+    "range", "reciprocal", "remainder", "right_shift", "rint", "rsqrt", "sigmoid", "sign",
+    "sin", "sinh", "split", "sqrt", "square", "stage", "sum", "tan", "tanh", "trunc", "unroll",
+    "vectorize", "when", "where",
 ]
 
 Operand: TypeAlias = Value | np.generic | float
@@ -362,6 +362,7 @@ def _described(f: F, name: str, operands: str, example: str) -> F:
 abs = _unary(elementwise.ABSOLUTE, "abs")
 arctan = _unary(unary.ARCTAN)
 arctan2 = _binary(elementwise.ARCTAN2)
+atan2 = arctan2
 bitwise_and = _binary(elementwise.BITWISE_AND)
 bitwise_or = _binary(elementwise.BITWISE_OR)
 bitwise_xor = _binary(elementwise.BITWISE_XOR)

@@ -90,7 +90,8 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
         the outputs.
 
     Raises:
-        ArgumentError: a schedule or a search without ``out``, both, or rules that are no functions.
+        ArgumentError: a schedule or a search without ``out``, both, or an ``out`` or rules that
+            are no functions.
         RuleError: a rule returns what does not fit.
 
     >>> import fnx
@@ -109,6 +110,9 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
         if given is not None and not callable(given):
             raise ArgumentError(f"call: expected a function as {rule}=, got "
                                 f"{type(given).__name__}")
+    if out is not None and not callable(out):
+        raise ArgumentError(f"call: expected a function as out=, got {type(out).__name__}",
+                            hint="it says what the kernel writes, from its inputs: out=lambda x: x")
     if schedule is not None and out is None:
         raise ArgumentError("call: expected schedule= only with out=, which makes f a kernel")
     if search is not False:
@@ -148,11 +152,24 @@ class _Boundary(Transformed[P, R]):
         in_tree, avals = key[:2]
 
         def make() -> tuple[Closed, list[UOp]]:
-            closed = trace(self._f, avals, in_tree, by="call", name=self._name).close()
+            try:
+                closed = trace(self._f, avals, in_tree, by="call", name=self._name).close()
+            except TypeError:
+                self._check(args, kwargs)
+                raise
             return closed, closed.captures
 
         found = self._traces.find(key, make)
         return found.value.call(arrays)
+
+    def _check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise where the function does not take these arguments."""
+        try:
+            self._arguments.check(args, kwargs)
+        except ArgumentError as e:
+            e.hint = f"{e.hint}; one that writes its results is a kernel: fnx.call(out=...) says " \
+                "what these are"
+            raise
 
 
 class _CalledKernel(Transformed[P, R]):

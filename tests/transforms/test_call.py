@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -324,6 +325,22 @@ def test_errors_outside_of_kernels() -> None:
         fnx.call(lambda x: x, schedule=[k.unroll("i")])
     with pytest.raises(KernelError, match="one of the ranges 'm', 'n', 'k'"):
         matmul_with([k.split("q", 3)])(data(2, 2), data(2, 2))
+
+
+@pytest.mark.parametrize("f", [
+    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
+    operator.pow, operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne])
+def test_numbers_of_numpy_beside_values(device: str, f: Any) -> None:
+    @fnx.call(out=lambda x: (x, x))
+    def both(x: Any, left: Any, right: Any) -> None:
+        i = k.range(x.shape[0])
+        left[i] = k.cast(f(np.float32(2.5), x[i]), "float32")
+        right[i] = k.cast(f(x[i], np.float32(2.5)), "float32")
+
+    x = np.asarray([0.5, 2.5, 3.0], np.float32)
+    left, right = both(x)
+    np.testing.assert_allclose(left, np.float32(f(np.float32(2.5), x)), rtol=1e-6)
+    np.testing.assert_allclose(right, np.float32(f(x, np.float32(2.5))), rtol=1e-6)
 
 
 def test_zero_sizes(device: str) -> None:

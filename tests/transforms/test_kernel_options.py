@@ -68,6 +68,7 @@ def test_a_kernel_shows_its_stages_as_jit_does(capsys: pytest.CaptureFixture[str
     assert "define" in stages.llvm() and stages.assembly()
     assert "block" not in stages.text("kernels")
     assert "lane in seq(3)" in fnx.vmap(scaled, in_axes=(None, 0)).lower(2.0, x).text("kernels")
+    assert stages.text("groups") == "group 0: scaled, as it is written"
 
 
 def test_so_do_boundaries_and_functions_with_rules() -> None:

@@ -84,6 +84,9 @@ def pretty_groups(groups: Iterable[Any], sites: bool | Collection[Site] = True,
     buffers = {root: f"b{i}" for i, root in enumerate(roots)}
     lines: list[str] = []
     for i, g in enumerate(groups):
+        if g.call is not None:
+            lines.append(f"group {i}: {g.call.arg.name}, as it is written")
+            continue
         own = list(dict.fromkeys(root for root, _ in g.roots))
         reads = dict.fromkeys(s for n in g.inside for s in n.src
                               if s not in g.inside or s in buffers and s not in own)

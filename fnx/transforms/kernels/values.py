@@ -30,6 +30,10 @@ _INDEX_FUNCTIONS = frozenset({
     elementwise.LESS, elementwise.LESS_EQUAL, elementwise.GREATER, elementwise.GREATER_EQUAL,
     elementwise.EQUAL, elementwise.NOT_EQUAL})
 
+# Python's operators, by NumPy's names.
+_OF_NUMPY = {row.name: row for row in (
+    *OPERATORS.values(), elementwise.GREATER, elementwise.GREATER_EQUAL)}
+
 
 class Value(ValueOperators):
     """A number at each point of the ranges it depends on, in a kernel that is being traced.
@@ -45,7 +49,16 @@ class Value(ValueOperators):
 
     __slots__ = ("node", "weak", "tracing")
     node: UOp
-    __array_ufunc__ = None
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Value:
+        """``number * value``, where a number of NumPy's asks here first; no function of NumPy."""
+        row = _OF_NUMPY.get(ufunc.__name__)
+        if method != "__call__" or kwargs or row is None or isinstance(inputs[0], Value):
+            raise KernelError(f"np.{ufunc.__name__}: expected an array or a number, got a value in "
+                              "a kernel", hint="in a kernel compute with operators and the "
+                              "functions of fnx.kernel, as k.sin(x)")
+        return apply(row, *[x[()] if isinstance(x, np.ndarray) and not x.ndim else x
+                            for x in inputs])  # np.less has made an array of the number
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise KernelError("expected an array, got a value in a kernel",
