@@ -66,12 +66,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     from fnx.backends.base import get_device
     from fnx.core.errors import DeviceError
 
-    try:
-        device: Any = get_device("opencl")
-        terminalreporter.write_line(f"devices: opencl ({device.driver.kind})")
-    except DeviceError as why:
-        terminalreporter.write_line(f"devices: none besides the host; tests of opencl skipped: "
-                                    f"{why.message} ({why.hint})")
+    for name in ("opencl", "cuda"):
+        try:
+            device: Any = get_device(name)
+            terminalreporter.write_line(f"device {name}: {device.driver.kind}")
+        except DeviceError as why:
+            terminalreporter.write_line(f"device {name} is not here, what needs it is skipped: "
+                                        f"{why.message}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -26,7 +26,7 @@ from fnx.backends.gpu.driver import (
     QueueDriver,
 )
 from fnx.backends.gpu.memory import ArenaMemory, GpuPool, GpuStorage, aligned
-from fnx.backends.gpu.recorded import Straight, straight
+from fnx.backends.gpu.recorded import Records, Straight, straight
 from fnx.backends.hcq import (
     Command,
     Commands,
@@ -44,7 +44,7 @@ from fnx.core.process import fork_safe_lock
 from fnx.core.program import KernelCode
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.uop import UOp, toposort
-from fnx.core.weak import WeakMemo
+from fnx.core.weak import Deaths, WeakMemo
 
 MemoryPlace = tuple[DeviceMemory, int]
 
@@ -88,6 +88,7 @@ class GpuCommandBuffer(CommandBuffer):
         self.straight = straight(commands, plans, device.driver)
         if self.straight is not None:
             device.replayed.add(self.straight)
+            device.ended.watch(self, self.straight.records)
 
     @property
     def temporary(self) -> int:
@@ -220,6 +221,7 @@ class GpuDevice(DeviceBase):
         self._kernels: dict[bytes, LoadedKernel] = {}
         self._copies: WeakMemo[Any, GpuStorage] = WeakMemo()
         self.replayed: weakref.WeakSet[Straight] = weakref.WeakSet()
+        self.ended: Deaths[Records] = Deaths()
         self.pool.freed = self._forget
 
     def _forget(self, memory: DeviceMemory) -> None:
@@ -260,6 +262,8 @@ class GpuDevice(DeviceBase):
         found = [c for c in executions(decoded) if c.kernel.op is ops.KERNEL]
         codes = {code[c.kernel].key: code[c.kernel] for c in found}
         with self.lock:
+            for records in self.ended.take():
+                records.end()
             fresh = {c.symbol: c for key, c in codes.items() if key not in self._kernels}
             if fresh:
                 loaded = self.driver.load({symbol: c.text() for symbol, c in fresh.items()})

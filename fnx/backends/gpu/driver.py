@@ -27,6 +27,7 @@ from fnx.core.target import Target
 DeviceMemory = Any  # what a driver calls a piece of its memory
 LoadedKernel = Any  # ... and a function that it loaded
 RecordedLaunches = Any  # ... and launches that it was given before
+LinkedLaunches = Any  # ... for any memory
 HostBytes = np.ndarray[Any, Any]
 
 
@@ -37,6 +38,17 @@ class QueuedLaunch(Record):
     groups: int
     threads: int
     buffers: tuple[tuple[DeviceMemory, int], ...]
+    scalars: tuple[int, ...]
+
+
+class PlacedLaunch(Record):
+    """A launch whose memory each call names: of each buffer its number, and bytes from its start.
+    """
+
+    kernel: LoadedKernel
+    groups: int
+    threads: int
+    buffers: tuple[tuple[int, int], ...]
     scalars: tuple[int, ...]
 
 
@@ -67,7 +79,11 @@ class QueueDriver(ABC):
         target: what the lowering knows of it.
         limits: what it refuses beyond.
         pid: of the process that opened it: in another one a call may hang.
+        links: whether launches are recorded once for any memory (``link``), not for one memory
+            (``record``).
     """
+
+    links = False
 
     name: str
     kind: str
@@ -131,6 +147,18 @@ class QueueDriver(ABC):
 
     def forget(self, recorded: RecordedLaunches) -> None:
         """It is not replayed again; what is queued of it still runs."""
+        raise NotImplementedError
+
+    def link(self, launches: Sequence[PlacedLaunch]) -> LinkedLaunches:
+        """Launches that are queued together by ``launch``, on other memory each time."""
+        raise NotImplementedError
+
+    def launch(self, linked: LinkedLaunches, memory: Sequence[DeviceMemory]) -> None:
+        """Queue all launches, on this memory."""
+        raise NotImplementedError
+
+    def unlink(self, linked: LinkedLaunches) -> None:
+        """They are not launched again; what is queued of them still runs."""
         raise NotImplementedError
 
     @abstractmethod

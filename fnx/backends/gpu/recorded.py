@@ -2,9 +2,10 @@
 
     EXEC a; LOOP 3 times: EXEC b        ->      a, b, b, b on places (kind, index, offset)
 
-Such commands are queued without a walk. On the same memory once more they are recorded by the
-driver, where it can, and queued at once from then on: so many records are kept, the least recently
-used goes, and all of those on memory that is given back.
+Such commands are queued without a walk. A driver whose records take memory at each call
+(``links``) has one of them. Else they are recorded on the same memory once more, where the driver
+can, and queued at once from then on: so many records are kept, the least recently used goes, and
+all of those on memory that is given back.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Any, Protocol
 
 from fnx.backends.gpu.driver import (
     DeviceMemory,
+    LinkedLaunches,
     LoadedKernel,
+    PlacedLaunch,
     QueuedLaunch,
     QueueDriver,
     RecordedLaunches,
@@ -51,14 +54,36 @@ class _KnownLaunch:
         self.plan, self.places = plan, places
 
 
+class Records:
+    """What a driver recorded of some launches: who had them in mind may be gone."""
+
+    def __init__(self, driver: QueueDriver) -> None:
+        self.driver = driver
+        self.seen: OrderedDict[Tuples, RecordedLaunches | None] = OrderedDict()
+        self.linked: LinkedLaunches | None = None
+
+    def drop(self, key: Tuples) -> None:
+        """Forget the record on this memory."""
+        recorded = self.seen.pop(key)
+        if recorded is not None:
+            self.driver.forget(recorded)
+
+    def end(self) -> None:
+        """Forget all."""
+        for key in list(self.seen):
+            self.drop(key)
+        linked, self.linked = self.linked, None
+        if linked is not None:
+            self.driver.unlink(linked)
+
+
 class Straight:
     """Launches in order, and the records of them."""
 
     def __init__(self, known: list[_KnownLaunch], driver: QueueDriver) -> None:
-        self.known, self.driver = known, driver
+        self.known, self.driver, self.records = known, driver, Records(driver)
         self.written = {(place[0], place[1]) for k in known
                         for i, place in enumerate(k.places) if i in k.plan.written}
-        self._seen: OrderedDict[Tuples, RecordedLaunches | None] = OrderedDict()
 
     def queue(self, ins: Sequence[GpuStorage], outs: Sequence[Any], arena: ArenaMemory | None
               ) -> None:
@@ -69,35 +94,44 @@ class Straight:
         memory = {"in": [s.memory for s in ins], "out": [s.memory for s in outs],
                   "arena": [] if arena is None else [arena.memory]}
         key = (*memory["in"], *memory["out"], *memory["arena"])
-        recorded = self._seen.get(key)
+        if self.driver.links:
+            if self.records.linked is None:
+                self.records.linked = self._link(len(ins), len(outs))
+            self.driver.launch(self.records.linked, key)
+            return
+        seen = self.records.seen
+        recorded = seen.get(key)
         if recorded is not None:
-            self._seen.move_to_end(key)
+            seen.move_to_end(key)
             self.driver.replay(recorded)
             return
         launches = [QueuedLaunch(k.plan.kernel, k.plan.groups, k.plan.threads, tuple(
             [(memory[kind][index], offset) for kind, index, offset in k.places]), k.plan.scalars)
             for k in self.known]
-        if key in self._seen:
-            recorded = self._seen[key] = self.driver.record(launches)
+        if key in seen:
+            recorded = seen[key] = self.driver.record(launches)
             if recorded is not None:
                 self.driver.replay(recorded)
                 return
         else:
-            self._seen[key] = None
-            if len(self._seen) > RECORDS:
-                self._drop(next(iter(self._seen)))
+            seen[key] = None
+            if len(seen) > RECORDS:
+                self.records.drop(next(iter(seen)))
         for launch in launches:
             self.driver.exec(launch)
 
+    def _link(self, ins: int, outs: int) -> LinkedLaunches:
+        """All launches on memory by its number: of arguments, then results, then temporaries."""
+        first = {"in": 0, "out": ins, "arena": ins + outs}
+        return self.driver.link([PlacedLaunch(
+            k.plan.kernel, k.plan.groups, k.plan.threads,
+            tuple([(first[kind] + index, offset) for kind, index, offset in k.places]),
+            k.plan.scalars) for k in self.known])
+
     def forget(self, memory: DeviceMemory) -> None:
         """Drop the records on it."""
-        for key in [key for key in self._seen if memory in key]:
-            self._drop(key)
-
-    def _drop(self, key: Tuples) -> None:
-        recorded = self._seen.pop(key)
-        if recorded is not None:
-            self.driver.forget(recorded)
+        for key in [key for key in self.records.seen if memory in key]:
+            self.records.drop(key)
 
 
 def straight(commands: Commands, plans: Mapping[Command, LaunchFace], driver: QueueDriver

@@ -1,0 +1,423 @@
+"""CUDA's driver: NVIDIA's GPUs through libcuda.so.1 alone, called by ctypes. No toolkit.
+
+    kernels     LLVM writes PTX (lower/render/nvptx.py), the driver assembles it
+    arguments   a kernel has one: where its words are, addresses of buffers and scalars
+    a call      one copy of the words of all its kernels, one launch of a graph of them
+
+A graph is made once a command buffer: its kernels read their words from a block of the device's
+memory that belongs to the graph. A call leases a block of pinned memory of the host, writes the
+addresses of this call there and copies it, in the order of the stream; where the words are those
+of the call before, there is no copy. A leased block goes back when the timeline has passed its
+copy, so calls in flight never share one.
+
+None of this ran on hardware so far: the tests run it on a recording driver, and compare types,
+structures and numbers with those of cuda.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from ctypes import byref, c_char_p, c_int, c_uint64, c_void_p
+from typing import Any
+
+import numpy as np
+
+from fnx.backends.gpu import pinned
+from fnx.backends.gpu.device import GpuDevice
+from fnx.backends.gpu.driver import (
+    DeviceLimits,
+    HostBytes,
+    PlacedLaunch,
+    QueuedLaunch,
+    QueueDriver,
+)
+from fnx.backends.libcuda import (
+    ENUMS,
+    FATAL,
+    LEAST_DRIVER,
+    KernelNode,
+    dotted,
+    functions,
+    library,
+)
+from fnx.backends.llvm import binding
+from fnx.core.errors import DeviceError
+from fnx.core.process import fork_safe_lock
+from fnx.core.record import Record
+from fnx.core.target import Target
+
+CHIPS = (70, 75, 80, 86, 89, 90)  # PTX of one is assembled for all after it, too
+PTX = "+ptx80"
+THREADS, SHARED, PRIVATE = 256, 48 << 10, 1 << 10  # the row: the same for every chip
+
+LOOK = 64          # calls, after which events that were reached are taken back
+_LEAST = 4 << 10   # bytes of a block of words
+
+_FATAL = {code: f"{text} ({name})" for name, (code, text) in FATAL.items()}
+_NO_MEMORY, _NOT_READY = ENUMS["CUDA_ERROR_OUT_OF_MEMORY"], ENUMS["CUDA_ERROR_NOT_READY"]
+
+
+class CudaKernel(Record):
+    """A function, and what it is called in messages."""
+
+    handle: int
+    symbol: str
+
+
+class CudaGraph:
+    """An instantiated graph, and the words of its kernels.
+
+    Attributes:
+        graph, executable: as the driver calls them.
+        block: the words, in the device's memory.
+        words: what they are where memory begins at 0; ``numbers``: of each its memory in the
+            list that a call has, the last for words that are no address.
+        held: what is in the block behind all that is queued.
+    """
+
+    def __init__(self, words: list[int], numbers: list[int], symbols: tuple[str, ...]) -> None:
+        self.words = np.array(words, np.int64)
+        self.numbers = np.array(numbers, np.int64)
+        self.symbols = symbols
+        self.graph = self.executable = self.block = 0
+        self.held: bytes | None = None
+
+
+class CudaDriver(QueueDriver):
+    """The first GPU.
+
+    Raises:
+        DeviceError: no library, no GPU, a driver or a chip that is too old.
+    """
+
+    name = "cuda"
+    links = True
+
+    def __init__(self) -> None:
+        self.pid, self.lost = os.getpid(), ""
+        self._lock, self._thread = fork_safe_lock(), threading.local()
+        self._calls = functions(library())
+        self._call("cuInit", 0)
+        version = self._number("cuDriverGetVersion")
+        if version < LEAST_DRIVER:
+            raise DeviceError(f"cuda: expected a driver of CUDA {dotted(LEAST_DRIVER)} or later, "
+                              f"got {dotted(version)}", hint="install a driver of today")
+        if not self._number("cuDeviceGetCount"):
+            raise DeviceError("cuda: expected a GPU, the driver has none",
+                              hint="see nvidia-smi, and CUDA_VISIBLE_DEVICES")
+        self.device = self._number("cuDeviceGet", 0)
+        chip = 10 * self._attribute("COMPUTE_CAPABILITY_MAJOR") + \
+            self._attribute("COMPUTE_CAPABILITY_MINOR")
+        if chip < CHIPS[0]:
+            raise DeviceError(f"cuda: expected a chip from sm_{CHIPS[0]} on, got sm_{chip}",
+                              hint='fnx.config.device = "cpu"')
+        name = ctypes.create_string_buffer(256)
+        self._call("cuDeviceGetName", name, 256, self.device)
+        self.kind = name.value.decode(errors="replace")
+        self.context = self._pointer("cuDevicePrimaryCtxRetain", self.device)
+        self._enter()
+        self.stream = self._pointer("cuStreamCreate", ENUMS["CU_STREAM_NON_BLOCKING"])
+        memory = self._number("cuDeviceTotalMem_v2", self.device)
+        self.limits = DeviceLimits(memory, memory, self._attribute("MAX_GRID_DIM_X"),
+                                   self._attribute("MAX_THREADS_PER_BLOCK"),
+                                   self._attribute("MAX_SHARED_MEMORY_PER_BLOCK"))
+        known = max(c for c in CHIPS if c <= chip)
+        self.target = Target("cuda", triple="nvptx64-nvidia-cuda", cpu=f"sm_{known}", features=PTX,
+                             kind="nvptx", threads=THREADS, shared=SHARED, private=PRIVATE)
+        self._signals = self._passed = 0
+        self._events: dict[int, int] = {}
+        self._spare: list[int] = []
+        self._pending: list[QueuedLaunch] = []
+        self._flying: deque[tuple[int, tuple[str, ...]]] = deque()  # kernels behind each number
+        self._block, self._block_bytes = 0, 0  # words of launches without a graph
+        self._pinned = pinned.Pinned(self._pin, self._reached, self._await)
+
+    # ---- calls of the library
+
+    def _call(self, name: str, *args: Any) -> None:
+        code = self._calls[name](*args)
+        if code:
+            raise self._failure(name, code)
+
+    def _failure(self, name: str, code: int) -> Exception:
+        if code == _NO_MEMORY:
+            return MemoryError(f"cuda: {name} has no memory left")
+        if code in _FATAL:
+            if not self.lost:
+                of = dict.fromkeys([s for _, symbols in self._flying for s in symbols])
+                self.lost = _FATAL[code] + (f"; one of: {', '.join(of)}" if of else "")
+            return self._gone()
+        text = c_char_p()
+        self._calls["cuGetErrorName"](code, byref(text))
+        return DeviceError(f"cuda: {name} failed with {(text.value or b'error').decode()} ({code})")
+
+    def _gone(self) -> DeviceError:
+        return DeviceError(f"cuda: the device is lost: {self.lost}", hint=(
+            "start the process again: CUDA refuses all calls of this one; other devices go on"))
+
+    def _number(self, name: str, *args: Any) -> int:
+        """What a function writes where its first argument says."""
+        value = c_uint64()
+        self._call(name, byref(value), *args)
+        return value.value
+
+    _pointer = _number
+
+    def _attribute(self, name: str) -> int:
+        return self._number("cuDeviceGetAttribute", ENUMS[f"CU_DEVICE_ATTRIBUTE_{name}"],
+                            self.device)
+
+    def _enter(self) -> None:
+        """The context is one of the thread that calls."""
+        if not getattr(self._thread, "entered", False):
+            self._call("cuCtxSetCurrent", self.context)
+            self._thread.entered = True
+
+    def check_process(self) -> None:
+        """Refuse a forked child, and a context that a kernel destroyed."""
+        super().check_process()
+        if self.lost:
+            raise self._gone()
+
+    # ---- memory
+
+    def alloc(self, nbytes: int) -> int:
+        """Memory of the device."""
+        self._enter()
+        return self._number("cuMemAlloc_v2", nbytes)
+
+    def free(self, memory: int) -> None:
+        """The driver waits for what uses it."""
+        with self._lock:
+            self._flush()
+            self._call("cuMemFree_v2", memory)
+
+    def _pin(self, nbytes: int) -> int:
+        return self._pointer("cuMemHostAlloc", nbytes, 0)
+
+    def write(self, memory: int, offset: int, value: HostBytes) -> None:
+        """Into pinned memory at once, from there when the stream comes to it."""
+        source, at = value.ctypes.data, memory + offset
+        with self._lock:
+            self._flush()
+            for start in range(0, value.nbytes, pinned.BLOCK):
+                size = min(pinned.BLOCK, value.nbytes - start)
+                block = self._pinned.lease(size)
+                ctypes.memmove(block, source + start, size)
+                self._call("cuMemcpyHtoDAsync_v2", at + start, block, size, self.stream)
+                self._pinned.behind(self._record())
+
+    def read(self, memory: int, offset: int, to: HostBytes) -> None:
+        """Waits so that Ctrl-C is heard, then copies."""
+        self.wait(self.signal())
+        self._enter()
+        self._call("cuMemcpyDtoH_v2", to.ctypes.data, memory + offset, to.nbytes)
+
+    def copy(self, source: int, source_offset: int, to: int, offset: int, nbytes: int) -> None:
+        """A copy on the device."""
+        with self._lock:
+            self._flush()
+            self._call("cuMemcpyDtoDAsync_v2", to + offset, source + source_offset, nbytes,
+                       self.stream)
+
+    # ---- work
+
+    def load(self, texts: Mapping[str, str]) -> Mapping[str, CudaKernel]:
+        """A module for each kernel: LLVM writes its PTX, the driver assembles it."""
+        return {symbol: self._loaded(symbol, text) for symbol, text in texts.items()}
+
+    def _loaded(self, symbol: str, text: str) -> CudaKernel:
+        image = binding.assembly(text, self.target).encode()
+        self._enter()
+        log, module = ctypes.create_string_buffer(1 << 13), c_uint64()
+        options = (c_int * 2)(ENUMS["CU_JIT_ERROR_LOG_BUFFER"],
+                              ENUMS["CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES"])
+        values = (c_void_p * 2)(ctypes.addressof(log), len(log))
+        code = self._calls["cuModuleLoadDataEx"](byref(module), c_char_p(image), 2, options, values)
+        if code:
+            why = self._failure("cuModuleLoadDataEx", code)
+            said = log.value.decode(errors="replace").strip()
+            raise DeviceError(f"{why.args[0]}: {said}") if said and not self.lost else why
+        function = self._pointer("cuModuleGetFunction", module.value, symbol.encode())
+        return CudaKernel(function, symbol)
+
+    def exec(self, launch: QueuedLaunch) -> None:
+        """Kept until something has to come behind it: one copy has the words of all."""
+        with self._lock:
+            self._pending.append(launch)
+
+    def _flush(self) -> None:
+        """Copy the words of all launches that are kept, and launch them."""
+        self._enter()
+        launches = self._pending
+        if not launches:
+            return
+        words: list[int] = []
+        starts = []
+        for launch in launches:
+            starts.append(len(words))
+            words += [memory + offset for memory, offset in launch.buffers]
+            words += launch.scalars
+        nbytes = 8 * max(len(words), 1)
+        if nbytes > self._block_bytes:
+            if self._block:
+                self._call("cuMemFree_v2", self._block)
+            self._block_bytes = max(_LEAST, 1 << (nbytes - 1).bit_length())
+            self._block = self._number("cuMemAlloc_v2", self._block_bytes)
+        self._send(np.array(words, np.int64), self._block)
+        self._pending = []
+        for launch, start in zip(launches, starts):
+            word = c_uint64(self._block + 8 * start)
+            self._call("cuLaunchKernel", launch.kernel.handle, launch.groups, 1, 1, launch.threads,
+                       1, 1, 0, self.stream, (c_void_p * 1)(ctypes.addressof(word)), None)
+        self._run([launch.kernel.symbol for launch in launches])
+
+    def _send(self, words: np.ndarray[Any, Any], block: int) -> None:
+        """Copy words to a block of the device, by way of a leased one."""
+        if words.nbytes:
+            lease = self._pinned.lease(words.nbytes)
+            ctypes.memmove(lease, words.ctypes.data, words.nbytes)
+            self._call("cuMemcpyHtoDAsync_v2", block, lease, words.nbytes, self.stream)
+
+    def _run(self, symbols: Sequence[str]) -> None:
+        """Kernels were launched: a number is behind them, and behind the copy of their words."""
+        value = self._record()
+        self._flying.append((value, tuple(symbols)))
+        self._pinned.behind(value)
+        if value % LOOK == 0:
+            self._reached(value - LOOK // 2)
+
+    def link(self, launches: Sequence[PlacedLaunch]) -> CudaGraph:
+        """A graph in which each kernel waits for the one before."""
+        words: list[int] = []
+        numbers: list[int] = []
+        starts = []
+        for launch in launches:
+            starts.append(len(words))
+            words += [offset for _, offset in launch.buffers] + [*launch.scalars]
+            numbers += [number for number, _ in launch.buffers] + [-1] * len(launch.scalars)
+        made = CudaGraph(words, numbers, tuple([launch.kernel.symbol for launch in launches]))
+        with self._lock:
+            self._enter()
+            made.block = self._number("cuMemAlloc_v2", 8 * max(len(words), 1))
+            try:
+                made.graph = self._pointer("cuGraphCreate", 0)
+                before = c_uint64()
+                for i, (launch, start) in enumerate(zip(launches, starts)):
+                    node = self._node(made, launch, start, before if i else None)
+                    before = node
+                made.executable = self._pointer("cuGraphInstantiateWithFlags", made.graph, 0)
+            except BaseException:
+                self.unlink(made)
+                raise
+        return made
+
+    def _node(self, made: CudaGraph, launch: PlacedLaunch, start: int, before: c_uint64 | None
+              ) -> c_uint64:
+        """A kernel of a graph; its argument is read when it is added."""
+        word, node = c_uint64(made.block + 8 * start), c_uint64()
+        arguments = (c_void_p * 1)(ctypes.addressof(word))
+        params = KernelNode(launch.kernel.handle, launch.groups, 1, 1, launch.threads, 1, 1, 0,
+                            ctypes.addressof(arguments), None, None, None)
+        self._call("cuGraphAddKernelNode_v2", byref(node), made.graph,
+                   None if before is None else byref(before), 0 if before is None else 1,
+                   byref(params))
+        return node
+
+    def launch(self, linked: CudaGraph, memory: Sequence[int]) -> None:
+        """One copy of the words, where they are others than before; one launch."""
+        words = linked.words + np.array([*memory, 0], np.int64)[linked.numbers]
+        content = words.tobytes()
+        with self._lock:
+            self._flush()
+            if content != linked.held:
+                linked.held = None
+                self._send(words, linked.block)
+                linked.held = content
+            self._call("cuGraphLaunch", linked.executable, self.stream)
+            self._run(linked.symbols)
+
+    def unlink(self, linked: CudaGraph) -> None:
+        """Destroyed when it has run."""
+        with self._lock:
+            self._flush()
+            for name, handle in (("cuGraphExecDestroy", linked.executable),
+                                 ("cuGraphDestroy", linked.graph), ("cuMemFree_v2", linked.block)):
+                if handle:
+                    self._call(name, handle)
+
+    def barrier(self) -> None:
+        """The stream is in order: nothing passes what is before it."""
+
+    def timestamp(self) -> int:
+        """The host's clock, when the stream is empty."""
+        self.wait(self.signal())
+        return time.monotonic_ns()
+
+    # ---- the timeline
+
+    def _record(self) -> int:
+        """An event behind all that is in the stream."""
+        event = self._spare.pop() if self._spare else self._pointer(
+            "cuEventCreate", ENUMS["CU_EVENT_DISABLE_TIMING"])
+        self._call("cuEventRecord", event, self.stream)
+        self._signals += 1
+        self._events[self._signals] = event
+        return self._signals
+
+    def signal(self) -> int:
+        """An event."""
+        with self._lock:
+            self._flush()
+            return self._record()
+
+    def done(self, value: int) -> bool:
+        """Whether the event was reached."""
+        with self._lock:
+            self._flush()
+            return self._reached(value)
+
+    def _reached(self, value: int) -> bool:
+        if value <= self._passed:
+            return True
+        self._enter()
+        code = self._calls["cuEventQuery"](self._events[value])
+        if code == _NOT_READY:
+            return False
+        if code:
+            raise self._failure("cuEventQuery", code)
+        for reached in range(self._passed + 1, value + 1):
+            self._spare.append(self._events.pop(reached))
+        self._passed = value
+        while self._flying and self._flying[0][0] <= value:
+            self._flying.popleft()
+        return True
+
+    def wait(self, value: int) -> None:
+        """Looks again and again, at growing intervals."""
+        self.submit()
+        self._await(value)
+
+    def _await(self, value: int) -> None:
+        pause = 0.0
+        while True:
+            with self._lock:
+                if self._reached(value):
+                    return
+            time.sleep(pause)
+            pause = min(pause + 2e-5, 1e-3)
+
+    def submit(self) -> None:
+        """A stream begins by itself; launches that are kept do so here."""
+        with self._lock:
+            self._flush()
+
+
+def device() -> GpuDevice:
+    """The device, for ``get_device``."""
+    return GpuDevice(CudaDriver())

@@ -1,0 +1,50 @@
+"""Pinned memory of the host, from which a device copies while the host goes on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+BLOCK = 8 << 20    # bytes of pinned memory at most in one block
+PINNED = 64 << 20  # ... and in all, before the oldest copy is waited for
+_LEAST = 4 << 10
+
+
+class Pinned:
+    """Pinned memory of the host, in blocks of powers of two: leased, then given back behind a
+    number of the timeline."""
+
+    def __init__(self, alloc: Callable[[int], int], done: Callable[[int], bool],
+                 wait: Callable[[int], None]) -> None:
+        self._alloc, self._done, self._wait = alloc, done, wait
+        self._free: dict[int, list[int]] = {}
+        self.leased: list[tuple[int, int]] = []                       # no number is behind them
+        self._flying: deque[tuple[int, list[tuple[int, int]]]] = deque()
+        self.held = 0
+
+    def lease(self, nbytes: int) -> int:
+        """The address of so many bytes, for a copy that is queued before the next ``behind``."""
+        size = max(_LEAST, 1 << (nbytes - 1).bit_length())
+        while self._flying and self._done(self._flying[0][0]):
+            self._settle()
+        while not self._free.get(size) and self.held + size > PINNED and self._flying:
+            self._wait(self._flying[0][0])
+            self._settle()
+        free = self._free.setdefault(size, [])
+        if free:
+            address = free.pop()
+        else:
+            address = self._alloc(size)
+            self.held += size
+        self.leased.append((size, address))
+        return address
+
+    def behind(self, value: int) -> None:
+        """What is leased goes back when the timeline has passed this number."""
+        if self.leased:
+            self._flying.append((value, self.leased))
+            self.leased = []
+
+    def _settle(self) -> None:
+        for size, address in self._flying.popleft()[1]:
+            self._free.setdefault(size, []).append(address)
