@@ -6,7 +6,7 @@ Var(slot=0, low=1, high=1099511627776, name='n')
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from fnx.core import dtypes
@@ -184,6 +184,15 @@ class Host(Record):
     method: str = ""
 
 
+def pullback(asked: Sequence[int], n: int) -> str:
+    """The name of the "bwd" of a Custom for cotangents of some of its ``n`` float results.
+
+    >>> pullback([0, 2], 3), pullback([0, 1, 2], 3)
+    ('bwd 0 2', 'bwd')
+    """
+    return " ".join(["bwd", *(str(k) for k in asked if len(asked) < n)])
+
+
 class Custom(Record):
     """A function with derivatives of its own: src[0] on the operands, under ``rules``.
 
@@ -196,6 +205,8 @@ class Custom(Record):
         "fwd"   (captures, arguments) -> results, residuals
         "bwd"   (captures, residuals, cotangents of float results) -> cotangents; ``pulled``
                 says for each argument which of these is its own, or -1: zero
+        "bwd 0 2"  the same where only these of the float results have cotangents: it does not
+                read the others
 
     Where there is a "jvp", it is the first rule. ``again``: a rule that calls its own function. The
     node stands for the CUSTOM in whose rule it is, that many rules further out (-1: it does not),

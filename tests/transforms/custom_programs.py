@@ -91,6 +91,51 @@ def symbolic_zeros_of_a_vjp(lib: Any) -> Any:
 
 
 @program
+def symbolic_zeros_of_results_without_cotangents(lib: Any) -> Any:
+    def plain(x: Any) -> Any:
+        return x * 2, x * 3, {"n": x.astype("int32"), "z": x * 5}
+    f = lib.custom_vjp(plain)
+
+    def is_zero(ct: Any) -> bool:
+        return type(ct).__name__ == "SymbolicZero"
+
+    def bwd(saved: Any, ct: Any) -> Any:
+        a, b, rest = ct
+        zeros = [is_zero(a), is_zero(b), is_zero(rest["n"]), is_zero(rest["z"])]
+        told = sum(16.0 * 2 ** i for i, zero in enumerate(zeros) if zero)
+        return (sum((c for c, zero in zip((a, b, rest["z"]), zeros[:2] + zeros[3:]) if not zero),
+                    saved * 0 + told),)
+    f.defvjp(lambda x: (plain(x.value), x.value), bwd, symbolic_zeros=True)
+    x = lib.numpy.asarray(2.0, "float32")
+
+    def some(*which: str) -> Any:
+        def g(x: Any) -> Any:
+            a, b, rest = f(x)
+            return sum({"a": a, "b": b, "z": rest["z"]}[name] for name in which)
+        return g
+
+    def steps(x: Any) -> Any:
+        return lib.lax.scan(lambda c, _: (f(c)[1], None), x, None, 2)[0]
+
+    def branches(x: Any) -> Any:
+        return lib.lax.cond(x > 0, some("z", "a"), some("b"), x)
+    found = [lib.grad(some(*which))(x) for which in (
+        "a", "b", "z", ("a", "b"), ("b", "z"), ("a", "z"), ("a", "b", "z"))]
+    return [*found, lib.jit(lib.grad(some("b")))(x), lib.grad(lib.jit(some("a", "z")))(x),
+            lib.vmap(lib.grad(some("z")))(x[None]), lib.grad(steps)(x), lib.grad(branches)(x),
+            lib.grad(lib.checkpoint(some("b")))(x), lib.jvp(lib.grad(some("a")), (x,), (x,)),
+            lib.vjp(lambda x: f(x)[:2], x)[1]((x, x))]
+
+
+@program
+def a_bwd_that_takes_no_symbolic_zeros(lib: Any) -> Any:
+    f = lib.custom_vjp(lambda x: (x * 2, x * 3))
+    f.defvjp(lambda x: (f(x.value), None), lambda _, ct: (ct[0] * 7 + ct[1] * 11,),
+             symbolic_zeros=True)
+    return lib.grad(lambda x: sum(f(x)))(2.0)
+
+
+@program
 def symbolic_zeros_of_a_jvp(lib: Any) -> Any:
     seen = []
     f = lib.custom_jvp(lambda x, y: x * y)

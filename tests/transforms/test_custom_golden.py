@@ -30,7 +30,7 @@ def _load() -> Any:
 
 programs = _load()
 NAMES = ("checkpoint", "checkpoint_policies", "custom_gradient", "custom_jvp", "custom_vjp", "grad",
-         "jacrev", "jvp", "lax", "numpy", "vmap")
+         "jacrev", "jit", "jvp", "lax", "numpy", "vjp", "vmap")
 LIB = SimpleNamespace(float0=FLOAT0, **{name: getattr(fnx, name) for name in NAMES})
 
 

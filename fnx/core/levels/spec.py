@@ -301,12 +301,14 @@ def _custom(node: UOp) -> bool:
         residuals = made[n:]
         if not _takes(by_rule["fwd"], args) or made[:n] != arg.outs:
             return False
-    if "bwd" in by_rule:
-        made, wanted = _types(by_rule["bwd"].src), args[arg.n_captures:]
-        tokens = [build_calls.TOKEN] * arg.effects
-        return _takes(by_rule["bwd"], [*captures, *tokens, *residuals, *tangents]) and \
-            made[:len(tokens)] == tuple(tokens) and len(arg.pulled) == len(wanted) and \
-            all(i < 0 or made[i] == t for i, t in zip(arg.pulled, wanted))
+    tokens, wanted = [build_calls.TOKEN] * arg.effects, args[arg.n_captures:]
+    for name, bwd in by_rule.items():
+        if name.startswith("bwd"):
+            made = _types(bwd.src)
+            if not _takes(bwd, [*captures, *tokens, *residuals, *tangents]) or \
+                    made[:len(tokens)] != tuple(tokens) or len(arg.pulled) != len(wanted) or \
+                    any(i >= 0 and made[i] != t for i, t in zip(arg.pulled, wanted)):
+                return False
     return True
 
 

@@ -98,8 +98,10 @@ class CustomOpRule(Structural):
 
     def _given(self, node: UOp, got: Container[int], active: Container[UOp]) -> Linearized:
         """What the user wrote, for those results and arguments that take part."""
-        arg, fwd, bwd = node.arg, self._rule(node, "fwd"), self._rule(node, "bwd")
-        n, floats = len(arg.outs), _tangent_places(node)
+        arg, n, floats = node.arg, len(node.arg.outs), _tangent_places(node)
+        name = op_args.pullback([k for k, o in enumerate(floats) if o in got], len(floats))
+        fwd = self._rule(node, "fwd")
+        bwd = self._rule(node, name if name in arg.rules else "bwd")
         sources = [("input", i) for i in range(arg.n_captures)]
         sources += [TOKEN] * arg.effects
         sources += [("result", i) for i in range(n, len(fwd.src))]

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import itertools
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
+from fnx.core import build, op_args
 from fnx.core.array import tree
 from fnx.core.array.array import Array
-from fnx.core.array.aval import Aval
+from fnx.core.array.aval import Aval, ShapeDtypeStruct
 from fnx.core.array.public import asarray
 from fnx.core.array.trace import Traced
 from fnx.core.errors import ArgumentError, FnxError
 from fnx.transforms.ad.arguments import FLOAT0
-from fnx.transforms.custom.results import Told, cotangents_of, pair_of, results_of
+from fnx.transforms.custom.results import (
+    SymbolicZero,
+    Told,
+    cotangents_of,
+    pair_of,
+    results_of,
+)
 from fnx.transforms.custom.rules import CustomFunction, Made, Signature, TracedRule, traced_rule
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+MOST_ASKED = 15  # sets of results that a bwd is traced for
 
 
 class CustomVJPPrimal(Generic[T]):
@@ -87,7 +97,10 @@ class custom_vjp(CustomFunction[P, R]):
                 None, for an argument or a part of it, is zero. The cotangent of an integer is
                 ignored; that of an integer result comes as zeros of dtype float0.
             symbolic_zeros: whether ``fwd`` gets each leaf as a CustomVJPPrimal, which says
-                whether anything differentiates in it.
+                whether anything differentiates in it, and ``bwd`` a SymbolicZero for each result
+                that has no cotangent. So ``bwd`` is traced for each set of results that might
+                have some (of five results or more, for the smallest of them); where it
+                does not take a SymbolicZero, it gets an array of zeros.
             optimize_remat: accepted as JAX's; what nothing reads is never computed here.
         """
         for rule in (fwd, bwd):
@@ -107,19 +120,51 @@ def vjp_rules(f: CustomFunction[..., Any], fwd: Callable[..., Any], bwd: Callabl
     """The two rules of a function as FUNCTIONs; the second takes what the first one saves."""
     forward, saved = _forward(f, fwd, signature, made)
     kept = [x._aval for x in forward.outs[len(made.outs):]]
-    told = Told(bwd, "bwd", f._name)
-    places: list[tuple[int, ...]] = []
-
-    def rule(residuals: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-        ct = made.out_tree.unflatten(_cotangents(made.outs, given))
-        out = told.call(*signature.static, saved.unflatten(residuals), ct)
-        found, where = cotangents_of(out, signature.primals, signature.avals, told)
-        places.append(where)
-        return found
-
     floats = [a for a in made.outs if a.dtype.is_float]
-    backward = traced_rule(rule, [kept, floats], "the bwd", f"{f._name}.bwd")
-    return [TracedRule("fwd", forward), TracedRule("bwd", backward, places[-1])]
+    told = Told(bwd, "bwd", f._name)
+    whole = range(len(floats))
+    others = _some_of(len(floats)) if f.looks_at_zeros else []
+
+    def backward(asked: Sequence[int]) -> TracedRule:
+        places: list[tuple[int, ...]] = []
+
+        def rule(residuals: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+            cts = _cotangents(made.outs, given, asked, f.looks_at_zeros)
+            out = told.call(*signature.static, saved.unflatten(residuals),
+                            made.out_tree.unflatten(cts))
+            found, where = cotangents_of(out, signature.primals, signature.avals, told)
+            if others:
+                found, where = _of_all(found, where, signature.avals)
+            places.append(where)
+            return found
+
+        traced = traced_rule(rule, [kept, floats], "the bwd", f"{f._name}.bwd")
+        return TracedRule(op_args.pullback(asked, len(floats)), traced, places[-1])
+
+    rules = [TracedRule("fwd", forward), backward(whole)]
+    for asked in others:
+        with contextlib.suppress(Exception):  # it takes no zeros there: arrays of zeros do
+            rules.append(backward(asked))
+    return rules
+
+
+def _some_of(n: int) -> list[tuple[int, ...]]:
+    """Some of n results, but not all or none; the smallest MOST_ASKED sets.
+
+    >>> _some_of(1), _some_of(2)
+    ([], [(0,), (1,)])
+    """
+    sets = (asked for k in range(1, n) for asked in itertools.combinations(range(n), k))
+    return list(itertools.islice(sets, MOST_ASKED))
+
+
+def _of_all(found: Sequence[Array], places: Sequence[int], avals: Sequence[Aval]
+            ) -> tuple[list[Array], tuple[int, ...]]:
+    """Cotangents of all float arguments: which are zero differs with what is asked."""
+    every = [found[i] if i >= 0 else Array(build.const(0, a.dtype, a.shape), a.weak)
+             for i, a in zip(places, avals) if a.dtype.is_float]
+    rest = itertools.count()
+    return every, tuple([next(rest) if a.dtype.is_float else -1 for a in avals])
 
 
 def _forward(f: CustomFunction[..., Any], fwd: Callable[..., Any], signature: Signature,
@@ -141,10 +186,18 @@ def _forward(f: CustomFunction[..., Any], fwd: Callable[..., Any], signature: Si
     return traced_rule(rule, [signature.avals], "the fwd", f"{f._name}.fwd"), saved[-1]
 
 
-def _cotangents(outs: Sequence[Aval], given: Sequence[Any]) -> Iterator[Any]:
-    rest = iter(given)
+def _cotangents(outs: Sequence[Aval], given: Sequence[Any], asked: Container[int],
+                symbolic: bool) -> Iterator[Any]:
+    """One for each result: an array for floats that are asked for, else a zero."""
+    rest = iter(enumerate(given))
     for a in outs:
-        yield next(rest) if a.dtype.is_float else np.zeros(a.shape, FLOAT0)
+        if a.dtype.is_float:
+            k, ct = next(rest)
+            zero = symbolic and k not in asked
+            yield SymbolicZero(ShapeDtypeStruct(a.shape, a.dtype)) if zero else ct
+        else:
+            none = np.zeros(a.shape, FLOAT0)
+            yield SymbolicZero(none) if symbolic else none
 
 
 def _residual(x: Any, structure: tree.TreeDef, i: int, told: Told) -> Array:
