@@ -118,6 +118,11 @@ def _address_space() -> list[int]:
     return [n for n in resource.getrlimit(resource.RLIMIT_AS)[:1] if n != resource.RLIM_INFINITY]
 
 
+def address_space_is_limited() -> bool:
+    """Whether the process may run out of addresses before the machine is out of memory."""
+    return bool(_address_space())
+
+
 def require_address_space(nbytes: int, why: str) -> None:
     """Refuse what would end the process, in code that takes no refusal of memory.
 

@@ -103,6 +103,9 @@ class DeviceBase(ABC):
     def prepare(self, code: KernelCode) -> None:  # noqa: B027
         """A kernel that ``encode`` will ask for: compile it beside, where that makes sense."""
 
+    def expect(self) -> None:  # noqa: B027
+        """Kernels will be compiled soon: get what compiles them ready, beside."""
+
     def assembly(self, text: str) -> str:
         """Machine code of LLVM IR, as text; empty where nothing is compiled."""
         return ""
@@ -126,6 +129,12 @@ class DeviceBase(ABC):
 
 _devices: dict[str, DeviceBase] = {}
 _lock = fork_safe_lock()
+_before: list[Callable[[str], None]] = []
+
+
+def before_each(hook: Callable[[str], None]) -> None:
+    """Call this before a device is made, with its name."""
+    _before.append(hook)
 
 
 def get_device(name: str) -> DeviceBase:
@@ -143,6 +152,8 @@ def get_device(name: str) -> DeviceBase:
     if name not in DEVICES:
         raise ArgumentError(f"expected one of {', '.join(DEVICES)}; got {name!r}",
                             hint="set fnx.config.device to one of them")
+    for hook in _before:
+        hook(name)
     module = load(DEVICES[name])
     with _lock:
         if name not in _devices:

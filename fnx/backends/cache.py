@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from fnx.backends import private_files
 from fnx.core.config import config
 from fnx.core.record import Record, values
+from fnx.core.sources import keep_in
 
 _MARK = b"fnx object 2\n"
 _CHECKSUM_BYTES = 16
@@ -160,6 +161,9 @@ class DiskCache:
                               "FNX_CACHE_DIR must name another directory", stacklevel=2)
         except OSError:
             pass
+
+
+keep_in(lambda: DiskCache(directory()))
 
 
 def _names(key: bytes) -> tuple[str, str]:

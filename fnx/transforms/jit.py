@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
-from fnx.backends.base import DeviceBase, get_device
+from fnx.backends.base import DeviceBase, before_each, get_device
 from fnx.core import ops
 from fnx.core.array import array, scope, storage
 from fnx.core.array.refusal import checked
@@ -137,6 +137,13 @@ def _searched(fn: UOp, device: DeviceFace) -> UOp:
 
 def _device() -> DeviceBase:
     return get_device(config.device)
+
+
+@before_each
+def _load_ahead(device: str) -> None:
+    if device == "cpu" and not load("fnx.backends.allocator").address_space_is_limited():
+        load("fnx.backends.cache")  # where digests are kept
+        load("fnx.transforms.replay.ahead").begin(lambda: get_device(device).expect())
 
 
 _eager = Eager(lambda fn, _: link(fn, _device(), True), lambda value: _device().upload(value))

@@ -197,7 +197,8 @@ def test_another_version_and_configuration_are_other_programs(
     with override(check_index=True):
         assert not restored(simple(), X)
     assert restored(simple(), X)
-    monkeypatch.setattr(sources, "_room", lambda name: b"another version" + name.encode())
+    digests = {room: b"another version" + room.encode() for room in sources.ROOMS}
+    monkeypatch.setattr(sources, "known", lambda: (digests, False))
     assert not restored(simple(), X)
 
 

@@ -333,6 +333,10 @@ class CpuDevice(HostDevice):
         """Compile a kernel on a helper thread."""
         self.kernels.prepare(code)
 
+    def expect(self) -> None:
+        """Start the helpers."""
+        self.kernels.helpers.start()
+
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode], arena: int) -> CpuCommandBuffer:
         """Compile or fetch the kernels, link them, and encode the commands."""
         decoded = commands_of(commands)

@@ -16,7 +16,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fnx.backends.cache import DiskCache, directory
 from fnx.backends.llvm import binding as llvm
@@ -31,6 +31,8 @@ from fnx.core.weak import Deaths
 _RECENT = 1024  # linked kernels kept though no command buffer holds them
 _RECENT_BYTES = 48 * MEGABYTE
 _HELPERS = 4
+_LAST_WRITES = 1.0  # seconds that the end of the process waits for them
+_SMALL = "define void @small(ptr %p) { store i64 0, ptr %p ret void }"
 
 
 class LinkedKernel:
@@ -156,13 +158,30 @@ class Helpers:
         self._open.add(job)
         self._work.put(job)
         if len(self._threads) < min(self._limit, len(self._open)):
-            thread = threading.Thread(target=self._loop, name="fnx-llvm", daemon=True)
-            with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
-                thread.start()
-                self._threads.append(thread)
+            self._start(self._loop)
         if not self._threads:
             self._work.put(None)
             self._loop()
+
+    def start(self) -> None:
+        """Start all threads, before there is work; the first kernel of each finds LLVM warm."""
+        while len(self._threads) < self._limit and not self._ended and self._start(self._warm):
+            pass
+
+    def _start(self, run: Callable[[], None]) -> bool:
+        """Start a thread; whether there is one more."""
+        thread = threading.Thread(target=run, name="fnx-llvm", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads, or the process ends
+            return False
+        self._threads.append(thread)
+        return True
+
+    def _warm(self) -> None:
+        with contextlib.suppress(FnxError):  # there is no memory: the first kernel will say so
+            llvm.compile_ir(_SMALL, self._target)
+        self._loop()
 
     def _loop(self) -> None:
         work, jobs = self._work, self._open
@@ -177,11 +196,15 @@ class Helpers:
             time.sleep(0.001)
 
     def end(self) -> None:
-        """The process ends: what has not begun is dropped, nothing is begun any more."""
+        """The process ends: what has not begun is dropped, nothing is begun any more; what was
+        compiled comes to the disk."""
         self._ended = True
         for job in tuple(self._open):
             if not job.begun:
                 job.drop()
+        until = time.monotonic() + _LAST_WRITES
+        while any(job.data is not None for job in tuple(self._open)) and time.monotonic() < until:
+            time.sleep(0.0005)
 
 
 class Kernels:

@@ -22,11 +22,10 @@ from fnx.core.errors import Site
 from fnx.core.process import load
 from fnx.core.program import MissingObjectError
 from fnx.core.record import Record
-from fnx.core.sources import versions
+from fnx.core.sources import ROOMS, versions
 from fnx.core.uop import UOp, rebuild, toposort
 from fnx.transforms.replay.executable import BlockFace, DeviceFace
 
-ROOMS = ("core", "transforms", "lower", "backends")  # what a program can depend on
 _NAMED = (ops.EXEC, ops.LOOP, ops.BRANCH)
 
 
