@@ -201,7 +201,7 @@ class OpenClDriver(QueueDriver):
         self.limits = DeviceLimits(memory, buffer, 1 << 31, threads, local)
         self.target = Target("opencl", kind="opencl", threads=min(256, threads),
                              shared=min(32 << 10, local), private=1 << 10)
-        self.enqueues = self.flushes = 0
+        self.enqueues = self.copies = self.flushes = 0
         self._events: dict[int, int] = {}
         self._signals = self._done = 0
         self._lock = fork_safe_lock()
@@ -275,6 +275,7 @@ class OpenClDriver(QueueDriver):
 
     def copy(self, source: int, source_offset: int, to: int, offset: int, nbytes: int) -> None:
         """A copy on the device."""
+        self.copies += 1
         self.cl.clEnqueueCopyBuffer(self.queue, source, to, source_offset, offset, nbytes, 0, None,
                                     None)
 

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ from fnx.core.errors import ArgumentError, DeviceError
 from tests.devices.conftest import found
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs
 from tests.laws.test_jit_eager_interp import FOLDS, INTEGERS, run
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+import digits
 
 EXAMPLES = int(os.environ.get("FNX_TEST_EXAMPLES", "4"))  # make device-laws takes more
 RNG = np.random.default_rng(0)
@@ -202,6 +206,90 @@ def test_a_training_step_is_one_enqueue_once_its_memory_comes_again(opencl: Any)
         assert list(each[-6:]) == [1] * 6
     with override(device="cpu"):
         np.testing.assert_allclose(losses, train(24), rtol=2e-5)
+
+
+def driver_calls(device: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is queued from now on, at the driver's border."""
+    seen: list[str] = []
+    for functions in (device.driver.cl, device.driver.recording):
+        for name, call in functions.calls.items() if functions is not None else ():
+            if name.startswith("clEnqueue"):
+                def counted(*args: Any, _name: str = name, _call: Any = call) -> Any:
+                    seen.append(_name)
+                    return _call(*args)
+                monkeypatch.setitem(functions.calls, name, counted)
+    return seen
+
+
+def digits_losses(steps: int, donate: Any, after: Any = None) -> list[Any]:
+    """The losses of steps of examples/digits.py, all of which are kept."""
+    step = fnx.jit(digits.adam_step, donate_argnums=donate)
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(16, 64)).astype(np.float32)
+    y = rng.integers(0, 10, 16).astype(np.int32)
+    params = digits.init(fnx.random.key(0))
+    zeros = fnx.tree.map(jnp.zeros_like, params)
+    state = params, zeros, fnx.tree.map(jnp.zeros_like, params), jnp.asarray(0.0)
+    losses = []
+    for i in range(steps):
+        rate = digits.RATE * (1 + i) / steps  # NumPy data and a number go there with each call
+        value, state = step(state, x, y, rate)
+        losses.append(value)
+        if after is not None:
+            after()
+    return losses
+
+
+@pytest.mark.parametrize("donate", [0, None], ids=["donated", "in turns"])
+def test_a_digits_step_is_one_enqueue_and_one_copy(donate: Any, opencl: Any,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    if opencl.driver.recording is None:
+        pytest.skip("the driver has no command buffers")
+    calls, steps = driver_calls(opencl, monkeypatch), []
+    losses = digits_losses(20, donate, lambda: (steps.append(tuple(calls)), calls.clear()))
+    assert steps[0].count("clEnqueueNDRangeKernel") >= 8
+    for step in steps[-3:]:
+        assert step == ("clEnqueueWriteBuffer",) * 3 + \
+            ("clEnqueueCommandBufferKHR", "clEnqueueCopyBuffer")
+    with override(device="cpu"):
+        want = [float(v) for v in digits_losses(20, donate)]
+    np.testing.assert_allclose([float(v) for v in losses], want, rtol=1e-3)
+
+
+def test_results_that_are_kept_and_dropped_at_random(opencl: Any) -> None:
+    """Whatever callers keep, and for however long, nothing is written twice."""
+    @fnx.jit
+    def step(state: Any, x: Any) -> Any:
+        a, b = state
+        for i in range(3):
+            a, b = jnp.cumsum(b[::-1]) * 0.25 + x, jnp.sort(a)[::-1] + i
+        return (a, b), a.sum(), b * 2, jnp.stack([a.max(), b.min()])
+
+    @fnx.jit
+    def chain(state: Any, x: Any) -> Any:
+        a, b = state
+        for i in range(5):
+            a, b = jnp.cumsum(b[::-1]) * 0.25 + x, a[::-1] * 0.5 + i
+        return (a, b), a.sum(), b * 2, jnp.stack([a.max(), b.min()])
+
+    rng = np.random.default_rng(int(os.environ.get("FNX_TEST_SEED", "3")))
+    for f in (step, chain):
+        state = want = (np.arange(40.0, dtype=np.float32), np.ones(40, np.float32))
+        kept: list[tuple[Any, Any]] = []
+        for i in range(10 * EXAMPLES):
+            x = np.float32(rng.normal())
+            state, *more = f(state, x)
+            with override(device="cpu"):
+                want, *others = f(want, x)
+                want = fnx.tree.map(np.asarray, want)
+            pairs = [*zip(more, others), *zip(state, want)]
+            kept += [pair for pair in pairs if rng.random() < 0.3]
+            while kept and rng.random() < 0.4 or len(kept) > 40:
+                got, expected = kept.pop(int(rng.integers(len(kept))))
+                np.testing.assert_allclose(np.asarray(got), np.asarray(expected), rtol=1e-4,
+                                           atol=1e-4)
+            if i % 20 == 19:
+                opencl.pool.trim()
 
 
 def test_records_go_with_the_memory_that_they_are_on(opencl: Any) -> None:

@@ -85,7 +85,7 @@ class GpuCommandBuffer(CommandBuffer):
                  arena: int) -> None:
         self._device, self._arena = device, arena
         self.commands, self.plans = commands, plans
-        self.straight = straight(commands, plans, device.driver)
+        self.straight = straight(commands, plans, device.pool)
         if self.straight is not None:
             device.replayed.add(self.straight)
             device.ended.watch(self, self.straight.records)
@@ -250,7 +250,8 @@ class GpuDevice(DeviceBase):
 
     def upload(self, value: np.ndarray[Any, Any]) -> GpuStorage:
         """A copy of an array."""
-        storage = self._allocate((value.nbytes,))[0]
+        self.driver.check_process()
+        storage = GpuStorage(self.pool, value.nbytes, of_host=True)
         storage.fill(value)
         return storage
 

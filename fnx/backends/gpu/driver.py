@@ -107,7 +107,7 @@ class QueueDriver(ABC):
 
     @abstractmethod
     def alloc(self, nbytes: int) -> DeviceMemory:
-        """Fresh memory; MemoryError where there is none."""
+        """Fresh memory, a number or what else has an order; MemoryError where there is none."""
 
     @abstractmethod
     def free(self, memory: DeviceMemory) -> None:

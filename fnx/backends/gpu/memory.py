@@ -1,10 +1,12 @@
 """Memory of a device: storages of arrays, and a pool of what is free.
 
-    take(nbytes)  ->  a Block, of a size class at least as large     its death gives it back
+    take(nbytes)  ->  a Piece, of a size class at least as large     its death gives it back
     free          ->  kept up to a bound, for the next of its class
+    steer(...)    ->  fresh storages on the memory that a record was made for, where that is free
 
-Work is queued in order, so a block that is given back may be taken at once: who writes it next does
-so behind those that read it.
+Work is queued in order, so a piece that is given back may be taken at once: who writes it next does
+so behind those that read it. What comes from the host has lists of its own: a number that is given
+with each call then lies where the one before lay, whatever results were kept in between.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import gc
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,8 +27,19 @@ from fnx.core.process import fork_safe_lock
 from fnx.core.weak import Deaths
 
 KEPT = 1 << 28  # bytes of free memory at most
+SMALL = 1 << 14  # bytes of what is copied sooner than recorded again
+_MIDDLE = 1 << 20  # bytes of what has lists of its own where it comes from the host
 _LEAST, _BITS = 256, 3  # of size classes
 _ALIGNED = 64  # of memory of the host that kernels of the host read
+
+
+class Piece:
+    """Memory in use: where it goes when its owner dies."""
+
+    __slots__ = ("memory", "of_host", "size")
+
+    def __init__(self, size: int, of_host: bool, memory: DeviceMemory) -> None:
+        self.size, self.of_host, self.memory = size, of_host, memory
 
 
 class GpuPool:
@@ -36,29 +49,63 @@ class GpuPool:
         self.driver = driver
         self.held = self.kept = 0
         self.freed: Callable[[DeviceMemory], None] = lambda memory: None
-        self._free: dict[int, list[DeviceMemory]] = {}
+        self._free: dict[tuple[int, bool], list[DeviceMemory]] = {}
         self._used: Counter[int] = Counter()
-        self._deaths: Deaths[tuple[int, DeviceMemory]] = Deaths()
+        self._deaths: Deaths[Piece] = Deaths()
         self._lock = fork_safe_lock()
 
-    def take(self, owner: object, nbytes: int) -> DeviceMemory:
-        """Memory of so many bytes for as long as ``owner`` lives.
+    def take(self, owner: object, nbytes: int, of_host: bool = False) -> Piece:
+        """Memory of so many bytes for as long as ``owner`` lives; whether it is filled by the host.
 
         Raises:
             OutOfMemoryError: there is none, also when all that is free was given back.
         """
         size = size_class(nbytes, _LEAST, _BITS)
+        of_host = of_host and size <= _MIDDLE
         with self._lock:
             self._settle()
-            free = self._free.get(size)
+            free = self._free.get((size, of_host))
             if free:
-                memory = free.pop()
+                # of those for the host the first, so that several have the same ones again
+                piece = Piece(size, of_host, free.pop(free.index(min(free)) if of_host else -1))
                 self.kept -= size
             else:
-                memory = self._alloc(size, nbytes)
+                piece = Piece(size, of_host, self._alloc(size, nbytes))
             self._used[size] += 1
-            self._deaths.watch(owner, (size, memory))
-        return memory
+            self._deaths.watch(owner, piece)
+        return piece
+
+    def steer(self, pieces: Sequence[Piece], wanted: Sequence[DeviceMemory],
+              fixed: Collection[Piece] = ()) -> list[int]:
+        """Exchange memory that nothing was written to yet for that which is wanted.
+
+        The numbers of those that keep what they have, as what they want is in use, or as they are
+        ``fixed``.
+        """
+        missed: list[int] = []
+        with self._lock:
+            self._settle()
+            holders = {piece.memory: piece for piece in pieces if piece not in fixed}
+            for i, (piece, memory) in enumerate(zip(pieces, wanted)):
+                before = piece.memory
+                if before == memory:
+                    continue
+                other = holders.get(memory)
+                free = self._free.get((piece.size, piece.of_host), [])
+                if piece in fixed:
+                    missed.append(i)
+                elif other is not None and other.size == piece.size:
+                    piece.memory, other.memory = memory, before
+                    holders[memory], holders[before] = piece, other
+                elif memory in free:
+                    free.remove(memory)  # lost, where Ctrl-C comes here; never in use twice
+                    piece.memory = memory
+                    free.append(before)
+                    holders[memory] = piece
+                    del holders[before]
+                else:
+                    missed.append(i)
+        return missed
 
     def _alloc(self, size: int, nbytes: int) -> DeviceMemory:
         if size <= self.driver.limits.buffer:
@@ -87,14 +134,15 @@ class GpuPool:
 
     def _settle(self) -> None:
         """Take back what died."""
-        for size, memory in self._deaths.take():
+        for piece in self._deaths.take():
+            size = piece.size
             self._used[size] -= 1
             if self.kept + size <= KEPT:
-                self._free.setdefault(size, []).append(memory)
+                self._free.setdefault((size, piece.of_host), []).append(piece.memory)
                 self.kept += size
             else:
                 self.held -= size
-                self._release(memory)
+                self._release(piece.memory)
 
     def _release(self, memory: DeviceMemory) -> None:
         self.freed(memory)
@@ -104,7 +152,7 @@ class GpuPool:
         """Give back all that is free."""
         with self._lock:
             self._settle()
-            for size, free in self._free.items():
+            for (size, _), free in self._free.items():
                 while free:
                     self._release(free.pop())
                     self.held -= size
@@ -120,27 +168,37 @@ class GpuPool:
 class ArenaMemory:
     """Memory for as long as this lives."""
 
-    __slots__ = ("__weakref__", "memory")
+    __slots__ = ("__weakref__", "piece")
 
     def __init__(self, pool: GpuPool, nbytes: int) -> None:
-        self.memory = pool.take(self, nbytes)
+        self.piece = pool.take(self, nbytes)
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """As the driver calls it."""
+        return self.piece.memory
 
 
 class GpuStorage(DeviceStorage):
     """Memory of a device, and a copy of it in the host's memory once somebody looked at it.
 
     Attributes:
-        memory: as the driver calls it.
+        piece: its memory.
         timeline: 0, as who reads ``ptr`` has waited.
     """
 
-    __slots__ = ("__weakref__", "_host", "lent", "memory", "nbytes", "pool")
+    __slots__ = ("__weakref__", "_host", "lent", "nbytes", "piece", "pool")
     timeline = 0
 
-    def __init__(self, pool: GpuPool, nbytes: int) -> None:
+    def __init__(self, pool: GpuPool, nbytes: int, of_host: bool = False) -> None:
         self.pool, self.nbytes, self.lent = pool, nbytes, False
         self._host: HostBytes | None = None
-        self.memory = pool.take(self, nbytes)
+        self.piece = pool.take(self, nbytes, of_host)
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """As the driver calls it."""
+        return self.piece.memory
 
     @classmethod
     def several(cls, pool: GpuPool, sizes: Iterable[int]) -> list[GpuStorage]:

@@ -3,16 +3,18 @@
     EXEC a; LOOP 3 times: EXEC b        ->      a, b, b, b on places (kind, index, offset)
 
 Such commands are queued without a walk. A driver whose records take memory at each call
-(``links``) has one of them. Else they are recorded on the same memory once more, where the driver
-can, and queued at once from then on: so many records are kept, the least recently used goes, and
-all of those on memory that is given back.
+(``links``) has one of them. Else they are recorded on arguments in the same memory once more, where
+the driver can, and queued at once from then on: so many records are kept, the least recently used
+goes, and all of those on memory that is given back. Results are steered to the memory that was
+recorded, where that is free. A small one that the caller keeps from call to call (the loss of each
+step) is written to a stand-in, from which it is copied behind the record.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from fnx.backends.gpu.driver import (
     DeviceMemory,
@@ -23,12 +25,14 @@ from fnx.backends.gpu.driver import (
     QueueDriver,
     RecordedLaunches,
 )
-from fnx.backends.gpu.memory import ArenaMemory, GpuStorage
+from fnx.backends.gpu.memory import SMALL, ArenaMemory, GpuPool, GpuStorage, Piece
 from fnx.backends.hcq import Command, Commands, QueuedLoop
 from fnx.core import parts
 from fnx.core.uop import UOp
 
 RECORDS = 8       # of a command buffer
+STAND_INS = 4     # of a record
+_TURNS = 2
 LAUNCHES = 2048   # that are known before, at most
 
 Tuples = tuple[DeviceMemory, ...]
@@ -54,19 +58,36 @@ class _KnownLaunch:
         self.plan, self.places = plan, places
 
 
+class _Record:
+    """What was seen, and perhaps recorded, on the memory of some arguments.
+
+    Attributes:
+        fresh: memory of each result, then of the arena.
+        stand_ins: memory in the place of results that callers keep, by their numbers.
+        launches: the record of the driver.
+    """
+
+    __slots__ = ("fresh", "launches", "stand_ins")
+
+    def __init__(self, fresh: list[DeviceMemory]) -> None:
+        self.fresh = fresh
+        self.stand_ins: dict[int, ArenaMemory] = {}
+        self.launches: RecordedLaunches | None = None
+
+
 class Records:
     """What a driver recorded of some launches: who had them in mind may be gone."""
 
     def __init__(self, driver: QueueDriver) -> None:
         self.driver = driver
-        self.seen: OrderedDict[Tuples, RecordedLaunches | None] = OrderedDict()
+        self.seen: OrderedDict[Tuples, _Record] = OrderedDict()
         self.linked: LinkedLaunches | None = None
 
     def drop(self, key: Tuples) -> None:
         """Forget the record on this memory."""
-        recorded = self.seen.pop(key)
-        if recorded is not None:
-            self.driver.forget(recorded)
+        found = self.seen.pop(key)
+        if found.launches is not None:
+            self.driver.forget(found.launches)
 
     def end(self) -> None:
         """Forget all."""
@@ -80,45 +101,80 @@ class Records:
 class Straight:
     """Launches in order, and the records of them."""
 
-    def __init__(self, known: list[_KnownLaunch], driver: QueueDriver) -> None:
-        self.known, self.driver, self.records = known, driver, Records(driver)
+    def __init__(self, known: list[_KnownLaunch], pool: GpuPool) -> None:
+        self.known, self.pool, self.driver = known, pool, pool.driver
+        self.records = Records(self.driver)
         self.written = {(place[0], place[1]) for k in known
                         for i, place in enumerate(k.places) if i in k.plan.written}
+        self._before: deque[list[DeviceMemory]] = deque(maxlen=_TURNS)
+        self._recordable = True
 
-    def queue(self, ins: Sequence[GpuStorage], outs: Sequence[Any], arena: ArenaMemory | None
-              ) -> None:
-        """Queue all on this memory."""
+    def queue(self, ins: Sequence[GpuStorage], outs: Sequence[GpuStorage],
+              arena: ArenaMemory | None) -> None:
+        """Queue all on this memory; results in the memory of donated arguments stay there."""
         for kind, index in self.written:
             if kind != "arena":
                 (outs if kind == "out" else ins)[index].written()
-        memory = {"in": [s.memory for s in ins], "out": [s.memory for s in outs],
-                  "arena": [] if arena is None else [arena.memory]}
-        key = (*memory["in"], *memory["out"], *memory["arena"])
+        given = [s.memory for s in ins]
+        fresh = [s.piece for s in outs]
+        if arena is not None:
+            fresh.append(arena.piece)
         if self.driver.links:
             if self.records.linked is None:
                 self.records.linked = self._link(len(ins), len(outs))
-            self.driver.launch(self.records.linked, key)
+            self.driver.launch(self.records.linked,
+                               (*given, *[piece.memory for piece in fresh]))
             return
-        seen = self.records.seen
-        recorded = seen.get(key)
-        if recorded is not None:
-            seen.move_to_end(key)
-            self.driver.replay(recorded)
+        found = self._of(given, fresh, {s.piece for s in ins}, [s.nbytes for s in outs]) \
+            if self._recordable else None
+        if found is not None and found.launches is not None:
+            self.driver.replay(found.launches)
+            for i, stand_in in found.stand_ins.items():
+                self.driver.copy(stand_in.memory, 0, fresh[i].memory, 0, outs[i].nbytes)
             return
-        launches = [QueuedLaunch(k.plan.kernel, k.plan.groups, k.plan.threads, tuple(
-            [(memory[kind][index], offset) for kind, index, offset in k.places]), k.plan.scalars)
-            for k in self.known]
-        if key in seen:
-            recorded = seen[key] = self.driver.record(launches)
-            if recorded is not None:
-                self.driver.replay(recorded)
-                return
-        else:
-            seen[key] = None
+        for launch in self._launches(given, [piece.memory for piece in fresh], len(outs)):
+            self.driver.exec(launch)
+
+    def _of(self, given: list[DeviceMemory], fresh: list[Piece], fixed: set[Piece],
+            sizes: list[int]) -> _Record | None:
+        """A record that fits; None where there is none."""
+        key, seen = tuple(given), self.records.seen
+        found = seen.get(key)
+        if found is None:
+            if len(self._before) == _TURNS:  # of a state that two memories take in turns
+                self.pool.steer(fresh, self._before[0], fixed)
+            seen[key] = found = _Record([piece.memory for piece in fresh])
+            self._before.append(found.fresh)
             if len(seen) > RECORDS:
                 self.records.drop(next(iter(seen)))
-        for launch in launches:
-            self.driver.exec(launch)
+            return None
+        seen.move_to_end(key)
+        missed = [i for i in self.pool.steer(fresh, found.fresh, fixed)
+                  if i not in found.stand_ins]
+        if found.launches is not None and not missed:
+            return found
+        kept = [i for i in missed if i < len(sizes) and sizes[i] <= SMALL]
+        if len(kept) < len(missed) or len(kept) + len(found.stand_ins) > STAND_INS:
+            if found.launches is None:
+                found.fresh = [piece.memory for piece in fresh]
+            return None
+        if found.launches is not None:
+            self.driver.forget(found.launches)
+            found.launches = None
+        found.stand_ins |= {i: ArenaMemory(self.pool, sizes[i]) for i in kept}
+        found.fresh = [piece.memory for piece in fresh]
+        memory = [found.stand_ins[i].memory if i in found.stand_ins else m
+                  for i, m in enumerate(found.fresh)]
+        found.launches = self.driver.record(self._launches(given, memory, len(sizes)))
+        self._recordable = found.launches is not None
+        return found
+
+    def _launches(self, given: Sequence[DeviceMemory], fresh: Sequence[DeviceMemory], outs: int
+                  ) -> list[QueuedLaunch]:
+        memory = {"in": given, "out": fresh[:outs], "arena": fresh[outs:]}
+        return [QueuedLaunch(k.plan.kernel, k.plan.groups, k.plan.threads, tuple(
+            [(memory[kind][index], offset) for kind, index, offset in k.places]), k.plan.scalars)
+            for k in self.known]
 
     def _link(self, ins: int, outs: int) -> LinkedLaunches:
         """All launches on memory by its number: of arguments, then results, then temporaries."""
@@ -130,16 +186,17 @@ class Straight:
 
     def forget(self, memory: DeviceMemory) -> None:
         """Drop the records on it."""
-        for key in [key for key in self.records.seen if memory in key]:
+        for key in [key for key, found in self.records.seen.items()
+                    if memory in key or memory in found.fresh]:
             self.records.drop(key)
 
 
-def straight(commands: Commands, plans: Mapping[Command, LaunchFace], driver: QueueDriver
+def straight(commands: Commands, plans: Mapping[Command, LaunchFace], pool: GpuPool
              ) -> Straight | None:
     """Commands without callbacks, conditions and loops of unknown length; None for others, and
     for loops that are too long to be written out."""
     found: list[_KnownLaunch] = []
-    return Straight(found, driver) if _written_out(commands, plans, {}, 0, found) else None
+    return Straight(found, pool) if _written_out(commands, plans, {}, 0, found) else None
 
 
 def _written_out(commands: Commands, plans: Mapping[Command, LaunchFace],
