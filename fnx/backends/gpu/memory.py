@@ -1,6 +1,6 @@
 """Memory of a device: storages of arrays, and a pool of what is free.
 
-    take(nbytes)  ->  a Piece, of a size class at least as large     its death gives it back
+    take(nbytes)  ->  a PoolMemory, of a size class at least as large     its death gives it back
     free          ->  kept up to a bound, for the next of its class
     steer(...)    ->  fresh storages on the memory that a record was made for, where that is free
 
@@ -33,7 +33,7 @@ _LEAST, _BITS = 256, 3  # of size classes
 _ALIGNED = 64  # of memory of the host that kernels of the host read
 
 
-class Piece:
+class PoolMemory:
     """Memory in use: where it goes when its owner dies."""
 
     __slots__ = ("memory", "of_host", "size")
@@ -51,10 +51,10 @@ class GpuPool:
         self.freed: Callable[[DeviceMemory], None] = lambda memory: None
         self._free: dict[tuple[int, bool], list[DeviceMemory]] = {}
         self._used: Counter[int] = Counter()
-        self._deaths: Deaths[Piece] = Deaths()
+        self._deaths: Deaths[PoolMemory] = Deaths()
         self._lock = fork_safe_lock()
 
-    def take(self, owner: object, nbytes: int, of_host: bool = False) -> Piece:
+    def take(self, owner: object, nbytes: int, of_host: bool = False) -> PoolMemory:
         """Memory of so many bytes for as long as ``owner`` lives; whether it is filled by the host.
 
         Raises:
@@ -67,16 +67,17 @@ class GpuPool:
             free = self._free.get((size, of_host))
             if free:
                 # of those for the host the first, so that several have the same ones again
-                piece = Piece(size, of_host, free.pop(free.index(min(free)) if of_host else -1))
+                at = free.index(min(free)) if of_host else -1
+                piece = PoolMemory(size, of_host, free.pop(at))
                 self.kept -= size
             else:
-                piece = Piece(size, of_host, self._alloc(size, nbytes))
+                piece = PoolMemory(size, of_host, self._alloc(size, nbytes))
             self._used[size] += 1
             self._deaths.watch(owner, piece)
         return piece
 
-    def steer(self, pieces: Sequence[Piece], wanted: Sequence[DeviceMemory],
-              fixed: Collection[Piece] = ()) -> list[int]:
+    def steer(self, pieces: Sequence[PoolMemory], wanted: Sequence[DeviceMemory],
+              fixed: Collection[PoolMemory] = ()) -> list[int]:
         """Exchange memory that nothing was written to yet for that which is wanted.
 
         The numbers of those that keep what they have, as what they want is in use, or as they are

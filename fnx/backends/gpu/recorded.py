@@ -25,7 +25,7 @@ from fnx.backends.gpu.driver import (
     QueueDriver,
     RecordedLaunches,
 )
-from fnx.backends.gpu.memory import SMALL, ArenaMemory, GpuPool, GpuStorage, Piece
+from fnx.backends.gpu.memory import SMALL, ArenaMemory, GpuPool, GpuStorage, PoolMemory
 from fnx.backends.hcq import Command, Commands, QueuedLoop
 from fnx.core import parts
 from fnx.core.uop import UOp
@@ -135,7 +135,7 @@ class Straight:
         for launch in self._launches(given, [piece.memory for piece in fresh], len(outs)):
             self.driver.exec(launch)
 
-    def _of(self, given: list[DeviceMemory], fresh: list[Piece], fixed: set[Piece],
+    def _of(self, given: list[DeviceMemory], fresh: list[PoolMemory], fixed: set[PoolMemory],
             sizes: list[int]) -> _Record | None:
         """A record that fits; None where there is none."""
         key, seen = tuple(given), self.records.seen
