@@ -34,6 +34,8 @@ PAUSE = 0.005       # between targets: threads that wait by looking have stopped
 WORST = 3           # cases of a family that the table names
 LIMIT = 1.1         # above which a case is counted
 RTOL, ATOL = 2e-3, 2e-3
+EXACT = 2.0 ** -25  # an error that counts as none: rounding once
+ERRORS = 2.0        # times the least error of the others, above which a case is counted
 STATE = Path(__file__).resolve().parent.parent / "build" / "sweep.jsonl"
 
 Call = Callable[[], Any]
@@ -76,6 +78,29 @@ def agree(got: Any, expected: Any) -> bool:
     return True
 
 
+def error_of(got: Any, reference: Any) -> float | None:
+    """The largest of all results; None where none is a float, or the reference is nothing."""
+    from run import leaves
+    found: list[float] = []
+    for a, b in zip(map(np.asarray, leaves(got)), map(np.asarray, leaves(reference)), strict=True):
+        if b.dtype.kind != "f" or a.shape != b.shape:
+            continue
+        kept = np.isfinite(a) & np.isfinite(b)
+        exact = b[kept]
+        unit = math.sqrt(float(np.mean(exact * exact))) if exact.size else 0.0
+        if 1e-30 < unit < 1e30:
+            off = a[kept] - exact
+            found.append(math.sqrt(float(np.mean(off * off))) / unit)
+    return max(found, default=None)
+
+
+def in_float64(case: Any, ns: Any) -> Any:
+    """What JAX computes from the same operands as float64."""
+    with ns.jax.enable_x64(True):
+        given = [x.astype("float64") if x.dtype.kind == "f" else x for x in case.operands()]
+        return ns.jax.device_get(ns.jax.jit(case.of(ns))(*map(ns.jnp.asarray, given)))
+
+
 def caller(of: Callable[..., Any], operands: list[Any], wait: Callable[[Any], Any]) -> Call:
     return lambda: wait(of(*operands))
 
@@ -96,12 +121,16 @@ def measure(case: Any, spaces: dict[str, Any], torch: Any) -> Record:
     if torch is not None and case.torch is not None:
         try:
             f = caller(case.torch(torch), [torch.from_numpy(x) for x in operands], lambda x: x)
-            f()
+            results["torch"] = f()
             calls["torch"] = f
         except Exception as error:
             found.setdefault("failed", {})["torch"] = f"{type(error).__name__}: {error}"[:300]
-    if len(results) == len(spaces):
+    if results.keys() >= spaces.keys():
         found["agrees"] = agree(results["fnx"], results["jax"])
+        exact = in_float64(case, spaces["jax"])
+        found["errors"] = {name: off for name, result in results.items()
+                           if (off := error_of(result, exact)) is not None}
+        del exact
     results.clear()
     return found | {name: list(pair) for name, pair in interleaved(calls).items()}
 
@@ -112,26 +141,37 @@ def ratios(record: Record, clock: int) -> float | None:
     return record["fnx"][clock] / min(others) if others and "fnx" in record else None
 
 
+def error_ratio(record: Record) -> float | None:
+    """fnx's error to the lesser one of the others, or None where there is none."""
+    errors = {name: max(off, EXACT) for name, off in record.get("errors", {}).items()}
+    others = [off for name, off in errors.items() if name != "fnx"]
+    return errors["fnx"] / min(others) if others and "fnx" in errors else None
+
+
 def mean(values: Iterable[float]) -> float:
     """Their geometric mean."""
     return math.exp(statistics.fmean([math.log(max(v, 1e-9)) for v in values]))
 
 
 def table(records: dict[str, Record]) -> str:
-    """A row a family: means of the ratios, how many are above the limit, the worst cases."""
-    head = ["family", "cases", "ratio", "JAX alone", "cpu", f"> {LIMIT}", "worst"]
+    """A row a family: means of the ratios, how many are above the limit, the worst cases; the
+    same of errors."""
+    head = ["family", "cases", "ratio", "JAX alone", "cpu", f"> {LIMIT}", "worst", "error",
+            f"> {ERRORS:g}"]
     lines = [head, ["---"] * len(head)]
     found = {name: (r, wall) for name, r in records.items() if (wall := ratios(r, 0)) is not None}
     families = sorted({r["family"] for r, _ in found.values()})
     for family in [*families, "all"]:
         mine = {n: (r, w) for n, (r, w) in found.items() if family in (r["family"], "all")}
+        errors = [off for r, _ in mine.values() if (off := error_ratio(r)) is not None]
         worst = sorted(mine.items(), key=lambda item: -item[1][1])[:WORST if family != "all" else 0]
         lines.append([
             family, str(len(mine)), f"{mean([w for _, w in mine.values()]):.2f}",
             f"{mean([r['fnx'][0] / r['jax'][0] for r, _ in mine.values() if 'jax' in r]):.2f}",
             f"{mean([c for r, _ in mine.values() if (c := ratios(r, 1)) is not None]):.2f}",
             str(sum(w > LIMIT for _, w in mine.values())),
-            "; ".join(f"{name} {w:.2f}" for name, (_, w) in worst)])
+            "; ".join(f"{name} {w:.2f}" for name, (_, w) in worst),
+            f"{mean(errors):.2f}" if errors else "", str(sum(e > ERRORS for e in errors))])
     wrong = [n for n, r in records.items() if r.get("agrees") is False or "fnx" not in r]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + \
         "".join(f"\n\nDiffers from JAX or fails: {name}." for name in wrong)
@@ -173,6 +213,9 @@ def sweep(options: argparse.Namespace, done: dict[str, Record]) -> None:
         times = "  ".join(f"{n} {record[n][0] * 1e6:.0f}" for n in ("fnx", "jax", "torch")
                           if n in record)
         note = "" if record.get("agrees") else "  DIFFERS"
+        off = error_ratio(record)
+        if off is not None and off > ERRORS:
+            note += f"  error {off:.1f} times"
         print(f"{wall or math.nan:6.2f} {cpu or math.nan:6.2f}  {case.name}  us: {times}{note}",
               *record.get("failed", {}).items(), flush=True)
 

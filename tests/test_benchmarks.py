@@ -97,13 +97,13 @@ def test_cases_of_the_sweep_are_drawn_again_and_differ(sweep: object) -> None:
 def test_the_sweep_compares_with_the_better_one(sweep: object, tmp_path: Path) -> None:
     state = tmp_path / "state.jsonl"
     found = [{"name": "a", "family": "f", "agrees": True, "fnx": [2.0, 1.0], "jax": [1.0, 4.0],
-              "torch": [4.0, 2.0]},
+              "torch": [4.0, 2.0], "errors": {"fnx": 3e-6, "jax": 1e-6, "torch": 9e-6}},
              {"name": "b", "family": "f", "agrees": False, "fnx": [1.0, 1.0], "jax": [8.0, 2.0]}]
     state.write_text("".join(json.dumps(r) + "\n" for r in found))
     records = sweep.read(state)  # type: ignore[attr-defined]
     first, all_, *wrong = sweep.table(records).splitlines()[2:]  # type: ignore[attr-defined]
-    assert first == "| f | 2 | 0.50 | 0.50 | 0.50 | 1 | a 2.00; b 0.12 |"
-    assert all_ == "| all | 2 | 0.50 | 0.50 | 0.50 | 1 |  |"
+    assert first == "| f | 2 | 0.50 | 0.50 | 0.50 | 1 | a 2.00; b 0.12 | 3.00 | 1 |"
+    assert all_ == "| all | 2 | 0.50 | 0.50 | 0.50 | 1 |  | 3.00 | 1 |"
     assert wrong == ["", "Differs from JAX or fails: b."]
 
 
@@ -116,4 +116,5 @@ def test_a_case_of_the_sweep_is_measured(sweep: object, monkeypatch: pytest.Monk
     drawn = sweep_cases.cases(1, 1, ["outers"])
     record = sweep.measure(next(drawn)[1], spaces, None)  # type: ignore[attr-defined]
     assert record["agrees"] and "failed" not in record
+    assert record["errors"]["fnx"] == record["errors"]["jax"] < 1e-6
     assert all(seconds > 0 for target in spaces for seconds in record[target])
