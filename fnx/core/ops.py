@@ -93,7 +93,7 @@ DIV = Op("DIV", "tkp", "elementwise", 2, accepts="f", symbol="({0} / {1})",
 IDIV = Op("IDIV", "tkp", "elementwise", 2, accepts="i", symbol="({0} // {1})",
           meaning=m.integer_division, cost=5)
 REM = Op("REM", "tkp", "elementwise", 2, accepts="fi", symbol="({0} % {1})", meaning=m.remainder,
-         cost=5)
+         cost=120)
 POW = Op("POW", "tkp", "elementwise", 2, accepts="f", symbol="{0}**{1}",
          meaning=m.power, exact=False, cost=40)
 MAX = Op("MAX", "tkp", "elementwise", 2, accepts="fi", commutative=True, meaning=m.maximum,

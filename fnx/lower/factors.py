@@ -16,12 +16,13 @@ schedule. The products keep the order in which they were written.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from fnx.core import build, ops
+from fnx.core.parts import conjuncts, validity
 from fnx.core.rewriting.pattern import constant_of
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, toposort
 
 AxisT = TypeVar("AxisT")  # an axis of tensors, a RANGE of kernels
 _MOST = 32  # nodes of a tree that are looked at
@@ -91,3 +92,27 @@ def is_zero(node: UOp) -> bool:
     """Whether all elements of a node are a constant 0."""
     constant = constant_of(node)
     return constant is not None and build.const_of(constant) == 0
+
+
+def vanishes(value: UOp, conditions: Sequence[UOp]) -> bool:
+    """Whether a value is 0 wherever one of the conditions fails, from how it is made."""
+    zero: dict[UOp, bool] = {}
+    for node in toposort([value], stop=lambda n: n.op in (ops.LOAD, ops.REDUCE)):
+        src = [zero[s] for s in node.src if s in zero]
+        if node.op is ops.LOAD:
+            zero[node] = _implies(validity(node), conditions)
+        elif node.op is ops.WHERE:
+            zero[node] = is_zero(node.src[2]) and _implies(node.src[0], conditions)
+        else:
+            zero[node] = is_zero(node) or (node.op in _KEEP_ZERO and all(src))
+    return zero[value]
+
+
+_KEEP_ZERO = frozenset({ops.MUL, ops.ADD, ops.SUB, ops.NEG, ops.ABS, ops.CAST, ops.AND, ops.OR,
+                        ops.MAX, ops.MIN, ops.MULACC, ops.SQRT})
+
+
+def _implies(condition: UOp | None, parts: Sequence[UOp]) -> bool:
+    """Whether ``condition`` has all of ``parts`` as conjuncts."""
+    held = set(conjuncts(condition))
+    return all(c in held for part in parts for c in conjuncts(part))

@@ -9,7 +9,9 @@ Iterations in which the condition holds for no lane, and without which nothing w
 or folded, are left out: a run-time extent may be far below what the split allows.
 
 Only loops without inner loops and with few instances are peeled, and only for conditions that
-depend on lanes or unrolled instances: the code is there twice, and that is what it buys.
+depend on lanes or unrolled instances: the code is there twice, and that is what it buys. One that
+depends on loops alone is true up to some iteration and false from there on; where nothing is
+written or folded once it is false, the loop ends there.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ from __future__ import annotations
 import math
 
 from fnx.core import build, dtypes, ops
-from fnx.core.parts import closed, conjuncts, extent, validity
-from fnx.core.range_kinds import GIVEN, REPLICATED
+from fnx.core.parts import closed, conjuncts, extent, validity, value
+from fnx.core.range_kinds import GIVEN, LOOPS, REPLICATED
 from fnx.core.record import Record
 from fnx.core.rewriting.polynomial import Polynomial
 from fnx.core.uop import UOp, toposort
+from fnx.lower.factors import vanishes
 from fnx.lower.program.conditions import (
     INEQUALITIES,
     Conditions,
@@ -64,9 +67,12 @@ def spans(values: Values, inner: Nest) -> list[Span]:
     limits = {} if carried else _limits(inner, r, values.conditions)
     if not limits:
         return [Span(start, stop, ())]
+    ends = not any(map(_is_replicated, limits))
     for condition, limit in limits.items():
         if _governs(condition, inner):
             stop = lines.integer(ops.MIN, stop, _iterations(values, limit, limit.slack))
+    if ends:
+        return [Span(start, stop, tuple(limits))]
     full = stop
     for limit in limits.values():
         full = lines.integer(ops.MIN, full, _iterations(values, limit, 0))
@@ -85,18 +91,24 @@ def _iterations(values: Values, limit: Limit, slack: int) -> UOp:
 
 def _limits(inner: Nest, r: UOp, conditions: Conditions) -> dict[UOp, Limit]:
     """The conditions below a loop over r that hold up to some iteration, and that limit."""
-    if any(isinstance(item, Nest) or _instances(item) > _MOST for item in inner.body):
-        return {}
+    short = not any(isinstance(item, Nest) or _instances(item) > _MOST for item in inner.body)
     roots = [s for statement in inner.statements for s in statement.node.src]
     found: dict[UOp, Limit] = {}
     for node in toposort(roots, stop=is_statement):
         if node.op in INEQUALITIES and r in node.ranges \
                 and node.src[0].dtype is dtypes.index and conditions.truth(node) is None \
-                and _is_replicated(node):
+                and (short if _is_replicated(node) else _ends(node, inner)):
             limit = _limit(node, r)
             if limit is not None:
                 found[node] = limit
     return found
+
+
+def _ends(condition: UOp, inner: Nest) -> bool:
+    """Whether a loop may end where a condition fails that is the same for all lanes."""
+    outer = inner.statements[0].path[:inner.depth]
+    return all(r in outer for r in condition.ranges if r.arg.kind in LOOPS) and \
+        _governs(condition, inner)
 
 
 def _is_replicated(node: UOp) -> bool:
@@ -127,7 +139,8 @@ def _limit(condition: UOp, r: UOp) -> Limit | None:
 
 def _governs(condition: UOp, inner: Nest) -> bool:
     """Whether an iteration in which the condition holds for no lane has no effect."""
-    return all(condition in _validity(s.node) for s in inner.statements)
+    return all(condition in _validity(s.node) or _adds_nothing(s.node, condition)
+               for s in inner.statements)
 
 
 def _validity(statement: UOp) -> list[UOp]:
@@ -136,3 +149,9 @@ def _validity(statement: UOp) -> list[UOp]:
         return conjuncts(validity(statement))
     found = masked(statement) if statement.op is ops.REDUCE else None
     return [] if found is None else conjuncts(found[0])
+
+
+def _adds_nothing(statement: UOp, condition: UOp) -> bool:
+    """Whether a sum takes in 0 where a condition fails."""
+    return statement.op is ops.REDUCE and statement.arg.monoid is ops.ADD and \
+        statement.src[0].op is not ops.PAIR and vanishes(value(statement), [condition])

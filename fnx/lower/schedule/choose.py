@@ -24,10 +24,12 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.legality import carried, kept_in_order
 from fnx.lower.schedule.loops import name_of, ranges_of
+from fnx.lower.schedule.subtotals import in_parts
 from fnx.lower.schedule.workload import (
     extent,
     is_known,
     itemsize,
+    length,
     product,
     run_over,
     stride,
@@ -38,6 +40,7 @@ _INLINE = 1 << 16  # additions (or their like) that are not worth waking a worke
 _CHUNK = 1 << 14  # and how many of them one parallel iteration should have
 _BLOCK = 16  # side of a transposed block: a cache line of float32
 _UNROLL = 4
+_CHAIN = 64  # terms of a sum that one accumulator adds
 _LANE_OF_PAIRS = 6  # instructions to fold lanes with the other half of them, of keys and places
 _STRIDED = {ops.LOAD: 0.8, ops.STORE: 1.2}  # a lane of a gather or scatter, in scalar accesses
 
@@ -117,6 +120,7 @@ class LoopPlan:
         self.nested = [n for n in closing if n.op is ops.REDUCE and not loops.isdisjoint(n.ranges)]
         self.few = self._few()
         self.steps: list[Transform] = []
+        self.lengths: dict[str, int | None] = {}  # of the loops that ranges were split into
         self.parts: dict[UOp, tuple[list[str], list[str]]] = {
             r: ([name_of(r)], []) for r in self.ranges}  # names of (its loops, its lanes)
 
@@ -229,6 +233,7 @@ class LoopPlan:
             self.steps.append(tiling.split(name, chunk, loops[0], rest))
         inner = f"{name}_v" if times > 1 else f"{name}_l"
         self.steps.append(tiling.split(rest, step, f"{name}_o", inner))
+        self.lengths[f"{name}_o"] = length(r, step)
         if times > 1:
             lane.insert(0, f"{name}_u")
             self.steps += [tiling.split(inner, lanes, *lane), tiling.unroll(lane[0])]
@@ -263,6 +268,7 @@ class LoopPlan:
         name = name_of(r)
         loops = [f"{name}_{outer}", f"{name}_{inner}"]
         self.steps.append(tiling.split(name, factor, *loops))
+        self.lengths |= {loops[0]: length(r, factor), loops[1]: factor}
         self.parts[r] = (loops, [])
 
     # ---- workers
@@ -309,13 +315,34 @@ class LoopPlan:
         """Shared first; ranges outside of reductions; then the others; blocks; lanes last."""
         first = [] if shared is None else self.parts[shared][0][:1]
         blocks = [self.parts[r][0][-1] for r in blocked]
+        cut = self._subtotals(blocks)
         loops = [x for r in self.loop_order() for x in self.parts[r][0]
                  if x not in first and x not in blocks]
+        loops, blocks = ([x for name in names for x in cut.get(name, [name])]
+                         for names in (loops, blocks))
         lanes = [x for r in self.ranges for x in self.parts[r][1]]
         self.steps.append(tiling.order(*first, *loops, *blocks, *lanes))
         if first:
             self.steps.append(tiling.parallel(first[0]))
         self.steps += [tiling.vectorize(x) for x in lanes if x.endswith("_l")]
+
+
+    def _subtotals(self, blocks: Sequence[str]) -> dict[str, list[str]]:
+        """What the loops of long sums of floats become."""
+        order = self.loop_order()
+        out: dict[str, list[str]] = {}
+        for node in self.closing:
+            if node.op is not ops.REDUCE or node.arg.monoid is not ops.ADD \
+                    or node.src[0].op is ops.PAIR or not node.dtype.is_float:
+                continue
+            loops = [(x, self.lengths[x] if x in self.lengths else length(r))
+                     for r in order if r in closed(node) for x in self.parts[r][0]]
+            loops.sort(key=lambda loop: loop[0] in blocks)
+            if not any(x in out for x, _ in loops):
+                steps, cut = in_parts(loops, _CHAIN)
+                self.steps += steps
+                out |= cut if steps else {}
+        return out
 
 
 def _is_few(r: UOp) -> bool:

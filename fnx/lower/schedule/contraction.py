@@ -26,7 +26,8 @@ from fnx.core.tiling import Transform
 from fnx.core.uop import UOp, toposort
 from fnx.lower.factors import two_factors
 from fnx.lower.schedule.loops import name_of, ranges_of
-from fnx.lower.schedule.workload import extent, itemsize, loads_below, product, stride
+from fnx.lower.schedule.subtotals import in_parts
+from fnx.lower.schedule.workload import extent, itemsize, length, loads_below, product, stride
 
 _PACK_COLUMNS = 96 << 10  # bytes of the right factor above which it is packed
 _PANELS, _DEPTH = 4, 16  # of columns that go by and of sums, from which on packing pays
@@ -182,9 +183,14 @@ def _dots(found: Contraction, along: UOp, target: Target) -> list[Transform]:
         outer.remove(shared)
         outer.insert(0, shared)
         steps.append(tiling.parallel(shared))
-    summed = [name_of(x) for x in found.summed if x is not along]
-    return [*steps, tiling.order(*outer, *summed, f"{r}_o", f"{m}_i", f"{n}_j", f"{r}_l"),
+    cut, summed = in_parts([*[(name_of(x), length(x)) for x in found.summed if x is not along],
+                            (f"{r}_o", length(along, lanes))])
+    return [*steps, *cut, tiling.order(*outer, *_flat(summed), f"{m}_i", f"{n}_j", f"{r}_l"),
             tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{r}_l")]
+
+
+def _flat(loops: dict[str, list[str]]) -> list[str]:
+    return [x for names in loops.values() for x in names]
 
 
 class _Tiling:
@@ -260,8 +266,9 @@ class _Tiling:
             loops.insert(0, shared)
             steps.append(tiling.parallel(shared))
         across = [name_of(r) for r in found.columns if r is not self.column]
-        steps += [tiling.order(*loops, *across, f"{n}_jr", f"{m}_ir", *map(name_of, found.summed),
-                               f"{m}_i", f"{n}_j", f"{n}_l"),
+        cut, summed = self._summed()
+        steps += [*cut, tiling.order(*loops, *across, f"{n}_jr", f"{m}_ir", *summed,
+                                     f"{m}_i", f"{n}_j", f"{n}_l"),
                   tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l")]
         return [*steps, *self._left_stages(loops), *self._right_stages(loops)]
 
@@ -283,11 +290,17 @@ class _Tiling:
             loops.remove(shared)
             loops.insert(0, shared)
             steps.append(tiling.parallel(shared))
-        inner = [*map(name_of, found.rows[:-1]), f"{m}_ir", *map(name_of, found.summed)]
-        steps += [tiling.order(*loops, *inner, f"{m}_i", f"{n}_j", f"{n}_l"),
+        cut, summed = self._summed()
+        inner = [*map(name_of, found.rows[:-1]), f"{m}_ir", *summed]
+        steps += [*cut, tiling.order(*loops, *inner, f"{m}_i", f"{n}_j", f"{n}_l"),
                   tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l")]
         large = self.width >= 4 * vectors * lanes and self.depth >= 16
         return [*steps, *(self._stages(found.left, None, "GLOBAL") if large else [])]
+
+    def _summed(self) -> tuple[list[Transform], list[str]]:
+        """The loops of the sum, cut where they are long."""
+        steps, loops = in_parts([(name_of(r), length(r)) for r in self.found.summed])
+        return steps, _flat(loops)
 
     def _has_blocks(self) -> bool:
         return extent(self.row) > self.tile.rows * self.block

@@ -17,7 +17,16 @@ from fnx.core.expr import Expr
 from fnx.core.parts import closed, extent
 from fnx.core.range_kinds import REPLICATED
 from fnx.core.rewriting import symbolic
-from fnx.core.tiling import Bind, Order, Parallel, Split, Transform, Unroll, Vectorize
+from fnx.core.tiling import (
+    Bind,
+    Order,
+    Parallel,
+    Split,
+    Subtotal,
+    Transform,
+    Unroll,
+    Vectorize,
+)
 from fnx.core.uop import UOp, toposort
 
 
@@ -102,11 +111,13 @@ class ScheduledLoop:
 
 
 class Loops:
-    """All loops of a kernel; ``leaves`` in loop order."""
+    """All loops of a kernel; ``leaves`` in loop order; of those in ``subtotals`` each iteration is
+    summed by itself."""
 
     def __init__(self, kernel: UOp) -> None:
         self.of: dict[UOp, ScheduledLoop] = {}
         self.leaves: dict[str, ScheduledLoop] = {}
+        self.subtotals: set[ScheduledLoop] = set()
         carried = {closed(n)[0] for n in toposort(kernel.src) if n.op is ops.ITER}
         for r in ranges_of(kernel):
             name = name_of(r)
@@ -122,6 +133,8 @@ class Loops:
                 self._split(step)
             elif isinstance(step, Order):
                 self._order(step)
+            elif isinstance(step, Subtotal):
+                self.subtotals.add(self._leaf(step.range, step))
             elif isinstance(step, Parallel | Vectorize | Unroll | Bind):
                 self._kind(step)
 
@@ -141,6 +154,9 @@ class Loops:
             raise KernelError(f"{step}: expected a plain loop, got one that is {loop.kind}",
                               hint="split first, then name the part to vectorize or unroll")
         parts = loop.split(step.factor, step.outer, step.inner)
+        if loop in self.subtotals:
+            self.subtotals.remove(loop)
+            self.subtotals.add(parts[1])
         leaves: dict[str, ScheduledLoop] = {}
         for name, leaf in self.leaves.items():
             for new in parts if leaf is loop else (leaf,):
@@ -166,6 +182,24 @@ class Loops:
             raise KernelError(f"{step}: expected a range whose extent is a number",
                               hint=f"split it: split({step.range!r}, 16), then name the inner part")
         loop.kind = step.kind
+
+    def levels(self, ranges: Iterable[UOp]) -> list[list[UOp]]:
+        """The loops that the ranges of a sum became, by the sums that they make: those inside of
+        a loop with subtotals are one of their own. Innermost first; lanes and what is unrolled
+        are with the outermost."""
+        mine = [leaf for r in ranges for leaf in self.of[r].leaves()]
+        place = {loop: i for i, loop in enumerate(self.leaves.values())}
+        parts: list[list[UOp]] = [[]]
+        for loop in sorted(mine, key=place.__getitem__, reverse=True):
+            final = loop.final
+            if final is None or final.op is not ops.RANGE or loop.kind in REPLICATED:
+                continue
+            if loop in self.subtotals and parts[-1]:
+                parts.append([])
+            parts[-1].append(final)
+        kept = [f for loop in mine if loop.kind in REPLICATED and (f := loop.final) is not None
+                and f.op is ops.RANGE]
+        return [*[part[::-1] for part in parts[:-1]], [*parts[-1][::-1], *kept]]
 
     def finish(self) -> tuple[int, ...]:
         """Make the RANGEs, numbered in loop order; returns their ids. Loops of extent 1 go, where

@@ -24,11 +24,11 @@ from typing import Any
 
 from fnx.core import build, dtypes, ops
 from fnx.core.expr import Expr, minimum
-from fnx.core.parts import buffer, closed, conjuncts, dims, indices, place, stop, validity
+from fnx.core.parts import buffer, closed, dims, indices, place, stop
 from fnx.core.rewriting import symbolic
 from fnx.core.tiling import StageOperand, Transform
 from fnx.core.uop import UOp, inherit, rebuild, substitute, toposort
-from fnx.lower.factors import is_zero
+from fnx.lower.factors import vanishes
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.schedule.legality import check, is_data
 from fnx.lower.schedule.loops import Loops
@@ -124,6 +124,10 @@ class _Rewriter:
             folded = _within(_all(conditions), folded, worst)
         elif conditions and not (identity == 0 and vanishes(folded, conditions)):
             folded = build.where(_all(conditions), folded, build.const(identity, folded.dtype))
+        if self.loops.subtotals and node.arg.monoid is ops.ADD and folded.dtype.is_float:
+            for ranges in self.loops.levels(closed(node)):
+                folded = node.over((folded, *ranges)) if ranges else build.without_key(folded)
+            return folded
         return self.stage(node, (folded,))
 
     def iterate(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -181,27 +185,3 @@ def _is_inside(at: UOp) -> bool:
     """Whether every index is inside its dimension without any condition."""
     return all(symbolic.bounds(i)[0] >= 0 and symbolic.proves(build.lt(i, d)) is True
                for i, d in zip(indices(at), dims(buffer(at))))
-
-
-def vanishes(value: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether a value is 0 wherever one of the conditions fails, from how it is made."""
-    zero: dict[UOp, bool] = {}
-    for node in toposort([value], stop=lambda n: n.op in (ops.LOAD, ops.REDUCE)):
-        src = [zero[s] for s in node.src if s in zero]
-        if node.op is ops.LOAD:
-            zero[node] = _implies(validity(node), conditions)
-        elif node.op is ops.WHERE:
-            zero[node] = is_zero(node.src[2]) and _implies(node.src[0], conditions)
-        else:
-            zero[node] = is_zero(node) or (node.op in _KEEP_ZERO and all(src))
-    return zero[value]
-
-
-_KEEP_ZERO = frozenset({ops.MUL, ops.ADD, ops.SUB, ops.NEG, ops.ABS, ops.CAST, ops.AND, ops.OR,
-                        ops.MAX, ops.MIN, ops.MULACC, ops.SQRT})
-
-
-def _implies(condition: UOp | None, parts: Sequence[UOp]) -> bool:
-    """Whether ``condition`` has all of ``parts`` as conjuncts."""
-    held = set(conjuncts(condition))
-    return all(c in held for part in parts for c in conjuncts(part))

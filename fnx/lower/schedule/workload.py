@@ -27,6 +27,11 @@ def extent(r: UOp) -> int:
     return int(build.const_of(n)) if n.op is ops.CONST else min(ASSUMED, symbolic.bounds(n)[1])
 
 
+def length(r: UOp, step: int = 1) -> int | None:
+    """The extent of a range in steps of so many; None where that is no number."""
+    return -(-extent(r) // step) if is_known(r) else None
+
+
 def is_known(r: UOp) -> bool:
     """Whether the extent of a range is a number."""
     return parts.extent(r).op is ops.CONST

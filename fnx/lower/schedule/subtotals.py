@@ -1,0 +1,62 @@
+"""Long sums in parts: the error of a sum grows with the logarithm of its length.
+
+    loops (k,) of 100,000      split("k", 250, "k_s", "k_t"), subtotal("k_s"),
+                               split("k_s", 200, "k_s_s", "k_s_t"), subtotal("k_s_s")
+
+Each accumulator adds some hundreds of terms, then goes into one further out, which adds as many
+of these. A chain of n additions would be off by sqrt(n) roundings, or by n of terms that are all
+positive, and each time by as much as the sum is large by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fnx.core import tiling
+from fnx.core.tiling import Transform
+
+CHAIN = 256  # terms that one accumulator adds, about
+
+
+def in_parts(loops: Sequence[tuple[str, int | None]], chain: int = CHAIN
+             ) -> tuple[list[Transform], dict[str, list[str]]]:
+    """How to cut the loops of a sum, and the loops that each of them becomes.
+
+    Args:
+        loops: names and iterations, the outermost first; None: known at run time only, so the
+            innermost is cut, and others have a subtotal for each iteration.
+        chain: terms to add without a subtotal, about; at most twice as many.
+
+    >>> in_parts([("k", 500)])
+    ([], {'k': ['k']})
+    >>> in_parts([("k", 1000)])
+    ([split('k', 250, 'k_s', 'k_t'), subtotal('k_s')], {'k': ['k_s', 'k_t']})
+    >>> steps, loops = in_parts([("c", 60), ("i", 5), ("j", 5)])
+    >>> steps
+    [split('c', 10, 'c_s', 'c_t'), subtotal('c_s')]
+    >>> loops
+    {'c': ['c_s', 'c_t'], 'i': ['i'], 'j': ['j']}
+    """
+    steps: list[Transform] = []
+    out: dict[str, list[str]] = {name: [] for name, _ in loops}
+    inside = 1
+    for i, (whole, known) in enumerate(reversed(loops)):
+        name, n = whole, known or (chain if i else chain * chain)
+        while inside * n > 2 * chain:
+            most = chain // inside
+            if most > 1:
+                part = _part(n, most)
+                steps.append(tiling.split(name, part, f"{name}_s", f"{name}_t"))
+                out[whole].insert(0, f"{name}_t")
+                name, n = f"{name}_s", -(-n // part)
+            steps.append(tiling.subtotal(name))
+            inside = 1
+        out[whole].insert(0, name)
+        inside *= n
+    return steps, out
+
+
+def _part(n: int, most: int) -> int:
+    """A divisor of n close to ``most``, or what wastes least."""
+    divisor = next((d for d in range(most, most // 2, -1) if n % d == 0), None)
+    return divisor or -(-n // -(-n // most))
