@@ -8,8 +8,8 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test tiny attack matrix compare lint notebooks docs bench sweep precision \
-	gpu-check device-laws clean help
+.PHONY: demo test tiny attack matrix compare compare-part lint notebooks docs bench sweep \
+	precision gpu-check device-laws clean help
 .NOTPARALLEL:  # one environment, one pip at a time
 .DELETE_ON_ERROR:
 
@@ -32,10 +32,16 @@ matrix: $(VENV)/test.stamp  ## every public function under every word of three t
 	$(BIN)/python -m tests.laws.matrix $(ARGS)
 	$(BIN)/python -m tests.laws.matrix --device cpu $(ARGS)
 
-compare: $(VENV)/bench.stamp  ## public functions against JAX, live; ARGS="--part 3/40 wide"
+compare: $(VENV)/test.stamp  ## public functions against JAX, live; ARGS="--part 3/40 wide"
 	$(BIN)/python scripts/compare_jax.py $(ARGS)
 	$(BIN)/python scripts/compare_jax.py --x64 $(ARGS)
 	$(BIN)/python scripts/compare_array_api.py
+
+# A part of a shuffle that the number of commits seeds: another one for each change.
+compare-part: SEED := $(shell git rev-list --count HEAD 2> /dev/null || echo 1)
+compare-part: $(VENV)/test.stamp  ## a fortieth of the calls against JAX, live; SEED=7
+	$(BIN)/python scripts/compare_jax.py --seed $(SEED) --part 1/40
+	$(BIN)/python scripts/compare_jax.py --seed $(SEED) --part 1/40 --x64
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/ruff check .

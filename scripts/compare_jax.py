@@ -1,77 +1,45 @@
 """Compare public functions with JAX: values, dtypes, weak types, shapes and gradients.
 
     python scripts/compare_jax.py [family...]      all calls, on both
+    python scripts/compare_jax.py --x64            with 64-bit types
+    python scripts/compare_jax.py --part 3-5/40 wide   three of forty parts, of families so named
+    python scripts/compare_jax.py --state FILE --jobs 2 wide   parts that FILE lacks, one by one
+    python scripts/compare_jax.py --seed 7 --part 1/40   parts of another shuffle
+    python scripts/compare_jax.py --answers FILE   keep JAX's answers in a file
     python scripts/compare_jax.py --record [family...]   write tests/golden/names.json (a sample)
     python scripts/compare_jax.py --record --part 1/40 [--x64] wide     and tests/golden/wide.json
-    python scripts/compare_jax.py --answers FILE   keep JAX's answers in a file: it compiles each
-    python scripts/compare_jax.py --x64            with 64-bit types
-    python scripts/compare_jax.py --part 3/40 wide   the third of forty parts, of families so named
 
 The calls are those of tests/golden/name_cases.py, and of wide_cases.py: every function over every
 dtype and shape. What differs on purpose is listed in tests/golden/differences.py
-and docs/differences.md. Counts are printed; the
-exit status says whether something else differs.
+and docs/differences.md. JAX compiles quickly here (jax_answers.py); a call that differs is asked
+again of JAX as it is, in another process. Counts are printed; the exit status says whether
+something else differs.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
+import fcntl
 import importlib
-import importlib.util
 import json
-import pickle
+import os
 import random
 import re
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
+from jax_answers import GOLDEN, Answers, answer, golden, names
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-GOLDEN = ROOT / "tests" / "golden"
 SAMPLE = 3           # every so many calls are recorded
+PARTS = 40           # of what goes on where a file ends
 INPUTS = ["f", "m", "v", "x", "s", "w", "z", "unit", "pos", "wide", "mixed", "sorted", "nans"]
-
-
-def answer(expression: str, seen: dict[str, Any]) -> Any:
-    """(dtype, weak, shape, values) of each array of the result."""
-    return golden("differences").answer(expression, seen, jax.tree_util.tree_leaves)
-
-
-@functools.cache
-def golden(name: str) -> Any:
-    """A module of tests/golden, by path."""
-    spec = importlib.util.spec_from_file_location(name, GOLDEN / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def names(package: str) -> dict[str, Any]:
-    """What the expressions see, of JAX or fnx."""
-    top, jnp, lax, nn, random = (importlib.import_module(f"{package}{sub}") for sub in (
-        "", ".numpy", ".lax", ".nn", ".random"))
-    importlib.import_module(f"{package}.image")
-    found: dict[str, Any] = golden("inputs").names(top, jnp, lax, nn, random)
-    special = importlib.import_module(f"{package}.scipy.special") if _has(package) else None
-    stats = importlib.import_module(f"{package}.scipy.stats") if _has(package) else None
-    x64 = bool(top.config.jax_enable_x64)
-    probe = functools.partial(golden("differences").probe, top, jnp)
-    return {**found, **golden("name_cases").more(jnp), **golden("wide_cases").operands(jnp, x64),
-            "top": top, "special": special, "stats": stats, "probe": probe}
-
-
-def _has(package: str) -> bool:
-    return importlib.util.find_spec(f"{package}.scipy") is not None
 
 
 def gradients(expression: str, result: Any) -> Iterator[str]:
@@ -81,51 +49,6 @@ def gradients(expression: str, result: Any) -> Iterator[str]:
     for name in (*INPUTS, *golden("wide_cases").differentiable(expression)):
         if re.search(rf"(?<![\w.'=]){name}\b(?!\()", expression):
             yield f"grad(lambda {name}: probe({expression}))({name})"
-
-
-class Answers:
-    """What JAX answers to expressions, or what it says in refusal; kept in a file on request."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.seen, self.path = names("jax"), path
-        self.kept: dict[str, Any] = {}
-        if path is not None and path.exists():
-            self.kept = pickle.loads(path.read_bytes())
-        self._unsaved = 0
-
-    def __getitem__(self, expression: str) -> Any:
-        key = f"x64: {expression}" if jax.config.jax_enable_x64 else expression
-        if key not in self.kept:
-            self.kept[key] = self._asked(expression)
-            self._unsaved += 1
-            if self._unsaved == 100:
-                self.save()
-        return self.kept[key]
-
-    def _asked(self, expression: str) -> Any:
-        """JAX's answer; a gradient under jit where it can be: eager ones compile each operation."""
-        jitted = re.sub(r"^grad\((.*)\)\((\w+)\)$", r"top.jit(grad(\1))(\2)", expression)
-        try:
-            return answer(jitted, self.seen)
-        except Exception as error:
-            if jitted != expression and isinstance(error, jax.errors.JAXTypeError):
-                try:
-                    return answer(expression, self.seen)
-                except Exception as other:
-                    error = other
-            return f"{type(error).__name__} {str(error)[:80]}"
-
-    def save(self) -> None:
-        self._unsaved = 0
-        if self.path is not None:
-            self.path.write_bytes(pickle.dumps(self.kept))
-
-    def weak(self, expression: str) -> bool:
-        """Whether weak types are compared, too."""
-        return not any(name in expression for name in golden("name_cases").WITHOUT_WEAK)
-
-    def refuses(self, expression: str) -> bool:
-        return isinstance(self[expression], str)
 
 
 def compare(expression: str, fnx: dict[str, Any], theirs: Answers, rtol: float) -> str:
@@ -195,8 +118,139 @@ def record_wide(agreed: dict[str, Any], x64: bool) -> None:
     print(len(agreed), "calls recorded")
 
 
+class Counts(NamedTuple):
+    """What came of some calls; the wrong ones each with what is different."""
+
+    total: int
+    on_purpose: int
+    wrong: list[tuple[str, str]]
+
+
+class Comparison:
+    """Calls on both, in one of the two modes."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        for package in ("jax", "fnx"):
+            importlib.import_module(package).config.update("jax_enable_x64", given.x64)
+        warnings.simplefilter("ignore")
+        self.given, self.theirs, self.ours = given, Answers(given.answers), names("fnx")
+        self.agreed: dict[str, Any] = {}
+
+    def calls(self, part: int, parts: int) -> list[str]:
+        """Those of a part: as many of each family."""
+        found = []
+        families = golden("name_cases").FAMILIES | golden("wide_cases").families(self.given.x64)
+        for family, expressions in families.items():
+            if not self.given.families or {family, family.partition(" ")[0]} & {
+                    *self.given.families}:
+                mixed = random.Random(self.given.seed).sample(expressions, len(expressions))
+                found += mixed[part - 1::parts]
+        return found
+
+    def with_gradients(self, expressions: list[str]) -> list[str]:
+        self.theirs.prepare(expressions)
+        found = [g for e in expressions if not self.theirs.refuses(e)
+                 for g in gradients(e, self.theirs[e])]
+        self.theirs.prepare(found)
+        return [*expressions, *(g for g in found if not self.theirs.refuses(g))]
+
+    def of(self, expressions: list[str]) -> Counts:
+        """The calls, and their gradients where these are asked for."""
+        theirs, on_purpose, wrong = self.theirs, 0, []
+        every = expressions if self.given.no_gradients else self.with_gradients(expressions)
+        for e in every:
+            if self.given.verbose:
+                print(time.perf_counter(), e, flush=True)
+            rtol = golden("name_cases").tolerance(e) * (10 if e.startswith("grad(") else 1)
+            found = compare(e, self.ours, theirs, rtol)
+            if self.given.record and not found and not theirs.refuses(e):
+                self.agreed[e] = _plain(theirs[e])
+            if found and (golden("differences").on_purpose(e, found)
+                          or only_at_edges(e, self.ours, theirs, rtol)):
+                on_purpose += 1
+            elif found:
+                wrong.append((e, found))
+        theirs.forget()
+        return Counts(len(every), on_purpose, self.again(wrong))
+
+    def again(self, wrong: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Of calls that differ those that differ from JAX as it is, too."""
+        if not wrong or not os.environ["XLA_FLAGS"]:
+            return wrong
+        with tempfile.TemporaryDirectory() as folder:
+            calls, told = Path(folder, "calls"), Path(folder, "told")
+            calls.write_text(json.dumps([e for e, _ in wrong]))
+            subprocess.run([sys.executable, __file__, "--calls", calls, "--told", told,
+                            "--no-gradients", *["--x64"] * self.given.x64],
+                           env={**os.environ, "XLA_FLAGS": ""}, stdout=subprocess.DEVNULL)
+            return [(e, found) for e, found in json.loads(told.read_text())]
+
+
+class State:
+    """What came of which parts, in a file that several processes share."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.path, self.given = given.state, given
+        self.mode = " ".join([f"x{64 if given.x64 else 32}", f"seed {given.seed}",
+                              *given.families])
+
+    def kept(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.path.read_text()) if self.path.exists() else {}
+        return found
+
+    def key(self, part: int) -> str:
+        return f"{self.mode} {part}/{PARTS}"
+
+    def missing(self) -> list[int]:
+        """The parts that nobody has done; each of several processes has its own."""
+        kept = self.kept()
+        return [part for part in range(1, PARTS + 1) if self.key(part) not in kept
+                and part % self.given.jobs == self.given.job]
+
+    def add(self, part: int, counts: Counts) -> None:
+        with open(f"{self.path}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            kept = self.kept() | {self.key(part): counts}
+            whole = Path(f"{self.path}.whole")
+            whole.write_text(json.dumps(kept, indent=1))
+            whole.replace(self.path)
+
+    def all(self) -> Counts:
+        """The sum of what is there of this mode."""
+        rows = [row for key, row in self.kept().items() if key.startswith(f"{self.mode} ")]
+        return Counts(sum(r[0] for r in rows), sum(r[1] for r in rows),
+                      [(e, found) for r in rows for e, found in r[2]])
+
+
+def run_state(given: argparse.Namespace) -> Counts:
+    """The parts that a file lacks, in so many processes, until the time is over."""
+    state, begun = State(given), time.monotonic()
+    others = [] if given.job else [
+        subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--job", str(job)])
+        for job in range(1, given.jobs)]
+    missing = state.missing()
+    comparison = Comparison(given) if missing else None
+    for part in missing:
+        if comparison is None or time.monotonic() - begun > given.seconds:
+            break
+        counts = comparison.of(comparison.calls(part, PARTS))
+        state.add(part, counts)
+        show(f"{state.key(part)} after {time.monotonic() - begun:.0f} s", counts)
+    for other in others:
+        other.wait()
+    return state.all()
+
+
+def show(what: str, counts: Counts) -> None:
+    for e, found in counts.wrong:
+        print(f"{e}: {found}")
+    print(f"{what}: {counts.total} calls, {counts.on_purpose} differ on purpose, "
+          f"{len(counts.wrong)} otherwise", flush=True)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--no-gradients", action="store_true")
@@ -205,50 +259,39 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--part", default="1/1",
                         help="I/N or I-J/N: the I-th of N parts of each family, or several")
+    parser.add_argument("--seed", type=int, default=0, help="of the shuffle before the parts")
+    parser.add_argument("--state", type=Path, help=f"where it is kept which of {PARTS} parts are "
+                        "done; goes on where the file ends")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no part begins later")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the state")
+    parser.add_argument("--job", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--calls", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--told", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    chosen, _, parts = given.part.partition("/")
-    first, _, last = chosen.partition("-")
-    for package in ("jax", "fnx"):
-        importlib.import_module(package).config.update("jax_enable_x64", given.x64)
-    warnings.simplefilter("ignore")
-    cases, theirs = golden("name_cases"), Answers(given.answers)
-    is_wide = any(name.startswith("wide") for name in given.families)
-    agreed: dict[str, Any] = {}
-    if given.record and not is_wide:
-        record(cases, theirs, given.families or list(cases.FAMILIES))
-        theirs.save()
-        return
-    ours, wrong, on_purpose, total = names("fnx"), 0, 0, 0
-    families = cases.FAMILIES | golden("wide_cases").families(given.x64)
-    for family, expressions in families.items():
-        if given.families and not {family, family.partition(" ")[0]} & {*given.families}:
-            continue
-        mixed = random.Random(0).sample(expressions, len(expressions))
-        expressions = [e for part in range(int(first), int(last or first) + 1)
-                       for e in mixed[part - 1::int(parts)]]
-        every = list(expressions)
-        for e in expressions:
-            if not given.no_gradients and not theirs.refuses(e):
-                every += [g for g in gradients(e, theirs[e]) if not theirs.refuses(g)]
-        for e in every:
-            if given.verbose:
-                print(time.perf_counter(), e, flush=True)
-            rtol = cases.tolerance(e) * (10 if e.startswith("grad(") else 1)
-            found = compare(e, ours, theirs, rtol)
-            total += 1
-            if not found and not theirs.refuses(e):
-                agreed[e] = _plain(theirs[e])
-            if found and (golden("differences").on_purpose(e, found)
-                          or only_at_edges(e, ours, theirs, rtol)):
-                on_purpose += 1
-            elif found:
-                wrong += 1
-                print(f"{family}: {e}: {found}", flush=True)
-    theirs.save()
-    if given.record:
-        record_wide(agreed, given.x64)
-    print(f"x64 {given.x64}: {total} calls, {on_purpose} differ on purpose, {wrong} otherwise")
-    sys.exit(bool(wrong))
+    if given.state:
+        counts = run_state(given)
+    else:
+        comparison = Comparison(given)
+        is_wide = any(name.startswith("wide") for name in given.families)
+        if given.record and not is_wide:
+            cases = golden("name_cases")
+            record(cases, comparison.theirs, given.families or list(cases.FAMILIES))
+            return
+        if given.calls:
+            calls = json.loads(given.calls.read_text())
+        else:
+            chosen, _, parts = given.part.partition("/")
+            first, _, last = chosen.partition("-")
+            calls = [e for part in range(int(first), int(last or first) + 1)
+                     for e in comparison.calls(part, int(parts))]
+        counts = comparison.of(calls)
+        if given.told:
+            given.told.write_text(json.dumps(counts.wrong))
+        if given.record:
+            record_wide(comparison.agreed, given.x64)
+    if not given.job:
+        show(f"x64 {given.x64}", counts)
+    sys.exit(bool(counts.wrong))
 
 
 def _plain(found: Any) -> list[Any]:

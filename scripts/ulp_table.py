@@ -4,6 +4,8 @@
     python scripts/ulp_table.py --samples 300000     fewer
     python scripts/ulp_table.py --all --state FILE   all float32 numbers of elementary functions,
                                                      in 16 parts; goes on where FILE ends
+    python scripts/ulp_table.py --all --state FILE --jobs 2 --seconds 600   in two processes, parts
+                                                     that begin within ten minutes
     python scripts/ulp_table.py --parts 1 --state FILE   one part: every 16th float32 number
     ... --write                                      renews the table of docs/precision.md
 
@@ -18,8 +20,11 @@ the exit status says whether something is above.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,6 +134,9 @@ FUNCTIONS: dict[str, Function] = {
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, np.inf, -np.inf, np.nan, 2.0, np.pi, np.pi / 2, 1e-3]
 
 
+_EXPONENT = np.int64(0x7ff) << 52        # where it is in a float64
+
+
 class Format(NamedTuple):
     """A float dtype: how it is stored, its bits of mantissa, its least normal and largest number.
     """
@@ -153,10 +161,9 @@ def error(f: Callable[[Any], Any], there: Callable[[Any], Any], x: Any, t: Forma
     with np.errstate(all="ignore"):
         true = np.asarray(there(x.astype(wide)))
         got = np.asarray(f(x)).astype(wide)
-        size = np.abs(true)
-        _, exponent = np.frexp(np.clip(size, t.least, t.most).astype(np.float64))
-        unit = np.ldexp(1.0, exponent - 1 - t.mantissa)
-        off = np.abs(got - true) / unit
+        size = np.clip(np.abs(true), t.least, t.most).astype(np.float64)
+        power = (size.view(np.int64) & _EXPONENT).view(np.float64)
+        off = np.abs(got - true) / power * 2.0**t.mantissa
         odd = ~np.isfinite(off)
         if odd.any():
             off[odd] = _odd(got[odd], true[odd], t)
@@ -173,7 +180,13 @@ def _odd(got: Any, true: Any, t: Format) -> Any:
 
 
 def _inside(x: Any, f: Function) -> Any:
+    """The numbers of a function's domain, and those that are none."""
     with np.errstate(invalid="ignore"):  # NaNs of more bits than these
+        least, most = np.fmin.reduce(x), np.fmax.reduce(x)
+        if f.low <= least and most <= f.high:
+            return x
+        if (least > f.high or most < f.low) and not np.isnan(x).any():
+            return x[:0]
         wide = x.astype(np.float64)
     return x[~(wide < f.low) & ~(wide > f.high)]
 
@@ -216,8 +229,8 @@ class Measured:
     def __init__(self, name: str, dtype: str, state: dict[str, Any]) -> None:
         self.f, self.t = FUNCTIONS[name], FORMATS[dtype]
         self.jitted = fnx.jit(self.f.here)
-        self.kept = state.setdefault(f"{name} {dtype}", {"count": 0, "worst": [0.0, 0.0],
-                                                         "parts": []})
+        self.key = f"{name} {dtype}"
+        self.kept = state.setdefault(self.key, {"count": 0, "worst": [0.0, 0.0], "parts": []})
 
     def take(self, x: Any, there: Callable[[Any], Any] | None = None) -> None:
         x = _inside(x, self.f)
@@ -262,6 +275,20 @@ class Measured:
             f"part {i}" not in self.kept["parts"] for i in range(given.parts))
 
 
+def read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def save(path: Path, row: Measured) -> None:
+    """Keep what has been measured of a row; other processes keep theirs."""
+    with open(f"{path}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        whole = Path(f"{path}.whole")
+        whole.write_text(json.dumps(read(path) | {row.key: row.kept}))
+        whole.replace(path)
+
+
 def bound(name: str, dtype: str) -> float:
     return ALLOWED.get((name, dtype), BOUND)
 
@@ -294,19 +321,33 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="all numbers of float32")
     parser.add_argument("--parts", type=int, default=0, help="so many sixteenths of them")
     parser.add_argument("--state", type=Path, help="where what is measured is kept")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no part begins later")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the state")
+    parser.add_argument("--job", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--write", action="store_true", help="renew docs/precision.md")
     given = parser.parse_args()
     given.parts = PARTS if given.all else given.parts
-    state = json.loads(given.state.read_text()) if given.state and given.state.exists() else {}
-    names = given.functions or list(FUNCTIONS)
+    begun = time.monotonic()
+    state = read(given.state) if given.state else {}
+    names = (given.functions or list(FUNCTIONS))[given.job::given.jobs]
+    others = [] if given.job else [
+        subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--job", str(job)])
+        for job in range(1, given.jobs)]
     with override(x64=True):
         rows = [Measured(n, t, state) for n in names for t in given.dtypes.split(",")]
         while rows:  # a part of each, so that what is interrupted has something of all
             for row in rows:
-                row.run(given)
-                if given.state:
-                    given.state.write_text(json.dumps(state))
-            rows = [row for row in rows if row.left(given)]
+                if time.monotonic() - begun < given.seconds:
+                    row.run(given)
+                    if given.state:
+                        save(given.state, row)
+            rows = [row for row in rows if row.left(given)
+                    and time.monotonic() - begun < given.seconds]
+    for other in others:
+        other.wait()
+    if given.job:
+        return
+    state = read(given.state) if given.state else state
     print(table(state))
     if given.write:
         write(table(state))

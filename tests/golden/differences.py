@@ -98,15 +98,27 @@ def probe(top: Any, jnp: Any, result: Any) -> Any:
     return total
 
 
-def answer(expression: str, seen: dict[str, Any], leaves: Any) -> list[Any]:
-    """(dtype, weak, shape, values) of each array of the result; ``leaves`` is of a pytree."""
+def leaves(expression: str, seen: dict[str, Any], tree_leaves: Any) -> list[Any]:
+    """The arrays and other leaves of the result of an expression."""
+    found: list[Any] = tree_leaves(eval(expression, dict(seen)),
+                                   is_leaf=lambda x: hasattr(x, "__array__"))
+    return found
+
+
+def described(found: list[Any]) -> list[Any]:
+    """(dtype, weak, shape, values) of each array."""
     out = []
-    for x in leaves(eval(expression, dict(seen)), is_leaf=lambda x: hasattr(x, "__array__")):
+    for x in found:
         x = x.item() if isinstance(x, np.generic) else x  # of shapes
         values = np.asarray(str(x) if isinstance(x, type | np.dtype) else x)
         out.append((str(getattr(x, "dtype", type(x).__name__)),
                     bool(getattr(x, "weak_type", False)), values.shape, values))
     return out
+
+
+def answer(expression: str, seen: dict[str, Any], tree_leaves: Any) -> list[Any]:
+    """What is known of each array of the result; ``tree_leaves`` is of a package's pytrees."""
+    return described(leaves(expression, seen, tree_leaves))
 
 
 def difference(got: Any, want: Any, rtol: float, weak: bool = True, least: float = 1e-30) -> str:
