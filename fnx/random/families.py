@@ -6,13 +6,14 @@ the same numbers up to rounding.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
 
 import fnx.numpy as jnp
-from fnx.core.array import axes
+from fnx.core.array import axes, scope
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
@@ -223,11 +224,43 @@ def _gamma_of_one(key: Array, a: Array, log_space: bool) -> Array:
 
 
 def _gammas(key: ArrayLike, a: Array, log_space: bool) -> Array:
+    """Gamma numbers; where a trace is open they have the derivative of what was drawn."""
     if not a.size:
         return a
+    done: Array = (_moving(log_space) if scope.is_open() else functools.partial(
+        _drawn, log_space))(asarray(key), a)
+    return done
+
+
+def _drawn(log_space: bool, key: Array, a: Array) -> Array:
     keys = split(key, a.size)
     made = vmap(lambda k, x: _gamma_of_one(k, x, log_space))(keys, a.ravel())
     return asarray(made).reshape(a.shape)
+
+
+@functools.cache
+def _moving(log_space: bool) -> Any:
+    """The numbers, with a derivative by the shape parameter: how they move where the probability
+    of less stays what it is. That of the steps that draw them lacks which proposal is taken."""
+    rule = load("fnx.transforms.custom.jvp").custom_jvp(functools.partial(_drawn, log_space))
+    slope = _log_slope if log_space else load("fnx.lax.bits").random_gamma_grad
+
+    def moved(primals: Any, tangents: Any) -> Any:
+        drawn = rule(*primals)
+        return drawn, slope(primals[1], drawn) * tangents[1]
+    rule.defjvp(moved)
+    return rule
+
+
+def _log_slope(a: Array, log: Array) -> Array:
+    """How the logarithm of a gamma number moves with the parameter.
+
+    Of a small number x the probability of less is x**a / gamma(a + 1).
+    """
+    small = log < math.log(np.finfo(a.dtype).eps) if a.dtype.itemsize > 2 else log < -8
+    x = jnp.exp(jnp.where(small, 0, log))
+    near_0 = (load("fnx.scipy.special").digamma(a + 1) - log) / a
+    return asarray(jnp.where(small, near_0, load("fnx.lax.bits").random_gamma_grad(a, x) / x))
 
 
 @_family()

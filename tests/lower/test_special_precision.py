@@ -90,3 +90,19 @@ def test_gammaln_of_float32_below_zero() -> None:
     x = np.array([-2.45, -2.75, -3.14, -0.9, -1e30, -3e38], np.float32)
     want = [float(mpmath.log(abs(mpmath.gamma(mpmath.mpf(float(v)))))) for v in x[:4]]
     np.testing.assert_allclose(special.gammaln(x), [*want, np.inf, np.inf], 2e-7)
+
+
+@pytest.mark.parametrize("whole", [1.0, 2.0, 5.0])
+def test_slopes_of_incomplete_functions_at_whole_parameters(whole: float) -> None:
+    """Where their continued fractions end, and those of the slopes do not."""
+    with fnx.enable_x64(True):
+        for x in (0.4, 2.1, 4.0, 9.0):
+            exact = mpmath.diff(lambda p: mpmath.gammainc(p, 0, x, regularized=True), whole)
+            np.testing.assert_allclose(fnx.grad(special.gammainc)(whole, x), float(exact), 1e-7)
+        for x in (0.05, 0.3, 0.6, 0.95):
+            for p, q in ((whole, 2.0), (2.0, whole), (0.5, whole)):
+                slopes = fnx.grad(special.betainc, (0, 1))(p, q, x)
+                for i, slope in enumerate(slopes):
+                    exact = mpmath.diff(lambda v: mpmath.betainc(
+                        *((v, q) if i == 0 else (p, v)), 0, x, regularized=True), (p, q)[i])
+                    np.testing.assert_allclose(slope, float(exact), 1e-7)

@@ -7,6 +7,7 @@ import math
 import pickle
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -167,3 +168,31 @@ def test_keys_are_no_numbers_and_move_like_arrays() -> None:
 def test_what_is_no_number_is_refused(act: Any) -> None:
     with pytest.raises(FnxError):
         act(random.key(0))
+
+
+@pytest.mark.parametrize("shape", [0.05, 0.5, 1.0, 1.5, 3.0, 40.0])
+def test_gamma_numbers_move_with_their_parameter(shape: float) -> None:
+    """So that the probability of less stays what it is."""
+    with fnx.enable_x64(True):
+        a = jnp.full(6, shape)
+        for log in (False, True):
+            draw = random.loggamma if log else random.gamma
+            drawn, slopes = fnx.jvp(lambda a: draw(random.key(4), a), (a,), (jnp.ones(6),))
+            for given, slope in zip(drawn.tolist(), slopes.tolist()):
+                with mpmath.workdps(30):
+                    x = mpmath.exp(given) if log else mpmath.mpf(given)
+                    less = mpmath.diff(lambda p: mpmath.gammainc(p, 0, x, regularized=True), shape)
+                    density = x**(shape - 1) * mpmath.exp(-x) / mpmath.gamma(shape)
+                    expected = float(-less / density / (x if log else 1))
+                assert math.isclose(slope, expected, rel_tol=1e-7), (shape, given)
+
+
+def test_means_move_with_parameters() -> None:
+    k, n = random.key(9), 4_000
+    mean: dict[str, tuple[Any, float, float]] = {
+        "beta": (lambda a: random.beta(k, a, 3.0, (n,)).mean(), 2.0, 3 / 25),
+        "dirichlet": (lambda a: random.dirichlet(k, jnp.stack([a, a * 0 + 3.0]), (n,))[:, 0].mean(),
+                      2.0, 3 / 25),
+        "chisquare": (lambda a: random.chisquare(k, a, (n,)).mean(), 3.0, 1.0)}
+    for name, (f, at, expected) in mean.items():
+        assert abs(float(fnx.grad(f)(at)) - expected) < 0.05 * expected + 0.02, name

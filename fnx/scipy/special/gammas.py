@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from fnx.core.array.public import asarray
 from fnx.core.array.rounded import rounded_once
 from fnx.core.errors import ArgumentError
 from fnx.core.process import load
+from fnx.lax.elementwise import stop_gradient
 
 __all__ = [
     "beta", "betainc", "betaln", "comb", "digamma", "factorial", "gamma", "gammainc", "gammaincc",
@@ -225,21 +225,39 @@ def _front(a: Array, x: Array) -> Array:
 
 def _fraction(a: Array, x: Array) -> Array:
     """Lentz's evaluation of the continued fraction 6.5.31 of Abramowitz and Stegun, for x > a."""
-    eps, tiny = float(jnp.finfo(x.dtype).eps) / 2, float(jnp.finfo(x.dtype).tiny) * 16
-    b0 = x + 1 - a
-
-    def step(i: Array, c: Array, d: Array, h: Array) -> Any:
-        an, b = -i * (i - a), b0 + 2 * i
-        d = 1 / _away(an * d + b, tiny)
-        c = _away(b + an / c, tiny)
-        return jnp.abs(c * d - 1) > eps, (c, d, h * c * d)
-    first = 1 / _away(b0, tiny)
-    huge = jnp.full_like(x, 1 / tiny)
-    return _converged(step, (huge, first, first))[2] * jnp.exp(_front(a, x))
+    def terms(i: Array, a: Array) -> Any:
+        yield -i * (i - a), x + 1 - a + 2 * i
+    whole = _lentz(terms, a, jnp.full_like(x, 1 / _tiny(x)), 1 / _away(x + 1 - a))
+    return whole * jnp.exp(_front(a, x))
 
 
-def _away(x: Array, tiny: float) -> Array:
-    return jnp.where(jnp.abs(x) < tiny, tiny, x)
+def _lentz(terms: Any, p: Array, above: Array, first: Array) -> Array:
+    """A continued fraction of the terms (numerator, denominator) of steps i = 1, 2, ..., from
+    the ratios of its numerators (``above``) and of its denominators that the step before left.
+
+    Where a parameter p is a whole number it ends, as a numerator is 0, but its derivative by p
+    does not: so the fraction of the next p and a half says how long one goes on.
+    """
+    eps = float(jnp.finfo(p.dtype).eps) / 2
+    between = stop_gradient(jnp.floor(p) + 0.5)
+
+    def step(i: Array, c: Array, d: Array, h: Array, c2: Array, d2: Array) -> Any:
+        for (n, m), (n2, m2) in zip(terms(i, p), terms(i, between)):
+            d, c = 1 / _away(n * d + m), _away(m + n / c)
+            d2, c2 = 1 / _away(n2 * d2 + m2), _away(m2 + n2 / c2)
+            h = h * c * d
+        going = (jnp.abs(c * d - 1) > eps) | (jnp.abs(c2 * d2 - 1) > eps)
+        return going, (c, d, h, c2, d2)
+    return _converged(step, (above, first, first, above, stop_gradient(first)))[2]
+
+
+def _tiny(x: Array) -> float:
+    return float(jnp.finfo(x.dtype).tiny) * 16
+
+
+def _away(x: Array) -> Array:
+    """x, or a small number where it is 0."""
+    return jnp.where(jnp.abs(x) < _tiny(x), _tiny(x), x)
 
 
 def incomplete(a: ArrayLike, x: ArrayLike, upper: bool) -> Array:
@@ -304,14 +322,7 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
 
 
 def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
-    eps, tiny = float(jnp.finfo(x.dtype).eps) / 2, float(jnp.finfo(x.dtype).tiny) * 16
-
-    def step(i: Array, c: Array, d: Array, h: Array) -> Any:
-        for term in (i * (b - i) * x / ((a + 2 * i - 1) * (a + 2 * i)),
-                     -(a + i) * (a + b + i) * x / ((a + 2 * i) * (a + 2 * i + 1))):
-            d = 1 / _away(1 + term * d, tiny)
-            c = _away(1 + term / c, tiny)
-            h = h * c * d
-        return jnp.abs(c * d - 1) > eps, (c, d, h)
-    first = 1 / _away(1 - (a + b) * x / (a + 1), tiny)
-    return functools.reduce(lambda _, y: y, _converged(step, (jnp.ones_like(x), first, first)))
+    def terms(i: Array, b: Array) -> Any:
+        yield i * (b - i) * x / ((a + 2 * i - 1) * (a + 2 * i)), 1
+        yield -(a + i) * (a + b + i) * x / ((a + 2 * i) * (a + 2 * i + 1)), 1
+    return _lentz(terms, b, jnp.ones_like(x), 1 / _away(1 - (a + b) * x / (a + 1)))
