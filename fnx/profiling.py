@@ -9,7 +9,8 @@
 Times are of the kernels themselves, noted by the threads that run them; nothing is traced or
 compiled again for it. A row is a kernel with the user's line that it came from. ``limit`` is the
 share of what this machine can do that it reached, in arithmetic or in bytes moved, whichever is
-more; the machine's limits are measured once, by a product of matrices and by a copy.
+more; the machine's limits are measured once, by a product of matrices and by a copy. ``busy`` is
+how many workers were at work on average.
 
 >>> import fnx, fnx.numpy as jnp
 >>> seen = fnx.profile(fnx.jit(lambda x: jnp.exp(x) @ x))(jnp.ones((64, 64)))
@@ -33,7 +34,7 @@ import numpy as np
 from fnx.core.array import scope, storage
 from fnx.core.array.refusal import checked
 from fnx.core.errors import ArgumentError, Site, labelled
-from fnx.core.program import KernelRun, Recorded
+from fnx.core.program import Chunk, KernelRun, Recorded
 from fnx.core.record import Record
 from fnx.transforms.jit import jit, record
 
@@ -55,6 +56,7 @@ class KernelTime(Record):
         nanoseconds: of all runs.
         nbytes: of its buffers, read and written.
         flops: arithmetic of floats.
+        busy: nanoseconds that workers were at work on them, of all workers together.
     """
 
     name: str
@@ -63,6 +65,7 @@ class KernelTime(Record):
     nanoseconds: int
     nbytes: int
     flops: int
+    busy: int = 0
 
 
 class Profile(Generic[R]):
@@ -71,16 +74,18 @@ class Profile(Generic[R]):
     Attributes:
         result: of the function that was profiled; None of a ``with`` block.
         runs: each kernel that ran, in order, with its times.
-        lost: how many more ran than could be noted.
+        lost: how many more ran, or parts of them, than could be noted.
         seconds: of the call or block, until its results were there.
+        workers: threads that there were.
 
     >>> Profile([], 0, 0.0).nanoseconds
     0
     """
 
     def __init__(self, runs: Sequence[KernelRun] = (), lost: int = 0, seconds: float = 0.0,
-                 result: Any = None) -> None:
+                 result: Any = None, workers: int = 1) -> None:
         self.runs, self.lost, self.seconds, self.result = list(runs), lost, seconds, result
+        self.workers = workers
         self._stop: Callable[[], Recorded] | None = None
         self._begun = 0.0
 
@@ -103,7 +108,7 @@ class Profile(Generic[R]):
                 storage.finish()
         finally:
             self.seconds = time.perf_counter() - self._begun
-            self.runs, self.lost = stop()
+            self.runs, self.lost, self.workers = stop()
 
     # ---- sums
 
@@ -117,6 +122,16 @@ class Profile(Generic[R]):
         """Nanoseconds between kernels of one submission: loops, branches, waiting workers."""
         return sum([max(0, b.start - a.stop) for a, b in zip(self.runs, self.runs[1:])
                     if a.submission == b.submission])
+
+    @property
+    def busy(self) -> list[int]:
+        """Nanoseconds that each worker was in kernels; the first one leads: it runs what is short
+        alone."""
+        found = [0] * self.workers
+        for run in self.runs:
+            for chunk in _chunks(run):
+                found[chunk.worker] += chunk.stop - chunk.start
+        return found
 
     @property
     def kernels(self) -> list[KernelTime]:
@@ -156,14 +171,14 @@ class Profile(Generic[R]):
         total = sum(row.nanoseconds for row in rows) or 1
         limits = _limits_if_free()
         lines = [f"{'ms':>10} {'%':>5} {'runs':>6} {'MB':>9} {'MFLOP':>10} {'GB/s':>7} "
-                 f"{'GFLOP/s':>8} {'limit':>6}  {by}"]
+                 f"{'GFLOP/s':>8} {'limit':>6} {'busy':>5}  {by}"]
         for row in rows[:most]:
             ns = row.nanoseconds or 1
             where = f" ({row.line})" if by == "kernel" and row.line else ""
             lines.append(
                 f"{ns / 1e6:10.3f} {100 * ns / total:5.1f} {row.count:6} {row.nbytes / 1e6:9.2f} "
                 f"{row.flops / 1e6:10.2f} {row.nbytes / ns:7.1f} {row.flops / ns:8.1f} "
-                f"{100 * _share(row, limits):5.0f}%  {row.name}{where}")
+                f"{100 * _share(row, limits):5.0f}% {row.busy / ns:5.2f}  {row.name}{where}")
         if len(rows) > most:
             rest = sum(row.nanoseconds for row in rows[most:])
             lines.append(f"{rest / 1e6:10.3f} {100 * rest / total:5.1f}  {len(rows) - most} more")
@@ -172,8 +187,11 @@ class Profile(Generic[R]):
     def __repr__(self) -> str:
         head = f"{self.seconds * 1e3:.3f} ms, {self.nanoseconds / 1e6:.3f} ms in " \
                f"{len(self.runs)} kernels, {self.gaps / 1e6:.3f} ms between them"
+        if self.workers > 1:
+            each = " and ".join(f"{ns / 1e6:.3f}" for ns in self.busy)
+            head += f"; {self.workers} workers, busy for {each} ms"
         if self.lost:
-            head += f"; {self.lost} more kernels ran and were too many to note"
+            head += f"; {self.lost} more kernels or parts of them ran and were too many to note"
         return f"{head}\n{self.table()}"
 
     def _repr_html_(self) -> str:
@@ -186,14 +204,16 @@ class Profile(Generic[R]):
             f"<td>{row.nanoseconds / 1e6:.3f}</td><td style='text-align:left'><div style='"
             f"background:#47a;height:.8em;width:{12 * row.nanoseconds / longest:.2f}em'></div></td>"
             f"<td>{row.nbytes / 1e6:,.2f}</td><td>{row.flops / 1e6:,.2f}</td>"
-            f"<td>{100 * _share(row, limits):.0f}%</td></tr>" for row in rows)
+            f"<td>{100 * _share(row, limits):.0f}%</td>"
+            f"<td>{row.busy / (row.nanoseconds or 1):.2f}</td></tr>" for row in rows)
         heads = "".join(f"<th>{head}</th>" for head in (
-            "kernel", "line", "runs", "ms", "", "MB", "MFLOP", "of the limit"))
+            "kernel", "line", "runs", "ms", "", "MB", "MFLOP", "of the limit", "workers busy"))
         title = repr(self).partition("\n")[0]
         return f"<div><p>{html.escape(title)}</p><table><tr>{heads}</tr>{cells}</table></div>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the kernels as a trace that ui.perfetto.dev and chrome://tracing open.
+        """Write the kernels as a trace that ui.perfetto.dev and chrome://tracing open: a row of
+        kernels, and one of each worker with the parts of kernels that it ran.
 
         Args:
             path: of the file, usually ``.json``.
@@ -209,6 +229,14 @@ class Profile(Generic[R]):
                    "args": {"line": labelled("", run.sites).strip(" ()"), "bytes": run.nbytes,
                             "flops": run.flops, "submission": run.submission}}
                   for run in self.runs]
+        events += [{"name": run.name, "cat": "chunk", "ph": "X", "pid": os.getpid(),
+                    "tid": 2 + chunk.worker, "ts": chunk.start / 1e3,
+                    "dur": (chunk.stop - chunk.start) / 1e3}
+                   for run in self.runs for chunk in _chunks(run)]
+        if self.runs:
+            names = ["kernels", *[f"worker {i}" for i in range(self.workers)]]
+            events += [{"name": "thread_name", "ph": "M", "pid": os.getpid(), "tid": 1 + i,
+                        "args": {"name": name}} for i, name in enumerate(names)]
         with open(path, "w") as file:
             json.dump({"traceEvents": events}, file)
 
@@ -264,6 +292,11 @@ def _check_no_trace() -> None:
                             hint="profile the call of the transformed function")
 
 
+def _chunks(run: KernelRun) -> Sequence[Chunk]:
+    """What workers did of a kernel."""
+    return run.chunks or (Chunk(0, run.start, run.stop),)
+
+
 def _line(sites: Sequence[Site]) -> str:
     return labelled("", sites[:1]).strip(" ()")
 
@@ -274,7 +307,8 @@ def _sums(runs: Sequence[KernelRun], group: Callable[[KernelRun], Any],
     for run in runs:
         found.setdefault(group(run), []).append(run)
     rows = [KernelTime(*names(some[0]), len(some), sum([r.stop - r.start for r in some]),
-                       sum([r.nbytes for r in some]), sum([r.flops for r in some]))
+                       sum([r.nbytes for r in some]), sum([r.flops for r in some]),
+                       sum([c.stop - c.start for r in some for c in _chunks(r)]))
             for some in found.values()]
     return sorted(rows, key=lambda row: -row.nanoseconds)
 

@@ -44,10 +44,19 @@ class KernelCode:
         return f"<KernelCode {self.symbol}>"
 
 
+class Chunk(Record):
+    """A part of a kernel: the number of the worker that ran it, when it began and ended."""
+
+    worker: int
+    start: int
+    stop: int
+
+
 class KernelRun(Record):
     """A kernel that ran: its name and the user's lines, bytes of its buffers and arithmetic of
-    floats, when it began and ended (nanoseconds of ``time.monotonic_ns``), and the number of the
-    submission that it was part of."""
+    floats, when it began and ended (nanoseconds of ``time.monotonic_ns``), the number of the
+    submission that it was part of, and what each worker did of it (nothing where one ran it
+    whole)."""
 
     name: str
     sites: tuple[Site, ...]
@@ -56,13 +65,16 @@ class KernelRun(Record):
     start: int = 0
     stop: int = 0
     submission: int = 0
+    chunks: tuple[Chunk, ...] = ()
 
 
 class Recorded(Record):
-    """What a device did in a time: ``lost`` kernels ran besides, and were too many to note."""
+    """What a device did in a time: ``lost`` kernels, or parts of them, ran besides and were too
+    many to note; ``workers`` threads were there."""
 
     runs: list[KernelRun]
     lost: int = 0
+    workers: int = 1
 
 
 class MissingObjectError(LookupError):

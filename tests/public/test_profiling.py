@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,33 @@ def test_too_many_kernels_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
             x + 1
     assert (len(seen.runs), seen.lost) == (5, 4)
     assert "4 more kernels" in repr(seen)
+
+
+def test_what_each_worker_did_is_noted(tmp_path: Path) -> None:
+    with override(workers=3):
+        x = jnp.ones((1500, 1500))
+        f = fnx.jit(lambda x: jnp.tanh(x @ x))
+        f(x).block_until_ready()
+        seen = fnx.profile(f)(x)
+    assert seen.workers == 3 and len(seen.busy) == 3
+    long = max(seen.runs, key=lambda run: run.stop - run.start)
+    assert len(long.chunks) > 3
+    for run in seen.runs:
+        for chunk in run.chunks:
+            assert run.start <= chunk.start <= chunk.stop <= run.stop
+            assert 0 <= chunk.worker < 3
+    for worker in range(3):  # one at a time
+        own = sorted((c.start, c.stop) for run in seen.runs for c in run.chunks
+                     if c.worker == worker)
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(own))
+    assert sum(seen.busy) == sum(row.busy for row in seen.kernels)
+    assert sum(seen.busy) <= 3 * seen.nanoseconds
+    assert "3 workers, busy for" in repr(seen) and "busy" in seen.table()
+    seen.save(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {e["args"]["name"] for e in events if e["ph"] == "M"} == {
+        "kernels", "worker 0", "worker 1", "worker 2"}
+    assert sum(e.get("cat") == "chunk" for e in events) >= len(long.chunks)
 
 
 def test_callbacks_and_prints_are_seen(capsys: pytest.CaptureFixture[str]) -> None:

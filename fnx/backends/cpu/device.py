@@ -371,7 +371,7 @@ class CpuDevice(HostDevice):
 
         def stop() -> Recorded:
             self.queue.record(None)
-            return recording.runs()
+            return recording.runs(self.queue.scratches())
         return stop
 
     def synchronize(self) -> None:

@@ -35,8 +35,9 @@ SUBMITTED, COMPLETED, ABORT, STOP, TICKET, DONE = 0, 16, 32, 40, 48, 64
 JOB_RECORD, JOB_SLOTS, JOB_NUMBER, JOB_TIME = 80, 81, 82, 83
 SLEEPERS, LEAD_SLEEPS, LEAD_WAITS, WAITERS, COMMAND, RETURNED = range(96, 102)
 ALONE, CAUTION, EVENTS = range(102, 105)
-# events of a recording: how many, how many fit, then of each: submission, record, start, stop
-EVENT_COUNT, EVENT_LIMIT, FIRST_EVENT, EVENT_WORDS = 0, 1, 2, 4
+# events of a recording: how many, how many fit, then of each: submission, record, start, stop, and
+# the scratch of the worker, of a chunk that it ran; 0, of the record as a whole, after its chunks
+EVENT_COUNT, EVENT_LIMIT, FIRST_EVENT, EVENT_WORDS = 0, 1, 2, 5
 MUTEX, WORK, HELP, JOINED, FINISHED, RING = 112, 128, 144, 160, 176, 192
 CAPACITY = 64
 QUEUE_WORDS = RING + 2 * CAPACITY

@@ -113,6 +113,11 @@ class _Workers:
         """Threads that run."""
         return len(self._threads)
 
+    @property
+    def scratches(self) -> list[int]:
+        """The private memory of each thread that runs."""
+        return [block.ptr for block in self._private[:self.count]]
+
     def _start(self, i: int) -> bool:
         at = layout.WORKER_WORDS * i
         self._arguments[at + layout.QUEUE] = self.address
@@ -243,6 +248,10 @@ class CpuQueue(Signal):
     def workers() -> int:
         """How many threads there are, once there is work for them."""
         return max(1, config.workers or cores())
+
+    def scratches(self) -> list[int]:
+        """The scratch of each worker that runs; the first one leads."""
+        return [] if self._workers is None else self._workers.scratches
 
     def record(self, recording: Recording | None) -> None:
         """Note what the workers run from now on; None: nothing any more."""

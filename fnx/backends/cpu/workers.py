@@ -69,7 +69,13 @@ def _take() -> IRFunction:
             low = f.mul(f.sub(chunks, left), chunk)
             high = f.smaller(f.add(low, chunk), f.load(record, layout.ITERATIONS))
             with f.when(f.compare("ult", f.load(queue, layout.ABORT, "monotonic"), time)):
+                events, start = f.load(queue, layout.EVENTS, "monotonic"), f.variable(0)
+                with f.when(f.compare("ne", events, 0)):
+                    start.set(f.call("clock"))
                 f.call("kernel", record, pointers, low, high, f["scratch"])
+                with f.when(f.compare("ne", events, 0)):
+                    number = f.load(queue, layout.COMMAND, "monotonic")
+                    f.call("record", events, time, number, start.get(), f["scratch"])
             done = f.add(f.fetch_add(queue, layout.DONE, 1), 1)
             with f.when(f.compare("eq", done, chunks)):
                 waits = f.load(queue, layout.LEAD_WAITS, "seq_cst")
@@ -136,14 +142,14 @@ def _clock() -> IRFunction:
 
 
 def _record() -> IRFunction:
-    """Note when a record of a submission ran; beyond what fits only that it did."""
-    f = IRFunction("record", ("events", "time", "number", "start"))
-    events, count = f["events"], f.load(f["events"], layout.EVENT_COUNT)
-    f.store(events, layout.EVENT_COUNT, f.add(count, 1))
+    """Note when a record of a submission ran, or a chunk of it; beyond what fits only that it
+    did."""
+    f = IRFunction("record", ("events", "time", "number", "start", "worker"))
+    events, count = f["events"], f.fetch_add(f["events"], layout.EVENT_COUNT, 1)
     with f.when(f.compare("ult", count, f.load(events, layout.EVENT_LIMIT))):
         event = f.word(events, f.add(f.mul(count, layout.EVENT_WORDS), layout.FIRST_EVENT))
         stop = f.call("clock")
-        for word, value in enumerate((f["time"], f["number"], f["start"], stop)):
+        for word, value in enumerate((f["time"], f["number"], f["start"], stop, f["worker"])):
             f.store(event, word, value)
     f.give(0)
     return f
@@ -185,7 +191,7 @@ def _execute() -> IRFunction:
         with f.when(f.compare("ule", chunks.get(), 1)):
             f.call("kernel", record, pointers, 0, f.load(record, layout.ITERATIONS), f["scratch"])
         with f.when(recorded):
-            f.call("record", events, f["time"], i, start.get())
+            f.call("record", events, f["time"], i, start.get(), 0)
     f.give(0)
     return f
 
