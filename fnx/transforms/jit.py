@@ -344,8 +344,10 @@ class Jitted(Transformed[P, R_co]):
             load("fnx.lower.pipeline").lower(fn, device.target, keep=keep, donated=donated)
 
         module = load("fnx.transforms.replay.lowering")  # printing is for readers
-        made: Lowering = module.Lowering(fn, executable.lowered, device, replay.milliseconds, again,
-                                         labels(self._f, key), self._name)
+        made: Lowering = module.Lowering(
+            fn, executable.lowered, device, replay.milliseconds, again, labels(self._f, key),
+            self._name, lambda: load("fnx.transforms.replay.timeline").timeline(
+                replay, executable, key[1]))
         return made
 
     def memory(self, *args: P.args, **kwargs: P.kwargs) -> MemoryUse:

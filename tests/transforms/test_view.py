@@ -147,6 +147,41 @@ def test_the_parts(view: Page) -> None:
     assert tanh["nodes"] > 0 and tanh["kernels"]
 
 
+def test_the_timeline_is_of_one_call(view: Page) -> None:
+    found, commands = ask(view, "0/timeline"), ask(view, "0/memory")["commands"]
+    runs = found["runs"]
+    assert [r["name"] for r in runs] == commands
+    assert runs[0]["start"] == 0 and found["left_out"] == 0
+    assert all(a["stop"] <= b["start"] for a, b in zip(runs, runs[1:]))
+    for k, worker, start, stop in found["parts"]:
+        assert runs[k]["start"] <= start <= stop <= runs[k]["stop"]
+        assert 0 <= worker < found["workers"]
+    assert max(r["living"] for r in runs) > 0
+
+
+def test_what_must_not_run_for_a_reader_has_no_timeline() -> None:
+    def ends_by_data(x: Any) -> Any:
+        return fnx.lax.while_loop(lambda x: jnp.sum(x) < 9, lambda x: x @ x + 1, x)
+
+    def tells(x: Any) -> Any:
+        fnx.debug.print("called {}", x)
+        return x
+
+    for f, why in ((ends_by_data, "ends by what it computes"), (tells, "has effects")):
+        with fnx.jit(f).lower(jnp.ones((3, 3))).view(browser=False) as page:
+            status, _, body = answer(page, urlsplit(page.url).path + "data/0/timeline")
+            assert status == 404 and why in body.decode()
+
+
+def test_a_loop_is_in_the_timeline_step_by_step() -> None:
+    def f(x: Any) -> Any:
+        return fnx.lax.fori_loop(0, 7, lambda i, x: jnp.sort(x @ x), x)
+
+    with fnx.jit(f).lower(jnp.ones((8, 8))).view(browser=False) as page:
+        runs = ask(page, "0/timeline")["runs"]
+        assert sum(r["name"].startswith("sort") for r in runs) == 7
+
+
 def test_every_pass_can_be_shown(view: Page) -> None:
     for i in range(len(ask(view, "0/overview")["passes"])):
         ran = ask(view, f"0/pass/{i}")
@@ -285,6 +320,22 @@ def test_the_page_in_a_browser(view: Page) -> None:
         page.locator("#text tbody tr").nth(1).click()
         ready("kernels/1")
         assert page.inner_text("#text").startswith("kernel ")
+        page.locator("#tabs button", has_text="Timeline").click()
+        ready("timeline/0")
+        assert "worker 0: busy for" in page.inner_text("#head")
+        page.get_by_role("button", name="time", exact=True).click()
+        drawn = canvas.screenshot()
+        box = canvas.bounding_box()
+        assert box is not None
+        long = max(ask(view, "0/timeline")["runs"], key=lambda r: r["stop"] - r["start"])
+        page.fill("#search", long["name"])
+        page.locator("#found", has_text="found").wait_for()
+        assert drawn != canvas.screenshot()
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        assert long["name"] in page.inner_text("#status")
+        page.fill("#search", "")
+        page.get_by_role("button", name="table").click()
+        assert page.locator("#text tbody tr").count() == len(ask(view, "0/timeline")["runs"])
         for tab in ("Steps", "Memory", "Source"):
             page.locator("#tabs button", has_text=tab).click()
             ready(f"{tab.lower()}/0")

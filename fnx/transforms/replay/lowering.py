@@ -17,6 +17,7 @@ from fnx.core.cache import cached
 from fnx.core.errors import ArgumentError
 from fnx.core.levels import show
 from fnx.core.process import load
+from fnx.core.program import Recorded
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay import lowering_html
@@ -73,14 +74,13 @@ class Lowering:
 
     def __init__(self, graph: UOp, lowered: LoweredFace, device: DeviceFace, trace: float,
                  again: Callable[[Callable[[Any], None]], Any], inputs: Sequence[str] = (),
-                 name: str = "function") -> None:
+                 name: str = "function", time: Callable[[], Recorded] | None = None) -> None:
         self.graph, self.simplified = graph, lowered.function
         self.commands, self.arena = lowered.block.commands, lowered.block.arena
         self.milliseconds = {"trace": trace, **lowered.milliseconds}
         self.kernels = tuple(map(_info, parts.executions(self.commands)))
         self._code, self._device, self._again, self._inputs = lowered.code, device, again, inputs
-        self._name = name
-
+        self._name, self._time = name, time
         self.steps = tuple(STEPS)
 
     def __repr__(self) -> str:
@@ -132,7 +132,8 @@ class Lowering:
 
     def view(self, port: int = 0, browser: bool = True) -> Any:
         """Serve a page of this machine on all of it: the graph after each pass and the rules that
-        matched, kernels at every level, memory over the commands, the lines of the source.
+        matched, kernels at every level, a timeline of a call on zeros with what each worker did
+        and the memory in use, buffers over the commands, the lines of the source.
 
         Args:
             port: where; 0 takes one that is free.
@@ -168,6 +169,13 @@ class Lowering:
             texts |= {"program": self._pretty(code.program()), "llvm": code.text(),
                       "assembly": self._device.assembly(code.text())}
         return texts
+
+    @cached
+    def timeline(self) -> Recorded:
+        """When each kernel of one call ran, which is made on zeros now."""
+        if self._time is None:
+            raise ArgumentError("expected a program of a device")
+        return self._time()
 
     @cached
     def passes(self) -> list[Any]:

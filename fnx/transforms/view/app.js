@@ -2,8 +2,8 @@
 "use strict";
 
 const $ = id => document.getElementById(id);
-const TABS = { passes: "Passes", kernels: "Kernels", steps: "Steps", memory: "Memory",
-               source: "Source" };
+const TABS = { passes: "Passes", kernels: "Kernels", steps: "Steps", timeline: "Timeline",
+               memory: "Memory", source: "Source" };
 const state = { tab: "passes", at: 0, view: "", overview: null, shown: null, boxed: [] };
 const cache = new Map();
 const drawing = new Drawing($("graph"), i => tellBox(i));
@@ -34,6 +34,7 @@ const show = (id, on) => $(id).classList.toggle("hidden", !on);
 const say = text => { $("status").textContent = text; };
 const size = n => n < 1024 ? `${n} B` : n < 1 << 20 ? `${(n / 1024).toFixed(1)} KB`
                                                     : `${(n / (1 << 20)).toFixed(1)} MB`;
+const ms = ns => `${(ns / 1e6).toFixed(3)} ms`;
 
 // ---- the list
 
@@ -48,6 +49,7 @@ const LISTS = {
   },
   kernels: () => state.overview.kernels.map((k, i) => ({ text: k.name, note: k.line, i })),
   steps: () => state.overview.steps.map((s, i) => ({ text: s.name, note: "", i })),
+  timeline: () => [{ text: "one call, on zeros", note: "", i: 0 }],
   memory: () => [{ text: "buffers over commands", note: "", i: 0 }],
   source: () => state.files.map((f, i) => ({ text: f.file, note: "", i })),
 };
@@ -97,6 +99,17 @@ const VIEWS = {
   steps: async i => {
     const row = state.overview.steps[i], step = await own(`step/${row.name}`);
     return { head: [row.name, row.times], views: { text: () => text(step.text) } };
+  },
+  timeline: async () => {
+    const found = await own("timeline"), end = found.runs.at(-1)?.stop || 0;
+    const most = Math.max(0, ...found.runs.map(r => r.living));
+    const busy = Array.from({ length: found.workers }, (_, i) => found.parts.reduce(
+      (sum, p) => p[1] === i ? sum + p[3] - p[2] : sum, 0));
+    return { head: [`${found.runs.length.toLocaleString()} kernels in ${ms(end)}` +
+                    (found.left_out ? `, and ${found.left_out.toLocaleString()} more` : ""),
+                    busy.map((ns, i) => `worker ${i}: busy for ${ms(ns)}`).join(",  "),
+                    `intermediate buffers: up to ${size(most)} in use at once`],
+             views: { time: () => timeMap(found), table: () => timeTable(found) } };
   },
   memory: async () => {
     const memory = await own("memory");
@@ -177,6 +190,20 @@ function graph(found) {
 function memoryMap(memory) {
   boxes(memory.buffers.map(b => `${b.name}: ${size(b.bytes)} at ${b.offset.toLocaleString()}, ` +
                                 `commands ${b.first} to ${b.last}`), memoryBoxes(memory), []);
+}
+
+function timeMap(found) {
+  const { boxes: places, told } = timeBoxes(found, r => [
+    r.name, r.line, `${ms(r.stop - r.start)} from ${ms(r.start)} on`, size(r.bytes),
+    `${(r.flops / Math.max(1, r.stop - r.start)).toFixed(1)} GFLOP/s`,
+    `${size(r.living)} of intermediate buffers in use`].filter(Boolean).join("   "));
+  boxes(told, places, []);
+}
+
+function timeTable(found) {
+  table(["kernel", "line", "begins, us", "takes, us", "bytes", "FLOP", "bytes in use"],
+        found.runs.map(r => [r.name, r.line, r.start / 1e3, (r.stop - r.start) / 1e3, r.bytes,
+                             r.flops, r.living]));
 }
 
 function boxes(told, places, edges) {

@@ -16,11 +16,13 @@ from fnx.core.errors import ArgumentError
 from fnx.core.levels import show
 from fnx.core.levels.show_graph import type_of
 from fnx.core.levels.show_text import lines_of, number
+from fnx.core.program import Chunk
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay.lowering import Lowering
 from fnx.transforms.view.layout import layered
 
 MAX_NODES = 20_000  # of a graph that is drawn
+MAX_RUNS = 4_000  # kernels of a timeline
 _AROUND = 3  # lines of the source before and after those that nodes came from
 
 Json = Any  # dict, list, str, int, float, None of the same
@@ -92,6 +94,30 @@ class PageData:
                                            for (kind, index), size in given.items()]}
 
     @cached
+    def timeline(self) -> Json:
+        """The kernels of one call in nanoseconds since its first one began, the parts of them that
+        each worker ran, and the bytes of intermediate buffers that live beside each."""
+        recorded = self.lowering.timeline
+        runs = recorded.runs[:MAX_RUNS]
+        begun = runs[0].start if runs else 0
+        names: list[str] = self.memory["commands"]
+        living = [0] * len(names)
+        for buffer in self.memory["buffers"]:
+            for i in range(buffer["first"], buffer["last"] + 1):
+                living[i] += buffer["bytes"]
+        rows, parts_run, at = [], [], -1
+        for k, run in enumerate(runs):
+            at = _next(names, run.name, at)
+            rows.append({"name": run.name, "line": lines_of(run.sites[:1]),
+                         "start": run.start - begun, "stop": run.stop - begun,
+                         "bytes": run.nbytes, "flops": run.flops,
+                         "living": living[at] if at >= 0 else 0})
+            parts_run += [[k, c.worker, c.start - begun, c.stop - begun] for c in
+                          run.chunks or (Chunk(0, run.start, run.stop),)]
+        return {"workers": recorded.workers, "runs": rows, "parts": parts_run,
+                "left_out": recorded.lost + len(recorded.runs) - len(runs)}
+
+    @cached
     def source(self) -> Json:
         """The user's lines that nodes came from, with how many, and the kernels of each."""
         counts: dict[tuple[str, int], int] = {}
@@ -109,7 +135,8 @@ class PageData:
 def parts_of(data: PageData) -> dict[str, Callable[..., Json]]:
     """The parts of the page by name; those in the second row take a number or a name."""
     return {"overview": lambda _: data.overview, "memory": lambda _: data.memory,
-            "source": lambda _: data.source, "step": data.step,
+            "timeline": lambda _: data.timeline, "source": lambda _: data.source,
+            "step": data.step,
             "pass": lambda i: data.ran(_index(i, len(data.lowering.passes))),
             "kernel": lambda i: data.kernel(_index(i, len(data.lowering.kernels)))}
 
@@ -158,6 +185,12 @@ def _subject(graphs: Sequence[UOp], before: str) -> str:
     if kernels:
         return kernels[0]
     return before if any(g.op is ops.PROGRAM for g in graphs) else ""
+
+
+def _next(names: Sequence[str], name: str, at: int) -> int:
+    """The next command of this name behind one, round and round as in a loop; -1: there is none."""
+    order = [*range(at + 1, len(names)), *range(at + 1)]
+    return next((i for i in order if names[i] == name), -1)
 
 
 def _loop_spans(commands: UOp, number_of: dict[UOp, int]) -> dict[int, tuple[int, int]]:

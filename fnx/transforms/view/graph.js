@@ -147,11 +147,45 @@ function nodeBoxes(graph) {
     color: n.new ? "new" : "plain" }));
 }
 
+const HUES = ["#8fb8de", "#9fd3a8", "#e3c48f", "#d8a7c4", "#b4a7e0", "#8fd0cf", "#e0a797"];
+
 // Buffers of the arena: commands to the right, addresses downwards.
 function memoryBoxes(memory) {
   const step = 1000 / Math.max(1, memory.commands.length), high = 600, most = Math.max(1, memory.arena);
-  const hues = ["#8fb8de", "#9fd3a8", "#e3c48f", "#d8a7c4", "#b4a7e0", "#8fd0cf", "#e0a797"];
   return memory.buffers.map((b, i) => ({
     x: b.first * step, y: b.offset / most * high, w: (b.last - b.first + 1) * step,
-    h: Math.max(1.5, b.bytes / most * high), title: b.name, lines: [], color: hues[i % hues.length] }));
+    h: Math.max(1.5, b.bytes / most * high), title: b.name, lines: [], color: HUES[i % HUES.length] }));
+}
+
+// Time to the right: ticks, a lane of kernels, a lane of each worker, below them the bytes in use.
+function timeBoxes(found, tell) {
+  const wide = 1600, lane = 44, gap = 8, high = 160;
+  const end = Math.max(1, found.runs.at(-1)?.stop || 1), at = ns => ns / end * wide;
+  const most = Math.max(1, ...found.runs.map(r => r.living));
+  const hue = new Map(), boxes = [], told = [];
+  for (const r of found.runs)
+    if (!hue.has(r.name)) hue.set(r.name, HUES[hue.size % HUES.length]);
+  const add = (x, y, w, h, title, color, text) => {
+    boxes.push({ x, y, w, h, title, lines: [], color });
+    told.push(text);
+  };
+  const label = (y, h, text) => add(-150, y, 140, h, text, "plain", text);
+  for (let i = 0; i < 10; i++)
+    add(wide * i / 10, 0, wide / 10, 22, `${(end * i / 1e7).toFixed(3)} ms`, "plain", "");
+  const top = 22 + gap, worker = i => top + (i + 1) * (lane + gap), bottom = worker(found.workers);
+  label(top, lane, "kernels");
+  for (let i = 0; i < found.workers; i++) label(worker(i), lane, `worker ${i}`);
+  label(bottom, high, "bytes in use");
+  found.runs.forEach((r, i) => {
+    const next = found.runs[i + 1]?.start ?? end, tall = r.living / most * high;
+    add(at(r.start), top, Math.max(at(r.stop - r.start), 0.3), lane, r.name, hue.get(r.name), tell(r));
+    if (tall > 0)
+      add(at(r.start), bottom + high - tall, at(next - r.start), tall, "", HUES[0], tell(r));
+  });
+  for (const [k, i, start, stop] of found.parts) {
+    const r = found.runs[k];
+    add(at(start), worker(i), Math.max(at(stop - start), 0.3), lane, r.name, hue.get(r.name),
+        `worker ${i}, ${((stop - start) / 1e6).toFixed(3)} ms of ${tell(r)}`);
+  }
+  return { boxes, told };
 }
