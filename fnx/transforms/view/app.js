@@ -108,7 +108,8 @@ const VIEWS = {
     return { head: [`${found.runs.length.toLocaleString()} kernels in ${ms(end)}` +
                     (found.left_out ? `, and ${found.left_out.toLocaleString()} more` : ""),
                     busy.map((ns, i) => `worker ${i}: busy for ${ms(ns)}`).join(",  "),
-                    `intermediate buffers: up to ${size(most)} in use at once`],
+                    `intermediate buffers: up to ${size(most)} in use at once; drag to pan, ` +
+                    "wheel to zoom into time, click a box"],
              views: { time: () => timeMap(found), table: () => timeTable(found) } };
   },
   memory: async () => {
@@ -197,7 +198,7 @@ function timeMap(found) {
     r.name, r.line, `${ms(r.stop - r.start)} from ${ms(r.start)} on`, size(r.bytes),
     `${(r.flops / Math.max(1, r.stop - r.start)).toFixed(1)} GFLOP/s`,
     `${size(r.living)} of intermediate buffers in use`].filter(Boolean).join("   "));
-  boxes(told, places, []);
+  boxes(told, places, [], true);
 }
 
 function timeTable(found) {
@@ -206,11 +207,11 @@ function timeTable(found) {
                              r.flops, r.living]));
 }
 
-function boxes(told, places, edges) {
+function boxes(told, places, edges, lanes = false) {
   state.boxed = told;
   show("text", false);
   show("graph", true);
-  drawing.show(places, edges);
+  drawing.show(places, edges, lanes);
 }
 
 function tellBox(i) {

@@ -1,4 +1,5 @@
-// Drawings on the canvas: a graph in layers, and rectangles of memory. Drag to pan, wheel to zoom.
+// Drawings on the canvas: a graph in layers, rectangles of memory, lanes over time. Drag to pan,
+// wheel to zoom; of lanes only the time.
 "use strict";
 
 const WIDTH = 150, HEIGHT = 64, BOX = 132, TALL = 40; // of a node's place, and of its box
@@ -10,6 +11,7 @@ class Drawing {
     this.context = canvas.getContext("2d");
     this.boxes = []; this.edges = []; this.hits = new Set(); this.chosen = -1;
     this.x = 0; this.y = 0; this.scale = 1;
+    this.lanes = false; this.stretch = 1; // of x beside y
     this.pending = false;
     canvas.addEventListener("pointerdown", e => this.down(e));
     canvas.addEventListener("pointermove", e => this.move(e));
@@ -19,7 +21,8 @@ class Drawing {
   }
 
   // boxes: {x, y, w, h, title, lines, color}; edges: [from, to]
-  show(boxes, edges) {
+  show(boxes, edges, lanes = false) {
+    this.lanes = lanes; this.stretch = 1;
     this.boxes = boxes; this.edges = edges; this.hits = new Set(); this.chosen = -1;
     this.fit();
   }
@@ -43,8 +46,8 @@ class Drawing {
   center(i) {
     const b = this.boxes[i], { clientWidth, clientHeight } = this.canvas;
     this.scale = Math.max(this.scale, 0.6);
-    this.x = clientWidth / 2 - this.scale * (b.x + b.w / 2);
-    this.y = clientHeight / 2 - this.scale * (b.y + b.h / 2);
+    this.x = clientWidth / 2 - this.scale * this.stretch * (b.x + b.w / 2);
+    if (!this.lanes) this.y = clientHeight / 2 - this.scale * (b.y + b.h / 2);
     this.chosen = i;
     this.draw();
   }
@@ -78,30 +81,32 @@ class Drawing {
       else c.bezierCurveTo(x1, y1 + 18, x2, y2 - 18, x2, y2);
     }
     c.stroke();
-    c.globalAlpha = 1; c.textBaseline = "middle"; c.textAlign = "center";
+    c.globalAlpha = 1; c.textBaseline = "middle"; c.textAlign = this.lanes ? "left" : "center";
     this.boxes.forEach((b, i) => {
-      if (b.x > right || b.x + b.w < left || b.y > bottom || b.y + b.h < top) return;
+      const x = b.x * this.stretch, w = b.w * this.stretch;
+      if (x > right || x + w < left || b.y > bottom || b.y + b.h < top) return;
       c.fillStyle = this.hits.has(i) ? fills.hit : fills[b.color] || b.color;
       c.strokeStyle = i === this.chosen ? accent : soft;
       c.lineWidth = i === this.chosen ? 3 : 1;
-      c.fillRect(b.x, b.y, b.w, b.h);
-      c.strokeRect(b.x, b.y, b.w, b.h);
-      if (scale * b.h < 9) return;
+      c.fillRect(x, b.y, w, b.h);
+      c.strokeRect(x, b.y, w, b.h);
+      if (scale * b.h < 9 || scale * w < 12) return;
       c.save();
-      c.beginPath(); c.rect(b.x, b.y, b.w, b.h); c.clip();
+      c.beginPath(); c.rect(x, b.y, w, b.h); c.clip();
       c.fillStyle = fore; c.font = "600 13px system-ui, sans-serif";
       const lines = b.lines.filter(Boolean), step = 15;
+      const middle = this.lanes ? Math.max(x, left) + 4 : x + w / 2;
       let y = b.y + b.h / 2 - step * lines.length / 2;
-      c.fillText(b.title, b.x + b.w / 2, y);
+      c.fillText(b.title, middle, y);
       c.fillStyle = soft; c.font = "11px ui-monospace, monospace";
-      for (const line of lines) c.fillText(line, b.x + b.w / 2, y += step);
+      for (const line of lines) c.fillText(line, middle, y += step);
       c.restore();
     });
   }
 
   at(e) {
     const box = this.canvas.getBoundingClientRect();
-    const x = (e.clientX - box.left - this.x) / this.scale;
+    const x = (e.clientX - box.left - this.x) / this.scale / this.stretch;
     const y = (e.clientY - box.top - this.y) / this.scale;
     return this.boxes.findIndex(b => x >= b.x && x <= b.x + b.w && y >= b.y && y <= b.y + b.h);
   }
@@ -132,6 +137,13 @@ class Drawing {
     e.preventDefault();
     const box = this.canvas.getBoundingClientRect();
     const x = e.clientX - box.left, y = e.clientY - box.top;
+    if (this.lanes) {
+      const stretch = Math.min(1e4, Math.max(0.5, this.stretch * Math.exp(-e.deltaY / 400)));
+      this.x = x - (x - this.x) * stretch / this.stretch;
+      this.stretch = stretch;
+      this.draw();
+      return;
+    }
     const scale = Math.min(4, Math.max(0.02, this.scale * Math.exp(-e.deltaY / 400)));
     this.x = x - (x - this.x) * scale / this.scale;
     this.y = y - (y - this.y) * scale / this.scale;
