@@ -47,7 +47,7 @@ class Drawing {
     const b = this.boxes[i], { clientWidth, clientHeight } = this.canvas;
     this.scale = Math.max(this.scale, 0.6);
     this.x = clientWidth / 2 - this.scale * this.stretch * (b.x + b.w / 2);
-    if (!this.lanes) this.y = clientHeight / 2 - this.scale * (b.y + b.h / 2);
+    this.y = clientHeight / 2 - this.scale * (b.y + b.h / 2);
     this.chosen = i;
     this.draw();
   }
