@@ -163,7 +163,8 @@ class Fusion:
         """Whether a product reads windows with zeros around, or parts of rows with zeros behind:
         from memory without conditions and divisions."""
         return node.op in _CONDITIONAL and self.varies[node] == cost.long_axes(node.shape) and any(
-            g.contraction is not None and (overlaps(i) or is_misaligned(i))
+            g.contraction is not None and (overlaps(i) or is_misaligned(i)) or
+            g.reduces and overlaps(i) and is_misaligned(i)
             for g, found in self._resolved(uses).items() for i in found)
 
     def _resolved(self, uses: dict[Group, list[Tokens]]) -> dict[Group, list[Tokens]]:
