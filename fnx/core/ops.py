@@ -179,7 +179,7 @@ REF = Op("REF", "kp", "kernel", None, result="any", arg=op_args.Ref, place=r.slo
 INDEX = Op("INDEX", "k", "kernel", None)
 LOAD = Op("LOAD", "kp", "kernel", None, cost=1)
 STORE = Op("STORE", "kp", "kernel", None, result="void",
-           arg=(Op, type(None)), cost=1, content=r.combine)
+           arg=(Op, str, type(None)), cost=1, content=r.combine)
 STAGE = Op("STAGE", "k", "kernel", None, arg=op_args.Stage, binds="tail")
 CARRY = Op("CARRY", "k", "kernel", None, result="any", arg=op_args.Carry, content=r.carried)
 ITER = Op("ITER", "k", "kernel", None, result="void", arg=op_args.Iter, binds="head")

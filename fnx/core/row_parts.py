@@ -47,8 +47,9 @@ def monoid(arg: Any) -> int:
     return combine(arg.monoid)
 
 
-def combine(monoid: Op | None) -> int:
-    return 0 if monoid is None else monoid.code
+def combine(monoid: Op | str | None) -> int:
+    """Of a STORE: how it combines; -1 where it streams."""
+    return 0 if monoid is None else -1 if isinstance(monoid, str) else monoid.code
 
 
 # ---- shape rules ----------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class _Program:
             return ""
         if op is ops.STORE:
             mask = f", mask={src[2]}" if len(src) > 2 else ""
-            return f"store({src[0]}, {src[1]}{mask})"
+            return f"{'stream' if node.arg else 'store'}({src[0]}, {src[1]}{mask})"
         if op is ops.ENDFOR:
             return f"next {', '.join(src[1:])}" if src[1:] else "next"
         if op is ops.SYNC:

@@ -153,8 +153,9 @@ ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
      lambda n: _address(n) and (n.arg is None or n.arg in (1, 2, 4, 8, 16, 32, 64))),
     ((ops.LOAD,), "an address of its dtype and a mask of its lanes",
      lambda n: len(n.src) in (1, 2) and _access(n)),
-    ((ops.STORE,), "an address, a value of its dtype, a mask of its lanes, and no monoid",
-     lambda n: len(n.src) in (2, 3) and _access(n) and n.arg is None),
+    ((ops.STORE,), "an address, a value of its dtype, a mask of its lanes or whether it streams",
+     lambda n: len(n.src) in (2, 3) and _access(n)
+     and (n.arg is None or n.arg == "STREAM" and len(n.src) == 2)),
     ((ops.SPLAT,), "a scalar and a vector dtype of it",
      lambda n: n.dtype is n.src[0].dtype.vec(n.dtype.lanes) and n.dtype.lanes > 1
      and n.src[0].dtype.lanes == 1),

@@ -28,7 +28,7 @@ What a PROGRAM may hold (level "p"); all integers that address or count are ``in
 | ADDRESS | (pointer, offset) | alignment | pointer + elements, for lanes of its dtype; a \
 vector of offsets: one for each lane |
 | LOAD | (ADDRESS, mask?) | | the lanes there; 0 where the mask is false |
-| STORE | (ADDRESS, value, mask?) | | alike |
+| STORE | (ADDRESS, value, mask?) | STREAM? | alike; past the caches where it streams |
 | SPLAT | (scalar,) | | the scalar in all lanes |
 | LANES | () | | 0, 1, 2 ... |
 | LANESBELOW | (count,) | | lanes below count (any integer) |
@@ -57,6 +57,7 @@ from fnx.lower.program.accumulators import Accumulators
 from fnx.lower.program.builder import Lines
 from fnx.lower.program.carries import CarriedValues
 from fnx.lower.program.loop_nest import Nest, nest
+from fnx.lower.program.streamed import streamed
 from fnx.lower.program.together import SyncPlan, group_of
 from fnx.lower.program.values import Values
 
@@ -75,15 +76,15 @@ def linearize(kernel: UOp, target: Target) -> UOp:
     [FOR, ADDRESS, ADDRESS, STORE, ENDFOR]
     """
     lines = Lines(target.fma)
-    _KernelWalk(kernel, lines).body(nest(kernel))
+    _KernelWalk(kernel, lines, streamed(kernel, target)).body(nest(kernel))
     return lines.program(group_of(kernel))
 
 
 class _KernelWalk:
     """Goes through the plan from the outside in; what is written is the parts' business."""
 
-    def __init__(self, kernel: UOp, lines: Lines) -> None:
-        self.lines, self.values = lines, Values(kernel, lines)
+    def __init__(self, kernel: UOp, lines: Lines, streamed: frozenset[int]) -> None:
+        self.lines, self.values = lines, Values(kernel, lines, streamed)
         self.accumulators = Accumulators(self.values)
         self.carries = CarriedValues(self.values, toposort(kernel.src))
         self.group = SyncPlan(kernel) if any(

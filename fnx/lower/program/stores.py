@@ -19,8 +19,11 @@ from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.program.addresses import split_lanes
 from fnx.lower.program.builder import Lines
 from fnx.lower.program.roles import Instance, Replicas, extent_of
+from fnx.lower.program.streamed import LINE, is_line
 from fnx.lower.program.transpose import can_transpose, transpose
 from fnx.lower.program.values import Values
+
+_STREAM = "STREAM"  # what a STORE has that goes past the caches
 
 
 class Write(Record):
@@ -31,6 +34,7 @@ class Write(Record):
     condition: UOp | None
     mask: UOp | None
     combine: ops.Op | None
+    streams: bool = False
 
 
 def collect(values: Values, store: UOp) -> list[Write]:
@@ -56,19 +60,27 @@ def _instance(values: Values, store: UOp, instance: Instance, lane: UOp | None) 
         if stride == -1:
             value = lines.reverse(value)
             mask = None if mask is None else lines.reverse(mask)
-    return Write(address, value, condition, mask, store.arg)
+    streams = lane is not None and stride == 1 and mask is None and _streams(values, store) \
+        and is_line(address, value)
+    return Write(address, value, condition, mask, store.arg, streams)
+
+
+def _streams(values: Values, store: UOp) -> bool:
+    ref = parts.buffer(store)
+    return ref.op is ops.REF and ref.arg.slot in values.streamed
 
 
 def write(lines: Lines, writes: Sequence[Write]) -> None:
     """The lines of writes; neighbours under one condition share a branch."""
     for condition, group in itertools.groupby(writes, key=lambda w: w.condition):
         branch = None if condition is None else lines.branch(condition)
-        for address, value, _, mask, combine in group:
+        for address, value, _, mask, combine, streams in group:
             masks = () if mask is None else (mask,)
             if combine is not None and combine is not ops.STORE:
                 old = lines.put(ops.LOAD, value.dtype, (address, *masks))
                 value = lines.combined(combine, old, value, stays=True)
-            lines.put(ops.STORE, dtypes.void, (address, value, *masks))
+            how = _STREAM if streams else None
+            lines.put(ops.STORE, dtypes.void, (address, value, *masks), how)
         if branch is not None:
             lines.end_branch(branch)
 
@@ -114,5 +126,6 @@ def _transposed(values: Values, store: UOp, replicas: Replicas, across: UOp) -> 
             at = {**instance, row: i}
             condition, mask = values.masks(valid, at)
             address = values.addresses.access(place, across_lane, at).address
-            out.append(Write(address, column, condition, mask, None))
+            streams = mask is None and _streams(values, store) and is_line(address, column, LINE)
+            out.append(Write(address, column, condition, mask, None, streams))
     return out

@@ -29,8 +29,9 @@ _Need = tuple[Any, UOp, Instance]  # key of the memo, node, instance
 class Values:
     """The values of one kernel's nodes, as lines of ``lines``."""
 
-    def __init__(self, kernel: UOp, lines: Lines) -> None:
-        self.lines = lines
+    def __init__(self, kernel: UOp, lines: Lines, streamed: frozenset[int] = frozenset()
+                 ) -> None:
+        self.lines, self.streamed = lines, streamed
         self.conditions = Conditions()
         self.replication = Replication(kernel)
         self.addresses = Addresses(kernel, lines, self.value)

@@ -19,20 +19,25 @@ from __future__ import annotations
 from fnx.core import dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.uop import UOp
-from fnx.lower.render.llvm import Convention, Printer, body, type_of
+from fnx.lower.render.llvm import Convention, Printer, body, store, type_of
 
+_STREAM = ", !nontemporal !0"
 _PARAMETERS = "ptr noalias readonly %buffers, ptr noalias readonly %scalars, i64 %lo, i64 %hi, " \
     "ptr noalias align 64 %scratch"
 
 
 def render(program: UOp) -> str:
     """A kernel function, from its parameters on."""
-    return "\n".join([f"({_PARAMETERS}) nounwind {{", *body(program, _HOST), "}", ""])
+    lines = body(program, _HOST)
+    if any(n.op is ops.STORE and n.arg for n in program.src):
+        lines.insert(-1, "  call void @llvm.x86.sse.sfence()")
+    return "\n".join([f"({_PARAMETERS}) nounwind {{", *lines, "}", ""])
 
 
 def module(symbol: str, function: str) -> str:
     """The module that defines ``symbol`` as a kernel function."""
-    return f"define void @{symbol}{function}"
+    streams = "\n!0 = !{i32 1}\n" if _STREAM in function else ""
+    return f"define void @{symbol}{function}{streams}"
 
 
 def _enter(p: Printer, program: UOp) -> None:
@@ -56,8 +61,15 @@ def from_bits(p: Printer, name: str, t: DType) -> str:
     return p.line(f"bitcast i{t.bits} {name} to {type_of(t)}") if t.is_float else name
 
 
+def _store(p: Printer, node: UOp) -> None:
+    store(p, node)
+    if node.arg:
+        p.out[-1] += _STREAM
+
+
 def _scratch(p: Printer, node: UOp) -> None:
     p.define(node, f"getelementptr i8, ptr %scratch, i64 {p.operand(node.src[0])}")
 
 
-_HOST = Convention(_enter, {ops.PART: lambda p, n: ("%lo", "%hi")[n.arg]}, {ops.SCRATCH: _scratch})
+_HOST = Convention(_enter, {ops.PART: lambda p, n: ("%lo", "%hi")[n.arg]}, {
+    ops.SCRATCH: _scratch, ops.STORE: _store})

@@ -347,7 +347,8 @@ def _load(p: Printer, node: UOp) -> None:
     p.names[node] = name
 
 
-def _store(p: Printer, node: UOp) -> None:
+def store(p: Printer, node: UOp) -> None:
+    """The line of a STORE."""
     place, value = node.src[:2]
     t = value.dtype
     at, memory, suffix = p.operand(place), type_of(_in_memory(t)), _suffix(_in_memory(t))
@@ -493,7 +494,7 @@ _ROWS: dict[Op, Callable[[Printer, UOp], None]] = {
     **{op: _elementwise(op) for op in _TEMPLATES}, ops.DIV: _divide,
     ops.SHL: _shift, ops.SHR: _shift, ops.WHERE: _where, ops.CAST: _cast,
     ops.BITCAST: _bitcast, ops.ADDRESS: _address, ops.LOAD: _load,
-    ops.STORE: _store, ops.SPLAT: _splat, ops.LANESBELOW: _lanes_below,
+    ops.STORE: store, ops.SPLAT: _splat, ops.LANESBELOW: _lanes_below,
     ops.SHUFFLE: _shuffle, ops.EXTRACT: _extract, ops.FOR: _for, ops.PHI: _phi,
     ops.ENDFOR: _endfor, ops.BREAK: _break, ops.LAST: _last, ops.IF: _if, ops.ENDIF: _endif,
     ops.EVERY: _every,

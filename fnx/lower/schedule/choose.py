@@ -37,6 +37,7 @@ from fnx.lower.schedule.workload import (
 )
 
 _INLINE = 1 << 16  # additions (or their like) that are not worth waking a worker for
+_PASSES = 4  # of a scatter over its places, each for some of the elements of a row
 _CHUNK = 1 << 14  # and how many of them one parallel iteration should have
 _BLOCK = 16  # side of a transposed block: a cache line of float32
 _UNROLL = 4
@@ -229,7 +230,10 @@ class LoopPlan:
         if shared:
             rest = f"{name}_t"
             loops.insert(0, f"{name}_p")
-            chunk = max(1, self._chunk_of(r) // step) * step
+            most = max(1, self._chunk_of(r) // step)
+            if self.kept and is_known(r):  # all else is read again for each chunk
+                most = max(most, -(-extent(r) // (_PASSES * step)))
+            chunk = most * step
             self.steps.append(tiling.split(name, chunk, loops[0], rest))
         inner = f"{name}_v" if times > 1 else f"{name}_l"
         self.steps.append(tiling.split(rest, step, f"{name}_o", inner))
