@@ -19,7 +19,7 @@ folded in order. EXPAND costs nothing: it is a NumPy view with stride 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from fnx.core.levels.interp_kernel import LIMIT, computed, run_kernel
 from fnx.core.numpy_semantics import combined, fold, sorted_operands
 from fnx.core.row_parts import highest
 from fnx.core.uop import UOp, consumers, toposort
+from fnx.core.weak import WeakMemo
 
 __all__ = ["apply", "evaluate", "run_kernel"]
 
@@ -48,7 +49,7 @@ def evaluate(roots: Iterable[UOp], env: Mapping[UOp, NDArray]) -> list[NDArray]:
         ArgumentError: a PARAM or LEAF has no value.
     """
     with np.errstate(all="ignore"):
-        return _Run(list(roots), env).values()
+        return _Run(_Plan(list(roots), env), env).values()
 
 
 def apply(fn: UOp, args: Sequence[NDArray]) -> list[NDArray]:
@@ -61,42 +62,48 @@ def apply(fn: UOp, args: Sequence[NDArray]) -> list[NDArray]:
     """
     if len(args) != fn.arg.n_params:
         raise ArgumentError(f"expected {fn.arg.n_params} operands, got {len(args)}")
-    env = {node: np.asarray(args[i]) for i, node in build.params(fn).items()}
-    return evaluate(fn.src, env)
+    plan = _plans.get(fn)
+    if plan is None:
+        plan = _plans[fn] = _Plan(list(fn.src), ())
+    env = {node: np.asarray(args[node.arg.slot]) for node in plan.params}
+    with np.errstate(all="ignore"):
+        return _Run(plan, env).values()
 
 
-class _Run:
-    """One evaluation: a value is dropped as soon as its last reader has been computed."""
+class _Plan:
+    """What is computed, in which order, of what; the body of a loop has one for all steps.
 
-    def __init__(self, roots: list[UOp], env: Mapping[UOp, NDArray]) -> None:
-        self.roots, self.env = roots, env
-        self.order = toposort(roots, stop=lambda n: n in env or n.op is ops.KERNEL)
-        self.virtual = self._virtual_nodes()
-        self.reads = {n: self._reads(n) for n in self.order if n not in self.virtual}
-        self.value: dict[UOp, Any] = {}
+    Attributes:
+        roots: the results.
+        reads: the nodes whose values each node needs, in an order in which to compute them.
+        readers: how many read each of them.
+        virtual: nodes that are never held whole.
+        params: the PARAMs among them.
+        known: the values of constants.
+    """
 
-    def values(self) -> list[NDArray]:
-        left = dict.fromkeys(self.reads, 0)
-        for reads in self.reads.values():
+    def __init__(self, roots: list[UOp], given: Container[UOp]) -> None:
+        self.roots = roots
+        order = toposort(roots, stop=lambda n: n in given or n.op is ops.KERNEL)
+        self.virtual = self._virtual_nodes(order, given)
+        self.reads = {n: self._reads(n, given) for n in order if n not in self.virtual}
+        self.readers = dict.fromkeys(self.reads, 0)
+        for reads in (*self.reads.values(), roots):
             for s in reads:
-                left[s] += 1
-        for r in self.roots:
-            left[r] += 1
-        for node, reads in self.reads.items():
-            self.value[node] = self._compute(node)
-            for s in reads:
-                left[s] -= 1
-                if not left[s]:
-                    del self.value[s]
-        return [self.value[r] for r in self.roots]
+                self.readers[s] += 1
+        self.params = [n for n in self.reads if n.op is ops.PARAM]
+        self.known: dict[UOp, Any] = {}
+        for n in self.reads:
+            if n not in given and n.op in _CONSTANT and all(s in self.known for s in n.src):
+                self.known[n] = _checked(n, np.asarray(computed(n, self.known)))
 
-    def _virtual_nodes(self) -> set[UOp]:
+    def _virtual_nodes(self, order: list[UOp], given: Container[UOp]) -> set[UOp]:
         """Elementwise nodes above LIMIT that nothing but REDUCEs read, directly or not."""
-        big = [n for n in self.order if n.op in ops.ELEMENTWISE and n not in self.env
+        big = [n for n in order if n.op in ops.ELEMENTWISE and n not in given
                and math.prod(n.shape) * n.dtype.itemsize > LIMIT]
         if not big:
             return set()
-        readers = consumers(self.order)
+        readers = consumers(order)
         virtual: set[UOp] = set()
         roots = set(self.roots)
         for n in reversed(big):
@@ -104,14 +111,37 @@ class _Run:
                 virtual.add(n)
         return virtual
 
-    def _reads(self, node: UOp) -> tuple[UOp, ...]:
+    def _reads(self, node: UOp, given: Container[UOp]) -> tuple[UOp, ...]:
         """The nodes whose values ``node`` needs: its operands, through virtual ones."""
-        if node in self.env or node.op in (ops.FUNCTION, ops.KERNEL):
+        if node in given or node.op in (ops.FUNCTION, ops.KERNEL):
             return ()
         if node.op is not ops.REDUCE or node.src[0] not in self.virtual:
             return node.src
         below = toposort(node.src, stop=lambda n: n not in self.virtual)
         return tuple(n for n in below if n not in self.virtual)
+
+
+_CONSTANT = frozenset({ops.CONST, ops.EXPAND})
+_plans: WeakMemo[UOp, _Plan] = WeakMemo()  # of FUNCTIONs
+
+
+class _Run:
+    """One evaluation: a value is dropped as soon as its last reader has been computed."""
+
+    def __init__(self, plan: _Plan, env: Mapping[UOp, NDArray]) -> None:
+        self.plan, self.env, self.virtual = plan, env, plan.virtual
+        self.value = plan.known.copy()
+
+    def values(self) -> list[NDArray]:
+        left = self.plan.readers.copy()
+        for node, reads in self.plan.reads.items():
+            if node not in self.value:
+                self.value[node] = self._compute(node)
+            for s in reads:
+                left[s] -= 1
+                if not left[s]:
+                    del self.value[s]
+        return [self.value[r] for r in self.plan.roots]
 
     def _compute(self, node: UOp) -> Any:
         if node in self.env:
