@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, TypeVar, overload
 
-from fnx.core import build, dtypes
+from fnx.core import build, build_calls, dtypes
 from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
@@ -152,7 +152,8 @@ def _pullback(form: Linearized, saved: list[Array], primals: Layout, outs: Layou
 def _pushforward(form: Linearized, saved: list[Array], primals: Layout, outs: Layout
                  ) -> Pushforward:
     pushed, active = pushing(form)
-    sources = tuple([None if kind in ("input", "result") else _UNREAD for kind, _ in form.sources])
+    sources = tuple([None if kind in ("input", "result") else
+                     _NO_EFFECTS if (kind, i) == TOKEN else _UNREAD for kind, i in form.sources])
     number = dict(zip([i for kind, i in form.sources if kind == "cotangent"], pushed.given))
     floats = sum(a.dtype.is_float for a in outs.avals)
     return Pushforward(saved, _MapFacts(pushed.function, (*sources, *active), tuple(
@@ -186,6 +187,7 @@ def _transposed(fun: Callable[..., Any], primals: tuple[Any, ...]) -> Transposit
 
 _UNREAD = -1  # an operand that the FUNCTION has and does not read
 _EFFECTS = -2  # what its effects follow
+_NO_EFFECTS = -3  # the same of one whose effects are left out
 
 
 class _MapFacts(Record):
@@ -215,7 +217,9 @@ class _LinearMap:
         plan, saved = self.plan, iter(self.saved)
         nothing = build.const(0, dtypes.float32)
         operands = [next(saved)._node if i is None else nothing if i == _UNREAD else
-                    scope.token() if i == _EFFECTS else given[i] for i in plan.sources]
+                    scope.token() if i == _EFFECTS else
+                    build_calls.first_token() if i == _NO_EFFECTS else given[i]
+                    for i in plan.sources]
         found = inline(plan.function, operands)
         if plan.token is not None:
             scope.follow(found[plan.token])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,13 @@ import fnx
 import fnx.kernel as k
 import fnx.lax as lax
 import fnx.numpy as jnp
+from fnx.ad_checkpoint import checkpoint_name
 from fnx.core.array import tree
 from fnx.core.array.trace import trace
 from fnx.core.config import override
 from fnx.core.levels import interp
 from fnx.custom_batching import custom_vmap, sequential_vmap
+from fnx.custom_derivatives import SymbolicZero
 from fnx.experimental import io_callback
 from fnx.scipy.sparse.linalg import cg
 from tests.attack import seeds
@@ -156,6 +158,49 @@ def _named(x: Any) -> Any:
                     lax.all_gather(y, "inner")[0] * 0.2, axis_name="inner")(x)
 
 
+def _switched(x: Any) -> Any:
+    """Each lane chooses one of three."""
+    which = (x.sum() * 10).astype(np.int32) % 3
+    return lax.switch(which, [jnp.sin, lambda x: x * x * 0.5, lambda x: x * x.sum() * 0.3], x)
+
+
+def _plain_switched(x: Any) -> Any:
+    which = (x.sum() * 10).astype(np.int32) % 3
+    return jnp.where(which == 0, jnp.sin(x),
+                     jnp.where(which == 1, x * x * 0.5, x * x.sum() * 0.3))
+
+
+def _recurrence(x: Any) -> Any:
+    """b = a * b + x from the end, by a scan of pairs."""
+    def combine(later: Any, earlier: Any) -> Any:
+        return {"a": later["a"] * earlier["a"], "b": earlier["a"] * later["b"] + earlier["b"]}
+    found: Any = lax.associative_scan(combine, {"a": jnp.sin(x), "b": x}, reverse=True)
+    return found["b"] * found["a"]
+
+
+def _plain_recurrence(x: Any) -> Any:
+    a = jnp.sin(x)
+    b1 = a[1] * x[2] + x[1]
+    return jnp.stack([(a[0] * b1 + x[0]) * a[0] * a[1] * a[2], b1 * a[1] * a[2], x[2] * a[2]])
+
+
+def _grown(x: Any) -> Any:
+    """As many steps as the values say; they differ between lanes."""
+    return lax.while_loop(lambda y: y.sum() < 2.0, lambda y: y * 1.3 + x * 0.2, x)
+
+
+def _plain_grown(x: Any) -> Any:
+    y = x
+    for _ in range(8):
+        y = jnp.where(y.sum() < 2.0, y * 1.3 + x * 0.2, y)
+    return y
+
+
+def _outer(x: Any, o: Any) -> None:
+    i, j = k.range(x.shape[0], "i"), k.range(x.shape[0], "j")
+    o[i] = k.sum(x[j] * k.sin(x[i] * x[j]), over=j)
+
+
 LEAVES: dict[str, tuple[Function, Function]] = {
     "kernel with a loop": (_kernel(_looped), _plain_loop),
     "kernel with a condition": (
@@ -178,6 +223,16 @@ LEAVES: dict[str, tuple[Function, Function]] = {
                 lambda x: jnp.where(x >= x.max(), 2 * x, x) + x[1] * np.array([1.0, 0.0, 0.0])),
     "windows": (lambda x: lax.reduce_window(x, 0.0, lambda a, b: a + b, (2,), (1,), "SAME"),
                 lambda x: x + jnp.stack([x[1], x[2], 0 * x[2]])),
+    "switch": (_switched, _plain_switched), "pairs": (_recurrence, _plain_recurrence),
+    "steps by value": (_grown, _plain_grown),
+    "windows of a function": (
+        lambda x: lax.reduce_window(x, 0.0, lambda a, b: a * b + a + b, (2,), (1,), "SAME"),
+        lambda x: (1 + x) * (1 + jnp.stack([x[1], x[2], 0 * x[2]])) - 1),
+    "kernel under a schedule": (
+        fnx.call(_outer, out=lambda x: x, schedule=[
+            k.split("i", 2, "io", "ii"), k.stage("x", at="io"), k.order("io", "j", "ii"),
+            k.vectorize("ii")]),
+        lambda x: (x * jnp.sin(x[:, None] * x)).sum(1)),
     "fold": (lambda x: x * lax.reduce(x, np.float64(1), lambda a, b: a * b + 0.1 * b, (0,)),
              lambda x: x * (((1.1 * x[0]) * x[1] + 0.1 * x[1]) * x[2] + 0.1 * x[2])),
 }
@@ -228,6 +283,87 @@ def _plain_collected(f: Function) -> Function:
     return g
 
 
+def _looped_rule(f: Function) -> Function:
+    """Rules that are loops with effects."""
+    g = fnx.custom_vjp(f)
+
+    def bwd(x: Any, ct: Any) -> Any:
+        def step(total: Any, part: Any) -> Any:
+            fnx.debug.callback(lambda v: None, part)
+            return total + fnx.vjp(f, x)[1](part)[0], None
+        return lax.scan(step, jnp.zeros_like(x), jnp.stack([ct * 0.25, ct * 0.75]))[0],
+
+    g.defvjp(lambda x: (lax.fori_loop(0, 2, lambda i, y: f(x) + y * 0, x), x), bwd)
+    return g
+
+
+def _half_used(f: Function) -> Function:
+    """A function of two results, of which one is read, with a rule that looks at that."""
+    g = fnx.custom_vjp(lambda x: (x * 2, f(x)))
+
+    def bwd(x: Any, cts: Any) -> Any:
+        first, second = cts
+        if type(second) is SymbolicZero:
+            return first * 2,
+        back, = fnx.vjp(f, x)[1](second)
+        return back if type(first) is SymbolicZero else back + first * 2,
+
+    g.defvjp(lambda x: ((x.value * 2, f(x.value)), x.value), bwd, symbolic_zeros=True)
+    return lambda x: g(x)[1] + lax.stop_gradient(g(x)[0] - 2 * x)
+
+
+def _kept_by_name(f: Function) -> Function:
+    """Steps of a scan that are computed again, but for what has a name."""
+    only = fnx.checkpoint_policies.save_only_these_names("kept")
+
+    def step(c: Any, _: Any) -> Any:
+        return jnp.cos(checkpoint_name(f(c), "kept")), None
+    return lambda x: lax.scan(fnx.checkpoint(step, policy=only), x, None, 2)[0]
+
+
+def _exchanged(f: Function) -> Function:
+    """A carry of several types, two parts of which change places."""
+    def step(c: Any, _: Any) -> Any:
+        return {"a": f(c["b"]), "b": c["a"], "n": c["n"] + 1, "odd": ~c["odd"]}, c["n"] * c["b"]
+
+    def g(x: Any) -> Any:
+        first = {"a": x, "b": x * 0.5, "n": 1, "odd": False}
+        last, rows = lax.scan(step, first, None, 2)
+        return jnp.where(last["odd"], 0.0, last["a"] - last["b"] * 0.3) + rows.sum(0) * 0.1
+    return g
+
+
+def _plain_exchanged(f: Function) -> Function:
+    return lambda x: f(x) - f(x * 0.5) * 0.3 + (x * 0.5 + 2 * x) * 0.1
+
+
+def _by_value(f: Function) -> Function:
+    """Twice for some lanes, once for others."""
+    def g(x: Any) -> Any:
+        most = jnp.where(x[1] > 0.45, 2, 1)
+        return lax.while_loop(lambda s: s[0] < most, lambda s: (s[0] + 1, f(s[1])), (0, x))[1]
+    return g
+
+
+def _plain_by_value(f: Function) -> Function:
+    def g(x: Any) -> Any:
+        once = f(x)
+        return jnp.where(x[1] > 0.45, f(once), once)
+    return g
+
+
+def _one_of_three(f: Function) -> Function:
+    return lambda x: lax.switch((x[2] * 9).astype(np.int32) % 3, [
+        f, lambda x: f(x * 0.5), lambda x: x * 0.3], x)
+
+
+def _plain_one_of_three(f: Function) -> Function:
+    def g(x: Any) -> Any:
+        which = (x[2] * 9).astype(np.int32) % 3
+        return jnp.where(which == 0, f(x), jnp.where(which == 1, f(x * 0.5), x * 0.3))
+    return g
+
+
 def _chosen(f: Function) -> Function:
     """A branch that lanes choose by themselves."""
     return lambda x: lax.cond(x[0] > 0.4, f, lambda x: x * 0.5, x)
@@ -252,8 +388,15 @@ WRAPPERS: dict[str, tuple[Callable[[Function], Function], Callable[[Function], F
              lambda f: lambda x: f(x) + f(x * 0.5)),
     "choice": (_chosen, lambda f: lambda x: jnp.where(x[0] > 0.4, f(x), x * 0.5)),
     "switch": (lambda f: lambda x: lax.switch(jnp.asarray(1), [lambda x: x, f], x), lambda f: f),
+    "one of three": (_one_of_three, _plain_one_of_three),
+    "as often as a value says": (_by_value, _plain_by_value),
+    "rules that are loops": (_looped_rule, lambda f: f), "half used": (_half_used, lambda f: f),
+    "kept by name": (_kept_by_name, lambda f: _twice(lambda x: jnp.cos(f(x)))),
+    "exchanged": (_exchanged, _plain_exchanged),
     "jvp": (_tangent, _tangent), "linearize": (_linear, _tangent), "grad": (_descent, _descent),
     "donated": (lambda f: lambda x: fnx.jit(f, donate_argnums=0)(x + 0.0), lambda f: f),
+    "donated into a carry": (lambda f: lambda x: fnx.jit(
+        lambda x: lax.fori_loop(0, 2, lambda i, x: f(x), x), donate_argnums=0)(x + 0.0), _twice),
 }
 
 # ---- words -------------------------------------------------------------------------------------
@@ -277,15 +420,11 @@ TRANSFORMS: dict[str, Callable[[Function], Function]] = {
 }
 
 
-class Drawn:
-    """The program of a seed."""
+class Composed:
+    """A leaf in wrappers, the innermost first, under a word."""
 
-    def __init__(self, seed: int) -> None:
-        rng = random.Random(seed)
-        self.leaf = rng.choice(list(LEAVES))
-        self.wrappers = [rng.choice(list(WRAPPERS)) for _ in range(rng.choice((1, 2, 2, 3)))]
-        self.word = [rng.choice(list(TRANSFORMS)) for _ in range(rng.choice((1, 1, 2)))]
-        self.x = np.random.default_rng(seed).uniform(0.2, 0.8, N)
+    def __init__(self, leaf: str, wrappers: Sequence[str], word: Sequence[str]) -> None:
+        self.leaf, self.wrappers, self.word = leaf, wrappers, word
 
     def __repr__(self) -> str:
         return " of ".join([*self.word[::-1], *self.wrappers[::-1], self.leaf])
@@ -299,17 +438,25 @@ class Drawn:
         return f
 
 
-def check(seed: int) -> None:
-    """Hold the program of a seed against the plain one.
+def drawn(seed: int) -> Composed:
+    """The program of a seed."""
+    rng = random.Random(seed)
+    return Composed(rng.choice(list(LEAVES)),
+                    [rng.choice(list(WRAPPERS)) for _ in range(rng.choice((1, 2, 2, 3)))],
+                    [rng.choice(list(TRANSFORMS)) for _ in range(rng.choice((1, 1, 2)))])
+
+
+def check(program: Composed, seed: int) -> None:
+    """Hold a program against the plain one, where a seed says.
 
     Raises:
         AssertionError: they differ; or what it raises.
     """
-    drawn = Drawn(seed)
+    x = np.random.default_rng(seed).uniform(0.2, 0.8, N)
     with override(x64=True):
-        f = drawn.function(False)
-        got = (meaning, meaning, meaning, compiled)[seed % 4](f, drawn.x)
-        want = meaning(drawn.function(True), drawn.x)
+        f = program.function(False)
+        got = (meaning, meaning, meaning, compiled)[seed % 4](f, x)
+        want = meaning(program.function(True), x)
     np.testing.assert_allclose(got, want, rtol=1e-7, atol=1e-9)
 
 
@@ -327,11 +474,10 @@ def compiled(f: Function, x: Any) -> Any:
 
 def main() -> int:
     def right(seed: int) -> str:
-        check(seed)
+        check(drawn(seed), seed)
         return "right"
 
-    return seeds.attack(str(__doc__), "compositions", right, Drawn)
-
+    return seeds.attack(str(__doc__), "compositions", right, drawn)
 
 
 if __name__ == "__main__":

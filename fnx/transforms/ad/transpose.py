@@ -17,6 +17,7 @@ from fnx.core.record import Record
 from fnx.core.uop import UOp, substitute
 from fnx.transforms.ad.reverse import pulling
 from fnx.transforms.ad.rules import Cotangent
+from fnx.transforms.ad.silent import silent
 from fnx.transforms.ad.structural import Linearized
 
 
@@ -59,12 +60,13 @@ def pushing(linearized: Linearized) -> tuple[Transposed, tuple[int, ...]]:
     """The map from tangents of the active operands to those of the results with a cotangent.
 
     Its FUNCTION takes the operands of ``backward``, then tangents of those active operands that
-    have one there; and the numbers of these.
+    have one there; and the numbers of these. Effects of backward passes are none of a push.
     """
     linear = tuple([i for i, (kind, _) in enumerate(linearized.sources) if kind == "cotangent"])
     active = tuple([k for k, (value, _) in enumerate(linearized.given) if value is not None])
     outputs = tuple([v for v, _ in linearized.given if v is not None])
-    return transpose(linearized.backward, linear, outputs), active
+    backward = silent(linearized.backward, "a linear map", "use vjp, whose pullback calls it")
+    return transpose(backward, linear, outputs), active
 
 
 @derives(Transpose, "transposed bodies")
