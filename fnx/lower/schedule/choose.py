@@ -132,6 +132,7 @@ class LoopPlan:
         vectors = self._vectors()
         blocked = self._transposed(vectors)
         shared = self._shared(vectors, blocked)
+        short = None if blocked else self._short_rows(vectors)
         for r in self.ranges:
             if r in vectors:
                 self._vectorize(r, r is shared, not blocked)
@@ -140,6 +141,8 @@ class LoopPlan:
                 self.steps.append(tiling.unroll(name_of(r)))
             elif r in blocked:
                 self._cut(r, _BLOCK, "o", "b")
+            elif r is short:
+                self._several_rows(r, r is shared)
             elif r is shared and is_known(r) and (chunk := self._chunk_of(r)) > 1:
                 self._cut(r, chunk, "p", "c")
         self._order(shared, blocked)
@@ -251,6 +254,35 @@ class LoopPlan:
         out |= {r for r in self.outer if inner and _is_few(r)
                 and all(r not in n.ranges for n in inner)}
         return [r for r in self.ranges if r in out and r not in self.kept and r not in self.staged]
+
+    # ---- several short rows at once
+
+    def _short_rows(self, vectors: Sequence[UOp]) -> UOp | None:
+        """The range of rows, where each is folded in a few vectors: while the lanes of one meet,
+        which are steps that wait for one another, others go on."""
+        if len(self.stores) != 1 or len(self.closing) != 1 or self.kept \
+                or sum(n.op in ops.ELEMENTWISE for n in self.nodes) > _UNROLL:
+            return None
+        node, = self.closing
+        own = closed(node)
+        rows = [r for r in self.common if r not in vectors]
+        if node.op is not ops.REDUCE or node.src[0].op is ops.PAIR or not rows or len(own) != 1 \
+                or own[0] not in vectors or not is_known(own[0]) or not is_known(rows[-1]):
+            return None
+        few = self._lanes_along(own[0]) < extent(own[0]) <= _UNROLL * self.lanes
+        return rows[-1] if few and extent(rows[-1]) >= 4 * _UNROLL else None
+
+    def _several_rows(self, r: UOp, shared: bool) -> None:
+        name = name_of(r)
+        loops, rest = [f"{name}_o"], name
+        if shared:
+            chunk = -(-self._chunk_of(r) // _UNROLL) * _UNROLL
+            loops.insert(0, f"{name}_p")
+            rest = f"{name}_c"
+            self.steps.append(tiling.split(name, chunk, f"{name}_p", rest))
+        self.steps += [tiling.split(rest, _UNROLL, f"{name}_o", f"{name}_u"),
+                       tiling.unroll(f"{name}_u")]
+        self.parts[r] = (loops, [f"{name}_u"])
 
     # ---- transposed reads
 
