@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from fnx.core import build, build_calls, dtypes
+from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
@@ -22,6 +22,7 @@ from fnx.core.uop import UOp
 _FEW_ALONE = 16  # elements, where there are no others: a carry of a loop, one of many lanes
 _FEW_IN_ROW = 8
 _FEW_ROWS = 2
+_LONG = 128  # elements whose roundings add up to more than a wider type costs
 
 
 def running(x: UOp, axis: int, monoid: Op, reverse: bool = False, name: str = "running") -> UOp:
@@ -31,7 +32,7 @@ def running(x: UOp, axis: int, monoid: Op, reverse: bool = False, name: str = "r
         _FEW_IN_ROW if math.prod(x.shape[:axis]) > 1 else _FEW_ALONE
     if n <= few:
         return _shifted(x, axis, monoid, reverse)
-    kind = _carried(x.dtype)
+    kind = _carried(x.dtype, monoid, n)
     front = [axis, *[a for a in range(len(x.shape)) if a != axis]]
     back = [front.index(a) for a in range(len(front))]
     rest = tuple([x.shape[a] for a in front[1:]])
@@ -43,9 +44,13 @@ def running(x: UOp, axis: int, monoid: Op, reverse: bool = False, name: str = "r
     return build.permute(build_calls.scan(step, n, [], [first], [rows], reverse)[1], back)
 
 
-def _carried(dtype: DType) -> DType:
-    """Floats of 16 bits and less are folded as float32, as sums are."""
-    return dtypes.float32 if dtype.is_float and dtype.bits < 32 else dtype
+def _carried(dtype: DType, monoid: Op, n: int) -> DType:
+    """Floats of 16 bits and less are folded as float32, as sums are. Each element is one more
+    rounding, so along an axis of some length float32 is added and multiplied as float64."""
+    if not dtype.is_float or dtype.bits > 32:
+        return dtype
+    wide = dtype.bits == 32 and n >= _LONG and monoid in (ops.ADD, ops.MUL)
+    return dtypes.float64 if wide else dtypes.float32
 
 
 def _identity(monoid: Op, dtype: DType, shape: tuple[int, ...]) -> UOp:
