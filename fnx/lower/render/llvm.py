@@ -10,16 +10,15 @@
                                        br i1 %c1, label %L1, label %X1
                                      X1:
 
-Loops test at the end; a test before the first iteration is left out where both bounds are
-constant. Where a loop carries nothing, LLVM sees its counter through a `freeze`: it does not look
-at all ways to step its addresses, which took a third of its time and gained nothing measurable.
-No fast-math flags, and no call that the target would make a call of: an op without a row here has
-to be rewritten by decompose. How a kernel is called is a ``Convention``: host.py has the host's.
+Loops test at the end, and before the first iteration where bounds are no constants. Where a loop
+carries nothing, LLVM sees its counter through a `freeze`: it does not look at all ways to step its
+addresses, which took a third of its time and gained nothing measurable. No fast-math flags, and no
+call that the target would make a call of: an op without a row here has to be rewritten by
+decompose. How a kernel is called is a ``Convention``: host.py has the host's.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping
 
 from fnx.core import build, dtypes, ops
@@ -28,6 +27,8 @@ from fnx.core.errors import KernelError
 from fnx.core.ops import Op
 from fnx.core.record import Record
 from fnx.core.uop import UOp
+from fnx.lower.render.constants import constant
+from fnx.lower.render.fences import Fences
 from fnx.lower.render.zeros import quotient
 
 _FLOATS = {"float16": "half", "bfloat16": "bfloat", "float32": "float", "float64": "double"}
@@ -74,22 +75,6 @@ def _suffix(t: DType) -> str:
     return scalar if t.lanes == 1 else f"v{t.lanes}{scalar}"
 
 
-def constant(node: UOp) -> str:
-    """A CONST as LLVM writes it; floats as the bits of a double."""
-    if node.dtype.is_bool:
-        return "true" if node.arg else "false"
-    if not node.dtype.is_float:
-        return str(build.const_of(node))
-    bits = node.arg
-    if node.dtype.bits == 32:
-        if bits >> 23 & 255 == 255:  # infinities, and NaNs with their payload
-            bits = (bits >> 31) << 63 | 0x7FF << 52 | (bits & 0x7FFFFF) << 29
-        else:
-            value, = struct.unpack("<f", struct.pack("<I", bits))
-            bits, = struct.unpack("<Q", struct.pack("<d", value))
-    return f"0x{bits:016X}"
-
-
 class _OpenFor:
     """What ENDFOR needs to know of its FOR; ``phis`` with the lines to fill in; ``left``: the
     block that ends with a BREAK."""
@@ -108,6 +93,7 @@ class Printer:
         self.out: list[str] = []
         self.names: dict[UOp, str] = {}
         self.loops: dict[UOp, _OpenFor] = {}
+        self.fences = Fences()
         self.block = "B0"
         self.count = 0
 
@@ -391,14 +377,16 @@ def _lanes_below(p: Printer, node: UOp) -> None:
         return
     low = p.line(f"call i64 @llvm.smax.i64(i64 {count}, i64 0)")
     high = p.line(f"call i64 @llvm.umin.i64(i64 {low}, i64 {w})")
-    narrow = p.line(f"trunc i64 {high} to i32")
-    every = _spread(p, f"i32 {narrow}", f"<{w} x i32>", w)
+    every = _spread(p, f"i32 {p.line(f'trunc i64 {high} to i32')}", f"<{w} x i32>", w)
     p.define(node, f"icmp ult <{w} x i32> {_vector('i32', range(w))}, {every}")
 
 
 def _shuffle(p: Printer, node: UOp) -> None:
-    a, b = map(p.typed, node.src)
-    p.define(node, f"shufflevector {a}, {b}, <{len(node.arg)} x i32> {_vector('i32', node.arg)}")
+    t = type_of(node.src[0].dtype)
+    fence = f"call {t} @llvm.arithmetic.fence.{_suffix(node.src[0].dtype)}({t}"
+    a, b = p.fences.operands(node, p.operand, lambda x: p.line(f"{fence} {x})"))
+    lanes = f"<{len(node.arg)} x i32> {_vector('i32', node.arg)}"
+    p.define(node, f"shufflevector {t} {a}, {t} {b}, {lanes}")
 
 
 def _extract(p: Printer, node: UOp) -> None:
@@ -406,8 +394,8 @@ def _extract(p: Printer, node: UOp) -> None:
 
 
 def _every(p: Printer, node: UOp) -> None:
-    x = node.src[0]
-    p.define(node, f"call i1 @llvm.vector.reduce.and.{_suffix(x.dtype)}({p.typed(x)})")
+    name = f"llvm.vector.reduce.and.{_suffix(node.src[0].dtype)}"
+    p.define(node, f"call i1 @{name}({p.typed(node.src[0])})")
 
 
 # ---- loops and branches -------------------------------------------------------------------------

@@ -1,0 +1,35 @@
+"""Fences between shuffles.
+
+LLVM looks through shuffles of shuffles for better ones. Of a network that is good as it is, as a
+transposition is, that takes half of the time of its compilation. So of floats LLVM is shown a few
+in a row: a fence hides what is behind it, and is no instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fnx.core.uop import UOp
+
+_DEEP = 2  # shuffles over shuffles that LLVM may look through
+
+
+class Fences:
+    """Those of one function: how deep shuffles are nested, and what is hidden."""
+
+    def __init__(self) -> None:
+        self._depths: dict[UOp, int] = {}
+        self._hidden: dict[UOp, str] = {}
+
+    def operands(self, shuffle: UOp, operand: Callable[[UOp], str], hide: Callable[[str], str]
+                 ) -> list[str]:
+        """What stands for the operands of a SHUFFLE; ``hide`` writes a fence on a line."""
+        depth = max([self._depths.get(s, 0) for s in shuffle.src])
+        if depth < _DEEP or not shuffle.dtype.is_float:
+            self._depths[shuffle] = depth + 1
+            return [operand(s) for s in shuffle.src]
+        self._depths[shuffle] = 1
+        for s in shuffle.src:
+            if s not in self._hidden:
+                self._hidden[s] = hide(operand(s))
+        return [self._hidden[s] for s in shuffle.src]
