@@ -24,6 +24,7 @@ from fnx.core.array import array, scope, storage
 from fnx.core.array.refusal import checked
 from fnx.core.array.trace import apart, rewriting, trace
 from fnx.core.config import DEVICES, config
+from fnx.core.dtypes import NDArray
 from fnx.core.errors import ArgumentError, RetracedError
 from fnx.core.process import load
 from fnx.core.program import Recorded
@@ -146,7 +147,11 @@ def _load_ahead(device: str) -> None:
         load("fnx.transforms.replay.ahead").begin(lambda: get_device(device).expect())
 
 
-_eager = Eager(lambda fn, _: link(fn, _device(), True), lambda value: _device().upload(value))
+def _put(value: NDArray) -> Any:
+    return get_device(config.device).upload(value)
+
+
+_eager = Eager(lambda fn, _: link(fn, _device(), True), _put)
 storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _device().synchronize(),
                       lambda value: _device().borrow(value))
 
@@ -228,10 +233,10 @@ class Jitted(Transformed[P, R_co]):
             for node in replay.closed.captures:
                 scope.known(node)
         executable = replay.executable or self._link_for_twins(replay, key, captures, len(args))
-        if replay.calls_before_launcher:
-            self._make_launcher(key, captures, replay, executable, len(args))
         outs = executable.run([*[x._storage for x in arrays], *replay.storages],
                               self._donation.of(args))
+        if replay.calls_before_launcher:  # workers run meanwhile
+            self._make_launcher(key, captures, replay, executable, len(args))
         return replay.closed.out_tree.unflatten(
             [array.from_storage(s, *aval) for s, aval in zip(outs, replay.closed.outs)])
 

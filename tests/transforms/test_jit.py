@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fnx.numpy as jnp
-from fnx.core.array import tree
+from fnx.core.array import storage, tree
 from fnx.core.array.array import Array
 from fnx.core.errors import (
     ArgumentError,
@@ -400,3 +400,20 @@ def test_gradient_of_a_product_of_constant_matrices() -> None:
 
     gradient, _ = grad(f, has_aux=True)(jnp.ones((38, 38)))
     np.testing.assert_allclose(gradient, np.full((38, 38), 18 * np.tanh(0.5) ** 2), rtol=1e-5)
+
+
+def test_a_number_is_converted_once_whichever_signature_it_has(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    f = jit(lambda x, y: x + y)
+    x = jnp.ones(3)
+    kinds = [2.0, np.float32(2), 2, np.int8(2), True, np.full(3, 2, np.float32)]
+    for _ in range(4):
+        for y in kinds:
+            np.testing.assert_array_equal(f(x, y), np.ones(3) + y)
+    made: list[Any] = []
+    put = storage.put
+    monkeypatch.setattr(storage, "put", lambda value: made.append(value) or put(value))
+    for y in kinds[:2]:
+        made.clear()
+        f(x, y)
+        assert len(made) == 1

@@ -34,20 +34,24 @@ R = TypeVar("R")
 
 
 _LARGE, _WIDE = 3e38, 1 << 31  # numbers below fit the types of numbers
-_AS_THEY_ARE = frozenset(map(np.dtype, ("bool", "float32", "int8", "int16", "int32", "uint8",
-                                        "uint16", "uint32")))  # of NumPy scalars
+_AS_THEY_ARE = {np.dtype(t.name).type: t for t in (
+    dtypes.bool_, dtypes.float32, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.uint8,
+    dtypes.uint16, dtypes.uint32)}  # NumPy scalars
 
 
 def concrete(x: Any) -> Array:
     """A number or NumPy data as an Array with memory: what jit makes of such an argument."""
-    scalar = convert.SCALARS.get(type(x))
+    kind = type(x)
+    own = _AS_THEY_ARE.get(kind)
+    if own is not None:
+        return from_storage(storage.put(np.asarray(x)), (), own)
+    scalar = convert.SCALARS.get(kind)
     if scalar is None:
-        if isinstance(x, np.generic) and x.dtype in _AS_THEY_ARE:
-            return from_numpy(np.asarray(x))
         return from_numpy(convert.numpy_data(x, None))
     t = scalar()
-    if type(x) is float and -_LARGE < x < _LARGE or type(x) is int and -_WIDE <= x < _WIDE:
-        return from_numpy(np.array(x, t.np), True)  # they fit; the rest is checked below
+    if kind is float and -_LARGE < x < _LARGE or kind is int and -_WIDE <= x < _WIDE:
+        # they fit; the rest is checked below
+        return from_storage(storage.put(np.array(x, t.np)), (), t, True)
     return from_numpy(ops.const_value(build.const(x, t)), not t.is_bool)
 
 

@@ -8,7 +8,7 @@
         if type(a0) is not dict or len(a0) != 2: return MISS
         x0 = a0['b']; x1 = a0['w']; x2 = a1
         if type(x0) is not Array:
-            if type(x0) not in CONVERTED: return MISS       (NumPy data, numbers)
+            if type(x0) not in T0: return MISS       (NumPy data, or numbers where it is weak)
             x0 = convert(x0)
         if x0._storage is None or x0._shape != S0 or x0._dtype is not D0 or ...: return MISS
         ...
@@ -26,6 +26,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from fnx.core.array import tree
 from fnx.core.array.array import Array, from_storage, from_storages
 from fnx.core.array.aval import Aval
@@ -40,6 +42,10 @@ from fnx.transforms.replay.signature import CONVERTED, CallKey, NamedStatic
 MISS = object()
 MAX_LEAVES = 2000
 MANY = 8  # results that are made in a loop
+
+# What is converted to a weak argument, to one with axes, to another one.
+_NUMBERS, _ARRAYS = frozenset({int, float}), frozenset({np.ndarray})
+_SCALARS = CONVERTED - _NUMBERS
 
 Launcher = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
@@ -56,7 +62,7 @@ class _Source:
         self.lines: list[str] = []
         self.space: dict[str, Any] = {"Array": Array, "MISS": MISS, "make": from_storage,
                                       "make_all": from_storages,
-                                      "config": config, "CONVERTED": CONVERTED,
+                                      "config": config,
                                       "convert": concrete, "MISSING": MISSING, "same": same}
         self._known: dict[tuple[str, int], str] = {}
         self.names = 0
@@ -206,8 +212,9 @@ def _take_apart(src: _Source, treedef: tree.TreeDef, here: str, leaves: list[str
 
 def _leaf_guards(src: _Source, leaves: list[str], avals: Sequence[Aval]) -> None:
     for x, (shape, t, weak) in zip(leaves, avals):
+        may = _NUMBERS if weak else _ARRAYS if shape else _SCALARS
         src.lines.append(f"  if type({x}) is not Array:\n"
-                         f"    if type({x}) not in CONVERTED: return MISS\n"
+                         f"    if type({x}) not in {src.constant(may, 'T')}: return MISS\n"
                          f"    {x} = convert({x})")
         src.guard(f"{x}._storage is None",
                   f"{x}._shape is not {(known := src.constant(shape, 'S'))} "
