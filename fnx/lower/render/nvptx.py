@@ -22,6 +22,8 @@ from fnx.core.uop import UOp
 from fnx.lower.render.host import from_bits
 from fnx.lower.render.llvm import Convention, Printer, body, type_of
 
+REGISTERS = 1 << 16  # of a multiprocessor, on every chip since sm_70
+_EACH = 128  # registers of a thread that has a tile of a product
 _IDS = {"GRID": "%group", "THREAD": "%thread"}
 _DECLARED = """declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
@@ -34,8 +36,20 @@ def render(program: UOp) -> str:
     group = program.arg
     shared = [f"@SHARED = internal addrspace(3) global [{group.shared} x i8] undef, align 64"] \
         if group.shared else []
-    return "\n".join([f'(ptr addrspace(1) %words) "nvvm.reqntid"="{group.threads}" {{',
+    return "\n".join([f'(ptr addrspace(1) %words) {_budget(program)}'
+                      f'"nvvm.reqntid"="{group.threads}" {{',
                       *body(program, _NVPTX), "}", *shared, ""])
+
+
+def _budget(program: UOp) -> str:
+    """How many groups a multiprocessor has at least, where threads meet in a loop: by itself ptxas
+    spills sooner than it gives up a group, and such a loop is bound by arithmetic."""
+    depth, meet = 0, False
+    for node in program.src:
+        depth += (node.op is ops.FOR) - (node.op is ops.ENDFOR)
+        meet |= node.op is ops.SYNC and depth > 0
+    groups = max(1, REGISTERS // (program.arg.threads * _EACH))
+    return f'"nvvm.minctasm"="{groups}" ' if meet else ""
 
 
 def module(symbol: str, function: str) -> str:
