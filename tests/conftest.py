@@ -66,7 +66,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     from fnx.backends.base import get_device
     from fnx.core.errors import DeviceError
 
-    for name in ("opencl", "cuda"):
+    slow = ("webgpu",) if "CI" in os.environ else ()
+    for name in ("opencl", "cuda", *slow):
         try:
             device: Any = get_device(name)
             terminalreporter.write_line(f"device {name}: {device.driver.kind}")

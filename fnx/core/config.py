@@ -107,7 +107,8 @@ class Field(Record):
 _TERA = 1 << 40
 DEVICES = {"cpu": "fnx.backends.cpu.device", "cuda": "fnx.backends.cuda",
            "interp": "fnx.backends.interp", "null": "fnx.backends.null",
-           "opencl": "fnx.backends.opencl", "trace": "fnx.backends.trace"}  # and their modules
+           "opencl": "fnx.backends.opencl", "trace": "fnx.backends.trace",
+           "webgpu": "fnx.backends.webgpu"}  # and their modules
 FIELDS = {
     "x64": Field(Bool(), False, "FNX_ENABLE_X64", "code",
                  "64-bit data from NumPy and Python stays 64 bits wide"),

@@ -9,6 +9,7 @@ GRID and THREAD ranges, SHARED stages, its own prologue; no other file asks what
     kernels     kernels as they are, for devices that walk them (interp) or record them (null)
     opencl      OpenCL C for groups of threads (lower/render/opencl.py)
     nvptx       LLVM IR for them (lower/render/nvptx.py)
+    wgsl        WGSL for them, which has no type of 64 bits (lower/render/wgsl.py)
 """
 
 from __future__ import annotations
@@ -241,4 +242,12 @@ OPENCL = of_groups(deferred("fnx.lower.render.opencl", "render"),
 NVPTX = of_groups(deferred("fnx.lower.render.nvptx", "render"),
                   deferred("fnx.lower.render.nvptx", "module"))
 
-MACHINES = {"host": HOST, "kernels": KERNELS, "opencl": OPENCL, "nvptx": NVPTX}
+_WGSL = of_groups(deferred("fnx.lower.render.wgsl", "render"),
+                  deferred("fnx.lower.render.wgsl", "module"))
+lacking = deferred("fnx.lower.program.lacking", "lacking")
+WGSL = _WGSL.replace(code=tuple([
+    Pass("lacking", lacking, "kernel", "kernel", of_target=True) if p.name == "decompose" else p
+    for p in _WGSL.code]))
+
+MACHINES = {"host": HOST, "kernels": KERNELS, "opencl": OPENCL, "nvptx": NVPTX,
+            "wgsl": WGSL}

@@ -79,7 +79,8 @@ def test_the_interpreter_refuses_what_hardware_would_do_silently():
 
 
 def test_an_unknown_device():
-    with pytest.raises(ArgumentError, match="cpu, cuda, interp, null, opencl, trace; got 'tpu'"):
+    with pytest.raises(ArgumentError,
+                       match="cpu, cuda, interp, null, opencl, trace, webgpu; got 'tpu'"):
         get_device("tpu")
 
 

@@ -67,11 +67,11 @@ def expanded(op: Op, dtype: DType, fma: bool) -> UOp:
     """An op that is a formula, over VARs in the place of its operands, in basic operations."""
     assert op.arity is not None
     operands = [Expr(build.var(i, dtype)) for i in range(op.arity)]
-    root = _rewrite(FORMULAS[op].of(*operands).node, EXPANSIONS)
-    return root if fma else _rewrite(root, WITHOUT_FMA)
+    root = rewritten(FORMULAS[op].of(*operands).node, EXPANSIONS)
+    return root if fma else rewritten(root, WITHOUT_FMA)
 
 
-def _rewrite(root: UOp, rows: dict[Op, Expand]) -> UOp:
+def rewritten(root: UOp, rows: dict[Op, Expand]) -> UOp:
     """Replace each op that has a row, operands first; a graph without one comes back as it is."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op not in rows:
@@ -100,5 +100,5 @@ def decompose(root: UOp, target: Target) -> UOp:
     >>> ops.EXP in {n.op for n in toposort([decompose(build.exp(x), Target("cpu"))])}
     False
     """
-    root = _rewrite(root, EXPANSIONS)
-    return root if target.fma else _rewrite(root, WITHOUT_FMA)
+    root = rewritten(root, EXPANSIONS)
+    return root if target.fma else rewritten(root, WITHOUT_FMA)

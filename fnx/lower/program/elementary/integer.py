@@ -13,7 +13,7 @@ from fnx.core.uop import UOp
 from fnx.lower.program.elementary.floats import as_integer
 
 
-def _divides_safely(divisor: Expr) -> bool:
+def divides_safely(divisor: Expr) -> bool:
     """Whether it is a constant other than 0 and -1: then the machine's division is defined."""
     node = divisor.node
     return node.op is ops.CONST and build.const_of(node) not in (0, -1)
@@ -32,7 +32,7 @@ def _quotient(a: Expr, b: Expr) -> Expr:
 
 def divide(a: Expr, b: Expr) -> Expr:
     """IDIV"""
-    if _divides_safely(b):
+    if divides_safely(b):
         return a // b
     ones = (1 << a.dtype.bits) - 1 if a.dtype.kind == "uint" else -1
     return where(b.eq(0), ones, _quotient(a, b))
@@ -40,7 +40,7 @@ def divide(a: Expr, b: Expr) -> Expr:
 
 def remainder(a: Expr, b: Expr) -> Expr:
     """REM of integers: the sign of the dividend."""
-    if _divides_safely(b):
+    if divides_safely(b):
         return a % b
     return where(b.eq(0), a, a - _quotient(a, b) * b)
 

@@ -1,0 +1,326 @@
+"""WebGPU's driver, by way of wgpu-native (the wheel ``wgpu``): Vulkan, Metal and DirectX.
+
+    a call      one encoder, one submit; kernels are dispatches of one pass, in order
+    memory      pieces of large buffers, so that a kernel's operands are few bindings
+    arguments   words of one uniform buffer, written before the submit
+
+A kernel is compiled when it is first launched, once for each way in which its operands share
+buffers: two bindings may not be of one buffer. All counts and sizes are checked before anything is
+encoded, as wgpu-native may end the process where something is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.backends.gpu.device import GpuDevice
+from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, QueueDriver
+from fnx.core.errors import DeviceError
+from fnx.core.process import fork_safe_lock, load
+from fnx.core.record import Record
+from fnx.core.target import Target
+
+# The row: what the standard guarantees everywhere.
+THREADS, SHARED, PRIVATE, BINDINGS, AXIS = 128, 16 << 10, 1 << 10, 8, 65535
+SLAB, LARGE = 16 << 20, 1 << 20  # bytes of a buffer that has pieces, and of a buffer of its own
+_ALIGNED = 256
+_PACKAGES = ("pip install wgpu; Debian: apt-get install mesa-vulkan-drivers, which also computes "
+             "without a GPU")
+
+
+class SlabPart(Record):
+    """Memory: a part of a buffer."""
+
+    buffer: int
+    start: int
+    nbytes: int
+
+
+class WebGpuKernel:
+    """Text of a kernel, and its pipelines by how its operands share buffers."""
+
+    def __init__(self, symbol: str, text: str) -> None:
+        self.symbol, self.text = symbol, text
+        self.pipelines: dict[tuple[int, ...], Any] = {}
+
+
+class WebGpuDriver(QueueDriver):
+    """The adapter that wgpu prefers.
+
+    Raises:
+        DeviceError: no wgpu, or no adapter.
+    """
+
+    name = "webgpu"
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        try:
+            self.wgpu: Any = load("wgpu")
+        except ImportError as why:
+            raise DeviceError(f"webgpu: looked for the module wgpu: {why}", hint=_PACKAGES) from why
+        try:
+            adapter = self.wgpu.gpu.request_adapter_sync(power_preference="high-performance")
+        except Exception as why:
+            raise DeviceError(f"webgpu: looked for an adapter: {why}", hint=_PACKAGES) from why
+        if adapter is None:
+            raise DeviceError("webgpu: looked for an adapter: none", hint=_PACKAGES)
+        self.kind = str(adapter.info["device"])
+        names = ("max-storage-buffer-binding-size", "max-buffer-size")
+        limits = {name: adapter.limits[name] for name in names}
+        self.gpu = adapter.request_device_sync(required_limits=limits)
+        self.queue = self.gpu.queue
+        self.limits = DeviceLimits(1 << 40, min(limits.values()), AXIS * AXIS, 256, SHARED)
+        self.target = Target("webgpu", kind="wgsl", threads=THREADS, shared=SHARED,
+                             private=PRIVATE, fma=False)
+        self.submits = self._signals = self._passed = 0
+        self._buffers: dict[int, Any] = {}
+        self._free: dict[int, list[SlabPart]] = {}  # pieces of slabs, by size
+        self._slab: SlabPart | None = None          # what of the last slab is left
+        self._layouts: dict[tuple[int, int], Any] = {}
+        self._groups: dict[tuple[int, ...], Any] = {}
+        self._pending: list[QueuedLaunch] = []
+        self._params: Any = None
+        self._lock = fork_safe_lock()
+        self._word = self._buffers[self._buffer(_ALIGNED)]
+
+    # ---- memory
+
+    def alloc(self, nbytes: int) -> SlabPart:
+        """A piece of a slab; what is large has a buffer of its own."""
+        size = -(-nbytes // _ALIGNED) * _ALIGNED
+        with self._lock:
+            if size > LARGE:
+                return SlabPart(self._buffer(size), 0, size)
+            free = self._free.setdefault(size, [])
+            if free:
+                return free.pop()
+            if self._slab is None or self._slab.nbytes < size:
+                self._slab = SlabPart(self._buffer(SLAB), 0, SLAB)
+            slab = self._slab
+            self._slab = SlabPart(slab.buffer, slab.start + size, slab.nbytes - size)
+            return SlabPart(slab.buffer, slab.start, size)
+
+    def _buffer(self, nbytes: int) -> int:
+        usage = self.wgpu.BufferUsage
+        try:
+            made = self.gpu.create_buffer(
+                size=nbytes, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST)
+        except self.wgpu.GPUOutOfMemoryError as why:
+            raise MemoryError(str(why)) from None
+        number = len(self._buffers) + 1
+        self._buffers[number] = made
+        return number
+
+    def free(self, memory: SlabPart) -> None:
+        """A piece is kept for the next of its size; a buffer goes when queued work has used it."""
+        with self._lock:
+            self._flush()
+            if memory.nbytes <= LARGE:
+                self._free[memory.nbytes].append(memory)
+                return
+            self._groups = {k: v for k, v in self._groups.items() if memory.buffer not in k[1:]}
+            self._buffers[memory.buffer].destroy()
+            self._buffers[memory.buffer] = None
+
+    def write(self, memory: SlabPart, offset: int, value: HostBytes) -> None:
+        """Copied at once; written when the queue comes to it. Whole words."""
+        whole, rest = value.nbytes & ~3, value.nbytes & 3
+        with self._lock:
+            self._flush()
+            at = memory.start + offset
+            if whole:
+                self.queue.write_buffer(self._buffers[memory.buffer], at, value[:whole])
+            if rest:  # what is behind it in its word is nobody's
+                self.queue.write_buffer(self._buffers[memory.buffer], at + whole,
+                                        value[whole:].tobytes() + bytes(4 - rest))
+
+    def read(self, memory: SlabPart, offset: int, to: HostBytes) -> None:
+        """Copies whole words, which wgpu waits for."""
+        with self._lock:
+            self._flush()
+            found = self.queue.read_buffer(self._buffers[memory.buffer], memory.start + offset,
+                                           to.nbytes + 3 & ~3)
+        to[:] = np.frombuffer(found, np.uint8, to.nbytes)
+
+    def copy(self, source: SlabPart, source_offset: int, to: SlabPart, offset: int,
+             nbytes: int) -> None:
+        """A copy on the device."""
+        with self._lock:
+            self._flush()
+            encoder = self.gpu.create_command_encoder()
+            encoder.copy_buffer_to_buffer(
+                self._buffers[source.buffer], source.start + source_offset,
+                self._buffers[to.buffer], to.start + offset, nbytes + 3 & ~3)
+            self.queue.submit([encoder.finish()])
+
+    # ---- kernels
+
+    def load(self, texts: Mapping[str, str]) -> Mapping[str, WebGpuKernel]:
+        """Kept as text: how operands share buffers is known when a kernel is launched."""
+        return {symbol: WebGpuKernel(symbol, text) for symbol, text in texts.items()}
+
+    def _pipeline(self, kernel: WebGpuKernel, pattern: tuple[int, ...], words: int) -> Any:
+        """``pattern``: of each operand its binding."""
+        found = kernel.pipelines.get(pattern)
+        if found is None:
+            module = self.gpu.create_shader_module(code=sharing(kernel.text, pattern))
+            layout = self._layout(max(pattern, default=-1) + 1, words)
+            found = kernel.pipelines[pattern] = self.gpu.create_compute_pipeline(
+                layout=self.gpu.create_pipeline_layout(bind_group_layouts=[layout]),
+                compute={"module": module, "entry_point": kernel.symbol})
+        return found
+
+    def _layout(self, bindings: int, words: int) -> Any:
+        key = bindings, words
+        found = self._layouts.get(key)
+        if found is None:
+            compute = self.wgpu.ShaderStage.COMPUTE
+            entries: list[dict[str, Any]] = [
+                {"binding": i, "visibility": compute, "buffer": {"type": "storage"}}
+                for i in range(bindings)]
+            entries.append({"binding": bindings, "visibility": compute, "buffer": {
+                "type": "uniform", "has_dynamic_offset": True, "min_binding_size": 4 * words}})
+            found = self._layouts[key] = self.gpu.create_bind_group_layout(entries=entries)
+        return found
+
+    def _group(self, buffers: Sequence[int], words: int) -> Any:
+        """The bind group of these buffers and so many words of parameters."""
+        key = (words, *buffers)
+        found = self._groups.get(key)
+        if found is None:
+            entries = [{"binding": i, "resource": {"buffer": (b := self._buffers[number]),
+                                                   "offset": 0, "size": b.size}}
+                       for i, number in enumerate(buffers)]
+            entries.append({"binding": len(buffers), "resource": {
+                "buffer": self._params, "offset": 0, "size": 4 * words}})
+            found = self._groups[key] = self.gpu.create_bind_group(
+                layout=self._layout(len(buffers), words), entries=entries)
+        return found
+
+    def exec(self, launch: QueuedLaunch) -> None:
+        """Kept until something has to come behind it: all go in one submit."""
+        if any(not -1 << 31 <= s < 1 << 32 for s in launch.scalars):
+            raise DeviceError(f"webgpu: expected numbers of 32 bits, got {launch.scalars}")
+        used = {memory.buffer for memory, _ in launch.buffers}
+        if len(used) > BINDINGS:
+            raise DeviceError(
+                f"webgpu: expected at most {BINDINGS} large arrays in a kernel, got {len(used)}",
+                hint="compute it in parts")
+        with self._lock:
+            self._pending.append(launch)
+
+    def _flush(self) -> None:
+        """Encode and submit the launches that are kept."""
+        launches, self._pending = self._pending, []
+        if not launches:
+            return
+        todo = []
+        params: list[np.ndarray[Any, Any]] = []
+        at = 0
+        for launch in launches:
+            buffers = list(dict.fromkeys([memory.buffer for memory, _ in launch.buffers]))
+            pattern = tuple([buffers.index(memory.buffer) for memory, _ in launch.buffers])
+            words = [0, launch.groups,
+                     *[memory.start + offset for memory, offset in launch.buffers],
+                     *[s - (1 << 32) if s >= 1 << 31 else s for s in launch.scalars]]
+            words += [0] * (-len(words) % 4)
+            block = np.zeros(-(-len(words) // 64) * 64, np.int32)
+            block[:len(words)] = words
+            todo.append((launch, pattern, buffers, len(words), at))
+            params.append(block)
+            at += block.nbytes
+        if self._params is None or self._params.size < at:
+            usage = self.wgpu.BufferUsage
+            self._params = self.gpu.create_buffer(size=max(1 << 14, 2 * at),
+                                                  usage=usage.UNIFORM | usage.COPY_DST)
+            self._groups.clear()
+        prepared = [(self._pipeline(launch.kernel, pattern, words), self._group(buffers, words),
+                     launch.groups, start) for launch, pattern, buffers, words, start in todo]
+        self.queue.write_buffer(self._params, 0, np.concatenate(params))
+        encoder = self.gpu.create_command_encoder()
+        made = encoder.begin_compute_pass()
+        for pipeline, group, groups, start in prepared:
+            made.set_pipeline(pipeline)
+            made.set_bind_group(0, group, [start])
+            made.dispatch_workgroups(min(groups, AXIS), -(-groups // AXIS))
+        made.end()
+        self.submits += 1
+        self.queue.submit([encoder.finish()])
+
+    def barrier(self) -> None:
+        """Each dispatch sees what those before it wrote."""
+
+    def timestamp(self) -> int:
+        """The host's clock, when the queue is empty."""
+        self.wait(self.signal())
+        return time.monotonic_ns()
+
+    # ---- the timeline
+
+    def signal(self) -> int:
+        """Behind what is submitted."""
+        with self._lock:
+            self._flush()
+            self._signals += 1
+            return self._signals
+
+    def done(self, value: int) -> bool:
+        """Whether somebody waited for it."""
+        return value <= self._passed
+
+    def wait(self, value: int) -> None:
+        """Until a word has come back from behind all that is queued."""
+        if not self.done(value):
+            with self._lock:
+                self._flush()
+                upto = self._signals
+            self.queue.read_buffer(self._word, 0, 4)
+            self._passed = max(self._passed, upto)
+
+    def submit(self) -> None:
+        """One encoder, one submit."""
+        with self._lock:
+            self._flush()
+
+
+_OWN = re.compile(r"^@group\(0\) @binding\((\d+)\) var<storage.*\n", re.MULTILINE)
+_UNIFORM = re.compile(r"^@group\(0\) @binding\(\d+\) var<uniform>", re.MULTILINE)
+_NAME = re.compile(r"\bg(\d+)\b")
+
+
+def sharing(text: str, pattern: Sequence[int]) -> str:
+    """A kernel whose operand ``i`` is in binding ``pattern[i]``.
+
+    >>> text = '''@group(0) @binding(0) var<storage, read_write> g0: array<u32>;
+    ... @group(0) @binding(1) var<storage, read_write> g1: array<u32>;
+    ... @group(0) @binding(2) var<uniform> P: Params;
+    ... fn l1(i: i32) -> u32 { return g1[i]; }'''
+    >>> print(sharing(text, (0, 0)))
+    @group(0) @binding(0) var<storage, read_write> g0: array<u32>;
+    @group(0) @binding(1) var<uniform> P: Params;
+    fn l1(i: i32) -> u32 { return g0[i]; }
+    """
+    seen: set[int] = set()
+
+    def declared(found: re.Match[str]) -> str:
+        binding = pattern[int(found[1])]
+        if binding in seen:
+            return ""
+        seen.add(binding)
+        return found[0].replace(f"@binding({found[1]})", f"@binding({binding})")
+
+    text = _OWN.sub(declared, text)
+    text = _UNIFORM.sub(f"@group(0) @binding({max(pattern, default=-1) + 1}) var<uniform>", text)
+    return _NAME.sub(lambda found: f"g{pattern[int(found[1])]}", text)
+
+
+def device() -> GpuDevice:
+    """The device, for ``get_device``."""
+    return GpuDevice(WebGpuDriver())

@@ -1,0 +1,247 @@
+"""Elementary functions and division by formulas of 32 bits, for targets that have no wider types.
+
+    before   IDIV(a, b)                  computed in float64 by integer.py
+    after    WHERE(b == 0, -1, a // b')  in int32
+
+Less exact than the formulas in float64: the largest errors seen stand beside them, in units in the
+last place. None leans on fused operations, or on subnormal numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fnx.core import dtypes, ops
+from fnx.core.expr import Expr, minimum, polynomial, rint, trunc, where
+from fnx.core.ops import Op
+from fnx.lower.program.elementary import exponential
+from fnx.lower.program.elementary.floats import (
+    INF,
+    LOG2_E,
+    NAN,
+    Double,
+    clamp,
+    fast_two_sum,
+    with_sign,
+)
+from fnx.lower.program.elementary.integer import divides_safely
+from fnx.lower.program.elementary.trigonometric import (
+    COS_32,
+    INVERSE_TWO_PI,
+    INVERSE_TWO_PI_BITS,
+    SIN_32,
+)
+
+# ---- division of integers ---------------------------------------------------------------------
+
+
+def _quotient(a: Expr, b: Expr) -> Expr:
+    """a / b rounded to zero; any value where b = 0."""
+    if a.dtype.kind == "uint":
+        return a // where(b.eq(0), 1, b)
+    minus = b.eq(-1)
+    return where(minus, -a, a // where(minus | b.eq(0), 1, b))
+
+
+def divide(a: Expr, b: Expr) -> Expr:
+    """IDIV"""
+    if divides_safely(b):
+        return a // b
+    ones = (1 << a.dtype.bits) - 1 if a.dtype.kind == "uint" else -1
+    return where(b.eq(0), ones, _quotient(a, b))
+
+
+def remainder(a: Expr, b: Expr) -> Expr:
+    """REM: the sign of the dividend."""
+    if a.dtype.is_float:
+        return _fmod(a, b)
+    if divides_safely(b):
+        return a % b
+    return where(b.eq(0), a, a - _quotient(a, b) * b)
+
+
+def _bits(x: Expr) -> Expr:
+    return x.bits().bitcast(dtypes.uint32)
+
+
+def _fraction_and_field(x: Expr) -> tuple[Expr, Expr]:
+    """(i, p): x >= 0 is i * 2**(p - 150), i an integer below 2**24."""
+    field, fraction = _bits(x) >> 23, _bits(x) & 0x7FFFFF
+    subnormal = field.eq(0)
+    return where(subnormal, fraction, fraction | 0x800000), where(subnormal, 1, field)
+
+
+_AT_ONCE = 8                  # bits: a residue and as many more are a word
+_STEPS = -(-253 // _AT_ONCE)  # for the largest difference of two exponents
+
+
+def _fmod(a: Expr, b: Expr) -> Expr:
+    """Long division, some bits at once: exact where the result is no subnormal number."""
+    x, y = abs(a), abs(b)
+    (i, p), (m, q) = _fraction_and_field(x), _fraction_and_field(y)
+    divisor = where(m.eq(0), 1, m)
+    left, r = where(p < q, 0, p - q), i % divisor
+    for _ in range(_STEPS):
+        now = minimum(left, _AT_ONCE)
+        r, left = (r << now) % divisor, left - now
+    half = q >> 1
+    scaled = r.cast(a.dtype) * _two_to(half, 75) * _two_to(q - half, 75)
+    r = where(x < y, x, scaled)
+    defined = (x < INF) & (0.0 < y) & y.eq(y)
+    return where(defined, with_sign(r, a), NAN)
+
+
+def _two_to(n: Expr, less: int) -> Expr:
+    """2**(n - less), of a small integer."""
+    return ((n + (127 - less)) << 23).bitcast(dtypes.float32)
+
+
+# ---- angles: Payne and Hanek's reduction in words of 32 bits ------------------------------------
+
+_LEAST = 126            # exponent field of 1/2: smaller angles are as they are
+_LEADING = 24           # zeros in front of the digits of 1 / (2 pi), for the bits of a mantissa
+_SKIPPED = 5            # words that the largest number skips, and one
+_TURN = 6.2831854820251465
+
+
+def _word(i: int) -> int:
+    """Word ``i`` of the zeros and the digits of 1 / (2 pi)."""
+    return INVERSE_TWO_PI >> INVERSE_TWO_PI_BITS + _LEADING - 32 * (i + 1) & 0xFFFFFFFF
+
+
+def _high(m: Expr, w: Expr) -> Expr:
+    """The upper word of a product of m < 2**24."""
+    low, high = m & 0xFFFF, m >> 16
+    middle = (low * (w & 0xFFFF) >> 16) + (low * (w >> 16) & 0xFFFF) + high * (w & 0xFFFF)
+    return high * (w >> 16) + (low * (w >> 16) >> 16) + (middle >> 16)
+
+
+def _turns(x: Expr) -> tuple[Expr, Expr]:
+    """(quadrant, angle from it in radians) of x >= 1/2."""
+    field = _bits(x) >> 23
+    m = _bits(x) & 0x7FFFFF | 0x800000
+    at = where(field < _LEAST, 0, field - _LEAST)
+    skip, shift = at >> 5, at & 31
+    words = [m.like(_word(i)) for i in range(4)]
+    for k in range(1, _SKIPPED):
+        words = [where(skip.eq(k), _word(i + k), w) for i, w in enumerate(words)]
+    w0, w1, w2 = ((a << shift) | (b >> 32 - shift) for a, b in zip(words, words[1:]))
+    middle = m * w1 + _high(m, w2)
+    carry = where(middle < m * w1, m.like(1), 0)
+    high = m * w0 + _high(m, w1) + carry
+    quadrant = high + 0x20000000 >> 30
+    high = high - (quadrant << 30)
+    below = high >= 0x80000000
+    high = where(below, ~high + where(middle.eq(0), m.like(1), 0), high)
+    middle = where(below, ~middle + 1, middle)
+    angle = (high.cast(x.dtype) * 2.0 ** -32 + middle.cast(x.dtype) * 2.0 ** -64) * _TURN
+    return quadrant, where(below, -angle, angle)
+
+
+def _rotated(x: Expr, ahead: int) -> Expr:
+    """sin(|x| + ahead * pi / 2)"""
+    a = abs(x)
+    small = a < 0.5
+    quadrant, angle = _turns(a)
+    quadrant = where(small, 0, quadrant) + ahead
+    r = where(small, a, angle)
+    z = r * r
+    sine = r + z * r * polynomial(SIN_32, z)
+    cosine = 1.0 - 0.5 * z + z * z * polynomial(COS_32, z)
+    y = where((quadrant & 1).ne(0), cosine, sine)
+    y = where((quadrant & 2).ne(0), -y, y)
+    return where(a < INF, y, NAN)
+
+
+def sin(x: Expr) -> Expr:
+    """SIN"""
+    y = _rotated(x, 0)
+    return where(abs(x) < 2.0 ** -14, x, where(x < 0.0, -y, y))
+
+
+def cos(x: Expr) -> Expr:
+    """COS"""
+    return _rotated(x, 1)
+
+
+# ---- powers -------------------------------------------------------------------------------------
+
+
+def _product(a: Expr, b: Expr) -> Double:
+    """a * b and its rounding error."""
+    def parts(x: Expr) -> Double:
+        high = (x.bits() & ~0xFFF).bitcast(x.dtype)
+        return high, x - high
+
+    p, (ah, al), (bh, bl) = a * b, parts(a), parts(b)
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+_ATANH = (1 / 3, 1 / 5, 1 / 7, 1 / 9)  # (atanh(s) - s) / s**3 over s**2, |s| <= 0.172
+_LOG2_E_PARTS = (1.44269502162933349609375, 1.925963033500011079e-08)
+
+
+def _log2(x: Expr) -> Double:
+    """Of a number > 0, as an unevaluated sum."""
+    bits = _bits(x) - 0x3F3504F3  # the square root of 1/2
+    e = (bits.bitcast(dtypes.int32) >> 23).cast(x.dtype)
+    m = ((bits & 0x7FFFFF) + 0x3F3504F3).bitcast(x.dtype)
+    top, bottom = m - 1.0, m + 1.0
+    bottom_low = m - (bottom - 1.0)
+    s = top / bottom
+    p, p_low = _product(s, bottom)
+    s_low = ((top - p) - p_low - s * bottom_low) / bottom
+    z = s * s
+    half, rest = fast_two_sum(s, s_low + z * s * polynomial(_ATANH, z))
+    p, p_low = _product(half, half.like(2 * _LOG2_E_PARTS[0]))
+    rest = p_low + (2 * LOG2_E) * rest + 2 * _LOG2_E_PARTS[1] * half
+    high, low = fast_two_sum(e, p)
+    return where(e.eq(0.0), p, high), where(e.eq(0.0), rest, low + rest)
+
+
+def _power(x: Expr, y: Expr) -> Expr:
+    """x**y for x >= 0."""
+    high, low = _log2(where((x > 0.0) & (x < INF), x, 1.0))
+    y = clamp(y, -2.0 ** 40, 2.0 ** 40)
+    exponent, rest = _product(y, high)
+    rest = rest + y * low
+    ends = x.eq(0.0) | ~(x < INF)
+    way = where(x.eq(0.0), -y, y)
+    exponent = where(ends, where(way.eq(0.0), 0.0, where(way > 0.0, exponent.like(300.0), -300.0)),
+                     clamp(exponent, -300.0, 300.0))
+    rest = where(ends | (abs(exponent) > 200.0), 0.0, rest)
+    n = rint(exponent)
+    part = exponential.FORMULAS[ops.EXP](((exponent - n) + rest) * 0.6931471824645996)
+    whole = n.cast(dtypes.int32)
+    quarter = whole >> 2  # 2**whole itself may be no float
+    return part * _two_to(quarter, 0) * _two_to(quarter, 0) * _two_to(quarter, 0) * _two_to(
+        whole - 3 * quarter, 0)
+
+
+def power(x: Expr, y: Expr) -> Expr:
+    """POW"""
+    size = abs(x)
+    z = _power(size, y)
+    whole = trunc(y).eq(y)
+    odd = whole & trunc(0.5 * y).ne(0.5 * y)
+    z = where((x.bits() < 0) & odd, -z, z)
+    z = where((x < 0.0) & ~whole & size.ne(INF), NAN, z)
+    z = where(x.eq(x) & y.eq(y), z, NAN)
+    return where(y.eq(0.0) | x.eq(1.0) | (size.eq(1.0) & abs(y).eq(INF)), 1.0, z)
+
+
+def cbrt(x: Expr) -> Expr:
+    """CBRT"""
+    a = abs(x)
+    y = (_bits(a) // 3 + 0x2A514067).bitcast(x.dtype)
+    for _ in range(3):
+        cube = y * y * y
+        y = y - y * ((cube - a) / (cube + cube + a))
+    return where((a > 0.0) & (a < INF), with_sign(y, x), x)
+
+
+# with the largest errors seen
+FORMULAS: dict[Op, Callable[..., Expr]] = {
+    ops.IDIV: divide, ops.REM: remainder,
+    ops.SIN: sin, ops.COS: cos, ops.POW: power, ops.CBRT: cbrt,
+}

@@ -1,0 +1,390 @@
+"""WGSL of a PROGRAM: one renderer, one row for each op.
+
+    FOR i = 0 .. s0                  for (var v1: i32 = 0; v1 < s0; v1++) {
+      p = ADDRESS(x, i)                let v2 = b0 + v1;
+      STORE p, 1.0                     s1(v2, bitcast<u32>(0x1p+0f));
+    ENDFOR                           }
+
+Memory is words of 32 bits; ``l0`` and ``s0`` load and store those of buffer 0, ``n0`` a part of
+one: bytes and halves are stored by two atomic operations, as neighbours belong to other threads.
+Pointers are numbers of elements. Whole numbers are of 32 bits, narrower ones are cut after each
+operation. ``P`` has a zero that the compiler does not know, the number of groups, where each buffer
+begins in its binding (bytes), and the scalars.
+
+The language promises neither NaN nor infinity, so tests for NaN, comparisons, minima and maxima
+work on bits, and both are made of bits that are known at run time only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fnx.core import build, ops
+from fnx.core.dtypes import DType
+from fnx.core.errors import KernelError
+from fnx.core.ops import Op
+from fnx.core.uop import UOp
+from fnx.lower.render.wgsl_functions import HELPERS, accessors, letter_of, type_of
+
+DIMENSION = 65535  # groups along one axis of a launch
+ZERO, GROUPS, FIRST = 0, 1, 2  # words of P
+
+def render(program: UOp) -> str:
+    """Declarations, then a kernel function from its parameters on."""
+    group = program.arg
+    printer = WgslPrinter()
+    for node in program.src:
+        _ROWS[node.op](printer, node)
+    words = -(-(FIRST + group.buffers + group.scalars) // 4)
+    out = [f"struct Params {{ w: array<vec4<i32>, {words}> }}",
+           f"@group(0) @binding({group.buffers}) var<uniform> P: Params;", HELPERS.rstrip()]
+    any_narrow = not {"SHARED", "PRIV"}.issuperset(printer.narrow)
+    for i in range(group.buffers):
+        kind = "atomic<u32>" if any_narrow else "u32"
+        out += [f"@group(0) @binding({i}) var<storage, read_write> g{i}: array<{kind}>;",
+                *accessors(f"g{i}", str(i), any_narrow)]
+    for space, size in (("SHARED", group.shared), ("PRIV", group.private)):
+        if size:
+            atomic = space == "SHARED" and space in printer.narrow
+            kind = "atomic<u32>" if atomic else "u32"
+            where = {"SHARED": "workgroup", "PRIV": "private"}[space]
+            out += [f"var<{where}> g{space}: array<{kind}, {size // 4}>;",
+                    *accessors(f"g{space}", space, atomic)]
+    return "\n".join([*out, f"@compute @workgroup_size({group.threads})", "fn SYMBOL("
+                      "@builtin(workgroup_id) group_at: vec3<u32>, "
+                      "@builtin(local_invocation_id) thread_at: vec3<u32>) {",
+                      f"  let group = i32(group_at.x + group_at.y * {DIMENSION}u);",
+                      "  let thread = i32(thread_at.x);", f"  if (group >= {_word(GROUPS)}) "
+                      "{ return; }", "  let zero = P.w[0][0];",
+                      *[f"  let W{i} = {_word(FIRST + group.buffers + i)};"
+                        for i in range(group.scalars)],
+                      *printer.first, *printer.out, "}", ""])
+
+
+def module(symbol: str, function: str) -> str:
+    """The text that defines ``symbol`` as a kernel."""
+    return function.replace("fn SYMBOL(", f"fn {symbol}(")
+
+
+def _word(i: int) -> str:
+    return f"P.w[{i // 4}][{i % 4}]"
+
+
+def _width(t: DType) -> int:
+    """Bits of a whole number as it is computed."""
+    return 32 if t.kind == "index" else t.bits
+
+
+def _cut(t: DType, text: str) -> str:
+    """A whole number of 32 bits as one of its own width."""
+    drop = 32 - _width(t)
+    if not drop or not t.is_integer:
+        return text
+    return f"({text}) & {(1 << t.bits) - 1}u" if t.kind == "uint" else \
+        f"(({text}) << {drop}u) >> {drop}u"
+
+
+def constant(node: UOp) -> str:
+    """A CONST; NaN and infinity, and numbers that may become 0, as bits of run time."""
+    t, value = node.dtype, build.const_of(node)
+    letter = letter_of(t)
+    if letter == "b":
+        return "true" if node.arg else "false"
+    if letter == "f":
+        if value == 0 and node.arg == 0 or 2.0 ** -126 <= abs(value) < float("inf"):
+            mantissa, exponent = float(value).hex().split("p")
+            short = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+            text = f"{short}p{exponent}f"
+            return f"({text})" if text.startswith("-") else text
+        return f"bits(0x{node.arg:08x}u)"
+    if letter == "u":
+        return f"{value}u"
+    low = -1 << 31
+    return "(-2147483647 - 1)" if value == low else f"({value})" if value < 0 else str(value)
+
+
+_OPAQUE = {"f": "bits(bitcast<u32>({0}))", "s": "({0} | zero)", "u": "({0} | u32(zero))",
+           "b": "({0} && zero == 0)"}
+
+
+class WgslPrinter:
+    """Text of the lines so far, and the names of what they define."""
+
+    def __init__(self) -> None:
+        self.out: list[str] = []
+        self.first: list[str] = []
+        self.names: dict[UOp, str] = {}
+        self.memory: dict[UOp, str] = {}  # of pointers: what their accessors are called
+        self.narrow: set[str] = set()     # memory that has parts of words stored
+        self.phis: dict[UOp, list[str]] = {}
+        self.opened: dict[UOp, int] = {}
+        self.count = 0
+        self.depth = 1
+
+    def line(self, text: str) -> None:
+        self.out.append("  " * self.depth + text)
+
+    def define(self, node: UOp, text: str) -> None:
+        self.line(f"let {self.name(node)}: {type_of(node.dtype)} = {text};")
+
+    def name(self, node: UOp) -> str:
+        """A name that is not used yet."""
+        self.count += 1
+        name = self.names[node] = f"v{self.count}"
+        return name
+
+    def operand(self, node: UOp) -> str:
+        """What stands for a node where it is used."""
+        name = self.names.get(node)
+        if name is None:
+            row = _INLINE.get(node.op)
+            if row is None:
+                raise KernelError(f"a line uses {node}, which no line before it defines")
+            name = self.names[node] = row(self, node)
+        return name
+
+
+# ---- operands that stand on no line -------------------------------------------------------------
+
+
+def _ref(p: WgslPrinter, node: UOp) -> str:
+    slot = node.arg.slot
+    shift = node.dtype.itemsize.bit_length() - 1
+    name = f"b{slot}_{node.dtype.itemsize}"
+    line = f"  let {name} = {_word(FIRST + slot)} >> {shift}u;"
+    if line not in p.first:
+        p.first.append(line)
+    p.memory[node] = str(slot)
+    return name
+
+
+def _var(p: WgslPrinter, node: UOp) -> str:
+    word, letter = f"W{node.arg.slot}", letter_of(node.dtype)
+    return {"f": f"bitcast<f32>({word})", "s": word, "u": f"bitcast<u32>({word})",
+            "b": f"({word} != 0)"}[letter]
+
+
+_IDS = {"GRID": "group", "THREAD": "thread"}
+_INLINE: dict[Op, Callable[[WgslPrinter, UOp], str]] = {
+    ops.CONST: lambda p, n: constant(n), ops.REF: _ref, ops.VAR: _var,
+    ops.ID: lambda p, n: _IDS[n.arg],
+}
+
+
+# ---- elementwise ------------------------------------------------------------------------------
+
+_TEMPLATES: dict[Op, dict[str, str]] = {
+    ops.NEG: {"f": "bitcast<f32>(bitcast<u32>({0}) ^ 0x80000000u)", "s": "-{0}", "u": "0u - {0}"},
+    ops.ABS: {"f": "bitcast<f32>(bitcast<u32>({0}) & 0x7fffffffu)", "s": "abs({0})", "u": "{0}"},
+    ops.NOT: {"su": "~{0}", "b": "!{0}"},
+    ops.SQRT: {"f": "sqrt({0})"}, ops.FLOOR: {"f": "floor({0})"}, ops.CEIL: {"f": "ceil({0})"},
+    ops.TRUNC: {"f": "trunc({0})"}, ops.ROUND: {"f": "round({0})"},
+    ops.ADD: {"fsu": "{0} + {1}"}, ops.SUB: {"fsu": "{0} - {1}"}, ops.MUL: {"fsu": "{0} * {1}"},
+    ops.DIV: {"f": "{0} / {1}"}, ops.IDIV: {"su": "{0} / {1}"}, ops.REM: {"su": "{0} % {1}"},
+    ops.MAX: {"f": "larger({0}, {1})", "su": "max({0}, {1})", "b": "{0} || {1}"},
+    ops.MIN: {"f": "smaller({0}, {1})", "su": "min({0}, {1})", "b": "{0} && {1}"},
+    ops.CMPLT: {"f": "lt({0}, {1})", "su": "{0} < {1}", "b": "!{0} && {1}"},
+    ops.CMPLE: {"f": "le({0}, {1})", "su": "{0} <= {1}", "b": "!{0} || {1}"},
+    ops.CMPEQ: {"f": "eq({0}, {1})", "sub": "{0} == {1}"},
+    ops.CMPNE: {"f": "!eq({0}, {1})", "sub": "{0} != {1}"},
+    ops.AND: {"su": "{0} & {1}", "b": "{0} && {1}"},
+    ops.OR: {"su": "{0} | {1}", "b": "{0} || {1}"},
+    ops.XOR: {"su": "{0} ^ {1}", "b": "{0} != {1}"},
+    ops.SHL: {"s": "select(0, {0} << (u32({1}) & 31u), u32({1}) < {bits}u)",
+              "u": "select(0u, {0} << (u32({1}) & 31u), u32({1}) < {bits}u)"},
+    ops.SHR: {"u": "select(0u, {0} >> (u32({1}) & 31u), u32({1}) < {bits}u)",
+              "s": "{0} >> min(u32({1}), {bits}u - 1u)"},
+}
+
+
+def _elementwise(op: Op) -> Callable[[WgslPrinter, UOp], None]:
+    rows = {letter: text for letters, text in _TEMPLATES[op].items() for letter in letters}
+
+    def row(p: WgslPrinter, node: UOp) -> None:
+        t = node.src[0].dtype
+        text = rows.get(letter_of(t))
+        if text is None:
+            raise KernelError(f"{op} of {t.scalar} has no operation; decompose rewrites it")
+        names = [p.operand(s) for s in node.src]
+        if all(s.op is ops.CONST for s in node.src):  # what overflows is refused where it is known
+            names[0] = _OPAQUE[letter_of(t)].format(names[0])
+        if op in (ops.IDIV, ops.REM) and node.src[1].op is ops.CONST:
+            names[1] = _OPAQUE[letter_of(t)].format(names[1])
+        if t.is_float and op in _SUMS:
+            for i, (a, b) in enumerate((node.src, node.src[::-1])):
+                if a.op in _SUMS and not {b, *b.src}.isdisjoint(a.src):
+                    names[i] = _OPAQUE["f"].format(names[i])
+        p.define(node, _cut(node.dtype, text.format(*names, bits=_width(t))))
+    return row
+
+
+_SUMS = (ops.ADD, ops.SUB)  # compilers make a of (a + b) - b: what is left of a rounding stays
+
+
+def _where(p: WgslPrinter, node: UOp) -> None:
+    condition, a, b = map(p.operand, node.src)
+    p.define(node, f"select({b}, {a}, {condition})")
+
+
+def _cast(p: WgslPrinter, node: UOp) -> None:
+    a, b, x = letter_of(node.src[0].dtype), letter_of(node.dtype), p.operand(node.src[0])
+    if node.src[0].op is ops.CONST:
+        x = _OPAQUE[a].format(x)
+    if a == "f":
+        text = {"b": f"(bitcast<u32>({x}) & 0x7fffffffu) != 0u", "s": f"to_i32({x})",
+                "u": f"to_u32({x})", "f": x}[b]
+        if b in "su" and _width(node.dtype) < 32:  # it ends at the limits of its type
+            low, high = node.dtype.limits
+            suffix = "u" if b == "u" else ""
+            text = f"clamp({text}, {low}{suffix}, {high}{suffix})"
+        p.define(node, text)
+    elif a == "b":
+        suffix = {"u": "u", "f": "f"}.get(b, "")
+        p.define(node, x if b == "b" else f"select(0{suffix}, 1{suffix}, {x})")
+    elif b == "b":
+        p.define(node, f"{x} != 0{'u' if a == 'u' else ''}")
+    elif b == "f":
+        p.define(node, f"f32({x})")
+    else:
+        p.define(node, _cut(node.dtype, x if a == b else f"bitcast<{type_of(node.dtype)}>({x})"))
+
+
+def _bitcast(p: WgslPrinter, node: UOp) -> None:
+    x = p.operand(node.src[0])
+    if node.src[0].op is ops.CONST:
+        x = _OPAQUE[letter_of(node.src[0].dtype)].format(x)
+    p.define(node, _cut(node.dtype, f"bitcast<{type_of(node.dtype)}>({x})"))
+
+
+# ---- memory -----------------------------------------------------------------------------------
+
+
+def _scratch(p: WgslPrinter, node: UOp) -> None:
+    p.memory[node] = node.arg.space
+    shift = node.dtype.itemsize.bit_length() - 1
+    p.line(f"let {p.name(node)}: i32 = {p.operand(node.src[0])} >> {shift}u;")
+
+
+def _address(p: WgslPrinter, node: UOp) -> None:
+    pointer, offset = node.src
+    base = p.operand(pointer)
+    p.memory[node] = p.memory[pointer]
+    if offset.op is ops.CONST and offset.arg == 0:
+        p.names[node] = base
+        return
+    at = p.operand(offset)
+    p.line(f"let {p.name(node)}: i32 = {base} + {at};")
+
+
+def _base(node: UOp) -> UOp:
+    while node.op is ops.ADDRESS:
+        node = node.src[0]
+    return node
+
+
+def _load(p: WgslPrinter, node: UOp) -> None:
+    place, t = node.src[0], node.dtype
+    i, of = p.operand(place), p.memory[place]
+    mask = p.operand(node.src[1]) if len(node.src) > 1 else ""
+    if mask:  # elsewhere the first element of the memory is read, and not used
+        i = f"select({p.operand(_base(place))}, {i}, {mask})"
+    letter, bits = letter_of(t), 8 if t.is_bool else _width(t)
+    if bits == 32:
+        read = {"f": "bitcast<f32>({0})", "s": "bitcast<i32>({0})", "u": "{0}"}[letter]
+        text = read.format(f"l{of}({i})")
+    else:
+        each = 32 // bits
+        word = f"l{of}(({i}) >> {each.bit_length() - 1}u) >> (u32(({i}) & {each - 1}) * {bits}u)"
+        text = {"b": f"(({word}) & 255u) != 0u", "u": f"({word}) & {(1 << bits) - 1}u",
+                "s": f"bitcast<i32>(({word}) << {32 - bits}u) >> {32 - bits}u"}[letter]
+    zero = {"f": "0f", "s": "0", "u": "0u", "b": "false"}[letter]
+    p.define(node, f"select({zero}, {text}, {mask})" if mask else text)
+
+
+def _store(p: WgslPrinter, node: UOp) -> None:
+    place, value, *mask = map(p.operand, node.src)
+    t, of = node.src[1].dtype, p.memory[node.src[0]]
+    letter, bits = letter_of(t), 8 if t.is_bool else _width(t)
+    word = f"select(0u, 1u, {value})" if letter == "b" else \
+        value if letter == "u" else f"bitcast<u32>({value})"
+    if bits == 32:
+        text = f"s{of}({place}, {word});"
+    else:
+        p.narrow.add(of)
+        each, ones = 32 // bits, (1 << bits) - 1
+        text = (f"n{of}({place} >> {each.bit_length() - 1}u, u32({place} & {each - 1}) * {bits}u, "
+                f"{ones}u, {word} & {ones}u);")
+    p.line(f"if ({mask[0]}) {{ {text} }}" if mask else text)
+
+
+# ---- loops and branches -------------------------------------------------------------------------
+
+
+def _for(p: WgslPrinter, node: UOp) -> None:
+    start, stop = node.src
+    low, high = p.operand(start), p.operand(stop)
+    i = p.name(node)
+    p.opened[node] = len(p.out)
+    if start.op is ops.ID:  # one iteration, or none
+        p.line(f"if ({low} < {high}) {{")
+        p.out.append("  " * (p.depth + 1) + f"let {i}: i32 = {low};")
+    else:
+        p.line(f"for (var {i}: i32 = {low}; {i} < {high}; {i}++) {{")
+    p.phis[node] = []
+    p.depth += 1
+
+
+def _phi(p: WgslPrinter, node: UOp) -> None:
+    """A variable in front of the loop: its line goes where the loop began."""
+    loop, init = node.src
+    first = p.operand(init)
+    name = p.name(node)
+    p.out.insert(p.opened[loop],
+                 f"{'  ' * (p.depth - 1)}var {name}: {type_of(node.dtype)} = {first};")
+    p.opened[loop] += 1
+    p.phis[loop].append(name)
+
+
+def _endfor(p: WgslPrinter, node: UOp) -> None:
+    loop, *nexts = node.src
+    found = [(name, p.operand(n), type_of(n.dtype)) for name, n in zip(p.phis[loop], nexts)]
+    moved = [(name, n, t) for name, n, t in found if name != n]
+    if len(moved) == 1:
+        p.line(f"{moved[0][0]} = {moved[0][1]};")
+    else:  # all at once: one may be the next value of another
+        for name, n, t in moved:
+            p.line(f"let {name}n: {t} = {n};")
+        for name, _, _ in moved:
+            p.line(f"{name} = {name}n;")
+    p.depth -= 1
+    p.line("}")
+
+
+def _last(p: WgslPrinter, node: UOp) -> None:
+    p.define(node, p.phis[node.src[0].src[0]][node.arg])
+
+
+def _break(p: WgslPrinter, node: UOp) -> None:
+    p.line(f"if ({p.operand(node.src[1])}) {{ break; }}")
+
+
+def _if(p: WgslPrinter, node: UOp) -> None:
+    p.line(f"if ({p.operand(node.src[0])}) {{")
+    p.depth += 1
+
+
+def _endif(p: WgslPrinter, node: UOp) -> None:
+    p.depth -= 1
+    p.line("}")
+
+
+def _sync(p: WgslPrinter, node: UOp) -> None:
+    p.line("workgroupBarrier();")
+
+
+_ROWS: dict[Op, Callable[[WgslPrinter, UOp], None]] = {
+    **{op: _elementwise(op) for op in _TEMPLATES}, ops.WHERE: _where, ops.CAST: _cast,
+    ops.BITCAST: _bitcast, ops.SCRATCH: _scratch, ops.ADDRESS: _address, ops.LOAD: _load,
+    ops.STORE: _store, ops.FOR: _for, ops.PHI: _phi, ops.ENDFOR: _endfor, ops.LAST: _last,
+    ops.BREAK: _break, ops.IF: _if, ops.ENDIF: _endif, ops.SYNC: _sync,
+}

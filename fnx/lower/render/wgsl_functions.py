@@ -1,0 +1,70 @@
+"""Functions that every WGSL kernel has: tests and choices on bits of floats; words of memory.
+"""
+
+from __future__ import annotations
+
+from fnx.core.dtypes import DType
+from fnx.core.errors import KernelError
+
+_LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
+_TYPE = {"f": "f32", "s": "i32", "u": "u32", "b": "bool"}
+HELPERS = """fn nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+fn ord(x: f32) -> i32 {
+  let b = bitcast<i32>(x);
+  return select(b, -(b & 0x7fffffff), b < 0);
+}
+fn lt(a: f32, b: f32) -> bool { return !nan(a) && !nan(b) && ord(a) < ord(b); }
+fn le(a: f32, b: f32) -> bool { return !nan(a) && !nan(b) && ord(a) <= ord(b); }
+fn eq(a: f32, b: f32) -> bool { return !nan(a) && !nan(b) && ord(a) == ord(b); }
+fn bits(b: u32) -> f32 { return bitcast<f32>(b | u32(P.w[0][0])); }
+fn larger(a: f32, b: f32) -> f32 {
+  if (nan(a) || nan(b)) { return bits(0x7fc00000u); }
+  if (ord(a) == ord(b)) { return bits(bitcast<u32>(a) & bitcast<u32>(b)); }
+  return select(b, a, ord(a) > ord(b));
+}
+fn smaller(a: f32, b: f32) -> f32 {
+  if (nan(a) || nan(b)) { return bits(0x7fc00000u); }
+  if (ord(a) == ord(b)) { return bits(bitcast<u32>(a) | bitcast<u32>(b)); }
+  return select(b, a, ord(a) < ord(b));
+}
+fn to_i32(x: f32) -> i32 {
+  let b = bitcast<u32>(x);
+  if ((b & 0x7fffffffu) >= 0x4f000000u) {
+    return select(select(0x7fffffff, -0x7fffffff - 1, b >= 0x80000000u), 0, nan(x));
+  }
+  return i32(x);
+}
+fn to_u32(x: f32) -> u32 {
+  let b = bitcast<u32>(x);
+  if (nan(x) || b >= 0x80000000u) { return 0u; }
+  if (b >= 0x4f800000u) { return 0xffffffffu; }
+  return u32(x);
+}
+"""
+
+
+def accessors(name: str, of: str, atomic: bool) -> list[str]:
+    """How words of a memory are read and written, and parts of a word."""
+    if atomic:
+        return [f"fn l{of}(i: i32) -> u32 {{ return atomicLoad(&{name}[i]); }}",
+                f"fn s{of}(i: i32, v: u32) {{ atomicStore(&{name}[i], v); }}",
+                f"fn n{of}(i: i32, at: u32, mask: u32, v: u32) {{",
+                f"  atomicAnd(&{name}[i], ~(mask << at)); atomicOr(&{name}[i], v << at);", "}"]
+    return [f"fn l{of}(i: i32) -> u32 {{ return {name}[i]; }}",
+            f"fn s{of}(i: i32, v: u32) {{ {name}[i] = v; }}",
+            f"fn n{of}(i: i32, at: u32, mask: u32, v: u32) {{",
+            f"  {name}[i] = ({name}[i] & ~(mask << at)) | (v << at);", "}"]
+
+
+def letter_of(t: DType) -> str:
+    """The row of a type in the templates."""
+    letter = _LETTER.get(t.kind)
+    if letter is None or t.lanes > 1 or t.bits > 32 and t.kind != "index" or \
+            letter == "f" and t.bits != 32:
+        raise KernelError(f"WGSL: expected a type of at most 32 bits that is computed in, got {t}")
+    return letter
+
+
+def type_of(t: DType) -> str:
+    """The language's type of a value."""
+    return _TYPE[letter_of(t)]

@@ -1,0 +1,158 @@
+"""WebGPU computes what the cpu computes: whole numbers to the bit, floats within a bound."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import fnx
+import fnx.numpy as jnp
+from fnx.backends import webgpu
+from fnx.backends.base import get_device
+from fnx.core import dtypes
+from fnx.core.array import repeated
+from fnx.core.config import override
+from fnx.core.errors import DeviceError, DTypeError
+from tests.devices.conftest import found
+from tests.devices.test_opencl import EXAMPLES, FUNCTIONS, W, X, train
+from tests.graphs import Graph, assert_same, graphs
+from tests.laws.test_jit_eager_interp import run
+
+INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.bool_)
+NARROW = (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32, dtypes.bool_)
+
+
+@pytest.fixture
+def device() -> Iterator[Any]:
+    """All that is computed in the test is computed there."""
+    made = found("webgpu")
+    repeated.forget()
+    with override(device="webgpu"):
+        yield made
+    repeated.forget()
+
+
+def on_the_cpu(f: Any, *args: Any) -> list[Any]:
+    with override(device="cpu"):
+        return [np.asarray(v) for v in fnx.tree.leaves(fnx.jit(f)(*map(jnp.asarray, args)))]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_jitted_function(name: str, device: Any) -> None:
+    f = FUNCTIONS[name]
+    got = fnx.tree.leaves(fnx.jit(f)(jnp.asarray(X), jnp.asarray(W)))
+    for a, b in zip(map(np.asarray, got), on_the_cpu(f, X, W), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=3e-5, atol=2e-5)
+
+
+@settings(max_examples=EXAMPLES)
+@given(graphs(types=INTEGERS, steps=14))
+def test_integers_have_the_cpus_bits(graph: Graph) -> None:
+    want = run(graph.fn, graph.args, get_device("cpu"), False)
+    for lengths_later in (False, True):
+        assert_same(run(graph.fn, graph.args, found("webgpu"), lengths_later), want)
+
+
+@settings(max_examples=EXAMPLES)
+@given(graphs(types=NARROW, steps=14))
+def test_parts_of_words_have_the_cpus_bits(graph: Graph) -> None:
+    assert_same(run(graph.fn, graph.args, found("webgpu"), False),
+                run(graph.fn, graph.args, get_device("cpu"), False))
+
+
+# Units in the last place, at most, against the cpu; where the cpu's number is no subnormal one.
+ULP: dict[str, tuple[Any, float]] = {
+    "exp": (jnp.exp, 1), "log": (lambda x: jnp.log(abs(x)), 1), "tanh": (jnp.tanh, 2),
+    "sin": (jnp.sin, 2), "cos of large": (lambda x: jnp.cos(x * 1e4), 2), "expm1": (jnp.expm1, 2),
+    "sin of huge": (lambda x: jnp.sin(x * 1e30), 3), "log1p": (lambda x: jnp.log1p(abs(x)), 1),
+    "power": (lambda x: abs(x) ** 1.7, 1), "power to": (lambda x: 1.3 ** x, 1),
+    "cbrt": (jnp.cbrt, 1), "arctan": (jnp.arctan, 1), "arcsin": (lambda x: jnp.arcsin(x / 100), 1),
+    "sqrt": (lambda x: jnp.sqrt(abs(x)), 1), "reciprocal": (lambda x: 1 / x, 1),
+    "fmod": (lambda x: jnp.fmod(x, 0.37), 0), "fmod of": (lambda x: jnp.fmod(1e30, x), 0),
+    "maximum": (lambda x: jnp.maximum(x, x[::-1]), 0), "round": (jnp.round, 0),
+    "minimum": (lambda x: jnp.minimum(x, x[::-1]), 0), "choice": (
+        lambda x: jnp.where(jnp.isnan(x) | (x > x[::-1]), 1.5, x), 0), "sort": (jnp.sort, 0),
+    "to int": (lambda x: x.astype(jnp.int32), 0), "to uint": (lambda x: x.astype(jnp.uint32), 0),
+    "to int8": (lambda x: x.astype(jnp.int8), 0), "sign": (jnp.sign, 0),
+    "bfloat16": (lambda x: (x.astype(jnp.bfloat16) * 3).astype(jnp.float32), 0),
+    "float16": (lambda x: (x.astype(jnp.float16) + 1).astype(jnp.float32), 0),
+    "whole": (lambda x: x.astype(jnp.int32) // x[::-1].astype(jnp.int32), 0),
+    "rest": (lambda x: x.astype(jnp.int32) % x[::-1].astype(jnp.int32), 0),
+}
+_RNG = np.random.default_rng(7)
+ARGUMENTS = np.concatenate([
+    *(_RNG.normal(size=3000) * scale for scale in (1e-3, 1, 10, 80)),
+    [0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 88.7, -87, 1e30, -1e30, 0.5, 2**31, -2**31, 2**32],
+]).astype(np.float32)
+_LEAST = np.finfo(np.float32).tiny
+
+
+def ulps(got: Any, want: Any) -> float:
+    """The largest difference, in units in the last place of numbers that are not subnormal."""
+    a, b = (np.where(abs(v) < _LEAST, 0, v).astype(np.float64) for v in (got, want))
+    unit = np.spacing(np.maximum(abs(b), _LEAST).astype(np.float32)).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return float(np.where((a == b) | np.isnan(a) & np.isnan(b), 0, abs(a - b) / unit).max())
+
+
+@pytest.mark.parametrize("name", ULP)
+def test_bounds_of_functions(name: str, device: Any) -> None:
+    f, most = ULP[name]
+    got, (want,) = np.asarray(fnx.jit(f)(jnp.asarray(ARGUMENTS))), on_the_cpu(f, ARGUMENTS)
+    assert got.dtype == want.dtype
+    assert ulps(got, want) <= most
+
+
+def test_a_training_step_is_one_submit(device: Any) -> None:
+    counts = [device.driver.submits]
+    losses = train(6, lambda: counts.append(device.driver.submits))
+    assert list(np.diff(counts)[1:]) == [1] * 5
+    with override(device="cpu"):
+        np.testing.assert_allclose(losses, train(6), rtol=2e-5)
+
+
+def test_a_kernel_takes_little_python(device: Any) -> None:
+    def chain(x: Any) -> Any:
+        for i in range(20):
+            x = jnp.cumsum(x[::-1]) * 0.01 + i
+        return x
+
+    f, x = fnx.jit(chain), jnp.asarray(np.ones(64, np.float32))
+    f(x)
+    spent = []
+    for _ in range(20):
+        device.synchronize()
+        start = time.thread_time()
+        f(x)
+        spent.append((time.thread_time() - start) / 20)
+    assert min(spent) < 100e-6  # some 30 on an idle machine
+
+
+def test_types_of_64_bits_are_refused_with_the_cure(device: Any) -> None:
+    with pytest.raises(DTypeError, match="at most 32 bits, got float64") as why:
+        np.asarray(fnx.jit(lambda x: x.astype("float64") * 2)(jnp.asarray(X)))
+    assert "use float32" in str(why.value) and "test_webgpu.py" in str(why.value)
+    with pytest.raises(DTypeError, match=r"got one of lgamma"):
+        np.asarray(fnx.jit(fnx.scipy.special.gammaln)(jnp.asarray(X)))
+    assert float(jnp.asarray(X).sum()) == pytest.approx(float(X.sum()), rel=1e-5)
+
+
+def test_memory_is_pieces_of_few_buffers(device: Any) -> None:
+    xs = [jnp.asarray(np.full(100, i, np.float32)) for i in range(30)]
+    assert float(sum(x.sum() for x in xs)) == 100 * sum(range(30))
+    got = fnx.jit(lambda xs: jnp.stack(xs).sum(0))(xs)
+    assert (np.asarray(got) == sum(range(30))).all()
+
+
+def test_without_the_module_the_cure_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wgpu", None)
+    with pytest.raises(DeviceError, match="looked for the module wgpu") as why:
+        webgpu.WebGpuDriver()
+    assert "pip install wgpu" in str(why.value)
