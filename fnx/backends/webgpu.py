@@ -23,7 +23,6 @@ from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, QueueDriver
 from fnx.core.errors import DeviceError
 from fnx.core.process import fork_safe_lock, load
-from fnx.core.record import Record
 from fnx.core.target import Target
 
 # The row: what the standard guarantees everywhere.
@@ -34,12 +33,8 @@ _PACKAGES = ("pip install wgpu; Debian: apt-get install mesa-vulkan-drivers, whi
              "without a GPU")
 
 
-class SlabPart(Record):
-    """Memory: a part of a buffer."""
-
-    buffer: int
-    start: int
-    nbytes: int
+_START = 40  # bits: a piece is a number, its buffer's above where it starts
+_MASK = (1 << _START) - 1
 
 
 class WebGpuKernel:
@@ -81,8 +76,9 @@ class WebGpuDriver(QueueDriver):
                              private=PRIVATE, fma=False)
         self.submits = self._signals = self._passed = 0
         self._buffers: dict[int, Any] = {}
-        self._free: dict[int, list[SlabPart]] = {}  # pieces of slabs, by size
-        self._slab: SlabPart | None = None          # what of the last slab is left
+        self._free: dict[int, list[int]] = {}  # pieces of slabs, by size
+        self._sizes: dict[int, int] = {}       # ... and their sizes
+        self._slab = self._left = 0            # what of the last slab is left
         self._layouts: dict[tuple[int, int], Any] = {}
         self._groups: dict[tuple[int, ...], Any] = {}
         self._pending: list[QueuedLaunch] = []
@@ -92,20 +88,21 @@ class WebGpuDriver(QueueDriver):
 
     # ---- memory
 
-    def alloc(self, nbytes: int) -> SlabPart:
+    def alloc(self, nbytes: int) -> int:
         """A piece of a slab; what is large has a buffer of its own."""
         size = -(-nbytes // _ALIGNED) * _ALIGNED
         with self._lock:
             if size > LARGE:
-                return SlabPart(self._buffer(size), 0, size)
+                return self._buffer(size) << _START
             free = self._free.setdefault(size, [])
             if free:
                 return free.pop()
-            if self._slab is None or self._slab.nbytes < size:
-                self._slab = SlabPart(self._buffer(SLAB), 0, SLAB)
-            slab = self._slab
-            self._slab = SlabPart(slab.buffer, slab.start + size, slab.nbytes - size)
-            return SlabPart(slab.buffer, slab.start, size)
+            if self._left < size:
+                self._slab, self._left = self._buffer(SLAB) << _START, SLAB
+            piece = self._slab
+            self._sizes[piece] = size
+            self._slab, self._left = piece + size, self._left - size
+            return piece
 
     def _buffer(self, nbytes: int) -> int:
         usage = self.wgpu.BufferUsage
@@ -118,46 +115,48 @@ class WebGpuDriver(QueueDriver):
         self._buffers[number] = made
         return number
 
-    def free(self, memory: SlabPart) -> None:
+    def free(self, memory: int) -> None:
         """A piece is kept for the next of its size; a buffer goes when queued work has used it."""
         with self._lock:
             self._flush()
-            if memory.nbytes <= LARGE:
-                self._free[memory.nbytes].append(memory)
+            size = self._sizes.get(memory)
+            if size is not None:
+                self._free[size].append(memory)
                 return
-            self._groups = {k: v for k, v in self._groups.items() if memory.buffer not in k[1:]}
-            self._buffers[memory.buffer].destroy()
-            self._buffers[memory.buffer] = None
+            number = memory >> _START
+            self._groups = {k: v for k, v in self._groups.items() if number not in k[1:]}
+            self._buffers[number].destroy()
+            self._buffers[number] = None
 
-    def write(self, memory: SlabPart, offset: int, value: HostBytes) -> None:
+    def write(self, memory: int, offset: int, value: HostBytes) -> None:
         """Copied at once; written when the queue comes to it. Whole words."""
         whole, rest = value.nbytes & ~3, value.nbytes & 3
         with self._lock:
             self._flush()
-            at = memory.start + offset
+            at = (memory & _MASK) + offset
             if whole:
-                self.queue.write_buffer(self._buffers[memory.buffer], at, value[:whole])
+                self.queue.write_buffer(self._buffers[memory >> _START], at, value[:whole])
             if rest:  # what is behind it in its word is nobody's
-                self.queue.write_buffer(self._buffers[memory.buffer], at + whole,
+                self.queue.write_buffer(self._buffers[memory >> _START], at + whole,
                                         value[whole:].tobytes() + bytes(4 - rest))
 
-    def read(self, memory: SlabPart, offset: int, to: HostBytes) -> None:
+    def read(self, memory: int, offset: int, to: HostBytes) -> None:
         """Copies whole words, which wgpu waits for."""
         with self._lock:
             self._flush()
-            found = self.queue.read_buffer(self._buffers[memory.buffer], memory.start + offset,
-                                           to.nbytes + 3 & ~3)
+            at = (memory & _MASK) + offset
+            found = self.queue.read_buffer(self._buffers[memory >> _START], at, to.nbytes + 3 & ~3)
         to[:] = np.frombuffer(found, np.uint8, to.nbytes)
 
-    def copy(self, source: SlabPart, source_offset: int, to: SlabPart, offset: int,
+    def copy(self, source: int, source_offset: int, to: int, offset: int,
              nbytes: int) -> None:
         """A copy on the device."""
         with self._lock:
             self._flush()
             encoder = self.gpu.create_command_encoder()
             encoder.copy_buffer_to_buffer(
-                self._buffers[source.buffer], source.start + source_offset,
-                self._buffers[to.buffer], to.start + offset, nbytes + 3 & ~3)
+                self._buffers[source >> _START], (source & _MASK) + source_offset,
+                self._buffers[to >> _START], (to & _MASK) + offset, nbytes + 3 & ~3)
             self.queue.submit([encoder.finish()])
 
     # ---- kernels
@@ -208,7 +207,7 @@ class WebGpuDriver(QueueDriver):
         """Kept until something has to come behind it: all go in one submit."""
         if any(not -1 << 31 <= s < 1 << 32 for s in launch.scalars):
             raise DeviceError(f"webgpu: expected numbers of 32 bits, got {launch.scalars}")
-        used = {memory.buffer for memory, _ in launch.buffers}
+        used = {memory >> _START for memory, _ in launch.buffers}
         if len(used) > BINDINGS:
             raise DeviceError(
                 f"webgpu: expected at most {BINDINGS} large arrays in a kernel, got {len(used)}",
@@ -225,10 +224,10 @@ class WebGpuDriver(QueueDriver):
         params: list[np.ndarray[Any, Any]] = []
         at = 0
         for launch in launches:
-            buffers = list(dict.fromkeys([memory.buffer for memory, _ in launch.buffers]))
-            pattern = tuple([buffers.index(memory.buffer) for memory, _ in launch.buffers])
+            buffers = list(dict.fromkeys([memory >> _START for memory, _ in launch.buffers]))
+            pattern = tuple([buffers.index(memory >> _START) for memory, _ in launch.buffers])
             words = [0, launch.groups,
-                     *[memory.start + offset for memory, offset in launch.buffers],
+                     *[(memory & _MASK) + offset for memory, offset in launch.buffers],
                      *[s - (1 << 32) if s >= 1 << 31 else s for s in launch.scalars]]
             words += [0] * (-len(words) % 4)
             block = np.zeros(-(-len(words) // 64) * 64, np.int32)
