@@ -76,6 +76,7 @@ if TYPE_CHECKING:  # at their first use
     from fnx.debug import nans as debug_nans
     from fnx.dtypes import float0
     from fnx.experimental.widths import enable_x64
+    from fnx.exporting import export, load_exported
     from fnx.one_device import (
         Device,
         block_until_ready,
@@ -130,10 +131,10 @@ __all__ = [
     "default_matmul_precision", "default_prng_impl", "device_count", "device_get", "device_put",
     "devices", "disable_jit", "dlpack", "dtypes", "effects_barrier", "enable_checks",
     "enable_custom_prng", "enable_x64", "ensure_compile_time_eval", "errors", "eval_shape",
-    "experimental", "explain_cache_misses", "flatten_util", "float0", "grad", "hessian",
+    "experimental", "explain_cache_misses", "export", "flatten_util", "float0", "grad", "hessian",
     "host_count", "host_id", "host_ids", "image", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
-    "lax", "legacy_prng_key", "linear_transpose", "linearize", "load", "local_device_count",
-    "local_devices", "log_compiles", "make_array_from_callback",
+    "lax", "legacy_prng_key", "linear_transpose", "linearize", "load", "load_exported",
+    "local_device_count", "local_devices", "log_compiles", "make_array_from_callback",
     "make_array_from_single_device_arrays", "make_jaxpr", "make_mesh", "named_call", "named_scope",
     "nn", "no_tracing", "numpy", "numpy_dtype_promotion", "numpy_rank_promotion", "ops", "pmap",
     "print_environment_info", "process_count", "process_index", "process_indices", "profile",
@@ -162,6 +163,7 @@ _HOMES = {
         "transfer_guard_device_to_host", "transfer_guard_host_to_device"),
     "fnx.core.cache": ("clear_caches",),
     "fnx.experimental.widths": ("enable_x64",),
+    "fnx.exporting": ("export", "load_exported"),
     "fnx.one_device": ("Device", "block_until_ready", "copy_to_host_async",
         "default_backend", "device_count", "device_get", "device_put", "devices",
         "local_device_count", "local_devices",

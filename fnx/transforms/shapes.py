@@ -171,6 +171,14 @@ def typeof(x: Any) -> ShapedArray:
     return ShapedArray.of(x._aval if type(x) is Array else public(_aval, "typeof")(x))
 
 
+def closed_over(fun: Callable[..., Any], args: tuple[Any, ...], by: str
+                ) -> tuple[Closed, list[Aval], tree.TreeDef]:
+    """A function as a closed graph; what its arguments are, and their tree."""
+    leaves, in_tree = tree.flatten(args)
+    closed = _closed(fun, args, {}, by)
+    return closed, [_aval(x) for x in leaves], in_tree
+
+
 def _closed(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], by: str,
             name: str = "") -> Closed:
     leaves, in_tree = tree.flatten((args, kwargs))

@@ -1,0 +1,172 @@
+"""``fnx.export``: a function for places where fnx is not, or where its source is not.
+
+    to="fnx"      one file of checked IR, compiled by the process that loads it
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any, BinaryIO
+
+from fnx.core import ops
+from fnx.core.array import arguments, storage, tree
+from fnx.core.array.array import Array, from_storage
+from fnx.core.array.aval import Aval
+from fnx.core.array.public import asarray, public
+from fnx.core.array.refusal import checked
+from fnx.core.array.trace import Closed, name_of
+from fnx.core.errors import ArgumentError, CheckpointError, ShapeError, module_face
+from fnx.core.uop import UOp, toposort
+from fnx.exporting import graph_file
+from fnx.exporting.graph_file import ExportedGraph
+from fnx.saving import files
+from fnx.transforms.shapes import closed_over
+
+__all__ = ["Exported", "export", "load_exported"]
+
+
+class Exported:
+    """What ``export`` made.
+
+    Attributes:
+        name: of the function.
+        files: bytes by name.
+    """
+
+    def __init__(self, name: str, made: dict[str, bytes]) -> None:
+        self.name, self.files = name, made
+
+    def __repr__(self) -> str:
+        sizes = ", ".join([f"{name}: {len(data):,} bytes" for name, data in self.files.items()])
+        return f"<exported {self.name}: {sizes}>"
+
+    @checked
+    def save(self, folder: str | os.PathLike[str]) -> list[str]:
+        """Write the files into a folder, which is made if it is not there.
+
+        Args:
+            folder: where.
+
+        Returns:
+            The paths.
+        """
+        os.makedirs(folder, exist_ok=True)
+        paths = [os.path.join(os.fspath(folder), name) for name in self.files]
+        for path, data in zip(paths, self.files.values()):
+            files.write(path, partial(_fill, data))
+        return paths
+
+
+def _fill(data: bytes, file: BinaryIO) -> None:
+    file.write(data)
+
+
+_FORMATS: dict[str, Callable[[ExportedGraph], dict[str, bytes]]] = {"fnx": graph_file.written}
+
+
+@public
+def export(f: Callable[..., Any], *avals: Any, to: str, name: str | None = None) -> Exported:
+    """A function for other processes, with the arrays that it closes over.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> w = jnp.array([1.0, 2.0])
+    >>> made = fnx.export(lambda x: x @ w, fnx.ShapeDtypeStruct((3, 2), "float32"), to="fnx",
+    ...                   name="scores")
+    >>> list(made.files)
+    ['scores.fnx']
+
+    Args:
+        f: a pure function of pytrees of arrays.
+        avals: its arguments: arrays, or anything with ``shape`` and ``dtype`` in their place.
+        to: "fnx", a file for ``load_exported``.
+        name: of the function there; else that of ``f``.
+
+    Returns:
+        The files, which ``save`` writes.
+
+    Raises:
+        ArgumentError: there is no such format, or the function calls Python while it runs.
+    """
+    arguments.one_of("to", to, tuple(_FORMATS))
+    closed, given, in_tree = closed_over(f, avals, "export")
+    for node in toposort([closed.function], into_functions=True):
+        if node.op is ops.HOST:
+            raise ArgumentError(f"expected a function that calls no Python, got a callback in "
+                                f"{name or name_of(f)}", site=node.site,
+                                hint="leave prints and callbacks out of what is exported")
+    title = name or name_of(f)
+    if not title.isidentifier():
+        title = "function"
+    return Exported(title, _FORMATS[to](ExportedGraph(
+        title, closed.function, [Array(c)._numpy() for c in closed.captures],
+        given, in_tree, closed.outs, closed.out_tree)))
+
+
+class LoadedFunction:
+    """A function of ``load_exported``: it is called, jitted and differentiated as any other.
+
+    Attributes:
+        name: that it was exported by.
+        in_avals: of the leaves of its arguments.
+    """
+
+    def __init__(self, graph: ExportedGraph) -> None:
+        self.name, self.in_avals, self._in_tree = graph.name, graph.ins, graph.in_tree
+        consts = [from_storage(storage.put(value), value.shape, aval.dtype, False)
+                  for value, aval in zip(graph.consts, graph_file.constants(graph))]
+        self._closed = Closed(graph.function, [c._node for c in consts], graph.out_tree,
+                              tuple(graph.outs))
+        self._consts = consts
+
+    def __repr__(self) -> str:
+        return f"<{self.name} of {', '.join(map(str, self.in_avals))}>"
+
+    def __call__(self, *args: Any) -> Any:
+        """The function's result."""
+        return _called(self, args)
+
+
+@public
+def _called(loaded: LoadedFunction, args: tuple[Any, ...]) -> Any:
+    leaves, found = tree.flatten(args)
+    if found != loaded._in_tree:
+        raise ArgumentError(f"{loaded.name}: expected arguments like the ones that it was exported "
+                            f"for: {tree.difference(loaded._in_tree, found)}")
+    arrays = [asarray(x) for x in leaves]
+    for x, want in zip(arrays, loaded.in_avals):
+        if x.shape != want.shape or x._dtype is not want.dtype:
+            raise ShapeError(f"{loaded.name}: expected {want}, got {Aval(x.shape, x._dtype)}",
+                             hint="export it for these shapes, too")
+    return loaded._closed.call(arrays)
+
+
+@checked
+def load_exported(path: str | os.PathLike[str]) -> LoadedFunction:
+    """A function that was exported ``to="fnx"``; this process compiles it.
+
+    The file holds a graph and numbers. Each node is checked as fnx checks its own, and nothing in
+    it is executed as Python. Its digest shows damage; it is no signature.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        The function.
+
+    Raises:
+        CheckpointError: it is no such file, of another version, damaged, or holds what is no
+            graph.
+    """
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return LoadedFunction(graph_file.read(data))
+    except CheckpointError as error:
+        error.message = f"{os.fspath(path)!s}: {error.message}"
+        raise
+
+
+__getattr__, __dir__ = module_face(__name__, __all__)
