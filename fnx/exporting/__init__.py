@@ -1,6 +1,7 @@
 """``fnx.export``: a function for places where fnx is not, or where its source is not.
 
     to="fnx"      one file of checked IR, compiled by the process that loads it
+    to="c"        a C file with its header, without dependencies
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from fnx.core.array.public import asarray, public
 from fnx.core.array.refusal import checked
 from fnx.core.array.trace import Closed, name_of
 from fnx.core.errors import ArgumentError, CheckpointError, ShapeError, module_face
-from fnx.core.uop import UOp, toposort
+from fnx.core.process import deferred as load_late
+from fnx.core.uop import toposort
 from fnx.exporting import graph_file
 from fnx.exporting.graph_file import ExportedGraph
 from fnx.saving import files
@@ -63,7 +65,8 @@ def _fill(data: bytes, file: BinaryIO) -> None:
     file.write(data)
 
 
-_FORMATS: dict[str, Callable[[ExportedGraph], dict[str, bytes]]] = {"fnx": graph_file.written}
+_FORMATS: dict[str, Callable[[ExportedGraph], dict[str, bytes]]] = {"fnx": graph_file.written,
+    "c": load_late("fnx.exporting.c_file", "written")}
 
 
 @public
@@ -81,7 +84,7 @@ def export(f: Callable[..., Any], *avals: Any, to: str, name: str | None = None)
     Args:
         f: a pure function of pytrees of arrays.
         avals: its arguments: arrays, or anything with ``shape`` and ``dtype`` in their place.
-        to: "fnx", a file for ``load_exported``.
+        to: "fnx", a file for ``load_exported``; "c", a C file and its header.
         name: of the function there; else that of ``f``.
 
     Returns:

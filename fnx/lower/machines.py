@@ -9,6 +9,7 @@ GRID and THREAD ranges, SHARED stages, its own prologue; no other file asks what
     kernels     kernels as they are, for devices that walk them (interp) or record them (null)
     opencl      OpenCL C for groups of threads (lower/render/opencl.py)
     nvptx       LLVM IR for them (lower/render/nvptx.py)
+    c           C for a file that a compiler takes elsewhere (lower/render/c.py)
     wgsl        WGSL for them, which has no type of 64 bits (lower/render/wgsl.py)
 """
 
@@ -249,5 +250,21 @@ WGSL = _WGSL.replace(code=tuple([
     Pass("lacking", lacking, "kernel", "kernel", of_target=True) if p.name == "decompose" else p
     for p in _WGSL.code]))
 
+# ---- files of other languages -------------------------------------------------------------------
+
+
+def _as_written(work: Work) -> Work:
+    """No schedule: the loops of a kernel one in another, for a compiler that makes its own."""
+    return work.replace(schedule=())
+
+
+C = Machine(
+    kinds=("SEQ",), spaces=("PRIV", "GLOBAL"),
+    tiling=(Pass("choose", _as_written, "kernel", "kernel"), *TILING[1:],
+            Pass("stages", on_parts(stage_instances), "kernel", "kernel", STAGED, True)),
+    code=(*HOST.code[:-1],
+          Pass("render", deferred("fnx.lower.render.c", "render"), "program", "text")),
+    module=deferred("fnx.lower.render.c", "module"), extents=host_extents)
+
 MACHINES = {"host": HOST, "kernels": KERNELS, "opencl": OPENCL, "nvptx": NVPTX,
-            "wgsl": WGSL}
+            "wgsl": WGSL, "c": C}

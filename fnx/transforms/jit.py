@@ -28,10 +28,18 @@ from fnx.core.dtypes import NDArray
 from fnx.core.errors import ArgumentError, RetracedError
 from fnx.core.process import load
 from fnx.core.program import Recorded
+from fnx.core.target import Target
 from fnx.core.uop import UOp, kinds, toposort
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
-from fnx.transforms.replay.executable import DeviceFace, Eager, Executable, Executables, Replay
+from fnx.transforms.replay.executable import (
+    DeviceFace,
+    Eager,
+    Executable,
+    Executables,
+    LoweredFace,
+    Replay,
+)
 from fnx.transforms.replay.launcher import MISS, Launcher, kind_of, make_launcher
 from fnx.transforms.replay.signature import (
     Arguments,
@@ -95,6 +103,12 @@ def _compiled(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
     made.milliseconds.update({k[:-3]: (after[k] - before[k]) / 1e3
                               for k in after if k.endswith("_us")})
     return executable
+
+
+def lowered_for(fn: UOp, target: Target) -> LoweredFace:
+    """A FUNCTION taken through all passes for a machine that is elsewhere."""
+    made: LoweredFace = apart(load("fnx.lower.pipeline").lower, fn, target)
+    return made
 
 
 def record() -> Callable[[], Recorded]:

@@ -45,7 +45,7 @@ def render(program: UOp) -> str:
     group = program.arg
     printer = OpenClPrinter()
     for node in program.src:
-        _ROWS[node.op](printer, node)
+        ROWS[node.op](printer, node)
     buffers = [f"__global uchar* g{i}, ulong at{i}" for i in range(group.buffers)]
     scalars = [f"long s{i}" for i in range(group.scalars)]
     memory = [f"  {_SPACES[space]} uchar {space.lower()}[{size}] __attribute__((aligned(64)));"
@@ -91,10 +91,14 @@ def constant(node: UOp) -> str:
     return text if t.bits >= 32 and value >= 0 else f"({type_of(t)})({text})"
 
 
+Inline = dict[Op, Callable[["OpenClPrinter", UOp], str]]
+
+
 class OpenClPrinter:
     """Text of the lines so far, and the names of what they define."""
 
-    def __init__(self) -> None:
+    def __init__(self, inline: Inline | None = None) -> None:
+        self.inline = inline or INLINE
         self.out: list[str] = []
         self.first: list[str] = []
         self.names: dict[UOp, str] = {}
@@ -120,7 +124,7 @@ class OpenClPrinter:
         """What stands for a node where it is used."""
         name = self.names.get(node)
         if name is None:
-            row = _INLINE.get(node.op)
+            row = self.inline.get(node.op)
             if row is None:
                 raise KernelError(f"a line uses {node}, which no line before it defines")
             name = self.names[node] = row(self, node)
@@ -145,7 +149,7 @@ def _var(p: OpenClPrinter, node: UOp) -> str:
 
 
 _IDS = {"GRID": "((long)get_group_id(0))", "THREAD": "((long)get_local_id(0))"}
-_INLINE: dict[Op, Callable[[OpenClPrinter, UOp], str]] = {
+INLINE: Inline = {
     ops.CONST: lambda p, n: constant(n), ops.REF: _ref, ops.VAR: _var,
     ops.ID: lambda p, n: _IDS[n.arg],
 }
@@ -312,7 +316,7 @@ def _sync(p: OpenClPrinter, node: UOp) -> None:
     p.line("barrier(CLK_LOCAL_MEM_FENCE);")
 
 
-_ROWS: dict[Op, Callable[[OpenClPrinter, UOp], None]] = {
+ROWS: dict[Op, Callable[[OpenClPrinter, UOp], None]] = {
     **{op: _elementwise(op) for op in _TEMPLATES}, ops.WHERE: _where, ops.CAST: _cast,
     ops.BITCAST: _bitcast, ops.SCRATCH: _scratch, ops.ADDRESS: _address, ops.LOAD: _load,
     ops.STORE: _store, ops.FOR: _for, ops.PHI: _phi, ops.ENDFOR: _endfor, ops.LAST: _last,

@@ -1,0 +1,178 @@
+"""A C file and its header, with no dependencies but C's own library.
+
+    int scores(const float *x0, float *y0, void *work);        x0, y0: row-major; work: scores_WORK
+                                                               bytes, aligned to 64
+
+What the function closes over is constant data of the file. Kernels are functions of their loops;
+commands are the body of the exported one: loops and branches as C writes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fnx.core import ops
+from fnx.core.dtypes import DType, NDArray
+from fnx.core.errors import ArgumentError
+from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.target import Target
+from fnx.core.uop import UOp, toposort
+from fnx.exporting.graph_file import ExportedGraph
+from fnx.transforms.jit import lowered_for
+
+TARGET = Target("c", kind="c", fma=False)
+_TYPES = {"bool": "uint8_t", "float32": "float", "float64": "double",
+          **{f"{u}int{bits}": f"{u}int{bits}_t" for u in ("", "u") for bits in (8, 16, 32, 64)}}
+
+
+def _c_type(t: DType) -> str:
+    found = _TYPES.get((t.storage or t).name)
+    if found is None:
+        raise ArgumentError(f"expected arguments and results of types that C has, got {t}")
+    return found
+
+
+def written(graph: ExportedGraph) -> dict[str, bytes]:
+    """The file and its header."""
+    lowered = lowered_for(graph.function, TARGET)
+    body = _Body(graph, lowered)
+    commands = body.commands(lowered.block.commands, 0, 1)
+    heads: dict[str, None] = {}
+    functions = []
+    for text in body.texts.values():
+        head, start, rest = text.partition("static void fnx_")
+        heads[head] = None
+        functions.append(start + rest)
+    name = graph.name
+    given = ", ".join([f"const {_c_type(a.dtype)} *x{i}" for i, a in enumerate(graph.ins)] +
+                      [f"{_c_type(a.dtype)} *y{i}" for i, a in enumerate(graph.outs)] +
+                      ["void *work"])
+    notes = [f"   {kind}{i}: {a.dtype} {list(a.shape)}" for kind, avals in
+             (("x", graph.ins), ("y", graph.outs)) for i, a in enumerate(avals)]
+    work = max(lowered.block.arena + body.scratch, 64)
+    header = "\n".join([
+        f"#ifndef {name.upper()}_H", f"#define {name.upper()}_H", "#include <stdint.h>", "",
+        "/* Arrays are row-major. work: memory of the call's own, aligned to 64 bytes.",
+        *notes, "*/", f"#define {name}_WORK {work}", "#ifdef __cplusplus", 'extern "C" {', "#endif",
+        f"void {name}({given});", "#ifdef __cplusplus", "}", "#endif", "#endif", ""])
+    consts = [_array(f"w{i}", value) for i, value in enumerate(graph.consts)]
+    source = "\n".join([
+        f"/* {name}: cc -std=c11 -O2 -ffp-contract=off -c {name}.c; link with -lm */",
+        "#include <stdint.h>", "#include <string.h>", "typedef uint8_t uchar;", *heads,
+        "#undef char", "#undef long", "", *consts, "#define char fnx_char",
+        "#define long fnx_long", *functions, "#undef char", "#undef long",
+        f'#include "{name}.h"', "", f"void {name}({given}) {{",
+        "  uchar *a = (uchar *)work;",
+        *[f"  int64_t i{d} = 0;" for d in range(body.depth)],  # read behind their loops, too
+        "  (void)a;", *commands, *body.forwards(), "}", ""])
+    return {f"{name}.c": source.encode(), f"{name}.h": header.encode()}
+
+
+def _array(name: str, value: NDArray) -> str:
+    """Constant data, as words."""
+    data = np.ascontiguousarray(value).tobytes()
+    words = np.frombuffer(data + bytes(-len(data) % 8), np.uint64)
+    lines = [", ".join([f"0x{w:x}u" for w in words[i:i + 6].tolist()])
+             for i in range(0, len(words), 6)]
+    return (f"static const _Alignas(64) uint64_t {name}[{max(len(words), 1)}] = {{\n  " +
+            ",\n  ".join(lines or ["0"]) + "};")
+
+
+class _Body:
+    """Commands as C."""
+
+    def __init__(self, graph: ExportedGraph, lowered: Any) -> None:
+        self.graph, self.block, self.code = graph, lowered.block, lowered.code
+        self.texts: dict[str, str] = {}
+        self.scratch = self.depth = 0
+        over = {slot: i for i, slot in self.block.over}
+        assert not over
+        self.firsts: dict[int, int] = {}  # of each memory of results, the first that it is
+        for r, (kind, i) in enumerate(self.block.results):
+            if kind == "out":
+                self.firsts.setdefault(i, r)
+
+    def place(self, memory: UOp) -> str:
+        """Where a memory lies in the iterations around it."""
+        if memory.op is ops.SWAP:
+            even, odd = map(self.place, memory.src)
+            return f"(i{memory.arg} & 1 ? {odd} : {even})"
+        slot = memory.arg
+        base = self._argument(slot.index) if slot.kind == "in" else \
+            "a" if slot.kind == "arena" else f"(uchar *)y{self.firsts[slot.index]}"
+        steps = [f" + {s} * i{d}" for d, s in enumerate(slot.strides) if s]
+        return f"({base} + {slot.offset}{''.join(steps)})"
+
+    def _argument(self, i: int) -> str:
+        n = len(self.graph.ins)
+        return f"(uchar *)x{i}" if i < n else f"(uchar *)w{i - n}"
+
+    def commands(self, node: UOp, depth: int, indent: int) -> list[str]:
+        """The lines of COMMANDS that stand in so many loops."""
+        return [line for command in node.src for line in _ROWS[command.op](
+            self, command, depth, indent)]
+
+    def exec(self, node: UOp, depth: int, indent: int) -> list[str]:
+        """A call of a kernel."""
+        kernel, *rest = node.src
+        if kernel.op is ops.HOST:
+            raise ArgumentError("expected a function that calls no Python", site=node.arg.sites[0])
+        code = self.code[kernel]
+        self.texts.setdefault(code.symbol, code.text())
+        scalars = [s.arg for s in rest if s.op is ops.CONST]
+        signed = [v - (1 << 64) if v >> 63 else v for v in [s & (1 << 64) - 1 for s in scalars]]
+        env: dict[UOp | int, int] = dict(enumerate(signed))
+        refs = max([n.arg.slot + 1 for n in toposort([code.program()]) if n.op is ops.REF],
+                   default=0)
+        used = max([n.arg.slot + 1 for n in toposort([code.program()]) if n.op is ops.VAR],
+                   default=0)
+        self.scratch = max(self.scratch, evaluate(code.extents["scratch"], env))
+        memory = [s for s in rest if s.op is not ops.CONST][:refs]
+        given = ", ".join([*[f"{self.place(m)}, 0" for m in memory],
+                           *[str(v) for v in signed[:used]],
+                           "0", str(evaluate(code.extents["parallel"], env)),
+                           f"a + {self.block.arena}"])
+        return [f"{'  ' * indent}{code.symbol}({given}); /* {node.arg.label} */"]
+
+    def loop(self, node: UOp, depth: int, indent: int) -> list[str]:
+        """So many times, or while a flag is true."""
+        space, i = "  " * indent, f"i{depth}"
+        self.depth = max(self.depth, depth + 1)
+        trips = node.arg.trips
+        if trips is not None:
+            return [f"{space}for ({i} = 0; {i} < {trips}; ++{i}) {{",
+                    *self.commands(node.src[-1], depth + 1, indent + 1), f"{space}}}"]
+        test, flag, body = node.src
+        return [f"{space}for ({i} = 0;; ++{i}) {{",
+                *self.commands(test, depth + 1, indent + 1),
+                f"{space}  if (!*{self.place(flag)}) break;",
+                *self.commands(body, depth + 1, indent + 1), f"{space}}}"]
+
+    def branch(self, node: UOp, depth: int, indent: int) -> list[str]:
+        """Those commands whose number it is."""
+        which, *branches = node.src
+        space, last = "  " * indent, len(branches) - 1
+        out = [f"{space}{{", f"{space}  int32_t n = *(int32_t *){self.place(which)};",
+               f"{space}  switch (n < 0 ? 0 : n > {last} ? {last} : n) {{"]
+        for k, commands in enumerate(branches):
+            out += [f"{space}  case {k}: {{", *self.commands(commands, depth, indent + 2),
+                    f"{space}    break;", f"{space}  }}"]
+        return [*out, f"{space}  }}", f"{space}}}"]
+
+    def forwards(self) -> list[str]:
+        """Results that are arguments, or other results."""
+        out = []
+        for r, ((kind, i), aval) in enumerate(zip(self.block.results, self.graph.outs)):
+            source = self._argument(i) if kind == "in" else f"y{self.firsts[i]}"
+            nbytes = math.prod(aval.shape) * aval.dtype.itemsize
+            if kind == "in" or self.firsts[i] != r:
+                out.append(f"  memcpy(y{r}, {source}, {nbytes});")
+        return out
+
+
+_ROWS: dict[Any, Callable[[_Body, UOp, int, int], list[str]]] = {
+    ops.EXEC: _Body.exec, ops.LOOP: _Body.loop, ops.BRANCH: _Body.branch}
