@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .PHONY: demo test tiny attack matrix compare compare-part lint notebooks docs bench sweep \
-	precision gpu-check device-laws clean help
+	precision gpu-check device-laws web clean help
 .NOTPARALLEL:  # one environment, one pip at a time
 .DELETE_ON_ERROR:
 
@@ -64,6 +64,9 @@ gpu-check: $(VENV)/gpu.stamp  ## kernels of the workloads through ptxas; ARGS="s
 
 device-laws: $(VENV)/test.stamp  ## all tests of devices with many more examples; ARGS="-k opencl"
 	FNX_TEST_EXAMPLES=200 $(BIN)/python -m pytest -n auto tests/devices $(ARGS)
+
+web: $(VENV)/test.stamp  ## a page that reads drawn digits, tried in a headless Chromium
+	$(BIN)/python examples/digits_web.py --check $(ARGS)
 
 precision: $(VENV)/bench.stamp  ## training in bfloat16 and float16 beside float32; ARGS="fnx 100"
 	$(BIN)/python benchmarks/low_precision.py $(ARGS)

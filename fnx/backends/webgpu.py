@@ -12,7 +12,6 @@ encoded, as wgpu-native may end the process where something is wrong.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +20,7 @@ import numpy as np
 
 from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, QueueDriver
+from fnx.core.bindings import sharing
 from fnx.core.errors import DeviceError
 from fnx.core.process import fork_safe_lock, load
 from fnx.core.target import Target
@@ -287,37 +287,6 @@ class WebGpuDriver(QueueDriver):
         """One encoder, one submit."""
         with self._lock:
             self._flush()
-
-
-_OWN = re.compile(r"^@group\(0\) @binding\((\d+)\) var<storage.*\n", re.MULTILINE)
-_UNIFORM = re.compile(r"^@group\(0\) @binding\(\d+\) var<uniform>", re.MULTILINE)
-_NAME = re.compile(r"\bg(\d+)\b")
-
-
-def sharing(text: str, pattern: Sequence[int]) -> str:
-    """A kernel whose operand ``i`` is in binding ``pattern[i]``.
-
-    >>> text = '''@group(0) @binding(0) var<storage, read_write> g0: array<u32>;
-    ... @group(0) @binding(1) var<storage, read_write> g1: array<u32>;
-    ... @group(0) @binding(2) var<uniform> P: Params;
-    ... fn l1(i: i32) -> u32 { return g1[i]; }'''
-    >>> print(sharing(text, (0, 0)))
-    @group(0) @binding(0) var<storage, read_write> g0: array<u32>;
-    @group(0) @binding(1) var<uniform> P: Params;
-    fn l1(i: i32) -> u32 { return g0[i]; }
-    """
-    seen: set[int] = set()
-
-    def declared(found: re.Match[str]) -> str:
-        binding = pattern[int(found[1])]
-        if binding in seen:
-            return ""
-        seen.add(binding)
-        return found[0].replace(f"@binding({found[1]})", f"@binding({binding})")
-
-    text = _OWN.sub(declared, text)
-    text = _UNIFORM.sub(f"@group(0) @binding({max(pattern, default=-1) + 1}) var<uniform>", text)
-    return _NAME.sub(lambda found: f"g{pattern[int(found[1])]}", text)
 
 
 def device() -> GpuDevice:

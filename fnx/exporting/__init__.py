@@ -2,6 +2,7 @@
 
     to="fnx"      one file of checked IR, compiled by the process that loads it
     to="c"        a C file with its header, without dependencies
+    to="webgpu"   a folder for a browser: kernels, a module of JavaScript, data
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def _fill(data: bytes, file: BinaryIO) -> None:
 
 
 _FORMATS: dict[str, Callable[[ExportedGraph], dict[str, bytes]]] = {"fnx": graph_file.written,
-    "c": load_late("fnx.exporting.c_file", "written")}
+    "c": load_late("fnx.exporting.c_file", "written"),
+    "webgpu": load_late("fnx.exporting.web_folder", "written")}
 
 
 @public
@@ -84,7 +86,8 @@ def export(f: Callable[..., Any], *avals: Any, to: str, name: str | None = None)
     Args:
         f: a pure function of pytrees of arrays.
         avals: its arguments: arrays, or anything with ``shape`` and ``dtype`` in their place.
-        to: "fnx", a file for ``load_exported``; "c", a C file and its header.
+        to: "fnx", a file for ``load_exported``; "c", a C file and its header;
+            "webgpu", kernels and a module of JavaScript for a browser.
         name: of the function there; else that of ``f``.
 
     Returns:
