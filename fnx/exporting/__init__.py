@@ -156,6 +156,15 @@ def load_exported(path: str | os.PathLike[str]) -> LoadedFunction:
     The file holds a graph and numbers. Each node is checked as fnx checks its own, and nothing in
     it is executed as Python. Its digest shows damage; it is no signature.
 
+    >>> import tempfile
+    >>> import fnx
+    >>> made = fnx.export(lambda x: x + 1, fnx.ShapeDtypeStruct((2,), "float32"), to="fnx",
+    ...                   name="following")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     f = fnx.load_exported(*made.save(folder))
+    >>> f(fnx.numpy.zeros(2))
+    Array([1., 1.], dtype=float32)
+
     Args:
         path: of the file.
 

@@ -106,12 +106,12 @@ def _described(a: Any, at: int) -> dict[str, Any]:
     return {"shape": list(a.shape), "type": a.dtype.name, "view": view, "at": at}
 
 
-Launch = tuple[UOp, list[tuple[str, int, int]], list[int], str]
+PlacedKernel = tuple[UOp, list[tuple[str, int, int]], list[int], str]
 
 
-def _launches(commands: UOp) -> list[Launch]:
+def _launches(commands: UOp) -> list[PlacedKernel]:
     """All launches in order, on places that are numbers."""
-    found: list[Launch] = []
+    found: list[PlacedKernel] = []
     for launch in _written_out(commands, {}, 0):
         found.append(launch)
         if len(found) > MOST:
@@ -120,7 +120,7 @@ def _launches(commands: UOp) -> list[Launch]:
     return found
 
 
-def _written_out(commands: UOp, iteration: dict[int, int], depth: int) -> Iterator[Launch]:
+def _written_out(commands: UOp, iteration: dict[int, int], depth: int) -> Iterator[PlacedKernel]:
     for command in commands.src:
         if command.op is ops.EXEC and command.src[0].op is ops.KERNEL:
             kernel, *rest = command.src
