@@ -26,7 +26,7 @@ from fnx.core.tiling import Transform
 from fnx.core.uop import UOp, toposort
 from fnx.lower.factors import two_factors
 from fnx.lower.schedule.loops import name_of, ranges_of
-from fnx.lower.schedule.subtotals import in_parts
+from fnx.lower.schedule.subtotals import CHAIN, in_parts
 from fnx.lower.schedule.workload import extent, itemsize, length, loads_below, product, stride
 
 _PACK_COLUMNS = 96 << 10  # bytes of the right factor above which it is packed
@@ -36,6 +36,7 @@ _SHARES, _EVEN = 4, 1.05  # processors; times the least that the busiest of them
 _LONG = 16  # times the rows: of sums so long, writing across lanes costs less than packing
 _TILES = (14, 2), (8, 3), (4, 2), (4, 4), (1, 4), (1, 1)  # that shapes share
 _OWN = 1 << 27  # multiply-adds from which on each shape has a kernel of its own
+_FEW = 8  # accumulators of a tile, up to which subtotals cost next to nothing
 _PARALLEL = 1 << 17  # multiply-adds above which workers share the rows
 
 
@@ -299,7 +300,9 @@ class _Tiling:
 
     def _summed(self) -> tuple[list[Transform], list[str]]:
         """The loops of the sum, cut where they are long."""
-        steps, loops = in_parts([(name_of(r), length(r)) for r in self.found.summed])
+        few = self.tile.rows * self.tile.vectors <= _FEW
+        steps, loops = in_parts([(name_of(r), length(r)) for r in self.found.summed],
+                                CHAIN // 4 if few else CHAIN)
         return steps, _flat(loops)
 
     def _has_blocks(self) -> bool:
