@@ -67,7 +67,7 @@ def population_count(x: ArrayLike) -> Array:
     >>> print(lax.population_count(-1))
     32
     """
-    return apply(_BITS, x)
+    return apply(_BITS, _low_bits(x))
 
 
 @elementwise(_CLZ, at="fnx.lax as lax")
@@ -77,7 +77,15 @@ def clz(x: ArrayLike) -> Array:
     >>> print(lax.clz(1))
     31
     """
-    return apply(_CLZ, x)
+    bits = _low_bits(x)
+    missing = bits._dtype.bits - asarray(x)._dtype.bits
+    return apply(_CLZ, bits) - missing if missing else apply(_CLZ, bits)
+
+
+def _low_bits(x: ArrayLike) -> Array:
+    """Whole numbers; of 4 bits those bits, in 8."""
+    given = asarray(x)
+    return given.astype("uint8") & 15 if given._dtype.bits == 4 else given
 
 
 @_family("A NumPy dtype.", raises=(), canonicalize="accepted as JAX's.")

@@ -424,9 +424,8 @@ def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1,
     >>> print(jnp.unwrap(jnp.asarray([0.0, 3.0, -3.0])))
     [0.        3.        3.2831855]
     """
-    x = Array(in_domain("inexact", p)) if period is _TURN or not asarray(p)._dtype.is_integer \
-        else asarray(p)
-    turn = asarray(period)
+    nodes, _ = promoted("number", "unwrap", (p, period), broadcast=False)
+    x, turn = map(Array, nodes)
     least = turn / 2 if discont is None else asarray(discont)
     x = x.swapaxes(axis, -1)
     if not x.shape[-1]:
@@ -439,9 +438,6 @@ def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1,
     added = where((abs(jump) < least) | isnan(jump), 0, inside - jump).cumsum(-1)
     out = x + _after_zero(added)
     return out.swapaxes(axis, -1)
-
-
-_TURN = 2 * math.pi
 
 
 def _after_zero(x: Array) -> Array:

@@ -106,3 +106,26 @@ def test_slopes_of_incomplete_functions_at_whole_parameters(whole: float) -> Non
                     exact = mpmath.diff(lambda v: mpmath.betainc(
                         *((v, q) if i == 0 else (p, v)), 0, x, regularized=True), (p, q)[i])
                     np.testing.assert_allclose(slope, float(exact), 1e-7)
+
+
+def test_betaln_where_large_terms_cancel() -> None:
+    far = [(1.0, 1e10), (1.0, 3e38), (300.0, 3e38), (1e-3, 1e38), (1e37, 1e37), (-2.5, 1e30),
+           (7.9, 8.1), (8.0, 8.0), (100.0, 2e4), (9.0, 9e5), (0.5, 3.0)]
+    a, b = (np.array(v) for v in zip(*far))
+    with mpmath.workdps(80):
+        true = [float((mpmath.log(abs(mpmath.gamma(p))) if p < 0 else mpmath.loggamma(p))
+                      + mpmath.loggamma(q) - mpmath.loggamma(mpmath.mpf(p) + mpmath.mpf(q)))
+                for p, q in far]
+    np.testing.assert_allclose(special.betaln(a.astype("f4"), b.astype("f4")), true, 1e-6)
+    np.testing.assert_allclose(special.betaln(b.astype("f4"), a.astype("f4")), true, 1e-6)
+    with fnx.enable_x64(True):
+        np.testing.assert_allclose(special.betaln(a, b), true, 1e-10)
+        slope = fnx.grad(special.betaln)(2.0, 1e6)
+        np.testing.assert_allclose(slope, float(mpmath.digamma(2) - mpmath.digamma(1000002)), 1e-9)
+    assert special.betaln(1.0, np.inf) == -np.inf and special.beta(1.0, 3e38) < 1e-38
+
+
+def test_the_slope_of_ndtri_in_the_middle_and_fresnel_far_out() -> None:
+    np.testing.assert_allclose(fnx.grad(special.ndtri)(0.5), (2 * np.pi) ** 0.5, 1e-6)
+    np.testing.assert_allclose(special.fresnel(np.array([3e38, -3e38], "f4")),
+                               [[0.5, -0.5]] * 2, 1e-6)

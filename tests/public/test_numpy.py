@@ -391,3 +391,19 @@ def test_the_largest_and_the_smallest_of_truth_values() -> None:
     for refused in (fnx.lax.reduce_sum, fnx.lax.reduce_prod):
         with pytest.raises(fnx.FnxError, match="does not fold bool"):
             refused(x, (1,))
+
+
+def test_unwrap_of_unsigned_numbers_goes_down_too() -> None:
+    down = np.array([240, 180, 120, 60, 0])
+    for dtype in ("uint8", "uint16", "int32", "float32"):
+        np.testing.assert_allclose(jnp.unwrap(down.astype(dtype)), np.unwrap(down * 1.0), 1e-5)
+
+
+def test_bits_of_four_bit_numbers_are_counted_in_four() -> None:
+    for dtype, first in (("int4", -8), ("uint4", 0)):
+        x = jnp.asarray(np.arange(first, first + 16)).astype(dtype)
+        bits = [f"{n & 15:04b}" for n in range(first, first + 16)]
+        assert [int(n) for n in np.asarray(fnx.lax.population_count(x))] == [
+            b.count("1") for b in bits]
+        assert [int(n) for n in np.asarray(fnx.lax.clz(x))] == [
+            len(b) - len(b.lstrip("0")) for b in bits]

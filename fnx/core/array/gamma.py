@@ -24,6 +24,8 @@ from fnx.core.expr import (
     lgamma,
     log,
     log1p,
+    maximum,
+    minimum,
     mulacc,
     polynomial,
     rint,
@@ -218,7 +220,30 @@ def xlog1py(x: Expr, y: Expr) -> Expr:
 
 @in_double
 def betaln(a: Expr, b: Expr) -> Expr:
-    return lgamma(a) + lgamma(b) - lgamma(a + b)
+    """lgamma(a) + lgamma(b) - lgamma(a + b), where no two large terms cancel: of large b the
+    difference of Stirling's formulas, of both large their sum.
+    """
+    low, high = minimum(a, b), maximum(a, b)
+    far = (high >= _FAR) & (low + high >= _FAR) & high.ne(math.inf)
+    both = far & (low >= _FAR)
+    x, y = where(far, low, 1), where(far, high, _FAR)
+    turn = log1p(x / y)
+    tails = _stirling_tail(y) - _stirling_tail(x + y)
+    far_b = x * (1 - log(y)) - (x + y - 0.5) * turn + tails
+    u = where(both, low, _FAR)
+    far_both = (0.5 * math.log(2 * math.pi) - 0.5 * log(y) - (u - 0.5) * log1p(y / u)
+                - y * turn + _stirling_tail(u) + tails)
+    near = where(far, 1, high)
+    found = lgamma(where(both, 1, low)) + where(
+        far, far_b, lgamma(near) - lgamma(where(far, 2, low + high)))
+    return where(high.eq(math.inf) & (low > 0), -math.inf, where(both, far_both, found))
+
+
+def _stirling_tail(x: Expr) -> Expr:
+    """What Stirling's formula adds to (x - 0.5) log(x) - x + log(2 pi) / 2."""
+    inverse = 1 / x
+    terms = _STIRLING if x.dtype.bits > 32 else _STIRLING[:4]
+    return inverse * polynomial(terms, inverse * inverse)
 
 
 def gamma(x: Expr) -> Expr:

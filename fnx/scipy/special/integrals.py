@@ -223,7 +223,7 @@ def fresnel(x: ArrayLike) -> tuple[Array, Array]:
     y = _float(x)
     size = _size(y)
     near = size < 4
-    inside, large = jnp.where(near, size, 0), jnp.where(near, 4, size)
+    inside, large = jnp.where(near, size, 0), jnp.where(near | (size > 1e18), 4, size)
     half = math.pi / 2
     s = _integral(lambda t: jnp.sin(half * t * t), 0.0, inside)
     c = _integral(lambda t: jnp.cos(half * t * t), 0.0, inside)
@@ -240,7 +240,8 @@ def fresnel(x: ArrayLike) -> tuple[Array, Array]:
     far_s = 0.5 - f * jnp.cos(turn) - g * jnp.sin(turn)
     far_c = 0.5 + f * jnp.sin(turn) - g * jnp.cos(turn)
     s, c = jnp.where(near, s, far_s), jnp.where(near, c, far_c)
-    s, c = (jnp.where(size == math.inf, 0.5, v) for v in (s, c))
+    settled = size > 1e8 if y.dtype.itemsize < 8 else size > 1e17  # squares may overflow
+    s, c = (jnp.where(settled, 0.5, v) for v in (s, c))
     return jnp.where(y < 0, -s, s), jnp.where(y < 0, -c, c)
 
 

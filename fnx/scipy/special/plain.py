@@ -247,8 +247,8 @@ def ndtri(p: ArrayLike) -> Array:
         ratio = erfcx(-x * math.sqrt(0.5))
         error = jnp.log(0.5 * ratio) - 0.5 * x * x - jnp.log(safe)
         x = x - error * ratio * math.sqrt(math.pi / 2)
+    x = jnp.where(q == 0.5, (q - 0.5) * math.sqrt(2 * math.pi), x)
     out = jnp.where(upper, -x, x)
-    out = jnp.where(q == 0.5, 0, out)
     out = jnp.where(q == 0, -math.inf, jnp.where(q == 1, math.inf, out))
     return jnp.where(inside | (q == 0) | (q == 1), out, np.nan)
 
