@@ -125,7 +125,9 @@ def test_betaln_where_large_terms_cancel() -> None:
     assert special.beta(1.0, 3e38) < 1e-38
 
 
-def test_the_slope_of_ndtri_in_the_middle_and_fresnel_far_out() -> None:
+def test_slopes_in_the_middle_and_fresnel_far_out() -> None:
+    np.testing.assert_allclose(fnx.grad(special.erfcx)(0.0), -2 / np.pi ** 0.5, 1e-6)
+    np.testing.assert_allclose(fnx.grad(special.erfcx)(-0.0), -2 / np.pi ** 0.5, 1e-6)
     np.testing.assert_allclose(fnx.grad(special.ndtri)(0.5), (2 * np.pi) ** 0.5, 1e-6)
     np.testing.assert_allclose(special.fresnel(np.array([3e38, -3e38], "f4")),
                                [[0.5, -0.5]] * 2, 1e-6)

@@ -277,7 +277,9 @@ def erfcx(x: ArrayLike) -> Array:
     1.0
     """
     a = _float(x)
-    size = jnp.clip(jnp.abs(a), 0, 1e18 if a.dtype.itemsize < 8 else 1e150)
+    # choices whose slopes at 0 are those of a, where abs and clip have their middle
+    size, most = jnp.where(a < 0, -a, a), 1e18 if a.dtype.itemsize < 8 else 1e150
+    size = jnp.where(size > most, most, size)
     scaled = Array(special.scaled_erfc(Expr(size._node)).node)
     below = a < 0
     inside = jnp.where(below, a, 0)
