@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -233,10 +234,14 @@ def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[t
     x = asarray(operand)
     fill = as_node(promotion.operand(padding_value), x._dtype)
     node = x._node
-    if len(padding_config) != x.ndim or any(k < 0 for _, _, k in padding_config):
-        raise ArgumentError(f"pad: expected {x.ndim} triples (before, after, between >= 0), got "
-                            f"{list(padding_config)}")
-    for at, (_, _, between) in enumerate(padding_config):
+    try:
+        triples = [tuple(map(operator.index, triple)) for triple in padding_config]
+    except TypeError:
+        triples = []
+    if len(triples) != x.ndim or any(len(t) != 3 or t[2] < 0 for t in triples):
+        raise ArgumentError(f"expected {x.ndim} triples of ints (before, after, between >= 0), got "
+                            f"{padding_config!r}", hint="one for each axis: [(1, 0, 0)]")
+    for at, (_, _, between) in enumerate(triples):
         n = node.shape[at]
         if between and n > 1:
             lead, rest = node.shape[:at], node.shape[at + 1:]
@@ -246,9 +251,9 @@ def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[t
             bounds = [(0, m) for m in node.shape]
             bounds[at] = (0, n + (n - 1) * between)
             node = build.shrink(node, bounds)
-    node = build.pad(node, [(max(0, lo), max(0, hi)) for lo, hi, _ in padding_config], fill)
+    node = build.pad(node, [(max(0, lo), max(0, hi)) for lo, hi, _ in triples], fill)
     cuts = []
-    for n, (lo, hi, _) in zip(node.shape, padding_config):
+    for n, (lo, hi, _) in zip(node.shape, triples):
         low, high = max(0, -lo), n - max(0, -hi)
         if low > high:
             raise ShapeError(f"pad: expected a result of length >= 0, got {high - low}")

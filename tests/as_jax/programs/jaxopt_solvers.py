@@ -68,6 +68,9 @@ PROGRAMS = {
     "lasso": lasso,
     "on the simplex": lambda: steps(jaxopt.ProjectedGradient(
         squares, projection.projection_simplex), jnp.full(3, 1 / 3)),
+    "mirror descent": lambda: steps(jaxopt.MirrorDescent(
+        squares, jaxopt.MirrorDescent.make_projection_grad(
+            lambda y, _: jax.nn.softmax(y), jnp.log), stepsize=0.5), jnp.full(3, 1 / 3), None),
     "coordinates": lambda: steps(jaxopt.BlockCoordinateDescent(
         objective.least_squares, prox.prox_lasso), START, 0.1, (X, Y)),
     "gauss-newton": lambda: steps(jaxopt.GaussNewton(residual), count=3),
