@@ -29,6 +29,7 @@ from fnx.core.array import tree
 from fnx.core.array.trace import trace
 from fnx.core.levels import interp
 from tests.laws.matrix_cases import Case, public_cases, structural_cases
+from tests.laws.matrix_statistics import distributions
 
 Values = list[np.ndarray[Any, Any]]
 Word = tuple[str, ...]
@@ -184,7 +185,7 @@ def main() -> int:
     parser.add_argument("--part", default="1/1")
     options = parser.parse_args()
     public, left_out = public_cases()
-    cases = [*public, *structural_cases()]
+    cases = [*public, *distributions(), *structural_cases()]
     if options.names:
         cases = [c for c in cases if c.name.rpartition(".")[2] in options.names]
     i, n = map(int, options.part.split("/"))

@@ -98,6 +98,22 @@ OTHERS: list[tuple[str, Callable[[Any], Any], tuple[tuple[int, ...], ...]]] = [
         "psum_scatter": lambda x: lax.psum_scatter(x * x, "lanes"),
         "all_to_all": lambda x: lax.all_to_all(x * x, "lanes", 0, 1),
         "pswapaxes": lambda x: lax.pswapaxes(x * x, "lanes", 0)}.items()],
+    ("lax.betainc", lambda xs: (lax.betainc(xs[0] + 1, xs[1] + 2, xs[2]),), ((3,),) * 3),
+    ("lax.igamma", lambda xs: (lax.igamma(xs[0] + 1, xs[1] + 0.5),), ((3,), (3,))),
+    ("lax.igammac", lambda xs: (lax.igammac(xs[0] + 1, xs[1] + 0.5),), ((3,), (3,))),
+    ("numpy.geomspace", lambda xs: (jnp.geomspace(xs[0], xs[1] + 1, 4),), ((), ())),
+    ("numpy.logspace", lambda xs: (jnp.logspace(xs[0], xs[1] + 1, 4),), ((), ())),
+    ("numpy.kaiser", lambda xs: (jnp.kaiser(5, xs[0]),), ((),)),
+    ("numpy.fromfunction", lambda xs: (jnp.fromfunction(lambda i: i * xs[0], (3,)),), ((),)),
+    ("numpy.fill_diagonal", lambda xs: (
+        jnp.fill_diagonal(xs[0] * xs[0], xs[1], inplace=False),), ((3, 3), (3,))),
+    ("numpy.put", lambda xs: (
+        jnp.put(xs[0] * xs[0], np.array([0, 2]), xs[1], inplace=False),), ((4,), (2,))),
+    ("numpy.place", lambda xs: (jnp.place(
+        xs[0] * xs[0], np.array([True, False, True, False]), xs[1], inplace=False),),
+        ((4,), (2,))),
+    ("numpy.vectorize", lambda xs: (jnp.vectorize(
+        lambda a, b: a * jnp.sin(b).sum(), signature="(),(n)->()")(*xs),), ((2,), (2, 3))),
     ("lax.map", lambda xs: (lax.map(lambda x: jnp.sin(x) * x.sum(), xs[0]),), ((2, 3),)),
 ]
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.laws.matrix import Matrix, Word, words
 from tests.laws.matrix_cases import Case, public_cases, structural_cases
+from tests.laws.matrix_statistics import distributions
 
 PUBLIC, _ = public_cases()
 STRUCTURAL = structural_cases()
@@ -47,6 +48,13 @@ def test_public_functions(row: int) -> None:
 @pytest.mark.parametrize("case", STRUCTURAL, ids=lambda c: c.name)
 def test_structural_functions(case: Case) -> None:
     check([case], [(0, word) for word in words(1) + words(2)], "interp")
+
+
+@pytest.mark.parametrize("row", range(4))
+def test_distributions(row: int) -> None:
+    """A word of each."""
+    rng, cases = random.Random(row), distributions()[row::4]
+    check(cases, [(i, rng.choice(words(1) + words(2))) for i in range(len(cases))], "interp")
 
 
 def test_on_the_machine() -> None:
