@@ -177,6 +177,7 @@ def test_graphs_go_with_the_function(device: Any) -> None:
 
     for k in range(6):
         one(k)
+    device.synchronize()
     gc.collect()
     one(99)
     alive = [k for k, _ in library.things.values() if k == "executable"]
