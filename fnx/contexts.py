@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fnx.core.array import scope
-from fnx.core.config import check_fixed, override
+from fnx.core.config import check_fixed, config, override
 from fnx.core.errors import ArgumentError, module_face, user_site
+from fnx.core.process import load
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -274,10 +275,10 @@ transfer_guard_host_to_device = _inert("transfer_guard_host_to_device",
 
 @contextlib.contextmanager
 def default_device(new_val: Any = None) -> Iterator[None]:
-    """Where arrays are made in a ``with`` block: on the one device there is.
+    """Where arrays are made, and computed if none is committed, in a ``with`` block.
 
     Args:
-        new_val: a Device, or None.
+        new_val: a Device or its name, or None: as before.
 
     Returns:
         A context manager.
@@ -286,7 +287,12 @@ def default_device(new_val: Any = None) -> Iterator[None]:
     >>> with default_device(fnx.devices()[0]):
     ...     pass
     """
-    yield
+    name = None if new_val is None else load("fnx.one_device").platform_of(new_val)
+    if name is None or name == config.device:
+        yield
+        return
+    with override(device=name):
+        yield
 
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers

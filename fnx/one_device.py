@@ -1,4 +1,11 @@
-"""Devices as libraries ask for them: there is one, and all arrays are there."""
+"""Devices as users know them: by name, and what moves arrays between them.
+
+    fnx.devices()            those of the configured platform (``config.device``)
+    fnx.devices("gpu")       another one; a driver that is not here says what was looked for
+    fnx.device_put(x, d)     x there, committed: what is computed of it runs there
+
+There is one device of each name. Nothing is opened before somebody asks for it.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnx.core.array import axes, tree
-from fnx.core.array.array import Array
+from fnx.core.array import axes, committed, scope, tree
+from fnx.core.array.array import Array, from_storage
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.public import asarray, public
+from fnx.core.array.public import asarray, public, settle
 from fnx.core.array.refusal import checked
-from fnx.core.config import config
-from fnx.core.errors import ArgumentError, ShapeError, module_face
-from fnx.core.process import load
+from fnx.core.array.repeated import begin_placing
+from fnx.core.config import DEVICES, GPUS, config
+from fnx.core.errors import ArgumentError, DeviceError, ShapeError, module_face
+from fnx.core.process import deferred, load
+from fnx.core.uop import current_site
 
 __all__ = [
     "Device", "block_until_ready", "copy_to_host_async", "default_backend", "device_count",
@@ -27,7 +36,7 @@ __all__ = [
 
 
 class Device:
-    """The device: its platform, kind and number.
+    """A device: its platform, kind and number.
 
     >>> devices()
     [CpuDevice(id=0)]
@@ -35,15 +44,22 @@ class Device:
 
     id = process_index = local_hardware_id = 0
 
-    @property
-    def platform(self) -> str:
-        """What computes: "cpu"."""
-        return config.device
+    def __init__(self, platform: str) -> None:
+        self.platform = platform
 
     @property
     def device_kind(self) -> str:
-        """The same."""
-        return config.device
+        """What its vendor calls it; of the host's devices the platform."""
+        driver = getattr(_opened(self.platform), "driver", None)
+        return self.platform if driver is None else str(driver.kind)
+
+    @property
+    def client(self) -> Device:
+        """What libraries ask for its platform: itself."""
+        return self
+
+    def __reduce__(self) -> Any:
+        return device_named, (self.platform,)
 
     def __repr__(self) -> str:
         return f"{self.platform.capitalize()}Device(id=0)"
@@ -51,37 +67,76 @@ class Device:
     def __str__(self) -> str:
         return f"{self.platform}:0"
 
-    def memory_stats(self) -> None:
-        """Nothing is counted."""
+    def memory_stats(self) -> dict[str, int] | None:
+        """Bytes in use and held, of a device with memory of its own; else None."""
+        device = _opened(self.platform)
+        if getattr(device, "driver", None) is None:
+            return None
+        found = device.stats()
+        return {"bytes_in_use": found["held"] - found["free"], "bytes_reserved": found["held"],
+                "bytes_limit": device.driver.limits.memory}
+
+    def synchronize_all_activity(self) -> None:
+        """Return when all that it was given is done."""
+        _opened(self.platform).synchronize()
 
 
-_DEVICE = Device()
+_opened = deferred("fnx.transforms.jit", "get_device")
+_moved_memory = deferred("fnx.transforms.jit", "moved")
+_made: dict[str, Device] = {}
 
 
-def _known(backend: Any) -> None:
-    if backend is not None and str(backend) != config.device:
-        raise ArgumentError(f"expected backend {config.device!r}, got {backend!r}",
-                            hint="fnx.config.device = ... chooses another")
+def device_named(platform: str) -> Device:
+    """The one device of a platform, whether it is here or not."""
+    return _made.setdefault(platform, Device(platform))
+
+
+def _found(backend: Any) -> Device:
+    """The device of a backend, which is opened."""
+    if backend is None:
+        return device_named(config.device)
+    if backend == "gpu":
+        return _first_gpu()
+    if backend not in DEVICES:
+        raise ArgumentError(f"expected one of {', '.join(DEVICES)} or gpu, got {backend!r}",
+                            hint="fnx.devices(name) opens a device by its name")
+    _opened(backend)
+    return device_named(backend)
+
+
+def _first_gpu() -> Device:
+    said = []
+    for name in GPUS:
+        if name in DEVICES:
+            try:
+                _opened(name)
+            except DeviceError as why:
+                said.append(why.message)
+            else:
+                return device_named(name)
+    raise DeviceError(f"expected a GPU: {'; '.join(said)}",
+                      hint='fnx.devices("cpu") is always there')
 
 
 @checked
 def devices(backend: str | None = None) -> list[Device]:
-    """All devices.
+    """All devices of a platform.
 
     Args:
-        backend: None, or the name of the one there is.
+        backend: the name of a device, as ``config.device`` has it; "gpu": the first of those that
+            is here; None: that of ``config.device``.
 
     Returns:
         A list of one Device.
 
     Raises:
-        ArgumentError: another backend.
+        ArgumentError: no such name.
+        DeviceError: it is not here; says which package or file was looked for.
 
     >>> devices()
     [CpuDevice(id=0)]
     """
-    _known(backend)
-    return [_DEVICE]
+    return [_found(backend)]
 
 
 @checked
@@ -91,14 +146,14 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
 
     Args:
         process_index: None or 0.
-        backend: None, or the name of the one there is.
+        backend: as ``devices`` has it.
         host_id: None or 0.
 
     Returns:
         A list of one Device.
 
     Raises:
-        ArgumentError: another process or backend.
+        ArgumentError: another process, or no such backend.
 
     >>> local_devices()
     [CpuDevice(id=0)]
@@ -113,7 +168,7 @@ def device_count(backend: str | None = None) -> int:
     """How many devices there are.
 
     Args:
-        backend: None, or the name of the one there is.
+        backend: as ``devices`` has it.
 
     Returns:
         1.
@@ -129,7 +184,7 @@ def local_device_count(backend: str | None = None) -> int:
     """How many devices this process has.
 
     Args:
-        backend: None, or the name of the one there is.
+        backend: as ``devices`` has it.
 
     Returns:
         1.
@@ -158,7 +213,7 @@ def process_index(backend: str | None = None) -> int:
     """The number of this process.
 
     Args:
-        backend: None, or the name of the one there is.
+        backend: as ``devices`` has it.
 
     Returns:
         0.
@@ -166,7 +221,7 @@ def process_index(backend: str | None = None) -> int:
     >>> process_index()
     0
     """
-    _known(backend)
+    _found(backend)
     return 0
 
 
@@ -175,7 +230,7 @@ def process_count(backend: str | None = None) -> int:
     """How many processes compute together.
 
     Args:
-        backend: None, or the name of the one there is.
+        backend: as ``devices`` has it.
 
     Returns:
         1.
@@ -183,7 +238,7 @@ def process_count(backend: str | None = None) -> int:
     >>> process_count()
     1
     """
-    _known(backend)
+    _found(backend)
     return 1
 
 
@@ -192,7 +247,7 @@ def process_indices(backend: str | None = None) -> list[int]:
     """The numbers of all processes.
 
     Args:
-        backend: None, or the name of the one there is.
+        backend: as ``devices`` has it.
 
     Returns:
         [0].
@@ -200,18 +255,21 @@ def process_indices(backend: str | None = None) -> list[int]:
     >>> process_indices()
     [0]
     """
-    _known(backend)
+    _found(backend)
     return [0]
 
 
 @public
 def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = False,
                may_alias: bool | None = None) -> Any:
-    """The leaves of a tree as Arrays, on the device.
+    """The leaves of a tree as Arrays, on a device.
+
+    Where a device is named they are committed: what is computed of them runs there. Others follow
+    those that they are computed with, else ``config.device``.
 
     Args:
         x: a pytree of arrays and numbers.
-        device: a Device, a sharding, a tree of these, or None; all mean the one there is.
+        device: a Device or its name, a sharding, a tree of these, or None.
         src: accepted as JAX's.
         donate: accepted as JAX's; memory is shared where it can be.
         may_alias: accepted as JAX's.
@@ -221,23 +279,84 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
 
     Raises:
         ArgumentError: a place that is none of those.
+        DeviceError: the device is not here.
 
     >>> import fnx
     >>> device_put({"a": 1.5})
     {'a': Array(1.5, dtype=float32, weak_type=True)}
+    >>> device_put(1.5, fnx.devices("cpu")[0]).committed
+    True
     """
     check_place(device)
-    return tree.map(asarray, x)
+    made = tree.map(asarray, x)
+    if device is None or scope.is_open():
+        return made
+    leaves, made_tree = tree.flatten(made)
+    settle(leaves)
+    to = platform_of(device)
+    names = [to] * len(leaves) if to is not None or not _is_tree(device) else \
+        [platform_of(d) for d in tree.leaves(device, is_leaf=_is_place)]
+    if len(names) not in (1, len(leaves)):
+        raise ArgumentError(f"expected a device for each of {len(leaves)} leaves, got {len(names)}")
+    names = names * len(leaves) if len(names) == 1 else names
+    return made_tree.unflatten([
+        leaf if name is None else _moved(leaf, name) for leaf, name in zip(leaves, names)])
+
+
+def _is_place(x: Any) -> bool:
+    faces = load("fnx.sharding")
+    return isinstance(x, (Device, str, faces.Sharding, faces.PartitionSpec))
+
+
+def _is_tree(device: Any) -> bool:
+    return not _is_place(device)
+
+
+def platform_of(place: Any) -> str | None:
+    """The name of the device that a Device, a name or a sharding means; None: of any."""
+    if isinstance(place, str):
+        return _found(place).platform
+    if isinstance(place, Device):
+        return place.platform
+    one = getattr(place, "device", None)
+    if one is None and getattr(place, "mesh", None) is not None:
+        grid = getattr(place.mesh, "devices", None)
+        one = None if grid is None else grid.flat[0]
+    return one.platform if isinstance(one, Device) else None
+
+
+def device_of(x: Array) -> Device:
+    """Where the memory of an array is; of one that is traced, where it will be computed."""
+    memory = x._storage
+    place = committed.place_of(memory)
+    if place is not None:
+        return device_named(place.device)
+    name = getattr(memory, "device_name", None)
+    if name is None:  # the host's
+        name = config.device if memory is None or config.device not in GPUS else "cpu"
+    return device_named(name)
+
+
+def _moved(x: Array, name: str) -> Array:
+    """x in the memory of a device, committed."""
+    made = _moved_memory(x._storage, name)
+    made.placed = committed.PlacedAt(name, current_site.site)
+    if name != config.device or _elsewhere:
+        _elsewhere.add(name)
+        begin_placing()
+    return from_storage(made, x._shape, x._dtype, x.weak)
+
+
+_elsewhere: set[str] = set()
 
 
 def check_place(device: Any) -> None:
     """Refuse what names no place: neither a Device, nor a sharding, nor a tree of these."""
     if device is None or isinstance(device, Device):
         return
-    faces = load("fnx.sharding")
-    known = (Device, faces.Sharding, faces.PartitionSpec)
-    for leaf in tree.leaves(device, is_leaf=lambda x: isinstance(x, known)):
-        if not isinstance(leaf, known):
+    for leaf in tree.leaves(device, is_leaf=_is_place):
+        known = leaf in (*DEVICES, "gpu") if isinstance(leaf, str) else _is_place(leaf)
+        if not known:
             raise ArgumentError(f"expected a device or a sharding, got {leaf!r}",
                                 hint="fnx.devices()[0] is the device there is")
 
@@ -282,7 +401,7 @@ def block_until_ready(x: Any) -> Any:
 
 @public
 def copy_to_host_async(x: Any) -> None:
-    """Begin to copy a pytree to the host: the device is the host, so it is there.
+    """Begin to copy a pytree to the host, where that is not where it is.
 
     Args:
         x: a pytree of arrays.

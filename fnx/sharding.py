@@ -186,6 +186,11 @@ class SingleDeviceSharding(Sharding):
     def __init__(self, device: Device, *, memory_kind: str | None = None) -> None:
         self.device, self.memory_kind = device, memory_kind
 
+    @property
+    def device_set(self) -> set[Device]:
+        """The device."""
+        return {self.device}
+
     def __repr__(self) -> str:
         return f"SingleDeviceSharding(device={self.device!r})"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.config import DEVICES
+from fnx.core.config import DEVICES, GPUS
 from fnx.core.errors import ArgumentError, NotBuiltError
 from fnx.core.process import fork_safe_lock, load
 from fnx.core.program import KernelCode, Recorded
@@ -159,3 +159,16 @@ def get_device(name: str) -> DeviceBase:
         if name not in _devices:
             _devices[name] = module.device()
         return _devices[name]
+
+
+def moved(memory: Any, name: str) -> Any:
+    """A storage in the memory of a device: in the same place as this one, or a copy."""
+    device: Any = get_device(name)
+    if getattr(memory, "device_name", None) == name:
+        return memory.shared()
+    if name not in GPUS and hasattr(memory, "device_name"):
+        made = device.alloc(memory.nbytes)
+        memory.copy_to(made)
+        return made
+    view = memory.view(np.dtype(np.uint8), (memory.nbytes,))
+    return device.borrow(view) or device.upload(view)

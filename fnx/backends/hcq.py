@@ -243,7 +243,7 @@ class InFlight:
 class HostStorage(DeviceStorage):
     """A block of a pool of host memory, and the timeline value of its last writer."""
 
-    __slots__ = ("__weakref__", "lent", "nbytes", "ptr", "signal", "timeline")
+    __slots__ = ("__weakref__", "lent", "nbytes", "placed", "ptr", "signal", "timeline")
     signal: Signal
     timeline: int
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, QueueDriver
+from fnx.backends.gpu.pinned import BLOCK, Pinned
 from fnx.core.errors import DeviceError
 from fnx.core.process import fork_safe_lock
 from fnx.core.record import Record
@@ -68,6 +69,7 @@ _MAKING = {
     "clCreateBuffer": (_P, c_uint64, _S, _P, _P),
     "clCreateProgramWithSource": (_P, _U, _P, _P, _P),
     "clCreateKernel": (_P, c_char_p, _P),
+    "clEnqueueMapBuffer": (_P, _P, _U, c_uint64, _S, _S, _U, _P, _P, _P),
 }
 
 
@@ -80,6 +82,8 @@ _CODED_KHR = {
 }
 _MAKING_KHR = {"clCreateCommandBufferKHR": (_U, _P, _P, _P)}
 _FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
+_HOST_MEMORY, _MAPPED = 1 << 4, 3  # of a buffer; to read and to write
+_LEASED = 64  # pieces of pinned memory that are in use before somebody looks
 LEAST_RECORDED = 8  # launches: fewer are queued sooner one by one
 
 
@@ -205,6 +209,7 @@ class OpenClDriver(QueueDriver):
         self._events: dict[int, int] = {}
         self._signals = self._done = 0
         self._lock = fork_safe_lock()
+        self.pinned = Pinned(self._pin, self.done, self.wait)
 
     # ---- which device
 
@@ -263,9 +268,23 @@ class OpenClDriver(QueueDriver):
         self.cl.clReleaseMemObject(memory)
 
     def write(self, memory: int, offset: int, value: HostBytes) -> None:
-        """A copy that is there when this returns."""
-        self.cl.clEnqueueWriteBuffer(self.queue, memory, 1, offset, value.nbytes,
-                                     value.ctypes.data, 0, None, None)
+        """Copied to pinned memory, a block at a time, from which the device takes it."""
+        for start in range(0, value.nbytes, BLOCK):
+            part = value[start:start + BLOCK]
+            address = self.pinned.lease(part.nbytes)
+            ctypes.memmove(address, part.ctypes.data, part.nbytes)
+            self.cl.clEnqueueWriteBuffer(self.queue, memory, 0, offset + start, part.nbytes,
+                                         address, 0, None, None)
+            leased = self.pinned.leased
+            if len(leased) >= _LEASED or sum([size for size, _ in leased]) >= BLOCK:
+                self.pinned.behind(self.signal())
+
+    def _pin(self, nbytes: int) -> int:
+        """Memory of the host that the device reads without another copy, for good."""
+        made = self.cl.clCreateBuffer(self.context, _HOST_MEMORY, nbytes, None)
+        address: int = self.cl.clEnqueueMapBuffer(self.queue, made, 1, _MAPPED, 0, nbytes, 0, None,
+                                                  None)
+        return address
 
     def read(self, memory: int, offset: int, to: HostBytes) -> None:
         """Waits so that Ctrl-C is heard, then copies."""

@@ -109,6 +109,7 @@ DEVICES = {"cpu": "fnx.backends.cpu.device", "cuda": "fnx.backends.cuda",
            "interp": "fnx.backends.interp", "null": "fnx.backends.null",
            "opencl": "fnx.backends.opencl", "trace": "fnx.backends.trace",
            "webgpu": "fnx.backends.webgpu"}  # and their modules
+GPUS = "cuda", "opencl", "webgpu"  # of them those with memory of their own, the best first
 FIELDS = {
     "x64": Field(Bool(), False, "FNX_ENABLE_X64", "code",
                  "64-bit data from NumPy and Python stays 64 bits wide"),
@@ -196,6 +197,7 @@ class Config:
 
     Attributes:
         mode: the values that replayed calls depend on; equal ones are the same object.
+        placing: whether an array was placed on another device than all others.
     """
 
     x64: bool
@@ -216,6 +218,7 @@ class Config:
     hoist_bytes: int
     time_limit: float
     mode: tuple[Any, ...]
+    placing = False
     _sources: dict[str, str]
     _modes: dict[tuple[Any, ...], tuple[Any, ...]]
 
@@ -288,8 +291,14 @@ class Config:
         object.__setattr__(self, name, value)
         self._sources[name] = source
         if name in _OF_CALLS and len(self._sources) == len(FIELDS):
-            mode = tuple([getattr(self, n) for n in _OF_CALLS])
+            mode = (*[getattr(self, n) for n in _OF_CALLS], self.placing)
             object.__setattr__(self, "mode", self._modes.setdefault(mode, mode))
+
+    def begin_placing(self) -> None:
+        """From now on calls look where their arguments were placed."""
+        if not self.placing:
+            object.__setattr__(self, "placing", True)
+            self._set("device", self.device, self._sources["device"])
 
     def _restore(self, before: dict[str, tuple[Any, str]]) -> None:
         for name, held in before.items():

@@ -232,6 +232,10 @@ class ArgumentError(FnxError, TypeError, ValueError):
     """Any other argument that an operation does not take."""
 
 
+class PlacementError(ArgumentError):
+    """Arrays of one call that were placed on several devices: names both, and both lines."""
+
+
 class MutationError(FnxError, TypeError):
     """An attempt to change an immutable array."""
 

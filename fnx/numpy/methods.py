@@ -133,15 +133,15 @@ def conjugate(x: Array) -> Array:
 
 
 def _sharding(x: Array) -> Any:
-    return load("fnx.sharding").SingleDeviceSharding(load("fnx.one_device").devices()[0])
+    return load("fnx.sharding").SingleDeviceSharding(load("fnx.one_device").device_of(x))
 
 
 @public
 def to_device(x: Array, device: Any, *, stream: Any = None) -> Array:
-    """This array on a device: there is one.
+    """This array on a device, committed there.
 
     Args:
-        device: one of ``fnx.devices()``, a sharding, or None.
+        device: a Device or its name, a sharding, or None.
         stream: None.
 
     Returns:

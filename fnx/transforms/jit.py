@@ -18,9 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
-from fnx.backends.base import DeviceBase, before_each, get_device
+from fnx.backends.base import DeviceBase, before_each, get_device, moved
 from fnx.core import ops
 from fnx.core.array import array, scope, storage
+from fnx.core.array.committed import PlacedAt, commit
 from fnx.core.array.refusal import checked
 from fnx.core.array.trace import apart, rewriting, trace
 from fnx.core.config import DEVICES, config
@@ -46,6 +47,7 @@ from fnx.transforms.replay.signature import (
     CallKey,
     donated_positions,
     labels,
+    place_of_call,
     positional,
     several,
 )
@@ -165,7 +167,7 @@ def _put(value: NDArray) -> Any:
     return get_device(config.device).upload(value)
 
 
-_eager = Eager(lambda fn, _: link(fn, _device(), True), _put)
+_eager = Eager(lambda fn, _, device: link(fn, get_device(device), True), _put)
 storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _device().synchronize(),
                       lambda value: _device().borrow(value))
 
@@ -196,8 +198,9 @@ class Jitted(Transformed[P, R_co]):
         self._donation = Donation(donate_argnums, f)
         self._traces: Traces[Replay] = Traces(lambda: f)
         self._executables = Executables(
-            lambda fn, donated: link(fn, get_device(device or config.device), donated=donated,
-                                     stored=True), MAX_SIGNATURES)
+            lambda fn, donated, name: link(fn, get_device(name), donated=donated, stored=True),
+            MAX_SIGNATURES)
+        self._device = device
         self._launchers: list[Launcher] = []
         self._by_kind: dict[tuple[Any, ...], list[Launcher]] = {}  # where there are many
         self._hits, self._called = 0, False
@@ -240,19 +243,30 @@ class Jitted(Transformed[P, R_co]):
         arrays, key = self._arguments.key(args, kwargs, concrete=not tracing)
         if not tracing:
             self._donation.check(args)
+            if config.placing:
+                place = self._place(key, [x._storage for x in arrays])
+                key = (*key[:3], key[3] if place is None else place.device, *key[4:])
         captures, replay = self._replay(key, args, kwargs)
         if tracing:
             return replay.closed.call(arrays)
         if None in replay.storages:  # outside of all traces a leaf has none
             for node in replay.closed.captures:
                 scope.known(node)
+        memory = [*[x._storage for x in arrays], *replay.storages]
+        place = self._place(key, memory) if config.placing else None
+        if place is not None:
+            key = (*key[:3], place.device, *key[4:])
         executable = replay.executable or self._link_for_twins(replay, key, captures, len(args))
-        outs = executable.run([*[x._storage for x in arrays], *replay.storages],
-                              self._donation.of(args))
+        outs = executable.run(memory, self._donation.of(args))
         if replay.calls_before_launcher:  # workers run meanwhile
             self._make_launcher(key, captures, replay, executable, len(args))
+        commit(outs, place, memory)
         return replay.closed.out_tree.unflatten(
             [array.from_storage(s, *aval) for s, aval in zip(outs, replay.closed.outs)])
+
+    def _place(self, key: CallKey, memory: Sequence[Any]) -> PlacedAt | None:
+        """Where a call on such memory, of arguments and then of captures, runs."""
+        return None if self._device is not None else place_of_call(self._name, key, memory)
 
     # ---- tracing and linking
 
@@ -279,9 +293,9 @@ class Jitted(Transformed[P, R_co]):
             _twins().keep_launcher(family, make_launcher(
                 key, _dynamic(key, len(args)), twin.captures.entries, (), twin.closed.out_tree,
                 twin.closed.outs, twin.executable, self._donated(key, len(args)),
-                self._donation.to))
+                self._donation.to, key[3], self._device))
             self._executables.adopt(twin.closed.function, self._donated(key, len(args)),
-                                    twin.executable)
+                                    twin.executable, self._device or key[3])
             return made, []
         if config.no_tracing and not scope.is_open():
             raise RetracedError(
@@ -301,7 +315,8 @@ class Jitted(Transformed[P, R_co]):
         return Replay(closed, spent, calls, kind_of(args), family), closed.captures
 
     def _link(self, replay: Replay, key: CallKey, n: int) -> Executable:
-        replay.executable = self._executables.find(replay.closed.function, self._donated(key, n))
+        replay.executable = self._executables.find(replay.closed.function, self._donated(key, n),
+                                                   self._device or key[3])
         if config.viz:
             load("fnx.transforms.view.always").offer(
                 (self._name, lambda: self._lowering(replay, key, n)))
@@ -332,7 +347,8 @@ class Jitted(Transformed[P, R_co]):
             return
         replay.launch = make_launcher(
             key, _dynamic(key, n), captures.entries, replay.storages, replay.closed.out_tree,
-            replay.closed.outs, executable, self._donated(key, n), self._donation.to)
+            replay.closed.outs, executable, self._donated(key, n), self._donation.to, key[3],
+            self._device)
         self._update_launchers()
 
     def _update_launchers(self) -> None:
@@ -485,10 +501,11 @@ def jit(f: Callable[..., Any] | None = None, *,
 
 def _named_device(device: Any) -> str | None:
     """The name of a device that somebody asked for; None where that is the configured one."""
+    device = getattr(device, "platform", device)
     if isinstance(device, str) and device not in DEVICES:
         raise ArgumentError(f"jit: expected a device of {', '.join(DEVICES)}, got {device!r}",
                             hint="fnx.config.device sets the one that computes all else")
-    return device if isinstance(device, str) else None
+    return device if isinstance(device, str) and device != config.device else None
 
 
-__all__ = ["CacheInfo", "Jitted", "jit", "link"]
+__all__ = ["CacheInfo", "Jitted", "get_device", "jit", "link", "moved"]

@@ -222,12 +222,15 @@ def test_a_training_step_is_one_enqueue_once_its_memory_comes_again(opencl: Any)
         np.testing.assert_allclose(losses, train(24), rtol=2e-5)
 
 
+_ASIDE = ("clEnqueueMarkerWithWaitList", "clEnqueueMapBuffer")  # no work, memory made once
+
+
 def driver_calls(device: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is queued from now on, at the driver's border."""
     seen: list[str] = []
     for functions in (device.driver.cl, device.driver.recording):
         for name, call in functions.calls.items() if functions is not None else ():
-            if name.startswith("clEnqueue"):
+            if name.startswith("clEnqueue") and name not in _ASIDE:
                 def counted(*args: Any, _name: str = name, _call: Any = call) -> Any:
                     seen.append(_name)
                     return _call(*args)

@@ -11,6 +11,9 @@ they are recorded by the driver and queued at once.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -223,6 +226,13 @@ class GpuDevice(DeviceBase):
         self.replayed: weakref.WeakSet[Straight] = weakref.WeakSet()
         self.ended: Deaths[Records] = Deaths()
         self.pool.freed = self._forget
+        atexit.register(self._at_exit)
+
+    def _at_exit(self) -> None:
+        """The driver's threads may not be in the middle of work when its library is unloaded."""
+        if self.driver.pid == os.getpid():
+            with contextlib.suppress(Exception):
+                self.synchronize()
 
     def _forget(self, memory: DeviceMemory) -> None:
         """Memory is given back to the driver: no record of it is replayed again."""

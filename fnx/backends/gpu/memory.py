@@ -11,6 +11,7 @@ with each call then lies where the one before lay, whatever results were kept in
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import math
 from collections import Counter
@@ -188,8 +189,9 @@ class GpuStorage(DeviceStorage):
         timeline: 0, as who reads ``ptr`` has waited.
     """
 
-    __slots__ = ("__weakref__", "_host", "lent", "nbytes", "piece", "pool")
+    __slots__ = ("__weakref__", "_host", "lent", "nbytes", "piece", "placed", "pool", "_shared")
     timeline = 0
+    _shared: GpuStorage  # whose memory it is
 
     def __init__(self, pool: GpuPool, nbytes: int, of_host: bool = False) -> None:
         self.pool, self.nbytes, self.lent = pool, nbytes, False
@@ -200,6 +202,19 @@ class GpuStorage(DeviceStorage):
     def memory(self) -> DeviceMemory:
         """As the driver calls it."""
         return self.piece.memory
+
+    @property
+    def device_name(self) -> str:
+        """Of the device whose memory it is."""
+        return self.pool.driver.name
+
+    def shared(self) -> GpuStorage:
+        """Another storage in this memory, which neither of them is written over in."""
+        made = object.__new__(GpuStorage)
+        made.pool, made.nbytes, made.piece = self.pool, self.nbytes, self.piece
+        made._host, made._shared = self._host, self
+        made.lent = self.lent = True
+        return made
 
     @classmethod
     def several(cls, pool: GpuPool, sizes: Iterable[int]) -> list[GpuStorage]:
@@ -236,6 +251,17 @@ class GpuStorage(DeviceStorage):
         driver = self.pool.driver
         driver.check_process()
         driver.wait(driver.signal())
+
+    def copy_to(self, to: DeviceStorage) -> None:
+        """Copy the bytes to fresh memory of the host, without another copy in between."""
+        if not self.nbytes:
+            return
+        place = np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(to.ptr))
+        if self._host is not None:
+            place[...] = self._host
+        else:
+            self.pool.driver.check_process()
+            self.pool.driver.read(self.memory, 0, place)
 
     def view(self, np_dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """A read-only array of the value."""

@@ -184,7 +184,7 @@ class Array(Held, Placed, ValueOperators):
 
     def __iter__(self) -> Iterator[Array]:
         n = len(self)
-        if self._storage is None:
+        if self._storage is None or self.committed:
             return iter([self[i] for i in range(n)])
         rows = self._numpy()
         return iter([from_numpy(np.asarray(rows[i])) for i in range(n)])

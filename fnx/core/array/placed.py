@@ -1,10 +1,11 @@
-"""Where an Array is: on the one device there is, whole. Faces of what JAX's arrays answer."""
+"""Where an Array is: on one device, whole. Faces of what JAX's arrays answer."""
 
 from __future__ import annotations
 
 from typing import Literal, TypeVar
 
 from fnx.core.array import arguments
+from fnx.core.array.committed import place_of
 from fnx.core.errors import ArgumentError
 
 A = TypeVar("A", bound="Placed")
@@ -27,8 +28,8 @@ class Placed:
 
     @property
     def committed(self) -> bool:
-        """Whether it is bound to a device."""
-        return True
+        """Whether it was placed on a device, or computed of what was."""
+        return place_of(getattr(self, "_storage", None)) is not None
 
     def addressable_data(self: A, index: int) -> A:
         """The part on one of the devices: all of it.
@@ -74,13 +75,14 @@ class Placed:
         """What kind of device it is on.
 
         Returns:
-            "cpu".
+            A str, as ``config.device`` has it.
 
         >>> import fnx.numpy as jnp
         >>> jnp.ones(1).platform()
         'cpu'
         """
-        return "cpu"
+        found: str = self.device.platform  # type: ignore[attr-defined]
+        return found
 
     def tobytes(self, order: Literal["C"] = "C") -> bytes:
         """The bytes of all elements, in row-major order.

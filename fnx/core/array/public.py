@@ -15,10 +15,11 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 from fnx.core import build, dtypes, narrow, ops
-from fnx.core.array import convert, scope, storage, tree
+from fnx.core.array import committed, convert, scope, storage, tree
 from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.refusal import misfit, refusal, without_places
 from fnx.core.array.repeated import EagerCall, repeat
+from fnx.core.config import config
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, FnxError, KernelError, ShapeError, user_site
 from fnx.core.operators import ValueOperators
@@ -125,6 +126,16 @@ def kind_of(x: Any) -> tuple[DType, bool]:
 # ---- calls -----------------------------------------------------------------------------------
 
 _UNKNOWN = ("<unknown>", 0)
+_MOVING = frozenset({"device_put", "to_device"})  # what takes arrays of several devices
+
+
+def _check_places(call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    try:
+        committed.check_arguments(args, kwargs)
+    except FnxError as error:
+        error.site = user_site(3)
+        error.name_caller(call.__qualname__)
+        raise
 
 
 def public(f: Callable[P, R], name: str = "") -> Callable[P, R]:
@@ -142,6 +153,8 @@ def public(f: Callable[P, R], name: str = "") -> Callable[P, R]:
             made = repeat(call, args, kwargs)
             if made.__class__ is not EagerCall:
                 return cast(R, made)
+            if config.placing and call.__name__ not in _MOVING:
+                _check_places(call, args, kwargs)
         current_site.site = user_site(2) or _UNKNOWN
         try:
             out = f(*args, **kwargs)

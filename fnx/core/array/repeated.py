@@ -28,6 +28,7 @@ from fnx.core import dtypes, ops
 from fnx.core.array import scope, storage, tree
 from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.aval import Aval
+from fnx.core.array.committed import placed_on
 from fnx.core.array.storage import noted
 from fnx.core.cache import MEGABYTE, Cache
 from fnx.core.config import config
@@ -37,6 +38,8 @@ from fnx.core.uop import UOp, current_site
 
 LIMIT, BYTES = 1024, 96 * MEGABYTE  # calls that are kept, and of their programs
 PARTS = 256   # of a key
+
+_placing = False  # as ``config.placing``, which takes longer to read
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 _BY_VALUE = frozenset({int, bool, str, type(None), type(Ellipsis)})
@@ -103,7 +106,9 @@ def _with_lifted(f: Any, args: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any
     if type(x) is not Array or x._dtype not in _LIFTING or x._storage is None or \
             not _MIDDLE[0] < size < _MIDDLE[1] or -1e-6 < size - 1 < 1e-6:
         return None
-    return (f, id(config.mode), x._shape, x._dtype, x.weak, "number", first), [x._storage, v]
+    where = placed_on(x._storage) if _placing else None
+    return (f, id(config.mode), x._shape, x._dtype, x.weak, "number", first, where), \
+        [x._storage, v]
 
 
 def _lifted_place(memory: Sequence[Any], captures: Sequence[UOp]) -> int | None | Literal[False]:
@@ -173,6 +178,13 @@ _numbers: Cache[tuple[int, int], Array] = Cache("numbers of indices", 1024)
 _floats: Cache[tuple[float, type], Any] = Cache("numbers among operands", 256)
 
 
+def begin_placing() -> None:
+    """From now on a call is another one where its arguments were placed elsewhere."""
+    global _placing
+    config.begin_placing()
+    _placing = True
+
+
 def forget() -> None:
     """Keep no call: for who registers another evaluator."""
     _calls.clear()
@@ -222,6 +234,8 @@ def repeat(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         key: tuple[Any, ...] = f, id(config.mode), x._shape, x._dtype, x.weak
         if memory[0] is None:
             return UNKEPT
+        if _placing:
+            key = (*key, placed_on(memory[0]))
     elif len(args) == 2 and f in _arithmetic and float in (type(args[0]), type(args[1])) and \
             (lifted := _with_lifted(f, args)) is not None:
         key, memory = lifted
@@ -239,13 +253,15 @@ def repeat(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
                 return UNKEPT
         if (len(memory) > 1 or None in memory) and not _add_sharing(parts, memory):
             return UNKEPT
+        if _placing:
+            parts += map(placed_on, memory)
         key = tuple(parts)
     return _again(key, memory)
 
 
 def repeat_known(what: Sequence[Any], memory: Sequence[Any]) -> Any:
     """As ``repeat``, of a call that is known by something else than its arguments."""
-    parts = [*what, id(config.mode)]
+    parts = [*what, id(config.mode), *(map(placed_on, memory) if _placing else ())]
     return _again(tuple(parts), [*memory]) if _add_sharing(parts, memory) else UNKEPT
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from fnx.core import build, ops
-from fnx.core.array import storage, trace
+from fnx.core.array import committed, storage, trace
 from fnx.core.array.trace import Closed
 from fnx.core.cache import MEGABYTE, Cache, graph_bytes
 from fnx.core.config import config
@@ -199,9 +199,11 @@ class Executable:
 
 
 class Executables:
-    """Executables by FUNCTION, device and configuration; ``link(fn, donated)`` makes one."""
+    """Executables by FUNCTION, device and configuration; ``link(fn, donated, device)`` makes
+    one."""
 
-    def __init__(self, link: Callable[[UOp, tuple[int, ...]], Executable], limit: int) -> None:
+    def __init__(self, link: Callable[[UOp, tuple[int, ...], str], Executable], limit: int
+                 ) -> None:
         self._link = link
         self._kept: Cache[Any, Executable] = Cache(
             "executables", limit, EXECUTABLE_BYTES, lambda key, made: made.nbytes)
@@ -210,19 +212,22 @@ class Executables:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def find(self, fn: UOp, donated: tuple[int, ...] = ()) -> Executable:
-        """That of a FUNCTION on the configured device, which may write over parameters."""
-        key = fn, config.device, config.key(), donated
+    def find(self, fn: UOp, donated: tuple[int, ...] = (), device: str | None = None
+             ) -> Executable:
+        """That of a FUNCTION on a device, by default the configured one, which may write over
+        parameters."""
+        device = device or config.device
+        key = fn, device, config.key(), donated
         found = self._kept.get(key)
         if found is None:
-            made = self._link(fn, donated)
+            made = self._link(fn, donated, device)
             found = self._kept.keep(key, made)
             self.made += found is made
         return found
 
-    def adopt(self, fn: UOp, donated: tuple[int, ...], made: Executable) -> None:
+    def adopt(self, fn: UOp, donated: tuple[int, ...], made: Executable, device: str) -> None:
         """Take one that another function had made as if it was made here."""
-        self._kept.keep((fn, config.device, config.key(), donated), made)
+        self._kept.keep((fn, device, config.key(), donated), made)
         self.made += 1
 
     def clear(self) -> None:
@@ -264,7 +269,7 @@ class Replay:
 class Eager(Executables):
     """How eager calls compute: pending nodes are closed over memory and a number or two."""
 
-    def __init__(self, link: Callable[[UOp, tuple[int, ...]], Executable],
+    def __init__(self, link: Callable[[UOp, tuple[int, ...], str], Executable],
                  put: Callable[[np.ndarray[Any, Any]], Any]) -> None:
         super().__init__(link, MAX_EAGER)
         self.put = put
@@ -279,10 +284,14 @@ class Eager(Executables):
         else:
             fn, captures = trace.close(nodes, (), numbers=MAX_NUMBERS)
         try:
-            executable, ins = self.find(fn), [self._memory(c) for c in captures]
+            ins = [self._memory(c) for c in captures]
+            place = committed.common_place(ins, lambda i: f"an array {captures[i].dtype}"
+                                           f"{list(captures[i].shape)}") if config.placing else None
+            executable = self.find(fn, (), None if place is None else place.device)
             outs = executable.run(ins)
+            committed.commit(outs, place, ins)
             if keep is not None:
-                keep(captures, ins, executable.runner(), executable.nbytes)
+                keep(captures, ins, committed.following(executable.runner()), executable.nbytes)
             return outs
         except FnxError as error:
             self._say_line(error, nodes)

@@ -31,10 +31,12 @@ import numpy as np
 from fnx.core.array import tree
 from fnx.core.array.array import Array, from_storage, from_storages
 from fnx.core.array.aval import Aval
+from fnx.core.array.committed import commit, common_place
 from fnx.core.array.containers import Keyed, is_named_tuple
 from fnx.core.array.equality import same
 from fnx.core.array.public import concrete
 from fnx.core.config import config
+from fnx.core.errors import PlacementError
 from fnx.transforms.replay.captures import BY_VALUE, MISSING, Watched
 from fnx.transforms.replay.executable import Executable
 from fnx.transforms.replay.signature import CONVERTED, CallKey, NamedStatic
@@ -62,7 +64,8 @@ class _Source:
         self.lines: list[str] = []
         self.space: dict[str, Any] = {"Array": Array, "MISS": MISS, "make": from_storage,
                                       "make_all": from_storages,
-                                      "config": config,
+                                      "common_place": common_place, "commit": commit,
+                                      "PlacementError": PlacementError, "config": config,
                                       "convert": concrete, "MISSING": MISSING, "same": same}
         self._known: dict[tuple[str, int], str] = {}
         self.names = 0
@@ -86,7 +89,8 @@ class _Source:
 
 def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tuple[Any, str, Any]],
                   captured: Sequence[Any], out_tree: tree.TreeDef, outs: Sequence[Aval],
-                  program: Executable, donated: Sequence[int], to: str) -> Launcher | None:
+                  program: Executable, donated: Sequence[int], to: str,
+              device: str | None = None, chosen: str | None = None) -> Launcher | None:
     """The launcher of a signature; None where it has too many leaves, or keys of dicts that may
     be equal to keys of another type.
 
@@ -100,6 +104,8 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
         program: what is called with the storages of arguments and captures.
         donated: leaves that have no value afterwards.
         to: whom they say that they went to.
+        device: the name of the device of the program.
+        chosen: the same, where it is the function's whatever its arguments are.
     """
     in_tree, avals, statics = key[:3]
     if in_tree.num_leaves > MAX_LEAVES:
@@ -111,6 +117,13 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
     _leaf_guards(src, leaves, avals)
     _outside_guards(src, watched)
     _configuration(src)
+    if config.placing:
+        memory = "".join(f"{x}._storage, " for x in leaves)
+        memory += "".join(f"{src.constant(s, 's')}, " for s in captured)
+        src.lines.append(f"  try: place = common_place(({memory}), str)\n"
+                         "  except PlacementError: return MISS")
+        if chosen is None:
+            src.guard(f"(config.device if place is None else place.device) != {device!r}")
     if donated:  # given once: else the general path says what is wrong
         ids = ", ".join(f"id({x}._storage)" for x in leaves)
         src.guard(f"len({{{ids}}}) != {len(leaves)}")
@@ -126,6 +139,8 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
                       f"  {src.constant(program.buffer.submit)}(({ins}), outs)"]
     else:
         src.lines.append(f"  outs = {src.constant(program.run, 'run')}(({ins}))")
+    if config.placing and chosen is None:
+        src.lines.append(f"  commit(outs, place, ({ins}))")
     if len(outs) > MANY:
         src.lines.append(f"  outs = make_all(outs, {src.constant([tuple(a) for a in outs])})")
         made = iter([f"outs[{i}]" for i in range(len(outs))])

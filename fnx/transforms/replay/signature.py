@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import re
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from fnx.core.array import public, scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
+from fnx.core.array.committed import PlacedAt, common_place
 from fnx.core.array.containers import SequenceKey
 from fnx.core.array.equality import Static
 from fnx.core.config import config
@@ -28,6 +29,7 @@ from fnx.core.errors import (
     DTypeError,
     FnxError,
     OverflowedError,
+    PlacementError,
     StaticArgumentError,
     suggestion,
 )
@@ -142,6 +144,21 @@ class Arguments:
 def context() -> tuple[str, tuple[Any, ...], tuple[Any, ...]]:
     """What a trace depends on besides the arguments and what its function reads: part of keys."""
     return config.device, config.key(), scope.axes()
+
+
+def place_of_call(function: str, key: CallKey, memory: Sequence[Any]) -> PlacedAt | None:
+    """Where the arguments of a call, and what it captures, were placed.
+
+    Raises:
+        PlacementError: on several devices.
+    """
+    count = len(key[1])
+    try:
+        return common_place(memory, lambda i: f"argument {argument(key[0], i)}" if i < count
+                            else "an array that it captures")
+    except PlacementError as error:
+        error.name_caller(function)
+        raise
 
 
 def several(x: Any) -> tuple[Any, ...]:

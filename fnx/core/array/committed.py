@@ -1,0 +1,100 @@
+"""Arrays that somebody placed on a device: what is computed of them is computed there.
+
+    x = device_put(x, "gpu")     x is committed: its memory has a PlacedAt
+    y = x * 2 + z                   runs there, wherever z is; y is committed, too
+    x + device_put(z, "cpu")        an error that names both, and where they were placed
+
+Other arrays follow. Until an array is placed on another device than that of the configuration,
+nobody asks: launchers and keys of eager calls look at places only once ``config.placing`` is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from fnx.core.array import tree
+from fnx.core.config import config
+from fnx.core.errors import PlacementError, Site, show_site
+from fnx.core.record import Record
+
+
+class PlacedAt(Record):
+    """A device by its name, and the line that placed an array there."""
+
+    device: str
+    site: Site | None
+
+
+def place_of(memory: Any) -> PlacedAt | None:
+    """Where memory was placed; None where it follows others."""
+    found: PlacedAt | None = getattr(memory, "placed", None)
+    return found
+
+
+def placed_on(memory: Any) -> str | None:
+    """The name of the device that memory was placed on."""
+    found = place_of(memory)
+    return None if found is None else found.device
+
+
+def common_place(memory: Sequence[Any], name: Callable[[int], str]) -> PlacedAt | None:
+    """The one place of those that were placed.
+
+    Raises:
+        PlacementError: there are two; ``name`` says which argument it is.
+    """
+    first: tuple[int, PlacedAt] | None = None
+    for i, part in enumerate(memory):
+        place = place_of(part)
+        if place is None:
+            continue
+        if first is None:
+            first = i, place
+        elif place.device != first[1].device:
+            (a, before), b = first, place
+            raise PlacementError(
+                f"expected arrays on one device, got {name(a)} on {before.device} (placed at "
+                f"{show_site(before.site)}) and {name(i)} on {b.device} (placed at "
+                f"{show_site(b.site)})",
+                hint=f"move one of them: fnx.device_put(x, fnx.devices({before.device!r})[0])")
+    return None if first is None else first[1]
+
+
+def check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse arguments of a public function that were placed on several devices.
+
+    Raises:
+        PlacementError: names both, and where they were placed.
+    """
+    names: list[str] = []
+    memory: list[Any] = []
+    for name, value in [*[(f"argument {i}", x) for i, x in enumerate(args)], *kwargs.items()]:
+        leaves = tree.leaves(value)
+        for i, leaf in enumerate(leaves):
+            part = getattr(leaf, "_storage", None)
+            if part is not None:
+                names.append(f"{name}{f'[{i}]' * (len(leaves) > 1)} ({leaf._aval})")
+                memory.append(part)
+    common_place(memory, names.__getitem__)
+
+
+def commit(outs: Iterable[Any], place: PlacedAt | None, ins: Sequence[Any] = ()) -> None:
+    """Results of what was computed in a place are there; those that are arguments stay."""
+    if place is not None:
+        for memory in outs:
+            if place_of(memory) is None and not any(memory is x for x in ins):
+                memory.placed = place
+
+
+def following(run: Callable[[Sequence[Any]], Sequence[Any]]
+              ) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A program whose results are where the first of its arguments was placed."""
+    if not config.placing:
+        return run
+
+    def placed(ins: Sequence[Any]) -> Sequence[Any]:
+        outs = run(ins)
+        commit(outs, next((p for p in map(place_of, ins) if p is not None), None), ins)
+        return outs
+    return placed
