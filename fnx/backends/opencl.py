@@ -18,6 +18,7 @@ from typing import Any
 from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, QueueDriver
 from fnx.backends.gpu.pinned import BLOCK, Pinned
+from fnx.core.config import config
 from fnx.core.errors import DeviceError
 from fnx.core.process import fork_safe_lock
 from fnx.core.record import Record
@@ -186,6 +187,7 @@ class OpenClDriver(QueueDriver):
     """
 
     name = "opencl"
+    reopens = True
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -422,8 +424,11 @@ class OpenClDriver(QueueDriver):
     def wait(self, value: int) -> None:
         """Looks again and again, at growing intervals."""
         self.submit()
-        pause = 0.0
+        pause, limit, start = 0.0, config.time_limit, time.monotonic()
         while not self.done(value):
+            if limit and time.monotonic() - start > limit:
+                raise DeviceError(f"opencl: expected work that ends within {limit:g} s",
+                                  hint="raise fnx.config.time_limit, or set it to 0")
             time.sleep(pause)
             pause = min(pause + 2e-5, 1e-3)
 

@@ -16,7 +16,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.backends.base import get_device
-from fnx.core.config import override
+from fnx.core.config import GPUS, config, override
 from fnx.core.errors import CallbackError, DonatedError, OutOfMemoryError
 from tests.attack.instants import Instant
 
@@ -43,8 +43,10 @@ def as_it_was_or_donated(w: Any, memory: Any, value: np.ndarray[Any, Any]) -> bo
         return True
     except DonatedError as e:
         assert "donated to update (" in str(e) and "test_donation_that_fails.py:" in str(e)
-        get_device("cpu").synchronize()
-        assert not np.array_equal(np.frombuffer(memory.window(), value.dtype), value)
+        get_device(config.device).synchronize()
+        # where Python queues the work, it may come between the taking and the first of it
+        if config.device not in GPUS:
+            assert not np.array_equal(np.frombuffer(memory.window(), value.dtype), value)
         return False
 
 
@@ -94,6 +96,7 @@ def test_no_memory_for_the_result(device: str, monkeypatch: pytest.MonkeyPatch) 
         np.testing.assert_array_equal(w, SMALL)
 
 
+@override(device="cpu")
 def test_an_earlier_failure_is_told_before_anything_is_taken() -> None:
     def bad(_: Any) -> None:
         raise ValueError("no")

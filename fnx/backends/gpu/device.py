@@ -15,7 +15,8 @@ import atexit
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,12 +43,14 @@ from fnx.backends.hcq import (
     run_sort,
 )
 from fnx.core import ops, parts
-from fnx.core.errors import DeviceError
+from fnx.core.errors import CallbackError, DeviceError, OutOfMemoryError
 from fnx.core.process import fork_safe_lock
 from fnx.core.program import KernelCode
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.uop import UOp, toposort
 from fnx.core.weak import Deaths, WeakMemo
+
+_IN_FLIGHT, _NAMED = 16, 4  # submissions that a fault looks at, kernels that it names
 
 MemoryPlace = tuple[DeviceMemory, int]
 
@@ -82,13 +85,19 @@ def _signed(pattern: int) -> int:
 class GpuCommandBuffer(CommandBuffer):
     """Encoded commands: a plan for each EXEC."""
 
-    __slots__ = ("_arena", "_device", "commands", "plans", "straight")
+    __slots__ = ("_arena", "_code", "_device", "_pool", "commands", "plans", "straight")
 
-    def __init__(self, device: GpuDevice, commands: Commands, plans: Mapping[Command, _LaunchPlan],
+    def __init__(self, device: GpuDevice, commands: Commands, code: Mapping[UOp, KernelCode],
                  arena: int) -> None:
         self._device, self._arena = device, arena
-        self.commands, self.plans = commands, plans
-        self.straight = straight(commands, plans, device.pool)
+        self.commands, self._code = commands, code
+        self._load()
+
+    def _load(self) -> None:
+        """Plans with kernels that the device has loaded; again, when it was opened anew."""
+        device = self._device
+        self.plans, self._pool = device.plans(self.commands, self._code), device.pool
+        self.straight = straight(self.commands, self.plans, device.pool)
         if self.straight is not None:
             device.replayed.add(self.straight)
             device.ended.watch(self, self.straight.records)
@@ -102,9 +111,11 @@ class GpuCommandBuffer(CommandBuffer):
                begin: Callable[[], None] | None = None) -> None:
         """Queue the commands; returns when all are queued."""
         device = self._device
-        device.driver.check_process()
+        device.alive()
         check_arguments(self.commands, len(ins), len(outs))
-        with device.lock:
+        with device.lock, device.watching(self):
+            if self._pool is not device.pool:
+                self._load()
             run = _Submission(self, device, ins, outs, self._arena)
             if self.straight is not None:
                 given = [device.own(storage) for storage in ins]
@@ -225,8 +236,61 @@ class GpuDevice(DeviceBase):
         self._copies: WeakMemo[Any, GpuStorage] = WeakMemo()
         self.replayed: weakref.WeakSet[Straight] = weakref.WeakSet()
         self.ended: Deaths[Records] = Deaths()
-        self.pool.freed = self._forget
+        self.flight: deque[GpuCommandBuffer] = deque(maxlen=_IN_FLIGHT)
+        self._watch_pool()
         atexit.register(self._at_exit)
+
+    # ---- faults
+
+    def _watch_pool(self) -> None:
+        self.pool.freed, self.pool.failed = self._forget, self._failed
+        self.pool.passed = self.flight.clear
+
+    def _failed(self, error: DeviceError) -> DeviceError:
+        """What is said of a fault: what was in flight, the first of it with its line."""
+        if isinstance(error, (CallbackError, OutOfMemoryError)) or self.pool.lost:
+            return error
+        kernels = [c for buffer in self.flight for c in executions(buffer.commands)]
+        names = list(dict.fromkeys([c.name for c in kernels]))
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        running = f"{', '.join(names[:_NAMED])}{more}" if names else "nothing"
+        self.pool.lost = f"{running} failed"
+        return DeviceError(
+            f"{error.message}; in flight: {running}",
+            hint="the device is opened anew at the next call; arrays in its memory are lost"
+            if self.driver.reopens else "start the process again: this driver can't be opened anew",
+            sites=[site for c in kernels[:1] for site in c.node.arg.sites])
+
+    @contextlib.contextmanager
+    def watching(self, buffer: GpuCommandBuffer) -> Iterator[None]:
+        """While commands are queued: a fault of the driver is one of the device."""
+        self.flight.append(buffer)
+        try:
+            yield
+        except DeviceError as error:
+            raise self._failed(error) from error
+
+    def alive(self) -> None:
+        """Open the device anew, where it has failed.
+
+        Raises:
+            DeviceError: it can't be.
+        """
+        self.driver.check_process()
+        if not self.pool.lost:
+            return
+        with self.lock:
+            if not self.driver.reopens:
+                raise DeviceError(f"{self.name}: expected a device that works, got one that is "
+                                  f"lost: {self.pool.lost}", hint="start the process again")
+            self.driver = type(self.driver)()
+            self.pool = GpuPool(self.driver)
+            self.flight.clear()
+            self._kernels, self._copies = {}, WeakMemo()
+            self.replayed, self.ended = weakref.WeakSet(), Deaths()
+            self._watch_pool()
+
+    # ---- memory
 
     def _at_exit(self) -> None:
         """The driver's threads may not be in the middle of work when its library is unloaded."""
@@ -240,7 +304,7 @@ class GpuDevice(DeviceBase):
             commands.forget(memory)
 
     def _allocate(self, sizes: Iterable[int]) -> list[GpuStorage]:
-        self.driver.check_process()
+        self.alive()
         return GpuStorage.several(self.pool, sizes)
 
     def is_own(self, storage: Any) -> bool:
@@ -260,7 +324,7 @@ class GpuDevice(DeviceBase):
 
     def upload(self, value: np.ndarray[Any, Any]) -> GpuStorage:
         """A copy of an array."""
-        self.driver.check_process()
+        self.alive()
         storage = GpuStorage(self.pool, value.nbytes, of_host=True)
         storage.fill(value)
         return storage
@@ -268,9 +332,15 @@ class GpuDevice(DeviceBase):
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode], arena: int
                ) -> GpuCommandBuffer:
         """One program of all kernels that are not loaded yet; the commands over them."""
-        self.driver.check_process()
+        self.alive()
         decoded = commands_of(commands)
-        found = [c for c in executions(decoded) if c.kernel.op is ops.KERNEL]
+        found = {c.kernel: code[c.kernel] for c in executions(decoded) if c.kernel.op is ops.KERNEL}
+        return GpuCommandBuffer(self, decoded, found, arena)
+
+    def plans(self, commands: Commands, code: Mapping[UOp, KernelCode]
+              ) -> Mapping[Command, _LaunchPlan]:
+        """A plan for each EXEC of a kernel; those that are not loaded yet become one program."""
+        found = [c for c in executions(commands) if c.kernel.op is ops.KERNEL]
         codes = {code[c.kernel].key: code[c.kernel] for c in found}
         with self.lock:
             for records in self.ended.take():
@@ -279,18 +349,17 @@ class GpuDevice(DeviceBase):
             if fresh:
                 loaded = self.driver.load({symbol: c.text() for symbol, c in fresh.items()})
                 self._kernels.update({c.key: loaded[symbol] for symbol, c in fresh.items()})
-            plans = {c: _LaunchPlan(c, code[c.kernel], self._kernels[code[c.kernel].key],
-                                    self.driver)
-                     for c in found}
-        return GpuCommandBuffer(self, decoded, plans, arena)
+            return {c: _LaunchPlan(c, code[c.kernel], self._kernels[code[c.kernel].key],
+                                   self.driver)
+                    for c in found}
 
     def synchronize(self) -> None:
         """Return when all submitted work is done."""
-        self.driver.check_process()
+        self.alive()
         with self.lock:
             value = self.driver.signal()
             self.driver.submit()
-        self.driver.wait(value)
+        self.pool.waited(self.driver.wait, value)
 
     def stats(self) -> dict[str, int]:
         """Submissions, kernels that are loaded, bytes held and free."""

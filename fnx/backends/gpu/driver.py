@@ -81,9 +81,11 @@ class QueueDriver(ABC):
         pid: of the process that opened it: in another one a call may hang.
         links: whether launches are recorded once for any memory (``link``), not for one memory
             (``record``).
+        reopens: whether another one can be made in this process when this one has failed.
     """
 
     links = False
+    reopens = False
 
     name: str
     kind: str

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ import numpy as np
 from fnx.backends.allocator import size_class
 from fnx.backends.base import DeviceStorage
 from fnx.backends.gpu.driver import DeviceMemory, HostBytes, QueueDriver
-from fnx.core.errors import OutOfMemoryError, ShapeError
+from fnx.core.errors import DeviceError, OutOfMemoryError, ShapeError
 from fnx.core.process import fork_safe_lock
 from fnx.core.weak import Deaths
 
@@ -50,6 +51,9 @@ class GpuPool:
         self.driver = driver
         self.held = self.kept = 0
         self.freed: Callable[[DeviceMemory], None] = lambda memory: None
+        self.failed: Callable[[DeviceError], DeviceError] = lambda error: error
+        self.passed: Callable[[], None] = lambda: None
+        self.lost = ""  # why nothing in it can be read any more
         self._free: dict[tuple[int, bool], list[DeviceMemory]] = {}
         self._used: Counter[int] = Counter()
         self._deaths: Deaths[PoolMemory] = Deaths()
@@ -127,6 +131,23 @@ class GpuPool:
             f"use: {largest or 'none'}",
             hint="use smaller batches, delete arrays that are no longer needed, or donate_argnums")
 
+    def waited(self, call: Callable[..., None], *args: Any) -> None:
+        """Call what waits for all that is queued.
+
+        Raises:
+            DeviceError: the device failed, now or before.
+        """
+        self.driver.check_process()
+        if self.lost:
+            raise DeviceError(f"{self.driver.name}: expected an array in memory of a device that "
+                              f"works, got one that was lost when {self.lost}",
+                              hint="compute it again, or load what was saved")
+        try:
+            call(*args)
+        except DeviceError as error:
+            raise self.failed(error) from None
+        self.passed()
+
     def _nothing(self) -> None:
         pass
 
@@ -147,6 +168,8 @@ class GpuPool:
                 self._release(piece.memory)
 
     def _release(self, memory: DeviceMemory) -> None:
+        if self.lost or self.driver.pid != os.getpid():
+            return  # a driver that failed, or is another process's, may never answer
         self.freed(memory)
         self.driver.free(memory)
 
@@ -228,11 +251,9 @@ class GpuStorage(DeviceStorage):
     def host(self) -> HostBytes:
         """The bytes in the host's memory, at a multiple of 64; waits for them."""
         if self._host is None:
-            driver = self.pool.driver
-            driver.check_process()
             found = aligned(self.nbytes)
             if self.nbytes:
-                driver.read(self.memory, 0, found)
+                self.pool.waited(self.pool.driver.read, self.memory, 0, found)
             self._host = found
         return self._host
 
@@ -249,8 +270,7 @@ class GpuStorage(DeviceStorage):
     def wait(self) -> None:
         """Return when the value is there."""
         driver = self.pool.driver
-        driver.check_process()
-        driver.wait(driver.signal())
+        self.pool.waited(lambda: driver.wait(driver.signal()))
 
     def copy_to(self, to: DeviceStorage) -> None:
         """Copy the bytes to fresh memory of the host, without another copy in between."""
@@ -260,8 +280,7 @@ class GpuStorage(DeviceStorage):
         if self._host is not None:
             place[...] = self._host
         else:
-            self.pool.driver.check_process()
-            self.pool.driver.read(self.memory, 0, place)
+            self.pool.waited(self.pool.driver.read, self.memory, 0, place)
 
     def view(self, np_dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """A read-only array of the value."""

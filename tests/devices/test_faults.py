@@ -1,0 +1,72 @@
+"""A device that fails says which kernel and whose line, is opened anew, and others go on."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core.config import override
+from fnx.core.errors import DeviceError
+
+
+def scaled(x: Any) -> Any:
+    return jnp.sin(x) * 3
+
+
+def failing(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the driver says that queued work failed."""
+    def done(value: int) -> bool:
+        raise DeviceError("opencl: queued work failed with OUT_OF_RESOURCES (-5)")
+    monkeypatch.setattr(device.driver, "done", done)
+
+
+def test_a_fault_names_kernel_and_line_and_the_device_is_opened_anew(
+        opencl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    f = fnx.jit(scaled)
+    x = jnp.asarray(np.arange(5.0, dtype=np.float32))
+    kept = f(x) + 0
+    want = np.asarray(f(x))
+    failing(opencl, monkeypatch)
+    y = f(x)
+    with pytest.raises(DeviceError) as error:
+        np.asarray(y)
+    text = str(error.value)
+    assert "(-5); in flight: " in text and "test_faults.py" in text
+    assert "opened anew" in text
+    with pytest.raises(DeviceError, match="memory of a device that works, got one that was lost"):
+        np.asarray(kept)
+    with override(device="cpu"):  # others go on
+        np.testing.assert_array_equal(np.asarray(fnx.jit(scaled)(np.arange(5, dtype=np.float32))),
+                                      want)
+    fresh = jnp.asarray(np.arange(5.0, dtype=np.float32))
+    for _ in range(3):  # the same program on the device that was opened anew
+        np.testing.assert_array_equal(np.asarray(f(fresh)), want)
+    monkeypatch.undo()
+
+
+def test_work_that_does_not_end_is_left(opencl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    f = fnx.jit(scaled)
+    y = f(jnp.ones(3))
+    monkeypatch.setattr(opencl.driver, "done", lambda value: False)
+    with override(time_limit=0.05), pytest.raises(DeviceError, match="ends within 0.05 s; in "):
+        np.asarray(y)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(np.asarray(f(np.ones(3, np.float32))).shape, (3,))
+
+
+def test_ctrl_c_leaves_the_wait(opencl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    y = fnx.jit(scaled)(jnp.ones(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(opencl.driver, "done", lambda value: False)
+        timer = threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            np.asarray(y)
+        timer.join()
+    np.testing.assert_allclose(np.asarray(y), 3 * np.sin(np.ones(3)), rtol=1e-6)
