@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .PHONY: demo test tiny attack matrix compare compare-part lint notebooks docs bench sweep \
-	precision gpu-check device-laws web clean help
+	precision gpu-check race-check device-laws web clean help
 .NOTPARALLEL:  # one environment, one pip at a time
 .DELETE_ON_ERROR:
 
@@ -61,6 +61,9 @@ sweep: $(VENV)/bench.stamp  ## a thousand cases beside JAX and PyTorch; ARGS="--
 
 gpu-check: $(VENV)/gpu.stamp  ## kernels of the workloads through ptxas; ARGS="softmax4096"
 	$(BIN)/python scripts/gpu_check.py $(ARGS)
+
+race-check: $(VENV)/test.stamp  ## kernels in oclgrind: races, bounds; ARGS="softmax product"
+	$(BIN)/python scripts/race_check.py $(ARGS)
 
 device-laws: $(VENV)/test.stamp  ## all tests of devices with many more examples; ARGS="-k opencl"
 	FNX_TEST_EXAMPLES=200 $(BIN)/python -m pytest -n auto tests/devices $(ARGS)
