@@ -58,6 +58,8 @@ ALLOWED: dict[tuple[str, str], float] = {
     ("tan", "float32"): 3.5, ("tan", "float64"): 3.5,
     # a difference of two rounded terms near 0.84
     ("arcsin", "float32"): 2.1,
+    # half a log1p of a rounded quotient
+    ("arctanh", "float32"): 2.1,
     # formulas of several steps
     ("sigmoid", "float32"): 2.5, ("sigmoid", "float64"): 2.5,
     ("erfinv", "float32"): 4.0,

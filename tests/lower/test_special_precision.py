@@ -125,6 +125,15 @@ def test_betaln_where_large_terms_cancel() -> None:
     assert special.beta(1.0, 3e38) < 1e-38
 
 
+@pytest.mark.parametrize("name", """dawsn digamma entr erf erfc erfcx erfinv exp1 expi expit
+    factorial fresnel gamma gammaln i0 i0e i1 i1e log_ndtr loggamma logit ndtr ndtri sici
+    spence""".split())
+def test_nan_stays(name: str) -> None:
+    found = getattr(special, name)(np.array([np.nan, 0.5], "f4"))
+    for x in found if isinstance(found, tuple) else (found,):
+        assert np.isnan(np.asarray(x)).tolist() == [True, False]
+
+
 def test_slopes_in_the_middle_and_fresnel_far_out() -> None:
     np.testing.assert_allclose(fnx.grad(special.erfcx)(0.0), -2 / np.pi ** 0.5, 1e-6)
     np.testing.assert_allclose(fnx.grad(special.erfcx)(-0.0), -2 / np.pi ** 0.5, 1e-6)

@@ -271,7 +271,7 @@ def spence(x: ArrayLike) -> Array:
         -jnp.where(small, z, 0.5)) - total
     out = jnp.where(small, near_zero, near_one)
     out = jnp.where(large, -0.5 * log * log - out, out)
-    return jnp.where(y == 0, math.pi ** 2 / 6, jnp.where((y < 0) | (y == math.inf), math.nan, out))
+    return jnp.where(y == 0, math.pi ** 2 / 6, jnp.where((y > 0) & (y < math.inf), out, math.nan))
 
 
 @_family()
