@@ -19,7 +19,13 @@ from typing import Any
 import numpy as np
 
 from fnx.backends.gpu.device import GpuDevice
-from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, QueueDriver
+from fnx.backends.gpu.driver import (
+    DeviceLimits,
+    HostBytes,
+    PlacedLaunch,
+    QueuedLaunch,
+    QueueDriver,
+)
 from fnx.core.bindings import sharing
 from fnx.core.errors import DeviceError
 from fnx.core.process import fork_safe_lock, load
@@ -29,6 +35,7 @@ from fnx.core.target import Target
 THREADS, SHARED, PRIVATE, BINDINGS, AXIS = 128, 16 << 10, 1 << 10, 8, 65535
 SLAB, LARGE = 16 << 20, 1 << 20  # bytes of a buffer that has pieces, and of a buffer of its own
 _ALIGNED = 256
+_PREPARED = 8  # passes that are kept of a command buffer, for memory in other buffers
 _PACKAGES = ("pip install wgpu; Debian: apt-get install mesa-vulkan-drivers, which also computes "
              "without a GPU")
 
@@ -45,6 +52,44 @@ class WebGpuKernel:
         self.pipelines: dict[tuple[int, ...], Any] = {}
 
 
+class LinkedPass:
+    """Launches of one pass: their parameters where memory begins at 0, and what is prepared.
+
+    Attributes:
+        words: of all, each launch at a multiple of 256 bytes; ``numbers``: of each its memory in
+            the list that a call has, the last for words that are no place.
+        params: the buffer that has them; ``held``: what is in it behind all that is queued.
+        prepared: by the buffers that memory is in.
+    """
+
+    def __init__(self, launches: Sequence[PlacedLaunch]) -> None:
+        words: list[int] = []
+        numbers: list[int] = []
+        self.launches, self.starts = launches, []
+        for launch in launches:
+            self.starts.append(4 * len(words))
+            words += [0, launch.groups, *[offset for _, offset in launch.buffers],
+                      *[s - (1 << 32) if s >= 1 << 31 else s for s in launch.scalars]]
+            numbers += [-1, -1, *[number for number, _ in launch.buffers]]
+            words += [0] * (-len(words) % (_ALIGNED // 4))
+            numbers += [-1] * (len(words) - len(numbers))
+        self.words, self.numbers = np.array(words, np.int64), np.array(numbers, np.int64)
+        self.nbytes = 4 * len(words)
+        self.params: Any = None
+        self.held: bytes | None = None
+        self.prepared: dict[tuple[int, ...], list[tuple[Any, Any, list[int], int, int]]] = {}
+
+
+def _words(launch: PlacedLaunch) -> int:
+    """Words of the parameters, whole vectors of them."""
+    return 2 + len(launch.buffers) + len(launch.scalars) + 3 & ~3
+
+
+def _check(launch: QueuedLaunch | PlacedLaunch) -> None:
+    if any(not -1 << 31 <= s < 1 << 32 for s in launch.scalars):
+        raise DeviceError(f"webgpu: expected numbers of 32 bits, got {launch.scalars}")
+
+
 class WebGpuDriver(QueueDriver):
     """The adapter that wgpu prefers.
 
@@ -53,6 +98,7 @@ class WebGpuDriver(QueueDriver):
     """
 
     name = "webgpu"
+    links = True
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -80,7 +126,6 @@ class WebGpuDriver(QueueDriver):
         self._sizes: dict[int, int] = {}       # ... and their sizes
         self._slab = self._left = 0            # what of the last slab is left
         self._layouts: dict[tuple[int, int], Any] = {}
-        self._groups: dict[tuple[int, ...], Any] = {}
         self._pending: list[QueuedLaunch] = []
         self._params: Any = None
         self._lock = fork_safe_lock()
@@ -124,7 +169,6 @@ class WebGpuDriver(QueueDriver):
                 self._free[size].append(memory)
                 return
             number = memory >> _START
-            self._groups = {k: v for k, v in self._groups.items() if number not in k[1:]}
             self._buffers[number].destroy()
             self._buffers[number] = None
 
@@ -189,29 +233,18 @@ class WebGpuDriver(QueueDriver):
             found = self._layouts[key] = self.gpu.create_bind_group_layout(entries=entries)
         return found
 
-    def _group(self, buffers: Sequence[int], words: int) -> Any:
-        """The bind group of these buffers and so many words of parameters."""
-        key = (words, *buffers)
-        found = self._groups.get(key)
-        if found is None:
-            entries = [{"binding": i, "resource": {"buffer": (b := self._buffers[number]),
-                                                   "offset": 0, "size": b.size}}
-                       for i, number in enumerate(buffers)]
-            entries.append({"binding": len(buffers), "resource": {
-                "buffer": self._params, "offset": 0, "size": 4 * words}})
-            found = self._groups[key] = self.gpu.create_bind_group(
-                layout=self._layout(len(buffers), words), entries=entries)
-        return found
+    def _group(self, buffers: Sequence[int], params: Any, words: int) -> Any:
+        """A bind group of these buffers and so many words of parameters."""
+        entries = [{"binding": i, "resource": {"buffer": (b := self._buffers[number]),
+                                               "offset": 0, "size": b.size}}
+                   for i, number in enumerate(buffers)]
+        entries.append({"binding": len(buffers), "resource": {
+            "buffer": params, "offset": 0, "size": 4 * words}})
+        return self.gpu.create_bind_group(layout=self._layout(len(buffers), words), entries=entries)
 
     def exec(self, launch: QueuedLaunch) -> None:
         """Kept until something has to come behind it: all go in one submit."""
-        if any(not -1 << 31 <= s < 1 << 32 for s in launch.scalars):
-            raise DeviceError(f"webgpu: expected numbers of 32 bits, got {launch.scalars}")
-        used = {memory >> _START for memory, _ in launch.buffers}
-        if len(used) > BINDINGS:
-            raise DeviceError(
-                f"webgpu: expected at most {BINDINGS} large arrays in a kernel, got {len(used)}",
-                hint="compute it in parts")
+        _check(launch)
         with self._lock:
             self._pending.append(launch)
 
@@ -220,38 +253,81 @@ class WebGpuDriver(QueueDriver):
         launches, self._pending = self._pending, []
         if not launches:
             return
-        todo = []
-        params: list[np.ndarray[Any, Any]] = []
-        at = 0
+        memory = list(dict.fromkeys([m for launch in launches for m, _ in launch.buffers]))
+        numbers = {m: i for i, m in enumerate(memory)}
+        placed = [PlacedLaunch(launch.kernel, launch.groups, launch.threads, tuple(
+            [(numbers[m], offset) for m, offset in launch.buffers]), launch.scalars)
+            for launch in launches]
+        linked = LinkedPass(placed)
+        if self._params is None or self._params.size < linked.nbytes:
+            self._params = self._uniform(max(1 << 14, 2 * linked.nbytes))
+        linked.params = self._params
+        self._submit(linked, memory)
+
+    def _uniform(self, nbytes: int) -> Any:
+        usage = self.wgpu.BufferUsage
+        return self.gpu.create_buffer(size=nbytes, usage=usage.UNIFORM | usage.COPY_DST)
+
+    def link(self, launches: Sequence[PlacedLaunch]) -> LinkedPass:
+        """Their parameters have a buffer of their own; memory is found at each call."""
         for launch in launches:
-            buffers = list(dict.fromkeys([memory >> _START for memory, _ in launch.buffers]))
-            pattern = tuple([buffers.index(memory >> _START) for memory, _ in launch.buffers])
-            words = [0, launch.groups,
-                     *[(memory & _MASK) + offset for memory, offset in launch.buffers],
-                     *[s - (1 << 32) if s >= 1 << 31 else s for s in launch.scalars]]
-            words += [0] * (-len(words) % 4)
-            block = np.zeros(-(-len(words) // 64) * 64, np.int32)
-            block[:len(words)] = words
-            todo.append((launch, pattern, buffers, len(words), at))
-            params.append(block)
-            at += block.nbytes
-        if self._params is None or self._params.size < at:
-            usage = self.wgpu.BufferUsage
-            self._params = self.gpu.create_buffer(size=max(1 << 14, 2 * at),
-                                                  usage=usage.UNIFORM | usage.COPY_DST)
-            self._groups.clear()
-        prepared = [(self._pipeline(launch.kernel, pattern, words), self._group(buffers, words),
-                     launch.groups, start) for launch, pattern, buffers, words, start in todo]
-        self.queue.write_buffer(self._params, 0, np.concatenate(params))
+            _check(launch)
+        made = LinkedPass(launches)
+        with self._lock:
+            made.params = self._uniform(max(made.nbytes, _ALIGNED))
+        return made
+
+    def launch(self, linked: LinkedPass, memory: Sequence[int]) -> None:
+        """Where memory is in the buffers of a call before, only its places are other ones."""
+        with self._lock:
+            self._flush()
+            self._submit(linked, memory)
+
+    def unlink(self, linked: LinkedPass) -> None:
+        """Its parameters go when queued work has read them."""
+        linked.params.destroy()
+
+    def _submit(self, linked: LinkedPass, memory: Sequence[int]) -> None:
+        """Write the parameters, where they are others; one encoder, one submit."""
+        if not linked.launches:
+            return
+        buffers = tuple([m >> _START for m in memory])
+        prepared = linked.prepared.get(buffers)
+        if prepared is None:
+            prepared = [self._prepared(launch, buffers, linked.params, start)
+                        for launch, start in zip(linked.launches, linked.starts)]
+            if len(linked.prepared) == _PREPARED:
+                linked.prepared.pop(next(iter(linked.prepared)))
+            linked.prepared[buffers] = prepared
+        places = np.array([*[m & _MASK for m in memory], 0], np.int64)
+        content = (linked.words + places[linked.numbers]).astype(np.int32).tobytes()
+        if content != linked.held:
+            linked.held = None
+            self.queue.write_buffer(linked.params, 0, content)
+            linked.held = content
         encoder = self.gpu.create_command_encoder()
         made = encoder.begin_compute_pass()
-        for pipeline, group, groups, start in prepared:
+        for pipeline, group, start, across, down in prepared:
             made.set_pipeline(pipeline)
-            made.set_bind_group(0, group, [start])
-            made.dispatch_workgroups(min(groups, AXIS), -(-groups // AXIS))
+            made.set_bind_group(0, group, start)
+            made.dispatch_workgroups(across, down)
         made.end()
         self.submits += 1
         self.queue.submit([encoder.finish()])
+
+    def _prepared(self, launch: PlacedLaunch, buffers: Sequence[int], params: Any, start: int
+                  ) -> tuple[Any, Any, list[int], int, int]:
+        """A pipeline, a bind group, where its parameters begin, groups along both axes."""
+        numbers = [buffers[i] for i, _ in launch.buffers]
+        used = list(dict.fromkeys(numbers))
+        if len(used) > BINDINGS:
+            raise DeviceError(
+                f"webgpu: expected at most {BINDINGS} large arrays in a kernel, got {len(used)}",
+                hint="compute it in parts")
+        words = _words(launch)
+        pattern = tuple([used.index(number) for number in numbers])
+        return (self._pipeline(launch.kernel, pattern, words), self._group(used, params, words),
+                [start], min(launch.groups, AXIS), -(-launch.groups // AXIS))
 
     def barrier(self) -> None:
         """Each dispatch sees what those before it wrote."""
