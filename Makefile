@@ -67,6 +67,8 @@ race-check: $(VENV)/test.stamp  ## kernels in oclgrind: races, bounds; ARGS="sof
 
 device-laws: $(VENV)/test.stamp  ## all tests of devices with many more examples; ARGS="-k opencl"
 	FNX_TEST_EXAMPLES=200 $(BIN)/python -m pytest -n auto tests/devices $(ARGS)
+	FNX_DEVICE=opencl $(BIN)/python -m pytest -n auto tests/laws tests/tiny $(ARGS)
+	$(BIN)/python -m tests.laws.matrix --device opencl
 
 web: $(VENV)/test.stamp  ## a page that reads drawn digits, tried in a headless Chromium
 	$(BIN)/python examples/digits_web.py --check $(ARGS)
