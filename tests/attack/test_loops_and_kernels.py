@@ -31,6 +31,8 @@ COMPOSITIONS: list[tuple[int, str, list[str], list[str]]] = [
     (63, "kernel under a schedule", ["one of three", "exchanged"], ["vmap"]),
     (64, "pairs", ["half used", "kept by name"], ["grad"]),
     (65, "steps by value", ["as often as a value says"], ["grad", "vmap"]),
+    (68, "effects", ["custom_vjp", "scan"], ["jacrev", "grad"]),
+    (69, "effects", ["custom_vjp", "while"], ["jacrev"]),
     (66, "windows of a function", ["donated into a carry"], ["jvp", "grad"])]
 
 

@@ -102,19 +102,25 @@ class CustomOpRule(Structural):
         name = op_args.pullback([k for k, o in enumerate(floats) if o in got], len(floats))
         fwd = self._rule(node, "fwd")
         bwd = self._rule(node, name if name in arg.rules else "bwd")
+        has_effects = bool(arg.effects) and bwd.src[0].op is not ops.PARAM
         sources = [("input", i) for i in range(arg.n_captures)]
-        sources += [TOKEN] * arg.effects
+        sources += [TOKEN] * has_effects
         sources += [("result", i) for i in range(n, len(fwd.src))]
-        first, given = len(sources), [o for o in floats if o in got]
-        asked = {first + k: first + given.index(o) for k, o in enumerate(floats) if o in got}
-        to = {x: build.param(asked[i], x.dtype, x.shape) if i in asked else zeros(x)
-              for i, x in build.params(bwd).items() if i >= first}
+        left_out = arg.effects - has_effects  # a token that it takes, and only hands on
+        first, given = len(sources) + left_out, [o for o in floats if o in got]
+        to: dict[UOp, UOp] = {}
+        for i, x in build.params(bwd).items():
+            if i >= first:
+                o = list(floats)[i - first]
+                to[x] = build.param(len(sources) + given.index(o), x.dtype, x.shape) \
+                    if o in got else zeros(x)
+            elif left_out and i >= arg.n_captures:
+                to[x] = zeros(x) if i == arg.n_captures else build.param(i - 1, x.dtype, x.shape)
         sources += [("cotangent", k) for k in range(len(given))]
         backward = build.function(substitute(bwd.src, to), len(sources), bwd.arg.name)
         args = parts.operands(node)[arg.n_captures:]
         wanted = [None if i < 0 else i for i, a in zip(arg.pulled, args) if a in active]
         given_to = (*_captured(node, active), *[(i, None) for i in wanted])
-        has_effects = arg.effects and bwd.src[0].op is not ops.PARAM
         return Linearized(fwd, backward, tuple(sources), given_to, 0 if has_effects else None)
 
     def _transposed(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
