@@ -24,7 +24,7 @@ from fnx.core.array.refusal import checked
 from fnx.core.config import override
 from fnx.core.errors import ArgumentError
 from fnx.core.record import Record
-from fnx.transforms.jit import disk
+from fnx.transforms.link import disk
 
 __all__ = ["CacheEntry", "at", "clear", "directory", "entries", "export", "nbytes"]
 

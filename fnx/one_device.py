@@ -81,8 +81,8 @@ class Device:
         _opened(self.platform).synchronize()
 
 
-_opened = deferred("fnx.transforms.jit", "get_device")
-_moved_memory = deferred("fnx.transforms.jit", "moved")
+_opened = deferred("fnx.transforms.link", "get_device")
+_moved_memory = deferred("fnx.transforms.link", "moved")
 _made: dict[str, Device] = {}
 
 

@@ -36,7 +36,8 @@ from fnx.core.array.refusal import checked
 from fnx.core.errors import ArgumentError, Site, labelled
 from fnx.core.program import Chunk, KernelRun, Recorded
 from fnx.core.record import Record
-from fnx.transforms.jit import jit, record
+from fnx.transforms.jit import jit
+from fnx.transforms.link import record
 
 __all__ = ["KernelTime", "Profile", "profile"]
 

@@ -32,7 +32,7 @@ from fnx.core import ops
 from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.lower.pipeline import lower
-from fnx.transforms.jit import _prepared
+from fnx.transforms.link import prepared
 
 CHIPS = ("sm_80", "sm_90")
 _USED = re.compile(r"Used (\d+) registers")
@@ -80,7 +80,7 @@ def kernels(names: list[str], chip: str) -> Iterator[tuple[str, str, str]]:
     device = types.SimpleNamespace(target=target(chip))
     seen = set()
     for name in names:
-        function = _prepared(traced(WORKLOADS[name]), device)
+        function = prepared(traced(WORKLOADS[name]), device)
         for kernel, code in lower(function, device.target).code.items():
             if kernel.op is ops.KERNEL and code.key not in seen:
                 seen.add(code.key)

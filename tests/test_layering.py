@@ -1,4 +1,4 @@
-"""Imports go one way: core <- {transforms, lower, backends} <- transforms/jit.py <- public.
+"""Imports go one way: core <- {transforms, lower, backends} <- transforms/{link, jit}.py <- public.
 
 And no file imports itself by way of others, be it for its types only.
 """
@@ -15,21 +15,23 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "fnx"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
+JOINT = "transforms/{link, jit}.py"  # sees transforms, lower and backends
+
 # room -> the rooms it may import from
 ALLOWED = {
     "core": {"core"},
     "transforms": {"core", "transforms"},
     "lower": {"core", "lower"},
     "backends": {"core", "backends"},
-    "transforms/jit.py": {"core", "transforms", "transforms/jit.py", "lower", "backends"},
-    "public": {"core", "transforms", "transforms/jit.py", "public"},
+    JOINT: {"core", "transforms", JOINT, "lower", "backends"},
+    "public": {"core", "transforms", JOINT, "public"},
 }
 
 
 def room(module: str) -> str:
     """The room of a dotted name inside fnx."""
-    if module.startswith("fnx.transforms.jit"):
-        return "transforms/jit.py"
+    if module.split(".")[1:3] in (["transforms", "link"], ["transforms", "jit"]):
+        return JOINT
     first = (module.split(".") + [""])[1]
     return first if first in ALLOWED else "public"
 
@@ -88,7 +90,7 @@ def test_imports_go_along_the_layers(path: Path) -> None:
     ("import fnx.lower.pipeline", "public"),
     ("def f():\n    from fnx.core import ops", "core"),
     ("def f():\n    import difflib", "core"),
-    ("def f():\n    from fnx.numpy import add", "transforms/jit.py"),
+    ("def f():\n    from fnx.numpy import add", JOINT),
     ("def f():\n    return process.load('fnx.lower.pipeline')", "transforms"),
 ])
 def test_a_wrong_import_is_found(source: str, home: str) -> None:

@@ -22,7 +22,7 @@ from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.exporting.graph_file import ExportedGraph
-from fnx.transforms.jit import lowered_for
+from fnx.transforms.link import lowered_for
 
 TARGET = Target("c", kind="c", fma=False)
 _TYPES = {"bool": "uint8_t", "float32": "float", "float64": "double",

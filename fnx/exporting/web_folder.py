@@ -27,7 +27,7 @@ from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.exporting.graph_file import ExportedGraph
-from fnx.transforms.jit import lowered_for
+from fnx.transforms.link import lowered_for
 
 # What every implementation has.
 TARGET = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 10, fma=False)

@@ -1,6 +1,4 @@
-"""jit: trace once per signature, lower once, replay. Also how eager calls compute.
-
-This is the one file that sees transforms, lower and backends.
+"""jit: trace once per signature, lower once, replay.
 
     call   -> signature of the arguments (tree, shapes, dtypes, static values)
     first  -> trace to a FUNCTION, lower to COMMANDS, link on a device
@@ -18,29 +16,18 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
-from fnx.backends.base import DeviceBase, before_each, get_device, moved
-from fnx.core import ops
-from fnx.core.array import array, scope, storage
+from fnx.core.array import array, scope
 from fnx.core.array.committed import PlacedAt, commit
 from fnx.core.array.refusal import checked
-from fnx.core.array.trace import apart, rewriting, trace
+from fnx.core.array.trace import trace
 from fnx.core.config import DEVICES, config
-from fnx.core.dtypes import NDArray
 from fnx.core.errors import ArgumentError, RetracedError
 from fnx.core.process import load
-from fnx.core.program import Recorded
-from fnx.core.target import Target
-from fnx.core.uop import UOp, kinds, toposort
+from fnx.core.uop import UOp
+from fnx.transforms.link import get_device, link, prepared
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
-from fnx.transforms.replay.executable import (
-    DeviceFace,
-    Eager,
-    Executable,
-    Executables,
-    LoweredFace,
-    Replay,
-)
+from fnx.transforms.replay.executable import Executable, Executables, Replay
 from fnx.transforms.replay.launcher import MISS, Launcher, kind_of, make_launcher
 from fnx.transforms.replay.signature import (
     Arguments,
@@ -69,107 +56,8 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-# ---- programs on a device -----------------------------------------------------------------------
-
-
-def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Sequence[int] = (),
-         stored: bool = False) -> Executable:
-    """A FUNCTION as a program. The compiler is half of fnx's code: loaded with the first one that
-    is not ``stored``, as programs may be."""
-    if not stored or config.check_index or config.check_spec or not device.target.compiler or \
-            _is_searched(fn):
-        return _compiled(fn, device, runtime_extents, donated)
-    place = load("fnx.transforms.replay.stored").StoredExecutable(fn, device, disk(), donated)
-    found: Executable | None = rewriting(place.restored, lambda block: Executable(
-        fn, device, block, {}, lambda: _compiled(fn, device, donated=donated).lowered))
-    if found is None:
-        found = _compiled(fn, device, donated=donated)
-        commands = found.buffer.linked(found.block.commands)
-        if commands is not None:
-            place.keep(found.block, commands)
-    return found
-
-
-def _compiled(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
-              donated: Sequence[int] = ()) -> Executable:
-    """A FUNCTION taken through all passes, and linked."""
-    checks = ()
-    if config.check_index:
-        fn, checks = load("fnx.lower.tensor.check_index").check_index(fn)
-    fn = _prepared(fn, device)
-    before = device.stats()
-    made = apart(load("fnx.lower.pipeline").lower, fn, device.target, runtime_extents,
-                 device.prepare, None, donated)
-    executable = Executable(fn, device, made.block, made.code, lambda: made, checks)
-    after = device.stats()
-    made.milliseconds.update({k[:-3]: (after[k] - before[k]) / 1e3
-                              for k in after if k.endswith("_us")})
-    return executable
-
-
-def lowered_for(fn: UOp, target: Target) -> LoweredFace:
-    """A FUNCTION taken through all passes for a machine that is elsewhere."""
-    made: LoweredFace = apart(load("fnx.lower.pipeline").lower, fn, target)
-    return made
-
-
-def record() -> Callable[[], Recorded]:
-    """Note when each kernel of the configured device runs, until what is returned is called."""
-    return _device().record()
-
-
-def disk() -> Any:
-    """What other processes leave for this one: the DiskCache."""
-    module = load("fnx.backends.cache")
-    return module.DiskCache(module.directory())
-
-
 def _twins() -> ModuleType:
     return load("fnx.transforms.replay.twins")
-
-
-def _is_searched(fn: UOp) -> bool:
-    """Whether a schedule is to be found by timing."""
-    return ops.CALL in kinds([fn]) and any(
-        node.op is ops.CALL and node.arg.schedule
-        and load("fnx.transforms.replay.search").is_searched(node)
-        for node in toposort([fn], into_functions=True, stop=lambda n: n.op is ops.KERNEL))
-
-
-def _prepared(fn: UOp, device: DeviceFace) -> UOp:
-    """What is lowered: scans without the work that can be done for all steps at once, kernels
-    with the schedules that a search finds."""
-    found = kinds([fn])
-    if ops.SCAN in found:
-        fn = load("fnx.transforms.loops.hoist").hoist(fn)
-    return _searched(fn, device) if ops.CALL in found and _is_searched(fn) else fn
-
-
-def _searched(fn: UOp, device: DeviceFace) -> UOp:
-    search = load("fnx.transforms.replay.search")
-    found: UOp = search.searched(fn, device, lambda fn: link(fn, get_device(device.target.name)),
-                                 load("fnx.lower.schedule.neighbours"), disk())
-    return found
-
-
-def _device() -> DeviceBase:
-    return get_device(config.device)
-
-
-@before_each
-def _load_ahead(device: str) -> None:
-    if device == "cpu" and not load("fnx.backends.allocator").address_space_is_limited():
-        load("fnx.backends.cache")  # where digests are kept
-        load("fnx.transforms.replay.ahead").begin(lambda: get_device(device).expect())
-
-
-def _put(value: NDArray) -> Any:
-    return get_device(config.device).upload(value)
-
-
-_eager = Eager(lambda fn, _, device: link(fn, get_device(device), True), _put)
-storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _device().synchronize(),
-                      lambda value: _device().borrow(value))
 
 
 def _dynamic(key: CallKey, n: int) -> list[int]:
@@ -373,7 +261,7 @@ class Jitted(Transformed[P, R_co]):
         donated = self._donated(key, n)
         executable = replay.executable or self._link(replay, key, n)
         device = executable.device
-        fn = _prepared(replay.closed.function, device)
+        fn = prepared(replay.closed.function, device)
 
         def again(keep: Callable[[Any], None]) -> None:
             load("fnx.lower.pipeline").lower(fn, device.target, keep=keep, donated=donated)
@@ -508,4 +396,4 @@ def _named_device(device: Any) -> str | None:
     return device if isinstance(device, str) and device != config.device else None
 
 
-__all__ = ["CacheInfo", "Jitted", "get_device", "jit", "link", "moved"]
+__all__ = ["CacheInfo", "Jitted", "jit"]

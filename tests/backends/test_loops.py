@@ -22,7 +22,7 @@ from fnx.core.levels import interp
 from fnx.core.uop import UOp, toposort
 from fnx.lower import pipeline
 from fnx.lower.pipeline import lower
-from fnx.transforms.jit import link
+from fnx.transforms.link import link
 from tests.graphs import ALL_OPS, assert_same, graph_of
 
 F, INT = dtypes.float32, dtypes.int32

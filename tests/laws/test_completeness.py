@@ -23,7 +23,7 @@ from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.batching.bodies import BODIES
 from fnx.transforms.batching.collectives import COLLECTIVES
 from fnx.transforms.batching.rules import MOVEMENTS, RULES
-from fnx.transforms.jit import link
+from fnx.transforms.link import link
 from tests.graphs import held, numbers
 
 SHAPE = (3, 5)

@@ -41,7 +41,7 @@ def count_eager_kernels() -> list[int]:
     """Kernels that two rounds of all ops on 20 shapes of rank 1 to 3 compile."""
     rng = np.random.default_rng(0)
     shapes = [tuple(rng.integers(1, 40, rng.integers(1, 4))) for _ in range(20)]
-    device = fnx.transforms.jit.get_device("cpu")
+    device = fnx.transforms.link.get_device("cpu")
     counts = [device.stats()["compiled"]]
     for _ in range(2):
         for shape in shapes:
@@ -138,12 +138,12 @@ def test_one_trace_serves_value_gradient_and_second_derivative() -> None:
 
 
 def test_another_number_is_the_same_eager_program() -> None:
-    from fnx.transforms import jit
+    from fnx.transforms import link
 
     x = jnp.arange(5.0)
     x * 0.25 - 3.5
-    before = len(jit._eager)
+    before = len(link._eager)
     for i in range(1, 20):
         np.testing.assert_array_equal(x * (0.25 + i) - (3.5 + i),
                                       np.arange(5, dtype="f4") * (0.25 + i) - (3.5 + i))
-    assert len(jit._eager) == before
+    assert len(link._eager) == before

@@ -21,7 +21,7 @@ from fnx.core.levels import interp
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower.pipeline import lower
-from fnx.transforms.jit import link
+from fnx.transforms.link import link
 from tests.graphs import Graph, assert_same, graph_of
 
 SEEN: list[int] = []

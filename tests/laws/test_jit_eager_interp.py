@@ -23,7 +23,7 @@ from fnx.core import build, dtypes, ops, parts
 from fnx.core.dtypes import DType
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.tensor.inline import inline
-from fnx.transforms.jit import link
+from fnx.transforms.link import link
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs
 
 NDArray = np.ndarray[Any, Any]

@@ -14,7 +14,7 @@ from fnx.core.array import promotion, repeated
 from fnx.core.config import override
 from fnx.core.uop import live_nodes
 from fnx.lower import driver
-from fnx.transforms import jit
+from fnx.transforms import link
 
 ONE = fnx.jit(lambda x: jnp.tanh(x).sum() + x)
 
@@ -48,7 +48,7 @@ def batch(i: int) -> None:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Little is kept, so that the end of growth comes soon."""
-    for cache in (driver._results, jit._eager._kept, promotion._numbers, repeated._calls):
+    for cache in (driver._results, link._eager._kept, promotion._numbers, repeated._calls):
         monkeypatch.setattr(cache, "limit", 100)
     with override(device="interp", check_spec=False):
         yield

@@ -12,7 +12,7 @@ from fnx.core import build as b
 from fnx.core import build_calls, dtypes, ops
 from fnx.core.levels import interp
 from fnx.core.uop import UOp, toposort
-from fnx.transforms.jit import link
+from fnx.transforms.link import link
 
 f4 = dtypes.float32
 

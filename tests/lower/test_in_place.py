@@ -19,7 +19,7 @@ from fnx.core.uop import UOp
 from fnx.lower.in_place import copied_slots, shared_slots
 from fnx.lower.pipeline import lower
 from fnx.lower.sharing import readers_first
-from fnx.transforms.jit import link
+from fnx.transforms.link import link
 from tests.lower.steps import TARGET, steps_of
 
 F = dtypes.float32

@@ -18,7 +18,7 @@ from fnx.core.levels import interp, show
 from fnx.core.uop import UOp, toposort
 from fnx.lower.loops.cells import scalar
 from fnx.lower.loops.one_kernel import Unfit, one_kernel, results
-from fnx.transforms.jit import link
+from fnx.transforms.link import link
 from tests.graphs import assert_same
 from tests.scans import EXACT, loop_of
 

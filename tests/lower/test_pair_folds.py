@@ -15,7 +15,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.errors import DTypeError, ShapeError, SpecError
 from fnx.core.levels import spec
 from fnx.core.uop import toposort
-from fnx.transforms.jit import link
+from fnx.transforms.link import link
 from tests.lower.steps import run_steps
 
 RNG = np.random.default_rng(0)

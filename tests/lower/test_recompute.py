@@ -19,7 +19,7 @@ from fnx.lower.fusion import recompute
 from fnx.lower.fusion.kernelize import kernelize
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
-from fnx.transforms.jit import link
+from fnx.transforms.link import link
 from tests.graphs import ALL_OPS, assert_same, graph_of
 from tests.lower.steps import run_steps
 

@@ -22,7 +22,7 @@ from fnx.core.array import tree
 from fnx.core.array.aval import Aval
 from fnx.core.array.trace import trace
 from fnx.core.uop import UOp, toposort
-from fnx.transforms.jit import link
+from fnx.transforms.link import link
 from fnx.transforms.loops.bodies import arguments, trace_body
 from fnx.transforms.loops.folds import recognized
 

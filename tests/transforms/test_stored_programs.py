@@ -24,7 +24,7 @@ from fnx.core import sources
 from fnx.core.config import config, override
 from fnx.core.dtypes import NDArray
 from fnx.core.uop import UOp
-from fnx.transforms.jit import link
+from fnx.transforms.link import link
 from fnx.transforms.replay import twins
 from fnx.transforms.replay.executable import Executable
 from tests.graphs import Graph, assert_same, graphs
