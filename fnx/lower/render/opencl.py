@@ -1,6 +1,6 @@
 """OpenCL C of a PROGRAM: one renderer, one row for each op.
 
-    FOR i = 0 .. s0                  for (long v1 = 0L; v1 < s0; ++v1) {
+    FOR i = 0 .. s0                  for (long v1 = 0L; v1 < s0; v1++) {
       p = ADDRESS(x, i)                __global float* const v2 = b0 + v1;
       STORE p, 1.0                     *v2 = 0x1.0p+0f;
     ENDFOR                           }
@@ -22,6 +22,7 @@ from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
+from fnx.lower.render.braces import LOOPS, BracesPrinter, Inline
 
 _TYPES = {"bool": "bool", "int8": "char", "int16": "short", "int32": "int", "int64": "long",
           "uint8": "uchar", "uint16": "ushort", "uint32": "uint", "uint64": "ulong",
@@ -97,44 +98,18 @@ def constant(node: UOp) -> str:
     return text if t.bits >= 32 and value >= 0 else f"({type_of(t)})({text})"
 
 
-Inline = dict[Op, Callable[["OpenClPrinter", UOp], str]]
+class OpenClPrinter(BracesPrinter):
+    """Lines of OpenCL C."""
 
-
-class OpenClPrinter:
-    """Text of the lines so far, and the names of what they define."""
+    value, variable = "const {t} {name} = {x};", "{t} {name} = {x};"
+    counter, sync = "long {name} = {x}", "barrier(CLK_LOCAL_MEM_FENCE);"
 
     def __init__(self, inline: Inline | None = None) -> None:
-        self.inline = inline or INLINE
-        self.out: list[str] = []
-        self.first: list[str] = []
-        self.names: dict[UOp, str] = {}
+        super().__init__(inline or INLINE)
         self.space: dict[UOp, str] = {}  # of pointers
-        self.phis: dict[UOp, list[str]] = {}  # variables of a loop
-        self.opened: dict[UOp, int] = {}  # the line that a loop began with
-        self.count = 0
-        self.depth = 1
 
-    def line(self, text: str) -> None:
-        self.out.append("  " * self.depth + text)
-
-    def define(self, node: UOp, text: str) -> None:
-        self.line(f"const {type_of(node.dtype)} {self.name(node)} = {text};")
-
-    def name(self, node: UOp) -> str:
-        """A name that is not used yet."""
-        self.count += 1
-        name = self.names[node] = f"v{self.count}"
-        return name
-
-    def operand(self, node: UOp) -> str:
-        """What stands for a node where it is used."""
-        name = self.names.get(node)
-        if name is None:
-            row = self.inline.get(node.op)
-            if row is None:
-                raise KernelError(f"a line uses {node}, which no line before it defines")
-            name = self.names[node] = row(self, node)
-        return name
+    def type_of(self, t: DType) -> str:
+        return type_of(t)
 
 
 # ---- operands that stand on no line -------------------------------------------------------------
@@ -258,73 +233,10 @@ def _store(p: OpenClPrinter, node: UOp) -> None:
     p.line(f"{f'if ({mask[0]}) ' if mask else ''}*{place} = {value};")
 
 
-# ---- loops and branches -------------------------------------------------------------------------
-
-
-def _for(p: OpenClPrinter, node: UOp) -> None:
-    start, stop = node.src
-    low, high = p.operand(start), p.operand(stop)
-    i = p.name(node)
-    p.opened[node] = len(p.out)
-    if start.op is ops.ID:  # one iteration, or none
-        p.line(f"if ({low} < {high}) {{")
-        p.out.append("  " * (p.depth + 1) + f"const long {i} = {low};")
-    else:
-        p.line(f"for (long {i} = {low}; {i} < {high}; ++{i}) {{")
-    p.phis[node] = []
-    p.depth += 1
-
-
-def _phi(p: OpenClPrinter, node: UOp) -> None:
-    """A variable in front of the loop: its line goes where the loop began."""
-    loop, init = node.src
-    first = p.operand(init)
-    name = p.name(node)
-    p.out.insert(p.opened[loop], f"{'  ' * (p.depth - 1)}{type_of(node.dtype)} {name} = {first};")
-    p.opened[loop] += 1
-    p.phis[loop].append(name)
-
-
-def _endfor(p: OpenClPrinter, node: UOp) -> None:
-    loop, *nexts = node.src
-    found = [(name, p.operand(n), type_of(n.dtype)) for name, n in zip(p.phis[loop], nexts)]
-    moved = [(name, n, t) for name, n, t in found if name != n]
-    if len(moved) == 1:
-        p.line(f"{moved[0][0]} = {moved[0][1]};")
-    else:  # all at once: one may be the next value of another
-        for name, n, t in moved:
-            p.line(f"const {t} {name}n = {n};")
-        for name, _, _ in moved:
-            p.line(f"{name} = {name}n;")
-    p.depth -= 1
-    p.line("}")
-
-
-def _last(p: OpenClPrinter, node: UOp) -> None:
-    p.define(node, p.phis[node.src[0].src[0]][node.arg])
-
-
-def _break(p: OpenClPrinter, node: UOp) -> None:
-    p.line(f"if ({p.operand(node.src[1])}) break;")
-
-
-def _if(p: OpenClPrinter, node: UOp) -> None:
-    p.line(f"if ({p.operand(node.src[0])}) {{")
-    p.depth += 1
-
-
-def _endif(p: OpenClPrinter, node: UOp) -> None:
-    p.depth -= 1
-    p.line("}")
-
-
-def _sync(p: OpenClPrinter, node: UOp) -> None:
-    p.line("barrier(CLK_LOCAL_MEM_FENCE);")
-
+# ---- the table ----------------------------------------------------------------------------------
 
 ROWS: dict[Op, Callable[[OpenClPrinter, UOp], None]] = {
     **{op: _elementwise(op) for op in _TEMPLATES}, ops.WHERE: _where, ops.CAST: _cast,
     ops.BITCAST: _bitcast, ops.SCRATCH: _scratch, ops.ADDRESS: _address, ops.LOAD: _load,
-    ops.STORE: _store, ops.FOR: _for, ops.PHI: _phi, ops.ENDFOR: _endfor, ops.LAST: _last,
-    ops.BREAK: _break, ops.IF: _if, ops.ENDIF: _endif, ops.SYNC: _sync,
+    ops.STORE: _store, **LOOPS,
 }

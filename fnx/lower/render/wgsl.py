@@ -24,6 +24,7 @@ from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
+from fnx.lower.render.braces import LOOPS, BracesPrinter
 from fnx.lower.render.wgsl_functions import HELPERS, accessors, letter_of, type_of
 
 DIMENSION = 65535  # groups along one axis of a launch
@@ -107,41 +108,19 @@ _OPAQUE = {"f": "bits(bitcast<u32>({0}))", "s": "({0} | zero)", "u": "({0} | u32
            "b": "({0} && zero == 0)"}
 
 
-class WgslPrinter:
-    """Text of the lines so far, and the names of what they define."""
+class WgslPrinter(BracesPrinter):
+    """Lines of WGSL."""
+
+    value, variable = "let {name}: {t} = {x};", "var {name}: {t} = {x};"
+    counter, sync = "var {name}: i32 = {x}", "workgroupBarrier();"
 
     def __init__(self) -> None:
-        self.out: list[str] = []
-        self.first: list[str] = []
-        self.names: dict[UOp, str] = {}
+        super().__init__(_INLINE)
         self.memory: dict[UOp, str] = {}  # of pointers: what their accessors are called
         self.narrow: set[str] = set()     # memory that has parts of words stored
-        self.phis: dict[UOp, list[str]] = {}
-        self.opened: dict[UOp, int] = {}
-        self.count = 0
-        self.depth = 1
 
-    def line(self, text: str) -> None:
-        self.out.append("  " * self.depth + text)
-
-    def define(self, node: UOp, text: str) -> None:
-        self.line(f"let {self.name(node)}: {type_of(node.dtype)} = {text};")
-
-    def name(self, node: UOp) -> str:
-        """A name that is not used yet."""
-        self.count += 1
-        name = self.names[node] = f"v{self.count}"
-        return name
-
-    def operand(self, node: UOp) -> str:
-        """What stands for a node where it is used."""
-        name = self.names.get(node)
-        if name is None:
-            row = _INLINE.get(node.op)
-            if row is None:
-                raise KernelError(f"a line uses {node}, which no line before it defines")
-            name = self.names[node] = row(self, node)
-        return name
+    def type_of(self, t: DType) -> str:
+        return type_of(t)
 
 
 # ---- operands that stand on no line -------------------------------------------------------------
@@ -317,74 +296,10 @@ def _store(p: WgslPrinter, node: UOp) -> None:
     p.line(f"if ({mask[0]}) {{ {text} }}" if mask else text)
 
 
-# ---- loops and branches -------------------------------------------------------------------------
-
-
-def _for(p: WgslPrinter, node: UOp) -> None:
-    start, stop = node.src
-    low, high = p.operand(start), p.operand(stop)
-    i = p.name(node)
-    p.opened[node] = len(p.out)
-    if start.op is ops.ID:  # one iteration, or none
-        p.line(f"if ({low} < {high}) {{")
-        p.out.append("  " * (p.depth + 1) + f"let {i}: i32 = {low};")
-    else:
-        p.line(f"for (var {i}: i32 = {low}; {i} < {high}; {i}++) {{")
-    p.phis[node] = []
-    p.depth += 1
-
-
-def _phi(p: WgslPrinter, node: UOp) -> None:
-    """A variable in front of the loop: its line goes where the loop began."""
-    loop, init = node.src
-    first = p.operand(init)
-    name = p.name(node)
-    p.out.insert(p.opened[loop],
-                 f"{'  ' * (p.depth - 1)}var {name}: {type_of(node.dtype)} = {first};")
-    p.opened[loop] += 1
-    p.phis[loop].append(name)
-
-
-def _endfor(p: WgslPrinter, node: UOp) -> None:
-    loop, *nexts = node.src
-    found = [(name, p.operand(n), type_of(n.dtype)) for name, n in zip(p.phis[loop], nexts)]
-    moved = [(name, n, t) for name, n, t in found if name != n]
-    if len(moved) == 1:
-        p.line(f"{moved[0][0]} = {moved[0][1]};")
-    else:  # all at once: one may be the next value of another
-        for name, n, t in moved:
-            p.line(f"let {name}n: {t} = {n};")
-        for name, _, _ in moved:
-            p.line(f"{name} = {name}n;")
-    p.depth -= 1
-    p.line("}")
-
-
-def _last(p: WgslPrinter, node: UOp) -> None:
-    p.define(node, p.phis[node.src[0].src[0]][node.arg])
-
-
-def _break(p: WgslPrinter, node: UOp) -> None:
-    p.line(f"if ({p.operand(node.src[1])}) {{ break; }}")
-
-
-def _if(p: WgslPrinter, node: UOp) -> None:
-    p.line(f"if ({p.operand(node.src[0])}) {{")
-    p.depth += 1
-
-
-def _endif(p: WgslPrinter, node: UOp) -> None:
-    p.depth -= 1
-    p.line("}")
-
-
-def _sync(p: WgslPrinter, node: UOp) -> None:
-    p.line("workgroupBarrier();")
-
+# ---- the table ----------------------------------------------------------------------------------
 
 _ROWS: dict[Op, Callable[[WgslPrinter, UOp], None]] = {
     **{op: _elementwise(op) for op in _TEMPLATES}, ops.WHERE: _where, ops.CAST: _cast,
     ops.BITCAST: _bitcast, ops.SCRATCH: _scratch, ops.ADDRESS: _address, ops.LOAD: _load,
-    ops.STORE: _store, ops.FOR: _for, ops.PHI: _phi, ops.ENDFOR: _endfor, ops.LAST: _last,
-    ops.BREAK: _break, ops.IF: _if, ops.ENDIF: _endif, ops.SYNC: _sync,
+    ops.STORE: _store, **LOOPS,
 }
