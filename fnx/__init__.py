@@ -77,28 +77,28 @@ if TYPE_CHECKING:  # at their first use
     from fnx.dtypes import float0
     from fnx.experimental.widths import enable_x64
     from fnx.exporting import export, load_exported
-    from fnx.one_device import (
-        Device,
+    from fnx.placing import (
         block_until_ready,
         copy_to_host_async,
-        default_backend,
-        device_count,
         device_get,
         device_put,
+        make_array_from_callback,
+        make_array_from_single_device_arrays,
+    )
+    from fnx.platforms import (
+        Device,
+        default_backend,
+        device_count,
         devices,
         local_device_count,
         local_devices,
-        make_array_from_callback,
-        make_array_from_single_device_arrays,
-        print_environment_info,
         process_count,
         process_index,
         process_indices,
-        show_versions,
     )
-    from fnx.one_device import process_count as host_count
-    from fnx.one_device import process_index as host_id
-    from fnx.one_device import process_indices as host_ids
+    from fnx.platforms import process_count as host_count
+    from fnx.platforms import process_index as host_id
+    from fnx.platforms import process_indices as host_ids
     from fnx.profiling import profile
     from fnx.saving import load, save
     from fnx.sharding import (
@@ -121,6 +121,7 @@ if TYPE_CHECKING:  # at their first use
     from fnx.transforms.shapes import closure_convert, eval_shape, make_jaxpr, typeof
     from fnx.transforms.vjp import linear_transpose, linearize, vjp
     from fnx.transforms.vmap import vmap
+    from fnx.versions import print_environment_info, show_versions
 
 __all__ = [
     "Array", "Device", "FnxError", "NamedSharding", "P", "ShapeDtypeStruct", "ad_checkpoint",
@@ -164,12 +165,11 @@ _HOMES = {
     "fnx.core.cache": ("clear_caches",),
     "fnx.experimental.widths": ("enable_x64",),
     "fnx.exporting": ("export", "load_exported"),
-    "fnx.one_device": ("Device", "block_until_ready", "copy_to_host_async",
-        "default_backend", "device_count", "device_get", "device_put", "devices",
-        "local_device_count", "local_devices",
-        "make_array_from_callback", "make_array_from_single_device_arrays",
-        "print_environment_info", "process_count", "process_index", "process_indices",
-        "show_versions"),
+    "fnx.placing": ("block_until_ready", "copy_to_host_async", "device_get", "device_put",
+        "make_array_from_callback", "make_array_from_single_device_arrays"),
+    "fnx.platforms": ("Device", "default_backend", "device_count", "devices",
+        "local_device_count", "local_devices", "process_count", "process_index",
+        "process_indices"),
     "fnx.profiling": ("profile",),
     "fnx.saving": ("load", "save"),
     "fnx.sharding": ("NamedSharding", "make_mesh", "pmap", "reshard", "set_mesh", "shard_map"),
@@ -184,12 +184,13 @@ _HOMES = {
     "fnx.transforms.shapes": ("closure_convert", "eval_shape", "make_jaxpr", "typeof"),
     "fnx.transforms.vjp": ("linear_transpose", "linearize", "vjp"),
     "fnx.transforms.vmap": ("vmap",),
+    "fnx.versions": ("print_environment_info", "show_versions"),
 }
 _OTHER_NAMES = {"P": "fnx.sharding:PartitionSpec", "debug_infs": "fnx.debug:infs",
                 "debug_nans": "fnx.debug:nans", "float0": "fnx.dtypes",
-                "host_count": "fnx.one_device:process_count",
-                "host_id": "fnx.one_device:process_index",
-                "host_ids": "fnx.one_device:process_indices"}
+                "host_count": "fnx.platforms:process_count",
+                "host_id": "fnx.platforms:process_index",
+                "host_ids": "fnx.platforms:process_indices"}
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__, homes={

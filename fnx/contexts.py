@@ -287,7 +287,7 @@ def default_device(new_val: Any = None) -> Iterator[None]:
     >>> with default_device(fnx.devices()[0]):
     ...     pass
     """
-    name = None if new_val is None else load("fnx.one_device").platform_of(new_val)
+    name = None if new_val is None else load("fnx.placing").platform_of(new_val)
     if name is None or name == config.device:
         yield
         return

@@ -51,7 +51,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     if copy is not None:
         arguments.flag_or_none("copy", copy)
     if device is not None:
-        load("fnx.one_device").check_place(device)
+        load("fnx.placing").check_place(device)
     if not hasattr(x, "__dlpack__"):
         raise ArgumentError(f"expected an array with __dlpack__, got {type(x).__name__}",
                             hint="fnx.numpy.asarray takes lists and numbers")

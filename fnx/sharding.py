@@ -14,7 +14,7 @@ from fnx.core.array.documented import Family
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, ShapeError, module_face
 from fnx.core.record import Record
-from fnx.one_device import Device, devices
+from fnx.platforms import Device, devices
 from fnx.transforms.jit import jit
 from fnx.transforms.vmap import vmap
 

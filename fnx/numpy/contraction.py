@@ -359,7 +359,7 @@ def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
     if path is None:
         arguments.one_of("optimize", optimize, (True, False, "optimal", "greedy", "auto"))
     if out_sharding is not None:
-        load("fnx.one_device").check_place(out_sharding)
+        load("fnx.placing").check_place(out_sharding)
     if _dot_general is not None and \
             getattr(_dot_general, "__module__", None) != "fnx.lax.contraction":
         raise NotBuiltError(f"einsum: expected lax.dot_general, got {_dot_general!r}",

@@ -133,7 +133,7 @@ def conjugate(x: Array) -> Array:
 
 
 def _sharding(x: Array) -> Any:
-    return load("fnx.sharding").SingleDeviceSharding(load("fnx.one_device").device_of(x))
+    return load("fnx.sharding").SingleDeviceSharding(load("fnx.placing").device_of(x))
 
 
 @public
@@ -155,7 +155,7 @@ def to_device(x: Array, device: Any, *, stream: Any = None) -> Array:
     Array([1.], dtype=float32)
     """
     arguments.one_of("stream", stream, (None,))
-    placed: Array = load("fnx.one_device").device_put(x, device)
+    placed: Array = load("fnx.placing").device_put(x, device)
     return placed
 
 

@@ -23,8 +23,9 @@ import fnx.nn
 import fnx.nn.initializers
 import fnx.numpy
 import fnx.numpy.linalg
-import fnx.one_device
 import fnx.ops
+import fnx.placing
+import fnx.platforms
 import fnx.random
 import fnx.scipy.special
 import fnx.sharding
@@ -32,14 +33,15 @@ import fnx.test_util
 import fnx.tree
 import fnx.tree_util
 import fnx.typing
+import fnx.versions
 from fnx.core.array.operate import At
 from fnx.numpy.scalars import ScalarType
 
 MODULES: list[ModuleType] = [
     fnx, fnx.numpy, fnx.numpy.linalg, fnx.lax, fnx.nn, fnx.nn.initializers, fnx.random, fnx.tree,
-    fnx.tree_util, fnx.kernel, fnx.scipy.special, fnx.sharding, fnx.one_device,
-    fnx.contexts, fnx.dtypes, fnx.errors, fnx.flatten_util, fnx.ops, fnx.typing,
-    fnx.test_util, fnx.ad_checkpoint,
+    fnx.tree_util, fnx.kernel, fnx.scipy.special, fnx.sharding, fnx.placing,
+    fnx.platforms, fnx.versions, fnx.contexts, fnx.dtypes, fnx.errors, fnx.flatten_util,
+    fnx.ops, fnx.typing, fnx.test_util, fnx.ad_checkpoint,
     fnx.checkpoint_policies, fnx.custom_batching, fnx.custom_derivatives]
 
 

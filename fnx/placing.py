@@ -1,15 +1,11 @@
-"""Devices as users know them: by name, and what moves arrays between them.
+"""What moves arrays between devices, and waits for them.
 
-    fnx.devices()            those of the configured platform (``config.device``)
-    fnx.devices("gpu")       another one; a driver that is not here says what was looked for
     fnx.device_put(x, d)     x there, committed: what is computed of it runs there
-
-There is one device of each name. Nothing is opened before somebody asks for it.
+    fnx.device_get(x)        NumPy's array
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,241 +18,17 @@ from fnx.core.array.public import asarray, public, settle
 from fnx.core.array.refusal import checked
 from fnx.core.array.repeated import begin_placing
 from fnx.core.config import DEVICES, GPUS, config
-from fnx.core.errors import ArgumentError, DeviceError, ShapeError, module_face
+from fnx.core.errors import ArgumentError, ShapeError, module_face
 from fnx.core.process import deferred, load
 from fnx.core.uop import current_site
+from fnx.platforms import Device, device_named, opened
 
 __all__ = [
-    "Device", "block_until_ready", "copy_to_host_async", "default_backend", "device_count",
-    "device_get", "device_put", "devices", "local_device_count", "local_devices",
-    "make_array_from_callback", "make_array_from_single_device_arrays", "print_environment_info",
-    "process_count", "process_index",
-    "process_indices", "show_versions",
+    "block_until_ready", "copy_to_host_async", "device_get", "device_put",
+    "make_array_from_callback", "make_array_from_single_device_arrays",
 ]
 
-
-class Device:
-    """A device: its platform, kind and number.
-
-    >>> devices()
-    [CpuDevice(id=0)]
-    """
-
-    id = process_index = local_hardware_id = 0
-
-    def __init__(self, platform: str) -> None:
-        self.platform = platform
-
-    @property
-    def device_kind(self) -> str:
-        """What its vendor calls it; of the host's devices the platform."""
-        driver = getattr(_opened(self.platform), "driver", None)
-        return self.platform if driver is None else str(driver.kind)
-
-    @property
-    def client(self) -> Device:
-        """What libraries ask for its platform: itself."""
-        return self
-
-    def __reduce__(self) -> Any:
-        return device_named, (self.platform,)
-
-    def __repr__(self) -> str:
-        return f"{self.platform.capitalize()}Device(id=0)"
-
-    def __str__(self) -> str:
-        return f"{self.platform}:0"
-
-    def memory_stats(self) -> dict[str, int] | None:
-        """Bytes in use and held, of a device with memory of its own; else None."""
-        device = _opened(self.platform)
-        if getattr(device, "driver", None) is None:
-            return None
-        found = device.stats()
-        return {"bytes_in_use": found["held"] - found["free"], "bytes_reserved": found["held"],
-                "bytes_limit": device.driver.limits.memory}
-
-    def synchronize_all_activity(self) -> None:
-        """Return when all that it was given is done."""
-        _opened(self.platform).synchronize()
-
-
-_opened = deferred("fnx.transforms.link", "get_device")
 _moved_memory = deferred("fnx.transforms.link", "moved")
-_made: dict[str, Device] = {}
-
-
-def device_named(platform: str) -> Device:
-    """The one device of a platform, whether it is here or not."""
-    return _made.setdefault(platform, Device(platform))
-
-
-def _found(backend: Any) -> Device:
-    """The device of a backend, which is opened."""
-    if backend is None:
-        return device_named(config.device)
-    if backend == "gpu":
-        return _first_gpu()
-    if backend not in DEVICES:
-        raise ArgumentError(f"expected one of {', '.join(DEVICES)} or gpu, got {backend!r}",
-                            hint="fnx.devices(name) opens a device by its name")
-    _opened(backend)
-    return device_named(backend)
-
-
-def _first_gpu() -> Device:
-    said = []
-    for name in GPUS:
-        if name in DEVICES:
-            try:
-                _opened(name)
-            except DeviceError as why:
-                said.append(why.message)
-            else:
-                return device_named(name)
-    raise DeviceError(f"expected a GPU: {'; '.join(said)}",
-                      hint='fnx.devices("cpu") is always there')
-
-
-@checked
-def devices(backend: str | None = None) -> list[Device]:
-    """All devices of a platform.
-
-    Args:
-        backend: the name of a device, as ``config.device`` has it; "gpu": the first of those that
-            is here; None: that of ``config.device``.
-
-    Returns:
-        A list of one Device.
-
-    Raises:
-        ArgumentError: no such name.
-        DeviceError: it is not here; says which package or file was looked for.
-
-    >>> devices()
-    [CpuDevice(id=0)]
-    """
-    return [_found(backend)]
-
-
-@checked
-def local_devices(process_index: int | None = None, backend: str | None = None,
-                  host_id: int | None = None) -> list[Device]:
-    """The devices of this process.
-
-    Args:
-        process_index: None or 0.
-        backend: as ``devices`` has it.
-        host_id: None or 0.
-
-    Returns:
-        A list of one Device.
-
-    Raises:
-        ArgumentError: another process, or no such backend.
-
-    >>> local_devices()
-    [CpuDevice(id=0)]
-    """
-    if process_index not in (None, 0) or host_id not in (None, 0):
-        raise ArgumentError("expected process 0: there is one")
-    return devices(backend)
-
-
-@checked
-def device_count(backend: str | None = None) -> int:
-    """How many devices there are.
-
-    Args:
-        backend: as ``devices`` has it.
-
-    Returns:
-        1.
-
-    >>> device_count()
-    1
-    """
-    return len(devices(backend))
-
-
-@checked
-def local_device_count(backend: str | None = None) -> int:
-    """How many devices this process has.
-
-    Args:
-        backend: as ``devices`` has it.
-
-    Returns:
-        1.
-
-    >>> local_device_count()
-    1
-    """
-    return len(devices(backend))
-
-
-@checked
-def default_backend() -> str:
-    """The platform that computes.
-
-    Returns:
-        A str, such as "cpu".
-
-    >>> default_backend()
-    'cpu'
-    """
-    return config.device
-
-
-@checked
-def process_index(backend: str | None = None) -> int:
-    """The number of this process.
-
-    Args:
-        backend: as ``devices`` has it.
-
-    Returns:
-        0.
-
-    >>> process_index()
-    0
-    """
-    _found(backend)
-    return 0
-
-
-@checked
-def process_count(backend: str | None = None) -> int:
-    """How many processes compute together.
-
-    Args:
-        backend: as ``devices`` has it.
-
-    Returns:
-        1.
-
-    >>> process_count()
-    1
-    """
-    _found(backend)
-    return 1
-
-
-@checked
-def process_indices(backend: str | None = None) -> list[int]:
-    """The numbers of all processes.
-
-    Args:
-        backend: as ``devices`` has it.
-
-    Returns:
-        [0].
-
-    >>> process_indices()
-    [0]
-    """
-    _found(backend)
-    return [0]
 
 
 @public
@@ -315,7 +87,7 @@ def _is_tree(device: Any) -> bool:
 def platform_of(place: Any) -> str | None:
     """The name of the device that a Device, a name or a sharding means; None: of any."""
     if isinstance(place, str):
-        return _found(place).platform
+        return opened(place).platform
     if isinstance(place, Device):
         return place.platform
     one = getattr(place, "device", None)
@@ -472,48 +244,6 @@ def _placed(shape: tuple[int, ...], sharding: Any, x: Array) -> Array:
         raise ShapeError(f"expected data of shape {shape}, got {x._shape}")
     placed: Array = device_put(x, sharding)
     return placed
-
-
-@checked
-def print_environment_info(return_string: bool = False) -> str | None:
-    """Print the versions of what computes, for reports of faults.
-
-    Args:
-        return_string: return the text instead.
-
-    Returns:
-        The text, or None.
-
-    >>> print_environment_info(return_string=True).splitlines()[0].split()[0]
-    'fnx:'
-    """
-    text = "\n".join([
-        f"fnx: {load('fnx').__version__}", f"numpy: {np.__version__}",
-        f"llvmlite: {load('importlib.metadata').version('llvmlite')}",
-        f"python: {sys.version}",
-        f"device: {config.device}", f"platform: {load('platform').platform()}"])
-    if return_string:
-        return text
-    print(text)
-    return None
-
-
-def show_versions() -> None:
-    """Print what a report of a fault should say.
-
-    That is versions, the machine, and the settings that are not as usual.
-
-    >>> show_versions()  # doctest: +ELLIPSIS
-    fnx: ...
-    settings: ...
-    """
-    print(print_environment_info(return_string=True))
-    for name in ("jax", "ml_dtypes", "torch", "scipy"):
-        if name in sys.modules:
-            print(f"{name}: {getattr(sys.modules[name], '__version__', '?')}")
-    changed = [line.partition(":")[0] for line in repr(config).splitlines()
-               if "(default)" not in line]
-    print(f"settings: {'; '.join(changed) or 'the defaults'}")
 
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers

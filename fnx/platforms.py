@@ -1,0 +1,248 @@
+"""Devices as users know them: by the name of their platform.
+
+    fnx.devices()            those of the configured platform (``config.device``)
+    fnx.devices("gpu")       another one; a driver that is not here says what was looked for
+
+There is one device of each name. Nothing is opened before somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fnx.core.array.refusal import checked
+from fnx.core.config import DEVICES, GPUS, config
+from fnx.core.errors import ArgumentError, DeviceError, module_face
+from fnx.core.process import deferred
+
+__all__ = [
+    "Device", "default_backend", "device_count", "devices", "local_device_count", "local_devices",
+    "process_count", "process_index", "process_indices",
+]
+
+
+class Device:
+    """A device: its platform, kind and number.
+
+    >>> devices()
+    [CpuDevice(id=0)]
+    """
+
+    id = process_index = local_hardware_id = 0
+
+    def __init__(self, platform: str) -> None:
+        self.platform = platform
+
+    @property
+    def device_kind(self) -> str:
+        """What its vendor calls it; of the host's devices the platform."""
+        driver = getattr(_opened(self.platform), "driver", None)
+        return self.platform if driver is None else str(driver.kind)
+
+    @property
+    def client(self) -> Device:
+        """What libraries ask for its platform: itself."""
+        return self
+
+    def __reduce__(self) -> Any:
+        return device_named, (self.platform,)
+
+    def __repr__(self) -> str:
+        return f"{self.platform.capitalize()}Device(id=0)"
+
+    def __str__(self) -> str:
+        return f"{self.platform}:0"
+
+    def memory_stats(self) -> dict[str, int] | None:
+        """Bytes in use and held, of a device with memory of its own; else None."""
+        device = _opened(self.platform)
+        if getattr(device, "driver", None) is None:
+            return None
+        found = device.stats()
+        return {"bytes_in_use": found["held"] - found["free"], "bytes_reserved": found["held"],
+                "bytes_limit": device.driver.limits.memory}
+
+    def synchronize_all_activity(self) -> None:
+        """Return when all that it was given is done."""
+        _opened(self.platform).synchronize()
+
+
+_opened = deferred("fnx.transforms.link", "get_device")
+_made: dict[str, Device] = {}
+
+
+def device_named(platform: str) -> Device:
+    """The one device of a platform, whether it is here or not."""
+    return _made.setdefault(platform, Device(platform))
+
+
+def opened(backend: Any) -> Device:
+    """The device of a backend, which is opened."""
+    if backend is None:
+        return device_named(config.device)
+    if backend == "gpu":
+        return _first_gpu()
+    if backend not in DEVICES:
+        raise ArgumentError(f"expected one of {', '.join(DEVICES)} or gpu, got {backend!r}",
+                            hint="fnx.devices(name) opens a device by its name")
+    _opened(backend)
+    return device_named(backend)
+
+
+def _first_gpu() -> Device:
+    said = []
+    for name in GPUS:
+        if name in DEVICES:
+            try:
+                _opened(name)
+            except DeviceError as why:
+                said.append(why.message)
+            else:
+                return device_named(name)
+    raise DeviceError(f"expected a GPU: {'; '.join(said)}",
+                      hint='fnx.devices("cpu") is always there')
+
+
+@checked
+def devices(backend: str | None = None) -> list[Device]:
+    """All devices of a platform.
+
+    Args:
+        backend: the name of a device, as ``config.device`` has it; "gpu": the first of those that
+            is here; None: that of ``config.device``.
+
+    Returns:
+        A list of one Device.
+
+    Raises:
+        ArgumentError: no such name.
+        DeviceError: it is not here; says which package or file was looked for.
+
+    >>> devices()
+    [CpuDevice(id=0)]
+    """
+    return [opened(backend)]
+
+
+@checked
+def local_devices(process_index: int | None = None, backend: str | None = None,
+                  host_id: int | None = None) -> list[Device]:
+    """The devices of this process.
+
+    Args:
+        process_index: None or 0.
+        backend: as ``devices`` has it.
+        host_id: None or 0.
+
+    Returns:
+        A list of one Device.
+
+    Raises:
+        ArgumentError: another process, or no such backend.
+
+    >>> local_devices()
+    [CpuDevice(id=0)]
+    """
+    if process_index not in (None, 0) or host_id not in (None, 0):
+        raise ArgumentError("expected process 0: there is one")
+    return devices(backend)
+
+
+@checked
+def device_count(backend: str | None = None) -> int:
+    """How many devices there are.
+
+    Args:
+        backend: as ``devices`` has it.
+
+    Returns:
+        1.
+
+    >>> device_count()
+    1
+    """
+    return len(devices(backend))
+
+
+@checked
+def local_device_count(backend: str | None = None) -> int:
+    """How many devices this process has.
+
+    Args:
+        backend: as ``devices`` has it.
+
+    Returns:
+        1.
+
+    >>> local_device_count()
+    1
+    """
+    return len(devices(backend))
+
+
+@checked
+def default_backend() -> str:
+    """The platform that computes.
+
+    Returns:
+        A str, such as "cpu".
+
+    >>> default_backend()
+    'cpu'
+    """
+    return config.device
+
+
+@checked
+def process_index(backend: str | None = None) -> int:
+    """The number of this process.
+
+    Args:
+        backend: as ``devices`` has it.
+
+    Returns:
+        0.
+
+    >>> process_index()
+    0
+    """
+    opened(backend)
+    return 0
+
+
+@checked
+def process_count(backend: str | None = None) -> int:
+    """How many processes compute together.
+
+    Args:
+        backend: as ``devices`` has it.
+
+    Returns:
+        1.
+
+    >>> process_count()
+    1
+    """
+    opened(backend)
+    return 1
+
+
+@checked
+def process_indices(backend: str | None = None) -> list[int]:
+    """The numbers of all processes.
+
+    Args:
+        backend: as ``devices`` has it.
+
+    Returns:
+        [0].
+
+    >>> process_indices()
+    [0]
+    """
+    opened(backend)
+    return [0]
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)

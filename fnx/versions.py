@@ -1,0 +1,61 @@
+"""What a report of a fault should say: versions, the machine, settings."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fnx.core.array.refusal import checked
+from fnx.core.config import config
+from fnx.core.errors import module_face
+from fnx.core.process import load
+
+__all__ = ["print_environment_info", "show_versions"]
+
+
+@checked
+def print_environment_info(return_string: bool = False) -> str | None:
+    """Print the versions of what computes, for reports of faults.
+
+    Args:
+        return_string: return the text instead.
+
+    Returns:
+        The text, or None.
+
+    >>> print_environment_info(return_string=True).splitlines()[0].split()[0]
+    'fnx:'
+    """
+    text = "\n".join([
+        f"fnx: {load('fnx').__version__}", f"numpy: {np.__version__}",
+        f"llvmlite: {load('importlib.metadata').version('llvmlite')}",
+        f"python: {sys.version}",
+        f"device: {config.device}", f"platform: {load('platform').platform()}"])
+    if return_string:
+        return text
+    print(text)
+    return None
+
+
+def show_versions() -> None:
+    """Print what a report of a fault should say.
+
+    That is versions, the machine, and the settings that are not as usual.
+
+    >>> show_versions()  # doctest: +ELLIPSIS
+    fnx: ...
+    settings: ...
+    """
+    print(print_environment_info(return_string=True))
+    for name in ("jax", "ml_dtypes", "torch", "scipy"):
+        if name in sys.modules:
+            print(f"{name}: {getattr(sys.modules[name], '__version__', '?')}")
+    changed = [line.partition(":")[0] for line in repr(config).splitlines()
+               if "(default)" not in line]
+    print(f"settings: {'; '.join(changed) or 'the defaults'}")
+
+
+if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __getattr__, __dir__ = module_face(__name__, __all__)
