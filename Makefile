@@ -37,7 +37,7 @@ compare: $(VENV)/test.stamp  ## public functions against JAX, live; ARGS="--part
 	$(BIN)/python scripts/compare_jax.py --x64 $(ARGS)
 	$(BIN)/python scripts/compare_array_api.py
 
-# A part of a shuffle. A fixed one, so that a change is judged by what it changes; SEED=7 is another.
+# A part of a shuffle: always the same, so that a change is judged by what it changes.
 compare-part: SEED ?= 0
 compare-part: $(VENV)/test.stamp  ## a fortieth of the calls against JAX, live; SEED=7
 	$(BIN)/python scripts/compare_jax.py --seed $(SEED) --part 1/40

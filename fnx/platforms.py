@@ -24,6 +24,9 @@ __all__ = [
 class Device:
     """A device: its platform, kind and number.
 
+    Args:
+        platform: what it is called: cpu, opencl and the others of ``config.device``.
+
     >>> devices()
     [CpuDevice(id=0)]
     """
