@@ -25,7 +25,7 @@ class Device:
     """A device: its platform, kind and number.
 
     Args:
-        platform: what it is called: cpu, opencl and the others of ``config.device``.
+        platform: what it is called, as in ``config.device``.
 
     >>> devices()
     [CpuDevice(id=0)]
