@@ -73,7 +73,7 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any,
     arguments.precision(precision)
     (x, y), _ = promoted("any", "dot_general", (lhs, rhs), broadcast=False)
     if preferred_element_type is not None:
-        t = convert.dtype_argument(preferred_element_type)
+        t = convert.element_type("dot_general", x.dtype, preferred_element_type)
         x, y = build.cast(x, t), build.cast(y, t)
     batch, fold = _paired_axes(dimension_numbers, len(x.shape), len(y.shape))
     pairs = [*batch, *fold]

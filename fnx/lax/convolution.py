@@ -173,7 +173,7 @@ def conv_general_dilated(
     flags = x.dtype.is_bool and preferred_element_type is None
     if preferred_element_type is not None or flags:
         t = dtypes.int32 if preferred_element_type is None else \
-            convert.dtype_argument(preferred_element_type)
+            convert.element_type("convolution", x.dtype, preferred_element_type)
         x, w = build.cast(x, t), build.cast(w, t)
     groups = _groups(x.shape, w.shape, feature_group_count, batch_group_count)
     how = _how(x.shape, w.shape, window_strides, padding, lhs_dilation, rhs_dilation)
@@ -434,7 +434,8 @@ def conv_general_dilated_patches(
     numbers = conv_dimension_numbers(given.shape, (1, 1, *size), dimension_numbers)
     x = build.permute(given._node, numbers.lhs_spec)
     if preferred_element_type is not None:
-        x = build.cast(x, convert.dtype_argument(preferred_element_type))
+        t = convert.element_type("patches", x.dtype, preferred_element_type)
+        x = build.cast(x, t)
     how = _how(x.shape, (1, 1, *size), window_strides, padding, lhs_dilation, rhs_dilation)
     n = len(size)
     seen = windows(_placed(x, how), size, how.strides, how.dilation, axes=range(2, 2 + n))

@@ -79,7 +79,7 @@ def _operands(name: str, xs: Sequence[ArrayLike], preferred: DTypeLike | None,
     arguments.precision(precision)
     nodes, _ = promoted("any", name, xs, broadcast=False)
     if preferred is not None:
-        nodes = [build.cast(n, convert.dtype_argument(preferred)) for n in nodes]
+        nodes = [build.cast(n, convert.element_type(name, n.dtype, preferred)) for n in nodes]
     was_bool = nodes[0].dtype.is_bool
     return ([build.cast(n, dtypes.int32) for n in nodes] if was_bool else nodes), was_bool
 

@@ -55,6 +55,19 @@ def dtype_argument(dtype: Any) -> DType:
     return dtypes.default(t) if config.truncate else t
 
 
+def element_type(name: str, of: DType, preferred: Any) -> DType:
+    """What the operands of a product are converted to by ``preferred_element_type=``.
+
+    Raises:
+        DTypeError: it has fewer bits than the whole numbers that it is to hold.
+    """
+    t = dtype_argument(preferred)
+    if of.is_integer and t.bits < of.bits:
+        raise DTypeError(f"{name}: expected a preferred_element_type of at least {of.bits} bits "
+                         f"for {of}, got {t}", hint="convert the operands first, with .astype()")
+    return t
+
+
 def fits(x: Any, to: DType) -> Any:
     """A Python scalar that will be a constant of dtype ``to``; checked if an integer."""
     if to.is_integer and isinstance(x, float):
