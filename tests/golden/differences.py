@@ -75,7 +75,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     (r"^grad\(.*(?:\babs\(|absolute\(|copysign\(|fabs\(|laplace\.\w*pdf\(wide / 3)", "values",
      "the slope of abs at 0 is 0"),
     (r"^grad\(lambda wide: probe\(stats\.uniform\.cdf", "", "at its corner the slope is 0"),
-    (r"^grad\(.*(?:'float16'\)|preferred_element_type)", "values", "sums are rounded elsewhere"),
+    (r"^grad\(.*(?:'float(?:16|32)'\)|preferred_element_type)", "values", "sums are rounded elsewhere"),
     (r"^grad\(.*gammaincc?\(f\d+_2x3", "values", "elements without a value do not count"),
     (r"^grad\(.*special\.fresnel\(f\d+_odd", "values", "far out they are constant"),
     (r"^grad\(.*special\.spence", "JAX.*nan", "above 1, too, it has a slope"),
