@@ -86,7 +86,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     (r"^grad\(.*lax\.clamp", "values", "at a bound the slope is shared, as of clip"),
     (r"^grad\(.*(?:unique|union1d|intersect1d|setdiff1d|setxor1d)", r"JAX \[0\.",
      "derivatives go to the elements that were taken"),
-    (r"^grad\(.*(?:divmod|remainder|floor_divide|\bmod\()", "values",
+    (r"^grad\(.*(?:divmod|remainder|floor_divide|\bf?mod\()", "values",
      "as many times the divisor as the value has"),
 )
 
