@@ -7,6 +7,8 @@ quotient is no integer, it is further from the next one than float64 rounds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fnx.core import build, dtypes, ops
 from fnx.core.expr import Expr, trunc, where
 from fnx.core.uop import UOp
@@ -19,30 +21,35 @@ def divides_safely(divisor: Expr) -> bool:
     return node.op is ops.CONST and build.const_of(node) not in (0, -1)
 
 
-def _quotient(a: Expr, b: Expr) -> Expr:
-    """a / b rounded to zero; any value where b = 0."""
-    if a.dtype.bits == 32:
-        ratio = trunc(a.cast(dtypes.float64) / b.cast(dtypes.float64))
-        return as_integer(ratio).cast(a.dtype)
+def machine_quotient(a: Expr, b: Expr) -> Expr:
+    """a / b rounded to zero, by the machine's division; any value where b = 0."""
     if a.dtype.kind == "uint":
         return a // where(b.eq(0), 1, b)
     minus = b.eq(-1)
     return where(minus, -a, a // where(minus | b.eq(0), 1, b))
 
 
-def divide(a: Expr, b: Expr) -> Expr:
-    """IDIV"""
+def _quotient(a: Expr, b: Expr) -> Expr:
+    """The same, of 32 bits in float64."""
+    if a.dtype.bits != 32:
+        return machine_quotient(a, b)
+    ratio = trunc(a.cast(dtypes.float64) / b.cast(dtypes.float64))
+    return as_integer(ratio).cast(a.dtype)
+
+
+def divide(a: Expr, b: Expr, quotient: Callable[[Expr, Expr], Expr] = _quotient) -> Expr:
+    """IDIV, of a quotient that may be anything where b = 0."""
     if divides_safely(b):
         return a // b
     ones = (1 << a.dtype.bits) - 1 if a.dtype.kind == "uint" else -1
-    return where(b.eq(0), ones, _quotient(a, b))
+    return where(b.eq(0), ones, quotient(a, b))
 
 
-def remainder(a: Expr, b: Expr) -> Expr:
+def remainder(a: Expr, b: Expr, quotient: Callable[[Expr, Expr], Expr] = _quotient) -> Expr:
     """REM of integers: the sign of the dividend."""
     if divides_safely(b):
         return a % b
-    return where(b.eq(0), a, a - _quotient(a, b) * b)
+    return where(b.eq(0), a, a - quotient(a, b) * b)
 
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from fnx.core import dtypes, ops
 from fnx.core.expr import Expr, minimum, polynomial, rint, trunc, where
 from fnx.core.ops import Op
-from fnx.lower.program.elementary import exponential
+from fnx.lower.program.elementary import exponential, integer
 from fnx.lower.program.elementary.floats import (
     INF,
     LOG2_E,
@@ -24,7 +24,6 @@ from fnx.lower.program.elementary.floats import (
     fast_two_sum,
     with_sign,
 )
-from fnx.lower.program.elementary.integer import divides_safely
 from fnx.lower.program.elementary.trigonometric import (
     COS_32,
     INVERSE_TWO_PI,
@@ -35,29 +34,14 @@ from fnx.lower.program.elementary.trigonometric import (
 # ---- division of integers ---------------------------------------------------------------------
 
 
-def _quotient(a: Expr, b: Expr) -> Expr:
-    """a / b rounded to zero; any value where b = 0."""
-    if a.dtype.kind == "uint":
-        return a // where(b.eq(0), 1, b)
-    minus = b.eq(-1)
-    return where(minus, -a, a // where(minus | b.eq(0), 1, b))
-
-
 def divide(a: Expr, b: Expr) -> Expr:
     """IDIV"""
-    if divides_safely(b):
-        return a // b
-    ones = (1 << a.dtype.bits) - 1 if a.dtype.kind == "uint" else -1
-    return where(b.eq(0), ones, _quotient(a, b))
+    return integer.divide(a, b, integer.machine_quotient)
 
 
 def remainder(a: Expr, b: Expr) -> Expr:
     """REM: the sign of the dividend."""
-    if a.dtype.is_float:
-        return _fmod(a, b)
-    if divides_safely(b):
-        return a % b
-    return where(b.eq(0), a, a - _quotient(a, b) * b)
+    return _fmod(a, b) if a.dtype.is_float else integer.remainder(a, b, integer.machine_quotient)
 
 
 def _bits(x: Expr) -> Expr:
