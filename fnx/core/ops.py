@@ -97,9 +97,11 @@ REM = Op("REM", "tkp", "elementwise", 2, accepts="fi", symbol="({0} % {1})", mea
 POW = Op("POW", "tkp", "elementwise", 2, accepts="f", symbol="{0}**{1}",
          meaning=m.power, exact=False, cost=40)
 MAX = Op("MAX", "tkp", "elementwise", 2, accepts="fi", commutative=True, meaning=m.maximum,
-         ufunc=np.maximum, identity=r.lowest, fold="max", on_bool=OR)
+         ufunc=np.maximum, identity=r.lowest, fold="max", on_bool=OR,
+         arg=(str, type(None)))
 MIN = Op("MIN", "tkp", "elementwise", 2, accepts="fi", commutative=True, meaning=m.minimum,
-         ufunc=np.minimum, identity=r.highest, fold="min", on_bool=AND)
+         ufunc=np.minimum, identity=r.highest, fold="min", on_bool=AND,
+         arg=(str, type(None)))
 LOGADDEXP = Op("LOGADDEXP", "tkp", "elementwise", 2, accepts="f", commutative=True, exact=False,
                meaning=m.precise(np.logaddexp), ufunc=np.logaddexp, identity=r.lowest,
                fold="logsumexp", cost=25)

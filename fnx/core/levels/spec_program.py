@@ -156,6 +156,8 @@ ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
     ((ops.STORE,), "an address, a value of its dtype, a mask of its lanes or whether it streams",
      lambda n: len(n.src) in (2, 3) and _access(n)
      and (n.arg is None or n.arg == "STREAM" and len(n.src) == 2)),
+    ((ops.MAX, ops.MIN), "whether either zero will do", lambda n: n.arg is None
+     or n.arg == "ANY_ZERO" and n.dtype.is_float),
     ((ops.SPLAT,), "a scalar and a vector dtype of it",
      lambda n: n.dtype is n.src[0].dtype.vec(n.dtype.lanes) and n.dtype.lanes > 1
      and n.src[0].dtype.lanes == 1),

@@ -27,6 +27,10 @@ _EFFECTS = frozenset({ops.STORE, ops.FOR, ops.PHI, ops.ENDFOR, ops.BREAK, ops.IF
                       ops.SYNC})
 
 
+ANY_ZERO = "ANY_ZERO"  # what a MAX or MIN has that may take either of +0 and -0
+_OF_EXTREMES = frozenset({ops.MAX, ops.MIN})
+
+
 class Lines:
     """A program that is being written: a stack of open loops, outermost first.
 
@@ -199,7 +203,8 @@ class Lines:
         """Two values by a monoid: a line, or those of its formula, which stay here if asked."""
         line = self.put if stays else self.add
         if monoid not in FORMULAS:
-            return line(monoid, a.dtype, (a, b))
+            anyhow = monoid in _OF_EXTREMES and a.dtype.is_float
+            return line(monoid, a.dtype, (a, b), ANY_ZERO if anyhow else None)
         whole = expanded(monoid, a.dtype.scalar, self.fma)
         lanes = a.dtype.lanes
         found = {build.var(0, a.dtype.scalar): a, build.var(1, a.dtype.scalar): b}

@@ -12,9 +12,9 @@
 
 Loops test at the end, and before the first iteration where bounds are no constants. Where a loop
 carries nothing, LLVM sees its counter through a `freeze`: it does not look at all ways to step its
-addresses, which took a third of its time and gained nothing measurable. No fast-math flags, and no
-call that the target would make a call of: an op without a row here has to be rewritten by
-decompose. How a kernel is called is a ``Convention``: host.py has the host's.
+addresses, which took a third of its time and gained nothing measurable. No fast-math flags but
+those of folds (the sign of a zero), and no call that the target would make a call of: an op
+without a row here has to be rewritten by decompose. How a kernel is called is a ``Convention``: host.py has the host's.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ _INLINE: dict[Op, Callable[[Printer, UOp], str]] = {
 
 # ---- elementwise ------------------------------------------------------------------------------
 
-# {t}: type of the operands, {s}: its suffix in names of intrinsics, {zero} {ones}: constants
+# {t}: type of the operands, {s}: its suffix in names of intrinsics, {zero} {ones}: constants,
+# {zeros}: the flag that leaves open which of +0 and -0 is taken
 _TEMPLATES: dict[Op, dict[str, str]] = {
     ops.NEG: {"f": "fneg {t} {0}", "su": "sub {t} {zero}, {0}"},
     ops.ABS: {"f": "call {t} @llvm.fabs.{s}({t} {0})", "u": "or {t} {0}, {0}",
@@ -169,10 +170,10 @@ _TEMPLATES: dict[Op, dict[str, str]] = {
     ops.MUL: {"f": "fmul {t} {0}, {1}", "su": "mul {t} {0}, {1}"},
     ops.IDIV: {"s": "sdiv {t} {0}, {1}", "u": "udiv {t} {0}, {1}"},
     ops.REM: {"s": "srem {t} {0}, {1}", "u": "urem {t} {0}, {1}"},
-    ops.MAX: {"f": "call {t} @llvm.maximum.{s}({t} {0}, {t} {1})",
+    ops.MAX: {"f": "call {zeros}{t} @llvm.maximum.{s}({t} {0}, {t} {1})",
               "s": "call {t} @llvm.smax.{s}({t} {0}, {t} {1})",
               "u": "call {t} @llvm.umax.{s}({t} {0}, {t} {1})", "b": "or {t} {0}, {1}"},
-    ops.MIN: {"f": "call {t} @llvm.minimum.{s}({t} {0}, {t} {1})",
+    ops.MIN: {"f": "call {zeros}{t} @llvm.minimum.{s}({t} {0}, {t} {1})",
               "s": "call {t} @llvm.smin.{s}({t} {0}, {t} {1})",
               "u": "call {t} @llvm.umin.{s}({t} {0}, {t} {1})", "b": "and {t} {0}, {1}"},
     ops.CMPLT: {"f": "fcmp olt {t} {0}, {1}", "s": "icmp slt {t} {0}, {1}",
@@ -197,7 +198,8 @@ def _elementwise(op: Op) -> Callable[[Printer, UOp], None]:
         if text is None:
             raise KernelError(f"{op} of {t.scalar} has no instruction; decompose rewrites it")
         p.define(node, text.format(*[p.operand(s) for s in node.src], t=type_of(t), s=_suffix(t),
-                                   zero=_zero(t), ones=_filled(t, "-1")))
+                                   zero=_zero(t), ones=_filled(t, "-1"),
+                                   zeros="" if node.arg is None else "nsz "))
     return row
 
 
