@@ -13,8 +13,9 @@
 Loops test at the end, and before the first iteration where bounds are no constants. Where a loop
 carries nothing, LLVM sees its counter through a `freeze`: it does not look at all ways to step its
 addresses, which took a third of its time and gained nothing measurable. No fast-math flags but
-those of folds (the sign of a zero), and no call that the target would make a call of: an op
-without a row here has to be rewritten by decompose. How a kernel is called is a ``Convention``: host.py has the host's.
+those of folds (the sign of a zero), and no call that the target would make a call of: an op without
+a row here has to be rewritten by decompose. How a kernel is called is a ``Convention``: host.py has
+the host's.
 """
 
 from __future__ import annotations
