@@ -26,7 +26,7 @@ import time
 import warnings
 from collections.abc import Iterator
 
-from fnx.backends import private_files
+from fnx.backends import private_files, write_behind
 from fnx.core.config import config
 from fnx.core.record import Record, values
 from fnx.core.sources import keep_in
@@ -66,7 +66,10 @@ def directory() -> str:
 
 
 class DiskCache:
-    """Byte strings under ``directory``, at most ``limit`` bytes of them (the configured)."""
+    """Byte strings under ``directory``, at most ``limit`` bytes of them (the configured).
+
+    Who asks for all of them waits until those are there that are written behind.
+    """
 
     def __init__(self, directory: str, limit: int | None = None) -> None:
         self.directory = directory
@@ -134,6 +137,7 @@ class DiskCache:
 
     def _folders(self) -> Iterator[tuple[str, int]]:
         """The folders of entries that are there and to be trusted, and descriptors of them."""
+        write_behind.wait()
         for number in range(_FOLDERS if self._is_used() else 0):
             folder = f"{number:x}"
             with contextlib.suppress(OSError), self._opened(folder) as place:

@@ -10,6 +10,7 @@ This file and jit.py see transforms, lower and backends, no other does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from fnx.backends.base import DeviceBase, before_each, get_device, moved
@@ -39,7 +40,8 @@ def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Se
         found = _compiled(fn, device, donated=donated)
         commands = found.buffer.linked(found.block.commands)
         if commands is not None:
-            place.keep(found.block, commands)
+            load("fnx.backends.write_behind").later(
+                partial(place.keep, found.block, commands))
     return found
 
 

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from fnx.backends import write_behind
 from fnx.backends.llvm import binding as llvm
 from fnx.backends.llvm.kernels import Kernels
 from fnx.core.config import override
@@ -40,7 +41,7 @@ def test_memory_then_disk_then_compiler(kernels):
     assert fetched(kernels) == [4, 0, 0]
     assert kernels.get(codes) == first
     assert fetched(kernels) == [4, 0, 4]
-    kernels.helpers.drain()  # the disk is written after the result is there
+    write_behind.wait()  # the disk is written after the result is there
     other = Kernels(kernels.target)  # like another process
     assert all(k.address for k in other.get(codes))
     assert fetched(other) == [0, 4, 0]
@@ -80,7 +81,7 @@ def test_code_is_freed_with_its_owners(kernels, monkeypatch):
     freed, dispose = [], llvm._llvm().LLJIT_Dylib_Tracker_Dispose
     one = code()
     kernel, = kernels.get([one])
-    kernels.helpers.drain()
+    write_behind.wait()
     gc.collect()  # what other tests have left
     llvm._unlink_unused()
     monkeypatch.setattr(llvm._llvm(), "LLJIT_Dylib_Tracker_Dispose",
@@ -152,7 +153,7 @@ def test_without_threads_the_caller_compiles(kernels, monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert len(kernels.get([code() for _ in range(3)])) == 3
-    kernels.helpers.drain()
+    write_behind.wait()
 
 
 def test_work_of_before_a_reset_does_not_count_afterwards(kernels, monkeypatch):
@@ -180,4 +181,4 @@ def test_a_disk_that_fails_does_not_stop_the_helpers(kernels, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda args: None)
     for _ in range(5):
         assert kernels.get([code()])[0].address
-    kernels.helpers.drain()
+    write_behind.wait()

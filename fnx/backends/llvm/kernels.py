@@ -18,6 +18,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 
+from fnx.backends import write_behind
 from fnx.backends.cache import DiskCache, directory
 from fnx.backends.llvm import binding as llvm
 from fnx.backends.llvm import objects
@@ -31,7 +32,6 @@ from fnx.core.weak import Deaths
 _RECENT = 1024  # linked kernels kept though no command buffer holds them
 _RECENT_BYTES = 48 * MEGABYTE
 _HELPERS = 4
-_LAST_WRITES = 1.0  # seconds that the end of the process waits for them
 _SMALL = "define void @small(ptr %p) { store i64 0, ptr %p ret void }"
 
 
@@ -86,7 +86,7 @@ class _Job:
         self.key, self.symbol, self._disk = key, symbol, disk
         self._text, self.begun = "", False
         self.data = disk.get(key)
-        self.nanoseconds = 0  # of LLVM
+        self.nanoseconds = 0  # of LLVM; 0 where it was on disk
         self.error: BaseException | None = None
         self.done = _Latch()
         if self.data is not None:
@@ -97,7 +97,7 @@ class _Job:
         self._text = text
 
     def compile(self, target: Target) -> None:
-        """On a helper: text to object, checked and kept on disk."""
+        """On a helper: text to object, checked."""
         if self.error is not None:
             return
         self.begun = True
@@ -112,9 +112,11 @@ class _Job:
         finally:
             self._text = ""
             self.done.set()
+
+    def keep(self) -> None:
+        """Write it to disk."""
         if self.data is not None:
-            with contextlib.suppress(Exception):  # the cache fails no run, and ends no helper
-                self._disk.put(self.key, self.data, f"kernel {self.symbol}")
+            self._disk.put(self.key, self.data, f"kernel {self.symbol}")
 
     def drop(self) -> None:
         """Nobody will compile it."""
@@ -190,21 +192,12 @@ class Helpers:
             jobs.discard(job)
             del job
 
-    def drain(self) -> None:
-        """Return when all work is done."""
-        while self._open:
-            time.sleep(0.001)
-
     def end(self) -> None:
-        """The process ends: what has not begun is dropped, nothing is begun any more; what was
-        compiled comes to the disk."""
+        """The process ends: what has not begun is dropped, nothing is begun any more."""
         self._ended = True
         for job in tuple(self._open):
             if not job.begun:
                 job.drop()
-        until = time.monotonic() + _LAST_WRITES
-        while any(job.data is not None for job in tuple(self._open)) and time.monotonic() < until:
-            time.sleep(0.0005)
 
 
 class Kernels:
@@ -269,8 +262,10 @@ class Kernels:
         finally:
             with self._lock:
                 for key, job in jobs.items():
-                    if job.done.is_set():
-                        self._jobs.pop(key, None)
+                    if job.done.is_set() and self._jobs.get(key) is job:
+                        del self._jobs[key]
+                        if job.nanoseconds:
+                            write_behind.later(job.keep)
         with self._lock:
             self.counts["llvm_us"] += sum(job.nanoseconds for job in jobs.values()) // 1000
             start = time.perf_counter_ns()

@@ -1,0 +1,84 @@
+"""Writes to disk that nobody waits for, on a thread of their own.
+
+An entry of the cache is a dozen calls of the system. Who is back from one waits for the thread
+that runs Python, some 5 ms each time: on a helper thread no kernel is compiled meanwhile, and on
+the caller's it is time of the first call.
+
+    later(do)   returns at once; calls are made one after the other, in their order
+    wait()      for those who read what is there; the end of the process waits, too
+
+>>> done = []
+>>> later(lambda: done.append(1))
+>>> wait(), done
+(True, [1])
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from fnx.core.process import at_fork, fork_safe_lock
+
+PATIENCE = 1.0  # seconds that the end of the process waits
+
+_waiting: deque[Callable[[], None]] = deque()
+_threads: list[threading.Thread] = []  # the one that writes, while there is something to write
+_starting = fork_safe_lock()
+
+
+def later(do: Callable[[], None]) -> None:
+    """Call ``do`` soon, beside; here, where the system has no more threads."""
+    _waiting.append(do)
+    with _starting:
+        if _threads:
+            return
+        thread = threading.Thread(target=_write, name="fnx-disk", daemon=True)
+        _threads.append(thread)
+        try:
+            thread.start()
+            return
+        except RuntimeError:  # no more threads, or the process ends
+            pass
+        except BaseException:
+            _threads.clear()
+            raise
+    _write()
+
+
+def _write() -> None:
+    """Make all calls that wait; what fails stops no other."""
+    try:
+        while True:
+            while _waiting:
+                with contextlib.suppress(Exception):
+                    _waiting[0]()
+                _waiting.popleft()
+            with _starting:
+                if not _waiting:
+                    _threads.clear()
+                    return
+    except BaseException:  # Ctrl-C, where it is the caller's thread
+        _threads.clear()
+        raise
+
+
+def wait(seconds: float = 60.0) -> bool:
+    """Return when all is written; whether it is, after that many seconds."""
+    until = time.monotonic() + seconds
+    while (_waiting or _threads) and time.monotonic() < until:
+        time.sleep(0.0005)
+    return not _waiting
+
+
+def _in_child() -> None:
+    _waiting.clear()
+    _threads.clear()
+
+
+atexit.register(wait, PATIENCE)
+at_fork(in_child=_in_child)
