@@ -270,6 +270,18 @@ def test_memory_of_work_in_flight_is_not_reused(cpu):
                                       kit.expected(values(n) + np.float32(i), 0.25, 3 * LONG))
 
 
+def test_what_is_waited_for_and_dropped_is_the_memory_of_the_next_result(cpu):
+    buffer = encoded(cpu, 10_000, 1, LONG)
+    x, places = cpu.upload(values(10_000)), set()
+    for _ in range(5):
+        out = cpu.alloc(x.nbytes)
+        buffer.submit([x], [out])
+        out.wait()
+        places.add(out.ptr)
+        del out
+    assert buffer.work > SHORT and len(places) == 1
+
+
 def test_an_interrupt_right_after_a_submission_does_not_shift_the_timeline(cpu, monkeypatch):
     n = 20_000
     buffer = encoded(cpu, n, 3, LONG)

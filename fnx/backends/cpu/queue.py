@@ -330,10 +330,13 @@ class CpuQueue(Signal):
     # ---- waiting ----------------------------------------------------------------------------
 
     def wait(self, value: int) -> None:
-        """Return when the submission with this number is done."""
+        """Return when the submission with this number is done; what it kept is free then: a
+        result that nobody has is the memory of the next one, which the caches still hold."""
         workers = self._workers
         if workers is not None:
             self._sleep(workers, value)
+            if not workers.here:
+                self.idle()
         if self._refused:
             self.check(value)
 
