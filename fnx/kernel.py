@@ -37,7 +37,7 @@ from fnx.core.array import elementwise, special
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.errors import module_face
-from fnx.core.tiling import order, parallel, split, stage, subtotal, unroll, vectorize
+from fnx.core.tiling import order, parallel, split, stage, subtotal, tensorize, unroll, vectorize
 from fnx.numpy import unary
 from fnx.transforms.kernels import kernel_prints, loops, references, values
 from fnx.transforms.kernels.references import Reference
@@ -51,8 +51,8 @@ __all__ = [
     "logical_and", "logical_not", "logical_or", "logical_xor", "loop", "max", "maximum", "min",
     "minimum", "negative", "order", "parallel", "power", "print", "prod", "range", "reciprocal",
     "remainder", "right_shift", "rint", "rsqrt", "sigmoid", "sign", "sin", "sinh", "split", "sqrt",
-    "square", "stage", "subtotal", "sum", "tan", "tanh", "trunc", "unroll", "vectorize", "when",
-    "where",
+    "square", "stage", "subtotal", "sum", "tan", "tanh", "tensorize", "trunc", "unroll",
+    "vectorize", "when", "where",
 ]
 
 Operand: TypeAlias = Value | np.generic | float

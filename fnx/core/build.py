@@ -443,6 +443,11 @@ def reduce_ranges(value: UOp, monoid: Op, ranges: Sequence[UOp]) -> UOp:
     return UOp(ops.REDUCE, value.dtype, (value, *ranges), arg) if ranges else without_key(value)
 
 
+def mma(a: UOp, b: UOp, words: Sequence[UOp], dtype: DType, unit: str) -> UOp:
+    """The products of what words of both factors hold, summed over ``words`` by a unit."""
+    return UOp(ops.MMA, dtype, (a, b, *words), op_args.Mma(unit))
+
+
 def carry(id: int, i: int, dtype: DType, over: Iterable[UOp]) -> UOp:
     """Carried value ``i`` of the ITER ``id``, whose RANGE is first of those that it is ``over``."""
     return UOp(ops.CARRY, dtype, tuple(over), op_args.Carry(id, i))

@@ -266,6 +266,12 @@ class Stage(Record):
     name: str = ""
 
 
+class Mma(Record):
+    """The unit that multiplies and adds: a row of core/units.py."""
+
+    unit: str
+
+
 class ThreadGroup(Record):
     """What threads that run a program together are given, each number a constant.
 

@@ -23,6 +23,7 @@ class Target(Record):
         threads: of a group, at most, where kernels are run by groups of threads.
         shared: bytes that a group has in common.
         private: bytes of a thread's own memory that a kernel should not go beyond.
+        units: names of its matrix units (core/units.py), the one to prefer first.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Target(Record):
     threads: int = 1
     shared: int = 0
     private: int = 0
+    units: tuple[str, ...] = ()
 
     def lanes(self, itemsize: int) -> int:
         """Elements of ``itemsize`` bytes in one vector register."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from fnx.core.errors import KernelError
 from fnx.core.record import Record, values
+from fnx.core.units import UNITS
 
 SPACES = ("PRIV", "SHARED", "GLOBAL")
 
@@ -76,6 +77,13 @@ class StageOperand(Transform):
     def __repr__(self) -> str:
         along = "" if self.along is None else f", along={self.along!r}"
         return f"stage({self.operand!r}, at={self.at!r}, space={self.space!r}{along})"
+
+
+class Tensorize(Transform):
+    """The terms of a sum along a loop are multiplied and added by a matrix unit."""
+
+    range: str
+    unit: str
 
 
 class Search(Transform):
@@ -215,3 +223,28 @@ def stage(operand: str | int, at: str | None = None, space: str = "PRIV",
         raise KernelError(f"stage({operand!r}): expected a space of {', '.join(SPACES)}, "
                           f"got {space!r}")
     return StageOperand(operand, at, space, along)
+
+
+def tensorize(range: str, unit: str) -> Tensorize:
+    """Multiply and add the terms of a sum along a loop by a matrix unit.
+
+    Its extent is how many terms a word of the unit holds: 2 of bfloat16, 4 of int8. The factors
+    are of the types that the unit takes, as they are or converted to that of the sum.
+
+    Args:
+        range: the loop, inside of all others.
+        unit: the name of a unit that the target has (``fnx.core.units.UNITS``).
+
+    Returns:
+        The step, plain data for a list ``schedule=``.
+
+    Raises:
+        KernelError: no unit has this name.
+
+    >>> split("k", 2, "kw", "ke"), tensorize("ke", "dpbf16ps")
+    (split('k', 2, 'kw', 'ke'), tensorize('ke', 'dpbf16ps'))
+    """
+    if unit not in UNITS:
+        raise KernelError(f"tensorize({range!r}): expected a unit of {', '.join(UNITS)}, "
+                          f"got {unit!r}")
+    return Tensorize(range, unit)

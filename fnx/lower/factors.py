@@ -46,8 +46,7 @@ def two_factors(reduce: UOp, axes: Callable[[UOp], frozenset[AxisT]],
     >>> set(found) == {x, w}
     True
     """
-    if reduce.arg.monoid is not ops.ADD or not reduce.dtype.is_float \
-            or not _multiplied(reduce.src[0]):
+    if reduce.arg.monoid is not ops.ADD or not _multiplied(reduce.src[0]):
         return None
     inside = _products(reduce.src[0])
     best, most = None, 0

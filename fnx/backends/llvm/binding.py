@@ -30,6 +30,7 @@ from fnx.backends.allocator import require_address_space
 from fnx.core.errors import DeviceError, SpecError
 from fnx.core.process import at_fork, fork_safe_lock, wait_for_the_end
 from fnx.core.target import Target
+from fnx.core.units import UNITS
 from fnx.core.weak import Deaths
 
 SUPPORTED = (22,)  # LLVM's major versions whose prototypes are known to be these
@@ -183,7 +184,14 @@ def host_target() -> Target:
     bits, registers = _vectors(triple, have)
     l1, l2 = _cache_bytes(1, 32 << 10), _cache_bytes(2, 1 << 20)
     return Target("cpu", triple, cpu, ",".join(features), bits, registers,
-                  not triple.startswith("x86") or "+fma" in have, l1, l2, cores(), version())
+                  not triple.startswith("x86") or "+fma" in have, l1, l2, cores(), version(),
+                  units=_units(bits, have))
+
+
+def _units(bits: int, features: set[str]) -> tuple[str, ...]:
+    """The matrix units of a processor."""
+    return tuple([u.name for u in UNITS.values() if u.needs and u.bits <= bits
+                  and features.issuperset([f"+{need}" for need in u.needs])])
 
 
 def _vectors(triple: str, features: set[str]) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import narrow, numpy_semantics, ops, parts
+from fnx.core import dtypes, narrow, numpy_semantics, ops, parts, units
 from fnx.core.dtypes import NDArray
 from fnx.core.errors import KernelError
 from fnx.core.levels.interp_iter import Iteration
@@ -206,6 +206,8 @@ class _StoreRun:
             return self._load(node, values)
         if op is ops.REDUCE:
             return self._fold(node, values[parts.value(node)], windows)
+        if op is ops.MMA:
+            return self._multiplied(node, values)
         if op is ops.STAGE:
             held: NDArray = values[parts.value(node)]
             return held
@@ -222,7 +224,7 @@ class _StoreRun:
         """Whether a closing node cannot share the values of the scope it stands in."""
         if node.op is ops.ITER or node.op is ops.STEP:
             return True
-        if node.op is not ops.REDUCE and node.op is not ops.STAGE:
+        if node.op not in (ops.REDUCE, ops.STAGE, ops.MMA):
             return False
         return any(r in windows for r in parts.closed(node)) or \
             (node.op is ops.REDUCE and bool(self._reduce_cut(node, windows)))
@@ -247,10 +249,14 @@ class _StoreRun:
             changed = [r for r in {*closed, *cut} if r in window or r in windows]
             kept = {n: v for n, v in values.items() if not any(r in n.ranges for r in changed)}
             value = self._evaluate(parts.value(node), scope, kept)
+            if node.op is ops.MMA:
+                self._evaluate(node.src[1], scope, kept)
             values.update((n, v) for n, v in kept.items()
                           if not any(r in n.ranges for r in changed))
             if node.op is ops.STAGE:
                 return value
+            if node.op is ops.MMA:
+                return self._multiplied(node, kept)
             part = self._fold(node, value, scope)
             out = part if out is None else combined(node, out, part)
         if out is None:  # a range of extent 0 among those that are cut
@@ -356,6 +362,19 @@ class _StoreRun:
         folded = fold(monoid.ufunc, full, tuple(axes), monoid.identity(t))
         return np.expand_dims(narrow.encoded(folded, node.dtype), tuple(axes))
 
+    def _multiplied(self, node: UOp, values: ValueOf) -> NDArray:
+        closed = parts.closed(node)
+        a, b = [np.broadcast_to(values[s], self._whole_along(values[s], closed))
+                for s in node.src[:2]]
+        return units.summed(units.UNITS[node.arg.unit], a, b, [self.axis[r] for r in closed])
+
+    def _whole_along(self, x: NDArray, ranges: Sequence[UOp]) -> list[int]:
+        """The shape of a value, with the extents of some ranges, along which it may be the same."""
+        shape = list(x.shape)
+        for r in ranges:
+            shape[self.axis[r]] = self.extent[r]
+        return shape
+
     def _load(self, node: UOp, values: ValueOf) -> NDArray:
         place, buffer, condition = parts.place(node), parts.buffer(node), parts.validity(node)
         valid = np.ones((), bool) if condition is None else values[condition]
@@ -397,14 +416,11 @@ class _StoreRun:
         dims = parts.closed(stage)
         extents = [self.extent[r] for r in dims]
         index = self._checked(place, values, valid, extents)
-        shape = list(values[stage].shape)
-        for r in dims:  # a value that does not depend on a dimension is the same all along it
-            shape[self.axis[r]] = self.extent[r]
+        shape = self._whole_along(values[stage], dims)
         held = np.broadcast_to(values[stage], shape)
         if held.size == 0:
             return np.zeros(np.broadcast_shapes(*(i.shape for i in index)), held.dtype)
-        at = [np.arange(n).reshape([-1 if a == b else 1 for b in range(len(shape))])
-              for a, n in enumerate(shape)]
+        at = list(np.ogrid[tuple(map(slice, shape))])
         for r, i in zip(dims, index):
             at[self.axis[r]] = i
         return np.asarray(held[tuple(at)])
@@ -417,6 +433,8 @@ class _StoreRun:
             raise KernelError(f"expected a STORE into a REF, got {ref}", site=ref.site)
         buffer = self.buffers[ref.arg.slot]
         need = math.prod(self._dims(ref))
+        if ref.dtype is dtypes.uint32 and buffer.itemsize < 4:
+            buffer = units.in_words(buffer)
         if buffer.dtype != ref.dtype.np or buffer.size < need:
             raise KernelError(f"{_name(ref)}: expected {need} elements of {ref.dtype}, got "
                               f"{buffer.size} of {buffer.dtype}", site=ref.site)

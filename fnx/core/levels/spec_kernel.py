@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from fnx.core import dtypes, ops, parts
 from fnx.core.ops import Op
 from fnx.core.range_kinds import GIVEN, RANGE_KINDS, SPACES
+from fnx.core.units import UNITS
 from fnx.core.uop import UOp, toposort
 
 
@@ -74,6 +75,13 @@ def _fold(node: UOp) -> bool:
         folds(node.arg.monoid, accumulator)
 
 
+def _mma(node: UOp) -> bool:
+    unit, words = UNITS.get(node.arg.unit), node.src[2:]
+    return unit is not None and len(node.src) > 1 and node.dtype is unit.result and \
+        all(s.dtype is dtypes.uint32 for s in node.src[:2]) and len(set(words)) == len(words) \
+        and all(r.op is ops.RANGE and r.arg.kind not in GIVEN for r in words)
+
+
 def _carry(node: UOp) -> bool:
     return bool(node.src) and node.src[0].op is ops.RANGE and \
         _are_values(node.src, dtypes.index) and node.arg.i >= 0
@@ -135,14 +143,21 @@ def _carried_by(loop: UOp, carry: UOp) -> bool:
 _NUMBERED = (ops.RANGE, ops.STAGE, ops.ITER)
 
 
+def _views(a: dtypes.DType, b: dtypes.DType) -> bool:
+    narrow, wide = sorted((a, b), key=lambda t: t.itemsize)
+    return a is b or wide is dtypes.uint32 and narrow.itemsize < 4
+
+
 def _identities(kernel: UOp) -> bool:
-    """One node an id (RANGE, STAGE, ITER) or VAR slot; REFs of a slot are views of one dtype."""
+    """One node an id (RANGE, STAGE, ITER) or VAR slot; REFs of a slot are views of one dtype, or
+    of the words that hold it."""
     seen: dict[tuple[Op, int], UOp] = {}
     for n in toposort([kernel]):
         if n.op in (*_NUMBERED, ops.REF, ops.VAR):
             id = n.arg.id if n.op in _NUMBERED else n.arg.slot
             first = seen.setdefault((n.op, id), n)
-            if id < 0 or (first.dtype is not n.dtype if n.op is ops.REF else first is not n):
+            if id < 0 or (not _views(first.dtype, n.dtype) if n.op is ops.REF
+                          else first is not n):
                 return False
     return True
 
@@ -182,6 +197,8 @@ ROWS: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
      or folds(n.arg, parts.value(n).dtype)),
     ((ops.REDUCE, ops.STAGE), "a value and distinct ranges, none of them parallel", _closes),
     ((ops.REDUCE,), "ranges, a monoid that takes the accumulator's dtype, no axes", _fold),
+    ((ops.MMA,), "words of both factors, distinct ranges, and a unit whose sums have its dtype",
+     _mma),
     ((ops.CARRY,), "the RANGE of its loop, and index expressions", _carry),
     ((ops.ITER,), "a SEQ range, first values that it does not change, next values of their "
          "types, and perhaps a bool", _iter),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from fnx.core import dtypes, ops
 from fnx.core.ops import Op
 from fnx.core.range_kinds import NUMBERED
+from fnx.core.units import UNITS
 from fnx.core.uop import UOp
 
 # Ops that may be used anywhere and stand on no line of their own.
@@ -46,6 +47,13 @@ def _last(node: UOp) -> bool:
     end = node.src[0]
     return end.op is ops.ENDFOR and 0 <= node.arg < len(end.src) - 1 and \
         node.dtype is end.src[1 + node.arg].dtype
+
+
+def _mma(node: UOp) -> bool:
+    unit = UNITS.get(node.arg.unit)
+    return unit is not None and len(node.src) == 3 and node.dtype is node.src[2].dtype and \
+        node.dtype.scalar is unit.result and \
+        all(s.dtype is dtypes.uint32.vec(node.dtype.lanes) for s in node.src[:2])
 
 
 class _Reader:
@@ -168,6 +176,7 @@ ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
     ((ops.SHUFFLE,), "two vectors of one dtype and lanes of theirs", _shuffle),
     ((ops.EXTRACT,), "a vector and one of its lanes",
      lambda n: n.dtype is n.src[0].dtype.scalar and 0 <= n.arg < n.src[0].dtype.lanes > 1),
+    ((ops.MMA,), "words of both factors and sums of a unit, in equal lanes", _mma),
     ((ops.PART,), "a number and dtype index", lambda n: n.arg >= 0 and n.dtype is dtypes.index),
     ((ops.ID,), "a kind of ranges that are numbered, and dtype index",
      lambda n: n.arg in NUMBERED and n.dtype is dtypes.index),

@@ -7,7 +7,8 @@
     ENDFOR b0, b1                  nexts, leave   it, for the next one or out of the loop
                                    finish         combines what is closed; the values are known
 
-REDUCE(ADD, MUL) of floats is MULACC. What a condition excludes is left out by a selection.
+REDUCE(ADD, MUL) of floats is MULACC; a matrix unit adds to what it is given. What a condition
+excludes is left out by a selection.
 A fold of PAIRs has two accumulators, a key and its place. Where places grow from one iteration to
 the next the first of equal keys stays by itself; its place is at first that of the first
 iteration, for a key may be the identity.
@@ -120,9 +121,11 @@ class Accumulators:
         lines, dtype, monoid = self.lines, accumulator.dtype, node.arg.monoid
         condition, folded = masked(node) or (None, value(node))
         multiply = lines.fma and monoid is ops.ADD and folded.op is ops.MUL and dtype.is_float
+        unit = folded.op is ops.MMA and monoid is ops.ADD
         operands = [lines.widen(self.values.value(v, instance), dtype.lanes)
-                    for v in (folded.src if multiply else (folded,))]
+                    for v in (folded.src if multiply or unit else (folded,))]
         out = lines.add(ops.MULACC, dtype, (*operands, accumulator)) if multiply else \
+            lines.add(ops.MMA, dtype, (*operands, accumulator), folded.arg) if unit else \
             lines.combined(monoid, accumulator, operands[0])
         if condition is None or self.values.conditions.truth(condition):
             return out

@@ -139,6 +139,10 @@ class Values:
             return self.reduced(node, src)
         if op is ops.STEP or op is ops.WHERE and len(src) == 1:
             return src[0]
+        if op is ops.MMA:  # of no sum: it is added to zero
+            lanes = self.replication[node.ranges].lanes
+            wide = [self.lines.widen(s, lanes) for s in (*src, build.const(0, node.dtype))]
+            return self.lines.add(op, node.dtype.vec(lanes), tuple(wide), node.arg)
         if op not in ops.ELEMENTWISE:
             raise KernelError(f"expected a value, got {node}")
         truth = self.conditions.truth(node) if node.dtype is dtypes.bool_ else None

@@ -23,10 +23,12 @@ from fnx.core.parts import buffer, closed, dims
 from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.tiling import Transform
+from fnx.core.units import Unit
 from fnx.core.uop import UOp, toposort
 from fnx.lower.factors import two_factors
 from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.subtotals import CHAIN, in_parts
+from fnx.lower.schedule.units import unit_of
 from fnx.lower.schedule.workload import extent, itemsize, length, loads_below, product, stride
 
 _PACK_COLUMNS = 96 << 10  # bytes of the right factor above which it is packed
@@ -37,6 +39,7 @@ _LONG = 16  # times the rows: of sums so long, writing across lanes costs less t
 _TILES = (14, 2), (8, 3), (4, 2), (4, 4), (1, 4), (1, 1)  # that shapes share
 _OWN = 1 << 27  # multiply-adds from which on each shape has a kernel of its own
 _FEW = 8  # accumulators of a tile, up to which subtotals cost next to nothing
+_UNIT_ROWS, _UNIT_TERMS = 4, 8  # from which on words are laid out for a matrix unit
 _PARALLEL = 1 << 17  # multiply-adds above which workers share the rows
 
 
@@ -205,13 +208,21 @@ class _Tiling:
         self.rough = any(stride(load, self.column) not in (0, 1)
                          for load in loads_below(found.right))
         self.itemsize = itemsize([found.reduce, found.left, found.right])
+        self.unit = self._unit()
         self.depth, self.width = product(found.summed), product(found.columns)
+        if self.unit is not None:  # words of the sum, each as wide as a result
+            self.depth, self.itemsize = -(-self.depth // self.unit.in_word), 4
         self.tile = self._tile()
         self.block = self._block()
         self.blocks = f"{name_of(self.row)}_io"  # the loop over blocks of rows
 
     def _tile(self) -> Tile:
         return register_tile(extent(self.row), extent(self.column), self.itemsize, self.target)
+
+    def _unit(self) -> Unit | None:
+        """The matrix unit that multiplies, where enough is multiplied to lay out words for it."""
+        few = product(self.found.rows) < _UNIT_ROWS or product(self.found.summed) < _UNIT_TERMS
+        return None if few else unit_of(self.found.reduce.src[0], self.target)
 
     def suits_dots(self, along: UOp) -> bool:
         """Whether lanes go along a sum: there are few columns, or so few rows that packing the
@@ -267,9 +278,9 @@ class _Tiling:
             loops.insert(0, shared)
             steps.append(tiling.parallel(shared))
         across = [name_of(r) for r in found.columns if r is not self.column]
-        cut, summed = self._summed()
+        cut, summed, terms = self._summed()
         steps += [*cut, tiling.order(*loops, *across, f"{n}_jr", f"{m}_ir", *summed,
-                                     f"{m}_i", f"{n}_j", f"{n}_l"),
+                                     f"{m}_i", f"{n}_j", f"{n}_l", *terms),
                   tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l")]
         return [*steps, *self._left_stages(loops), *self._right_stages(loops)]
 
@@ -291,19 +302,35 @@ class _Tiling:
             loops.remove(shared)
             loops.insert(0, shared)
             steps.append(tiling.parallel(shared))
-        cut, summed = self._summed()
+        cut, summed, terms = self._summed()
         inner = [*map(name_of, found.rows[:-1]), f"{m}_ir", *summed]
-        steps += [*cut, tiling.order(*loops, *inner, f"{m}_i", f"{n}_j", f"{n}_l"),
+        steps += [*cut, tiling.order(*loops, *inner, f"{m}_i", f"{n}_j", f"{n}_l", *terms),
                   tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l")]
         large = self.width >= 4 * vectors * lanes and self.depth >= 16
         return [*steps, *(self._stages(found.left, None, "GLOBAL") if large else [])]
 
-    def _summed(self) -> tuple[list[Transform], list[str]]:
-        """The loops of the sum, cut where they are long."""
+    def _summed(self) -> tuple[list[Transform], list[str], list[str]]:
+        """The loops of the sum, cut where they are long, and the terms in a word of a unit, if
+        one multiplies: those of the range along which more of the factors are contiguous."""
         few = self.tile.rows * self.tile.vectors <= _FEW
-        steps, loops = in_parts([(name_of(r), length(r)) for r in self.found.summed],
-                                CHAIN // 4 if few else CHAIN)
-        return steps, _flat(loops)
+        loops = [(name_of(r), length(r)) for r in self.found.summed]
+        cut: list[Transform] = []
+        terms: list[str] = []
+        if self.unit is not None:
+            along = self._terms()
+            at, name, count = self.found.summed.index(along), name_of(along), self.unit.in_word
+            words, term = f"{name}_w", f"{name}_e"
+            loops[at], terms = (words, length(along, count)), [term]
+            cut = [tiling.split(name, count, words, term),
+                   tiling.tensorize(term, self.unit.name)]
+        steps, parts = in_parts(loops, CHAIN // 4 if few else CHAIN)
+        return [*cut, *steps], _flat(parts), terms
+
+    def _terms(self) -> UOp:
+        """The range of the sum whose neighbours are the terms of a word."""
+        loads = [*loads_below(self.found.left), *loads_below(self.found.right)]
+        return max(self.found.summed, key=lambda r: (sum(stride(x, r) == 1 for x in loads),
+                                                     extent(r)))
 
     def _has_blocks(self) -> bool:
         return extent(self.row) > self.tile.rows * self.block
@@ -311,7 +338,7 @@ class _Tiling:
     def _left_stages(self, loops: list[str]) -> list[Transform]:
         """A block of the left factor is packed where many columns go by."""
         _, vectors, lanes = self.tile
-        if -(-self.width // (vectors * lanes)) < 4 or self.depth < 16:
+        if self.unit is None and (-(-self.width // (vectors * lanes)) < 4 or self.depth < 16):
             return []
         moving = {name_of(r) for r in (*self.found.batch, *self.found.rows) if self._moves(r)}
         if self._has_blocks():
@@ -323,10 +350,13 @@ class _Tiling:
         found = self.found
         large = self.width * self.depth * self.itemsize > _PACK_COLUMNS
         reused = product(found.rows) >= 8 * self.tile.rows
+        if self.unit is not None and not found.batch:  # words are made once
+            large = reused = True
         if not found.batch and (self.rough or reused and large):
             return self._stages(found.right, None, "GLOBAL" if reused or large else "PRIV")
         batch = {name_of(r) for r in found.batch if self._moves(r)}
-        return self._stages(found.right, _innermost(loops, batch)) if self.rough else []
+        rough = self.rough or self.unit is not None
+        return self._stages(found.right, _innermost(loops, batch)) if rough else []
 
     def _stages(self, factor: UOp, at: str | None, space: str = "PRIV") -> list[Transform]:
         """Of the operand whose load stands for a factor; in ``x @ x`` not that of the other one."""
@@ -338,7 +368,11 @@ class _Tiling:
 
 
 class _SharedTiling(_Tiling):
-    """One of few tilings: what follows from extents is told apart coarsely."""
+    """One of few tilings: what follows from extents is told apart coarsely. Words of units would
+    be put together term by term, as nothing says whether they lie in memory as words."""
+
+    def _unit(self) -> Unit | None:
+        return None
 
     def _tile(self) -> Tile:
         return register_tile(extent(self.row), extent(self.column), self.itemsize, self.target,

@@ -23,10 +23,12 @@ from fnx.core.tiling import (
     Parallel,
     Split,
     Subtotal,
+    Tensorize,
     Transform,
     Unroll,
     Vectorize,
 )
+from fnx.core.units import UNITS, Unit
 from fnx.core.uop import UOp, toposort
 
 
@@ -112,12 +114,13 @@ class ScheduledLoop:
 
 class Loops:
     """All loops of a kernel; ``leaves`` in loop order; of those in ``subtotals`` each iteration is
-    summed by itself."""
+    summed by itself; those in ``units`` are a matrix unit's."""
 
     def __init__(self, kernel: UOp) -> None:
         self.of: dict[UOp, ScheduledLoop] = {}
         self.leaves: dict[str, ScheduledLoop] = {}
         self.subtotals: set[ScheduledLoop] = set()
+        self.units: dict[ScheduledLoop, Unit] = {}  # of the loops over terms in a word
         carried = {closed(n)[0] for n in toposort(kernel.src) if n.op is ops.ITER}
         for r in ranges_of(kernel):
             name = name_of(r)
@@ -135,6 +138,8 @@ class Loops:
                 self._order(step)
             elif isinstance(step, Subtotal):
                 self.subtotals.add(self._leaf(step.range, step))
+            elif isinstance(step, Tensorize):
+                self.units[self._leaf(step.range, step)] = self._unit(step)
             elif isinstance(step, Parallel | Vectorize | Unroll | Bind):
                 self._kind(step)
 
@@ -147,6 +152,15 @@ class Loops:
             raise KernelError(f"{step}: expected a range without carried values, got {name!r}",
                               hint="its iterations follow one another; tile the ranges around it")
         return self.leaves[name]
+
+    def _unit(self, step: Tensorize) -> Unit:
+        """The unit that multiplies along a loop, whose extent is what a word holds."""
+        unit, loop = UNITS[step.unit], self.leaves[step.range]
+        if symbolic.bounds(loop.extent) != (unit.in_word, unit.in_word):
+            raise KernelError(f"{step}: expected a loop over the {unit.in_word} terms of a word",
+                              hint=f"split({step.range!r}, {unit.in_word}), and name the inner "
+                              "part")
+        return unit
 
     def _split(self, step: Split) -> None:
         loop = self._leaf(step.range, step)

@@ -23,6 +23,7 @@ from functools import reduce
 from typing import Any
 
 from fnx.core import build, dtypes, ops
+from fnx.core.errors import KernelError
 from fnx.core.expr import Expr, minimum
 from fnx.core.parts import buffer, closed, dims, indices, place, stop
 from fnx.core.rewriting import symbolic
@@ -31,8 +32,9 @@ from fnx.core.uop import UOp, inherit, rebuild, substitute, toposort
 from fnx.lower.factors import vanishes
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.schedule.legality import check, is_data
-from fnx.lower.schedule.loops import Loops
+from fnx.lower.schedule.loops import Loops, ScheduledLoop
 from fnx.lower.schedule.staging import place_stages
+from fnx.lower.schedule.units import multiplied
 
 
 def tile(kernel: UOp, schedule: Sequence[Transform]) -> UOp:
@@ -124,11 +126,35 @@ class _Rewriter:
             folded = _within(_all(conditions), folded, worst)
         elif conditions and not (identity == 0 and vanishes(folded, conditions)):
             folded = build.where(_all(conditions), folded, build.const(identity, folded.dtype))
+        word = self.word(node)
+        if word is None:
+            return self.summed(node, folded)
+        unit = self.loops.units[word]
+        assert word.final is not None
+        parts = multiplied(folded, unit, word.final)
+        if parts is None:
+            raise KernelError(
+                f"tensorize({word.name!r}, {unit.name!r}): expected a sum of products of "
+                f"{unit.left} and {unit.right} in {unit.result}", site=node.site)
+        taken, away = (None if p is None else self.summed(node, p, word) for p in parts)
+        assert taken is not None
+        return taken if away is None else build.sub(taken, away)
+
+    def word(self, node: UOp) -> ScheduledLoop | None:
+        """The loop of a sum whose terms are those of a word."""
+        leaves = (leaf for r in closed(node) for leaf in self.loops.of[r].leaves())
+        return next((leaf for leaf in leaves if leaf in self.loops.units), None)
+
+    def summed(self, node: UOp, folded: UOp, without: ScheduledLoop | None = None) -> UOp:
+        """A REDUCE over the loops that its ranges became, but the one that is in its terms."""
+        gone = None if without is None else without.final
+        levels = [[leaf for r in closed(node) for leaf in self.loops.of[r].ranges()]]
         if self.loops.subtotals and node.arg.monoid is ops.ADD and folded.dtype.is_float:
-            for ranges in self.loops.levels(closed(node)):
-                folded = node.over((folded, *ranges)) if ranges else build.without_key(folded)
-            return folded
-        return self.stage(node, (folded,))
+            levels = self.loops.levels(closed(node))
+        for ranges in levels:
+            own = [r for r in ranges if r is not gone]
+            folded = node.over((folded, *own)) if own else build.without_key(folded)
+        return folded
 
     def iterate(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         """A loop also ends where the ranges that its stop depends on are outside."""
@@ -140,7 +166,7 @@ class _Rewriter:
         return node.over((*src[:-1], outside))
 
     def stage(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
-        """A STAGE or REDUCE over the loops that its ranges became."""
+        """A STAGE over the loops that its ranges became."""
         ranges = [leaf for r in closed(node) for leaf in self.loops.of[r].ranges()]
         return node.over((src[0], *ranges)) if ranges else build.without_key(src[0])
 

@@ -1,0 +1,145 @@
+"""Matrix units: instructions that multiply and add several terms at once. One row each.
+
+All of them read **words** of 32 bits, which hold neighbouring terms of a sum, the first one in the
+low bits: two of bfloat16, four of int8. An MMA is the sum of what its words hold:
+
+    MMA(a[i, w], b[w, j], w...)      one term: left of a word of a times right of a word of b
+    REDUCE(MMA(a, b, w...), k, ADD)  what goes before is added inside the unit
+
+Of a row's product m x n x k one MMA node is one result; m, n and the words of k are ranges of it,
+or what is left of k inside of a word. So ``words`` of k are closed by the MMA: of units that
+work in lanes none. Which range is which lane, thread or row is said by ``form``:
+
+    form      left            right           result
+    lanes     one word        a lane each     a lane each         m = 1, n lanes, one word of k
+    warp      fragments of a warp of threads, by the tables of lower/program/fragments.py
+    tiles     16 words a row  16 rows         16 x 16             one register each
+
+What a row's instruction rounds is its meaning here (``product``), so the interpreter of a tiled
+kernel is exact; how the REDUCE around it associates is bounded as of every sum.
+
+>>> UNITS["dpbf16ps"].left, UNITS["dpbf16ps"].in_word, UNITS["dpbf16ps"].words
+(bfloat16, 2, 1)
+>>> word = np.uint32([0x40003F80])                      # 1.0 and 2.0
+>>> product(UNITS["dpbf16ps"], word, word, np.float32([0.5]))
+array([5.5], dtype=float32)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fnx.core import dtypes, narrow
+from fnx.core.dtypes import DType, NDArray
+from fnx.core.record import Record
+
+
+class Unit(Record):
+    """An instruction.
+
+    Attributes:
+        name: what it is called, and what a target's ``units`` have.
+        form: "lanes", "warp" or "tiles".
+        m, n, k: rows, columns and terms of one instruction; n is 0 where it is the lanes of
+            the target's vectors.
+        left, right: types of the factors.
+        result: type of the sums.
+        flushes: whether subnormal operands, and results, are zero.
+        later: whether the term in the high bits of a word is added first.
+        needs: what the compiler calls the parts of a processor that have it.
+        bits: of the vectors whose lanes it works in.
+    """
+
+    name: str
+    form: str
+    m: int
+    n: int
+    k: int
+    left: DType
+    right: DType
+    result: DType
+    flushes: bool = False
+    later: bool = False
+    needs: tuple[str, ...] = ()
+    bits: int = 0
+
+    @property
+    def in_word(self) -> int:
+        """Terms in a word."""
+        return 32 // self.left.bits
+
+    @property
+    def words(self) -> int:
+        """Words of k of one instruction."""
+        return self.k // self.in_word
+
+
+_ROWS = (
+    Unit("dpbf16ps", "lanes", 1, 0, 2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32,
+         flushes=True, later=True, needs=("avx512bf16",), bits=512),
+    Unit("dpbusd", "lanes", 1, 0, 4, dtypes.uint8, dtypes.int8, dtypes.int32,
+         needs=("avx512vnni",), bits=512),
+)
+UNITS = {unit.name: unit for unit in _ROWS}
+
+
+def product(unit: Unit, a: NDArray, b: NDArray, total: NDArray) -> NDArray:
+    """``total`` and the products of what two words hold, rounded as the instruction does."""
+    order = range(unit.in_word)
+    for i in reversed(order) if unit.later else order:
+        x, y = _term(unit.left, a, i), _term(unit.right, b, i)
+        if not unit.result.is_float:
+            total = total + x * y
+            continue
+        if unit.flushes:
+            x, y, total = map(_flushed, (x, y, total))
+        exact = x.astype(np.float64) * y  # products of these types are
+        total = _sum(exact, total.astype(np.float64))
+        if unit.flushes:
+            total = _flushed(total)
+    return total
+
+
+def summed(unit: Unit, a: NDArray, b: NDArray, axes: Sequence[int]) -> NDArray:
+    """The products of two arrays of words, in the order of some axes, which have length 1 then."""
+    shape = [1 if i in axes else n for i, n in enumerate(np.broadcast_shapes(a.shape, b.shape))]
+    a, b = (np.moveaxis(x, axes, range(len(axes))) for x in (a, b))
+    total = np.zeros((), unit.result.np)
+    for at in np.ndindex(*a.shape[:len(axes)]):
+        total = product(unit, a[at], b[at], total)
+    return np.broadcast_to(total, [n for i, n in enumerate(shape) if i not in axes]).reshape(shape)
+
+
+def in_words(buffer: NDArray) -> NDArray:
+    """The whole words that hold the elements of a buffer."""
+    flat = buffer.reshape(-1)
+    return flat[:flat.size - flat.nbytes % 4 // flat.itemsize].view(np.uint32)
+
+
+def _term(t: DType, words: NDArray, i: int) -> NDArray:
+    """The values at one place of all words, in the type of the sums."""
+    bits = words >> np.uint32(i * t.bits) & np.uint32((1 << t.bits) - 1)
+    if t.storage is not None:
+        return narrow.values(bits, t)
+    unused = np.uint32(32 - t.bits)
+    whole = (bits << unused).view(np.int32)
+    return whole >> np.int32(unused) if t.kind == "int" else bits.view(np.int32)
+
+
+def _sum(a: NDArray, b: NDArray) -> NDArray:
+    """a + b of float64 rounded once to float32: what the first rounding lost goes to its last
+    bit, so that the second sees on which side of a half it is."""
+    total = a + b
+    part = total - a
+    lost = (a - (total - part)) + (b - part)
+    bits = total.view(np.int64)
+    odd = np.isfinite(total) & (lost != 0) & (bits & 1 == 0)
+    up = (lost > 0) == (total > 0)
+    stuck = np.where(odd, np.where(up, bits + 1, bits - 1), bits).view(np.float64)
+    return np.asarray(stuck.astype(np.float32))
+
+
+def _flushed(x: NDArray) -> NDArray:
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.zeros_like(x), x), x)
