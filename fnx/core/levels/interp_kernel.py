@@ -209,11 +209,9 @@ class _StoreRun:
         if op is ops.MMA:
             return self._multiplied(node, values)
         if op is ops.STAGE:
-            held: NDArray = values[parts.value(node)]
-            return held
+            return np.asarray(values[parts.value(node)])
         if op is ops.GET:
-            last: NDArray = values[node.src[0]].last[node.arg]
-            return last
+            return np.asarray(values[node.src[0]].last[node.arg])
         if op not in _PURE:
             raise KernelError(f"expected a node of the kernel level, got {node}",
                               site=node.site)
