@@ -77,12 +77,17 @@ class DeviceBase(ABC):
     Attributes:
         name: what ``config.device`` calls it.
         target: what the lowering knows of it.
-        allocate: fresh memories of so many bytes, their content undefined.
+        allocate: fresh memories of so many bytes (or of what ``together`` makes of them), their
+            content undefined.
     """
 
     name: str
     target: Target
-    allocate: Callable[[Iterable[int]], Sequence[DeviceStorage]]
+    allocate: Callable[[Iterable[Any]], Sequence[DeviceStorage]]
+
+    def together(self, sizes: Sequence[int]) -> Sequence[Any]:
+        """What ``allocate`` is given for results of a call, found once: they may share memory."""
+        return sizes
 
     def alloc(self, nbytes: int) -> DeviceStorage:
         """Fresh memory of so many bytes."""

@@ -13,6 +13,7 @@ and re-entrant calls never share memory.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections import deque
@@ -21,13 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends.allocator import ALIGNMENT, Holding, Pool
+from fnx.backends.allocator import ALIGNMENT, Holding, Pool, PoolBlock, size_class
 from fnx.backends.base import CommandBuffer, DeviceBase, DeviceStorage
 from fnx.core import dtypes, host, op_args, ops, parts
 from fnx.core.errors import ShapeError, SpecError
 from fnx.core.numpy_semantics import sorted_operands
 from fnx.core.uop import UOp
 
+_SHARED, _FEWEST = 1024, 3  # bytes of a block that several results share; results
 _FEW = 256  # bytes that are copied twice sooner than their address is found
 _CALLEES = (ops.KERNEL, ops.HOST, ops.SORT, ops.LINKED)
 
@@ -240,18 +242,61 @@ class InFlight:
         return self._entries[0].buffer.running(record, self._entries[0].lease)
 
 
-class HostStorage(DeviceStorage):
-    """A block of a pool of host memory, and the timeline value of its last writer."""
+class Shared:
+    """Small results of a call that are neighbours in one block: the offset and bytes of each."""
 
-    __slots__ = ("__weakref__", "lent", "nbytes", "placed", "ptr", "signal", "timeline")
+    __slots__ = ("nbytes", "parts")
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        rounded = [size_class(nbytes) for nbytes in sizes]
+        self.nbytes = sum(rounded)
+        self.parts = list(zip(itertools.accumulate(rounded, initial=0), sizes))
+
+
+def together(sizes: Sequence[int]) -> list[int | Shared]:
+    """What to allocate for results of so many bytes, in their order: to take a block and to give
+    it back costs more than the rest of a small result does. Who keeps one of them keeps the
+    block, so blocks are no larger than what Python has of an array anyway.
+
+    >>> [x if isinstance(x, int) else x.parts for x in together([8, 8, 200, 4096])]
+    [[(0, 8), (64, 8), (128, 200)], 4096]
+    """
+    out: list[int | Shared] = []
+    for is_small, run in itertools.groupby(sizes, lambda nbytes: nbytes <= _SHARED // 4):
+        left = list(run)
+        while is_small and len(left) >= _FEWEST:
+            ends = itertools.accumulate(map(size_class, left))
+            count = sum(1 for end in ends if end <= _SHARED)
+            out.append(Shared(left[:count]))
+            left = left[count:]
+        out += left
+    return out
+
+
+class HostStorage(DeviceStorage):
+    """A block of a pool of host memory, or a part of one, and the timeline value of its last
+    writer."""
+
+    __slots__ = ("__weakref__", "block", "lent", "nbytes", "placed", "ptr", "signal", "timeline")
     signal: Signal
     timeline: int
+    block: PoolBlock  # that it is a part of
 
     @classmethod
-    def several(cls, pool: Pool, signal: Signal, sizes: Iterable[int]) -> list[HostStorage]:
+    def several(cls, pool: Pool, signal: Signal, sizes: Iterable[int | Shared]
+                ) -> list[HostStorage]:
         """Storages of so many bytes; all results of a call at once, as each step here counts."""
         made, lists, holdings, last = [], pool.lists, pool.holdings, -1
         for nbytes in sizes:
+            if isinstance(nbytes, Shared):
+                block = PoolBlock(pool, nbytes.nbytes)
+                address = block.ptr
+                for offset, own in nbytes.parts:
+                    storage = cls()
+                    storage.ptr, storage.nbytes, storage.block = address + offset, own, block
+                    storage.signal, storage.timeline, storage.lent = signal, 0, False
+                    made.append(storage)
+                continue
             storage = cls()
             storage.nbytes, storage.signal, storage.timeline = nbytes, signal, 0
             storage.lent = False
@@ -333,7 +378,11 @@ def borrowed(value: np.ndarray[Any, Any]) -> BorrowedStorage | None:
 class HostDevice(DeviceBase):
     """A device whose memory is the host's."""
 
-    allocate: Callable[[Iterable[int]], list[HostStorage]]
+    allocate: Callable[[Iterable[int | Shared]], list[HostStorage]]
+
+    def together(self, sizes: Sequence[int]) -> list[int | Shared]:
+        """What ``allocate`` is given for the results of a call."""
+        return together(sizes)
 
     def upload(self, value: np.ndarray[Any, Any]) -> HostStorage:
         """A copy of an array."""

@@ -70,7 +70,8 @@ class DeviceFace(Protocol):
     @property
     def target(self) -> Target: ...
     @property
-    def allocate(self) -> Callable[[Sequence[int]], Sequence[Any]]: ...
+    def allocate(self) -> Callable[[Sequence[Any]], Sequence[Any]]: ...
+    def together(self, sizes: Sequence[int]) -> Sequence[Any]: ...
     def encode(self, commands: UOp, code: Mapping[UOp, Any], arena: int) -> Any: ...
     def prepare(self, code: Any) -> None: ...
     def stats(self) -> dict[str, int]: ...
@@ -90,14 +91,14 @@ class Executable:
         checks: its last results are the faults of these: looked at, and not given.
     """
 
-    __slots__ = ("allocate", "device", "function", "buffer", "block", "sizes", "results",
+    __slots__ = ("allocate", "device", "function", "buffer", "block", "sizes", "memory", "results",
                  "forwards", "checks", "over", "nbytes", "_lower", "_lowered")
 
     def __init__(self, fn: UOp, device: Any, block: BlockFace, code: Mapping[UOp, Any],
                  lower: Callable[[], LoweredFace], checks: Sequence[Check] = ()) -> None:
         self.function, self.checks = fn, checks
         self.device: DeviceFace = device
-        self.allocate: Callable[[Sequence[int]], Sequence[Any]] = device.allocate
+        self.allocate: Callable[[Sequence[Any]], Sequence[Any]] = device.allocate
         self.buffer = device.encode(block.commands, code, block.arena)
         self.block, self._lower = block, lower
         self._lowered: LoweredFace | None = None
@@ -109,6 +110,7 @@ class Executable:
                         for kind, i in block.results]
         for i, _ in self.over:
             self.sizes[i] = 1  # no memory of its own
+        self.memory = device.together(self.sizes)
         self.forwards = any(kind == "in" for kind, _ in self.results) or \
             len(self.results) != len(self.sizes) or bool(checks)
 
@@ -128,10 +130,10 @@ class Executable:
         """``run`` without donation, and without looking for what this program does not do."""
         if not self.is_plain:
             return self.run
-        allocate, sizes, submit, see = self.allocate, self.sizes, self.buffer.submit, self.seen
+        allocate, memory, submit, see = self.allocate, self.memory, self.buffer.submit, self.seen
 
         def run(ins: Sequence[Any]) -> Sequence[Any]:
-            outs = allocate(sizes)
+            outs = allocate(memory)
             submit(ins, outs)
             if config.check:
                 see(ins, outs)
@@ -146,7 +148,7 @@ class Executable:
         be written over, so that whoever is interrupted here does not read what is written there,
         and what fails before has taken nothing.
         """
-        outs = self.allocate(self.sizes)
+        outs = self.allocate(self.memory)
         if self.over:
             ins, outs = self._written_over(ins, outs)
             self.buffer.submit(ins, outs, give_away)
