@@ -64,6 +64,38 @@ def test_transposed_copy_writes_vectors():
     assert all(s.src[0].src[1].dtype.lanes == 1 and s.src[1].dtype.lanes == 16 for s in stores)
 
 
+@settings(deadline=None, max_examples=40)
+@given(m=st.integers(1, 40), count=st.integers(2, 9), lanes=st.sampled_from([2, 4, 8, 16]),
+       unrolled=st.integers(1, 2), shift=st.integers(0, 2), turned=st.booleans(),
+       dtype=st.sampled_from([dtypes.float32, dtypes.int32, dtypes.float64, dtypes.bool_]))
+def test_lanes_with_other_instances_between(m, count, lanes, unrolled, shift, turned, dtype):
+    """o[j, i] = x[i, j] and back, with lanes along j and all i instances; rows of x of some
+    elements more, and tails."""
+    i = build.range_(count, 0, "UNROLL")
+    j, j_ok, _ = split(m, (unrolled, "UNROLL"), (lanes, "VEC"), ids=10)
+    along = (i, j), (count, m + shift)
+    beside = (j, i), (m, count)
+    sides = (beside, along) if turned else (along, beside)
+    places = [build.at(build.ref(s, dtype, shape), *at) for s, (at, shape) in enumerate(sides)]
+    x = build.load(places[0], j_ok)
+    kernel = build.kernel([build.store(places[1], x, j_ok)], "short", (10, 11, 12, 0))
+    (_, given_shape), (_, out_shape) = sides
+    values = (np.arange(np.prod(given_shape)).reshape(given_shape) % 3).astype(dtype.np)
+    mine, theirs = both(kernel, [values, np.zeros(out_shape, dtype.np)])
+    assert same_bits(mine[1], theirs[1])
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_lanes_with_other_instances_between_move_as_vectors(count):
+    i, j = build.range_(count, 0, "UNROLL"), build.range_(16, 1, "VEC")
+    x, o = (build.at(build.ref(s, F32, (16, count)), j, i) for s in (0, 1))
+    kernel = build.kernel([build.store(o, build.add(build.load(x), build.load(x)))], "k", (1, 0))
+    moves = [line for line in linearize(kernel, Target("cpu")).src
+             if line.op in (ops.LOAD, ops.STORE)]
+    assert len(moves) == 2 * count
+    assert all(line.src[0].src[1].dtype.lanes == 1 for line in moves)
+
+
 def packed(m, k, rows, monoid=ops.ADD):
     """o[m] = sum over k of x[m, k]^2 through a stage that is filled across its rows."""
     row, row_ok, (ir, i) = split(m, (rows, "UNROLL"), ids=0, outer="PAR")

@@ -5,6 +5,9 @@ instances and lanes is transposed in registers, and whole vectors are written:
 
     o[l, u], l VEC 16, u UNROLL 14      16 vectors of lanes along l, of which 14 are computed
                                         transpose -> 16 vectors along u, written at l = 0 .. 15
+
+Where the unrolled range is all that lies between two lanes, its instances and the lanes are
+neighbours in turn (interleaved.py).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import KernelError
 from fnx.core.record import Record
 from fnx.core.uop import UOp, substitute, toposort
+from fnx.lower.program import interleaved
 from fnx.lower.program.addresses import split_lanes
 from fnx.lower.program.builder import Lines
 from fnx.lower.program.roles import Instance, Replicas, extent_of
@@ -40,6 +44,9 @@ class Write(Record):
 def collect(values: Values, store: UOp) -> list[Write]:
     """All instances of a STORE, values and addresses computed, nothing written."""
     replicas = values.replication[store.ranges]
+    between = None if replicas.lane is None else _between(values, store, replicas)
+    if between is not None:
+        return _interleaved(values, store, replicas, between)
     across = None if replicas.lane is None else _across(values, store, replicas)
     if across is not None:
         return _transposed(values, store, replicas, across)
@@ -83,6 +90,37 @@ def write(lines: Lines, writes: Sequence[Write]) -> None:
             lines.put(ops.STORE, dtypes.void, (address, value, *masks), how)
         if branch is not None:
             lines.end_branch(branch)
+
+
+# ---- lanes between which other instances lie ---------------------------------------------------
+
+
+def _between(values: Values, store: UOp, replicas: Replicas) -> UOp | None:
+    """The UNROLL range whose instances are what lies between the lanes of a store."""
+    place, value, *valid = store.src
+    if store.arg is not None:
+        return None
+    return interleaved.across(place, value.dtype.itemsize, values.conditions.untested(valid),
+                              values.addresses.offset(place, replicas.lane), replicas)
+
+
+def _interleaved(values: Values, store: UOp, replicas: Replicas, between: UOp) -> list[Write]:
+    """The writes of instances and lanes that are neighbours in turn."""
+    unrolled, lane, lanes = replicas
+    assert lane is not None
+    lines, count, out = values.lines, extent_of(between), []
+    others = replicas.replace(unrolled=tuple([r for r in unrolled if r is not between]))
+    for instance in others.instances():
+        block = [lines.widen(values.value(parts.value(store), {**instance, between: i}), lanes)
+                 for i in range(count)]
+        condition, mask = values.masks(store.src[2:], {**instance, between: 0})
+        for i, vector in enumerate(interleaved.together(lines, block)):
+            address = interleaved.access(values.addresses, parts.place(store), between, lane, i,
+                                         instance).address
+            own = None if mask is None else interleaved.mask_of(lines, mask, count, i)
+            streams = mask is None and _streams(values, store) and is_line(address, vector)
+            out.append(Write(address, vector, condition, own, None, streams))
+    return out
 
 
 # ---- transposed blocks ------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import KernelError
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp
+from fnx.lower.program import interleaved
 from fnx.lower.program.addresses import Addresses, split_lanes
 from fnx.lower.program.builder import Lines
 from fnx.lower.program.conditions import Conditions
@@ -215,8 +216,15 @@ class Values:
         return scalar, vector
 
     def load(self, node: UOp, instance: Instance) -> UOp:
-        _, lane, lanes = self.replication[node.ranges]
+        replicas = self.replication[node.ranges]
+        _, lane, lanes = replicas
         lines, dtype, depth = self.lines, node.dtype, self.depth(node)
+        if lane is not None:
+            between = interleaved.across(
+                parts.place(node), dtype.itemsize, self.conditions.untested(node.src[1:]),
+                self.addresses.offset(parts.place(node), lane), replicas)
+            if between is not None:
+                return self.interleaved_load(node, instance, lane, between)
         at, stride = self.addresses.access(parts.place(node), lane, instance)
         scalar, vector = self.masks(node.src[1:], instance)
         if stride == 0 and vector is None:
@@ -232,6 +240,27 @@ class Values:
         src = (at,) if mask is None else (at, mask)
         out = lines.add(ops.LOAD, dtype.vec(lanes), src, at_least=depth)
         return lines.reverse(out) if stride == -1 else out
+
+
+    def interleaved_load(self, node: UOp, instance: Instance, lane: UOp, between: UOp) -> UOp:
+        """Of one instance; those of all values of ``between`` are loaded together."""
+        lines, lanes, depth = self.lines, extent_of(lane), self.depth(node)
+        count, loads = extent_of(between), []
+        scalar, vector = self.masks(node.src[1:], instance)
+        mask = lines.both(scalar, vector)
+        for i in range(count):
+            src = [interleaved.access(self.addresses, parts.place(node), between, lane, i,
+                                      instance).address]
+            if mask is not None:
+                wide = lines.widen(mask, lanes)
+                src.append(wide if vector is None else interleaved.mask_of(lines, wide, count, i))
+            loads.append(lines.add(ops.LOAD, node.dtype.vec(lanes), tuple(src), at_least=depth))
+        found = interleaved.apart(lines, loads)
+        for i, value in enumerate(found):
+            other = {**instance, between: i}
+            if i != instance[between] and self.key(node, other) not in self.memo:
+                self.remember(node, other, value, depth)
+        return found[instance[between]]
 
 
 def columns(fold: UOp) -> tuple[UOp, ...]:

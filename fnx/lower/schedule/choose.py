@@ -21,6 +21,7 @@ from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.tiling import Schedule, Transform
 from fnx.core.uop import UOp, toposort
+from fnx.lower.program.interleaved import MOST
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.legality import carried, kept_in_order
 from fnx.lower.schedule.loops import name_of, ranges_of
@@ -89,6 +90,8 @@ class _Counted:
         for n, count in self.counted:
             if lane is None or lane not in run_over(n):
                 total += count
+            elif between(n, lane) is not None:
+                total += count * abs(stride(n, lane)) / lanes
             elif n.op in _STRIDED and abs(stride(n, lane)) > 1:
                 total += count * _STRIDED[n.op]
             else:
@@ -180,6 +183,8 @@ class LoopPlan:
         """The ranges that become lanes: one of the outer ones for all, or each statement's."""
         apart, cost = self._apart()
         best: list[UOp] = apart
+        if not self.closing:
+            self.few += [q for q in self._short_sides(apart) if q not in self.few]
         for r in self.outer:
             if r in self.staged or r not in self.common:
                 continue
@@ -187,6 +192,13 @@ class LoopPlan:
             if together < cost:
                 best, cost = [r], together
         return best
+
+    def _short_sides(self, lanes: Sequence[UOp]) -> list[UOp]:
+        """Ranges that fill what is between the lanes: they are written out."""
+        found = {between(n, r) for s in self.statements for n in s.nodes for r in lanes
+                 if n.op in (ops.LOAD, ops.STORE) and r in n.ranges}
+        return [r for r in self.ranges if r in found and r not in lanes and r not in self.kept
+                and all(r not in s.ranges or r in self.common for s in self.stores)]
 
     def _apart(self) -> tuple[list[UOp], float]:
         chosen: list[UOp] = []
@@ -220,7 +232,9 @@ class LoopPlan:
         """Vectors per iteration: 4, fewer where the code is long or the rest would be."""
         count = sum(n.op in ops.ELEMENTWISE for n in self.nodes)
         vectors = -(-extent(r) // lanes)
+        count *= product(self.few)
         times = _UNROLL if count <= 16 else 2 if count <= 48 else 1
+        times = max(1, min(times, _UNROLL // product(self.few)))
         while times > 1 and -(-vectors // times) * times > 1.15 * vectors:
             times //= 2
         return times
@@ -314,7 +328,7 @@ class LoopPlan:
         known = all(map(is_known, self.ranges))
         if known and work(self.nodes) < _INLINE:
             return None
-        loops = [r for r in self.common if r not in vectors]
+        loops = [r for r in self.common if r not in vectors and r not in self.few]
         for r in loops:
             if extent(r) >= _UNROLL * (_BLOCK if r in blocked else 1):
                 return r
@@ -379,6 +393,17 @@ class LoopPlan:
                 self.steps += steps
                 out |= cut if steps else {}
         return out
+
+
+def between(access: UOp, lane: UOp) -> UOp | None:
+    """The short range whose elements are all that lies between the lanes of a LOAD or STORE."""
+    if access.op not in (ops.LOAD, ops.STORE) or lane not in access.ranges:
+        return None
+    step = stride(access, lane)
+    if not 2 <= step <= MOST or access.dtype.itemsize < 4 and access.op is ops.LOAD:
+        return None
+    return next((r for r in access.ranges if r is not lane and is_known(r) and extent(r) == step
+                 and stride(access, r) == 1), None)
 
 
 def _is_few(r: UOp) -> bool:

@@ -1,0 +1,83 @@
+"""Lanes that lie apart in memory by as many elements as one short unrolled range has.
+
+    x[l, u], l VEC 16, u UNROLL 3        48 neighbours: three vectors as they lie in memory,
+                                         and by shuffles one for each u, or back
+
+    memory       a0 b0 c0 a1 | b1 c1 a2 b2 | c2 a3 b3 c3
+    instances    a0 a1 a2 a3,  b0 b1 b2 b3,  c0 c1 c2 c3
+
+A gather or scatter would touch each element by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fnx.core import build, ops, parts
+from fnx.core.uop import UOp, substitute, toposort
+from fnx.lower.program.addresses import Access, Addresses, Offset, split_lanes
+from fnx.lower.program.builder import Lines
+from fnx.lower.program.roles import Instance, Replicas, extent_of
+
+MOST = 8  # instances: each vector is made of as many
+
+
+def across(place: UOp, itemsize: int, conditions: Sequence[UOp], offset: Offset,
+           replicas: Replicas) -> UOp | None:
+    """The UNROLL range whose instances fill what is between the lanes of a place."""
+    if offset.stride is None or not 2 <= offset.stride <= MOST or itemsize < 4 \
+            or any(n.op is ops.STAGE for n in toposort([*place.src[1:], *conditions])):
+        return None
+    for r in replicas.unrolled:
+        _, own = split_lanes(offset.common, r)
+        if own == {(r,): 1} and extent_of(r) == offset.stride:
+            return r if all(r not in c.ranges for c in conditions) else None
+    return None
+
+
+def access(addresses: Addresses, place: UOp, r: UOp, lane: UOp, i: int, at: Instance) -> Access:
+    """Where the neighbours of vector ``i`` lie."""
+    neighbours = build.range_(extent_of(lane), r.arg.id, "VEC")
+    index = build.add(neighbours, build.index_const(i * extent_of(lane)))
+    turned = substitute(parts.indices(place), {lane: build.index_const(0), r: index})
+    return addresses.access(build.at(parts.buffer(place), *turned), neighbours, at)
+
+
+def mask_of(lines: Lines, mask: UOp, count: int, i: int) -> UOp:
+    """Which elements of vector ``i`` are of lanes under a mask."""
+    lanes = mask.dtype.lanes
+    order = tuple([(i * lanes + p) // count for p in range(lanes)])
+    return lines.add(ops.SHUFFLE, mask.dtype, (mask, mask), order)
+
+
+def apart(lines: Lines, vectors: Sequence[UOp]) -> list[UOp]:
+    """The instances, of the vectors as they lie in memory."""
+    count, lanes = len(vectors), vectors[0].dtype.lanes
+    return [_picked(lines, vectors, [divmod(p * count + u, lanes) for p in range(lanes)])
+            for u in range(count)]
+
+
+def together(lines: Lines, instances: Sequence[UOp]) -> list[UOp]:
+    """The vectors as they lie in memory, of the instances."""
+    count, lanes = len(instances), instances[0].dtype.lanes
+    return [_picked(lines, instances, [divmod(i * lanes + p, count)[::-1] for p in range(lanes)])
+            for i in range(count)]
+
+
+def _picked(lines: Lines, vectors: Sequence[UOp], sources: Sequence[tuple[int, int]]) -> UOp:
+    """A vector whose lanes are lanes of others, (which, lane) each: one shuffle for each other."""
+    lanes = len(sources)
+    needed = sorted({v for v, _ in sources})
+    first, *rest = needed
+    out = vectors[first]
+    order = [lane for v, lane in sources]
+    if not rest:
+        return lines.add(ops.SHUFFLE, out.dtype, (out, out), tuple(order))
+    placed = False
+    for v in rest:
+        known = {w for w in needed if w < v}
+        step = tuple([lanes + lane if w == v else p if placed else order[p] if w in known else 0
+                      for p, (w, lane) in enumerate(sources)])
+        out = lines.add(ops.SHUFFLE, out.dtype, (out, vectors[v]), step)
+        placed = True
+    return out
