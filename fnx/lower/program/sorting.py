@@ -7,7 +7,8 @@ A key becomes an unsigned integer in the order of the elements (of floats: the s
 bits are turned, NaNs are last, zeros equal). Its bytes are digits: a pass for each, from the
 lowest, keeps the order of equals. Alone, keys move themselves and are turned back; else each key,
 from the last, moves the numbers of the elements, by which all operands are read at the end. Few
-elements are counted against one another. The time is that of memory, whatever the order was.
+elements are ranked: the place of each is how many are before it, for a vector of them at once.
+The time is that of memory, whatever the order was.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from fnx.core.ops import Op
 from fnx.core.uop import UOp
 from fnx.lower.program.builder import Lines
 
-FEW = 32  # elements of a row that are counted against one another
+FEW = 128  # elements of a row that are ranked
+_VECTOR = 64  # bytes of the keys that are ranked at once; of narrow ones as many as of int32
 _DIGITS = 256
 _UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
 
@@ -61,10 +63,13 @@ class _Sorting:
         widest = max([_width(t) for _, t in arg.ins[:arg.n_keys]], key=lambda t: t.bits)
         self.counts = self._scratch(dtypes.int32, widest.itemsize * _DIGITS)
         self.keys = [self._scratch(_width(t), self.n) for _, t in arg.ins[:arg.n_keys]]
-        self.spare = [] if self.alone else [
+        few = self.n <= FEW
+        self.spare = [] if self.alone or few else [
             self._scratch(_width(t), self.n) for _, t in arg.ins[:arg.n_keys]]
-        self.order = [] if self.alone else [
+        self.order = [] if self.alone or few else [
             self._scratch(dtypes.int32, self.n) for _ in range(2)]
+        self.lanes = _VECTOR // max(4, widest.itemsize)
+        self.places = self._scratch(dtypes.int32, self.n) if few else self.counts
 
     def _scratch(self, t: DType, n: int) -> UOp:
         """A part of scratch memory."""
@@ -73,11 +78,14 @@ class _Sorting:
 
     def program(self) -> UOp:
         lines = self.lines
-        for pointer in (self.counts, *self.keys, *self.spare, *self.order):
+        for pointer in (self.counts, *self.keys, *self.spare, *self.order,
+                        *([self.places] if self.n <= FEW else [])):
             lines.put(pointer.op, pointer.dtype, pointer.src, pointer.arg)
         row = lines.open(*[UOp(ops.PART, dtypes.index, (), i) for i in (0, 1)])
         self.first = lines.times(row, self.n)
-        if self.alone and self.n > FEW:
+        if self.n <= FEW:
+            self._ranked()
+        elif self.alone:
             self._alone()
         else:
             self._by_numbers()
@@ -87,15 +95,15 @@ class _Sorting:
     # ---- lines
 
     def op(self, op: Op, a: UOp, b: UOp | int) -> UOp:
-        b = build.const(b, a.dtype) if isinstance(b, int) else b
-        dtype = dtypes.bool_ if op in ops.COMPARISONS else a.dtype
-        return self.lines.add(op, dtype, (a, b))
+        b = build.const(b, a.dtype.scalar) if isinstance(b, int) else b
+        dtype = dtypes.bool_ if op in ops.COMPARISONS else a.dtype.scalar
+        return self.lines.across(op, dtype, (a, b))
 
     def cast(self, x: UOp, t: DType) -> UOp:
         return x if x.dtype is t else self.lines.add(ops.CAST, t, (x,))
 
     def where(self, condition: UOp, a: UOp, b: UOp) -> UOp:
-        return self.lines.add(ops.WHERE, a.dtype, (condition, a, b))
+        return self.lines.across(ops.WHERE, a.dtype.scalar, (condition, a, b))
 
     def _place(self, buffer: UOp, at: UOp) -> UOp:
         t = buffer.dtype
@@ -135,13 +143,13 @@ class _Sorting:
         flipped = self.where(self.op(ops.CMPLT, x, top), self.op(ops.OR, x, top),
                              self.op(ops.XOR, x, every))
         size = self.op(ops.AND, x, top - 1)
-        ordered = self.where(self.op(ops.CMPEQ, size, 0), build.const(top, x.dtype), flipped)
-        return self.where(self.is_nan(x, t), build.const(every, x.dtype), ordered)
+        ordered = self.where(self.op(ops.CMPEQ, size, 0), build.const(top, x.dtype.scalar), flipped)
+        return self.where(self.is_nan(x, t), build.const(every, x.dtype.scalar), ordered)
 
     def is_nan(self, x: UOp, t: DType) -> UOp:
         infinity = ((1 << t.exponent) - 1) << t.mantissa
         size = self.op(ops.AND, x, (1 << x.dtype.bits - 1) - 1)
-        return self.op(ops.CMPLT, build.const(infinity, x.dtype), size)
+        return self.op(ops.CMPLT, build.const(infinity, x.dtype.scalar), size)
 
     def turned_back(self, key: UOp, t: DType) -> UOp:
         top, every = 1 << key.dtype.bits - 1, (1 << key.dtype.bits) - 1
@@ -253,7 +261,7 @@ class _Sorting:
 
     def _by_numbers(self) -> None:
         """The order of the elements, then all operands in that order."""
-        order = self._counted_against() if self.n <= FEW else self._moved()
+        order = self._moved()
         i = self.each(self.n)
         number = self.load(order, i)
         source = self.lines.plus(self.first, self.cast(number, dtypes.index))
@@ -294,24 +302,63 @@ class _Sorting:
             started = True
         return order
 
-    def _counted_against(self) -> UOp:
-        """Each element's place is how many are before it."""
-        n, arg = self.n, self.arg
+    # ---- few elements
+
+    def _ranked(self) -> None:
+        """Each element's place is how many are before it: those that are less, and of equals
+        those to the left."""
+        lines, n, lanes = self.lines, self.n, self.lanes
+        start = lines.times(self.each(-(-n // lanes)), lanes)
+        inside = lines.add(ops.LANESBELOW, dtypes.bool_.vec(lanes),
+                           (lines.plus(lines.times(start, -1), n),))
         for key, buffer in enumerate(self.keys):
-            i = self.each(n)
-            self.store(buffer, i, self.turned(self.element(key, i), arg.ins[key][1]))
-            self.done()
-        order = (self.order or [self.counts])[0]
-        i = self.each(n)
-        mine = [self.load(buffer, i) for buffer in self.keys]
-        j = self.each(n)
-        place = self.lines.phi(build.const(0, dtypes.int32))
-        before = self.op(ops.CMPLT, j, i)
-        for buffer, own in reversed(list(zip(self.keys, mine))):
-            other = self.load(buffer, j)
-            equal = self.op(ops.AND, self.op(ops.CMPEQ, other, own), before)
-            before = self.op(ops.OR, self.op(ops.CMPLT, other, own), equal)
-        last, = self.done(self.op(ops.ADD, place, self.cast(before, dtypes.int32)))
-        self.store(order, self.cast(last, dtypes.index), self.cast(i, dtypes.int32))
+            of = self.buffer(key, buffer.dtype)
+            x = lines.put(ops.LOAD, of.dtype.vec(lanes), (self._vector(
+                of, lines.plus(self.first, start), of.dtype.itemsize), inside))
+            turned = self.turned(x, self.arg.ins[key][1])
+            lines.put(ops.STORE, dtypes.void, (self._vector(buffer, start), turned))
         self.done()
-        return order
+        start = lines.times(self.each(-(-n // lanes)), lanes)
+        mine = [lines.put(ops.LOAD, b.dtype.vec(lanes), (self._vector(b, start),))
+                for b in self.keys]
+        end = lines.integer(ops.MIN, lines.plus(start, lanes), n)
+        count = lines.widen(build.const(0, dtypes.int32), lanes)
+        for low, high in ((build.index_const(0), start), (start, end), (end, build.index_const(n))):
+            j = lines.open(low, high)
+            before = lines.phi(count)
+            others = [self.load(buffer, j) for buffer in self.keys]
+            left = lines.add(ops.NOT, dtypes.bool_.vec(lanes), (lines.add(
+                ops.LANESBELOW, dtypes.bool_.vec(lanes), (
+                    lines.plus(lines.plus(j, 1), lines.times(start, -1)),)),)) \
+                if low is start else None
+            is_before = self._before(others, mine, left, high is start)
+            count, = self.done(self.where(is_before, self.op(ops.ADD, before, 1), before))
+        lines.put(ops.STORE, dtypes.void, (self._vector(self.places, start), count))
+        self.done()
+        i = self.each(n)
+        source = lines.plus(self.first, i)
+        to = lines.plus(self.first, self.cast(self.load(self.places, i), dtypes.index))
+        for slot, operand in enumerate(self.arg.kept, len(self.arg.ins)):
+            t = dtypes.int32 if operand < 0 else _width(self.arg.ins[operand][1])
+            value = self.cast(i, t) if operand < 0 else self.load(self.buffer(operand, t), source)
+            self.store(self.buffer(slot, t), to, value)
+        self.done()
+
+    def _before(self, others: list[UOp], mine: list[UOp], left: UOp | None, all_left: bool) -> UOp:
+        """Whether another element is before those of a vector, which may be to its right: all,
+        some (``left``) or none."""
+        found = left
+        for other, own in reversed(list(zip(others, mine))):
+            if found is None:
+                found = self.op(ops.CMPLE if all_left else ops.CMPLT, other, own)
+            else:
+                equal = self.op(ops.AND, self.op(ops.CMPEQ, other, own), found)
+                found = self.op(ops.OR, self.op(ops.CMPLT, other, own), equal)
+        assert found is not None
+        return found
+
+    def _vector(self, buffer: UOp, at: UOp, alignment: int = 0) -> UOp:
+        """The address of neighbours; of scratch memory at a multiple of their size."""
+        t = buffer.dtype
+        return self.lines.add(ops.ADDRESS, t.vec(self.lanes), (buffer, at),
+                              alignment or t.itemsize * self.lanes)

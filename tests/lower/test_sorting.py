@@ -1,0 +1,59 @@
+"""SORT on the machine against NumPy's stable sort: rows that are ranked, and longer ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fnx
+import fnx.numpy as jnp
+from fnx import lax
+from fnx.core.config import override
+from fnx.lower.program.sorting import FEW
+
+COMPILED = True
+LENGTHS = st.one_of(st.integers(1, 40), st.integers(FEW - 2, FEW + 2))
+SPECIAL = np.array([np.nan, -np.nan, 0.0, -0.0, np.inf, -np.inf, 1.0, 2.0**-149])
+
+
+def values(data, rows, n, dtype):
+    seed = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    x = seed.integers(-9, 9, (rows, n)).astype(dtype)
+    if x.dtype.kind == "f":
+        special = seed.choice(SPECIAL, x.shape).astype(dtype)
+        x = np.where(seed.random(x.shape) < data.draw(st.sampled_from([0, 0.3, 1])), special, x)
+    return x
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data(), st.integers(1, 5), LENGTHS,
+       st.sampled_from(["f4", "f8", "i4", "i8", "u1", "i2", "f2", "?"]))
+def test_rows_are_sorted_as_by_a_stable_sort(data, rows, n, dtype):
+    x = values(data, rows, n, dtype)
+    order = np.argsort(x, axis=-1, kind="stable")
+    with fnx.enable_x64(True):
+        ours, places = jnp.sort(jnp.asarray(x)), jnp.argsort(jnp.asarray(x))
+    assert np.array_equal(np.asarray(places), order)
+    assert np.asarray(ours).tobytes() == np.take_along_axis(x, order, -1).tobytes()
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.data(), LENGTHS)
+def test_later_keys_decide_among_equals(data, n):
+    first, second = (values(data, 3, n, "i4") // 4 for _ in range(2))
+    numbers = np.arange(3 * n, dtype="i4").reshape(3, n)
+    _, _, ours = lax.sort(tuple(map(jnp.asarray, (first, second, numbers))), num_keys=2)
+    for a, b, before, after in zip(first, second, numbers, np.asarray(ours)):
+        assert np.array_equal(after, before[np.lexsort((b, a))])
+
+
+@pytest.mark.parametrize("n", [7, FEW, FEW + 1])
+def test_any_number_of_workers_gives_the_same_bits(n):
+    x = np.random.default_rng(n).normal(size=(3000, n)).astype("f4")
+    found = set()
+    for workers in (1, 2, 3):
+        with override(workers=workers):
+            found.add(np.asarray(jnp.sort(jnp.asarray(x))).tobytes())
+    assert found == {np.sort(x).tobytes()}
