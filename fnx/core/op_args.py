@@ -280,6 +280,7 @@ class ThreadGroup(Record):
         threads: of a group.
         shared: bytes of memory of a group.
         private: bytes of memory of each thread.
+        groups: how many there are at most.
     """
 
     buffers: int
@@ -287,6 +288,7 @@ class ThreadGroup(Record):
     threads: int
     shared: int
     private: int
+    groups: int = 1
 
 
 class Carry(Record):

@@ -193,6 +193,7 @@ choose_groups = deferred("fnx.lower.schedule.groups", "choose_groups")
 threads = deferred("fnx.lower.program.threads", "threads")
 groups_of = deferred("fnx.lower.program.together", "groups_of")
 threads_of = deferred("fnx.lower.program.together", "threads_of")
+widths = deferred("fnx.lower.program.widths", "widths")
 
 
 def scheduled_for_groups(work: Work, target: Target) -> Work:
@@ -229,7 +230,8 @@ def of_groups(render: Callable[[UOp], str], module: Callable[[str, str], str]) -
         tiling=(choose_pass.replace(run=scheduled_for_groups), *rest,
                 Pass("stages", on_parts(stage_instances), "kernel", "kernel", STAGED, True),
                 Pass("threads", together, "kernel", "kernel", of_target=True)),
-        code=(*HOST.code[:-1], Pass("render", render, "program", "text")),
+        code=(*HOST.code[:-1], Pass("widths", widths, "program", "program"),
+              Pass("render", render, "program", "text")),
         module=module, extents=group_extents)
 
 
@@ -246,9 +248,11 @@ NVPTX = of_groups(deferred("fnx.lower.render.nvptx", "render"),
 _WGSL = of_groups(deferred("fnx.lower.render.wgsl", "render"),
                   deferred("fnx.lower.render.wgsl", "module"))
 lacking = deferred("fnx.lower.program.lacking", "lacking")
+only_narrow = deferred("fnx.lower.program.widths", "only_narrow")
 WGSL = _WGSL.replace(code=tuple([
-    Pass("lacking", lacking, "kernel", "kernel", of_target=True) if p.name == "decompose" else p
-    for p in _WGSL.code]))
+    Pass("lacking", lacking, "kernel", "kernel", of_target=True) if p.name == "decompose" else
+    Pass("only_narrow", only_narrow, "program", "program", of_target=True) if p.name == "widths"
+    else p for p in _WGSL.code]))
 
 # ---- files of other languages -------------------------------------------------------------------
 

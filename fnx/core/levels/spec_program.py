@@ -16,13 +16,14 @@ from fnx.core.uop import UOp
 
 # Ops that may be used anywhere and stand on no line of their own.
 UNLINED = frozenset({ops.CONST, ops.VAR, ops.REF, ops.PART, ops.ID, ops.LANES})
+WIDTHS = (dtypes.index, dtypes.int32)  # of what counts and addresses
 _POINTERS = frozenset({ops.REF, ops.SCRATCH, ops.ADDRESS})
 
 
 def _address(node: UOp) -> bool:
     pointer, offset = node.src
     return pointer.op in _POINTERS and pointer.dtype.lanes == 1 and \
-        pointer.dtype is node.dtype.scalar and offset.dtype.scalar is dtypes.index and \
+        pointer.dtype is node.dtype.scalar and offset.dtype.scalar in WIDTHS and \
         offset.dtype.lanes in (1, node.dtype.lanes)
 
 
@@ -141,8 +142,8 @@ def _integer_vector(node: UOp) -> bool:
 ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
     ((ops.PROGRAM,), "lines that use lines before them, and loops and branches that nest",
      lambda n: first_wrong_line(n) is None),
-    ((ops.FOR,), "bounds and a counter of dtype index",
-     lambda n: n.dtype is n.src[0].dtype is n.src[1].dtype is dtypes.index),
+    ((ops.FOR,), "bounds and a counter of dtype index, or int32",
+     lambda n: n.dtype is n.src[0].dtype is n.src[1].dtype and n.dtype in WIDTHS),
     ((ops.PHI,), "a FOR and an initial value of its own dtype",
      lambda n: n.src[0].op is ops.FOR and n.dtype is n.src[1].dtype),
     ((ops.ENDFOR,), "a FOR and the next value of each PHI",
@@ -156,7 +157,7 @@ ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
     ((ops.ENDIF,), "an IF", lambda n: n.src[0].op is ops.IF),
     ((ops.REF,), "no operands and a slot >= 0", lambda n: not n.src and n.arg.slot >= 0),
     ((ops.SCRATCH,), "the byte offset of memory of a worker, or of a block",
-     lambda n: n.src[0].dtype is dtypes.index and n.arg.space in ("PRIV", "SHARED")),
+     lambda n: n.src[0].dtype in WIDTHS and n.arg.space in ("PRIV", "SHARED")),
     ((ops.ADDRESS,), "a pointer, an offset for all or each of its lanes, a power of two",
      lambda n: _address(n) and (n.arg is None or n.arg in (1, 2, 4, 8, 16, 32, 64))),
     ((ops.LOAD,), "an address of its dtype and a mask of its lanes",
@@ -178,8 +179,8 @@ ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
      lambda n: n.dtype is n.src[0].dtype.scalar and 0 <= n.arg < n.src[0].dtype.lanes > 1),
     ((ops.MMA,), "words of both factors and sums of a unit, in equal lanes", _mma),
     ((ops.PART,), "a number and dtype index", lambda n: n.arg >= 0 and n.dtype is dtypes.index),
-    ((ops.ID,), "a kind of ranges that are numbered, and dtype index",
-     lambda n: n.arg in NUMBERED and n.dtype is dtypes.index),
+    ((ops.ID,), "a kind of ranges that are numbered, and dtype index or int32",
+     lambda n: n.arg in NUMBERED and n.dtype in WIDTHS),
     ((ops.SYNC,), "no operands", lambda n: not n.src),
     ((ops.CAST,), "as many lanes as its operand",
      lambda n: n.dtype.lanes == n.src[0].dtype.lanes),

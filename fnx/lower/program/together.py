@@ -47,8 +47,9 @@ def group_of(kernel: UOp) -> op_args.ThreadGroup | None:
         return None
     buffers = max([n.arg.slot + 1 for n in nodes if n.op is ops.REF], default=0)
     scalars = max([n.arg.slot + 1 for n in nodes if n.op is ops.VAR], default=0)
-    return op_args.ThreadGroup(buffers, scalars, threads_of(kernel),
-                         *[_number(scratch.layout(kernel, s)[1]) for s in ("SHARED", "PRIV")])
+    shared, private = [_number(scratch.layout(kernel, s)[1]) for s in ("SHARED", "PRIV")]
+    return op_args.ThreadGroup(buffers, scalars, threads_of(kernel), shared, private,
+                               symbolic.bounds(groups_of(kernel))[1])
 
 
 def _number(node: UOp) -> int:

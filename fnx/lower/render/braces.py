@@ -88,7 +88,7 @@ def _for(p: BracesPrinter, node: UOp) -> None:
     low, high = p.operand(start), p.operand(stop)
     i = p.name(node)
     p.opened[node] = len(p.out)
-    begin = p.counter.format(name=i, x=low)
+    begin = p.counter.format(t=p.type_of(node.dtype), name=i, x=low)
     if start.op is ops.ID:  # one iteration, or none
         p.open(f"if ({low} < {high})")
         p.line(p.value.format(t=p.type_of(node.dtype), name=i, x=low))

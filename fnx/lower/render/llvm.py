@@ -414,7 +414,7 @@ def _for(p: Printer, node: UOp) -> None:
     if known:
         p.out.append(f"  br label %L{n}")
     else:
-        guard = p.line(f"icmp slt i64 {first}, {p.operand(stop)}")
+        guard = p.line(f"icmp slt {type_of(node.dtype)} {first}, {p.operand(stop)}")
         p.out.append(f"  br i1 {guard}, label %L{n}, label %X{n}")
     p.label(f"L{n}")
     p.names[node] = p.fresh()
@@ -432,17 +432,17 @@ def _endfor(p: Printer, node: UOp) -> None:
     loop = node.src[0]
     n, state = loop.arg, p.loops[loop]
     state.latch = p.block
-    counter, (start, stop) = p.names[loop], loop.src
-    opaque = "" if state.phis else f"\n  {counter} = freeze i64 %i{n}"
+    counter, (start, stop), t = p.names[loop], loop.src, type_of(loop.dtype)
+    opaque = "" if state.phis else f"\n  {counter} = freeze {t} %i{n}"
     counter = f"%i{n}" if opaque else counter
-    p.out[state.at] = (f"  {counter} = phi i64 [ {p.operand(start)}, %{state.before} ], "
+    p.out[state.at] = (f"  {counter} = phi {t} [ {p.operand(start)}, %{state.before} ], "
                        f"[ %n{n}, %{p.block} ]{opaque}")
     for (phi, at), next_ in zip(state.phis, node.src[1:]):
         p.out[at] = (f"  {p.names[phi]} = phi {type_of(phi.dtype)} "
                      f"[ {p.operand(phi.src[1])}, %{state.before} ], "
                      f"[ {p.operand(next_)}, %{p.block} ]")
-    p.out += [f"  %n{n} = add nuw nsw i64 {counter}, 1",
-              f"  %c{n} = icmp slt i64 %n{n}, {p.operand(stop)}",
+    p.out += [f"  %n{n} = add nuw nsw {t} {counter}, 1",
+              f"  %c{n} = icmp slt {t} %n{n}, {p.operand(stop)}",
               f"  br i1 %c{n}, label %L{n}, label %X{n}"]
     p.label(f"X{n}")
 

@@ -24,7 +24,7 @@ from fnx.lower.render.llvm import Convention, Printer, body, type_of
 
 REGISTERS = 1 << 16  # of a multiprocessor, on every chip since sm_70
 _EACH = 128  # registers of a thread that has a tile of a product
-_IDS = {"GRID": "%group", "THREAD": "%thread"}
+_IDS = {"GRID": "%group", "THREAD": "%thread"}  # of 32 bits; 64: with that in its name
 _DECLARED = """declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
@@ -62,8 +62,8 @@ def _enter(p: Printer, program: UOp) -> None:
     """Numbers of the group and the thread, and the words that the program uses."""
     group = program.arg
     for name, register in (("%group", "ctaid"), ("%thread", "tid")):
-        number = p.line(f"call i32 @llvm.nvvm.read.ptx.sreg.{register}.x()")
-        p.out.append(f"  {name} = zext i32 {number} to i64")
+        p.out += [f"  {name} = call i32 @llvm.nvvm.read.ptx.sreg.{register}.x()",
+                  f"  {name}64 = zext i32 {name} to i64"]
     if group.private:
         p.out.append(f"  %private = alloca [{group.private} x i8], align 64")
     if group.shared:
@@ -82,7 +82,7 @@ def _enter(p: Printer, program: UOp) -> None:
 
 def _scratch(p: Printer, node: UOp) -> None:
     memory = {"SHARED": "%shared", "PRIV": "%private"}[node.arg.space]
-    p.define(node, f"getelementptr i8, ptr {memory}, i64 {p.operand(node.src[0])}")
+    p.define(node, f"getelementptr i8, ptr {memory}, {p.typed(node.src[0])}")
 
 
 def _load(p: Printer, node: UOp) -> None:
@@ -115,5 +115,5 @@ def _store(p: Printer, node: UOp) -> None:
     p.out.append(f"  store {t} {name}, ptr {p.operand(place)}, align {value.dtype.itemsize}")
 
 
-_NVPTX = Convention(_enter, {ops.ID: lambda p, n: _IDS[n.arg]},
+_NVPTX = Convention(_enter, {ops.ID: lambda p, n: _IDS[n.arg] + "64" * (n.dtype.bits == 64)},
                     {ops.SCRATCH: _scratch, ops.LOAD: _load, ops.STORE: _store, ops.SYNC: _sync})

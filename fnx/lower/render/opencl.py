@@ -102,7 +102,7 @@ class OpenClPrinter(BracesPrinter):
     """Lines of OpenCL C."""
 
     value, variable = "const {t} {name} = {x};", "{t} {name} = {x};"
-    counter, sync = "long {name} = {x}", "barrier(CLK_LOCAL_MEM_FENCE);"
+    counter, sync = "{t} {name} = {x}", "barrier(CLK_LOCAL_MEM_FENCE);"
 
     def __init__(self, inline: Inline | None = None) -> None:
         super().__init__(inline or INLINE)
@@ -129,10 +129,10 @@ def _var(p: OpenClPrinter, node: UOp) -> str:
     return f"as_double(s{node.arg.slot})" if t.bits == 64 else f"as_float((int)s{node.arg.slot})"
 
 
-_IDS = {"GRID": "((long)get_group_id(0))", "THREAD": "((long)get_local_id(0))"}
+_IDS = {"GRID": "get_group_id(0)", "THREAD": "get_local_id(0)"}
 INLINE: Inline = {
     ops.CONST: lambda p, n: constant(n), ops.REF: _ref, ops.VAR: _var,
-    ops.ID: lambda p, n: _IDS[n.arg],
+    ops.ID: lambda p, n: f"(({type_of(n.dtype)}){_IDS[n.arg]})",
 }
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core import build, ops
+from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
 from fnx.core.ops import Op
@@ -112,7 +112,7 @@ class WgslPrinter(BracesPrinter):
     """Lines of WGSL."""
 
     value, variable = "let {name}: {t} = {x};", "var {name}: {t} = {x};"
-    counter, sync = "var {name}: i32 = {x}", "workgroupBarrier();"
+    counter, sync = "var {name}: {t} = {x}", "workgroupBarrier();"
 
     def __init__(self) -> None:
         super().__init__(_INLINE)
@@ -187,7 +187,9 @@ def _elementwise(op: Op) -> Callable[[WgslPrinter, UOp], None]:
         names = [p.operand(s) for s in node.src]
         if all(s.op is ops.CONST for s in node.src):  # what overflows is refused where it is known
             names[0] = _OPAQUE[letter_of(t)].format(names[0])
-        if op in (ops.IDIV, ops.REM) and node.src[1].op is ops.CONST:
+        by = node.src[-1]
+        if by.op is ops.CONST and (op in (ops.IDIV, ops.REM) or
+                                   op in (ops.SHL, ops.SHR) and build.const_of(by) < 0):
             names[1] = _OPAQUE[letter_of(t)].format(names[1])
         if t.is_float and op in _SUMS:
             for i, (a, b) in enumerate((node.src, node.src[::-1])):
@@ -225,6 +227,8 @@ def _cast(p: WgslPrinter, node: UOp) -> None:
     elif b == "f":
         p.define(node, f"f32({x})")
     else:
+        if a == "u" and node.dtype is dtypes.index:  # no place is beyond 31 bits
+            x = f"min({x}, 0x7fffffffu)"
         p.define(node, _cut(node.dtype, x if a == b else f"bitcast<{type_of(node.dtype)}>({x})"))
 
 

@@ -1,0 +1,252 @@
+"""widths: index lines of a PROGRAM in 32 bits where bounds prove that they fit, else in 64.
+
+    before  FOR i = 0 .. 4096                   index
+              p = ADDRESS(x, ADD(MUL(i, 300), ID THREAD))
+              q = ADDRESS(y, MUL(i, 1 << 20))
+    after   FOR i = 0 .. 4096                   int32
+              p = ADDRESS(x, ADD(MUL(i, 300), ID THREAD))     int32
+              q = ADDRESS(y, MUL(CAST i, 1 << 20))            index: 2**32 elements
+
+Bounds go forward through the lines: a counter lies within the bounds of its loop, numbers of groups
+and threads below theirs, an argument within its own (run-time extents: ``Var.high``), data within
+what its type holds. Each line is computed in the width that its own bounds and those of its
+operands have room in; where widths meet there is a CAST, at the line that it widens or narrows.
+
+>>> from fnx.core import op_args
+>>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(9)), 1)
+>>> end = UOp(ops.ENDFOR, dtypes.void, (i,))
+>>> group = op_args.ThreadGroup(0, 0, 64, 0, 0)
+>>> print(widths(UOp(ops.PROGRAM, dtypes.void, (i, end), group)).src[0].dtype)
+int32
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from fnx.core import build, dtypes, op_args, ops
+from fnx.core.dtypes import DType
+from fnx.core.errors import KernelError
+from fnx.core.levels.spec_program import UNLINED
+from fnx.core.ops import Op
+from fnx.core.rewriting.evaluate import trunc
+from fnx.core.rewriting.symbolic import Bounds
+from fnx.core.target import Target
+from fnx.core.uop import UOp
+
+
+def widths(program: UOp) -> UOp:
+    """The PROGRAM with each index line in the width that it needs."""
+    bounds = bounds_of(program)
+    return _Narrowed(bounds, program.arg).lines(program)
+
+
+def only_narrow(program: UOp, target: Target) -> UOp:
+    """The PROGRAM as it is, for a target whose indices have 32 bits.
+
+    What arguments of run time and data add is not counted: the device checks arguments and sizes
+    of buffers at each launch, and indices that are data are clamped.
+
+    Raises:
+        KernelError: a line takes values beyond 32 bits whatever they are.
+    """
+    for node, bounds in bounds_of(program, least=True).items():
+        if not _fits(bounds):
+            raise KernelError(
+                f"{target.name}: expected places and lengths of loops below 2**31, got up to "
+                f"{bounds[1]}", site=node.site,
+                hint="compute it in parts, or on a device with integers of 64 bits")
+    return program
+
+
+def _fits(bounds: Bounds) -> bool:
+    low, high = dtypes.int32.limits
+    return low <= bounds[0] and bounds[1] <= high
+
+
+# ---- bounds -----------------------------------------------------------------------------------
+
+
+def bounds_of(program: UOp, least: bool = False) -> dict[UOp, Bounds]:
+    """The smallest and the largest value of each index line, and of what its operands are.
+
+    Args:
+        program: a PROGRAM of threads.
+        least: for data and arguments, and so for numbers of groups, the value next to 0.
+    """
+    found: dict[UOp, Bounds] = {}
+    given = {"GRID": 1 if least else program.arg.groups, "THREAD": program.arg.threads}
+
+    def held(low: int, high: int) -> Bounds:
+        return (max(low, min(0, high)),) * 2 if least else (low, high)
+
+    def bounds(node: UOp) -> Bounds:
+        known = found.get(node)
+        if known is not None:
+            return known
+        if node.op is ops.CONST:
+            return (build.const_of(node),) * 2
+        if node.op is ops.VAR:
+            return held(node.arg.low, node.arg.high)
+        if node.op is ops.ID:
+            return 0, max(0, given[node.arg] - 1)
+        return held(*dtypes.index.limits)
+
+    for node in program.src:
+        if node.dtype is dtypes.index:
+            row = _BOUNDS.get(node.op)
+            if node.op is ops.CAST:
+                of = node.src[0].dtype
+                found[node] = held(*(of.limits if of.is_integer or of.is_bool else
+                                     dtypes.index.limits))
+            elif row is not None:
+                found[node] = row(*map(bounds, node.src[-2:] if node.op is ops.WHERE
+                                       else node.src))
+        for s in node.src:
+            if s.op in UNLINED and s.dtype is dtypes.index:
+                found[s] = bounds(s)
+    return found
+
+
+def _products(a: Bounds, b: Bounds) -> Bounds:
+    corners = [x * y for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def _quotients(a: Bounds, b: Bounds) -> Bounds:
+    if b[0] < 0:
+        most = max(abs(a[0]), abs(a[1]))
+        return -most, most
+    corners = [trunc(x, max(y, 1)) for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def _remainders(a: Bounds, b: Bounds) -> Bounds:
+    most = max(abs(b[0]), abs(b[1]), 1) - 1
+    return max(min(a[0], 0), -most), min(max(a[1], 0), most)
+
+
+def _shifted(a: Bounds, by: Bounds) -> Bounds:
+    if by[0] != by[1] or not 0 <= by[0] < 64:
+        return dtypes.index.limits
+    return a[0] >> by[0], a[1] >> by[0]
+
+
+_BOUNDS: dict[Op, Callable[..., Bounds]] = {
+    ops.FOR: lambda start, stop: (start[0], max(start[0], stop[1] - 1)),
+    ops.ADD: lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    ops.SUB: lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    ops.NEG: lambda a: (-a[1], -a[0]),
+    ops.MUL: _products, ops.IDIV: _quotients, ops.REM: _remainders, ops.SHR: _shifted,
+    ops.MIN: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    ops.MAX: lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    ops.WHERE: lambda a, b: (min(a[0], b[0]), max(a[1], b[1])),
+}
+
+
+# ---- lines ------------------------------------------------------------------------------------
+
+
+class _Narrowed:
+    """Lines in the widths that they need."""
+
+    def __init__(self, bounds: Mapping[UOp, Bounds], group: op_args.ThreadGroup) -> None:
+        self.bounds, self.group = bounds, group
+        self.made: dict[UOp, UOp] = {}   # what a line has become, in the width that it has
+        self.cast: dict[UOp, UOp] = {}   # and in the other one
+        self.out: list[UOp] = []
+        self.plain: set[UOp] = set()           # lines that read no memory
+        self.alive: list[set[UOp]] = [set()]   # those of each open scope
+
+    def lines(self, program: UOp) -> UOp:
+        """One walk: lines over lines in their widths. A CAST stands behind the line that it
+        casts, as that is the scope in which others may need it."""
+        needed = self._casts(program.src)
+        for node in needed:
+            if node.op in UNLINED:
+                self.made[node] = node
+                self._add(self._cast(node))
+        waiting: list[UOp] = []  # of a FOR and its PHIs, which follow one another
+        for node in program.src:
+            if node.op is not ops.PHI:
+                waiting = self._add(*waiting)
+            if node.op in (ops.FOR, ops.IF):
+                self.alive.append(set())
+            elif node.op in (ops.ENDFOR, ops.ENDIF):
+                self.alive.pop()
+            made = self._line(node)
+            if made is not None:
+                self._add(made)
+            if node in needed:
+                waiting.append(self._cast(node))
+            if node.op not in (ops.FOR, ops.PHI):
+                waiting = self._add(*waiting)
+        return program.replace(src=tuple(self.out))
+
+    def _add(self, *lines: UOp) -> list[UOp]:
+        """Write lines, but those of counters and numbers that are there: an index in 32 bits may
+        be what a 32-bit number of the user's is."""
+        for line in lines:
+            if line.op in ops.ELEMENTWISE and all(s.op is ops.FOR or s.op in UNLINED or
+                                                  s in self.plain for s in line.src):
+                if any(line in scope for scope in self.alive):
+                    continue
+                self.plain.add(line)
+                self.alive[-1].add(line)
+            self.out.append(line)
+        return []
+
+    def _is_narrow(self, node: UOp) -> bool:
+        """Whether the line computes in 32 bits."""
+        return node.op is not ops.VAR and node in self.bounds and _fits(self.bounds[node]) \
+            and all(map(self._has_room, node.src))
+
+    def _has_room(self, operand: UOp) -> bool:
+        return operand.dtype is not dtypes.index or \
+            operand in self.bounds and _fits(self.bounds[operand])
+
+    def _wants(self, node: UOp) -> list[DType | None]:
+        """The width in which a line takes each operand that is an index."""
+        if node.op in (ops.ADDRESS, ops.CAST, ops.SCRATCH) or node.dtype is dtypes.bool_:
+            narrow = all(map(self._has_room, node.src))
+        else:
+            narrow = self._is_narrow(node)
+        width = dtypes.int32 if narrow else dtypes.index
+        return [width if s.dtype is dtypes.index and s.op is not ops.FOR or
+                s.op is ops.FOR and node.op not in (ops.PHI, ops.ENDFOR, ops.BREAK)
+                else None for s in node.src]
+
+    def _width(self, node: UOp) -> DType:
+        """The width of what a line has become."""
+        return dtypes.int32 if self._is_narrow(node) else dtypes.index
+
+    def _casts(self, lines: Sequence[UOp]) -> dict[UOp, None]:
+        """What some line needs in the other width; numbers are written in either."""
+        return {s: None for node in lines for s, wanted in zip(node.src, self._wants(node))
+                if wanted not in (None, self._width(s))
+                and s.op is not ops.CONST and s.op is not ops.ID}
+
+    def _cast(self, node: UOp) -> UOp:
+        made = self.made[node]
+        to = dtypes.index if made.dtype is dtypes.int32 else dtypes.int32
+        self.cast[node] = UOp(ops.CAST, to, (made,))
+        return self.cast[node]
+
+    def _operand(self, node: UOp, wanted: DType | None) -> UOp:
+        if wanted is not None and node.op is ops.CONST:
+            return build.const(build.const_of(node), wanted)
+        if wanted is not None and node.op is ops.ID:
+            return node.replace(dtype=wanted)
+        made = self.made.get(node, node)
+        return made if wanted is None or made.dtype is wanted else self.cast[node]
+
+    def _line(self, node: UOp) -> UOp | None:
+        """A line over what its operands have become; None: it is one of them."""
+        src = tuple(map(self._operand, node.src, self._wants(node)))
+        dtype = self._width(node) if node in self.bounds else node.dtype
+        if node.op is ops.CAST and src[0].dtype is dtype:
+            self.made[node] = src[0]
+            return None
+        made = node.over(src) if dtype is node.dtype else node.replace(dtype=dtype, src=src)
+        self.made[node] = made
+        return made
