@@ -119,7 +119,7 @@ class WebGpuDriver(QueueDriver):
         self.queue = self.gpu.queue
         self.limits = DeviceLimits(1 << 40, min(limits.values()), AXIS * AXIS, 256, SHARED)
         self.target = Target("webgpu", kind="wgsl", threads=THREADS, shared=SHARED,
-                             private=PRIVATE, fma=False)
+                             private=PRIVATE, buffers=BINDINGS, fma=False)
         self.submits = self._signals = self._passed = 0
         self._buffers: dict[int, Any] = {}
         self._free: dict[int, list[int]] = {}  # pieces of slabs, by size
@@ -320,10 +320,6 @@ class WebGpuDriver(QueueDriver):
         """A pipeline, a bind group, where its parameters begin, groups along both axes."""
         numbers = [buffers[i] for i, _ in launch.buffers]
         used = list(dict.fromkeys(numbers))
-        if len(used) > BINDINGS:
-            raise DeviceError(
-                f"webgpu: expected at most {BINDINGS} large arrays in a kernel, got {len(used)}",
-                hint="compute it in parts")
         words = _words(launch)
         pattern = tuple([used.index(number) for number in numbers])
         return (self._pipeline(launch.kernel, pattern, words), self._group(used, params, words),

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from fnx.core import dtypes, op_args, ops
@@ -166,6 +167,14 @@ def slot_in(memory: UOp, iteration: Mapping[int, int]) -> op_args.Slot:
 def slots(memory: UOp) -> list[op_args.Slot]:
     """The SLOTs that a memory of a command is in some iteration."""
     return [n.arg for n in toposort([memory]) if n.op is ops.SLOT]
+
+
+def most_bound(memory: Sequence[UOp]) -> int:
+    """How many arguments, results and arenas these SLOTs and SWAPs are in, at most at a time."""
+    depths = {n.arg for m in memory for n in toposort([m]) if n.op is ops.SWAP}
+    return max([len({(s.kind, s.index) for s in [slot_in(m, turn) for m in memory]})
+                for turn in [dict(zip(depths, odd))
+                             for odd in itertools.product((0, 1), repeat=len(depths))]])
 
 
 def executions(commands: UOp) -> list[UOp]:

@@ -24,6 +24,7 @@ class Target(Record):
         shared: bytes that a group has in common.
         private: bytes of a thread's own memory that a kernel should not go beyond.
         units: names of its matrix units (core/units.py), the one to prefer first.
+        buffers: that a kernel may bind; 0: as many as it likes.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Target(Record):
     shared: int = 0
     private: int = 0
     units: tuple[str, ...] = ()
+    buffers: int = 0
 
     def lanes(self, itemsize: int) -> int:
         """Elements of ``itemsize`` bytes in one vector register."""

@@ -200,6 +200,8 @@ class Launches(Record):
         carried: (number of a result, slot of a parameter): the result takes the parameter's
             memory, where that is proved to change nothing.
         unaligned: nodes whose buffers do not begin where a vector register would.
+        apart: whether nothing else lies in the memory of parameters and results, so that all else
+            is one buffer.
         memory: the node in whose buffer another one is, once that is decided.
         offsets: of nodes in the arena, once it is planned; arena: its bytes.
     """
@@ -209,6 +211,7 @@ class Launches(Record):
     launches: Sequence[AnyLaunch]
     carried: tuple[tuple[int, int], ...] = ()
     unaligned: frozenset[UOp] = frozenset()
+    apart: bool = False
     memory: Mapping[UOp, UOp] = {}
     offsets: Mapping[UOp, int] = {}
     arena: int = 0

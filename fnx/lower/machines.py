@@ -34,6 +34,7 @@ from fnx.lower.program.fills import block_fills
 from fnx.lower.program.linearize import linearize
 from fnx.lower.render import host
 from fnx.lower.schedule.choose import choose
+from fnx.lower.schedule.contraction import Contraction, shared_schedule
 from fnx.lower.schedule.staging import Part, part_of, split_global
 from fnx.lower.schedule.tile import tile
 
@@ -85,6 +86,8 @@ class Machine(Record):
         module: the text under its symbol, as the device's compiler takes it.
         extents: what the device must know to start a tiled kernel, by name: index expressions
             over its VARs.
+        products: the schedule of all contractions like one, whatever their lengths; None where
+            each of them has a kernel of its own.
     """
 
     kinds: tuple[str, ...]
@@ -93,6 +96,7 @@ class Machine(Record):
     code: tuple[Pass, ...]
     module: Callable[[str, str], str]
     extents: Callable[[UOp], Mapping[str, UOp]]
+    products: Callable[[Contraction, Target], Schedule | None] = lambda found, target: None
 
 
 # ---- passes over one kernel -------------------------------------------------------------------
@@ -183,6 +187,7 @@ HOST = Machine(
     ),
     module=host.module,
     extents=host_extents,
+    products=shared_schedule,
 )
 
 
@@ -237,7 +242,8 @@ def of_groups(render: Callable[[UOp], str], module: Callable[[str, str], str]) -
 
 # ---- devices that take kernels ------------------------------------------------------------------
 
-KERNELS = Machine(KINDS, SPACES, TILING, (), lambda symbol, text: "", lambda kernel: {})
+KERNELS = Machine(KINDS, SPACES, TILING, (), lambda symbol, text: "", lambda kernel: {},
+                  shared_schedule)
 
 OPENCL = of_groups(deferred("fnx.lower.render.opencl", "render"),
                    deferred("fnx.lower.render.opencl", "module"))

@@ -16,9 +16,9 @@ of target. The driver (lower/driver.py) times each, checks both sides of it, and
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline folded_windows simplify one_kernel turned decide pair_folds split_reduce unique_results
-kernelize ranges slices widen outer_factors coalesce index_sets row_epilogues runtime_extents
-canonical choose tile split_global memory commands'
+'inline folded_windows simplify one_kernel turned decide pair_folds split_reduce few_parts
+unique_results kernelize ranges slices widen outer_factors coalesce index_sets row_epilogues
+runtime_extents canonical choose tile split_global memory commands'
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ from fnx.lower.bodies import Carried, distinct_results, expand
 from fnx.lower.commands import AnyLaunch, Block, Launch, Launches, commands, plan_memory
 from fnx.lower.donated import donated_pairs
 from fnx.lower.driver import Driver, Pass, Ran
+from fnx.lower.fusion.bindings import within_bindings
 from fnx.lower.fusion.group import MAX_NODES, MAX_WORK
-from fnx.lower.fusion.kernelize import Fusion, kernelize
+from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.fusion.ranges import BodyStep, StepBody, build_kernels
 from fnx.lower.fusion.unique_results import results_of, unique_results
 from fnx.lower.in_place import copied_slots, shared_slots
@@ -57,6 +58,7 @@ from fnx.lower.program.codegen import kernel_code
 from fnx.lower.schedule import contraction
 from fnx.lower.sharing import WrittenRead
 from fnx.lower.tensor.decide import OUTCOMES, decide
+from fnx.lower.tensor.few_parts import few_parts
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.pair_folds import pair_folds
 from fnx.lower.tensor.simplify import RULES, simplify
@@ -95,11 +97,17 @@ def runtime_extents(work: Work, target: Target) -> Work:
     if contraction.find(kernel) is not None:
         kernel = canonical(kernel)
         found = contraction.find(kernel)
-        steps = None if found is None else contraction.shared_schedule(found, target)
+        steps = None if found is None else MACHINES[target.kind].products(found, target)
         if steps is None:
             return work
     kernel, scalars = generalize(kernel)
     return work.replace(kernel=kernel, scalars=scalars, schedule=steps)
+
+
+@wraps(one_kernel)
+def loops_in_kernels(fn: UOp, target: Target) -> UOp:
+    made: UOp = one_kernel(fn, buffers=target.buffers)
+    return made
 
 
 def loop_decisions(fn: UOp, _: UOp) -> list[str]:
@@ -136,6 +144,14 @@ def on_bodies(run: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
     return on_each
 
 
+def on_bodies_of(run: Callable[[UOp, Target], UOp]) -> Callable[[UOp, Target], UOp]:
+    """The same for functions that take the target, too."""
+    @wraps(run)
+    def on_each(fn: UOp, target: Target) -> UOp:
+        return on_bodies(lambda body: run(body, target))(fn)
+    return on_each
+
+
 CALLING = frozenset({ops.CALL, ops.CUSTOM})
 FOLDED = frozenset({ops.FOLD})
 KERNELS = frozenset({ops.KERNEL})
@@ -143,21 +159,23 @@ LOOPING = frozenset({ops.SCAN, ops.WHILE})
 DECIDED = frozenset({*OUTCOMES, ops.GATHER})
 REDUCED = frozenset({ops.REDUCE})
 CHOOSING = frozenset({ops.WHERE})
+JOINED = frozenset({ops.CONCAT})
 
 TENSOR_PASSES = (
     Pass("inline", inline, "tensor", "tensor", about=CALLING),
     Pass("folded_windows", on_bodies(folded_windows), "tensor", "tensor", about=FOLDED),
     Pass("simplify", simplify, "tensor", "tensor", rules=RULES),
-    Pass("one_kernel", on_bodies(one_kernel), "tensor", "tensor", about=LOOPING,
-         why=loop_decisions),
+    Pass("one_kernel", on_bodies_of(loops_in_kernels), "tensor", "tensor", about=LOOPING,
+         of_target=True, why=loop_decisions),
     Pass("turned", on_bodies(turned), "tensor", "tensor", about=KERNELS),
     Pass("decide", on_bodies(decide), "tensor", "tensor", about=DECIDED),
     Pass("pair_folds", on_bodies(pair_folds), "tensor", "tensor", about=CHOOSING),
     Pass("split_reduce", on_bodies(split_reduce), "tensor", "tensor", about=REDUCED),
+    Pass("few_parts", on_bodies_of(few_parts), "tensor", "tensor", about=JOINED, of_target=True),
 )
 FUSION_PASSES = (
     Pass("unique_results", unique_results, "tensor", "tensor"),
-    Pass("kernelize", kernelize, "tensor", "tensor", why=full_kernels),
+    Pass("kernelize", within_bindings, "tensor", "tensor", of_target=True, why=full_kernels),
     Pass("ranges", build_kernels, "tensor", "kernel"),
     Pass("slices", slices, "kernel", "kernel"),
 )
@@ -283,7 +301,8 @@ class Blocks:
                     launches.append(part)
         unaligned = frozenset([node for node, n in aligned.items() if n < ALIGNMENT])
         block: Block = self.driver.run(COMMAND_PASSES, Launches(
-            results, results_of(fn), launches, carried, unaligned))
+            results, results_of(fn), launches, carried, unaligned,
+            bool(self.driver.target.buffers)))
         return block
 
     def _launches(self, step: StepBody, general: bool, alignment: Callable[[UOp], int]

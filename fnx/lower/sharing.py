@@ -52,6 +52,8 @@ class SharedLaunches(Protocol):
     def carried(self) -> Sequence[tuple[int, int]]: ...
     @property
     def unaligned(self) -> frozenset[UOp]: ...
+    @property
+    def apart(self) -> bool: ...
 
 
 AnyUse = TypeVar("AnyUse", bound=Use)
@@ -183,6 +185,7 @@ class Sharing:
         self.launches = program.launches
         self.elided: set[int] = set()
         self.outs, self.unaligned = set(program.outs), program.unaligned
+        self.apart = program.apart
         self.writable: set[UOp] = set()  # parameters
         self.carried: tuple[UOp, UOp] | None = None  # a result, and the parameter it is to be over
         self.buffer: dict[UOp, UOp] = {}
@@ -270,7 +273,7 @@ class Sharing:
         fixed = {n for n in (a, b) if n in self.outs or n.op is ops.PARAM}
         return size_of(a) == size_of(b) and self.unaligned.isdisjoint((a, b)) and \
             (b.op is not ops.PARAM or b in self.writable) and a.op is not ops.PARAM and \
-            (len(fixed) < 2 or (a, b) == self.carried)
+            (not fixed or len(fixed) < 2 and not self.apart or (a, b) == self.carried)
 
     def _join(self, a: UOp, b: UOp) -> None:
         one, other = self.life.pop(a), self.life.pop(b)

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fnx
+import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx.backends import webgpu
 from fnx.backends.base import get_device
-from fnx.core import dtypes
+from fnx.core import build, dtypes
 from fnx.core.array import repeated
 from fnx.core.config import override
 from fnx.core.errors import DeviceError, DTypeError
@@ -23,6 +25,7 @@ from tests.devices.conftest import found
 from tests.devices.test_opencl import EXAMPLES, FUNCTIONS, W, X, train
 from tests.graphs import Graph, assert_same, graphs
 from tests.laws.test_jit_eager_interp import run
+from tests.lower.test_bindings import most_bound, wide
 
 INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.bool_)
 NARROW = (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32, dtypes.bool_)
@@ -149,6 +152,53 @@ def test_memory_is_pieces_of_few_buffers(device: Any) -> None:
     assert float(sum(x.sum() for x in xs)) == 100 * sum(range(30))
     got = fnx.jit(lambda xs: jnp.stack(xs).sum(0))(xs)
     assert (np.asarray(got) == sum(range(30))).all()
+
+
+@settings(max_examples=EXAMPLES)
+@given(st.integers(0, 1 << 30))
+def test_wide_programs_are_kernels_of_few_buffers(seed: int) -> None:
+    device: Any = found("webgpu")
+    graph = wide(seed, 20)
+    assert most_bound(graph.fn, device) <= webgpu.BINDINGS
+    assert_same(run(graph.fn, graph.args, device, False),
+                run(graph.fn, graph.args, get_device("cpu"), False))
+
+
+def test_large_arrays_beyond_the_bindings(device: Any) -> None:
+    rows = webgpu.LARGE // 4 + 1
+    xs = [jnp.asarray(np.full(rows, i, np.float32)) for i in range(12)]
+    total, product = fnx.jit(lambda xs: (sum(xs[1:], xs[0]), xs[0] * xs[-1] + 1))(xs)
+    assert (np.asarray(total) == sum(range(12))).all() and (np.asarray(product) == 1).all()
+
+
+def added(*refs: Any) -> None:
+    *xs, out = refs
+    i = k.range(4)
+    total = xs[0][i]
+    for x in xs[1:]:
+        total = total + x[i]
+    out[i] = total
+
+
+@pytest.mark.parametrize("operands", [7, 8])
+def test_a_hand_written_kernel_has_as_many_buffers_as_can_be_bound(operands: int, device: Any
+                                                                  ) -> None:
+    xs = [jnp.arange(4, dtype="float32") + i for i in range(operands)]
+    f = fnx.jit(fnx.call(added, out=lambda *xs: xs[0]))
+    if operands < webgpu.BINDINGS:
+        np.testing.assert_array_equal(np.asarray(f(*xs)), sum(np.asarray(x) for x in xs))
+        return
+    with pytest.raises(DeviceError, match="a kernel of at most 8 buffers, got 9 for added") as why:
+        np.asarray(f(*xs))
+    assert "test_webgpu.py" in str(why.value) and "several calls" in str(why.value)
+
+
+def test_indices_beyond_what_counts_both_ways_read_the_last(device: Any) -> None:
+    x, at = (build.param(i, t, (s,)) for i, t, s in ((0, dtypes.int32, 9), (1, dtypes.uint32, 4)))
+    fn = build.function([build.gather(x, at)], 2, "read")
+    given = [np.arange(9, dtype=np.int32), np.array([0, 2**32 - 1, 2**31, 8], np.uint32)]
+    got, = run(fn, given, device, False)
+    assert list(got) == [0, 8, 8, 8]
 
 
 def test_without_the_module_the_cure_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

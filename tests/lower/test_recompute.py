@@ -16,7 +16,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.levels import interp
 from fnx.core.uop import UOp
 from fnx.lower.fusion import recompute
-from fnx.lower.fusion.kernelize import kernelize
+from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
 from fnx.transforms.link import link
@@ -129,4 +129,4 @@ def test_a_sum_of_negated_terms_keeps_the_sign_of_zero() -> None:
         device = get_device("cpu")
         out, = link(fn, device).run([device.upload(args[0])])
         assert_same([out.view(np.dtype("f4"), ())], interp.apply(fn, args))
-    assert len(kernelize(fn).groups) == 1
+    assert len(Fusion(fn).run().groups) == 1

@@ -44,3 +44,13 @@ def test_a_function_applies_once_for_each_window() -> None:
     once = lax.scatter_apply(jnp.asarray([1.0, 2.0, 3.0]), at[1:], lambda x: x * 10, numbers,
                              update_shape=(3,), unique_indices=True)
     np.testing.assert_array_equal(once, [10.0, 20.0, 3.0])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32", "int32"])
+def test_indices_of_any_type_count_over_an_axis_longer_than_it_has_numbers(dtype: str) -> None:
+    x, at = np.arange(70000), np.array([0, 3, 100]).astype(dtype)
+    np.testing.assert_array_equal(jnp.asarray(x)[jnp.asarray(at)], x[at])
+    if dtype.startswith("int"):
+        np.testing.assert_array_equal(jnp.asarray(x)[jnp.asarray(-at - 1)], x[-at - 1])
+    written = jnp.asarray(x).at[jnp.asarray(at)].set(-7)
+    np.testing.assert_array_equal(np.flatnonzero(np.asarray(written) == -7), at)

@@ -70,7 +70,14 @@ class _LaunchPlan:
         self.groups = evaluate(code.extents["groups"], env)
         self.threads = evaluate(code.extents["threads"], env)
         self.written = parts.written_slots(command.kernel)
-        limits = driver.limits
+        limits, most = driver.limits, driver.target.buffers
+        bound = parts.most_bound(command.slots) if most else 0
+        if bound > most:
+            raise DeviceError(
+                f"{driver.name}: expected a kernel of at most {most} buffers, got {bound} for "
+                f"{command.name}",
+                hint="several calls, each of fewer arrays; or join arrays to one",
+                sites=command.node.arg.sites)
         if self.groups > limits.groups or self.threads > limits.threads:
             raise DeviceError(
                 f"{driver.name}: expected at most {limits.groups:,} groups of {limits.threads:,} "

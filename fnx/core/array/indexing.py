@@ -345,7 +345,9 @@ def _index_node(entry: int | UOp, n: int) -> UOp:
     if isinstance(entry, int):
         return build.const(entry, dtypes.int32)
     i = Expr(entry)
-    if entry.dtype.kind == "uint":
+    if entry.dtype.itemsize < dtypes.int32.itemsize:
+        i = i.cast(dtypes.int32)  # n may be no number of its own type
+    elif entry.dtype.kind == "uint":
         return minimum(i, 0x7FFFFFFF).cast(dtypes.int32).node
     return where(i < 0, i + n, i).node
 

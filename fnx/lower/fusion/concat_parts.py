@@ -40,12 +40,17 @@ def pays(node: UOp, cost: Mapping[UOp, RecomputeCost], in_memory: bool) -> bool:
     """
     if not can(node):
         return False
-    if len(node.src) > MANY:
+    if are_many(node):
         return True
     if in_memory and len(node.src) >= SEVERAL and len({s.shape for s in node.src}) == 1 and \
             math.prod(node.src[0].shape) >= MIN_ELEMENTS:
         return True
     return all(any(n.op is ops.REDUCE for n in cost[s].loads) for s in node.src)
+
+
+def are_many(node: UOp) -> bool:
+    """Whether there are too many of them for one kernel, whatever they are."""
+    return len(node.src) > MANY and can(node)
 
 
 def can(node: UOp) -> bool:

@@ -63,6 +63,12 @@ def reduction_depths(nodes: list[UOp]) -> dict[UOp, int]:
     return out
 
 
+def folded(fold: UOp) -> tuple[UOp, tuple[int, ...]]:
+    """What a REDUCE looks at, and along which axes."""
+    x = fold.src[0]
+    return x.src[0] if x.op is ops.PAIR else x, fold.arg.axes
+
+
 # ---- which axes a value varies along -------------------------------------------------------------
 
 

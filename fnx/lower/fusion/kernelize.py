@@ -62,8 +62,8 @@ _CONDITIONAL = (ops.PAD, ops.FOLD, ops.CONCAT)
 class Fusion:
     """The result: groups in the order they run, and who writes each buffered node."""
 
-    def __init__(self, fn: UOp) -> None:
-        self.fn = fn
+    def __init__(self, fn: UOp, cut: frozenset[UOp] = frozenset()) -> None:
+        self.fn, self.cut = fn, cut  # nodes that groups of their own write
         self.operands: dict[UOp, list[UOp]] = {}  # of calls: the nodes whose buffers they read
         self._learn(effects.without_tokens(fn.src))
         self.groups: list[Group] = []
@@ -84,7 +84,7 @@ class Fusion:
         self.cost = cost.costs(self.nodes)
         self.varies = cost.varying(self.nodes)
         self.contractions = cost.contractions(self.nodes, self.varies)
-        self.apart = cost.apart(self.nodes, self.contractions, roots)
+        self.apart = cost.apart(self.nodes, self.contractions, roots) | self.cut
         self.depth = cost.reduction_depths(self.nodes)
 
     @property
@@ -261,7 +261,8 @@ class Fusion:
         """All read it at their own index over the same loops, and no one waits for another."""
         groups = list(uses)
         if any(len(i) != 1 or i[0] == MEMORY or not g.is_own(i[0]) or g.is_fixed
-               or g.space != groups[0].space for g, i in uses.items()):
+               or g.space != groups[0].space or any(n in self.cut for n, _ in g.roots)
+               for g, i in uses.items()):
             return False
         contractions = sum(g.contraction is not None for g in groups)
         if contractions > 1 or sum([g.count for g in groups]) > MAX_NODES or \
@@ -405,12 +406,12 @@ class Fusion:
         self._write(node, group, uses)
         self._add(node, group, index)
         if node.op is ops.REDUCE:
-            self._folds.setdefault(_folded(node), node)
+            self._folds.setdefault(cost.folded(node), node)
 
     def _beside(self, node: UOp, uses: dict[Group, list[Tokens]]) -> Group | None:
         """The group that folds the same key over the same axes: an extreme and where it is."""
-        other = self._folds.get(_folded(node)) if node.op is ops.REDUCE else None
-        if other is None or node in self.contractions or \
+        other = self._folds.get(cost.folded(node)) if node.op is ops.REDUCE else None
+        if other is None or node in self.contractions or node in self.cut or \
                 ops.PAIR not in (node.src[0].op, other.src[0].op):
             return None
         group = self._find(self.writer[other])
@@ -485,14 +486,3 @@ class Fusion:
         while group in self._merged:
             group = self._merged[group]
         return group
-
-
-def _folded(fold: UOp) -> tuple[UOp, tuple[int, ...]]:
-    """What a REDUCE looks at, and along which axes."""
-    x = fold.src[0]
-    return x.src[0] if x.op is ops.PAIR else x, fold.arg.axes
-
-
-def kernelize(fn: UOp) -> Fusion:
-    """Group the nodes of a FUNCTION into kernels."""
-    return Fusion(fn).run()

@@ -65,7 +65,7 @@ class BodyStep(Record):
 def build_kernels(fusion: Fusion) -> list[StepBody | BodyStep]:
     """The kernels of all groups, in the order they run."""
     position = {n: i for i, n in enumerate(fusion.nodes)}
-    lying = _lying(fusion)
+    lying = written_in_place(fusion)
     steps: list[StepBody | BodyStep] = []
     for group in fusion.groups:
         if group.call is not None:
@@ -89,7 +89,7 @@ def _whole(concat: UOp, lying: Mapping[UOp, View]) -> Iterator[StepBody]:
                 yield step
 
 
-def _lying(fusion: Fusion) -> dict[UOp, View]:
+def written_in_place(fusion: Fusion) -> dict[UOp, View]:
     """The parts of CONCATs that are written where they belong."""
     wholes = [g.whole for g in fusion.groups if g.whole is not None]
     if not wholes:
@@ -300,7 +300,11 @@ class _Builder:
         return build.load(place, self._valid(x.shape[len(rest):], tail))
 
     def _clamped(self, i: UOp, n: int) -> UOp:
-        return minimum(maximum(Expr(i).cast(dtypes.index), 0), n - 1).node
+        at = Expr(i)
+        if i.dtype.kind == "uint" and n - 1 <= i.dtype.limits[1]:
+            # as an index of the same width the larger half of them would be negative
+            return minimum(at, at.like(n - 1)).cast(dtypes.index).node
+        return minimum(maximum(at.cast(dtypes.index), 0), n - 1).node
 
     def pad(self, node: UOp, index: Tokens) -> UOp:
         x, fill = node.src

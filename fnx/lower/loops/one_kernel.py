@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -49,12 +50,13 @@ SHORT = 8            # an axis of so few elements becomes scalars
 Tell = Callable[[UOp, str], None]
 
 
-def one_kernel(fn: UOp, tell: Tell | None = None) -> UOp:
+def one_kernel(fn: UOp, tell: Tell | None = None, buffers: int = 0) -> UOp:
     """A FUNCTION in which the loops that fit are calls of kernels.
 
     Args:
         fn: the FUNCTION; loops inside its bodies stay as they are.
         tell: told of each loop what becomes of it, and why.
+        buffers: that a kernel may have; 0: as many as it likes.
     """
     nodes = toposort(fn.src)
     read: dict[UOp, set[int]] = {n: set() for n in nodes if n.op in (ops.SCAN, ops.WHILE)}
@@ -72,7 +74,7 @@ def one_kernel(fn: UOp, tell: Tell | None = None) -> UOp:
                 tell(node, "no loop: it has a step at most")
         elif node in read:
             try:
-                made[node] = _results(node.over(src), read[node])
+                made[node] = _results(node.over(src), read[node], buffers)
             except Unfit as e:
                 if tell is not None:
                     tell(node, f"a loop of commands: {e}")
@@ -108,20 +110,21 @@ def _described(made: dict[int, UOp]) -> str:
     return f"{count}: {'; '.join(texts) or 'nothing is carried'}"
 
 
-def _results(node: UOp, used: set[int]) -> dict[int, UOp]:
+def _results(node: UOp, used: set[int], buffers: int) -> dict[int, UOp]:
     """As ``results``; of a loop with effects the values are computed by a loop without them."""
     found = without_effects(node)
     tokens = {i: r for i, r in enumerate(build.results(node))
               if i in used and build_calls.is_token(r)}
     if not tokens or found is None:
-        return _kernels(node, sorted(used))
+        return _kernels(node, sorted(used), buffers)
     quiet, places = found
-    values = _kernels(quiet, sorted([places[i] for i in used - tokens.keys()]))
+    values = _kernels(quiet, sorted([places[i] for i in used - tokens.keys()]), buffers)
     return tokens | {i: values[places[i]] for i in used - tokens.keys()}
 
 
-def _kernels(node: UOp, used: Sequence[int]) -> dict[int, UOp]:
-    return results(node, used) if node.op is ops.SCAN else in_portions(node, used, results)
+def _kernels(node: UOp, used: Sequence[int], buffers: int) -> dict[int, UOp]:
+    made = partial(results, buffers=buffers)
+    return made(node, used) if node.op is ops.SCAN else in_portions(node, used, made)
 
 
 def _unrolled(scan: UOp) -> list[UOp]:
@@ -137,13 +140,14 @@ def _unrolled(scan: UOp) -> list[UOp]:
                                      for y in outs[arg.n_carries:]]]
 
 
-def results(node: UOp, used: Sequence[int], most: int = 0) -> dict[int, UOp]:
+def results(node: UOp, used: Sequence[int], most: int = 0, buffers: int = 0) -> dict[int, UOp]:
     """The results of a SCAN or WHILE that are used, each of a kernel.
 
     Args:
         node: the loop.
         used: which results.
         most: of a WHILE: steps after which it ends in any case.
+        buffers: that a kernel may have; 0: as many as it likes.
 
     Raises:
         Unfit: the loop does not fit a kernel.
@@ -158,7 +162,10 @@ def results(node: UOp, used: Sequence[int], most: int = 0) -> dict[int, UOp]:
         groups.setdefault(frozenset(found & lanes.keys()), []).append(i)
     for over, members in groups.items():
         own = {c: r for c, r in lanes.items() if c in over}
-        out.update(zip(members, _LoopKernel(loop, axes, own, members).call()))
+        made = _LoopKernel(loop, axes, own, members)
+        out.update(zip(members, made.call()))
+        if buffers and len(made.slots) + len(members) > buffers:
+            raise Unfit(f"a kernel of more than {buffers} buffers")
     return out
 
 

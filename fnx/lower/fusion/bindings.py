@@ -1,0 +1,117 @@
+"""Bindings: groups whose kernels would have more buffers than the target binds are cut.
+
+    before  y = a + b + c + d + e          one kernel on 6 buffers, of a target that binds 4
+    after   t = a + b + c; y = t + d + e   t, as all that is no result, lies in one arena
+
+A kernel binds each argument and each result that it touches, and the arena once. Where those are
+too many, values on the way become buffers in the arena: of the operands of a node that needs too
+much always the one that saves most. Several results of a group that are too many together are
+written by kernels of their own. Then all groups are made again, until none is over. What one node
+reads is never cut: few_parts.py (lower/tensor) does that where it can be much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fnx.core import ops
+from fnx.core.target import Target
+from fnx.core.uop import UOp
+from fnx.lower.fusion.group import Group, memory_of
+from fnx.lower.fusion.kernelize import Fusion
+from fnx.lower.fusion.ranges import written_in_place
+
+_ARENA = None  # stands for all nodes that are neither arguments nor results
+_Bound = frozenset[UOp | None]
+
+
+def within_bindings(fn: UOp, target: Target) -> Fusion:
+    """Group the nodes of a FUNCTION into kernels that the target can bind the buffers of."""
+    fusion = Fusion(fn).run()
+    while target.buffers:
+        found = _Bindings(fusion, target.buffers).cuts() - fusion.cut
+        if not found:
+            break
+        fusion = Fusion(fn, fusion.cut | found).run()
+    return fusion
+
+
+class _Bindings:
+    """What the kernels of a Fusion bind."""
+
+    def __init__(self, fusion: Fusion, most: int) -> None:
+        self.fusion, self.most = fusion, most
+        self.position = {n: i for i, n in enumerate(fusion.nodes)}
+        self.results = {memory_of(n) for n in fusion.fn.src}
+        self.lying = written_in_place(fusion)
+
+    def cuts(self) -> frozenset[UOp]:
+        """The nodes that have to be buffers of their own."""
+        return frozenset([n for g in self.fusion.groups if g.call is None and g.whole is None
+                          for n in self._of(g)])
+
+    def _place(self, node: UOp) -> UOp | None:
+        node = memory_of(node)
+        if node in self.lying:
+            node = self.lying[node].node
+        return node if node.op is ops.PARAM or node in self.results else _ARENA
+
+    def _of(self, group: Group) -> Iterator[UOp]:
+        """The nodes of a group that have to be buffers; none where all fits."""
+        roots = [n for n, _ in group.roots]
+        written = [x for x in (group.base_of, group.scatter) if x is not None] or roots
+        outs = frozenset(map(self._place, written))
+        ends = roots if group.scatter is None else [*group.scatter.src[1:]]
+        computed = sorted(group.inside, key=self.position.__getitem__)
+        plain: dict[UOp, _Bound] = {}
+        for node in computed:
+            plain[node] = self._together(_values(node), plain, node)
+        if len(outs | self._together(ends, plain)) <= self.most:
+            return
+        bound: dict[UOp, _Bound] = {}
+        cut: set[UOp] = set()
+        for node in computed:
+            # who reads a pair has a result, too
+            out = frozenset((self._place(node) if node in roots else _ARENA,))
+            yield from self._cut(_values(node), bound, out, cut, node)
+            bound[node] = self._together(_values(node), bound, node, cut)
+        if len(outs | self._together(ends, bound, None, cut)) > self.most:
+            if len(roots) > 1:
+                yield from roots
+            else:
+                yield from self._cut(ends, bound, outs, cut)
+
+    def _cut(self, values: Iterable[UOp], bound: dict[UOp, _Bound], out: _Bound, cut: set[UOp],
+             reader: UOp | None = None) -> Iterator[UOp]:
+        """Operands, the one that saves most first, until the rest fits."""
+        values = [*values]
+        while len(needed := out | self._together(values, bound, reader, cut)) > self.most:
+            saved = {v: len(needed) - len(out | self._together(values, bound, reader, cut | {v}))
+                     for v in values if v in bound and v not in cut and v.op is not ops.PAIR}
+            best = max(saved, key=saved.__getitem__, default=None)
+            if best is None or saved[best] <= 0:
+                return
+            cut.add(best)
+            yield best
+
+    def _together(self, values: Iterable[UOp], bound: dict[UOp, _Bound],
+                  reader: UOp | None = None, cut: Iterable[UOp] = ()) -> _Bound:
+        """What has to be bound to compute some values, with what a GATHER reads."""
+        found: set[UOp | None] = set()
+        for value in values:
+            if value in cut:
+                found.add(self._place(value))
+            elif value in bound:
+                found |= bound[value]
+            elif memory_of(value).src or memory_of(value).op is ops.PARAM:
+                found.add(self._place(value))
+        if reader is not None and reader.op is ops.GATHER:
+            found.add(self._place(reader.src[0]))
+        return frozenset(found)
+
+
+def _values(node: UOp) -> tuple[UOp, ...]:
+    """The operands that are computed with a node, or read at an index of it."""
+    if node.op is ops.GATHER:
+        return node.src[1:]
+    return node.src[:1] if node.op is ops.BARRIER else node.src

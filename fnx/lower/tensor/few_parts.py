@@ -1,0 +1,35 @@
+"""Few parts: a CONCAT of more arrays than a kernel can bind becomes one of CONCATs.
+
+    before  CONCAT(a, b, c, d, e)                       of a target that binds 4 buffers
+    after   CONCAT(CONCAT(a, b, c), CONCAT(d, e))       with the result each kernel has 4
+
+Parts that get memory of their own, one behind the other, are no operands of one kernel.
+
+>>> from fnx.core import dtypes
+>>> xs = [build.param(i, dtypes.float32, (2, 1)) for i in range(5)]
+>>> joined, = few_parts(build.function([build.concat(xs, 1)], 5), Target("gpu", buffers=4)).src
+>>> [len(part.src) for part in joined.src]
+[3, 2]
+"""
+
+from __future__ import annotations
+
+from fnx.core import build, ops
+from fnx.core.target import Target
+from fnx.core.uop import UOp, inherit, rebuild
+from fnx.lower.fusion import concat_parts
+
+
+def few_parts(fn: UOp, target: Target) -> UOp:
+    """A FUNCTION whose CONCATs have as many parts as the target can bind."""
+    most = target.buffers - 1
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not ops.CONCAT or len(src) <= most or concat_parts.are_many(node):
+            return None
+        parts = [*src]
+        while len(parts) > most:
+            parts = [inherit(build.concat(parts[i:i + most], node.arg), node)
+                     for i in range(0, len(parts), most)]
+        return inherit(build.concat(parts, node.arg), node)
+    return fn.over(tuple(rebuild(fn.src, visit))) if target.buffers else fn
