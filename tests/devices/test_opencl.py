@@ -338,3 +338,10 @@ def test_a_function_that_is_jitted_for_a_device_runs_there() -> None:
     assert device.submissions == before + 5
     with pytest.raises(ArgumentError, match="expected a device of cpu, .*, got 'tpu'"):
         fnx.jit(lambda x: x, device="tpu")
+
+
+def test_eager_products_of_any_lengths(opencl: DeviceBase) -> None:
+    for m, k, n in ((2, 3, 2), (33, 70, 40), (1, 5, 9), (64, 16, 64)):
+        x, y = RNG.normal(size=(m, k)).astype(np.float32), RNG.normal(size=(k, n)).astype("f4")
+        got = jnp.asarray(x) @ jnp.asarray(y)
+        np.testing.assert_allclose(np.asarray(got), x @ y, rtol=1e-4, atol=1e-4)
