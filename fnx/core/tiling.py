@@ -86,6 +86,12 @@ class Tensorize(Transform):
     unit: str
 
 
+class Collect(Transform):
+    """What follows the sums of a tile is a loop over one of its repeated ranges."""
+
+    range: str
+
+
 class Search(Transform):
     """The schedule is found by timing, which may take so many seconds."""
 
@@ -194,6 +200,25 @@ def subtotal(range: str) -> Subtotal:
     (split('k', 128, 'ko', 'ki'), subtotal('ko'))
     """
     return Subtotal(range)
+
+
+def collect(range: str) -> Collect:
+    """Keep the sums of a tile in a small buffer, and loop over it with what follows them.
+
+    A tile of 14 by 2 vectors repeats a ``tanh`` of its sums 28 times in the code, which takes long
+    to compile. Collected they are repeated for the other ranges of the tile only. It pays where
+    more follows than a store.
+
+    Args:
+        range: an unrolled range of the result.
+
+    Returns:
+        The step, plain data for a list ``schedule=``.
+
+    >>> unroll("mi"), collect("mi")
+    (unroll('mi'), collect('mi'))
+    """
+    return Collect(range)
 
 
 def stage(operand: str | int, at: str | None = None, space: str = "PRIV",

@@ -26,7 +26,7 @@ from fnx.core.expr import Expr
 from fnx.core.parts import closed, extent, value
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.kernel.canonical import over_stores
-from fnx.lower.schedule.workload import loads_below, stride
+from fnx.lower.schedule.workload import epilogue_cost, loads_below, stride
 
 DEAR = 6          # cost of an epilogue that is worth a STAGE
 FEWEST, MOST = 8, 256  # rows of a block
@@ -38,11 +38,9 @@ def row_epilogues(kernel: UOp) -> UOp:
     if any(n.op in _OTHERS for n in nodes) or any(s.arg is not None for s in kernel.src):
         return kernel
     epilogue = toposort(kernel.src, stop=lambda n: n.op is ops.REDUCE)
-    cost = sum(n.op.cost for n in epilogue if n.op in ops.ELEMENTWISE and n.dtype.is_float
-               and any(s.op is not ops.CONST for s in n.src))
     rows = [n for n in epilogue if n.op is ops.REDUCE]
     r = _row(kernel, rows)
-    if cost < DEAR or r is None:
+    if epilogue_cost(kernel.src) < DEAR or r is None:
         return kernel
     block = _block(int(build.const_of(extent(r))))
     return kernel if block is None else _staged(kernel, rows, r, block)

@@ -29,7 +29,15 @@ from fnx.lower.factors import two_factors
 from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.subtotals import CHAIN, in_parts
 from fnx.lower.schedule.units import unit_of
-from fnx.lower.schedule.workload import extent, itemsize, length, loads_below, product, stride
+from fnx.lower.schedule.workload import (
+    epilogue_cost,
+    extent,
+    itemsize,
+    length,
+    loads_below,
+    product,
+    stride,
+)
 
 _PACK_COLUMNS = 96 << 10  # bytes of the right factor above which it is packed
 _PANELS, _DEPTH = 4, 16  # of columns that go by and of sums, from which on packing pays
@@ -40,11 +48,13 @@ _TILES = (14, 2), (8, 3), (4, 2), (4, 4), (1, 4), (1, 1)  # that shapes share
 _OWN = 1 << 27  # multiply-adds from which on each shape has a kernel of its own
 _FEW = 8  # accumulators of a tile, up to which subtotals cost next to nothing
 _UNIT_ROWS, _UNIT_TERMS = 4, 8  # from which on words are laid out for a matrix unit
+_EPILOGUE = 2  # cost of what follows a sum, from which on it is no code for each of a tile
 _PARALLEL = 1 << 17  # multiply-adds above which workers share the rows
 
 
 class Contraction(Record):
-    """A REDUCE with its ranges by role, in loop order; ``left`` and ``right`` are its factors."""
+    """A REDUCE with its ranges by role, in loop order; ``left`` and ``right`` are its factors,
+    ``epilogue`` is the cost of what follows."""
 
     reduce: UOp
     batch: tuple[UOp, ...]
@@ -53,6 +63,7 @@ class Contraction(Record):
     summed: tuple[UOp, ...]
     left: UOp
     right: UOp
+    epilogue: int
 
 
 class Tile(Record):
@@ -89,7 +100,8 @@ def find(kernel: UOp) -> Contraction | None:
         return tuple([r for r in ranges if r in some])
 
     return Contraction(reduces[0], in_order(reduces[0].ranges - rows - columns), in_order(rows),
-                       in_order(columns), in_order(summed), left, right)
+                       in_order(columns), in_order(summed), left, right,
+                       epilogue_cost(kernel.src))
 
 
 def _contiguous(factor: UOp, ranges: Iterable[UOp]) -> int:
@@ -281,7 +293,8 @@ class _Tiling:
         cut, summed, terms = self._summed()
         steps += [*cut, tiling.order(*loops, *across, f"{n}_jr", f"{m}_ir", *summed,
                                      f"{m}_i", f"{n}_j", f"{n}_l", *terms),
-                  tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l")]
+                  tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l"),
+                  *self._collected()]
         return [*steps, *self._left_stages(loops), *self._right_stages(loops)]
 
     def over_windows(self) -> list[Transform]:
@@ -305,7 +318,8 @@ class _Tiling:
         cut, summed, terms = self._summed()
         inner = [*map(name_of, found.rows[:-1]), f"{m}_ir", *summed]
         steps += [*cut, tiling.order(*loops, *inner, f"{m}_i", f"{n}_j", f"{n}_l", *terms),
-                  tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l")]
+                  tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l"),
+                  *self._collected()]
         large = self.width >= 4 * vectors * lanes and self.depth >= 16
         return [*steps, *(self._stages(found.left, None, "GLOBAL") if large else [])]
 
@@ -331,6 +345,11 @@ class _Tiling:
         loads = [*loads_below(self.found.left), *loads_below(self.found.right)]
         return max(self.found.summed, key=lambda r: (sum(stride(x, r) == 1 for x in loads),
                                                      extent(r)))
+
+    def _collected(self) -> list[Transform]:
+        """What follows the sums of a tile is compiled once a row, where there is more of it."""
+        pays = self.found.epilogue >= _EPILOGUE and self.tile.rows * self.tile.vectors >= _FEW
+        return [tiling.collect(f"{name_of(self.row)}_i")] if pays else []
 
     def _has_blocks(self) -> bool:
         return extent(self.row) > self.tile.rows * self.block

@@ -19,6 +19,7 @@ from fnx.core.range_kinds import REPLICATED
 from fnx.core.rewriting import symbolic
 from fnx.core.tiling import (
     Bind,
+    Collect,
     Order,
     Parallel,
     Split,
@@ -142,6 +143,8 @@ class Loops:
                 self.units[self._leaf(step.range, step)] = self._unit(step)
             elif isinstance(step, Parallel | Vectorize | Unroll | Bind):
                 self._kind(step)
+            elif isinstance(step, Collect):
+                self._check_collected(step)
 
     def _leaf(self, name: str, step: Transform) -> ScheduledLoop:
         if name not in self.leaves:
@@ -152,6 +155,11 @@ class Loops:
             raise KernelError(f"{step}: expected a range without carried values, got {name!r}",
                               hint="its iterations follow one another; tile the ranges around it")
         return self.leaves[name]
+
+    def _check_collected(self, step: Collect) -> None:
+        if self._leaf(step.range, step).kind != "UNROLL":
+            raise KernelError(f"{step}: expected a range that is unrolled",
+                              hint=f"unroll({step.range!r}) before")
 
     def _unit(self, step: Tensorize) -> Unit:
         """The unit that multiplies along a loop, whose extent is what a word holds."""

@@ -52,7 +52,7 @@ def neighbours(kernel: UOp, schedule: Schedule) -> Iterator[Schedule]:
         elif isinstance(step, tiling.Order):
             yield from ((*before, order, *after) for order in _swapped(step, fixed))
         elif isinstance(step, tiling.Unroll) and step.range not in fixed or \
-                isinstance(step, tiling.Parallel | tiling.StageOperand):
+                isinstance(step, tiling.Parallel | tiling.StageOperand | tiling.Collect):
             yield (*before, *after)
     yield from _unrolled(kernel, schedule, fixed)
 

@@ -27,10 +27,11 @@ from fnx.core.errors import KernelError
 from fnx.core.expr import Expr, minimum
 from fnx.core.parts import buffer, closed, dims, indices, place, stop
 from fnx.core.rewriting import symbolic
-from fnx.core.tiling import StageOperand, Transform
+from fnx.core.tiling import Collect, StageOperand, Transform
 from fnx.core.uop import UOp, inherit, rebuild, substitute, toposort
 from fnx.lower.factors import vanishes
 from fnx.lower.kernel.canonical import canonical
+from fnx.lower.schedule.collecting import collected
 from fnx.lower.schedule.legality import check, is_data
 from fnx.lower.schedule.loops import Loops, ScheduledLoop
 from fnx.lower.schedule.staging import place_stages
@@ -58,7 +59,11 @@ def tile(kernel: UOp, schedule: Sequence[Transform]) -> UOp:
     check(kernel, loops, stores, order)
     tiled = inherit(build.kernel(stores, kernel.arg.name, order, kernel.arg.apart), kernel)
     stages = [step for step in schedule if isinstance(step, StageOperand)]
-    return canonical(place_stages(tiled, stages, list(loops.leaves)))
+    tiled = place_stages(tiled, stages, list(loops.leaves))
+    for step in schedule:
+        if isinstance(step, Collect):
+            tiled = collected(tiled, step)
+    return canonical(tiled)
 
 
 class _Rewriter:

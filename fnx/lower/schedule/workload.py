@@ -68,6 +68,13 @@ def work(nodes: Iterable[UOp]) -> int:
                if n.op.cost and n.dtype is not dtypes.index)
 
 
+def epilogue_cost(stores: Iterable[UOp]) -> int:
+    """Additions, or their like, that follow the REDUCEs of each result."""
+    return sum(n.op.cost for n in toposort(stores, stop=lambda n: n.op is ops.REDUCE)
+               if n.op in ops.ELEMENTWISE and n.dtype.is_float
+               and any(s.op is not ops.CONST for s in n.src))
+
+
 def run_over(node: UOp) -> frozenset[UOp]:
     """The ranges that a node is computed for: those of a REDUCE are its own, too."""
     return node.ranges.union(closed(node)) if node.op is ops.REDUCE else node.ranges

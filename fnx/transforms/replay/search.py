@@ -189,7 +189,7 @@ def _random(rng: np.random.Generator, param: UOp) -> np.ndarray[Any, Any]:
 
 _KINDS: dict[str, Callable[..., tiling.Transform]] = {kind.__name__: kind for kind in (
     tiling.Split, tiling.Order, tiling.Parallel, tiling.Vectorize, tiling.Unroll,
-    tiling.StageOperand, tiling.Subtotal)}
+    tiling.StageOperand, tiling.Subtotal, tiling.Tensorize, tiling.Collect)}
 
 
 def _written(outcome: Outcome) -> bytes:
