@@ -445,7 +445,7 @@ def reduce_ranges(value: UOp, monoid: Op, ranges: Sequence[UOp]) -> UOp:
 
 def mma(a: UOp, b: UOp, words: Sequence[UOp], dtype: DType, unit: str) -> UOp:
     """The products of what words of both factors hold, summed over ``words`` by a unit."""
-    return UOp(ops.MMA, dtype, (a, b, *words), op_args.Mma(unit))
+    return UOp(ops.MMA, dtype, (a, b, *words), op_args.Mma(unit, len(words)))
 
 
 def carry(id: int, i: int, dtype: DType, over: Iterable[UOp]) -> UOp:

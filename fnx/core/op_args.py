@@ -267,9 +267,11 @@ class Stage(Record):
 
 
 class Mma(Record):
-    """The unit that multiplies and adds: a row of core/units.py."""
+    """The unit that multiplies and adds: a row of core/units.py. Of ``words`` of its ranges the
+    node is the sum; what else follows its factors says how threads hold them."""
 
     unit: str
+    words: int = 0
 
 
 class ThreadGroup(Record):

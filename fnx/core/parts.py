@@ -60,7 +60,7 @@ def conjuncts(condition: UOp | None) -> list[UOp]:
 def closed(node: UOp) -> tuple[UOp, ...]:
     """The ranges over which a REDUCE folds, a STAGE is filled, an MMA sums or an ITER runs."""
     if node.op is ops.MMA:
-        return node.src[2:]
+        return node.src[2:2 + node.arg.words]
     return node.src[:1] if node.op is ops.ITER else node.src[1:]
 
 

@@ -84,6 +84,11 @@ class Tensorize(Transform):
 
     range: str
     unit: str
+    words: str | None = None
+
+    def __repr__(self) -> str:
+        words = "" if self.words is None else f", {self.words!r}"
+        return f"tensorize({self.range!r}, {self.unit!r}{words})"
 
 
 class Collect(Transform):
@@ -250,7 +255,7 @@ def stage(operand: str | int, at: str | None = None, space: str = "PRIV",
     return StageOperand(operand, at, space, along)
 
 
-def tensorize(range: str, unit: str) -> Tensorize:
+def tensorize(range: str, unit: str, words: str | None = None) -> Tensorize:
     """Multiply and add the terms of a sum along a loop by a matrix unit.
 
     Its extent is how many terms a word of the unit holds: 2 of bfloat16, 4 of int8. The factors
@@ -259,6 +264,7 @@ def tensorize(range: str, unit: str) -> Tensorize:
     Args:
         range: the loop, inside of all others.
         unit: the name of a unit that the target has (``fnx.core.units.UNITS``).
+        words: the loop around it, over the words of one instruction of a unit that takes several.
 
     Returns:
         The step, plain data for a list ``schedule=``.
@@ -272,4 +278,4 @@ def tensorize(range: str, unit: str) -> Tensorize:
     if unit not in UNITS:
         raise KernelError(f"tensorize({range!r}): expected a unit of {', '.join(UNITS)}, "
                           f"got {unit!r}")
-    return Tensorize(range, unit)
+    return Tensorize(range, unit, words)

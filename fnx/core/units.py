@@ -12,11 +12,12 @@ work in lanes none. Which range is which lane, thread or row is said by ``form``
 
     form      left            right           result
     lanes     one word        a lane each     a lane each         m = 1, n lanes, one word of k
-    warp      fragments of a warp of threads, by the tables of lower/program/fragments.py
-    tiles     16 words a row  16 rows         16 x 16             one register each
+    warp      fragments that a warp of threads holds: lower/program/fragments.py
 
 What a row's instruction rounds is its meaning here (``product``), so the interpreter of a tiled
-kernel is exact; how the REDUCE around it associates is bounded as of every sum.
+kernel is exact; how the REDUCE around it associates is bounded as of every sum. Units of warps
+promise float32 at least, in no order (PTX ISA, "mma": rounding, order and subnormal operands are
+unspecified); there the meaning is one term after the other.
 
 >>> UNITS["dpbf16ps"].left, UNITS["dpbf16ps"].in_word, UNITS["dpbf16ps"].words
 (bfloat16, 2, 1)
@@ -81,6 +82,8 @@ _ROWS = (
          flushes=True, later=True, needs=("avx512bf16",), bits=512),
     Unit("dpbusd", "lanes", 1, 0, 4, dtypes.uint8, dtypes.int8, dtypes.int32,
          needs=("avx512vnni",), bits=512),
+    Unit("mma_bf16", "warp", 16, 8, 16, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32),
+    Unit("mma_f16", "warp", 16, 8, 16, dtypes.float16, dtypes.float16, dtypes.float32),
 )
 UNITS = {unit.name: unit for unit in _ROWS}
 

@@ -76,10 +76,13 @@ def _fold(node: UOp) -> bool:
 
 
 def _mma(node: UOp) -> bool:
-    unit, words = UNITS.get(node.arg.unit), node.src[2:]
+    unit, words, held = UNITS.get(node.arg.unit), parts.closed(node), \
+        node.src[2 + node.arg.words:]
+    factors = (*node.src[:2], *held[:2])
     return unit is not None and len(node.src) > 1 and node.dtype is unit.result and \
-        all(s.dtype is dtypes.uint32 for s in node.src[:2]) and len(set(words)) == len(words) \
-        and all(r.op is ops.RANGE and r.arg.kind not in GIVEN for r in words)
+        all(s.dtype is dtypes.uint32 for s in factors) and len(set(words)) == len(words) \
+        and all(r.op is ops.RANGE and r.arg.kind not in GIVEN for r in words) and \
+        (not held or len(held) == 4 and held[2].dtype is dtypes.index and held[3].op is ops.RANGE)
 
 
 def _carry(node: UOp) -> bool:

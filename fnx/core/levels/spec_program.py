@@ -51,10 +51,14 @@ def _last(node: UOp) -> bool:
 
 
 def _mma(node: UOp) -> bool:
+    """In lanes: words of both factors and sums; of a thread of a warp: 4 and 2 words, 4 sums."""
     unit = UNITS.get(node.arg.unit)
-    return unit is not None and len(node.src) == 3 and node.dtype is node.src[2].dtype and \
-        node.dtype.scalar is unit.result and \
-        all(s.dtype is dtypes.uint32.vec(node.dtype.lanes) for s in node.src[:2])
+    if unit is None or node.dtype.scalar is not unit.result:
+        return False
+    kinds = [s.dtype for s in node.src]
+    if unit.form == "warp":
+        return kinds == [dtypes.uint32] * 6 + [unit.result] * 4 and node.dtype.lanes == 4
+    return kinds == [dtypes.uint32.vec(node.dtype.lanes)] * 2 + [node.dtype]
 
 
 class _Reader:

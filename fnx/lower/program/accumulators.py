@@ -27,6 +27,7 @@ from fnx.lower.program.conditions import masked
 from fnx.lower.program.loop_nest import Statement
 from fnx.lower.program.roles import Instance
 from fnx.lower.program.values import Values, columns
+from fnx.lower.program.warps import is_of_warp, multiplied
 
 
 class Accumulators:
@@ -87,7 +88,9 @@ class Accumulators:
     def step(self, s: Statement) -> None:
         """Each accumulator takes in its instance's value."""
         instances = self.instances(s)
-        if value(s.node).op is ops.PAIR:
+        if is_of_warp(value(s.node)):
+            self.held[s] = multiplied(self.values, value(s.node), instances, self.held[s])
+        elif value(s.node).op is ops.PAIR:
             held, n = self.held[s], len(instances)
             pairs = [self._better(s, *of) for of in zip(held[:n], held[n:], instances)]
             self.held[s] = [side for column in zip(*pairs) for side in column]

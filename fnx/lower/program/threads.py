@@ -34,6 +34,7 @@ from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.lower.kernel.canonical import canonical, over_stores
+from fnx.lower.program.fragments import fragments
 
 _RADIX = 8  # terms that a thread folds at each step of a tree
 
@@ -41,6 +42,7 @@ _RADIX = 8  # terms that a thread folds at each step of a tree
 def threads(kernel: UOp, target: Target) -> UOp:
     """The KERNEL in which threads meet in stages only, each store has a THREAD range, and GRID
     ranges are one."""
+    kernel = fragments(kernel)
     for step in (_single, _placed, _folded, _filled_together, _stored_once):
         kernel = step(kernel, target)
     return canonical(kernel)

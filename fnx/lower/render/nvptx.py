@@ -115,5 +115,25 @@ def _store(p: Printer, node: UOp) -> None:
     p.out.append(f"  store {t} {name}, ptr {p.operand(place)}, align {value.dtype.itemsize}")
 
 
+_UNITS = {"mma_bf16": "llvm.nvvm.mma.m16n8k16.row.col.bf16",
+          "mma_f16": "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"}
+
+
+def _mma(p: Printer, node: UOp) -> None:
+    """What a thread of a warp holds of both factors and of the sums: registers."""
+    of_pairs = node.arg.unit == "mma_f16"  # words are vectors there
+    words = [p.line(f"bitcast {p.typed(s)} to <2 x half>") if of_pairs else p.operand(s)
+             for s in node.src[:6]]
+    t = "<2 x half>" if of_pairs else "i32"
+    given = ", ".join([*[f"{t} {w}" for w in words], *map(p.typed, node.src[6:])])
+    made = p.line(f"call {{float, float, float, float}} @{_UNITS[node.arg.unit]}({given})")
+    name = "poison"
+    for i in range(4):
+        part = p.line(f"extractvalue {{float, float, float, float}} {made}, {i}")
+        name = p.line(f"insertelement <4 x float> {name}, float {part}, i32 {i}")
+    p.names[node] = name
+
+
 _NVPTX = Convention(_enter, {ops.ID: lambda p, n: _IDS[n.arg] + "64" * (n.dtype.bits == 64)},
-                    {ops.SCRATCH: _scratch, ops.LOAD: _load, ops.STORE: _store, ops.SYNC: _sync})
+                    {ops.SCRATCH: _scratch, ops.LOAD: _load, ops.STORE: _store, ops.SYNC: _sync,
+                     ops.MMA: _mma})

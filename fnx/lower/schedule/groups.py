@@ -28,6 +28,7 @@ from fnx.lower.schedule import contraction
 from fnx.lower.schedule.choose import LoopPlan
 from fnx.lower.schedule.contraction import Contraction
 from fnx.lower.schedule.loops import name_of, ranges_of
+from fnx.lower.schedule.warps import by_warps, warp_unit
 from fnx.lower.schedule.workload import extent, loads_below, product, stride
 
 _LONG = 64        # iterations that threads share: with fewer a thread does a row
@@ -148,6 +149,10 @@ class _GroupPlan:
         """Blocks of rows and columns, of which each thread has some of both; sums in blocks."""
         row, k = found.rows[-1], found.summed[-1]
         column = _near(found.right, found.columns)
+        unit = warp_unit(found, self.target)
+        if unit is not None:
+            self.steps += by_warps(found, unit, row, column, k)
+            return
         m, n, s = map(name_of, (row, column, k))
         tiles = {r: _TILE if extent(r) >= _SIDE * _TILE else 1 for r in (row, column)}
         high, wide = tiles[row], tiles[column]

@@ -121,7 +121,8 @@ class Loops:
         self.of: dict[UOp, ScheduledLoop] = {}
         self.leaves: dict[str, ScheduledLoop] = {}
         self.subtotals: set[ScheduledLoop] = set()
-        self.units: dict[ScheduledLoop, Unit] = {}  # of the loops over terms in a word
+        # of the loops over terms in a word: the unit, and the loop over words that it takes
+        self.units: dict[ScheduledLoop, tuple[Unit, ScheduledLoop | None]] = {}
         carried = {closed(n)[0] for n in toposort(kernel.src) if n.op is ops.ITER}
         for r in ranges_of(kernel):
             name = name_of(r)
@@ -140,7 +141,9 @@ class Loops:
             elif isinstance(step, Subtotal):
                 self.subtotals.add(self._leaf(step.range, step))
             elif isinstance(step, Tensorize):
-                self.units[self._leaf(step.range, step)] = self._unit(step)
+                loop = self._leaf(step.range, step)
+                words = None if step.words is None else self._leaf(step.words, step)
+                self.units[loop] = self._unit(step), words
             elif isinstance(step, Parallel | Vectorize | Unroll | Bind):
                 self._kind(step)
             elif isinstance(step, Collect):
@@ -168,6 +171,10 @@ class Loops:
             raise KernelError(f"{step}: expected a loop over the {unit.in_word} terms of a word",
                               hint=f"split({step.range!r}, {unit.in_word}), and name the inner "
                               "part")
+        words = 1 if step.words is None else symbolic.bounds(self.leaves[step.words].extent)[1]
+        if words != unit.words:
+            raise KernelError(f"{step}: expected a loop over {unit.words} words, got {words}",
+                              hint="split the loop outside of the terms, and name its inner part")
         return unit
 
     def _split(self, step: Split) -> None:

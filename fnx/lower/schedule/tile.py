@@ -134,14 +134,14 @@ class _Rewriter:
         word = self.word(node)
         if word is None:
             return self.summed(node, folded)
-        unit = self.loops.units[word]
-        assert word.final is not None
-        parts = multiplied(folded, unit, word.final)
+        unit, words = self.loops.units[word]
+        own = [loop.final for loop in (word, words) if loop is not None and loop.final is not None]
+        parts = multiplied(folded, unit, own)
         if parts is None:
             raise KernelError(
                 f"tensorize({word.name!r}, {unit.name!r}): expected a sum of products of "
                 f"{unit.left} and {unit.right} in {unit.result}", site=node.site)
-        taken, away = (None if p is None else self.summed(node, p, word) for p in parts)
+        taken, away = (None if p is None else self.summed(node, p, own) for p in parts)
         assert taken is not None
         return taken if away is None else build.sub(taken, away)
 
@@ -150,15 +150,14 @@ class _Rewriter:
         leaves = (leaf for r in closed(node) for leaf in self.loops.of[r].leaves())
         return next((leaf for leaf in leaves if leaf in self.loops.units), None)
 
-    def summed(self, node: UOp, folded: UOp, without: ScheduledLoop | None = None) -> UOp:
-        """A REDUCE over the loops that its ranges became, but the one that is in its terms."""
-        gone = None if without is None else without.final
+    def summed(self, node: UOp, folded: UOp, without: Sequence[UOp] = ()) -> UOp:
+        """A REDUCE over the loops that its ranges became, but those that are in its terms."""
         levels = [[leaf for r in closed(node) for leaf in self.loops.of[r].ranges()]]
         if self.loops.subtotals and node.arg.monoid is ops.ADD and folded.dtype.is_float:
             levels = self.loops.levels(closed(node))
         for ranges in levels:
-            own = [r for r in ranges if r is not gone]
-            folded = node.over((folded, *own)) if own else build.without_key(folded)
+            rest = [r for r in ranges if r not in without]
+            folded = node.over((folded, *rest)) if rest else build.without_key(folded)
         return folded
 
     def iterate(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:

@@ -15,12 +15,13 @@ others is taken away again: exactly, as integers wrap.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.expr import Expr
-from fnx.core.parts import buffer, conjuncts, dims, indices, validity
+from fnx.core.parts import buffer, conjuncts, dims, extent, indices, validity
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.units import UNITS, Unit
@@ -58,22 +59,38 @@ def _is_offset(left: UOp, unit: Unit) -> bool:
     return unit.left is dtypes.uint8 and left.dtype is dtypes.int8
 
 
-def multiplied(product: UOp, unit: Unit, e: UOp) -> tuple[UOp, UOp | None] | None:
-    """The MMA of a product whose terms in a word are the range ``e``, and, of factors that are
-    offset, the MMA to take away; None where the factors are none of the unit's."""
+def multiplied(product: UOp, unit: Unit, own: Sequence[UOp]) -> tuple[UOp, UOp | None] | None:
+    """The MMA of a product, and, of factors that are offset, the MMA to take away; None where the
+    factors are none of the unit's.
+
+    Args:
+        product: the product.
+        unit: the unit.
+        own: the range of the terms in a word; that of the words, where the unit takes several.
+    """
+    e, *words = own
     found = _factors(product, unit)
     if found is None:
         return None
     left, right = found
     offset = _is_offset(left, unit)
-    if (offset or unit.left is unit.right) and any(r.arg.kind == "VEC" for r in left.ranges):
-        left, right = right, left  # what is taken away is then the same for all rows
+    if (offset or unit.left is unit.right) and _is_right(left, right, unit):
+        left, right = right, left
     a, b = _word(left, e, unit.in_word), _word(right, e, unit.in_word)
     if not offset:
-        return build.mma(a, b, (), unit.result, unit.name), None
+        return build.mma(a, b, words, unit.result, unit.name), None
     signs = build.const(_SIGNS, dtypes.uint32)
-    return (build.mma(build.elementwise(ops.XOR, a, signs), b, (), unit.result, unit.name),
-            build.mma(signs, b, (), unit.result, unit.name))
+    return (build.mma(build.elementwise(ops.XOR, a, signs), b, words, unit.result, unit.name),
+            build.mma(signs, b, words, unit.result, unit.name))
+
+
+def _is_right(left: UOp, right: UOp, unit: Unit) -> bool:
+    """Whether what is written first is what a unit takes second: the factor with the lanes, so
+    what is taken away of bytes is the same for all rows; or that with few threads of a warp."""
+    if unit.form == "lanes":
+        return any(r.arg.kind == "VEC" for r in left.ranges)
+    rows = [r for r in left.ranges - right.ranges if r.arg.kind == "THREAD"]
+    return all(build.const_of(extent(r)) != unit.m // 2 for r in rows)
 
 
 def _word(value: UOp, e: UOp, count: int) -> UOp:
@@ -94,7 +111,8 @@ def _word(value: UOp, e: UOp, count: int) -> UOp:
 def _loaded(value: UOp, e: UOp, count: int) -> UOp | None:
     """A LOAD of the whole word, where its terms are neighbours in one."""
     if value.op is not ops.LOAD or buffer(value).op is not ops.REF or \
-            dims(buffer(value))[-1].op is not ops.CONST:
+            dims(buffer(value))[-1].op is not ops.CONST or \
+            buffer(value).arg.alignment % 4:
         return None
     *outer, last = indices(value)
     n = build.const_of(dims(buffer(value))[-1])

@@ -1,0 +1,89 @@
+"""Fragments: an MMA of a warp reads words of both factors that each thread has its part of.
+
+    before  MMA(a[8*mi + g, w], b[w, 2*t + nj], w)      g THREAD 8, t THREAD 4; mi, nj UNROLL 2
+    after   MMA(a, b, w, a[8*mi + g, t + 4*h], b[t + 4*h, g], 2*mi + nj, h)            h UNROLL 2
+
+The value is what it was, and the interpreter computes it as before. Behind it stand the words that
+a thread holds, for h = 0, 1, and which of its four results this is. A warp is 32 threads: those
+of the innermost two THREAD ranges, 4 * g + t. That is the layout of mma.sync.aligned.m16n8k16 for
+16-bit terms (PTX ISA, "Matrix Fragments for mma.m16n8k16"), in words of two terms: thread 4 * g + t
+has the words t and t + 4 of rows g and g + 8 of a, and of column g of b, and of the result
+columns 2 * t and 2 * t + 1 of rows g and g + 8. In words it is that of the other types, too.
+
+>>> from fnx.core import dtypes
+>>> g, t = build.range_(8, 0, "THREAD"), build.range_(4, 1, "THREAD")
+>>> mi, nj, w = build.range_(2, 2, "UNROLL"), build.range_(2, 3, "UNROLL"), build.range_(8, 4)
+>>> row, column = Expr(mi) * 8 + Expr(g), Expr(t) * 2 + Expr(nj)
+>>> a = build.load(build.at(build.ref(0, dtypes.uint32, (16, 8)), row.node, w))
+>>> b = build.load(build.at(build.ref(1, dtypes.uint32, (8, 8)), w, column.node))
+>>> total = build.mma(a, b, [w], dtypes.float32, "mma_bf16")
+>>> o = build.at(build.ref(2, dtypes.float32, (16, 8)), row.node, column.node)
+>>> made = fragments(build.kernel([build.store(o, total)], "mma", (0, 1, 2, 3, 4)))
+>>> mma, = [n for n in toposort([made]) if n.op is ops.MMA]
+>>> [sorted(r.arg.id for r in s.ranges) for s in mma.src[3:6]]
+[[0, 1, 2, 5], [0, 1, 5], [2, 3]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fnx.core import build, ops
+from fnx.core.errors import KernelError
+from fnx.core.expr import Expr
+from fnx.core.parts import closed, extent
+from fnx.core.rewriting import symbolic
+from fnx.core.units import UNITS
+from fnx.core.uop import UOp, rebuild, substitute, toposort
+from fnx.lower.kernel.canonical import over_stores
+
+
+def fragments(kernel: UOp) -> UOp:
+    """The KERNEL in which each MMA of a warp says what its threads hold.
+
+    Raises:
+        KernelError: its ranges are not laid out over a warp.
+    """
+    nodes = toposort(kernel.src)
+    if not any(n.op is ops.MMA and UNITS[n.arg.unit].form == "warp" for n in nodes):
+        return kernel
+    rank = {id: i for i, id in enumerate(kernel.arg.order)}
+    threads = sorted([n for n in nodes if n.op is ops.RANGE and n.arg.kind == "THREAD"],
+                     key=lambda r: rank[r.arg.id])
+    h = build.range_(2, 1 + max(n.arg.id for n in nodes if n.op is ops.RANGE), "UNROLL", "h")
+    to = {n: _held(n, threads, h, rank) for n in nodes
+          if n.op is ops.MMA and UNITS[n.arg.unit].form == "warp"}
+    return over_stores(kernel, substitute(kernel.src, to), (*kernel.arg.order, h.arg.id))
+
+
+def _held(mma: UOp, threads: Sequence[UOp], h: UOp, rank: dict[int, int]) -> UOp:
+    a, b, *words = *mma.src[:2], *closed(mma)
+    if [extent(r).arg for r in threads[-2:]] != [8, 4]:
+        raise KernelError(f"tensorize: expected threads of 8 rows and 4 columns innermost, for "
+                          f"{mma.arg.unit}", hint="split both, and bind the parts to THREAD")
+    g, t = threads[-2:]
+    upper, odd = _half(a, b, rank), _half(b, a, rank)
+    if len(words) != 1 or upper is None or odd is None or g in b.ranges or t in a.ranges:
+        raise KernelError(f"tensorize: expected 2 unrolled rows and 2 unrolled columns of each "
+                          f"thread, for {mma.arg.unit}",
+                          hint="of the left factor the rows, of the right one the columns")
+    word = (Expr(t) + Expr(h) * 4).node
+    row, = substitute([a], {words[0]: word})
+    column, = substitute([b], {words[0]: word, t: (Expr(g) // 2).node, odd: (Expr(g) % 2).node})
+    mine = rebuild([row, column], _simplified)
+    place = (Expr(upper) * 2 + Expr(odd)).node
+    return UOp(ops.MMA, mma.dtype, (a, b, *words, *mine, place, h), mma.arg)
+
+
+def _half(factor: UOp, other: UOp, rank: dict[int, int]) -> UOp | None:
+    """The innermost UNROLL range of two values that one factor has alone. Which one it is does not
+    matter to the result: rows and columns of an instruction have no order of their own."""
+    own = [r for r in factor.ranges - other.ranges
+           if r.arg.kind == "UNROLL" and extent(r) is build.index_const(2)]
+    return max(own, key=lambda r: rank[r.arg.id], default=None)
+
+
+def _simplified(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    if node.op is ops.INDEX:
+        return build.at(src[0], *map(symbolic.simplify, src[1:]))
+    return None

@@ -1,0 +1,43 @@
+"""Warps: the instances of an MMA that the threads of a warp compute together are one line.
+
+    MMA(a, b, w, a', b', 2*mi + nj, h)      mi, nj UNROLL 2: four accumulators of each thread
+    v = MMA a'(mi 0, h 0) a'(1, 0) a'(0, 1) a'(1, 1) b'(h 0) b'(1) c0 c1 c2 c3
+    c0 = EXTRACT v 0 ...                    in the order of the instruction's registers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fnx.core import ops
+from fnx.core.rewriting import symbolic
+from fnx.core.uop import UOp
+from fnx.lower.program.roles import Instance
+from fnx.lower.program.values import Values
+
+
+def is_of_warp(node: UOp) -> bool:
+    """Whether a node is an MMA that says what threads hold."""
+    return node.op is ops.MMA and len(node.src) > 2 + node.arg.words
+
+
+def multiplied(values: Values, mma: UOp, instances: Sequence[Instance],
+               held: Sequence[UOp]) -> list[UOp]:
+    """The accumulators of all instances, each group of four by one instruction."""
+    left, right, place, h = mma.src[2 + mma.arg.words:]
+    terms, _ = symbolic.linear(place)
+    groups: dict[tuple[tuple[int, int], ...], dict[int, int]] = {}
+    for i, instance in enumerate(instances):
+        number = sum(c * instance[m[0]] for m, c in terms.items())
+        key = tuple([(r.number, v) for r, v in instance.items() if (r,) not in terms])
+        groups.setdefault(key, {})[number] = i
+    out = list(held)
+    for of in groups.values():
+        rows = [values.value(left, {**instances[of[2 * mi]], h: k})
+                for k in (0, 1) for mi in (0, 1)]
+        columns = [values.value(right, {**instances[of[0]], h: k}) for k in (0, 1)]
+        sums = [held[of[n]] for n in range(4)]
+        made = values.lines.add(ops.MMA, mma.dtype.vec(4), (*rows, *columns, *sums), mma.arg)
+        for n in range(4):
+            out[of[n]] = values.lines.add(ops.EXTRACT, mma.dtype, (made,), n)
+    return out
