@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from workloads import WORKLOADS
 
 import fnx
+from fnx.backends.cuda import row
 from fnx.backends.llvm import binding
 from fnx.core import ops
 from fnx.core.record import Record
@@ -50,8 +51,19 @@ class Assembled(Record):
 
 def target(chip: str) -> Target:
     """A chip as the lowering sees it."""
-    return Target("cuda", triple="nvptx64-nvidia-cuda", cpu=chip, features="+ptx80", kind="nvptx",
-                  threads=256, shared=48 << 10, private=1 << 10)
+    return row(int(chip.removeprefix("sm_")))
+
+
+def product(dtype: str) -> Callable[[Any], tuple[Any, tuple[Any, ...]]]:
+    """A workload: a product with an epilogue, of a type that matrix units take."""
+    def build(ns: Any) -> tuple[Any, tuple[Any, ...]]:
+        x, w = (ns.jnp.zeros(shape, dtype) for shape in ((512, 384), (384, 1000)))
+        return ns.jax.jit(lambda x, w: ns.jnp.maximum(x @ w, 0)), (x, w)
+    return build
+
+
+CHECKED = {**WORKLOADS, "product_bfloat16": product("bfloat16"),
+           "product_float16": product("float16")}
 
 
 def assembler() -> str:
@@ -80,7 +92,7 @@ def kernels(names: list[str], chip: str) -> Iterator[tuple[str, str, str]]:
     device = types.SimpleNamespace(target=target(chip))
     seen = set()
     for name in names:
-        function = prepared(traced(WORKLOADS[name]), device)
+        function = prepared(traced(CHECKED[name]), device)
         for kernel, code in lower(function, device.target).code.items():
             if kernel.op is ops.KERNEL and code.key not in seen:
                 seen.add(code.key)
@@ -111,7 +123,7 @@ def main() -> int:
     ptxas, wrong, count = assembler(), [], 0
     print(f"{'workload':<18} {'kernel':<34} {'chip':<6} registers spilled shared")
     for chip in CHIPS:
-        for workload, kernel, text in kernels(options.workloads or list(WORKLOADS), chip):
+        for workload, kernel, text in kernels(options.workloads or list(CHECKED), chip):
             found = assembled(ptxas, text, chip)
             count += 1
             if isinstance(found, str):

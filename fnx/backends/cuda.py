@@ -55,6 +55,20 @@ CHIPS = (70, 75, 80, 86, 89, 90)  # PTX of one is assembled for all after it, to
 PTX = "+ptx80"
 THREADS, SHARED, PRIVATE = 256, 48 << 10, 1 << 10  # the row: the same for every chip
 
+UNITS = {"mma_bf16": 80, "mma_f16": 80}  # matrix units, and the chip that has them first
+
+
+def row(chip: int) -> Target:
+    """What kernels for a chip are made for.
+
+    >>> row(75).units, row(80).cpu
+    ((), 'sm_80')
+    """
+    units = tuple([name for name, first in UNITS.items() if chip >= first])
+    return Target("cuda", triple="nvptx64-nvidia-cuda", cpu=f"sm_{chip}", features=PTX,
+                  kind="nvptx", threads=THREADS, shared=SHARED, private=PRIVATE, units=units)
+
+
 LOOK = 64          # calls, after which events that were reached are taken back
 _LEAST = 4 << 10   # bytes of a block of words
 
@@ -126,9 +140,7 @@ class CudaDriver(QueueDriver):
         self.limits = DeviceLimits(memory, memory, self._attribute("MAX_GRID_DIM_X"),
                                    self._attribute("MAX_THREADS_PER_BLOCK"),
                                    self._attribute("MAX_SHARED_MEMORY_PER_BLOCK"))
-        known = max(c for c in CHIPS if c <= chip)
-        self.target = Target("cuda", triple="nvptx64-nvidia-cuda", cpu=f"sm_{known}", features=PTX,
-                             kind="nvptx", threads=THREADS, shared=SHARED, private=PRIVATE)
+        self.target = row(max(c for c in CHIPS if c <= chip))
         self._signals = self._passed = 0
         self._events: dict[int, int] = {}
         self._spare: list[int] = []

@@ -23,7 +23,7 @@ from fnx.lower.render.host import from_bits
 from fnx.lower.render.llvm import Convention, Printer, body, type_of
 
 REGISTERS = 1 << 16  # of a multiprocessor, on every chip since sm_70
-_EACH = 128  # registers of a thread that has a tile of a product
+_EACH, _EACH_OF_WARP = 128, 255  # registers of a thread with a tile of a product, by a warp
 _IDS = {"GRID": "%group", "THREAD": "%thread"}  # of 32 bits; 64: with that in its name
 _DECLARED = """declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
@@ -48,7 +48,8 @@ def _budget(program: UOp) -> str:
     for node in program.src:
         depth += (node.op is ops.FOR) - (node.op is ops.ENDFOR)
         meet |= node.op is ops.SYNC and depth > 0
-    groups = max(1, REGISTERS // (program.arg.threads * _EACH))
+    each = _EACH_OF_WARP if any(n.op is ops.MMA for n in program.src) else _EACH
+    groups = max(1, REGISTERS // (program.arg.threads * each))
     return f'"nvvm.minctasm"="{groups}" ' if meet else ""
 
 

@@ -1,0 +1,151 @@
+"""Runs a PROGRAM of a group of threads in NumPy, all of its threads at once, line by line.
+
+A value is an array with an element for each thread; loops run alike in all of them. What the
+units of warps compute is written here from the manual's own formulas (PTX ISA, "Matrix Fragments
+for mma.m16n8k16 with floating point type"), element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build, narrow, ops
+from fnx.core.dtypes import DType
+from fnx.core.numpy_semantics import computed
+from fnx.core.units import UNITS
+from fnx.core.uop import UOp
+
+Array = np.ndarray[Any, Any]
+
+
+def run(program: UOp, groups: int, buffers: Sequence[Array]) -> None:
+    """Run a PROGRAM on arrays that are written in place."""
+    for group in range(groups):
+        _Group(program, group, buffers).run()
+
+
+class _Group:
+    def __init__(self, program: UOp, number: int, buffers: Sequence[Array]) -> None:
+        self.lines, self.group, self.number = program.src, program.arg, number
+        self.memory: dict[Any, Array] = {i: b.reshape(-1).view(np.uint8)
+                                         for i, b in enumerate(buffers)}
+        self.memory["SHARED"] = np.full(self.group.shared, 0xA5, np.uint8)
+        self.active = np.ones(self.group.threads, bool)
+        self.values: dict[UOp, Any] = {}
+
+    def run(self) -> None:
+        with np.errstate(all="ignore"):
+            self.block(0, len(self.lines))
+
+    def end_of(self, start: int) -> int:
+        """The line that ends what line ``start`` begins."""
+        return next(i for i in range(start, len(self.lines)) if self.lines[i].op in (
+            ops.ENDFOR, ops.ENDIF) and self.lines[i].src[0] is self.lines[start])
+
+    def block(self, start: int, stop: int) -> None:
+        i = start
+        while i < stop:
+            node = self.lines[i]
+            if node.op is ops.FOR:
+                end = self.end_of(i)
+                self.loop(node, i + 1, end)
+                i = end
+            elif node.op is ops.IF:
+                end, before = self.end_of(i), self.active
+                self.active = before & self.value(node.src[0])
+                self.block(i + 1, end)
+                self.active, i = before, end
+            else:
+                self.line(node)
+            i += 1
+
+    def loop(self, node: UOp, start: int, end: int) -> None:
+        lo, hi = (np.unique(self.value(s)) for s in node.src)
+        assert lo.size == hi.size == 1, "threads go through a loop together"
+        phis = [n for n in self.lines[start:end] if n.op is ops.PHI and n.src[0] is node]
+        nexts = [self.value(p.src[1]) for p in phis]
+        for counter in range(int(lo[0]), int(hi[0])):
+            self.values[node] = np.full(self.group.threads, counter)
+            self.values.update(zip(phis, nexts))
+            self.block(start + len(phis), end)
+            nexts = [self.value(n) for n in self.lines[end].src[1:]]
+        self.values[self.lines[end]] = nexts
+
+    def value(self, node: UOp) -> Any:
+        if node.op is ops.CONST:
+            return np.full(self.group.threads, build.const_of(node), node.dtype.np)
+        if node.op is ops.ID:
+            threads = np.arange(self.group.threads)
+            return threads if node.arg == "THREAD" else np.full_like(threads, self.number)
+        if node.op is ops.REF:
+            return node.arg.slot, np.zeros(self.group.threads, np.int64)
+        return self.values[node]
+
+    def line(self, node: UOp) -> None:
+        op, src = node.op, [self.value(s) for s in node.src]
+        if op is ops.SCRATCH:
+            self.values[node] = node.arg.space, src[0]
+        elif op is ops.ADDRESS:
+            (memory, at), offset = src
+            self.values[node] = memory, at + offset * node.dtype.itemsize
+        elif op is ops.LOAD:
+            self.values[node] = self.load(node.dtype, src[0], *src[1:])
+        elif op is ops.STORE:
+            (memory, at), stored = src
+            for thread in np.flatnonzero(self.active):
+                raw = np.frombuffer(np.asarray(stored[thread], node.src[1].dtype.np), np.uint8)
+                self.memory[memory][at[thread]:at[thread] + raw.size] = raw
+        elif op is ops.LAST:
+            self.values[node] = src[0][node.arg]
+        elif op is ops.EXTRACT:
+            self.values[node] = src[0][:, node.arg]
+        elif op is ops.MMA:
+            self.values[node] = self.multiplied(node.arg.unit, src)
+        elif op in ops.ELEMENTWISE:
+            self.values[node] = np.asarray(computed(node, *src))
+        else:
+            assert op is ops.SYNC, node
+
+    def load(self, t: DType, place: tuple[Any, Array], valid: Array | None = None) -> Array:
+        memory, at = place
+        read = self.active if valid is None else self.active & valid
+        out = np.zeros(self.group.threads, t.np)
+        for thread in np.flatnonzero(read):
+            raw = self.memory[memory][at[thread]:at[thread] + t.itemsize]
+            assert at[thread] >= 0 and raw.size == t.itemsize, "a place outside of its memory"
+            out[thread] = raw.view(t.np)[0]
+        return out
+
+    def multiplied(self, unit: str, src: list[Array]) -> Array:
+        assert self.active.all(), "all threads of a warp multiply together"
+        out = np.zeros((self.group.threads, 4), np.float32)
+        of = UNITS[unit].left
+        for first in range(0, self.group.threads, 32):
+            words = [s[first:first + 32] for s in src]
+            a, b = np.zeros((16, 16), np.float32), np.zeros((16, 8), np.float32)
+            c = np.zeros((16, 8), np.float32)
+            for lane in range(32):
+                group, in_group = lane >> 2, lane % 4
+                for i in range(8):
+                    row = group if i < 2 or 4 <= i < 6 else group + 8
+                    a[row, in_group * 2 + (i & 1) + (8 if i >= 4 else 0)] = _half(
+                        of, words[i // 2][lane], i & 1)
+                for i in range(4):
+                    b[in_group * 2 + (i & 1) + (8 if i >= 2 else 0), group] = _half(
+                        of, words[4 + i // 2][lane], i & 1)
+                    c[group + 8 * (i >= 2), in_group * 2 + (i & 1)] = words[6 + i][lane]
+            d = c + a @ b
+            for lane in range(32):
+                group, in_group = lane >> 2, lane % 4
+                out[first + lane] = [d[group + 8 * (i >= 2), in_group * 2 + (i & 1)]
+                                     for i in range(4)]
+        return out
+
+
+def _half(t: DType, word: Any, i: int) -> Any:
+    """A number of a word: the first is in the low bits."""
+    bits = np.array([word >> 16 * i & 0xFFFF], np.uint16)
+    return narrow.decoded(bits.view(t.np), t)[0]
