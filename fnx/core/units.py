@@ -16,7 +16,7 @@ work in lanes none. Which range is which lane, thread or row is said by ``form``
 
 What a row's instruction rounds is its meaning here (``product``), so the interpreter of a tiled
 kernel is exact; how the REDUCE around it associates is bounded as of every sum. Units of warps
-promise float32 at least, in no order (PTX ISA, "mma": rounding, order and subnormal operands are
+promise float32 at least, in no order (their manual: rounding, order and subnormal operands are
 unspecified); there the meaning is one term after the other.
 
 >>> UNITS["dpbf16ps"].left, UNITS["dpbf16ps"].in_word, UNITS["dpbf16ps"].words

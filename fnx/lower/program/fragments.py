@@ -5,9 +5,9 @@
 
 The value is what it was, and the interpreter computes it as before. Behind it stand the words that
 a thread holds, for h = 0, 1, and which of its four results this is. A warp is 32 threads: those
-of the innermost two THREAD ranges, 4 * g + t. That is the layout of mma.sync.aligned.m16n8k16 for
-16-bit terms (PTX ISA, "Matrix Fragments for mma.m16n8k16"), in words of two terms: thread 4 * g + t
-has the words t and t + 4 of rows g and g + 8 of a, and of column g of b, and of the result
+of the innermost two THREAD ranges, 4 * g + t. That is the layout of m16n8k16 for 16-bit terms
+(docs/units.md names the manual), in words of two terms: thread 4 * g + t has the words t and t + 4
+of rows g and g + 8 of a, and of column g of b, and of the result
 columns 2 * t and 2 * t + 1 of rows g and g + 8. In words it is that of the other types, too.
 
 >>> from fnx.core import dtypes
