@@ -23,7 +23,7 @@ from fnx.lower.render.host import from_bits
 from fnx.lower.render.llvm import Convention, Printer, body, type_of
 
 REGISTERS = 1 << 16  # of a multiprocessor, on every chip since sm_70
-_EACH, _EACH_OF_WARP = 128, 255  # registers of a thread with a tile of a product, by a warp
+_EACH, _EACH_OF_WARP = 128, 168  # registers of a thread with a tile of a product, by a warp
 _IDS = {"GRID": "%group", "THREAD": "%thread"}  # of 32 bits; 64: with that in its name
 _DECLARED = """declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
