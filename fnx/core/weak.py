@@ -12,8 +12,13 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar, cast
 
+from fnx.core.process import fork_safe_lock
+
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+_changing = fork_safe_lock()
 
 
 class _Ref(weakref.ref[Any]):
@@ -59,7 +64,8 @@ class WeakMemo(Generic[K, V]):
             self._forget()
         ref = _Ref(key, self._dead.append)
         ref.key, ref.value = id(key), value
-        self._refs[ref.key] = ref
+        with _changing:
+            self._refs[ref.key] = ref
 
     def __len__(self) -> int:
         self._forget()
@@ -71,8 +77,9 @@ class WeakMemo(Generic[K, V]):
 
     def _forget(self) -> None:
         for dead in drain(self._dead):
-            if self._refs.get(dead.key) is dead:
-                self._refs.pop(dead.key, None)
+            with _changing:  # else another thread may put in an object that is now at this address
+                if self._refs.get(dead.key) is dead:
+                    del self._refs[dead.key]
 
 
 class Deaths(Generic[V]):

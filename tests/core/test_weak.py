@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -88,3 +90,31 @@ def test_no_interrupt_is_lost_where_nodes_blocks_and_memos_die() -> None:
     seen, sent, nodes, entries, blocks, nobodys, free = map(int, done.stdout.split())
     assert seen == sent == 300 and nodes < 50 and entries < 50
     assert blocks == nobodys == free < 3000
+
+
+def test_what_another_thread_puts_in_while_the_dead_are_forgotten_stays() -> None:
+    """An object may have the address of one that died: its entry is not the dead one's."""
+    class Refs(dict[int, Any]):
+        """Lets another thread in behind a look at what is there."""
+
+        def get(self, key: int, default: Any = None) -> Any:
+            found = super().get(key, default)
+            if forgetting and threading.current_thread() is threading.main_thread():
+                forgetting.clear()
+                thread.start()
+                thread.join(0.3)  # it goes on after this look, or waits for its end
+            return found
+
+    memo: WeakMemo[Any, int] = WeakMemo()
+    memo._refs, forgetting = Refs(), []
+    old, new = Key(), Key()
+    memo[old] = 1
+    dead = memo._refs.pop(id(old))
+    dead.key = id(new)  # as if it had been there
+    memo._refs[id(new)] = dead
+    thread = threading.Thread(target=memo.__setitem__, args=(new, 2))
+    forgetting.append(True)
+    del old
+    assert len(memo) in (0, 1)
+    thread.join()
+    assert memo[new] == 2
