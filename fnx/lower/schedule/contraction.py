@@ -146,7 +146,7 @@ def schedule(found: Contraction, target: Target) -> list[Transform]:
     tiling_ = _Tiling(found, target)
     along = _walked(found)
     if along is not None and tiling_.suits_dots(along):
-        return _dots(found, along, target)
+        return _dots(found, along, target, tiling_.unit_along(along))
     windows = not tiling_.rough and _overlaps(found.right)
     return tiling_.over_windows() if windows else tiling_.steps()
 
@@ -177,15 +177,19 @@ _DOT_VECTORS, _DOT_FOLDS, _DOT_ROWS = 4, 3, 96
 _DOTS = ((6, 4), (4, 4), (3, 3), (2, 2))  # accumulators of dot products, by registers
 
 
-def _dots(found: Contraction, along: UOp, target: Target) -> list[Transform]:
+def _dots(found: Contraction, along: UOp, target: Target, unit: Unit | None) -> list[Transform]:
     """Few columns are neighbours, but terms are: a tile of dot products, with lanes along a sum.
 
         loops    batch..., rows, columns, k..., along_o, i (UNROLL), j (UNROLL), along_l (VEC)
+
+    By a unit the lanes are words along the sum.
     """
     most = next(t for t in _DOTS if t[0] * t[1] + sum(t) <= target.vector_registers + 2)
     row, column = (max(some, key=extent) for some in (found.rows, found.columns))
     high, wide = (min(n, extent(r)) for n, r in zip(most, (row, column)))
-    lanes = target.lanes(itemsize([found.reduce, found.left, found.right]))
+    terms = unit.in_word if unit is not None else 1
+    lanes = target.lanes(4 if unit is not None else
+                         itemsize([found.reduce, found.left, found.right]))
     m, n, r = name_of(row), name_of(column), name_of(along)
     others = [name_of(x) for x in (*found.rows, *found.columns) if x not in (row, column)]
     outer = [*map(name_of, found.batch), f"{m}_o", f"{n}_o", *others]
@@ -193,15 +197,21 @@ def _dots(found: Contraction, along: UOp, target: Target) -> list[Transform]:
     lengths |= {f"{m}_o": -(-extent(row) // high), f"{n}_o": -(-extent(column) // wide)}
     steps: list[Transform] = [
         tiling.split(m, high, f"{m}_o", f"{m}_i"), tiling.split(n, wide, f"{n}_o", f"{n}_j"),
-        tiling.split(r, lanes, f"{r}_o", f"{r}_l")]
+        tiling.split(r, lanes * terms, f"{r}_o", f"{r}_l" if unit is None else f"{r}_t")]
+    word: list[str] = []
+    if unit is not None:
+        word = [f"{r}_e"]
+        steps += [tiling.split(f"{r}_t", terms, f"{r}_l", f"{r}_e"),
+                  tiling.tensorize(f"{r}_e", unit.name)]
     if product((*found.batch, *found.rows, *found.columns, *found.summed)) >= _PARALLEL:
         shared = max(outer, key=lengths.__getitem__)
         outer.remove(shared)
         outer.insert(0, shared)
         steps.append(tiling.parallel(shared))
     cut, summed = in_parts([*[(name_of(x), length(x)) for x in found.summed if x is not along],
-                            (f"{r}_o", length(along, lanes))])
-    return [*steps, *cut, tiling.order(*outer, *_flat(summed), f"{m}_i", f"{n}_j", f"{r}_l"),
+                            (f"{r}_o", length(along, lanes * terms))])
+    return [*steps, *cut, tiling.order(*outer, *_flat(summed), f"{m}_i", f"{n}_j", f"{r}_l",
+                                       *word),
             tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{r}_l")]
 
 
@@ -243,6 +253,13 @@ class _Tiling:
         packing = self.rough and terms >= _DOT_VECTORS * lanes and \
             product(self.found.rows) * lanes <= min(_DOT_FOLDS * terms, _DOT_ROWS * lanes)
         return 2 * extent(self.column) <= lanes <= terms or packing
+
+    def unit_along(self, along: UOp) -> Unit | None:
+        """The unit that multiplies words as they lie in memory, along a range of the sum."""
+        whole = self.unit is not None and extent(along) % self.unit.in_word == 0 and all(
+            stride(load, along) == 1 and load.dtype.itemsize * self.unit.in_word == 4
+            for load in (*loads_below(self.found.left), *loads_below(self.found.right)))
+        return self.unit if whole else None
 
     def _is_parallel(self, iterations: int) -> bool:
         """Whether so many sums are shared by workers."""
@@ -369,13 +386,13 @@ class _Tiling:
         found = self.found
         large = self.width * self.depth * self.itemsize > _PACK_COLUMNS
         reused = product(found.rows) >= 8 * self.tile.rows
-        if self.unit is not None and not found.batch:  # words are made once
+        if self.unit is not None and product(found.rows) > self.tile.rows:  # words are made once
             large = reused = True
         if not found.batch and (self.rough or reused and large):
             return self._stages(found.right, None, "GLOBAL" if reused or large else "PRIV")
         batch = {name_of(r) for r in found.batch if self._moves(r)}
-        rough = self.rough or self.unit is not None
-        return self._stages(found.right, _innermost(loops, batch)) if rough else []
+        again = self.unit is not None and product(found.rows) > self.tile.rows
+        return self._stages(found.right, _innermost(loops, batch)) if self.rough or again else []
 
     def _stages(self, factor: UOp, at: str | None, space: str = "PRIV") -> list[Transform]:
         """Of the operand whose load stands for a factor; in ``x @ x`` not that of the other one."""
