@@ -13,6 +13,7 @@ work in lanes none. Which range is which lane, thread or row is said by ``form``
     form      left            right           result
     lanes     one word        a lane each     a lane each         m = 1, n lanes, one word of k
     warp      fragments that a warp of threads holds: lower/program/fragments.py
+    tiles     registers of 16 rows of 16: words of k along rows of a, along columns of b
 
 What a row's instruction rounds is its meaning here (``product``), so the interpreter of a tiled
 kernel is exact; how the REDUCE around it associates is bounded as of every sum. Units of warps
@@ -36,6 +37,8 @@ from fnx.core import dtypes, narrow
 from fnx.core.dtypes import DType, NDArray
 from fnx.core.record import Record
 
+TILE = 256  # lanes of a register of 16 rows of 16
+
 
 class Unit(Record):
     """An instruction.
@@ -49,6 +52,7 @@ class Unit(Record):
         result: type of the sums.
         flushes: whether subnormal operands, and results, are zero.
         later: whether the term in the high bits of a word is added first.
+        apart: whether the terms at each place in words are summed by themselves, then added.
         needs: what the compiler calls the parts of a processor that have it.
         bits: of the vectors whose lanes it works in.
     """
@@ -63,6 +67,7 @@ class Unit(Record):
     result: DType
     flushes: bool = False
     later: bool = False
+    apart: bool = False
     needs: tuple[str, ...] = ()
     bits: int = 0
 
@@ -78,6 +83,10 @@ class Unit(Record):
 
 
 _ROWS = (
+    Unit("tdpbf16ps", "tiles", 16, 16, 32, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32,
+         flushes=True, apart=True, needs=("amx-tile", "amx-bf16", "avx512f"), bits=512),
+    Unit("tdpbssd", "tiles", 16, 16, 64, dtypes.int8, dtypes.int8, dtypes.int32,
+         needs=("amx-tile", "amx-int8", "avx512f"), bits=512),
     Unit("dpbf16ps", "lanes", 1, 0, 2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32,
          flushes=True, later=True, needs=("avx512bf16",), bits=512),
     Unit("dpbusd", "lanes", 1, 0, 4, dtypes.uint8, dtypes.int8, dtypes.int32,
@@ -92,17 +101,19 @@ def product(unit: Unit, a: NDArray, b: NDArray, total: NDArray) -> NDArray:
     """``total`` and the products of what two words hold, rounded as the instruction does."""
     order = range(unit.in_word)
     for i in reversed(order) if unit.later else order:
-        x, y = _term(unit.left, a, i), _term(unit.right, b, i)
-        if not unit.result.is_float:
-            total = total + x * y
-            continue
-        if unit.flushes:
-            x, y, total = map(_flushed, (x, y, total))
-        exact = x.astype(np.float64) * y  # products of these types are
-        total = _sum(exact, total.astype(np.float64))
-        if unit.flushes:
-            total = _flushed(total)
+        total = _added(unit, _term(unit.left, a, i), _term(unit.right, b, i), total)
     return total
+
+
+def _added(unit: Unit, x: NDArray, y: NDArray, total: NDArray) -> NDArray:
+    """total + x * y."""
+    if not unit.result.is_float:
+        return np.asarray(total + x * y)
+    if unit.flushes:
+        x, y, total = map(_flushed, (x, y, total))
+    exact = x.astype(np.float64) * y  # products of these types are
+    total = _sum(exact, total.astype(np.float64))
+    return _flushed(total) if unit.flushes else total
 
 
 def summed(unit: Unit, a: NDArray, b: NDArray, axes: Sequence[int]) -> NDArray:
@@ -110,8 +121,15 @@ def summed(unit: Unit, a: NDArray, b: NDArray, axes: Sequence[int]) -> NDArray:
     shape = [1 if i in axes else n for i, n in enumerate(np.broadcast_shapes(a.shape, b.shape))]
     a, b = (np.moveaxis(x, axes, range(len(axes))) for x in (a, b))
     total = np.zeros((), unit.result.np)
+    parts = [total] * unit.in_word
     for at in np.ndindex(*a.shape[:len(axes)]):
-        total = product(unit, a[at], b[at], total)
+        if unit.apart:
+            parts = [_added(unit, _term(unit.left, a[at], i), _term(unit.right, b[at], i), part)
+                     for i, part in enumerate(parts)]
+        else:
+            total = product(unit, a[at], b[at], total)
+    if unit.apart:
+        total = _flushed(sum(parts[1:], parts[0]))
     return np.broadcast_to(total, [n for i, n in enumerate(shape) if i not in axes]).reshape(shape)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from fnx.core.levels import spec
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Driver
 from fnx.lower.program.codegen import kernel_code
@@ -42,12 +43,14 @@ def bits(value: Any) -> int:
 
 
 def run(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[int] = (),
-        cuts: Sequence[float] = ()) -> None:
-    """Run compiled code on aligned arrays; ``cuts`` divide the PAR range into parts."""
+        cuts: Sequence[float] = (), made_for: Target | None = None,
+        text: Callable[[str], str] = str) -> None:
+    """Run compiled code on aligned arrays; ``cuts`` divide the PAR range into parts. What it was
+    ``made_for`` may have what this machine has not: ``text`` puts something else in its place."""
     target = llvm.host_target()
-    code = kernel_code(block_fills(kernel, target), Driver(target))
+    code = kernel_code(block_fills(kernel, target), Driver(made_for or target))
     spec.check([code.program()], "program")
-    data = llvm.compile_ir(code.text(), target)
+    data = llvm.compile_ir(text(code.text()), target)
     assert objects.externals(data) <= objects.ALLOWED
     library = llvm.link([(data, [code.symbol])])
     env: dict[Any, int] = dict(enumerate(scalars))

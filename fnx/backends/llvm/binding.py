@@ -164,6 +164,9 @@ class _Message:
 # ---- the host -------------------------------------------------------------------------------
 
 
+_ARCH_PRCTL, _REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18  # asm/prctl.h
+
+
 @functools.cache
 def host_target() -> Target:
     """The machine this process runs on.
@@ -190,8 +193,17 @@ def host_target() -> Target:
 
 def _units(bits: int, features: set[str]) -> tuple[str, ...]:
     """The matrix units of a processor."""
-    return tuple([u.name for u in UNITS.values() if u.needs and u.bits <= bits
-                  and features.issuperset([f"+{need}" for need in u.needs])])
+    found = [u for u in UNITS.values() if u.needs and u.bits <= bits
+             and features.issuperset([f"+{need}" for need in u.needs])]
+    return tuple([u.name for u in found if u.form != "tiles" or _may_use_tiles()])
+
+
+@functools.cache
+def _may_use_tiles() -> bool:
+    """Whether the system lets this process have registers of tiles: it is asked once."""
+    if sys.platform != "linux":
+        return False
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQ_XCOMP_PERM, _TILE_DATA) == 0)
 
 
 def _vectors(triple: str, features: set[str]) -> tuple[int, int]:

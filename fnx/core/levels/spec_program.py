@@ -11,7 +11,7 @@ from collections.abc import Callable
 from fnx.core import dtypes, ops
 from fnx.core.ops import Op
 from fnx.core.range_kinds import NUMBERED
-from fnx.core.units import UNITS
+from fnx.core.units import TILE, UNITS
 from fnx.core.uop import UOp
 
 # Ops that may be used anywhere and stand on no line of their own.
@@ -58,7 +58,8 @@ def _mma(node: UOp) -> bool:
     kinds = [s.dtype for s in node.src]
     if unit.form == "warp":
         return kinds == [dtypes.uint32] * 6 + [unit.result] * 4 and node.dtype.lanes == 4
-    return kinds == [dtypes.uint32.vec(node.dtype.lanes)] * 2 + [node.dtype]
+    return kinds == [dtypes.uint32.vec(node.dtype.lanes)] * 2 + [node.dtype] and \
+        (unit.form == "tiles") == (node.dtype.lanes == TILE)
 
 
 class _Reader:

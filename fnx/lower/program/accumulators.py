@@ -23,11 +23,11 @@ from fnx.core.parts import value
 from fnx.core.range_kinds import LOOPS
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, substitute
+from fnx.lower.program import tiles, warps
 from fnx.lower.program.conditions import masked
 from fnx.lower.program.loop_nest import Statement
 from fnx.lower.program.roles import Instance
 from fnx.lower.program.values import Values, columns
-from fnx.lower.program.warps import is_of_warp, multiplied
 
 
 class Accumulators:
@@ -47,6 +47,9 @@ class Accumulators:
 
     def start(self, statements: Sequence[Statement]) -> None:
         for s in statements:
+            if tiles.is_of_tiles(value(s.node)):
+                self.held[s] = tiles.zeros(self.values, value(s.node), self.instances(s))
+                continue
             first = columns(s.node)[0].dtype
             lanes = self.values.replication[value(s.node).ranges.union(s.closed)].lanes
             identity = build.const(s.node.arg.monoid.identity(first), first)
@@ -88,8 +91,10 @@ class Accumulators:
     def step(self, s: Statement) -> None:
         """Each accumulator takes in its instance's value."""
         instances = self.instances(s)
-        if is_of_warp(value(s.node)):
-            self.held[s] = multiplied(self.values, value(s.node), instances, self.held[s])
+        of = tiles if tiles.is_of_tiles(value(s.node)) else warps if warps.is_of_warp(
+            value(s.node)) else None
+        if of is not None:
+            self.held[s] = of.multiplied(self.values, value(s.node), instances, self.held[s])
         elif value(s.node).op is ops.PAIR:
             held, n = self.held[s], len(instances)
             pairs = [self._better(s, *of) for of in zip(held[:n], held[n:], instances)]
@@ -140,6 +145,8 @@ class Accumulators:
         for s in statements:
             held, free = self.held.pop(s), self.free(s)
             n = len(self.instances(s))
+            if tiles.is_of_tiles(value(s.node)):
+                held = tiles.rows(self.values, value(s.node), self.instances(s), held)
             each = n // len(free)
             for i, instance in enumerate(free):
                 total = self.values.reduced(s.node, [

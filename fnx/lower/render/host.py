@@ -19,7 +19,7 @@ from __future__ import annotations
 from fnx.core import dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.uop import UOp
-from fnx.lower.render.host_units import multiplied
+from fnx.lower.render import host_units
 from fnx.lower.render.llvm import Convention, Printer, body, store, type_of
 
 _STREAM = ", !nontemporal !0"
@@ -73,4 +73,4 @@ def _scratch(p: Printer, node: UOp) -> None:
 
 
 _HOST = Convention(_enter, {ops.PART: lambda p, n: ("%lo", "%hi")[n.arg]}, {
-    ops.SCRATCH: _scratch, ops.STORE: _store, ops.MMA: multiplied})
+    ops.SCRATCH: _scratch, ops.STORE: _store, **host_units.LINES})

@@ -6,22 +6,32 @@
 
 from __future__ import annotations
 
-from fnx.core import dtypes
+from fnx.core import dtypes, ops
 from fnx.core.errors import KernelError
-from fnx.core.units import UNITS
+from fnx.core.units import TILE, UNITS
 from fnx.core.uop import UOp
+from fnx.lower.render.llvm import ROWS as ROWS_OF_LLVM
 from fnx.lower.render.llvm import Printer, type_of
 
 ROWS = {
     "dpbf16ps": "llvm.x86.avx512bf16.dpbf16ps.{bits}",
     "dpbusd": "llvm.x86.avx512.vpdpbusd.{bits}",
 }
+TILES = {
+    "tdpbf16ps": "llvm.x86.tdpbf16ps.internal",
+    "tdpbssd": "llvm.x86.tdpbssd.internal",
+}
 _WIDTHS = 128, 256, 512
 
 
-def multiplied(p: Printer, node: UOp) -> None:
-    """The line of an MMA: words are vectors of what they hold."""
+def _multiplied(p: Printer, node: UOp) -> None:
+    """The line of an MMA: words are vectors of what they hold, or tiles."""
     unit, lanes = UNITS[node.arg.unit], node.dtype.lanes
+    if unit.form == "tiles":
+        a, b, total = map(p.typed, node.src)
+        p.define(node, f"call x86_amx @{TILES[unit.name]}(i16 16, i16 64, i16 64, "
+                       f"{total}, {a}, {b})")
+        return
     bits = 32 * lanes
     if bits not in _WIDTHS:
         raise KernelError(f"tensorize: {unit.name} works in {', '.join(map(str, _WIDTHS))} bits, "
@@ -31,3 +41,37 @@ def multiplied(p: Printer, node: UOp) -> None:
     a, b = (f"{held} {p.line(f'bitcast {p.typed(s)} to {held}')}" for s in node.src[:2])
     name = ROWS[unit.name].format(bits=bits)
     p.define(node, f"call {type_of(node.dtype)} @{name}({p.typed(node.src[2])}, {a}, {b})")
+
+
+def _load(p: Printer, node: UOp) -> None:
+    if node.dtype.lanes != TILE:
+        ROWS_OF_LLVM[ops.LOAD](p, node)
+        return
+    p.define(node, "call x86_amx @llvm.x86.tileloadd64.internal(i16 16, i16 64, "
+                   f"ptr {p.operand(node.src[0])}, i64 64)")
+
+
+def _splat(p: Printer, node: UOp) -> None:
+    """Of tiles, there are only those of zeros."""
+    if node.dtype.lanes != TILE:
+        ROWS_OF_LLVM[ops.SPLAT](p, node)
+        return
+    p.define(node, "call x86_amx @llvm.x86.tilezero.internal(i16 16, i16 64)")
+
+
+def _shuffle(p: Printer, node: UOp) -> None:
+    """Lanes of a tile go through memory, once for all that ask: behind the loop that made it."""
+    if node.src[0].dtype.lanes != TILE:
+        ROWS_OF_LLVM[ops.SHUFFLE](p, node)
+        return
+    whole = p.whole.get(node.src[0])
+    if whole is None:
+        whole = p.whole[node.src[0]] = p.line(
+            f"call <256 x i32> @llvm.x86.cast.tile.to.vector.v256i32({p.typed(node.src[0])})")
+    lanes = ", ".join(f"i32 {i}" for i in node.arg)
+    row = p.line(f"shufflevector <256 x i32> {whole}, <256 x i32> poison, "
+                 f"<{len(node.arg)} x i32> <{lanes}>")
+    p.define(node, f"bitcast <{len(node.arg)} x i32> {row} to {type_of(node.dtype)}")
+
+
+LINES = {ops.MMA: _multiplied, ops.LOAD: _load, ops.SPLAT: _splat, ops.SHUFFLE: _shuffle}

@@ -27,6 +27,7 @@ from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
 from fnx.core.ops import Op
 from fnx.core.record import Record
+from fnx.core.units import TILE
 from fnx.core.uop import UOp
 from fnx.lower.render.constants import constant
 from fnx.lower.render.fences import Fences
@@ -54,7 +55,7 @@ def body(program: UOp, convention: Convention) -> list[str]:
     """The lines of a function that runs a PROGRAM."""
     printer = Printer(convention)
     convention.enter(printer, program)
-    rows = {**_ROWS, **convention.lines}
+    rows = {**ROWS, **convention.lines}
     for node in program.src:
         rows[node.op](printer, node)
     return ["B0:", *printer.out, "  ret void"]
@@ -62,6 +63,8 @@ def body(program: UOp, convention: Convention) -> list[str]:
 
 def type_of(t: DType) -> str:
     """LLVM's name of a type of values."""
+    if t.lanes == TILE:
+        return "x86_amx"
     scalar = _FLOATS[t.scalar.name] if t.is_float else f"i{t.bits}"
     return scalar if t.lanes == 1 else f"<{t.lanes} x {scalar}>"
 
@@ -93,6 +96,7 @@ class Printer:
         self.inline = {**_INLINE, **convention.operands}
         self.out: list[str] = []
         self.names: dict[UOp, str] = {}
+        self.whole: dict[UOp, str] = {}  # tiles of a matrix unit, as vectors
         self.loops: dict[UOp, _OpenFor] = {}
         self.fences = Fences()
         self.block = "B0"
@@ -481,7 +485,7 @@ def _endif(p: Printer, node: UOp) -> None:
     p.label(f"F{n}")
 
 
-_ROWS: dict[Op, Callable[[Printer, UOp], None]] = {
+ROWS: dict[Op, Callable[[Printer, UOp], None]] = {
     **{op: _elementwise(op) for op in _TEMPLATES}, ops.DIV: _divide,
     ops.SHL: _shift, ops.SHR: _shift, ops.WHERE: _where, ops.CAST: _cast,
     ops.BITCAST: _bitcast, ops.ADDRESS: _address, ops.LOAD: _load,

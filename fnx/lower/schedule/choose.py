@@ -26,6 +26,7 @@ from fnx.lower.schedule import contraction
 from fnx.lower.schedule.legality import carried, kept_in_order
 from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.subtotals import in_parts
+from fnx.lower.schedule.tiles import by_tiles, tile_unit
 from fnx.lower.schedule.workload import (
     extent,
     is_known,
@@ -62,7 +63,9 @@ def choose(kernel: UOp, target: Target) -> Schedule:
         return ()
     found = contraction.find(kernel)
     if found is not None:
-        return tuple(contraction.schedule(found, target))
+        unit = tile_unit(found, target)
+        return tuple(contraction.schedule(found, target) if unit is None else
+                     by_tiles(found, unit))
     return tuple(LoopPlan(kernel, target).schedule())
 
 

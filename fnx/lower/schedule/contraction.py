@@ -244,7 +244,7 @@ class _Tiling:
     def _unit(self) -> Unit | None:
         """The matrix unit that multiplies, where enough is multiplied to lay out words for it."""
         few = product(self.found.rows) < _UNIT_ROWS or product(self.found.summed) < _UNIT_TERMS
-        return None if few else unit_of(self.found.reduce.src[0], self.target)
+        return None if few else unit_of(self.found.reduce.src[0], self.target, "lanes")
 
     def suits_dots(self, along: UOp) -> bool:
         """Whether lanes go along a sum: there are few columns, or so few rows that packing the
@@ -348,7 +348,7 @@ class _Tiling:
         cut: list[Transform] = []
         terms: list[str] = []
         if self.unit is not None:
-            along = self._terms()
+            along = terms_of(self.found)
             at, name, count = self.found.summed.index(along), name_of(along), self.unit.in_word
             words, term = f"{name}_w", f"{name}_e"
             loops[at], terms = (words, length(along, count)), [term]
@@ -356,12 +356,6 @@ class _Tiling:
                    tiling.tensorize(term, self.unit.name)]
         steps, parts = in_parts(loops, CHAIN // 4 if few else CHAIN)
         return [*cut, *steps], _flat(parts), terms
-
-    def _terms(self) -> UOp:
-        """The range of the sum whose neighbours are the terms of a word."""
-        loads = [*loads_below(self.found.left), *loads_below(self.found.right)]
-        return max(self.found.summed, key=lambda r: (sum(stride(x, r) == 1 for x in loads),
-                                                     extent(r)))
 
     def _collected(self) -> list[Transform]:
         """What follows the sums of a tile is compiled once a row, where there is more of it."""
@@ -395,12 +389,7 @@ class _Tiling:
         return self._stages(found.right, _innermost(loops, batch)) if self.rough or again else []
 
     def _stages(self, factor: UOp, at: str | None, space: str = "PRIV") -> list[Transform]:
-        """Of the operand whose load stands for a factor; in ``x @ x`` not that of the other one."""
-        left, right = self.found.left, self.found.right
-        own = name_of(self.row if factor is left else self.column)
-        both = {*slots_of(left)} & {*slots_of(right)}
-        return [tiling.stage(slot, at, space, own if slot in both else None)
-                for slot in slots_of(factor)[:1]]
+        return stages(self.found, factor, at, name_of(self.row), name_of(self.column), space)
 
 
 class _SharedTiling(_Tiling):
@@ -442,6 +431,21 @@ def _overlaps(factor: UOp) -> bool:
     return any(product(load.ranges) > math.prod(
         [build.const_of(d) if d.op is ops.CONST else 1 << 40 for d in dims(buffer(load))])
         for load in loads_below(factor))
+
+
+def stages(found: Contraction, factor: UOp, at: str | None, row: str, column: str,
+           space: str = "PRIV") -> list[Transform]:
+    """Of the operand whose load stands for a factor; in ``x @ x`` not that of the other one."""
+    own = row if factor is found.left else column
+    both = {*slots_of(found.left)} & {*slots_of(found.right)}
+    return [tiling.stage(slot, at, space, own if slot in both else None)
+            for slot in slots_of(factor)[:1]]
+
+
+def terms_of(found: Contraction) -> UOp:
+    """The range of the sum whose neighbours are the terms of a word."""
+    loads = [*loads_below(found.left), *loads_below(found.right)]
+    return max(found.summed, key=lambda r: (sum(stride(x, r) == 1 for x in loads), extent(r)))
 
 
 def _innermost(loops: list[str], some: set[str]) -> str | None:

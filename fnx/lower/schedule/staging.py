@@ -28,6 +28,7 @@ from fnx.lower.schedule.loops import name_of, quoted
 from fnx.lower.schedule.workload import stride
 
 _MAX_UNROLLED_FILL = 16
+_ROW = 16  # words of a row of a tile of a matrix unit
 
 
 def place_stages(kernel: UOp, stages: Sequence[StageOperand], names: Sequence[str]) -> UOp:
@@ -140,13 +141,19 @@ def _grown(load: UOp, users: dict[UOp, list[UOp]], written: set[UOp]) -> UOp:
 
 def _fill_kind(staged: UOp, r: UOp, last: bool) -> str:
     """VEC where loads and stores are contiguous; the last short loop is unrolled."""
-    lanes = last and r.arg.kind == "VEC"
+    lanes = last and (r.arg.kind == "VEC" or _is_row_of_words(staged, r))
     if lanes and _is_contiguous(staged, r):
         return "VEC"
     loads = sum(n.op is ops.LOAD for n in toposort([staged]))
     short = extent(r).op is ops.CONST and \
         symbolic.bounds(extent(r))[1] * loads <= _MAX_UNROLLED_FILL
     return "UNROLL" if short and (lanes or r.arg.kind == "UNROLL") else "SEQ"
+
+
+def _is_row_of_words(staged: UOp, r: UOp) -> bool:
+    """Whether a plain loop is over the words of a row of a tile."""
+    return staged.op is ops.LOAD and staged.dtype is dtypes.uint32 and r.arg.kind == "SEQ" and \
+        extent(r) is build.index_const(_ROW)
 
 
 def _is_contiguous(staged: UOp, r: UOp) -> bool:

@@ -30,17 +30,17 @@ from fnx.core.uop import UOp, rebuild, substitute
 _SIGNS = 0x80808080  # the sign of each byte of a word
 
 
-def unit_of(product: UOp, target: Target) -> Unit | None:
-    """The unit of a target that a product of two factors is made for, if any.
+def unit_of(product: UOp, target: Target, form: str) -> Unit | None:
+    """The unit of a target, of some form, that a product of two factors is made for, if any.
 
     >>> i = build.range_(4, 0)
     >>> x, y = (build.load(build.at(build.ref(s, dtypes.bfloat16, (4,)), i)) for s in (0, 1))
     >>> wide = build.mul(build.cast(x, dtypes.float32), build.cast(y, dtypes.float32))
-    >>> unit_of(wide, Target("cpu", units=("dpbf16ps",))).name
+    >>> unit_of(wide, Target("cpu", units=("dpbf16ps",)), "lanes").name
     'dpbf16ps'
     """
     found = [UNITS[name] for name in target.units]
-    return next((u for u in found if _factors(product, u) is not None), None)
+    return next((u for u in found if u.form == form and _factors(product, u) is not None), None)
 
 
 def _factors(product: UOp, unit: Unit) -> tuple[UOp, UOp] | None:
@@ -87,7 +87,7 @@ def multiplied(product: UOp, unit: Unit, own: Sequence[UOp]) -> tuple[UOp, UOp |
 def _is_right(left: UOp, right: UOp, unit: Unit) -> bool:
     """Whether what is written first is what a unit takes second: the factor with the lanes, so
     what is taken away of bytes is the same for all rows; or that with few threads of a warp."""
-    if unit.form == "lanes":
+    if unit.form != "warp":
         return any(r.arg.kind == "VEC" for r in left.ranges)
     rows = [r for r in left.ranges - right.ranges if r.arg.kind == "THREAD"]
     return all(build.const_of(extent(r)) != unit.m // 2 for r in rows)

@@ -29,9 +29,8 @@ _STEPS = 2          # instructions along a sum in a block
 
 def warp_unit(found: Contraction, target: Target) -> Unit | None:
     """The unit of warps that multiplies a contraction, if any."""
-    unit = unit_of(found.reduce.src[0], target)
-    return unit if unit is not None and unit.form == "warp" \
-        and target.threads >= _SIDE * _SIDE * 32 else None
+    enough = target.threads >= _SIDE * _SIDE * 32
+    return unit_of(found.reduce.src[0], target, "warp") if enough else None
 
 
 def by_warps(found: Contraction, unit: Unit, row: UOp, column: UOp, k: UOp) -> list[Transform]:
