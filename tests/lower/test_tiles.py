@@ -35,7 +35,8 @@ RANDOM = np.random.default_rng(0)
 
 # What the instructions compute, on values of 16 rows of 16: sums of what words hold at each place.
 _LOOPS = """
-define <256 x i32> @{name}(i16 %x, i16 %y, i16 %z, <256 x i32> %c, <256 x i32> %a, <256 x i32> %b) {{
+define <256 x i32> @{name}(i16 %x, i16 %y, i16 %z,
+                           <256 x i32> %c, <256 x i32> %a, <256 x i32> %b) {{
 start:
   %pa = alloca <256 x i32>
   %pb = alloca <256 x i32>
