@@ -59,10 +59,10 @@ bench: $(VENV)/bench.stamp  ## compare with JAX; ARGS=--write renews docs/benchm
 sweep: $(VENV)/bench.stamp  ## a thousand cases beside JAX and PyTorch; ARGS="--seconds 90 --write"
 	$(BIN)/python benchmarks/sweep.py $(ARGS)
 
-gpu-check: $(VENV)/gpu.stamp  ## kernels of the workloads through ptxas; ARGS="softmax4096"
+gpu-check: $(VENV)/gpu.stamp  ## workloads through ptxas; ARGS="softmax4096", "--laws 400"
 	$(BIN)/python scripts/gpu_check.py $(ARGS)
 
-race-check: $(VENV)/test.stamp  ## kernels in oclgrind: races, bounds; ARGS="softmax product"
+race-check: $(VENV)/test.stamp  ## kernels in oclgrind: races, bounds; ARGS="--laws 400"
 	$(BIN)/python scripts/race_check.py $(ARGS)
 
 device-laws: $(VENV)/test.stamp  ## all tests of devices with many more examples; ARGS="-k opencl"

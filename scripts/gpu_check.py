@@ -2,10 +2,12 @@
 
     python scripts/gpu_check.py                       all workloads, for sm_80 and sm_90
     python scripts/gpu_check.py softmax mlp_step      some of them
+    python scripts/gpu_check.py --laws 400            so many public functions and random graphs
 
 Each distinct kernel goes through LLVM to PTX and through ``ptxas -v`` (of the wheel
 nvidia-cuda-nvcc-cu12, or on the path). A table tells registers, bytes that spill, bytes that a
 group shares. It ends with an error where a kernel is refused, or a product of matrices spills.
+Of the kernels of the tests it takes those that the laws generate (tests/laws/collected.py).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
 from workloads import WORKLOADS
@@ -32,8 +35,10 @@ from fnx.backends.llvm import binding
 from fnx.core import ops
 from fnx.core.record import Record
 from fnx.core.target import Target
+from fnx.core.uop import UOp
 from fnx.lower.pipeline import lower
 from fnx.transforms.link import prepared
+from tests.laws.collected import collected
 
 CHIPS = ("sm_80", "sm_90")
 _USED = re.compile(r"Used (\d+) registers")
@@ -87,12 +92,20 @@ def traced(build: Callable[[Any], tuple[Any, tuple[Any, ...]]]) -> Any:
     return jitted._replay(key, args, {}).value.closed.function
 
 
-def kernels(names: list[str], chip: str) -> Iterator[tuple[str, str, str]]:
+def functions(names: list[str], laws: int) -> Iterator[tuple[str, UOp]]:
+    """Workloads, or what the laws generate."""
+    for name in names or ([] if laws else CHECKED):
+        yield name, traced(CHECKED[name])
+    for found in collected(laws // 2):
+        yield found.name, found.fn
+
+
+def kernels(found: Iterator[tuple[str, UOp]], chip: str) -> Iterator[tuple[str, str, str]]:
     """Workload, kernel and text of all distinct kernels."""
     device = types.SimpleNamespace(target=target(chip))
     seen = set()
-    for name in names:
-        function = prepared(traced(CHECKED[name]), device)
+    for name, fn in found:
+        function = prepared(fn, device)
         for kernel, code in lower(function, device.target).code.items():
             if kernel.op is ops.KERNEL and code.key not in seen:
                 seen.add(code.key)
@@ -119,11 +132,13 @@ def assembled(ptxas: str, text: str, chip: str) -> Assembled | str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("workloads", nargs="*", help="all, where none is named")
+    parser.add_argument("--laws", type=int, default=0, help="functions of the laws in their place")
     options = parser.parse_args()
     ptxas, wrong, count = assembler(), [], 0
     print(f"{'workload':<18} {'kernel':<34} {'chip':<6} registers spilled shared")
     for chip in CHIPS:
-        for workload, kernel, text in kernels(options.workloads or list(CHECKED), chip):
+        chosen = functions(options.workloads, options.laws)
+        for workload, kernel, text in kernels(chosen, chip):
             found = assembled(ptxas, text, chip)
             count += 1
             if isinstance(found, str):

@@ -14,6 +14,7 @@ from fnx.backends.base import get_device
 from fnx.backends.llvm import binding
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import KernelError
+from fnx.core.parts import validity
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower.pipeline import Lowered, lower
@@ -141,3 +142,13 @@ def test_threads_do_not_wait_where_some_of_them_are_not() -> None:
     kernel = build.kernel([build.store(o, staged)], "odd", (0, 1))
     with pytest.raises(KernelError, match="filled where all of them come"):
         linearize(kernel, GROUPS)
+
+
+@pytest.mark.parametrize("shape", [(33,), (7, 130)])
+def test_threads_beyond_the_end_read_nothing(shape: tuple[int, ...]) -> None:
+    """Where a result lies over its operand, another thread writes what is read there."""
+    kernel, = lowered(build.exp, shape).code
+    reads = [n for n in toposort([kernel]) if n.op is ops.LOAD]
+    store, = [n for n in toposort([kernel]) if n.op is ops.STORE]
+    assert reads and validity(store) is not None
+    assert all(validity(n) is validity(store) for n in reads)

@@ -10,8 +10,9 @@
 
 Splits round up. Where a value of a range is outside, STOREs do not write, LOADs do not read
 (they give 0), and a REDUCE over it takes the monoid's identity. A range of the result that is
-no lane needs no condition on loads: they read the last place again, and nobody sees what comes
-of it (above: x[min(14*io + i, M - 1), k]). Lanes of an ITER that end by themselves end there.
+no lane or thread needs no condition on loads: they read the last place again, and nobody sees what
+comes of it (above: x[min(14*io + i, M - 1), k]). Another lane or thread may write that place, where
+the result lies over its operand. Lanes of an ITER that end by themselves end there.
 Loops of extent 1 go away. Stages are placed when all loops are known, wherever they stand in the
 schedule.
 """
@@ -66,6 +67,9 @@ def tile(kernel: UOp, schedule: Sequence[Transform]) -> UOp:
     return canonical(tiled)
 
 
+_BESIDE = frozenset({"VEC", "THREAD"})  # iterations that run at once, beside the last one, too
+
+
 class _Rewriter:
     """One walk: ranges become what stands for them, and validity goes where it belongs."""
 
@@ -79,7 +83,7 @@ class _Rewriter:
             conditions = list(loop.guards())
             if conditions:
                 self.guard[r] = _all(conditions)
-                if r in clamped and all(leaf.kind != "VEC" for leaf in loop.leaves()):
+                if r in clamped and all(leaf.kind not in _BESIDE for leaf in loop.leaves()):
                     self.exact[r] = values[r]
                     last = Expr(loop.extent) - 1
                     values[r] = symbolic.simplify(minimum(Expr(values[r]), last).node)

@@ -1,0 +1,54 @@
+"""FUNCTIONs that the laws are about, for checks of kernels by other tools.
+
+Public functions that have derivatives and their gradients, loops, branches and calls, and random
+graphs: what the laws generate, each once, in an order that depends on the seed only.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import fnx
+from fnx.core import dtypes
+from fnx.core.array import tree
+from fnx.core.array.trace import trace
+from fnx.core.uop import UOp
+from tests.graphs import graph_of
+from tests.laws.matrix import APPLY
+from tests.laws.matrix_cases import public_cases, structural_cases
+
+STEPS = 14  # of a random graph
+
+
+class Collected(NamedTuple):
+    """A FUNCTION, where it comes from, and values for its PARAMs."""
+
+    name: str
+    fn: UOp
+    args: list[Any]
+
+
+def traced(name: str, f: Callable[[Any], Any], xs: tuple[Any, ...]) -> Collected:
+    """A function of a tuple of arrays, of float32."""
+    given = tuple([fnx.numpy.asarray(x, np.float32) for x in xs])
+    leaves, in_tree = tree.flatten(((given,), {}))
+    closed = trace(f, [x._aval for x in leaves], in_tree, by="collected", name="f").close()
+    return Collected(name, closed.function,
+                     [np.asarray(x) for x in (*leaves, *map(fnx.Array, closed.captures))])
+
+
+def collected(count: int, seed: int = 0) -> Iterator[Collected]:
+    """So many of each of the two kinds."""
+    cases = [*public_cases()[0], *structural_cases()]
+    random.Random(seed).shuffle(cases)
+    for i, case in enumerate(cases[:count]):
+        f = case.f if i % 2 else APPLY["grad"](case.f)
+        yield traced(f"{'' if i % 2 else 'grad '}{case.name.removeprefix('fnx.')}", f, case.xs)
+    types = [t for t in dtypes.USER if t.storage is None]
+    for i in range(count):
+        graph = graph_of(seed * 100_000 + i, STEPS, types)
+        yield Collected(f"graph {i}", graph.fn, list(graph.args))
