@@ -310,3 +310,38 @@ def test_products_of_bytes(types: tuple[str, str]) -> None:
         out = fnx.jit(lambda x, w: fnx.lax.dot_general(
             x, w, (((1,), (0,)), ((), ())), preferred_element_type="int32"))(a, b)
         assert np.array_equal(np.asarray(out), a.astype(np.int32) @ b.astype(np.int32))
+
+
+@pytest.mark.parametrize("side,stride,dilation,groups", [
+    (1, 1, 1, 1), (3, 1, 1, 1), (3, 2, 1, 1), (5, 1, 2, 1), (2, 3, 1, 1), (3, 1, 1, 2),
+    (7, 2, 1, 1)])
+def test_convolutions_and_their_gradients(side: int, stride: int, dilation: int, groups: int
+                                          ) -> None:
+    for channels in (16, 6):
+        x, w = arrays((2, channels, 17, 20), (8, channels // groups, side, side))
+
+        def convolved(x: Any, w: Any) -> Any:
+            return fnx.lax.conv_general_dilated(
+                x, w, (stride, stride), "SAME", rhs_dilation=(dilation, dilation),
+                feature_group_count=groups)
+
+        def total(x: Any, w: Any) -> Any:
+            return (convolved(x, w).astype("float32") ** 2).sum()
+
+        for f in (convolved, fnx.grad(total), fnx.grad(total, argnums=1)):
+            one = wide(fnx.jit(f)(x, w))
+            other = wide(fnx.jit(f)(x.astype("float32"), w.astype("float32")))
+            assert np.abs(one - other).max() <= 0.03 * np.abs(other).max()
+
+
+def test_terms_fill_their_words() -> None:
+    """Of 64 channels and 3 places the channels are the terms: pairs of 3 would be half empty."""
+    i, j, c, q = (build.range_(n, id, name=name) for id, (n, name) in enumerate(
+        [(64, "i"), (64, "j"), (64, "c"), (3, "q")]))
+    x = build.load(build.at(build.ref(0, dtypes.bfloat16, (64, 64, 3)), i, c, q))
+    w = build.load(build.at(build.ref(1, dtypes.bfloat16, (64, 3, 64)), c, q, j))
+    terms = build.mul(*[build.cast(s, dtypes.float32) for s in (x, w)])
+    total = build.reduce_ranges(terms, ops.ADD, [c, q])
+    o = build.at(build.ref(2, dtypes.float32, (64, 64)), i, j)
+    kernel = build.kernel([build.store(o, total)], "product", (0, 1, 2, 3))
+    assert tiling.split("c", 2, "c_w", "c_e") in choose(kernel, AVX512)

@@ -337,7 +337,7 @@ class _Tiling:
         steps += [*cut, tiling.order(*loops, *inner, f"{m}_i", f"{n}_j", f"{n}_l", *terms),
                   tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l"),
                   *self._collected()]
-        large = self.width >= 4 * vectors * lanes and self.depth >= 16
+        large = self.unit is not None or self.width >= 4 * vectors * lanes and self.depth >= 16
         return [*steps, *(self._stages(found.left, None, "GLOBAL") if large else [])]
 
     def _summed(self) -> tuple[list[Transform], list[str], list[str]]:
@@ -348,7 +348,7 @@ class _Tiling:
         cut: list[Transform] = []
         terms: list[str] = []
         if self.unit is not None:
-            along = terms_of(self.found)
+            along = terms_of(self.found, self.unit)
             at, name, count = self.found.summed.index(along), name_of(along), self.unit.in_word
             words, term = f"{name}_w", f"{name}_e"
             loops[at], terms = (words, length(along, count)), [term]
@@ -442,10 +442,16 @@ def stages(found: Contraction, factor: UOp, at: str | None, row: str, column: st
             for slot in slots_of(factor)[:1]]
 
 
-def terms_of(found: Contraction) -> UOp:
-    """The range of the sum whose neighbours are the terms of a word."""
+def terms_of(found: Contraction, unit: Unit) -> UOp:
+    """The range of the sum whose neighbours are the terms of a word: one that fills its words, if
+    there is one, and along which more of the factors are contiguous."""
     loads = [*loads_below(found.left), *loads_below(found.right)]
-    return max(found.summed, key=lambda r: (sum(stride(x, r) == 1 for x in loads), extent(r)))
+
+    def suits(r: UOp) -> tuple[bool, int, int]:
+        whole = -(-extent(r) // unit.in_word) * unit.in_word
+        return whole <= _EVEN * extent(r), sum(stride(x, r) == 1 for x in loads), extent(r)
+
+    return max(found.summed, key=suits)
 
 
 def _innermost(loops: list[str], some: set[str]) -> str | None:

@@ -133,14 +133,17 @@ class _Rewriter:
         if conditions and folded.op is ops.PAIR:
             worst = node.arg.monoid.identity(folded.src[0].dtype), folded.dtype.limits[1]
             folded = _within(_all(conditions), folded, worst)
-        elif conditions and not (identity == 0 and vanishes(folded, conditions)):
-            folded = build.where(_all(conditions), folded, build.const(identity, folded.dtype))
+            conditions = []
+        inside = _all(conditions) if conditions and not (
+            identity == 0 and vanishes(folded, conditions)) else None
         word = self.word(node)
         if word is None:
+            if inside is not None:
+                folded = build.where(inside, folded, build.const(identity, folded.dtype))
             return self.summed(node, folded)
         unit, words = self.loops.units[word]
         own = [loop.final for loop in (word, words) if loop is not None and loop.final is not None]
-        parts = multiplied(folded, unit, own)
+        parts = multiplied(folded, unit, own, inside)
         if parts is None:
             raise KernelError(
                 f"tensorize({word.name!r}, {unit.name!r}): expected a sum of products of "

@@ -29,14 +29,14 @@ def tile_unit(found: Contraction, target: Target) -> Unit | None:
     unit = unit_of(found.reduce.src[0], target, "tiles")
     if unit is None or found.batch or \
             min(product(found.rows), product(found.columns)) < unit.m or \
-            extent(contraction.terms_of(found)) <= unit.k:
+            extent(contraction.terms_of(found, unit)) <= unit.k:
         return None
     return unit
 
 
 def by_tiles(found: Contraction, unit: Unit) -> list[Transform]:
     """The schedule of a contraction."""
-    row, column, along = found.rows[-1], found.columns[-1], contraction.terms_of(found)
+    row, column, along = found.rows[-1], found.columns[-1], contraction.terms_of(found, unit)
     m, n, k = map(name_of, (row, column, along))
     steps: list[Transform] = [
         tiling.split(m, _SIDE * unit.m, f"{m}_io", f"{m}_b"),

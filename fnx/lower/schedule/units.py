@@ -59,7 +59,8 @@ def _is_offset(left: UOp, unit: Unit) -> bool:
     return unit.left is dtypes.uint8 and left.dtype is dtypes.int8
 
 
-def multiplied(product: UOp, unit: Unit, own: Sequence[UOp]) -> tuple[UOp, UOp | None] | None:
+def multiplied(product: UOp, unit: Unit, own: Sequence[UOp], inside: UOp | None = None
+               ) -> tuple[UOp, UOp | None] | None:
     """The MMA of a product, and, of factors that are offset, the MMA to take away; None where the
     factors are none of the unit's.
 
@@ -67,12 +68,15 @@ def multiplied(product: UOp, unit: Unit, own: Sequence[UOp]) -> tuple[UOp, UOp |
         product: the product.
         unit: the unit.
         own: the range of the terms in a word; that of the words, where the unit takes several.
+        inside: the condition outside of which there are no terms: there both factors are zero.
     """
     e, *words = own
     found = _factors(product, unit)
     if found is None:
         return None
     left, right = found
+    if inside is not None:
+        left, right = (build.where(inside, s, build.const(0, s.dtype)) for s in found)
     offset = _is_offset(left, unit)
     if (offset or unit.left is unit.right) and _is_right(left, right, unit):
         left, right = right, left
