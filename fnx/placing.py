@@ -16,7 +16,7 @@ from fnx.core.array.array import Array, from_storage
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.public import asarray, public, settle
 from fnx.core.array.refusal import checked
-from fnx.core.array.repeated import begin_placing
+from fnx.core.array.repeated import placed_on_device
 from fnx.core.config import DEVICES, GPUS, config
 from fnx.core.errors import ArgumentError, ShapeError, module_face
 from fnx.core.process import deferred, load
@@ -113,13 +113,8 @@ def _moved(x: Array, name: str) -> Array:
     """x in the memory of a device, committed."""
     made = _moved_memory(x._storage, name)
     made.placed = committed.PlacedAt(name, current_site.site)
-    if name != config.device or _elsewhere:
-        _elsewhere.add(name)
-        begin_placing()
+    placed_on_device(name)
     return from_storage(made, x._shape, x._dtype, x.weak)
-
-
-_elsewhere: set[str] = set()
 
 
 def check_place(device: Any) -> None:

@@ -164,8 +164,9 @@ def inside(names: list[str], laws: int, log: Path) -> int:
         try:
             equal = check()
         except DeviceError as error:
-            if "Undefined external function" not in error.message + said():
+            if "clCreateKernel" not in error.message:
                 raise
+            said()
             print(f"{name:<34} not run: the simulator lacks a function of LLVM's", flush=True)
             missing += 1
             continue

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 from fnx.core.array import array, scope
 from fnx.core.array.committed import PlacedAt, commit
 from fnx.core.array.refusal import checked
+from fnx.core.array.repeated import placed_on_device
 from fnx.core.array.trace import trace
 from fnx.core.config import DEVICES, config
-from fnx.core.errors import ArgumentError, RetracedError
+from fnx.core.errors import ArgumentError, RetracedError, user_site
 from fnx.core.process import load
 from fnx.core.uop import UOp
 from fnx.transforms.link import get_device, link, prepared
@@ -89,6 +90,7 @@ class Jitted(Transformed[P, R_co]):
             lambda fn, donated, name: link(fn, get_device(name), donated=donated, stored=True),
             MAX_SIGNATURES)
         self._device = device
+        self._chosen = None if device is None else PlacedAt(device, user_site(2))
         self._launchers: list[Launcher] = []
         self._by_kind: dict[tuple[Any, ...], list[Launcher]] = {}  # where there are many
         self._hits, self._called = 0, False
@@ -141,7 +143,11 @@ class Jitted(Transformed[P, R_co]):
             for node in replay.closed.captures:
                 scope.known(node)
         memory = [*[x._storage for x in arrays], *replay.storages]
-        place = self._place(key, memory) if config.placing else None
+        place = self._chosen
+        if place is not None:
+            placed_on_device(place.device)
+        elif config.placing:
+            place = self._place(key, memory)
         if place is not None:
             key = (*key[:3], place.device, *key[4:])
         executable = replay.executable or self._link_for_twins(replay, key, captures, len(args))
@@ -181,7 +187,7 @@ class Jitted(Transformed[P, R_co]):
             _twins().keep_launcher(family, make_launcher(
                 key, _dynamic(key, len(args)), twin.captures.entries, (), twin.closed.out_tree,
                 twin.closed.outs, twin.executable, self._donated(key, len(args)),
-                self._donation.to, key[3], self._device))
+                self._donation.to, key[3], self._chosen))
             self._executables.adopt(twin.closed.function, self._donated(key, len(args)),
                                     twin.executable, self._device or key[3])
             return made, []
@@ -236,7 +242,7 @@ class Jitted(Transformed[P, R_co]):
         replay.launch = make_launcher(
             key, _dynamic(key, n), captures.entries, replay.storages, replay.closed.out_tree,
             replay.closed.outs, executable, self._donated(key, n), self._donation.to, key[3],
-            self._device)
+            self._chosen)
         self._update_launchers()
 
     def _update_launchers(self) -> None:
@@ -351,7 +357,8 @@ def jit(f: Callable[..., Any] | None = None, *,
         in_shardings: accepted as JAX's: on one device all shardings are the same.
         out_shardings: as ``in_shardings``.
         device: the name of the device that computes it when it is called outside of all traces,
-            or one of ``fnx.devices()``; None: ``config.device``. What it is given is copied there.
+            or one of ``fnx.devices()``; None: ``config.device``. What it is given is copied there,
+            and what it returns is committed there, as of ``device_put``.
         backend: as ``device``.
         inline: accepted as JAX's: a jitted function within another one is traced once, and its
             kernels are made with those around it.
@@ -388,12 +395,12 @@ def jit(f: Callable[..., Any] | None = None, *,
 
 
 def _named_device(device: Any) -> str | None:
-    """The name of a device that somebody asked for; None where that is the configured one."""
+    """The name of a device that somebody asked for."""
     device = getattr(device, "platform", device)
     if isinstance(device, str) and device not in DEVICES:
         raise ArgumentError(f"jit: expected a device of {', '.join(DEVICES)}, got {device!r}",
                             hint="fnx.config.device sets the one that computes all else")
-    return device if isinstance(device, str) and device != config.device else None
+    return device if isinstance(device, str) else None
 
 
 __all__ = ["CacheInfo", "Jitted", "jit"]

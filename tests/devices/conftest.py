@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -23,11 +24,25 @@ def found(name: str) -> DeviceBase:
         pytest.skip(str(why))
 
 
-@pytest.fixture
-def opencl() -> Iterator[DeviceBase]:
-    """All that is computed in the test is computed there."""
-    device = found("opencl")
+@contextmanager
+def on_device(name: str) -> Iterator[DeviceBase]:
+    """All that is computed inside is computed there."""
+    device = found(name)
     repeated.forget()
-    with override(device="opencl"):
+    with override(device=name):
         yield device
     repeated.forget()
+
+
+@pytest.fixture
+def opencl() -> Iterator[DeviceBase]:
+    """OpenCL's, for the whole test."""
+    with on_device("opencl") as device:
+        yield device
+
+
+@pytest.fixture
+def webgpu() -> Iterator[DeviceBase]:
+    """WebGPU's, for the whole test."""
+    with on_device("webgpu") as device:
+        yield device

@@ -97,11 +97,22 @@ def test_traced_arrays_are_where_the_call_is(there: Any) -> None:
 
 
 def test_jit_for_a_device(there: Any) -> None:
+    """As in JAX: whatever it is given, what it returns is committed there."""
+    cpu = fnx.devices("cpu")[0]
     for device in (there, there.platform):
         f = fnx.jit(lambda x: x * 3, device=device)
-        for _ in range(3):
-            assert f(jnp.asarray(A)).device.platform in (there.platform, "cpu")
-            np.testing.assert_array_equal(f(A), A * 3)
+        for x in (A, jnp.asarray(A), fnx.device_put(A, cpu), fnx.device_put(A, there)) * 3:
+            y = f(x)
+            assert y.committed and y.device is there and (y + jnp.asarray(A)).device is there
+            np.testing.assert_array_equal(y, A * 3)
+            z = fnx.jit(lambda y: y + 1)(y)
+            assert z.committed and z.device is there
+    with pytest.raises(PlacementError, match=r"placed at tests/devices/test_placed\.py:"):
+        y + fnx.device_put(A, cpu)
+    g = fnx.jit(lambda x: x * 3, device=cpu)
+    for _ in range(3):
+        y = g(fnx.device_put(A, there))
+        assert y.committed and y.device is cpu
 
 
 PROBE = """

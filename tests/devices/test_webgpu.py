@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,9 @@ from hypothesis import strategies as st
 import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
-from fnx.backends import webgpu
+from fnx.backends import webgpu as backend
 from fnx.backends.base import get_device
 from fnx.core import build, dtypes
-from fnx.core.array import repeated
 from fnx.core.config import override
 from fnx.core.errors import DeviceError, DTypeError
 from tests.devices.conftest import found
@@ -31,23 +29,13 @@ INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.bool_)
 NARROW = (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32, dtypes.bool_)
 
 
-@pytest.fixture
-def device() -> Iterator[Any]:
-    """All that is computed in the test is computed there."""
-    made = found("webgpu")
-    repeated.forget()
-    with override(device="webgpu"):
-        yield made
-    repeated.forget()
-
-
 def on_the_cpu(f: Any, *args: Any) -> list[Any]:
     with override(device="cpu"):
         return [np.asarray(v) for v in fnx.tree.leaves(fnx.jit(f)(*map(jnp.asarray, args)))]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_jitted_function(name: str, device: Any) -> None:
+def test_a_jitted_function(name: str, webgpu: Any) -> None:
     f = FUNCTIONS[name]
     got = fnx.tree.leaves(fnx.jit(f)(jnp.asarray(X), jnp.asarray(W)))
     for a, b in zip(map(np.asarray, got), on_the_cpu(f, X, W), strict=True):
@@ -106,22 +94,22 @@ def ulps(got: Any, want: Any) -> float:
 
 
 @pytest.mark.parametrize("name", ULP)
-def test_bounds_of_functions(name: str, device: Any) -> None:
+def test_bounds_of_functions(name: str, webgpu: Any) -> None:
     f, most = ULP[name]
     got, (want,) = np.asarray(fnx.jit(f)(jnp.asarray(ARGUMENTS))), on_the_cpu(f, ARGUMENTS)
     assert got.dtype == want.dtype
     assert ulps(got, want) <= most
 
 
-def test_a_training_step_is_one_submit(device: Any) -> None:
-    counts = [device.driver.submits]
-    losses = train(6, lambda: counts.append(device.driver.submits))
+def test_a_training_step_is_one_submit(webgpu: Any) -> None:
+    counts = [webgpu.driver.submits]
+    losses = train(6, lambda: counts.append(webgpu.driver.submits))
     assert list(np.diff(counts)[1:]) == [1] * 5
     with override(device="cpu"):
         np.testing.assert_allclose(losses, train(6), rtol=2e-5)
 
 
-def test_a_kernel_takes_little_python(device: Any) -> None:
+def test_a_kernel_takes_little_python(webgpu: Any) -> None:
     def chain(x: Any) -> Any:
         for i in range(20):
             x = jnp.cumsum(x[::-1]) * 0.01 + i
@@ -131,14 +119,14 @@ def test_a_kernel_takes_little_python(device: Any) -> None:
     f(x)
     spent = []
     for _ in range(20):
-        device.synchronize()
+        webgpu.synchronize()
         start = time.thread_time()
         f(x)
         spent.append((time.thread_time() - start) / 20)
     assert min(spent) < 100e-6  # 20 on an idle machine
 
 
-def test_types_of_64_bits_are_refused_with_the_cure(device: Any) -> None:
+def test_types_of_64_bits_are_refused_with_the_cure(webgpu: Any) -> None:
     with pytest.raises(DTypeError, match="at most 32 bits, got float64") as why:
         np.asarray(fnx.jit(lambda x: x.astype("float64") * 2)(jnp.asarray(X)))
     assert "use float32" in str(why.value) and "test_webgpu.py" in str(why.value)
@@ -147,7 +135,7 @@ def test_types_of_64_bits_are_refused_with_the_cure(device: Any) -> None:
     assert float(jnp.asarray(X).sum()) == pytest.approx(float(X.sum()), rel=1e-5)
 
 
-def test_memory_is_pieces_of_few_buffers(device: Any) -> None:
+def test_memory_is_pieces_of_few_buffers(webgpu: Any) -> None:
     xs = [jnp.asarray(np.full(100, i, np.float32)) for i in range(30)]
     assert float(sum(x.sum() for x in xs)) == 100 * sum(range(30))
     got = fnx.jit(lambda xs: jnp.stack(xs).sum(0))(xs)
@@ -159,13 +147,13 @@ def test_memory_is_pieces_of_few_buffers(device: Any) -> None:
 def test_wide_programs_are_kernels_of_few_buffers(seed: int) -> None:
     device: Any = found("webgpu")
     graph = wide(seed, 20)
-    assert most_bound(graph.fn, device) <= webgpu.BINDINGS
+    assert most_bound(graph.fn, device) <= backend.BINDINGS
     assert_same(run(graph.fn, graph.args, device, False),
                 run(graph.fn, graph.args, get_device("cpu"), False))
 
 
-def test_large_arrays_beyond_the_bindings(device: Any) -> None:
-    rows = webgpu.LARGE // 4 + 1
+def test_large_arrays_beyond_the_bindings(webgpu: Any) -> None:
+    rows = backend.LARGE // 4 + 1
     xs = [jnp.asarray(np.full(rows, i, np.float32)) for i in range(12)]
     total, product = fnx.jit(lambda xs: (sum(xs[1:], xs[0]), xs[0] * xs[-1] + 1))(xs)
     assert (np.asarray(total) == sum(range(12))).all() and (np.asarray(product) == 1).all()
@@ -181,11 +169,11 @@ def added(*refs: Any) -> None:
 
 
 @pytest.mark.parametrize("operands", [7, 8])
-def test_a_hand_written_kernel_has_as_many_buffers_as_can_be_bound(operands: int, device: Any
+def test_a_hand_written_kernel_has_as_many_buffers_as_can_be_bound(operands: int, webgpu: Any
                                                                   ) -> None:
     xs = [jnp.arange(4, dtype="float32") + i for i in range(operands)]
     f = fnx.jit(fnx.call(added, out=lambda *xs: xs[0]))
-    if operands < webgpu.BINDINGS:
+    if operands < backend.BINDINGS:
         np.testing.assert_array_equal(np.asarray(f(*xs)), sum(np.asarray(x) for x in xs))
         return
     with pytest.raises(DeviceError, match="a kernel of at most 8 buffers, got 9 for added") as why:
@@ -193,16 +181,16 @@ def test_a_hand_written_kernel_has_as_many_buffers_as_can_be_bound(operands: int
     assert "test_webgpu.py" in str(why.value) and "several calls" in str(why.value)
 
 
-def test_indices_beyond_what_counts_both_ways_read_the_last(device: Any) -> None:
+def test_indices_beyond_what_counts_both_ways_read_the_last(webgpu: Any) -> None:
     x, at = (build.param(i, t, (s,)) for i, t, s in ((0, dtypes.int32, 9), (1, dtypes.uint32, 4)))
     fn = build.function([build.gather(x, at)], 2, "read")
     given = [np.arange(9, dtype=np.int32), np.array([0, 2**32 - 1, 2**31, 8], np.uint32)]
-    got, = run(fn, given, device, False)
+    got, = run(fn, given, webgpu, False)
     assert list(got) == [0, 8, 8, 8]
 
 
 def test_without_the_module_the_cure_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wgpu", None)
     with pytest.raises(DeviceError, match="looked for the module wgpu") as why:
-        webgpu.WebGpuDriver()
+        backend.WebGpuDriver()
     assert "pip install wgpu" in str(why.value)

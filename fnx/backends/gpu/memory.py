@@ -114,9 +114,12 @@ class GpuPool:
         return missed
 
     def _alloc(self, size: int, nbytes: int) -> DeviceMemory:
-        if size <= self.driver.limits.buffer:
+        limits = self.driver.limits
+        if size <= limits.buffer:
             for release in (self._nothing, self.trim, self._collect):
                 release()
+                if self.held + size > limits.memory:
+                    continue  # some drivers say so only when it is used
                 try:
                     memory = self.driver.alloc(size)
                 except MemoryError:
@@ -127,8 +130,8 @@ class GpuPool:
                              sorted(self._used.items(), reverse=True)[:3] if count])
         raise OutOfMemoryError(
             f"{self.driver.name}: expected {nbytes:,} bytes of memory, one array may have "
-            f"{self.driver.limits.buffer:,} and {self.held:,} are held; the largest that are in "
-            f"use: {largest or 'none'}",
+            f"{limits.buffer:,}, all {limits.memory:,}, and {self.held:,} are held; the largest "
+            f"that are in use: {largest or 'none'}",
             hint="use smaller batches, delete arrays that are no longer needed, or donate_argnums")
 
     def waited(self, call: Callable[..., None], *args: Any) -> None:
@@ -154,6 +157,8 @@ class GpuPool:
     def _collect(self) -> None:
         gc.collect()
         self.trim()
+        if not self.lost:
+            self.driver.wait(self.driver.signal())  # what queued work used is free behind it
 
     def _settle(self) -> None:
         """Take back what died."""

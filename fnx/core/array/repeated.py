@@ -178,11 +178,13 @@ _numbers: Cache[tuple[int, int], Array] = Cache("numbers of indices", 1024)
 _floats: Cache[tuple[float, type], Any] = Cache("numbers among operands", 256)
 
 
-def begin_placing() -> None:
-    """From now on a call is another one where its arguments were placed elsewhere."""
+def placed_on_device(name: str) -> None:
+    """An array was placed there: where that is not the configured device, a call is another one
+    from now on where its arguments were placed elsewhere."""
     global _placing
-    config.begin_placing()
-    _placing = True
+    if not _placing and name != config.device:
+        config.begin_placing()
+        _placing = True
 
 
 def forget() -> None:

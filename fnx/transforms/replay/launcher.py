@@ -31,7 +31,7 @@ import numpy as np
 from fnx.core.array import tree
 from fnx.core.array.array import Array, from_storage, from_storages
 from fnx.core.array.aval import Aval
-from fnx.core.array.committed import commit, common_place
+from fnx.core.array.committed import PlacedAt, commit, common_place
 from fnx.core.array.containers import Keyed, is_named_tuple
 from fnx.core.array.equality import same
 from fnx.core.array.public import concrete
@@ -90,7 +90,7 @@ class _Source:
 def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tuple[Any, str, Any]],
                   captured: Sequence[Any], out_tree: tree.TreeDef, outs: Sequence[Aval],
                   program: Executable, donated: Sequence[int], to: str,
-              device: str | None = None, chosen: str | None = None) -> Launcher | None:
+              device: str | None = None, chosen: PlacedAt | None = None) -> Launcher | None:
     """The launcher of a signature; None where it has too many leaves, or keys of dicts that may
     be equal to keys of another type.
 
@@ -105,7 +105,7 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
         donated: leaves that have no value afterwards.
         to: whom they say that they went to.
         device: the name of the device of the program.
-        chosen: the same, where it is the function's whatever its arguments are.
+        chosen: where it runs whatever its arguments are, if the function says so.
     """
     in_tree, avals, statics = key[:3]
     if in_tree.num_leaves > MAX_LEAVES:
@@ -117,13 +117,12 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
     _leaf_guards(src, leaves, avals)
     _outside_guards(src, watched)
     _configuration(src)
-    if config.placing:
+    if config.placing and chosen is None:
         memory = "".join(f"{x}._storage, " for x in leaves)
         memory += "".join(f"{src.constant(s, 's')}, " for s in captured)
         src.lines.append(f"  try: place = common_place(({memory}), str)\n"
                          "  except PlacementError: return MISS")
-        if chosen is None:
-            src.guard(f"(config.device if place is None else place.device) != {device!r}")
+        src.guard(f"(config.device if place is None else place.device) != {device!r}")
     if donated:  # given once: else the general path says what is wrong
         ids = ", ".join(f"id({x}._storage)" for x in leaves)
         src.guard(f"len({{{ids}}}) != {len(leaves)}")
@@ -139,8 +138,9 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
                       f"  {src.constant(program.buffer.submit)}(({ins}), outs)"]
     else:
         src.lines.append(f"  outs = {src.constant(program.run, 'run')}(({ins}))")
-    if config.placing and chosen is None:
-        src.lines.append(f"  commit(outs, place, ({ins}))")
+    if config.placing or chosen is not None:
+        place = "place" if chosen is None else src.constant(chosen, "place")
+        src.lines.append(f"  commit(outs, {place}, ({ins}))")
     if len(outs) > MANY:
         src.lines.append(f"  outs = make_all(outs, {src.constant([tuple(a) for a in outs])})")
         made = iter([f"outs[{i}]" for i in range(len(outs))])

@@ -1,0 +1,62 @@
+"""Memory of devices is bounded: what is free goes back, then an error says what is in use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core.errors import OutOfMemoryError
+from tests.devices.conftest import on_device
+
+ROOM, PIECE = 6 << 20, 1 << 20  # bytes of a device that was made small, and of an array
+
+
+@pytest.fixture(params=["opencl", "webgpu"])
+def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A device that has room for few arrays, beside what it holds."""
+    with on_device(request.param) as device:
+        device.pool.trim()
+        limits = device.driver.limits.replace(memory=device.pool.stats()["held"] + ROOM)
+        monkeypatch.setattr(device.driver, "limits", limits)
+        yield device
+
+
+def piece(value: float) -> Any:
+    return jnp.asarray(np.full(PIECE // 4, value, np.float32))
+
+
+def test_beyond_it_the_error_says_what_is_in_use(small: Any) -> None:
+    kept: list[Any] = []
+    with pytest.raises(OutOfMemoryError, match=r"in use: \d+ of 1,0\d\d,\d\d\d") as why:
+        kept += [piece(i) for i in range(20)]
+    assert isinstance(why.value, MemoryError) and "test_memory.py" in str(why.value)
+    assert f"{small.name}: expected 1,048,576 bytes" in str(why.value)
+    held = [piece(1)] if kept else []
+    del kept, held
+    assert float(piece(3).sum()) == 3 * PIECE / 4  # it goes on
+
+
+def test_what_is_free_is_used_again(small: Any) -> None:
+    f = fnx.jit(lambda x: x * 2 + 1)
+    for i in range(20):
+        assert float(f(piece(i))[0]) == 2 * i + 1
+    for i in range(20):  # garbage in circles
+        ring: list[Any] = [piece(i)]
+        ring.append(ring)
+        del ring
+
+
+def test_one_that_can_never_fit(small: Any) -> None:
+    with pytest.raises(OutOfMemoryError, match="expected 2[0-9,]+ bytes"):
+        jnp.zeros(ROOM, np.float32) + jnp.arange(ROOM)
+    assert float(piece(2)[5]) == 2
+
+
+def test_arrays_above_what_one_may_have(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small.driver, "limits", small.driver.limits.replace(buffer=PIECE // 2))
+    with pytest.raises(OutOfMemoryError, match="one array may have 524,288"):
+        piece(1)
