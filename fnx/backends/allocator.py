@@ -42,6 +42,7 @@ ALIGNMENT = 64
 HUGE = 2 << 20
 SLAB = 256 << 10  # small classes are carved from slabs of this size
 LARGEST_SMALL = 32 << 10
+CARVED = 32  # blocks at once
 KEPT = 256 << 20  # free bytes that are always kept for reuse
 MOST = 1 << 56  # bytes of an allocation: no machine has as many addresses
 _STAGGER, _STAGGERS = 320, 8  # large blocks start at different cache sets
@@ -207,6 +208,7 @@ class Pool:
         self._mapped: dict[int, int] = {}  # address of each large block: bytes of its mapping
         self._idle: dict[int, Holding] = {}  # of large blocks, by id: free at the last look
         self._small = 0  # bytes in slabs
+        self._uncarved: dict[int, tuple[int, int]] = {}  # of a slab of each class: what is left
         self._staggered = 0
         _pools.add(self)
 
@@ -251,11 +253,17 @@ class Pool:
             return self._carve(size, free) if size <= LARGEST_SMALL else self._large(size, free)
 
     def _carve(self, size: int, free: deque[Holding]) -> bool:
-        start = _system().map(SLAB)
-        if start is None:
-            return False
-        self._small += SLAB
-        for i in reversed(range(SLAB // size)):
+        """Some blocks of a slab: each has an object, which takes longer to make than to need."""
+        start, end = self._uncarved.get(size, (0, 0))
+        if start + size > end:
+            mapped = _system().map(SLAB)
+            if mapped is None:
+                return False
+            self._small += SLAB
+            start, end = mapped, mapped + SLAB
+        count = min(CARVED, (end - start) // size)
+        self._uncarved[size] = start + count * size, end  # first: Ctrl-C may come in between
+        for i in reversed(range(count)):
             free.append(self._fresh(start + i * size))
         return True
 
@@ -322,7 +330,8 @@ class Pool:
 
     def free_bytes(self) -> int:
         """Bytes that wait for reuse."""
-        return sum(size * len(free.blocks) for size, free in self._classes.items())
+        return sum(size * len(free.blocks) for size, free in self._classes.items()) + \
+            sum(end - start for start, end in self._uncarved.values())
 
     def _total(self) -> int:
         return self._small + sum(self._mapped.values())

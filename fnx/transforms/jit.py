@@ -152,7 +152,7 @@ class Jitted(Transformed[P, R_co]):
             key = (*key[:3], place.device, *key[4:])
         executable = replay.executable or self._link_for_twins(replay, key, captures, len(args))
         outs = executable.run(memory, self._donation.of(args))
-        if replay.calls_before_launcher:  # workers run meanwhile
+        if replay.calls_before_launcher:
             self._make_launcher(key, captures, replay, executable, len(args))
         commit(outs, place, memory)
         return replay.closed.out_tree.unflatten(
@@ -182,7 +182,7 @@ class Jitted(Transformed[P, R_co]):
         family = None if scope.is_open() else self._family()
         twin = None if family is None else _twins().find((family, key))
         if twin is not None:
-            made = Replay(twin.closed, 0.0, 2, kind_of(args))
+            made = Replay(twin.closed, 0.0, kind_of(args))
             made.executable = twin.executable
             _twins().keep_launcher(family, make_launcher(
                 key, _dynamic(key, len(args)), twin.captures.entries, (), twin.closed.out_tree,
@@ -203,10 +203,8 @@ class Jitted(Transformed[P, R_co]):
         except TypeError:
             self._arguments.check(args, kwargs)
             raise
-        # an array that is rebound at each call is not worth a launcher
-        calls = 2 if key in self._traces else 1
         spent = (time.perf_counter() - start) * 1e3
-        return Replay(closed, spent, calls, kind_of(args), family), closed.captures
+        return Replay(closed, spent, kind_of(args), family), closed.captures
 
     def _link(self, replay: Replay, key: CallKey, n: int) -> Executable:
         replay.executable = self._executables.find(replay.closed.function, self._donated(key, n),

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fnx
-from fnx.backends.allocator import ALIGNMENT, HUGE, Pool, PoolBlock, size_class
+from fnx.backends.allocator import ALIGNMENT, CARVED, HUGE, SLAB, Pool, PoolBlock, size_class
 from fnx.backends.hcq import HostStorage
 from fnx.core.errors import DeviceError, OutOfMemoryError, ShapeError
 
@@ -209,3 +209,14 @@ def test_sizes_of_a_class_cost_no_objects() -> None:
         PoolBlock(pool, n)
     gc.collect()
     assert len(gc.get_objects()) < before + 100 and keep
+
+
+def test_blocks_are_carved_as_they_are_needed() -> None:
+    pool = Pool()
+    first = PoolBlock(pool, 64)
+    assert len(pool.holdings) == CARVED
+    held = [first, *[PoolBlock(pool, 64) for _ in range(SLAB // 64)]]
+    places = sorted(block.ptr for block in held)
+    assert all(b - a >= 64 for a, b in zip(places, places[1:]))
+    assert pool.stats()["held"] == 2 * SLAB
+    assert pool.stats()["free"] == 2 * SLAB - 64 * len(held)

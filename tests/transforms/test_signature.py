@@ -80,7 +80,8 @@ def test_a_registered_named_tuple_is_what_its_functions_say() -> None:
 def test_trees_by_name_take_the_launcher() -> None:
     f = jit(lambda p: p["a"] + p["b"])
     p = {"a": jnp.ones(2), "b": jnp.ones(2)}
-    f(p=p)
+    for _ in range(2):
+        f(p=p)
     launch, = f._launchers
     assert launch((), {"p": p}).tolist() == [2, 2]
     assert launch((p,), {}) is MISS and launch((), {"p": p, "q": 1}) is MISS
@@ -89,7 +90,8 @@ def test_trees_by_name_take_the_launcher() -> None:
 def test_registered_types_take_the_launcher() -> None:
     f = jit(lambda layer, more: (Layer(layer.w * layer.scale, layer.scale), more))
     x = jnp.ones(2)
-    f(Layer(x, 2), [Swapped(x, x)])
+    for _ in range(2):
+        f(Layer(x, 2), [Swapped(x, x)])
     launch, = f._launchers
     layer, (pair,) = launch((Layer(x, 2), [Swapped(x * 3, x)]), {})
     assert type(layer) is Layer and layer.w.tolist() == [2, 2] and layer.scale == 2
@@ -146,17 +148,18 @@ def test_an_array_rebound_at_each_call_makes_no_launcher_each_time(monkeypatch: 
     for i in range(5):
         w = jnp.ones(2) * i
         assert f(jnp.ones(2)).tolist() == [i, i]
-    assert len(made) == 1
+    assert not made
     for _ in range(3):
         assert f(jnp.ones(2)).tolist() == [4, 4]
-    assert len(made) == 2
+    assert len(made) == 1
 
 
 def test_a_signature_without_launcher_is_not_tried_again(monkeypatch: Any) -> None:
     from fnx.transforms import jit as module
 
     f = jit(lambda p: p[0,] + 1)
-    f({(0,): jnp.ones(2)})
+    for _ in range(2):
+        f({(0,): jnp.ones(2)})
     monkeypatch.setattr(module, "make_launcher", None)
     assert f({(0,): jnp.ones(2)}).tolist() == [2, 2]
 

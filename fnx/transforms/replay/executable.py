@@ -237,6 +237,10 @@ class Executables:
         self._kept.clear()
 
 
+# What is called once is not worth one: an init, or what is traced for an array bound anew.
+CALLS_BEFORE_LAUNCHER = 2
+
+
 class Replay:
     """A trace and what it is replayed with.
 
@@ -251,11 +255,11 @@ class Replay:
     __slots__ = ("closed", "milliseconds", "storages", "executable", "launch", "kind", "family",
                  "calls_before_launcher")
 
-    def __init__(self, closed: Closed, milliseconds: float, calls_before_launcher: int,
-                 kind: tuple[Any, ...] = (), family: tuple[Any, ...] | None = None) -> None:
+    def __init__(self, closed: Closed, milliseconds: float, kind: tuple[Any, ...] = (),
+                 family: tuple[Any, ...] | None = None) -> None:
         self.kind, self.family = kind, family
         self.closed, self.milliseconds = closed, milliseconds
-        self.calls_before_launcher = calls_before_launcher
+        self.calls_before_launcher = CALLS_BEFORE_LAUNCHER
         self.storages = [c.arg.handle if c.op is ops.BUFFER else None for c in closed.captures]
         if closed.effects:
             self.storages.append(storage.put(np.zeros(1, np.bool_)))  # the first token
