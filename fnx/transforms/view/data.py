@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fnx.core import ops, parts
-from fnx.core.cache import cached, graphs_of
+from fnx.core.cache import Cache, cached, graphs_of
 from fnx.core.errors import ArgumentError
 from fnx.core.levels import show
 from fnx.core.levels.show_graph import type_of
@@ -23,6 +23,7 @@ from fnx.transforms.view.layout import layered
 
 MAX_NODES = 20_000  # of a graph that is drawn
 MAX_RUNS = 4_000  # kernels of a timeline
+MAX_TEXTS = 8  # of graphs that are kept
 _AROUND = 3  # lines of the source before and after those that nodes came from
 
 Json = Any  # dict, list, str, int, float, None of the same
@@ -33,6 +34,7 @@ class PageData:
 
     def __init__(self, name: str, lowering: Lowering) -> None:
         self.name, self.lowering = name, lowering
+        self._texts: Cache[tuple[UOp, ...], str] = Cache("texts of a page", MAX_TEXTS)
 
     @cached
     def overview(self) -> Json:
@@ -64,8 +66,13 @@ class PageData:
         """A pass: what it was given and what it made as text, and the graph that it made."""
         before, after = (graphs_of(side) for side in
                          (self.lowering.passes[i].before, self.lowering.passes[i].after))
-        return {**self.passes[i], "before": _text(before), "after": _text(after),
+        return {**self.passes[i], "before": self._text(before), "after": self._text(after),
                 "graph": drawing(after, set(toposort(before, into_functions=True)))}
+
+    def _text(self, graphs: Sequence[UOp]) -> str:
+        """Graphs as text: what a pass made is what the next one is given."""
+        return self._texts.find(tuple(graphs), lambda: show.pretty(
+            list(graphs)) if graphs else "(no graph at this border)")
 
     def kernel(self, i: int) -> Json:
         """A command's kernel at all its levels."""
@@ -172,10 +179,6 @@ def _detail(node: UOp) -> str:
         "" if node.arg is None else show.python_arg(node.arg, False)
     constants = [f"[{i}]={number(s).text}" for i, s in enumerate(node.src) if s.op is ops.CONST]
     return " ".join(filter(None, [arg, *constants]))[:200]
-
-
-def _text(graphs: Sequence[UOp]) -> str:
-    return show.pretty(list(graphs)) if graphs else "(no graph at this border)"
 
 
 def _subject(graphs: Sequence[UOp], before: str) -> str:
