@@ -111,7 +111,7 @@ def tiled(work: Work, target: Target) -> UOp:
     """The KERNEL under its schedule.
 
     Raises:
-        KernelError: the target has no such ranges, or no such memory.
+        KernelError: the target has no such ranges, no such memory, or no such unit.
     """
     kernel, machine = tile(work.kernel, work.schedule or ()), MACHINES[target.kind]
     for node in toposort(kernel.src):
@@ -121,6 +121,11 @@ def tiled(work: Work, target: Target) -> UOp:
         if node.op is ops.STAGE and node.arg.space not in machine.spaces:
             raise KernelError(f"{target.name}: expected stages in {', '.join(machine.spaces)}, "
                               f"got {node.arg.space}")
+        if node.op is ops.MMA and machine.code and node.arg.unit not in target.units:
+            raise KernelError(f"{target.name}: expected a matrix unit of this machine "
+                              f"({', '.join(target.units) or 'it has none'}), got "
+                              f"{node.arg.unit}", hint="leave tensorize(...) away: the loops "
+                              "around it compute the same")
     return kernel
 
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fnx
+import fnx.kernel as loops
 import fnx.numpy as jnp
 from fnx.backends.llvm import binding as llvm
 from fnx.core import build, dtypes, ops, tiling
@@ -22,6 +23,7 @@ from fnx.core.target import Target
 from fnx.core.tiling import StageOperand
 from fnx.core.units import UNITS, product
 from fnx.core.uop import UOp, toposort
+from fnx.lower.machines import Work, tiled
 from fnx.lower.schedule.choose import choose
 from fnx.lower.schedule.tile import tile
 from tests.lower import machine
@@ -345,3 +347,49 @@ def test_terms_fill_their_words() -> None:
     o = build.at(build.ref(2, dtypes.float32, (64, 64)), i, j)
     kernel = build.kernel([build.store(o, total)], "product", (0, 1, 2, 3))
     assert tiling.split("c", 2, "c_w", "c_e") in choose(kernel, AVX512)
+
+
+# ---- hand-written kernels -----------------------------------------------------------------------
+
+
+def product_kernel(x: Any, w: Any, o: Any) -> None:
+    m, n, c = (loops.range(size, name) for size, name in (
+        (o.shape[0], "m"), (o.shape[1], "n"), (x.shape[1], "c")))
+    o[m, n] = loops.sum(loops.cast(x[m, c], "float32") * loops.cast(w[c, n], "float32"), over=c)
+
+
+def hand_written(*schedule: Any) -> Any:
+    return fnx.jit(fnx.call(product_kernel, schedule=schedule, out=lambda x, w:
+                            fnx.ShapeDtypeStruct((x.shape[0], w.shape[1]), "float32")))
+
+
+BY_UNIT = (loops.split("c", 2, "cw", "ce"), loops.tensorize("ce", BF16),
+           loops.split("n", 16, "no", "nl"),
+           loops.order("m", "no", "cw", "nl", "ce"), loops.vectorize("nl"))
+
+
+@has(BF16)
+@pytest.mark.parametrize("device", ["cpu", "interp"])
+def test_a_hand_written_kernel_names_a_unit(device: str) -> None:
+    x, w = arrays((19, 33), (33, 40))
+    with override(device=device):
+        out = wide(hand_written(*BY_UNIT)(x, w))
+    assert np.all(np.abs(out - wide(x) @ wide(w)) <= bound(wide(x), wide(w)))
+
+
+def test_a_unit_of_another_machine_is_refused() -> None:
+    kernel = matmul(16, 16, 16, dtypes.bfloat16, dtypes.float32)
+    steps = (tiling.split("c", 2, "cw", "ce"), tiling.tensorize("ce", BF16))
+    for target, said in ((Target("old"), "it has none"),
+                         (Target("new", units=("dpbusd",)), "dpbusd")):
+        with pytest.raises(KernelError, match=rf"{target.name}: .*{said}.*got {BF16}"):
+            tiled(Work(kernel, steps), target)
+    assert units_in(tiled(Work(kernel, steps), Target("interp", kind="kernels"))) == {BF16}
+
+
+@has(BF16)
+def test_lanes_that_no_instruction_has_are_refused() -> None:
+    x, w = arrays((16, 32), (32, 32))
+    with pytest.raises(KernelError, match="got 32 lanes"):
+        hand_written(*[loops.split("n", 32, "no", "nl") if getattr(step, "range", "") == "n"
+                       else step for step in BY_UNIT])(x, w)
