@@ -31,6 +31,7 @@ from fnx.lower.driver import Pass
 from fnx.lower.program import scratch
 from fnx.lower.program.decompose import decompose
 from fnx.lower.program.fills import block_fills
+from fnx.lower.program.inside import inside
 from fnx.lower.program.linearize import linearize
 from fnx.lower.render import host
 from fnx.lower.schedule.choose import choose
@@ -186,6 +187,7 @@ HOST = Machine(
     code=(
         Pass("ended_lanes", ended_lanes, "kernel", "kernel", frozenset({ops.ITER})),
         Pass("stored", stored, "kernel", "kernel", STORED, True),
+        Pass("inside", inside, "kernel", "kernel"),
         Pass("decompose", decompose, "kernel", "kernel", of_target=True),
         Pass("linearize", linearize, "kernel", "program", of_target=True),
         Pass("render", host.render, "program", "text"),

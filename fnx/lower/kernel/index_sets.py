@@ -36,6 +36,7 @@ from fnx.lower.kernel.canonical import over_stores
 
 MAX_PARTS = 64
 MIN_ELEMENTS = 16  # side by side of a part, below which a loop of its own does not pay
+MOST_TOGETHER = 64  # of all of such parts: each vector of them would look at all conditions
 LARGE = 1 << 16    # elements of a kernel that workers should share
 MAX_CHUNKS = 64
 
@@ -62,7 +63,7 @@ def split_index_sets(kernel: UOp) -> UOp:
     length = {x.arg.id: build.const_of(extent(x)) for x in store.ranges}
     lengths = [p.high - p.low for p in parts]
     around, inside = (math.prod([length[i] for i in ids]) for ids in (order[:at], order[at + 1:]))
-    if min(lengths) * inside < MIN_ELEMENTS:
+    if min(lengths) * inside < MIN_ELEMENTS and sum(lengths) * inside <= MOST_TOGETHER:
         return kernel
     large = math.prod(length.values()) >= LARGE
     chunks = _chunks(lengths) if large and around < 4 else 1

@@ -327,7 +327,8 @@ class LoopPlan:
     # ---- workers
 
     def _shared(self, vectors: Sequence[UOp], blocked: Sequence[UOp]) -> UOp | None:
-        """The range that workers share: the first of some length that every store has."""
+        """The range that workers share: the first of some length that every store has. Lanes are
+        shared last, and not where each worker would fold a whole row for its part of it."""
         known = all(map(is_known, self.ranges))
         if known and work(self.nodes) < _INLINE:
             return None
@@ -335,7 +336,9 @@ class LoopPlan:
         for r in loops:
             if extent(r) >= _UNROLL * (_BLOCK if r in blocked else 1):
                 return r
-        long = [r for r in self.common if r in vectors and extent(r) > 4 * self.lanes]
+        long = [r for r in self.common if r in vectors and extent(r) > 4 * self.lanes
+                and all(r in n.ranges or r in closed(n) or product(n.ranges.union(closed(n)))
+                        <= 4 * self.lanes for n in self.closing)]
         return long[0] if long else max(loops, key=extent, default=None)
 
     def _chunk_of(self, r: UOp) -> int:
