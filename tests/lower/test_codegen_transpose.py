@@ -85,6 +85,26 @@ def test_lanes_with_other_instances_between(m, count, lanes, unrolled, shift, tu
     assert same_bits(mine[1], theirs[1])
 
 
+@settings(deadline=None, max_examples=40)
+@given(m=st.integers(1, 40), step=st.integers(2, 9), lanes=st.sampled_from([2, 4, 8, 16]),
+       first=st.integers(0, 3), behind=st.integers(0, 2), apart=st.booleans(),
+       dtype=st.sampled_from([dtypes.float32, dtypes.int32, dtypes.float64, dtypes.bool_]))
+def test_lanes_a_few_elements_apart(m, step, lanes, first, behind, apart, dtype):
+    """o[j] = x[j * step + first], which ends with its last element, or where every third is."""
+    j, j_ok, _ = split(m, (lanes, "VEC"), ids=10)
+    n = (m - 1) * step + first + 1 + behind
+    index = build.add(build.mul(j, build.index_const(step)), build.index_const(first))
+    valid = j_ok
+    if apart:
+        third = build.eq(build.rem(j, build.index_const(3)), build.index_const(0))
+        valid = third if j_ok is None else build.and_(j_ok, third)
+    x = build.load(build.at(build.ref(0, dtype, (n,)), index), valid)
+    store = build.store(build.at(build.ref(1, dtype, (m,)), j), x, j_ok)
+    kernel = build.kernel([store], "steps", (10, 11))
+    mine, theirs = both(kernel, [(np.arange(n) % 5).astype(dtype.np), np.ones(m, dtype.np)])
+    assert same_bits(mine[1], theirs[1])
+
+
 @pytest.mark.parametrize("count", [2, 3, 8])
 def test_lanes_with_other_instances_between_move_as_vectors(count):
     i, j = build.range_(count, 0, "UNROLL"), build.range_(16, 1, "VEC")

@@ -175,6 +175,7 @@ def test_index_sets_before_and_expected() -> None:
     assert split_index_sets(before) is expected
     assert split_index_sets(expected) is expected
     assert split_index_sets(concat_kernel(20, 3)) is concat_kernel(20, 3), "a part is too short"
+    assert len(split_index_sets(concat_kernel(80, 3)).src) == 2, "each vector would choose"
 
 
 def test_workers_share_long_parts() -> None:

@@ -235,3 +235,16 @@ def test_run_time_lengths_are_one_kernel(sizes: list[int]) -> None:
     kernel = make.kernel(build.store(make.place("i"), build.neg(make.load("i"))))
     compare(make, kernel, exact=True)
     assert math.prod(sizes) >= 1
+
+
+def test_few_long_rows_are_shared_as_rows():
+    """Each worker would fold the whole row for the part of it that it writes."""
+    for rows in (1, 2):
+        i, j, k = (build.range_(n, at, name=name) for at, (n, name) in
+                   enumerate(((rows, "i"), (60_000, "j"), (60_000, "k"))))
+        x = build.ref(0, F, (rows, 60_000))
+        total = build.reduce_ranges(build.load(build.at(x, i, k)), ops.ADD, (k,))
+        value = build.add(build.load(build.at(x, i, j)), total)
+        store = build.store(build.at(build.ref(1, F, (rows, 60_000)), i, j), value)
+        steps = choose(build.kernel([store], "rows", (0, 2, 1)), AVX512)
+        assert [s.range for s in steps if isinstance(s, Parallel)] == ["i"]

@@ -6,14 +6,17 @@
     memory       a0 b0 c0 a1 | b1 c1 a2 b2 | c2 a3 b3 c3
     instances    a0 a1 a2 a3,  b0 b1 b2 b3,  c0 c1 c2 c3
 
-A gather or scatter would touch each element by itself.
+Where a load has no such range its lanes are picked of the same vectors, without what lies behind
+the last lane. A gather or scatter would touch each element by itself.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from fnx.core import build, ops, parts
+from fnx.core import build, dtypes, ops, parts
+from fnx.core.dtypes import DType
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.program.addresses import Access, Addresses, Offset, split_lanes
 from fnx.lower.program.builder import Lines
@@ -33,6 +36,37 @@ def across(place: UOp, itemsize: int, conditions: Sequence[UOp], offset: Offset,
         if own == {(r,): 1} and extent_of(r) == offset.stride:
             return r if all(r not in c.ranges for c in conditions) else None
     return None
+
+
+def is_strided(place: UOp, itemsize: int, offset: Offset) -> bool:
+    """Whether lanes of a load are a few elements apart."""
+    return offset.stride is not None and 2 <= offset.stride <= MOST and itemsize >= 4 \
+        and place.src[0].op is ops.REF
+
+
+def strided(lines: Lines, first: UOp, dtype: DType, step: int, mask: UOp | None,
+            at_least: int) -> UOp:
+    """The lanes from the address of the first one on, so many elements apart; ``mask`` is one of
+    all lanes."""
+    pointer, offset = first.src
+    lanes = dtype.lanes
+    span = (lanes - 1) * step + 1
+    vectors = []
+    for start in range(0, span, lanes):
+        address = lines.add(ops.ADDRESS, dtype, (pointer, lines.plus(offset, start)),
+                            math.gcd(first.arg, start * dtype.itemsize))
+        src: tuple[UOp, ...] = (address,)
+        if mask is not None:
+            none = lines.add(ops.LANESBELOW, mask.dtype, (build.index_const(0),))
+            order = [(start + p) // step if (start + p) % step == 0 and start + p < span else lanes
+                     for p in range(lanes)]
+            src = (address, lines.add(ops.SHUFFLE, mask.dtype, (mask, none), tuple(order)))
+        elif start + lanes > span:
+            left = lines.add(ops.LANESBELOW, dtypes.bool_.vec(lanes),
+                             (build.index_const(span - start),))
+            src = (address, left)
+        vectors.append(lines.add(ops.LOAD, dtype, src, at_least=at_least))
+    return _picked(lines, vectors, [divmod(p * step, lanes) for p in range(lanes)])
 
 
 def access(addresses: Addresses, place: UOp, r: UOp, lane: UOp, i: int, at: Instance) -> Access:

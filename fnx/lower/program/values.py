@@ -17,7 +17,7 @@ from typing import Any
 from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import KernelError
 from fnx.core.rewriting import symbolic
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, substitute
 from fnx.lower.program import interleaved
 from fnx.lower.program.addresses import Addresses, split_lanes
 from fnx.lower.program.builder import Lines
@@ -225,6 +225,9 @@ class Values:
                 self.addresses.offset(parts.place(node), lane), replicas)
             if between is not None:
                 return self.interleaved_load(node, instance, lane, between)
+        if lane is not None and interleaved.is_strided(
+                parts.place(node), dtype.itemsize, self.addresses.offset(parts.place(node), lane)):
+            return self.strided_load(node, instance, lane)
         at, stride = self.addresses.access(parts.place(node), lane, instance)
         scalar, vector = self.masks(node.src[1:], instance)
         if stride == 0 and vector is None:
@@ -241,6 +244,17 @@ class Values:
         out = lines.add(ops.LOAD, dtype.vec(lanes), src, at_least=depth)
         return lines.reverse(out) if stride == -1 else out
 
+
+    def strided_load(self, node: UOp, instance: Instance, lane: UOp) -> UOp:
+        """Lanes that lie a few elements apart: whole vectors, of which they are picked."""
+        lines, place, lanes = self.lines, parts.place(node), extent_of(lane)
+        step = self.addresses.offset(place, lane).stride
+        assert step is not None
+        first, = substitute([place], {lane: build.index_const(0)})
+        at, _ = self.addresses.access(first, None, instance)
+        mask = lines.both(*self.masks(node.src[1:], instance))
+        mask = None if mask is None else lines.widen(mask, lanes)
+        return interleaved.strided(lines, at, node.dtype.vec(lanes), step, mask, self.depth(node))
 
     def interleaved_load(self, node: UOp, instance: Instance, lane: UOp, between: UOp) -> UOp:
         """Of one instance; those of all values of ``between`` are loaded together."""

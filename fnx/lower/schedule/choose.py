@@ -93,8 +93,9 @@ class _Counted:
         for n, count in self.counted:
             if lane is None or lane not in run_over(n):
                 total += count
-            elif between(n, lane) is not None:
-                total += count * abs(stride(n, lane)) / lanes
+            elif between(n, lane) is not None or n.op is ops.LOAD \
+                    and 2 <= stride(n, lane) <= MOST and n.dtype.itemsize >= 4:
+                total += count * stride(n, lane) / lanes
             elif n.op in _STRIDED and abs(stride(n, lane)) > 1:
                 total += count * _STRIDED[n.op]
             else:
