@@ -1,4 +1,4 @@
-"""exp, expm1 and tanh by one range reduction.
+"""exp, exp2, expm1 and tanh by one range reduction.
 
     exp(x) = 2**n * exp(r),   n = round(x / log 2),   r = x - n * log 2
 
@@ -56,6 +56,15 @@ EXPM1_64 = (
     2.5109338639828408e-08,
     2.0924688321182097e-09,
 )
+# (2**f - 1) / f on |f| <= 1/2: 2**-27.07
+EXP2_32 = (
+    0.6931471824645996,
+    0.24022650718688965,
+    0.055503278970718384,
+    0.009618003852665424,
+    0.001340020215138793,
+    0.0001547626161482185,
+)
 # (tanh(x) - x) / x**3 over z = x**2, |x| <= 0.55: 2**-28.87
 TANH_32 = (
     -0.33333319425582886,
@@ -85,6 +94,7 @@ _TANH = {dtypes.float32: TANH_32, dtypes.float64: TANH_64}
 _EXPM1 = {dtypes.float32: EXPM1_32, dtypes.float64: EXPM1_64}
 # Below the first exp(x) rounds to 0; above the second it overflows.
 _EXP_RANGE = {dtypes.float32: (-104.5, 89.0), dtypes.float64: (-746.0, 710.0)}
+_EXP2_RANGE = (-151.0, 129.0)  # the same of 2**x
 # Below the first expm1(x) rounds to -1.
 _EXPM1_RANGE = {dtypes.float32: (-18.0, 89.0), dtypes.float64: (-38.0, 710.0)}
 # Here tanh(x) rounds to 1.
@@ -114,13 +124,25 @@ def _exp_reduced(x: Expr) -> tuple[Expr, Expr]:
 def exp(x: Expr) -> Expr:
     """e**x"""
     a = clamp(x, *_EXP_RANGE[x.dtype])
-    form = x.dtype
     n, p = _exp_reduced(a)
-    negative = a < 0.0
+    return _scaled(p, n, a < 0.0)
+
+
+def exp2(x: Expr) -> Expr:
+    """2**x of float32; of whole numbers without error."""
+    a = clamp(x, *_EXP2_RANGE)
+    shifted = a + rounder(a.dtype)
+    f = a - (shifted - rounder(a.dtype))
+    return _scaled(mulacc(f, polynomial(EXP2_32, f), 1.0), shifted.bits(), a < 0.0)
+
+
+def _scaled(p: Expr, n: Expr, negative: Expr) -> Expr:
+    """p * 2**n, where that may be no normal number."""
+    form = p.dtype
     lift = (form.bias + 1) // 2
     offset = where(negative, n.like(form.bias + lift << form.mantissa),
                    form.bias - 1 << form.mantissa)
-    return p * _power_of_two(n, offset, a) * where(negative, a.like(2.0 ** -lift), 2.0)
+    return p * _power_of_two(n, offset, p) * where(negative, p.like(2.0 ** -lift), 2.0)
 
 
 def expm1(x: Expr) -> Expr:

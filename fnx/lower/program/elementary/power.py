@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core import dtypes, ops
+from fnx.core import build, dtypes, ops
 from fnx.core.expr import Expr, mulacc, polynomial, rint, trunc, where
 from fnx.core.ops import Op
+from fnx.lower.program.elementary.exponential import exp2
 from fnx.lower.program.elementary.floats import (
     INF,
     LOG2_E,
@@ -145,6 +146,8 @@ _POWER = {dtypes.float32: _power_32, dtypes.float64: _power_64}
 
 def power(x: Expr, y: Expr) -> Expr:
     """x**y"""
+    if x.node.op is ops.CONST and build.const_of(x.node) == 2 and x.dtype is dtypes.float32:
+        return exp2(y)
     size = abs(x)
     z = _POWER[x.dtype](size, y)
     half = 0.5 * y
