@@ -121,7 +121,7 @@ FITS = (
         lambda r: abs(r) + mpf(2) ** -9, -28),
     Fit("EXPM1_64", np.float64, 10, (-_HALF_LN2, _HALF_LN2), _expm1_tail,
         lambda r: abs(r) + mpf(2) ** -20, -56),
-    Fit("EXP2_32", np.float32, 5, (-0.5, 0.5), _exp2_tail, lambda f: abs(f) + mpf(2) ** -9, -26),
+    Fit("EXP2_32", np.float32, 6, (-0.5, 0.5), _exp2_tail, lambda f: abs(f) + mpf(2) ** -9, -28),
     Fit("LOG_32", np.float32, 7, _LOG, _log1p_tail, lambda f: f ** 2 + mpf(2) ** -9, -26.5),
     Fit("ATANH_64", np.float64, 6, _ATANH, lambda z: _atanh_tail(z, 1),
         lambda z: z + mpf(2) ** -20, -58),
