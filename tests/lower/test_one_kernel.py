@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from fnx.backends.base import get_device
 from fnx.core import build, build_calls, dtypes, ops
+from fnx.core.array.running import running
 from fnx.core.config import override
 from fnx.core.expr import Expr
 from fnx.core.levels import interp, show
 from fnx.core.uop import UOp, toposort
+from fnx.lower.loops import turned as turned_pass
 from fnx.lower.loops.cells import scalar
 from fnx.lower.loops.one_kernel import Unfit, one_kernel, results
 from fnx.transforms.link import link
@@ -298,3 +300,11 @@ def test_operations_on_numbers_are_numbers_of_every_type(dtype: dtypes.DType) ->
     for value in (0, 1):
         node = scalar(ops.CAST, dtype, (build.const(value, I32),))
         assert node is build.const(value, dtype)
+
+
+@pytest.mark.parametrize("shape, axis", [((9, 20, 32), 1), ((3, 5, 20, 8, 4), 2)])
+def test_a_fold_along_a_middle_axis_reads_rows_where_they_lie(shape, axis):
+    x = build.param(0, dtypes.float32, shape)
+    fn = turned_pass.turned(one_kernel(build.function([running(x, axis, ops.ADD)], 1)))
+    assert not any(n.op is ops.PERMUTE and n.arg != tuple(sorted(n.arg))
+                   for n in toposort(fn.src))

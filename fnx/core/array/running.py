@@ -32,6 +32,10 @@ def running(x: UOp, axis: int, monoid: Op, reverse: bool = False, name: str = "r
         _FEW_IN_ROW if math.prod(x.shape[:axis]) > 1 else _FEW_ALONE
     if n <= few:
         return _shifted(x, axis, monoid, reverse)
+    shape = x.shape
+    lead, trail = ([m] if m > 1 else [] for m in (
+        math.prod(shape[:axis]), math.prod(shape[axis + 1:])))
+    x, axis = build.reshape(x, (*lead, n, *trail)), len(lead)  # short axes are one long one
     kind = _carried(x.dtype, monoid, n)
     front = [axis, *[a for a in range(len(x.shape)) if a != axis]]
     back = [front.index(a) for a in range(len(front))]
@@ -41,7 +45,8 @@ def running(x: UOp, axis: int, monoid: Op, reverse: bool = False, name: str = "r
     step = build.function([folded, build.cast(folded, x.dtype)], 2, name)
     first = _identity(monoid, kind, rest)
     rows = build.permute(x, front)
-    return build.permute(build_calls.scan(step, n, [], [first], [rows], reverse)[1], back)
+    folds = build_calls.scan(step, n, [], [first], [rows], reverse)[1]
+    return build.reshape(build.permute(folds, back), shape)
 
 
 def _carried(dtype: DType, monoid: Op, n: int) -> DType:

@@ -5,7 +5,8 @@
 
 A SCAN runs over first axes, so one along the last axis of an array is between two transpositions,
 each of which costs more than a running sum does. The kernel then walks several rows at once in
-scalar code (schedule/choose.py). With more work in a step lanes are worth the transpositions.
+scalar code (schedule/choose.py). With more work in a step lanes are worth the transpositions. One
+along an axis in the middle keeps its lanes, which lie side by side whatever the axis is.
 
 >>> from fnx.core import dtypes
 >>> from fnx.core.array.running import running
@@ -63,7 +64,7 @@ def _orders(call: UOp, readers: Mapping[UOp, Sequence[UOp]]) -> Orders | None:
     nodes = toposort([kernel])
     loops = [n for n in nodes if n.op is ops.ITER]
     work = sum(n.op.cost for n in nodes if n.op in ops.ELEMENTWISE and n.dtype.kind != "index")
-    if call.arg.schedule or len(loops) != 1 or work > MAX_WORK * len(loops[0].arg.outs):
+    if call.arg.schedule or len(loops) != 1:
         return None
     t, = parts.closed(loops[0])
     found: Orders = {}
@@ -75,6 +76,7 @@ def _orders(call: UOp, readers: Mapping[UOp, Sequence[UOp]]) -> Orders | None:
         if turns and len({(n.op, n.arg) for n in turns}) == 1 and turns[0].op is ops.PERMUTE:
             found[_slot(result)] = turns[0].arg
     used: set[int] = set()
+    ways: set[bool] = set()  # whether the loop goes along rows
     for place in (n for n in nodes if n.op is ops.INDEX and t in n.ranges):
         ref, *index = place.src
         if ref.op is not ops.REF:
@@ -83,9 +85,14 @@ def _orders(call: UOp, readers: Mapping[UOp, Sequence[UOp]]) -> Orders | None:
         if order is not None and len(order) == len(index):
             used.add(ref.arg.slot)
             index = [index[a] for a in order]
-        if any(t in i.ranges for i in index[:-1]) or symbolic.coefficient(index[-1], t) not in (
-                1, -1):
+        along = not any(t in i.ranges for i in index[:-1]) and \
+            symbolic.coefficient(index[-1], t) in (1, -1)
+        beside = t not in index[-1].ranges and index[-1] is place.src[-1]
+        if not along and not beside:
             return None
+        ways.add(along)
+    if len(ways) != 1 or ways == {True} and work > MAX_WORK * len(loops[0].arg.outs):
+        return None
     return {slot: order for slot, order in found.items() if slot in used} or None
 
 
