@@ -157,7 +157,7 @@ def caller(of: Callable[..., Any], operands: list[Any], wait: Callable[[Any], An
     return lambda: wait(of(*operands))
 
 
-def measure(case: Any, spaces: dict[str, Any], torch: Any, one_core: bool) -> Record:
+def measure(case: Any, spaces: dict[str, Any], torch: Any, one_core: bool = False) -> Record:
     """The seconds of each target, whether the results agree, and what failed."""
     from run import block
     operands, calls, results = case.operands(), dict[str, Call](), dict[str, Any]()
