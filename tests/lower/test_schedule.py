@@ -19,6 +19,7 @@ from fnx.core.target import Target
 from fnx.core.tiling import Parallel, StageOperand, Vectorize
 from fnx.core.uop import UOp, toposort
 from fnx.lower.kernel.canonical import canonical
+from fnx.lower.program.linearize import linearize
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.choose import choose
 from fnx.lower.schedule.staging import split_global
@@ -248,3 +249,22 @@ def test_few_long_rows_are_shared_as_rows():
         store = build.store(build.at(build.ref(1, F, (rows, 60_000)), i, j), value)
         steps = choose(build.kernel([store], "rows", (0, 2, 1)), AVX512)
         assert [s.range for s in steps if isinstance(s, Parallel)] == ["i"]
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2], ids=["16", "8"])
+@pytest.mark.parametrize("shape", [(64, 64), (57, 100)])
+def test_a_transposition_is_made_of_blocks_in_registers(target, shape):
+    """No lane is loaded or stored by itself."""
+    m, n = shape
+    i, j = build.range_(n, 0, name="i"), build.range_(m, 1, name="j")
+    x = build.load(build.at(build.ref(0, F, (m, n)), j, i))
+    store = build.store(build.at(build.ref(1, F, (n, m)), i, j), build.add(x, x))
+    kernel = build.kernel([store], "turn", (0, 1))
+    tiled = tile(kernel, choose(kernel, target))
+    moves = [line for line in linearize(tiled, target).src if line.op in (ops.LOAD, ops.STORE)]
+    assert len(moves) >= 2 * target.lanes(4)
+    assert all(line.src[0].src[1].dtype.lanes == 1 for line in moves)
+    values = np.arange(m * n, dtype="f4").reshape(m, n)
+    out = np.zeros((n, m), "f4")
+    run_kernel(tiled, [values, out], [])
+    assert np.array_equal(out, 2 * values.T)

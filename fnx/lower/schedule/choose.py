@@ -22,6 +22,7 @@ from fnx.core.target import Target
 from fnx.core.tiling import Schedule, Transform
 from fnx.core.uop import UOp, toposort
 from fnx.lower.program.interleaved import MOST
+from fnx.lower.program.transpose import can_transpose
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.legality import carried, kept_in_order
 from fnx.lower.schedule.loops import name_of, ranges_of
@@ -45,6 +46,7 @@ _BLOCK = 16  # side of a transposed block: a cache line of float32
 _UNROLL = 4
 _CHAIN = 64  # terms of a sum that one accumulator adds
 _LANE_OF_PAIRS = 6  # instructions to fold lanes with the other half of them, of keys and places
+_TURNED = 0.3  # of an element of a block that is transposed in registers
 _STRIDED = {ops.LOAD: 0.8, ops.STORE: 1.2}  # a lane of a gather or scatter, in scalar accesses
 
 
@@ -96,11 +98,22 @@ class _Counted:
             elif between(n, lane) is not None or n.op is ops.LOAD \
                     and 2 <= stride(n, lane) <= MOST and n.dtype.itemsize >= 4:
                 total += count * stride(n, lane) / lanes
+            elif n.op is ops.STORE and abs(stride(n, lane)) > 1 and self.turns(n, lane, lanes):
+                total += count * _TURNED
             elif n.op in _STRIDED and abs(stride(n, lane)) > 1:
                 total += count * _STRIDED[n.op]
             else:
                 total += count * (-(-extent(lane) // lanes) / extent(lane))
         return total
+
+
+    def turns(self, store: UOp, lane: UOp, lanes: int) -> bool:
+        """Whether blocks are transposed in registers before they are stored: a map of little work
+        that reads along the lanes."""
+        return can_transpose(lanes) and store.arg is None and len(self.counted) <= _UNROLL \
+            and parts.value(store).dtype.itemsize >= 4 \
+            and all(stride(n, lane) in (0, 1) for n, _ in self.counted if n.op is ops.LOAD) \
+            and any(stride(store, r) == 1 and extent(r) > _BLOCK for r in self.own)
 
 
 class LoopPlan:
@@ -147,7 +160,7 @@ class LoopPlan:
                 self.parts[r] = ([], [name_of(r)])
                 self.steps.append(tiling.unroll(name_of(r)))
             elif r in blocked:
-                self._cut(r, _BLOCK, "o", "b")
+                self._block(r, vectors)
             elif r is short:
                 self._several_rows(r, r is shared)
             elif r is shared and is_known(r) and (chunk := self._chunk_of(r)) > 1:
@@ -317,6 +330,19 @@ class LoopPlan:
                         and extent(r) > _BLOCK and r not in self.kept and r not in out]
         return out
 
+    def _block(self, r: UOp, vectors: Sequence[UOp]) -> None:
+        """Blocks of r: loops inside of all others; or, where registers hold them, written out."""
+        statement, lane, store = self.statements[0], vectors[0], self.stores[0]
+        lanes = self._lanes_along(lane)
+        if len(self.statements) > 1 or abs(stride(store, lane)) <= 1 \
+                or not statement.turns(store, lane, lanes):
+            self._cut(r, _BLOCK, "o", "b")
+            return
+        self._cut(r, min(_BLOCK, lanes), "o", "b")
+        outer, inner = self.parts[r][0]
+        self.steps.append(tiling.unroll(inner))
+        self.parts[r] = ([outer], [inner])
+
     def _cut(self, r: UOp, factor: int, outer: str, inner: str) -> None:
         """Two loops for one; their names end in ``outer`` and ``inner``."""
         name = name_of(r)
@@ -371,7 +397,7 @@ class LoopPlan:
     def _order(self, shared: UOp | None, blocked: Sequence[UOp]) -> None:
         """Shared first; ranges outside of reductions; then the others; blocks; lanes last."""
         first = [] if shared is None else self.parts[shared][0][:1]
-        blocks = [self.parts[r][0][-1] for r in blocked]
+        blocks = [self.parts[r][0][-1] for r in blocked if len(self.parts[r][0]) > 1]
         cut = self._subtotals(blocks)
         loops = [x for r in self.loop_order() for x in self.parts[r][0]
                  if x not in first and x not in blocks]
