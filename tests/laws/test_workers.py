@@ -1,0 +1,46 @@
+"""Results have the same bits from run to run and for 1, 2, 3 workers: cases of the sweep."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx import lax, random
+from fnx.core.array.tree import flatten
+from fnx.core.config import override
+
+COMPILED = True
+EACH = 5                # cases of a family
+MOST = 1 << 21          # elements of its operands together
+NAMES = SimpleNamespace(jax=fnx, jnp=jnp, lax=lax, random=random)
+
+
+def bits(f: Any, operands: list[Any]) -> list[bytes]:
+    return [np.asarray(leaf).tobytes() for leaf in flatten(f(*operands))[0]]
+
+
+@pytest.mark.parametrize("family", [
+    "reductions", "products", "mlp_steps", "convolutions", "norms", "chains", "transcendentals",
+    "permutes", "joins", "gathers", "places", "cumulative", "sorts", "outers", "attentions"])
+def test_any_number_of_workers_gives_the_same_bits(
+        family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    import sweep_cases
+    drawn = (case for _, case in sweep_cases.cases(100, 11, [family]))
+    small = [c for c in drawn if sum(map(math.prod, c.shapes)) <= MOST][:EACH]
+    assert len(small) == EACH
+    for case in small:
+        f = fnx.jit(case.of(NAMES))
+        operands = [jnp.asarray(x) for x in case.operands()]
+        found = []
+        for workers in (1, 2, 3, 2):
+            with override(workers=workers):
+                found.append(bits(f, operands))
+        assert all(other == found[0] for other in found[1:]), case.name
