@@ -268,3 +268,15 @@ def test_a_transposition_is_made_of_blocks_in_registers(target, shape):
     out = np.zeros((n, m), "f4")
     run_kernel(tiled, [values, out], [])
     assert np.array_equal(out, 2 * values.T)
+
+
+def test_folds_of_a_few_rows_are_written_out():
+    """So the loop over columns has no other inside, and is peeled: no masks but in the last."""
+    i, k = build.range_(50_000, 0, name="i"), build.range_(3, 1, name="k")
+    x = build.load(build.at(build.ref(0, F, (3, 50_000)), k, i))
+    store = build.store(build.at(build.ref(1, F, (50_000,)), i),
+                        build.reduce_ranges(x, ops.MIN, (k,)))
+    kernel = build.kernel([store], "few", (0, 1))
+    program = linearize(tile(kernel, choose(kernel, AVX512)), AVX512)
+    loads = [line for line in program.src if line.op is ops.LOAD]
+    assert len([line for line in loads if len(line.src) == 1]) == 3

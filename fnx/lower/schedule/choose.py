@@ -278,10 +278,12 @@ class LoopPlan:
         self.parts[r] = (loops, lane)
 
     def _few(self) -> list[UOp]:
-        """Ranges that are written out: folds of a few terms inside the loops of other folds, and
-        as short ones of the results, for all of which such a fold is the same."""
+        """Ranges that are written out: folds of a few terms alone or inside the loops of other
+        folds, and as short ones of the results, for all of which such a fold is the same."""
         inner = [n for n in self.nested if all(_is_few(r) for r in closed(n))]
-        out = {r for n in inner for r in closed(n)}
+        alone = [n for n in self.closing if n.op is ops.REDUCE and len(self.closing) == 1
+                 and n.ranges and all(_is_few(r) for r in closed(n))]
+        out = {r for n in (*inner, *alone) for r in closed(n)}
         out |= {r for r in self.outer if inner and _is_few(r)
                 and all(r not in n.ranges for n in inner)}
         return [r for r in self.ranges if r in out and r not in self.kept and r not in self.staged]
