@@ -55,7 +55,7 @@ CHIPS = (70, 75, 80, 86, 89, 90)  # PTX of one is assembled for all after it, to
 PTX = "+ptx80"
 THREADS, SHARED, PRIVATE = 256, 48 << 10, 1 << 10  # the row: the same for every chip
 
-UNITS = {"mma_bf16": 80, "mma_f16": 80}  # matrix units, and the chip that has them first
+UNITS = {"mma_bf16": 80, "mma_f16": 80, "mma_tf32": 80}  # matrix units, and their first chip
 
 
 def row(chip: int) -> Target:

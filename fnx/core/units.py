@@ -53,6 +53,7 @@ class Unit(Record):
         flushes: whether subnormal operands, and results, are zero.
         later: whether the term in the high bits of a word is added first.
         apart: whether the terms at each place in words are summed by themselves, then added.
+        cut: low bits of factors that it does not read. Only a schedule that names it has it.
         needs: what the compiler calls the parts of a processor that have it.
         bits: of the vectors whose lanes it works in.
     """
@@ -68,6 +69,7 @@ class Unit(Record):
     flushes: bool = False
     later: bool = False
     apart: bool = False
+    cut: int = 0
     needs: tuple[str, ...] = ()
     bits: int = 0
 
@@ -93,6 +95,7 @@ _ROWS = (
          needs=("avx512vnni",), bits=512),
     Unit("mma_bf16", "warp", 16, 8, 16, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32),
     Unit("mma_f16", "warp", 16, 8, 16, dtypes.float16, dtypes.float16, dtypes.float32),
+    Unit("mma_tf32", "warp", 16, 8, 8, dtypes.float32, dtypes.float32, dtypes.float32, cut=13),
 )
 UNITS = {unit.name: unit for unit in _ROWS}
 
@@ -101,7 +104,7 @@ def product(unit: Unit, a: NDArray, b: NDArray, total: NDArray) -> NDArray:
     """``total`` and the products of what two words hold, rounded as the instruction does."""
     order = range(unit.in_word)
     for i in reversed(order) if unit.later else order:
-        total = _added(unit, _term(unit.left, a, i), _term(unit.right, b, i), total)
+        total = _added(unit, _term(unit, a, i), _term(unit, b, i, True), total)
     return total
 
 
@@ -124,7 +127,7 @@ def summed(unit: Unit, a: NDArray, b: NDArray, axes: Sequence[int]) -> NDArray:
     parts = [total] * unit.in_word
     for at in np.ndindex(*a.shape[:len(axes)]):
         if unit.apart:
-            parts = [_added(unit, _term(unit.left, a[at], i), _term(unit.right, b[at], i), part)
+            parts = [_added(unit, _term(unit, a[at], i), _term(unit, b[at], i, True), part)
                      for i, part in enumerate(parts)]
         else:
             total = product(unit, a[at], b[at], total)
@@ -139,8 +142,11 @@ def in_words(buffer: NDArray) -> NDArray:
     return flat[:flat.size - flat.nbytes % 4 // flat.itemsize].view(np.uint32)
 
 
-def _term(t: DType, words: NDArray, i: int) -> NDArray:
+def _term(unit: Unit, words: NDArray, i: int, right: bool = False) -> NDArray:
     """The values at one place of all words, in the type of the sums."""
+    t = unit.right if right else unit.left
+    if t.bits == 32:
+        return np.asarray(words >> np.uint32(unit.cut) << np.uint32(unit.cut)).view(t.np)
     bits = words >> np.uint32(i * t.bits) & np.uint32((1 << t.bits) - 1)
     if t.storage is not None:
         return narrow.values(bits, t)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, narrow, ops
+from fnx.core import build, dtypes, narrow, ops
 from fnx.core.dtypes import DType
 from fnx.core.numpy_semantics import computed
 from fnx.core.units import UNITS
@@ -123,6 +123,8 @@ class _Group:
         assert self.active.all(), "all threads of a warp multiply together"
         out = np.zeros((self.group.threads, 4), np.float32)
         of = UNITS[unit].left
+        if of is dtypes.float32:
+            return self.tf32(src)
         for first in range(0, self.group.threads, 32):
             words = [s[first:first + 32] for s in src]
             a, b = np.zeros((16, 16), np.float32), np.zeros((16, 8), np.float32)
@@ -143,6 +145,30 @@ class _Group:
                 out[first + lane] = [d[group + 8 * (i >= 2), in_group * 2 + (i & 1)]
                                      for i in range(4)]
         return out
+
+
+    def tf32(self, src: list[Array]) -> Array:
+        """"Matrix Fragments for mma.m16n8k8", of .tf32: a word is a number."""
+        out = np.zeros((self.group.threads, 4), np.float32)
+        for first in range(0, self.group.threads, 32):
+            words = [s[first:first + 32] for s in src]
+            lane = np.arange(32)
+            group, in_group = lane >> 2, lane % 4
+            a, b, c = (np.zeros(s, np.float32) for s in ((16, 8), (8, 8), (16, 8)))
+            for i in range(4):
+                a[group + 8 * (i % 2), in_group + 4 * (i // 2)] = _cut(words[i])
+                c[group + 8 * (i // 2), in_group * 2 + i % 2] = words[6 + i]
+            for i in range(2):
+                b[in_group + 4 * i, group] = _cut(words[4 + i])
+            d = c + a @ b
+            for i in range(4):
+                out[first:first + 32, i] = d[group + 8 * (i // 2), in_group * 2 + i % 2]
+        return out
+
+
+def _cut(words: Array) -> Array:
+    """Numbers without their low 13 bits."""
+    return np.asarray(words & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def _half(t: DType, word: Any, i: int) -> Any:

@@ -18,19 +18,25 @@ from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.tiling import Bind
+from fnx.core.units import UNITS
 from fnx.core.uop import UOp, toposort
+from fnx.lower.driver import Driver
 from fnx.lower.pipeline import lower
+from fnx.lower.program.codegen import kernel_code
 from fnx.lower.program.linearize import linearize
 from fnx.lower.program.stored import stored
 from fnx.lower.program.threads import threads
 from fnx.lower.program.together import groups_of
+from fnx.lower.schedule import contraction
 from fnx.lower.schedule.groups import choose_groups
 from fnx.lower.schedule.tile import tile
+from fnx.lower.schedule.warps import by_warps
 from tests.lower import emulator
 from tests.lower.test_units import matmul, units_in
 
 CHIP = Target("gpu", triple="nvptx64-nvidia-cuda", cpu="sm_80", features="+ptx80", kind="nvptx",
-              threads=256, shared=48 << 10, private=1 << 10, units=("mma_bf16", "mma_f16"))
+              threads=256, shared=48 << 10, private=1 << 10,
+              units=("mma_bf16", "mma_f16", "mma_tf32"))
 UNIT = {dtypes.bfloat16: "mma_bf16", dtypes.float16: "mma_f16"}
 RANDOM = np.random.default_rng(0)
 Array = np.ndarray[Any, Any]
@@ -83,6 +89,26 @@ def test_several_tiles_of_a_warp() -> None:
     np.testing.assert_allclose(buffers[2], a @ b, rtol=1e-5, atol=1e-5)
     lines = linearize(stored(kernel, CHIP), CHIP).src
     assert sum(line.op is ops.MMA for line in lines) == 16  # 4 rows of 4
+
+
+def test_float32_with_fewer_bits_by_a_schedule_that_says_so() -> None:
+    m, k, n = 40, 27, 50
+    untiled = matmul(m, k, n, dtypes.float32, dtypes.float32)
+    found = contraction.find(untiled)
+    assert found is not None
+    steps = by_warps(found, UNITS["mma_tf32"], found.rows[-1], found.columns[-1], found.summed[0])
+    kernel = threads(tile(untiled, steps), CHIP)
+    assert units_in(kernel) == {"mma_tf32"}
+    x, w = (RANDOM.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n)))
+    wanted = np.matmul(*[(a.view(np.uint32) & 0xFFFFE000).view(np.float32) for a in (x, w)])
+    for run in (lambda buffers: run_kernel(kernel, buffers, []),
+                lambda buffers: emulated(kernel, buffers)):
+        buffers = [x, w, np.zeros((m, n), np.float32)]
+        run(buffers)
+        np.testing.assert_allclose(buffers[2], wanted, rtol=1e-5, atol=1e-5)
+    code = kernel_code(kernel, Driver(CHIP))
+    assert "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32" in binding.assembly(
+        code.text(), CHIP)
 
 
 def test_float32_is_no_units() -> None:

@@ -117,7 +117,8 @@ def _store(p: Printer, node: UOp) -> None:
 
 
 _UNITS = {"mma_bf16": "llvm.nvvm.mma.m16n8k16.row.col.bf16",
-          "mma_f16": "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"}
+          "mma_f16": "llvm.nvvm.mma.m16n8k16.row.col.f32.f32",
+          "mma_tf32": "llvm.nvvm.mma.m16n8k8.row.col.tf32"}
 
 
 def _mma(p: Printer, node: UOp) -> None:

@@ -31,7 +31,8 @@ _SIGNS = 0x80808080  # the sign of each byte of a word
 
 
 def unit_of(product: UOp, target: Target, form: str) -> Unit | None:
-    """The unit of a target, of some form, that a product of two factors is made for, if any.
+    """The unit of a target, of some form, that a product of two factors is made for, if any: one
+    that reads all of their bits.
 
     >>> i = build.range_(4, 0)
     >>> x, y = (build.load(build.at(build.ref(s, dtypes.bfloat16, (4,)), i)) for s in (0, 1))
@@ -40,7 +41,8 @@ def unit_of(product: UOp, target: Target, form: str) -> Unit | None:
     'dpbf16ps'
     """
     found = [UNITS[name] for name in target.units]
-    return next((u for u in found if u.form == form and _factors(product, u) is not None), None)
+    return next((u for u in found if u.form == form and not u.cut
+                 and _factors(product, u) is not None), None)
 
 
 def _factors(product: UOp, unit: Unit) -> tuple[UOp, UOp] | None:
@@ -102,7 +104,7 @@ def _word(value: UOp, e: UOp, count: int) -> UOp:
     whole = _loaded(value, e, count)
     if whole is not None:
         return whole
-    bits: DType = {1: dtypes.uint8, 2: dtypes.uint16}[value.dtype.itemsize]
+    bits: DType = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32}[value.dtype.itemsize]
     terms = []
     for i in range(count):
         term, = rebuild(substitute([value], {e: build.index_const(i)}), _simplified)
