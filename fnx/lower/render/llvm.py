@@ -31,6 +31,7 @@ from fnx.core.units import TILE
 from fnx.core.uop import UOp
 from fnx.lower.render.constants import constant
 from fnx.lower.render.fences import Fences
+from fnx.lower.render.masks import only_lane
 from fnx.lower.render.zeros import quotient
 
 _FLOATS = {"float16": "half", "bfloat16": "bfloat", "float32": "float", "float64": "double"}
@@ -63,10 +64,8 @@ def body(program: UOp, convention: Convention) -> list[str]:
 
 def type_of(t: DType) -> str:
     """LLVM's name of a type of values."""
-    if t.lanes == TILE:
-        return "x86_amx"
     scalar = _FLOATS[t.scalar.name] if t.is_float else f"i{t.bits}"
-    return scalar if t.lanes == 1 else f"<{t.lanes} x {scalar}>"
+    return "x86_amx" if t.lanes == TILE else scalar if t.lanes == 1 else f"<{t.lanes} x {scalar}>"
 
 
 def _in_memory(t: DType) -> DType:
@@ -353,6 +352,11 @@ def store(p: Printer, node: UOp) -> None:
                 f"<{t.lanes} x ptr> align {t.itemsize} {at}, {_mask(p, node, 2)})")
     elif len(node.src) == 2:
         text = f"store {memory} {name}, ptr {at}, align {place.arg}"
+    elif (lane := only_lane(node.src[2])) is not None:
+        element = type_of(_in_memory(t.scalar))
+        one = p.line(f"extractelement {memory} {name}, i64 {lane}")
+        to = p.line(f"getelementptr {element}, ptr {at}, i64 {lane}")
+        text = f"store {element} {one}, ptr {to}, align {t.scalar.itemsize}"
     else:
         text = (f"call void @llvm.masked.store.{suffix}.p0({memory} {name}, "
                 f"ptr align {place.arg} {at}, {_mask(p, node, 2)})")
