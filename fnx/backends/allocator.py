@@ -226,6 +226,17 @@ class Pool:
             except LookupError:
                 self.grow(nbytes)
 
+    def fresh(self, nbytes: int) -> tuple[Holding, Callable[[Holding], None]] | None:
+        """A large block of pages that nobody touched, which are zero; None where one is free, or
+        the system has no more: then ``take``."""
+        if nbytes < HUGE:
+            return None
+        size, made = size_class(nbytes), deque[Holding]()
+        if free := self._class(nbytes, size):
+            return None
+        with self._lock:
+            return (made.pop(), free.append) if self._large(size, made) else None
+
     def grow(self, nbytes: int) -> None:
         """Make the size known, and see to it that its class has a free block."""
         size = size_class(nbytes)

@@ -97,6 +97,10 @@ class DeviceBase(ABC):
     def upload(self, value: np.ndarray[Any, Any]) -> DeviceStorage:
         """A storage with a copy of an array, row-major."""
 
+    def zeros(self, nbytes: int) -> DeviceStorage | None:
+        """Memory that is zero without being written; None where it has to be."""
+        return None
+
     def borrow(self, value: np.ndarray[Any, Any]) -> DeviceStorage | None:
         """A storage in the memory of an array; None where this device needs it elsewhere."""
         return None

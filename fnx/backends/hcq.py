@@ -319,6 +319,25 @@ class HostStorage(DeviceStorage):
             made.append(storage)
         return made
 
+    @classmethod
+    def zeros(cls, pool: Pool, signal: Signal, nbytes: int) -> HostStorage | None:
+        """A storage of zeros that no page is there for until it is used; None where the pool has
+        no such memory."""
+        found = pool.fresh(nbytes)
+        if found is None:
+            return None
+        storage, (block, give) = cls(), found
+        storage.nbytes, storage.signal, storage.timeline = nbytes, signal, 0
+        storage.lent, storage.ptr = False, block.ptr
+        try:
+            holding = Holding(storage, give)
+        except BaseException:
+            give(block)
+            raise
+        holding.ptr = block.ptr
+        pool.holdings[block.ptr] = holding
+        return storage
+
     def wait(self) -> None:
         """Return when the value is there."""
         if self.timeline:

@@ -22,6 +22,7 @@ from fnx.core.errors import (
     AxisError,
     DTypeError,
     OutOfBoundsError,
+    OutOfMemoryError,
     OverflowedError,
     ShapeError,
 )
@@ -51,6 +52,9 @@ def const_bits(value: Any, dtype: DType) -> int:
     low, high = dtype.limits
     if not low <= number <= high:
         got = number if number.bit_length() <= 128 else f"one of {number.bit_length()} bits"
+        if dtype is dtypes.index:
+            raise OutOfMemoryError(f"expected arrays of fewer than 2**63 elements, got {got}",
+                                   hint="see whether the shapes are those that are meant")
         raise OverflowedError(f"expected an integer that fits {dtype}, got {got}",
                               hint="name a wider dtype, or reduce the value")
     return number & ((1 << dtype.bits) - 1)

@@ -219,7 +219,7 @@ def histogram(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLik
     return counts, edges[0]
 
 
-@_family("(counts, edges of x, edges of y); counts are int32, or of the weights.",
+@_family("(counts, edges of x, edges of y); counts are of the default int, or of the weights.",
          x="a vector.", y="a vector as long.",
          bins="a number, edges for both, or one of these for each.",
          range="((low, high) of x, (low, high) of y).")
@@ -253,7 +253,9 @@ def histogramdd(sample: ArrayLike, bins: Any = 10, range: Any = None,
     >>> counts
     Array([1, 1], dtype=int32)
     """
-    points = Array(in_domain("inexact", sample))
+    given = (sample,) if weights is None else (sample, asarray(weights))
+    points, *weighted = [Array(x) for x in promoted("inexact", "histogramdd", given,
+                                                    broadcast=False)[0]]
     if points.ndim != 2:
         raise ShapeError(f"expected points as rows, got shape {points.shape}")
     n, d = points.shape
@@ -264,7 +266,7 @@ def histogramdd(sample: ArrayLike, bins: Any = 10, range: Any = None,
         raise ArgumentError(f"expected bins and ranges for {d} axes, got {bins!r} and {range!r}")
     edges = [histogram_bin_edges(points[:, i], b, r) for i, (b, r) in
              enumerate(zip(each, spans))]
-    w = ones_like(points[:, 0], np.int32) if weights is None else asarray(weights)
+    w = weighted[0] if weighted else ones_like(points[:, 0], int)
     if w.shape != (n,):
         raise ShapeError(f"expected {n} weights, got shape {w.shape}")
     places = [_bin(points[:, i], e) for i, e in enumerate(edges)]
@@ -272,7 +274,7 @@ def histogramdd(sample: ArrayLike, bins: Any = 10, range: Any = None,
     zero = Array(build.const(0, w._dtype, shape))
     counts = zero.at[tuple(places)].add(w)[(slice(1, -1),) * d]
     if dense:
-        counts = counts / sum(counts)
+        counts = counts.astype(points.dtype) / sum(counts)
         for i, e in enumerate(edges):
             width = (e[1:] - e[:-1]).reshape([-1 if j == i else 1 for j in np.arange(d)])
             counts = counts / width

@@ -12,7 +12,15 @@ from fnx.core.array.promotion import promoted
 from fnx.core.array.public import asarray
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.numpy.arranging import atleast_1d, trim_zeros
-from fnx.numpy.basic import concatenate, cumprod, flip, ones_like, ravel, stack
+from fnx.numpy.basic import (
+    broadcast_to,
+    concatenate,
+    cumprod,
+    flip,
+    ones_like,
+    ravel,
+    stack,
+)
 from fnx.numpy.calculus import convolve
 
 __all__ = [
@@ -211,6 +219,7 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
     n = base.size if N is None else axes.shape(N)[0]
     if not n:
         return Array(build.const(0, base._dtype, (base.size, 0)))
-    rows = [ones_like(base), *[base] * (n - 1)]
-    powers = cumprod(stack(rows, 1), 1).astype(base.dtype)
+    column = base[:, None]
+    factors = broadcast_to(column, (base.size, n - 1))
+    powers = cumprod(concatenate([ones_like(column), factors], 1), 1).astype(base.dtype)
     return powers if increasing else flip(powers, 1)

@@ -118,7 +118,8 @@ def _put(value: NDArray) -> Any:
     return get_device(config.device).upload(value)
 
 
-_eager = Eager(lambda fn, _, device: link(fn, get_device(device), True), _put)
+_eager = Eager(lambda fn, _, device: link(fn, get_device(device), True), _put,
+               lambda nbytes: _device().zeros(nbytes))
 storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _device().synchronize(),
                       lambda value: _device().borrow(value))
 

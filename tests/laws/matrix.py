@@ -7,7 +7,7 @@ loop of it, jvp and grad its differences along a direction. So a word that passe
 begins with, is right as far as differences in float64 show.
 
     python -m tests.laws.matrix                     all functions, words up to length 3
-    python -m tests.laws.matrix tanh scan           some of them
+    python -m tests.laws.matrix tanh beta.cdf       some of them
     python -m tests.laws.matrix --device cpu        words up to length 2 and a tenth of length 3
     python -m tests.laws.matrix --device opencl     of these the words that end in jit, there
     python -m tests.laws.matrix --part 1/4          the first quarter of the functions
@@ -194,7 +194,7 @@ def main() -> int:
     public, left_out = public_cases()
     cases = [*public, *distributions(), *structural_cases()]
     if options.names:
-        cases = [c for c in cases if c.name.rpartition(".")[2] in options.names]
+        cases = [c for c in cases if c.name.endswith(tuple([f".{n}" for n in options.names]))]
     i, n = map(int, options.part.split("/"))
     cases = cases[(i - 1) * len(cases) // n:i * len(cases) // n]
     done, wrong = 0, []

@@ -3,6 +3,7 @@ same for many more numbers."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import mpmath
@@ -84,6 +85,39 @@ def test_derivatives_of_gammaln_are_polygammas(order: int) -> None:
         np.testing.assert_allclose(fnx.vmap(f)(np.array(x)), want, 2e-14)
     np.testing.assert_allclose(fnx.vmap(f)(np.array(x, np.float32)), [
         float(mpmath.polygamma(order - 1, mpmath.mpf(float(np.float32(v))))) for v in x], 4e-6)
+
+
+@pytest.mark.parametrize("s", [2.0, 3.0, 4.0, 7.0])
+def test_zeta_below_zero_is_its_sum(s: float) -> None:
+    """All terms below 0 added one by one, and the zeta function of where that ends."""
+    q = np.array([-0.25, -0.5, -1.5, -3.25, -7.75, -9.3125, -20.625, -100.375, -2.0**-10, 0.375, 7])
+
+    def true(s: float, q: float) -> tuple[float, float]:
+        terms = [(mpmath.mpf(q) + k) ** -int(s) for k in range(max(0, math.floor(-q) + 1))]
+        with mpmath.workdps(40):
+            value = sum(terms) + mpmath.zeta(int(s), mpmath.mpf(q) + len(terms))
+        return float(value), float(max(map(abs, [value, *terms])))
+
+    want, size = np.array([true(s, v) for v in q]).T
+    slope, steep = np.array([true(s + 1, v) for v in q]).T
+    for dtype, allowed in ((np.float64, 4e-15), (np.float32, 2e-6)):
+        x = jnp.asarray(q, dtype)
+        assert (np.abs(np.asarray(special.zeta(s, x)) - want) <= allowed * size).all()
+        found = fnx.vmap(fnx.grad(lambda q: special.zeta(jnp.asarray(s, q.dtype), q)))(x)
+        assert (np.abs(np.asarray(found) + s * slope) <= 2 * allowed * s * steep).all()
+    poles = np.array([0.0, -1.0, -7.0, -20.0])
+    assert np.isposinf(special.zeta(s, poles)).all()
+    assert np.isnan(special.zeta(s + 0.5, q[:4])).all() and np.isnan(special.zeta(0.5, 2.0))
+
+
+def test_polygammas_below_zero() -> None:
+    x = np.array([-0.5, -1.5, -7.75, -8.5, -20.6, -100.4])
+    for n in (1, 2, 3, 5):
+        want = np.array([float(mpmath.polygamma(n, mpmath.mpf(v))) for v in x])
+        near = math.factorial(n) * np.abs(x - np.rint(x)) ** (-n - 1)  # its largest term
+        with fnx.enable_x64(True):
+            got = np.asarray(special.polygamma(n, x))
+        assert (np.abs(got - want) <= 4e-15 * np.maximum(near, np.abs(want))).all()
 
 
 def test_gammaln_of_float32_below_zero() -> None:

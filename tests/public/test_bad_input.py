@@ -80,6 +80,15 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
     "contraction over axes in another form": (
         lambda: lax.dot_general(x(), x(), ((1,), (0,))), errors.ArgumentError, ValueError,
         "expected dimension_numbers", "matrix product"),
+    "more elements than 64 bits count": (
+        lambda: jnp.zeros((1 << 32, 1 << 32)), errors.OutOfMemoryError, MemoryError,
+        "zeros: expected arrays of fewer than 2**63", "shapes"),
+    "more memory than there is": (
+        lambda: jnp.ones(1 << 42), errors.OutOfMemoryError, MemoryError, "bytes of memory",
+        "smaller batches"),
+    "as many powers as there is no memory for": (
+        lambda: jnp.vander(jnp.ones(1 << 20), 1 << 22), errors.OutOfMemoryError, MemoryError,
+        "bytes of memory", "smaller batches"),
     "reshape to another size": (
         lambda: x().reshape(4, 2), errors.ShapeError, ValueError, "expected 6 elements", "product"),
     "stack of unequal shapes": (

@@ -365,6 +365,29 @@ def test_linspace_of_whole_numbers_is_exact() -> None:
                                       np.linspace(0, stop, n).astype(np.float32))
     counts, _ = jnp.histogram(jnp.asarray([1, 2, 3, 10, 11, 15, 19, 25]), 5, (0, 25))
     assert counts.tolist() == [3, 0, 2, 2, 1]
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_dtypes_of_histograms(x64: bool) -> None:
+    """Counts are of the default int, weighted ones of what weights and points promote to."""
+    points, whole = np.ones((4, 2), np.float32), np.ones(4, np.int8)
+    with fnx.enable_x64(x64):
+        cells = [jnp.histogramdd(points, 2)[0], jnp.histogram2d(*points.T, 2)[0],
+                 jnp.histogramdd(points, 2, weights=whole)[0],
+                 jnp.histogramdd(points, 2, density=True)[0]]
+        count = jnp.asarray(0).dtype
+    assert [c.dtype for c in cells] == [count, count, np.float32, np.float32]
+    assert cells[2].tolist() == [[0, 0], [0, 4]]
+
+
+def test_vander_of_many_columns() -> None:
+    """As many operations for any number of columns."""
+    lowered = [fnx.jit(lambda x, n=n: jnp.vander(x, n, True)).lower(jnp.ones(2)) for n in (9, 4096)]
+    assert len({str(low.commands).count("EXEC") for low in lowered}) == 1
+    assert jnp.vander(jnp.full(2, -1.0), 4096, True)[0, -3:].tolist() == [-1, 1, -1]
+
+
+def test_linspace_to_the_largest() -> None:
     np.testing.assert_allclose(jnp.linspace(0, 3e38, 3), [0, 1.5e38, 3e38], rtol=1e-6)
 
 

@@ -329,6 +329,10 @@ class CpuDevice(HostDevice):
         atexit.register(self.kernels.helpers.end)
         at_fork(in_child=self.kernels.in_child)
 
+    def zeros(self, nbytes: int) -> HostStorage | None:
+        """Fresh pages, where they are many: filling them would take each at once."""
+        return HostStorage.zeros(self.pool, self.queue, nbytes)
+
     def prepare(self, code: KernelCode) -> None:
         """Compile a kernel on a helper thread."""
         self.kernels.prepare(code)

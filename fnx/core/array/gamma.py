@@ -183,7 +183,26 @@ def trigamma(x: Expr) -> Expr:
 
 
 def zeta(s: Expr, q: Expr) -> Expr:
-    """The sum of (k + q)**-s, k from 0: nine terms, then Euler and Maclaurin's tail."""
+    """The sum of (k + q)**-s, k from 0; below q = 0 for whole s only, so without slope along s.
+
+    There it is the sum over all whole k, which depends on how far q is from a whole number alone,
+    less the terms before the first.
+    """
+    below, near = q < 0, q - rint(q)
+    s = where(below, stop(s), s)
+    pole = (q <= 0) & q.eq(floor(q))
+    near = where(pole | ~below, 0.5, near)
+    above = _hurwitz(s, where(below, 1 + near, q))
+    turned = _hurwitz(s, where(below, 1 - near, 1)) - _hurwitz(s, where(below, 1 - q, 1))
+    first, odd = abs(near) ** (-s), (s - 2 * floor(0.5 * s)).ne(0)
+    every = where(odd & (near < 0), -first, first) + above + where(odd, -turned, turned)
+    none = (s < 1) | (below & ~pole & s.ne(floor(s)))
+    return where(s.eq(1), math.inf, where(none, math.nan, where(
+        pole, math.inf, where(below, every, above))))
+
+
+def _hurwitz(s: Expr, q: Expr) -> Expr:
+    """zeta of q >= 0: nine terms, then Euler and Maclaurin's tail."""
     total, a = s.like(0), q
     for _ in range(9):
         total = total + a ** (-s)
@@ -195,8 +214,7 @@ def zeta(s: Expr, q: Expr) -> Expr:
         n = 2 * k + 2
         total = total + b / math.factorial(n) * factor
         factor = factor * (s + (n - 1)) * (s + n) * inverse
-    return where(s.eq(1), math.inf, where((s < 1) | (q < 0) & q.ne(floor(q)), math.nan, where(
-        (q <= 0) & q.eq(floor(q)), math.inf, total)))
+    return total
 
 
 def polygamma(n: Expr, x: Expr) -> Expr:

@@ -34,6 +34,9 @@ from fnx.lower.kernel.index_sets import are_apart
 def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     """The KERNEL over VARs and the CONST of each VAR slot."""
     nodes = toposort([kernel])
+    if any(n.op is ops.CONST and n.dtype is dtypes.index and abs(build.const_of(n)) > _FAR
+           for n in nodes):
+        return kernel, ()  # there is no memory for it: the call says so
     if not any(n.op is ops.RANGE for n in nodes):
         kernel = _with_loop(kernel, nodes)
         nodes = toposort([kernel])
