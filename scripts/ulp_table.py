@@ -168,7 +168,8 @@ def error(f: Callable[[Any], Any], there: Callable[[Any], Any], x: Any, t: Forma
     got = f(x)
     with np.errstate(all="ignore"):
         true = np.asarray(there(x.astype(wide)))
-        if wide is np.float64 and float(_largest(got, true, t.mantissa, t.least, t.most)) <= known:
+        if true.dtype == np.float64 and float(
+                _largest(got, true, t.mantissa, t.least, t.most)) <= known:
             return -1.0, 0.0
         off = _off(np.asarray(got).astype(wide), true, t)
     worst = int(np.argmax(off))
