@@ -65,10 +65,8 @@ gpu-check: $(VENV)/gpu.stamp  ## workloads through ptxas; ARGS="softmax4096", "-
 race-check: $(VENV)/test.stamp  ## kernels in oclgrind: races, bounds; ARGS="--laws 400"
 	$(BIN)/python scripts/race_check.py $(ARGS)
 
-device-laws: $(VENV)/test.stamp  ## all tests of devices with many more examples; ARGS="-k opencl"
-	FNX_TEST_EXAMPLES=200 $(BIN)/python -m pytest -n auto tests/devices $(ARGS)
-	FNX_DEVICE=opencl $(BIN)/python -m pytest -n auto tests/laws tests/tiny $(ARGS)
-	$(BIN)/python -m tests.laws.matrix --device opencl
+device-laws: $(VENV)/test.stamp  ## all laws on devices, in parts that are kept; ARGS="--only matrix"
+	$(BIN)/python scripts/device_laws.py $(ARGS)
 
 web: $(VENV)/test.stamp  ## a page that reads drawn digits, tried in a headless Chromium
 	$(BIN)/python examples/digits_web.py --check $(ARGS)

@@ -7,6 +7,7 @@ contracted, divisions and square roots are rounded correctly, subnormal numbers 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -18,6 +19,7 @@ from typing import Any
 from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, QueueDriver
 from fnx.backends.gpu.pinned import BLOCK, Pinned
+from fnx.core.bindings import ABORTED
 from fnx.core.config import config
 from fnx.core.errors import DeviceError
 from fnx.core.process import fork_safe_lock
@@ -85,6 +87,7 @@ _MAKING_KHR = {"clCreateCommandBufferKHR": (_U, _P, _P, _P)}
 _FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
 _HOST_MEMORY, _MAPPED = 1 << 4, 3  # of a buffer; to read and to write
 _LEASED = 64  # pieces of pinned memory that are in use before somebody looks
+_PATIENCE = 1.0  # seconds for work that was told to end
 LEAST_RECORDED = 8  # launches: fewer are queued sooner one by one
 
 
@@ -153,11 +156,13 @@ def _making(name: str, function: Callable[..., int], *args: Any) -> int:
 
 
 class OpenClKernel(Record):
-    """A kernel, and where another object of it comes from: arguments belong to the object."""
+    """A kernel, and where another object of it comes from: arguments belong to the object.
+    ``ends``: whether it takes the word that ends it."""
 
     handle: int
     program: int
     symbol: bytes
+    ends: bool
 
 
 class OpenClRecord(Record):
@@ -212,6 +217,11 @@ class OpenClDriver(QueueDriver):
         self._signals = self._done = 0
         self._lock = fork_safe_lock()
         self.pinned = Pinned(self._pin, self.done, self.wait)
+        self._abort_memory, address = self._host_memory(4)
+        self._abort_word = c_int.from_address(address)
+        self._abort_word.value = 0
+        self._left = 0  # what a wait that Ctrl-C left was for
+        self._aborted = False
 
     # ---- which device
 
@@ -283,10 +293,13 @@ class OpenClDriver(QueueDriver):
 
     def _pin(self, nbytes: int) -> int:
         """Memory of the host that the device reads without another copy, for good."""
+        return self._host_memory(nbytes)[1]
+
+    def _host_memory(self, nbytes: int) -> tuple[int, int]:
+        """A buffer, and where the host finds it."""
         made = self.cl.clCreateBuffer(self.context, _HOST_MEMORY, nbytes, None)
-        address: int = self.cl.clEnqueueMapBuffer(self.queue, made, 1, _MAPPED, 0, nbytes, 0, None,
-                                                  None)
-        return address
+        return made, self.cl.clEnqueueMapBuffer(self.queue, made, 1, _MAPPED, 0, nbytes, 0, None,
+                                                None)
 
     def read(self, memory: int, offset: int, to: HostBytes) -> None:
         """Waits so that Ctrl-C is heard, then copies."""
@@ -321,10 +334,11 @@ class OpenClDriver(QueueDriver):
             self.cl.clGetProgramBuildInfo(program, self.device, _BUILD_LOG, 1 << 14, log, None)
             said = log.value.decode(errors="replace").strip()
             raise DeviceError(f"{error.message}: {said}") from None
-        return {symbol: self._kernel(program, symbol.encode()) for symbol in texts}
+        return {symbol: self._kernel(program, symbol.encode(), ABORTED in text)
+                for symbol, text in texts.items()}
 
-    def _kernel(self, program: int, symbol: bytes) -> OpenClKernel:
-        return OpenClKernel(self.cl.clCreateKernel(program, symbol), program, symbol)
+    def _kernel(self, program: int, symbol: bytes, ends: bool) -> OpenClKernel:
+        return OpenClKernel(self.cl.clCreateKernel(program, symbol), program, symbol, ends)
 
     def exec(self, launch: QueuedLaunch) -> None:
         """Arguments, then the kernel."""
@@ -344,6 +358,8 @@ class OpenClDriver(QueueDriver):
         for scalar in launch.scalars:
             set_argument(kernel, at, 8, byref(ctypes.c_int64(scalar)))
             at += 1
+        if launch.kernel.ends:
+            set_argument(kernel, at, 8, byref(c_void_p(self._abort_memory)))
 
     def record(self, launches: Sequence[QueuedLaunch]) -> OpenClRecord | None:
         """A command buffer, in which each launch waits for the one before.
@@ -357,7 +373,7 @@ class OpenClDriver(QueueDriver):
             1, (c_void_p * 1)(self.queue), (c_uint64 * 3)(_FLAGS, _SIMULTANEOUS_USE, 0))
         before, kernels = None, []
         for launch in launches:
-            own = self._kernel(launch.kernel.program, launch.kernel.symbol)
+            own = self._kernel(launch.kernel.program, launch.kernel.symbol, launch.kernel.ends)
             kernels.append(own.handle)
             self._set_arguments(own.handle, launch)
             point = c_uint()
@@ -409,6 +425,8 @@ class OpenClDriver(QueueDriver):
             event = self._events.get(value)
             if value <= self._done or event is None:
                 return True
+            if self._aborted:
+                raise DeviceError("opencl: work was aborted")
             status = c_int()
             self.cl.clGetEventInfo(event, _STATUS, 4, byref(status), None)
             if status.value < 0:
@@ -422,15 +440,43 @@ class OpenClDriver(QueueDriver):
             return True
 
     def wait(self, value: int) -> None:
-        """Looks again and again, at growing intervals."""
+        """Looks again and again, at growing intervals. A second Ctrl-C behind the same work
+        aborts it, as does the limit of time."""
         self.submit()
-        pause, limit, start = 0.0, config.time_limit, time.monotonic()
+        try:
+            if not self._waited(value, config.time_limit):
+                self.abort()
+                raise DeviceError(f"opencl: expected work that ends within {config.time_limit:g} s",
+                                  hint="raise fnx.config.time_limit, or set it to 0")
+        except KeyboardInterrupt:
+            if self.is_left():
+                self.abort()
+            self._left = self._signals
+            raise
+
+    def _waited(self, value: int, limit: float) -> bool:
+        """Whether the marker was reached in so many seconds, where that is not 0."""
+        pause, start = 0.0, time.monotonic()
         while not self.done(value):
             if limit and time.monotonic() - start > limit:
-                raise DeviceError(f"opencl: expected work that ends within {limit:g} s",
-                                  hint="raise fnx.config.time_limit, or set it to 0")
+                return False
             time.sleep(pause)
             pause = min(pause + 2e-5, 1e-3)
+        return True
+
+    def is_left(self) -> bool:
+        """Whether the marker that was last when Ctrl-C came is ahead."""
+        return self._left > self._done and not self._aborted and not self.done(self._left)
+
+    def abort(self) -> None:
+        """Kernels that look at the word end, where the device sees the host's memory; what they
+        computed is nothing, so the device has failed."""
+        with self._lock:
+            last = self._signals
+        self._abort_word.value = 1
+        with contextlib.suppress(DeviceError):
+            self._waited(last, _PATIENCE)
+        self._aborted = True
 
     def submit(self) -> None:
         """A flush."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 import fnx
+import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx.core.config import override
 from fnx.core.errors import DeviceError
@@ -72,3 +75,58 @@ def test_ctrl_c_leaves_the_wait(opencl: Any, monkeypatch: pytest.MonkeyPatch) ->
         timer.join()
     signal.signal(signal.SIGINT, before)
     np.testing.assert_allclose(np.asarray(y), 3 * np.sin(np.ones(3)), rtol=1e-6)
+
+
+def endless(x: Any, out: Any) -> None:
+    i = k.range(4)
+    out[i] = k.loop(1 << 50, lambda t, s: s * 0.5 + x[i], 0.0, until=lambda t, s: s < -1.0)
+
+
+def very_long(x: Any, out: Any) -> None:
+    i = k.range(4)
+    out[i] = k.loop(1 << 50, lambda t, s: s * 0.5 + x[i], 0.0)
+
+
+def works(device: Any) -> bool:
+    """Whether it computes, and nothing of before is in its way."""
+    x = jnp.asarray(np.arange(4.0, dtype=np.float32))
+    return bool((np.asarray(fnx.jit(lambda x: x + 1)(x)) == [1, 2, 3, 4]).all())
+
+
+@pytest.mark.parametrize("kernel", [endless, very_long])
+def test_a_kernel_that_never_ends_is_ended(kernel: Any, opencl: Any) -> None:
+    f = fnx.jit(fnx.call(kernel, out=lambda x: x))
+    y = f(jnp.ones(4))
+    old = opencl.driver
+    with override(time_limit=0.2), pytest.raises(DeviceError, match="ends within 0.2 s") as why:
+        np.asarray(y)
+    assert kernel.__name__ in str(why.value) and "test_faults.py" in str(why.value)
+    old._aborted = False
+    assert old.done(old._signals)  # nothing computes any more
+    assert works(opencl)
+
+
+def test_a_second_ctrl_c_ends_it(opencl: Any) -> None:
+    y = fnx.jit(fnx.call(endless, out=lambda x: x))(jnp.ones(4))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    for _ in range(2):
+        timer = threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            np.asarray(y)
+        timer.join()
+    signal.signal(signal.SIGINT, before)
+    with pytest.raises(DeviceError, match="work was aborted; in flight: .*endless"):
+        np.asarray(y)
+    assert works(opencl)
+
+
+def test_a_process_ends_though_a_kernel_does_not(opencl: Any) -> None:
+    code = ("import signal, threading, fnx, fnx.numpy as jnp\n"
+            "from tests.devices.test_faults import endless\nfnx.config.device = 'opencl'\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            "y = fnx.jit(fnx.call(endless, out=lambda x: x))(jnp.ones(4))\n"
+            "threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,)).start()\n"
+            "try: y.block_until_ready()\nexcept KeyboardInterrupt: print('left')\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "left\n" and not done.returncode, done.stderr

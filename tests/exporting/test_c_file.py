@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import shutil
 import subprocess
@@ -22,8 +23,10 @@ from fnx.core.levels.interp import evaluate
 from fnx.exporting import c_file
 from fnx.exporting.graph_file import ExportedGraph
 from tests.exporting.test_graph_file import FUNCTIONS, X, _params
-from tests.graphs import Graph, assert_same, graphs
+from tests.graphs import ALL_OPS, Graph, assert_same, graphs, numbers
+from tests.laws.test_jit_eager_interp import FOLDS
 
+EXAMPLES = int(os.environ.get("FNX_TEST_EXAMPLES", "10"))
 COMPILER = shutil.which("cc")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler is here")
 FLAGS = ["-std=c11", "-O1", "-ffp-contract=off", "-Wall", "-Werror", "-Wno-unused", "-shared",
@@ -62,22 +65,49 @@ def test_it_agrees(name: str, tmp_path: Path) -> None:
                                        atol=1e-6)
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture],
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture],
           deadline=None)
 @given(graphs(types=(dtypes.int32, dtypes.uint32, dtypes.int8, dtypes.uint64, dtypes.bool_),
               steps=12))
 def test_graphs_of_whole_numbers_have_the_interpreters_bits(tmp_path_factory: Any, graph: Graph
                                                             ) -> None:
+    assert_same(*values_of(graph, tmp_path_factory.mktemp("c")))
+
+
+def values_of(graph: Graph, folder: Path) -> tuple[list[Any], list[Any]]:
+    """What the file of a graph computes, and what the interpreter does."""
     fn = graph.fn
     ins = [Aval(a.shape, n.dtype) for a, n in zip(graph.args, _params(fn))]
     outs = [Aval(n.shape, n.dtype) for n in fn.src]
     exported = ExportedGraph("g", fn, [], ins, tree.structure([0] * len(ins)), outs,
                              tree.structure([0] * len(outs)))
-    function, work = compiled(c_file.written(exported), tmp_path_factory.mktemp("c"), "g")
+    function, work = compiled(c_file.written(exported), folder, "g")
     got = [np.zeros(a.shape, a.dtype.np) for a in outs]
     called(function, work, [np.ascontiguousarray(a) for a in graph.args], got)
-    params = dict(zip(_params(fn), graph.args))
-    assert_same(got, evaluate(fn.src, params))
+    return got, list(evaluate(fn.src, dict(zip(_params(fn), graph.args))))
+
+
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture],
+          deadline=None)
+@given(graphs(allowed=ALL_OPS - FOLDS, steps=12))
+def test_graphs_of_any_types_are_near(tmp_path_factory: Any, graph: Graph) -> None:
+    for a, b in zip(*values_of(graph, tmp_path_factory.mktemp("c"))):
+        if np.asarray(numbers(b)).dtype.kind == "f":  # whole numbers may be those of floats
+            np.testing.assert_allclose(numbers(a).astype(np.float64),
+                                       numbers(b).astype(np.float64), rtol=2e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("n", [5, 100, 1000])
+def test_sorting_and_rounding(n: int, tmp_path: Path) -> None:
+    x = np.random.default_rng(n).normal(size=(3, n)).astype(np.float32) * 3
+    files = fnx.export(lambda x: (jnp.sort(x), jnp.argsort(x), jnp.round(x), jnp.round(x * 2.0)),
+                       x, to="c", name="f").files
+    function, work = compiled(files, tmp_path, "f")
+    outs = [np.zeros(x.shape, t) for t in ("float32", "int32", "float32", "float32")]
+    called(function, work, [x], outs)
+    for got, want in zip(outs, (np.sort(x), np.argsort(x, kind="stable"), np.round(x),
+                                np.round(x * 2))):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_a_header_is_taken_by_cpp(tmp_path: Path) -> None:

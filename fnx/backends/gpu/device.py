@@ -303,6 +303,8 @@ class GpuDevice(DeviceBase):
         """The driver's threads may not be in the middle of work when its library is unloaded."""
         if self.driver.pid == os.getpid():
             with contextlib.suppress(Exception):
+                if self.driver.is_left():
+                    self.driver.abort()
                 self.synchronize()
 
     def _forget(self, memory: DeviceMemory) -> None:

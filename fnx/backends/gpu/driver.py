@@ -189,6 +189,14 @@ class QueueDriver(ABC):
     def wait(self, value: int) -> None:
         """Return when the work before a number is done; Ctrl-C leaves the wait."""
 
+    def is_left(self) -> bool:
+        """Whether work goes on that Ctrl-C left the wait for."""
+        return False
+
+    def abort(self) -> None:
+        """End what is queued, where the device can be told to; it has failed then."""
+        raise NotImplementedError
+
     @abstractmethod
     def submit(self) -> None:
         """Let what is queued begin."""

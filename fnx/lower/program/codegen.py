@@ -47,6 +47,7 @@ def kernel_code(kernel: UOp, driver: Driver) -> KernelCode:
 def _code(kernel: UOp, driver: Driver) -> KernelCode:
     target = driver.target
     machine = MACHINES[target.kind]
+    vectors = "VEC" in machine.kinds
 
     def key() -> bytes:
         content = hashlib.sha256(repr(target).encode())
@@ -59,19 +60,20 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
         return made
 
     def text(symbol: str) -> str:
-        made = sorting.program(kernel) if kernel.op is ops.SORT else program()
+        made = sorting.program(kernel, vectors) if kernel.op is ops.SORT else program()
         body = driver.run([p for p in machine.code if p.after == "text"], made)
         return machine.module(symbol, body)
 
     if kernel.op is ops.SORT:
-        return KernelCode(key, lambda: sorting.program(kernel), text, sort_extents(kernel))
+        return KernelCode(key, lambda: sorting.program(kernel, vectors), text,
+                          sort_extents(kernel, vectors))
     return KernelCode(key, program, text, machine.extents(kernel))
 
 
-def sort_extents(sort: UOp) -> dict[str, UOp]:
+def sort_extents(sort: UOp, vectors: bool = True) -> dict[str, UOp]:
     """What the device must know to start a SORT: its rows, and bytes of a worker's scratch."""
     return {"parallel": build.index_const(sorting.rows(sort.arg)),
-            "scratch": build.index_const(sorting.scratch(sort.arg))}
+            "scratch": build.index_const(sorting.scratch(sort.arg, vectors))}
 
 
 # ---- digests ----------------------------------------------------------------------------------

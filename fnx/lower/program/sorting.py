@@ -27,14 +27,14 @@ _DIGITS = 256
 _UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
 
 
-def program(sort: UOp) -> UOp:
-    """The PROGRAM of what a SORT runs: a part of its rows.
+def program(sort: UOp, vectors: bool = True) -> UOp:
+    """The PROGRAM of what a SORT runs: a part of its rows. Without vectors nothing is ranked.
 
     >>> arg = op_args.Sort("sort", 1, (((8, 100), dtypes.int32),), (0,))
     >>> program(UOp(ops.SORT, dtypes.void, (), arg)).op
     PROGRAM
     """
-    return _Sorting(sort.arg).program()
+    return _Sorting(sort.arg, vectors).program()
 
 
 def rows(arg: op_args.Sort) -> int:
@@ -42,9 +42,9 @@ def rows(arg: op_args.Sort) -> int:
     return math.prod(arg.ins[0][0][:-1])
 
 
-def scratch(arg: op_args.Sort) -> int:
+def scratch(arg: op_args.Sort, vectors: bool = True) -> int:
     """Bytes that a worker needs for itself."""
-    return _Sorting(arg).end
+    return _Sorting(arg, vectors).end
 
 
 def _width(t: DType) -> DType:
@@ -54,7 +54,7 @@ def _width(t: DType) -> DType:
 class _Sorting:
     """Writes the lines. Places are numbers of elements in a buffer of an unsigned type."""
 
-    def __init__(self, arg: op_args.Sort) -> None:
+    def __init__(self, arg: op_args.Sort, vectors: bool) -> None:
         self.arg = arg
         self.n = arg.ins[0][0][-1]
         self.lines = Lines()
@@ -63,7 +63,7 @@ class _Sorting:
         widest = max([_width(t) for _, t in arg.ins[:arg.n_keys]], key=lambda t: t.bits)
         self.counts = self._scratch(dtypes.int32, widest.itemsize * _DIGITS)
         self.keys = [self._scratch(_width(t), self.n) for _, t in arg.ins[:arg.n_keys]]
-        few = self.n <= FEW
+        few = self.few = vectors and self.n <= FEW
         self.spare = [] if self.alone or few else [
             self._scratch(_width(t), self.n) for _, t in arg.ins[:arg.n_keys]]
         self.order = [] if self.alone or few else [
@@ -79,11 +79,11 @@ class _Sorting:
     def program(self) -> UOp:
         lines = self.lines
         for pointer in (self.counts, *self.keys, *self.spare, *self.order,
-                        *([self.places] if self.n <= FEW else [])):
+                        *([self.places] if self.few else [])):
             lines.put(pointer.op, pointer.dtype, pointer.src, pointer.arg)
         row = lines.open(*[UOp(ops.PART, dtypes.index, (), i) for i in (0, 1)])
         self.first = lines.times(row, self.n)
-        if self.n <= FEW:
+        if self.few:
             self._ranked()
         elif self.alone:
             self._alone()

@@ -54,6 +54,7 @@ typedef uint64_t ulong;
     f"    fnx_{t}_of_{u}(fnx_{u}_of_{t}(a) {bits} fnx_{u}_of_{t}(b)) : a + b;\n}}"
     for t, u in (("float", "uint"), ("double", "ulong"))
     for name, sign, bits in (("max", ">", "&"), ("min", "<", "|"))] + [
+    "#define fnx_rint(a) rint(a)"] + [
     f"#define fnx_{name}(a, b) _Generic((a), float: fnx_{name}_float, "
     f"double: fnx_{name}_double)(a, b)" for name in ("max", "min")] + """
 #define as_float(x) fnx_float_of_uint((uint)(x))

@@ -11,13 +11,17 @@ A buffer is memory and where it begins in it, in bytes; scalars are bit patterns
 operation is one that OpenCL rounds correctly, and products and sums stay apart (FP_CONTRACT OFF).
 Signed integers are added and multiplied as unsigned ones, so they wrap; shifts past the width give
 0 or the sign. A program is ``HEADER`` and any number of kernels.
+
+A kernel with a loop that a condition ends, or that is very long, has one more parameter: a word
+that the host sets to end such loops (``ABORTED``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fnx.core import build, ops
+from fnx.core.bindings import ABORTED
 from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
 from fnx.core.ops import Op
@@ -29,6 +33,8 @@ _TYPES = {"bool": "bool", "int8": "char", "int16": "short", "int32": "int", "int
           "index": "long", "float32": "float", "float64": "double"}
 _SPACES = {"PRIV": "__private", "SHARED": "__local"}
 _LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
+
+_LONG, _EVERY = 1 << 26, 1 << 10  # iterations that nobody waits for; after which one looks
 
 # In front of the kernels of a program. The larger and the smaller of two floats are NaN where one
 # of them is, and -0 is below 0. Rounding is written out: where LLVM 14 knows that it rounds a NaN,
@@ -50,15 +56,36 @@ HEADER = """#pragma OPENCL EXTENSION cl_khr_fp64 : enable
 def render(program: UOp) -> str:
     """A kernel function, from its parameters on."""
     group = program.arg
-    printer = OpenClPrinter()
+    printer = OpenClPrinter(ended=endless(program.src))
     for node in program.src:
         ROWS[node.op](printer, node)
     buffers = [f"__global uchar* g{i}, ulong at{i}" for i in range(group.buffers)]
     scalars = [f"long s{i}" for i in range(group.scalars)]
+    scalars += [ABORTED] if printer.ended else []
     memory = [f"  {_SPACES[space]} uchar {space.lower()}[{size}] __attribute__((aligned(64)));"
               for space, size in (("SHARED", group.shared), ("PRIV", group.private)) if size]
     return "\n".join([f"({', '.join([*buffers, *scalars])}) {{", *memory, *printer.first,
                       *printer.out, "}", ""])
+
+
+def endless(lines: Sequence[UOp]) -> frozenset[UOp]:
+    """The loops that the host can end: none in which threads wait for each other."""
+    found: set[UOp] = set()
+    opened: list[UOp] = []
+    waiting: set[UOp] = set()
+    for line in lines:
+        if line.op is ops.FOR:
+            opened.append(line)
+            if line.src[0].op is not ops.ID and line.src[1].op is ops.CONST and \
+                    build.const_of(line.src[1]) >= _LONG:
+                found.add(line)
+        elif line.op is ops.ENDFOR:
+            opened.pop()
+        elif line.op is ops.BREAK:
+            found.add(line.src[0])
+        elif line.op is ops.SYNC:
+            waiting.update(opened)
+    return frozenset(found - waiting)
 
 
 def module(symbol: str, function: str) -> str:
@@ -104,8 +131,9 @@ class OpenClPrinter(BracesPrinter):
     value, variable = "const {t} {name} = {x};", "{t} {name} = {x};"
     counter, sync = "{t} {name} = {x}", "barrier(CLK_LOCAL_MEM_FENCE);"
 
-    def __init__(self, inline: Inline | None = None) -> None:
+    def __init__(self, inline: Inline | None = None, ended: frozenset[UOp] = frozenset()) -> None:
         super().__init__(inline or INLINE)
+        self.ended = ended
         self.space: dict[UOp, str] = {}  # of pointers
 
     def type_of(self, t: DType) -> str:
@@ -233,10 +261,16 @@ def _store(p: OpenClPrinter, node: UOp) -> None:
     p.line(f"{f'if ({mask[0]}) ' if mask else ''}*{place} = {value};")
 
 
+def _for(p: OpenClPrinter, node: UOp) -> None:
+    LOOPS[ops.FOR](p, node)
+    if node in p.ended:
+        p.line(f"if (({p.names[node]} & {_EVERY - 1}) == 0 && *aborted) {{ break; }}")
+
+
 # ---- the table ----------------------------------------------------------------------------------
 
 ROWS: dict[Op, Callable[[OpenClPrinter, UOp], None]] = {
     **{op: _elementwise(op) for op in _TEMPLATES}, ops.WHERE: _where, ops.CAST: _cast,
     ops.BITCAST: _bitcast, ops.SCRATCH: _scratch, ops.ADDRESS: _address, ops.LOAD: _load,
-    ops.STORE: _store, **LOOPS,
+    ops.STORE: _store, **LOOPS, ops.FOR: _for,
 }
