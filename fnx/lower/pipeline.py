@@ -16,9 +16,9 @@ of target. The driver (lower/driver.py) times each, checks both sides of it, and
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline folded_windows simplify one_kernel turned decide pair_folds split_reduce few_parts
-unique_results kernelize ranges slices widen outer_factors coalesce index_sets row_epilogues
-runtime_extents canonical choose tile split_global memory commands'
+'inline folded_windows simplify one_kernel turned decide pair_folds blockwise split_reduce
+few_parts unique_results kernelize ranges slices widen outer_factors coalesce index_sets
+row_epilogues runtime_extents canonical choose tile split_global memory commands'
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ folded_windows = deferred("fnx.lower.tensor.folded_windows", "folded_windows")
 one_kernel = deferred("fnx.lower.loops.one_kernel", "one_kernel")
 turned = deferred("fnx.lower.loops.turned", "turned")
 widen = deferred("fnx.lower.kernel.widen", "widen")
+by_blocks = deferred("fnx.lower.blockwise.blockwise", "blockwise")
 
 
 def on_kernel(run: Callable[[UOp], UOp], by_hand: bool = True) -> Callable[[Work], Work]:
@@ -120,6 +121,19 @@ def loop_decisions(fn: UOp, _: UOp) -> list[str]:
     return found
 
 
+def block_decisions(fn: UOp, after: UOp) -> list[str]:
+    """What becomes of products that are only summed, and why."""
+    found: list[str] = []
+
+    def tell(product: UOp, what: str) -> None:
+        if fn is not after or not what.startswith("computed"):  # this machine has other loops
+            found.append(f"{labelled('product', product.sites)}: {what}")
+    for body in toposort([fn], into_functions=True):
+        if body.op is ops.FUNCTION:
+            by_blocks(body, Target("reader"), tell)
+    return found
+
+
 def full_kernels(_: UOp, fusion: Fusion) -> list[str]:
     """Which kernels end where they do as they were full."""
     lines = []
@@ -152,6 +166,13 @@ def on_bodies_of(run: Callable[[UOp, Target], UOp]) -> Callable[[UOp, Target], U
     return on_each
 
 
+@wraps(by_blocks)
+def blockwise(fn: UOp, target: Target) -> UOp:  # its kernels are loops and vectors
+    if "VEC" not in MACHINES[target.kind].kinds:
+        return fn
+    return on_bodies(partial(by_blocks, target=target))(fn)
+
+
 CALLING = frozenset({ops.CALL, ops.CUSTOM})
 FOLDED = frozenset({ops.FOLD})
 KERNELS = frozenset({ops.KERNEL})
@@ -170,6 +191,8 @@ TENSOR_PASSES = (
     Pass("turned", on_bodies(turned), "tensor", "tensor", about=KERNELS),
     Pass("decide", on_bodies(decide), "tensor", "tensor", about=DECIDED),
     Pass("pair_folds", on_bodies(pair_folds), "tensor", "tensor", about=CHOOSING),
+    Pass("blockwise", blockwise, "tensor", "tensor", about=REDUCED, of_target=True,
+         why=block_decisions),
     Pass("split_reduce", on_bodies(split_reduce), "tensor", "tensor", about=REDUCED),
     Pass("few_parts", on_bodies_of(few_parts), "tensor", "tensor", about=JOINED, of_target=True),
 )

@@ -1,0 +1,1 @@
+"""Products that are read by sums only: computed by blocks, never written."""

@@ -1,0 +1,133 @@
+"""What a sum over exponentials is, in whatever spelling: one exponential, and factors.
+
+    (exp(s - g) / l) * w      exponential of s - g; w inside of the sum, 1 / l outside of it
+"""
+
+from __future__ import annotations
+
+from fnx.core import build, dtypes, ops
+from fnx.core.record import Record
+from fnx.core.uop import UOp, rebuild, toposort
+from fnx.lower.program.conditions import INEQUALITIES, positive_form
+from fnx.lower.tensor.algebra import evaluated
+
+_INTEGERS = frozenset({ops.CAST, ops.ADD, ops.SUB, ops.MUL, ops.NEG, ops.CONST, ops.RANGE})
+
+
+class Weighed(Record):
+    """``outer(inner(exp(score - shift)))``: steps are (op, the other operand or None).
+
+    ``inner`` vary along the sum, ``outer`` do not, nor does ``shift``.
+    """
+
+    score: UOp
+    shift: UOp
+    inner: tuple[tuple[ops.Op, UOp | None, UOp], ...]
+    outer: tuple[tuple[ops.Op, UOp | None, UOp], ...]
+
+
+def weighed(value: UOp, along: UOp) -> Weighed | None:
+    """A value as an exponential and factors; None where it is not linear in one."""
+    steps: list[tuple[ops.Op, UOp | None, UOp]] = []
+    while True:
+        if value.op is ops.EXP and along in value.ranges:
+            found = _difference(value.src[0], along)
+            if found is None:
+                return None
+            steps.reverse()
+            varies = [other is None or along in other.ranges for _, other, _ in steps]
+            return Weighed(*found, tuple([s for s, v in zip(steps, varies) if v]),
+                           tuple([s for s, v in zip(steps, varies) if not v]))
+        if value.op is ops.NEG or value.op is ops.CAST and value.src[0].dtype.is_float:
+            steps.append((value.op, None, value))
+            value = value.src[0]
+        elif value.op is ops.DIV:
+            steps.append((ops.DIV, value.src[1], value))
+            value = value.src[0]
+        elif value.op is ops.MUL:
+            a, b = value.src
+            if not _has_exponential(a, along):
+                a, b = b, a
+            steps.append((ops.MUL, b, value))
+            value = a
+        else:
+            return None
+
+
+def _has_exponential(value: UOp, along: UOp) -> bool:
+    while value.op in (ops.MUL, ops.DIV, ops.NEG, ops.CAST):
+        if value.op is ops.MUL and _has_exponential(value.src[1], along):
+            return True
+        value = value.src[0]
+    return value.op is ops.EXP and along in value.ranges
+
+
+def _difference(power: UOp, along: UOp) -> tuple[UOp, UOp] | None:
+    """(what varies along a range, what is taken from it)."""
+    if power.op is ops.SUB and along not in power.src[1].ranges:
+        return power.src[0], power.src[1]
+    if power.op is ops.ADD:
+        for a, b in (power.src, power.src[::-1]):
+            if along not in b.ranges:
+                return a, build.neg(b)
+    return None
+
+
+def applied(steps: tuple[tuple[ops.Op, UOp | None, UOp], ...], value: UOp) -> UOp:
+    """The steps, done to a value."""
+    for op, other, made in steps:
+        value = UOp(op, made.dtype, (value,) if other is None else (value, other), made.arg)
+    return value
+
+
+# ---- masks ------------------------------------------------------------------------------------
+
+
+def bounding(value: UOp, along: UOp) -> list[tuple[UOp, UOp, int]]:
+    """Conditions in a value that hold up to some place along a range, or from one on.
+
+    Each with its integers as indices, and 1 where it holds from some place on, else -1.
+    """
+    out = []
+    for node in toposort([value]):
+        if node.op not in INEQUALITIES or along not in node.ranges \
+                or not node.src[0].dtype.is_integer:
+            continue
+        inside = toposort([node])
+        if any(n.op not in _INTEGERS and n is not node for n in inside if n.dtype is not
+               dtypes.index or n.op is not ops.RANGE):
+            continue
+        as_index, = rebuild([node], _as_index)
+        terms, _ = positive_form(as_index)
+        slope = terms.get((along,), 0)
+        if slope and not any(along in a.ranges for m in terms if m != (along,) for a in m):
+            out.append((node, as_index, 1 if slope > 0 else -1))
+    return out
+
+
+def _as_index(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    if node.op is ops.CAST:
+        return src[0]
+    if node.op is ops.CONST and node.dtype is not dtypes.index:
+        return build.index_const(int(build.const_of(node)))
+    if node.op in _INTEGERS and src and node.op is not ops.RANGE:
+        return build.elementwise(node.op, *src)
+    if node.op in INEQUALITIES:
+        return node.replace(src=src)
+    return None
+
+
+def without(value: UOp, condition: UOp) -> UOp:
+    """A value where a condition does not hold."""
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node is condition:
+            return build.const(False, dtypes.bool_)
+        if node.op is ops.WHERE and src[0].op is ops.CONST:
+            return src[1] if src[0].arg else src[2]
+        if node.op is ops.AND and any(s.op is ops.CONST and not s.arg for s in src):
+            return build.const(False, dtypes.bool_)
+        if src and node.op in ops.ELEMENTWISE and node.op.exact \
+                and all(s.op is ops.CONST for s in src) and src != node.src:
+            return evaluated(node.over(src))
+        return None
+    return rebuild([value], visit)[0]

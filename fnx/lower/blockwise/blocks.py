@@ -1,0 +1,386 @@
+"""Kernels that compute folds of a region block by block.
+
+    before  m[i] = max over j of s[i, j]              s[i, j] = sum over k of q[i, k] * key[j, k]
+            l[i] = sum over j of exp(s[i, j] - m[i])
+            o[i, c] = sum over j of exp(s[i, j] - m[i]) / l[i] * v[j, c]
+    after   a loop over blocks of j carries top[i], total[i] and out[i, c]:
+              s of the block; larger = max(top, max of it); e = STAGE(exp(s - larger))
+              total * exp(top - larger) + sum of e;  out * exp(top - larger) + e @ v of the block
+            m = top, l = total, o = out / total
+
+So the sums of exponentials of one score, with the largest of it, are one fold whatever is taken
+from the score: ``exp(s - g) = exp(s - top) * exp(top - g)``. Folds of what is known (of sums that
+are memory) carry their sums only.
+
+Where a condition says that from some block on all terms are exactly 0, the loop ends there: where
+it masks the score with a number that is so far below ``top`` that its exponential is 0, and what is
+multiplied with it is finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
+
+from fnx.core import build, dtypes, op_args, ops
+from fnx.core.expr import Expr
+from fnx.core.parts import buffer, indices
+from fnx.core.record import Record
+from fnx.core.target import Target
+from fnx.core.tiling import Transform
+from fnx.core.uop import UOp, rebuild, substitute, toposort
+from fnx.lower.blockwise import algebra
+from fnx.lower.blockwise.frame import Frame, Term
+from fnx.lower.blockwise.region import RegionReduce
+from fnx.lower.blockwise.tiles import Tiles
+from fnx.lower.schedule.loops import name_of
+from fnx.lower.schedule.workload import extent
+
+
+class ReduceKernel(Record):
+    """A KERNEL with its schedule, the nodes it reads, and the folds it writes; whether its loop
+    may end early, and how many products of the region's size it computes."""
+
+    kernel: UOp
+    operands: tuple[UOp, ...]
+    folds: tuple[RegionReduce, ...]
+    schedule: tuple[Transform, ...]
+    skips: bool
+    products: int
+
+
+class RegionKernel:
+    """The kernel of some folds over one frame."""
+
+    def __init__(self, frame: Frame, target: Target, depends: Mapping[UOp, frozenset[UOp]]
+                 ) -> None:
+        self.frame, self.target, self.depends = frame, target, depends
+        self.terms: list[Term] = []
+        self.length = frame.shape[frame.along]
+
+    @property
+    def tiles(self) -> Tiles:
+        return Tiles(self.frame.shape[self.frame.row], self.length,
+                     [n for t in self.terms for _, n in t.fold.lanes],
+                     max([t.value.dtype.compute.itemsize for t in self.terms]), self.target)
+
+    @property
+    def block(self) -> int:
+        return self.tiles.block
+
+    # ---- which folds
+
+    def takes(self, fold: RegionReduce, waits: bool) -> bool:
+        """Take a fold in, if it can be; ``waits``: it depends on those that are here."""
+        frame = self.frame
+        if fold.product is not frame.product or fold.summed != frame.summed:
+            return False
+        if any(fold.lanes and t.fold.lanes and t.fold.lanes != fold.lanes for t in self.terms):
+            return False  # one loop over lanes
+        term = frame.term(fold)
+        found = algebra.weighed(term.weights, frame.j) if term.monoid is ops.ADD else None
+        score = self.score
+        if waits or self.online:
+            if term.monoid is ops.MAX and term.other is None and not waits and not frame.more:
+                fits = score is None or score is term.value
+            else:
+                fits = found is not None and score in (None, found.score) and not frame.more \
+                    and self._is_known([found.score, *[x for _, x, _ in found.inner
+                                                       if x is not None], term.other])
+            if not fits:
+                return False
+            self.terms.append(term if term.monoid is ops.MAX else term.replace(weighed=found))
+            return True
+        if term.monoid is ops.MAX and term.other is None and not self.terms and not frame.more:
+            self.terms.append(term)
+            return True
+        if any(t.monoid is ops.MAX for t in self.terms):
+            return False
+        self.terms.append(term)
+        return True
+
+    def _is_known(self, values: Iterable[UOp | None]) -> bool:
+        """Whether values need nothing that is folded here."""
+        here = {t.fold.node for t in self.terms}
+        memory = {slot: node for node, slot in self.frame.slots.items()}
+        read = [memory[n.arg.slot] for n in toposort([v for v in values if v is not None])
+                if n.op is ops.REF]
+        return all(n not in here and here.isdisjoint(self.depends[n]) for n in read)
+
+    @property
+    def online(self) -> bool:
+        """Whether the largest score is found on the way."""
+        return any(t.monoid is ops.MAX or t.weighed is not None for t in self.terms)
+
+    @property
+    def score(self) -> UOp | None:
+        for term in self.terms:
+            if term.weighed is not None:
+                return term.weighed.score
+            if term.monoid is ops.MAX:
+                return term.value
+        return None
+
+    # ---- the kernel
+
+    def made(self, unread: Container[UOp] = ()) -> ReduceKernel:
+        """The kernel, which does not write the folds that nobody reads.
+
+        Raises:
+            Unfit: it would need what it computes.
+        """
+        frame, length = self.frame, self.length
+        first = 1 + max(r.arg.id for r in frame.loops.values())
+        self.t = build.range_(-(-length // self.block), first, name="b")
+        self.jl, self.jj = (build.range_(self.block, first + 1 + i, name=name)
+                            for i, name in enumerate(("jl", "jj")))
+        ends = self._ends()
+        last = build.index_const(-(-length // self.block) - 1)
+        at = build.sub(last, self.t) if ends is not None and ends.way > 0 else self.t
+        self.start = (Expr(at) * self.block).node
+        nexts = self._nexts()
+        stop = None if ends is None else self._stop(ends)
+        loop = build.iterate(0, self.t, [init for init, _ in self.carried], nexts, stop)
+        results = zip(self.terms, self._results(build.results(loop)))
+        return self._kernel([(t.fold, self._apart(t, value)) for t, value in results
+                             if t.fold.result not in unread], ends is not None)
+
+    def _apart(self, term: Term, value: UOp) -> UOp:
+        """A value that is the same for all lanes: the loop is one for all that it carries."""
+        lanes = [self.frame.loops[token] for t in self.terms for token, _ in t.fold.lanes][:1]
+        return value if term.fold.lanes else build.reduce_ranges(value, ops.MAX, lanes)
+
+    def _placed(self, value: UOp, r: UOp) -> UOp:
+        """A value of the block at hand, in a loop over it."""
+        along, j = self.frame.j, build.add(self.start, r)
+        inside = self._inside(r)
+
+        def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+            if node is along:
+                return j
+            if node.op is ops.LOAD and inside is not None and along in node.ranges:
+                return build.load(src[0], inside)
+            return None
+        return rebuild([value], visit)[0]
+
+    def _inside(self, r: UOp) -> UOp | None:
+        """The condition under which a place of a block is one; None where it always is."""
+        if not self.length % self.block:
+            return None
+        return build.lt(build.add(self.start, r), build.index_const(self.length))
+
+    def _within(self, value: UOp, otherwise: float) -> UOp:
+        inside = self._inside(self.jl)
+        return value if inside is None else build.where(inside, value, build.like(value, otherwise))
+
+    def _carry(self, init: float, like: UOp, over: Iterable[UOp]) -> UOp:
+        """One more carried value."""
+        ranges = sorted(over, key=lambda r: r.arg.id)
+        made = build.carry(0, len(self.carried), like.dtype, (self.t, *ranges))
+        self.carried.append((build.const(init, like.dtype), made))
+        return made
+
+    def _nexts(self) -> list[UOp]:
+        """What a block hands to the next one."""
+        self.carried: list[tuple[UOp, UOp]] = []
+        along, score = self.frame.j, self.score
+        nexts: list[UOp] = []
+        scale = power = None
+        if self.online:
+            assert score is not None
+            top = self._carry(-math.inf, score, score.ranges - {along})
+            here = self._within(self._placed(score, self.jl), -math.inf)
+            most = build.maximum(top, build.reduce_ranges(here, ops.MAX, [self.jl]))
+            scale, power = build.exp(build.sub(top, _base(most))), build.sub(here, _base(most))
+            nexts.append(most)
+        for number, term in enumerate(self.terms):
+            if scale is not None and term.weighed is None:
+                continue  # the largest score
+            if term.weighed is not None:
+                assert power is not None
+                inner = tuple([(op, other if other is None else self._placed(other, self.jl), made)
+                               for op, other, made in term.weighed.inner])
+                weights = algebra.applied(inner, build.exp(power))
+            else:
+                weights = self._placed(term.weights, self.jl)
+            weights = self._within(weights, term.identity)
+            fold, over = weights, self.jl
+            if term.other is not None:
+                kept = build.stage(weights, [self.jl], number)
+                fold, = substitute([term.value], {term.weights: build.load(
+                    build.at(kept, self.jj))})
+                fold, over = self._placed(fold, self.jj), self.jj
+            found = build.reduce_ranges(fold, term.monoid, [over])
+            before = self._carry(term.identity, fold, term.value.ranges - {along})
+            if scale is not None:
+                before = build.mul(before, scale)
+            nexts.append(build.elementwise(term.monoid, before, found))
+        return nexts
+
+    def _results(self, gets: Sequence[UOp]) -> list[UOp]:
+        """The folds, of what the last block hands on."""
+        frame = self.frame
+        if not self.online:
+            more = [frame.loops[a] for a in frame.more]
+            return [build.reduce_ranges(get, t.monoid, more)
+                    for t, get in zip(self.terms, gets)]
+        top, *sums = gets
+        left = iter(sums)
+        known: dict[UOp, UOp] = {}
+        out = []
+        for term in self.terms:
+            if term.weighed is None:
+                value = top
+            else:
+                shift, *others = substitute([term.weighed.shift, *[
+                    made if other is None else other for _, other, made in term.weighed.outer]],
+                    known)
+                outer = tuple([(op, None if other is None else others[i], made)
+                               for i, (op, other, made) in enumerate(term.weighed.outer)])
+                factor = build.exp(build.sub(_base(top), shift))
+                value = algebra.applied(outer, build.mul(next(left), factor))
+            out.append(value)
+            known |= dict.fromkeys(self._reads(term.fold), value)
+        return out
+
+    def _reads(self, fold: RegionReduce) -> list[UOp]:
+        """The loads of what is folded here, at its own place."""
+        slot, place = self.frame.slots.get(fold.result), self._place(fold)
+        return [n for n in self.frame.values.done.values() if n.op is ops.LOAD
+                and buffer(n).arg.slot == slot and _moving(indices(n)) == place]
+
+    def _place(self, fold: RegionReduce) -> list[UOp]:
+        return _moving(map(self.frame.values.index, fold.index))
+
+    def _kernel(self, results: Sequence[tuple[RegionReduce, UOp]], skips: bool) -> ReduceKernel:
+        frame = self.frame
+        stores, operands = frame.stores(results)
+        names = {a: name_of(r) for a, r in frame.loops.items()}
+        inner = [name for name in names.values() if name.startswith("k")]
+        lengths = {names[a]: frame.shape[a] for a in frame.outer}
+        schedule = self.tiles.schedule(list(lengths), [names[a] for a in frame.more], inner,
+                                       lengths, stores)
+        position = {"b": 1, "jl": 3, "jj": 4, "c": 5}
+        found = [n for n in toposort(stores) if n.op is ops.RANGE]
+        found.sort(key=lambda r: (2 if name_of(r) in inner else position.get(name_of(r), 0),
+                                  r.arg.id))
+        kinds = dict.fromkeys(n.op.name.lower() for n in toposort(stores)
+                              if n.op in (ops.EXP, ops.WHERE, ops.DIV))
+        name = "_".join(["online" if self.online else "blocks", *kinds])
+        kernel = build.kernel(stores, name, [r.arg.id for r in found])
+        walk, terms = frame.region.walk, self.terms
+        read = {n for t in terms for n, _ in walk.all(t.fold.node.src[0], t.fold.inner)}
+        products = sum([p in read for p in frame.region.products]) + \
+            sum([t.other is not None for t in terms])
+        return ReduceKernel(kernel, operands, tuple([fold for fold, _ in results]), schedule, skips,
+                    products)
+
+    # ---- where the loop may end
+
+    def _ends(self) -> End | None:
+        """Where the loop may end; None where no condition is known to bound it."""
+        along, score = self.frame.j, self.score
+        first = self.terms[0].value if score is None else score
+        for condition, as_index, way in algebra.bounding(first, along):
+            tests: list[UOp] = []
+            masked = None
+            if self.online:
+                assert score is not None
+                masked = algebra.without(score, condition)
+                inner = any(other is not None for t in self.terms if t.weighed is not None
+                            for _, other, _ in t.weighed.inner)
+                if along in masked.ranges or _folds(masked) or inner:
+                    continue
+            else:
+                found = [self._vanishes(t, condition) for t in self.terms]
+                if any(f is None for f in found):
+                    continue
+                tests += [x for f in found if f is not None for x in f]
+            tests += [self._never(_not_finite(t.other)) for t in self.terms
+                      if t.other is not None]
+            return End(as_index, tuple(tests), way, masked)
+        return None
+
+    def _stop(self, ends: End) -> UOp:
+        """Whether neither this block nor those behind it have anything to add."""
+        edge = self.start
+        if ends.way > 0:
+            edge = build.add(edge, build.index_const(self.block - 1))
+        condition, = substitute([ends.condition], {self.frame.j: edge})
+        stop = build.logical_not(condition)
+        tests = list(ends.tests)
+        if ends.masked is not None:
+            top = self.carried[0][1]
+            rest = build.exp(build.sub(ends.masked, top))
+            tests.append(build.eq(rest, build.like(rest, 0)))
+        for test in tests:
+            stop = build.and_(stop, test)
+        return stop
+
+    def _vanishes(self, term: Term, condition: UOp) -> list[UOp] | None:
+        """Tests under which the terms of a sum are 0 where a condition does not hold."""
+        rest = algebra.without(term.weights, condition)
+        if term.monoid is not ops.ADD or rest is term.weights or _folds(rest):
+            return None
+        zero = build.like(rest, 0)
+        if rest.op is ops.CONST:
+            return [] if build.const_of(rest) == 0 else None
+        return [self._never(build.ne(rest, zero))]
+
+    def _never(self, condition: UOp) -> UOp:
+        """That a condition holds nowhere along what is folded, and lanes: a kernel before sees."""
+        frame = self.frame
+        gone = {frame.j, *[frame.loops[a] for a in frame.more], *[
+            frame.loops[token] for t in self.terms for token, _ in t.fold.lanes]}
+        along = sorted(condition.ranges & gone, key=lambda r: r.arg.id)
+        if not along:
+            return build.logical_not(condition)
+        over = sorted(condition.ranges - gone, key=lambda r: r.arg.id)
+        shape = tuple([extent(r) for r in over])
+        value = build.reduce_ranges(build.cast(condition, dtypes.int32), ops.MAX, along)
+        (value,), operands = frame.slotted([value])
+        place = build.at(build.ref(len(operands), dtypes.int32, shape), *over)
+        kernel = build.kernel([build.store(place, value)], "any_other",
+                              [r.arg.id for r in (*over, *along)])
+        call = UOp(ops.CALL, dtypes.void, (kernel, *operands),
+                   op_args.Call("any_other", ((shape, dtypes.int32),)))
+        found, = build.results(call)
+        slot = frame.slots.setdefault(found, len(frame.slots))
+        seen = build.load(build.at(build.ref(slot, dtypes.int32, shape), *over))
+        return build.eq(seen, build.like(seen, 0))
+
+
+class End(Record):
+    """Where a loop may end.
+
+    Attributes:
+        condition: over indices; does not hold of any place behind the first where it does not.
+        tests: that also have to hold.
+        way: -1 where it holds up to some place, 1 where from one on.
+        masked: the score where it does not hold.
+    """
+
+    condition: UOp
+    tests: tuple[UOp, ...]
+    way: int
+    masked: UOp | None
+
+
+def _base(top: UOp) -> UOp:
+    """What is taken from scores: the largest one, 0 while none is finite."""
+    finite = build.lt(UOp(ops.ABS, top.dtype, (top,)), build.like(top, math.inf))
+    return build.where(finite, top, build.like(top, 0))
+
+
+def _not_finite(value: UOp) -> UOp:
+    zero = build.like(value, 0)
+    return build.ne(build.mul(value, zero), zero)
+
+
+def _folds(value: UOp) -> bool:
+    return any(n.op is ops.REDUCE for n in toposort([value]))
+
+
+def _moving(places: Iterable[UOp]) -> list[UOp]:
+    """Indices without those of axes of length 1."""
+    return [i for i in places if i.op is not ops.CONST]

@@ -1,0 +1,172 @@
+"""blockwise: what is only summed is computed by blocks, and never written.
+
+    before  s = q @ k.T;  p = exp(s - max(s));  o = (p / sum(p)) @ v     s, p of (h, n, n)
+    after   GET(CALL(KERNEL, q, k, v)) of a loop over blocks of keys      o of (h, n, d)
+
+So is what is behind it: of the gradients of q, k and v each kernel computes blocks of the scores
+again, from q, k, their largest and the sums. Which products these are says region.py, how a kernel
+computes them blocks.py. Readers are told of each region what becomes of it, and why.
+
+>>> x = build.param(0, dtypes.float32, (1024, 8))
+>>> pair = [build.expand(build.reshape(x, shape), (1024, 1024, 8))
+...         for shape in ((1024, 1, 8), (1, 1024, 8))]
+>>> scores = build.reduce(build.mul(*pair), ops.ADD, [2])
+>>> sums = build.function([build.reduce(build.exp(scores), ops.ADD, [1])], 1)
+>>> call = blockwise(sums, Target("cpu")).src[0].src[0]
+>>> call.op, call.src[0].arg.name
+(CALL, 'blocks_exp_where')
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from fnx.core import build, dtypes, op_args, ops
+from fnx.core.errors import SpecError
+from fnx.core.target import Target
+from fnx.core.uop import UOp, inherit, substitute, toposort
+from fnx.lower.blockwise.blocks import ReduceKernel, RegionKernel
+from fnx.lower.blockwise.exchanged import Exchanged, exchanged
+from fnx.lower.blockwise.frame import Frame
+from fnx.lower.blockwise.region import Facts, Region, RegionReduce, may_be_product, regions
+from fnx.lower.loops.cells import Unfit
+
+LEAST = 1 << 18    # elements of a product that is worth it
+MEMORY = 1 << 29   # bytes of products from which on not writing them is worth some time
+
+TellProduct = Callable[[UOp, str], None]
+
+
+def blockwise(fn: UOp, target: Target, tell: TellProduct | None = None) -> UOp:
+    """A FUNCTION in which regions that fit, and pay, are calls of kernels.
+
+    Args:
+        fn: the FUNCTION; bodies inside stay as they are.
+        target: the machine.
+        tell: told of each region what becomes of it, and why.
+    """
+    if not any(n.op is ops.REDUCE and n.arg.monoid is ops.ADD and may_be_product(n, LEAST)
+               for n in toposort(fn.src)):
+        return fn
+    facts = Facts(fn)
+    found: list[RegionKernel | Exchanged] = []
+    for products, region in regions(facts, LEAST):
+        why = region if isinstance(region, str) else ""
+        if isinstance(region, Region):
+            try:
+                blocks = _kernels(facts, region, target)
+                why = _refused(region, [b.made() for b in blocks])
+                found += [] if why else blocks
+                why = why or f"computed by blocks, in {len(blocks)} kernels"
+            except Unfit as e:
+                why = str(e)
+        if tell is not None:
+            tell(products[0], why)
+    if not found:
+        return fn
+    made = [blocks.made() for blocks in found]
+    calls = _calls(made)
+    results = substitute(fn.src, calls)
+    read = set(toposort(results))
+    unread = {node for node, get in calls.items() if get not in read}
+    if unread:
+        made = [blocks.made(unread) for blocks in found]
+        results = substitute(fn.src, _calls([m for m in made if m.folds]))
+    return fn.over(tuple(results))
+
+
+def _kernels(facts: Facts, region: Region, target: Target
+             ) -> list[RegionKernel | Exchanged]:
+    """The kernels of a region, in an order in which they can run."""
+    depends = _dependences(facts, region.folds)
+    groups: list[RegionKernel | Exchanged] = []
+    at: dict[UOp, int] = {}
+
+    def place(fold: RegionReduce) -> None:
+        if fold.node in at:
+            return
+        group: RegionKernel | Exchanged | None = None
+        for known in region.folds:
+            if group is None and known.lanes and not fold.lanes \
+                    and fold.node not in depends[known.node] and depends[known.node] <= at.keys():
+                frame = Frame(region, fold, facts.families(fold.product))
+                group = exchanged(frame, fold, known)
+                if group is not None:
+                    place(known)
+        last = max([at[n] for n in depends[fold.node]], default=-1)
+        if group is None:
+            for i in range(max(last, 0), len(groups)):
+                if groups[i].takes(fold, i == last):
+                    at[fold.node] = i
+                    return
+            frame = Frame(region, fold, facts.families(fold.product))
+            group = RegionKernel(frame, target, depends)
+            if not group.takes(fold, False):
+                raise Unfit("a fold of another kind")
+        groups.append(group)
+        at[fold.node] = len(groups) - 1
+
+    for fold in _ordered(region.folds, depends):
+        place(fold)
+    for i, one in enumerate(groups):
+        for node in one.made().operands:
+            if any(at[n] >= i for n in (node, *depends.get(node, ())) if n in at):
+                raise Unfit("a fold waits for what is folded beside it")
+    return groups
+
+
+def _ordered(folds: Sequence[RegionReduce], depends: dict[UOp, frozenset[UOp]]) -> list[RegionReduce]:
+    """Folds after those they are computed from, and as late as can be: with more of the kind."""
+    levels: dict[UOp, int] = {}
+    for fold in reversed(folds):
+        levels[fold.node] = min([levels[f.node] - 1 for f in folds
+                                 if f.node in levels and fold.node in depends[f.node]], default=0)
+    return sorted(folds, key=lambda f: levels[f.node])
+
+
+def _dependences(facts: Facts, folds: Sequence[RegionReduce]) -> dict[UOp, frozenset[UOp]]:
+    """Of each node the folds that it is computed from."""
+    own = {fold.node for fold in folds}
+    out: dict[UOp, frozenset[UOp]] = {}
+    for node in facts.nodes:
+        src = () if node.op.closed else node.src
+        below = frozenset[UOp]().union(*[out[s] for s in src])
+        below |= {s for s in src if s in own}
+        out[node] = below
+    return out
+
+
+def _refused(region: Region, found: Sequence[ReduceKernel]) -> str:
+    """Why kernels that write the products are better; empty where they are not."""
+    nbytes = sum([math.prod(p.shape) * p.dtype.itemsize for p in region.products])
+    again = sum([made.products * (0.5 if made.skips else 1.0) for made in found])
+    written = len(region.products) + sum([bool(fold.lanes) for fold in region.folds])
+    if nbytes >= MEMORY or again <= written:
+        return ""
+    return f"{again} products of this size by blocks, {written} where they are written"
+
+
+def _calls(found: Sequence[ReduceKernel]) -> dict[UOp, UOp]:
+    """Results of the kernels for the folds."""
+    owner = {fold.result: made for made in found for fold in made.folds}
+    done: dict[UOp, UOp] = {}
+    stack = list(found)[::-1]
+    begun: set[int] = set()
+    while stack:
+        made = stack[-1]
+        missing = [owner[n] for n in toposort(made.operands, stop=owner.__contains__)
+                   if n in owner and n not in done]
+        if missing:
+            if id(made) in begun:
+                raise SpecError("blockwise: kernels that wait for one another")
+            begun.add(id(made))
+            stack += missing
+            continue
+        stack.pop()
+        outs = tuple([(fold.result.shape, fold.result.dtype) for fold in made.folds])
+        call = UOp(ops.CALL, dtypes.void, (made.kernel, *substitute(made.operands, done)),
+                   op_args.Call(made.kernel.arg.name, outs, made.schedule))
+        inherit(call, *[fold.node for fold in made.folds])
+        done.update(zip([fold.result for fold in made.folds], build.results(call)))
+    return done

@@ -1,0 +1,121 @@
+"""Values of tensor nodes as expressions of one element, over the loops of a kernel.
+
+    ADD(EXPAND(b), REDUCE(MUL(EXPAND(x), EXPAND(w)), ADD)) at (m, n)
+    LOAD(b[n]) + REDUCE(LOAD(x[m, k]) * LOAD(w[k, n]), k, ADD)
+
+What is not computed here is read from memory: ``is_memory`` says which nodes these are. Indices are
+tokens (lower/fusion/index_tokens.py); what a token stands for is known when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from fnx.core import build, ops
+from fnx.core.uop import UOp
+from fnx.lower.fusion.index_tokens import ZERO, Token, Tokens, index_node, source_index
+
+MOVED = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, ops.FLIP})
+_SUMMED = 1000  # the first token of a loop of a sum
+
+
+class Walk:
+    """Where the nodes below a value are read.
+
+    Attributes:
+        summed: the tokens of the loops of each REDUCE below, by axis.
+        lengths: how often these loops run.
+    """
+
+    def __init__(self, is_memory: Callable[[UOp], bool]) -> None:
+        self.is_memory = is_memory
+        self.summed: dict[UOp, dict[int, Token]] = {}
+        self.lengths: dict[Token, int] = {}
+
+    def fold(self, node: UOp, index: Tokens) -> Tokens:
+        """Where a REDUCE at an index reads its operand: its loops are its own."""
+        shape = node.src[0].shape
+        if node not in self.summed:
+            first = _SUMMED + len(self.lengths)
+            self.summed[node] = {a: ZERO if shape[a] == 1 else first + i
+                                 for i, a in enumerate(node.arg.axes)}
+            self.lengths |= {t: shape[a] for a, t in self.summed[node].items() if t != ZERO}
+        kept = iter(index)
+        own = self.summed[node]
+        return tuple([own[a] if a in own else next(kept) for a in range(len(shape))])
+
+    def operands(self, node: UOp, index: Tokens) -> list[tuple[UOp, Tokens]]:
+        """What a node is computed from, and where each is read."""
+        if self.is_read(node) or node.op is ops.CONST or node.op is ops.IOTA:
+            return []
+        if node.op is ops.REDUCE:
+            return [(node.src[0], self.fold(node, index))]
+        if node.op in MOVED:
+            return [(node.src[0], source_index(node, 0, index))]
+        return [(s, index) for s in node.src]
+
+    def is_read(self, node: UOp) -> bool:
+        """Whether a node is read from memory: a RESHAPE is the same memory."""
+        return self.is_memory(node) or node.op is ops.RESHAPE and self.is_memory(_unshaped(node))
+
+    def all(self, root: UOp, index: Tokens) -> Iterator[tuple[UOp, Tokens]]:
+        """Each node below at each index, operands first."""
+        done: set[tuple[UOp, Tokens]] = set()
+        stack = [(root, index)]
+        while stack:
+            missing = [p for p in self.operands(*stack[-1]) if p not in done]
+            if missing:
+                stack += missing
+            elif (found := stack.pop()) not in done:
+                done.add(found)
+                yield found
+
+
+def _unshaped(node: UOp) -> UOp:
+    while node.op is ops.RESHAPE:
+        node = node.src[0]
+    return node
+
+
+class Expressions:
+    """The values of nodes over loops.
+
+    Args:
+        walk: where nodes are read.
+        loops: RANGEs, or index expressions, by token.
+        slots: of the nodes that are read from memory; grows.
+    """
+
+    def __init__(self, walk: Walk, loops: dict[Token, UOp], slots: dict[UOp, int]) -> None:
+        self.walk, self.loops, self.slots = walk, loops, slots
+        self.tokens: dict[Token, UOp] = {}
+        self.done: dict[tuple[UOp, Tokens], UOp] = {}
+
+    def value(self, root: UOp, index: Tokens) -> UOp:
+        """The value of a node at an index."""
+        for node, at in self.walk.all(root, index):
+            self.done[node, at] = self._made(node, at)
+        return self.done[root, index]
+
+    def place(self, node: UOp, index: Tokens) -> UOp:
+        """The element of a node that is in memory."""
+        slot = self.slots.setdefault(_unshaped(node), len(self.slots))
+        return build.at(build.ref(slot, node.dtype, node.shape), *map(self.index, index))
+
+    def index(self, token: Token) -> UOp:
+        return index_node(token, self.loops, self.tokens)
+
+    def _made(self, node: UOp, index: Tokens) -> UOp:
+        if self.walk.is_read(node):
+            return build.load(self.place(node, index))
+        if node.op is ops.CONST:
+            return node
+        if node.op is ops.IOTA:
+            return build.cast(self.index(index[0]), node.dtype)
+        src = [self.done[part] for part in self.walk.operands(node, index)]
+        if node.op in MOVED:
+            return src[0]
+        if node.op is ops.REDUCE:
+            loops = [self.loops[t] for t in self.walk.summed[node].values() if t != ZERO]
+            return build.reduce_ranges(src[0], node.arg.monoid, loops)
+        return UOp(node.op, node.dtype, tuple(src), node.arg)

@@ -1,0 +1,151 @@
+"""The loops of folds over the same axes of a product, and the folds as expressions over them.
+
+    s[i, j] = sum over k of q[i, k] * key[j, k]      o[i, c] = sum over j of f(s[i, j]) * v[j, c]
+
+    i: a row    j: gone through by blocks    c: lanes    k: of the product
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fnx.core import build, op_args, ops
+from fnx.core.record import Record
+from fnx.core.uop import UOp, inherit, rebuild, toposort
+from fnx.lower.blockwise import algebra
+from fnx.lower.blockwise.expression import Expressions
+from fnx.lower.blockwise.region import Region, RegionReduce
+from fnx.lower.factors import two_factors
+from fnx.lower.fusion.index_tokens import ZERO, Token
+from fnx.lower.loops.cells import Unfit
+
+
+class Term(Record):
+    """A RegionReduce over loops.
+
+    Attributes:
+        fold: it.
+        value: what is folded, for one element of the product.
+        weights: of a contraction, the factor that has the axes of the product; else the value.
+        other: the other factor.
+        weighed: the weights as an exponential and factors, where that is how they are folded.
+    """
+
+    fold: RegionReduce
+    value: UOp
+    weights: UOp
+    other: UOp | None
+    weighed: algebra.Weighed | None = None
+
+    @property
+    def monoid(self) -> ops.Op:
+        monoid: ops.Op = self.fold.node.arg.monoid
+        return monoid
+
+    @property
+    def identity(self) -> float:
+        """What its monoid begins with."""
+        first = self.monoid.identity
+        assert first is not None
+        return float(first(self.value.dtype))
+
+
+class Frame:
+    """The loops of folds over the same axes of a product.
+
+    Attributes:
+        along: the axis that is gone through by blocks.
+        more: others that are folded.
+        row: of the axes that are left, the one that is tiled.
+        outer: the others.
+    """
+
+    def __init__(self, region: Region, fold: RegionReduce, families: Sequence[frozenset[int]]
+                 ) -> None:
+        shape = fold.product.shape
+        self.region, self.product, self.summed = region, fold.product, fold.summed
+        self.along = max(fold.summed, key=shape.__getitem__)
+        family = next((f for f in families if self.along in f), frozenset())
+        others = [a for f in families if f is not family for a in f if a not in fold.summed]
+        if not family or not others:
+            raise Unfit("it is not folded along one of two sides")
+        self.row = max(others, key=shape.__getitem__)
+        self.more = sorted(fold.summed - {self.along})
+        self.outer = [a for a, n in enumerate(shape)
+                      if n != 1 and a not in fold.summed and a != self.row]
+        self.shape = shape
+        self.loops: dict[Token, UOp] = {}
+        for a in self.outer:
+            self.add(a, shape[a], f"h{a}")
+        self.add(self.row, shape[self.row], "i")
+        for a in self.more:
+            self.add(a, shape[a], f"g{a}")
+        self.add(self.along, shape[self.along], "j")
+        self.slots: dict[UOp, int] = {}
+        for product in region.products:
+            for token in region.walk.summed.get(product, {}).values():
+                if token != ZERO:
+                    self.add(token, region.walk.lengths[token], f"k{token}")
+        self.values = Expressions(region.walk, self.loops, self.slots)
+
+    @property
+    def j(self) -> UOp:
+        return self.loops[self.along]
+
+    def add(self, token: Token, length: int, name: str) -> UOp:
+        """The RANGE of a token."""
+        if token not in self.loops:
+            self.loops[token] = build.range_(length, len(self.loops) + 1, name=name)
+        return self.loops[token]
+
+    def term(self, fold: RegionReduce) -> Term:
+        """A fold over these loops."""
+        for number, (token, n) in enumerate(fold.lanes):
+            if number:
+                raise Unfit("the other factor has more than one axis of its own")
+            self.add(token, n, "c")
+        value = self.values.value(fold.node.src[0], fold.inner)
+        if not fold.lanes:
+            return Term(fold, value, value, None)
+        whole = build.reduce_ranges(value, ops.ADD, [self.j])
+        found = two_factors(whole, lambda n: n.ranges, frozenset({self.j}))
+        c = self.loops[fold.lanes[0][0]]
+        if fold.node.arg.monoid is not ops.ADD or found is None:
+            raise Unfit("a fold with another axis that is no product")
+        weights, other = found if c in found[1].ranges else found[::-1]
+        if c in weights.ranges or any(n.op is ops.REDUCE for n in toposort([other])):
+            raise Unfit("both factors have the same axes")
+        return Term(fold, value, weights, other)
+
+
+    def stores(self, results: Sequence[tuple[RegionReduce, UOp]]
+               ) -> tuple[list[UOp], tuple[UOp, ...]]:
+        """STOREs of folds, and the nodes that they read.
+
+        Raises:
+            Unfit: a fold needs what is computed here.
+        """
+        values, operands = self.slotted([value for _, value in results])
+        own = {node for fold, _ in results for node in (fold.node, fold.result)}
+        if not own.isdisjoint(operands):
+            raise Unfit("a fold is read where it is not known")
+        stores: list[UOp] = []
+        for (fold, _), value in zip(results, values):
+            node = fold.result
+            ref = build.ref(len(operands) + len(stores), node.dtype, node.shape)
+            place = build.at(ref, *map(self.values.index, fold.index))
+            stores.append(inherit(build.store(place, build.cast(value, node.dtype)), node))
+        return stores, operands
+
+    def slotted(self, values: Sequence[UOp]) -> tuple[list[UOp], tuple[UOp, ...]]:
+        """Values over the slots 0, 1, ... and the nodes that these are."""
+        memory = {slot: node for node, slot in self.slots.items()}
+        operands: dict[int, int] = {}
+
+        def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+            if node.op is not ops.REF:
+                return None
+            slot = operands.setdefault(node.arg.slot, len(operands))
+            return node.replace(src=src, arg=op_args.Ref(slot, ""))
+
+        return rebuild(values, visit), tuple([memory[slot] for slot in operands])

@@ -1,0 +1,244 @@
+"""Regions: products that nobody reads but sums, by way of elementwise work.
+
+    s = q @ k.T, p = exp(s - max(s)), o = (p / sum(p)) @ v        q, k, v of (n, d)
+
+    products   s              of (n, n); read by elementwise work and by ``folds`` only
+    folds      max, sum, @ v  of (n,) and (n, d): these are memory, as q, k and v are
+
+So a region can be computed by blocks of its products, which are never written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from fnx.core import ops
+from fnx.core.record import Record
+from fnx.core.rewriting.pattern import constant_of
+from fnx.core.uop import UOp, consumers, toposort
+from fnx.lower.blockwise.expression import MOVED, Walk
+from fnx.lower.factors import two_factors
+from fnx.lower.fusion import cost
+from fnx.lower.fusion.index_tokens import ZERO, Token, Tokens, identity_index
+from fnx.lower.fusion.kernelize import PROLOGUE_WEIGHT
+from fnx.lower.loops.cells import Unfit
+
+MAX_SUMMED = 256  # terms of a product that is computed again
+MAX_NODES = 256   # of a region
+_LANES = 500      # the first token of an axis that only a fold has
+
+
+class RegionReduce(Record):
+    """A REDUCE of a region.
+
+    Attributes:
+        node: it.
+        result: the node that is stored, it or its permutation.
+        product: whose axes are the loops: token a is its axis a.
+        index: where the result is stored.
+        inner: where the operand is read.
+        summed: axes of the product that it folds over.
+        lanes: tokens of axes that the product has not, with their lengths.
+    """
+
+    node: UOp
+    result: UOp
+    product: UOp
+    index: Tokens
+    inner: Tokens
+    summed: frozenset[int]
+    lanes: tuple[tuple[Token, int], ...]
+
+
+class Region(Record):
+    """Products, what is computed of them, and the folds, in the order of the graph."""
+
+    products: tuple[UOp, ...]
+    inside: frozenset[UOp]
+    folds: tuple[RegionReduce, ...]
+    walk: Walk
+
+
+class Facts:
+    """What is known of the nodes of a FUNCTION."""
+
+    def __init__(self, fn: UOp) -> None:
+        self.nodes = toposort(fn.src)
+        self.users = consumers(self.nodes)
+        self.results = frozenset(fn.src)
+        self.cost = cost.costs(self.nodes)
+        self.varies = cost.varying(self.nodes)
+        self.contractions = cost.contractions(self.nodes, self.varies)
+
+    def axes(self, node: UOp) -> frozenset[int]:
+        """The axes that a value varies along."""
+        return frozenset([a for a in range(len(node.shape)) if self.varies[node] >> a & 1])
+
+    def _factors(self, product: UOp) -> tuple[UOp, UOp]:
+        found = two_factors(product, self.axes, frozenset(product.arg.axes))
+        assert found is not None
+        return found
+
+    def families(self, product: UOp) -> tuple[frozenset[int], frozenset[int]]:
+        """The axes of a product that only one of its factors has, of each factor."""
+        found = self._factors(product)
+        kept = [a for a in range(len(product.src[0].shape)) if a not in product.arg.axes]
+        left, right = [frozenset([i for i, a in enumerate(kept) if a in along])
+                       for along in map(self.axes, found)]
+        return left - right, right - left
+
+    def is_product(self, node: UOp) -> bool:
+        """Whether a contraction has more elements than what it is made of."""
+        lengths = node.src[0].shape
+        most = 0
+        for factor in self._factors(node):
+            most = max(most, math.prod([lengths[a] for a in self.axes(factor)]))
+        return 2 * most <= math.prod(node.shape)
+
+    def is_light(self, node: UOp) -> bool:
+        """Whether a value is computed where it is read."""
+        if node.op in (ops.CONST, ops.IOTA) or node.op in MOVED:
+            return True
+        spread = len(self.axes(node)) < sum(n > 1 for n in node.shape)
+        return node.op.kind == "elementwise" and (
+            spread or self.cost[node].weight <= PROLOGUE_WEIGHT)
+
+
+def may_be_product(sum_: UOp, least: int) -> bool:
+    """Whether a sum has at least so many elements, of few terms each."""
+    count = math.prod(sum_.shape)
+    return count >= least and math.prod(sum_.src[0].shape) <= MAX_SUMMED * count
+
+
+def regions(facts: Facts, least: int) -> Iterator[tuple[list[UOp], Region | str]]:
+    """The products of at least so many elements that hang together, and their region, or why
+    there is none."""
+    owner: dict[UOp, UOp] = {}  # of products and what is inside: towards one of the region
+
+    def find(node: UOp) -> UOp:
+        while owner[node] is not node:
+            node = owner[node]
+        return node
+
+    for node in facts.nodes:
+        if node in facts.contractions:
+            if may_be_product(node, least) and facts.is_product(node):
+                owner[node] = node
+        elif node.op.kind == "elementwise" or node.op in MOVED:
+            for first in [find(s) for s in node.src if s in owner]:
+                owner[first] = owner.setdefault(node, first) if node not in owner else find(node)
+    members: dict[UOp, list[UOp]] = {}
+    for node in facts.nodes:
+        if node in owner:
+            members.setdefault(find(node), []).append(node)
+    for inside in members.values():
+        products = [n for n in inside if n in facts.contractions]
+        try:
+            yield products, _region(facts, products, inside)
+        except Unfit as e:
+            yield products, str(e)
+
+
+def _region(facts: Facts, products: Sequence[UOp], inside: Sequence[UOp]) -> Region:
+    if len(inside) > MAX_NODES:
+        raise Unfit("too much is computed of it")
+    own = frozenset(inside)
+    if any(n.dtype.storage is not None and n.op.kind == "elementwise" and n.op is not ops.CAST
+           for n in inside):
+        raise Unfit("each step rounds to a type that is stored only")
+    if any(n.op in (ops.CMPEQ, ops.CMPNE) and not own.issuperset(n.src)
+           and all(constant_of(s) is None for s in n.src) for n in inside):
+        raise Unfit("what is equal to it may not be when it is computed again")
+    folds: dict[UOp, UOp] = {}
+    for node in inside:
+        if node in facts.results:
+            raise Unfit("it is a result")
+        for user in facts.users[node]:
+            if user in own:
+                continue
+            if user.op is not ops.REDUCE:
+                raise Unfit(f"{user.op} reads it")
+            folds[user] = _stored(facts, user)
+    known, stored = frozenset(products), frozenset(folds.values())
+    after = {*folds, *stored}  # and what is made of folds: computed where they are read, too
+    for node in facts.nodes:
+        if (node.op.kind == "elementwise" or node.op in MOVED) and node not in own \
+                and any(s in after for s in node.src):
+            after.add(node)
+
+    def is_memory(node: UOp) -> bool:
+        if node in stored or node.op is ops.REDUCE:
+            return node in stored or node not in known
+        return node not in own and node not in after and not facts.is_light(node)
+
+    walk = Walk(is_memory)
+    found = [_fold(node, folds[node], products, walk) for node in facts.nodes if node in folds]
+    return Region(tuple(products), own, tuple(found), walk)
+
+
+def _stored(facts: Facts, fold: UOp) -> UOp:
+    """A fold, or what is only its permutation."""
+    users = facts.users[fold]
+    alone = len(users) == 1 and users[0].op is ops.PERMUTE and fold not in facts.results
+    return users[0] if alone else fold
+
+
+def _fold(node: UOp, result: UOp, products: Sequence[UOp], walk: Walk) -> RegionReduce:
+    if node.arg.monoid not in (ops.ADD, ops.MAX, ops.MIN) or not node.dtype.is_float:
+        raise Unfit(f"a fold of {node.arg.monoid}")
+    own = identity_index(node.shape)
+    inner = walk.fold(node, own)
+    reached: dict[UOp, Tokens] = {}
+    for n, index in walk.all(node.src[0], inner):
+        if n in products and reached.setdefault(n, index) != index:
+            raise Unfit("it is read at two places")
+    product = next(p for p in products if p in reached)
+    rename = _renamed(reached[product], product.shape)
+    lanes: list[tuple[Token, int]] = []
+    for token, count in zip(own, node.shape):
+        if token != ZERO and token not in rename:
+            rename[token] = _LANES + len(lanes)
+            lanes.append((rename[token], count))
+    summed = [t for a, t in walk.summed[node].items() if t != ZERO]
+    if any(t not in rename for t in summed) or not summed:
+        raise Unfit("it is folded along axes that it has not")
+
+    axes = [axis for t in summed for axis, _ in _joined(rename[t])]
+
+    def renamed(index: Tokens) -> Tokens:
+        return tuple([t if t == ZERO else rename[t] for t in index])
+    index = renamed(own)
+    if result is not node:
+        index = tuple([index[a] for a in result.arg])
+    return RegionReduce(node, result, product, index, renamed(inner),
+                frozenset(axes), tuple(lanes))
+
+
+def _renamed(index: Tokens, shape: ops.Shape) -> dict[Token, Token]:
+    """What the loops of a fold are in axes of a product that it reads at an index."""
+    out: dict[Token, Token] = {}
+    digits: dict[Token, list[tuple[int, int, int]]] = {}
+    for axis, (token, n) in enumerate(zip(index, shape)):
+        if n == 1:
+            continue
+        if type(token) is tuple and token[0] == "part" and type(token[1]) is int:
+            digits.setdefault(token[1], []).append((token[2], n, axis))
+        elif type(token) is not int or token in out:
+            raise Unfit("it is read across its axes")
+        else:
+            out[token] = axis
+    for token, found in digits.items():  # one loop of the fold is several axes
+        step = 1
+        found.sort()
+        for d, count, _ in found:
+            if d != step or token in out:
+                raise Unfit("it is read across its axes")
+            step *= count
+        out[token] = ("join", tuple([(axis, count) for _, count, axis in reversed(found)]))
+    return out
+
+
+def _joined(token: Token) -> tuple[tuple[Token, int], ...]:
+    """The axes that a token is made of."""
+    return token[1] if type(token) is tuple else ((token, 0),)

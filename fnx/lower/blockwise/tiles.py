@@ -1,0 +1,73 @@
+"""The loops of kernels that go by blocks, for a machine.
+
+    h (PAR), i_o, b, k, jj, i_i (UNROLL), jl_u (UNROLL), c_u (UNROLL), jl_v (VEC), c_v (VEC)
+
+A few rows share what is read of a block. Their sums, and the scores of a block while they are
+summed, each fill three quarters of the registers: one of them waits in the L1 cache meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fnx.core import ops, tiling
+from fnx.core.parts import buffer
+from fnx.core.target import Target
+from fnx.core.tiling import Transform
+from fnx.core.uop import UOp, toposort
+from fnx.lower.schedule.loops import name_of
+from fnx.lower.schedule.workload import stride
+
+_MOST_ROWS = 8
+_SHARES = 4  # iterations of a loop that workers share, at least
+
+
+class Tiles:
+    """Rows by keys of a block.
+
+    Args:
+        rows: how many rows there are.
+        length: how far the blocks go.
+        lanes: lengths of the sums of a row, of each that a block carries.
+        itemsize: bytes of an element.
+        target: the machine.
+    """
+
+    def __init__(self, rows: int, length: int, lanes: Sequence[int], itemsize: int,
+                 target: Target) -> None:
+        self.lanes = target.lanes(itemsize)
+        most = max(1, target.vector_registers * 3 // 4)
+        vectors = max([-(-n // self.lanes) for n in lanes], default=1)
+        self.rows = max(1, min(most // vectors, _MOST_ROWS, rows))
+        most = max(1, most // self.rows)
+        self.vectors = max(1, min(most, -(-length // self.lanes)))
+        self.block = self.vectors * self.lanes
+
+    def schedule(self, outer: Sequence[str], more: Sequence[str], inner: Sequence[str],
+                 lengths: Mapping[str, int], stores: Sequence[UOp]) -> tuple[Transform, ...]:
+        """The transforms; names of loops outside of the rows, inside of them, and of products."""
+        nodes = toposort(stores)
+        names = {name_of(n) for n in nodes if n.op is ops.RANGE}
+        steps: list[Transform] = [tiling.split("i", self.rows, "i_o", "i_i")]
+        units, vectors = ["i_i"], []
+        for name in ("jl", "c"):
+            if name in names:
+                steps.append(tiling.split(name, self.lanes, f"{name}_u", f"{name}_v"))
+                units.append(f"{name}_u")
+                vectors.append(f"{name}_v")
+        loops = [*outer, "i_o"]
+        shared = next((name for name in outer if lengths[name] >= _SHARES), "i_o")
+        loops.remove(shared)
+        loops.insert(0, shared)
+        steps.append(tiling.order(*loops, *more, "b", *[x for x in inner if x in names],
+                                  *(["jj"] if "jj" in names else []), *units, *vectors))
+        steps.append(tiling.parallel(shared))
+        steps += [*map(tiling.unroll, units), *map(tiling.vectorize, vectors)]
+        packed: dict[int, None] = {}
+        for n in nodes:
+            if n.op is ops.LOAD and buffer(n).op is ops.REF:
+                along = next((r for r in n.ranges if name_of(r) == "jl"), None)
+                alike = all(name_of(r) != "i" for r in n.ranges)  # for all rows
+                if along is not None and alike and stride(n, along) not in (0, 1):
+                    packed[buffer(n).arg.slot] = None
+        return (*steps, *[tiling.stage(slot, None, "GLOBAL", "jl") for slot in packed])

@@ -1,0 +1,271 @@
+"""Products that only sums read are computed by blocks: attention, in every spelling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx import nn
+from fnx.backends.base import get_device
+from fnx.core import ops
+from fnx.core.config import override
+from fnx.core.levels import interp
+from fnx.core.target import Target
+from fnx.core.uop import UOp, toposort
+from fnx.lower.blockwise import blockwise as pass_
+from fnx.lower.blockwise.blockwise import blockwise
+from fnx.lower.tensor.inline import inline
+from fnx.lower.tensor.simplify import simplify
+from fnx.transforms.link import link
+
+COMPILED = True
+
+N, D = 40, 8
+Function = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of any size are worth it."""
+    monkeypatch.setattr(pass_, "LEAST", 1)
+    monkeypatch.setattr(pass_, "MEMORY", 0)
+
+
+def causal(scores: Any, low: float = -np.inf) -> Any:
+    t, s = scores.shape[-2:]
+    return jnp.where(jnp.arange(s) <= jnp.arange(t)[:, None], scores, low)
+
+
+def by_einsum(q: Any, k: Any, v: Any) -> Any:
+    scores = causal(jnp.einsum("hid,hjd->hij", q, k) * 0.25)
+    return jnp.einsum("hij,hjd->hid", nn.softmax(scores, -1), v)
+
+
+def plain(q: Any, k: Any, v: Any) -> Any:
+    return nn.softmax(q @ k.swapaxes(-1, -2) * 0.25) @ v
+
+
+def divided_last(q: Any, k: Any, v: Any) -> Any:
+    scores = causal(q @ k.swapaxes(-1, -2), -1e9)
+    e = jnp.exp(scores - scores.max(-1, keepdims=True))
+    return (e @ v) / e.sum(-1, keepdims=True)
+
+
+def by_logsumexp(q: Any, k: Any, v: Any) -> Any:
+    scores = causal((q * 0.25) @ k.swapaxes(-1, -2))
+    return jnp.exp(scores - nn.logsumexp(scores, -1, keepdims=True)) @ v
+
+
+def biased(q: Any, k: Any, v: Any) -> Any:
+    ij = jnp.arange(q.shape[1])[:, None] - jnp.arange(k.shape[1])
+    return nn.softmax(q @ k.swapaxes(-1, -2) - 0.1 * abs(ij)) @ v
+
+
+def window(q: Any, k: Any, v: Any) -> Any:
+    i, j = jnp.arange(q.shape[1])[:, None], jnp.arange(k.shape[1])
+    return nn.softmax(jnp.where((j <= i) & (i - j < 5), q @ k.swapaxes(-1, -2), -jnp.inf)) @ v
+
+
+def batched(q: Any, k: Any, v: Any) -> Any:
+    return fnx.vmap(lambda q, k, v: nn.softmax(causal(q @ k.T)) @ v)(q, k, v)
+
+
+def heads_inside(q: Any, k: Any, v: Any) -> Any:
+    q, k, v = (x.swapaxes(0, 1) for x in (q, k, v))
+    scores = causal(jnp.einsum("thd,shd->hts", q, k))
+    return jnp.einsum("hts,shd->thd", nn.softmax(scores), v).swapaxes(0, 1)
+
+
+SPELLINGS = [by_einsum, plain, divided_last, by_logsumexp, biased, window, batched, heads_inside]
+
+
+def arrays(*shapes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(s).astype("float32") for s in shapes]
+
+
+def graph_of(f: Function, args: Sequence[Any]) -> UOp:
+    graph: UOp = fnx.jit(f).lower(*args).graph
+    return graph
+
+
+def lowered(f: Function, args: Sequence[Any]) -> tuple[UOp, list[str]]:
+    """The FUNCTION after the pass, and what readers are told."""
+    told: list[str] = []
+    fn = simplify(inline(graph_of(f, args)))
+    return blockwise(fn, Target("cpu"), lambda _, why: told.append(why)), told
+
+
+def largest(fn: UOp) -> int:
+    """Elements of the largest array that has to be written: a result of a fold or of a call."""
+    written = [n for n in toposort(fn.src) if n.op in (ops.REDUCE, ops.GET)]
+    return max(math.prod(n.shape) for n in (*written, *fn.src))
+
+
+def run(f: Function, args: Sequence[Any], device: str) -> list[np.ndarray[Any, Any]]:
+    fn, target = graph_of(f, args), get_device(device)
+    with override(check_spec=True):
+        outs = link(fn, target).run([target.upload(np.asarray(a)) for a in args])
+        return [np.array(out.view(o.dtype.np, o.shape)) for out, o in zip(outs, fn.src)]
+
+
+def meaning(f: Function, args: Sequence[Any]) -> list[Any]:
+    with np.errstate(all="ignore"):
+        return interp.apply(graph_of(f, args), [np.asarray(a) for a in args])
+
+
+def agree(f: Function, args: Sequence[Any], device: str, tolerance: float = 3e-6) -> None:
+    for got, want in zip(run(f, args, device), meaning(f, args), strict=True):
+        np.testing.assert_allclose(got, want, tolerance, tolerance * 10)
+
+
+def attended(f: Function) -> Function:
+    """With the gradients of all operands."""
+    def both(q: Any, k: Any, v: Any, g: Any) -> Any:
+        out, back = fnx.vjp(f, q, k, v)
+        return out, *back(g)
+    return both
+
+
+OPERANDS = arrays((2, N, D), (2, N, D), (2, N, D), (2, N, D))
+
+
+@pytest.mark.parametrize("device", ["interp", "cpu"])
+@pytest.mark.parametrize("f", SPELLINGS, ids=lambda f: f.__name__)
+def test_attention_is_one_kernel_that_writes_no_matrix(f: Function, device: str) -> None:
+    fn, _ = lowered(f, OPERANDS[:3])
+    names = [n.arg.name for n in toposort(fn.src) if n.op is ops.KERNEL]
+    assert [name.split("_")[0] for name in names if name != "any_other"] == ["online"]
+    assert largest(fn) == 2 * N * D
+    agree(f, OPERANDS[:3], device)
+
+
+@pytest.mark.parametrize("device", ["interp", "cpu"])
+@pytest.mark.parametrize("f", [f for f in SPELLINGS if f is not divided_last],
+                         ids=lambda f: f.__name__)
+def test_nor_do_its_gradients(f: Function, device: str) -> None:
+    fn, _ = lowered(attended(f), OPERANDS)
+    assert largest(fn) == 2 * N * D
+    agree(attended(f), OPERANDS, device)
+
+
+def test_of_gradients_three_kernels_go_by_blocks() -> None:
+    """The cotangent's part of a softmax follows from what is known."""
+    fn, told = lowered(attended(by_einsum), OPERANDS)
+    names = [n.arg.name.split("_")[0] for n in toposort(fn.src) if n.op is ops.KERNEL]
+    assert sorted(x for x in names if x != "any") == ["blocks", "blocks", "exchanged", "online"]
+    assert told == ["computed by blocks, in 4 kernels"]
+
+
+@pytest.mark.parametrize("t, s, d, e", [(100, 100, 8, 8), (7, 130, 3, 5), (131, 33, 16, 1),
+                                        (70, 70, 20, 33), (1, 90, 8, 8)])
+def test_lengths_that_divide_nothing(t: int, s: int, d: int, e: int) -> None:
+    args = arrays((2, t, d), (2, s, d), (2, s, e), (2, t, e))
+    for f in (by_einsum, plain):
+        agree(attended(f), args, "cpu", 1e-5)
+
+
+@pytest.mark.parametrize("f", [by_einsum, window, by_logsumexp])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e-42])
+@pytest.mark.parametrize("operand", range(3))
+def test_what_is_not_finite_goes_where_it_goes_without_blocks(
+        f: Function, value: float, operand: int) -> None:
+    args = arrays((1, 96, D), (1, 96, D), (1, 96, D))
+    args[operand][0, 70, 1] = value
+    got, want = run(f, args, "cpu")[0], meaning(f, args)[0]
+    assert np.array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_allclose(got, want, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("low", [-np.inf, -1e30, -3.4e38])
+def test_rows_that_see_nothing(low: float) -> None:
+    def f(q: Any, k: Any, v: Any) -> Any:
+        i, j = jnp.arange(q.shape[1])[:, None], jnp.arange(k.shape[1])
+        return nn.softmax(jnp.where((j <= i) & (i % 7 != 3), q @ k.swapaxes(-1, -2), low)) @ v
+    args = arrays((1, 96, D), (1, 96, D), (1, 96, D))
+    got, want = run(f, args, "cpu")[0], meaning(f, args)[0]
+    assert np.isnan(want[0, 3]).all() == (low == -np.inf)
+    np.testing.assert_allclose(got, want, 1e-5, 1e-5)
+
+
+def test_scores_that_are_large_and_grow_along_the_row() -> None:
+    q, k, v = arrays((1, 96, D), (1, 96, D), (1, 96, D))
+    agree(by_einsum, [q * 100, k * np.arange(96, dtype="f")[:, None], v], "cpu", 1e-4)
+
+
+def test_groups_of_queries_share_keys() -> None:
+    def f(q: Any, k: Any, v: Any) -> Any:
+        return nn.dot_product_attention(q, k, v, is_causal=True)
+    q, g, k, v = arrays((2, N, 4, D), (2, N, 4, D), (2, N, 2, D), (2, N, 2, D))
+    fn, _ = lowered(attended(f), [q, k, v, g])
+    assert largest(fn) == 2 * N * 4 * D
+    agree(attended(f), [q, k, v, g], "cpu", 1e-5)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-12), ("bfloat16", 2e-2)])
+def test_other_types(dtype: str, tolerance: float) -> None:
+    args = [jnp.asarray(x).astype(dtype) for x in arrays((2, 96, D), (2, 96, D), (2, 96, D))]
+    got = fnx.jit(by_einsum)(*args)
+    want = by_einsum(*[jnp.asarray(x).astype("float64") for x in args])
+    assert got.dtype == args[0].dtype
+    np.testing.assert_allclose(np.asarray(got.astype("float64")), np.asarray(want), tolerance,
+                               tolerance)
+
+
+def test_second_derivatives_are_right() -> None:
+    def f(q: Any, k: Any, v: Any) -> Any:
+        return (by_einsum(q, k, v) ** 2).sum()
+
+    def second(q: Any, k: Any, v: Any) -> Any:
+        return fnx.grad(lambda q: (fnx.grad(f)(q, k, v) ** 2).sum())(q)
+    agree(second, OPERANDS[:3], "cpu", 2e-5)
+
+
+def test_gradients_of_a_maximum_compare_with_the_scores_that_it_is_of() -> None:
+    _, told = lowered(attended(divided_last), OPERANDS)
+    assert told == ["what is equal to it may not be when it is computed again"]
+    agree(attended(divided_last), OPERANDS, "cpu")
+
+
+def test_what_reads_the_matrix_has_it_written() -> None:
+    def weights_too(q: Any, k: Any, v: Any) -> Any:
+        p = nn.softmax(causal(q @ k.swapaxes(-1, -2)))
+        return p @ v, p
+
+    fn, told = lowered(weights_too, OPERANDS[:3])
+    assert told == ["it is a result"] and all(n.op is not ops.CALL for n in toposort(fn.src))
+
+    def sorted_too(q: Any, k: Any, v: Any) -> Any:
+        s = q @ k.swapaxes(-1, -2)
+        return nn.softmax(s) @ v, jnp.cumsum(s, -1)[:, :, -1]
+    _, told = lowered(sorted_too, OPERANDS[:3])
+    assert "reads it" in told[0]
+
+
+def test_it_is_done_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients without a mask take more products than they save."""
+    monkeypatch.setattr(pass_, "MEMORY", 1 << 40)
+    _, told = lowered(attended(plain), OPERANDS)
+    assert "products of this size by blocks" in told[0]
+    _, told = lowered(attended(by_einsum), OPERANDS)
+    assert told == ["computed by blocks, in 4 kernels"]
+    monkeypatch.setattr(pass_, "LEAST", 1 << 40)
+    fn, told = lowered(by_einsum, OPERANDS[:3])
+    assert not told and all(n.op is not ops.CALL for n in toposort(fn.src))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_bits_are_those_of_two_workers(workers: int) -> None:
+    args = arrays((3, 96, D), (3, 96, D), (3, 96, D), (3, 96, D))
+    with override(workers=2):
+        want = run(attended(by_einsum), args, "cpu")
+    with override(workers=workers):
+        got = run(attended(by_einsum), args, "cpu")
+    for a, b in zip(got, want, strict=True):
+        assert np.array_equal(a, b)
