@@ -116,7 +116,8 @@ def _kernels(facts: Facts, region: Region, target: Target
     return groups
 
 
-def _ordered(folds: Sequence[RegionReduce], depends: dict[UOp, frozenset[UOp]]) -> list[RegionReduce]:
+def _ordered(folds: Sequence[RegionReduce], depends: dict[UOp, frozenset[UOp]]
+             ) -> list[RegionReduce]:
     """Folds after those they are computed from, and as late as can be: with more of the kind."""
     levels: dict[UOp, int] = {}
     for fold in reversed(folds):
