@@ -15,7 +15,7 @@ import ctypes
 import gc
 import math
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -32,6 +32,7 @@ KEPT = 1 << 28  # bytes of free memory at most
 SMALL = 1 << 14  # bytes of what is copied sooner than recorded again
 _MIDDLE = 1 << 20  # bytes of what has lists of its own where it comes from the host
 _LEAST, _BITS = 256, 3  # of size classes
+_TURNS = 256  # kinds of results whose memory is known
 _ALIGNED = 64  # of memory of the host that kernels of the host read
 
 
@@ -53,6 +54,7 @@ class GpuPool:
         self.freed: Callable[[DeviceMemory], None] = lambda memory: None
         self.failed: Callable[[DeviceError], DeviceError] = lambda error: error
         self.passed: Callable[[], None] = lambda: None
+        self._turns: dict[tuple[int, ...], deque[list[DeviceMemory]]] = {}
         self.lost = ""  # why nothing in it can be read any more
         self._free: dict[tuple[int, bool], list[DeviceMemory]] = {}
         self._used: Counter[int] = Counter()
@@ -80,6 +82,13 @@ class GpuPool:
             self._used[size] += 1
             self._deaths.watch(owner, piece)
         return piece
+
+    def turns_of(self, sizes: tuple[int, ...], calls: int) -> deque[list[DeviceMemory]]:
+        """Where results of these sizes were in so many calls before, whatever program made them:
+        batches of two lengths are two programs, which hand one state back and forth."""
+        if len(self._turns) > _TURNS:
+            self._turns.pop(next(iter(self._turns)))
+        return self._turns.setdefault(sizes, deque(maxlen=calls))
 
     def steer(self, pieces: Sequence[PoolMemory], wanted: Sequence[DeviceMemory],
               fixed: Collection[PoolMemory] = ()) -> list[int]:

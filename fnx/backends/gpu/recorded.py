@@ -12,7 +12,7 @@ step) is written to a stand-in, from which it is copied behind the record.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -106,7 +106,7 @@ class Straight:
         self.records = Records(self.driver)
         self.written = {(place[0], place[1]) for k in known
                         for i, place in enumerate(k.places) if i in k.plan.written}
-        self._before: deque[list[DeviceMemory]] = deque(maxlen=_TURNS)
+        self._work: list[DeviceMemory] = []  # the arena of the call before
         self._recordable = True
 
     def queue(self, ins: Sequence[GpuStorage], outs: Sequence[GpuStorage],
@@ -140,15 +140,18 @@ class Straight:
         """A record that fits; None where there is none."""
         key, seen = tuple(given), self.records.seen
         found = seen.get(key)
+        before = self.pool.turns_of(tuple(sizes), _TURNS)
         if found is None:
-            if len(self._before) == _TURNS:  # of a state that two memories take in turns
-                self.pool.steer(fresh, self._before[0], fixed)
+            if len(before) == _TURNS:  # of a state that two memories take in turns
+                self.pool.steer(fresh, [*before[0], *self._work], fixed)
             seen[key] = found = _Record([piece.memory for piece in fresh])
-            self._before.append(found.fresh)
+            before.append(found.fresh[:len(sizes)])
+            self._work = found.fresh[len(sizes):]
             if len(seen) > RECORDS:
                 self.records.drop(next(iter(seen)))
             return None
         seen.move_to_end(key)
+        before.append(found.fresh[:len(sizes)])
         missed = [i for i in self.pool.steer(fresh, found.fresh, fixed)
                   if i not in found.stand_ins]
         if found.launches is not None and not missed:
