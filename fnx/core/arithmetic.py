@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fnx.core import build, ops, parts
+from fnx.core.units import UNITS
 from fnx.core.uop import UOp, toposort
 
 
@@ -27,7 +28,11 @@ def flops(kernel: UOp, scalars: Sequence[Any]) -> int:
     for node in toposort([kernel]):
         if node.op.kind == "elementwise" and node.dtype.is_float:
             total += (2 if node.op is ops.MULACC else 1) * _iterations(node, scalars)
-        elif node.op is ops.REDUCE and node.dtype.is_float:
+        elif node.op is ops.MMA and node.dtype.is_float:
+            unit = UNITS[node.arg.unit]
+            words = unit.words if node.arg.words else 1
+            total += 2 * unit.in_word * words * _iterations(node, scalars)
+        elif node.op is ops.REDUCE and node.dtype.is_float and node.src[0].op is not ops.MMA:
             total += _iterations(parts.value(node), scalars)
     return total
 

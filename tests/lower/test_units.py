@@ -15,6 +15,7 @@ import fnx.kernel as loops
 import fnx.numpy as jnp
 from fnx.backends.llvm import binding as llvm
 from fnx.core import build, dtypes, ops, tiling
+from fnx.core.arithmetic import flops
 from fnx.core.config import override
 from fnx.core.errors import KernelError
 from fnx.core.levels.interp_kernel import run_kernel
@@ -393,3 +394,10 @@ def test_lanes_that_no_instruction_has_are_refused() -> None:
     with pytest.raises(KernelError, match="got 32 lanes"):
         hand_written(*[loops.split("n", 32, "no", "nl") if getattr(step, "range", "") == "n"
                        else step for step in BY_UNIT])(x, w)
+
+
+def test_arithmetic_is_counted_as_without_a_unit() -> None:
+    untiled = matmul(56, 64, 64, dtypes.bfloat16, dtypes.float32)
+    kernel = tile(untiled, choose(untiled, AVX512))
+    assert units_in(kernel) == {BF16}
+    assert flops(kernel, []) == 2 * 56 * 64 * 64
