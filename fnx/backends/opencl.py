@@ -211,7 +211,8 @@ class OpenClDriver(QueueDriver):
         memory, buffer = self._number(_GLOBAL), self._number(_BUFFER)
         self.limits = DeviceLimits(memory, buffer, 1 << 31, threads, local)
         self.target = Target("opencl", kind="opencl", threads=min(256, threads),
-                             shared=min(32 << 10, local), private=1 << 10)
+                             shared=min(32 << 10, local), private=1 << 10, vector_bits=128,
+                             vector_registers=64, chunks=1024)
         self.enqueues = self.copies = self.flushes = 0
         self._events: dict[int, int] = {}
         self._signals = self._done = 0

@@ -119,7 +119,8 @@ class WebGpuDriver(QueueDriver):
         self.queue = self.gpu.queue
         self.limits = DeviceLimits(1 << 40, min(limits.values()), AXIS * AXIS, 256, SHARED)
         self.target = Target("webgpu", kind="wgsl", threads=THREADS, shared=SHARED,
-                             private=PRIVATE, buffers=BINDINGS, fma=False)
+                             private=PRIVATE, buffers=BINDINGS, fma=False, vector_bits=32,
+                             vector_registers=64, chunks=1024)
         self.submits = self._signals = self._passed = 0
         self._buffers: dict[int, Any] = {}
         self._free: dict[int, list[int]] = {}  # pieces of slabs, by size

@@ -208,6 +208,7 @@ LANES = Op("LANES", "p", "program", 0, result="any")
 LANESBELOW = Op("LANESBELOW", "p", "program", 1, result="any")
 SHUFFLE = Op("SHUFFLE", "p", "program", 2, result="any", arg=tuple)
 EVERY = Op("EVERY", "p", "program", 1, result="any")
+VECTOR = Op("VECTOR", "p", "program", None, result="any")
 EXTRACT = Op("EXTRACT", "p", "program", 1, result="any", arg=int)
 
 # command level

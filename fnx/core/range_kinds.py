@@ -40,7 +40,7 @@ class RangeKind(Record):
 
 
 RANGE_KINDS = {
-    "GRID": RangeKind("loop", given=True, numbered=True, most=3),
+    "GRID": RangeKind("loop", given=True, numbered=True),
     "THREAD": RangeKind("loop", numbered=True),
     "PAR": RangeKind("loop", given=True, most=1),
     "SEQ": RangeKind("loop"),

@@ -13,8 +13,8 @@ class Target(Record):
         triple: LLVM's target triple.
         cpu: LLVM's name of the processor.
         features: LLVM's feature string.
-        vector_bits: width of a vector register.
-        vector_registers: how many of them there are.
+        vector_bits: width of a vector register; of what a thread of a group reads at once.
+        vector_registers: how many of them there are; of a thread of a group, registers of 32 bits.
         fma: whether fused multiply-add is one instruction.
         l1, l2: bytes of the data caches of one core.
         cores: processors that share the work. Never part of how a sum associates.
@@ -23,6 +23,7 @@ class Target(Record):
         threads: of a group, at most, where kernels are run by groups of threads.
         shared: bytes that a group has in common.
         private: bytes of a thread's own memory that a kernel should not go beyond.
+        chunks: parts, at most, into which a long fold with few results is cut.
         units: names of its matrix units (core/units.py), the one to prefer first.
         buffers: that a kernel may bind; 0: as many as it likes.
     """
@@ -42,6 +43,7 @@ class Target(Record):
     threads: int = 1
     shared: int = 0
     private: int = 0
+    chunks: int = 64
     units: tuple[str, ...] = ()
     buffers: int = 0
 

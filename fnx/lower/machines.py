@@ -205,6 +205,7 @@ choose_groups = deferred("fnx.lower.schedule.groups", "choose_groups")
 threads = deferred("fnx.lower.program.threads", "threads")
 groups_of = deferred("fnx.lower.program.together", "groups_of")
 threads_of = deferred("fnx.lower.program.together", "threads_of")
+vectors = deferred("fnx.lower.program.vectors", "vectors")
 widths = deferred("fnx.lower.program.widths", "widths")
 
 
@@ -242,7 +243,8 @@ def of_groups(render: Callable[[UOp], str], module: Callable[[str, str], str]) -
         tiling=(choose_pass.replace(run=scheduled_for_groups), *rest,
                 Pass("stages", on_parts(stage_instances), "kernel", "kernel", STAGED, True),
                 Pass("threads", together, "kernel", "kernel", of_target=True)),
-        code=(*HOST.code[:-1], Pass("widths", widths, "program", "program"),
+        code=(*HOST.code[:-1], Pass("vectors", vectors, "program", "program", of_target=True),
+              Pass("widths", widths, "program", "program"),
               Pass("render", render, "program", "text")),
         module=module, extents=group_extents)
 

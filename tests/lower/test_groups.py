@@ -23,7 +23,8 @@ from fnx.lower.program.together import group_of
 from tests.graphs import Graph, assert_same, graphs
 from tests.laws.test_jit_eager_interp import INTEGERS, run
 
-GROUPS = Target("opencl", kind="opencl", threads=64, shared=16 << 10, private=256)
+GROUPS = Target("opencl", kind="opencl", threads=64, shared=16 << 10, private=256,
+                vector_bits=128)
 SHAPE = 9, 300
 
 
@@ -124,7 +125,7 @@ def test_a_program_says_what_its_threads_are_given() -> None:
 def test_it_becomes_code_of_a_gpu(name: str) -> None:
     """Assembly of LLVM; ``make gpu-check`` takes it further."""
     chip = Target("gpu", triple="nvptx64-nvidia-cuda", cpu="sm_80", features="+ptx80",
-                  kind="nvptx", threads=64, shared=16 << 10, private=256)
+                  kind="nvptx", threads=64, shared=16 << 10, private=256, vector_bits=128)
     fn = build.function([CASES[name][0](build.param(0, dtypes.float32, SHAPE))], 1)
     for kernel, code in lower(fn, chip).code.items():
         text = binding.assembly(code.text(), chip)

@@ -180,6 +180,8 @@ ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
      lambda n: n.src[0].dtype is dtypes.index and n.dtype.scalar is dtypes.bool_
      and n.dtype.lanes > 1),
     ((ops.SHUFFLE,), "two vectors of one dtype and lanes of theirs", _shuffle),
+    ((ops.VECTOR,), "a scalar for each lane of a vector", lambda n: n.dtype.lanes == len(n.src) > 1
+     and all(s.dtype is n.dtype.scalar for s in n.src)),
     ((ops.EXTRACT,), "a vector and one of its lanes",
      lambda n: n.dtype is n.src[0].dtype.scalar and 0 <= n.arg < n.src[0].dtype.lanes > 1),
     ((ops.MMA,), "words of both factors and sums of a unit, in equal lanes", _mma),

@@ -41,7 +41,8 @@ class Access(Record):
 class Offset(Record):
     """A flat offset: what is the same for all lanes, and what is not.
 
-    ``stride`` is what it grows by from lane to lane, ``grain`` what divides all but the constant.
+    ``stride`` is what it grows by from lane to lane, ``grain`` what divides all but the constant
+    that it is in an instance.
     """
 
     common: Polynomial
@@ -70,7 +71,9 @@ def offset_of(place: UOp, lane: UOp | None) -> Offset:
     elif list(own) == [(lane,)]:
         stride = own[(lane,)]
     lanes = 1 if lane is None else extent_of(lane)
-    return Offset(common, own, constant, stride, lanes, math.gcd(*common.values()))
+    moving = [c for m, c in common.items()
+              if not all(a.op is ops.RANGE and a.arg.kind == "UNROLL" for a in m)]
+    return Offset(common, own, constant, stride, lanes, math.gcd(*moving))
 
 
 class Addresses:

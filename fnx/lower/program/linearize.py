@@ -34,6 +34,7 @@ vector of offsets: one for each lane |
 | LANESBELOW | (count,) | | lanes below count (any integer) |
 | SHUFFLE | (a, b) | lanes | lanes of a, then of b |
 | EXTRACT | (vector,) | lane | one lane |
+| VECTOR | (scalar...) | | the lanes, one after the other |
 | MAX, MIN | (a, b) | ANY_ZERO? | alike; of +0 and -0 either, in folds |
 | EVERY | (bool vector,) | | whether it holds in all lanes |
 | PART | () | 2i, 2i + 1 | bounds lo and hi of range i of those whose parts are given out |

@@ -177,50 +177,74 @@ def _terms(stage: UOp, fold: UOp, w: UOp, place: UOp) -> UOp:
 
 
 def _filled_together(kernel: UOp, target: Target) -> UOp:
-    """SHARED stages over ranges of no thread: each thread fills every so manieth element."""
+    """SHARED stages over ranges of no thread: each thread fills every so manieth element, or as
+    many neighbours as a vector has where they are neighbours in memory."""
     found = [n for n in toposort(kernel.src) if n.op is ops.STAGE and n.arg.space == "SHARED"
              and all(r.arg.kind != "THREAD" for r in closed(n))]
     if not found:
         return kernel
     ids, count = _Ids(kernel), _threads(kernel)
+    lanes_of = {stage: _lanes(stage, target) for stage in found}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node in found:
-            lengths = _padded(node)
-            size = math.prod(lengths)
+            lanes = lanes_of[node]
+            lengths = [int(build.const_of(d)) for d in dims(node)]
+            padded = _padded(node, lanes)
+            lengths[-1], padded[-1] = lengths[-1] // lanes, padded[-1] // lanes
+            size = math.prod(padded)
             turns = ids.new_range(-(-size // count), "SEQ")
             thread = ids.new_range(count, "THREAD")
+            lane = [ids.new_range(lanes, "UNROLL")] if lanes > 1 else []
             rest = symbolic.simplify((Expr(turns) * count + Expr(thread)).node)
             if size % count:  # the last ones fill what nobody reads
                 rest = symbolic.simplify((Expr(rest) % size).node)
-            digits = {}
-            for r, n in zip(reversed(closed(node)), reversed(lengths)):
+            digits: dict[UOp, UOp] = {}
+            for r, n, length in zip(*map(reversed, (closed(node), padded, lengths))):
                 digit = Expr(rest) % n
-                if n > build.const_of(extent(r)):
-                    digit = minimum(digit, build.const_of(extent(r)) - 1)
+                if n > length:
+                    digit = minimum(digit, length - 1)
+                if lane and not digits:
+                    digit = digit * lanes + Expr(lane[0])
                 digits[r] = symbolic.simplify(digit.node)
                 rest = symbolic.simplify((Expr(rest) // n).node)
             filled, = substitute(src[:1], digits)
             filled, = rebuild([filled], _simplified)
-            return build.stage(filled, [turns, thread], node.arg.id, "SHARED", node.arg.name)
+            return build.stage(filled, [turns, thread, *lane], node.arg.id, "SHARED",
+                               node.arg.name)
         if node.op is ops.INDEX and buffer(node) in found:
+            lanes = lanes_of[buffer(node)]
             flat = Expr(build.index_const(0))
-            for i, d in zip(src[1:], _padded(buffer(node))):
+            for i, d in zip(src[1:], _padded(buffer(node), lanes)):
                 flat = flat * d + Expr(i)
-            return build.at(src[0], *[symbolic.simplify(i.node)
-                                      for i in (flat // count, flat % count)])
+            turn, inside = flat // (count * lanes), flat % (count * lanes)
+            place = (turn, inside // lanes, inside % lanes) if lanes > 1 else (turn, inside)
+            return build.at(src[0], *[symbolic.simplify(i.node) for i in place])
         return None
 
     return _rewritten(kernel, visit, ids)
 
 
-def _padded(stage: UOp) -> list[int]:
+def _padded(stage: UOp, lanes: int) -> list[int]:
     """The lengths in which a stage is laid out: threads that walk along its first dimensions
-    read from different banks of the memory where its last one is odd."""
+    read from different banks of the memory where its last one is odd, in vectors."""
     lengths = [int(build.const_of(d)) for d in dims(stage)]
-    if len(lengths) > 1 and lengths[-1] % 2 == 0:
-        lengths[-1] += 1
+    if len(lengths) > 1 and lengths[-1] // lanes % 2 == 0:
+        lengths[-1] += lanes
     return lengths
+
+
+def _lanes(stage: UOp, target: Target) -> int:
+    """How many neighbours along the last dimension of a stage are so in all that it is filled
+    with, as many as a vector has at most."""
+    last, loads = closed(stage)[-1], [n for n in toposort([value(stage)]) if n.op is ops.LOAD]
+    lanes = target.lanes(max([stage.dtype.itemsize, *[n.dtype.itemsize for n in loads]]))
+    steps = [symbolic.coefficient(symbolic.element(n), last) for n in loads]
+    if len(loads) != 1 or steps != [1] or validity(loads[0]) is not None:
+        return 1
+    while build.const_of(extent(last)) % lanes:
+        lanes //= 2
+    return lanes
 
 
 def _simplified(node: UOp, src: tuple[UOp, ...]) -> UOp | None:

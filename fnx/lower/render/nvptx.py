@@ -90,15 +90,17 @@ def _load(p: Printer, node: UOp) -> None:
     """Where it is not valid, the first element of the same memory is read, and not used."""
     place = node.src[0]
     at, t = p.operand(place), type_of(dtypes.int8 if node.dtype.is_bool else node.dtype)
-    valid = p.typed(node.src[1]) if len(node.src) > 1 else ""
+    aligned = place.arg if node.dtype.lanes > 1 else node.dtype.itemsize
+    masks = [m.src[0] if m.op is ops.SPLAT else m for m in node.src[1:]]
+    valid = p.typed(masks[0]) if masks else ""
     if valid:
         base = place
         while base.op is ops.ADDRESS:
             base = base.src[0]
         at = p.line(f"select {valid}, ptr {at}, ptr {p.operand(base)}")
-    name = p.line(f"load {t}, ptr {at}, align {node.dtype.itemsize}")
+    name = p.line(f"load {t}, ptr {at}, align {aligned}")
     if valid:
-        zero = "0.0" if node.dtype.is_float else "0"
+        zero = "zeroinitializer" if node.dtype.lanes > 1 else "0.0" if node.dtype.is_float else "0"
         name = p.line(f"select {valid}, {t} {name}, {t} {zero}")
     p.names[node] = p.line(f"icmp ne i8 {name}, 0") if node.dtype.is_bool else name
 
@@ -108,12 +110,13 @@ def _sync(p: Printer, node: UOp) -> None:
 
 
 def _store(p: Printer, node: UOp) -> None:
-    """A scalar; its mask is a branch around it, by ``IF``, so there is none here."""
+    """Its mask is a branch around it, by ``IF``, so there is none here."""
     place, value = node.src[:2]
     name, t = p.operand(value), type_of(value.dtype)
     if value.dtype.is_bool:
         name, t = p.line(f"zext i1 {name} to i8"), "i8"
-    p.out.append(f"  store {t} {name}, ptr {p.operand(place)}, align {value.dtype.itemsize}")
+    aligned = place.arg if value.dtype.lanes > 1 else value.dtype.itemsize
+    p.out.append(f"  store {t} {name}, ptr {p.operand(place)}, align {aligned}")
 
 
 _UNITS = {"mma_bf16": "llvm.nvvm.mma.m16n8k16.row.col.bf16",
@@ -136,6 +139,14 @@ def _mma(p: Printer, node: UOp) -> None:
     p.names[node] = name
 
 
+def _vector_of(p: Printer, node: UOp) -> None:
+    """Lane by lane into a vector of nothing."""
+    made, t = "poison", type_of(node.dtype)
+    for i, s in enumerate(node.src):
+        made = p.line(f"insertelement {t} {made}, {p.typed(s)}, i64 {i}")
+    p.names[node] = made
+
+
 _NVPTX = Convention(_enter, {ops.ID: lambda p, n: _IDS[n.arg] + "64" * (n.dtype.bits == 64)},
                     {ops.SCRATCH: _scratch, ops.LOAD: _load, ops.STORE: _store, ops.SYNC: _sync,
-                     ops.MMA: _mma})
+                     ops.MMA: _mma, ops.VECTOR: _vector_of})

@@ -246,10 +246,29 @@ def _address(p: OpenClPrinter, node: UOp) -> None:
         p.names[node] = base
         return
     at = p.operand(offset)
-    p.line(f"{p.space[node]} {_in_memory(node.dtype)}* const {p.name(node)} = {base} + {at};")
+    t = _in_memory(node.dtype.scalar)
+    p.line(f"{p.space[node]} {t}* const {p.name(node)} = {base} + {at};")
+
+
+def _vector(t: DType) -> str:
+    return type_of(t) if t.lanes == 1 else f"{type_of(t.scalar)}{t.lanes}"
+
+
+def _place(p: OpenClPrinter, place: UOp) -> str:
+    """What is read or written at an address: a vector is aligned as its type wants it."""
+    at = p.operand(place)
+    if place.dtype.lanes == 1:
+        return f"*{at}"
+    return f"*({p.space[place]} {_vector(place.dtype)}*){at}"
 
 
 def _load(p: OpenClPrinter, node: UOp) -> None:
+    if node.dtype.lanes > 1:
+        read, wide = _place(p, node.src[0]), _vector(node.dtype)
+        if len(node.src) > 1:
+            read = f"{p.operand(node.src[1])} ? {read} : ({wide})(0)"
+        p.line(f"const {wide} {p.name(node)} = {read};")
+        return
     at, t = p.operand(node.src[0]), type_of(node.dtype)
     read = f"*{at} != 0" if node.dtype.is_bool else f"*{at}"
     p.define(node, read if len(node.src) == 1 else
@@ -257,8 +276,21 @@ def _load(p: OpenClPrinter, node: UOp) -> None:
 
 
 def _store(p: OpenClPrinter, node: UOp) -> None:
-    place, value, *mask = map(p.operand, node.src)
-    p.line(f"{f'if ({mask[0]}) ' if mask else ''}*{place} = {value};")
+    value, *mask = map(p.operand, node.src[1:])
+    p.line(f"{f'if ({mask[0]}) ' if mask else ''}{_place(p, node.src[0])} = {value};")
+
+
+def _vector_of(p: OpenClPrinter, node: UOp) -> None:
+    p.names[node] = f"({_vector(node.dtype)})({', '.join(map(p.operand, node.src))})"
+
+
+def _splat(p: OpenClPrinter, node: UOp) -> None:
+    """What masks a vector is one condition."""
+    p.names[node] = p.operand(node.src[0])
+
+
+def _extract(p: OpenClPrinter, node: UOp) -> None:
+    p.define(node, f"{p.operand(node.src[0])}.s{node.arg:x}")
 
 
 def _for(p: OpenClPrinter, node: UOp) -> None:
@@ -272,5 +304,6 @@ def _for(p: OpenClPrinter, node: UOp) -> None:
 ROWS: dict[Op, Callable[[OpenClPrinter, UOp], None]] = {
     **{op: _elementwise(op) for op in _TEMPLATES}, ops.WHERE: _where, ops.CAST: _cast,
     ops.BITCAST: _bitcast, ops.SCRATCH: _scratch, ops.ADDRESS: _address, ops.LOAD: _load,
-    ops.STORE: _store, **LOOPS, ops.FOR: _for,
+    ops.STORE: _store, ops.VECTOR: _vector_of, ops.EXTRACT: _extract,
+    ops.SPLAT: _splat, **LOOPS, ops.FOR: _for,
 }

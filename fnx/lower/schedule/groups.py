@@ -10,7 +10,7 @@
                 out as in a map; the others are loops
 
 Which it is follows from the kernel and the target's row, so equal kernels associate their sums
-alike on every device of a kind. At most three ranges are given to groups; more are loops.
+alike on every device of a kind.
 """
 
 from __future__ import annotations
@@ -19,23 +19,28 @@ from collections.abc import Sequence
 
 from fnx.core import ops, parts, tiling
 from fnx.core.parts import closed
-from fnx.core.range_kinds import RANGE_KINDS
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.tiling import Bind, Schedule, Transform
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, toposort
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.choose import LoopPlan
 from fnx.lower.schedule.contraction import Contraction
 from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.warps import by_warps, warp_unit
-from fnx.lower.schedule.workload import extent, loads_below, product, stride
+from fnx.lower.schedule.workload import extent, itemsize, loads_below, product, stride
 
 _LONG = 64        # iterations that threads share: with fewer a thread does a row
 _MANY = 1 << 13   # rows that keep a device busy with a thread each
 _LEAST = 32       # threads of a group
 _SIDE = 16        # threads along each side of a block of a product, and terms of a block of sums
-_TILE = 4         # rows, and columns, of a thread
+_TILES = (8, 8), (8, 4), (4, 8), (4, 4), (2, 4), (4, 2), (2, 2), (1, 4), (1, 2), (2, 1), (1, 1)
+_SPARE = 32       # registers of a thread that has a tile, for addresses and what is filled in;
+                  # and twice as many for an elementary function of the sums,
+_DEAR = 5         # ... an op that costs more than a division
+_BUSY = 128       # groups that keep a device busy
+_EVEN = 1.3       # times the least work of the tiles, which round up
+_LINES = 192      # of code that elements of a thread make, at most
 
 
 def choose_groups(kernel: UOp, target: Target) -> Schedule:
@@ -58,15 +63,49 @@ def _tiled_product(kernel: UOp) -> Contraction | None:
     found = contraction.find(kernel)
     if found is None or not all(r.src[0].op is ops.CONST for r in ranges_of(kernel)):
         return None
-    sides = extent(found.rows[-1]), extent(_near(found.right, found.columns)), \
-        extent(found.summed[-1])
-    return found if min(sides) >= _SIDE // 2 else None
+    return found if min(map(extent, _sides(found))) >= _SIDE // 2 else None
+
+
+def _sides(found: Contraction) -> tuple[UOp, UOp, UOp]:
+    """The row, the column and the sum that blocks are made of."""
+    return (_near(found.left, found.rows), _near(found.right, found.columns),
+            _near(found.left, found.summed))
 
 
 def _near(factor: UOp, ranges: Sequence[UOp]) -> UOp:
-    """The range along which a factor is contiguous, or the last."""
+    """The range along which a factor is contiguous, or the last; the longest where these are
+    short, as a window is."""
     loads = loads_below(factor)
-    return next((r for r in ranges if any(stride(n, r) == 1 for n in loads)), ranges[-1])
+    near = next((r for r in ranges if any(stride(n, r) == 1 for n in loads)), ranges[-1])
+    return near if extent(near) >= _SIDE else max(ranges, key=extent)
+
+
+def _tile(kernel: UOp, found: Contraction, target: Target) -> tuple[int, int]:
+    """Rows and columns of a thread: of the tiles whose registers a thread has, and whose blocks
+    leave groups enough, the one that reads least for what it computes."""
+    row, column, _ = map(extent, _sides(found))
+    others = product((*found.batch, *found.rows, *found.columns)) // (row * column)
+    size = itemsize([found.reduce, found.left, found.right])
+    behind = toposort(kernel.src, stop=lambda n: n is found.reduce)
+    spare = _SPARE * (3 if any(n.op.cost > _DEAR for n in behind) else 1)
+
+    def blocks(high: int, wide: int) -> int:
+        return -(-row // (_SIDE * high)) * -(-column // (_SIDE * wide)) * others
+
+    def fits(high: int, wide: int) -> bool:
+        words = size // 4 or 1
+        return words * (high * wide + high + wide) + spare <= target.vector_registers and \
+            2 * _SIDE * _SIDE * (high + wide) * size <= target.shared
+
+    def computed(high: int, wide: int) -> int:
+        return blocks(high, wide) * high * wide
+
+    least = computed(1, 1)
+    for high, wide in _TILES:
+        if fits(high, wide) and computed(high, wide) <= _EVEN * least and \
+                blocks(high, wide) >= min(_BUSY, blocks(2, 2)):
+            return high, wide
+    return 1, 1
 
 
 class _GroupPlan:
@@ -78,10 +117,11 @@ class _GroupPlan:
         self.rows = [r for r in self.common if r in self.loops.outer]
         self.steps: list[Transform] = []
         self.parts: dict[UOp, tuple[str, ...]] = {r: (name_of(r),) for r in self.loops.ranges}
+        self.lanes: dict[UOp, str] = {}  # the instances of a range
         self.shared: list[UOp] = []
         self.groups: list[str] = []
         self.threads: list[str] = []
-        self.product = _tiled_product(kernel)
+        self.kernel, self.product = kernel, _tiled_product(kernel)
 
     def schedule(self) -> list[Transform]:
         if self.product is not None:
@@ -94,6 +134,35 @@ class _GroupPlan:
             self._map()
         self._order()
         return self.steps
+
+    # ---- vectors
+
+    def _lanes(self, r: UOp, left: int = 1) -> int:
+        """How many neighbours along a range a thread takes: as many as one access of its own
+        reads or writes, where they are aligned, and where enough is left for other threads."""
+        plan = self.loops
+        accesses = [n for n in plan.nodes if n.op is ops.LOAD] + list(plan.stores)
+        sizes = [n.src[0].dtype.itemsize for n in accesses if stride(n, r) == 1
+                 and not n.src[0].dtype.is_bool]
+        known = r.src[0].op is ops.CONST
+        if not sizes or not known or plan.kept or any(n.op is ops.ITER for n in plan.nodes):
+            return 1
+        lanes = self.target.lanes(max(sizes))
+        computed = sum(bool(n.op.cost) and n.dtype.kind != "index" for n in plan.nodes)
+        while lanes > 1 and (extent(r) % lanes or extent(r) // lanes < left
+                             or computed * lanes > _LINES):
+            lanes //= 2
+        return lanes
+
+    def _cut_lanes(self, r: UOp, lanes: int) -> str:
+        """The loop over vectors of a range; its lanes are instances."""
+        name = name_of(r)
+        if lanes == 1:
+            return name
+        self.steps += [tiling.split(name, lanes, f"{name}_q", f"{name}_v"),
+                       tiling.unroll(f"{name}_v")]
+        self.lanes[r] = f"{name}_v"
+        return f"{name}_q"
 
     # ---- rows
 
@@ -141,39 +210,38 @@ class _GroupPlan:
         for r in self.rows:
             self._give(r)
         for r in shared:
-            self._split(r, threads, "o", "t")
+            self._split(r, self._lanes(r, threads), threads, "o", "t")
 
     # ---- products
 
     def _tiles(self, found: Contraction) -> None:
         """Blocks of rows and columns, of which each thread has some of both; sums in blocks."""
-        row, k = found.rows[-1], found.summed[-1]
-        column = _near(found.right, found.columns)
+        row, column, k = _sides(found)
         unit = warp_unit(found, self.target)
         if unit is not None:
             self.steps += by_warps(found, unit, row, column, k)
             return
         m, n, s = map(name_of, (row, column, k))
-        tiles = {r: _TILE if extent(r) >= _SIDE * _TILE else 1 for r in (row, column)}
-        high, wide = tiles[row], tiles[column]
+        high, wide = _tile(self.kernel, found, self.target)
+        lanes = min(wide, self.target.lanes(itemsize([found.reduce, found.left, found.right])))
         self.steps += [
             tiling.split(m, _SIDE * high, f"{m}_g", f"{m}_r"),
             tiling.split(f"{m}_r", high, f"{m}_t", f"{m}_i"),
             tiling.split(n, _SIDE * wide, f"{n}_g", f"{n}_r"),
-            tiling.split(f"{n}_r", _SIDE, f"{n}_j", f"{n}_t"),
+            tiling.split(f"{n}_r", _SIDE * lanes, f"{n}_j", f"{n}_x"),
+            tiling.split(f"{n}_x", lanes, f"{n}_t", f"{n}_v"),
             tiling.split(s, _SIDE, f"{s}_o", f"{s}_k")]
         others = [name_of(r) for r in (*found.batch, *found.rows, *found.columns)
                   if r not in (row, column)]
-        for name in (f"{m}_g", f"{n}_g", *others):
-            if len(self.groups) < (RANGE_KINDS["GRID"].most or 0):
-                self._bind(name, "GRID", self.groups)
+        for name in (*others, f"{m}_g", f"{n}_g"):
+            self._bind(name, "GRID", self.groups)
         for name in (f"{m}_t", f"{n}_t"):
             self._bind(name, "THREAD", self.threads)
         summed = [name_of(r) for r in found.summed if r is not k]
         self.steps += [
-            tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"),
-            tiling.order(*self.groups, *[x for x in others if x not in self.groups],
-                         *self.threads, *summed, f"{s}_o", f"{s}_k", f"{m}_i", f"{n}_j")]
+            tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.unroll(f"{n}_v"),
+            tiling.order(*self.groups, *self.threads, *summed, f"{s}_o", f"{s}_k",
+                         f"{m}_i", f"{n}_j", f"{n}_v")]
         both = {*contraction.slots_of(found.left)} & {*contraction.slots_of(found.right)}
         self.steps += [
             tiling.stage(slot, f"{s}_o", "SHARED", along if slot in both else None)
@@ -188,24 +256,26 @@ class _GroupPlan:
                  if all(stride(s, r) == 1 for s in self.loops.stores)][:1]
         left = min(128, self.target.threads)
         for r in [*inner, *reversed([r for r in self.common if r not in inner])]:
-            threads = min(left, 1 << (extent(r) - 1).bit_length())
+            busy = -(-_MANY * extent(r) // product(self.common))
+            lanes = self._lanes(r, busy) if r in inner else 1
+            threads = min(left, 1 << (extent(r) // lanes - 1).bit_length())
             left //= threads
-            if threads == 1:
+            if threads == 1 and lanes == 1:
                 self._give(r)
             else:
-                self._split(r, threads, "g", "t")
+                self._split(r, lanes, threads, "g", "t")
 
     # ---- what becomes of a range
 
     def _give(self, r: UOp) -> None:
-        """To groups, as long as these have a dimension left."""
-        if len(self.groups) < (RANGE_KINDS["GRID"].most or 0):
-            self._bind(self.parts[r][0], "GRID", self.groups)
+        """To groups."""
+        self._bind(self.parts[r][0], "GRID", self.groups)
 
-    def _split(self, r: UOp, threads: int, outer: str, inner: str) -> None:
+    def _split(self, r: UOp, lanes: int, threads: int, outer: str, inner: str) -> None:
+        """Vectors of a range for threads, and what is outside of these."""
         name = name_of(r)
         self.parts[r] = f"{name}_{outer}", f"{name}_{inner}"
-        self.steps.append(tiling.split(name, threads, *self.parts[r]))
+        self.steps.append(tiling.split(self._cut_lanes(r, lanes), threads, *self.parts[r]))
         if outer == "g":
             self._give(r)
         self._bind(self.parts[r][1], "THREAD", self.threads)
@@ -222,4 +292,4 @@ class _GroupPlan:
         given = [x for x in names if x in self.groups]
         whole = [] if self.shared else [x for x in names if x in self.threads]
         rest = [x for x in names if x not in given and x not in whole]
-        self.steps.append(tiling.order(*given, *whole, *rest))
+        self.steps.append(tiling.order(*given, *whole, *rest, *self.lanes.values()))

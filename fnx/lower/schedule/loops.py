@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import KernelError
-from fnx.core.expr import Expr
+from fnx.core.expr import Expr, minimum
 from fnx.core.parts import closed, extent
 from fnx.core.range_kinds import REPLICATED
 from fnx.core.rewriting import symbolic
@@ -91,6 +91,19 @@ class ScheduledLoop:
             whole = Expr(outer.value()) * Expr(inner.extent) + Expr(inner.value())
             self._whole = symbolic.simplify(whole.node)
         return self._whole
+
+    def clamped(self) -> UOp:
+        """The value, or the last one where it is outside. Where only loops over whole parts round
+        up, the last part: neighbours in it stay neighbours."""
+        if next(self.guards(), None) is None or self.parts is None:
+            return self.value()
+        outer, inner = self.parts
+        even = symbolic.simplify(build.mul(outer.extent, inner.extent)) is self.extent
+        if even and next(inner.guards(), None) is None:
+            whole = Expr(outer.clamped()) * Expr(inner.extent) + Expr(inner.value())
+        else:
+            whole = minimum(Expr(self.value()), Expr(self.extent) - 1)
+        return symbolic.simplify(whole.node)
 
     def guards(self) -> Iterator[UOp]:
         """Conditions under which it is inside: one for each split that rounds up."""

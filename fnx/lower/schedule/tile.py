@@ -25,7 +25,6 @@ from typing import Any
 
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import KernelError
-from fnx.core.expr import Expr, minimum
 from fnx.core.parts import buffer, closed, dims, indices, place, stop
 from fnx.core.rewriting import symbolic
 from fnx.core.tiling import Collect, StageOperand, Transform
@@ -85,8 +84,7 @@ class _Rewriter:
                 self.guard[r] = _all(conditions)
                 if r in clamped and all(leaf.kind not in _BESIDE for leaf in loop.leaves()):
                     self.exact[r] = values[r]
-                    last = Expr(loop.extent) - 1
-                    values[r] = symbolic.simplify(minimum(Expr(values[r]), last).node)
+                    values[r] = loop.clamped()
         self.values = values
         self.stores = rebuild(stores, self.visit, values)
 

@@ -3,7 +3,8 @@
     before  REDUCE(x[16777216], ADD, axis 0)
     after   REDUCE(REDUCE(RESHAPE(x, (64, 262144)), ADD, axis 1), ADD, axis 0)
 
-How the sum associates follows from the shape only, never from the number of workers.
+How the sum associates follows from the shape and the target's row (``Target.chunks``: groups of
+threads take more of them than workers), never from the number of workers.
 
 >>> from fnx.core import dtypes
 >>> x = build.param(0, dtypes.float32, (1 << 24,))
@@ -24,16 +25,14 @@ MIN_WORK = 1 << 16   # elements folded in all below which one worker is enough
 MAX_RESULTS = 64     # with more results than this, the results themselves are shared out
 LONG = 1 << 13       # a chain of additions across rows that loses too many bits
 MIN_CHUNK = 1 << 12  # elements a chunk folds at least
-MAX_CHUNKS = 64
+MAX_CHUNKS = 64      # of each fold, where no target says
 
 
-def split_reduce(fn: UOp) -> UOp:
+def split_reduce(fn: UOp, most: int = MAX_CHUNKS) -> UOp:
     """A FUNCTION in which long REDUCEs with few results are folded in chunks first."""
-    return fn.over(tuple(rebuild(fn.src, _in_chunks)))
-
-
-def _in_chunks(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-    return _split(node.over(src)) if node.op is ops.REDUCE and _is_long(node) else None
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return _split(node.over(src), most) if node.op is ops.REDUCE and _is_long(node) else None
+    return fn.over(tuple(rebuild(fn.src, visit)))
 
 
 def _is_long(node: UOp) -> bool:
@@ -49,13 +48,13 @@ def _is_long(node: UOp) -> bool:
     return chain >= LONG and len(x.shape) - 1 not in axes and x.op not in (ops.MUL, ops.PAIR)
 
 
-def _split(node: UOp) -> UOp:
+def _split(node: UOp, most: int) -> UOp:
     """Fold chunks of the longest run of reduced axes, then the rest."""
     x, monoid = node.src[0], node.arg.monoid
     shape, axes = _join_reduced(x.shape, node.arg.axes)
     axis = max(axes, key=lambda a: shape[a])
     n = shape[axis]
-    chunks = _chunks(n, math.prod(x.shape))
+    chunks = _chunks(n, math.prod(x.shape), most)
     if chunks == 1:
         return node
     length = -(-n // chunks)
@@ -93,9 +92,9 @@ def _join_reduced(shape: ops.Shape, axes: tuple[int, ...]) -> tuple[ops.Shape, l
     return tuple(joined), reduced
 
 
-def _chunks(n: int, total: int) -> int:
+def _chunks(n: int, total: int, most: int) -> int:
     """Number of chunks: a divisor of n if a good one exists, else as many as are worth it."""
-    most = min(MAX_CHUNKS, total // MIN_CHUNK, n)
+    most = min(most, total // MIN_CHUNK, n)
     divisors = [c for c in range(1, most + 1) if n % c == 0]
     best = divisors[-1] if divisors else 1
     return best if best * 2 >= most else max(most, 1)
