@@ -9,7 +9,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.errors import OutOfMemoryError
+from fnx.core.errors import DeviceError, OutOfMemoryError
 from tests.devices.conftest import on_device
 
 ROOM, PIECE = 6 << 20, 1 << 20  # bytes of a device that was made small, and of an array
@@ -60,3 +60,25 @@ def test_arrays_above_what_one_may_have(small: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(small.driver, "limits", small.driver.limits.replace(buffer=PIECE // 2))
     with pytest.raises(OutOfMemoryError, match="one array may have 524,288"):
         piece(1)
+
+
+@pytest.mark.parametrize("limit", [{"groups": 2}, {"threads": 16}])
+def test_a_grid_above_the_limits_is_refused_with_the_line(limit: dict[str, int], small: Any,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small.driver, "limits", small.driver.limits.replace(**limit))
+    scale = 7 + len(*limit)  # of each a program of its own, which is encoded here
+    f = fnx.jit(lambda x: jnp.tanh(x) * scale)
+    x = jnp.asarray(np.arange(1000, dtype=np.float32))
+    with pytest.raises(DeviceError, match=r"expected at most [0-9,]+ groups of [0-9,]+") as why:
+        np.asarray(f(x))
+    assert "test_memory.py" in str(why.value) and "in parts" in str(why.value)
+    monkeypatch.undo()
+    np.testing.assert_allclose(np.asarray(f(x)), scale * np.tanh(np.arange(1000)), rtol=1e-5)
+
+
+def test_grids_beyond_one_axis(small: Any) -> None:
+    """More groups than an axis of a grid may have are two axes."""
+    n = 128 * (1 << 16) + 5 if small.name == "webgpu" else 1 << 20
+    small.driver.limits = small.driver.limits.replace(memory=1 << 40)
+    got = fnx.jit(lambda: jnp.arange(n, dtype="int32") % 7)()
+    np.testing.assert_array_equal(np.asarray(got), np.arange(n, dtype=np.int32) % 7)

@@ -82,7 +82,7 @@ class _LaunchPlan:
             raise DeviceError(
                 f"{driver.name}: expected at most {limits.groups:,} groups of {limits.threads:,} "
                 f"threads, got {self.groups:,} of {self.threads:,} for {command.name}",
-                hint="compute it in parts")
+                hint="compute it in parts", sites=command.node.arg.sites)
 
 
 def _signed(pattern: int) -> int:
