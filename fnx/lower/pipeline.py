@@ -168,9 +168,11 @@ def on_bodies_of(run: Callable[[UOp, Target], UOp]) -> Callable[[UOp, Target], U
 
 @wraps(by_blocks)
 def blockwise(fn: UOp, target: Target) -> UOp:  # its kernels are loops and vectors
-    if "VEC" not in MACHINES[target.kind].kinds:
+    machine = MACHINES[target.kind]
+    if "VEC" not in machine.kinds:
         return fn
-    return on_bodies(partial(by_blocks, target=target))(fn)
+    in_order = bool(machine.code)  # else NumPy sums products as they lie
+    return on_bodies(partial(by_blocks, target=target, again=in_order))(fn)
 
 
 def in_chunks(fn: UOp, target: Target) -> UOp:

@@ -228,9 +228,21 @@ def test_second_derivatives_are_right() -> None:
 
 
 def test_gradients_of_a_maximum_compare_with_the_scores_that_it_is_of() -> None:
-    _, told = lowered(attended(divided_last), OPERANDS)
+    """Which they equal where products are summed in one order by all kernels."""
+    f = attended(divided_last)
+    told: list[str] = []
+    fn = simplify(inline(graph_of(f, OPERANDS)))
+    assert blockwise(fn, Target("interp"), lambda _, why: told.append(why), again=False) is fn
     assert told == ["what is equal to it may not be when it is computed again"]
-    agree(attended(divided_last), OPERANDS, "cpu")
+    assert largest(lowered(f, OPERANDS)[0]) == 2 * N * D
+    for device in ("interp", "cpu"):
+        agree(f, OPERANDS, device)
+
+
+def test_a_factor_that_is_no_number_behind_the_last_place() -> None:
+    def f(q: Any, k: Any, v: Any) -> Any:
+        return jnp.exp(q @ k.swapaxes(-1, -2)) @ (1 / abs(v))
+    agree(f, OPERANDS[:3], "cpu", 1e-5)
 
 
 def test_what_reads_the_matrix_has_it_written() -> None:

@@ -169,8 +169,9 @@ class RegionKernel:
             return None
         return build.lt(build.add(self.start, r), build.index_const(self.length))
 
-    def _within(self, value: UOp, otherwise: float) -> UOp:
-        inside = self._inside(self.jl)
+    def _within(self, value: UOp, otherwise: float, r: UOp | None = None) -> UOp:
+        """A value where the place of a block is one."""
+        inside = self._inside(self.jl if r is None else r)
         return value if inside is None else build.where(inside, value, build.like(value, otherwise))
 
     def _carry(self, init: float, like: UOp, over: Iterable[UOp]) -> UOp:
@@ -210,6 +211,8 @@ class RegionKernel:
                 fold, = substitute([term.value], {term.weights: build.load(
                     build.at(kept, self.jj))})
                 fold, over = self._placed(fold, self.jj), self.jj
+                if term.other.op is not ops.LOAD:  # of nothing it may be no number
+                    fold = self._within(fold, 0, self.jj)
             found = build.reduce_ranges(fold, term.monoid, [over])
             before = self._carry(term.identity, fold, term.value.ranges - {along})
             if scale is not None:

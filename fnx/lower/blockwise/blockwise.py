@@ -38,20 +38,22 @@ MEMORY = 1 << 29   # bytes of products from which on not writing them is worth s
 TellProduct = Callable[[UOp, str], None]
 
 
-def blockwise(fn: UOp, target: Target, tell: TellProduct | None = None) -> UOp:
+def blockwise(fn: UOp, target: Target, tell: TellProduct | None = None, again: bool = True
+              ) -> UOp:
     """A FUNCTION in which regions that fit, and pay, are calls of kernels.
 
     Args:
         fn: the FUNCTION; bodies inside stay as they are.
         target: the machine.
         tell: told of each region what becomes of it, and why.
+        again: whether what is computed in two kernels has the same bits.
     """
     if not any(n.op is ops.REDUCE and n.arg.monoid is ops.ADD and may_be_product(n, LEAST)
                for n in toposort(fn.src)):
         return fn
     facts = Facts(fn)
     found: list[RegionKernel | Exchanged] = []
-    for products, region in regions(facts, LEAST):
+    for products, region in regions(facts, LEAST, again):
         why = region if isinstance(region, str) else ""
         if isinstance(region, Region):
             try:

@@ -111,9 +111,9 @@ def may_be_product(sum_: UOp, least: int) -> bool:
     return count >= least and math.prod(sum_.src[0].shape) <= MAX_SUMMED * count
 
 
-def regions(facts: Facts, least: int) -> Iterator[tuple[list[UOp], Region | str]]:
+def regions(facts: Facts, least: int, again: bool) -> Iterator[tuple[list[UOp], Region | str]]:
     """The products of at least so many elements that hang together, and their region, or why
-    there is none."""
+    there is none. ``again``: what is computed again has the same bits."""
     owner: dict[UOp, UOp] = {}  # of products and what is inside: towards one of the region
 
     def find(node: UOp) -> UOp:
@@ -135,20 +135,22 @@ def regions(facts: Facts, least: int) -> Iterator[tuple[list[UOp], Region | str]
     for inside in members.values():
         products = [n for n in inside if n in facts.contractions]
         try:
-            yield products, _region(facts, products, inside)
+            yield products, _region(facts, products, inside, again)
         except Unfit as e:
             yield products, str(e)
 
 
-def _region(facts: Facts, products: Sequence[UOp], inside: Sequence[UOp]) -> Region:
+def _region(facts: Facts, products: Sequence[UOp], inside: Sequence[UOp], again: bool
+            ) -> Region:
     if len(inside) > MAX_NODES:
         raise Unfit("too much is computed of it")
     own = frozenset(inside)
     if any(n.dtype.storage is not None and n.op.kind == "elementwise" and n.op is not ops.CAST
            for n in inside):
         raise Unfit("each step rounds to a type that is stored only")
-    if any(n.op in (ops.CMPEQ, ops.CMPNE) and not own.issuperset(n.src)
-           and all(constant_of(s) is None for s in n.src) for n in inside):
+    if not again and any(
+            n.op in (ops.CMPEQ, ops.CMPNE) and not own.issuperset(n.src)
+            and all(constant_of(s) is None for s in n.src) for n in inside):
         raise Unfit("what is equal to it may not be when it is computed again")
     folds: dict[UOp, UOp] = {}
     for node in inside:
