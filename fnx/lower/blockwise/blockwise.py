@@ -34,6 +34,7 @@ from fnx.lower.loops.cells import Unfit
 
 LEAST = 1 << 18    # elements of a product that is worth it
 MEMORY = 1 << 29   # bytes of products from which on not writing them is worth some time
+WRITING = 1.25     # times the products: what they cost where they are written and read
 
 TellProduct = Callable[[UOp, str], None]
 
@@ -145,7 +146,7 @@ def _refused(region: Region, found: Sequence[ReduceKernel]) -> str:
     nbytes = sum([math.prod(p.shape) * p.dtype.itemsize for p in region.products])
     again = sum([made.products * (0.5 if made.skips else 1.0) for made in found])
     written = len(region.products) + sum([bool(fold.lanes) for fold in region.folds])
-    if nbytes >= MEMORY or again <= written:
+    if nbytes >= MEMORY or again <= WRITING * written:
         return ""
     return f"{again} products of this size by blocks, {written} where they are written"
 
