@@ -85,7 +85,7 @@ _CODED_KHR = {
 }
 _MAKING_KHR = {"clCreateCommandBufferKHR": (_U, _P, _P, _P)}
 _FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
-_HOST_MEMORY, _MAPPED = 1 << 4, 3  # of a buffer; to read and to write
+_HOST_MEMORY, _MAPPED, _MAPPED_TO_READ = 1 << 4, 3, 1  # of a buffer; to read and to write
 _LEASED = 64  # pieces of pinned memory that are in use before somebody looks
 _PATIENCE = 1.0  # seconds for work that was told to end
 LEAST_RECORDED = 8  # launches: fewer are queued sooner one by one
@@ -218,9 +218,8 @@ class OpenClDriver(QueueDriver):
         self._signals = self._done = 0
         self._lock = fork_safe_lock()
         self.pinned = Pinned(self._pin, self.done, self.wait)
-        self._abort_memory, address = self._host_memory(4)
+        self._abort_memory, address = self._host_memory(4, _MAPPED_TO_READ)
         self._abort_word = c_int.from_address(address)
-        self._abort_word.value = 0
         self._left = 0  # what a wait that Ctrl-C left was for
         self._aborted = False
 
@@ -294,13 +293,14 @@ class OpenClDriver(QueueDriver):
 
     def _pin(self, nbytes: int) -> int:
         """Memory of the host that the device reads without another copy, for good."""
-        return self._host_memory(nbytes)[1]
+        return self._host_memory(nbytes, _MAPPED)[1]
 
-    def _host_memory(self, nbytes: int) -> tuple[int, int]:
-        """A buffer, and where the host finds it."""
+    def _host_memory(self, nbytes: int, use: int) -> tuple[int, int]:
+        """A buffer of zeros, and where the host finds it; kernels read what is mapped to read."""
         made = self.cl.clCreateBuffer(self.context, _HOST_MEMORY, nbytes, None)
-        return made, self.cl.clEnqueueMapBuffer(self.queue, made, 1, _MAPPED, 0, nbytes, 0, None,
-                                                None)
+        zeros = bytes(nbytes)
+        self.cl.clEnqueueWriteBuffer(self.queue, made, 1, 0, nbytes, zeros, 0, None, None)
+        return made, self.cl.clEnqueueMapBuffer(self.queue, made, 1, use, 0, nbytes, 0, None, None)
 
     def read(self, memory: int, offset: int, to: HostBytes) -> None:
         """Waits so that Ctrl-C is heard, then copies."""
