@@ -39,12 +39,14 @@ from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.errors import module_face
 from fnx.core.tiling import (
     collect,
+    grid,
     order,
     parallel,
     split,
     stage,
     subtotal,
     tensorize,
+    thread,
     unroll,
     vectorize,
 )
@@ -56,13 +58,13 @@ from fnx.transforms.kernels.values import Value
 __all__ = [
     "Reference", "Value", "abs", "all", "any", "arctan", "arctan2", "atan2", "bitwise_and",
     "bitwise_or", "bitwise_xor", "cast", "cbrt", "ceil", "clip", "collect", "cos", "cosh", "erf",
-    "erfc", "exp", "exp2", "expm1", "floor", "floor_divide", "fmod", "hypot", "invert",
-    "isfinite", "isinf", "isnan", "left_shift", "local", "log", "log1p", "log2", "log10",
+    "erfc", "exp", "exp2", "expm1", "floor", "floor_divide", "fmod", "grid", "hypot",
+    "invert", "isfinite", "isinf", "isnan", "left_shift", "local", "log", "log1p", "log2", "log10",
     "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "loop",
     "max", "maximum", "min", "minimum", "negative", "order", "parallel", "power", "print", "prod",
     "range", "reciprocal", "remainder", "right_shift", "rint", "rsqrt", "sigmoid", "sign", "sin",
     "sinh", "split", "sqrt", "square", "stage", "subtotal", "sum", "tan", "tanh", "tensorize",
-    "trunc", "unroll", "vectorize", "when", "where",
+    "thread", "trunc", "unroll", "vectorize", "when", "where",
 ]
 
 Operand: TypeAlias = Value | np.generic | float

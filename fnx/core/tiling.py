@@ -62,10 +62,13 @@ class Subtotal(Transform):
 
 
 class Bind(Transform):
-    """Of a kind that only some targets have."""
+    """Given out to groups, or to the threads of a group."""
 
     range: str
     kind: str
+
+    def __repr__(self) -> str:
+        return f"{self.kind.lower()}({self.range!r})"
 
 
 class StageOperand(Transform):
@@ -157,6 +160,42 @@ def parallel(range: str) -> Parallel:
     parallel('mo')
     """
     return Parallel(range)
+
+
+def grid(range: str) -> Bind:
+    """Give each iteration of an outermost range to a group of threads.
+
+    Several ranges may be; a kernel has as many groups as all of them have iterations together. On
+    a device without groups of threads it stays a loop.
+
+    Args:
+        range: its name.
+
+    Returns:
+        The step, plain data for a list ``schedule=``.
+
+    >>> grid("mo")
+    grid('mo')
+    """
+    return Bind(range, "GRID")
+
+
+def thread(range: str) -> Bind:
+    """Give each iteration of a range to a thread of the group.
+
+    A sum over such a range is folded by the threads together, and what is staged in "SHARED"
+    memory they fill together. On a device without groups of threads it stays a loop.
+
+    Args:
+        range: its name; its extent is a number.
+
+    Returns:
+        The step, plain data for a list ``schedule=``.
+
+    >>> split("m", 64), grid("mo"), thread("mi")
+    (split('m', 64, 'mo', 'mi'), grid('mo'), thread('mi'))
+    """
+    return Bind(range, "THREAD")
 
 
 def vectorize(range: str) -> Vectorize:

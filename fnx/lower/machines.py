@@ -25,7 +25,7 @@ from fnx.core.parts import extent
 from fnx.core.process import deferred
 from fnx.core.record import Record
 from fnx.core.target import Target
-from fnx.core.tiling import Schedule
+from fnx.core.tiling import Bind, Schedule, StageOperand
 from fnx.core.uop import UOp, inherit, toposort
 from fnx.lower.driver import Pass
 from fnx.lower.program import scratch
@@ -114,11 +114,14 @@ def tiled(work: Work, target: Target) -> UOp:
     Raises:
         KernelError: the target has no such ranges, no such memory, or no such unit.
     """
-    kernel, machine = tile(work.kernel, work.schedule or ()), MACHINES[target.kind]
+    machine = MACHINES[target.kind]
+    kernel = tile(work.kernel, _of_kinds(work.schedule or (), machine))
     for node in toposort(kernel.src):
         if node.op is ops.RANGE and node.arg.kind not in machine.kinds:
             raise KernelError(f"{target.name}: expected ranges of the kinds "
-                              f"{', '.join(machine.kinds)}, got {node.arg.kind}")
+                              f"{', '.join(machine.kinds)}, got {node.arg.kind}",
+                              hint="name groups and threads in the schedule, k.grid(...) and "
+                              "k.thread(...), or leave it away: then one is chosen")
         if node.op is ops.STAGE and node.arg.space not in machine.spaces:
             raise KernelError(f"{target.name}: expected stages in {', '.join(machine.spaces)}, "
                               f"got {node.arg.space}")
@@ -128,6 +131,16 @@ def tiled(work: Work, target: Target) -> UOp:
                               f"{node.arg.unit}", hint="leave tensorize(...) away: the loops "
                               "around it compute the same")
     return kernel
+
+
+def _of_kinds(schedule: Schedule, machine: Machine) -> Schedule:
+    """A schedule for groups of threads as one for a machine without them: what they would have
+    been given are loops, and what they would have shared is a worker's own."""
+    if "THREAD" in machine.kinds:
+        return schedule
+    return tuple([step.replace(space="PRIV") if isinstance(step, StageOperand)
+                  and step.space == "SHARED" else step
+                  for step in schedule if not isinstance(step, Bind)])
 
 
 def split(kernel: UOp, target: Target) -> Tiled:
@@ -251,8 +264,8 @@ def of_groups(render: Callable[[UOp], str], module: Callable[[str, str], str]) -
 
 # ---- devices that take kernels ------------------------------------------------------------------
 
-KERNELS = Machine(KINDS, SPACES, TILING, (), lambda symbol, text: "", lambda kernel: {},
-                  shared_schedule)
+KERNELS = Machine((*KINDS, "GRID", "THREAD"), (*SPACES, "SHARED"), TILING, (),
+                  lambda symbol, text: "", lambda kernel: {}, shared_schedule)
 
 OPENCL = of_groups(deferred("fnx.lower.render.opencl", "render"),
                    deferred("fnx.lower.render.opencl", "module"))

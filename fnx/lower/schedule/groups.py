@@ -51,7 +51,7 @@ def choose_groups(kernel: UOp, target: Target) -> Schedule:
     >>> x, o = (build.at(build.ref(s, dtypes.float32, (1000,)), i) for s in (0, 1))
     >>> copy = build.kernel([build.store(o, build.load(x))], "copy", [0])
     >>> choose_groups(copy, Target("gpu", threads=256))[:2]
-    (split('r0', 128, 'r0_g', 'r0_t'), bind('r0_g', 'GRID'))
+    (split('r0', 128, 'r0_g', 'r0_t'), grid('r0_g'))
     """
     if any(symbolic.bounds(parts.extent(r))[1] == 0 for r in ranges_of(kernel)):
         return ()
