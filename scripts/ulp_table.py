@@ -7,7 +7,7 @@
     python scripts/ulp_table.py --all --state FILE --jobs 2 --seconds 600   in two processes, parts
                                                      that begin within ten minutes
     python scripts/ulp_table.py --parts 1 --state FILE   one part: every 16th float32 number
-    ... --write                                      renews the table of docs/precision.md
+    ... --write          renews the rows of docs/precision.md of which the state has something
 
 Of float16 and bfloat16 all numbers are taken. float32 and shorter types are held against float64
 (special functions against SciPy's), float64 against NumPy's long double; special functions also
@@ -327,7 +327,8 @@ def bound(name: str, dtype: str) -> float:
     return ALLOWED.get((name, dtype), BOUND)
 
 
-def table(state: dict[str, Any]) -> str:
+def table(state: dict[str, Any], before: dict[str, str]) -> str:
+    """What has been measured; rows of before where nothing has."""
     lines = ["| function | dtype | ulp | at | numbers | allowed |", "|---|---|---|---|---|---|"]
     for name in FUNCTIONS:
         for dtype in DTYPES:
@@ -338,7 +339,15 @@ def table(state: dict[str, Any]) -> str:
                     f"part {i}" in kept["parts"] for i in range(PARTS)) else f"{kept['count']:,}"
                 lines.append(f"| {name} | {dtype} | {ulp:.3g} | {at!r} | {every} | "
                              f"{bound(name, dtype):g} |")
+            elif row := before.get(f"{name} {dtype}"):
+                lines.append(row)
     return "\n".join(lines)
+
+
+def written() -> dict[str, str]:
+    """The rows of the page, by function and dtype."""
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    return {" ".join(row.split()[1:4:2]): row for row in rows}
 
 
 def write(text: str) -> None:
@@ -382,9 +391,9 @@ def main() -> None:
     if given.job:
         return
     state = read(given.state) if given.state else state
-    print(table(state))
+    print(table(state, {}))
     if given.write:
-        write(table(state))
+        write(table(state, written()))
     sys.exit(any(kept["worst"][0] > bound(*key.split()) for key, kept in state.items()))
 
 

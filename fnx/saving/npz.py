@@ -91,10 +91,13 @@ def read(file: Mapped, verify: bool) -> dict[str, NDArray]:
     """
     try:
         with zipfile.ZipFile(io.BufferedReader(_Raw(file))) as archive:
-            members = archive.infolist()
+            members, end = archive.infolist(), file.size - _END.size - len(archive.comment)
     except (zipfile.BadZipFile, ValueError, struct.error, OverflowError, NotImplementedError,
             EOFError, OSError) as error:
         file.fail(max(0, file.size - 22), "the directory of a zip archive", str(error))
+    magic, *_, count, _, _, _ = _END.unpack(file.bytes(end, end + _END.size, "the directory"))
+    if magic == b"PK\5\6" and count not in (len(members), _MAX16):
+        file.fail(end, f"{count:,} members, as the directory says", f"{len(members):,}")
     found: dict[str, NDArray] = {}
     places: list[Stretch] = []
     for member in members:
@@ -148,6 +151,11 @@ def _data(file: Mapped, member: zipfile.ZipInfo) -> tuple[int, int]:
     fixed = _LOCAL.unpack(file.bytes(at, at + _LOCAL.size, f"the header of {member.filename!r}"))
     if fixed[0] != b"PK\3\4":
         file.fail(at, f"the header of {member.filename!r}", repr(fixed[0]))
+    name = file.bytes(at + _LOCAL.size, at + _LOCAL.size + fixed[-2], "a name").decode(
+        "utf-8" if member.flag_bits & _UTF8 else "cp437", "replace")
+    if name != member.orig_filename:
+        file.fail(at + _LOCAL.size, f"the name {member.orig_filename!r}, as in the directory",
+                  repr(name))
     if member.flag_bits & 1:
         file.fail(at, f"{member.filename!r} not to be encrypted", "that it is")
     start = at + _LOCAL.size + fixed[-2] + fixed[-1]

@@ -400,7 +400,11 @@ def npy(x: Any, **options: Any) -> bytes:
 
 ONE = npy(np.arange(4.0))
 OBJECTS = npy(np.array([print], object), allow_pickle=True)
+TWO = zipped([("a.npy", ONE), ("b.npy", ONE)])
 BAD_NPZ = {
+    "two names": zipped([("a.npy", ONE)]).replace(b"a.npy", b"b.npy", 1),
+    "a comment over the next entry": TWO.replace(  # the first entry's, of 46 bytes and its name
+        entry := TWO[TWO.index(b"PK\1\2"):][:46], entry[:32] + b"\x33" + entry[33:]),
     "empty": b"", "no zip": b"PK\3\4" + bytes(300), "no npy": zipped([("a.txt", b"text")]),
     "twice": zipped([("a.npy", ONE), ("a.npy", ONE)]), "objects": zipped([("a.npy", OBJECTS)]),
     "no magic": zipped([("a.npy", b"text")]), "nothing": zipped([("a.npy", b"")]),
