@@ -32,7 +32,7 @@ from fnx.lower.blockwise.frame import Frame
 from fnx.lower.blockwise.region import Facts, Region, RegionReduce, may_be_product, regions
 from fnx.lower.loops.cells import Unfit
 
-LEAST = 1 << 18    # elements of a product that is worth it
+LEAST = 1 << 18    # elements of a matrix that is worth it: 512 rows and columns
 MEMORY = 1 << 29   # bytes of products from which on not writing them is worth some time
 WRITING = 1.25     # times the products: what they cost where they are written and read
 

@@ -112,8 +112,8 @@ def may_be_product(sum_: UOp, least: int) -> bool:
 
 
 def regions(facts: Facts, least: int, again: bool) -> Iterator[tuple[list[UOp], Region | str]]:
-    """The products of at least so many elements that hang together, and their region, or why
-    there is none. ``again``: what is computed again has the same bits."""
+    """The products of matrices of at least so many elements that hang together, and their region,
+    or why there is none. ``again``: what is computed again has the same bits."""
     owner: dict[UOp, UOp] = {}  # of products and what is inside: towards one of the region
 
     def find(node: UOp) -> UOp:
@@ -123,7 +123,9 @@ def regions(facts: Facts, least: int, again: bool) -> Iterator[tuple[list[UOp], 
 
     for node in facts.nodes:
         if node in facts.contractions:
-            if may_be_product(node, least) and facts.is_product(node):
+            if may_be_product(node, least) and facts.is_product(node) and math.prod(
+                    [max([node.shape[a] for a in f], default=1)
+                     for f in facts.families(node)]) >= least:
                 owner[node] = node
         elif node.op.kind == "elementwise" or node.op in MOVED:
             for first in [find(s) for s in node.src if s in owner]:
