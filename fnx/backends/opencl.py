@@ -218,7 +218,7 @@ class OpenClDriver(QueueDriver):
         self._signals = self._done = 0
         self._lock = fork_safe_lock()
         self.pinned = Pinned(self._pin, self.done, self.wait)
-        self._abort_memory, address = self._host_memory(4, _MAPPED_TO_READ)
+        self._abort_memory, address = self._host_memory(4, _MAPPED_TO_READ, bytes(4))
         self._abort_word = c_int.from_address(address)
         self._left = 0  # what a wait that Ctrl-C left was for
         self._aborted = False
@@ -295,11 +295,12 @@ class OpenClDriver(QueueDriver):
         """Memory of the host that the device reads without another copy, for good."""
         return self._host_memory(nbytes, _MAPPED)[1]
 
-    def _host_memory(self, nbytes: int, use: int) -> tuple[int, int]:
-        """A buffer of zeros, and where the host finds it; kernels read what is mapped to read."""
+    def _host_memory(self, nbytes: int, use: int, first: bytes = b"") -> tuple[int, int]:
+        """A buffer that begins with some bytes, and where the host finds it. Kernels may read what
+        is mapped to be read, which the host does not write before."""
         made = self.cl.clCreateBuffer(self.context, _HOST_MEMORY, nbytes, None)
-        zeros = bytes(nbytes)
-        self.cl.clEnqueueWriteBuffer(self.queue, made, 1, 0, nbytes, zeros, 0, None, None)
+        if first:
+            self.cl.clEnqueueWriteBuffer(self.queue, made, 1, 0, len(first), first, 0, None, None)
         return made, self.cl.clEnqueueMapBuffer(self.queue, made, 1, use, 0, nbytes, 0, None, None)
 
     def read(self, memory: int, offset: int, to: HostBytes) -> None:

@@ -175,11 +175,6 @@ def blockwise(fn: UOp, target: Target) -> UOp:  # its kernels are loops and vect
     return on_bodies(partial(by_blocks, target=target, again=in_order))(fn)
 
 
-def in_chunks(fn: UOp, target: Target) -> UOp:
-    """Long folds in as many chunks as the target's row says."""
-    return split_reduce(fn, target.chunks)
-
-
 CALLING = frozenset({ops.CALL, ops.CUSTOM})
 FOLDED = frozenset({ops.FOLD})
 KERNELS = frozenset({ops.KERNEL})
@@ -200,7 +195,7 @@ TENSOR_PASSES = (
     Pass("pair_folds", on_bodies(pair_folds), "tensor", "tensor", about=CHOOSING),
     Pass("blockwise", blockwise, "tensor", "tensor", about=REDUCED, of_target=True,
          why=block_decisions),
-    Pass("split_reduce", on_bodies_of(in_chunks), "tensor", "tensor", about=REDUCED,
+    Pass("split_reduce", on_bodies_of(split_reduce), "tensor", "tensor", about=REDUCED,
          of_target=True),
     Pass("few_parts", on_bodies_of(few_parts), "tensor", "tensor", about=JOINED, of_target=True),
 )

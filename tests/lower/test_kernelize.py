@@ -13,6 +13,7 @@ from fnx.core import build as b
 from fnx.core import dtypes, ops
 from fnx.core.array.array import Array
 from fnx.core.levels.interp import apply
+from fnx.core.target import Target
 from fnx.core.uop import UOp
 from fnx.lower.fusion import cost
 from fnx.lower.tensor.split_reduce import split_reduce
@@ -166,10 +167,10 @@ def test_a_cycle_between_groups_is_never_made() -> None:
 def test_long_chains_across_rows_are_cut() -> None:
     """Column sums of many rows: in chunks, so that rounding errors do not pile up."""
     x = p(0, 20_000, 70)
-    cut = split_reduce(fn(b.reduce(x, ops.ADD, [0]), n=1))
+    cut = split_reduce(fn(b.reduce(x, ops.ADD, [0]), n=1), Target("cpu"))
     assert [s.writes[0].shape for s in steps_of(cut)] == [(50, 70), (70,)]
     rows = p(0, 70, 20_000)
-    assert split_reduce(fn(b.reduce(rows, ops.ADD, [1]), n=1)).src[0].src[0] is rows
+    assert split_reduce(fn(b.reduce(rows, ops.ADD, [1]), n=1), Target("cpu")).src[0].src[0] is rows
 
 
 _SAME_PLACE: dict[str, Callable[[Array], Array]] = {

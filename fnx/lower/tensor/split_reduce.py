@@ -8,7 +8,8 @@ threads take more of them than workers), never from the number of workers.
 
 >>> from fnx.core import dtypes
 >>> x = build.param(0, dtypes.float32, (1 << 24,))
->>> total, = split_reduce(build.function([build.reduce(x, ops.ADD, [0])], 1)).src
+>>> whole = build.function([build.reduce(x, ops.ADD, [0])], 1)
+>>> total, = split_reduce(whole, Target("cpu")).src
 >>> total.src[0].op, total.src[0].src[0].shape
 (REDUCE, (64, 262144))
 """
@@ -19,19 +20,20 @@ import math
 from typing import Any
 
 from fnx.core import build, ops
+from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild
 
 MIN_WORK = 1 << 16   # elements folded in all below which one worker is enough
 MAX_RESULTS = 64     # with more results than this, the results themselves are shared out
 LONG = 1 << 13       # a chain of additions across rows that loses too many bits
 MIN_CHUNK = 1 << 12  # elements a chunk folds at least
-MAX_CHUNKS = 64      # of each fold, where no target says
 
 
-def split_reduce(fn: UOp, most: int = MAX_CHUNKS) -> UOp:
+def split_reduce(fn: UOp, target: Target) -> UOp:
     """A FUNCTION in which long REDUCEs with few results are folded in chunks first."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        return _split(node.over(src), most) if node.op is ops.REDUCE and _is_long(node) else None
+        long = node.op is ops.REDUCE and _is_long(node)
+        return _split(node.over(src), target.chunks) if long else None
     return fn.over(tuple(rebuild(fn.src, visit)))
 
 

@@ -8,7 +8,7 @@
         if type(a0) is not dict or len(a0) != 2: return MISS
         x0 = a0['b']; x1 = a0['w']; x2 = a1
         if type(x0) is not Array:
-            if type(x0) not in T0: return MISS       (NumPy data, or numbers where it is weak)
+            if type(x0) not in T0 or ...: return MISS   (NumPy data, or numbers where it is weak)
             x0 = convert(x0)
         if x0._storage is None or x0._shape != S0 or x0._dtype is not D0 or ...: return MISS
         ...
@@ -228,12 +228,13 @@ def _take_apart(src: _Source, treedef: tree.TreeDef, here: str, leaves: list[str
 def _leaf_guards(src: _Source, leaves: list[str], avals: Sequence[Aval]) -> None:
     for x, (shape, t, weak) in zip(leaves, avals):
         may = _NUMBERS if weak else _ARRAYS if shape else _SCALARS
+        known = src.constant(shape, "S")
+        other = f" or {x}.shape != {known}" if may is _ARRAYS else ""  # before it is uploaded
         src.lines.append(f"  if type({x}) is not Array:\n"
-                         f"    if type({x}) not in {src.constant(may, 'T')}: return MISS\n"
+                         f"    if type({x}) not in {src.constant(may, 'T')}{other}: return MISS\n"
                          f"    {x} = convert({x})")
         src.guard(f"{x}._storage is None",
-                  f"{x}._shape is not {(known := src.constant(shape, 'S'))} "
-                  f"and {x}._shape != {known}",
+                  f"{x}._shape is not {known} and {x}._shape != {known}",
                   f"{x}._dtype is not {src.constant(t, 'D')}", f"{x}.weak is not {weak}")
 
 
