@@ -146,7 +146,7 @@ for _ in range(3):
 
 def test_at_most_one_endless_kernel_for_each_processor():
     done = script(ENDLESS + """
-from fnx.backends.llvm.binding import cores
+from fnx.backends.llvm.host import cores
 for n in range(cores()):
     interrupted(endless(f"endless_{n}"), 2)
 for _ in range(2):

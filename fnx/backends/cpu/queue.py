@@ -27,7 +27,7 @@ from fnx.backends.cpu.callbacks import Caller, Inside
 from fnx.backends.cpu.entry import PYTHON, Entries
 from fnx.backends.cpu.recording import Recording
 from fnx.backends.hcq import HostStorage, InFlight, Leasing, Signal
-from fnx.backends.llvm.binding import cores
+from fnx.backends.llvm.host import cores
 from fnx.backends.llvm.kernels import compiled_once
 from fnx.core.config import config
 from fnx.core.errors import DeviceError

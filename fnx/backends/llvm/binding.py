@@ -27,10 +27,10 @@ from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint8, c
 from typing import Any
 
 from fnx.backends.allocator import require_address_space
+from fnx.backends.llvm.host import cache_bytes, cores, units, vectors
 from fnx.core.errors import DeviceError, SpecError
 from fnx.core.process import at_fork, fork_safe_lock, wait_for_the_end
 from fnx.core.target import Target
-from fnx.core.units import UNITS
 from fnx.core.weak import Deaths
 
 SUPPORTED = (22,)  # LLVM's major versions whose prototypes are known to be these
@@ -164,9 +164,6 @@ class _Message:
 # ---- the host -------------------------------------------------------------------------------
 
 
-_ARCH_PRCTL, _REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18  # asm/prctl.h
-
-
 @functools.cache
 def host_target() -> Target:
     """The machine this process runs on.
@@ -184,74 +181,11 @@ def host_target() -> Target:
     if triple.startswith(("x86_64", "i686")):
         features.append("-prefer-256-bit")  # some hosts default to half of their width
     have = set(features)
-    bits, registers = _vectors(triple, have)
-    l1, l2 = _cache_bytes(1, 32 << 10), _cache_bytes(2, 1 << 20)
+    bits, registers = vectors(triple, have)
+    l1, l2 = cache_bytes(1, 32 << 10), cache_bytes(2, 1 << 20)
     return Target("cpu", triple, cpu, ",".join(features), bits, registers,
                   not triple.startswith("x86") or "+fma" in have, l1, l2, cores(), version(),
-                  units=_units(bits, have))
-
-
-def _units(bits: int, features: set[str]) -> tuple[str, ...]:
-    """The matrix units of a processor."""
-    found = [u for u in UNITS.values() if u.needs and u.bits <= bits
-             and features.issuperset([f"+{need}" for need in u.needs])]
-    return tuple([u.name for u in found if u.form != "tiles" or _may_use_tiles()])
-
-
-@functools.cache
-def _may_use_tiles() -> bool:
-    """Whether the system lets this process have registers of tiles: it is asked once."""
-    if sys.platform != "linux":
-        return False
-    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQ_XCOMP_PERM, _TILE_DATA) == 0)
-
-
-def _vectors(triple: str, features: set[str]) -> tuple[int, int]:
-    """Width and number of the vector registers."""
-    if not triple.startswith("x86_64"):
-        return 128, 32
-    if {"+avx512f", "+avx512vl", "+avx512bw", "+avx512dq"} <= features:
-        return 512, 32
-    return (256, 16) if "+avx" in features else (128, 16)
-
-
-def cores() -> int:
-    """Processors this process may use: its affinity, and the quota of its control group."""
-    if not hasattr(os, "sched_getaffinity"):
-        return os.cpu_count() or 1
-    count = len(os.sched_getaffinity(0))
-    try:
-        with open("/sys/fs/cgroup/cpu.max") as f:
-            quota, period = f.read().split()
-        count = min(count, -(-int(quota) // int(period)))
-    except (OSError, ValueError):  # no such file, or "max"
-        pass
-    return max(1, count)
-
-
-def _cache_bytes(level: int, default: int) -> int:
-    """Bytes of one core's data cache of this level, as the system tells."""
-    base = "/sys/devices/system/cpu/cpu0/cache"
-    try:
-        for entry in sorted(os.listdir(base)):
-            found = {}
-            for field in ("level", "type", "size"):
-                with open(os.path.join(base, entry, field)) as f:
-                    found[field] = f.read().strip()
-            if found["level"] == str(level) and found["type"] != "Instruction":
-                unit = {"K": 1 << 10, "M": 1 << 20}.get(found["size"][-1:], 1)
-                return int(found["size"].rstrip("KM")) * unit
-    except (OSError, KeyError, ValueError):
-        pass
-    return _sysctl("hw.l1dcachesize" if level == 1 else "hw.l2cachesize") or default
-
-
-def _sysctl(name: str) -> int:
-    if sys.platform != "darwin":
-        return 0
-    value, size = ctypes.c_int64(), c_size_t(8)
-    ctypes.CDLL(None).sysctlbyname(name.encode(), byref(value), byref(size), None, 0)
-    return value.value
+                  units=units(bits, have))
 
 
 # ---- the process ------------------------------------------------------------------------------

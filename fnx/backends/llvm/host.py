@@ -1,0 +1,76 @@
+"""What the system and a list of features say of this machine: cores, caches, registers, units."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+from ctypes import byref, c_size_t
+
+from fnx.core.units import UNITS
+
+_ARCH_PRCTL, _REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18  # asm/prctl.h
+
+
+def units(bits: int, features: set[str]) -> tuple[str, ...]:
+    """The matrix units of a processor."""
+    found = [u for u in UNITS.values() if u.needs and u.bits <= bits
+             and features.issuperset([f"+{need}" for need in u.needs])]
+    return tuple([u.name for u in found if u.form != "tiles" or _may_use_tiles()])
+
+
+@functools.cache
+def _may_use_tiles() -> bool:
+    """Whether the system lets this process have registers of tiles: it is asked once."""
+    if sys.platform != "linux":
+        return False
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQ_XCOMP_PERM, _TILE_DATA) == 0)
+
+
+def vectors(triple: str, features: set[str]) -> tuple[int, int]:
+    """Width and number of the vector registers."""
+    if not triple.startswith("x86_64"):
+        return 128, 32
+    if {"+avx512f", "+avx512vl", "+avx512bw", "+avx512dq"} <= features:
+        return 512, 32
+    return (256, 16) if "+avx" in features else (128, 16)
+
+
+def cores() -> int:
+    """Processors this process may use: its affinity, and the quota of its control group."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    count = len(os.sched_getaffinity(0))
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as f:
+            quota, period = f.read().split()
+        count = min(count, -(-int(quota) // int(period)))
+    except (OSError, ValueError):  # no such file, or "max"
+        pass
+    return max(1, count)
+
+
+def cache_bytes(level: int, default: int) -> int:
+    """Bytes of one core's data cache of this level, as the system tells."""
+    base = "/sys/devices/system/cpu/cpu0/cache"
+    try:
+        for entry in sorted(os.listdir(base)):
+            found = {}
+            for field in ("level", "type", "size"):
+                with open(os.path.join(base, entry, field)) as f:
+                    found[field] = f.read().strip()
+            if found["level"] == str(level) and found["type"] != "Instruction":
+                unit = {"K": 1 << 10, "M": 1 << 20}.get(found["size"][-1:], 1)
+                return int(found["size"].rstrip("KM")) * unit
+    except (OSError, KeyError, ValueError):
+        pass
+    return _sysctl("hw.l1dcachesize" if level == 1 else "hw.l2cachesize") or default
+
+
+def _sysctl(name: str) -> int:
+    if sys.platform != "darwin":
+        return 0
+    value, size = ctypes.c_int64(), c_size_t(8)
+    ctypes.CDLL(None).sysctlbyname(name.encode(), byref(value), byref(size), None, 0)
+    return value.value
