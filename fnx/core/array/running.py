@@ -33,7 +33,7 @@ def running(x: UOp, axis: int, monoid: Op, reverse: bool = False, name: str = "r
     if n <= few:
         return _shifted(x, axis, monoid, reverse)
     shape = x.shape
-    lead, trail = ([m] if m > 1 else [] for m in (
+    lead, trail = ([m] if m != 1 else [] for m in (
         math.prod(shape[:axis]), math.prod(shape[axis + 1:])))
     x, axis = build.reshape(x, (*lead, n, *trail)), len(lead)  # short axes are one long one
     kind = _carried(x.dtype, monoid, n)
