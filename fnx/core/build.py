@@ -51,13 +51,13 @@ def const_bits(value: Any, dtype: DType) -> int:
     number = int(value)
     low, high = dtype.limits
     if not low <= number <= high:
-        got = number if number.bit_length() <= 128 else f"one of {number.bit_length()} bits"
-        if dtype is dtypes.index:
-            raise OutOfMemoryError(f"expected arrays of fewer than 2**63 elements, got {got}",
-                                   hint="see whether the shapes are those that are meant")
-        raise OverflowedError(f"expected an integer that fits {dtype}, got {got}",
+        raise OverflowedError(f"expected an integer that fits {dtype}, got {_shown(number)}",
                               hint="name a wider dtype, or reduce the value")
     return number & ((1 << dtype.bits) - 1)
+
+
+def _shown(number: int) -> str:
+    return str(number) if number.bit_length() <= 128 else f"one of {number.bit_length()} bits"
 
 
 def const(value: Any, dtype: DType, shape: Shape = ()) -> UOp:
@@ -401,7 +401,16 @@ def results(called: UOp) -> tuple[UOp, ...]:
 
 
 def index_const(n: int) -> UOp:
-    return const(n, dtypes.index)
+    """A count of elements, or a place among them.
+
+    Raises:
+        OutOfMemoryError: no memory has as many.
+    """
+    try:
+        return const(n, dtypes.index)
+    except OverflowedError:
+        raise OutOfMemoryError(f"expected arrays of fewer than 2**63 elements, got {_shown(n)}",
+                               hint="see whether the shapes are those that are meant") from None
 
 
 def range_(extent: UOp | int, id: int, kind: str = "SEQ", name: str = "") -> UOp:

@@ -30,7 +30,8 @@ from fnx.exporting.graph_file import ExportedGraph
 from fnx.transforms.link import lowered_for
 
 # What every implementation has.
-TARGET = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 10, fma=False)
+TARGET = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 10, fma=False,
+                vector_bits=32, vector_registers=64)
 MEMORY, AXIS, MOST = 128 << 20, 65535, 4096  # bytes of a binding, groups of an axis, launches
 _ALIGNED = 256
 _VIEWS = {"float32": "Float32Array", "int32": "Int32Array", "uint32": "Uint32Array",

@@ -280,7 +280,7 @@ only_narrow = deferred("fnx.lower.program.widths", "only_narrow")
 WGSL = _WGSL.replace(code=tuple([
     Pass("lacking", lacking, "kernel", "kernel", of_target=True) if p.name == "decompose" else
     Pass("only_narrow", only_narrow, "program", "program", of_target=True) if p.name == "widths"
-    else p for p in _WGSL.code]))
+    else p for p in _WGSL.code if p.name != "vectors"]))  # memories are words, read one by one
 
 # ---- files of other languages -------------------------------------------------------------------
 
