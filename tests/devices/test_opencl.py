@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
@@ -288,6 +289,65 @@ def test_a_shorter_last_batch_is_one_enqueue_too(opencl: Any, monkeypatch: pytes
     with override(device="cpu"):
         want = [float(v) for v in digits_losses(26, None, epoch=5)]
     np.testing.assert_allclose([float(v) for v in losses], want, rtol=1e-3)
+
+
+LARGE = 5000  # elements of what is recorded again sooner than copied
+
+
+def _batches(scale: float) -> Any:
+    """A program of several launches whose results have the same sizes for all lengths of x."""
+    def step(state: Any, x: Any) -> Any:
+        a, b, n = state
+        for i in range(3):
+            a, b = jnp.cumsum(b[::-1]) * scale + x.sum(), jnp.tanh(a[::-1]) + i
+        return a.max(), (a, b, n + 1)
+    return step
+
+
+PLAIN, DONATED, OTHER = (fnx.jit(_batches(0.001)), fnx.jit(_batches(0.001), donate_argnums=0),
+                         fnx.jit(_batches(0.002)))
+
+
+@settings(max_examples=3 * EXAMPLES)
+@given(st.lists(st.tuples(st.sampled_from([PLAIN, DONATED, OTHER]), st.sampled_from([5, 9]),
+                          st.booleans()), max_size=12),
+       st.integers(2, 5), st.integers(1, 2))
+def test_whatever_ran_before_each_step_is_one_enqueue_before_long(
+        history: list[tuple[Any, int, bool]], epoch: int, models: int) -> None:
+    device: Any = found("opencl")
+    if device.driver.recording is None:
+        pytest.skip("the driver has no command buffers")
+    xs = {n: np.linspace(0, 1, n, dtype=np.float32) for n in (5, 9)}
+
+    def fresh() -> Any:
+        return jnp.linspace(0, 1, LARGE), jnp.ones(LARGE), jnp.asarray(0.0)
+
+    def runs(after: Any = None) -> list[Any]:
+        state, kept = fresh(), []
+        for f, n, keep in history:
+            value, state = f(state, xs[n])
+            if keep:
+                kept.append(value)
+                if f is not DONATED:
+                    kept.append(state)
+                    state = fresh()
+        states = [fresh() for _ in range(models)]
+        for i in range(10 * epoch):
+            for k in range(models):
+                value, states[k] = PLAIN(states[k], xs[5 if i % epoch else 9])
+                kept.append(value)
+            if after is not None:
+                after()
+        return [*kept, *states]
+
+    counts: list[int] = []
+    with override(device="opencl"):
+        got = runs(lambda: counts.append(device.driver.enqueues))
+        assert set(np.diff(counts)[-2 * epoch:]) == {models}, np.diff(counts)
+    with override(device="cpu"):
+        want = fnx.tree.map(np.asarray, runs())
+    for a, b in zip(fnx.tree.leaves(got), fnx.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-4, atol=1e-4)
 
 
 def test_results_that_are_kept_and_dropped_at_random(opencl: Any) -> None:

@@ -12,7 +12,7 @@ step) is written to a stand-in, from which it is copied behind the record.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -30,9 +30,8 @@ from fnx.backends.hcq import Command, Commands, QueuedLoop
 from fnx.core import parts
 from fnx.core.uop import UOp
 
-RECORDS = 8       # of a command buffer
+RECORDS = 8       # of a command buffer, and calls whose results are looked for again
 STAND_INS = 4     # of a record
-_TURNS = 2
 LAUNCHES = 2048   # that are known before, at most
 
 Tuples = tuple[DeviceMemory, ...]
@@ -62,15 +61,16 @@ class _Record:
     """What was seen, and perhaps recorded, on the memory of some arguments.
 
     Attributes:
+        key: memory of each argument.
         fresh: memory of each result, then of the arena.
         stand_ins: memory in the place of results that callers keep, by their numbers.
         launches: the record of the driver.
     """
 
-    __slots__ = ("fresh", "launches", "stand_ins")
+    __slots__ = ("fresh", "key", "launches", "stand_ins")
 
-    def __init__(self, fresh: list[DeviceMemory]) -> None:
-        self.fresh = fresh
+    def __init__(self, key: Tuples, fresh: list[DeviceMemory]) -> None:
+        self.key, self.fresh = key, fresh
         self.stand_ins: dict[int, ArenaMemory] = {}
         self.launches: RecordedLaunches | None = None
 
@@ -80,19 +80,19 @@ class Records:
 
     def __init__(self, driver: QueueDriver) -> None:
         self.driver = driver
-        self.seen: OrderedDict[Tuples, _Record] = OrderedDict()
+        self.seen: list[_Record] = []  # the last used one is the last
         self.linked: LinkedLaunches | None = None
 
-    def drop(self, key: Tuples) -> None:
-        """Forget the record on this memory."""
-        found = self.seen.pop(key)
+    def drop(self, found: _Record) -> None:
+        """Forget a record."""
+        self.seen.remove(found)
         if found.launches is not None:
             self.driver.forget(found.launches)
 
     def end(self) -> None:
         """Forget all."""
-        for key in list(self.seen):
-            self.drop(key)
+        for found in list(self.seen):
+            self.drop(found)
         linked, self.linked = self.linked, None
         if linked is not None:
             self.driver.unlink(linked)
@@ -137,40 +137,72 @@ class Straight:
 
     def _of(self, given: list[DeviceMemory], fresh: list[PoolMemory], fixed: set[PoolMemory],
             sizes: list[int]) -> _Record | None:
-        """A record that fits; None where there is none."""
+        """A record that fits; None where there is none, or what was seen now for the first time."""
         key, seen = tuple(given), self.records.seen
-        found = seen.get(key)
-        before = self.pool.turns_of(tuple(sizes), _TURNS)
+        turns = self.pool.turns_of(tuple(sizes), RECORDS)
+        found, missed = self._fitting(key, fresh, fixed, sizes)
         if found is None:
-            if len(before) == _TURNS:  # of a state that two memories take in turns
-                self.pool.steer(fresh, [*before[0], *self._work], fixed)
-            seen[key] = found = _Record([piece.memory for piece in fresh])
-            before.append(found.fresh[:len(sizes)])
+            self._steer_to_a_turn(fresh, turns, fixed)
+            found = _Record(key, [piece.memory for piece in fresh])
             self._work = found.fresh[len(sizes):]
-            if len(seen) > RECORDS:
-                self.records.drop(next(iter(seen)))
-            return None
-        seen.move_to_end(key)
-        before.append(found.fresh[:len(sizes)])
-        missed = [i for i in self.pool.steer(fresh, found.fresh, fixed)
-                  if i not in found.stand_ins]
-        if found.launches is not None and not missed:
-            return found
-        kept = [i for i in missed if i < len(sizes) and sizes[i] <= SMALL]
-        if len(kept) < len(missed) or len(kept) + len(found.stand_ins) > STAND_INS:
-            if found.launches is None:
-                found.fresh = [piece.memory for piece in fresh]
-            return None
-        if found.launches is not None:
-            self.driver.forget(found.launches)
-            found.launches = None
+            if len(seen) == RECORDS:
+                self.records.drop(seen[0])
+        else:
+            seen.remove(found)
+            kept = [i for i in missed if i not in found.stand_ins]
+            if found.launches is None or kept:
+                self._record(found, kept, fresh, sizes)
+            for turn in reversed(turns):  # lest a part of a state lies elsewhere at each call
+                if not missed:
+                    break
+                still = self.pool.steer([fresh[i] for i in missed], [turn[i] for i in missed],
+                                        fixed)
+                missed = [missed[i] for i in still]
+            for i in found.stand_ins:
+                found.fresh[i] = fresh[i].memory
+        seen.append(found)
+        turns.append(found.fresh[:len(sizes)])
+        return found
+
+    def _fitting(self, key: Tuples, fresh: list[PoolMemory], fixed: set[PoolMemory],
+                 sizes: list[int]) -> tuple[_Record | None, list[int]]:
+        """What was last seen on these arguments with results where there is room now, and the
+        results that are not where they were, which have or may have stand-ins."""
+        for found in reversed(self.records.seen):
+            if found.key != key:
+                continue
+            missed = self.pool.steer(fresh, found.fresh, fixed)
+            if len({*missed, *found.stand_ins}) <= STAND_INS and all(
+                    i < len(sizes) and sizes[i] <= SMALL for i in missed):
+                return found, missed
+        return None, []
+
+    def _steer_to_a_turn(self, fresh: list[PoolMemory], turns: deque[list[DeviceMemory]],
+                         fixed: set[PoolMemory]) -> None:
+        """Results go where those of an earlier call were, of which most is free: a state that is
+        handed on then has few places, each as a whole."""
+        fewest, nearest = len(fresh) + 1, list[DeviceMemory]()
+        for turn in reversed(turns):
+            wanted = [*turn, *self._work]
+            missed = len(self.pool.steer(fresh, wanted, fixed))
+            if missed < fewest:
+                fewest, nearest = missed, wanted
+            if not missed:
+                return
+        self.pool.steer(fresh, nearest, fixed)
+
+    def _record(self, found: _Record, kept: list[int], fresh: list[PoolMemory], sizes: list[int]
+                ) -> None:
+        """Record on this memory, with stand-ins for results that are kept."""
+        launches, found.launches = found.launches, None
+        if launches is not None:
+            self.driver.forget(launches)
         found.stand_ins |= {i: ArenaMemory(self.pool, sizes[i]) for i in kept}
         found.fresh = [piece.memory for piece in fresh]
         memory = [found.stand_ins[i].memory if i in found.stand_ins else m
                   for i, m in enumerate(found.fresh)]
-        found.launches = self.driver.record(self._launches(given, memory, len(sizes)))
+        found.launches = self.driver.record(self._launches(found.key, memory, len(sizes)))
         self._recordable = found.launches is not None
-        return found
 
     def _launches(self, given: Sequence[DeviceMemory], fresh: Sequence[DeviceMemory], outs: int
                   ) -> list[QueuedLaunch]:
@@ -189,9 +221,9 @@ class Straight:
 
     def forget(self, memory: DeviceMemory) -> None:
         """Drop the records on it."""
-        for key in [key for key, found in self.records.seen.items()
-                    if memory in key or memory in found.fresh]:
-            self.records.drop(key)
+        for found in [found for found in self.records.seen
+                      if memory in found.key or memory in found.fresh]:
+            self.records.drop(found)
 
 
 def straight(commands: Commands, plans: Mapping[Command, LaunchFace], pool: GpuPool
