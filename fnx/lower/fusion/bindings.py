@@ -83,14 +83,23 @@ class _Bindings:
 
     def _cut(self, values: Iterable[UOp], bound: dict[UOp, _Bound], out: _Bound, cut: set[UOp],
              reader: UOp | None = None) -> Iterator[UOp]:
-        """Operands, the one that saves most first, until the rest fits."""
+        """Operands, the one that saves most first, until the rest fits. Where none saves alone,
+        as WHERE(r < x, y, r) needs all of r in two of them, the first, which others may read."""
         values = [*values]
         while len(needed := out | self._together(values, bound, reader, cut)) > self.most:
             saved = {v: len(needed) - len(out | self._together(values, bound, reader, cut | {v}))
                      for v in values if v in bound and v not in cut and v.op is not ops.PAIR}
             best = max(saved, key=saved.__getitem__, default=None)
-            if best is None or saved[best] <= 0:
+            if best is None:
                 return
+            if saved[best] <= 0:  # what one of them needs, another one needs, too
+                best = min([v for v in saved if bound[v] - {self._place(v)}],
+                           key=self.position.__getitem__, default=None)
+                if best is None:
+                    return
+                cut.add(best)
+                for node in bound:  # those that read it need less now
+                    bound[node] = self._together(_values(node), bound, node, cut)
             cut.add(best)
             yield best
 
