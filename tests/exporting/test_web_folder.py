@@ -25,7 +25,10 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--enable-unsafe-webgpu",
          "--use-webgpu-adapter=swiftshader"]
 HOST_DECIDES = {"while", "cond", "sort"}
-FUNCTIONS = {**ALL, "narrow": lambda x: ALL["narrow"](x).astype(jnp.float32)}
+FUNCTIONS = {**ALL, "narrow": lambda x: ALL["narrow"](x).astype(jnp.float32),
+             "scan of parts of words": lambda x: fnx.lax.scan(
+                 lambda c, r: (c * 3 + r, c - r), jnp.ones((4, 4), jnp.int16),
+                 jnp.ones((6, 4, 4), jnp.int16) * x[0, 0].astype(jnp.int16))}
 
 
 def replayed(files: dict[str, bytes], inputs: list[Any]) -> list[Any]:
