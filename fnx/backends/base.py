@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from fnx.core.config import DEVICES, GPUS
-from fnx.core.errors import ArgumentError, NotBuiltError
+from fnx.core.errors import ArgumentError, NotBuiltError, OutOfMemoryError
 from fnx.core.process import fork_safe_lock, load
 from fnx.core.program import KernelCode, Recorded
 from fnx.core.target import Target
 from fnx.core.uop import UOp
+
+ADDRESS_SPACE = "raise the limit (ulimit -v, RLIMIT_AS)"  # how to have more
 
 
 class DeviceStorage(ABC):
@@ -154,6 +156,7 @@ def get_device(name: str) -> DeviceBase:
 
     Raises:
         ArgumentError: there is no such device.
+        OutOfMemoryError: the process may not have the memory to load it.
     """
     found = _devices.get(name)
     if found is not None:
@@ -163,7 +166,11 @@ def get_device(name: str) -> DeviceBase:
                             hint="set fnx.config.device to one of them")
     for hook in _before:
         hook(name)
-    module = load(DEVICES[name])
+    try:
+        module = load(DEVICES[name])
+    except MemoryError:
+        raise OutOfMemoryError(f"expected some megabytes of address space to load the device "
+                               f"{name}, there is less", hint=ADDRESS_SPACE) from None
     with _lock:
         if name not in _devices:
             _devices[name] = module.device()

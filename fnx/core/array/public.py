@@ -177,7 +177,8 @@ def public(f: Callable[P, R], name: str = "") -> Callable[P, R]:
             shorten(error)
             raise
         except Exception as error:
-            if (found := misfit(call, args, kwargs, error)) is not None:
+            if not isinstance(error, MemoryError) and \
+                    (found := misfit(call, args, kwargs, error)) is not None:
                 raise found from None
             shorten(error)
             raise
