@@ -259,6 +259,14 @@ class Kernels:
             jobs = {code.key: self._jobs[code.key] for code in codes if code.key not in found}
         try:
             new = [(key, job.symbol) for key, job in jobs.items() if job.object()]
+            with self._lock:  # a job goes when its kernel is there, or others would begin it again
+                self.counts["llvm_us"] += sum(job.nanoseconds for job in jobs.values()) // 1000
+                start = time.perf_counter_ns()
+                found |= self._link([(key, s, jobs[key].object()) for key, s in new])
+                self.counts["link_us"] += (time.perf_counter_ns() - start) // 1000
+                for key, kernel in found.items():
+                    if self.recent.get(key) is None:
+                        self.recent.keep(key, kernel)
         finally:
             with self._lock:
                 for key, job in jobs.items():
@@ -266,14 +274,6 @@ class Kernels:
                         del self._jobs[key]
                         if job.nanoseconds:
                             write_behind.later(job.keep)
-        with self._lock:
-            self.counts["llvm_us"] += sum(job.nanoseconds for job in jobs.values()) // 1000
-            start = time.perf_counter_ns()
-            found |= self._link([(key, s, jobs[key].object()) for key, s in new])
-            self.counts["link_us"] += (time.perf_counter_ns() - start) // 1000
-            for key, kernel in found.items():
-                if self.recent.get(key) is None:
-                    self.recent.keep(key, kernel)
         return [found[code.key] for code in codes]
 
     def _link(self, new: list[tuple[bytes, str, bytes]]) -> dict[bytes, LinkedKernel]:
@@ -297,6 +297,7 @@ class Kernels:
         """A forked child has no helpers; what they had begun begins again."""
         self.helpers.reset()
         self._jobs = {}
+
 
 def compiled_once(text: str, symbols: Sequence[str], target: Target,
                   imports: dict[str, int]) -> llvm.Library:
