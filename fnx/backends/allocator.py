@@ -34,7 +34,6 @@ from collections.abc import Callable, Iterator
 from itertools import repeat, starmap
 from typing import Any
 
-from fnx.backends.base import ADDRESS_SPACE
 from fnx.core.config import config
 from fnx.core.errors import OutOfMemoryError
 from fnx.core.process import fork_safe_lock
@@ -139,7 +138,7 @@ def require_address_space(nbytes: int, why: str) -> None:
         if left < nbytes:
             raise OutOfMemoryError(
                 f"expected {nbytes:,} bytes of address space {why}, {max(0, left):,} are left "
-                f"of the limit of {limit:,}", hint=ADDRESS_SPACE)
+                f"of the limit of {limit:,}", hint="raise the limit (ulimit -v, RLIMIT_AS)")
 
 
 def _left(limit: int) -> int:

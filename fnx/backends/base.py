@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from fnx.core.config import DEVICES, GPUS
-from fnx.core.errors import ArgumentError, NotBuiltError, OutOfMemoryError
+from fnx.core.errors import ArgumentError, NotBuiltError
 from fnx.core.process import fork_safe_lock, load
 from fnx.core.program import KernelCode, Recorded
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 
-ADDRESS_SPACE = "raise the limit (ulimit -v, RLIMIT_AS)"  # how to have more
+_LOADING = 16 << 20  # bytes of address space without which no device is loaded
 
 
 class DeviceStorage(ABC):
@@ -164,13 +164,11 @@ def get_device(name: str) -> DeviceBase:
     if name not in DEVICES:
         raise ArgumentError(f"expected one of {', '.join(DEVICES)}; got {name!r}",
                             hint="set fnx.config.device to one of them")
+    # before, as Python's own errors of memory would not say what it is about
+    load("fnx.backends.allocator").require_address_space(_LOADING, f"to load the device {name}")
     for hook in _before:
         hook(name)
-    try:
-        module = load(DEVICES[name])
-    except MemoryError:
-        raise OutOfMemoryError(f"expected some megabytes of address space to load the device "
-                               f"{name}, there is less", hint=ADDRESS_SPACE) from None
+    module = load(DEVICES[name])
     with _lock:
         if name not in _devices:
             _devices[name] = module.device()
