@@ -3,14 +3,17 @@
     python benchmarks/sweep.py                               all that are not in the state file
     python benchmarks/sweep.py --family norms --seconds 90   what fits into the time
     python benchmarks/sweep.py --one-core                    on one core, by processor time
+    python benchmarks/sweep.py --again --above 1.1           what other commits were slow at
+    python benchmarks/sweep.py --one-core --again --alone    fnx again, beside the others' old times
     python benchmarks/sweep.py --write                       also renews docs/benchmarks.md
 
 A case is timed in rounds in which the targets take turns; each call is waited for, by the same
 function for all. A time is the median of the rounds; a ratio is fnx's to the better of the others.
 ``cpu`` is the same by the clock of the processor, over all threads. Where other processes were busy
-meanwhile, the case is timed again, and the quietest try counts. Results are compared with JAX's.
-What is measured is kept, a line a case, in the state file: a run goes on where the one before
-ended.
+meanwhile, the case is timed again, and the quietest try counts. Results are compared with JAX's,
+errors are to PyTorch in float64, or to JAX in float64 where PyTorch lacks the function. A target
+that cannot be the better of the others any more stops taking turns. What is measured is kept, a
+line a case with its commit, in the state file: a run goes on where the one before ended.
 
 On one core each target has one thread, and a time is the least processor time of the rounds: that
 holds on a machine with other work, too, and says nothing of how work is shared.
@@ -24,6 +27,7 @@ import json
 import math
 import os
 import statistics
+import subprocess
 import sys
 import textwrap
 import time
@@ -37,6 +41,7 @@ COUNT, SEED = 1000, 11
 ROUNDS = 7
 ROUND_SECONDS = 0.006
 TURNS, TURN_SECONDS = 15, 0.0008  # of one core
+TRIAL, LOST = 3, 2.0  # turns after which a target leaves that takes so many times the least
 PAUSE = 0.005       # between targets: threads that wait by looking have stopped then
 TRIES = 3           # of a case while other processes are busy
 BUSY = 0.1          # of one processor: what others may take
@@ -60,6 +65,12 @@ def once(f: Call, repeats: int) -> tuple[float, float]:
     return ((time.perf_counter() - wall) / repeats, (time.process_time() - cpu) / repeats)
 
 
+def in_play(least: dict[str, float], calls: Iterable[str]) -> list[str]:
+    """The targets that go on taking turns: fnx, and what is not much slower than the fastest."""
+    best = min(least.values(), default=0.0)
+    return [name for name in calls if name == "fnx" or least.get(name, 0.0) <= LOST * best]
+
+
 def interleaved(calls: dict[str, Call]) -> dict[str, tuple[float, float]]:
     """Medians of what each call takes, in rounds in which they take turns."""
     repeats: dict[str, int] = {}
@@ -68,7 +79,7 @@ def interleaved(calls: dict[str, Call]) -> dict[str, tuple[float, float]]:
         repeats[name] = max(1, min(2000, int(ROUND_SECONDS / max(least, 1e-7))))
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for i in range(ROUNDS):
-        names = list(calls)
+        names = in_play({name: min(t)[0] for name, t in times.items() if i >= TRIAL}, calls)
         for name in names[i % len(names):] + names[:i % len(names)]:
             time.sleep(PAUSE)
             once(calls[name], 1)
@@ -105,9 +116,9 @@ def least(calls: dict[str, Call]) -> dict[str, tuple[float, float]]:
     for name, f in calls.items():
         once(f, 1)
         repeats[name] = max(1, min(1000, int(TURN_SECONDS / max(once(f, 1)[1], 1e-6))))
-    for _ in range(TURNS):
-        for name, f in calls.items():
-            found[name] = min(once(f, repeats[name])[1], found.get(name, math.inf))
+    for i in range(TURNS):
+        for name in in_play(found if i >= TRIAL else {}, calls):
+            found[name] = min(once(calls[name], repeats[name])[1], found.get(name, math.inf))
     return {name: (seconds, seconds) for name, seconds in found.items()}
 
 
@@ -146,15 +157,26 @@ def error_of(got: Any, reference: Any) -> float | None:
     return max(found, default=None)
 
 
-def in_float64(case: Any, ns: Any) -> Any:
-    """What JAX computes from the same operands as float64."""
+def in_float64(case: Any, ns: Any, torch: Any) -> Any:
+    """What the same operands give as float64: by PyTorch, which compiles nothing, else by JAX."""
+    given = [x.astype("float64") if x.dtype.kind == "f" else x for x in case.operands()]
+    if torch is not None and case.torch is not None:
+        return case.torch(torch)(*map(torch.from_numpy, given))
     with ns.jax.enable_x64(True):
-        given = [x.astype("float64") if x.dtype.kind == "f" else x for x in case.operands()]
         return ns.jax.device_get(ns.jax.jit(case.of(ns))(*map(ns.jnp.asarray, given)))
 
 
 def caller(of: Callable[..., Any], operands: list[Any], wait: Callable[[Any], Any]) -> Call:
     return lambda: wait(of(*operands))
+
+
+def measure_alone(case: Any, ns: Any, known: Record, one_core: bool) -> Record:
+    """What is known of a case, with the seconds of fnx as they are now."""
+    from run import block
+    calls = {"fnx": caller(ns.jax.jit(case.of(ns)), list(map(ns.jnp.asarray, case.operands())),
+                           block)}
+    times, others = (least(calls), 0.0) if one_core else quietest(calls)
+    return known | {"others": others, "fnx": list(times["fnx"])}
 
 
 def measure(case: Any, spaces: dict[str, Any], torch: Any, one_core: bool = False) -> Record:
@@ -179,7 +201,7 @@ def measure(case: Any, spaces: dict[str, Any], torch: Any, one_core: bool = Fals
             found.setdefault("failed", {})["torch"] = f"{type(error).__name__}: {error}"[:300]
     if results.keys() >= spaces.keys():
         found["agrees"] = agree(results["fnx"], results["jax"])
-        exact = in_float64(case, spaces["jax"])
+        exact = in_float64(case, spaces["jax"], torch)
         found["errors"] = {name: off for name, result in results.items()
                            if (off := error_of(result, exact)) is not None}
         del exact
@@ -246,22 +268,47 @@ def eager_torch() -> Any:
     return torch
 
 
+def commit() -> str:
+    """Of the sources, with a + where they were changed since; nothing where git does not say."""
+    home = ["git", "-C", str(BUILD.parent)]
+    try:
+        found = subprocess.run([*home, "describe", "--always", "--exclude=*", "--dirty=+"],
+                               capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return found.stdout.strip()
+
+
+def is_due(known: Record | None, now: str, options: argparse.Namespace) -> bool:
+    """Whether a case is to be measured: it never was, or not as the sources are now."""
+    if known is None:
+        return not options.above
+    if not options.again or now and known.get("commit") == now:
+        return False
+    return not options.above or (ratios(known, 0) or 0.0) > options.above \
+        or (error_ratio(known) or 0.0) > ERRORS
+
+
 def sweep(options: argparse.Namespace, done: dict[str, Record]) -> None:
-    """Measure what is not there yet, until the time is over."""
+    """Measure what is due, until the time is over."""
     from run import load
     from sweep_cases import FAMILIES, cases
-    end = time.monotonic() + options.seconds
-    torch = eager_torch() if options.torch else None
+    end, now = time.monotonic() + options.seconds, commit()
+    torch = eager_torch() if options.torch and not options.alone else None
     if options.one_core:
         on_one_core(torch)
-    spaces = {name: load(name)[0] for name in ("jax", "fnx")}
+    spaces = {name: load(name)[0] for name in ("jax", "fnx") if name == "fnx" or not options.alone}
     for family, case in cases(options.count, options.seed, options.family or list(FAMILIES)):
-        if case.name in done or options.only not in case.name:
+        known = done.get(case.name)
+        if options.only not in case.name or not is_due(known, now, options) \
+                or options.alone and not known:
             continue
         if time.monotonic() > end:
             break
-        record = {"name": case.name, "family": family} | measure(
-            case, spaces, torch, options.one_core)
+        record = {"name": case.name, "family": family} | (
+            measure_alone(case, spaces["fnx"], known, options.one_core)
+            if options.alone and known else measure(case, spaces, torch, options.one_core)
+        ) | {"commit": now}
         done[case.name] = record
         with options.state.open("a") as file:
             file.write(json.dumps(record) + "\n")
@@ -269,6 +316,8 @@ def sweep(options: argparse.Namespace, done: dict[str, Record]) -> None:
         times = "  ".join(f"{n} {record[n][0] * 1e6:.0f}" for n in ("fnx", "jax", "torch")
                           if n in record)
         note = "" if record.get("agrees") else "  DIFFERS"
+        if known and (before := ratios(known, 0)):
+            note += f"  was {before:.2f}"
         off = error_ratio(record)
         if record["others"] > BUSY:
             note += f"  others {record['others']:.1f}"
@@ -287,6 +336,11 @@ def main() -> int:
     parser.add_argument("--only", default="", help="cases whose name has this in it")
     parser.add_argument("--torch", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--one-core", action="store_true", help="processor time of one thread")
+    parser.add_argument("--again", action="store_true", help="what other commits measured, too")
+    parser.add_argument("--above", type=float, default=0.0, metavar="RATIO",
+                        help="only what was above it, or less exact than the others")
+    parser.add_argument("--alone", action="store_true",
+                        help="time fnx, and keep what is known of the others")
     parser.add_argument("--state", type=Path)
     parser.add_argument("--fresh", action="store_true", help="forget what is in the state file")
     parser.add_argument("--write", action="store_true", help="renew docs/benchmarks.md")

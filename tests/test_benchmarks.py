@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -107,6 +108,26 @@ def test_the_sweep_compares_with_the_better_one(sweep: object, tmp_path: Path) -
     assert wrong == ["", "Differs from JAX or fails: b."]
 
 
+def test_what_is_due_in_the_sweep_is_known_by_its_commit(sweep: object) -> None:
+    known = {"commit": "1", "fnx": [2.0, 1.0], "jax": [1.0, 4.0]}
+
+    def due(known: object, now: str = "2", again: bool = True, above: float = 0.0) -> object:
+        options = SimpleNamespace(again=again, above=above)
+        return sweep.is_due(known, now, options)  # type: ignore[attr-defined]
+
+    assert due(None) and due(None, again=False) and not due(None, above=1.1)
+    assert due(known) and not due(known, "1") and not due(known, again=False)
+    assert due(known, above=1.5) and not due(known, above=2.5)
+    assert due(known | {"errors": {"fnx": 3e-6, "jax": 1e-6}}, above=2.5)
+    assert due(known | {"commit": ""}, "")
+
+
+def test_targets_that_lost_take_no_more_turns(sweep: object) -> None:
+    least = {"fnx": 9.0, "jax": 2.5, "torch": 1.0}
+    assert sweep.in_play(least, least) == ["fnx", "torch"]  # type: ignore[attr-defined]
+    assert sweep.in_play({}, least) == ["fnx", "jax", "torch"]  # type: ignore[attr-defined]
+
+
 def test_a_case_of_the_sweep_is_measured(sweep: object, monkeypatch: pytest.MonkeyPatch) -> None:
     import sweep_cases
     from run import load
@@ -118,3 +139,6 @@ def test_a_case_of_the_sweep_is_measured(sweep: object, monkeypatch: pytest.Monk
     assert record["agrees"] and "failed" not in record
     assert record["errors"]["fnx"] == record["errors"]["jax"] < 1e-6
     assert all(seconds > 0 for target in spaces for seconds in record[target])
+    again = sweep.measure_alone(  # type: ignore[attr-defined]
+        next(sweep_cases.cases(1, 1, ["outers"]))[1], spaces["fnx"], record, False)
+    assert again["jax"] == record["jax"] and again["errors"] == record["errors"]
