@@ -8,7 +8,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test tiny attack matrix compare compare-part lint notebooks docs bench sweep \
+.PHONY: demo test tiny attack matrix compare compare-part lint notebooks docs bench goals sweep \
 	precision gpu-check race-check device-laws web clean help
 .NOTPARALLEL:  # one environment, one pip at a time
 .DELETE_ON_ERROR:
@@ -55,6 +55,9 @@ docs: $(VENV)/docs.stamp  ## build the site in build/docs/html, and follow every
 
 bench: $(VENV)/bench.stamp  ## compare with JAX; ARGS=--write renews docs/benchmarks.md
 	$(BIN)/python benchmarks/compare.py $(ARGS)
+
+goals: $(VENV)/bench.stamp  ## large kernels and steps beside JAX and PyTorch; ARGS="--write"
+	$(BIN)/python benchmarks/goals.py $(ARGS)
 
 sweep: $(VENV)/bench.stamp  ## a thousand cases beside JAX and PyTorch; ARGS="--seconds 90 --write"
 	$(BIN)/python benchmarks/sweep.py $(ARGS)

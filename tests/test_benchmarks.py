@@ -142,3 +142,14 @@ def test_a_case_of_the_sweep_is_measured(sweep: object, monkeypatch: pytest.Monk
     again = sweep.measure_alone(  # type: ignore[attr-defined]
         next(sweep_cases.cases(1, 1, ["outers"]))[1], spaces["fnx"], record, False)
     assert again["jax"] == record["jax"] and again["errors"] == record["errors"]
+
+
+def test_a_goal_is_compared_with_its_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(HERE))
+    import goals
+
+    found = {"fnx": 3e-3, "jax": 10e-3, "torch": 4e-3, "agrees": True}
+    step, better = goals.GOALS["gpt_step"], goals.GOALS["nbody_grad"]
+    assert goals.row("gpt_step", step, found) == [
+        "gpt_step", "3", "10", "4", "", "0.75", "0.90 of torch", "yes", "yes"]
+    assert goals.row("nbody_grad", better, found)[5:] == ["0.75", "0.25 of better", "no", "yes"]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fnx
 from fnx.backends.base import get_device
 from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.array.running import running
@@ -247,6 +248,14 @@ def test_a_matrix_that_is_multiplied_stays_a_loop() -> None:
     p = [build.param(0, F32, (64, 64)), build.param(1, F32, (64,))]
     fn = build.function(build_calls.scan(body, 10, p[:1], p[1:], []), 2)
     assert refused(fn) == "a carry of more than 16 scalars"
+
+
+def test_more_axes_than_numpy_has_stay_a_loop() -> None:
+    """NumPy has no array of 74 axes; a kernel may."""
+    start = fnx.numpy.full((1,) * 74, 2.0)
+    _, last = fnx.lax.while_loop(
+        lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2), (0, start))
+    assert last.shape == (1,) * 74 and float(fnx.numpy.sum(last)) == 16.0
 
 
 def test_a_long_body_stays_a_loop() -> None:

@@ -28,6 +28,7 @@ Cells = np.ndarray[Any, Any]  # of nodes
 
 MAX_CELLS = 1 << 12   # of all values of a body
 MAX_CHOICES = 1 << 6  # that an index which is data chooses from
+MAX_AXES = 32         # what NumPy takes in all its versions
 
 
 class Unfit(Exception):
@@ -63,6 +64,8 @@ class BodyCells:
 
     def shape(self, node: UOp) -> tuple[int, ...]:
         """The shape of its array of cells."""
+        if len(node.shape) > MAX_AXES:
+            raise Unfit(f"more than {MAX_AXES} axes")
         return tuple([1 if n == 1 or self.lane(node, a) is not None else n
                       for a, n in enumerate(node.shape)])
 
