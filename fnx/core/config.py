@@ -142,6 +142,9 @@ FIELDS = {
                           "0: a quarter of the memory"),
     "idle_seconds": Field(Number(0.0, 1e9), 20.0, "FNX_IDLE_SECONDS", "",
                           "after which memory that nothing used goes back to the system; 0: never"),
+    "search": Field(Number(0.0, 1e9), 0.0, "FNX_SEARCH", "code",
+                    "seconds a jitted function's schedules may be searched for, by timing; 0: a "
+                    "model chooses"),
     "hoist_bytes": Field(Number(0, _TERA), 1 << 28, None, "code",
                          "what a scan may keep of all steps to do work of its steps at once"),
     "time_limit": Field(Number(0.0, 1e9), 0.0, None, "",
@@ -216,6 +219,7 @@ class Config:
     flight_bytes: int
     idle_seconds: float
     hoist_bytes: int
+    search: float
     time_limit: float
     mode: tuple[Any, ...]
     placing = False

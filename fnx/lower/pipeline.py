@@ -34,6 +34,7 @@ from fnx.core.program import KernelCode
 from fnx.core.record import Record
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.target import Target
+from fnx.core.tiling import Schedule
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.lower.bodies import Carried, distinct_results, expand
 from fnx.lower.commands import AnyLaunch, Block, Launch, Launches, commands, plan_memory
@@ -247,7 +248,8 @@ class Lowered(Record):
 
 def lower(fn: UOp, target: Target, general: bool = False,
           prepare: Callable[[KernelCode], None] | None = None,
-          keep: Callable[[Ran], None] | None = None, donated: Sequence[int] = ()) -> Lowered:
+          keep: Callable[[Ran], None] | None = None, donated: Sequence[int] = (),
+          schedules: Callable[[UOp], Schedule | None] | None = None) -> Lowered:
     """Lower a FUNCTION.
 
     Args:
@@ -259,6 +261,7 @@ def lower(fn: UOp, target: Target, general: bool = False,
         keep: told of each pass as it ran. Each distinct kernel is printed then, and nothing
             comes out of a cache.
         donated: parameters whose memory may be written over.
+        schedules: asked for the schedule of each kernel that fnx made; None: the model chooses.
     """
     driver = Driver(target, keep)
     code: dict[UOp, KernelCode] = {}
@@ -271,7 +274,7 @@ def lower(fn: UOp, target: Target, general: bool = False,
             if keep is not None:
                 made.text()
 
-    blocks = Blocks(driver, ready)
+    blocks = Blocks(driver, ready, schedules)
     fn = driver.run(TENSOR_PASSES, fn)
     results = unique_results(fn).src
     over = donated_pairs(fn, results, donated)
@@ -285,10 +288,12 @@ class Blocks:
     Args:
         driver: what runs the passes.
         ready: told of the kernel of each launch, before the next one is tiled.
+        schedules: as in ``lower``.
     """
 
-    def __init__(self, driver: Driver, ready: Callable[[UOp], None]) -> None:
-        self.driver, self.ready = driver, ready
+    def __init__(self, driver: Driver, ready: Callable[[UOp], None],
+                 schedules: Callable[[UOp], Schedule | None] | None = None) -> None:
+        self.driver, self.ready, self.schedules = driver, ready, schedules
         self.made: dict[tuple[UOp, tuple[int, ...], tuple[int, ...], Carried], Block] = {}
 
     def of_body(self, fn: UOp, ins: tuple[int, ...], outs: tuple[int, ...],
@@ -345,8 +350,11 @@ class Blocks:
         kernel = realigned(step.kernel, [alignment_of(o, alignment) for o in step.operands])
         through = driver.run if general else driver.once  # of many shapes only one comes again
         work: Work = through(KERNEL_PASSES, Work(kernel, step.schedule, general))
+        schedule = work.schedule
+        if schedule is None and not general and self.schedules is not None:
+            schedule = self.schedules(work.kernel)
         tiled: Tiled = driver.once(MACHINES[driver.target.kind].tiling,
-                                   Work(work.kernel, work.schedule))
+                                   Work(work.kernel, schedule))
         shares, copies = driver.remember("in place", step.kernel, lambda: (
             shared_slots(step.kernel), copied_slots(step.kernel)))
         operands = [*step.operands, *[_temporary(ref, work.scalars) for ref in tiled.temporaries]]

@@ -25,7 +25,7 @@ from fnx.core.config import DEVICES, config
 from fnx.core.errors import ArgumentError, RetracedError, user_site
 from fnx.core.process import load
 from fnx.core.uop import UOp
-from fnx.transforms.link import get_device, link, prepared
+from fnx.transforms.link import get_device, link, prepared, searched_schedules
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
 from fnx.transforms.replay.executable import Executable, Executables, Replay
@@ -266,9 +266,11 @@ class Jitted(Transformed[P, R_co]):
         executable = replay.executable or self._link(replay, key, n)
         device = executable.device
         fn = prepared(replay.closed.function, device)
+        schedules = searched_schedules(replay.closed.function, device, donated)
 
         def again(keep: Callable[[Any], None]) -> None:
-            load("fnx.lower.pipeline").lower(fn, device.target, keep=keep, donated=donated)
+            load("fnx.lower.pipeline").lower(fn, device.target, keep=keep, donated=donated,
+                                             schedules=schedules)
 
         module = load("fnx.transforms.replay.lowering")  # printing is for readers
         made: Lowering = module.Lowering(

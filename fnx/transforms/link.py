@@ -25,6 +25,8 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp, kinds, toposort
 from fnx.transforms.replay.executable import DeviceFace, Eager, Executable, LoweredFace
 
+Schedules = Callable[[UOp], Any]  # of a KERNEL: its schedule; None: the model chooses
+
 
 def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Sequence[int] = (),
          stored: bool = False) -> Executable:
@@ -48,18 +50,49 @@ def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Se
 def _compiled(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
               donated: Sequence[int] = ()) -> Executable:
     """A FUNCTION taken through all passes, and linked."""
+    schedules = None if runtime_extents else searched_schedules(fn, device, donated)
+    return _begun(fn, device, runtime_extents, donated, schedules)()
+
+
+def _begun(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
+           donated: Sequence[int] = (), schedules: Schedules | None = None
+           ) -> Callable[[], Executable]:
+    """A FUNCTION taken through all passes, whose kernels are compiled from now on: what links
+    it."""
     checks = ()
     if config.check_index:
         fn, checks = load("fnx.lower.tensor.check_index").check_index(fn)
     fn = prepared(fn, device)
     before = device.stats()
     made = apart(load("fnx.lower.pipeline").lower, fn, device.target, runtime_extents,
-                 device.prepare, None, donated)
-    executable = Executable(fn, device, made.block, made.code, lambda: made, checks)
-    after = device.stats()
-    made.milliseconds.update({k[:-3]: (after[k] - before[k]) / 1e3
-                              for k in after if k.endswith("_us")})
-    return executable
+                 device.prepare, None, donated, schedules)
+
+    def linked() -> Executable:
+        executable = Executable(fn, device, made.block, made.code, lambda: made, checks)
+        after = device.stats()
+        made.milliseconds.update({k[:-3]: (after[k] - before[k]) / 1e3
+                                  for k in after if k.endswith("_us")})
+        return executable
+    return linked
+
+
+def searched_schedules(fn: UOp, device: DeviceFace, donated: Sequence[int] = ()
+                       ) -> Schedules | None:
+    """The schedules of a FUNCTION's kernels, where ``config.search`` has them found by timing:
+    those that were found before at once. None where the model chooses all."""
+    if not config.search or config.check_index or device.target.kind != "host":
+        return None
+    kernels: list[UOp] = []
+    apart(load("fnx.lower.pipeline").lower, prepared(fn, device), device.target, False, None, None,
+          donated, kernels.append)
+    found: dict[UOp, Any] = apart(
+        load("fnx.transforms.replay.search").schedules, kernels, device, _beginning(device),
+        load("fnx.lower.schedule.candidates"), disk(), config.search, fn.arg.name)
+    return found.get
+
+
+def _beginning(device: DeviceFace) -> Callable[[UOp], Callable[[], Executable]]:
+    return lambda fn: _begun(fn, get_device(device.target.name))
 
 
 def lowered_for(fn: UOp, target: Target) -> LoweredFace:
@@ -98,8 +131,8 @@ def prepared(fn: UOp, device: DeviceFace) -> UOp:
 
 def _searched(fn: UOp, device: DeviceFace) -> UOp:
     search = load("fnx.transforms.replay.search")
-    found: UOp = search.searched(fn, device, lambda fn: link(fn, get_device(device.target.name)),
-                                 load("fnx.lower.schedule.neighbours"), disk())
+    found: UOp = search.searched(fn, device, _beginning(device),
+                                 load("fnx.lower.schedule.candidates"), disk())
     return found
 
 
@@ -123,4 +156,5 @@ _eager = Eager(lambda fn, _, device: link(fn, get_device(device), True), _put,
 storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _device().synchronize(),
                       lambda value: _device().borrow(value))
 
-__all__ = ["disk", "get_device", "link", "lowered_for", "moved", "prepared", "record"]
+__all__ = ["disk", "get_device", "link", "lowered_for", "moved", "prepared", "record",
+           "searched_schedules"]

@@ -16,7 +16,8 @@ import fnx.numpy as jnp
 from fnx.core.config import override
 from fnx.core.errors import ArgumentError
 from fnx.core.target import Target
-from fnx.lower.schedule.neighbours import first, neighbours
+from fnx.lower.schedule.candidates import first
+from fnx.lower.schedule.neighbours import neighbours
 from fnx.lower.schedule.tile import tile
 from fnx.transforms.replay import search
 from tests.laws.test_handwritten_kernels import Writer
@@ -49,7 +50,7 @@ def test_the_same_bits_in_bounded_time_and_shown() -> None:
     assert time.perf_counter() - began < 100  # of which compiling; no search goes on for ever
     np.testing.assert_array_equal(got, plain(x))
     text = near().lower(x).text("schedules")
-    assert "near: found by search among" in text and "the compiler's own choice" in text
+    assert "near: found by search among" in text and "the model's choice" in text
     assert "found by search" not in plain.lower(x).text("schedules")
 
 
@@ -61,7 +62,7 @@ def test_what_was_found_is_kept_in_the_process_and_on_disk(monkeypatch: pytest.M
     def never(*args: Any) -> Any:
         raise AssertionError("searched again")
 
-    monkeypatch.setattr(search, "_climb", never)
+    monkeypatch.setattr(search, "_Climb", never)
     assert near().lower(x).commands is stages.commands
     search._found.clear()  # as in another process
     assert near().lower(x).commands is stages.commands
@@ -97,7 +98,8 @@ def test_random_kernels_under_all_neighbours_give_the_same_bits(seed: int) -> No
 
 def test_neighbours_leave_the_order_of_sums() -> None:
     kernel = plain.lower(jnp.ones(64)).graph.src[0].src[0].src[0]
-    made, schedule = first(kernel, Target("cpu"))
+    made, model = first(kernel, Target("cpu"))
+    schedule = model.schedule
     found = list(neighbours(made, schedule))
     assert len(found) > 4
     for other in found:

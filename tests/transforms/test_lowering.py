@@ -39,7 +39,8 @@ def test_all_steps_are_shown_in_one_call(capsys: pytest.CaptureFixture[str]) -> 
     assert all(" ms" in times for _, times in heads)
     assert "function layer(params_b: float32[30], params_w: float32[20, 30], x: " in text
     assert "group 0 over (5, 30): params_b, params_w, x -> b0" in text
-    assert "sum(k < 20: " in text and "define" in text and "a sum of products" in text
+    assert "sum(k < 20: " in text and "define" in text
+    assert "the model's choice: a sum of products" in text
     assert re.search(r"contract_\w+\(params_b, x, params_w\) -> out0|\(.*\) -> out0", text)
     assert f"test_lowering.py:{layer.__code__.co_firstlineno + 1}" in text
 
@@ -90,7 +91,7 @@ def test_why_a_loop_is_one_kernel_or_is_not() -> None:
                         r"each of 20 lanes", lines[0])
     assert lines[1].endswith("a loop of commands: a carry of more than 16 scalars")
     assert lines[2].startswith("while") and lines[2].endswith("one kernel: 1 scalar carried")
-    assert "scan_<lambda>: a loop with carried values, in registers" in text
+    assert "scan_<lambda>: the model's choice: a loop with carried values, in registers" in text
 
 
 def test_a_long_chain_is_cut_into_equal_kernels() -> None:

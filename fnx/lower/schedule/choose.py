@@ -26,6 +26,7 @@ from fnx.lower.program.transpose import can_transpose
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.legality import carried, kept_in_order
 from fnx.lower.schedule.loops import name_of, ranges_of
+from fnx.lower.schedule.plan import MODEL, Decisions
 from fnx.lower.schedule.subtotals import in_parts
 from fnx.lower.schedule.tiles import by_tiles, tile_unit
 from fnx.lower.schedule.workload import (
@@ -40,6 +41,7 @@ from fnx.lower.schedule.workload import (
 )
 
 _INLINE = 1 << 16  # additions (or their like) that are not worth waking a worker for
+_FAR = 1 << 62  # of work of unknown length
 _PASSES = 4  # of a scatter over its places, each for some of the elements of a row
 _CHUNK = 1 << 14  # and how many of them one parallel iteration should have
 _BLOCK = 16  # side of a transposed block: a cache line of float32
@@ -52,7 +54,8 @@ _STRIDED = {ops.LOAD: 0.8, ops.STORE: 1.2}  # a lane of a gather or scatter, in 
 
 def choose(kernel: UOp, target: Target) -> Schedule:
     """The schedule for a kernel on a target. How a sum associates follows from the kernel and
-    the vector width only, never from how many workers there are.
+    the vector width only, never from how many workers there are. It is the first of the
+    candidates (candidates.py), the one that the model predicts to be the fastest.
 
     >>> from fnx.core import build, dtypes
     >>> i = build.range_(1000, 0)
@@ -61,14 +64,19 @@ def choose(kernel: UOp, target: Target) -> Schedule:
     >>> choose(copy, Target("cpu"))[-1]
     vectorize('r0_l')
     """
+    return decided(kernel, target, Decisions(MODEL))
+
+
+def decided(kernel: UOp, target: Target, decisions: Decisions) -> Schedule:
+    """The schedule of these decisions, which are told what else is legal."""
     if any(symbolic.bounds(parts.extent(r))[1] == 0 for r in ranges_of(kernel)):
         return ()
     found = contraction.find(kernel)
     if found is not None:
         unit = tile_unit(found, target)
-        return tuple(contraction.schedule(found, target) if unit is None else
+        return tuple(contraction.schedule(found, target, decisions) if unit is None else
                      by_tiles(found, unit))
-    return tuple(LoopPlan(kernel, target).schedule())
+    return tuple(LoopPlan(kernel, target, decisions).schedule())
 
 
 class _Counted:
@@ -119,7 +127,8 @@ class _Counted:
 class LoopPlan:
     """Collects the transforms of a kernel that is no contraction."""
 
-    def __init__(self, kernel: UOp, target: Target) -> None:
+    def __init__(self, kernel: UOp, target: Target, decisions: Decisions | None = None) -> None:
+        self.decide = (decisions or Decisions(MODEL)).of
         self.nodes = toposort(kernel.src)
         self.ranges = ranges_of(kernel)
         self.kept = {r for s in kernel.src for r in kept_in_order(s)}.union(carried(self.nodes))
@@ -199,16 +208,15 @@ class LoopPlan:
     def _vectors(self) -> list[UOp]:
         """The ranges that become lanes: one of the outer ones for all, or each statement's."""
         apart, cost = self._apart()
-        best: list[UOp] = apart
+        options = [(cost, apart)]
         if not self.closing:
             self.few += [q for q in self._short_sides(apart) if q not in self.few]
         for r in self.outer:
             if r in self.staged or r not in self.common:
                 continue
-            together = sum(s.cost(r, self._lanes_along(r)) for s in self.statements)
-            if together < cost:
-                best, cost = [r], together
-        return best
+            options.append((sum(s.cost(r, self._lanes_along(r)) for s in self.statements), [r]))
+        options.sort(key=lambda option: option[0])
+        return options[self.decide("lanes", 0, lambda: range(len(options)))][1]
 
     def _short_sides(self, lanes: Sequence[UOp]) -> list[UOp]:
         """Ranges that fill what is between the lanes: they are written out."""
@@ -254,7 +262,9 @@ class LoopPlan:
         times = max(1, min(times, _UNROLL // product(self.few)))
         while times > 1 and -(-vectors // times) * times > 1.15 * vectors:
             times //= 2
-        return times
+        most = min(vectors, 2 * _UNROLL)
+        return min(vectors, self.decide("unroll", times, lambda: [
+            n for n in (2 * times, times // 2, 2 * _UNROLL, 1) if 1 <= n <= most]))
 
     def _vectorize(self, r: UOp, shared: bool, unrolled: bool) -> None:
         name, lanes = name_of(r), self._lanes_along(r)
@@ -330,7 +340,11 @@ class LoopPlan:
                     continue
                 out += [r for r in s.own if r is not lane and stride(n, r) == 1
                         and extent(r) > _BLOCK and r not in self.kept and r not in out]
-        return out
+        return out if out and self._side() else []
+
+    def _side(self) -> int:
+        """Of a transposed block."""
+        return self.decide("side", _BLOCK, lambda: (2 * _BLOCK, _BLOCK // 2, 0))
 
     def _block(self, r: UOp, vectors: Sequence[UOp]) -> None:
         """Blocks of r: loops inside of all others; or, where registers hold them, written out."""
@@ -338,9 +352,9 @@ class LoopPlan:
         lanes = self._lanes_along(lane)
         if len(self.statements) > 1 or abs(stride(store, lane)) <= 1 \
                 or not statement.turns(store, lane, lanes):
-            self._cut(r, _BLOCK, "o", "b")
+            self._cut(r, self._side(), "o", "b")
             return
-        self._cut(r, min(_BLOCK, lanes), "o", "b")
+        self._cut(r, min(self._side(), lanes), "o", "b")
         outer, inner = self.parts[r][0]
         self.steps.append(tiling.unroll(inner))
         self.parts[r] = ([outer], [inner])
@@ -359,7 +373,9 @@ class LoopPlan:
         """The range that workers share: the first of some length that every store has. Lanes are
         shared last, and not where each worker would fold a whole row for its part of it."""
         known = all(map(is_known, self.ranges))
-        if known and work(self.nodes) < _INLINE:
+        total = work(self.nodes) if known else _FAR
+        if not self.decide("shared", total >= _INLINE, lambda: [
+                total < _INLINE] if _INLINE // 8 <= total <= 8 * _INLINE else []):
             return None
         loops = [r for r in self.common if r not in vectors and r not in self.few]
         for r in loops:
@@ -373,7 +389,7 @@ class LoopPlan:
     def _chunk_of(self, r: UOp) -> int:
         """How many of r make up a parallel iteration that is worth it."""
         each = max(1, work(self.nodes) // extent(r))
-        chunk = max(1, _CHUNK // each)
+        chunk = max(1, int(self.decide("chunk", 1.0, lambda: (4.0, 0.25)) * _CHUNK) // each)
         return min(chunk, -(-extent(r) // 8)) if is_known(r) else 4 * chunk
 
     def loop_order(self) -> list[UOp]:

@@ -15,7 +15,7 @@ go by; the right factor is packed once for all, unless it is small and its rows 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from fnx.core import build, ops, tiling
@@ -27,6 +27,7 @@ from fnx.core.units import Unit
 from fnx.core.uop import UOp, toposort
 from fnx.lower.factors import two_factors
 from fnx.lower.schedule.loops import name_of, ranges_of
+from fnx.lower.schedule.plan import MODEL, Decisions
 from fnx.lower.schedule.subtotals import CHAIN, in_parts
 from fnx.lower.schedule.units import unit_of
 from fnx.lower.schedule.workload import (
@@ -44,6 +45,7 @@ _PANELS, _DEPTH = 4, 16  # of columns that go by and of sums, from which on pack
 _BLOCK = 4  # row tiles packed together at most: 56 rows on AVX-512
 _SHARES, _EVEN = 4, 1.05  # processors; times the least that the busiest of them may have
 _LONG = 16  # times the rows: of sums so long, writing across lanes costs less than packing
+_TRIED, _WORSE = 12, 1.5  # tiles that a search tries, and times the cost of the best
 _TILES = (14, 2), (8, 3), (4, 2), (4, 4), (1, 4), (1, 1)  # that shapes share
 _OWN = 1 << 27  # multiply-adds from which on each shape has a kernel of its own
 _FEW = 8  # accumulators of a tile, up to which subtotals cost next to nothing
@@ -123,11 +125,25 @@ def register_tile(rows: int, columns: int, size: int, target: Target,
     for height, vectors in _all_tiles(rows, target) if among is None else among:
         if height > _highest(vectors, target):
             continue
-        tiles = -(-rows // height) * -(-columns // (vectors * lanes))
-        step = max(height * vectors, height + vectors, 8) + 0.5
-        if tiles * step < least * 0.99:
-            best, least = Tile(height, vectors, lanes), tiles * step
+        cost = _cost_of_tiles(rows, columns, height, vectors * lanes, lanes)
+        if cost < least * 0.99:
+            best, least = Tile(height, vectors, lanes), cost
     return best
+
+
+def _cost_of_tiles(rows: int, columns: int, height: int, width: int, lanes: int) -> float:
+    """Cycles that all tiles take for a step of the sum, about."""
+    tiles = -(-rows // height) * -(-columns // width)
+    vectors = width // lanes
+    return tiles * (max(height * vectors, height + vectors, 8) + 0.5)
+
+
+def _other_tiles(rows: int, columns: int, lanes: int, target: Target) -> list[tuple[int, int]]:
+    """Rows and vectors of tiles that are not much worse than the best, which comes first."""
+    found = sorted((_cost_of_tiles(rows, columns, height, vectors * lanes, lanes), i,
+                    (height, vectors))
+                   for i, (height, vectors) in enumerate(_all_tiles(rows, target)))
+    return [tile for cost, _, tile in found[:_TRIED] if cost < _WORSE * found[0][0]]
 
 
 def _highest(vectors: int, target: Target) -> int:
@@ -141,20 +157,26 @@ def _all_tiles(rows: int, target: Target) -> Iterator[tuple[int, int]]:
             yield height, vectors
 
 
-def schedule(found: Contraction, target: Target) -> list[Transform]:
+def schedule(found: Contraction, target: Target, decisions: Decisions) -> list[Transform]:
     """The transforms that tile a contraction."""
-    tiling_ = _Tiling(found, target)
+    tiling_ = _Tiling(found, target, decisions)
     along = _walked(found)
+    form = "tile"
     if along is not None and tiling_.suits_dots(along):
+        form = "dots"
+    elif not tiling_.rough and _overlaps(found.right):
+        form = "windows"
+    form = decisions.of("form", form, lambda: [
+        "tile", *["dots"] * (along is not None), *["windows"] * (not tiling_.rough)])
+    if form == "dots" and along is not None:
         return _dots(found, along, target, tiling_.unit_along(along))
-    windows = not tiling_.rough and _overlaps(found.right)
-    return tiling_.over_windows() if windows else tiling_.steps()
+    return tiling_.over_windows() if form == "windows" else tiling_.steps()
 
 
 def shared_schedule(found: Contraction, target: Target) -> tuple[Transform, ...] | None:
     """A schedule for all contractions like this one, whatever their extents: a few tiles serve
     them all. None where it is worth a kernel of its own: long work, windows."""
-    tiling_ = _SharedTiling(found, target)
+    tiling_ = _SharedTiling(found, target, Decisions(MODEL))
     if product(found.reduce.ranges) * tiling_.depth > _OWN:
         return None
     along = _walked(found)
@@ -222,8 +244,8 @@ def _flat(loops: dict[str, list[str]]) -> list[str]:
 class _Tiling:
     """The register tile, the block of tiles and the loops that suit a contraction."""
 
-    def __init__(self, found: Contraction, target: Target) -> None:
-        self.found, self.target = found, target
+    def __init__(self, found: Contraction, target: Target, decisions: Decisions) -> None:
+        self.found, self.target, self.decide = found, target, decisions.of
         self.row = found.rows[-1]
         self.column = next((r for r in found.columns if _contiguous(found.right, [r])),
                            found.columns[-1])
@@ -239,12 +261,17 @@ class _Tiling:
         self.blocks = f"{name_of(self.row)}_io"  # the loop over blocks of rows
 
     def _tile(self) -> Tile:
-        return register_tile(extent(self.row), extent(self.column), self.itemsize, self.target)
+        rows, columns = extent(self.row), extent(self.column)
+        model = register_tile(rows, columns, self.itemsize, self.target)
+        high, wide = self.decide("tile", (model.rows, model.vectors), lambda: _other_tiles(
+            rows, columns, model.lanes, self.target))
+        return Tile(high, wide, model.lanes)
 
     def _unit(self) -> Unit | None:
         """The matrix unit that multiplies, where enough is multiplied to lay out words for it."""
         few = product(self.found.rows) < _UNIT_ROWS or product(self.found.summed) < _UNIT_TERMS
-        return None if few else unit_of(self.found.reduce.src[0], self.target, "lanes")
+        unit = None if few else unit_of(self.found.reduce.src[0], self.target, "lanes")
+        return unit if unit is None or self.decide("unit", True, lambda: [False]) else None
 
     def suits_dots(self, along: UOp) -> bool:
         """Whether lanes go along a sum: there are few columns, or so few rows that packing the
@@ -263,7 +290,9 @@ class _Tiling:
 
     def _is_parallel(self, iterations: int) -> bool:
         """Whether so many sums are shared by workers."""
-        return iterations * self.depth >= _PARALLEL
+        total = iterations * self.depth
+        return self.decide("shared", total >= _PARALLEL, lambda: [
+            total < _PARALLEL] if _PARALLEL // 8 <= total <= 8 * _PARALLEL else [])
 
     def _moves(self, r: UOp) -> bool:
         """Whether there is a loop over a range."""
@@ -287,8 +316,10 @@ class _Tiling:
             return -(-blocks // _SHARES) * block
 
         least = min(map(slowest, range(1, most + 1)))
-        return max(b for b in range(1, most + 1) if slowest(b) <= _EVEN * least
-                   and -(-tiles // b) * b <= _EVEN * tiles)
+        block = max(b for b in range(1, most + 1) if slowest(b) <= _EVEN * least
+                    and -(-tiles // b) * b <= _EVEN * tiles)
+        return self.decide("block", block, lambda: [
+            b for b in (2 * block, block // 2, 4 * block, 1) if 1 <= b <= tiles])
 
     def steps(self) -> list[Transform]:
         found, (rows, vectors, lanes) = self.found, self.tile
@@ -338,7 +369,8 @@ class _Tiling:
                   tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l"),
                   *self._collected()]
         large = self.unit is not None or self.width >= 4 * vectors * lanes and self.depth >= 16
-        return [*steps, *(self._stages(found.left, None, "GLOBAL") if large else [])]
+        space = self._space("left", "GLOBAL" if large else "", ["GLOBAL"])
+        return [*steps, *(self._stages(found.left, None, space) if space else [])]
 
     def _summed(self) -> tuple[list[Transform], list[str], list[str]]:
         """The loops of the sum, cut where they are long, and the terms in a word of a unit, if
@@ -368,7 +400,8 @@ class _Tiling:
     def _left_stages(self, loops: list[str]) -> list[Transform]:
         """A block of the left factor is packed where many columns go by."""
         _, vectors, lanes = self.tile
-        if self.unit is None and (-(-self.width // (vectors * lanes)) < 4 or self.depth < 16):
+        few = self.unit is None and (-(-self.width // (vectors * lanes)) < 4 or self.depth < 16)
+        if not self._space("left", "" if few else "PRIV", ["PRIV"]):
             return []
         moving = {name_of(r) for r in (*self.found.batch, *self.found.rows) if self._moves(r)}
         if self._has_blocks():
@@ -382,11 +415,19 @@ class _Tiling:
         reused = product(found.rows) >= 8 * self.tile.rows
         if self.unit is not None and product(found.rows) > self.tile.rows:  # words are made once
             large = reused = True
-        if not found.batch and (self.rough or reused and large):
-            return self._stages(found.right, None, "GLOBAL" if reused or large else "PRIV")
+        if not found.batch:
+            model = ("GLOBAL" if reused or large else "PRIV") if self.rough or reused and large \
+                else ""
+            space = self._space("right", model, ["PRIV", "GLOBAL"])
+            return self._stages(found.right, None, space) if space else []
         batch = {name_of(r) for r in found.batch if self._moves(r)}
         again = self.unit is not None and product(found.rows) > self.tile.rows
-        return self._stages(found.right, _innermost(loops, batch)) if self.rough or again else []
+        space = self._space("right", "PRIV" if self.rough or again else "", ["PRIV"])
+        return self._stages(found.right, _innermost(loops, batch)) if space else []
+
+    def _space(self, factor: str, model: str, others: Sequence[str]) -> str:
+        """Where a factor is packed; words of units have to be."""
+        return self.decide(factor, model, lambda: [*others, *[""] * (self.unit is None)])
 
     def _stages(self, factor: UOp, at: str | None, space: str = "PRIV") -> list[Transform]:
         return stages(self.found, factor, at, name_of(self.row), name_of(self.column), space)

@@ -13,11 +13,8 @@ from collections.abc import Iterator
 
 from fnx.core import ops, tiling
 from fnx.core.parts import closed
-from fnx.core.target import Target
 from fnx.core.tiling import Schedule
 from fnx.core.uop import UOp, toposort
-from fnx.lower.kernel.canonical import canonical
-from fnx.lower.schedule.choose import choose
 from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.workload import extent
 
@@ -25,23 +22,16 @@ _LARGEST = 1024  # factor of a split
 _REPEATS = 4     # of a loop that is unrolled inside of others
 
 
-def first(kernel: UOp, target: Target) -> tuple[UOp, Schedule]:
-    """The kernel as schedules name its ranges, and where a search begins.
+def neighbours(kernel: UOp, schedule: Schedule) -> Iterator[Schedule]:
+    """Schedules that are like one but for a step; they may turn out not to be legal.
 
     >>> from fnx.core import build, dtypes
-    >>> i = build.range_(1000, 7, name="i")
+    >>> i = build.range_(1000, 0, name="i")
     >>> x, o = (build.at(build.ref(s, dtypes.float32, (1000,)), i) for s in (0, 1))
-    >>> copy, schedule = first(build.kernel([build.store(o, build.load(x))], "copy", [7]),
-    ...                        Target("cpu"))
-    >>> len(list(neighbours(copy, schedule))) > 3
-    True
+    >>> copy = build.kernel([build.store(o, build.load(x))], "copy", [0])
+    >>> [len(schedule) for schedule in neighbours(copy, (tiling.split("i", 16),))]
+    [1, 1]
     """
-    made = canonical(kernel)
-    return made, choose(made, target)
-
-
-def neighbours(kernel: UOp, schedule: Schedule) -> Iterator[Schedule]:
-    """Schedules that are like one but for a step; they may turn out not to be legal."""
     fixed = _fixed(kernel, schedule)
     for at, step in enumerate(schedule):
         before, after = schedule[:at], schedule[at + 1:]

@@ -253,12 +253,13 @@ def _name_and_line(name: str) -> tuple[str, str]:
 
 
 def _explained(before: Any, after: Any) -> str:
-    """A schedule with its reason: the user's, or what kind of kernel it is."""
+    """A schedule with who chose it and why: the user, a search, or the model by what kind of kernel
+    it is."""
     name = before.kernel.arg.name
     outcome = outcome_of(name, before.schedule)
     why = str(outcome) if outcome is not None else \
         "as the user wrote it" if before.schedule else \
-        _WHY.get(name.partition("_")[0], "loops as they are")
+        "the model's choice: " + _WHY.get(name.partition("_")[0], "loops as they are")
     steps = list(after.schedule)
     kinds = {type(step).__name__ for step in steps}
     if "Parallel" not in kinds and not before.schedule:

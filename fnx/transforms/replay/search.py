@@ -1,12 +1,16 @@
-"""search: the schedule of a hand-written kernel by timing, before its FUNCTION is lowered.
+"""search: schedules by timing, of hand-written kernels and of those that fnx makes.
 
     CALL(KERNEL, x, schedule = (search(3.0),))    ->    CALL(KERNEL, x, schedule = (split ...))
+    KERNELs of a program, ``config.search``       ->    the schedule of each, while it is lowered
 
-It begins with the compiler's own choice and goes to a neighbour (lower/schedule/neighbours.py) that
-is faster, until none is, or its time is over. All that it may choose gives the same bits, and each
-candidate is held against the first one on the same data. What was found is kept in the process and
-in the disk cache, under the digest of the kernel's code. Where nothing is compiled there is no
-search.
+A search begins with the model's choice and goes to the fastest of the candidates that are near to
+it (lower/schedule/candidates.py), from there on in the same way, until none is faster, or its time
+is over. Each candidate's results are held against those of the model's choice on the same data:
+those of hand-written kernels have the same bits, others are equal up to the order of their sums.
+One that is not legal, is not compiled, fails or computes something else is left out. What was found
+is kept in the process and in the disk cache, under the digest of the kernel's code, also where it
+is the model's choice: the next process has the same schedules, and so the same bits. Where nothing
+is compiled there is no search.
 """
 
 from __future__ import annotations
@@ -14,43 +18,58 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
-
-from fnx.core import build, dtypes, op_args, ops, parts, tiling
+from fnx.core import op_args, ops, tiling
 from fnx.core.cache import Cache
 from fnx.core.config import override
-from fnx.core.errors import KernelError
 from fnx.core.record import Record, values
 from fnx.core.tiling import Schedule, Search
 from fnx.core.uop import UOp, inherit, rebuild, toposort
+from fnx.transforms.replay.progress import Progress
 from fnx.transforms.replay.stored import Disk
+from fnx.transforms.replay.trials import Begin, Trials, call_of
 
 MAX_FOUND = 1024
-_FASTER = 0.97          # of the time, to be worth another schedule
-_ROUNDS, _ROUND_SECONDS = 5, 0.05
+_FASTER = 0.97  # of the time, to be worth another schedule
+_TOGETHER = 4   # candidates that are compiled beside one another
+_MOST_NOTES = 3  # reasons for leaving candidates out that are kept
+
+
+class Candidate(Protocol):
+    """A schedule that may be tried."""
+
+    @property
+    def schedule(self) -> Schedule: ...
 
 
 class Space(Protocol):
-    """Where to begin, and what is near: lower/schedule/neighbours.py."""
+    """Where to begin, and what is near: lower/schedule/candidates.py."""
 
-    def first(self, kernel: UOp, target: Any, /) -> tuple[UOp, Schedule]: ...
-    def neighbours(self, kernel: UOp, schedule: Schedule, /) -> Iterator[Schedule]: ...
+    def first(self, kernel: UOp, target: Any, /) -> tuple[UOp, Any]: ...
+    def near(self, kernel: UOp, target: Any, found: Any, same_bits: bool, /
+             ) -> Iterator[Any]: ...
 
 
 class Outcome(Record):
-    """What a search found: milliseconds of the compiler's choice and of this, how many tried."""
+    """What a search found: milliseconds of the model's choice and of this, how many were tried,
+    why some of them were left out."""
 
     schedule: Schedule
     own: float
     best: float
     tried: int
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return (f"found by search among {self.tried}: {self.best:.3f} ms, the compiler's own "
-                f"choice {self.own:.3f} ms")
+        times = f"{self.best:.4g} ms, the model's choice {self.own:.4g} ms " \
+                f"({self.own / max(self.best, 1e-9):.2f}x)" if self.own > self.best else \
+                f"the model's choice, {self.own:.4g} ms, is the fastest"
+        notes = "".join(f"; left out: {note}" for note in self.notes)
+        return f"found by search among {self.tried}: {times}{notes}"
 
 
 _found: Cache[bytes, Outcome] = Cache("schedules that were searched for", MAX_FOUND)
@@ -62,18 +81,21 @@ def outcome_of(name: str, schedule: Schedule | None) -> Outcome | None:
     return None if not schedule else _shown.get((name, schedule))
 
 
+# ---- hand-written kernels ----------------------------------------------------------------------
+
+
 def is_searched(call: UOp) -> bool:
     """Whether a node is a CALL whose schedule is to be searched for."""
     return call.op is ops.CALL and any(isinstance(s, Search) for s in call.arg.schedule)
 
 
-def searched(fn: UOp, device: Any, link: Callable[[UOp], Any], space: Space, disk: Disk) -> UOp:
+def searched(fn: UOp, device: Any, begin: Begin, space: Space, disk: Disk) -> UOp:
     """A FUNCTION whose CALLs of KERNELs have schedules.
 
     Args:
         fn: the FUNCTION; its bodies are looked into.
         device: what it will run on.
-        link: makes a program of a FUNCTION.
+        begin: makes a program of a FUNCTION.
         space: which schedules there are.
         disk: where what is found is kept.
     """
@@ -83,7 +105,7 @@ def searched(fn: UOp, device: Any, link: Callable[[UOp], Any], space: Space, dis
         src = tuple([done.get(s, s) for s in src])
         if not is_searched(node):
             return node.over(src)
-        schedule = _schedule(node, device, link, space, disk) \
+        schedule = _of_call(node, device, begin, space, disk) \
             if device.target.kind == "host" else ()
         call = op_args.Call(node.arg.name, node.arg.outs, schedule, node.arg.policy)
         return inherit(UOp(ops.CALL, node.dtype, src, call), node)
@@ -94,97 +116,202 @@ def searched(fn: UOp, device: Any, link: Callable[[UOp], Any], space: Space, dis
     return done[fn]
 
 
-def _schedule(call: UOp, device: Any, link: Callable[[UOp], Any], space: Space, disk: Disk
-              ) -> Schedule:
+def _of_call(call: UOp, device: Any, begin: Begin, space: Space, disk: Disk) -> Schedule:
     seconds = next(s.seconds for s in call.arg.schedule if isinstance(s, Search))
-    kernel, first = space.first(call.src[0], device.target)
-    if not first:
-        return ()
-    candidates = _Candidates(call, kernel, device, link)
-    base = candidates.executable(first)
-    key = hashlib.sha256(b"search 1" + b"".join(
-        sorted(code.key for code in base.lowered.code.values()))).digest()
-    found = _found.get(key) or _read(disk.get(key))
-    if found is None:
-        with override(check=""):  # the data means nothing
-            found = _climb(candidates, base, first, seconds,
-                           lambda schedule: space.neighbours(kernel, schedule))
-        disk.put(key, _written(found), f"schedule of {call.arg.name}")
-    _found.keep(key, found)
-    _shown.keep((call.arg.name, found.schedule), found)
-    return found.schedule
+    task = _Task(call, call.src[0], device, begin, space, disk, same_bits=True)
+    with Progress(f"searching a schedule of {call.arg.name}", seconds) as progress:
+        return task.schedule(lambda: seconds, progress.tell)
 
 
-def _climb(candidates: _Candidates, base: Any, first: Schedule, seconds: float,
-           near: Callable[[Schedule], Iterator[Schedule]]) -> Outcome:
-    end = time.perf_counter() + seconds
-    want = candidates.results(base)
-    own = best = candidates.milliseconds(base)
-    schedule, program, tried = first, base, {first}
-    going = True
-    while going:
-        going = False
-        for other in near(schedule):
-            if time.perf_counter() > end:
-                break
-            if other in tried:
-                continue
-            tried.add(other)
+# ---- kernels that fnx makes --------------------------------------------------------------------
+
+
+def schedules(kernels: Sequence[UOp], device: Any, begin: Begin, space: Space, disk: Disk,
+              seconds: float, name: str) -> Mapping[UOp, Schedule]:
+    """The schedules of a program's kernels, by timing: of what it runs longest the longest.
+
+    Args:
+        kernels: the KERNEL of each launch, as it is before its schedule.
+        device: what it will run on.
+        begin: makes a program of a FUNCTION.
+        space: which schedules there are.
+        disk: where what is found is kept.
+        seconds: that this may take.
+        name: of the program.
+    """
+    tasks, found = {}, dict[UOp, Schedule]()
+    for kernel in dict.fromkeys(kernels):
+        call = call_of(kernel)
+        if call is not None:
+            task = _Task(call, kernel, device, begin, space, disk)
+            known = task.known()
+            if known is None:
+                tasks[kernel] = task
+            else:
+                found[kernel] = known.schedule
+    runs, began = Counter(kernels), time.perf_counter()
+    with Progress(f"searching schedules of {name}", seconds) as progress:
+        spent = {kernel: task.milliseconds() * runs[kernel] for kernel, task in tasks.items()}
+        order = sorted(spent, key=lambda kernel: -spent[kernel])
+        for n, kernel in enumerate(order, 1):
+            whole = sum(spent[k] for k in order[n - 1:]) or 1.0
+            share = spent[kernel] / whole
+
+            def tell(_: float, text: str, n: int = n) -> None:
+                progress.tell(time.perf_counter() - began, f"kernel {n} of {len(order)}, {text}")
+
+            def left(share: float = share) -> float:
+                return share * (seconds - (time.perf_counter() - began))
+
+            found[kernel] = tasks[kernel].schedule(left, tell)
+    return found
+
+
+# ---- one kernel --------------------------------------------------------------------------------
+
+
+class _Task:
+    """The search for the schedule of one kernel."""
+
+    def __init__(self, call: UOp, kernel: UOp, device: Any, begin: Begin, space: Space,
+                 disk: Disk, same_bits: bool = False) -> None:
+        self.name, self.target, self.space, self.disk = call.arg.name, device.target, space, disk
+        self.same_bits = same_bits
+        self.kernel, self.first = space.first(kernel, device.target)
+        self.trials = Trials(call, self.kernel, device, begin)
+        self._base: Any = None
+        self._key = b""
+
+    def known(self) -> Outcome | None:
+        """What a search before this one found."""
+        if not self.first.schedule:
+            return Outcome((), 0.0, 0.0, 0)
+        found = _found.get(self.key) or _read(self.disk.get(self.key))
+        return None if found is None else self._kept(found)
+
+    def schedule(self, seconds: Callable[[], float], tell: Callable[[float, str], None]
+                 ) -> Schedule:
+        """What was found before, else now, in so many seconds."""
+        found = self.known()
+        if found is None:
+            climb = _Climb(self, seconds(), tell)
             try:
-                made = candidates.executable(other)
-            except KernelError:  # it is not legal
-                continue
-            spent = candidates.milliseconds(made, best)
-            if spent < _FASTER * best:  # unless the machine was busy before
-                best = min(best, candidates.milliseconds(program))
-            if spent < _FASTER * best and candidates.results(made) == want:
-                schedule, program, best, going = other, made, spent, True
-                break
-    return Outcome(schedule, own, best, len(tried))
+                with override(check=""):  # the data means nothing
+                    climb.run()
+            except KeyboardInterrupt:
+                if climb.best is not self.first:
+                    self._keep(climb.outcome())
+                raise
+            found = self._keep(climb.outcome())
+        return found.schedule
+
+    def milliseconds(self) -> float:
+        """A run of the model's choice."""
+        with override(check=""):
+            return self.trials.in_turns(self.base, self.base)[0]
+
+    @property
+    def base(self) -> Any:
+        """The program of the model's choice."""
+        if self._base is None:
+            self._base = self.trials.begun(self.first.schedule)()
+        return self._base
+
+    @property
+    def key(self) -> bytes:
+        """What names this search: the code that the model's choice becomes says which kernel it is,
+        and the version of all that takes part."""
+        if not self._key:
+            codes = sorted(code.key for code in self.base.lowered.code.values())
+            self._key = hashlib.sha256(b"search 2" + bytes([self.same_bits]) + b"".join(codes)
+                                       ).digest()
+        return self._key
+
+    def _keep(self, found: Outcome) -> Outcome:
+        """Keep what was found, unless another process was first."""
+        found = _read(self.disk.get(self.key)) or found
+        self.disk.put(self.key, _written(found), f"schedule of {self.name}")
+        return self._kept(found)
+
+    def _kept(self, found: Outcome) -> Outcome:
+        found = _found.keep(self.key, found)
+        _shown.drop((self.name, found.schedule))  # that of an equal name
+        _shown.keep((self.name, found.schedule), found)
+        return found
 
 
-class _Candidates:
-    """Executables of one CALL under schedules, and data for them."""
+class _Climb:
+    """From the model's choice to the fastest of those near to it, and so on."""
 
-    def __init__(self, call: UOp, kernel: UOp, device: Any, link: Callable[[UOp], Any]) -> None:
-        self.call, self.kernel, self.link = call, kernel, link
-        self.params = [build.param(i, x.dtype, x.shape)
-                       for i, x in enumerate(parts.operands(call))]
-        rng = np.random.default_rng(0)
-        self.data = [device.upload(_random(rng, p)) for p in self.params]
+    def __init__(self, task: _Task, seconds: float, tell: Callable[[float, str], None]) -> None:
+        self.task, self.trials, self.tell = task, task.trials, tell
+        self.best, self.program = task.first, task.base
+        self.want = self.trials.results(task.base)
+        self.tried = {task.first.schedule}
+        self.notes: Counter[str] = Counter()
+        self.began = time.perf_counter()
+        self.end = self.began + seconds
 
-    def executable(self, schedule: Schedule) -> Any:
-        """The CALL alone, under a schedule."""
-        arg = op_args.Call(self.call.arg.name, self.call.arg.outs, schedule)
-        node = UOp(ops.CALL, dtypes.void, (self.kernel, *self.params), arg)
-        return self.link(build.function(build.results(node), len(self.params), arg.name))
+    def run(self) -> None:
+        """Go on until nothing near is faster, or the time is over."""
+        task, going = self.task, True
+        while going:
+            going, batch = False, list[Any]()
+            for candidate in task.space.near(task.kernel, task.target, self.best, task.same_bits):
+                if time.perf_counter() > self.end:
+                    return
+                if candidate.schedule not in self.tried:
+                    self.tried.add(candidate.schedule)
+                    batch.append(candidate)
+                if len(batch) == _TOGETHER:
+                    going, batch = self._improved(batch), []
+                    if going:
+                        break
+            going = going or self._improved(batch)
 
-    def results(self, made: Any) -> list[bytes]:
-        """The bytes of its results."""
-        return [s.view(np.dtype(np.uint8), (s.nbytes,)).tobytes()
-                for s in made.run(self.data)]
+    def _improved(self, batch: Sequence[Any]) -> bool:
+        """Whether one of these is faster: the fastest is the best from now on."""
+        before = self.best
+        links = [(candidate, link) for candidate in batch
+                 if (link := self._safely(partial(self.trials.begun, candidate.schedule)))]
+        ready = [(candidate, made) for candidate, link in links
+                 if (made := self._safely(link)) is not None]
+        for candidate, made in ready:
+            self._safely(partial(self._try, candidate, made))
+            ratio = f"{len(self.tried)} candidates of {self.task.name}"
+            self.tell(time.perf_counter() - self.began, ratio)
+        return self.best is not before
 
-    def milliseconds(self, made: Any, limit: float = float("inf")) -> float:
-        """The least time of some runs; no more of them once it is clear that it is slower."""
-        least, began = float("inf"), time.perf_counter()
-        for n in range(1 + _ROUNDS):
-            start = time.perf_counter()
-            for s in made.run(self.data):
-                s.wait()
-            spent = (time.perf_counter() - start) * 1e3
-            least = min(least, spent)
-            if n and (least > 1.5 * limit or time.perf_counter() - began > _ROUND_SECONDS):
-                break
-        return least
+    def _try(self, candidate: Any, made: Any) -> None:
+        if not self.trials.agree(self.trials.results(made), self.want, self.task.same_bits):
+            self.notes["other results"] += 1
+            return
+        ours, theirs = self.trials.in_turns(made, self.program)
+        if ours < _FASTER * theirs:
+            self.best, self.program = candidate, made
+
+    def _safely(self, run: Callable[[], Any]) -> Any:
+        """What it gives; None, and a note, where a candidate is not legal or fails."""
+        try:
+            return run()
+        except Exception as e:  # whatever a schedule that nobody asked for runs into
+            self.notes[f"{type(e).__name__}: {getattr(e, 'message', e)}"] += 1
+            return None
+
+    def outcome(self) -> Outcome:
+        """The best, held once more against the model's choice."""
+        task = self.task
+        notes = tuple([f"{count} for {note}" for note, count in
+                       self.notes.most_common(_MOST_NOTES)])
+        if self.best is not task.first:
+            best, own = self.trials.in_turns(self.program, task.base)
+            if best < own:
+                return Outcome(self.best.schedule, own, best, len(self.tried), notes)
+        own, _ = self.trials.in_turns(task.base, task.base)
+        return Outcome(task.first.schedule, own, own, len(self.tried), notes)
 
 
-def _random(rng: np.random.Generator, param: UOp) -> np.ndarray[Any, Any]:
-    if param.dtype.is_float:
-        return rng.uniform(0.1, 1.0, param.shape).astype(param.dtype.np)
-    return rng.integers(0, 2 if param.dtype.is_bool else 8, param.shape).astype(param.dtype.np)
-
-
-# ---- on disk -------------------------------------------------------------------------------------
+# ---- on disk -----------------------------------------------------------------------------------
 
 
 _KINDS: dict[str, Callable[..., tiling.Transform]] = {kind.__name__: kind for kind in (
@@ -194,13 +321,13 @@ _KINDS: dict[str, Callable[..., tiling.Transform]] = {kind.__name__: kind for ki
 
 def _written(outcome: Outcome) -> bytes:
     schedule = [[type(step).__name__, *values(step)] for step in outcome.schedule]
-    return json.dumps([schedule, outcome.own, outcome.best, outcome.tried]).encode()
+    return json.dumps([schedule, *values(outcome)[1:]]).encode()
 
 
 def _read(data: bytes | None) -> Outcome | None:
     if data is None:
         return None
-    rows, own, best, tried = json.loads(data)
+    rows, own, best, tried, notes = json.loads(data)
     steps = [_KINDS[kind](*[tuple(f) if isinstance(f, list) else f for f in fields])
              for kind, *fields in rows]
-    return Outcome(tuple(steps), own, best, tried)
+    return Outcome(tuple(steps), own, best, tried, tuple(notes))

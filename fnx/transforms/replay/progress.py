@@ -1,0 +1,61 @@
+"""Progress of long work: a line that is written over on a terminal or in a notebook, else nothing.
+
+>>> with Progress("searching", 2.0) as progress:  # what doctests read is no terminal
+...     progress.tell(0.5, "kernel 1 of 3")
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+_WIDTH, _PAUSE = 24, 0.1  # characters of the bar; seconds between lines
+
+
+class Progress:
+    """A bar for work that may take ``seconds``; leaving its block takes it away.
+
+    Args:
+        title: what is done.
+        seconds: all that it may take.
+    """
+
+    def __init__(self, title: str, seconds: float) -> None:
+        self.title, self.seconds = title, seconds
+        self._shown = _is_watched()
+        self._length, self._last = 0, 0.0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        if self._length:
+            self._write("")
+
+    def tell(self, spent: float, text: str) -> None:
+        """Show how many of the seconds are over, and what is being done."""
+        now = time.perf_counter()
+        if self._shown and now - self._last >= _PAUSE:
+            self._last = now
+            done = min(_WIDTH, int(_WIDTH * spent / self.seconds)) if self.seconds else _WIDTH
+            self._write(f"{self.title} [{'#' * done}{'.' * (_WIDTH - done)}] "
+                        f"{spent:.1f} of {self.seconds:g} s: {text}")
+
+    def _write(self, line: str) -> None:
+        """A line in place of the one before."""
+        try:
+            sys.stderr.write("\r" + line.ljust(self._length) + ("" if line else "\r"))
+            sys.stderr.flush()
+        except (OSError, ValueError):  # nobody reads it any more
+            self._shown = False
+        self._length = len(line)
+
+
+def _is_watched() -> bool:
+    """Whether somebody sees stderr now: it is a terminal, or that of a notebook."""
+    try:
+        return "ipykernel" in sys.modules or sys.stderr is not None and sys.stderr.isatty()
+    except ValueError:  # it is closed
+        return False

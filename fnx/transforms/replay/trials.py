@@ -1,0 +1,176 @@
+"""Trials: one kernel as a program under several schedules, on data, beside one another.
+
+    CALL(KERNEL, x, ..., schedule = ...)    ->    an executable of it alone, its results, its time
+
+Programs are made ready several at a time, so LLVM compiles them beside one another, and are run
+when it is done, so nothing else works while one is timed. Two are timed in turns: what slows the
+machine down slows down both.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build, dtypes, op_args, ops, parts
+from fnx.core.dtypes import NDArray
+from fnx.core.narrow import decoded, encoded
+from fnx.core.tiling import Schedule
+from fnx.core.uop import UOp, toposort
+
+_ROUNDS, _ROUND_SECONDS = 9, 0.06  # of two programs that are timed in turns, at most
+_SAMPLE = 2e-4      # seconds that a sample should take at least: short programs run several times
+_MOST_BYTES = 1 << 30  # of the data of a kernel
+_SLOWER = 1.5       # times the other's time, from which on it is clear
+_ULPS = 64          # steps of the type of the arithmetic, and
+_OWN_ULPS = 4       # ... of the result's own, by which two orders of a sum may differ
+
+Begin = Callable[[UOp], Callable[[], Any]]  # of a FUNCTION: to be linked when it is asked for
+
+
+class Trials:
+    """Programs of one CALL under schedules, and data for them.
+
+    Args:
+        call: the CALL of a KERNEL.
+        kernel: the KERNEL as schedules name its ranges.
+        device: where they run.
+        begin: makes a program of a FUNCTION.
+    """
+
+    def __init__(self, call: UOp, kernel: UOp, device: Any, begin: Begin) -> None:
+        self.call, self.kernel, self._begin = call, kernel, begin
+        self.params = [build.param(i, x.dtype, x.shape)
+                       for i, x in enumerate(parts.operands(call))]
+        self._device = device
+        self._data: list[list[Any]] = []  # sets of inputs; the first one is for times
+
+    def begun(self, schedule: Schedule) -> Callable[[], Any]:
+        """The CALL alone under a schedule, which is compiled from now on: what links it.
+
+        Raises:
+            KernelError: the schedule is not legal.
+        """
+        arg = op_args.Call(self.call.arg.name, self.call.arg.outs, schedule)
+        node = UOp(ops.CALL, dtypes.void, (self.kernel, *self.params), arg)
+        return self._begin(build.function(build.results(node), len(self.params), arg.name))
+
+    def results(self, made: Any) -> list[NDArray]:
+        """What a program computes of each set of data, as bytes."""
+        return [storage.view(np.dtype(np.uint8), (storage.nbytes,)).copy()
+                for inputs in self._inputs() for storage in made.run(inputs)]
+
+    def agree(self, ours: Sequence[NDArray], theirs: Sequence[NDArray], same_bits: bool) -> bool:
+        """Whether results are equal; else up to the order of sums."""
+        if same_bits:
+            return all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+        outs = [*self.call.arg.outs] * len(self._inputs())
+        return all(_near(a, b, dtype) for a, b, (_, dtype) in zip(ours, theirs, outs, strict=True))
+
+    def in_turns(self, ours: Any, theirs: Any) -> tuple[float, float]:
+        """Milliseconds of a run of two programs, medians of rounds in which they take turns; fewer
+        rounds where ours is clearly slower."""
+        once = min(self._seconds(ours, 1), self._seconds(theirs, 1))
+        count = max(1, min(1000, int(_SAMPLE / max(once, 1e-7))))
+        found: tuple[list[float], list[float]] = [], []
+        began = time.perf_counter()
+        for n in range(_ROUNDS):
+            for made, times in zip((ours, theirs), found):
+                times.append(self._seconds(made, count))
+            slower = min(found[0]) > _SLOWER * max(min(found[1]), 1e-9)
+            if n and (slower or time.perf_counter() - began > _ROUND_SECONDS):
+                break
+        mine, other = (statistics.median(times) * 1e3 for times in found)
+        return mine, other
+
+    def _seconds(self, made: Any, count: int) -> float:
+        """Of a run, of so many in a row."""
+        inputs = self._inputs()[0]
+        start = time.perf_counter()
+        for _ in range(count):
+            results = made.run(inputs)
+        for storage in results:
+            storage.wait()
+        return (time.perf_counter() - start) / count
+
+    def _inputs(self) -> list[list[Any]]:
+        if not self._data:
+            rng = np.random.default_rng(0)
+            self._data = [[self._device.upload(make(rng, p)) for p in self.params]
+                          for make in (_positive, _around_zero)]
+        return self._data
+
+
+def call_of(kernel: UOp) -> UOp | None:
+    """A KERNEL that fnx made as a CALL on operands of its own; None where data that nobody knows
+    would decide what it touches or when it ends, where a result is also read, and where there is
+    too much of it."""
+    nodes = toposort([kernel])
+    if any(n.op is ops.VAR or n.op is ops.ITER and parts.stop(n) is not None or
+           n.op is ops.INDEX and _is_data(n) for n in nodes) or \
+            any(store.arg is not None for store in kernel.src):
+        return None
+    refs: dict[int, UOp] = {}
+    for n in nodes:
+        if n.op is ops.REF and (n.arg.slot not in refs or
+                                _elements(n) > _elements(refs[n.arg.slot])):
+            refs[n.arg.slot] = n
+    written = parts.written_slots(kernel)
+    read = {parts.buffer(n).arg.slot for n in nodes
+            if n.op is ops.LOAD and parts.buffer(n).op is ops.REF}
+    count, n_in = len(refs), len(refs) - len(written)
+    sizes = [_elements(ref) * ref.dtype.itemsize for ref in refs.values()]
+    if set(refs) != set(range(count)) or written != set(range(n_in, count)) or read & written \
+            or any(ref.dtype.kind == "key" for ref in refs.values()) \
+            or not 0 < min(sizes) or sum(sizes) > _MOST_BYTES:
+        return None
+    shapes = [tuple([int(build.const_of(d)) for d in refs[i].src]) for i in range(count)]
+    params = [build.param(i, refs[i].dtype, shapes[i]) for i in range(n_in)]
+    outs = tuple([(shapes[i], refs[i].dtype) for i in range(n_in, count)])
+    return UOp(ops.CALL, dtypes.void, (kernel, *params), op_args.Call(kernel.arg.name, outs))
+
+
+def _elements(ref: UOp) -> int:
+    return math.prod([int(build.const_of(d)) for d in ref.src])
+
+
+def _is_data(place: UOp) -> bool:
+    return any(n.op in (ops.LOAD, ops.CARRY, ops.GET)
+               for n in toposort(place.src[1:], stop=lambda n: n.op is ops.LOAD))
+
+
+def _positive(rng: np.random.Generator, param: UOp) -> NDArray:
+    """Numbers that are ordinary for most functions."""
+    dtype = param.dtype
+    if dtype.is_float:
+        return encoded(rng.uniform(0.1, 1.0, param.shape), dtype)
+    return encoded(rng.integers(0, 2 if dtype.is_bool else 8, param.shape), dtype)
+
+
+def _around_zero(rng: np.random.Generator, param: UOp) -> NDArray:
+    """Numbers of which long sums of products are neither large nor small."""
+    if not param.dtype.is_float:
+        return _positive(rng, param)
+    return encoded(rng.normal(size=param.shape) * max(param.shape, default=1) ** -0.25,
+                   param.dtype)
+
+
+def _near(ours: NDArray, theirs: NDArray, dtype: dtypes.DType) -> bool:
+    """Whether two results, as bytes, are equal up to what another order of its sums changes."""
+    if not dtype.is_float:
+        return bool(np.array_equal(ours, theirs))
+    wide = dtype.compute if dtype.storage is not None else dtype
+    a, b = (np.asarray(decoded(x.view(dtype.np), dtype), np.float64) for x in (ours, theirs))
+    finite = np.isfinite(b)
+    if not np.array_equal(finite, np.isfinite(a)) or not np.array_equal(
+            a[~finite], b[~finite], equal_nan=True):
+        return False
+    a, b = a[finite], b[finite]
+    eps = _ULPS * 2.0 ** -wide.mantissa + (_OWN_ULPS * 2.0 ** -dtype.mantissa)
+    size = np.abs(b) + np.sqrt(np.mean(b * b)) if len(b) else b
+    return bool((np.abs(a - b) <= eps * size).all())
