@@ -39,8 +39,8 @@ _TOGETHER = 4   # candidates that are compiled beside one another
 _MOST_NOTES = 3  # reasons for leaving candidates out that are kept
 
 
-class Candidate(Protocol):
-    """A schedule that may be tried."""
+class HasSchedule(Protocol):
+    """What may be tried: a Candidate of lower/schedule/candidates.py."""
 
     @property
     def schedule(self) -> Schedule: ...
@@ -49,9 +49,9 @@ class Candidate(Protocol):
 class Space(Protocol):
     """Where to begin, and what is near: lower/schedule/candidates.py."""
 
-    def first(self, kernel: UOp, target: Any, /) -> tuple[UOp, Any]: ...
+    def first(self, kernel: UOp, target: Any, /) -> tuple[UOp, HasSchedule]: ...
     def near(self, kernel: UOp, target: Any, found: Any, same_bits: bool, /
-             ) -> Iterator[Any]: ...
+             ) -> Iterator[HasSchedule]: ...
 
 
 class Outcome(Record):
@@ -256,7 +256,7 @@ class _Climb:
         """Go on until nothing near is faster, or the time is over."""
         task, going = self.task, True
         while going:
-            going, batch = False, list[Any]()
+            going, batch = False, list[HasSchedule]()
             for candidate in task.space.near(task.kernel, task.target, self.best, task.same_bits):
                 if time.perf_counter() > self.end:
                     return
@@ -269,7 +269,7 @@ class _Climb:
                         break
             going = going or self._improved(batch)
 
-    def _improved(self, batch: Sequence[Any]) -> bool:
+    def _improved(self, batch: Sequence[HasSchedule]) -> bool:
         """Whether one of these is faster: the fastest is the best from now on."""
         before = self.best
         links = [(candidate, link) for candidate in batch
@@ -282,7 +282,7 @@ class _Climb:
             self.tell(time.perf_counter() - self.began, ratio)
         return self.best is not before
 
-    def _try(self, candidate: Any, made: Any) -> None:
+    def _try(self, candidate: HasSchedule, made: Any) -> None:
         if not self.trials.agree(self.trials.results(made), self.want, self.task.same_bits):
             self.notes["other results"] += 1
             return
