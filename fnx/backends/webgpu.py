@@ -35,6 +35,7 @@ from fnx.core.target import Target
 THREADS, SHARED, PRIVATE, BINDINGS, AXIS = 128, 16 << 10, 1 << 10, 8, 65535
 SLAB, LARGE = 16 << 20, 1 << 20  # bytes of a buffer that has pieces, and of a buffer of its own
 _ALIGNED = 256
+_SUBGROUPS = "subgroup"  # a feature that some adapters have
 _PREPARED = 8  # passes that are kept of a command buffer, for memory in other buffers
 _PACKAGES = ("pip install wgpu; Debian: apt-get install mesa-vulkan-drivers, which also computes "
              "without a GPU")
@@ -90,6 +91,13 @@ def _check(launch: QueuedLaunch | PlacedLaunch) -> None:
         raise DeviceError(f"webgpu: expected numbers of 32 bits, got {launch.scalars}")
 
 
+def _narrowest_subgroup(adapter: Any) -> int:
+    """Threads, at least, that read values of one another; 0: the adapter has no subgroups."""
+    least = [int(n) for name, n in adapter.info.items() if name.endswith("group_min_size")]
+    width = min(least, default=0) if _SUBGROUPS in adapter.features else 0
+    return width if width & (width - 1) == 0 and THREADS % max(width, 1) == 0 else 0
+
+
 class WebGpuDriver(QueueDriver):
     """The adapter that wgpu prefers.
 
@@ -115,12 +123,14 @@ class WebGpuDriver(QueueDriver):
         self.kind = str(adapter.info["device"])
         names = ("max-storage-buffer-binding-size", "max-buffer-size")
         limits = {name: adapter.limits[name] for name in names}
-        self.gpu = adapter.request_device_sync(required_limits=limits)
+        narrowest = _narrowest_subgroup(adapter)
+        self.gpu = adapter.request_device_sync(
+            required_limits=limits, required_features=[_SUBGROUPS] if narrowest else [])
         self.queue = self.gpu.queue
         self.limits = DeviceLimits(1 << 40, min(limits.values()), AXIS * AXIS, 256, SHARED)
         self.target = Target("webgpu", kind="wgsl", threads=THREADS, shared=SHARED,
                              private=PRIVATE, buffers=BINDINGS, fma=False, vector_bits=32,
-                             vector_registers=64, chunks=1024)
+                             vector_registers=64, chunks=1024, subgroup=narrowest)
         self.submits = self._signals = self._passed = 0
         self._buffers: dict[int, Any] = {}
         self._free: dict[int, list[int]] = {}  # pieces of slabs, by size

@@ -456,6 +456,12 @@ def reduce_ranges(value: UOp, monoid: Op, ranges: Sequence[UOp]) -> UOp:
     return UOp(ops.REDUCE, value.dtype, (value, *ranges), arg) if ranges else without_key(value)
 
 
+def shuffle_xor(x: UOp, thread: UOp, distance: int) -> UOp:
+    """What ``x`` is where ``thread`` is ``thread ^ distance``: threads of a subgroup read values of
+    one another."""
+    return UOp(ops.SHUFFLE_XOR, x.dtype, (x, thread), distance)
+
+
 def mma(a: UOp, b: UOp, words: Sequence[UOp], dtype: DType, unit: str) -> UOp:
     """The products of what words of both factors hold, summed over ``words`` by a unit."""
     return UOp(ops.MMA, dtype, (a, b, *words), op_args.Mma(unit, len(words)))

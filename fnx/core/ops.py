@@ -184,6 +184,7 @@ STORE = Op("STORE", "kp", "kernel", None, result="void",
            arg=(Op, str, type(None)), cost=1, content=r.combine)
 MMA = Op("MMA", "kp", "kernel", None, result="any", arg=op_args.Mma, binds="tail", cost=1)
 STAGE = Op("STAGE", "k", "kernel", None, arg=op_args.Stage, binds="tail")
+SHUFFLE_XOR = Op("SHUFFLE_XOR", "kp", "kernel", None, arg=int, cost=1)
 CARRY = Op("CARRY", "k", "kernel", None, result="any", arg=op_args.Carry, content=r.carried)
 ITER = Op("ITER", "k", "kernel", None, result="void", arg=op_args.Iter, binds="head")
 STEP = Op("STEP", "k", "kernel", 3)

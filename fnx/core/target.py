@@ -24,6 +24,8 @@ class Target(Record):
         shared: bytes that a group has in common.
         private: bytes of a thread's own memory that a kernel should not go beyond.
         chunks: parts, at most, into which a long fold with few results is cut.
+        subgroup: threads of a group, side by side, that read values of one another; 0: none do.
+            Never part of how a sum associates.
         units: names of its matrix units (core/units.py), the one to prefer first.
         buffers: that a kernel may bind; 0: as many as it likes.
     """
@@ -44,6 +46,7 @@ class Target(Record):
     shared: int = 0
     private: int = 0
     chunks: int = 64
+    subgroup: int = 0
     units: tuple[str, ...] = ()
     buffers: int = 0
 

@@ -16,9 +16,10 @@ import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx.backends import webgpu as backend
 from fnx.backends.base import get_device
-from fnx.core import build, dtypes
+from fnx.core import build, dtypes, ops
 from fnx.core.config import override
 from fnx.core.errors import DeviceError, DTypeError
+from fnx.lower.pipeline import lower
 from tests.devices.conftest import found
 from tests.devices.test_opencl import EXAMPLES, FUNCTIONS, W, X, train
 from tests.graphs import Graph, assert_same, graphs
@@ -27,6 +28,33 @@ from tests.lower.test_bindings import most_bound, wide
 
 INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.bool_)
 NARROW = (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32, dtypes.bool_)
+
+
+@settings(max_examples=EXAMPLES)
+@given(st.integers(1, 3), st.integers(64, 2000), st.integers(0, 99))
+def test_subgroups_change_no_bit(rows: int, columns: int, seed: int) -> None:
+    """The device with its subgroups, and as if it had none."""
+    device = found("webgpu")
+    if not device.target.subgroup:
+        pytest.skip("this adapter has no subgroups")
+    x = np.random.default_rng(seed).normal(size=(rows, columns)).astype(np.float32)
+    p = build.param(0, dtypes.float32, x.shape)
+    e = build.exp(p)
+    fn = build.function([build.reduce(e, ops.ADD, (1,)), build.reduce(p, ops.MAX, (1,))], 1)
+    with_them = run(fn, [x], device, False)
+    kept = device.target
+    assert "subgroupShuffleXor" in texts(fn, kept)
+    device.target = kept.replace(subgroup=0)
+    try:
+        assert "subgroupShuffleXor" not in texts(fn, device.target)
+        assert_same(with_them, run(fn, [x], device, False))
+    finally:
+        device.target = kept
+
+
+def texts(fn: Any, target: Any) -> str:
+    """The kernels of a function."""
+    return "".join([code.text() for code in lower(fn, target).code.values()])
 
 
 def on_the_cpu(f: Any, *args: Any) -> list[Any]:

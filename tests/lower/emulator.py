@@ -1,6 +1,6 @@
 """Runs a PROGRAM of a group of threads in NumPy, all of its threads at once, line by line.
 
-A value is an array with an element for each thread; loops run alike in all of them. What the
+A value is an array with an element for each thread. What the
 units of warps compute is written here from the manual's own formulas (PTX ISA, "Matrix Fragments
 for mma.m16n8k16 with floating point type"), element by element.
 """
@@ -63,16 +63,19 @@ class _Group:
             i += 1
 
     def loop(self, node: UOp, start: int, end: int) -> None:
-        lo, hi = (np.unique(self.value(s)) for s in node.src)
-        assert lo.size == hi.size == 1, "threads go through a loop together"
+        """Threads have as many iterations as each wants; those that have no more keep values."""
+        counter, stop = (self.value(s) for s in node.src)
         phis = [n for n in self.lines[start:end] if n.op is ops.PHI and n.src[0] is node]
-        nexts = [self.value(p.src[1]) for p in phis]
-        for counter in range(int(lo[0]), int(hi[0])):
-            self.values[node] = np.full(self.group.threads, counter)
+        nexts, before = [self.value(p.src[1]) for p in phis], self.active
+        while (going := before & (counter < stop)).any():
+            self.active = going
+            self.values[node] = counter
             self.values.update(zip(phis, nexts))
             self.block(start + len(phis), end)
-            nexts = [self.value(n) for n in self.lines[end].src[1:]]
-        self.values[self.lines[end]] = nexts
+            nexts = [np.where(going, self.value(n), kept)
+                     for n, kept in zip(self.lines[end].src[1:], nexts)]
+            counter = counter + 1
+        self.active, self.values[self.lines[end]] = before, nexts
 
     def value(self, node: UOp) -> Any:
         if node.op is ops.CONST:
@@ -102,12 +105,16 @@ class _Group:
             self.values[node] = src[0][node.arg]
         elif op is ops.EXTRACT:
             self.values[node] = src[0][:, node.arg]
+        elif op is ops.SHUFFLE_XOR:
+            threads = np.arange(self.group.threads) ^ node.arg
+            assert (self.active == self.active[threads]).all(), "whole subgroups shuffle"
+            self.values[node] = src[0][threads]
         elif op is ops.MMA:
             self.values[node] = self.multiplied(node.arg.unit, src)
         elif op in ops.ELEMENTWISE:
             self.values[node] = np.asarray(computed(node, *src))
         else:
-            assert op is ops.SYNC, node
+            assert op is ops.SYNC and self.active.all(), node
 
     def load(self, t: DType, place: tuple[Any, Array], valid: Array | None = None) -> Array:
         memory, at = place

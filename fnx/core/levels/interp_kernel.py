@@ -111,8 +111,10 @@ class _StoreRun:
         self.loops.update((n, v) for n, v in base.items() if n.op is ops.ITER)
 
     def _whole(self) -> set[UOp]:
-        """The ranges that no window cuts: those of ITERs, and what else their STEPs depend on."""
+        """The ranges that no window cuts: those of ITERs, and what else their STEPs depend on; and
+        of threads that read values of one another."""
         out = {r for loop in self.steps for r in parts.closed(loop)}
+        out |= {n.src[1] for n in self.nodes if n.op is ops.SHUFFLE_XOR}
         for loop, values in self.steps.items():
             out |= {r for v in values for r in v.ranges if r not in loop.ranges}
         return out
@@ -210,6 +212,8 @@ class _StoreRun:
             return self._multiplied(node, values)
         if op is ops.STAGE:
             return np.asarray(values[parts.value(node)])
+        if op is ops.SHUFFLE_XOR:
+            return self._shuffled(node, values)
         if op is ops.GET:
             return np.asarray(values[node.src[0]].last[node.arg])
         if op not in _PURE:
@@ -365,6 +369,12 @@ class _StoreRun:
         a, b = [np.broadcast_to(values[s], self._whole_along(values[s], closed))
                 for s in node.src[:2]]
         return units.summed(units.UNITS[node.arg.unit], a, b, [self.axis[r] for r in closed])
+
+    def _shuffled(self, node: UOp, values: ValueOf) -> NDArray:
+        value, r = node.src
+        whole = np.broadcast_to(values[value], self._whole_along(values[value], [r]))
+        out: NDArray = np.take(whole, np.arange(self.extent[r]) ^ node.arg, self.axis[r])
+        return out
 
     def _whole_along(self, x: NDArray, ranges: Sequence[UOp]) -> list[int]:
         """The shape of a value, with the extents of some ranges, along which it may be the same."""

@@ -85,6 +85,15 @@ def _mma(node: UOp) -> bool:
         (not held or len(held) == 4 and held[2].dtype is dtypes.index and held[3].op is ops.RANGE)
 
 
+def _shuffled(node: UOp) -> bool:
+    if len(node.src) != 2 or node.src[1].op is not ops.RANGE:
+        return False
+    r = node.src[1]
+    n = parts.extent(r)
+    return r.arg.kind == "THREAD" and n.op is ops.CONST and node.dtype is node.src[0].dtype and \
+        node.arg > 0 and node.arg & (node.arg - 1) == 0 and n.arg % (2 * node.arg) == 0
+
+
 def _carry(node: UOp) -> bool:
     return bool(node.src) and node.src[0].op is ops.RANGE and \
         _are_values(node.src, dtypes.index) and node.arg.i >= 0
@@ -202,6 +211,8 @@ ROWS: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
     ((ops.REDUCE,), "ranges, a monoid that takes the accumulator's dtype, no axes", _fold),
     ((ops.MMA,), "words of both factors, distinct ranges, and a unit whose sums have its dtype",
      _mma),
+    ((ops.SHUFFLE_XOR,), "a value, a THREAD range, and a power of two that divides half of its "
+     "extent", _shuffled),
     ((ops.CARRY,), "the RANGE of its loop, and index expressions", _carry),
     ((ops.ITER,), "a SEQ range, first values that it does not change, next values of their "
          "types, and perhaps a bool", _iter),

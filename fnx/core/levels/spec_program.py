@@ -185,6 +185,9 @@ ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
     ((ops.EXTRACT,), "a vector and one of its lanes",
      lambda n: n.dtype is n.src[0].dtype.scalar and 0 <= n.arg < n.src[0].dtype.lanes > 1),
     ((ops.MMA,), "words of both factors and sums of a unit, in equal lanes", _mma),
+    ((ops.SHUFFLE_XOR,), "a scalar, and a distance that is a power of two",
+     lambda n: len(n.src) == 1 and n.dtype is n.src[0].dtype and n.dtype.lanes == 1
+     and n.arg > 0 and n.arg & (n.arg - 1) == 0),
     ((ops.PART,), "a number and dtype index", lambda n: n.arg >= 0 and n.dtype is dtypes.index),
     ((ops.ID,), "a kind of ranges that are numbered, and dtype index or int32",
      lambda n: n.arg in NUMBERED and n.dtype in WIDTHS),

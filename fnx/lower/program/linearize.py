@@ -39,6 +39,7 @@ vector of offsets: one for each lane |
 | EVERY | (bool vector,) | | whether it holds in all lanes |
 | PART | () | 2i, 2i + 1 | bounds lo and hi of range i of those whose parts are given out |
 | ID | () | GRID, THREAD | the number of this group of threads, or of this thread in it |
+| SHUFFLE_XOR | (scalar,) | distance | the value of the thread whose number differs by this bit |
 | SYNC | () | | all threads of the group are here, and see what each wrote to SHARED memory |
 
 CONST, VAR and elementwise ops are as at kernel level, lane by lane; operands have equal lanes.

@@ -3,14 +3,19 @@
     before  REDUCE(x[r, 64*k + t], k, t, ADD)               r GRID, t THREAD 64, k SEQ
             STORE(o[r], that)
     after   S = STAGE(REDUCE(x[r, 64*k + t], k), t, SHARED)                 64 partial sums
-            T = STAGE(S[u] + S[8 + u] + ... + S[56 + u], u THREAD 8, SHARED)
+            T = STAGE(S[8*u] + S[8*u + 1] + ... + S[8*u + 7], u THREAD 8, SHARED)
             STORE(o[r], T[0] + T[1] + ... + T[7], valid = w < 1)            w THREAD 1
+    or      a = REDUCE(x[r, 64*k + t], k)                                   with subgroups of 32
+            b = a + SHUFFLE_XOR(a, t, 1), c = b + SHUFFLE_XOR(b, t, 2), ... up to f
+            S = STAGE(f, t, SHARED)
+            STORE(o[r], S[0] + S[32], valid = w < 1)
 
-A fold over a THREAD range is a tree of stages: the same for each number of groups. A stage that is
-filled over a THREAD range is SHARED; one in SHARED memory that is not is filled by all threads
-together. One that has no place there, or in a thread's own memory, is computed where it is read.
-A store that depends on no thread is done by the first. Several ranges that are given to groups, or
-to threads that go through all of the kernel, are one range, of which they are digits.
+A fold over a THREAD range is a tree of neighbours: the same for each number of groups, and whether
+threads meet in stages or, where the target has subgroups, read values of one another. A stage
+that is filled over a THREAD range is SHARED; one in SHARED memory that is not is filled by all
+threads together. One that has no place there, or in a thread's own memory, is computed where it is
+read. A store that depends on no thread is done by the first. Several ranges that are given to
+groups, or to threads that go through all of the kernel, are one range, of which they are digits.
 
 >>> from fnx.core import dtypes
 >>> r, k = build.range_(9, 0, "GRID"), build.range_(64, 1, "THREAD")
@@ -27,7 +32,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from fnx.core import build, op_args, ops
+from fnx.core import build, dtypes, op_args, ops
+from fnx.core.dtypes import DType
 from fnx.core.expr import Expr, minimum
 from fnx.core.parts import buffer, closed, dims, extent, indices, validity, value
 from fnx.core.rewriting import symbolic
@@ -155,25 +161,81 @@ def _folded(kernel: UOp, target: Target) -> UOp:
             return None
         others = [r for r in closed(node) if r not in shared]
         part = node.over((src[0], *others)) if others else src[0]
-        return _tree(ids.shared(part, shared), node, ids)
+        return _Tree(node, shared, target, ids).total(part)
 
     return _rewritten(kernel, visit, ids)
 
 
-def _tree(stage: UOp, fold: UOp, ids: _Ids) -> UOp:
-    """The fold of a STAGE over one range of threads."""
-    left = build.const_of(dims(stage)[0])
-    while left > _RADIX:
-        left //= _RADIX
-        u, w = ids.new_range(left, "THREAD"), ids.new_range(_RADIX, "UNROLL")
-        stage = ids.shared(_terms(stage, fold, w, (Expr(w) * left + Expr(u)).node), [u])
-    w = ids.new_range(left, "UNROLL")
-    return _terms(stage, fold, w, w) if left > 1 else build.load(
-        build.at(stage, build.index_const(0)))
+class _Tree:
+    """A fold over threads: neighbours first, whatever they meet by.
+
+    Threads are ``across * i + f``: i are the terms, f the THREAD ranges that are not folded. Those
+    of a subgroup read values of one another; what is left is folded in stages.
+    """
+
+    def __init__(self, fold: UOp, shared: Sequence[UOp], target: Target, ids: _Ids) -> None:
+        self.fold, self.shared, self.ids = fold, shared, ids
+        self.free = [r for r in fold.ranges if r.arg.kind == "THREAD"]
+        self.free.sort(key=lambda r: r.arg.id)
+        self.across = math.prod([int(build.const_of(extent(r))) for r in self.free])
+        self.terms = math.prod([int(build.const_of(extent(r))) for r in shared])
+        whole = self.across * self.terms % max(1, target.subgroup) == 0
+        self.subgroup = target.subgroup if whole and _is_shuffled(fold.dtype) else 1
+
+    def total(self, part: UOp) -> UOp:
+        """The fold of what the threads have, in all of them."""
+        part, t = self._of_one_range(part)
+        step = 1
+        while 2 * step * self.across <= self.subgroup and self.terms % (2 * step) == 0:
+            other = build.shuffle_xor(part, t, step * self.across)
+            part = build.elementwise(self.fold.arg.monoid, part, other)
+            step *= 2
+        stage, left = self.ids.shared(part, [t]), self.terms // step
+        while left > _RADIX:
+            count = -(-left // _RADIX)
+            u, w = self.ids.new_range(count * self.across, "THREAD"), \
+                self.ids.new_range(_RADIX, "UNROLL")
+            i = Expr(u) // self.across * _RADIX + Expr(w)
+            term = self._term(stage, i, step, Expr(u) % self.across,
+                              left if count * _RADIX > left else None)
+            stage, left, step = self.ids.shared(self._terms(term, w), [u]), count, 1
+        place = Expr(build.index_const(0))
+        for r in self.free:
+            place = place * Expr(extent(r)) + Expr(r)
+        if left == 1:
+            return self._term(stage, Expr(build.index_const(0)), step, place)
+        w = self.ids.new_range(left, "UNROLL")
+        return self._terms(self._term(stage, Expr(w), step, place), w)
+
+    def _of_one_range(self, part: UOp) -> tuple[UOp, UOp]:
+        """What a thread has, over one range of which the others are digits."""
+        if len(self.shared) == 1 and not self.free:
+            return part, self.shared[0]
+        t = self.ids.new_range(self.across * self.terms, "THREAD")
+        digits, rest = {}, Expr(t)
+        for r in reversed([*self.shared, *self.free]):
+            digits[r] = symbolic.simplify((rest % Expr(extent(r))).node)
+            rest = rest // Expr(extent(r))
+        made, = substitute([part], digits)
+        made, = rebuild([made], _simplified)
+        return made, t
+
+    def _term(self, stage: UOp, i: Expr, step: int, f: Expr, below: int | None = None) -> UOp:
+        """The i-th of the terms of a stage; with a bound, nothing beyond it."""
+        at = build.at(stage, symbolic.simplify((i * (step * self.across) + f).node))
+        if below is None:
+            return build.load(at)
+        there = build.lt(i.node, build.index_const(below))
+        monoid, dtype = self.fold.arg.monoid, self.fold.dtype
+        return build.where(there, build.load(at, there), build.const(monoid.identity(dtype), dtype))
+
+    def _terms(self, term: UOp, w: UOp) -> UOp:
+        return UOp(ops.REDUCE, self.fold.dtype, (term, w), self.fold.arg)
 
 
-def _terms(stage: UOp, fold: UOp, w: UOp, place: UOp) -> UOp:
-    return UOp(ops.REDUCE, fold.dtype, (build.load(build.at(stage, place)), w), fold.arg)
+def _is_shuffled(dtype: DType) -> bool:
+    """Whether values of a type are read from other threads: words, two, or a bool."""
+    return dtype.is_bool or dtype.itemsize in (4, 8) and dtype is not dtypes.index
 
 
 def _filled_together(kernel: UOp, target: Target) -> UOp:

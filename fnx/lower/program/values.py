@@ -117,7 +117,7 @@ class Values:
             atoms = {a for terms in (offset.common, offset.lane) for m in terms for a in m}
             found = sorted([a for a in atoms if a not in instance], key=lambda a: a.number)
             src = (*found, *self.conditions.untested(node.src[1:]))
-        elif op is ops.STEP:
+        elif op is ops.STEP or op is ops.SHUFFLE_XOR:
             src = node.src[:1]
         elif op is ops.WHERE:
             truth = self.conditions.truth(node.src[0])
@@ -140,6 +140,8 @@ class Values:
             return self.reduced(node, src)
         if op is ops.STEP or op is ops.WHERE and len(src) == 1:
             return src[0]
+        if op is ops.SHUFFLE_XOR:
+            return self.lines.add(op, node.dtype, (src[0],), node.arg)
         if op is ops.MMA:  # of no sum: it is added to zero
             lanes = self.replication[node.ranges].lanes
             wide = [self.lines.widen(s, lanes) for s in (*src, build.const(0, node.dtype))]

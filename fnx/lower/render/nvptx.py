@@ -109,6 +109,25 @@ def _sync(p: Printer, node: UOp) -> None:
     p.out.append("  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)")
 
 
+def _shuffle_xor(p: Printer, node: UOp) -> None:
+    """Of words, by a butterfly over the whole warp."""
+    x, t, bits = p.operand(node.src[0]), type_of(node.dtype), max(32, node.dtype.bits)
+    if node.dtype.is_bool:
+        word = p.line(f"zext i1 {x} to i32")
+    else:
+        word = p.line(f"bitcast {t} {x} to i{bits}")
+    words = [word] if bits == 32 else [
+        p.line(f"trunc i64 {word} to i32"),
+        p.line(f"trunc i64 {p.line(f'lshr i64 {word}, 32')} to i32")]
+    low, *high = [p.line(f"call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {w}, "
+                         f"i32 {node.arg}, i32 31)") for w in words]
+    if high:
+        wide = [p.line(f"zext i32 {w} to i64") for w in (low, *high)]
+        low = p.line(f"or i64 {wide[0]}, {p.line(f'shl i64 {wide[1]}, 32')}")
+    p.define(node, f"icmp ne i32 {low}, 0" if node.dtype.is_bool else
+             f"bitcast i{bits} {low} to {t}")
+
+
 def _store(p: Printer, node: UOp) -> None:
     """Its mask is a branch around it, by ``IF``, so there is none here."""
     place, value = node.src[:2]
@@ -149,4 +168,4 @@ def _vector_of(p: Printer, node: UOp) -> None:
 
 _NVPTX = Convention(_enter, {ops.ID: lambda p, n: _IDS[n.arg] + "64" * (n.dtype.bits == 64)},
                     {ops.SCRATCH: _scratch, ops.LOAD: _load, ops.STORE: _store, ops.SYNC: _sync,
-                     ops.MMA: _mma, ops.VECTOR: _vector_of})
+                     ops.MMA: _mma, ops.VECTOR: _vector_of, ops.SHUFFLE_XOR: _shuffle_xor})

@@ -36,6 +36,7 @@ def render(program: UOp) -> str:
     printer = WgslPrinter()
     for node in program.src:
         _ROWS[node.op](printer, node)
+    numbered = _BY_SUBGROUPS if printer.subgroups else _BY_ITSELF
     words = -(-(FIRST + group.buffers + group.scalars) // 4)
     out = [f"struct Params {{ w: array<vec4<i32>, {words}> }}",
            f"@group(0) @binding({group.buffers}) var<uniform> P: Params;", HELPERS.rstrip()]
@@ -53,13 +54,21 @@ def render(program: UOp) -> str:
                     *accessors(f"g{space}", space, atomic)]
     return "\n".join([*out, f"@compute @workgroup_size({group.threads})", "fn SYMBOL("
                       "@builtin(workgroup_id) group_at: vec3<u32>, "
-                      "@builtin(local_invocation_id) thread_at: vec3<u32>) {",
+                      f"{numbered[0]}) {{",
                       f"  let group = i32(group_at.x + group_at.y * {DIMENSION}u);",
-                      "  let thread = i32(thread_at.x);", f"  if (group >= {_word(GROUPS)}) "
+                      f"  let thread = i32({numbered[1]});", f"  if (group >= {_word(GROUPS)}) "
                       "{ return; }", "  let zero = P.w[0][0];",
                       *[f"  let W{i} = {_word(FIRST + group.buffers + i)};"
                         for i in range(group.scalars)],
                       *printer.first, *printer.out, "}", ""])
+
+
+# The number of a thread in its group. Those of a subgroup are neighbours, by their number in it:
+# the language does not say that they are by the other one.
+_BY_ITSELF = "@builtin(local_invocation_id) thread_at: vec3<u32>", "thread_at.x"
+_BY_SUBGROUPS = ("@builtin(subgroup_id) subgroup_at: u32, @builtin(subgroup_size) subgroup: u32, "
+                 "@builtin(subgroup_invocation_id) thread_at: u32",
+                 "subgroup_at * subgroup + thread_at")
 
 
 def module(symbol: str, function: str) -> str:
@@ -118,6 +127,7 @@ class WgslPrinter(BracesPrinter):
         super().__init__(_INLINE)
         self.memory: dict[UOp, str] = {}  # of pointers: what their accessors are called
         self.narrow: set[str] = set()     # memory that has parts of words stored
+        self.subgroups = False            # whether threads read values of one another
 
     def type_of(self, t: DType) -> str:
         return type_of(t)
@@ -239,6 +249,16 @@ def _bitcast(p: WgslPrinter, node: UOp) -> None:
     p.define(node, _cut(node.dtype, f"bitcast<{type_of(node.dtype)}>({x})"))
 
 
+def _shuffle_xor(p: WgslPrinter, node: UOp) -> None:
+    """Bits: a number that is moved is no other number."""
+    p.subgroups = True
+    letter, x = letter_of(node.dtype), p.operand(node.src[0])
+    word = f"select(0u, 1u, {x})" if letter == "b" else f"bitcast<u32>({x})"
+    moved = f"subgroupShuffleXor({word}, {node.arg}u)"
+    p.define(node, f"{moved} != 0u" if letter == "b" else
+             f"bitcast<{type_of(node.dtype)}>({moved})")
+
+
 # ---- memory -----------------------------------------------------------------------------------
 
 
@@ -304,6 +324,7 @@ def _store(p: WgslPrinter, node: UOp) -> None:
 
 _ROWS: dict[Op, Callable[[WgslPrinter, UOp], None]] = {
     **{op: _elementwise(op) for op in _TEMPLATES}, ops.WHERE: _where, ops.CAST: _cast,
-    ops.BITCAST: _bitcast, ops.SCRATCH: _scratch, ops.ADDRESS: _address, ops.LOAD: _load,
+    ops.BITCAST: _bitcast, ops.SHUFFLE_XOR: _shuffle_xor,
+    ops.SCRATCH: _scratch, ops.ADDRESS: _address, ops.LOAD: _load,
     ops.STORE: _store, **LOOPS,
 }
