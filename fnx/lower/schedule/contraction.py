@@ -288,6 +288,11 @@ class _Tiling:
             for load in (*loads_below(self.found.left), *loads_below(self.found.right)))
         return self.unit if whole else None
 
+    def _outside(self) -> UOp | None:
+        """The first loop around blocks of rows that has enough iterations for workers."""
+        outer = (*self.found.batch, *self.found.rows[:-1])
+        return next((r for r in outer if extent(r) >= _SHARES), None)
+
     def _is_parallel(self, iterations: int) -> bool:
         """Whether so many sums are shared by workers."""
         total = iterations * self.depth
@@ -309,9 +314,12 @@ class _Tiling:
         rows = self.tile.rows
         fit = self.target.l2 // 2 // (rows * self.depth * self.itemsize)
         tiles = -(-extent(self.row) // rows)
-        most = max(1, min(fit, _BLOCK, -(-extent(self.row) // (4 * rows))))
+        shared = self._outside() is None
+        most = max(1, min(fit, _BLOCK, -(-tiles // _SHARES) if shared else tiles))
 
         def slowest(block: int) -> int:
+            if not shared:
+                return 1
             blocks = -(-tiles // block)
             return -(-blocks // _SHARES) * block
 
@@ -333,7 +341,8 @@ class _Tiling:
         loops = [*map(name_of, outer), self.blocks]
         if self._is_parallel(product((*outer, self.row)) * self.width):
             # the workers share the first loop with enough iterations
-            shared = next((name_of(r) for r in outer if extent(r) >= 4), self.blocks)
+            outside = self._outside()
+            shared = self.blocks if outside is None else name_of(outside)
             loops.remove(shared)
             loops.insert(0, shared)
             steps.append(tiling.parallel(shared))

@@ -3,6 +3,9 @@
     before  REDUCE(x[16777216], ADD, axis 0)
     after   REDUCE(REDUCE(RESHAPE(x, (64, 262144)), ADD, axis 1), ADD, axis 0)
 
+So does a product of few rows with a factor beyond the cache, whose rows lie across the sum
+(split_products.py): each chunk is read as it lies.
+
 How the sum associates follows from the shape and the target's row (``Target.chunks``: groups of
 threads take more of them than workers), never from the number of workers.
 
@@ -22,6 +25,7 @@ from typing import Any
 from fnx.core import build, ops
 from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild
+from fnx.lower.tensor.split_products import in_chunks
 
 MIN_WORK = 1 << 16   # elements folded in all below which one worker is enough
 MAX_RESULTS = 64     # with more results than this, the results themselves are shared out
@@ -32,8 +36,11 @@ MIN_CHUNK = 1 << 12  # elements a chunk folds at least
 def split_reduce(fn: UOp, target: Target) -> UOp:
     """A FUNCTION in which long REDUCEs with few results are folded in chunks first."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        long = node.op is ops.REDUCE and _is_long(node)
-        return _split(node.over(src), target.chunks) if long else None
+        if node.op is not ops.REDUCE:
+            return None
+        if _is_long(node):
+            return _split(node.over(src), target.chunks)
+        return in_chunks(node, src[0], target)
     return fn.over(tuple(rebuild(fn.src, visit)))
 
 

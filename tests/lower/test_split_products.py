@@ -1,0 +1,96 @@
+"""Products of few rows are sums over chunks of their sums (lower/tensor/split_products.py)."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core import build as b
+from fnx.core import dtypes, ops
+from fnx.core.levels.interp import evaluate
+from fnx.core.target import Target
+from fnx.core.uop import UOp
+from fnx.lower.factors import two_factors
+from fnx.lower.pipeline import lower
+from fnx.lower.tensor.split_products import in_chunks
+from fnx.lower.tensor.split_reduce import split_reduce
+
+COMPILED = True
+SMALL = Target("interp", kind="kernels", l2=256)
+
+
+def product(m: int, n: int, k: int, flip: tuple[bool, bool], dtype: object = dtypes.float32
+            ) -> UOp:
+    """x @ w of parameters, each as it is or turned."""
+    x = b.param(0, dtype, (k, m) if flip[0] else (m, k))
+    w = b.param(1, dtype, (n, k) if flip[1] else (k, n))
+    x, w = b.permute(x, (1, 0)) if flip[0] else x, w if flip[1] else b.permute(w, (1, 0))
+    sides = b.reshape(x, (m, 1, k)), b.reshape(w, (1, n, k))
+    return b.reduce(b.mul(*[b.expand(s, (m, n, k)) for s in sides]), ops.ADD, [2])
+
+
+def split(node: UOp, target: Target = SMALL) -> UOp | None:
+    return in_chunks(node, node.src[0], target)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 6), st.integers(1, 40), st.integers(1, 300),
+       st.tuples(st.booleans(), st.booleans()))
+def test_split_products_are_the_products(m: int, n: int, k: int, flip: tuple[bool, bool]) -> None:
+    """Of whole numbers, whose sums are exact in any order."""
+    node = product(m, n, k, flip)
+    whole = b.function([node], 2)
+    cut = split_reduce(whole, SMALL)
+    draw = np.random.default_rng(0)
+    given_ = [draw.integers(-9, 9, p.shape).astype("float32")
+              for _, p in sorted(b.params(whole).items())]
+    env = dict(zip([p for _, p in sorted(b.params(whole).items())], given_))
+    before, after = (evaluate(fn.src, env)[0] for fn in (whole, cut))
+    np.testing.assert_array_equal(before, after)
+
+
+def test_chunks_are_the_first_axis_and_products_as_before() -> None:
+    """So sums of chunks are written as they lie, by one kernel that is a contraction."""
+    found = split(product(4, 300, 512, (False, False)))
+    assert found is not None
+    chunks = found.src[0]
+    assert chunks.shape == (8, 4, 300) and found.arg.axes == (0,)
+    assert chunks.src[0].op is ops.MUL
+    block = lower(b.function([found], 2), SMALL).block
+    kernels = [command.src[0] for command in block.commands.src]
+    assert [k.arg.name for k in kernels] == ["contract_mul", "reduce"]
+    inner = next(n for n in kernels[0].src[0].src if n.op is ops.REDUCE)
+    assert two_factors(inner, lambda n: n.ranges, frozenset(inner.src[1:])) is not None
+
+
+def test_what_is_left_of_a_length_that_divides_nothing_is_added() -> None:
+    found = split(product(1, 300, 521, (False, False)))
+    assert found is not None and found.op is ops.ADD
+    assert sorted(s.src[0].shape[-1] for s in found.src) == [9, 300]
+
+
+def test_what_is_read_as_it_lies_stays() -> None:
+    stays = [product(4, 300, 512, (False, True)),   # the sum is along rows
+             product(4, 1, 512, (False, False)), product(200, 300, 5120, (False, False)),
+             product(4, 300, 60, (False, False)),
+             product(4, 300, 512, (False, False), dtypes.int32)]
+    assert [split(node) for node in stays] == [None] * len(stays)
+    within = SMALL.replace(l2=1 << 20)
+    of_groups = SMALL.replace(threads=256)
+    for target in (within, of_groups):
+        assert split(product(4, 300, 512, (False, False)), target) is None
+
+
+def test_derivatives_of_split_products() -> None:
+    """On a machine whose second cache they are beyond."""
+    draw = np.random.default_rng(1)
+    x, w = (draw.integers(-1, 2, s).astype("float32") for s in ((3, 700), (700, 500)))
+    y = x @ w
+    for f in (fnx.grad(lambda x, w: ((x @ w) ** 2).sum(), (0, 1)),
+              fnx.jit(fnx.grad(lambda x, w: ((x @ w) ** 2).sum(), (0, 1)))):
+        dx, dw = f(jnp.asarray(x), jnp.asarray(w))
+        np.testing.assert_array_equal(dx, 2 * y @ w.T)
+        np.testing.assert_array_equal(dw, x.T @ (2 * y))
