@@ -125,7 +125,7 @@ def climb(monkeypatch: pytest.MonkeyPatch, in_turns: Any, name: str = "product")
         return fnx.jit(CASES[name][0]).lower(*operands(name)).text("schedules")
 
 
-def always_faster(self: Any, ours: Any, theirs: Any) -> tuple[float, float]:
+def always_faster(self: Any, ours: Any, theirs: Any, times: int = 1) -> tuple[float, float]:
     return (1.0, 1.0) if ours is theirs else (1.0, 2.0)
 
 
@@ -158,7 +158,7 @@ def test_wrong_answers_and_failures_are_never_chosen(monkeypatch: pytest.MonkeyP
 def test_an_interrupt_leaves_with_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = 0
 
-    def interrupted(self: Any, ours: Any, theirs: Any) -> tuple[float, float]:
+    def interrupted(self: Any, ours: Any, theirs: Any, times: int = 1) -> tuple[float, float]:
         nonlocal turns
         turns += 1
         if turns == 5:

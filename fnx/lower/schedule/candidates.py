@@ -2,6 +2,7 @@
 
     candidates(kernel, target)    ->    the model's, then those that differ from it in a decision
     near(candidate)               ->    those that differ from another one in a decision or a step
+    further(candidate)            ->    those that differ from it in two decisions
 
 Decisions (plan.py) are lanes, tiles, blocks, what is packed and where, unrolling, chunks, units,
 workers; a step is a factor or an order of loops (neighbours.py). The model's choice is the first of
@@ -48,6 +49,13 @@ def first(kernel: UOp, target: Target) -> tuple[UOp, Candidate]:
 def candidates(kernel: UOp, target: Target) -> Iterator[Candidate]:
     """The model's choice, then those that differ from it in one decision."""
     return _around(kernel, target, MODEL)
+
+
+def further(kernel: UOp, target: Target, found: Candidate) -> Iterator[Candidate]:
+    """Candidates that differ from one in two decisions."""
+    for one in _around(kernel, target, found.plan) if found.plan is not None else ():
+        if one.plan is not None:
+            yield from _around(kernel, target, one.plan)
 
 
 def _around(kernel: UOp, target: Target, plan: Plan) -> Iterator[Candidate]:

@@ -169,7 +169,7 @@ def schedule(found: Contraction, target: Target, decisions: Decisions) -> list[T
     form = decisions.of("form", form, lambda: [
         "tile", *["dots"] * (along is not None), *["windows"] * (not tiling_.rough)])
     if form == "dots" and along is not None:
-        return _dots(found, along, target, tiling_.unit_along(along))
+        return _dots(found, along, target, tiling_.unit_along(along), decisions)
     return tiling_.over_windows() if form == "windows" else tiling_.steps()
 
 
@@ -199,14 +199,17 @@ _DOT_VECTORS, _DOT_FOLDS, _DOT_ROWS = 4, 3, 96
 _DOTS = ((6, 4), (4, 4), (3, 3), (2, 2))  # accumulators of dot products, by registers
 
 
-def _dots(found: Contraction, along: UOp, target: Target, unit: Unit | None) -> list[Transform]:
+def _dots(found: Contraction, along: UOp, target: Target, unit: Unit | None, decisions: Decisions
+          ) -> list[Transform]:
     """Few columns are neighbours, but terms are: a tile of dot products, with lanes along a sum.
 
         loops    batch..., rows, columns, k..., along_o, i (UNROLL), j (UNROLL), along_l (VEC)
 
     By a unit the lanes are words along the sum.
     """
-    most = next(t for t in _DOTS if t[0] * t[1] + sum(t) <= target.vector_registers + 2)
+    fit = [t for t in _DOTS if t[0] * t[1] + sum(t) <= target.vector_registers + 2]
+    most = decisions.of("dots", fit[0], lambda: [
+        *fit[1:], *[(t[1], t[0]) for t in fit], (2 * fit[0][0], 1), (1, 2 * fit[0][0])])
     row, column = (max(some, key=extent) for some in (found.rows, found.columns))
     high, wide = (min(n, extent(r)) for n, r in zip(most, (row, column)))
     terms = unit.in_word if unit is not None else 1
@@ -410,8 +413,9 @@ class _Tiling:
         """A block of the left factor is packed where many columns go by."""
         _, vectors, lanes = self.tile
         few = self.unit is None and (-(-self.width // (vectors * lanes)) < 4 or self.depth < 16)
-        if not self._space("left", "" if few else "PRIV", ["PRIV"]):
-            return []
+        space = self._space("left", "" if few else "PRIV", ["PRIV", "GLOBAL"])
+        if space != "PRIV":
+            return self._stages(self.found.left, None, space) if space else []
         moving = {name_of(r) for r in (*self.found.batch, *self.found.rows) if self._moves(r)}
         if self._has_blocks():
             moving.add(self.blocks)

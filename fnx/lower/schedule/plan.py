@@ -25,6 +25,7 @@ class Plan(Record):
         form: of a contraction: "tile", "dots" or "windows" (contraction.py).
         unit: whether a matrix unit multiplies.
         tile: rows and vectors of a register tile.
+        dots: rows and columns of a tile of dot products.
         block: row tiles that are packed together.
         left, right: where a factor is packed; "": it is read where it lies.
         lanes: which of the ways to lay out lanes, counted from the cheapest.
@@ -37,6 +38,7 @@ class Plan(Record):
     form: str | None = None
     unit: bool | None = None
     tile: tuple[int, int] | None = None
+    dots: tuple[int, int] | None = None
     block: int | None = None
     left: str | None = None
     right: str | None = None

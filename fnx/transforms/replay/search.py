@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 from fnx.core import op_args, ops, tiling
@@ -35,6 +36,7 @@ from fnx.transforms.replay.trials import Begin, Trials, call_of
 
 MAX_FOUND = 1024
 _FASTER = 0.97  # of the time, to be worth another schedule
+_CERTAIN = 3    # times the rounds, before a candidate is taken
 _TOGETHER = 4   # candidates that are compiled beside one another
 _MOST_NOTES = 3  # reasons for leaving candidates out that are kept
 
@@ -52,6 +54,7 @@ class Space(Protocol):
     def first(self, kernel: UOp, target: Any, /) -> tuple[UOp, HasSchedule]: ...
     def near(self, kernel: UOp, target: Any, found: Any, same_bits: bool, /
              ) -> Iterator[HasSchedule]: ...
+    def further(self, kernel: UOp, target: Any, found: Any, /) -> Iterator[HasSchedule]: ...
 
 
 class Outcome(Record):
@@ -256,18 +259,19 @@ class _Climb:
         """Go on until nothing near is faster, or the time is over."""
         task, going = self.task, True
         while going:
-            going, batch = False, list[HasSchedule]()
-            for candidate in task.space.near(task.kernel, task.target, self.best, task.same_bits):
-                if time.perf_counter() > self.end:
-                    return
-                if candidate.schedule not in self.tried:
-                    self.tried.add(candidate.schedule)
-                    batch.append(candidate)
-                if len(batch) == _TOGETHER:
-                    going, batch = self._improved(batch), []
-                    if going:
-                        break
-            going = going or self._improved(batch)
+            going = self._one_of(task.space.near(task.kernel, task.target, self.best,
+                                                 task.same_bits)) or not task.same_bits and \
+                self._one_of(task.space.further(task.kernel, task.target, self.best))
+
+    def _one_of(self, candidates: Iterator[HasSchedule]) -> bool:
+        """Whether one of these is faster: of the first few of which one is, the fastest is the
+        best from now on."""
+        fresh = (c for c in candidates if c.schedule not in self.tried)
+        while time.perf_counter() < self.end and (batch := list(islice(fresh, _TOGETHER))):
+            self.tried.update([c.schedule for c in batch])
+            if self._improved(batch):
+                return True
+        return False
 
     def _improved(self, batch: Sequence[HasSchedule]) -> bool:
         """Whether one of these is faster: the fastest is the best from now on."""
@@ -286,9 +290,11 @@ class _Climb:
         if not self.trials.agree(self.trials.results(made), self.want, self.task.same_bits):
             self.notes["other results"] += 1
             return
-        ours, theirs = self.trials.in_turns(made, self.program)
-        if ours < _FASTER * theirs:
-            self.best, self.program = candidate, made
+        for times in (1, _CERTAIN):
+            ours, theirs = self.trials.in_turns(made, self.program, times)
+            if ours >= _FASTER * theirs:
+                return
+        self.best, self.program = candidate, made
 
     def _safely(self, run: Callable[[], Any]) -> Any:
         """What it gives; None, and a note, where a candidate is not legal or fails."""
@@ -304,8 +310,8 @@ class _Climb:
         notes = tuple([f"{count} for {note}" for note, count in
                        self.notes.most_common(_MOST_NOTES)])
         if self.best is not task.first:
-            best, own = self.trials.in_turns(self.program, task.base)
-            if best < own:
+            best, own = self.trials.in_turns(self.program, task.base, _CERTAIN)
+            if best < _FASTER * own:
                 return Outcome(self.best.schedule, own, best, len(self.tried), notes)
         own, _ = self.trials.in_turns(task.base, task.base)
         return Outcome(task.first.schedule, own, own, len(self.tried), notes)

@@ -23,8 +23,8 @@ from fnx.core.narrow import decoded, encoded
 from fnx.core.tiling import Schedule
 from fnx.core.uop import UOp, toposort
 
-_ROUNDS, _ROUND_SECONDS = 9, 0.06  # of two programs that are timed in turns, at most
-_SAMPLE = 2e-4      # seconds that a sample should take at least: short programs run several times
+_ROUNDS, _ROUND_SECONDS = 11, 0.08  # of two programs that are timed in turns, at most
+_SAMPLE = 1e-3      # seconds that a sample should take at least: short programs run several times
 _MOST_BYTES = 1 << 30  # of the data of a kernel
 _SLOWER = 1.5       # times the other's time, from which on it is clear
 _ULPS = 64          # steps of the type of the arithmetic, and
@@ -72,30 +72,29 @@ class Trials:
         outs = [*self.call.arg.outs] * len(self._inputs())
         return all(_near(a, b, dtype) for a, b, (_, dtype) in zip(ours, theirs, outs, strict=True))
 
-    def in_turns(self, ours: Any, theirs: Any) -> tuple[float, float]:
+    def in_turns(self, ours: Any, theirs: Any, times: int = 1) -> tuple[float, float]:
         """Milliseconds of a run of two programs, medians of rounds in which they take turns; fewer
-        rounds where ours is clearly slower."""
+        rounds where ours is clearly slower, so many times as many where it has to be certain."""
         once = min(self._seconds(ours, 1), self._seconds(theirs, 1))
         count = max(1, min(1000, int(_SAMPLE / max(once, 1e-7))))
         found: tuple[list[float], list[float]] = [], []
         began = time.perf_counter()
-        for n in range(_ROUNDS):
-            for made, times in zip((ours, theirs), found):
-                times.append(self._seconds(made, count))
+        for n in range(times * _ROUNDS):
+            for made, spent in zip((ours, theirs), found):
+                spent.append(self._seconds(made, count))
             slower = min(found[0]) > _SLOWER * max(min(found[1]), 1e-9)
-            if n and (slower or time.perf_counter() - began > _ROUND_SECONDS):
+            if n and (slower or time.perf_counter() - began > times * _ROUND_SECONDS):
                 break
-        mine, other = (statistics.median(times) * 1e3 for times in found)
+        mine, other = (statistics.median(spent) * 1e3 for spent in found)
         return mine, other
 
     def _seconds(self, made: Any, count: int) -> float:
-        """Of a run, of so many in a row."""
+        """Of a run, of so many in a row; each is waited for."""
         inputs = self._inputs()[0]
         start = time.perf_counter()
         for _ in range(count):
-            results = made.run(inputs)
-        for storage in results:
-            storage.wait()
+            for storage in made.run(inputs):
+                storage.wait()
         return (time.perf_counter() - start) / count
 
     def _inputs(self) -> list[list[Any]]:
