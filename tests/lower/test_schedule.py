@@ -19,11 +19,13 @@ from fnx.core.target import Target
 from fnx.core.tiling import Parallel, StageOperand, Vectorize
 from fnx.core.uop import UOp, toposort
 from fnx.lower.kernel.canonical import canonical
+from fnx.lower.program.fills import block_fills
 from fnx.lower.program.linearize import linearize
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.choose import choose
 from fnx.lower.schedule.staging import split_global
 from fnx.lower.schedule.tile import tile
+from tests.lower.machine import aligned, run
 
 AVX512 = Target("cpu")
 AVX2 = Target("cpu", vector_bits=256, vector_registers=16)
@@ -268,6 +270,44 @@ def test_a_transposition_is_made_of_blocks_in_registers(target, shape):
     out = np.zeros((n, m), "f4")
     run_kernel(tiled, [values, out], [])
     assert np.array_equal(out, 2 * values.T)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.permutations("abc"), st.permutations("abc"), st.permutations("abc"),
+       st.sampled_from(((128, 128, 1), (100, 3, 70), (530, 33, 2), (17, 40, 30), (1, 600, 40))),
+       st.sampled_from((AVX512, AVX2)), st.sampled_from((F, D, dtypes.int32)))
+def test_maps_of_transposed_operands_are_exact(
+        x: Any, y: Any, z: Any, sizes: Any, target: Target, dtype: DType) -> None:
+    make = Maker(dict(zip("abc", sizes)))
+    first = make.load("".join(x), dtype)
+    value = build.add(build.mul(first, make.load("".join(y), dtype)), build.neg(first))
+    store = build.store(make.place("".join(z), dtype), value)
+    random = np.random.default_rng(3)
+    values = [random.integers(-9, 9, make.shape(r)).astype(r.dtype.np) for r in make.refs]
+    want, got = [v.copy() for v in values], [aligned(v) for v in values]
+    kernel = make.kernel(store)
+    run_kernel(kernel, want, [])
+    tiled = tile(kernel, choose(kernel, target))
+    spec.check([tiled], "kernel")
+    run(tiled, got)
+    np.testing.assert_array_equal(got[-1], want[-1])
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2], ids=["16", "8"])
+@pytest.mark.parametrize("shape", [(128, 128), (133, 530)])
+def test_what_a_map_reads_across_is_transposed_in_blocks(target, shape):
+    """No lane is loaded by itself, in x.T + y."""
+    m, n = shape
+    i, j = build.range_(m, 0, name="i"), build.range_(n, 1, name="j")
+    x = build.load(build.at(build.ref(0, F, (n, m)), j, i))
+    y = build.load(build.at(build.ref(1, F, (m, n)), i, j))
+    store = build.store(build.at(build.ref(2, F, (m, n)), i, j), build.add(x, y))
+    kernel = build.kernel([store], "turn", (0, 1))
+    schedule = choose(kernel, target)
+    assert [s.operand for s in schedule if isinstance(s, StageOperand)] == [0]
+    tiled = block_fills(tile(kernel, schedule), target)
+    moves = [line for line in linearize(tiled, target).src if line.op in (ops.LOAD, ops.STORE)]
+    assert all(line.src[0].src[1].dtype.lanes == 1 for line in moves)
 
 
 def test_folds_of_a_few_rows_are_written_out():

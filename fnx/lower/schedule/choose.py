@@ -45,6 +45,8 @@ _FAR = 1 << 62  # of work of unknown length
 _PASSES = 4  # of a scatter over its places, each for some of the elements of a row
 _CHUNK = 1 << 14  # and how many of them one parallel iteration should have
 _BLOCK = 16  # side of a transposed block: a cache line of float32
+_STRIP = 4   # blocks side by side: 256 bytes of each row are read in turn
+_WIDE = 512  # from which extent on
 _UNROLL = 4
 _CHAIN = 64  # terms of a sum that one accumulator adds
 _LANE_OF_PAIRS = 6  # instructions to fold lanes with the other half of them, of keys and places
@@ -82,7 +84,7 @@ def decided(kernel: UOp, target: Target, decisions: Decisions) -> Schedule:
 class _Counted:
     """A STORE, STAGE or REDUCE: the nodes computed for it, and the ranges of its own."""
 
-    __slots__ = ("nodes", "own", "counted", "pairs")
+    __slots__ = ("nodes", "own", "counted", "is_large_map", "pairs")
 
     def __init__(self, node: UOp, own: Iterable[UOp]) -> None:
         roots = node.src if node.op in (ops.STORE, ops.ITER) else node.src[:1]
@@ -92,6 +94,9 @@ class _Counted:
         if node.op is not ops.STAGE and node.op is not ops.ITER:
             counted.append(node)
         self.counted = [(n, product(run_over(n))) for n in counted]
+        self.is_large_map = node.op is ops.STORE and node.arg is None and not any(
+            n.op in (ops.REDUCE, ops.STAGE, ops.ITER, ops.MMA) for n in self.nodes) \
+            and all(map(is_known, self.own)) and product(self.own) >= _CHUNK
         is_pair = node.op is ops.REDUCE and node.src[0].op is ops.PAIR
         self.pairs = product(node.ranges) if is_pair else 0
 
@@ -106,7 +111,8 @@ class _Counted:
             elif between(n, lane) is not None or n.op is ops.LOAD \
                     and 2 <= stride(n, lane) <= MOST and n.dtype.itemsize >= 4:
                 total += count * stride(n, lane) / lanes
-            elif n.op is ops.STORE and abs(stride(n, lane)) > 1 and self.turns(n, lane, lanes):
+            elif n.op is ops.STORE and abs(stride(n, lane)) > 1 and self.turns(n, lane, lanes) \
+                    or self.reads_turned(n, lane, lanes):
                 total += count * _TURNED
             elif n.op in _STRIDED and abs(stride(n, lane)) > 1:
                 total += count * _STRIDED[n.op]
@@ -122,6 +128,13 @@ class _Counted:
             and parts.value(store).dtype.itemsize >= 4 \
             and all(stride(n, lane) in (0, 1) for n, _ in self.counted if n.op is ops.LOAD) \
             and any(stride(store, r) == 1 and extent(r) > _BLOCK for r in self.own)
+
+    def reads_turned(self, load: UOp, lane: UOp, lanes: int) -> bool:
+        """Whether blocks of what a map loads are transposed in a stage before it reads them."""
+        return load.op is ops.LOAD and self.is_large_map and can_transpose(lanes) \
+            and abs(stride(load, lane)) > MOST and load.dtype.itemsize >= 4 \
+            and parts.buffer(load).op is ops.REF and extent(lane) >= lanes \
+            and any(stride(load, r) == 1 and extent(r) > _BLOCK for r in self.own)
 
 
 class LoopPlan:
@@ -149,6 +162,7 @@ class LoopPlan:
         loops = {r for n in closing if n.op is ops.REDUCE for r in closed(n)}
         self.nested = [n for n in closing if n.op is ops.REDUCE and not loops.isdisjoint(n.ranges)]
         self.few = self._few()
+        self.turned: list[int] = []
         self.steps: list[Transform] = []
         self.lengths: dict[str, int | None] = {}  # of the loops that ranges were split into
         self.parts: dict[UOp, tuple[list[str], list[str]]] = {
@@ -160,6 +174,7 @@ class LoopPlan:
             return self._interleaved(row)
         vectors = self._vectors()
         blocked = self._transposed(vectors)
+        self.turned = self._turned(vectors)
         shared = self._shared(vectors, blocked)
         short = None if blocked else self._short_rows(vectors)
         for r in self.ranges:
@@ -346,10 +361,26 @@ class LoopPlan:
         """Of a transposed block."""
         return self.decide("side", _BLOCK, lambda: (2 * _BLOCK, _BLOCK // 2, 0))
 
+    def _turned(self, vectors: Sequence[UOp]) -> list[int]:
+        """The operands that a map reads across its lanes: their blocks are transposed first."""
+        if len(self.statements) > 1:
+            return []
+        statement, = self.statements
+        return sorted({parts.buffer(n).arg.slot for n in statement.nodes for r in vectors
+                       if statement.reads_turned(n, r, self._lanes_along(r))})
+
     def _block(self, r: UOp, vectors: Sequence[UOp]) -> None:
         """Blocks of r: loops inside of all others; or, where registers hold them, written out."""
         statement, lane, store = self.statements[0], vectors[0], self.stores[0]
         lanes = self._lanes_along(lane)
+        if self.turned:
+            name, several = name_of(r), _STRIP if extent(r) >= _WIDE else 1
+            self._cut(r, _BLOCK * several, "o", "s" if several > 1 else "b")
+            if several > 1:
+                self.steps.append(tiling.split(f"{name}_s", _BLOCK, f"{name}_n", f"{name}_b"))
+                self.lengths |= {f"{name}_n": several, f"{name}_b": _BLOCK}
+                self.parts[r] = ([f"{name}_o", f"{name}_n", f"{name}_b"], [])
+            return
         if len(self.statements) > 1 or abs(stride(store, lane)) <= 1 \
                 or not statement.turns(store, lane, lanes):
             self._cut(r, self._side(), "o", "b")
@@ -419,6 +450,8 @@ class LoopPlan:
         cut = self._subtotals(blocks)
         loops = [x for r in self.loop_order() for x in self.parts[r][0]
                  if x not in first and x not in blocks]
+        if self.turned:  # blocks that are neighbours in memory follow one another
+            loops.sort(key=lambda x: any(x == n for r in blocked for n in self.parts[r][0][1:]))
         loops, blocks = ([x for name in names for x in cut.get(name, [name])]
                          for names in (loops, blocks))
         lanes = [x for r in self.ranges for x in self.parts[r][1]]
@@ -426,6 +459,7 @@ class LoopPlan:
         if first:
             self.steps.append(tiling.parallel(first[0]))
         self.steps += [tiling.vectorize(x) for x in lanes if x.endswith("_l")]
+        self.steps += [tiling.stage(slot, [*first, *loops][-1]) for slot in self.turned]
 
 
     def _subtotals(self, blocks: Sequence[str]) -> dict[str, list[str]]:

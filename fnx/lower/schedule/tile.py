@@ -36,6 +36,7 @@ from fnx.lower.schedule.legality import check, is_data
 from fnx.lower.schedule.loops import Loops, ScheduledLoop
 from fnx.lower.schedule.staging import place_stages
 from fnx.lower.schedule.units import multiplied
+from fnx.lower.schedule.workload import stride
 
 
 def tile(kernel: UOp, schedule: Sequence[Transform]) -> UOp:
@@ -55,10 +56,10 @@ def tile(kernel: UOp, schedule: Sequence[Transform]) -> UOp:
     loops = Loops(kernel)
     loops.apply(schedule)
     order = loops.finish()
-    stores = _Rewriter(loops, kernel.src).stores
+    stages = [step for step in schedule if isinstance(step, StageOperand)]
+    stores = _Rewriter(loops, kernel.src, _filled_along(kernel, stages)).stores
     check(kernel, loops, stores, order)
     tiled = inherit(build.kernel(stores, kernel.arg.name, order, kernel.arg.apart), kernel)
-    stages = [step for step in schedule if isinstance(step, StageOperand)]
     tiled = place_stages(tiled, stages, list(loops.leaves))
     for step in schedule:
         if isinstance(step, Collect):
@@ -72,12 +73,12 @@ _BESIDE = frozenset({"VEC", "THREAD"})  # iterations that run at once, beside th
 class _Rewriter:
     """One walk: ranges become what stands for them, and validity goes where it belongs."""
 
-    def __init__(self, loops: Loops, stores: Sequence[UOp]) -> None:
+    def __init__(self, loops: Loops, stores: Sequence[UOp], masked: frozenset[UOp]) -> None:
         self.loops = loops
         self.guard: dict[UOp, UOp] = {}
         self.exact: dict[UOp, UOp] = {}  # the value of a range that is clamped in loads
         values = {r: loop.value() for r, loop in loops.of.items()}
-        clamped = _clampable(stores)
+        clamped = _clampable(stores) - masked
         for r, loop in loops.of.items():
             conditions = list(loop.guards())
             if conditions:
@@ -196,6 +197,17 @@ def _clampable(stores: Sequence[UOp]) -> frozenset[UOp]:
         return frozenset()
     inner = [r for n in nodes if n.op in (ops.REDUCE, ops.STAGE, ops.ITER) for r in closed(n)]
     return frozenset().union(*[s.ranges for s in stores]).difference(inner)
+
+
+def _filled_along(kernel: UOp, stages: Sequence[StageOperand]) -> frozenset[UOp]:
+    """Ranges of a map along which a staged operand is contiguous: its stage is filled in vectors,
+    whose lanes are valid one by one."""
+    nodes = toposort(kernel.src)
+    if not stages or any(n.op in (ops.REDUCE, ops.STAGE, ops.ITER) for n in nodes):
+        return frozenset()
+    staged = {step.operand for step in stages}
+    return frozenset([r for n in nodes if n.op is ops.LOAD for r in n.ranges if stride(n, r) == 1
+                      and not staged.isdisjoint((buffer(n).arg.slot, buffer(n).arg.name))])
 
 
 def _within(condition: UOp, pair: UOp, worst: tuple[Any, int]) -> UOp:
