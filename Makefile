@@ -68,7 +68,7 @@ gpu-check: $(VENV)/gpu.stamp  ## workloads through ptxas; ARGS="softmax4096", "-
 race-check: $(VENV)/test.stamp  ## kernels in oclgrind: races, bounds; ARGS="--laws 400"
 	$(BIN)/python scripts/race_check.py $(ARGS)
 
-device-laws: $(VENV)/test.stamp  ## all laws on devices, parts are kept; ARGS="--only matrix"
+device-laws: $(VENV)/test.stamp  ## all laws on devices, parts are kept; ARGS="--only webgpu"
 	$(BIN)/python scripts/device_laws.py $(ARGS)
 
 web: $(VENV)/test.stamp  ## a page that reads drawn digits, tried in a headless Chromium

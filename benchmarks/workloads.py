@@ -78,28 +78,28 @@ def matmul(n: int, dtype: str = "float32") -> Builder:
     return build
 
 
-def elementwise(ns: Any) -> Any:
+def elementwise(ns: Any, n: int = 1 << 24) -> Any:
     jnp = ns.jnp
 
     def f(x: Any) -> Any:
         return jnp.tanh(x) * 2 + jnp.sin(x) * jnp.exp(-x * x)
 
-    return ns.jax.jit(f), (_normal(ns, 1 << 24),)
+    return ns.jax.jit(f), (_normal(ns, n),)
 
 
-def saxpy(ns: Any) -> Any:
-    return ns.jax.jit(lambda x: x * 2 + 1), (_normal(ns, 1 << 24),)
+def saxpy(ns: Any, n: int = 1 << 24) -> Any:
+    return ns.jax.jit(lambda x: x * 2 + 1), (_normal(ns, n),)
 
 
-def reduce_sum(ns: Any) -> Any:
-    return ns.jax.jit(lambda x: ns.jnp.sum(x)), (_normal(ns, 1 << 24),)
+def reduce_sum(ns: Any, n: int = 1 << 24) -> Any:
+    return ns.jax.jit(lambda x: ns.jnp.sum(x)), (_normal(ns, n),)
 
 
-def softmax(ns: Any) -> Any:
-    return ns.jax.jit(lambda x: ns.jax.nn.softmax(x, axis=-1)), (_normal(ns, 4096, 4096),)
+def softmax(ns: Any, rows: int = 4096, columns: int = 4096) -> Any:
+    return ns.jax.jit(lambda x: ns.jax.nn.softmax(x, axis=-1)), (_normal(ns, rows, columns),)
 
 
-def layernorm_grad(ns: Any) -> Any:
+def layernorm_grad(ns: Any, rows: int = 4096) -> Any:
     jnp = ns.jnp
 
     def f(x: Any) -> Any:
@@ -107,7 +107,7 @@ def layernorm_grad(ns: Any) -> Any:
         variance = jnp.var(x, -1, keepdims=True)
         return jnp.sum(jnp.tanh((x - mean) / jnp.sqrt(variance + 1e-5)))
 
-    return ns.jax.jit(ns.jax.grad(f)), (_normal(ns, 4096, 1024),)
+    return ns.jax.jit(ns.jax.grad(f)), (_normal(ns, rows, 1024),)
 
 
 def mlp_step(ns: Any, dtype: str = "float32", width: int = 512) -> Any:
@@ -127,13 +127,13 @@ def mlp_step(ns: Any, dtype: str = "float32", width: int = 512) -> Any:
     return _gradient_step(ns, loss, dtype=dtype), (params, x, y)
 
 
-def cnn_step(ns: Any) -> Any:
+def cnn_step(ns: Any, batch: int = 64) -> Any:
     jnp, jax, lax = ns.jnp, ns.jax, ns.lax
     generator, normal = _normals(ns, 0.05)
     params = dict(c1=normal(32, 1, 3, 3), c2=normal(64, 32, 3, 3),
                   w=normal(64 * 7 * 7, 10), b=normal(10))
-    x = jnp.asarray(generator.standard_normal((64, 1, 28, 28)).astype("float32"))
-    y = _integers(ns, generator, 10, 64)
+    x = jnp.asarray(generator.standard_normal((batch, 1, 28, 28)).astype("float32"))
+    y = _integers(ns, generator, 10, batch)
 
     def layer(x: Any, filters: Any) -> Any:
         x = jax.nn.relu(lax.conv_general_dilated(x, filters, (1, 1), "SAME"))
@@ -142,7 +142,7 @@ def cnn_step(ns: Any) -> Any:
 
     def loss(params: Any, x: Any, y: Any) -> Any:
         x = layer(layer(x, params["c1"]), params["c2"])
-        return _cross_entropy(ns, x.reshape(64, -1) @ params["w"] + params["b"], y)
+        return _cross_entropy(ns, x.reshape(batch, -1) @ params["w"] + params["b"], y)
 
     return _gradient_step(ns, loss), (params, x, y)
 
@@ -264,4 +264,20 @@ WORKLOADS: dict[str, Builder] = {
     "dispatch": dispatch,
     "dispatch100": dispatch100,
     **LOOPS, **LANES, **SINGLE,
+}
+
+# The same with fewer numbers, for devices whose groups of threads a processor computes.
+SMALLER: dict[str, Builder] = {
+    "matmul1024": matmul(200), "matmul2048": matmul(333),
+    "saxpy16M": partial(saxpy, n=1 << 18), "elementwise16M": partial(elementwise, n=1 << 18),
+    "sum16M": partial(reduce_sum, n=1 << 20), "softmax4096": partial(softmax, rows=64),
+    "layernorm_grad": partial(layernorm_grad, rows=64), "mlp_step": partial(mlp_step, width=128),
+    "cnn_step": partial(cnn_step, batch=4),
+    "gpt_step": partial(gpt_step, layers=2, width=64, heads=4, length=32, batch=2),
+    "rnn_grad": partial(rnn_grad, length=16, width=64, batch=4),
+    "scan_scalar100k": partial(scan_scalar, length=1000),
+    "scan_scalar2k": partial(scan_scalar, length=200),
+    "hessian_logreg": partial(hessian_logreg, samples=512, features=24),
+    "nbody_grad": partial(nbody_grad, bodies=200),
+    "dispatch": dispatch, "dispatch100": dispatch100,
 }

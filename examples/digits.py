@@ -234,7 +234,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=5, help="how many runs; their median counts")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--device", choices=("cpu", "interp"), help="what computes")
+    parser.add_argument("--device", choices=("cpu", "interp", "cuda", "opencl", "webgpu"),
+                        help="what computes")
     parser.add_argument("--out", default="digits.png", help="the picture to write")
     options = parser.parse_args(arguments)
 

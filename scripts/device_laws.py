@@ -1,12 +1,14 @@
 """All laws on devices, in parts that are kept: what is interrupted goes on where it was.
 
     python scripts/device_laws.py                              all parts that are not done yet
-    python scripts/device_laws.py --only matrix                those with this in their name
-    python scripts/device_laws.py --seconds 600                none is begun after that
+    python scripts/device_laws.py --only matrix/webgpu         those with this in their name
+    python scripts/device_laws.py --seconds 600 --jobs 4       none is begun after that
 
-A part is a file of tests with many more examples, a file of the laws with OpenCL as the configured
-device, or a fortieth of the transform matrix's words that end in jit. Of each a line is written to
-``--state`` when it has ended, and what it said beside it; a part that failed is run again.
+Parts: a file of the tests of devices with many more examples; a file of the laws in which a device
+takes part (tests/laws/machine.py); all workloads of the benchmarks, smaller; digits, an epoch of
+it; a fortieth of the transform matrix's words that end in jit. Of each a line is written to
+``--state`` when it has ended, and what it said beside it; a part that failed is run again. What
+OpenCL's compiler made is kept there, too.
 """
 
 from __future__ import annotations
@@ -15,27 +17,44 @@ import argparse
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.laws.machine import LAWS, LAWS_OF_32_BITS
 
 ROOT = Path(__file__).parent.parent
 MATRIX = 40  # parts
 LIMIT = 3600  # seconds of a part
+EXAMPLES = "100"  # of each property in the tests of devices
+DEVICES = {"opencl": (*LAWS, "../tiny/test_tiny"), "webgpu": LAWS_OF_32_BITS}
+CONFIGURED = ("custom", "elementwise_tails", "functions", "../tiny/test_tiny")  # name no device
 
 Part = tuple[str, list[str], dict[str, str]]
+_writing = threading.Lock()
 
 
 def parts() -> Iterator[Part]:
     """Name, arguments of Python, and variables of all parts."""
     test = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    for device, laws in DEVICES.items():
+        for name in laws:
+            path = ROOT / "tests" / "laws" / (f"{name}.py" if "/" in name else f"test_{name}.py")
+            yield f"laws/{device}/{path.stem}", [*test, str(path.resolve())], {
+                "LAWS_DEVICE": device, **({"FNX_DEVICE": device} if name in CONFIGURED else {})}
+        yield f"workloads/{device}", ["scripts/device_workloads.py", device], {}
+        yield f"digits/{device}", ["examples/digits.py", "--device", device, "--epochs", "1",
+                                   "--seeds", "1", "--out", os.devnull], {}
     for path in sorted((ROOT / "tests" / "devices").glob("test_*.py")):
-        yield f"devices/{path.stem}", [*test, str(path)], {"FNX_TEST_EXAMPLES": "200"}
-    for path in [ROOT / "tests" / "tiny", *sorted((ROOT / "tests" / "laws").glob("test_*.py"))]:
-        yield f"opencl/{path.stem}", [*test, str(path)], {"FNX_DEVICE": "opencl"}
-    for i in range(1, MATRIX + 1):
-        yield f"matrix/{i}", ["-W", "ignore", "-m", "tests.laws.matrix", "--device", "opencl",
-                              "--part", f"{i}/{MATRIX}"], {}
+        yield f"devices/{path.stem}", [*test, str(path)], {"FNX_TEST_EXAMPLES": EXAMPLES}
+    for device in DEVICES:
+        for i in range(1, MATRIX + 1):
+            yield f"matrix/{device}/{i}", ["-W", "ignore", "-m", "tests.laws.matrix_devices",
+                                           device, "--part", f"{i}/{MATRIX}"], {}
 
 
 def run(part: Part, state: Path) -> int:
@@ -45,18 +64,23 @@ def run(part: Part, state: Path) -> int:
     start = time.monotonic()
     with log.open("w") as file:
         try:
-            code = subprocess.run([sys.executable, *arguments], cwd=ROOT, timeout=LIMIT,
-                                  stdout=file, stderr=subprocess.STDOUT,
-                                  env={**os.environ, **variables, "CI": "1"}).returncode
+            code = subprocess.run(
+                [sys.executable, *arguments], cwd=ROOT, timeout=LIMIT, stdout=file,
+                stderr=subprocess.STDOUT, env={
+                    **os.environ, "PYTHONPATH": str(ROOT), "CI": "1",
+                    "POCL_CACHE_DIR": str(state / "pocl"), **variables}).returncode
         except subprocess.TimeoutExpired:
             code = 124
-    with (state / "done").open("a") as file:
-        file.write(f"{name} {code} {time.monotonic() - start:.0f}\n")
-    lines = log.read_text().splitlines()
+    spent = time.monotonic() - start
+    lines = log.read_text(errors="replace").splitlines()
     said = [line for line in lines if line.startswith(("FAILED", "ERROR"))] or lines[-1:]
-    print(f"{name:<44} {'ok' if not code else f'failed ({code}): {log}'}", flush=True)
-    for line in said if code else ():
-        print(f"    {line[:200]}", flush=True)
+    with _writing:
+        with (state / "done").open("a") as file:
+            file.write(f"{name} {code} {spent:.0f}\n")
+        print(f"{name:<44} {spent:5.0f} s  {'ok' if not code else f'failed ({code}): {log}'}",
+              flush=True)
+        for line in said if code else ():
+            print(f"    {line[:200]}", flush=True)
     return code
 
 
@@ -65,20 +89,27 @@ def main() -> int:
     parser.add_argument("--state", type=Path, default=ROOT / "build" / "device_laws")
     parser.add_argument("--only", default="", help="a part of the names")
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="parts at a time")
     options = parser.parse_args()
-    options.state.mkdir(parents=True, exist_ok=True)
-    kept = options.state / "done"
+    state = options.state.resolve()
+    state.mkdir(parents=True, exist_ok=True)
+    kept = state / "done"
     lines = [line.split() for line in kept.read_text().splitlines()] if kept.exists() else []
     done = {name for name, code, _ in lines if code == "0"}
-    start, failed, left = time.monotonic(), 0, 0
-    for part in parts():
-        if part[0] in done or options.only not in part[0]:
-            continue
+    chosen = [part for part in parts() if part[0] not in done and options.only in part[0]]
+    start = time.monotonic()
+
+    def within(part: Part) -> int | None:
+        """None: it was not begun."""
         if time.monotonic() - start > options.seconds:
-            left += 1
-            continue
-        failed += bool(run(part, options.state))
-    print(f"{failed} parts failed, {left} are left")
+            return None
+        return run(part, state)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        codes = list(pool.map(within, chosen))
+    failed, left = sum([bool(code) for code in codes]), codes.count(None)
+    print(f"{len(codes) - left} parts in {time.monotonic() - start:.0f} s: {failed} failed, "
+          f"{left} are left")
     return bool(failed or left)
 
 

@@ -21,7 +21,7 @@ _OWNER = "TEST_OF_FNX_CACHE_OWNER"  # the process that made the directory also r
 if _OWNER not in os.environ:  # before fnx is imported: its configuration reads the environment
     os.environ["FNX_CACHE_DIR"] = tempfile.mkdtemp(prefix="fnx-test-")
     os.environ[_OWNER] = str(os.getpid())
-    os.environ["POCL_CACHE_DIR"] = os.path.join(os.environ["FNX_CACHE_DIR"], "pocl")
+    os.environ.setdefault("POCL_CACHE_DIR", os.path.join(os.environ["FNX_CACHE_DIR"], "pocl"))
 
 _COMMON = dict(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("dev", **_COMMON)

@@ -31,8 +31,10 @@ from fnx.core.errors import DeviceError
 from fnx.core.process import fork_safe_lock, load
 from fnx.core.target import Target
 
-# The row: what the standard guarantees everywhere.
-THREADS, SHARED, PRIVATE, BINDINGS, AXIS = 128, 16 << 10, 1 << 10, 8, 65535
+# The row: what the standard guarantees everywhere, so kernels for pages are made for it, too.
+ROW = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 10, buffers=8,
+             fma=False, vector_bits=32, vector_registers=64, chunks=1024)
+AXIS = 65535  # groups along one axis of a grid, which is guaranteed, too
 SLAB, LARGE = 16 << 20, 1 << 20  # bytes of a buffer that has pieces, and of a buffer of its own
 _ALIGNED = 256
 _SUBGROUPS = "subgroup"  # a feature that some adapters have
@@ -127,10 +129,8 @@ class WebGpuDriver(QueueDriver):
         self.gpu = adapter.request_device_sync(
             required_limits=limits, required_features=[_SUBGROUPS] if narrowest else [])
         self.queue = self.gpu.queue
-        self.limits = DeviceLimits(1 << 40, min(limits.values()), AXIS * AXIS, 256, SHARED)
-        self.target = Target("webgpu", kind="wgsl", threads=THREADS, shared=SHARED,
-                             private=PRIVATE, buffers=BINDINGS, fma=False, vector_bits=32,
-                             vector_registers=64, chunks=1024, subgroup=narrowest)
+        self.limits = DeviceLimits(1 << 40, min(limits.values()), AXIS * AXIS, 256, ROW.shared)
+        self.target = ROW.replace(subgroup=narrowest)
         self.submits = self._signals = self._passed = 0
         self._buffers: dict[int, Any] = {}
         self._free: dict[int, list[int]] = {}  # pieces of slabs, by size

@@ -20,19 +20,17 @@ from typing import Any
 
 import numpy as np
 
+from fnx.backends import webgpu
 from fnx.core import ops, parts
 from fnx.core.bindings import sharing
 from fnx.core.errors import ArgumentError
 from fnx.core.rewriting.evaluate import evaluate
-from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.exporting.graph_file import ExportedGraph
 from fnx.transforms.link import lowered_for
 
-# What every implementation has.
-TARGET = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 10, fma=False,
-                vector_bits=32, vector_registers=64)
-MEMORY, AXIS, MOST = 128 << 20, 65535, 4096  # bytes of a binding, groups of an axis, launches
+TARGET = webgpu.ROW.replace(buffers=0)  # all memory is one binding
+MEMORY, MOST = 128 << 20, 4096  # bytes of a binding that every implementation has; launches
 _ALIGNED = 256
 _VIEWS = {"float32": "Float32Array", "int32": "Int32Array", "uint32": "Uint32Array",
           "bool": "Uint8Array", "int8": "Int8Array", "uint8": "Uint8Array", "int16": "Int16Array",
@@ -69,7 +67,7 @@ def written(graph: ExportedGraph) -> dict[str, bytes]:
         words = [0, groups, *at, *signed[:used]]
         launches.append({"kernel": kernels[code.symbol], "label": label,
                          "words": len(words) + 3 & ~3, "at": 4 * len(params),
-                         "groups": [min(groups, AXIS), -(-groups // AXIS)]})
+                         "groups": [min(groups, webgpu.AXIS), -(-groups // webgpu.AXIS)]})
         params += words + [0] * (-len(words) % (_ALIGNED // 4))
     results = [places[first[kind] + i] for kind, i in block.results]
     consts = [[places[len(graph.ins) + i], value.nbytes] for i, value in enumerate(graph.consts)]

@@ -175,7 +175,7 @@ def test_memory_is_pieces_of_few_buffers(webgpu: Any) -> None:
 def test_wide_programs_are_kernels_of_few_buffers(seed: int) -> None:
     device: Any = found("webgpu")
     graph = wide(seed, 20)
-    assert most_bound(graph.fn, device) <= backend.BINDINGS
+    assert most_bound(graph.fn, device) <= backend.ROW.buffers
     assert_same(run(graph.fn, graph.args, device, False),
                 run(graph.fn, graph.args, get_device("cpu"), False))
 
@@ -201,7 +201,7 @@ def test_a_hand_written_kernel_has_as_many_buffers_as_can_be_bound(operands: int
                                                                   ) -> None:
     xs = [jnp.arange(4, dtype="float32") + i for i in range(operands)]
     f = fnx.jit(fnx.call(added, out=lambda *xs: xs[0]))
-    if operands < backend.BINDINGS:
+    if operands < backend.ROW.buffers:
         np.testing.assert_array_equal(np.asarray(f(*xs)), sum(np.asarray(x) for x in xs))
         return
     with pytest.raises(DeviceError, match="a kernel of at most 8 buffers, got 9 for added") as why:
@@ -222,3 +222,84 @@ def test_without_the_module_the_cure_is_said(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(DeviceError, match="looked for the module wgpu") as why:
         backend.WebGpuDriver()
     assert "pip install wgpu" in str(why.value)
+
+
+def drawn(seed: Any) -> Any:
+    """Random numbers from keys that are split, stacked, chosen, looped over and compared."""
+    def step(carry: Any, _: Any) -> Any:
+        carry, other = fnx.random.split(carry)
+        return carry, fnx.random.uniform(other)
+
+    key = fnx.random.key(seed)
+    keys = fnx.random.split(fnx.random.fold_in(key, 3), 6)
+    last, path = fnx.lax.scan(step, keys[2], None, length=9)
+    mixed = jnp.where(jnp.arange(6) % 2 == 0, jnp.concatenate([keys[4:], keys[:4]]), last)
+    counted, _ = fnx.lax.while_loop(lambda s: s[1] < seed, lambda s: (
+        fnx.random.split(s[0])[1], s[1] + 1), (last, 0))
+    return (path, fnx.random.key_data(mixed), mixed == keys, fnx.random.key_data(counted),
+            fnx.vmap(lambda k: fnx.random.normal(k, (3,)))(mixed), fnx.random.permutation(key, 9),
+            fnx.random.key_data(keys.at[1].set(last)), fnx.random.gamma(key, 2.0, (4,)))
+
+
+@pytest.mark.parametrize("jitted", [True, False])
+def test_random_numbers_are_those_of_the_cpu(jitted: bool, webgpu: Any) -> None:
+    f = fnx.jit(drawn) if jitted else drawn
+    for got, want in zip(map(np.asarray, f(5)), on_the_cpu(drawn, 5), strict=True):
+        assert got.dtype == want.dtype
+        if got.dtype.kind == "f":
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(got, want)
+
+
+@settings(max_examples=EXAMPLES)
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 70))
+def test_bits_of_64_are_pairs_of_words(a: int, b: int, by: int) -> None:
+    x, y, count = (build.param(i, dtypes.uint64, (3,)) for i in range(3))
+    small = build.cast(x, dtypes.uint32)
+    outs = [build.and_(x, y), build.or_(x, y), build.elementwise(ops.XOR, x, y),
+            build.elementwise(ops.SHL, x, count), build.elementwise(ops.SHR, x, count), small,
+            build.elementwise(ops.NOT, x), build.eq(x, y), build.ne(x, y),
+            build.where(build.eq(x, y), x, build.and_(y, build.like(y, (1 << 40) + 5))),
+            build.cast(small, dtypes.uint64), build.cast(x, dtypes.bool_),
+            build.cast(build.bitcast(small, dtypes.int32), dtypes.uint64),
+            build.cast(build.eq(x, y), dtypes.uint64)]
+    fn = build.function(outs, 3, "bits")
+    given = [np.array(v, np.uint64) for v in ([a, b, a], [b, b, a ^ 1 << 63], [by, 32, 33])]
+    assert_same(run(fn, given, found("webgpu"), False), run(fn, given, get_device("cpu"), False))
+
+
+@pytest.mark.parametrize("f", [lambda x: x + x, lambda x: x * 3, lambda x: x < 5,
+                               lambda x: x.astype("float32"), lambda x: x.sum()])
+def test_arithmetic_of_64_bits_is_refused(f: Any, webgpu: Any) -> None:
+    with pytest.raises(DTypeError, match="at most 32 bits, got uint64") as why:
+        np.asarray(fnx.jit(lambda x: f(x.astype("uint64")))(jnp.arange(5)))
+    assert "test_webgpu.py" in str(why.value) and "use uint32" in str(why.value)
+
+
+@pytest.mark.parametrize("axes", [6, 7, 9])
+def test_a_place_in_as_many_axes_as_an_array_has(axes: int, webgpu: Any) -> None:
+    x = np.arange(2**axes, dtype=np.float32).reshape((2,) * axes)
+    at = [np.random.default_rng(i).integers(-2, 2, 5).astype(np.int32) for i in range(axes)]
+    for f in (lambda x, *at: x[at], lambda x, *at: x.at[at].add(1.0),
+              lambda x, *at: x.at[at].get(mode="promise_in_bounds"),
+              lambda x, *at: x.at[at].set(x[at[::-1]], mode="drop")):
+        given = [x, *(np.abs(i) if "promise" in str(f.__code__.co_consts) else i for i in at)]
+        for got, want in zip([np.asarray(fnx.jit(f)(*map(jnp.asarray, given)))],
+                             on_the_cpu(f, *given), strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("indices", [6, 7])
+def test_a_node_that_reads_more_than_can_be_bound_is_refused(indices: int, webgpu: Any) -> None:
+    """No public function makes one: they compute something of each index."""
+    x = build.param(0, dtypes.float32, (2,) * indices)
+    at = [build.param(i + 1, dtypes.int32, (5,)) for i in range(indices)]
+    fn = build.function([build.gather(x, *at)], indices + 1, "taken")
+    given = [np.zeros((2,) * indices, np.float32), *(np.zeros(5, np.int32) for _ in at)]
+    if indices + 2 <= backend.ROW.buffers:
+        assert not run(fn, given, webgpu, False)[0].any()
+        return
+    with pytest.raises(DeviceError, match="at most 8 buffers, got 9") as why:
+        run(fn, given, webgpu, False)
+    assert "join arrays to one" in str(why.value)

@@ -25,6 +25,7 @@ from fnx.transforms.batching.collectives import COLLECTIVES
 from fnx.transforms.batching.rules import MOVEMENTS, RULES
 from fnx.transforms.link import link
 from tests.graphs import held, numbers
+from tests.laws.machine import MACHINE
 
 SHAPE = (3, 5)
 
@@ -216,7 +217,7 @@ def test_every_op_of_the_tensor_level_has_a_batching_row() -> None:
 @pytest.mark.parametrize("op", TENSOR, ids=repr)
 def test_every_op_is_legal_has_a_meaning_and_runs(op: Op) -> None:
     """Machine code gives what the interpreter says, within a few rounding errors."""
-    device = get_device("cpu")
+    device = get_device(MACHINE)
     for node in examples(op):
         args = values(node)
         fn = build.function([node], len(args))

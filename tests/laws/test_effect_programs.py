@@ -9,6 +9,7 @@ import pytest
 from fnx.core.config import override
 from fnx.core.errors import GradError
 from tests.laws.effect_programs import WORDS, Program, check, program, refused
+from tests.laws.machine import MACHINE
 
 FOUND: list[tuple[Program, str]] = [
     # a copy was put off together with a loop, past an effect that comes before that
@@ -23,7 +24,7 @@ FOUND: list[tuple[Program, str]] = [
 ]
 
 
-@pytest.mark.parametrize("device", ["interp", "cpu"])
+@pytest.mark.parametrize("device", ["interp", MACHINE])
 @pytest.mark.parametrize("i", range(len(FOUND)))
 def test_programs_that_were_wrong(i: int, device: str) -> None:
     with override(device=device):

@@ -23,6 +23,7 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower.pipeline import lower
 from fnx.transforms.link import link
 from tests.graphs import Graph, assert_same, graph_of
+from tests.laws.machine import MACHINE
 
 SEEN: list[int] = []
 HANDLE = host.Handle(lambda xs, shapes: (SEEN.append(len(SEEN)), [])[1], "watch")
@@ -47,7 +48,7 @@ def watched(graph: Graph, seed: int) -> tuple[UOp, list[Any], int]:
 def test_results_have_the_same_bits(seed: int, steps: int) -> None:
     graph = graph_of(seed, steps)
     noisy, args, count = watched(graph, seed)
-    device = get_device("cpu")
+    device = get_device(MACHINE)
     run = [link(graph.fn, device), link(noisy, device)]
     SEEN.clear()
     quiet, loud = ([o.view(t.dtype.np, t.shape) for o, t in zip(

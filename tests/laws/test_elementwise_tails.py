@@ -23,6 +23,7 @@ from fnx.core.levels import interp
 from fnx.core.uop import UOp
 from fnx.transforms.jit import jit
 from tests.graphs import held, numbers
+from tests.laws.machine import MACHINE
 
 NDArray = np.ndarray[Any, Any]
 LETTER = {"bool": "b", "int": "i", "uint": "i", "float": "f"}
@@ -106,7 +107,7 @@ def agree(got: NDArray, want: NDArray, ulps: int) -> bool:
 
 def lengths(t: DType) -> list[int]:
     """Up to two vectors and one element; around the ends of each where these are many."""
-    lanes = get_device("cpu").target.lanes(t.itemsize if t.bits > 1 else 4)
+    lanes = get_device(MACHINE).target.lanes(t.itemsize if t.bits > 1 else 4)
     if t.storage is not None:
         return [0, 1, lanes - 1, lanes + 3]
     if t.bits in (1, 32):

@@ -18,6 +18,7 @@ import fnx
 import fnx.kernel as k
 from fnx.core.config import override
 from fnx.core.errors import SpecError
+from tests.laws.machine import MACHINE
 
 Array = np.ndarray[Any, Any]
 SIZES = (1, 2, 3, 4, 5, 7, 16, 33)
@@ -162,11 +163,11 @@ def check(seed: int) -> bool:
         assert not isinstance(refused, SpecError), refused
         assert refused.site is not None and refused.site[0] == __file__, refused
         with pytest.raises(type(refused)) as again:
-            run(writer, "cpu")
+            run(writer, MACHINE)
         assert again.value.message == refused.message
         assert "two iterations write" not in refused.message  # that is the interpreter's
         return False
-    for got, expected in zip(run(writer, "cpu"), want):
+    for got, expected in zip(run(writer, MACHINE), want):
         np.testing.assert_allclose(got, expected, rtol=1e-6)  # sums past 2**24 round
     return True
 

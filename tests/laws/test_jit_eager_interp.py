@@ -25,9 +25,10 @@ from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.tensor.inline import inline
 from fnx.transforms.link import link
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs
+from tests.laws.machine import MACHINE
 
 NDArray = np.ndarray[Any, Any]
-CPU, INTERP = get_device("cpu"), get_device("interp")
+DEVICE, INTERP = get_device(MACHINE), get_device("interp")
 INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.bool_)
 FOLDS = {ops.REDUCE, ops.SCATTER}  # of floats they round, in an order that the kernel decides
 EXACT = frozenset(op for op in ALL_OPS if op.exact) - FOLDS
@@ -51,14 +52,14 @@ def one_by_one(fn: UOp, args: Sequence[NDArray]) -> list[NDArray]:
             reads = [*dict.fromkeys(parts.operands(node.src[0] if node.op is ops.GET else node))]
             params = {r: build.param(i, r.dtype, r.shape) for i, r in enumerate(reads)}
             alone = build.function(substitute([node], params), len(reads))
-            values[node], = run(alone, [values[r] for r in reads], CPU, True)
+            values[node], = run(alone, [values[r] for r in reads], DEVICE, True)
     return [values[o] for o in fn.src]
 
 
 def compiled(graph: Graph) -> list[NDArray]:
     """Results that jit, one eager call and many eager calls agree on, in every bit."""
-    by_jit = run(graph.fn, graph.args, CPU, False)
-    assert_same(run(graph.fn, graph.args, CPU, True), by_jit)
+    by_jit = run(graph.fn, graph.args, DEVICE, False)
+    assert_same(run(graph.fn, graph.args, DEVICE, True), by_jit)
     assert_same(one_by_one(graph.fn, graph.args), by_jit)
     return by_jit
 
@@ -92,7 +93,7 @@ def ways(make: Any, args: Sequence[NDArray]) -> list[NDArray]:
     """A one-node result by jit, by an eager call, and by the interpreter."""
     params = [build.param(i, dtypes.as_dtype(a.dtype), a.shape) for i, a in enumerate(args)]
     fn = build.function([make(*params)], len(params))
-    return [run(fn, args, CPU, False)[0], run(fn, args, CPU, True)[0],
+    return [run(fn, args, DEVICE, False)[0], run(fn, args, DEVICE, True)[0],
             run(fn, args, INTERP, False)[0]]
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import fnx
 from fnx.core.config import override
+from tests.laws.machine import MACHINE
 from tests.transforms.test_kernel_prints import Env, Program, Statement
 
 PLACES = 5
@@ -100,7 +101,7 @@ def check(seed: int) -> None:
     if not want.any():
         return
     with override(x64=True):
-        for device in ("interp", "cpu"):
+        for device in ("interp", MACHINE):
             with override(device=device):
                 np.testing.assert_allclose(kernel(x), want, rtol=1e-12, err_msg=device)
         direction, step = np.random.default_rng(seed + 1).standard_normal(3), 1e-6

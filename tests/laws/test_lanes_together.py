@@ -16,6 +16,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
+from tests.laws.machine import MACHINE
 
 LANES = 4
 Lane = Callable[[Any], Any]  # of the value of one lane
@@ -110,7 +111,7 @@ def check(seed: int, depth: int, kind: str = "") -> None:
     close(fnx.jit(each)(x, w), np.asarray(outside))
 
 
-@pytest.mark.parametrize("device", ["interp", "cpu"])
+@pytest.mark.parametrize("device", ["interp", MACHINE])
 def test_lanes_that_do_not_take_it_have_no_effects(device: str) -> None:
     seen: list[tuple[str, float]] = []
 

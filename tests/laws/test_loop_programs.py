@@ -17,6 +17,7 @@ import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.config import override
+from tests.laws.machine import MACHINE
 
 Step = Callable[[Any, Any], Any]  # (loops, x) -> x, for a vector of three
 
@@ -127,7 +128,7 @@ X = np.asarray([0.7, -0.3, 0.45], np.float32)
 def test_programs_are_the_python_programs(seed: int) -> None:
     program = block(random.Random(seed), 2)
     want = np.tanh(program(Plain(), X))
-    for device in ("cpu", "interp"):
+    for device in (MACHINE, "interp"):
         with override(device=device):
             got = np.tanh(np.asarray(fnx.jit(lambda x: program(lax, x))(X)))
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import fnx.numpy as jnp
 from fnx import jit
 from fnx.core.config import override
+from tests.laws.machine import MACHINE
 
 Move = Callable[[Any, Any], Any]  # of (module, array)
 
@@ -68,7 +69,7 @@ def _concat(draw: st.DrawFn, shape: tuple[int, ...]) -> Move:
     return lambda m, x: m.concatenate([x, m.flip(x, axis)], axis)
 
 
-@pytest.mark.parametrize("device", ["interp", "cpu"])
+@pytest.mark.parametrize("device", ["interp", MACHINE])
 @settings(deadline=None, max_examples=60)
 @given(moves())
 def test_chains_of_movements(device: str, given_moves: tuple[list[Move], tuple[int, ...]]) -> None:
@@ -85,7 +86,7 @@ def test_chains_of_movements(device: str, given_moves: tuple[list[Move], tuple[i
         np.testing.assert_array_equal(np.asarray(got), chain(np, x))
 
 
-@pytest.mark.parametrize("device", ["interp", "cpu"])
+@pytest.mark.parametrize("device", ["interp", MACHINE])
 def test_an_element_of_padding_alone(device: str) -> None:
     with override(device=device):
         f = jit(lambda x: jnp.pad(x, (0, 1)).reshape(1, 3)[:, 2:])

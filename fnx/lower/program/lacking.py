@@ -6,15 +6,18 @@
     before   STORE(o[i], float64(x))
     raises   DTypeError: the type, the user's line, what to write instead
 
-Types of 16 and 8 bits are words in part, whatever computes with them; so all that is left to refuse
-are numbers of 64 bits, and functions whose only formula is in float64.
+Types of 16 and 8 bits are words in part, whatever computes with them. What unsigned integers of 64
+bits are as bits (moved, chosen, compared for equality, shifted, joined: ``PAIRS``) is of pairs of
+words, as keys of random numbers are. So all that is left to refuse is arithmetic of 64 bits, and
+functions whose only formula is in float64.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core.dtypes import DType
+from fnx.core import ops
+from fnx.core.dtypes import DType, uint64
 from fnx.core.errors import DTypeError
 from fnx.core.expr import Expr, on_nodes
 from fnx.core.formulas import FORMULAS
@@ -25,8 +28,10 @@ from fnx.lower.program.decompose import EXPANSIONS, WITHOUT_FMA, rewritten
 from fnx.lower.program.elementary import single
 
 _CURES: dict[str, str] = {
-    "float": "use float32", "int": "use int32", "uint": "use uint32",
-    "key": "draw random numbers on another device, as under fnx.default_device"}
+    "float": "use float32", "int": "use int32", "uint": "use uint32"}
+PAIRS = {ops.CONST, ops.REF, ops.INDEX, ops.LOAD, ops.STORE, ops.STAGE, ops.CARRY, ops.ITER,
+         ops.GET, ops.STEP, ops.KERNEL, ops.CAST, ops.BITCAST, ops.WHERE, ops.NOT, ops.AND, ops.OR,
+         ops.XOR, ops.SHL, ops.SHR, ops.CMPEQ, ops.CMPNE}
 
 
 def lacking(root: UOp, target: Target) -> UOp:
@@ -43,14 +48,15 @@ def lacking(root: UOp, target: Target) -> UOp:
         DTypeError: names the type, or the function, and the user's line.
     """
     for node in toposort([root]):
-        if _is_wide(node.dtype):
-            raise DTypeError(f"{target.name}: expected types of at most 32 bits, got {node.dtype}",
-                             site=node.site, hint=_CURES[node.dtype.kind])
+        for t in (node.dtype, *[s.dtype for s in node.src]):
+            if _is_wide(t) and not _is_pair(node, t):
+                raise DTypeError(f"{target.name}: expected types of at most 32 bits, got {t}",
+                                 site=node.site, hint=_CURES[t.kind])
     found = rewritten(root, _ROWS)
     if not target.fma:
         found = rewritten(found, WITHOUT_FMA)
     for node in toposort([found]):
-        if _is_wide(node.dtype):
+        if _is_wide(node.dtype) and not _is_pair(node, node.dtype):
             names = {n.op.name.lower() for n in toposort([root]) if n.op in FORMULAS}
             raise DTypeError(f"{target.name}: expected functions that have a formula in float32, "
                              f"got one of {', '.join(sorted(names)) or root.op}",
@@ -60,6 +66,12 @@ def lacking(root: UOp, target: Target) -> UOp:
 
 def _is_wide(t: DType) -> bool:
     return t.bits == 64 and t.kind not in ("index", "void")
+
+
+def _is_pair(node: UOp, t: DType) -> bool:
+    """Whether what a node does with this type is about its bits."""
+    return t is uint64 and node.op in PAIRS and not (
+        node.op is ops.CAST and (node.dtype.is_float or node.src[0].dtype.is_float))
 
 
 def _of_formula(node: UOp) -> UOp:

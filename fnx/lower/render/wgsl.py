@@ -9,7 +9,8 @@ Memory is words of 32 bits; ``l0`` and ``s0`` load and store those of buffer 0, 
 one: bytes and halves are stored by two atomic operations, as neighbours belong to other threads.
 Pointers are numbers of elements. Whole numbers are of 32 bits, narrower ones are cut after each
 operation. ``P`` has a zero that the compiler does not know, the number of groups, where each buffer
-begins in its binding (bytes), and the scalars.
+begins in its binding (bytes), and the scalars. Bits of 64, which keys of random numbers are, are
+pairs of words: they are moved, chosen, compared for equality, shifted and joined.
 
 The language promises neither NaN nor infinity, so tests for NaN, comparisons, minima and maxima
 work on bits, and both are made of bits that are known at run time only.
@@ -25,7 +26,7 @@ from fnx.core.errors import KernelError
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 from fnx.lower.render.braces import LOOPS, BracesPrinter
-from fnx.lower.render.wgsl_functions import HELPERS, accessors, letter_of, type_of
+from fnx.lower.render.wgsl_functions import HELPERS, PAIRS, accessors, letter_of, type_of
 
 DIMENSION = 65535  # groups along one axis of a launch
 ZERO, GROUPS, FIRST = 0, 1, 2  # words of P
@@ -40,6 +41,8 @@ def render(program: UOp) -> str:
     words = -(-(FIRST + group.buffers + group.scalars) // 4)
     out = [f"struct Params {{ w: array<vec4<i32>, {words}> }}",
            f"@group(0) @binding({group.buffers}) var<uniform> P: Params;", HELPERS.rstrip()]
+    if any(node.dtype is dtypes.uint64 for node in program.src):
+        out.append(PAIRS.rstrip())
     any_narrow = not {"SHARED", "PRIV"}.issuperset(printer.narrow)
     for i in range(group.buffers):
         kind = "atomic<u32>" if any_narrow else "u32"
@@ -88,7 +91,7 @@ def _width(t: DType) -> int:
 def _cut(t: DType, text: str) -> str:
     """A whole number of 32 bits as one of its own width."""
     drop = 32 - _width(t)
-    if not drop or not t.is_integer:
+    if drop <= 0 or not t.is_integer:
         return text
     return f"({text}) & {(1 << t.bits) - 1}u" if t.kind == "uint" else \
         f"(({text}) << {drop}u) >> {drop}u"
@@ -109,12 +112,14 @@ def constant(node: UOp) -> str:
         return f"bits(0x{node.arg:08x}u)"
     if letter == "u":
         return f"{value}u"
+    if letter == "w":
+        return f"vec2<u32>({node.arg & 0xffffffff}u, {node.arg >> 32}u)"
     low = -1 << 31
     return "(-2147483647 - 1)" if value == low else f"({value})" if value < 0 else str(value)
 
 
 _OPAQUE = {"f": "bits(bitcast<u32>({0}))", "s": "({0} | zero)", "u": "({0} | u32(zero))",
-           "b": "({0} && zero == 0)"}
+           "b": "({0} && zero == 0)", "w": "({0} | vec2<u32>(u32(zero)))"}
 
 
 class WgslPrinter(BracesPrinter):
@@ -149,6 +154,8 @@ def _ref(p: WgslPrinter, node: UOp) -> str:
 
 def _var(p: WgslPrinter, node: UOp) -> str:
     word, letter = f"W{node.arg.slot}", letter_of(node.dtype)
+    if letter not in "fsub":
+        raise KernelError(f"expected arguments of at most 32 bits, got {node.dtype}")
     return {"f": f"bitcast<f32>({word})", "s": word, "u": f"bitcast<u32>({word})",
             "b": f"({word} != 0)"}[letter]
 
@@ -165,7 +172,7 @@ _INLINE: dict[Op, Callable[[WgslPrinter, UOp], str]] = {
 _TEMPLATES: dict[Op, dict[str, str]] = {
     ops.NEG: {"f": "bitcast<f32>(bitcast<u32>({0}) ^ 0x80000000u)", "s": "-{0}", "u": "0u - {0}"},
     ops.ABS: {"f": "bitcast<f32>(bitcast<u32>({0}) & 0x7fffffffu)", "s": "abs({0})", "u": "{0}"},
-    ops.NOT: {"su": "~{0}", "b": "!{0}"},
+    ops.NOT: {"suw": "~{0}", "b": "!{0}"},
     ops.SQRT: {"f": "sqrt({0})"}, ops.FLOOR: {"f": "floor({0})"}, ops.CEIL: {"f": "ceil({0})"},
     ops.TRUNC: {"f": "trunc({0})"}, ops.ROUND: {"f": "round({0})"},
     ops.ADD: {"fsu": "{0} + {1}"}, ops.SUB: {"fsu": "{0} - {1}"}, ops.MUL: {"fsu": "{0} * {1}"},
@@ -174,15 +181,16 @@ _TEMPLATES: dict[Op, dict[str, str]] = {
     ops.MIN: {"f": "smaller({0}, {1})", "su": "min({0}, {1})", "b": "{0} && {1}"},
     ops.CMPLT: {"f": "lt({0}, {1})", "su": "{0} < {1}", "b": "!{0} && {1}"},
     ops.CMPLE: {"f": "le({0}, {1})", "su": "{0} <= {1}", "b": "!{0} || {1}"},
-    ops.CMPEQ: {"f": "eq({0}, {1})", "sub": "{0} == {1}"},
-    ops.CMPNE: {"f": "!eq({0}, {1})", "sub": "{0} != {1}"},
-    ops.AND: {"su": "{0} & {1}", "b": "{0} && {1}"},
-    ops.OR: {"su": "{0} | {1}", "b": "{0} || {1}"},
-    ops.XOR: {"su": "{0} ^ {1}", "b": "{0} != {1}"},
+    ops.CMPEQ: {"f": "eq({0}, {1})", "sub": "{0} == {1}", "w": "all({0} == {1})"},
+    ops.CMPNE: {"f": "!eq({0}, {1})", "sub": "{0} != {1}", "w": "any({0} != {1})"},
+    ops.AND: {"suw": "{0} & {1}", "b": "{0} && {1}"},
+    ops.OR: {"suw": "{0} | {1}", "b": "{0} || {1}"},
+    ops.XOR: {"suw": "{0} ^ {1}", "b": "{0} != {1}"},
     ops.SHL: {"s": "select(0, {0} << (u32({1}) & 31u), u32({1}) < {bits}u)",
-              "u": "select(0u, {0} << (u32({1}) & 31u), u32({1}) < {bits}u)"},
+              "u": "select(0u, {0} << (u32({1}) & 31u), u32({1}) < {bits}u)",
+              "w": "shifted_up({0}, {1})"},
     ops.SHR: {"u": "select(0u, {0} >> (u32({1}) & 31u), u32({1}) < {bits}u)",
-              "s": "{0} >> min(u32({1}), {bits}u - 1u)"},
+              "s": "{0} >> min(u32({1}), {bits}u - 1u)", "w": "shifted_down({0}, {1})"},
 }
 
 
@@ -221,7 +229,9 @@ def _cast(p: WgslPrinter, node: UOp) -> None:
     a, b, x = letter_of(node.src[0].dtype), letter_of(node.dtype), p.operand(node.src[0])
     if node.src[0].op is ops.CONST:
         x = _OPAQUE[a].format(x)
-    if a == "f":
+    if "w" in (a, b):
+        p.define(node, _cast_of_pair(x, a, b, node.dtype))
+    elif a == "f":
         text = {"b": f"(bitcast<u32>({x}) & 0x7fffffffu) != 0u", "s": f"to_i32({x})",
                 "u": f"to_u32({x})", "f": x}[b]
         if b in "su" and _width(node.dtype) < 32:  # it ends at the limits of its type
@@ -240,6 +250,17 @@ def _cast(p: WgslPrinter, node: UOp) -> None:
         if a == "u" and node.dtype is dtypes.index:  # no place is beyond 31 bits
             x = f"min({x}, 0x7fffffffu)"
         p.define(node, _cut(node.dtype, x if a == b else f"bitcast<{type_of(node.dtype)}>({x})"))
+
+
+def _cast_of_pair(x: str, a: str, b: str, t: DType) -> str:
+    """To 64 unsigned bits, or from them; ``a`` and ``b`` are letters of the types."""
+    if b == "w":
+        high = f"bitcast<u32>({x} >> 31u)" if a == "s" else "0u"
+        low = {"s": f"bitcast<u32>({x})", "u": x, "b": f"select(0u, 1u, {x})"}.get(a)
+        if a != "w" and low is None:
+            raise KernelError(f"expected a whole number, got one of {t}")
+        return x if a == "w" else f"vec2<u32>({low}, {high})"
+    return _cut(t, {"u": f"{x}.x", "s": f"bitcast<i32>({x}.x)", "b": f"any({x} != vec2<u32>())"}[b])
 
 
 def _bitcast(p: WgslPrinter, node: UOp) -> None:
@@ -292,7 +313,9 @@ def _load(p: WgslPrinter, node: UOp) -> None:
     if mask:  # elsewhere the first element of the memory is read, and not used
         i = f"select({p.operand(_base(place))}, {i}, {mask})"
     letter, bits = letter_of(t), 8 if t.is_bool else _width(t)
-    if bits == 32:
+    if letter == "w":
+        text = f"vec2<u32>(l{of}(2 * ({i})), l{of}(2 * ({i}) + 1))"
+    elif bits == 32:
         read = {"f": "bitcast<f32>({0})", "s": "bitcast<i32>({0})", "u": "{0}"}[letter]
         text = read.format(f"l{of}({i})")
     else:
@@ -300,7 +323,7 @@ def _load(p: WgslPrinter, node: UOp) -> None:
         word = f"l{of}(({i}) >> {each.bit_length() - 1}u) >> (u32(({i}) & {each - 1}) * {bits}u)"
         text = {"b": f"(({word}) & 255u) != 0u", "u": f"({word}) & {(1 << bits) - 1}u",
                 "s": f"bitcast<i32>(({word}) << {32 - bits}u) >> {32 - bits}u"}[letter]
-    zero = {"f": "0f", "s": "0", "u": "0u", "b": "false"}[letter]
+    zero = {"f": "0f", "s": "0", "u": "0u", "b": "false", "w": "vec2<u32>()"}[letter]
     p.define(node, f"select({zero}, {text}, {mask})" if mask else text)
 
 
@@ -309,8 +332,10 @@ def _store(p: WgslPrinter, node: UOp) -> None:
     t, of = node.src[1].dtype, p.memory[node.src[0]]
     letter, bits = letter_of(t), 8 if t.is_bool else _width(t)
     word = f"select(0u, 1u, {value})" if letter == "b" else \
-        value if letter == "u" else f"bitcast<u32>({value})"
-    if bits == 32:
+        value if letter in "uw" else f"bitcast<u32>({value})"
+    if letter == "w":
+        text = f"s{of}(2 * ({place}), {word}.x); s{of}(2 * ({place}) + 1, {word}.y);"
+    elif bits == 32:
         text = f"s{of}({place}, {word});"
     else:
         p.narrow.add(of)

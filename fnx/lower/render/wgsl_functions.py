@@ -1,13 +1,14 @@
-"""Functions that every WGSL kernel has: tests and choices on bits of floats; words of memory.
+"""Functions that WGSL kernels have: tests and choices on bits of floats; words of memory; pairs of
+words, the lower one first, which stand for unsigned integers of 64 bits.
 """
 
 from __future__ import annotations
 
-from fnx.core.dtypes import DType
+from fnx.core.dtypes import DType, uint64
 from fnx.core.errors import KernelError
 
 _LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
-_TYPE = {"f": "f32", "s": "i32", "u": "u32", "b": "bool"}
+_TYPE = {"f": "f32", "s": "i32", "u": "u32", "b": "bool", "w": "vec2<u32>"}
 HELPERS = """fn nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
 fn ord(x: f32) -> i32 {
   let b = bitcast<i32>(x);
@@ -42,6 +43,20 @@ fn to_u32(x: f32) -> u32 {
 }
 """
 
+PAIRS = """fn shifted_up(v: vec2<u32>, by: vec2<u32>) -> vec2<u32> {
+  if (by.y != 0u || by.x >= 64u) { return vec2<u32>(0u, 0u); }
+  if (by.x == 0u) { return v; }
+  if (by.x >= 32u) { return vec2<u32>(0u, v.x << (by.x & 31u)); }
+  return vec2<u32>(v.x << by.x, (v.y << by.x) | (v.x >> ((32u - by.x) & 31u)));
+}
+fn shifted_down(v: vec2<u32>, by: vec2<u32>) -> vec2<u32> {
+  if (by.y != 0u || by.x >= 64u) { return vec2<u32>(0u, 0u); }
+  if (by.x == 0u) { return v; }
+  if (by.x >= 32u) { return vec2<u32>(v.y >> (by.x & 31u), 0u); }
+  return vec2<u32>((v.x >> by.x) | (v.y << ((32u - by.x) & 31u)), v.y >> by.x);
+}
+"""
+
 
 def accessors(name: str, of: str, atomic: bool) -> list[str]:
     """How words of a memory are read and written, and parts of a word."""
@@ -58,7 +73,9 @@ def accessors(name: str, of: str, atomic: bool) -> list[str]:
 
 def letter_of(t: DType) -> str:
     """The row of a type in the templates."""
-    letter = _LETTER.get(t.kind)
+    letter = "w" if t is uint64 else _LETTER.get(t.kind)
+    if letter == "w":
+        return letter
     if letter is None or t.lanes > 1 or t.bits > 32 and t.kind != "index" or \
             letter == "f" and t.bits != 32:
         raise KernelError(f"WGSL: expected a type of at most 32 bits that is computed in, got {t}")

@@ -1,0 +1,14 @@
+"""The device that laws hold against the interpreter: the cpu, or what ``LAWS_DEVICE`` names.
+
+``python scripts/device_laws.py`` names each; these files are the laws in which one takes part.
+"""
+
+from __future__ import annotations
+
+import os
+
+MACHINE = os.environ.get("LAWS_DEVICE", "cpu")
+LAWS = ("completeness", "custom", "effect_programs", "effects_change_nothing", "elementwise_tails",
+        "functions", "handwritten_kernels", "jit_eager_interp", "kernel_programs",
+        "lanes_together", "loop_programs", "movements")
+LAWS_OF_32_BITS = ("effect_programs", "lanes_together", "loop_programs", "movements")
