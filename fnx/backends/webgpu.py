@@ -97,7 +97,7 @@ def _narrowest_subgroup(adapter: Any) -> int:
     """Threads, at least, that read values of one another; 0: the adapter has no subgroups."""
     least = [int(n) for name, n in adapter.info.items() if name.endswith("group_min_size")]
     width = min(least, default=0) if _SUBGROUPS in adapter.features else 0
-    return width if width & (width - 1) == 0 and THREADS % max(width, 1) == 0 else 0
+    return width if width & (width - 1) == 0 and ROW.threads % max(width, 1) == 0 else 0
 
 
 class WebGpuDriver(QueueDriver):
