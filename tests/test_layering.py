@@ -142,6 +142,17 @@ NAMING = ("backends/", "lower/render/", "lower/machines.py", "core/config.py",
           "lax/bits.py")  # an argument of JAX's platform_dependent
 
 
+def test_backends_and_renderers_are_small_files() -> None:
+    """A backend has at most 500 lines, a language at most 400; LLVM IR, which two kinds of
+    machines share, 500."""
+    rooms = {"backends": 500, "lower/render": 400}
+    lines = {path.relative_to(PACKAGE).as_posix(): (len(path.read_text().splitlines()), most)
+             for room, most in rooms.items() for path in (PACKAGE / room).rglob("*.py")}
+    assert len(lines) > 30
+    assert [name for name, (count, most) in lines.items()
+            if count > (500 if name == "lower/render/llvm.py" else most)] == []
+
+
 def test_only_backends_renderers_and_rows_name_a_vendor() -> None:
     naming = [path for path in PACKAGE.rglob("*.py") if VENDORS.search(path.read_text())]
     names = [path.relative_to(PACKAGE).as_posix() for path in naming]

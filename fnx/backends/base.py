@@ -175,6 +175,16 @@ def get_device(name: str) -> DeviceBase:
         return _devices[name]
 
 
+def row_of(name: str) -> Target:
+    """What kernels for a device that is not here are made for: what every one of its kind has.
+
+    >>> row_of("webgpu").threads
+    128
+    """
+    row: Target = load(DEVICES[name]).ROW
+    return row
+
+
 def moved(memory: Any, name: str) -> Any:
     """A storage in the memory of a device: in the same place as this one, or a copy."""
     device: Any = get_device(name)

@@ -26,7 +26,7 @@ from fnx.backends.gpu.driver import (
     QueuedLaunch,
     QueueDriver,
 )
-from fnx.core.bindings import sharing
+from fnx.core.bindings import AXIS, sharing
 from fnx.core.errors import DeviceError
 from fnx.core.process import fork_safe_lock, load
 from fnx.core.target import Target
@@ -34,7 +34,6 @@ from fnx.core.target import Target
 # The row: what the standard guarantees everywhere, so kernels for pages are made for it, too.
 ROW = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 10, buffers=8,
              fma=False, vector_bits=32, vector_registers=64, chunks=1024)
-AXIS = 65535  # groups along one axis of a grid, which is guaranteed, too
 SLAB, LARGE = 16 << 20, 1 << 20  # bytes of a buffer that has pieces, and of a buffer of its own
 _ALIGNED = 256
 _SUBGROUPS = "subgroup"  # a feature that some adapters have

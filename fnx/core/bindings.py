@@ -9,6 +9,8 @@ _OWN = re.compile(r"^@group\(0\) @binding\((\d+)\) var<storage.*\n", re.MULTILIN
 _UNIFORM = re.compile(r"^@group\(0\) @binding\(\d+\) var<uniform>", re.MULTILINE)
 _NAME = re.compile(r"\bg(\d+)\b")
 
+AXIS = 65535  # groups along one axis of a launch of these, wherever they run
+
 # The last parameter of those kernels, in C's dialect for devices, that the host can end.
 ABORTED = "__global const volatile int* aborted"
 

@@ -109,6 +109,10 @@ class Deaths(Generic[V]):
             self._watched.pop(id(dead), None)
             yield dead.value
 
+    def awaited(self) -> list[V]:
+        """The values of those that live."""
+        return [ref.value for ref in list(self._watched.values()) if ref() is not None]
+
     def forget(self) -> None:
         """Leave undone what was to be done."""
         self._watched.clear()

@@ -20,16 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends import webgpu
 from fnx.core import ops, parts
-from fnx.core.bindings import sharing
+from fnx.core.bindings import AXIS, sharing
 from fnx.core.errors import ArgumentError
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.uop import UOp, toposort
 from fnx.exporting.graph_file import ExportedGraph
-from fnx.transforms.link import lowered_for
+from fnx.transforms.link import lowered_for, row_of
 
-TARGET = webgpu.ROW.replace(buffers=0)  # all memory is one binding
 MEMORY, MOST = 128 << 20, 4096  # bytes of a binding that every implementation has; launches
 _ALIGNED = 256
 _VIEWS = {"float32": "Float32Array", "int32": "Int32Array", "uint32": "Uint32Array",
@@ -39,7 +37,8 @@ _VIEWS = {"float32": "Float32Array", "int32": "Int32Array", "uint32": "Uint32Arr
 
 def written(graph: ExportedGraph) -> dict[str, bytes]:
     """The files."""
-    lowered = lowered_for(graph.function, TARGET)
+    target = row_of("webgpu").replace(buffers=0)  # as all memory is one binding
+    lowered = lowered_for(graph.function, target)
     block = lowered.block
     sizes = [math.prod(a.shape) * a.dtype.itemsize for a in graph.ins]
     sizes += [value.nbytes for value in graph.consts]
@@ -67,7 +66,7 @@ def written(graph: ExportedGraph) -> dict[str, bytes]:
         words = [0, groups, *at, *signed[:used]]
         launches.append({"kernel": kernels[code.symbol], "label": label,
                          "words": len(words) + 3 & ~3, "at": 4 * len(params),
-                         "groups": [min(groups, webgpu.AXIS), -(-groups // webgpu.AXIS)]})
+                         "groups": [min(groups, AXIS), -(-groups // AXIS)]})
         params += words + [0] * (-len(words) % (_ALIGNED // 4))
     results = [places[first[kind] + i] for kind, i in block.results]
     consts = [[places[len(graph.ins) + i], value.nbytes] for i, value in enumerate(graph.consts)]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from fnx.backends.base import DeviceBase, before_each, get_device, moved
+from fnx.backends.base import DeviceBase, before_each, get_device, moved, row_of
 from fnx.core import ops
 from fnx.core.array import storage
 from fnx.core.array.trace import apart, rewriting
@@ -157,4 +157,4 @@ storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _device().synchronize
                       lambda value: _device().borrow(value))
 
 __all__ = ["disk", "get_device", "link", "lowered_for", "moved", "prepared", "record",
-           "searched_schedules"]
+           "row_of", "searched_schedules"]

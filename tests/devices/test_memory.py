@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,24 @@ def test_beyond_it_the_error_says_what_is_in_use(small: Any) -> None:
     held = [piece(1)] if kept else []
     del kept, held
     assert float(piece(3).sum()) == 3 * PIECE / 4  # it goes on
+
+
+def test_the_error_has_the_lines_that_made_what_is_in_use(small: Any) -> None:
+    @fnx.jit
+    def f(x: Any) -> Any:
+        return (x * 2,
+                x + 1)
+
+    first = f.__wrapped__.__code__.co_firstlineno + 2
+    x = piece(1)
+    kept: list[Any] = [f(x) for _ in range(2)]  # the second by the launcher
+    with pytest.raises(OutOfMemoryError) as why:
+        kept.append([jnp.tanh(x + i) for i in range(20)])
+    text = str(why.value)
+    for line in (first, first + 1):
+        assert re.search(rf"2 of [0-9,]+ made at tests/devices/test_memory\.py:{line}\b", text)
+    assert f"test_memory.py:{piece.__code__.co_firstlineno + 1}" in text  # what the host gave
+    del kept, x
 
 
 def test_what_is_free_is_used_again(small: Any) -> None:

@@ -15,7 +15,7 @@ import atexit
 import contextlib
 import os
 import weakref
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -43,7 +43,7 @@ from fnx.backends.hcq import (
     run_sort,
 )
 from fnx.core import ops, parts
-from fnx.core.errors import CallbackError, DeviceError, OutOfMemoryError
+from fnx.core.errors import CallbackError, DeviceError, OutOfMemoryError, Site
 from fnx.core.process import fork_safe_lock
 from fnx.core.program import KernelCode
 from fnx.core.rewriting.evaluate import evaluate
@@ -85,6 +85,14 @@ class _LaunchPlan:
                 hint="compute it in parts", sites=command.node.arg.sites)
 
 
+def _result_sites(commands: Commands) -> dict[int, Site]:
+    """Of each result the line of the user that the command which fills it is of."""
+    turns: defaultdict[int, int] = defaultdict(int)
+    return {slot.index: command.node.arg.sites[0] for command in executions(commands)
+            if command.node.arg.sites for i in parts.written_slots(command.kernel)
+            if (slot := parts.slot_in(command.slots[i], turns)).kind == "out"}
+
+
 def _signed(pattern: int) -> int:
     return pattern - (1 << 64) if pattern >> 63 else pattern
 
@@ -92,12 +100,13 @@ def _signed(pattern: int) -> int:
 class GpuCommandBuffer(CommandBuffer):
     """Encoded commands: a plan for each EXEC."""
 
-    __slots__ = ("_arena", "_code", "_device", "_pool", "commands", "plans", "straight")
+    __slots__ = ("_arena", "_code", "_device", "_pool", "_sites", "commands", "plans", "straight")
 
     def __init__(self, device: GpuDevice, commands: Commands, code: Mapping[UOp, KernelCode],
                  arena: int) -> None:
         self._device, self._arena = device, arena
         self.commands, self._code = commands, code
+        self._sites = _result_sites(commands)
         self._load()
 
     def _load(self) -> None:
@@ -123,6 +132,8 @@ class GpuCommandBuffer(CommandBuffer):
         with device.lock, device.watching(self):
             if self._pool is not device.pool:
                 self._load()
+            for i, site in self._sites.items():
+                outs[i].piece.site = site
             run = _Submission(self, device, ins, outs, self._arena)
             if self.straight is not None:
                 given = [device.own(storage) for storage in ins]

@@ -24,8 +24,9 @@ import numpy as np
 from fnx.backends.allocator import size_class
 from fnx.backends.base import DeviceStorage
 from fnx.backends.gpu.driver import DeviceMemory, HostBytes, QueueDriver
-from fnx.core.errors import DeviceError, OutOfMemoryError, ShapeError
+from fnx.core.errors import DeviceError, OutOfMemoryError, ShapeError, Site, show_site
 from fnx.core.process import fork_safe_lock
+from fnx.core.uop import current_site
 from fnx.core.weak import Deaths
 
 KEPT = 1 << 28  # bytes of free memory at most
@@ -33,16 +34,19 @@ SMALL = 1 << 14  # bytes of what is copied sooner than recorded again
 _MIDDLE = 1 << 20  # bytes of what has lists of its own where it comes from the host
 _LEAST, _BITS = 256, 3  # of size classes
 _TURNS = 256  # kinds of results whose memory is known
+_NAMED = 5  # lines that the error of no memory says
 _ALIGNED = 64  # of memory of the host that kernels of the host read
 
 
 class PoolMemory:
-    """Memory in use: where it goes when its owner dies."""
+    """Memory in use: where it goes when its owner dies. ``site``: the line of the user that it was
+    taken for: of the call, until the command that fills it is known."""
 
-    __slots__ = ("memory", "of_host", "size")
+    __slots__ = ("memory", "of_host", "site", "size")
 
     def __init__(self, size: int, of_host: bool, memory: DeviceMemory) -> None:
         self.size, self.of_host, self.memory = size, of_host, memory
+        self.site: Site | None = current_site.site
 
 
 class GpuPool:
@@ -57,7 +61,6 @@ class GpuPool:
         self._turns: dict[tuple[int, ...], deque[list[DeviceMemory]]] = {}
         self.lost = ""  # why nothing in it can be read any more
         self._free: dict[tuple[int, bool], list[DeviceMemory]] = {}
-        self._used: Counter[int] = Counter()
         self._deaths: Deaths[PoolMemory] = Deaths()
         self._lock = fork_safe_lock()
 
@@ -79,7 +82,6 @@ class GpuPool:
                 self.kept -= size
             else:
                 piece = PoolMemory(size, of_host, self._alloc(size, nbytes))
-            self._used[size] += 1
             self._deaths.watch(owner, piece)
         return piece
 
@@ -135,13 +137,18 @@ class GpuPool:
                     continue
                 self.held += size
                 return memory
-        largest = ", ".join([f"{count} of {n:,}" for n, count in
-                             sorted(self._used.items(), reverse=True)[:3] if count])
         raise OutOfMemoryError(
             f"{self.driver.name}: expected {nbytes:,} bytes of memory, one array may have "
-            f"{limits.buffer:,}, all {limits.memory:,}, and {self.held:,} are held; the largest "
-            f"that are in use: {largest or 'none'}",
+            f"{limits.buffer:,}, all {limits.memory:,}, and {self.held:,} are held; in use: "
+            f"{self._in_use() or 'none'}",
             hint="use smaller batches, delete arrays that are no longer needed, or donate_argnums")
+
+    def _in_use(self) -> str:
+        """What lives, by size and by the line that made it: those that have most in all."""
+        found = Counter([(piece.size, piece.site) for piece in self._deaths.awaited()])
+        most = sorted(found.items(), key=lambda item: -item[0][0] * item[1])[:_NAMED]
+        return "; ".join([f"{count} of {size:,}{f' made at {show_site(site)}' if site else ''}"
+                          for (size, site), count in most])
 
     def waited(self, call: Callable[..., None], *args: Any) -> None:
         """Call what waits for all that is queued.
@@ -173,7 +180,6 @@ class GpuPool:
         """Take back what died."""
         for piece in self._deaths.take():
             size = piece.size
-            self._used[size] -= 1
             if self.kept + size <= KEPT:
                 self._free.setdefault((size, piece.of_host), []).append(piece.memory)
                 self.kept += size

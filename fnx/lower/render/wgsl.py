@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fnx.core import build, dtypes, ops
+from fnx.core.bindings import AXIS
 from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
 from fnx.core.ops import Op
@@ -28,7 +29,6 @@ from fnx.core.uop import UOp
 from fnx.lower.render.braces import LOOPS, BracesPrinter
 from fnx.lower.render.wgsl_functions import HELPERS, PAIRS, accessors, letter_of, type_of
 
-DIMENSION = 65535  # groups along one axis of a launch
 ZERO, GROUPS, FIRST = 0, 1, 2  # words of P
 
 def render(program: UOp) -> str:
@@ -58,7 +58,7 @@ def render(program: UOp) -> str:
     return "\n".join([*out, f"@compute @workgroup_size({group.threads})", "fn SYMBOL("
                       "@builtin(workgroup_id) group_at: vec3<u32>, "
                       f"{numbered[0]}) {{",
-                      f"  let group = i32(group_at.x + group_at.y * {DIMENSION}u);",
+                      f"  let group = i32(group_at.x + group_at.y * {AXIS}u);",
                       f"  let thread = i32({numbered[1]});", f"  if (group >= {_word(GROUPS)}) "
                       "{ return; }", "  let zero = P.w[0][0];",
                       *[f"  let W{i} = {_word(FIRST + group.buffers + i)};"
