@@ -102,6 +102,9 @@ def sort(given: Sequence[UOp], n_keys: int, kept: Iterable[int] | None = None,
     if first.shape[-1] >= 1 << 31:
         raise ShapeError(f"sort: expected less than 2**31 elements, got {first.shape[-1]}",
                          hint="sort parts of it, then what they have at the ends")
+    if first.shape[-1] <= 1:
+        return tuple([build.const(0, dtypes.int32, first.shape) if i < 0 else given[i]
+                      for i in (range(len(given)) if kept is None else kept)])
     whole = tuple(map(build.wide, given))
     ins = tuple([(x.shape, x.dtype) for x in whole])
     arg = op_args.Sort(name, n_keys, ins, tuple(range(len(ins)) if kept is None else kept))

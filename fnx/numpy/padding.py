@@ -1,7 +1,9 @@
 """``pad``: elements added before and after each axis.
 
     pad([1, 2, 3], 2)                 -> 0 0 1 2 3 0 0
-    pad([1, 2, 3], 2, "reflect")      -> 3 2 1 2 3 2 1      by places, as for edge, symmetric, wrap
+    pad([1, 2, 3], 2, "reflect")      -> 3 2 1 2 3 2 1      by places, as for edge, symmetric, wrap;
+                                                            those on a side that follow one another
+                                                            are one part
     pad([1, 2, 3], 2, "mean")         -> 2 2 1 2 3 2 2      of each axis, once those before are wide
 """
 
@@ -148,7 +150,22 @@ def _along(x: Array, at: int, width: Sequence[int], mode: Any, kwargs: dict[str,
         low, high = width
         return flip(_odd(flip(_odd(x, at, low, mode), at), at, high, mode, x.shape[at]), at)
     places = np.pad(np.arange(x.shape[at]), width, mode=mode)
-    return get_item(x, (slice(None),) * at + (places,))
+    sides = places[:width[0]], places[width[0] + x.shape[at]:]
+    low, high = (_places(x, at, side) for side in sides)
+    return _strong(concatenate([low, x, high], at), x)
+
+
+def _places(x: Array, at: int, places: np.ndarray[Any, Any]) -> Array:
+    """Those of an axis: a part of it, a part turned around, one of them again and again."""
+    steps = set(np.diff(places).tolist())
+    if len(steps) > 1 or not steps <= {-1, 0, 1}:
+        return get_item(x, (slice(None),) * at + (places,))
+    ends = (int(places.min()), int(places.max()) + 1) if places.size else (0, 0)
+    part = _part(x, at, *ends)
+    if steps == {0}:
+        shape = (*x.shape[:at], places.size, *x.shape[at + 1:])
+        return Array(build.expand(part._node, shape), x.weak)
+    return flip(part, at) if steps == {-1} else part
 
 
 def _part(x: Array, at: int, low: int, high: int) -> Array:

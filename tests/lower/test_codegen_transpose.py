@@ -11,7 +11,7 @@ from fnx.backends.llvm import binding as llvm
 from fnx.core import build, dtypes, ops
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.target import Target
-from fnx.core.uop import toposort
+from fnx.core.uop import rebuild, toposort
 from fnx.lower.program.fills import block_fills
 from fnx.lower.program.linearize import linearize
 from fnx.lower.program.transpose import _network
@@ -151,6 +151,45 @@ def test_fills_are_blocked_and_mean_the_same():
         out = np.zeros(len(x), "f")
         run_kernel(k, [x, out], [])
         outs.append(out)
+    assert same_bits(*outs)
+
+
+def packed_rows(m, k, rows):
+    """The same of x[k, m], whose rows are rows of the stage: held back, as tiles are."""
+    kernel = packed(m, k, rows)
+
+    def visit(node, src):
+        if node.op is not ops.LOAD or node.src[0].src[0].op is not ops.REF:
+            return None
+        row, kk = node.src[0].src[1:]
+        held = build.elementwise(ops.MIN, row, build.index_const(m - 1))
+        return build.load(build.at(build.ref(0, F32, (k, m)), kk, held))
+    return rebuild([kernel], visit)[0]
+
+
+@settings(deadline=None, max_examples=15)
+@given(m=st.integers(1, 40), k=st.integers(1, 20), rows=st.sampled_from([2, 4, 5, 13, 14, 16]))
+def test_packed_rows_of_rows(m, k, rows):
+    kernel = packed_rows(m, k, rows)
+    x = np.random.default_rng(k).integers(-3, 4, (k, m)).astype("f")
+    mine, theirs = both(kernel, [x, np.zeros(m, "f")])
+    assert same_bits(mine[1], theirs[1])
+
+
+@pytest.mark.parametrize("rows,lanes", [(4, 4), (13, 16), (16, 16)])
+def test_rows_of_the_source_are_vectors(rows, lanes):
+    kernel = packed_rows(3 * rows - 1, 20, rows)
+    blocked = block_fills(kernel, Target("cpu"))
+    stage, = [n for n in toposort(blocked.src) if n.op is ops.STAGE]
+    assert [r.arg.kind for r in stage.src[1:]] == ["SEQ", "VEC"]
+    assert build.const_of(stage.src[2].src[0]) == lanes
+    assert not any(n.op is ops.MIN for n in toposort(stage.src[:1]))
+    assert block_fills(blocked, Target("cpu")) is blocked
+    x = np.random.default_rng(0).normal(size=(20, 3 * rows - 1)).astype("f")
+    outs = []
+    for each in (kernel, blocked):
+        outs.append(np.zeros(3 * rows - 1, "f"))
+        run_kernel(each, [x, outs[-1]], [])
     assert same_bits(*outs)
 
 

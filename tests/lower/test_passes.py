@@ -188,6 +188,33 @@ def test_workers_share_long_parts() -> None:
     assert [math.prod(b.const_of(q.src[0]) for q in s.ranges) for s in made.src] == [n, 3 * n]
 
 
+def stack_kernel(count: int, parts: int, length: int) -> UOp:
+    """o[i, p, j] = x_p[i, j]"""
+    i, p, j = r(count, 0), r(parts, 1), r(length, 2)
+    rows = [b.load(b.at(b.ref(n, F, (count, length)), i, j)) for n in range(parts)]
+    value = rows[-1]
+    for n in reversed(range(parts - 1)):
+        value = b.where(b.lt(p, b.index_const(n + 1)), rows[n], value)
+    place = b.at(b.ref(parts, F, (count, parts, length)), i, p, j)
+    return b.kernel([b.store(place, value)], "stack", (0, 1, 2))
+
+
+@pytest.mark.parametrize("count,parts,length,loops", [
+    (8, 6, 64, 6), (8, 3, 64, 1), (2, 6, 64, 1), (8, 6, 20, 1)])
+def test_many_rows_of_a_stack_have_loops_of_their_own(
+        count: int, parts: int, length: int, loops: int) -> None:
+    """Where workers share what is around them, and a row is long."""
+    before = stack_kernel(count, parts, length)
+    made = split_index_sets(before)
+    around = set.intersection(*[set(s.ranges) for s in made.src])
+    assert len(around) == (1 if loops > 1 else 2) and len(made.src) == parts
+    assert len({s.ranges - around for s in made.src}) == loops
+    xs = [np.full((count, length), n, "f") for n in range(parts)]
+    out = np.zeros((count, parts, length), "f")
+    run_kernel(made, [*xs, out], [])
+    np.testing.assert_array_equal(out, np.stack(xs, 1))
+
+
 def concat_kernel(first: int, second: int) -> UOp:
     """o[i] = x[i] if i < first else y[i - first]"""
     i, end = r(first + second, 0), b.index_const(first)

@@ -63,7 +63,8 @@ def cut(np_: Any, draw: Draw) -> Any:
 def pad(np_: Any, draw: Draw) -> Any:
     x = draw.array(*draw.shape())
     widths = [(draw.number(0, 9), draw.number(0, 9)) for _ in x.shape]
-    mode = str(draw.rng.choice(["constant", "edge", "wrap"])) if x.size else "constant"
+    modes = ["constant", "edge", "wrap", "reflect", "symmetric"]
+    mode = str(draw.rng.choice(modes)) if x.size else "constant"
     return np_.pad(np_.asarray(x), widths, mode=mode)
 
 

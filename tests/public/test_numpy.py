@@ -430,3 +430,14 @@ def test_bits_of_four_bit_numbers_are_counted_in_four() -> None:
             b.count("1") for b in bits]
         assert [int(n) for n in np.asarray(fnx.lax.clz(x))] == [
             len(b) - len(b.lstrip("0")) for b in bits]
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_rows_of_one_are_in_order(n: int) -> None:
+    x = np.full((n, 3), np.nan, np.float32)
+    for f in (jnp, np):
+        np.testing.assert_array_equal(f.sort(f.asarray(x), 0), x)
+        np.testing.assert_array_equal(f.argsort(f.asarray(x), 0), np.zeros((n, 3), int))
+    assert jnp.argsort(x, 0).dtype == np.int32
+    np.testing.assert_array_equal(fnx.grad(lambda x: (2 * jnp.sort(x, 0)).sum())(jnp.asarray(x)),
+                                  np.full((n, 3), 2.0))

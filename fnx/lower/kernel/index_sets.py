@@ -7,7 +7,8 @@
 That is what CONCAT becomes: with n parts each element looked at n conditions. Where one part
 alone reads memory (a PAD) a condition costs less than a loop. Ranges around and inside of the
 loop stay common to all stores, so workers can share them; a long loop that has none around it
-gets one, which cuts every part into equal chunks.
+gets one, which cuts every part into equal chunks. Many parts of one row each (a stack) have loops
+of their own along their rows: else as many rows are read, and written, at once.
 
 >>> from fnx.core import dtypes
 >>> r = build.range_(50, 0)
@@ -31,7 +32,7 @@ from fnx.core.expr import Expr
 from fnx.core.parts import extent
 from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
-from fnx.core.uop import UOp, inherit, rebuild, toposort
+from fnx.core.uop import UOp, inherit, rebuild, substitute, toposort
 from fnx.lower.kernel.canonical import over_stores
 
 MAX_PARTS = 64
@@ -39,6 +40,9 @@ MIN_ELEMENTS = 16  # side by side of a part, below which a loop of its own does 
 MOST_TOGETHER = 64  # of all of such parts: each vector of them would look at all conditions
 LARGE = 1 << 16    # elements of a kernel that workers should share
 MAX_CHUNKS = 64
+SHARED = 4         # iterations around, from which on workers need no other loop
+TOGETHER = 4       # parts that go through one loop
+MIN_ROW = 64       # elements of a row that has a loop of its own
 
 
 class Piece(Record):
@@ -66,13 +70,29 @@ def split_index_sets(kernel: UOp) -> UOp:
     if min(lengths) * inside < MIN_ELEMENTS and sum(lengths) * inside <= MOST_TOGETHER:
         return kernel
     large = math.prod(length.values()) >= LARGE
-    chunks = _chunks(lengths) if large and around < 4 else 1
+    chunks = _chunks(lengths) if large and around < SHARED else 1
     fresh = max(order) + 1
     outer = build.range_(chunks, fresh)
     ranges = [build.range_((p.high - p.low) // chunks, fresh + 1 + i) for i, p in enumerate(parts)]
     stores = [_store(store, r, part, q, outer) for part, q in zip(parts, ranges)]
+    if max(lengths) == 1 and len(parts) > TOGETHER and around >= SHARED and inside >= MIN_ROW:
+        stores, rows = _apart(stores, order[at + 1:], fresh + 1 + len(parts))
+        order += rows
     order[at:at + 1] = [q.arg.id for q in ranges]
     return over_stores(kernel, stores, (outer.arg.id, *order))
+
+
+def _apart(stores: Sequence[UOp], inside: Sequence[int], fresh: int
+           ) -> tuple[list[UOp], list[int]]:
+    """Stores with ranges of their own for some that they have in common, and the ids of these."""
+    made: list[UOp] = []
+    ids: list[int] = []
+    for store in stores:
+        own = {r: build.range_(extent(r), fresh + len(ids) + inside.index(r.arg.id))
+               for r in store.ranges if r.arg.id in inside}
+        made += substitute([store], own)
+        ids += range(fresh + len(ids), fresh + len(ids) + len(inside))
+    return made, ids
 
 
 def _parts(store: UOp) -> tuple[UOp | None, list[Piece]]:

@@ -7,7 +7,11 @@
 
 The lanes go along the range in which the source is contiguous; stores.py transposes the block.
 The stage is rounded up to whole blocks, zero where its source ends. GLOBAL stages, too: so this
-comes before each of them becomes a kernel.
+comes before each of them becomes a kernel. Where the source is contiguous along a short row of the
+stage, the row is one vector:
+
+    before  A = STAGE(x[k, min(13*io + i, M - 1)], k, i)              i UNROLL 13: 13 numbers
+    after   A = STAGE(x[k, 13*io + i] where 13*io + i < M, k, i)      i VEC 16
 
 >>> from fnx.core import dtypes
 >>> i, k = build.range_(16, 0, "UNROLL"), build.range_(64, 1)
@@ -24,8 +28,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build, op_args, ops
-from fnx.core.parts import buffer, closed, extent, value
+from fnx.core import build, dtypes, op_args, ops
+from fnx.core.parts import buffer, closed, dims, extent, indices, value
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, substitute, toposort
@@ -42,7 +46,27 @@ def block_fills(kernel: UOp, target: Target) -> UOp:
     nodes = toposort(kernel.src)
     plans = {n: plan for n in nodes if n.op is ops.STAGE
              and (plan := _along(n, target)) is not None}
-    return _Blocks(kernel, nodes, plans).kernel() if plans else kernel
+    rows = {n: lanes for n in nodes if n.op is ops.STAGE and n not in plans
+            and (lanes := _row_lanes(n, target))}
+    return _Blocks(kernel, nodes, plans, rows).kernel() if plans or rows else kernel
+
+
+def _row_lanes(stage: UOp, target: Target) -> int:
+    """Lanes that a short row of a stage fills, which is a row of all that it is read from; or 0."""
+    lanes, across = target.lanes(stage.dtype.itemsize), closed(stage)[-1]
+    if across.arg.kind != "UNROLL" or any(r.arg.kind == "VEC" for r in value(stage).ranges) or \
+            not _LEAST <= extent_of(across) <= lanes or \
+            not _loads_along(_unclamped(value(stage), across), across):
+        return 0
+    return 1 << (extent_of(across) - 1).bit_length()
+
+
+def _unclamped(filled: UOp, r: UOp) -> UOp:
+    """The value without what holds places back that move with r."""
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        clamps = node.op is ops.MIN and node.dtype is dtypes.index and r in node.ranges
+        return next(s for s in src if r in s.ranges) if clamps else None
+    return rebuild([filled], visit)[0]
 
 
 def _along(stage: UOp, target: Target) -> tuple[UOp, int] | None:
@@ -71,8 +95,8 @@ def _loads_along(filled: UOp, r: UOp) -> bool:
 
 class _Blocks:
     def __init__(self, kernel: UOp, nodes: Sequence[UOp],
-                 plans: dict[UOp, tuple[UOp, int]]) -> None:
-        self.root, self.plans = kernel, plans
+                 plans: dict[UOp, tuple[UOp, int]], rows: dict[UOp, int]) -> None:
+        self.root, self.plans, self.rows = kernel, plans, rows
         self.cut: dict[UOp, ScheduledLoop] = {}
         self.order = list(kernel.arg.order)
         self.next_id = 1 + max(n.arg.id for n in nodes if n.op is ops.RANGE)
@@ -83,6 +107,8 @@ class _Blocks:
     def visit(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node in self.plans:
             return self.blocked(node, src)
+        if node in self.rows:
+            return self.in_lanes(node, src)
         if node.op is ops.INDEX and buffer(node) in self.plans:
             return self.place(node, src)
         return None
@@ -94,6 +120,26 @@ class _Blocks:
                           else len(self.order), made.arg.id)
         self.next_id += 1
         return made
+
+    def in_lanes(self, stage: UOp, src: tuple[UOp, ...]) -> UOp:
+        """A stage each of whose rows is a vector."""
+        *others, across = src[1:]
+        loop = ScheduledLoop(across.arg.name, build.index_const(self.rows[stage]))
+        loop.kind = "VEC"
+        lane = self.fresh(loop, across)
+        filled, = substitute([_unclamped(src[0], across)], {across: lane})
+
+        def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+            if node.op is not ops.LOAD or lane not in node.ranges:
+                return None
+            valid = src[1] if len(src) > 1 else None
+            for i, d in zip(indices(node), dims(buffer(node))):
+                end = build.lt(i, d)
+                if lane in i.ranges and not symbolic.proves(end):
+                    valid = end if valid is None else build.and_(valid, end)
+            return build.load(src[0], valid)
+
+        return UOp(ops.STAGE, stage.dtype, (*rebuild([filled], visit), *others, lane), stage.arg)
 
     def blocked(self, stage: UOp, src: tuple[UOp, ...]) -> UOp:
         r, lanes = self.plans[stage]
