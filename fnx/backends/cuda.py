@@ -67,7 +67,8 @@ def row(chip: int) -> Target:
     units = tuple([name for name, first in UNITS.items() if chip >= first])
     return Target("cuda", triple="nvptx64-nvidia-cuda", cpu=f"sm_{chip}", features=PTX,
                   kind="nvptx", threads=THREADS, shared=SHARED, private=PRIVATE, units=units,
-                  subgroup=32, vector_bits=128, vector_registers=128, chunks=1024)
+                  subgroup=32, async_copies=chip >= 80, vector_bits=128,
+                  vector_registers=128, chunks=1024)
 
 
 LOOK = 64          # calls, after which events that were reached are taken back

@@ -491,9 +491,10 @@ def step(value: UOp, loop: UOp) -> UOp:
     return UOp(ops.STEP, value.dtype, (value, loop, loop.src[0]))
 
 
-def stage(value: UOp, ranges: Sequence[UOp], id: int, space: str = "PRIV", name: str = "") -> UOp:
+def stage(value: UOp, ranges: Sequence[UOp], id: int, space: str = "PRIV", name: str = "",
+          double: bool = False) -> UOp:
     """A small buffer filled over ``ranges`` (its dimensions, outermost first)."""
-    return UOp(ops.STAGE, value.dtype, (value, *ranges), op_args.Stage(id, space, name))
+    return UOp(ops.STAGE, value.dtype, (value, *ranges), op_args.Stage(id, space, name, double))
 
 
 def kernel(stores: Iterable[UOp], name: str, order: Iterable[int] = (), apart: bool = False

@@ -259,11 +259,13 @@ class Var(Record):
 
 
 class Stage(Record):
-    """A small buffer inside a kernel. space: REG, PRIV (a worker's own), SHARED or GLOBAL."""
+    """A small buffer inside a kernel. space: REG, PRIV (a worker's own), SHARED or GLOBAL;
+    ``double``: filled for the next iteration of its loop while this one is read."""
 
     id: int
     space: str
     name: str = ""
+    double: bool = False
 
 
 class Mma(Record):

@@ -26,6 +26,7 @@ class Target(Record):
         chunks: parts, at most, into which a long fold with few results is cut.
         subgroup: threads of a group, side by side, that read values of one another; 0: none do.
             Never part of how a sum associates.
+        async_copies: whether threads have memory copied to what they share while they compute.
         units: names of its matrix units (core/units.py), the one to prefer first.
         buffers: that a kernel may bind; 0: as many as it likes.
     """
@@ -47,6 +48,7 @@ class Target(Record):
     private: int = 0
     chunks: int = 64
     subgroup: int = 0
+    async_copies: bool = False
     units: tuple[str, ...] = ()
     buffers: int = 0
 

@@ -76,10 +76,12 @@ class StageOperand(Transform):
     at: str | None
     space: str
     along: str | None = None
+    double: bool = False
 
     def __repr__(self) -> str:
         along = "" if self.along is None else f", along={self.along!r}"
-        return f"stage({self.operand!r}, at={self.at!r}, space={self.space!r}{along})"
+        double = ", double=True" if self.double else ""
+        return f"stage({self.operand!r}, at={self.at!r}, space={self.space!r}{along}{double})"
 
 
 class Tensorize(Transform):
@@ -266,7 +268,7 @@ def collect(range: str) -> Collect:
 
 
 def stage(operand: str | int, at: str | None = None, space: str = "PRIV",
-          along: str | None = None) -> StageOperand:
+          along: str | None = None, double: bool = False) -> StageOperand:
     """Copy what the kernel reads of an operand into a small buffer, in the order of its loops.
 
     What is computed from that operand alone goes along: it is computed once, when it is copied.
@@ -278,12 +280,14 @@ def stage(operand: str | int, at: str | None = None, space: str = "PRIV",
             "GLOBAL", filled once by all workers and read by all.
         along: only what is read along this loop (or those that it was split into, by their usual
             names), of an operand that is read in several ways, as in ``x @ x``; None: all of it.
+        double: in "SHARED" memory, two buffers: what the next iteration of the loop reads is on
+            its way while this one computes. Where they have no room there is one.
 
     Returns:
         The step, plain data for a list ``schedule=``.
 
     Raises:
-        KernelError: another space.
+        KernelError: another space, or two buffers elsewhere.
 
     >>> stage("x", at="mo")
     stage('x', at='mo', space='PRIV')
@@ -291,7 +295,10 @@ def stage(operand: str | int, at: str | None = None, space: str = "PRIV",
     if space not in SPACES:
         raise KernelError(f"stage({operand!r}): expected a space of {', '.join(SPACES)}, "
                           f"got {space!r}")
-    return StageOperand(operand, at, space, along)
+    if double and (space != "SHARED" or at is None):
+        raise KernelError(f"stage({operand!r}): expected space=\"SHARED\" and a loop with "
+                          f"double=True, got {space!r} at {at!r}")
+    return StageOperand(operand, at, space, along, double)
 
 
 def tensorize(range: str, unit: str, words: str | None = None) -> Tensorize:

@@ -138,7 +138,7 @@ def _of_kinds(schedule: Schedule, machine: Machine) -> Schedule:
     been given are loops, and what they would have shared is a worker's own."""
     if "THREAD" in machine.kinds:
         return schedule
-    return tuple([step.replace(space="PRIV") if isinstance(step, StageOperand)
+    return tuple([step.replace(space="PRIV", double=False) if isinstance(step, StageOperand)
                   and step.space == "SHARED" else step
                   for step in schedule if not isinstance(step, Bind)])
 
@@ -219,6 +219,7 @@ threads = deferred("fnx.lower.program.threads", "threads")
 groups_of = deferred("fnx.lower.program.together", "groups_of")
 threads_of = deferred("fnx.lower.program.together", "threads_of")
 vectors = deferred("fnx.lower.program.vectors", "vectors")
+async_copies = deferred("fnx.lower.program.async_copies", "async_copies")
 widths = deferred("fnx.lower.program.widths", "widths")
 
 
@@ -257,6 +258,7 @@ def of_groups(render: Callable[[UOp], str], module: Callable[[str, str], str]) -
                 Pass("stages", on_parts(stage_instances), "kernel", "kernel", STAGED, True),
                 Pass("threads", together, "kernel", "kernel", of_target=True)),
         code=(*HOST.code[:-1], Pass("vectors", vectors, "program", "program", of_target=True),
+              Pass("async_copies", async_copies, "program", "program"),
               Pass("widths", widths, "program", "program"),
               Pass("render", render, "program", "text")),
         module=module, extents=group_extents)

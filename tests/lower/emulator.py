@@ -35,6 +35,7 @@ class _Group:
         self.memory["SHARED"] = np.full(self.group.shared, 0xA5, np.uint8)
         self.active = np.ones(self.group.threads, bool)
         self.values: dict[UOp, Any] = {}
+        self.fetched: list[tuple[Any, Any, DType]] = []  # what AWAIT brings
 
     def run(self) -> None:
         with np.errstate(all="ignore"):
@@ -97,10 +98,15 @@ class _Group:
         elif op is ops.LOAD:
             self.values[node] = self.load(node.dtype, src[0], *src[1:])
         elif op is ops.STORE:
-            (memory, at), stored = src
-            for thread in np.flatnonzero(self.active):
-                raw = np.frombuffer(np.asarray(stored[thread], node.src[1].dtype.np), np.uint8)
-                self.memory[memory][at[thread]:at[thread] + raw.size] = raw
+            self.store(*src, node.src[1].dtype)
+        elif op is ops.FETCH:
+            place, source, *valid = src
+            t = node.src[0].dtype
+            self.fetched.append((place, self.load(t, source, *valid), t))
+        elif op is ops.AWAIT:
+            for place, stored, t in self.fetched:
+                self.store(place, stored, t)
+            self.fetched = []
         elif op is ops.LAST:
             self.values[node] = src[0][node.arg]
         elif op is ops.EXTRACT:
@@ -115,6 +121,12 @@ class _Group:
             self.values[node] = np.asarray(computed(node, *src))
         else:
             assert op is ops.SYNC and self.active.all(), node
+
+    def store(self, place: tuple[Any, Array], stored: Any, t: DType) -> None:
+        memory, at = place
+        for thread in np.flatnonzero(self.active):
+            raw = np.frombuffer(np.asarray(stored[thread], t.np), np.uint8)
+            self.memory[memory][at[thread]:at[thread] + raw.size] = raw
 
     def load(self, t: DType, place: tuple[Any, Array], valid: Array | None = None) -> Array:
         memory, at = place

@@ -219,7 +219,7 @@ ROWS: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
     ((ops.STEP,), "a value, an ITER and its range", _step),
     ((ops.GET,), "a value that an ITER carries, with its dtype", _last),
     ((ops.STAGE,), f"one of the spaces {', '.join(SPACES)}",
-     lambda n: n.arg.space in SPACES),
+     lambda n: n.arg.space in SPACES and (n.arg.space == "SHARED" or not n.arg.double)),
     ((ops.KERNEL,), "STOREs", lambda n: bool(n.src) and all(
         s.op is ops.STORE for s in n.src)),
     ((ops.KERNEL,), "CARRYs inside the ITER that carries them", _carries_closed),

@@ -169,7 +169,11 @@ ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
      lambda n: len(n.src) in (1, 2) and _access(n)),
     ((ops.STORE,), "an address, a value of its dtype, a mask of its lanes or whether it streams",
      lambda n: len(n.src) in (2, 3) and _access(n)
-     and (n.arg is None or n.arg == "STREAM" and len(n.src) == 2)),
+     and (n.arg is None or n.arg in ("STREAM", "ASYNC") and len(n.src) == 2)),
+    ((ops.FETCH,), "an address in shared memory, one of a buffer, of one dtype, and a mask",
+     lambda n: len(n.src) in (2, 3) and all(s.op is ops.ADDRESS for s in n.src[:2])
+     and n.src[0].dtype is n.src[1].dtype
+     and all(m.dtype is dtypes.bool_ for m in n.src[2:])),
     ((ops.MAX, ops.MIN), "whether either zero will do", lambda n: n.arg is None
      or n.arg == "ANY_ZERO" and n.dtype.is_float),
     ((ops.SPLAT,), "a scalar and a vector dtype of it",
@@ -191,7 +195,7 @@ ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
     ((ops.PART,), "a number and dtype index", lambda n: n.arg >= 0 and n.dtype is dtypes.index),
     ((ops.ID,), "a kind of ranges that are numbered, and dtype index or int32",
      lambda n: n.arg in NUMBERED and n.dtype in WIDTHS),
-    ((ops.SYNC,), "no operands", lambda n: not n.src),
+    ((ops.SYNC, ops.AWAIT), "no operands", lambda n: not n.src),
     ((ops.CAST,), "as many lanes as its operand",
      lambda n: n.dtype.lanes == n.src[0].dtype.lanes),
 )

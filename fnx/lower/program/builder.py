@@ -24,7 +24,7 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower.program.decompose import expanded
 
 _EFFECTS = frozenset({ops.STORE, ops.FOR, ops.PHI, ops.ENDFOR, ops.BREAK, ops.IF, ops.ENDIF,
-                      ops.SYNC})
+                      ops.SYNC, ops.AWAIT})
 
 
 ANY_ZERO = "ANY_ZERO"  # what a MAX or MIN has that may take either of +0 and -0

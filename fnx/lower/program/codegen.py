@@ -83,7 +83,7 @@ _CONTENT: dict[Op, Callable[[Any], Any]] = {
     ops.RANGE: lambda arg: (arg.id, arg.kind),
     ops.REF: lambda arg: (arg.slot, arg.alignment),
     ops.VAR: lambda arg: (arg.slot, arg.low, arg.high),
-    ops.STAGE: lambda arg: (arg.id, arg.space),
+    ops.STAGE: lambda arg: (arg.id, arg.space, arg.double),
     ops.CARRY: lambda arg: (arg.id, arg.i),
     ops.ITER: lambda arg: (arg.id, len(arg.outs)),
     ops.KERNEL: lambda arg: arg.order,

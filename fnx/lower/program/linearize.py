@@ -29,6 +29,9 @@ What a PROGRAM may hold (level "p"); all integers that address or count are ``in
 vector of offsets: one for each lane |
 | LOAD | (ADDRESS, mask?) | | the lanes there; 0 where the mask is false |
 | STORE | (ADDRESS, value, mask?) | STREAM? | alike; past the caches where it streams |
+| FETCH | (ADDRESS, ADDRESS, mask?) | | memory to what threads share, past the registers; 0 where \
+the mask is false; it may take until AWAIT |
+| AWAIT | () | | what this thread has FETCHed is there |
 | SPLAT | (scalar,) | | the scalar in all lanes |
 | LANES | () | | 0, 1, 2 ... |
 | LANESBELOW | (count,) | | lanes below count (any integer) |
@@ -59,6 +62,7 @@ from fnx.lower.program import loop_peeling, stores
 from fnx.lower.program.accumulators import Accumulators
 from fnx.lower.program.builder import Lines
 from fnx.lower.program.carries import CarriedValues
+from fnx.lower.program.double_buffers import DoubleBuffers
 from fnx.lower.program.loop_nest import Nest, nest
 from fnx.lower.program.streamed import streamed
 from fnx.lower.program.together import SyncPlan, group_of
@@ -79,14 +83,16 @@ def linearize(kernel: UOp, target: Target) -> UOp:
     [FOR, ADDRESS, ADDRESS, STORE, ENDFOR]
     """
     lines = Lines(target.fma)
-    _KernelWalk(kernel, lines, streamed(kernel, target)).body(nest(kernel))
+    _KernelWalk(kernel, lines, streamed(kernel, target), target).body(nest(kernel))
     return lines.program(group_of(kernel))
 
 
 class _KernelWalk:
     """Goes through the plan from the outside in; what is written is the parts' business."""
 
-    def __init__(self, kernel: UOp, lines: Lines, streamed: frozenset[int]) -> None:
+    def __init__(self, kernel: UOp, lines: Lines, streamed: frozenset[int], target: Target
+                 ) -> None:
+        self.target = target
         self.lines, self.values = lines, Values(kernel, lines, streamed)
         self.accumulators = Accumulators(self.values)
         self.carries = CarriedValues(self.values, toposort(kernel.src))
@@ -94,12 +100,19 @@ class _KernelWalk:
             r.arg.kind in NUMBERED for s in kernel.src for r in s.ranges) else None
         self.guarded = 0  # open ranges that some threads have no iteration of
 
-    def body(self, inner: Nest) -> None:
+    def body(self, inner: Nest, ahead: DoubleBuffers | None = None) -> None:
         """Lines of a loop's body. Stores wait for the loads of the statements beside them, so
         that a buffer may be updated in place."""
         waiting: list[stores.Write] = []
         apart = self.group and self.group.syncs(inner)
+        if ahead is not None:
+            if self.target.async_copies:
+                self.lines.put(ops.AWAIT, dtypes.void, ())
+            self.sync(inner)
+            ahead.load()
         for item in inner.body:
+            if ahead is not None and item in ahead.items:
+                continue
             if apart and item in apart:
                 self.sync(inner)
             if isinstance(item, Nest):
@@ -115,6 +128,8 @@ class _KernelWalk:
             else:
                 waiting += stores.collect(self.values, item.node)
         stores.write(self.lines, waiting)
+        if ahead is not None:
+            ahead.store()
 
     def fill(self, stage: UOp) -> UOp:
         """The filling of a STAGE as a STORE."""
@@ -161,17 +176,21 @@ class _KernelWalk:
                  if s.node.op is ops.ITER and s.own == inner.depth - 1]
         self.accumulators.start(outermost)
         self.carries.start(iters)
+        ahead = DoubleBuffers(inner, self.values, self.lines, self.target)
+        ahead.first()
         for start, stop, assumed in loop_peeling.spans(self.values, inner):
             with self.values.conditions.assuming(assumed):
                 loop = self.lines.open(start, stop)
                 self.values.enter(r, loop)
                 self.accumulators.enter(carried)
                 self.carries.enter(iters, loop)
-                self.body(inner)
+                ahead.start(loop)
+                self.body(inner, ahead if ahead.stages else None)
                 last = iter(self.lines.close([*self.accumulators.nexts(carried),
                                               *self.carries.nexts(iters)]))
                 self.accumulators.leave(carried, last)
                 self.carries.leave(iters, last)
+                ahead.end()
                 self.values.leave(r)
         self.accumulators.finish(outermost)
         self.carries.finish(iters)

@@ -35,14 +35,18 @@ from collections.abc import Callable, Sequence
 from fnx.core import build, dtypes, op_args, ops
 from fnx.core.dtypes import DType
 from fnx.core.expr import Expr, minimum
-from fnx.core.parts import buffer, closed, dims, extent, indices, validity, value
+from fnx.core.parts import LoopOrder, buffer, closed, dims, extent, indices, validity, value
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.lower.kernel.canonical import canonical, over_stores
+from fnx.lower.program.double_buffers import is_copy
 from fnx.lower.program.fragments import fragments
+from fnx.lower.program.loop_nest import is_statement
+from fnx.lower.program.warps import is_of_warp
 
-_RADIX = 8  # terms that a thread folds at each step of a tree
+_RADIX = 8   # terms that a thread folds at each step of a tree
+_AHEAD, _AHEAD_OF_WARP = 16, 48  # registers for what is filled ahead, beside a product's tile
 
 
 def threads(kernel: UOp, target: Target) -> UOp:
@@ -123,22 +127,66 @@ def _placed(kernel: UOp, target: Target) -> UOp:
     for node in toposort(kernel.src):
         if node.op is ops.STAGE and node.arg.space in room:
             of = "SHARED" if any(r.arg.kind == "THREAD" for r in closed(node)) else node.arg.space
-            size = math.prod([symbolic.bounds(d)[1] for d in dims(node)]) * node.dtype.itemsize
             known = all(d.op is ops.CONST for d in dims(node))
+            size = _bytes(node, kernel, target) if known else 0
             space[node] = of if known and size <= room[of] else ""
             room[of] -= size if space[node] else 0
-    if all(of == node.arg.space for node, of in space.items()):
+    double = {n for n in space if n.arg.double and _is_ahead(n, kernel)}
+    if sum([_bytes(n, kernel, target) for n in double]) > room["SHARED"] or \
+            sum([_held(n, kernel, target) for n in double]) > (
+                _AHEAD_OF_WARP if any(is_of_warp(n) for n in toposort(kernel.src)) else _AHEAD):
+        double = set()
+    if all(of == n.arg.space and n.arg.double == (n in double) for n, of in space.items()):
         return kernel
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node in space and space[node]:
-            return node.replace(src=src, arg=op_args.Stage(node.arg.id, space[node],
-                                                           node.arg.name))
+            return node.replace(src=src, arg=op_args.Stage(
+                node.arg.id, space[node], node.arg.name, node in double))
         if node.op is ops.LOAD and space.get(buffer(node)) == "":
             return _computed(buffer(src[0]), src)
         return None
 
     return _rewritten(kernel, visit)
+
+
+def _bytes(stage: UOp, kernel: UOp, target: Target) -> int:
+    """What a stage takes, as it will be laid out."""
+    if not _is_together(stage):
+        return math.prod([int(build.const_of(d)) for d in dims(stage)]) * stage.dtype.itemsize
+    lanes = _lanes(stage, target)
+    turn = _threads(kernel) * lanes
+    return -(-math.prod(_padded(stage, lanes)) // turn) * turn * stage.dtype.itemsize
+
+
+def _is_together(stage: UOp) -> bool:
+    """Whether a stage is filled by all threads together."""
+    return stage.arg.space == "SHARED" and all(r.arg.kind != "THREAD" for r in closed(stage))
+
+
+def _is_ahead(stage: UOp, kernel: UOp) -> bool:
+    """Whether a stage can be filled for the next iteration of its loop: all threads go through
+    that loop, and nothing else that its value needs changes in it."""
+    if not _is_together(stage):
+        return False
+    loops = _loops(stage, kernel)
+    common = frozenset.intersection(*[s.ranges for s in kernel.src])
+    whole = [r for r in common if r.arg.kind == "THREAD"]
+    return bool(loops and whole) and build.const_of(extent(whole[0])) == _threads(kernel) and \
+        not any(is_statement(n) and loops[-1] in n.ranges for n in toposort([value(stage)]))
+
+
+def _loops(stage: UOp, kernel: UOp) -> tuple[UOp, ...]:
+    """The loops in which a stage is filled."""
+    return LoopOrder(kernel.arg.order).of_kind(stage.ranges, ("SEQ",))
+
+
+def _held(stage: UOp, kernel: UOp, target: Target) -> int:
+    """Registers of a thread for what it fills ahead: addresses, and values that it loads itself."""
+    lanes = _lanes(stage, target)
+    elements = _bytes(stage, kernel, target) // stage.dtype.itemsize
+    words = 0 if is_copy(stage, target) else lanes * -(-stage.dtype.itemsize // 4)
+    return -(-elements // (_threads(kernel) * lanes)) * (2 + words)
 
 
 def _computed(stage: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -241,8 +289,7 @@ def _is_shuffled(dtype: DType) -> bool:
 def _filled_together(kernel: UOp, target: Target) -> UOp:
     """SHARED stages over ranges of no thread: each thread fills every so manieth element, or as
     many neighbours as a vector has where they are neighbours in memory."""
-    found = [n for n in toposort(kernel.src) if n.op is ops.STAGE and n.arg.space == "SHARED"
-             and all(r.arg.kind != "THREAD" for r in closed(n))]
+    found = [n for n in toposort(kernel.src) if n.op is ops.STAGE and _is_together(n)]
     if not found:
         return kernel
     ids, count = _Ids(kernel), _threads(kernel)
@@ -255,7 +302,7 @@ def _filled_together(kernel: UOp, target: Target) -> UOp:
             padded = _padded(node, lanes)
             lengths[-1], padded[-1] = lengths[-1] // lanes, padded[-1] // lanes
             size = math.prod(padded)
-            turns = ids.new_range(-(-size // count), "SEQ")
+            turns = ids.new_range(-(-size // count), "UNROLL" if node.arg.double else "SEQ")
             thread = ids.new_range(count, "THREAD")
             lane = [ids.new_range(lanes, "UNROLL")] if lanes > 1 else []
             rest = symbolic.simplify((Expr(turns) * count + Expr(thread)).node)
@@ -272,15 +319,19 @@ def _filled_together(kernel: UOp, target: Target) -> UOp:
                 rest = symbolic.simplify((Expr(rest) // n).node)
             filled, = substitute(src[:1], digits)
             filled, = rebuild([filled], _simplified)
-            return build.stage(filled, [turns, thread, *lane], node.arg.id, "SHARED",
-                               node.arg.name)
+            both = [ids.new_range(2, "UNROLL")] if node.arg.double else []
+            return build.stage(filled, [*both, turns, thread, *lane], node.arg.id, "SHARED",
+                               node.arg.name, node.arg.double)
         if node.op is ops.INDEX and buffer(node) in found:
             lanes = lanes_of[buffer(node)]
             flat = Expr(build.index_const(0))
             for i, d in zip(src[1:], _padded(buffer(node), lanes)):
                 flat = flat * d + Expr(i)
-            turn, inside = flat // (count * lanes), flat % (count * lanes)
-            place = (turn, inside // lanes, inside % lanes) if lanes > 1 else (turn, inside)
+            vector, turn = flat // lanes, flat // (count * lanes)  # remainders are differences:
+            place = [turn, vector - turn * count]                  # so the element is ``flat``
+            place += [flat - vector * lanes] if lanes > 1 else []
+            if buffer(node).arg.double:
+                place.insert(0, Expr(_loops(buffer(node), kernel)[-1]) % 2)
             return build.at(src[0], *[symbolic.simplify(i.node) for i in place])
         return None
 

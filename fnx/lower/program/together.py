@@ -18,6 +18,7 @@ from fnx.core.range_kinds import NUMBERED
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 from fnx.lower.program import scratch
+from fnx.lower.program.double_buffers import is_ahead
 from fnx.lower.program.loop_nest import Nest, Statement
 
 
@@ -72,12 +73,13 @@ class SyncPlan:
 
     def syncs(self, inner: Nest) -> list[Nest | Statement]:
         """Which parts of a loop's body stand behind a SYNC."""
-        touched = [(_filled(item), _read(item)) for item in inner.body]
+        touched = [(_filled(item, inner), _read(item, inner)) for item in inner.body]
         filled: set[UOp] = set()  # since the last SYNC
         read: set[UOp] = set()
         if inner.range is not None and inner.range.arg.kind not in NUMBERED:  # of the last turn
             filled = {s.node for item in inner.body for s in _statements(item)
-                      if _is_shared(s.node) and s.own >= inner.depth}
+                      if _is_shared(s.node) and s.own >= inner.depth
+                      and not is_ahead(s, inner.depth)}
             read = filled & set().union(*[reads for _, reads in touched])
         found = []
         for item, (fills, reads) in zip(inner.body, touched):
@@ -97,9 +99,12 @@ def _is_shared(node: UOp) -> bool:
     return node.op is ops.STAGE and node.arg.space == "SHARED"
 
 
-def _filled(item: Nest | Statement) -> set[UOp]:
-    return {s.node for s in _statements(item) if _is_shared(s.node)}
+def _filled(item: Nest | Statement, inner: Nest) -> set[UOp]:
+    return {s.node for s in _statements(item) if _is_shared(s.node)
+            and not is_ahead(s, inner.depth)}
 
 
-def _read(item: Nest | Statement) -> set[UOp]:
-    return {read.node for s in _statements(item) for read, _ in s.depends if _is_shared(read.node)}
+def _read(item: Nest | Statement, inner: Nest) -> set[UOp]:
+    """What a part reads; double buffers of this loop have a place of their own where it waits."""
+    return {read.node for s in _statements(item) for read, _ in s.depends if _is_shared(read.node)
+            and not is_ahead(read, inner.depth)}

@@ -56,6 +56,17 @@ class Values:
         del self.counter[r], self.level[r]
         self._depths = {}
 
+    def bind(self, r: UOp, counter: UOp) -> None:
+        """A range has a value from here on, in the innermost open loop."""
+        self.counter[r] = counter
+        self.level[r] = len(self.keys) - 1
+        self._depths = {}
+
+    def unbind(self, r: UOp) -> None:
+        """It has none any more; its loop has ended."""
+        del self.counter[r], self.level[r]
+        self._depths = {}
+
     # ---- the memo ---------------------------------------------------------------------------
 
     def key(self, node: UOp, instance: Instance) -> Any:

@@ -22,9 +22,10 @@ from collections.abc import Iterator, Sequence
 from fnx.core import build, dtypes, ops
 from fnx.core.target import Target
 from fnx.core.uop import UOp
+from fnx.lower.program.double_buffers import ASYNC
 
 _BORDERS = frozenset({ops.FOR, ops.PHI, ops.ENDFOR, ops.LAST, ops.BREAK, ops.IF, ops.ENDIF,
-                      ops.SYNC})
+                      ops.SYNC, ops.AWAIT})
 _OfPointer = tuple[tuple[UOp, ...], int]  # a pointer with what masks it, and elements from it
 
 
@@ -84,8 +85,8 @@ def _place(line: UOp) -> _OfPointer | None:
     value = line.src[1] if line.op is ops.STORE else line
     pointer, offset = line.src[0].src
     masked_store = masks and line.op is ops.STORE
-    if masked_store or value.dtype.lanes > 1 or value.dtype.is_bool or line.arg is not None \
-            or offset.op is not ops.CONST:
+    if masked_store or value.dtype.lanes > 1 or value.dtype.is_bool \
+            or line.arg not in (None, ASYNC) or offset.op is not ops.CONST:
         return None
     return (pointer, *masks), int(build.const_of(offset))
 
@@ -178,7 +179,7 @@ def _stores(part: list[UOp], target: Target) -> list[UOp]:
             value = line.src[1].dtype
             address = _address(block[0], len(block))
             packed = UOp(ops.VECTOR, value.vec(len(block)), tuple([b.src[1] for b in block]))
-            out += [address, packed, UOp(ops.STORE, dtypes.void, (address, packed))]
+            out += [address, packed, UOp(ops.STORE, dtypes.void, (address, packed), line.arg)]
         elif line not in inside:
             out.append(line)
     return out

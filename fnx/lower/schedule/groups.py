@@ -244,7 +244,7 @@ class _GroupPlan:
                          f"{m}_i", f"{n}_j", f"{n}_v")]
         both = {*contraction.slots_of(found.left)} & {*contraction.slots_of(found.right)}
         self.steps += [
-            tiling.stage(slot, f"{s}_o", "SHARED", along if slot in both else None)
+            tiling.stage(slot, f"{s}_o", "SHARED", along if slot in both else None, double=True)
             for side, along in ((found.left, m), (found.right, n))
             for slot in contraction.slots_of(side)[:1]]
 

@@ -79,7 +79,8 @@ def _place(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
         fresh += len(inner)
         order += [r.arg.id for r in inner]
         filled, = substitute([staged], dict(zip(outer, inner)))
-        stage = build.stage(filled, inner, number + len(to), step.space, buffer(load).arg.name)
+        stage = build.stage(filled, inner, number + len(to), step.space, buffer(load).arg.name,
+                            step.double)
         to[staged] = inherit(build.load(build.at(stage, *outer)), staged)
     alive = {name_of(r) for r in position}
     if not to and any(name not in alive for name in names[outside + 1:]):

@@ -64,7 +64,7 @@ def by_warps(found: Contraction, unit: Unit, row: UOp, column: UOp, k: UOp) -> l
                               f"{s}_o", f"{s}_s", *unrolled, f"{s}_w", f"{s}_e"))
     both = {*contraction.slots_of(found.left)} & {*contraction.slots_of(found.right)}
     return steps + [
-        tiling.stage(slot, f"{s}_o", "SHARED", along if slot in both else None)
+        tiling.stage(slot, f"{s}_o", "SHARED", along if slot in both else None, double=True)
         for side, along in ((found.left, m), (found.right, n))
         for slot in contraction.slots_of(side)[:1]]
 

@@ -1,0 +1,67 @@
+"""async_copies: what is only loaded to be stored in shared memory is copied past the registers.
+
+    before  v = LOAD p mask                       after   FETCH q p mask
+            STORE q v  ASYNC
+
+A STORE that asks for it becomes a FETCH where its value is all lanes of one LOAD, else a plain one.
+What FETCHes bring is there behind an AWAIT.
+
+>>> from fnx.core import build, dtypes, op_args
+>>> x = UOp(ops.REF, dtypes.float32, (), op_args.Ref(0))
+>>> zero = build.index_const(0)
+>>> q = UOp(ops.SCRATCH, dtypes.float32, (zero,), op_args.Stage(0, "SHARED"))
+>>> v = UOp(ops.LOAD, dtypes.float32, (UOp(ops.ADDRESS, dtypes.float32, (x, zero), 64),))
+>>> to = UOp(ops.ADDRESS, dtypes.float32, (q, zero), 64)
+>>> lines = q, v.src[0], v, to, UOp(ops.STORE, dtypes.void, (to, v), "ASYNC")
+>>> made = async_copies(UOp(ops.PROGRAM, dtypes.void, lines))
+>>> [line.op for line in made.src]
+[SCRATCH, ADDRESS, ADDRESS, FETCH]
+"""
+
+from __future__ import annotations
+
+from fnx.core import dtypes, ops
+from fnx.core.uop import UOp
+from fnx.lower.program.double_buffers import ASYNC
+
+
+def async_copies(program: UOp) -> UOp:
+    """The PROGRAM with FETCHes."""
+    if not any(line.arg == ASYNC for line in program.src if line.op is ops.STORE):
+        return program
+    made = [_copied(line) if line.op is ops.STORE and line.arg == ASYNC else line
+            for line in program.src]
+    used: set[UOp] = set()
+    kept = []
+    for line in reversed(made):
+        if line.op not in _DROPPED or line in used:
+            kept.append(line)
+            used.update(line.src)
+    return program.replace(src=tuple(reversed(kept)))
+
+
+_DROPPED = frozenset({ops.LOAD, ops.EXTRACT, ops.VECTOR})
+
+
+def _copied(store: UOp) -> UOp:
+    place, stored = store.src
+    load = _loaded(stored)
+    if load is None:
+        return store.replace(arg=None)
+    source, *mask = load.src
+    mask = [m.src[0] if m.op is ops.SPLAT else m for m in mask]
+    return UOp(ops.FETCH, dtypes.void, (place, source, *mask))
+
+
+def _loaded(stored: UOp) -> UOp | None:
+    """The LOAD whose lanes a value is, in their order."""
+    if stored.op is ops.LOAD:
+        return stored
+    if stored.op is not ops.VECTOR:
+        return None
+    first = stored.src[0]
+    whole = first.op is ops.EXTRACT and first.src[0].op is ops.LOAD and \
+        first.src[0].dtype is stored.dtype
+    same = all(s.op is ops.EXTRACT and s.src[0] is first.src[0] and s.arg == i
+               for i, s in enumerate(stored.src))
+    return first.src[0] if whole and same else None

@@ -1,0 +1,126 @@
+"""Double buffers: what threads share is filled for the next iteration while this one is computed.
+
+    for ko:                      fetch block 0 -> A[0]
+      fill A  (block ko)         for ko:
+      SYNC                         AWAIT; SYNC             A[ko % 2] is full, the other one is read
+      products of A                fetch block ko + 1 -> A[(ko + 1) % 2]          where there is one
+      SYNC                         products of A[ko % 2]
+
+``fetch`` is a copy behind the back of the thread (STORE "ASYNC" of what a LOAD gives, which
+``async_copies`` makes FETCH) where the target has them and the stage is a copy; else the loads are
+here, and the stores behind the products. The kernel level knows nothing of it: both buffers hold
+the value of the STAGE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fnx.core import build, dtypes, ops
+from fnx.core.expr import Expr
+from fnx.core.parts import closed, extent, value
+from fnx.core.rewriting import symbolic
+from fnx.core.target import Target
+from fnx.core.uop import UOp, rebuild, substitute, toposort
+from fnx.lower.program import stores
+from fnx.lower.program.builder import Lines
+from fnx.lower.program.loop_nest import Nest, Statement
+from fnx.lower.program.values import Values
+
+ASYNC = "ASYNC"  # what a STORE has that is to become a FETCH
+
+
+def is_ahead(s: Statement, depth: int) -> bool:
+    """Whether a statement fills a double buffer in the loop at a depth, ahead of its iteration."""
+    return s.node.op is ops.STAGE and s.node.arg.double and s.own == depth
+
+
+def is_copy(stage: UOp, target: Target) -> bool:
+    """Whether a stage is what memory holds, in words, which the target copies by itself."""
+    return target.async_copies and value(stage).op is ops.LOAD and stage.dtype.itemsize in (4, 8)
+
+
+class DoubleBuffers:
+    """The double buffers of one loop.
+
+    Attributes:
+        items: the parts of the loop's body that fill them, which are left out there.
+    """
+
+    def __init__(self, inner: Nest, values: Values, lines: Lines, target: Target) -> None:
+        self.inner, self.values, self.lines, self.target = inner, values, lines, target
+        self.items = [item for item in inner.body if isinstance(item, Nest)
+                      and all(is_ahead(s, inner.depth) for s in item.statements)]
+        self.stages = [s.node for item in self.items for s in item.statements]
+        self.waiting: list[stores.Write] = []
+        self.next: UOp | None = None
+
+    def first(self) -> None:
+        """What the first iteration reads is filled, in front of the loop."""
+        for r in {r for stage in self.stages for r in closed(stage) if r.arg.kind == "THREAD"}:
+            self.values.bind(r, UOp(ops.ID, dtypes.index, (), "THREAD"))
+        start = build.index_const(0)
+        known = symbolic.bounds(extent(self._loop()))[0] > 0
+        for stage in self.stages:
+            self._write(stage, self._writes(stage, start, not known))
+
+    def start(self, counter: UOp) -> None:
+        """The loop begins its iterations: what is computed of the next one lives inside."""
+        if self.stages:
+            r = self._loop()
+            n = symbolic.simplify((Expr(extent(r)) + 1).node)
+            self.next = build.range_(n, 1 + max(
+                [x.arg.id for stage in self.stages for x in toposort([stage])
+                 if x.op is ops.RANGE]), "SEQ")
+            self.values.bind(self.next, self.lines.plus(counter, 1))
+
+    def load(self) -> None:
+        """In front of the products: fetch the next block, or load it."""
+        assert self.next is not None
+        for stage in self.stages:
+            writes = self._writes(stage, self.next, True)
+            if is_copy(stage, self.target):
+                self._write(stage, writes)
+            else:
+                self.waiting += writes
+
+    def store(self) -> None:
+        """Behind them: what was loaded."""
+        stores.write(self.lines, self.waiting)
+        self.waiting = []
+
+    def end(self) -> None:
+        """After an iteration's last line."""
+        if self.next is not None:
+            self.values.unbind(self.next)
+
+    def _loop(self) -> UOp:
+        r = self.inner.range
+        assert r is not None
+        return r
+
+    def _writes(self, stage: UOp, turn: UOp, tested: bool) -> list[stores.Write]:
+        """The filling with the block of an iteration; if asked, nothing where there is none."""
+        filled, = substitute([value(stage)], {self._loop(): turn})
+        there = build.lt(turn, extent(self._loop()))
+
+        def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+            if node.op is ops.INDEX:
+                return build.at(src[0], *map(symbolic.simplify, src[1:]))
+            if node.op is ops.LOAD and tested and (
+                    turn.op is ops.CONST or turn in node.ranges):
+                valid = src[1:]
+                return build.load(src[0], build.and_(valid[0], there) if valid else there)
+            return None
+
+        filled, = rebuild([filled], visit)
+        copy = symbolic.simplify((Expr(turn) % 2).node)
+        place = build.at(stage, copy, *closed(stage)[1:])
+        return stores.collect(self.values, build.store(place, filled))
+
+    def _write(self, stage: UOp, writes: Sequence[stores.Write]) -> None:
+        if not is_copy(stage, self.target):
+            stores.write(self.lines, writes)
+            return
+        for w in writes:
+            self.lines.put(ops.STORE, dtypes.void, (w.address, w.value), ASYNC)
