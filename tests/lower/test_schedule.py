@@ -320,3 +320,36 @@ def test_folds_of_a_few_rows_are_written_out():
     program = linearize(tile(kernel, choose(kernel, AVX512)), AVX512)
     loads = [line for line in program.src if line.op is ops.LOAD]
     assert len([line for line in loads if len(line.src) == 1]) == 3
+
+
+def short_rows(m, n, monoid=ops.MAX, dtype=F):
+    i, k = build.range_(m, 0, name="i"), build.range_(n, 1, name="k")
+    x = build.load(build.at(build.ref(0, dtype, (m, n)), i, k))
+    pairs = build.pair(x, build.cast(k, dtypes.int32))
+    store = build.store(build.at(build.ref(1, dtypes.int32, (m,)), i),
+                        build.reduce_ranges(pairs, monoid, (k,)))
+    return build.kernel([store], "places", (0, 1))
+
+
+@settings(deadline=None, max_examples=25)
+@given(m=st.integers(1, 90), n=st.integers(2, 70), low=st.booleans(),
+       target=st.sampled_from([AVX512, AVX2]))
+def test_places_in_short_rows(m, n, low, target):
+    kernel = short_rows(m, n, ops.MIN if low else ops.MAX)
+    x = np.random.default_rng(m * n).integers(-2, 3, (m, n)).astype("f")
+    x[::7] = np.nan
+    tiled = block_fills(tile(kernel, choose(kernel, target)), target)
+    out = np.zeros(m, "i4")
+    run_kernel(tiled, [x, out], [])
+    np.testing.assert_array_equal(out, x.argmin(1) if low else x.argmax(1))
+
+
+@pytest.mark.parametrize("n,staged", [(8, False), (9, True), (15, True), (64, True), (65, False)])
+def test_short_rows_are_transposed_before_they_are_folded(n, staged):
+    """No lane is loaded by itself."""
+    kernel = short_rows(4096, n)
+    schedule = choose(kernel, AVX512)
+    assert any(isinstance(s, StageOperand) for s in schedule) is staged
+    program = linearize(block_fills(tile(kernel, schedule), AVX512), AVX512)
+    moves = [line for line in program.src if line.op in (ops.LOAD, ops.STORE)]
+    assert all(line.src[0].src[1].dtype.lanes == 1 for line in moves) or n > 64

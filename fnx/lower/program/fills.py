@@ -78,7 +78,7 @@ def _along(stage: UOp, target: Target) -> tuple[UOp, int] | None:
             not _LEAST <= extent_of(across) <= lanes:
         return None
     for r in others:
-        if r.arg.kind == "SEQ" and symbolic.bounds(extent(r))[1] >= lanes and \
+        if r.arg.kind == "SEQ" and 2 * symbolic.bounds(extent(r))[1] > lanes and \
                 _loads_along(value(stage), r):
             return r, lanes
     return None

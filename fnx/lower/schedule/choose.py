@@ -27,6 +27,7 @@ from fnx.lower.schedule import contraction
 from fnx.lower.schedule.legality import carried, kept_in_order
 from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.plan import MODEL, Decisions
+from fnx.lower.schedule.short_rows import crosses, short_fold, turned_rows
 from fnx.lower.schedule.subtotals import in_parts
 from fnx.lower.schedule.tiles import by_tiles, tile_unit
 from fnx.lower.schedule.workload import (
@@ -84,7 +85,7 @@ def decided(kernel: UOp, target: Target, decisions: Decisions) -> Schedule:
 class _Counted:
     """A STORE, STAGE or REDUCE: the nodes computed for it, and the ranges of its own."""
 
-    __slots__ = ("nodes", "own", "counted", "is_large_map", "pairs")
+    __slots__ = ("nodes", "own", "counted", "is_large_map", "folded", "pairs")
 
     def __init__(self, node: UOp, own: Iterable[UOp]) -> None:
         roots = node.src if node.op in (ops.STORE, ops.ITER) else node.src[:1]
@@ -97,6 +98,7 @@ class _Counted:
         self.is_large_map = node.op is ops.STORE and node.arg is None and not any(
             n.op in (ops.REDUCE, ops.STAGE, ops.ITER, ops.MMA) for n in self.nodes) \
             and all(map(is_known, self.own)) and product(self.own) >= _CHUNK
+        self.folded = short_fold(node)
         is_pair = node.op is ops.REDUCE and node.src[0].op is ops.PAIR
         self.pairs = product(node.ranges) if is_pair else 0
 
@@ -120,7 +122,6 @@ class _Counted:
                 total += count * (-(-extent(lane) // lanes) / extent(lane))
         return total
 
-
     def turns(self, store: UOp, lane: UOp, lanes: int) -> bool:
         """Whether blocks are transposed in registers before they are stored: a map of little work
         that reads along the lanes."""
@@ -130,7 +131,9 @@ class _Counted:
             and any(stride(store, r) == 1 and extent(r) > _BLOCK for r in self.own)
 
     def reads_turned(self, load: UOp, lane: UOp, lanes: int) -> bool:
-        """Whether blocks of what a map loads are transposed in a stage before it reads them."""
+        """Whether blocks of what is loaded are transposed in a stage before they are read."""
+        if crosses(load, lane, self.folded, lanes):
+            return True
         return load.op is ops.LOAD and self.is_large_map and can_transpose(lanes) \
             and abs(stride(load, lane)) > MOST and load.dtype.itemsize >= 4 \
             and parts.buffer(load).op is ops.REF and extent(lane) >= lanes \
@@ -460,7 +463,9 @@ class LoopPlan:
             self.steps.append(tiling.parallel(first[0]))
         self.steps += [tiling.vectorize(x) for x in lanes if x.endswith("_l")]
         self.steps += [tiling.stage(slot, [*first, *loops][-1]) for slot in self.turned]
-
+        at = {r: names[-1] for r, (names, own) in self.parts.items()
+              if names and own[-1:] == [f"{name_of(r)}_l"]}
+        self.steps += turned_rows(self.closing, at, self.lanes)
 
     def _subtotals(self, blocks: Sequence[str]) -> dict[str, list[str]]:
         """What the loops of long sums of floats become."""
