@@ -353,3 +353,34 @@ def test_short_rows_are_transposed_before_they_are_folded(n, staged):
     program = linearize(block_fills(tile(kernel, schedule), AVX512), AVX512)
     moves = [line for line in program.src if line.op in (ops.LOAD, ops.STORE)]
     assert all(line.src[0].src[1].dtype.lanes == 1 for line in moves) or n > 64
+
+
+def windows(channels, width, depth, taps):
+    """o[c, x] = sum over k and t of w[c, k, t] * a[k, x + t]"""
+    c, x, k, t = (build.range_(n, i, name=name) for i, (n, name) in enumerate(
+        ((channels, "c"), (width, "x"), (depth, "k"), (taps, "t"))))
+    w = build.load(build.at(build.ref(0, F, (channels, depth, taps)), c, k, t))
+    a = build.load(build.at(build.ref(1, F, (depth, width + taps - 1)), k, build.add(x, t)))
+    store = build.store(build.at(build.ref(2, F, (channels, width)), c, x),
+                        build.reduce_ranges(build.mul(w, a), ops.ADD, (k, t)))
+    return build.kernel([store], "windows", (0, 1, 2, 3))
+
+
+@pytest.mark.parametrize("channels,width,depth,lanes", [
+    (14, 8, 64, "c"), (14, 16, 64, "x"), (6, 8, 64, "x"), (14, 8, 2, "x")])
+def test_windows_that_fill_few_lanes_are_read_one_by_one(channels, width, depth, lanes):
+    """Lanes go along what fills more of them, where the sum is longer than writing across them."""
+    kernel = windows(channels, width, depth, 7)
+    schedule = choose(kernel, AVX512)
+    vector, = [s.range for s in schedule if isinstance(s, Vectorize)]
+    assert vector[0] == lanes
+    draw = np.random.default_rng(0)
+    w, a = (draw.integers(-3, 4, s).astype("f")
+            for s in ((channels, depth, 7), (depth, width + 6)))
+    out = np.zeros((channels, width), "f")
+    packs, main, temporaries = split_global(tile(kernel, schedule), "PAR")
+    buffers = [w, a, out, *[np.zeros([build.const_of(d) for d in t.src], "f") for t in temporaries]]
+    for part in (*packs, main):
+        run_kernel(part.kernel, [buffers[i] for i in part.refs], [])
+    near = np.stack([a[:, i:i + width] for i in range(7)], 1)
+    np.testing.assert_array_equal(out, np.einsum("ckt,ktx->cx", w, near))

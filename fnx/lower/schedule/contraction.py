@@ -49,6 +49,7 @@ _TRIED, _WORSE = 12, 1.5  # tiles that a search tries, and times the cost of the
 _TILES = (14, 2), (8, 3), (4, 2), (4, 4), (1, 4), (1, 1)  # that shapes share
 _OWN = 1 << 27  # multiply-adds from which on each shape has a kernel of its own
 _FEW = 8  # accumulators of a tile, up to which subtotals cost next to nothing
+_ACROSS = 24  # multiply-adds of a vector that take as long as writing it across lanes
 _UNIT_ROWS, _UNIT_TERMS = 4, 8  # from which on words are laid out for a matrix unit
 _EPILOGUE = 2  # cost of what follows a sum, from which on it is no code for each of a tile
 _PARALLEL = 1 << 17  # multiply-adds above which workers share the rows
@@ -165,12 +166,22 @@ def schedule(found: Contraction, target: Target, decisions: Decisions) -> list[T
     if along is not None and tiling_.suits_dots(along):
         form = "dots"
     elif not tiling_.rough and _overlaps(found.right):
-        form = "windows"
+        lanes, depth = tiling_.tile.lanes, product(found.summed)
+        form = "windows" if depth / _filled(extent(tiling_.column), lanes) <= \
+            (depth + _ACROSS) / _filled(product(found.rows), lanes) else "turned"
     form = decisions.of("form", form, lambda: [
-        "tile", *["dots"] * (along is not None), *["windows"] * (not tiling_.rough)])
+        "tile", *["dots"] * (along is not None), *["windows", "turned"] * (not tiling_.rough)])
+    if form == "turned":  # lanes along the results of the other factor, which is packed
+        return _Tiling(found.replace(rows=found.columns, columns=found.rows, left=found.right,
+                                     right=found.left), target, decisions).steps()
     if form == "dots" and along is not None:
         return _dots(found, along, target, tiling_.unit_along(along), decisions)
     return tiling_.over_windows() if form == "windows" else tiling_.steps()
+
+
+def _filled(columns: int, lanes: int) -> float:
+    """The part of their lanes that so many columns fill."""
+    return columns / (-(-columns // lanes) * lanes)
 
 
 def shared_schedule(found: Contraction, target: Target) -> tuple[Transform, ...] | None:

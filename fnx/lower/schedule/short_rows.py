@@ -47,6 +47,7 @@ def short_fold(node: UOp) -> UOp | None:
 
 def crosses(load: UOp, lane: UOp, row: UOp | None, lanes: int) -> bool:
     """Whether a LOAD goes across rows of memory, each along ``row``, if there is one."""
-    return row is not None and load.op is ops.LOAD and can_transpose(lanes) and load.dtype.itemsize >= 4 \
-        and parts.buffer(load).op is ops.REF and extent(lane) >= lanes \
+    return row is not None and load.op is ops.LOAD and can_transpose(lanes) \
+        and load.dtype.itemsize >= 4 and parts.buffer(load).op is ops.REF \
+        and extent(lane) >= lanes \
         and stride(load, lane) > MOST and stride(load, row) == 1
