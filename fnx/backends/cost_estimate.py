@@ -21,7 +21,8 @@ SCALAR = 1 / 2  # ... and in scalar code
 def nanoseconds(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
     """Estimated time of a KERNEL whose VARs have these values (by slot)."""
     if kernel.op is ops.SORT:
-        elements: int = sum([math.prod(shape) for shape, _ in kernel.arg.ins])
+        elements = math.prod([scalars[0], scalars[1]] if kernel.arg.lengths else
+                             kernel.arg.ins[0][0]) * len(kernel.arg.ins)
         return SCALAR * kernel.op.cost * elements
     extents: dict[UOp, int] = {}
     total = 0.0

@@ -75,13 +75,16 @@ class Sort(Record):
     """Elements along the last axis in the order of the first ``n_keys`` operands; stable.
 
     ``ins`` are (shape, dtype) of the operands, which have one shape. Results: those operands that
-    are ``kept``, in that order; -1: an int32 that says where each element came from.
+    are ``kept``, in that order; -1: an int32 that says where each element came from. A command
+    may sort rows of any number and of ``lengths``, from the first to the second one: both are
+    scalars, and no shape is in ``ins``.
     """
 
     name: str
     n_keys: int
     ins: tuple[tuple[Shape, DType], ...]
     kept: tuple[int, ...]
+    lengths: tuple[int, int] | None = None
 
     @property
     def outs(self) -> tuple[tuple[Shape, DType], ...]:
@@ -112,13 +115,15 @@ class Call(Record):
     """A call of src[0] (a FUNCTION, or a hand-written KERNEL) with operands src[1:].
 
     ``outs`` are (shape, dtype) of the results, read by GET. ``schedule`` is for kernels,
-    ``policy`` says what a checkpointed FUNCTION keeps for its backward pass.
+    ``policy`` says what a checkpointed FUNCTION keeps for its backward pass; ``of_loop``: the
+    KERNEL is written by nobody, but made of a loop.
     """
 
     name: str
     outs: tuple[tuple[Shape, DType], ...]
     schedule: tuple[Any, ...] = ()
     policy: Any = None
+    of_loop: bool = False
 
 
 class Scan(Record):
@@ -242,11 +247,13 @@ class Range(Record):
 
 
 class Ref(Record):
-    """A buffer argument of a kernel, at a multiple of ``alignment`` bytes."""
+    """A buffer argument of a kernel, at a multiple of ``alignment`` bytes; ``large``: whatever its
+    run-time extents are, no cache holds it."""
 
     slot: int
     name: str = ""
     alignment: int = 64
+    large: bool = False
 
 
 class Var(Record):

@@ -49,12 +49,14 @@ class Work(Record):
             the kernel and chooses, until it is chosen.
         general: whether lengths and constants become arguments, where they can.
         scalars: the CONST of each VAR slot.
+        of_loop: whether the kernel is no hand-written one, but made of a loop.
     """
 
     kernel: UOp
     schedule: Schedule | None
     general: bool = False
     scalars: tuple[UOp, ...] = ()
+    of_loop: bool = False
 
     @property
     def graphs(self) -> tuple[UOp]:
@@ -89,6 +91,7 @@ class Machine(Record):
             over its VARs.
         products: the schedule of all contractions like one, whatever their lengths; None where
             each of them has a kernel of its own.
+        sorts: whether a SORT is a program of the machine's, not of the host's interpreter.
     """
 
     kinds: tuple[str, ...]
@@ -98,6 +101,7 @@ class Machine(Record):
     module: Callable[[str, str], str]
     extents: Callable[[UOp], Mapping[str, UOp]]
     products: Callable[[Contraction, Target], Schedule | None] = lambda found, target: None
+    sorts: bool = False
 
 
 # ---- passes over one kernel -------------------------------------------------------------------
@@ -208,6 +212,7 @@ HOST = Machine(
     module=host.module,
     extents=host_extents,
     products=shared_schedule,
+    sorts=True,
 )
 
 

@@ -56,6 +56,7 @@ from fnx.lower.kernel.slices import slices
 from fnx.lower.machines import MACHINES, Tiled, Work
 from fnx.lower.memory import ALIGNMENT, alignment_of, nodes_of
 from fnx.lower.program.codegen import kernel_code
+from fnx.lower.program.sorting import of_any_length
 from fnx.lower.schedule import contraction
 from fnx.lower.sharing import WrittenRead
 from fnx.lower.tensor.decide import OUTCOMES, decide
@@ -93,7 +94,7 @@ def row_epilogues(work: Work) -> Work:  # a contraction is tiled with what follo
 def runtime_extents(work: Work, target: Target) -> Work:
     """Lengths and constants become arguments. Tiles of contractions follow from the lengths, so
     those have their schedule before."""
-    if not work.general or work.schedule is not None:
+    if not work.general or work.schedule is not None and not work.of_loop:
         return work
     kernel, steps = work.kernel, None
     if contraction.find(kernel) is not None:
@@ -342,14 +343,17 @@ class Blocks:
         if step.kernel.op is ops.HOST:
             yield Launch(step.kernel, step.operands, (), step.sites, step.writes)
             return
-        if step.kernel.op is ops.SORT:
-            self.ready(step.kernel)
-            yield Launch(step.kernel, step.operands, (), step.sites, step.writes)
-            return
         driver = self.driver
+        if step.kernel.op is ops.SORT:
+            shared = general and MACHINES[driver.target.kind].sorts
+            sort, scalars = of_any_length(step.kernel) if shared else (step.kernel, ())
+            self.ready(sort)
+            yield Launch(sort, step.operands, scalars, step.sites, step.writes)
+            return
         kernel = realigned(step.kernel, [alignment_of(o, alignment) for o in step.operands])
         through = driver.run if general else driver.once  # of many shapes only one comes again
-        work: Work = through(KERNEL_PASSES, Work(kernel, step.schedule, general))
+        work: Work = through(KERNEL_PASSES, Work(kernel, step.schedule, general,
+                                                 of_loop=step.of_loop))
         schedule = work.schedule
         if schedule is None and not general and self.schedules is not None:
             schedule = self.schedules(work.kernel)
@@ -386,7 +390,7 @@ def realigned(kernel: UOp, alignments: Sequence[int]) -> UOp:
         if node.op is not ops.REF:
             return None
         arg = node.arg
-        return node.replace(src=src, arg=op_args.Ref(arg.slot, arg.name, alignments[arg.slot]))
+        return node.replace(src=src, arg=arg.replace(alignment=alignments[arg.slot]))
     return rebuild([kernel], visit)[0]
 
 

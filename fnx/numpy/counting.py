@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fnx.core import build, dtypes
+from fnx.core import build, build_calls, dtypes
 from fnx.core.array import arguments, convert
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.documented import Family
@@ -82,19 +82,24 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Side = "left",
     line, values = Array(left), Array(right)
     if sorter is not None:
         line = take(line, asarray(sorter))
-    n = line.size
-    low = Array(build.const(0, dtypes.int32, values.shape))
+    return _bisected(line, values, side == "right")
+
+
+def _bisected(line: Array, values: Array, behind: bool) -> Array:
+    """A loop that halves what is left of the line, for all values: of any length one kernel."""
+    n, shape = line.size, values.shape
+    start = [build.const(k, dtypes.int32, shape) for k in (0, n)]
     if not n:
-        return low
-    high = low + n
-    for _ in range(n.bit_length()):
-        middle = (low + high) // 2
-        inside = low < high
-        goes_right = logical_and(inside, before(
-            line[clip(middle, 0, n - 1)], values, side == "right"))
-        low = where(goes_right, middle + 1, low)
-        high = where(logical_and(inside, ~goes_right), middle, high)
-    return low
+        return Array(start[0])
+    given = (line._node, values._node, *start)
+    a, v, low, high = [Array(build.param(i, x.dtype, x.shape)) for i, x in enumerate(given)]
+    middle = (low + high) // 2
+    inside = low < high
+    goes_right = logical_and(inside, before(take(a, clip(middle, 0, n - 1)), v, behind))
+    low = where(goes_right, middle + 1, low)
+    high = where(logical_and(inside, ~goes_right), middle, high)
+    step = build.function([low._node, high._node], len(given), "searchsorted")
+    return Array(build_calls.scan(step, n.bit_length(), given[:2], start, [])[0])
 
 
 @_family(bins="edges in increasing or in decreasing order.",

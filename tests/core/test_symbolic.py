@@ -155,6 +155,16 @@ def test_coefficient() -> None:
     assert symbolic.coefficient(build.mul(r, r), r) is None
 
 
+@given(st.integers(2, 40), st.integers(1, 3))
+def test_diagonals_are_not_divided(n: int, rows: int) -> None:
+    """Element i of a diagonal that goes down several rows at once, in rows of n: (rows*i, i)."""
+    i = build.range_(n, 0)
+    flat = build.mul(i, index_const(n * rows + 1))
+    assert symbolic.simplify(build.idiv(flat, index_const(n))) is \
+        symbolic.simplify(build.mul(i, index_const(rows)))
+    assert symbolic.simplify(build.rem(flat, index_const(n))) is i
+
+
 def test_nested_divisions_are_not_recursive() -> None:
     data = build.cast(build.load(build.at(build.ref(0, dtypes.int32, (4,)), index_const(0))),
                       dtypes.index)

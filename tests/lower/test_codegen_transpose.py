@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,9 +14,12 @@ from fnx.core import build, dtypes, ops
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.target import Target
 from fnx.core.uop import rebuild, toposort
+from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.program.fills import block_fills
 from fnx.lower.program.linearize import linearize
 from fnx.lower.program.transpose import _network
+from fnx.lower.schedule.choose import choose
+from fnx.lower.schedule.tile import tile
 from tests.lower.machine import both, same_bits, split
 
 F32 = dtypes.float32
@@ -51,6 +56,24 @@ def test_transposed_copy(m, n, lanes, rows, dtype):
     mine, theirs = both(kernel, [np.arange(m * n).reshape(m, n).astype(dtype.np),
                                  np.zeros((n, m), dtype.np)])
     assert same_bits(mine[1], theirs[1])
+
+
+@pytest.mark.parametrize("shape", [(33, 70), (1, 5), (64, 16), (17, 300)])
+def test_transposed_copy_of_any_length(shape):
+    """Eager: how far apart lanes are is known at run time; blocks are transposed all the same."""
+    i, j = build.range_(shape[1], 0), build.range_(shape[0], 1)
+    x = build.load(build.at(build.ref(0, F32, shape), j, i))
+    store = build.store(build.at(build.ref(1, F32, shape[::-1]), i, j), x)
+    kernel, scalars = generalize(build.kernel([store], "turn", (0, 1)))
+    target = Target("cpu")
+    tiled = tile(kernel, choose(kernel, target))
+    if min(shape) > 1:
+        assert any(n.op is ops.SHUFFLE for n in linearize(tiled, target).src)
+    data = np.arange(math.prod(shape), dtype=np.float32)
+    mine, theirs = both(tiled, [data, np.zeros(data.size, np.float32)],
+                        [build.const_of(s) for s in scalars])
+    assert same_bits(mine[1], theirs[1])
+    assert same_bits(mine[1], data.reshape(shape).T.ravel())
 
 
 def test_transposed_copy_writes_vectors():

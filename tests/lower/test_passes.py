@@ -293,7 +293,8 @@ def test_runtime_extents_leave_what_is_divided() -> None:
     (Work(COALESCED["loops side by side"][1], None, general=True), True),
     (Work(COALESCED["loops side by side"][1], None), False),
     (Work(COALESCED["loops side by side"][1], (), general=True), False),
-], ids=["eager", "jit", "hand-written"])
+    (Work(COALESCED["loops side by side"][1], (), general=True, of_loop=True), True),
+], ids=["eager", "jit", "hand-written", "of a loop"])
 def test_who_gets_runtime_extents(work: Work, lifted: bool) -> None:
     after = runtime_extents(work, Target("cpu"))
     assert bool(after.scalars) is lifted and (after is work) is not lifted

@@ -15,6 +15,7 @@ import fnx.numpy as jnp
 from fnx.core import build, dtypes, ops
 from fnx.core.target import Target
 from fnx.core.uop import UOp
+from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.program.linearize import linearize
 from fnx.lower.program.streamed import LEAST
 from fnx.lower.render import host
@@ -42,6 +43,25 @@ def _streams(shape: tuple[int, ...], target: Target = X86, reads_itself: bool = 
 
 def test_large_results_stream() -> None:
     assert _streams((LARGE,)) and _streams((LARGE // 64, 64))
+
+
+def _generalized(shape: tuple[int, ...]) -> UOp:
+    ranges = [build.range_(n, i) for i, n in enumerate(shape)]
+    x, o = (build.at(build.ref(s, dtypes.float32, shape), *ranges) for s in (0, 1))
+    kernel = build.kernel([build.store(o, build.load(x))], "k", [*range(len(shape))])
+    return generalize(kernel)[0]
+
+
+def test_kernels_of_any_length_stream_where_they_are_large() -> None:
+    """What is large, and which rows are whole lines, is part of the kernel; lengths are not."""
+    for shape, other, streams in (((LARGE,), (2 * LARGE + 16,), True),
+                                  ((LARGE // 64, 64), (96, LARGE // 32), True),
+                                  ((LARGE // 50, 51), (51, LARGE // 50 + 1), False),
+                                  ((512,), (LARGE - 16,), False)):
+        kernel = _generalized(shape)
+        assert kernel is _generalized(other)
+        program = linearize(tile(kernel, choose(kernel, X86)), X86)
+        assert any(n.op is ops.STORE and n.arg == "STREAM" for n in program.src) is streams, shape
 
 
 def test_others_do_not() -> None:

@@ -10,7 +10,9 @@ import pytest
 
 import fnx.numpy as jnp
 from fnx import lax
+from fnx.backends.base import get_device
 from fnx.core import dtypes
+from fnx.core.cache import clear_caches
 
 COMPILED = True  # lengths are arguments of compiled kernels
 LENGTHS = (0, 1, 1, 2, 3, 4, 5, 5, 8, 8, 16, 17, 33)
@@ -101,6 +103,52 @@ def test_each_shape_is_computed_as_its_own(f: Callable[[Any, Draw], Any]) -> Non
         got, want = np.asarray(f(jnp, Draw(seed))), f(np, Draw(seed))
         assert got.shape == want.shape, seed
         np.testing.assert_array_equal(got, want, str(seed))
+
+
+def _made() -> int:
+    """Kernels that were compiled here, or came from the disk."""
+    stats = get_device("cpu").stats()
+    return stats["compiled"] + stats["disk"]
+
+
+def _sorted(x: Any) -> Any:
+    return jnp.sort(x.ravel())
+
+
+SHARED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "x.T": (lambda x: x.T, lambda x: x.T),
+    "x @ x.T": (lambda x: (x @ x.T).astype("int32"), lambda x: x.astype("i4") @ x.T.astype("i4")),
+    "cumsum, axis 0": (lambda x: jnp.cumsum(x, 0), lambda x: np.cumsum(x, 0, "f4")),
+    "cumsum, axis 1": (lambda x: jnp.cumsum(x, 1), lambda x: np.cumsum(x, 1, "f4")),
+    "cummax": (lambda x: lax.cummax(x, 1, reverse=True),
+               lambda x: np.maximum.accumulate(x[:, ::-1], 1)[:, ::-1]),
+    "sort": (jnp.sort, np.sort),
+    "sort, axis 0": (lambda x: jnp.sort(x, 0), lambda x: np.sort(x, 0)),
+    "argsort": (jnp.argsort, lambda x: np.argsort(x, kind="stable")),
+    "median": (lambda x: jnp.median(x, 1), lambda x: np.median(x, 1)),
+    "diagonal": (jnp.diagonal, np.diagonal),
+    "diag above": (lambda x: jnp.diag(x, 1), lambda x: np.diag(x, 1)),
+    "trace": (jnp.trace, np.trace),
+    "searchsorted": (lambda x: jnp.searchsorted(_sorted(x), x[0]),
+                     lambda x: np.searchsorted(np.sort(x.ravel()), x[0])),
+    "scan": (lambda x: lax.scan(lambda c, row: (c + row, None), x[0] * 0, x)[0],
+             lambda x: x.sum(0)),
+    "fori_loop": (lambda x: lax.fori_loop(0, len(x), lambda i, c: c + 2, x),
+                  lambda x: x + 2 * len(x)),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_shapes_share_kernels(name: str) -> None:
+    """Forty shapes of one function: at most a few kernels each (products: a few tiles)."""
+    f, want = SHARED[name]
+    rng = np.random.default_rng(1)
+    clear_caches()
+    before = _made()
+    for _ in range(40):
+        x = rng.integers(-99, 99, rng.integers(2, 200, 2)).astype("f4")
+        np.testing.assert_array_equal(np.asarray(f(jnp.asarray(x))), want(x), str(x.shape))
+    assert _made() - before <= (30 if "@" in name else 8)
 
 
 @pytest.mark.parametrize("kind", [t.name for t in dtypes.USER if t.bits < 64])

@@ -82,7 +82,7 @@ def test_paths_lead_to_nothing_else(view: Page) -> None:
                  "data", "data/0", "data/1/overview", "data/-1/overview", "data/0/nothing",
                  "data/0/pass/-1", "data/0/pass/x", "data/0/pass/99999", "data/0/pass/%31",
                  "data/0/pass", "data/0/step/nothing", "data/0/kernel/1e3",
-                 "data/0/pass/0/more/and/more"):
+                 "data/0/pass/0/more/and/more", "data/0/llvm", "data/0/llvm/999"):
         assert answer(view, base + path)[0] == 404, path
 
 
@@ -136,8 +136,9 @@ def test_the_parts(view: Page) -> None:
     assert any("test_view.py" in n["line"] for n in simplify["graph"]["nodes"])
     for i, row in enumerate(overview["kernels"]):
         kernel = ask(view, f"0/kernel/{i}")
-        assert f"kernel {row['name']}" in kernel["texts"]["tiled"]
-        assert "define" in kernel["texts"]["llvm"] and kernel["texts"]["assembly"]
+        texts = {name: ask(view, f"0/{name}/{i}")["text"] for name in kernel["levels"]}
+        assert f"kernel {row['name']}" in texts["tiled"]
+        assert "define" in texts["llvm"] and texts["assembly"]
     assert {p["of"] for p in overview["passes"] if p["name"] == "render"} <= \
         {k["name"] for k in overview["kernels"]}
     for step in overview["steps"]:
@@ -319,6 +320,7 @@ def test_the_page_in_a_browser(view: Page) -> None:
         page.get_by_role("button", name="table").click()
         page.locator("#text tbody tr").nth(1).click()
         ready("kernels/1")
+        page.wait_for_selector("body[data-read='kernels/1/tiled']")
         assert page.inner_text("#text").startswith("kernel ")
         page.locator("#tabs button", has_text="Timeline").click()
         ready("timeline/0")

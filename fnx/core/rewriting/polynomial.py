@@ -11,6 +11,7 @@ True
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from fnx.core import build, ops
@@ -115,6 +116,17 @@ def divide(p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
             break
         q, rest = add(q, step), add(rest, mul(step, d), -1)
     return q, rest
+
+
+def remainders(p: Polynomial, n: int) -> Polynomial:
+    """Each coefficient % n: what is left of p when all multiples of n are taken out."""
+    return {m: c % n for m, c in p.items() if c % n}
+
+
+def factors(p: Polynomial, n: int) -> list[int]:
+    """What divides n and some terms of p, or all of them; the largest first."""
+    each = {math.gcd(n, c) for m, c in p.items() if m}
+    return sorted({*each, math.gcd(*each)} - {0, 1}, reverse=True)
 
 
 def _over(m: Monomial, n: Monomial) -> Monomial | None:

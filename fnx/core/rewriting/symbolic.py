@@ -28,6 +28,7 @@ from typing import Any
 
 from fnx.core import build, dtypes, ops, parts
 from fnx.core.rewriting.evaluate import trunc
+from fnx.core.rewriting.intervals import Bounds, hull, times
 from fnx.core.rewriting.polynomial import (
     Monomial,
     Polynomial,
@@ -35,17 +36,18 @@ from fnx.core.rewriting.polynomial import (
     atom_order,
     constant,
     divide,
+    factors,
     mul,
     node_of,
     of_int,
     only_atom,
+    remainders,
     scaled_down,
     without,
 )
 from fnx.core.uop import UOp, toposort
 from fnx.core.weak import WeakMemo
 
-Bounds = tuple[int, int]
 Extent = UOp | int
 
 _ONE: Polynomial = {(): 1}
@@ -57,18 +59,13 @@ _bounds: WeakMemo[UOp, Bounds] = WeakMemo()
 # ---- bounds -----------------------------------------------------------------------------------
 
 
-def _times(a: Bounds, b: Bounds) -> Bounds:
-    corners = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
-    return min(corners), max(corners)
-
-
 def _interval(p: Polynomial) -> Bounds:
     """Bounds of each term by itself."""
     low = high = 0
     for m, c in p.items():
         term = (c, c)
         for atom in m:
-            term = _times(term, _atom_bounds(atom))
+            term = times(term, _atom_bounds(atom))
         low, high = low + term[0], high + term[1]
     return low, high
 
@@ -102,10 +99,6 @@ def _remainder_bounds(atom: UOp) -> Bounds:
     return max(min(low, 0), -most), min(max(high, 0), most)
 
 
-def _hull(*parts: Bounds) -> Bounds:
-    return min(p[0] for p in parts), max(p[1] for p in parts)
-
-
 def _corner(pick: Callable[[int, int], int]) -> Callable[[UOp], Bounds]:
     def rule(atom: UOp) -> Bounds:
         a, b = bounds(atom.src[0]), bounds(atom.src[1])
@@ -120,7 +113,7 @@ _BOUNDS: dict[ops.Op, Callable[[UOp], Bounds]] = {
     ops.REM: _remainder_bounds,
     ops.MIN: _corner(min),
     ops.MAX: _corner(max),
-    ops.WHERE: lambda w: _hull(bounds(w.src[1]), bounds(w.src[2])),
+    ops.WHERE: lambda w: hull(bounds(w.src[1]), bounds(w.src[2])),
 }
 
 
@@ -198,22 +191,25 @@ def _of_atom(node: UOp) -> Polynomial:
     return {(node,): 1} if found is _ITSELF else found
 
 
-def _factors(p: Polynomial, n: int) -> list[int]:
-    """What divides n and some terms of p, or all of them; the largest first."""
-    each = {math.gcd(n, c) for m, c in p.items() if m}
-    return sorted({*each, math.gcd(*each)} - {0, 1}, reverse=True)
-
-
 def _cut(p: Polynomial, n: int) -> tuple[int, Polynomial, Polynomial]:
     """(g, q, r) with p == g*q + r and 0 <= r < g, for the largest divisor g of n that coefficients
     of p have; g == 1 where there is none. The lanes of a loop are in r, its vectors in q."""
-    for g in _factors(p, n):
+    for g in factors(p, n):
         q = {m: c // g for m, c in p.items() if (not m or c % g == 0) and c // g}
         r = add(p, q, -g)
         low, high = _interval(r)
         if low >= 0 and high < g:
             return g, q, r
     return 1, p, {}
+
+
+def _below(p: Polynomial, b: Polynomial) -> Polynomial | None:
+    """p - n*q from 0 to below the number n that b is, if any: of 65*i and 64 it is i < 64."""
+    n = constant(b)
+    if n is None or all(c < n for m, c in p.items() if m):
+        return None
+    rest = remainders(p, n)
+    return rest if min(of := _interval(rest)) >= 0 and max(of) < n else None
 
 
 def _idiv(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
@@ -230,6 +226,8 @@ def _idiv(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
         q, rest = {}, a
     elif _lower(add(b, rest, -1)) > 0:
         return q
+    if (below := _below(rest, b)) is not None:
+        return add(q, divide(add(rest, below, -1), b)[0])
     g, coarse, _ = _cut(rest, math.gcd(*b.values()))
     if g > 1:  # (g*p + r) // (g*d) == p // d  for 0 <= r < g
         return add(q, _idiv(coarse, scaled_down(b, g), positive=True))
@@ -258,6 +256,8 @@ def _rem(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
         rest = a
     elif _lower(add(b, rest, -1)) > 0:
         return rest
+    if (below := _below(rest, b)) is not None:
+        return below
     g, coarse, fine = _cut(rest, math.gcd(*b.values()))
     if g > 1:  # (g*p + r) % (g*d) == g * (p % d) + r  for 0 <= r < g
         return add(fine, _rem(coarse, scaled_down(b, g), positive=True), g)
@@ -342,7 +342,7 @@ def _positive(p: Polynomial) -> UOp:
         return _truth(True)
     if _lower(add({}, p, -1)) >= 0:
         return _truth(False)
-    for g in _factors(p, 0):
+    for g in factors(p, 0):
         q = {m: c // g for m, c in p.items() if m and c % g == 0}
         low, high = _interval(add(p, q, -g))
         if (low - 1) // g == (high - 1) // g:  # g*q + r > 0  is  q + ceil(r/g) > 0

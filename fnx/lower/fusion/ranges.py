@@ -38,7 +38,8 @@ class StepBody(Record):
 
     In place of a kernel may be what a HOST calls.
     ``writes`` are the operands it writes (the last ones); ``schedule`` is the user's for a
-    hand-written kernel, else None; ``sliced``: it reads parts of arrays.
+    hand-written kernel, else None; ``sliced``: it reads parts of arrays; ``of_loop``: as in the
+    CALL that it is of.
     """
 
     kernel: UOp
@@ -47,6 +48,7 @@ class StepBody(Record):
     schedule: Schedule | None
     sites: tuple[Site, ...]
     sliced: bool = False
+    of_loop: bool = False
 
     @property
     def graphs(self) -> tuple[UOp, ...]:
@@ -139,7 +141,8 @@ def _call_step(call: UOp, reads: tuple[UOp, ...]) -> StepBody | BodyStep:
         return StepBody(build_commands.sorter(call), reads + writes, writes, None, call.sites)
     if call.op is not ops.CALL or call.src[0].op is ops.FUNCTION:
         return BodyStep(call, reads, writes)
-    return StepBody(call.src[0], (*reads, *writes), writes, call.arg.schedule, call.sites)
+    return StepBody(call.src[0], (*reads, *writes), writes, call.arg.schedule, call.sites,
+                    of_loop=call.arg.of_loop)
 
 
 class _Builder:

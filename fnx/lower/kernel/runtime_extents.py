@@ -5,8 +5,10 @@
 
 Lengths, what masks and clamps compare with, strides of slices, numbers of integer arithmetic. Kept
 are 0, 1 and -1, lengths of loops whose place is divided (a RESHAPE that cuts rows), numbers that
-are shifted by, and where there is much work those that are divided by: machines are much faster
-with these as numbers. A contraction has its schedule before (``contraction.shared_schedule``).
+are shifted by, and where there is much work short steps of places (``x[::2]``) and those that are
+divided by: machines are much faster with these as numbers. Of a kernel whose results no cache
+holds it is kept that they are (``Ref.large``), and which lengths are multiples of a line: then
+stores stream. A contraction has its schedule before (``contraction.shared_schedule``).
 
 >>> from fnx.core import dtypes
 >>> def kernel(n, factor):
@@ -27,8 +29,11 @@ from collections.abc import Sequence
 
 from fnx.core import build, dtypes, ops
 from fnx.core.parts import buffer, dims, extent, indices
+from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.lower.kernel.index_sets import are_apart
+from fnx.lower.program.interleaved import MOST
+from fnx.lower.program.streamed import LINE, is_large
 
 
 def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
@@ -39,9 +44,22 @@ def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
         return kernel, ()  # there is no memory for it: the call says so
     if not any(n.op is ops.RANGE for n in nodes):
         kernel = _with_loop(kernel, nodes)
-        nodes = toposort([kernel])
+    kernel = _undivided(kernel)
+    nodes = toposort([kernel])
     kernel = kernel.replace(arg=kernel.arg.replace(apart=_all_apart(kernel.src)))
     return _Generalizer(nodes).run(kernel)
+
+
+def _undivided(kernel: UOp) -> UOp:
+    """Places that are divided in writing only are simplified while their lengths are numbers: of
+    a diagonal of 64 rows ``x[i * 65 // 64, i * 65 % 64]`` is ``x[i, i]``, of any length."""
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op in _DIVISIONS and node.dtype is dtypes.index:
+            return symbolic.simplify(node.over(src))
+        return None
+
+    made, = rebuild([kernel], visit)
+    return made
 
 
 def _all_apart(stores: Sequence[UOp]) -> bool:
@@ -73,6 +91,8 @@ class _Generalizer:
     def __init__(self, nodes: list[UOp]) -> None:
         self.nodes = nodes
         self.scalars: list[UOp] = []
+        self.large = {buffer(n) for n in nodes if n.op is ops.STORE and is_large(buffer(n))}
+        self.line = max([LINE // ref.dtype.itemsize for ref in self.large], default=0)
         self.iterations = max([_iterations(n) for n in nodes if n.op is ops.STORE], default=1)
         self.fixed = self._fixed_ranges()
         self.kept = self._kept_numbers()
@@ -82,7 +102,7 @@ class _Generalizer:
     def run(self, kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
         for r in self.nodes:
             if r.op is ops.RANGE and r not in self.fixed:
-                length = self._lift(extent(r), 1, self._most(r))
+                length = self._lift(extent(r), min(1, build.const_of(extent(r))), self._most(r))
                 self.ranges[r] = build.range_(length, r.arg.id, r.arg.kind, r.arg.name)
         general, = rebuild([kernel], self._visit, self.ranges)
         return _dense(general, self.scalars)
@@ -107,6 +127,11 @@ class _Generalizer:
         return _SHORT if self.iterations >= _MUCH and build.const_of(extent(r)) <= _SHORT else _FAR
 
     def _lift(self, value: UOp, low: int = 0, high: int = _FAR) -> UOp:
+        if self.line and high == _FAR and value.dtype.kind == "index" and \
+                build.const_of(value) > 0 and build.const_of(value) % self.line == 0:
+            self.scalars.append(build.index_const(build.const_of(value) // self.line))
+            return build.mul(build.var(len(self.scalars) - 1, value.dtype, low),
+                             build.index_const(self.line))
         self.scalars.append(value)
         if value.dtype.kind == "index":
             below = low == 0 and build.const_of(value) < 0
@@ -131,8 +156,11 @@ class _Generalizer:
     def _kept_numbers(self) -> set[UOp]:
         """Numbers with which an op is much faster than with what it does not know."""
         known = _BY_NUMBER if self.iterations < _FEW else _BY_NUMBER | _DIVISIONS
-        return {s for n in self.nodes for s in n.src[1:] if s.op is ops.CONST and (
+        kept = {s for n in self.nodes for s in n.src[1:] if s.op is ops.CONST and (
             n.op in known or n.op in _DIVISIONS and n.dtype is dtypes.index)}
+        steps = {s for n in self.nodes if n.op is ops.MUL and n.dtype is dtypes.index
+                 for s in n.src if s.op is ops.CONST and build.const_of(s) <= MOST}
+        return kept | steps if self.iterations >= _FEW else kept
 
     def _index(self, node: UOp, now: tuple[UOp, ...]) -> UOp:
         lengths: list[UOp] = []
@@ -148,7 +176,9 @@ class _Generalizer:
                 at = self._start(i, at)
             lengths.append(d)
             places.append(at)
-        return build.at(buffer(node).replace(src=tuple(lengths)), *places)
+        ref = buffer(node)
+        arg = ref.arg.replace(large=True) if ref in self.large else ref.arg
+        return build.at(ref.replace(src=tuple(lengths), arg=arg), *places)
 
     def _start(self, i: UOp, at: UOp) -> UOp:
         """A slice from a number on: the number is an argument, 0 too."""
@@ -176,6 +206,6 @@ def _dense(kernel: UOp, scalars: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:
 _WHOLE = frozenset({"int", "uint", "index"})  # kinds of dtypes whose numbers are lifted
 _LINEAR = frozenset({ops.ADD, ops.SUB, ops.NEG, ops.MUL, ops.MIN, ops.MAX, ops.CAST, ops.WHERE,
                      ops.AND, ops.OR, ops.NOT, ops.LOAD, ops.STORE, ops.RANGE, ops.KERNEL,
-                     *ops.COMPARISONS})
+                     ops.ITER, ops.CARRY, ops.STEP, ops.GET, *ops.COMPARISONS})
 _BY_NUMBER = frozenset({ops.SHL, ops.SHR})
 _DIVISIONS = frozenset({ops.IDIV, ops.REM})

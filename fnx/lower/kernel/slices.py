@@ -135,7 +135,7 @@ def _over_parts(step: StepBody, accesses: dict[int, list[UOp]], parts_of: dict[U
         return build.at(moved, *rest)
 
     kernel, = rebuild([step.kernel], visit)
-    return StepBody(kernel, tuple(operands), step.writes, step.schedule, step.sites)
+    return step.replace(kernel=kernel, operands=tuple(operands), sliced=False)
 
 
 def _view(whole: BufferOrView, part: _Part) -> View:

@@ -320,7 +320,8 @@ class _LoopKernel:
             raise Unfit(f"a step of more work than {MAX_WORK} additions takes long to compile")
         shapes = tuple([self.loop.node.arg.outs[i] for i in self.members])
         operands = sorted(self.slots, key=self.slots.__getitem__)
-        node = UOp(ops.CALL, dtypes.void, (kernel, *operands), op_args.Call(self.loop.name, shapes))
+        arg = op_args.Call(self.loop.name, shapes, of_loop=True)
+        node = UOp(ops.CALL, dtypes.void, (kernel, *operands), arg)
         return list(build.results(inherit(node, self.loop.node)))
 
     def _order(self, stores: Sequence[UOp]) -> list[int]:

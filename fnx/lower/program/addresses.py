@@ -76,6 +76,14 @@ def offset_of(place: UOp, lane: UOp | None) -> Offset:
     return Offset(common, own, constant, stride, lanes, math.gcd(*moving))
 
 
+def lies_apart(offset: Offset, lane: UOp | None) -> bool:
+    """Whether the lanes are further apart than neighbours, by as much from each to the next: by
+    a number, or by what is known at run time."""
+    if offset.stride is None:
+        return all(a is lane or a.op is ops.VAR for monomial in offset.lane for a in monomial)
+    return offset.stride not in (0, 1, -1)
+
+
 class Addresses:
     """Writes addresses and masks of lanes.
 

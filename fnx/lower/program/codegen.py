@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from fnx.core import build, ops
+from fnx.core import ops
 from fnx.core.ops import Op
 from fnx.core.program import KernelCode
 from fnx.core.sources import versions
@@ -72,8 +72,8 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
 
 def sort_extents(sort: UOp, vectors: bool = True) -> dict[str, UOp]:
     """What the device must know to start a SORT: its rows, and bytes of a worker's scratch."""
-    return {"parallel": build.index_const(sorting.rows(sort.arg)),
-            "scratch": build.index_const(sorting.scratch(sort.arg, vectors))}
+    return {"parallel": sorting.rows_and_length(sort)[0],
+            "scratch": sorting.scratch(sort, vectors)}
 
 
 # ---- digests ----------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def sort_extents(sort: UOp, vectors: bool = True) -> dict[str, UOp]:
 # What of an arg says what is computed; the rest are names.
 _CONTENT: dict[Op, Callable[[Any], Any]] = {
     ops.RANGE: lambda arg: (arg.id, arg.kind),
-    ops.REF: lambda arg: (arg.slot, arg.alignment),
+    ops.REF: lambda arg: (arg.slot, arg.alignment, arg.large),
     ops.VAR: lambda arg: (arg.slot, arg.low, arg.high),
     ops.STAGE: lambda arg: (arg.id, arg.space, arg.double),
     ops.CARRY: lambda arg: (arg.id, arg.i),

@@ -3,6 +3,8 @@
     SORT(x: float32[1000, 512])  ->  FOR row in lo..hi: counts of all digits, then four passes that
                                      put elements where the elements before them end
 
+Eager calls share programs: how many rows there are, and elements in each, are scalars.
+
 A key becomes an unsigned integer in the order of the elements (of floats: the sign decides which
 bits are turned, NaNs are last, zeros equal). Its bytes are digits: a pass for each, from the
 lowest, keeps the order of equals. Alone, keys move themselves and are turned back; else each key,
@@ -18,10 +20,13 @@ import math
 from fnx.core import build, dtypes, op_args, ops
 from fnx.core.dtypes import DType
 from fnx.core.ops import Op
+from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp
 from fnx.lower.program.builder import Lines
 
 FEW = 128  # elements of a row that are ranked
+MOST = 1 << 31  # ... that are sorted: their numbers are int32
+_LINE = 64  # bytes; elements that scratch memory is rounded up to
 _VECTOR = 64  # bytes of the keys that are ranked at once; of narrow ones as many as of int32
 _DIGITS = 256
 _UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
@@ -34,17 +39,33 @@ def program(sort: UOp, vectors: bool = True) -> UOp:
     >>> program(UOp(ops.SORT, dtypes.void, (), arg)).op
     PROGRAM
     """
-    return _Sorting(sort.arg, vectors).program()
+    return _Sorting(sort, vectors).program()
 
 
-def rows(arg: op_args.Sort) -> int:
-    """How many rows there are."""
-    return math.prod(arg.ins[0][0][:-1])
+def rows_and_length(sort: UOp) -> tuple[UOp, UOp]:
+    """How many rows there are, and elements in each: index expressions."""
+    if sort.arg.lengths is not None:
+        return build.var(0, dtypes.index), build.var(1, dtypes.index, *sort.arg.lengths)
+    *rows, n = sort.arg.ins[0][0]
+    return build.index_const(math.prod(rows)), build.index_const(n)
 
 
-def scratch(arg: op_args.Sort, vectors: bool = True) -> int:
-    """Bytes that a worker needs for itself."""
-    return _Sorting(arg, vectors).end
+def scratch(sort: UOp, vectors: bool = True) -> UOp:
+    """Bytes that a worker needs for itself: an index expression."""
+    _, n = rows_and_length(sort)
+    lines = build.idiv(build.add(n, build.index_const(_LINE - 1)), build.index_const(_LINE))
+    made = _Sorting(sort, vectors)
+    return symbolic.simplify(build.add(build.index_const(made.fixed), build.mul(
+        lines, build.index_const(_LINE * made.each_element))))
+
+
+def of_any_length(sort: UOp) -> tuple[UOp, tuple[UOp, ...]]:
+    """A SORT for rows of any number and length, of those that are ranked or those that are not;
+    and its scalars: the CONST of each."""
+    given = rows_and_length(sort)
+    lengths = (0, FEW) if build.const_of(given[1]) <= FEW else (FEW + 1, MOST)
+    ins = tuple([((), t) for _, t in sort.arg.ins])
+    return sort.replace(arg=sort.arg.replace(ins=ins, lengths=lengths)), given
 
 
 def _width(t: DType) -> DType:
@@ -54,27 +75,35 @@ def _width(t: DType) -> DType:
 class _Sorting:
     """Writes the lines. Places are numbers of elements in a buffer of an unsigned type."""
 
-    def __init__(self, arg: op_args.Sort, vectors: bool) -> None:
-        self.arg = arg
-        self.n = arg.ins[0][0][-1]
+    def __init__(self, sort: UOp, vectors: bool) -> None:
+        self.arg = arg = sort.arg
+        _, self.n = rows_and_length(sort)
         self.lines = Lines()
-        self.end = 0
+        self.fixed = self.each_element = 0  # bytes of scratch memory
+        self.padded = self.lines.times(self._vectors_of(_LINE), _LINE)
         self.alone = arg.kept == (0,) and len(arg.ins) == 1
         widest = max([_width(t) for _, t in arg.ins[:arg.n_keys]], key=lambda t: t.bits)
         self.counts = self._scratch(dtypes.int32, widest.itemsize * _DIGITS)
-        self.keys = [self._scratch(_width(t), self.n) for _, t in arg.ins[:arg.n_keys]]
-        few = self.few = vectors and self.n <= FEW
+        self.keys = [self._scratch(_width(t)) for _, t in arg.ins[:arg.n_keys]]
+        few = self.few = vectors and symbolic.bounds(self.n)[1] <= FEW
         self.spare = [] if self.alone or few else [
-            self._scratch(_width(t), self.n) for _, t in arg.ins[:arg.n_keys]]
+            self._scratch(_width(t)) for _, t in arg.ins[:arg.n_keys]]
         self.order = [] if self.alone or few else [
-            self._scratch(dtypes.int32, self.n) for _ in range(2)]
+            self._scratch(dtypes.int32) for _ in range(2)]
         self.lanes = _VECTOR // max(4, widest.itemsize)
-        self.places = self._scratch(dtypes.int32, self.n) if few else self.counts
+        self.places = self._scratch(dtypes.int32) if few else self.counts
 
-    def _scratch(self, t: DType, n: int) -> UOp:
-        """A part of scratch memory."""
-        at, self.end = self.end, self.end + -(-n * t.itemsize // 64) * 64
-        return UOp(ops.SCRATCH, t, (build.index_const(at),), op_args.Stage(at, "PRIV"))
+    def _scratch(self, t: DType, count: int = 0) -> UOp:
+        """A part of scratch memory: for so many elements, 0: for those of a row."""
+        at = self.lines.plus(self.lines.times(self.padded, self.each_element), self.fixed)
+        number = self.fixed + self.each_element
+        self.fixed += count * t.itemsize
+        self.each_element += 0 if count else t.itemsize
+        return UOp(ops.SCRATCH, t, (at,), op_args.Stage(number, "PRIV"))
+
+    def _vectors_of(self, lanes: int) -> UOp:
+        """How many vectors hold a row."""
+        return self.lines.divided(self.lines.plus(self.n, lanes - 1), lanes)
 
     def program(self) -> UOp:
         lines = self.lines
@@ -100,6 +129,8 @@ class _Sorting:
         return self.lines.across(op, dtype, (a, b))
 
     def cast(self, x: UOp, t: DType) -> UOp:
+        if x.op is ops.CONST:
+            return build.const(build.const_of(x), t)
         return x if x.dtype is t else self.lines.add(ops.CAST, t, (x,))
 
     def where(self, condition: UOp, a: UOp, b: UOp) -> UOp:
@@ -243,7 +274,7 @@ class _Sorting:
         """Zeros and NaNs in the order and with the bits of the operand."""
         some = self.op(ops.CMPLT, build.const(0, dtypes.int32), self.op(ops.ADD, nans, minus))
         branch = self.lines.branch(some)
-        first_nan = self.op(ops.SUB, build.const(self.n, dtypes.int32), nans)
+        first_nan = self.op(ops.SUB, self.cast(self.n, dtypes.int32), nans)
         i = self.each(self.n)
         places = [self.lines.phi(zeros), self.lines.phi(first_nan)]
         x = self.element(0, i)
@@ -308,7 +339,7 @@ class _Sorting:
         """Each element's place is how many are before it: those that are less, and of equals
         those to the left."""
         lines, n, lanes = self.lines, self.n, self.lanes
-        start = lines.times(self.each(-(-n // lanes)), lanes)
+        start = lines.times(self.each(self._vectors_of(lanes)), lanes)
         inside = lines.add(ops.LANESBELOW, dtypes.bool_.vec(lanes),
                            (lines.plus(lines.times(start, -1), n),))
         for key, buffer in enumerate(self.keys):
@@ -318,12 +349,12 @@ class _Sorting:
             turned = self.turned(x, self.arg.ins[key][1])
             lines.put(ops.STORE, dtypes.void, (self._vector(buffer, start), turned))
         self.done()
-        start = lines.times(self.each(-(-n // lanes)), lanes)
+        start = lines.times(self.each(self._vectors_of(lanes)), lanes)
         mine = [lines.put(ops.LOAD, b.dtype.vec(lanes), (self._vector(b, start),))
                 for b in self.keys]
         end = lines.integer(ops.MIN, lines.plus(start, lanes), n)
         count = lines.widen(build.const(0, dtypes.int32), lanes)
-        for low, high in ((build.index_const(0), start), (start, end), (end, build.index_const(n))):
+        for low, high in ((build.index_const(0), start), (start, end), (end, n)):
             j = lines.open(low, high)
             before = lines.phi(count)
             others = [self.load(buffer, j) for buffer in self.keys]

@@ -20,7 +20,7 @@ from fnx.core.errors import KernelError
 from fnx.core.record import Record
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.program import interleaved
-from fnx.lower.program.addresses import split_lanes
+from fnx.lower.program.addresses import lies_apart, split_lanes
 from fnx.lower.program.builder import Lines
 from fnx.lower.program.roles import Instance, Replicas, extent_of
 from fnx.lower.program.streamed import LINE, is_line
@@ -130,7 +130,7 @@ def _across(values: Values, store: UOp, replicas: Replicas) -> UOp | None:
     """The UNROLL range along which a store whose lanes lie apart is contiguous."""
     place, value, *valid = store.src
     offset = values.addresses.offset(place, replicas.lane)
-    if store.arg is not None or offset.stride in (0, 1, -1, None) \
+    if store.arg is not None or not lies_apart(offset, replicas.lane) \
             or not can_transpose(replicas.lanes) or value.dtype.itemsize < 4 \
             or any(n.op is ops.STAGE for n in toposort([*place.src[1:], *valid])):
         return None

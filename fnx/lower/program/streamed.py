@@ -33,12 +33,13 @@ def streamed(kernel: UOp, target: Target) -> frozenset[int]:
     read = {buffer(n).arg.slot for n in toposort(kernel.src)
             if n.op is ops.LOAD and buffer(n).op is ops.REF}
     return frozenset([buffer(s).arg.slot for s in kernel.src
-                      if s.arg is None and _is_large(buffer(s))]) - read
+                      if s.arg is None and is_large(buffer(s))]) - read
 
 
-def _is_large(ref: UOp) -> bool:
+def is_large(ref: UOp) -> bool:
+    """Whether no cache holds a buffer, as far as that is known."""
     sides = dims(ref)
-    return all(n.op is ops.CONST for n in sides) and \
+    return ref.op is ops.REF and ref.arg.large or all(n.op is ops.CONST for n in sides) and \
         math.prod(map(build.const_of, sides)) * ref.dtype.itemsize >= LEAST
 
 

@@ -30,7 +30,7 @@ from fnx.core.errors import KernelError
 from fnx.core.levels.spec_program import UNLINED
 from fnx.core.ops import Op
 from fnx.core.rewriting.evaluate import trunc
-from fnx.core.rewriting.symbolic import Bounds
+from fnx.core.rewriting.intervals import Bounds
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 

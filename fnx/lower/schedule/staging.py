@@ -229,8 +229,7 @@ def part_of(stores: Sequence[UOp], arg: op_args.Kernel) -> Part:
             return node.replace(arg=op_args.Var(scalars.index(given.slot), given.low,
                                                 given.high, given.name))
         if node.op is ops.REF:
-            return node.replace(src=src, arg=op_args.Ref(refs.index(given.slot), given.name,
-                                                       given.alignment))
+            return node.replace(src=src, arg=given.replace(slot=refs.index(given.slot)))
         return None
 
     # canonical drops dead ranges

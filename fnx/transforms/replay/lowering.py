@@ -161,13 +161,14 @@ class Lowering:
         return [(*_name_and_line(k.name), _loops(k.node), k.flops, k.bytes,
                  self._schedules.get(k.node, "")) for k in self.kernels]
 
-    def kernel_texts(self, kernel: UOp) -> dict[str, str]:
-        """A kernel of a command at its levels, from its loops to machine code."""
-        texts = {"tiled": self._pretty([kernel])}
+    def kernel_texts(self, kernel: UOp) -> dict[str, Callable[[], str]]:
+        """A kernel of a command at its levels, from its loops to machine code; each is made when
+        it is asked for."""
+        texts = {"tiled": lambda: self._pretty([kernel])}
         code = self._code.get(kernel)
         if code is not None:
-            texts |= {"program": self._pretty(code.program()), "llvm": code.text(),
-                      "assembly": self._device.assembly(code.text())}
+            texts |= {"program": lambda: self._pretty(code.program()), "llvm": code.text,
+                      "assembly": lambda: self._device.assembly(code.text())}
         return texts
 
     @cached

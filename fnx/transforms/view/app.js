@@ -62,7 +62,7 @@ function list() {
     const element = make("div", null, $("list"), "row" + (row.same ? " same" : ""));
     element.dataset.i = row.i;
     make("span", row.text, element).title = row.text;
-    make("small", row.note, element);
+    make("small", row.note, element).title = row.note;
     element.onclick = () => go(state.tab, row.i);
   }
   markRows();
@@ -91,7 +91,7 @@ const VIEWS = {
   kernels: async i => {
     const kernel = await own(`kernel/${i}`), row = state.overview.kernels[i];
     const views = { table: () => kernelTable() };
-    for (const [name, body] of Object.entries(kernel.texts)) views[name] = () => text(body);
+    for (const name of kernel.levels) views[name] = () => later(own(`${name}/${i}`));
     views.graph = () => graph(kernel.graph);
     return { head: [row.name, `${row.line}   ${row.loops}   ${row.flops.toLocaleString()} FLOP   ` +
                     `${size(row.bytes)}   ${row.schedule}`], views };
@@ -122,6 +122,19 @@ const VIEWS = {
   source: async i => ({ head: [state.files[i].file, "how many nodes came from each line"],
                         views: { lines: () => source(state.files[i]) } }),
 };
+
+// A text that is made when somebody wants to read it.
+async function later(found) {
+  const { shown, view } = state;
+  say("…");
+  let body;
+  try { body = (await found).text; } catch (error) { body = error.message; }
+  if (state.shown !== shown || state.view !== view) return; // the reader went on
+  text(body);
+  search();
+  say("");
+  document.body.dataset.read = `${state.tab}/${state.at}/${view}`;
+}
 
 async function go(tab, i) {
   const start = performance.now();
@@ -262,7 +275,7 @@ function source(file) {
     last = line.number;
     const row = make("div", null, pre, line.nodes ? "new" : "");
     make("i", line.number, row);
-    make("i", line.nodes ? `${line.nodes} nodes` : "", row);
+    make("i", line.nodes ? `${line.nodes} node${line.nodes > 1 ? "s" : ""}` : "", row);
     row.append(line.text);
     if (line.kernels.length) row.title = line.kernels.join("\n");
   }
@@ -279,6 +292,7 @@ function search() {
     line.classList.toggle("hit", hit);
     if (hit && hits++ === 0) line.scrollIntoView({ block: "center" });
   }
+  if (hits) $("text").scrollLeft = 0;
   const found = words === "" ? [] :
     state.boxed.flatMap((text, i) => text.toLowerCase().includes(words) ? [i] : []);
   drawing.hits = new Set(found);
@@ -301,7 +315,8 @@ $("search").addEventListener("input", search);
 async function start(tab) {
   say("making the passes again for reading …");
   state.overview = await own("overview");
-  $("title").textContent = state.overview.title.replace(/\d+/g, n => Number(n).toLocaleString());
+  $("title").textContent = state.overview.title.replace(/(\d+) bytes/g, (_, n) => size(Number(n)));
+  $("title").title = $("title").textContent;
   $("list").replaceChildren();
   await go(tab, 0);
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from fnx.core import ops, parts
@@ -75,9 +76,16 @@ class PageData:
             list(graphs)) if graphs else "(no graph at this border)")
 
     def kernel(self, i: int) -> Json:
-        """A command's kernel at all its levels."""
-        return {"texts": self.lowering.kernel_texts(self.lowering.kernels[i].node),
-                "graph": drawing([self.lowering.kernels[i].node], set())}
+        """A command's kernel: its graph, and the levels at which it can be read."""
+        node = self.lowering.kernels[i].node
+        return {"levels": list(self.lowering.kernel_texts(node)), "graph": drawing([node], set())}
+
+    def level(self, i: int, name: str) -> Json:
+        """The text of a command's kernel at a level: of a large one machine code takes a while."""
+        texts = self.lowering.kernel_texts(self.lowering.kernels[i].node)
+        if name not in texts:
+            raise ArgumentError("expected a level of the kernel")
+        return {"text": texts[name]()}
 
     @cached
     def memory(self) -> Json:
@@ -145,7 +153,15 @@ def parts_of(data: PageData) -> dict[str, Callable[..., Json]]:
             "timeline": lambda _: data.timeline, "source": lambda _: data.source,
             "step": data.step,
             "pass": lambda i: data.ran(_index(i, len(data.lowering.passes))),
-            "kernel": lambda i: data.kernel(_index(i, len(data.lowering.kernels)))}
+            "kernel": lambda i: data.kernel(_index(i, len(data.lowering.kernels))),
+            **{name: partial(_level, data, name) for name in LEVELS}}
+
+
+LEVELS = ("tiled", "program", "llvm", "assembly")
+
+
+def _level(data: PageData, name: str, i: str) -> Json:
+    return data.level(_index(i, len(data.lowering.kernels)), name)
 
 
 def _index(text: str, size: int) -> int:

@@ -38,7 +38,7 @@ class Drawing {
     const whole = Math.min(clientWidth / (right - left + 40), clientHeight / (bottom - top + 40));
     this.scale = Math.min(1.2, Math.max(whole, 0.35));
     this.x = clientWidth / 2 - this.scale * (left + right) / 2;
-    this.y = this.scale > whole ? 20 - this.scale * top
+    this.y = this.scale > whole || this.lanes ? 20 - this.scale * top
                                 : clientHeight / 2 - this.scale * (top + bottom) / 2;
     this.draw();
   }
@@ -81,7 +81,7 @@ class Drawing {
       else c.bezierCurveTo(x1, y1 + 18, x2, y2 - 18, x2, y2);
     }
     c.stroke();
-    c.globalAlpha = 1; c.textBaseline = "middle"; c.textAlign = this.lanes ? "left" : "center";
+    c.globalAlpha = 1; c.textBaseline = "middle";
     this.boxes.forEach((b, i) => {
       const x = b.x * this.stretch, w = b.w * this.stretch;
       if (x > right || x + w < left || b.y > bottom || b.y + b.h < top) return;
@@ -95,11 +95,15 @@ class Drawing {
       c.beginPath(); c.rect(x, b.y, w, b.h); c.clip();
       c.fillStyle = fore; c.font = "600 13px system-ui, sans-serif";
       const lines = b.lines.filter(Boolean), step = 15;
-      const middle = this.lanes ? Math.max(x, left) + 4 : x + w / 2;
+      const write = (text, y) => { // what is too long begins at the left, so that it can be read
+        const long = this.lanes || c.measureText(text).width > w - 6;
+        c.textAlign = long ? "left" : "center";
+        c.fillText(text, long ? Math.max(x, left) + 4 : x + w / 2, y);
+      };
       let y = b.y + b.h / 2 - step * lines.length / 2;
-      c.fillText(b.title, middle, y);
+      write(b.title, y);
       c.fillStyle = soft; c.font = "11px ui-monospace, monospace";
-      for (const line of lines) c.fillText(line, middle, y += step);
+      for (const line of lines) write(line, y += step);
       c.restore();
     });
   }
@@ -152,10 +156,12 @@ class Drawing {
   }
 }
 
+const shortened = (text, most) => text.length > most ? text.slice(0, most - 1) + "…" : text;
+
 function nodeBoxes(graph) {
   return graph.nodes.map(n => ({
     x: n.x * WIDTH, y: n.y * HEIGHT, w: BOX, h: TALL, title: n.op,
-    lines: [n.type.length > 22 ? n.type.slice(0, 21) + "…" : n.type],
+    lines: [shortened(n.type.replaceAll(", ", ","), 18)],
     color: n.new ? "new" : "plain" }));
 }
 
