@@ -10,7 +10,8 @@ Times are of the kernels themselves, noted by the threads that run them; nothing
 compiled again for it. A row is a kernel with the user's line that it came from. ``limit`` is the
 share of what this machine can do that it reached, in arithmetic or in bytes moved, whichever is
 more; the machine's limits are measured once, by a product of matrices and by a copy. ``busy`` is
-how many workers were at work on average.
+how many workers were at work on average. The last two rows are what no kernel took: with them the
+first column is all of the time by the clock, of which ``%`` is the share.
 
 >>> import fnx, fnx.numpy as jnp
 >>> seen = fnx.profile(fnx.jit(lambda x: jnp.exp(x) @ x))(jnp.ones((64, 64)))
@@ -125,6 +126,12 @@ class Profile(Generic[R]):
                     if a.submission == b.submission])
 
     @property
+    def outside(self) -> int:
+        """Nanoseconds in no submission: Python before, between and after calls, handing over, and
+        waking up who waits. With the kernels and ``gaps`` they are all of ``seconds``."""
+        return max(0, round(self.seconds * 1e9) - self.nanoseconds - self.gaps)
+
+    @property
     def busy(self) -> list[int]:
         """Nanoseconds that each worker was in kernels; the first one leads: it runs what is short
         alone."""
@@ -169,7 +176,7 @@ class Profile(Generic[R]):
         rows = self.kernels if by == "kernel" else self.lines
         if not rows:
             return "nothing ran"
-        total = sum(row.nanoseconds for row in rows) or 1
+        total = self.nanoseconds + self.gaps + self.outside or 1
         limits = _limits_if_free()
         lines = [f"{'ms':>10} {'%':>5} {'runs':>6} {'MB':>9} {'MFLOP':>10} {'GB/s':>7} "
                  f"{'GFLOP/s':>8} {'limit':>6} {'busy':>5}  {by}"]
@@ -183,11 +190,14 @@ class Profile(Generic[R]):
         if len(rows) > most:
             rest = sum(row.nanoseconds for row in rows[most:])
             lines.append(f"{rest / 1e6:10.3f} {100 * rest / total:5.1f}  {len(rows) - most} more")
+        lines += [f"{ns / 1e6:10.3f} {100 * ns / total:5.1f} {'':57}{what}" for ns, what in (
+            (self.gaps, "between kernels"), (self.outside, "outside of submissions"))]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         head = f"{self.seconds * 1e3:.3f} ms, {self.nanoseconds / 1e6:.3f} ms in " \
-               f"{len(self.runs)} kernels, {self.gaps / 1e6:.3f} ms between them"
+               f"{len(self.runs)} kernels, {self.gaps / 1e6:.3f} ms between them, " \
+               f"{self.outside / 1e6:.3f} ms outside of submissions"
         if self.workers > 1:
             each = " and ".join(f"{ns / 1e6:.3f}" for ns in self.busy)
             head += f"; {self.workers} workers, busy for {each} ms"

@@ -30,7 +30,7 @@ import threading
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat, starmap
 from typing import Any
 
@@ -57,6 +57,22 @@ def size_class(nbytes: int, least: int = ALIGNMENT, bits: int = 4) -> int:
     """
     step = max(least, 1 << max(0, (nbytes - 1).bit_length() - bits))
     return max(least, -(-nbytes // step) * step)
+
+
+def held(sizes: Iterable[int]) -> int:
+    """What a pool that was empty holds from the system with blocks of these sizes.
+
+    >>> held([1 << 20]) - (1 << 20), held([64] * 3) == SLAB
+    (2560, True)
+    """
+    small: Counter[int] = Counter()
+    large = 0
+    for size in map(size_class, filter(None, sizes)):
+        if size <= LARGEST_SMALL:
+            small[size] += size
+        else:
+            large += size + _STAGGER * _STAGGERS
+    return large + sum([-(-nbytes // SLAB) * SLAB for nbytes in small.values()])
 
 
 class _SystemMemory:

@@ -95,6 +95,10 @@ class DeviceBase(ABC):
         """Fresh memory of so many bytes."""
         return self.allocate((nbytes,))[0]
 
+    def held(self, sizes: Iterable[int]) -> int:
+        """Bytes that are held of the system for memory of these sizes."""
+        return sum(sizes)
+
     @abstractmethod
     def upload(self, value: np.ndarray[Any, Any]) -> DeviceStorage:
         """A storage with a copy of an array, row-major."""

@@ -291,7 +291,7 @@ class Jitted(Transformed[P, R_co]):
         made = [nbytes for i, nbytes in enumerate(executable.sizes)
                 if i not in dict(executable.over)]
         use: MemoryUse = module.memory_use(executable.block.commands, executable.buffer, given,
-                                           made)
+                                           made, executable.device.held)
         return use
 
     def cache_info(self) -> CacheInfo:

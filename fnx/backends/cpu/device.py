@@ -15,11 +15,11 @@ import functools
 import gc
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from fnx.backends.allocator import Pool, PoolBlock
+from fnx.backends.allocator import Pool, PoolBlock, held
 from fnx.backends.cost_estimate import nanoseconds
 from fnx.backends.cpu import callbacks, layout
 from fnx.backends.cpu.encoding import FOREVER, Encoder, Place, signed
@@ -388,6 +388,10 @@ class CpuDevice(HostDevice):
         self.queue.wait_all()
         gc.collect()
         forget_dead()
+
+    def held(self, sizes: Iterable[int]) -> int:
+        """Bytes that the pool holds for memory of these sizes."""
+        return held(sizes)
 
     def stats(self) -> dict[str, int]:
         """Kernels compiled, fetched from disk or memory; microseconds spent on printing, LLVM

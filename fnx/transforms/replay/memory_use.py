@@ -2,7 +2,7 @@
 
     print(f.memory(x))
 
-    12.6 MB: 4.2 arguments, 4.2 results, 4.2 temporaries, 0.0 scratch
+    12.9 MB: 4.2 arguments, 4.2 results, 4.2 temporaries, 0.0 scratch, 0.3 rounding
              MB  commands  made by
            4.19    0 to 2  contract_tanh (model.py:12)
 
@@ -12,7 +12,7 @@ not overlap share their place, so together they may be more than the temporaries
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from fnx.core import ops, parts
@@ -48,6 +48,8 @@ class MemoryUse(Record):
         results: arrays that are made; one that is written over a donated argument is none.
         temporaries: what is there while the call runs, and free afterwards.
         scratch: what workers keep for themselves, of all calls together.
+        rounding: what blocks of memory are larger than what is asked for; small ones share slabs,
+            which other calls use, too.
         buffers: what the temporaries are, in the order they are made.
     """
 
@@ -56,11 +58,12 @@ class MemoryUse(Record):
     temporaries: int
     scratch: int
     buffers: tuple[LivingBuffer, ...]
+    rounding: int = 0
 
     @property
     def total(self) -> int:
-        """Bytes that are in use at once, at most."""
-        return self.arguments + self.results + self.temporaries + self.scratch
+        """Bytes that are held of the system at once, at most, if nothing else is."""
+        return self.arguments + self.results + self.temporaries + self.scratch + self.rounding
 
     @property
     def lines(self) -> dict[str, int]:
@@ -76,7 +79,8 @@ class MemoryUse(Record):
             return f"{nbytes / 1e6:,.2f}"
 
         head = f"{mb(self.total)} MB: {mb(self.arguments)} arguments, {mb(self.results)} " \
-               f"results, {mb(self.temporaries)} temporaries, {mb(self.scratch)} scratch"
+               f"results, {mb(self.temporaries)} temporaries, {mb(self.scratch)} scratch, " \
+               f"{mb(self.rounding)} rounding"
         if not self.buffers:
             return head
         rows = [f"{mb(b.nbytes):>10}  {b.first:>4} to {b.last:<4} {labelled(b.name, b.sites)}"
@@ -93,11 +97,13 @@ class Measured(Protocol):
     def scratch(self) -> int: ...
 
 
-def memory_use(commands: UOp, buffer: Measured, arguments: Sequence[int], results: Sequence[int]
-               ) -> MemoryUse:
-    """The memory of COMMANDS with arguments and results of so many bytes."""
+def memory_use(commands: UOp, buffer: Measured, arguments: Sequence[int], results: Sequence[int],
+               held: Callable[[Iterable[int]], int]) -> MemoryUse:
+    """The memory of COMMANDS with arguments and results of so many bytes; ``held`` says what is
+    held of the system for memory of some sizes."""
+    sizes = [*arguments, *results, buffer.temporary, buffer.scratch]
     return MemoryUse(sum(arguments), sum(results), buffer.temporary, buffer.scratch,
-                     tuple(_buffers(commands)))
+                     tuple(_buffers(commands)), held(sizes) - sum(sizes))
 
 
 def _buffers(commands: UOp) -> list[LivingBuffer]:
