@@ -404,9 +404,9 @@ def _exec(node: UOp) -> bool:
     if node.src and node.src[0].op is ops.LINKED:
         return node.src[1:] == sum(map(tuple, _operands(node)), ())
     if node.src and node.src[0].op is ops.SORT:
-        arg, (memory, scalars) = node.src[0].arg, _operands(node)
-        return node.src[1:] == (*memory, *scalars) and \
-            len(memory) == len(arg.ins) + len(arg.kept) and len(scalars) == 2 * bool(arg.lengths)
+        arg, (slots, scalars) = node.src[0].arg, _operands(node)
+        return node.src[1:] == (*slots, *scalars) and \
+            len(slots) == len(arg.ins) + len(arg.kept) and len(scalars) == 2 * bool(arg.lengths)
     if not node.src or node.src[0].op is not ops.KERNEL:
         return False
     slots, scalars = _operands(node)

@@ -1,0 +1,64 @@
+"""Milliseconds of a first call by the size of the program: what grows faster than it?
+
+    python benchmarks/long_programs.py fnx
+    python benchmarks/long_programs.py jax --nodes 5000 10000 20000
+
+A straight line of code, of so many operations on vectors. Each step reads the value before it, one
+from half way back and the argument, which all steps read: so values have readers far away. The
+cache on disk is off. Of fnx, ``trace`` is running the function, ``passes`` all that makes text of
+it, ``all`` the call; ``processor`` is the time of the processor, over all threads, and ``a node``
+what that is of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from types import SimpleNamespace
+from typing import Any
+
+SIZES = (1_000, 5_000, 10_000, 20_000, 50_000)
+
+
+def program(m: SimpleNamespace, nodes: int) -> Any:
+    """A function of so many operations, three a step."""
+    def f(x: Any) -> Any:
+        values = [x, x * 0.5]
+        for i in range(nodes // 3):
+            values.append(values[-1] * 0.5 + values[i // 2] - x)
+        return values[-1]
+    return f
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("target", choices=("fnx", "jax"))
+    parser.add_argument("--nodes", type=int, nargs="*", default=SIZES)
+    options = parser.parse_args()
+    os.environ["FNX_CACHE_DIR"] = ""
+    from run import block, load
+    modules = load(options.target)[0]
+    x = modules.jnp.ones(1000)
+    block(modules.jax.jit(program(modules, 30))(x))
+    print(f"{'nodes':>8} {'trace':>9} {'passes':>9} {'all':>9} {'processor':>9}   a node")
+    for nodes in options.nodes:
+        f = modules.jax.jit(program(modules, nodes))
+        start, begun = time.perf_counter(), time.process_time()
+        block(f(x))
+        whole, work = ((time.perf_counter() - start) * 1e3, (time.process_time() - begun) * 1e3)
+        trace, passes = stages(f, x) if options.target == "fnx" else (0.0, 0.0)
+        print(f"{nodes:8} {trace:9.0f} {passes:9.0f} {whole:9.0f} {work:9.0f} ms "
+              f"{work / nodes * 1e3:7.1f} us", flush=True)
+
+
+def stages(f: Any, x: Any) -> tuple[float, float]:
+    """Milliseconds of tracing and of the passes, of the call that was made."""
+    spent = dict(f.lower(x).milliseconds)
+    for beside in ("llvm", "link"):
+        spent.pop(beside, None)
+    return spent.pop("trace"), sum(spent.values())
+
+
+if __name__ == "__main__":
+    main()
