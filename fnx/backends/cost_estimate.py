@@ -1,7 +1,8 @@
 """How long will a kernel take? An estimate in nanoseconds, good to a factor of a few.
 
 It decides where a command buffer runs (here or on the workers) and how many chunks a PAR range
-is cut into; no result depends on it.
+is cut into; no result depends on it. Instructions, or the bytes of the buffers, whatever takes
+longer.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import math
 from collections.abc import Mapping
 
 from fnx.core import ops
-from fnx.core.parts import extent
+from fnx.core.parts import buffer, dims, extent, place
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.uop import UOp, toposort
 
 VECTOR = 1 / 32  # nanoseconds of one element in vector code
 SCALAR = 1 / 2  # ... and in scalar code
+NEAR = 1 / 80  # nanoseconds of a byte that lies in a cache
+FAR = 1 / 20   # ... and of one that does not
+CACHED = 16 << 20  # bytes that caches hold
 
 
 def nanoseconds(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
@@ -26,6 +30,7 @@ def nanoseconds(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
         return SCALAR * kernel.op.cost * elements
     extents: dict[UOp, int] = {}
     total = 0.0
+    touched: dict[UOp, int] = {}  # elements of each buffer
     inside = _enclosing(kernel)
     for node in toposort([kernel]):
         if not node.op.cost or node.dtype.kind == "index" or node.op is ops.REDUCE:
@@ -37,7 +42,12 @@ def nanoseconds(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
             count *= extents[r]
             vector = vector or r.arg.kind == "VEC"
         total += node.op.cost * count * (VECTOR if vector else SCALAR)
-    return total
+        if node.op in (ops.LOAD, ops.STORE) and buffer(node).op is ops.REF:
+            moved = math.prod([extents[r] for r in place(node).ranges])
+            touched[buffer(node)] = max(moved, touched.get(buffer(node), 0))
+    nbytes = sum([min(n, math.prod([evaluate(d, scalars) for d in dims(ref)])) * ref.dtype.itemsize
+                  for ref, n in touched.items()])
+    return max(total, nbytes * (NEAR if nbytes <= CACHED else FAR))
 
 
 def _enclosing(kernel: UOp) -> dict[UOp, frozenset[UOp]]:

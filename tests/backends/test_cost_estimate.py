@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.backends.cost_estimate import nanoseconds
+from fnx.backends.cost_estimate import FAR, nanoseconds
 from fnx.core import build, dtypes, ops
 from tests.backends import kit
 
@@ -40,3 +40,20 @@ def test_inner_loops_count_for_what_they_enclose():
     total = build.reduce_ranges(product, ops.ADD, (k,))
     kernel = build.kernel([build.store(build.at(o, i, j), total)], "gemm", (0, 1, 2))
     assert n**3 / 2 < nanoseconds(kernel, {}) < 4 * n**3
+
+
+def test_what_is_far_from_the_processor_takes_its_time():
+    """Vector code over what no cache holds waits for memory."""
+    i = build.range_(1 << 24, 0, "VEC")
+    x, o = (build.at(build.ref(s, dtypes.float32, (1 << 24,)), i) for s in (0, 1))
+    copy = build.kernel([build.store(o, build.load(x))], "copy", (0,))
+    assert nanoseconds(copy, {}) == 2 * (1 << 26) * FAR
+
+
+@given(st.integers(1, 10**6))
+def test_what_is_read_again_is_moved_once(times):
+    i, j = build.range_(64, 0, "VEC"), build.range_(times, 1)
+    x, o = (build.ref(s, dtypes.float32, (64,)) for s in (0, 1))
+    total = build.reduce_ranges(build.load(build.at(x, i)), ops.ADD, (j,))
+    kernel = build.kernel([build.store(build.at(o, i), total)], "again", (0, 1))
+    assert nanoseconds(kernel, {}) < 64 * times + 64

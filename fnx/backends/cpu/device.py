@@ -55,7 +55,7 @@ from fnx.core.uop import UOp, forget_dead, substitute
 SHORT = 150_000.0
 TINY = 5_000.0  # ... and up to which releasing the GIL does not pay
 CHUNK = 30_000.0  # nanoseconds that a chunk should take at least
-LOOP_CHUNK = 3_000.0  # ... inside a loop, where the workers are awake after the first one
+AWAKE_CHUNK = 3_000.0  # ... where the workers are awake: in a loop, behind other kernels
 LONG_CHUNK = 20_000_000.0  # ... and about at most: between chunks work can be aborted
 CHUNKS_PER_CORE = 16
 STEP, SLOT = 20.0, 8.0  # nanoseconds that an iteration costs, and each slot of its commands
@@ -70,13 +70,13 @@ class _KernelPlan:
     """How a kernel runs with some scalars: numbers in place of expressions.
 
     Args:
-        looped: whether it runs again and again, inside of a loop.
+        awake: whether the workers are, for it runs in a loop or behind other kernels.
     """
 
-    __slots__ = ("chunk", "chunks", "iterations", "kernel", "scratch", "short", "work")
+    __slots__ = ("chunk", "chunks", "cores", "iterations", "kernel", "scratch", "short", "work")
 
     def __init__(self, command: Command, code: KernelCode, kernel: LinkedKernel, cores: int,
-                 looped: bool) -> None:
+                 awake: bool) -> None:
         self.kernel = kernel
         if command.kernel.op is ops.LINKED:
             arg = command.kernel.arg
@@ -86,9 +86,16 @@ class _KernelPlan:
             self.iterations = evaluate(code.extents["parallel"], env)
             self.scratch = evaluate(code.extents["scratch"], env)
             self.work = nanoseconds(command.kernel, env)
-        balanced = max(cores * CHUNKS_PER_CORE, int(self.work / LONG_CHUNK))
-        most = min(self.iterations, balanced,
-                   int(self.work / (LOOP_CHUNK if looped else CHUNK)))
+        self.cores = cores
+        self.cut(awake)
+
+    def cut(self, awake: bool) -> None:
+        """Decide on chunks."""
+        balanced = max(self.cores * CHUNKS_PER_CORE, int(self.work / LONG_CHUNK))
+        worth = int(self.work / CHUNK)
+        if awake:
+            worth = max(worth, min(self.cores, int(self.work / AWAKE_CHUNK)))
+        most = min(self.iterations, balanced, worth)
         self.chunk = max(1, -(-self.iterations // max(1, most)))
         self.chunks = -(-self.iterations // self.chunk)
         self.short = self.work < CHUNK * self.chunks
@@ -359,6 +366,10 @@ class CpuDevice(HostDevice):
                 known[key] = _KernelPlan(c, codes[c.kernel], kernels[c.kernel], self.target.cores,
                                          c in looped)
             plans[c] = known[key]
+        if len(plans) > 1 and _work(decoded, plans) > SHORT:
+            for plan in known.values():
+                if isinstance(plan, _KernelPlan):
+                    plan.cut(awake=True)
         return CpuCommandBuffer(self, decoded, plans, arena)
 
     def assembly(self, text: str) -> str:
