@@ -21,8 +21,8 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.program.fills import block_fills
 from fnx.lower.program.linearize import linearize
-from fnx.lower.schedule import contraction
 from fnx.lower.schedule.choose import choose
+from fnx.lower.schedule.register_tiles import register_tile
 from fnx.lower.schedule.staging import split_global
 from fnx.lower.schedule.tile import tile
 from tests.lower.machine import aligned, run
@@ -204,11 +204,11 @@ def test_the_register_tile_fits_the_registers() -> None:
     for target in (AVX512, AVX2):
         for m, n in ((1, 1), (7, 10), (64, 10), (1000, 1000), (128, 48)):
             for size in (4, 8):
-                t = contraction.register_tile(m, n, size, target)
+                t = register_tile(m, n, size, target)
                 assert t.rows * t.vectors + t.vectors + 1 <= target.vector_registers
                 assert t.lanes == target.lanes(size)
-    assert contraction.register_tile(4096, 4096, 4, AVX512).rows >= 12
-    assert tuple(contraction.register_tile(4096, 4096, 4, AVX2))[:2] == (6, 2)
+    assert tuple(register_tile(4096, 4096, 4, AVX512))[:2] == (4, 4)
+    assert tuple(register_tile(4096, 4096, 4, AVX2))[:2] == (6, 2)
 
 
 @pytest.mark.parametrize("n,parallel", [(100, False), (1 << 20, True)])
@@ -221,9 +221,21 @@ def test_little_work_stays_with_the_caller(n: int, parallel: bool) -> None:
 
 
 def test_the_right_factor_is_packed_once_where_it_is_large() -> None:
-    small, large = choose(matmul(512, 64, 64), AVX512), choose(matmul(512, 512, 512), AVX512)
-    assert not any(isinstance(s, StageOperand) and s.space == "GLOBAL" for s in small)
-    assert any(isinstance(s, StageOperand) and s.space == "GLOBAL" for s in large)
+    assert packed(512, 64, 64) == []
+    assert packed(2048, 512, 512) == [1]
+
+
+def test_beside_few_rows_the_right_factor_is_read_where_it_lies() -> None:
+    """All of the left one stays in the cache while workers share pieces of columns."""
+    assert packed(128, 512, 784) == [0]
+    steps = choose(matmul(128, 512, 784), AVX512)
+    assert [s.range for s in steps if isinstance(s, Parallel)] == ["r1_jr"]
+
+
+def packed(m: int, n: int, k: int) -> list[str | int]:
+    """The operands of a product that are packed once for all workers."""
+    return [s.operand for s in choose(matmul(m, n, k), AVX512)
+            if isinstance(s, StageOperand) and s.space == "GLOBAL"]
 
 
 def test_the_schedule_does_not_depend_on_the_workers() -> None:

@@ -7,15 +7,15 @@ How it was spelled does not matter: what counts is which ranges each factor depe
     loops    batch..., io (PAR), jr, ir, k..., i (UNROLL), j (UNROLL), l (VEC)
     rows     m == io * block * tile + ir * tile + i           columns  n == jr * width + j, l
 
-The accumulators of ``tile`` rows by ``width`` columns are all the registers that there are. The
-left factor is packed for a block of rows, so that it stays in the L2 cache while all columns
+The accumulators of ``tile`` rows by ``width`` columns stay in registers during the sum. The left
+factor is packed for a block of rows, so that it stays in the L2 cache while all columns
 go by; the right factor is packed once for all, unless it is small and its rows are contiguous.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from fnx.core import build, ops, tiling
@@ -28,6 +28,7 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower.factors import two_factors
 from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.plan import MODEL, Decisions
+from fnx.lower.schedule.register_tiles import Tile, other_tiles, register_tile
 from fnx.lower.schedule.subtotals import CHAIN, in_parts
 from fnx.lower.schedule.units import unit_of
 from fnx.lower.schedule.workload import (
@@ -41,12 +42,12 @@ from fnx.lower.schedule.workload import (
 )
 
 _PACK_COLUMNS = 96 << 10  # bytes of the right factor above which it is packed
-_PANELS, _DEPTH = 4, 16  # of columns that go by and of sums, from which on packing pays
-_BLOCK = 4  # row tiles packed together at most: 56 rows on AVX-512
+_COLUMNS, _DEPTH = 6, 16  # vectors of columns that go by, and terms, above which packing pays
+_REUSED = 112  # rows that go by a right factor
+_BLOCK = 56  # rows packed together at most
 _SHARES, _EVEN = 4, 1.05  # processors; times the least that the busiest of them may have
 _LONG = 16  # times the rows: of sums so long, writing across lanes costs less than packing
-_TRIED, _WORSE = 12, 1.5  # tiles that a search tries, and times the cost of the best
-_TILES = (14, 2), (8, 3), (4, 2), (4, 4), (1, 4), (1, 1)  # that shapes share
+_TILES = (4, 4), (8, 2), (4, 2), (1, 4), (1, 1)  # that shapes share
 _OWN = 1 << 27  # multiply-adds from which on each shape has a kernel of its own
 _FEW = 8  # accumulators of a tile, up to which subtotals cost next to nothing
 _ACROSS = 24  # multiply-adds of a vector that take as long as writing it across lanes
@@ -67,14 +68,6 @@ class Contraction(Record):
     left: UOp
     right: UOp
     epilogue: int
-
-
-class Tile(Record):
-    """A register tile: ``rows`` by ``vectors`` of ``lanes``."""
-
-    rows: int
-    vectors: int
-    lanes: int
 
 
 def find(kernel: UOp) -> Contraction | None:
@@ -111,53 +104,6 @@ def _contiguous(factor: UOp, ranges: Iterable[UOp]) -> int:
     return sum(stride(load, r) == 1 for load in loads_below(factor) for r in ranges)
 
 
-def register_tile(rows: int, columns: int, size: int, target: Target,
-                  among: Iterable[tuple[int, int]] | None = None) -> Tile:
-    """The tile that wastes least: of time in the arithmetic units or in loads, per step of k;
-    ``among`` these of rows and vectors, if some are given.
-
-    >>> register_tile(1024, 1024, 4, Target("cpu")), register_tile(1024, 10, 8, Target("cpu"))
-    (Tile(rows=14, vectors=2, lanes=16), Tile(rows=14, vectors=2, lanes=8))
-    >>> register_tile(1024, 1024, 4, Target("cpu", vector_bits=256, vector_registers=16))
-    Tile(rows=6, vectors=2, lanes=8)
-    """
-    lanes = target.lanes(size)
-    best, least = Tile(1, 1, lanes), float("inf")
-    for height, vectors in _all_tiles(rows, target) if among is None else among:
-        if height > _highest(vectors, target):
-            continue
-        cost = _cost_of_tiles(rows, columns, height, vectors * lanes, lanes)
-        if cost < least * 0.99:
-            best, least = Tile(height, vectors, lanes), cost
-    return best
-
-
-def _cost_of_tiles(rows: int, columns: int, height: int, width: int, lanes: int) -> float:
-    """Cycles that all tiles take for a step of the sum, about."""
-    tiles = -(-rows // height) * -(-columns // width)
-    vectors = width // lanes
-    return tiles * (max(height * vectors, height + vectors, 8) + 0.5)
-
-
-def _other_tiles(rows: int, columns: int, lanes: int, target: Target) -> list[tuple[int, int]]:
-    """Rows and vectors of tiles that are not much worse than the best, which comes first."""
-    found = sorted((_cost_of_tiles(rows, columns, height, vectors * lanes, lanes), i,
-                    (height, vectors))
-                   for i, (height, vectors) in enumerate(_all_tiles(rows, target)))
-    return [tile for cost, _, tile in found[:_TRIED] if cost < _WORSE * found[0][0]]
-
-
-def _highest(vectors: int, target: Target) -> int:
-    """Rows of a tile whose accumulators are all the registers that there are."""
-    return min((target.vector_registers - 2 - vectors) // vectors, 14)
-
-
-def _all_tiles(rows: int, target: Target) -> Iterator[tuple[int, int]]:
-    for vectors in (2, 1, 3, 4):
-        for height in range(min(_highest(vectors, target), max(rows, 1)), 0, -1):
-            yield height, vectors
-
-
 def schedule(found: Contraction, target: Target, decisions: Decisions) -> list[Transform]:
     """The transforms that tile a contraction."""
     tiling_ = _Tiling(found, target, decisions)
@@ -169,6 +115,8 @@ def schedule(found: Contraction, target: Target, decisions: Decisions) -> list[T
         lanes, depth = tiling_.tile.lanes, product(found.summed)
         form = "windows" if depth / _filled(extent(tiling_.column), lanes) <= \
             (depth + _ACROSS) / _filled(product(found.rows), lanes) else "turned"
+    elif not tiling_.rough and tiling_.has_few_rows():
+        form = "windows"
     form = decisions.of("form", form, lambda: [
         "tile", *["dots"] * (along is not None), *["windows", "turned"] * (not tiling_.rough)])
     if form == "turned":  # lanes along the results of the other factor, which is packed
@@ -277,7 +225,7 @@ class _Tiling:
     def _tile(self) -> Tile:
         rows, columns = extent(self.row), extent(self.column)
         model = register_tile(rows, columns, self.itemsize, self.target)
-        high, wide = self.decide("tile", (model.rows, model.vectors), lambda: _other_tiles(
+        high, wide = self.decide("tile", (model.rows, model.vectors), lambda: other_tiles(
             rows, columns, model.lanes, self.target))
         return Tile(high, wide, model.lanes)
 
@@ -294,6 +242,26 @@ class _Tiling:
         packing = self.rough and terms >= _DOT_VECTORS * lanes and \
             product(self.found.rows) * lanes <= min(_DOT_FOLDS * terms, _DOT_ROWS * lanes)
         return 2 * extent(self.column) <= lanes <= terms or packing
+
+    def has_few_rows(self) -> bool:
+        """Whether all rows stay in the L2 cache while pieces of columns go by: each piece is read
+        by one worker where it lies, rather than packed for all of them by a kernel before."""
+        found = self.found
+        nbytes = product(found.rows) * self.depth * self.itemsize
+        return self.unit is None and not found.batch and nbytes <= self.target.l2 and \
+            self._is_reused() and self._is_large()
+
+    def _is_wide(self) -> bool:
+        """Whether enough columns go by a left factor, and enough terms, that packing it pays."""
+        return self.width > _COLUMNS * self.tile.lanes and self.depth >= _DEPTH
+
+    def _is_large(self) -> bool:
+        """Whether the right factor is, so that packing it would pay."""
+        return self.width * self.depth * self.itemsize > _PACK_COLUMNS
+
+    def _is_reused(self) -> bool:
+        """Whether many rows go by the right factor."""
+        return product(self.found.rows) >= _REUSED
 
     def unit_along(self, along: UOp) -> Unit | None:
         """The unit that multiplies words as they lie in memory, along a range of the sum."""
@@ -329,7 +297,7 @@ class _Tiling:
         fit = self.target.l2 // 2 // (rows * self.depth * self.itemsize)
         tiles = -(-extent(self.row) // rows)
         shared = self._outside() is None
-        most = max(1, min(fit, _BLOCK, -(-tiles // _SHARES) if shared else tiles))
+        most = max(1, min(fit, _BLOCK // rows, -(-tiles // _SHARES) if shared else tiles))
 
         def slowest(block: int) -> int:
             if not shared:
@@ -369,8 +337,9 @@ class _Tiling:
         return [*steps, *self._left_stages(loops), *self._right_stages(loops)]
 
     def over_windows(self) -> list[Transform]:
-        """The right factor is read where it lies; the left one is packed once, and all of it goes
-        by each piece of the right one. Workers share pieces, or what is outside of them."""
+        """The right factor, of windows or beside few rows, is read where it lies; the left one is
+        packed once, and all of it goes by each piece of the right one. Workers share pieces, or
+        what is outside of them."""
         found, (rows, vectors, lanes) = self.found, self.tile
         m, n = name_of(self.row), name_of(self.column)
         steps: list[Transform] = [
@@ -391,7 +360,7 @@ class _Tiling:
         steps += [*cut, tiling.order(*loops, *inner, f"{m}_i", f"{n}_j", f"{n}_l", *terms),
                   tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l"),
                   *self._collected()]
-        large = self.unit is not None or self.width >= 4 * vectors * lanes and self.depth >= 16
+        large = self.unit is not None or self._is_wide()
         space = self._space("left", "GLOBAL" if large else "", ["GLOBAL"])
         return [*steps, *(self._stages(found.left, None, space) if space else [])]
 
@@ -422,9 +391,8 @@ class _Tiling:
 
     def _left_stages(self, loops: list[str]) -> list[Transform]:
         """A block of the left factor is packed where many columns go by."""
-        _, vectors, lanes = self.tile
-        few = self.unit is None and (-(-self.width // (vectors * lanes)) < 4 or self.depth < 16)
-        space = self._space("left", "" if few else "PRIV", ["PRIV", "GLOBAL"])
+        packed = self.unit is not None or self._is_wide()
+        space = self._space("left", "PRIV" if packed else "", ["PRIV", "GLOBAL"])
         if space != "PRIV":
             return self._stages(self.found.left, None, space) if space else []
         moving = {name_of(r) for r in (*self.found.batch, *self.found.rows) if self._moves(r)}
@@ -435,8 +403,7 @@ class _Tiling:
     def _right_stages(self, loops: list[str]) -> list[Transform]:
         """The right factor is packed where its lanes lie apart, or much of it is read often."""
         found = self.found
-        large = self.width * self.depth * self.itemsize > _PACK_COLUMNS
-        reused = product(found.rows) >= 8 * self.tile.rows
+        large, reused = self._is_large(), self._is_reused()
         if self.unit is not None and product(found.rows) > self.tile.rows:  # words are made once
             large = reused = True
         if not found.batch:
@@ -478,16 +445,14 @@ class _SharedTiling(_Tiling):
         return True
 
     def _block(self) -> int:
-        return _BLOCK if self._is_long() else 1
+        return max(1, _BLOCK // self.tile.rows) if self._is_long() else 1
 
     def _is_long(self) -> bool:
         """Whether it pays to pack both factors."""
-        return self.width * self.depth * self.itemsize > _PACK_COLUMNS and \
-            product(self.found.rows) >= 8 * self.tile.rows
+        return self._is_large() and self._is_reused()
 
     def _left_stages(self, loops: list[str]) -> list[Transform]:
-        panels = -(-self.width // (self.tile.vectors * self.tile.lanes))
-        packed = self._is_long() or panels >= _PANELS and self.depth >= _DEPTH
+        packed = self._is_long() or self._is_wide()
         return self._stages(self.found.left, self.blocks) if packed else []
 
 

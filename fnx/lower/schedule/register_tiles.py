@@ -1,0 +1,75 @@
+"""Register tiles: how many rows by how many vectors of a product one loop over the sum makes.
+
+    for k:  w0 w1 w2 w3 = 4 vectors of a row of the right factor
+            for 4 rows i:  x = x[i, k];  sum[i, 0..3] += x * w0..3         16 accumulators
+
+A step takes as long as its multiply-adds or as its loads, whatever is more, if enough of them are
+under way at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fnx.core.record import Record
+from fnx.core.target import Target
+
+_ACCUMULATORS = 16  # of a tile at most: they hide what two multiply-adds a cycle wait for one
+_TRIED, _WORSE = 12, 1.5  # tiles that a search tries, and times the cost of the best
+
+
+class Tile(Record):
+    """A register tile: ``rows`` by ``vectors`` of ``lanes``."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+
+def register_tile(rows: int, columns: int, size: int, target: Target,
+                  among: Iterable[tuple[int, int]] | None = None) -> Tile:
+    """The tile that wastes least: of time in the arithmetic units or in loads, per step of k;
+    ``among`` these of rows and vectors, if some are given.
+
+    >>> register_tile(1024, 1024, 4, Target("cpu")), register_tile(1024, 10, 8, Target("cpu"))
+    (Tile(rows=4, vectors=4, lanes=16), Tile(rows=8, vectors=2, lanes=8))
+    >>> register_tile(1024, 1024, 4, Target("cpu", vector_bits=256, vector_registers=16))
+    Tile(rows=6, vectors=2, lanes=8)
+    """
+    lanes = target.lanes(size)
+    best, least = Tile(1, 1, lanes), float("inf")
+    for height, vectors in _all_tiles(rows, target) if among is None else among:
+        if height > _highest(vectors, target):
+            continue
+        cost = _cost_of_tiles(rows, columns, height, vectors * lanes, lanes)
+        if cost < least * 0.99:
+            best, least = Tile(height, vectors, lanes), cost
+    return best
+
+
+def _cost_of_tiles(rows: int, columns: int, height: int, width: int, lanes: int) -> float:
+    """Cycles that all tiles take for a step of the sum, about."""
+    tiles = -(-rows // height) * -(-columns // width)
+    vectors = width // lanes
+    return tiles * (max(height * vectors, height + vectors, 8) + 0.5 + (height + vectors) / 8)
+
+
+def other_tiles(rows: int, columns: int, lanes: int, target: Target) -> list[tuple[int, int]]:
+    """Rows and vectors of tiles that are not much worse than the best, which comes first."""
+    found = sorted((_cost_of_tiles(rows, columns, height, vectors * lanes, lanes), i,
+                    (height, vectors))
+                   for i, (height, vectors) in enumerate(_all_tiles(rows, target)))
+    return [tile for cost, _, tile in found[:_TRIED] if cost < _WORSE * found[0][0]]
+
+
+def _highest(vectors: int, target: Target) -> int:
+    """Rows of a tile whose accumulators fit the registers. More of them than hide the latency
+    would be as fast, and code that takes LLVM twice as long."""
+    most = min(target.vector_registers - 2 - vectors, _ACCUMULATORS)
+    return min(most // vectors, 14)
+
+
+def _all_tiles(rows: int, target: Target) -> Iterator[tuple[int, int]]:
+    for vectors in (2, 1, 3, 4):
+        for height in range(min(_highest(vectors, target), max(rows, 1)), 0, -1):
+            yield height, vectors
