@@ -386,6 +386,27 @@ def test_results_that_are_kept_and_dropped_at_random(opencl: Any) -> None:
                 opencl.pool.trim()
 
 
+def test_a_kept_result_is_not_looked_for_in_every_turn(opencl: Any,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss that is kept has no place of before that is free: nobody tries them one by one."""
+    @fnx.jit
+    def step(state: Any) -> Any:
+        for i in range(3):
+            state = jnp.cumsum(state[::-1]) * 0.25 + i
+        return state, state.sum()
+
+    steered: list[int] = []
+    steer = opencl.pool.steer
+    monkeypatch.setattr(opencl.pool, "steer", lambda *args: steered.append(1) or steer(*args))
+    state, kept, counts = jnp.ones(40), [], []
+    for _ in range(40):
+        steered.clear()
+        state, total = step(state)
+        kept.append(total)
+        counts.append(len(steered))
+    assert max(counts[-20:]) <= 2, counts
+
+
 def test_records_go_with_the_memory_that_they_are_on(opencl: Any) -> None:
     def chain(x: Any) -> Any:
         for i in range(10):

@@ -124,6 +124,17 @@ class GpuPool:
                     missed.append(i)
         return missed
 
+    def within_reach(self, pieces: Sequence[PoolMemory], places: Sequence[Sequence[DeviceMemory]]
+                     ) -> list[Sequence[DeviceMemory]]:
+        """Of several lists of places, one for each piece, those to which ``steer`` could bring
+        some of them."""
+        with self._lock:
+            self._settle()
+            own = {piece.memory for piece in pieces}
+            free = [self._free.get((piece.size, piece.of_host), ()) for piece in pieces]
+            return [wanted for wanted in places if any(
+                memory in own or memory in of for memory, of in zip(wanted, free))]
+
     def _alloc(self, size: int, nbytes: int) -> DeviceMemory:
         limits = self.driver.limits
         if size <= limits.buffer:

@@ -152,12 +152,8 @@ class Straight:
             kept = [i for i in missed if i not in found.stand_ins]
             if found.launches is None or kept:
                 self._record(found, kept, fresh, sizes)
-            for turn in reversed(turns):  # lest a part of a state lies elsewhere at each call
-                if not missed:
-                    break
-                still = self.pool.steer([fresh[i] for i in missed], [turn[i] for i in missed],
-                                        fixed)
-                missed = [missed[i] for i in still]
+            if missed:  # lest a part of a state lies elsewhere at each call
+                self._steer_to_turns([fresh[i] for i in missed], missed, turns, fixed)
             for i in found.stand_ins:
                 found.fresh[i] = fresh[i].memory
         seen.append(found)
@@ -176,6 +172,18 @@ class Straight:
                     i < len(sizes) and sizes[i] <= SMALL for i in missed):
                 return found, missed
         return None, []
+
+    def _steer_to_turns(self, pieces: list[PoolMemory], numbers: list[int],
+                        turns: deque[list[DeviceMemory]], fixed: set[PoolMemory]) -> None:
+        """Results of these numbers go to places that they had in an earlier call, where some of
+        these are free: those of a result that callers keep are not."""
+        places = [[turn[i] for i in numbers] for turn in reversed(turns)]
+        left = list(range(len(pieces)))
+        for wanted in self.pool.within_reach(pieces, places):
+            still = self.pool.steer([pieces[i] for i in left], [wanted[i] for i in left], fixed)
+            left = [left[i] for i in still]
+            if not left:
+                return
 
     def _steer_to_a_turn(self, fresh: list[PoolMemory], turns: deque[list[DeviceMemory]],
                          fixed: set[PoolMemory]) -> None:
