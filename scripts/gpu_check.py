@@ -13,6 +13,7 @@ Of the kernels of the tests it takes those that the laws generate (tests/laws/co
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import re
 import shutil
@@ -20,7 +21,8 @@ import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,10 @@ CHIPS = ("sm_80", "sm_90")
 _USED = re.compile(r"Used (\d+) registers")
 _SPILLED = re.compile(r"(\d+) bytes spill stores")
 _SHARED = re.compile(r"(\d+) bytes smem")
+_ENTRY = re.compile(r"Compiling entry function '(\w+)'")
+_SYMBOL = re.compile(r"define ptx_kernel void @(\w+)")
+_HEAD = ".version", ".target", ".address_size"
+BATCH = 16  # kernels of a process
 
 
 class Assembled(Record):
@@ -112,21 +118,58 @@ def kernels(found: Iterator[tuple[str, UOp]], chip: str) -> Iterator[tuple[str, 
                 yield name, kernel.arg.name, code.text()
 
 
-def assembled(ptxas: str, text: str, chip: str) -> Assembled | str:
-    """Registers, spills and shared bytes; or why it is refused."""
-    try:
-        ptx = binding.assembly(text, target(chip))
-    except fnx.errors.FnxError as error:
-        return str(error)
-    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
-        file.write(ptx)
-        file.flush()
-        done = subprocess.run([ptxas, "-v", f"-arch={chip}", "-o", os.devnull, file.name],
-                              capture_output=True, text=True)
-    if done.returncode:
-        return done.stderr.strip()
-    numbers = [next(map(int, p.findall(done.stderr)), 0) for p in (_USED, _SPILLED, _SHARED)]
-    return Assembled(*numbers)
+class Ptxas:
+    """The assembler of a chip: several kernels a process, two processes at a time, and kernels
+    of one text once."""
+
+    def __init__(self, path: str, chip: str) -> None:
+        self.path, self.chip, self.pool = path, chip, ThreadPoolExecutor(2)
+        self.known: dict[str, Assembled | str] = {}  # by the text, under one name
+
+    def all(self, texts: Sequence[str]) -> list[Assembled | str]:
+        """Of each text what ptxas says of it, or why it is refused."""
+        named = [self._named(f"kernel_{i}_", text) for i, text in enumerate(texts)]
+        new: dict[str, int] = {}
+        for i, (name, ptx) in enumerate(named):
+            if name and self._key(name, ptx) not in self.known:
+                new.setdefault(self._key(name, ptx), i)
+        batches = [list(new.values())[i:i + BATCH] for i in range(0, len(new), BATCH)]
+        for found in self.pool.map(lambda batch: self._batch([named[i] for i in batch]), batches):
+            self.known.update(found)
+        return [self.known[self._key(name, ptx)] if name else ptx for name, ptx in named]
+
+    def _key(self, name: str, ptx: str) -> str:
+        return hashlib.sha256(ptx.replace(name, "NAME").encode()).hexdigest()
+
+    def _named(self, name: str, text: str) -> tuple[str, str]:
+        """A kernel's name, and its PTX; no name, and why there is none."""
+        symbol = _SYMBOL.search(text)
+        assert symbol is not None
+        try:
+            return name, binding.assembly(text, target(self.chip)).replace(symbol[1], name)
+        except fnx.errors.FnxError as error:
+            return "", str(error)
+
+    def _batch(self, named: Sequence[tuple[str, str]]) -> dict[str, Assembled | str]:
+        """One process for all of them; where it fails, one for each."""
+        head, body = [], []
+        for _, ptx in named:
+            lines = ptx.splitlines()
+            head = [x for x in lines if x.startswith(_HEAD)]
+            body += [x for x in lines if not x.startswith(_HEAD)]
+        with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+            file.write("\n".join([*head, *body]))
+            file.flush()
+            done = subprocess.run([self.path, "-v", f"-arch={self.chip}", "-o", os.devnull,
+                                   file.name], capture_output=True, text=True)
+        if done.returncode:
+            if len(named) == 1:
+                return {self._key(*named[0]): done.stderr.strip()}
+            return {key: found for one in named for key, found in self._batch([one]).items()}
+        said = dict(zip(_ENTRY.findall(done.stderr), _ENTRY.split(done.stderr)[2::2]))
+        return {self._key(name, ptx): Assembled(*[
+            next(map(int, p.findall(said[name])), 0) for p in (_USED, _SPILLED, _SHARED)])
+            for name, ptx in named}
 
 
 def main() -> int:
@@ -134,12 +177,12 @@ def main() -> int:
     parser.add_argument("workloads", nargs="*", help="all, where none is named")
     parser.add_argument("--laws", type=int, default=0, help="functions of the laws in their place")
     options = parser.parse_args()
-    ptxas, wrong, count = assembler(), [], 0
+    path, wrong, count = assembler(), [], 0
     print(f"{'workload':<18} {'kernel':<34} {'chip':<6} registers spilled shared")
     for chip in CHIPS:
         chosen = functions(options.workloads, options.laws)
-        for workload, kernel, text in kernels(chosen, chip):
-            found = assembled(ptxas, text, chip)
+        made, ptxas = list(kernels(chosen, chip)), Ptxas(path, chip)
+        for (workload, kernel, _), found in zip(made, ptxas.all([text for *_, text in made])):
             count += 1
             if isinstance(found, str):
                 wrong.append(f"{workload}: {kernel} for {chip}: {found}")

@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fnx.backends.base import get_device
 from fnx.backends.llvm import binding
 from fnx.core import build, dtypes, ops
 from fnx.core.errors import KernelError
 from fnx.core.parts import validity
+from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower.pipeline import Lowered, lower
 from fnx.lower.program.linearize import linearize
-from fnx.lower.program.together import group_of
+from fnx.lower.program.together import group_of, groups_of
 from tests.graphs import Graph, assert_same, graphs
 from tests.laws.test_jit_eager_interp import INTEGERS, run
 
@@ -104,6 +106,49 @@ def test_threads_wait_between_filling_and_reading_and_nowhere_else() -> None:
     assert product.index(ops.STORE) < product.index(ops.FOR) < first
     assert ops.STORE in product[first:product.index(ops.ENDFOR, product.index(ops.ENDFOR) + 1)]
     assert ops.SYNC not in lines(build.exp)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(64, 700), st.integers(2, 130), st.sampled_from((1, 3)), st.booleans())
+def test_columns_are_folded_by_neighbours_and_threads_beside_them(
+        rows: int, columns: int, batch: int, twice: bool) -> None:
+    """Threads that are neighbours read neighbours; others of the group fold other rows."""
+    shape = (batch, rows, columns)
+
+    def f(x: UOp) -> UOp:
+        total = build.reduce(x, ops.ADD, (1,))
+        if not twice:
+            return total
+        mean = build.mul(total, build.const(1 / rows, x.dtype, total.shape))
+        off = build.sub(x, spread(mean, x, 1))
+        return build.reduce(build.mul(off, off), ops.ADD, (1,))
+
+    fn = build.function([f(build.param(0, dtypes.float32, shape))], 1)
+    x = np.random.default_rng(rows).normal(size=shape).astype(np.float32)
+    got, = interpreted(fn, [x])
+    wide = x.astype(np.float64)
+    want = ((wide - wide.mean(1, keepdims=True)) ** 2).sum(1) if twice else wide.sum(1)
+    np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-3)
+    kernel = next(iter(lower(fn, GROUPS).code))
+    across = [r for r in kernel.src[0].ranges if r.arg.kind == "THREAD"]
+    assert [build.const_of(r.src[0]) for r in across] == [32]
+    group = group_of(kernel)
+    assert group is not None and group.threads == 64
+
+
+@pytest.mark.parametrize("shape", [(40, 8192, 24), (64, 5000, 64)])
+def test_long_sums_with_few_results_are_of_many_groups(shape: tuple[int, int, int]) -> None:
+    """A product in two steps, by the target's row; a host keeps it as it is."""
+    m, c, n = shape
+    x, w = build.param(0, dtypes.float32, (m, c)), build.param(1, dtypes.float32, (c, n))
+    fn = build.function([matmul(x, w)], 2)
+    first, *rest = lower(fn, GROUPS.replace(chunks=64)).code
+    assert len(rest) == 1 and symbolic.bounds(groups_of(first))[0] >= 16
+    assert len(lower(fn, GROUPS.replace(chunks=1)).code) == 1
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=p.shape).astype(np.float32) for p in (x, w)]
+    got, = interpreted(fn, values)
+    np.testing.assert_allclose(got, values[0].astype(np.float64) @ values[1], rtol=1e-3, atol=2e-3)
 
 
 def test_what_has_no_room_is_computed_where_it_is_read() -> None:

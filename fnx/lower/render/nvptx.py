@@ -94,7 +94,10 @@ def _load(p: Printer, node: UOp) -> None:
     masks = [m.src[0] if m.op is ops.SPLAT else m for m in node.src[1:]]
     valid = p.typed(masks[0]) if masks else ""
     if valid:
-        at = p.line(f"select {valid}, ptr {at}, ptr {p.operand(_base(place))}")
+        base = place
+        while base.op is ops.ADDRESS:
+            base = base.src[0]
+        at = p.line(f"select {valid}, ptr {at}, ptr {p.operand(base)}")
     name = p.line(f"load {t}, ptr {at}, align {aligned}")
     if valid:
         zero = "zeroinitializer" if node.dtype.lanes > 1 else "0.0" if node.dtype.is_float else "0"
@@ -126,17 +129,12 @@ def _shuffle_xor(p: Printer, node: UOp) -> None:
 
 
 def _fetch(p: Printer, node: UOp) -> None:
-    """A copy of 4, 8 or 16 bytes; of none where the mask is false, then the rest is zero."""
+    """A copy of 4, 8 or 16 bytes; where the mask is false none are read, and zeros come."""
     place, source, *mask = node.src
     size = place.dtype.lanes * place.dtype.scalar.itemsize
     to = p.line(f"addrspacecast ptr {p.operand(place)} to ptr addrspace(3)")
-    at = p.operand(source)
-    some = ""
-    if mask:
-        valid = p.typed(mask[0])
-        at = p.line(f"select {valid}, ptr {at}, ptr {p.operand(_base(source))}")
-        some = f", i32 {p.line(f'select {valid}, i32 {size}, i32 0')}"
-    given = p.line(f"addrspacecast ptr {at} to ptr addrspace(1)")
+    some = f", i32 {p.line(f'select {p.typed(mask[0])}, i32 {size}, i32 0')}" if mask else ""
+    given = p.line(f"addrspacecast ptr {p.operand(source)} to ptr addrspace(1)")
     how = f"ca.shared.global.{size}" if size < 16 else "cg.shared.global.16"
     p.out.append(f"  call void @llvm.nvvm.cp.async.{how}{'.s' if mask else ''}("
                  f"ptr addrspace(3) {to}, ptr addrspace(1) {given}{some})")
@@ -145,13 +143,6 @@ def _fetch(p: Printer, node: UOp) -> None:
 def _await(p: Printer, node: UOp) -> None:
     p.out += ["  call void @llvm.nvvm.cp.async.commit.group()",
               "  call void @llvm.nvvm.cp.async.wait.group(i32 0)"]
-
-
-def _base(place: UOp) -> UOp:
-    """The buffer that an address goes into."""
-    while place.op is ops.ADDRESS:
-        place = place.src[0]
-    return place
 
 
 def _store(p: Printer, node: UOp) -> None:

@@ -3,6 +3,8 @@
     kernel      schedule
     rows        STORE(o[r, c], f(x[r, c], REDUCE(x[r, k], k)))      a group for each row r; its
                 threads share k, and c: neighbours read neighbours, folds meet in SHARED memory
+    columns     STORE(o[c], REDUCE(x[k, c], k))     a group for a block of columns; neighbours read
+                neighbours, and threads beside them fold other rows
     map         STORE(o[r, c], f(x[r, c]))        a thread for each place; folds are loops of it
     product     REDUCE(x[m, k] * w[k, n], k)      a group for each block of the result, a thread
                 for each tile of it, in registers; blocks of both factors are SHARED
@@ -127,8 +129,11 @@ class _GroupPlan:
         if self.product is not None:
             self._tiles(self.product)
             return self.steps
-        self.shared = self._columns()
-        if self.shared:
+        across = self._across()
+        self.shared = across or self._columns()
+        if across:
+            self._blocks_of_columns(across)
+        elif self.shared:
             self._rows(self.shared)
         else:
             self._map()
@@ -187,6 +192,39 @@ class _GroupPlan:
         nested = any(not n.ranges <= rows for n in plan.closing
                      if not set(found).isdisjoint(closed(n)))
         return [] if nested or max(map(extent, found), default=0) < _LONG else found
+
+    def _across(self) -> list[UOp]:
+        """The ranges that threads fold beside others, which walk along memory: the longest of each
+        fold. None where that is not the only way in which all is read, or where there are results
+        enough for a thread each."""
+        plan, c = self.loops, self._contiguous()
+        if c is None or not plan.closing or plan.kept or product(self.common) >= _MANY or \
+                any(n.op in (ops.ITER, ops.PAIR, ops.STAGE) for n in plan.nodes):
+            return []
+        folded = [r for n in plan.closing for r in closed(n)]
+        loads = [n for n in plan.nodes if n.op is ops.LOAD]
+        if any(not n.ranges <= frozenset(self.common) for n in (*plan.closing, *plan.stores)) or \
+                any(stride(n, r) == 1 for n in loads for r in folded) or \
+                not any(stride(n, c) == 1 and not n.ranges.isdisjoint(folded) for n in loads):
+            return []
+        found = list(dict.fromkeys([max(closed(n), key=extent) for n in plan.closing]))
+        return found if max(map(extent, found)) >= _LONG else []
+
+    def _contiguous(self) -> UOp | None:
+        """The range along which all stores are."""
+        return next((r for r in self.common
+                     if all(stride(s, r) == 1 for s in self.loops.stores)), None)
+
+    def _blocks_of_columns(self, folded: Sequence[UOp]) -> None:
+        c = self._contiguous()
+        assert c is not None
+        for r in self.rows:
+            if r is not c:
+                self._give(r)
+        self._split(c, 1, _LEAST, "g", "t")
+        beside = max(2, self.target.threads // _LEAST)
+        for r in folded:
+            self._split(r, 1, beside, "o", "t")
 
     def _are_many_rows(self) -> bool:
         """Whether there are rows for all threads, side by side in memory."""
@@ -252,8 +290,8 @@ class _GroupPlan:
 
     def _map(self) -> None:
         """Threads along the range in which stores are contiguous, then along those outside."""
-        inner = [r for r in self.common
-                 if all(stride(s, r) == 1 for s in self.loops.stores)][:1]
+        near = self._contiguous()
+        inner = [near] if near is not None else []
         left = min(128, self.target.threads)
         for r in [*inner, *reversed([r for r in self.common if r not in inner])]:
             busy = -(-_MANY * extent(r) // product(self.common))
@@ -290,6 +328,7 @@ class _GroupPlan:
         names = [x for r in nested
                  for x in (reversed(self.parts[r]) if r in self.shared else self.parts[r])]
         given = [x for x in names if x in self.groups]
-        whole = [] if self.shared else [x for x in names if x in self.threads]
+        among = {x for r in self.shared for x in self.parts[r]}
+        whole = [x for x in names if x in self.threads and x not in among]
         rest = [x for x in names if x not in given and x not in whole]
         self.steps.append(tiling.order(*given, *whole, *rest, *self.lanes.values()))

@@ -30,6 +30,9 @@ from fnx.lower.tensor.split_products import in_chunks
 MIN_WORK = 1 << 16   # elements folded in all below which one worker is enough
 MAX_RESULTS = 64     # with more results than this, the results themselves are shared out
 LONG = 1 << 13       # a chain of additions across rows that loses too many bits
+BUSY = 128           # groups of threads that keep a device busy,
+BLOCK, COLUMNS = 1 << 10, 1 << 5  # ... results that one computes, of products and across rows,
+CHAIN = 1 << 9       # ... and terms of each that are worth a group
 MIN_CHUNK = 1 << 12  # elements a chunk folds at least
 
 
@@ -40,8 +43,24 @@ def split_reduce(fn: UOp, target: Target) -> UOp:
             return None
         if _is_long(node):
             return _split(node.over(src), target.chunks)
+        parts = _parts(node, target)
+        if parts > 1:
+            return _split(node.over(src), parts)
         return in_chunks(node, src[0], target)
     return fn.over(tuple(rebuild(fn.src, visit)))
+
+
+def _parts(node: UOp, target: Target) -> int:
+    """In how many parts groups of threads compute a fold across rows, or a sum of products, that
+    has too few results to keep a device busy."""
+    x, axes = node.src[0], node.arg.axes
+    results: int = math.prod(node.shape)
+    if target.threads == 1 or x.op is ops.PAIR or not results or \
+            (x.op is not ops.MUL and len(x.shape) - 1 in axes):
+        return 1
+    each = BLOCK if x.op is ops.MUL else COLUMNS
+    chain: int = math.prod(x.shape[a] for a in axes)
+    return min(target.chunks, chain // CHAIN, BUSY // -(-results // each))
 
 
 def _is_long(node: UOp) -> bool:
