@@ -9,11 +9,12 @@ as in XLA, so that normal random numbers agree with JAX's.
 from __future__ import annotations
 
 import math
+from functools import cache
 
 from fnx.core import dtypes
 from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.dtypes import DType
-from fnx.core.expr import Expr, exp, log, mulacc, polynomial, sqrt, where
+from fnx.core.expr import Expr, exp, log, polynomial, sqrt, where
 
 _ERFC = (
     0.577033738616469689,
@@ -93,12 +94,19 @@ _INVERSE: dict[DType, tuple[_Polynomial, ...]] = {
 def scaled_erfc(x: Expr) -> Expr:
     """exp(x**2) erfc(x) of x >= 0."""
     t = 2 / (2 + x)
-    y = 4 * t - 2
-    first, *terms, last = _ERFC[:_ERFC_TERMS[x.dtype]]
-    series, before = x.like(last), x.like(0)
-    for c in reversed(terms):  # Clenshaw's scheme
-        series, before = mulacc(y, series, c) - before, series
-    return t * (mulacc(0.5 * y, series, first) - before)
+    return t * polynomial(_powers(_ERFC[:_ERFC_TERMS[x.dtype]]), 2 * t - 1)
+
+
+@cache
+def _powers(series: tuple[float, ...]) -> list[float]:
+    """The coefficients of a sum of Chebyshev polynomials, by powers, the lowest first."""
+    total = [0.0] * len(series)
+    before, one = [0.0] * len(series), [1.0] + [0.0] * (len(series) - 1)
+    for n, c in enumerate(series):
+        total = [s + c * a for s, a in zip(total, one)]
+        twice = [(2 - (n == 0)) * a for a in [0.0, *one[:-1]]]
+        before, one = one, [a - b for a, b in zip(twice, before)]
+    return total
 
 
 def _erfc_positive(x: Expr) -> Expr:
