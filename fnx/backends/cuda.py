@@ -29,14 +29,10 @@ import numpy as np
 
 from fnx.backends.gpu import pinned
 from fnx.backends.gpu.device import GpuDevice
-from fnx.backends.gpu.driver import (
-    DeviceLimits,
-    HostBytes,
-    PlacedLaunch,
-    QueuedLaunch,
-    QueueDriver,
-)
+from fnx.backends.gpu.driver import DeviceLimits, HostBytes, PlacedLaunch, QueuedLaunch
+from fnx.backends.gpu.ending import EndingDriver
 from fnx.backends.libcuda import (
+    CU_MEMHOSTALLOC_DEVICEMAP,
     ENUMS,
     FATAL,
     LEAST_DRIVER,
@@ -46,6 +42,7 @@ from fnx.backends.libcuda import (
     library,
 )
 from fnx.backends.llvm import binding
+from fnx.core.bindings import ABORTED_REGISTER
 from fnx.core.errors import DeviceError
 from fnx.core.process import fork_safe_lock
 from fnx.core.record import Record
@@ -79,10 +76,12 @@ _NO_MEMORY, _NOT_READY = ENUMS["CUDA_ERROR_OUT_OF_MEMORY"], ENUMS["CUDA_ERROR_NO
 
 
 class CudaKernel(Record):
-    """A function, and what it is called in messages."""
+    """A function, what it is called in messages, and behind its scalars the word that ends it,
+    where it takes one."""
 
     handle: int
     symbol: str
+    behind: tuple[int, ...]
 
 
 class CudaGraph:
@@ -104,7 +103,7 @@ class CudaGraph:
         self.held: bytes | None = None
 
 
-class CudaDriver(QueueDriver):
+class CudaDriver(EndingDriver):
     """The first GPU.
 
     Raises:
@@ -113,6 +112,11 @@ class CudaDriver(QueueDriver):
 
     name = "cuda"
     links = True
+
+    @property
+    def reopens(self) -> bool:  # type: ignore[override]
+        """Whether the context is one that computes: not after a fault of a kernel."""
+        return not self.lost
 
     def __init__(self) -> None:
         self.pid, self.lost = os.getpid(), ""
@@ -150,6 +154,10 @@ class CudaDriver(QueueDriver):
         self._flying: deque[tuple[int, tuple[str, ...]]] = deque()  # kernels behind each number
         self._block, self._block_bytes = 0, 0  # words of launches without a graph
         self._pinned = pinned.Pinned(self._pin, self._reached, self._await)
+        word = self._pointer("cuMemHostAlloc", 4, CU_MEMHOSTALLOC_DEVICEMAP)
+        self._abort_word = c_int.from_address(word)
+        self._abort_word.value = 0
+        self._abort_address = self._number("cuMemHostGetDevicePointer_v2", word, 0)
 
     # ---- calls of the library
 
@@ -258,7 +266,8 @@ class CudaDriver(QueueDriver):
             said = log.value.decode(errors="replace").strip()
             raise DeviceError(f"{why.args[0]}: {said}") if said and not self.lost else why
         function = self._pointer("cuModuleGetFunction", module.value, symbol.encode())
-        return CudaKernel(function, symbol)
+        return CudaKernel(function, symbol,
+                          (self._abort_address,) if ABORTED_REGISTER in text else ())
 
     def exec(self, launch: QueuedLaunch) -> None:
         """Kept until something has to come behind it: one copy has the words of all."""
@@ -276,7 +285,7 @@ class CudaDriver(QueueDriver):
         for launch in launches:
             starts.append(len(words))
             words += [memory + offset for memory, offset in launch.buffers]
-            words += launch.scalars
+            words += [*launch.scalars, *launch.kernel.behind]
         nbytes = 8 * max(len(words), 1)
         if nbytes > self._block_bytes:
             if self._block:
@@ -313,8 +322,9 @@ class CudaDriver(QueueDriver):
         starts = []
         for launch in launches:
             starts.append(len(words))
-            words += [offset for _, offset in launch.buffers] + [*launch.scalars]
-            numbers += [number for number, _ in launch.buffers] + [-1] * len(launch.scalars)
+            alike = [*launch.scalars, *launch.kernel.behind]
+            words += [offset for _, offset in launch.buffers] + alike
+            numbers += [number for number, _ in launch.buffers] + [-1] * len(alike)
         made = CudaGraph(words, numbers, tuple([launch.kernel.symbol for launch in launches]))
         with self._lock:
             self._enter()
@@ -399,6 +409,7 @@ class CudaDriver(QueueDriver):
     def _reached(self, value: int) -> bool:
         if value <= self._passed:
             return True
+        self.refuse_aborted()
         self._enter()
         code = self._calls["cuEventQuery"](self._events[value])
         if code == _NOT_READY:
@@ -412,10 +423,10 @@ class CudaDriver(QueueDriver):
             self._flying.popleft()
         return True
 
-    def wait(self, value: int) -> None:
-        """Looks again and again, at growing intervals."""
-        self.submit()
-        self._await(value)
+    def last(self) -> int:
+        """The last event."""
+        with self._lock:
+            return self._signals
 
     def _await(self, value: int) -> None:
         pause = 0.0

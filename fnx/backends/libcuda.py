@@ -31,6 +31,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemAlloc_v2": (_P, _S),
     "cuMemFree_v2": (_Q,),
     "cuMemHostAlloc": (_P, _S, _U),
+    "cuMemHostGetDevicePointer_v2": (_P, _P, _U),
     "cuMemcpyHtoDAsync_v2": (_Q, _P, _S, _P),
     "cuMemcpyDtoH_v2": (_P, _Q, _S),
     "cuMemcpyDtoDAsync_v2": (_Q, _Q, _S, _P),
@@ -64,6 +65,7 @@ ENUMS = {
     "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": 75,
     "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR": 76,
 }
+CU_MEMHOSTALLOC_DEVICEMAP = 2  # a define of the header
 # After one of these every call of this process is refused: what happened to a kernel.
 FATAL = {
     "CUDA_ERROR_ECC_UNCORRECTABLE": (214, "memory of the device lost bits"),

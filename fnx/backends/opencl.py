@@ -7,7 +7,6 @@ contracted, divisions and square roots are rounded correctly, subnormal numbers 
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import os
@@ -17,10 +16,10 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
 from fnx.backends.gpu.device import GpuDevice
-from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, QueueDriver
+from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch
+from fnx.backends.gpu.ending import EndingDriver
 from fnx.backends.gpu.pinned import BLOCK, Pinned
 from fnx.core.bindings import ABORTED
-from fnx.core.config import config
 from fnx.core.errors import DeviceError
 from fnx.core.process import fork_safe_lock
 from fnx.core.record import Record
@@ -87,7 +86,6 @@ _MAKING_KHR = {"clCreateCommandBufferKHR": (_U, _P, _P, _P)}
 _FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
 _HOST_MEMORY, _MAPPED, _MAPPED_TO_READ = 1 << 4, 3, 1  # of a buffer; to read and to write
 _LEASED = 64  # pieces of pinned memory that are in use before somebody looks
-_PATIENCE = 1.0  # seconds for work that was told to end
 LEAST_RECORDED = 8  # launches: fewer are queued sooner one by one
 
 
@@ -184,7 +182,7 @@ def _failure(name: str, code: int) -> OpenClError:
     return error
 
 
-class OpenClDriver(QueueDriver):
+class OpenClDriver(EndingDriver):
     """The first device that suits.
 
     Raises:
@@ -220,8 +218,6 @@ class OpenClDriver(QueueDriver):
         self.pinned = Pinned(self._pin, self.done, self.wait)
         self._abort_memory, address = self._host_memory(4, _MAPPED_TO_READ, bytes(4))
         self._abort_word = c_int.from_address(address)
-        self._left = 0  # what a wait that Ctrl-C left was for
-        self._aborted = False
 
     # ---- which device
 
@@ -427,8 +423,7 @@ class OpenClDriver(QueueDriver):
             event = self._events.get(value)
             if value <= self._done or event is None:
                 return True
-            if self._aborted:
-                raise DeviceError("opencl: work was aborted")
+            self.refuse_aborted()
             status = c_int()
             self.cl.clGetEventInfo(event, _STATUS, 4, byref(status), None)
             if status.value < 0:
@@ -441,44 +436,10 @@ class OpenClDriver(QueueDriver):
                 self.cl.clReleaseEvent(self._events.pop(old))
             return True
 
-    def wait(self, value: int) -> None:
-        """Looks again and again, at growing intervals. A second Ctrl-C behind the same work
-        aborts it, as does the limit of time."""
-        self.submit()
-        try:
-            if not self._waited(value, config.time_limit):
-                self.abort()
-                raise DeviceError(f"opencl: expected work that ends within {config.time_limit:g} s",
-                                  hint="raise fnx.config.time_limit, or set it to 0")
-        except KeyboardInterrupt:
-            if self.is_left():
-                self.abort()
-            self._left = self._signals
-            raise
-
-    def _waited(self, value: int, limit: float) -> bool:
-        """Whether the marker was reached in so many seconds, where that is not 0."""
-        pause, start = 0.0, time.monotonic()
-        while not self.done(value):
-            if limit and time.monotonic() - start > limit:
-                return False
-            time.sleep(pause)
-            pause = min(pause + 2e-5, 1e-3)
-        return True
-
-    def is_left(self) -> bool:
-        """Whether the marker that was last when Ctrl-C came is ahead."""
-        return self._left > self._done and not self._aborted and not self.done(self._left)
-
-    def abort(self) -> None:
-        """Kernels that look at the word end, where the device sees the host's memory; what they
-        computed is nothing, so the device has failed."""
+    def last(self) -> int:
+        """The last marker."""
         with self._lock:
-            last = self._signals
-        self._abort_word.value = 1
-        with contextlib.suppress(DeviceError):
-            self._waited(last, _PATIENCE)
-        self._aborted = True
+            return self._signals
 
     def submit(self) -> None:
         """A flush."""

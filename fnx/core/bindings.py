@@ -11,8 +11,9 @@ _NAME = re.compile(r"\bg(\d+)\b")
 
 AXIS = 65535  # groups along one axis of a launch of these, wherever they run
 
-# The last parameter of those kernels, in C's dialect for devices, that the host can end.
-ABORTED = "__global const volatile int* aborted"
+# How kernels name the word that ends them, where the host can: the last parameter in C's dialect
+# for devices, a register in LLVM IR.
+ABORTED, ABORTED_REGISTER = "__global const volatile int* aborted", "%aborted"
 
 
 def sharing(text: str, pattern: Sequence[int]) -> str:

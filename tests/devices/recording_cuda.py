@@ -46,6 +46,7 @@ class RecordingCuda:
         wrong: what a driver would have refused.
         kernels: KERNELs by symbol, from who encodes them.
         fault: a code that the next event answers.
+        endless: kernels that end when the word of the host says so.
         alone: whether one thread calls: then a copy to the host has nothing to wait for.
         version: of the driver.
     """
@@ -56,6 +57,8 @@ class RecordingCuda:
         self.kernels: dict[str, UOp] = {}
         self.fault, self.version, self.devices, self.alone = 0, 12040, 1, True
         self.room = MEMORY
+        self.mapped: set[int] = set()
+        self.endless: set[str] = set()
         self.memory: dict[int, np.ndarray[Any, Any]] = {}
         self.pinned: dict[int, np.ndarray[Any, Any]] = {}
         self.things: dict[int, tuple[str, Any]] = {}
@@ -171,10 +174,15 @@ class RecordingCuda:
         gone[:] = 0xEE
 
     def _cuMemHostAlloc(self, to: int, nbytes: int, flags: int) -> None:
-        assert flags == 0 and nbytes > 0
+        assert flags in (0, 2) and nbytes > 0
         made = np.full(nbytes, 0xAB, np.uint8)
         self.pinned[made.ctypes.data] = made
+        self.mapped |= {made.ctypes.data} if flags else set()
         _put(to, made.ctypes.data)
+
+    def _cuMemHostGetDevicePointer_v2(self, to: int, memory: int, flags: int) -> None:
+        assert memory in self.mapped and not flags
+        _put(to, memory)
 
     def _cuMemcpyHtoDAsync_v2(self, to: int, source: int, nbytes: int, stream: int) -> None:
         self._is(stream, "stream")
@@ -203,6 +211,8 @@ class RecordingCuda:
         assert ".target sm_90" in text and ".version 8.0" in text
         entries = dict(re.findall(r"\.visible \.entry (\w+)\([^)]*\)\s*\.reqntid (\d+)", text))
         assert entries and len(re.findall(r"\.param ", text.split(")")[0])) == 1
+        if "ld.volatile.global" in text:
+            self.endless |= entries.keys()
         _put(to, self._new("module", {s: int(threads) for s, threads in entries.items()}))
 
     def _cuModuleGetFunction(self, to: int, module: int, symbol: bytes) -> None:
@@ -222,14 +232,18 @@ class RecordingCuda:
         self.stream.append(("kernel", self._kernel(function, args[:3], args[3:6], *args[6:7],
                                                    *args[8:])))
 
-    def _compute(self, symbol: str, words: int) -> None:
-        """Run a kernel on memory that its words name when it begins."""
+    def _compute(self, symbol: str, words: int) -> bool:
+        """Run a kernel on memory that its words name when it begins; whether it has ended."""
         kernel = self.kernels[symbol]
         nodes = toposort([kernel])
         refs = {n.arg.slot: n.dtype for n in nodes if n.op is ops.REF}
         variables = {n.arg.slot: n.dtype for n in nodes if n.op is ops.VAR}
         buffers = max(refs) + 1
         count = buffers + max(variables, default=-1) + 1
+        if symbol in self.endless:  # it runs until it is told to end, and computes nothing
+            word = int(self._inside(words + 8 * count, 8)[:8].view(np.uint64)[0])
+            assert word in self.mapped
+            return bool(ctypes.c_int.from_address(word).value)
         found = self._inside(words, 8 * count)[:8 * count].view(np.uint64)
         written = parts.written_slots(kernel)
         memory = []
@@ -245,6 +259,7 @@ class RecordingCuda:
                    if i in variables else 0 for i in range(count - buffers)]
         run_kernel(kernel, memory, scalars)
         self.ran.append(symbol)
+        return True
 
     # ---- graphs
 
@@ -306,8 +321,9 @@ class RecordingCuda:
 
     def _run(self, count: int) -> None:
         for _ in range(count):
-            kind, what = self.stream.pop(0)
+            kind, what = self.stream[0]
+            if kind == "kernel" and not self._compute(*what):
+                return
+            self.stream.pop(0)
             if kind == "copy":
                 what()
-            elif kind == "kernel":
-                self._compute(*what)

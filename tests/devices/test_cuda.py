@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import re
+import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,7 @@ from fnx.core.array import repeated
 from fnx.core.config import override
 from fnx.core.errors import DeviceError, OutOfMemoryError
 from tests.devices.recording_cuda import RecordingCuda
+from tests.devices.test_faults import endless, very_long, works
 from tests.devices.test_opencl import EXAMPLES, FUNCTIONS, W, X, train
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs
 from tests.laws.test_jit_eager_interp import FOLDS, run
@@ -204,6 +206,38 @@ def test_an_illegal_address_loses_the_device_and_says_so(device: Any) -> None:
         assert float(fnx.jit(lambda v: v + 1)(np.float32(1))) == 2
 
 
+@pytest.mark.parametrize("kernel", [endless, very_long])
+def test_a_kernel_that_never_ends_is_ended(kernel: Any, device: Any) -> None:
+    """By a word of the host's memory, whose address is behind the kernel's scalars."""
+    f = fnx.jit(fnx.call(kernel, out=lambda x: x))
+    y = f(jnp.ones(4))
+    assert len(library.endless) == 1
+    with override(time_limit=0.05), pytest.raises(DeviceError, match=r"within 0\.05 s") as why:
+        np.asarray(y)
+    assert kernel.__name__ in str(why.value) and "test_cuda.py" in str(why.value)
+    assert "opened anew" in str(why.value) and not library.stream  # it has ended
+    assert works(device)  # the device was opened anew, with a word of its own
+    y = f(jnp.ones(4))
+    with override(time_limit=0.05), pytest.raises(DeviceError, match=r"within 0\.05 s"):
+        np.asarray(y)
+    assert works(device)
+
+
+def test_a_second_ctrl_c_ends_it(device: Any) -> None:
+    y = fnx.jit(lambda x: fnx.call(endless, out=lambda x: x)(x) + 1)(jnp.ones(4))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    for _ in range(2):
+        timer = threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            np.asarray(y)
+        timer.join()
+    signal.signal(signal.SIGINT, before)
+    with pytest.raises(DeviceError, match="work was aborted; in flight: .*endless"):
+        np.asarray(y)
+    assert works(device)
+
+
 def test_memory_that_is_not_there(device: Any) -> None:
     library.room = 1 << 20
     with pytest.raises(OutOfMemoryError, match="cuda: expected 4,000,000 bytes"):
@@ -276,6 +310,8 @@ def test_functions_have_the_types_of_the_header() -> None:
 
 def test_numbers_are_those_of_the_header() -> None:
     text = header()
+    flag = re.search(r"#define CU_MEMHOSTALLOC_DEVICEMAP\s+(0x[0-9a-fA-F]+)", text)
+    assert flag is not None and int(flag[1], 0) == libcuda.CU_MEMHOSTALLOC_DEVICEMAP
     for name, number in {**libcuda.ENUMS, **{k: v for k, (v, _) in libcuda.FATAL.items()}}.items():
         found = re.search(rf"\b{name}\s*=\s*(0x[0-9a-fA-F]+|\d+)", text)
         if found is None:  # an enum that counts

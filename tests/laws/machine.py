@@ -11,4 +11,4 @@ MACHINE = os.environ.get("LAWS_DEVICE", "cpu")
 LAWS = ("completeness", "custom", "effect_programs", "effects_change_nothing", "elementwise_tails",
         "functions", "handwritten_kernels", "jit_eager_interp", "kernel_programs",
         "lanes_together", "loop_programs", "movements")
-LAWS_OF_32_BITS = ("effect_programs", "lanes_together", "loop_programs", "movements")
+LAWS_OF_32_BITS = "lanes_together", "loop_programs", "movements"

@@ -130,7 +130,7 @@ def test_lanes_that_do_not_take_it_have_no_effects(device: str) -> None:
         say("step", x)
         return x + lax.psum(x, "i")
 
-    x = np.asarray([1.0, 2.0, 3.0])
+    x = np.asarray([1.0, 2.0, 3.0], np.float32)
     with fnx.default_device(device):
         got = fnx.jit(fnx.vmap(lambda x: lax.cond(x > 1.5, one, other, x), axis_name="i"))(x)
         np.testing.assert_array_equal(np.asarray(got), [1.0, 6.0, 6.0])

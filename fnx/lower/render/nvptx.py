@@ -3,10 +3,11 @@
     define ptx_kernel void @SYMBOL(ptr addrspace(1) %words)
 
 ``words`` are the addresses of the buffers, then the scalars, 64 bits each: a kernel that is
-recorded once reads other arguments where they are written to the same words. Everything else is the
-host's text (llvm.py): pointers are generic, LLVM finds their address spaces. Products and sums stay
-apart, divisions and square roots are rounded correctly and subnormal numbers stay, as LLVM's PTX
-says ``.rn`` and no ``.ftz``.
+recorded once reads other arguments where they are written to the same words. Behind them, where
+loops may never end (program/endless.py), is the address of the word of the host that ends them.
+Everything else is the host's text (llvm.py): pointers are generic, LLVM finds their address spaces.
+Products and sums stay apart, divisions and square roots are rounded correctly and subnormal numbers
+stay, as LLVM's PTX says ``.rn`` and no ``.ftz``.
 
 >>> from fnx.core import build, op_args
 >>> sync = UOp(ops.SYNC, dtypes.void)
@@ -17,10 +18,15 @@ define ptx_kernel void @f(ptr addrspace(1) %words) "nvvm.reqntid"="64" {
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fnx.core import dtypes, ops
+from fnx.core.bindings import ABORTED_REGISTER
+from fnx.core.ops import Op
 from fnx.core.uop import UOp
+from fnx.lower.program.endless import EVERY, endless
 from fnx.lower.render.host import from_bits
-from fnx.lower.render.llvm import Convention, Printer, body, type_of
+from fnx.lower.render.llvm import ROWS, Convention, Printer, body, type_of
 
 REGISTERS = 1 << 16  # of a multiprocessor, on every chip since sm_70
 _EACH, _EACH_OF_WARP = 128, 168  # registers of a thread with a tile of a product, by a warp
@@ -34,11 +40,13 @@ declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
 def render(program: UOp) -> str:
     """A kernel, from its parameters on, and the memory that its threads share."""
     group = program.arg
+    ended = endless(program.src)
+    convention = _NVPTX.replace(lines={**_NVPTX.lines, **_ending(ended)}) if ended else _NVPTX
     shared = [f"@SHARED = internal addrspace(3) global [{group.shared} x i8] undef, align 64"] \
         if group.shared else []
     return "\n".join([f'(ptr addrspace(1) %words) {_budget(program)}'
                       f'"nvvm.reqntid"="{group.threads}" {{',
-                      *body(program, _NVPTX), "}", *shared, ""])
+                      *body(program, convention), "}", *shared, ""])
 
 
 def _budget(program: UOp) -> str:
@@ -79,6 +87,47 @@ def _enter(p: Printer, program: UOp) -> None:
         else:
             pointer = p.line(f"inttoptr i64 {word} to ptr addrspace(1)")
             p.define(node, f"addrspacecast ptr addrspace(1) {pointer} to ptr")
+
+
+    if endless(program.src):
+        slot = group.buffers + group.scalars
+        at = p.line(f"getelementptr i64, ptr addrspace(1) %words, i64 {slot}")
+        word = p.line(f"load i64, ptr addrspace(1) {at}, align 8, !invariant.load !0")
+        p.out.append(f"  {ABORTED_REGISTER} = inttoptr i64 {word} to ptr addrspace(1)")
+
+
+def _ending(ended: frozenset[UOp]) -> dict[Op, Callable[[Printer, UOp], None]]:
+    """Rows of loops that are left where the host says so: by their BREAK, or else at their end."""
+    broken: set[UOp] = set()
+
+    def leave(p: Printer, loop: UOp, condition: str) -> None:
+        n, t, before = loop.arg, type_of(loop.dtype), p.block
+        low = p.line(f"and {t} {p.names[loop]}, {EVERY - 1}")
+        p.out.append(f"  br i1 {p.line(f'icmp eq {t} {low}, 0')}, label %Q{n}, label %R{n}")
+        p.label(f"Q{n}")
+        word = p.line(f"load volatile i32, ptr addrspace(1) {ABORTED_REGISTER}, align 4")
+        told = p.line(f"icmp ne i32 {word}, 0")
+        p.out.append(f"  br label %R{n}")
+        p.label(f"R{n}")
+        told = p.line(f"phi i1 [ false, %{before} ], [ {told}, %Q{n} ]")
+        p.loops[loop].left = p.block
+        p.out.append(f"  br i1 {p.line(f'or i1 {told}, {condition}')}, label %X{n}, label %K{n}")
+        p.label(f"K{n}")
+
+    def at_break(p: Printer, node: UOp) -> None:
+        loop, condition = node.src
+        if loop not in ended:
+            ROWS[ops.BREAK](p, node)
+            return
+        broken.add(loop)
+        leave(p, loop, p.operand(condition))
+
+    def at_end(p: Printer, node: UOp) -> None:
+        if node.src[0] in ended - broken:
+            leave(p, node.src[0], "false")
+        ROWS[ops.ENDFOR](p, node)
+
+    return {ops.BREAK: at_break, ops.ENDFOR: at_end}
 
 
 def _scratch(p: Printer, node: UOp) -> None:

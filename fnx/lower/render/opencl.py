@@ -18,7 +18,7 @@ that the host sets to end such loops (``ABORTED``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from fnx.core import build, ops
 from fnx.core.bindings import ABORTED
@@ -26,6 +26,7 @@ from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
+from fnx.lower.program.endless import EVERY, endless
 from fnx.lower.render.braces import LOOPS, BracesPrinter, Inline
 
 _TYPES = {"bool": "bool", "int8": "char", "int16": "short", "int32": "int", "int64": "long",
@@ -33,8 +34,6 @@ _TYPES = {"bool": "bool", "int8": "char", "int16": "short", "int32": "int", "int
           "index": "long", "float32": "float", "float64": "double"}
 _SPACES = {"PRIV": "__private", "SHARED": "__local"}
 _LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
-
-_LONG, _EVERY = 1 << 26, 1 << 10  # iterations that nobody waits for; after which one looks
 
 # In front of the kernels of a program. The larger and the smaller of two floats are NaN where one
 # of them is, and -0 is below 0. Rounding is written out: where LLVM 14 knows that it rounds a NaN,
@@ -66,26 +65,6 @@ def render(program: UOp) -> str:
               for space, size in (("SHARED", group.shared), ("PRIV", group.private)) if size]
     return "\n".join([f"({', '.join([*buffers, *scalars])}) {{", *memory, *printer.first,
                       *printer.out, "}", ""])
-
-
-def endless(lines: Sequence[UOp]) -> frozenset[UOp]:
-    """The loops that the host can end: none in which threads wait for each other."""
-    found: set[UOp] = set()
-    opened: list[UOp] = []
-    waiting: set[UOp] = set()
-    for line in lines:
-        if line.op is ops.FOR:
-            opened.append(line)
-            if line.src[0].op is not ops.ID and line.src[1].op is ops.CONST and \
-                    build.const_of(line.src[1]) >= _LONG:
-                found.add(line)
-        elif line.op is ops.ENDFOR:
-            opened.pop()
-        elif line.op is ops.BREAK:
-            found.add(line.src[0])
-        elif line.op is ops.SYNC:
-            waiting.update(opened)
-    return frozenset(found - waiting)
 
 
 def module(symbol: str, function: str) -> str:
@@ -296,7 +275,7 @@ def _extract(p: OpenClPrinter, node: UOp) -> None:
 def _for(p: OpenClPrinter, node: UOp) -> None:
     LOOPS[ops.FOR](p, node)
     if node in p.ended:
-        p.line(f"if (({p.names[node]} & {_EVERY - 1}) == 0 && *aborted) {{ break; }}")
+        p.line(f"if (({p.names[node]} & {EVERY - 1}) == 0 && *aborted) {{ break; }}")
 
 
 # ---- the table ----------------------------------------------------------------------------------
