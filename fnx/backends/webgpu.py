@@ -34,6 +34,7 @@ from fnx.core.target import Target
 # The row: what the standard guarantees everywhere, so kernels for pages are made for it, too.
 ROW = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 10, buffers=8,
              fma=False, vector_bits=32, vector_registers=64, chunks=1024)
+SOFTWARE, STEPS = "llvmpipe", (1 << 16) - 1  # Mesa's, which ends a thread's loops after so many
 SLAB, LARGE = 16 << 20, 1 << 20  # bytes of a buffer that has pieces, and of a buffer of its own
 _ALIGNED = 256
 _SUBGROUPS = "subgroup"  # a feature that some adapters have
@@ -129,7 +130,8 @@ class WebGpuDriver(QueueDriver):
             required_limits=limits, required_features=[_SUBGROUPS] if narrowest else [])
         self.queue = self.gpu.queue
         self.limits = DeviceLimits(1 << 40, min(limits.values()), AXIS * AXIS, 256, ROW.shared)
-        self.target = ROW.replace(subgroup=narrowest)
+        steps = STEPS if SOFTWARE in self.kind else 0
+        self.target = ROW.replace(subgroup=narrowest, steps=steps)
         self.submits = self._signals = self._passed = 0
         self._buffers: dict[int, Any] = {}
         self._free: dict[int, list[int]] = {}  # pieces of slabs, by size

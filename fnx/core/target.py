@@ -29,6 +29,8 @@ class Target(Record):
         async_copies: whether threads have memory copied to what they share while they compute.
         units: names of its matrix units (core/units.py), the one to prefer first.
         buffers: that a kernel may bind; 0: as many as it likes.
+        steps: iterations of a thread's loops, all together, after which the driver ends them; 0:
+            it does not.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Target(Record):
     async_copies: bool = False
     units: tuple[str, ...] = ()
     buffers: int = 0
+    steps: int = 0
 
     def lanes(self, itemsize: int) -> int:
         """Elements of ``itemsize`` bytes in one vector register."""

@@ -284,10 +284,12 @@ _WGSL = of_groups(deferred("fnx.lower.render.wgsl", "render"),
                   deferred("fnx.lower.render.wgsl", "module"))
 lacking = deferred("fnx.lower.program.lacking", "lacking")
 only_narrow = deferred("fnx.lower.program.widths", "only_narrow")
-WGSL = _WGSL.replace(code=tuple([
-    Pass("lacking", lacking, "kernel", "kernel", of_target=True) if p.name == "decompose" else
-    Pass("only_narrow", only_narrow, "program", "program", of_target=True) if p.name == "widths"
-    else p for p in _WGSL.code if p.name != "vectors"]))  # memories are words, read one by one
+few_steps = deferred("fnx.lower.program.few_steps", "few_steps")
+WGSL = _WGSL.replace(code=tuple([q for p in _WGSL.code if p.name != "vectors" for q in (
+    (Pass("lacking", lacking, "kernel", "kernel", of_target=True),) if p.name == "decompose" else
+    (Pass("only_narrow", only_narrow, "program", "program", of_target=True),
+     Pass("few_steps", few_steps, "program", "program", of_target=True)) if p.name == "widths"
+    else (p,))]))  # no vectors: memories are words, read one by one
 
 # ---- files of other languages -------------------------------------------------------------------
 

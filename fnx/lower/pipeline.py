@@ -93,8 +93,9 @@ def row_epilogues(work: Work) -> Work:  # a contraction is tiled with what follo
 
 def runtime_extents(work: Work, target: Target) -> Work:
     """Lengths and constants become arguments. Tiles of contractions follow from the lengths, so
-    those have their schedule before."""
-    if not work.general or work.schedule is not None and not work.of_loop:
+    those have their schedule before. Where a thread may only take so many steps, lengths that
+    nobody knows could not be held against it."""
+    if not work.general or work.schedule is not None and not work.of_loop or target.steps:
         return work
     kernel, steps = work.kernel, None
     if contraction.find(kernel) is not None:
@@ -109,7 +110,7 @@ def runtime_extents(work: Work, target: Target) -> Work:
 
 @wraps(one_kernel)
 def loops_in_kernels(fn: UOp, target: Target) -> UOp:
-    made: UOp = one_kernel(fn, buffers=target.buffers)
+    made: UOp = one_kernel(fn, buffers=target.buffers, steps=target.steps)
     return made
 
 

@@ -18,7 +18,7 @@ from fnx.backends import webgpu as backend
 from fnx.backends.base import get_device
 from fnx.core import build, dtypes, ops
 from fnx.core.config import override
-from fnx.core.errors import DeviceError, DTypeError
+from fnx.core.errors import DeviceError, DTypeError, KernelError
 from fnx.lower.pipeline import lower
 from tests.devices.conftest import found
 from tests.devices.test_opencl import EXAMPLES, FUNCTIONS, W, X, train
@@ -303,3 +303,43 @@ def test_a_node_that_reads_more_than_can_be_bound_is_refused(indices: int, webgp
     with pytest.raises(DeviceError, match="at most 8 buffers, got 9") as why:
         run(fn, given, webgpu, False)
     assert "join arrays to one" in str(why.value)
+
+
+def counted(outer: int, inner: int) -> Any:
+    """A kernel whose threads each take so many steps, in a loop and one inside it."""
+    def kernel(x: Any, out: Any) -> None:
+        i = k.range(4)
+        out[i] = k.loop(outer, lambda t, s: k.loop(inner, lambda u, r: r + x[i], s),
+                        k.cast(0, "int32"))
+    return fnx.jit(fnx.call(kernel, out=lambda x: x))
+
+
+@pytest.mark.parametrize("loops", [(1, 65_530), (3, 21_842), (250, 260), (1, 65_536), (3, 21_845),
+                                   (300, 300)])
+def test_loops_that_a_driver_would_end_are_refused(loops: Any, webgpu: Any) -> None:
+    """Mesa's lavapipe ends a thread's loops after 65,535 iterations in all, without a word."""
+    x, (outer, inner) = jnp.ones(4, "int32"), loops
+    if webgpu.target.steps and outer * (inner + 1) >= webgpu.target.steps:
+        with pytest.raises(KernelError, match="at most 65,535 iterations in a thread") as why:
+            counted(outer, inner)(x)
+        assert "test_webgpu.py" in str(why.value) and "in parts" in str(why.value)
+    else:
+        assert (np.asarray(counted(outer, inner)(x)) == outer * inner).all()
+
+
+LENGTH = 66_000  # beyond what one loop of a thread may have there
+LOOPS: dict[str, Any] = {
+    "scan": lambda x: fnx.lax.scan(lambda c, v: (c + v, None), 0, x)[0],
+    "fori_loop": lambda x: fnx.lax.fori_loop(0, LENGTH, lambda i, s: s + i % 3, x[0]),
+    "while_loop": lambda x: fnx.lax.while_loop(lambda s: s < LENGTH, lambda s: s + 1, x[0]),
+    "sum": lambda x: x.sum(), "product": lambda x: x.astype("float32") @ x.astype("float32"),
+    "largest": lambda x: (x.max(), x.argmax()),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_of_any_length(name: str, webgpu: Any) -> None:
+    x = (np.arange(LENGTH) % 7).astype(np.int32)
+    got = fnx.tree.leaves(fnx.jit(LOOPS[name])(jnp.asarray(x)))
+    for a, b in zip(map(np.asarray, got), on_the_cpu(LOOPS[name], x), strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -50,13 +50,14 @@ SHORT = 8            # an axis of so few elements becomes scalars
 Tell = Callable[[UOp, str], None]
 
 
-def one_kernel(fn: UOp, tell: Tell | None = None, buffers: int = 0) -> UOp:
+def one_kernel(fn: UOp, tell: Tell | None = None, buffers: int = 0, steps: int = 0) -> UOp:
     """A FUNCTION in which the loops that fit are calls of kernels.
 
     Args:
         fn: the FUNCTION; loops inside its bodies stay as they are.
         tell: told of each loop what becomes of it, and why.
         buffers: that a kernel may have; 0: as many as it likes.
+        steps: of all loops of a thread; 0: as many as it likes.
     """
     nodes = toposort(fn.src)
     read: dict[UOp, set[int]] = {n: set() for n in nodes if n.op in (ops.SCAN, ops.WHILE)}
@@ -74,6 +75,8 @@ def one_kernel(fn: UOp, tell: Tell | None = None, buffers: int = 0) -> UOp:
                 tell(node, "no loop: it has a step at most")
         elif node in read:
             try:
+                if steps and node.op is ops.SCAN and node.arg.length >= steps:
+                    raise Unfit(f"of more steps than a thread may take, {steps:,}")
                 made[node] = _results(node.over(src), read[node], buffers)
             except Unfit as e:
                 if tell is not None:

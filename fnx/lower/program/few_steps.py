@@ -1,0 +1,64 @@
+"""few_steps: refuses a PROGRAM whose threads take more iterations than the target lets them.
+
+    FOR i = 0 .. 300
+      FOR j = 0 .. 300          90,601 iterations in all: too many for a target of 65,535
+      ENDFOR
+    ENDFOR
+
+Some drivers end all loops of a thread after so many, and the numbers are wrong in silence. What is
+counted are the bounds of lengths, so a loop that a condition ends has as many as it may have.
+
+>>> from fnx.core import dtypes, op_args
+>>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(900)), 1)
+>>> end = UOp(ops.ENDFOR, dtypes.void, (i,))
+>>> steps(UOp(ops.PROGRAM, dtypes.void, (i, end), op_args.ThreadGroup(0, 0, 64, 0, 0)))
+901
+"""
+
+from __future__ import annotations
+
+from fnx.core import build, ops
+from fnx.core.errors import KernelError
+from fnx.core.target import Target
+from fnx.core.uop import UOp
+from fnx.lower.program.widths import bounds_of
+
+
+def few_steps(program: UOp, target: Target) -> UOp:
+    """The PROGRAM as it is.
+
+    Raises:
+        KernelError: a thread may take more iterations than the target lets it.
+    """
+    if target.steps and (found := steps(program)) > target.steps:
+        sites = [node.site for node in program.src if node.site is not None]
+        raise KernelError(
+            f"{target.name}: expected loops of at most {target.steps:,} iterations in a thread, "
+            f"after which this driver ends them, got up to {found:,}", site=next(iter(sites), None),
+            hint="compute it in parts, or on another device")
+    return program
+
+
+def steps(program: UOp) -> int:
+    """How many iterations a thread takes at most, those of loops in loops included."""
+    bounds = bounds_of(program)
+    times, total = [1], 0
+    for node in program.src:
+        if node.op is ops.FOR:
+            start, stop = node.src
+            count = 1
+            if start.op is not ops.ID:  # else a thread has one iteration, or none
+                count = max(0, _most(stop, bounds) - _least(start, bounds))
+                total += times[-1] * (count + 1)  # the one that leaves it counts, too
+            times.append(times[-1] * count)
+        elif node.op is ops.ENDFOR:
+            times.pop()
+    return total
+
+
+def _most(node: UOp, bounds: dict[UOp, tuple[int, int]]) -> int:
+    return build.const_of(node) if node.op is ops.CONST else bounds[node][1]
+
+
+def _least(node: UOp, bounds: dict[UOp, tuple[int, int]]) -> int:
+    return build.const_of(node) if node.op is ops.CONST else bounds[node][0]
