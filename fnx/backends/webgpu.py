@@ -33,7 +33,7 @@ from fnx.core.target import Target
 
 # The row: what the standard guarantees everywhere, so kernels for pages are made for it, too.
 ROW = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 10, buffers=8,
-             fma=False, vector_bits=32, vector_registers=64, chunks=1024)
+             fma=False, wide=False, vector_bits=32, vector_registers=64, chunks=1024)
 SOFTWARE, STEPS = "llvmpipe", (1 << 16) - 1  # Mesa's, which ends a thread's loops after so many
 SLAB, LARGE = 16 << 20, 1 << 20  # bytes of a buffer that has pieces, and of a buffer of its own
 _ALIGNED = 256

@@ -29,6 +29,7 @@ class Target(Record):
         async_copies: whether threads have memory copied to what they share while they compute.
         units: names of its matrix units (core/units.py), the one to prefer first.
         buffers: that a kernel may bind; 0: as many as it likes.
+        wide: whether it computes in types of 64 bits.
         steps: iterations of a thread's loops, all together, after which the driver ends them; 0:
             it does not.
     """
@@ -53,6 +54,7 @@ class Target(Record):
     async_copies: bool = False
     units: tuple[str, ...] = ()
     buffers: int = 0
+    wide: bool = True
     steps: int = 0
 
     def lanes(self, itemsize: int) -> int:

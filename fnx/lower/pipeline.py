@@ -69,6 +69,7 @@ from fnx.lower.tensor.split_reduce import split_reduce
 # What is about rare ops is loaded with the first of them.
 folded_windows = deferred("fnx.lower.tensor.folded_windows", "folded_windows")
 one_kernel = deferred("fnx.lower.loops.one_kernel", "one_kernel")
+single_carries = deferred("fnx.lower.loops.single_carries", "single_carries")
 turned = deferred("fnx.lower.loops.turned", "turned")
 widen = deferred("fnx.lower.kernel.widen", "widen")
 by_blocks = deferred("fnx.lower.blockwise.blockwise", "blockwise")
@@ -110,6 +111,8 @@ def runtime_extents(work: Work, target: Target) -> Work:
 
 @wraps(one_kernel)
 def loops_in_kernels(fn: UOp, target: Target) -> UOp:
+    if not target.wide:
+        fn = single_carries(fn)
     made: UOp = one_kernel(fn, buffers=target.buffers, steps=target.steps)
     return made
 

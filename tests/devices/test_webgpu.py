@@ -343,3 +343,28 @@ def test_loops_of_any_length(name: str, webgpu: Any) -> None:
     got = fnx.tree.leaves(fnx.jit(LOOPS[name])(jnp.asarray(x)))
     for a, b in zip(map(np.asarray, got), on_the_cpu(LOOPS[name], x), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+RUNNING: dict[str, Any] = {
+    "cumsum": jnp.cumsum, "rows": lambda x: jnp.cumsum(x.reshape(-1, 300), 1),
+    "columns": lambda x: jnp.cumsum(x.reshape(300, -1), 0), "reverse": lambda x: fnx.lax.cumsum(
+        x, reverse=True), "products": lambda x: jnp.cumprod(1 + x * 1e-3),
+    "slope": fnx.grad(lambda x: (jnp.cumsum(x) ** 2).sum() * 1e-3),
+}
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_running_folds_are_near_those_that_carry_float64(name: str, webgpu: Any) -> None:
+    f, x = RUNNING[name], np.random.default_rng(1).normal(size=6000).astype(np.float32) + 3
+    (want,) = on_the_cpu(f, x)
+    for jitted in (True, False):
+        got = np.asarray((fnx.jit(f) if jitted else f)(jnp.asarray(x)))
+        assert got.dtype == want.dtype == np.float32
+        assert ulps(got, want) <= (400 if name == "products" else 64 if name == "slope" else 1)
+
+
+def test_infinities_run_on(webgpu: Any) -> None:
+    x = np.ones(300, np.float32)
+    x[100], x[200] = np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(np.asarray(jnp.cumsum(jnp.asarray(x))), np.cumsum(x))
