@@ -20,12 +20,13 @@ from fnx.core.array import array, scope
 from fnx.core.array.committed import PlacedAt, commit
 from fnx.core.array.refusal import checked
 from fnx.core.array.repeated import placed_on_device
-from fnx.core.array.trace import trace
+from fnx.core.array.trace import Closed, trace
 from fnx.core.config import DEVICES, config
 from fnx.core.errors import ArgumentError, RetracedError, user_site
+from fnx.core.ops import PARAM
 from fnx.core.process import load
 from fnx.core.uop import UOp
-from fnx.transforms.link import get_device, link, prepared, searched_schedules
+from fnx.transforms.link import get_device, link, moved, prepared, searched_schedules
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
 from fnx.transforms.replay.executable import Executable, Executables, Replay
@@ -152,7 +153,9 @@ class Jitted(Transformed[P, R_co]):
             key = (*key[:3], place.device, *key[4:])
         executable = replay.executable or self._link_for_twins(replay, key, captures, len(args))
         outs = executable.run(memory, self._donation.of(args))
-        if replay.calls_before_launcher:
+        if self._chosen is not None:
+            outs = [_there(s, memory, self._chosen) for s in outs]
+        if replay.calls_before_launcher and not self._hands_back(replay.closed):
             self._make_launcher(key, captures, replay, executable, len(args))
         commit(outs, place, memory)
         return replay.closed.out_tree.unflatten(
@@ -184,10 +187,11 @@ class Jitted(Transformed[P, R_co]):
         if twin is not None:
             made = Replay(twin.closed, 0.0, kind_of(args))
             made.executable = twin.executable
-            _twins().keep_launcher(family, make_launcher(
-                key, _dynamic(key, len(args)), twin.captures.entries, (), twin.closed.out_tree,
-                twin.closed.outs, twin.executable, self._donated(key, len(args)),
-                self._donation.to, key[3], self._chosen))
+            if not self._hands_back(twin.closed):
+                _twins().keep_launcher(family, make_launcher(
+                    key, _dynamic(key, len(args)), twin.captures.entries, (), twin.closed.out_tree,
+                    twin.closed.outs, twin.executable, self._donated(key, len(args)),
+                    self._donation.to, key[3], self._chosen))
             self._executables.adopt(twin.closed.function, self._donated(key, len(args)),
                                     twin.executable, self._device or key[3])
             return made, []
@@ -205,6 +209,10 @@ class Jitted(Transformed[P, R_co]):
             raise
         spent = (time.perf_counter() - start) * 1e3
         return Replay(closed, spent, kind_of(args), family), closed.captures
+
+    def _hands_back(self, closed: Closed) -> bool:
+        """Whether arguments are results, which may have to go to another device first."""
+        return self._chosen is not None and any(s.op is PARAM for s in closed.function.src)
 
     def _link(self, replay: Replay, key: CallKey, n: int) -> Executable:
         replay.executable = self._executables.find(replay.closed.function, self._donated(key, n),
@@ -392,6 +400,15 @@ def jit(f: Callable[..., Any] | None = None, *,
     return Jitted(f, several(static_argnums), several(static_argnames),
                   donated_positions(f, several(donate_argnums), several(donate_argnames)),
                   _named_device(backend if device is None else device))
+
+
+def _there(memory: Any, given: Sequence[Any], place: PlacedAt) -> Any:
+    """A result on the device that a function was jitted for: what it was given is moved."""
+    if not any(memory is x for x in given):
+        return memory
+    made = moved(memory, place.device)
+    made.placed = place
+    return made
 
 
 def _named_device(device: Any) -> str | None:

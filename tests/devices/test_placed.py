@@ -107,6 +107,9 @@ def test_jit_for_a_device(there: Any) -> None:
             np.testing.assert_array_equal(y, A * 3)
             z = fnx.jit(lambda y: y + 1)(y)
             assert z.committed and z.device is there
+            same, double = fnx.jit(lambda x: (x, x * 2), device=device)(x)
+            assert same.device is double.device is there and same.committed
+            np.testing.assert_array_equal(same, A)
     with pytest.raises(PlacementError, match=r"placed at tests/devices/test_placed\.py:"):
         y + fnx.device_put(A, cpu)
     g = fnx.jit(lambda x: x * 3, device=cpu)
