@@ -7,16 +7,20 @@ A straight line of code, of so many operations on vectors. Each step reads the v
 from half way back and the argument, which all steps read: so values have readers far away. The
 cache on disk is off. Of fnx, ``trace`` is running the function, ``passes`` all that makes text of
 it, ``all`` the call; ``processor`` is the time of the processor, over all threads, and ``a node``
-what that is of each.
+what that is of each. Each size is a process of its own, as kernels are kept in memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 from typing import Any
+
+from run import block, load
 
 SIZES = (1_000, 5_000, 10_000, 20_000, 50_000)
 
@@ -36,20 +40,23 @@ def main() -> None:
     parser.add_argument("target", choices=("fnx", "jax"))
     parser.add_argument("--nodes", type=int, nargs="*", default=SIZES)
     options = parser.parse_args()
-    os.environ["FNX_CACHE_DIR"] = ""
-    from run import block, load
+    if len(options.nodes) > 1:
+        print(f"{'nodes':>8} {'trace':>9} {'passes':>9} {'all':>9} {'processor':>9}   a node")
+        for nodes in options.nodes:
+            subprocess.run([sys.executable, __file__, options.target, "--nodes", str(nodes)],
+                           check=True, env={**os.environ, "FNX_CACHE_DIR": ""})
+        return
+    nodes, = options.nodes
     modules = load(options.target)[0]
     x = modules.jnp.ones(1000)
     block(modules.jax.jit(program(modules, 30))(x))
-    print(f"{'nodes':>8} {'trace':>9} {'passes':>9} {'all':>9} {'processor':>9}   a node")
-    for nodes in options.nodes:
-        f = modules.jax.jit(program(modules, nodes))
-        start, begun = time.perf_counter(), time.process_time()
-        block(f(x))
-        whole, work = ((time.perf_counter() - start) * 1e3, (time.process_time() - begun) * 1e3)
-        trace, passes = stages(f, x) if options.target == "fnx" else (0.0, 0.0)
-        print(f"{nodes:8} {trace:9.0f} {passes:9.0f} {whole:9.0f} {work:9.0f} ms "
-              f"{work / nodes * 1e3:7.1f} us", flush=True)
+    f = modules.jax.jit(program(modules, nodes))
+    start, begun = time.perf_counter(), time.process_time()
+    block(f(x))
+    whole, work = (time.perf_counter() - start) * 1e3, (time.process_time() - begun) * 1e3
+    trace, passes = stages(f, x) if options.target == "fnx" else (0.0, 0.0)
+    print(f"{nodes:8} {trace:9.0f} {passes:9.0f} {whole:9.0f} {work:9.0f} ms "
+          f"{work / nodes * 1e3:7.1f} us", flush=True)
 
 
 def stages(f: Any, x: Any) -> tuple[float, float]:

@@ -5,7 +5,8 @@
 
 A headless Chromium loads the page (``f.lower(*args).view()``); each step is timed by the page's own
 ``performance.now()``, from the event to the frame after the one in which it is drawn. Every pass
-and every kernel is selected once, and each way to look at them; then pan, zoom and search.
+and every kernel is selected once (``--every 3``: each third), and each way to look at them; then
+pan, zoom and search.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ class Reader:
                   f"{worst:6.0f} ms  {where}")
 
 
-def walk(reader: Reader, pictures: Path | None) -> None:
-    """All that a reader may do, once."""
+def walk(reader: Reader, pictures: Path | None, every: int) -> None:
+    """All that a reader may do, once; of passes and kernels each so many-th."""
     page = reader.page
 
     def picture(name: str) -> None:
@@ -92,6 +93,8 @@ def walk(reader: Reader, pictures: Path | None) -> None:
 
     passes = reader.names()
     for i, name in enumerate(passes):
+        if i % every and name != "kernelize":
+            continue
         reader.go("select a pass", "passes", i, f"{name}, {i}")
         if i % max(1, len(passes) // 40) == 0:
             reader.look("a pass", f"{name}, {i}")
@@ -109,6 +112,8 @@ def walk(reader: Reader, pictures: Path | None) -> None:
         picture(tab.lower())
         rows = reader.names()
         for i, name in enumerate(rows):
+            if i % every and (i > 1 or tab != "Kernels"):
+                continue
             reader.go(f"select in {tab.lower()}", tab.lower(), i, f"{name}, {i}")
             if i % max(1, len(rows) // 10) == 0:
                 reader.look(tab.lower(), f"{name}, {i}")
@@ -136,6 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workload", nargs="?", default="gpt_step", choices=sorted(WORKLOADS))
     parser.add_argument("--pictures", type=Path, help="a directory for screenshots")
+    parser.add_argument("--every", type=int, default=1, help="each so many-th pass and kernel")
     options = parser.parse_args()
     os.environ["FNX_CACHE_DIR"] = ""
     if options.pictures is not None:
@@ -153,7 +159,7 @@ def main() -> None:
         page.wait_for_selector("body[data-ready='passes/0']")
         reader = Reader(page)
         reader.times["load"] = [(page.evaluate("performance.now() - begun"), options.workload)]
-        walk(reader, options.pictures)
+        walk(reader, options.pictures, options.every)
         browser.close()
     reader.report()
 

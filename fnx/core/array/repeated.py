@@ -238,6 +238,15 @@ def repeat(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             return UNKEPT
         if _placing:
             key = (*key, placed_on(memory[0]))
+    elif len(args) == 2 and type(args[0]) is type(args[1]) is Array and not kwargs:  # as below
+        x, y = args
+        memory = [x._storage, y._storage]
+        if memory[0] is None or memory[1] is None:
+            return UNKEPT
+        key = (f, id(config.mode), x._shape, x._dtype, x.weak, y._shape, y._dtype, y.weak,
+               memory[0] is memory[1])
+        if _placing:
+            key = (*key, placed_on(memory[0]), placed_on(memory[1]))
     elif len(args) == 2 and f in _arithmetic and float in (type(args[0]), type(args[1])) and \
             (lifted := _with_lifted(f, args)) is not None:
         key, memory = lifted
