@@ -49,6 +49,7 @@ from fnx.lower.in_place import copied_slots, shared_slots
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.index_sets import split_index_sets
+from fnx.lower.kernel.left_first import left_first
 from fnx.lower.kernel.outer_factors import outer_factors
 from fnx.lower.kernel.row_epilogues import row_epilogues as stage_rows
 from fnx.lower.kernel.runtime_extents import generalize
@@ -354,6 +355,8 @@ class Blocks:
             self.ready(sort)
             yield Launch(sort, step.operands, scalars, step.sites, step.writes)
             return
+        if general and step.schedule is None:
+            step = left_first(step)
         kernel = realigned(step.kernel, [alignment_of(o, alignment) for o in step.operands])
         through = driver.run if general else driver.once  # of many shapes only one comes again
         work: Work = through(KERNEL_PASSES, Work(kernel, step.schedule, general,

@@ -21,9 +21,11 @@ from fnx.core.levels.interp import apply, run_kernel
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower import memory, pipeline
+from fnx.lower.fusion.ranges import StepBody
 from fnx.lower.fusion.unique_results import results_of, unique_results
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.index_sets import split_index_sets
+from fnx.lower.kernel.left_first import left_first
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.machines import Work
 from fnx.lower.pipeline import passes, runtime_extents
@@ -298,6 +300,25 @@ def test_runtime_extents_leave_what_is_divided() -> None:
 def test_who_gets_runtime_extents(work: Work, lifted: bool) -> None:
     after = runtime_extents(work, Target("cpu"))
     assert bool(after.scalars) is lifted and (after is work) is not lifted
+
+
+@pytest.mark.parametrize("first", ["left", "right"])
+def test_left_factors_come_first(first: str) -> None:
+    """Which operand is which is said by the numbers of the buffers alone."""
+    rows, columns, terms = (b.range_(n, i) for i, n in enumerate((20, 30, 40)))
+    slots = (0, 1) if first == "left" else (1, 0)
+    left = b.load(b.at(b.ref(slots[0], F, (20, 40)), rows, terms))
+    right = b.load(b.at(b.ref(slots[1], F, (40, 30)), terms, columns))
+    total = b.reduce_ranges(b.mul(left, right), ops.ADD, [terms])
+    out = b.at(b.ref(2, F, (20, 30)), rows, columns)
+    kernel = b.kernel([b.store(out, total)], "product", (0, 1, 2))
+    x, y, z = (b.param(i, F, shape) for i, shape in enumerate(((20, 40), (40, 30), (20, 30))))
+    operands = (x, y, z) if first == "left" else (y, x, z)
+    step = left_first(StepBody(kernel, operands, (z,), None, ()))
+    assert step.operands == (x, y, z)
+    loads = {n.src[0].src[0].arg.slot: n.src[0].src[0] for n in toposort([step.kernel])
+             if n.op is ops.LOAD}
+    assert [[b.const_of(d) for d in loads[i].src] for i in (0, 1)] == [[20, 40], [40, 30]]
 
 
 # ---- what a schedule may not do -----------------------------------------------------------------
