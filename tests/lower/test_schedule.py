@@ -232,6 +232,15 @@ def test_beside_few_rows_the_right_factor_is_read_where_it_lies() -> None:
     assert [s.range for s in steps if isinstance(s, Parallel)] == ["r1_jr"]
 
 
+@pytest.mark.parametrize("columns", [64, 128, 192, 256, 512])
+def test_beside_few_rows_there_is_work_for_several_workers(columns: int) -> None:
+    """Where columns are few pieces, rows are shared."""
+    kernel = matmul(128, columns, 784)
+    tiled = split_global(tile(kernel, choose(kernel, AVX512)), "PAR")[1].kernel
+    shared, = [n for n in toposort(tiled.src) if n.op is ops.RANGE and n.arg.kind == "PAR"]
+    assert build.const_of(shared.src[0]) >= 4
+
+
 def packed(m: int, n: int, k: int) -> list[str | int]:
     """The operands of a product that are packed once for all workers."""
     return [s.operand for s in choose(matmul(m, n, k), AVX512)

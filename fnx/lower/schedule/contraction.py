@@ -245,11 +245,13 @@ class _Tiling:
 
     def has_few_rows(self) -> bool:
         """Whether all rows stay in the L2 cache while pieces of columns go by: each piece is read
-        by one worker where it lies, rather than packed for all of them by a kernel before."""
+        by one worker where it lies, rather than packed for all of them by a kernel before. There
+        have to be pieces for several workers."""
         found = self.found
+        pieces = -(-self.width // (self.tile.vectors * self.tile.lanes))
         nbytes = product(found.rows) * self.depth * self.itemsize
         return self.unit is None and not found.batch and nbytes <= self.target.l2 and \
-            self._is_reused() and self._is_large()
+            self._is_reused() and self._is_large() and pieces >= _SHARES
 
     def _is_wide(self) -> bool:
         """Whether enough columns go by a left factor, and enough terms, that packing it pays."""
