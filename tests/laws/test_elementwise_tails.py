@@ -108,7 +108,7 @@ def agree(got: NDArray, want: NDArray, ulps: int) -> bool:
 def lengths(t: DType) -> list[int]:
     """Up to two vectors and one element; around the ends of each where these are many."""
     lanes = get_device(MACHINE).target.lanes(t.itemsize if t.bits > 1 else 4)
-    if t.storage is not None:
+    if t.storage is not None or MACHINE != "cpu":  # groups of threads have one kind of tail
         return [0, 1, lanes - 1, lanes + 3]
     if t.bits in (1, 32):
         return list(range(2 * lanes + 2))
