@@ -35,7 +35,7 @@ class Entry(Record):
 
 def _check(info: os.stat_result, what: str, is_kind: bool) -> None:
     if not is_kind:
-        raise UntrustedError(f"{what} is a link or a device, not what it should be")
+        raise UntrustedError(f"{what} is a link or a device, or of another kind than it should be")
     if info.st_uid != os.geteuid():
         raise UntrustedError(f"{what} belongs to user {info.st_uid}, not to {os.geteuid()}")
     if info.st_mode & _OTHERS_WRITE:
