@@ -8,10 +8,11 @@
 
 Times are of the kernels themselves, noted by the threads that run them; nothing is traced or
 compiled again for it. A row is a kernel with the user's line that it came from. ``limit`` is the
-share of what this machine can do that it reached, in arithmetic or in bytes moved, whichever is
-more; the machine's limits are measured once, by a product of matrices and by a copy. ``busy`` is
-how many workers were at work on average. The last two rows are what no kernel took: with them the
-first column is all of the time by the clock, of which ``%`` is the share.
+share of what this machine can do that it reached, in arithmetic of its type or in bytes of the
+level of memory that its buffers fit in, whichever is more; the machine's limits are measured
+once and kept on disk. ``busy`` is how many workers were at work on average. The last two rows are
+what no kernel took: with them the first column is all of the time by the clock, of which ``%`` is
+the share.
 
 >>> import fnx, fnx.numpy as jnp
 >>> seen = fnx.profile(fnx.jit(lambda x: jnp.exp(x) @ x))(jnp.ones((64, 64)))
@@ -30,22 +31,19 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-import numpy as np
-
 from fnx.core.array import scope, storage
 from fnx.core.array.refusal import checked
 from fnx.core.errors import ArgumentError, Site, labelled
+from fnx.core.limits import Limits
 from fnx.core.program import Chunk, KernelRun, Recorded
 from fnx.core.record import Record
-from fnx.transforms.jit import jit
-from fnx.transforms.link import record
+from fnx.transforms.link import limits, record
 
 __all__ = ["KernelTime", "Profile", "profile"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_ROUNDS = 15  # of what the machine can do: processors take a while to be at their fastest
 
 
 class KernelTime(Record):
@@ -59,6 +57,7 @@ class KernelTime(Record):
         nbytes: of its buffers, read and written.
         flops: arithmetic of floats.
         busy: nanoseconds that workers were at work on them, of all workers together.
+        arithmetic: the type of most of their arithmetic.
     """
 
     name: str
@@ -68,6 +67,7 @@ class KernelTime(Record):
     nbytes: int
     flops: int
     busy: int = 0
+    arithmetic: str = "float32"
 
 
 class Profile(Generic[R]):
@@ -177,7 +177,7 @@ class Profile(Generic[R]):
         if not rows:
             return "nothing ran"
         total = self.nanoseconds + self.gaps + self.outside or 1
-        limits = _limits_if_free()
+        known = limits()
         lines = [f"{'ms':>10} {'%':>5} {'runs':>6} {'MB':>9} {'MFLOP':>10} {'GB/s':>7} "
                  f"{'GFLOP/s':>8} {'limit':>6} {'busy':>5}  {by}"]
         for row in rows[:most]:
@@ -186,7 +186,7 @@ class Profile(Generic[R]):
             lines.append(
                 f"{ns / 1e6:10.3f} {100 * ns / total:5.1f} {row.count:6} {row.nbytes / 1e6:9.2f} "
                 f"{row.flops / 1e6:10.2f} {row.nbytes / ns:7.1f} {row.flops / ns:8.1f} "
-                f"{100 * _share(row, limits):5.0f}% {row.busy / ns:5.2f}  {row.name}{where}")
+                f"{100 * _share(row, known):5.0f}% {row.busy / ns:5.2f}  {row.name}{where}")
         if len(rows) > most:
             rest = sum(row.nanoseconds for row in rows[most:])
             lines.append(f"{rest / 1e6:10.3f} {100 * rest / total:5.1f}  {len(rows) - most} more")
@@ -208,14 +208,14 @@ class Profile(Generic[R]):
     def _repr_html_(self) -> str:
         rows = self.kernels
         longest = max([row.nanoseconds for row in rows], default=1) or 1
-        limits = _limits_if_free() if rows else (1.0, 1.0)
+        known = limits() if rows else None
         cells = "".join(
             f"<tr><td style='text-align:left'>{html.escape(row.name)}</td>"
             f"<td style='text-align:left'>{html.escape(row.line)}</td><td>{row.count}</td>"
             f"<td>{row.nanoseconds / 1e6:.3f}</td><td style='text-align:left'><div style='"
             f"background:#47a;height:.8em;width:{12 * row.nanoseconds / longest:.2f}em'></div></td>"
             f"<td>{row.nbytes / 1e6:,.2f}</td><td>{row.flops / 1e6:,.2f}</td>"
-            f"<td>{100 * _share(row, limits):.0f}%</td>"
+            f"<td>{100 * _share(row, known):.0f}%</td>"
             f"<td>{row.busy / (row.nanoseconds or 1):.2f}</td></tr>" for row in rows)
         heads = "".join(f"<th>{head}</th>" for head in (
             "kernel", "line", "runs", "ms", "", "MB", "MFLOP", "of the limit", "workers busy"))
@@ -319,36 +319,15 @@ def _sums(runs: Sequence[KernelRun], group: Callable[[KernelRun], Any],
         found.setdefault(group(run), []).append(run)
     rows = [KernelTime(*names(some[0]), len(some), sum([r.stop - r.start for r in some]),
                        sum([r.nbytes for r in some]), sum([r.flops for r in some]),
-                       sum([c.stop - c.start for r in some for c in _chunks(r)]))
+                       sum([c.stop - c.start for r in some for c in _chunks(r)]),
+                       max(some, key=lambda r: r.flops).arithmetic)
             for some in found.values()]
     return sorted(rows, key=lambda row: -row.nanoseconds)
 
 
-def _share(row: KernelTime, limits: tuple[float, float]) -> float:
-    """The share of the machine's limit, of arithmetic or of bytes."""
-    ns = row.nanoseconds or 1
-    return max(row.flops / ns / limits[0], row.nbytes / ns / limits[1])
-
-
-def _limits_if_free() -> tuple[float, float]:
-    """Those of the machine; within a profile, where they cannot be measured, without end."""
-    try:
-        return _limits()
-    except ArgumentError:
-        return float("inf"), float("inf")
-
-
-@functools.cache
-def _limits() -> tuple[float, float]:
-    """Arithmetic and bytes that this machine does in a nanosecond, as a product and a copy do."""
-    square, long = np.ones((1024, 1024), np.float32), np.ones(1 << 23, np.float32)
-    multiply, copy = jit(lambda x: x @ x), jit(lambda x: x + 1)
-    best = []
-    for f, x in ((multiply, square), (copy, long)):
-        rates = []
-        for _ in range(_ROUNDS):
-            seen = profile(f)(x)
-            run = max(seen.runs, key=lambda run: run.stop - run.start)
-            rates.append((run.flops if f is multiply else run.nbytes) / (run.stop - run.start))
-        best.append(max(rates))
-    return best[0], best[1]
+def _share(row: KernelTime, known: Limits | None) -> float:
+    """The share of the machine's limit that the kernels of a row reach; 0 where it is not known."""
+    if known is None or not row.nanoseconds:
+        return 0.0
+    least, _ = known.least(row.flops // row.count, row.nbytes // row.count, row.arithmetic)
+    return least * row.count / row.nanoseconds

@@ -14,10 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from fnx.backends.cost_estimate import nanoseconds
+from fnx.core import ops
 from fnx.core.config import DEVICES, GPUS
 from fnx.core.errors import ArgumentError, NotBuiltError
 from fnx.core.process import fork_safe_lock, load
 from fnx.core.program import KernelCode, Recorded
+from fnx.core.range_kinds import RANGE_KINDS
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 
@@ -85,6 +88,8 @@ class DeviceBase(ABC):
 
     name: str
     target: Target
+    is_recording = False  # whether it notes when kernels run
+    shared_cache = 0  # bytes of the cache that all processors share; 0: none that is known
     allocate: Callable[[Iterable[Any]], Sequence[DeviceStorage]]
 
     def together(self, sizes: Sequence[int]) -> Sequence[Any]:
@@ -124,6 +129,14 @@ class DeviceBase(ABC):
     def assembly(self, text: str) -> str:
         """Machine code of LLVM IR, as text; empty where nothing is compiled."""
         return ""
+
+    def estimate(self, kernel: UOp, scalars: Sequence[int]) -> float:
+        """Nanoseconds that a kernel is taken to need, on all workers that it is shared by."""
+        if kernel.op is ops.HOST:  # as long as Python takes
+            return 0.0
+        shared = kernel.op is not ops.KERNEL or any(
+            RANGE_KINDS[r.arg.kind].given for store in kernel.src for r in store.ranges)
+        return nanoseconds(kernel, dict(enumerate(scalars))) / (self.target.cores if shared else 1)
 
     def synchronize(self) -> None:  # noqa: B027
         """Return when all submitted work is done."""

@@ -353,6 +353,7 @@ class Linked(Record):
         scratch: bytes that each worker needs for itself.
         nanoseconds: about how long it takes.
         flops: arithmetic of floats.
+        arithmetic: the type of most of it (core/limits.py).
     """
 
     name: str
@@ -362,6 +363,7 @@ class Linked(Record):
     scratch: int
     nanoseconds: float
     flops: int
+    arithmetic: str
 
 
 class Exec(Record):

@@ -55,8 +55,8 @@ class Chunk(Record):
 class KernelRun(Record):
     """A kernel that ran: its name and the user's lines, bytes of its buffers and arithmetic of
     floats, when it began and ended (nanoseconds of ``time.monotonic_ns``), the number of the
-    submission that it was part of, and what each worker did of it (nothing where one ran it
-    whole)."""
+    submission that it was part of, what each worker did of it (nothing where one ran it whole),
+    and the type of most of its arithmetic."""
 
     name: str
     sites: tuple[Site, ...]
@@ -66,6 +66,7 @@ class KernelRun(Record):
     stop: int = 0
     submission: int = 0
     chunks: tuple[Chunk, ...] = ()
+    arithmetic: str = "float32"
 
 
 class Recorded(Record):

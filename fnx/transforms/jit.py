@@ -26,7 +26,7 @@ from fnx.core.errors import ArgumentError, RetracedError, user_site
 from fnx.core.ops import PARAM
 from fnx.core.process import load
 from fnx.core.uop import UOp
-from fnx.transforms.link import get_device, link, moved, prepared, searched_schedules
+from fnx.transforms.link import get_device, limits, link, moved, prepared, searched_schedules
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
 from fnx.transforms.replay.executable import Executable, Executables, Replay
@@ -284,7 +284,7 @@ class Jitted(Transformed[P, R_co]):
         made: Lowering = module.Lowering(
             fn, executable.lowered, device, replay.milliseconds, again, labels(self._f, key),
             self._name, lambda: load("fnx.transforms.replay.timeline").timeline(
-                replay, executable, key[1]))
+                replay, executable, key[1]), limits)
         return made
 
     def memory(self, *args: P.args, **kwargs: P.kwargs) -> MemoryUse:

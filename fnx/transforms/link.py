@@ -19,6 +19,7 @@ from fnx.core.array import storage
 from fnx.core.array.trace import apart, rewriting
 from fnx.core.config import config
 from fnx.core.dtypes import NDArray
+from fnx.core.limits import Limits
 from fnx.core.process import load
 from fnx.core.program import Recorded
 from fnx.core.target import Target
@@ -106,6 +107,17 @@ def record() -> Callable[[], Recorded]:
     return _device().record()
 
 
+def limits() -> Limits | None:
+    """What the configured device can do, measured once; None where kernels are groups of threads,
+    where nothing is compiled, and while it is being recorded."""
+    device = _device()
+    if device.target.kind != "host" or device.is_recording:
+        return None
+    found: Limits = apart(load("fnx.transforms.replay.limits").limits, device, _beginning(device),
+                          disk())
+    return found
+
+
 def disk() -> Any:
     """What other processes leave for this one: the DiskCache."""
     module = load("fnx.backends.cache")
@@ -156,5 +168,5 @@ _eager = Eager(lambda fn, _, device: link(fn, get_device(device), True), _put,
 storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _device().synchronize(),
                       lambda value: _device().borrow(value))
 
-__all__ = ["disk", "get_device", "link", "lowered_for", "moved", "prepared", "record",
+__all__ = ["disk", "get_device", "limits", "link", "lowered_for", "moved", "prepared", "record",
            "row_of", "searched_schedules"]

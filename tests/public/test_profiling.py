@@ -17,6 +17,7 @@ from fnx import profiling
 from fnx.backends.base import get_device
 from fnx.backends.cpu import recording
 from fnx.core.config import override
+from fnx.core.limits import Limits
 
 COMPILED = True
 
@@ -24,7 +25,8 @@ COMPILED = True
 @pytest.fixture(autouse=True)
 def _limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What the machine can do is not measured in tests."""
-    monkeypatch.setattr(profiling, "_limits", lambda: (100.0, 10.0))
+    monkeypatch.setattr(profiling, "limits", lambda: Limits(
+        (("float32", 100.0),), (("memory", 0, 10.0),)))
     yield
     assert get_device("cpu").queue.recording is None  # type: ignore[attr-defined]
 

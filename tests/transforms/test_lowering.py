@@ -59,7 +59,7 @@ def test_a_page_for_notebooks_is_escaped() -> None:
     page = stages_of(f)._repr_html_()
     assert page.count("<details>") == len(STEPS) and "<b>&f" not in page
     assert "&lt;b&gt;&amp;f" in page
-    for head in ("kernel", "line", "loops", "FLOP", "bytes", "schedule"):
+    for head in ("kernel", "line", "loops", "FLOP", "bytes", "schedule", "chosen by"):
         assert f"<th>{head}</th>" in page
     assert "vectorize(&#x27;" in page and "vec(16)" in page or "vec(" in page
 
@@ -72,6 +72,53 @@ def test_stages_of_a_hand_written_kernel_under_its_schedule() -> None:
     shown = fnx.jit(lambda x: double(x)).lower(jnp.zeros(16))
     assert shown.text("schedules").startswith("double: as the user wrote it")
     assert "for io in seq(2), ii in vec(8):" in shown.text("tiled")
+
+
+def test_what_each_kernel_costs() -> None:
+    def f(x: Any) -> Any:
+        return jnp.exp(x @ x), x.T + 1.0
+    found = fnx.jit(f).lower(np.ones((128, 128), "f4")).roofline()
+    product = max(found.rows, key=lambda row: row.flops)
+    assert product.flops >= 2 * 128 ** 3 and product.bound == "float32"
+    assert product.line.startswith("test_lowering.py:") and "vec(" in product.loops
+    for row in found.rows:
+        assert row.chosen == "model" and row.predicted > 0 and row.nbytes > 0
+        assert row.measured and row.least and row.limit == row.least / row.measured
+    text = str(found)
+    assert "limits of this machine: float32" in text and f"% {product.bound}" in text
+    assert found.limits and {name for name, *_ in found.limits.levels} >= {"L1", "L2", "memory"}
+    assert all(rate > 0 for _, rate in found.limits.flops)
+    wide = fnx.jit(lambda x: x @ x).lower(np.ones((64, 64), "f8")).roofline(measured=False)
+    assert all(row.measured is None and row.limit is None for row in wide.rows)
+
+
+def test_the_type_of_the_arithmetic_says_which_limit_counts() -> None:
+    with override(x64=True):
+        found = fnx.jit(lambda x: x @ x).lower(np.ones((200, 200))).roofline(measured=False)
+    assert max(found.rows, key=lambda row: row.flops).bound == "float64"
+
+
+def test_what_does_not_run_for_a_reader_is_not_measured() -> None:
+    def f(x: Any) -> Any:
+        fnx.debug.print("{}", x[0])
+        return x * 2
+    found = fnx.jit(f).lower(jnp.ones(40)).roofline()
+    assert all(row.measured is None for row in found.rows)
+    assert "not measured: expected a program that can run on zeros; this one has effects" in \
+        str(found)
+    with fnx.profile():  # one profile at a time; limits are not measured in one either
+        found = fnx.jit(lambda x: x * 2).lower(jnp.ones(40)).roofline()
+    assert "expected one profile at a time" in found.why and found.limits is None
+    with override(device="interp"):
+        found = fnx.jit(lambda x: x * 2).lower(jnp.ones(40)).roofline()
+    assert found.limits is None and found.why and found.rows[0].predicted > 0
+
+
+def test_loops_have_the_mean_of_their_kernels() -> None:
+    def f(x: Any) -> Any:
+        return lax.fori_loop(0, 5, lambda i, x: jnp.tanh(x @ x) * 0.1, x)
+    rows = fnx.jit(f).lower(np.ones((40, 40), "f4")).roofline().rows
+    assert any(row.measured for row in rows)
 
 
 def test_stages_of_a_device_without_code() -> None:

@@ -40,10 +40,12 @@ from fnx.backends.hcq import (
     memory_of,
 )
 from fnx.backends.llvm import binding
+from fnx.backends.llvm.host import cache_bytes
 from fnx.backends.llvm.kernels import Kernels, LinkedKernel
 from fnx.core import build_commands, host, ops, parts
 from fnx.core.arithmetic import flops
 from fnx.core.errors import ArgumentError, OutOfMemoryError, SpecError
+from fnx.core.limits import arithmetic_of
 from fnx.core.op_args import Linked
 from fnx.core.process import at_fork, fork_safe_lock
 from fnx.core.program import KernelCode, Recorded, known_by_key
@@ -105,7 +107,8 @@ def _linked(command: Command, plan: _KernelPlan) -> UOp:
     """The EXEC of a command over a LINKED."""
     kernel, scalars = command.kernel, [signed(s) for s in command.scalars]
     arg = Linked(kernel.arg.name, plan.kernel.key, tuple(sorted(parts.written_slots(kernel))),
-                 plan.iterations, plan.scratch, plan.work, flops(kernel, scalars))
+                 plan.iterations, plan.scratch, plan.work, flops(kernel, scalars),
+                 arithmetic_of(kernel))
     return command.node.replace(src=(build_commands.linked(arg), *command.node.src[1:]))
 
 
@@ -328,6 +331,7 @@ class CpuDevice(HostDevice):
 
     def __init__(self) -> None:
         self.target = binding.host_target()
+        self.shared_cache = cache_bytes(3, 0)
         self.pool = Pool(self._reclaim)
         self.native = native(self.target)
         self.queue = CpuQueue(self.target, self.pool)
@@ -375,6 +379,11 @@ class CpuDevice(HostDevice):
     def assembly(self, text: str) -> str:
         """Machine code of LLVM IR, as text."""
         return binding.assembly(text, self.target)
+
+    @property
+    def is_recording(self) -> bool:  # type: ignore[override]
+        """Whether somebody profiles."""
+        return self.queue.recording is not None
 
     def record(self) -> Callable[[], Recorded]:
         """Note when each kernel runs; of one who profiles at a time."""

@@ -16,6 +16,7 @@ from fnx.backends.cpu import layout
 from fnx.backends.cpu.encoding import Place, signed
 from fnx.core import ops, parts
 from fnx.core.arithmetic import flops
+from fnx.core.limits import arithmetic_of
 from fnx.core.program import Chunk, KernelRun, Recorded
 
 LIMIT = 1 << 18  # events of a recording, 10 MB
@@ -61,4 +62,4 @@ def _facts(place: Place) -> KernelRun:
     scalars = [signed(s) for s in command.scalars]
     arg = command.node.arg
     work = flops(command.kernel, scalars) if command.kernel.op in (ops.KERNEL, ops.LINKED) else 0
-    return KernelRun(arg.name, arg.sites, nbytes, work)
+    return KernelRun(arg.name, arg.sites, nbytes, work, arithmetic=arithmetic_of(command.kernel))

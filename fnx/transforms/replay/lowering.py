@@ -14,14 +14,16 @@ from typing import Any
 from fnx.core import build, ops, parts
 from fnx.core.arithmetic import flops
 from fnx.core.cache import cached
-from fnx.core.errors import ArgumentError
+from fnx.core.errors import ArgumentError, FnxError
 from fnx.core.levels import show
+from fnx.core.limits import Limits, arithmetic_of
 from fnx.core.process import load
 from fnx.core.program import Recorded
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay import lowering_html
 from fnx.transforms.replay.executable import DeviceFace, LoweredFace
+from fnx.transforms.replay.roofline import KernelCost, Roofline
 from fnx.transforms.replay.search import outcome_of
 
 # Each step, and passes whose work it shows; one that is not named goes with the one before it.
@@ -48,13 +50,18 @@ _WHY = {
 }
 
 
+_CALLS = 3  # that are timed, of which the fastest counts
+
+
 class KernelInfo(Record):
-    """One command: its kernel's name, bytes of its buffers, arithmetic operations, node."""
+    """One command: its kernel's name, bytes of its buffers, arithmetic operations, node, and the
+    numbers that it is given."""
 
     name: str
     bytes: int
     flops: int
     node: UOp
+    scalars: tuple[int, ...] = ()
 
 
 class Lowering:
@@ -74,13 +81,14 @@ class Lowering:
 
     def __init__(self, graph: UOp, lowered: LoweredFace, device: DeviceFace, trace: float,
                  again: Callable[[Callable[[Any], None]], Any], inputs: Sequence[str] = (),
-                 name: str = "function", time: Callable[[], Recorded] | None = None) -> None:
+                 name: str = "function", time: Callable[[], Recorded] | None = None,
+                 limits: Callable[[], Limits | None] = lambda: None) -> None:
         self.graph, self.simplified = graph, lowered.function
         self.commands, self.arena = lowered.block.commands, lowered.block.arena
         self.milliseconds = {"trace": trace, **lowered.milliseconds}
         self.kernels = tuple(map(_info, parts.executions(self.commands)))
         self._code, self._device, self._again, self._inputs = lowered.code, device, again, inputs
-        self._name, self._time = name, time
+        self._name, self._time, self._limits = name, time, limits
         self.steps = tuple(STEPS)
 
     def __repr__(self) -> str:
@@ -130,6 +138,53 @@ class Lowering:
         texts = [(name, self.times(name), self.text(name)) for name in STEPS]
         return lowering_html.page(repr(self)[1:-1], self.rows, texts)
 
+    def roofline(self, measured: bool = True) -> Roofline:
+        """What each kernel costs: loops, arithmetic, bytes, how long it should take, takes, and
+        has to take at least on this machine, whose limits are measured once and kept on disk.
+
+        Args:
+            measured: whether to run the program, on zeros, to time its kernels.
+
+        Returns:
+            A Roofline, which prints as a table; its ``rows`` are a KernelCost for each command.
+
+        >>> import fnx, fnx.numpy as jnp
+        >>> x = jnp.ones((64, 64))
+        >>> found = fnx.jit(lambda x: x @ x).lower(x).roofline()
+        >>> [(row.flops, row.bound, row.chosen) for row in found.rows]
+        [(532480, 'float32', 'model')]
+        """
+        limits, why = self._limits(), ""
+        times: list[float | None] = [None] * len(self.kernels)
+        try:
+            for _ in range(_CALLS if measured else 0):
+                times = [min(s for s in both if s is not None) if both != (None, None) else None
+                         for both in zip(times, self._times())]
+        except FnxError as e:
+            why = e.message
+        rows = []
+        for (name, line, loops, work, nbytes, _, chosen), info, spent in zip(
+                self.rows, self.kernels, times):
+            least, bound = (None, "") if limits is None else \
+                limits.least(work, nbytes, arithmetic_of(info.node))
+            moved = 0.0 if limits is None else limits.least(0, nbytes)[0]
+            predicted = max(moved, self._device.estimate(info.node, info.scalars))
+            rows.append(KernelCost(name, line, loops, chosen, work, nbytes, predicted, spent, least,
+                                   bound))
+        return Roofline(rows, limits, why)
+
+    def _times(self) -> list[float | None]:
+        """Nanoseconds of each command in the timeline: of those that a loop runs again, and of
+        equal name, the mean."""
+        found: dict[str, list[int]] = {}
+        runs = self._recorded().runs
+        if len(runs) == len(self.kernels):
+            return [float(run.stop - run.start) for run in runs]
+        for run in runs:
+            found.setdefault(run.name, []).append(run.stop - run.start)
+        names = [_name_and_line(info.name)[0] for info in self.kernels]
+        return [sum(found[name]) / len(found[name]) if name in found else None for name in names]
+
     def view(self, port: int = 0, browser: bool = True) -> Any:
         """Serve a page of this machine on all of it: the graph after each pass and the rules that
         matched, kernels at every level, a timeline of a call on zeros with what each worker did
@@ -157,9 +212,10 @@ class Lowering:
 
     @cached
     def rows(self) -> list[lowering_html.KernelRow]:
-        """Of each command: name, line, loops, arithmetic operations, bytes, schedule."""
+        """Of each command: name, line, loops, arithmetic operations, bytes, schedule and who chose
+        it."""
         return [(*_name_and_line(k.name), _loops(k.node), k.flops, k.bytes,
-                 self._schedules.get(k.node, "")) for k in self.kernels]
+                 *self._schedules.get(k.node, ("", ""))) for k in self.kernels]
 
     def kernel_texts(self, kernel: UOp) -> dict[str, Callable[[], str]]:
         """A kernel of a command at its levels, from its loops to machine code; each is made when
@@ -174,6 +230,9 @@ class Lowering:
     @cached
     def timeline(self) -> Recorded:
         """When each kernel of one call ran, which is made on zeros now."""
+        return self._recorded()
+
+    def _recorded(self) -> Recorded:
         if self._time is None:
             raise ArgumentError("expected a program of a device")
         return self._time()
@@ -199,13 +258,13 @@ class Lowering:
         return {site for n in nodes for site in n.sites}
 
     @cached
-    def _schedules(self) -> dict[UOp, str]:
-        """The schedule of each tiled kernel, on one line."""
-        found: dict[UOp, str] = {}
-        schedule = ""
+    def _schedules(self) -> dict[UOp, tuple[str, str]]:
+        """The schedule of each tiled kernel, on one line, and who chose it."""
+        found: dict[UOp, tuple[str, str]] = {}
+        schedule = "", ""
         for ran in self.passes:
             if ran.name == "choose":
-                schedule = ", ".join(map(repr, ran.after.schedule))
+                schedule = ", ".join(map(repr, ran.after.schedule)), _who(ran.before)
             elif ran.name in STEPS["tiled"]:
                 found.update((k, schedule) for k in getattr(ran.after, "graphs", ()))
         return found
@@ -253,6 +312,12 @@ def _name_and_line(name: str) -> tuple[str, str]:
     return kernel, line.rstrip(")")
 
 
+def _who(work: Any) -> str:
+    """Who chose a schedule."""
+    found = outcome_of(work.kernel.arg.name, work.schedule)
+    return "search" if found is not None else "user" if work.schedule else "model"
+
+
 def _explained(before: Any, after: Any) -> str:
     """A schedule with who chose it and why: the user, a search, or the model by what kind of kernel
     it is."""
@@ -273,6 +338,8 @@ def _explained(before: Any, after: Any) -> str:
 
 def _loops(kernel: UOp) -> str:
     """``par(7) seq(300) vec(16)``: the loops of a kernel, outermost first."""
+    if kernel.op is not ops.KERNEL:
+        return kernel.op.name.lower()
     ranges = sorted((n for n in toposort([kernel]) if n.op is ops.RANGE),
                     key=parts.LoopOrder(kernel.arg.order))
     return " ".join(f"{r.arg.kind.lower()}({_extent(parts.extent(r))})" for r in ranges)
@@ -287,4 +354,4 @@ def _info(execution: UOp) -> KernelInfo:
     kernel, *operands = execution.src
     scalars = [build.const_of(s) for s in operands if s.op is ops.CONST]
     nbytes = sum(parts.slots(s)[0].nbytes for s in operands if s.op is not ops.CONST)
-    return KernelInfo(execution.arg.label, nbytes, flops(kernel, scalars), kernel)
+    return KernelInfo(execution.arg.label, nbytes, flops(kernel, scalars), kernel, tuple(scalars))

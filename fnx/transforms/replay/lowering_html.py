@@ -2,7 +2,8 @@
 
 All text of the user (names of functions, files) is escaped.
 
->>> page("<f>", [("add", "m.py:3", "vec(16)", 16, 64, "")], [("graph", "1 ms", "a < b")])[:28]
+>>> row = "add", "m.py:3", "vec(16)", 16, 64, "", "model"
+>>> page("<f>", [row], [("graph", "1 ms", "a < b")])[:28]
 '<div><p>&lt;f&gt;</p><table>'
 """
 
@@ -11,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-HEADS = ("kernel", "line", "loops", "FLOP", "bytes", "schedule")
+HEADS = ("kernel", "line", "loops", "FLOP", "bytes", "schedule", "chosen by")
 _PRE = '<pre style="line-height: 1.25; overflow-x: auto">'
 _LEFT = '<td style="text-align: left; font-family: monospace">'
 
-KernelRow = tuple[str, str, str, int, int, str]
+KernelRow = tuple[str, str, str, int, int, str, str]
 
 
 def page(title: str, kernels: Sequence[KernelRow], steps: Sequence[tuple[str, str, str]]) -> str:

@@ -231,9 +231,11 @@ class _Task:
         return self._key
 
     def _keep(self, found: Outcome) -> Outcome:
-        """Keep what was found, unless another process was first."""
+        """Keep what was found, unless another process was first; where there was no time to try
+        anything, in this process only."""
         found = _read(self.disk.get(self.key)) or found
-        self.disk.put(self.key, _written(found), f"schedule of {self.name}")
+        if found.tried > 1:
+            self.disk.put(self.key, _written(found), f"schedule of {self.name}")
         return self._kept(found)
 
     def _kept(self, found: Outcome) -> Outcome:

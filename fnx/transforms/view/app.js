@@ -94,7 +94,7 @@ const VIEWS = {
     for (const name of kernel.levels) views[name] = () => later(own(`${name}/${i}`));
     views.graph = () => graph(kernel.graph);
     return { head: [row.name, `${row.line}   ${row.loops}   ${row.flops.toLocaleString()} FLOP   ` +
-                    `${size(row.bytes)}   ${row.schedule}`], views };
+                    `${size(row.bytes)}   ${row.schedule}   (${row.chosen})`], views };
   },
   steps: async i => {
     const row = state.overview.steps[i], step = await own(`step/${row.name}`);
@@ -257,8 +257,8 @@ function table(heads, rows, chosen) {
 }
 
 function kernelTable() {
-  table(["kernel", "line", "loops", "FLOP", "bytes", "schedule"],
-        state.overview.kernels.map(k => [k.name, k.line, k.loops, k.flops, k.bytes, k.schedule]),
+  table(["kernel", "line", "loops", "FLOP", "bytes", "schedule", "chosen by"],
+        state.overview.kernels.map(k => [k.name, k.line, k.loops, k.flops, k.bytes, k.schedule, k.chosen]),
         i => { state.view = "tiled"; go("kernels", i); });
 }
 

@@ -45,7 +45,8 @@ class PageData:
                 "steps": [{"name": name, "times": made.times(name)} for name in made.steps],
                 "passes": self.passes,
                 "kernels": [{"name": row[0], "line": row[1], "loops": row[2], "flops": row[3],
-                             "bytes": row[4], "schedule": row[5]} for row in made.rows]}
+                             "bytes": row[4], "schedule": row[5], "chosen": row[6]}
+                            for row in made.rows]}
 
     def step(self, name: str) -> Json:
         """The text of a step of ``show``."""
