@@ -14,16 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends.cost_estimate import nanoseconds
 from fnx.core import ops
 from fnx.core.config import DEVICES, GPUS
 from fnx.core.errors import ArgumentError, NotBuiltError
-from fnx.core.process import fork_safe_lock, load
+from fnx.core.process import deferred, fork_safe_lock, load
 from fnx.core.program import KernelCode, Recorded
-from fnx.core.range_kinds import RANGE_KINDS
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 
+nanoseconds = deferred("fnx.backends.cost_estimate", "nanoseconds")  # for readers only
 _LOADING = 16 << 20  # bytes of address space without which no device is loaded
 
 
@@ -134,9 +133,11 @@ class DeviceBase(ABC):
         """Nanoseconds that a kernel is taken to need, on all workers that it is shared by."""
         if kernel.op is ops.HOST:  # as long as Python takes
             return 0.0
+        kinds = load("fnx.core.range_kinds").RANGE_KINDS
         shared = kernel.op is not ops.KERNEL or any(
-            RANGE_KINDS[r.arg.kind].given for store in kernel.src for r in store.ranges)
-        return nanoseconds(kernel, dict(enumerate(scalars))) / (self.target.cores if shared else 1)
+            kinds[r.arg.kind].given for store in kernel.src for r in store.ranges)
+        spent: float = nanoseconds(kernel, dict(enumerate(scalars)))
+        return spent / (self.target.cores if shared else 1)
 
     def synchronize(self) -> None:  # noqa: B027
         """Return when all submitted work is done."""

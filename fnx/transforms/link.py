@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fnx.backends.base import DeviceBase, before_each, get_device, moved, row_of
 from fnx.core import ops
@@ -19,12 +19,14 @@ from fnx.core.array import storage
 from fnx.core.array.trace import apart, rewriting
 from fnx.core.config import config
 from fnx.core.dtypes import NDArray
-from fnx.core.limits import Limits
 from fnx.core.process import load
 from fnx.core.program import Recorded
 from fnx.core.target import Target
 from fnx.core.uop import UOp, kinds, toposort
 from fnx.transforms.replay.executable import DeviceFace, Eager, Executable, LoweredFace
+
+if TYPE_CHECKING:
+    from fnx.core.limits import Limits
 
 Schedules = Callable[[UOp], Any]  # of a KERNEL: its schedule; None: the model chooses
 
