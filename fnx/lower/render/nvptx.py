@@ -13,7 +13,7 @@ stay, as LLVM's PTX says ``.rn`` and no ``.ftz``.
 >>> sync = UOp(ops.SYNC, dtypes.void)
 >>> p = UOp(ops.PROGRAM, dtypes.void, (sync,), op_args.ThreadGroup(0, 0, 64, 0, 0))
 >>> print(module("f", render(p)).splitlines()[0])
-define ptx_kernel void @f(ptr addrspace(1) %words) "nvvm.reqntid"="64" {
+define ptx_kernel void @f(ptr addrspace(1) %words) "nvvm.minctasm"="8" "nvvm.reqntid"="64" {
 """
 
 from __future__ import annotations
@@ -29,11 +29,15 @@ from fnx.lower.render.host import from_bits
 from fnx.lower.render.llvm import ROWS, Convention, Printer, body, type_of
 
 REGISTERS = 1 << 16  # of a multiprocessor, on every chip since sm_70
-_EACH, _EACH_OF_WARP = 128, 168  # registers of a thread with a tile of a product, by a warp
+_EACH, _EACH_OF_WARP = 128, 168  # registers of a thread that waits for others; by a warp
 _IDS = {"GRID": "%group", "THREAD": "%thread"}  # of 32 bits; 64: with that in its name
 _DECLARED = """declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
+"""
+_METADATA = """!0 = !{}
+!1 = distinct !{!1, !2}
+!2 = !{!"llvm.loop.unroll.disable"}
 """
 
 
@@ -50,21 +54,18 @@ def render(program: UOp) -> str:
 
 
 def _budget(program: UOp) -> str:
-    """How many groups a multiprocessor has at least, where threads meet in a loop: by itself ptxas
-    spills sooner than it gives up a group, and such a loop is bound by arithmetic."""
-    depth, meet = 0, False
-    for node in program.src:
-        depth += (node.op is ops.FOR) - (node.op is ops.ENDFOR)
-        meet |= node.op is ops.SYNC and depth > 0
-    each = _EACH_OF_WARP if any(n.op is ops.MMA for n in program.src) else _EACH
+    """How many groups a multiprocessor has at least, where threads meet: by itself ptxas spills
+    sooner than it gives up a group."""
+    found = {n.op for n in program.src}
+    each = _EACH_OF_WARP if ops.MMA in found else _EACH
     groups = max(1, REGISTERS // (program.arg.threads * each))
-    return f'"nvvm.minctasm"="{groups}" ' if meet else ""
+    return f'"nvvm.minctasm"="{groups}" ' if ops.SYNC in found else ""
 
 
 def module(symbol: str, function: str) -> str:
     """The module that defines ``symbol`` as a kernel."""
     function = function.replace("@SHARED", f"@{symbol}_shared")
-    return f"define ptx_kernel void @{symbol}{function}{_DECLARED}!0 = !{{}}\n"
+    return f"define ptx_kernel void @{symbol}{function}{_DECLARED}{_METADATA}"
 
 
 def _enter(p: Printer, program: UOp) -> None:
@@ -154,8 +155,20 @@ def _load(p: Printer, node: UOp) -> None:
     p.names[node] = p.line(f"icmp ne i8 {name}, 0") if node.dtype.is_bool else name
 
 
+_WAIT = "  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
+
+
 def _sync(p: Printer, node: UOp) -> None:
-    p.out.append("  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)")
+    p.out.append(_WAIT)
+
+
+def _endfor(p: Printer, node: UOp) -> None:
+    """A loop in which threads wait stays one: nothing moves over the wait, so what ptxas unrolls
+    there takes registers only (126 where 52 do)."""
+    start = p.loops[node.src[0]].at
+    ROWS[ops.ENDFOR](p, node)
+    if _WAIT in p.out[start:]:
+        p.out[-2] += ", !llvm.loop !1"
 
 
 def _shuffle_xor(p: Printer, node: UOp) -> None:
@@ -235,4 +248,4 @@ def _vector_of(p: Printer, node: UOp) -> None:
 _NVPTX = Convention(_enter, {ops.ID: lambda p, n: _IDS[n.arg] + "64" * (n.dtype.bits == 64)},
                     {ops.SCRATCH: _scratch, ops.LOAD: _load, ops.STORE: _store, ops.SYNC: _sync,
                      ops.MMA: _mma, ops.VECTOR: _vector_of, ops.SHUFFLE_XOR: _shuffle_xor,
-                     ops.FETCH: _fetch, ops.AWAIT: _await})
+                     ops.FETCH: _fetch, ops.AWAIT: _await, ops.ENDFOR: _endfor})
