@@ -22,7 +22,7 @@ the same STORE writes.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,10 @@ from fnx.core import dtypes, narrow, numpy_semantics, ops, parts, units
 from fnx.core.dtypes import NDArray
 from fnx.core.errors import KernelError
 from fnx.core.levels.interp_iter import Iteration
+from fnx.core.levels.windows import Cuts, windows_of
 from fnx.core.numpy_semantics import combined, fold, fold_at, least_place
 from fnx.core.uop import UOp, toposort
 
-Cuts = dict[UOp, tuple[int, int]]  # of the ranges that are cut: lo, hi
 ValueOf = dict[UOp, Any]  # an Array; of an ITER its Iteration
 
 LIMIT = 16 << 20  # bytes of one array; an expression holds a few of them: about 64 MB
@@ -106,7 +106,7 @@ class _StoreRun:
         free = sorted(self.store.ranges, key=self.axis.__getitem__)
         cuts = self._cuts(free)
         base: ValueOf = dict(self.loops)
-        for windows in _windows(cuts, self.extent):
+        for windows in windows_of(cuts, self.extent):
             self._write(windows, base)
         self.loops.update((n, v) for n, v in base.items() if n.op is ops.ITER)
 
@@ -246,7 +246,7 @@ class _StoreRun:
         inner: Cuts = {r: w for r, w in windows.items() if r not in closed}
         cut = self._reduce_cut(node, inner) if node.op is ops.REDUCE else {}
         out: NDArray | None = None
-        for window in _windows(cut, self.extent):
+        for window in windows_of(cut, self.extent):
             scope = {**inner, **window}
             changed = [r for r in {*closed, *cut} if r in window or r in windows]
             kept = {n: v for n, v in values.items() if not any(r in n.ranges for r in changed)}
@@ -488,17 +488,6 @@ def _with_its_loops(store: UOp, kernel: UOp) -> list[UOp]:
         found += more
         open_.update(*[loops[s] for s in more])
     return [s for s in kernel.src if s in found]
-
-
-def _windows(cuts: Mapping[UOp, int], extent: Mapping[UOp, int]) -> Iterator[Cuts]:
-    """All windows of the ranges that are cut, in the order of the loops."""
-    if not cuts:
-        yield {}
-        return
-    (r, step), *rest = cuts.items()
-    for lo in range(0, extent[r], step):
-        for windows in _windows(dict(rest), extent):
-            yield {r: (lo, min(lo + step, extent[r])), **windows}
 
 
 def _name(ref: UOp) -> str:

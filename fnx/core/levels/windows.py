@@ -1,0 +1,26 @@
+"""Windows: parts of the iteration space of a kernel, which the interpreter holds one at a time.
+
+>>> from fnx.core import build
+>>> i, j = build.range_(5, 0), build.range_(4, 1)
+>>> [[bounds for bounds in w.values()] for w in windows_of({i: 3}, {i: 5, j: 4})]
+[[(0, 3)], [(3, 5)]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from fnx.core.uop import UOp
+
+Cuts = dict[UOp, tuple[int, int]]  # of the ranges that are cut: lo, hi
+
+
+def windows_of(cuts: Mapping[UOp, int], extent: Mapping[UOp, int]) -> Iterator[Cuts]:
+    """All windows of the ranges that are cut into pieces, in the order of the loops."""
+    if not cuts:
+        yield {}
+        return
+    (r, step), *rest = cuts.items()
+    for lo in range(0, extent[r], step):
+        for windows in windows_of(dict(rest), extent):
+            yield {r: (lo, min(lo + step, extent[r])), **windows}
