@@ -46,7 +46,8 @@ class RecordingCuda:
         wrong: what a driver would have refused.
         kernels: KERNELs by symbol, from who encodes them.
         fault: a code that the next event answers.
-        endless: kernels that end when the word of the host says so.
+        endless: kernels that look at the word of the host which ends them.
+        unending: names of those that nothing else ends.
         alone: whether one thread calls: then a copy to the host has nothing to wait for.
         version: of the driver.
     """
@@ -59,6 +60,7 @@ class RecordingCuda:
         self.room = MEMORY
         self.mapped: set[int] = set()
         self.endless: set[str] = set()
+        self.unending: set[str] = set()
         self.memory: dict[int, np.ndarray[Any, Any]] = {}
         self.pinned: dict[int, np.ndarray[Any, Any]] = {}
         self.things: dict[int, tuple[str, Any]] = {}
@@ -240,7 +242,7 @@ class RecordingCuda:
         variables = {n.arg.slot: n.dtype for n in nodes if n.op is ops.VAR}
         buffers = max(refs) + 1
         count = buffers + max(variables, default=-1) + 1
-        if symbol in self.endless:  # it runs until it is told to end, and computes nothing
+        if symbol in self.endless and kernel.arg.name in self.unending:  # and computes nothing
             word = int(self._inside(words + 8 * count, 8)[:8].view(np.uint64)[0])
             assert word in self.mapped
             return bool(ctypes.c_int.from_address(word).value)
