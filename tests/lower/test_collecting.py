@@ -107,7 +107,7 @@ def test_what_follows_a_product_is_written_once_a_row_of_a_tile() -> None:
         last = tile(kernel, [s for s in each if not isinstance(s, tiling.StageOperand)])
         program = kernel_code(last, Driver(target)).program()
         lines.append(len(toposort([program])))
-    assert 3 * lines[0] < lines[1]
+    assert 2 * lines[0] < lines[1]
 
 
 @pytest.mark.parametrize("m, depth, n", [(1, 3, 2), (31, 17, 45), (60, 90, 130)])
