@@ -36,6 +36,7 @@ from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.target import Target
 from fnx.core.tiling import Schedule
 from fnx.core.uop import UOp, rebuild, substitute, toposort
+from fnx.lower.blockwise.products import may_have_products
 from fnx.lower.bodies import Carried, distinct_results, expand
 from fnx.lower.commands import AnyLaunch, Block, Launch, Launches, commands, plan_memory
 from fnx.lower.donated import donated_pairs
@@ -136,7 +137,7 @@ def block_decisions(fn: UOp, after: UOp) -> list[str]:
         if fn is not after or not what.startswith("computed"):  # this machine has other loops
             found.append(f"{labelled('product', product.sites)}: {what}")
     for body in toposort([fn], into_functions=True):
-        if body.op is ops.FUNCTION:
+        if body.op is ops.FUNCTION and may_have_products(body):
             by_blocks(body, Target("reader"), tell)
     return found
 
@@ -179,7 +180,11 @@ def blockwise(fn: UOp, target: Target) -> UOp:  # its kernels are loops and vect
     if "VEC" not in machine.kinds:
         return fn
     in_order = bool(machine.code)  # else NumPy sums products as they lie
-    return on_bodies(partial(by_blocks, target=target, again=in_order))(fn)
+
+    def by_blocks_if_any(body: UOp) -> UOp:
+        made: UOp = by_blocks(body, target, again=in_order) if may_have_products(body) else body
+        return made
+    return on_bodies(by_blocks_if_any)(fn)
 
 
 CALLING = frozenset({ops.CALL, ops.CUSTOM})
@@ -377,8 +382,9 @@ class Blocks:
             if to is not None and source is not None:
                 yield to, source
 
-        for part in tiled.parts:
+        for part in reversed(tiled.parts):  # what takes longest to compile comes first
             self.ready(part.kernel)
+        for part in tiled.parts:
             used = [operands[i] for i in part.refs]
             writes = nodes_of([used[slot] for slot in parts.written_slots(part.kernel)])
             main = part is tiled.parts[-1]

@@ -19,6 +19,7 @@ from fnx.core.levels import interp
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower.blockwise import blockwise as pass_
+from fnx.lower.blockwise import products
 from fnx.lower.blockwise.blockwise import blockwise
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
@@ -33,7 +34,7 @@ Function = Callable[..., Any]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of any size are worth it."""
-    monkeypatch.setattr(pass_, "LEAST", 1)
+    monkeypatch.setattr(products, "LEAST", 1)
     monkeypatch.setattr(pass_, "MEMORY", 0)
 
 
@@ -267,7 +268,7 @@ def test_it_is_done_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "products of this size by blocks" in told[0]
     _, told = lowered(attended(by_einsum), OPERANDS)
     assert told == ["computed by blocks, in 4 kernels"]
-    monkeypatch.setattr(pass_, "LEAST", 1 << 40)
+    monkeypatch.setattr(products, "LEAST", 1 << 40)
     fn, told = lowered(by_einsum, OPERANDS[:3])
     assert not told and all(n.op is not ops.CALL for n in toposort(fn.src))
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.backends.llvm import binding as llvm
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, ops, parts
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.target import Target
 from fnx.core.uop import rebuild, toposort
@@ -139,36 +139,44 @@ def test_lanes_with_other_instances_between_move_as_vectors(count):
     assert all(line.src[0].src[1].dtype.lanes == 1 for line in moves)
 
 
-def packed(m, k, rows, monoid=ops.ADD):
-    """o[m] = sum over k of x[m, k]^2 through a stage that is filled across its rows."""
-    row, row_ok, (ir, i) = split(m, (rows, "UNROLL"), ids=0, outer="PAR")
-    kk, q = build.range_(k, 10), build.range_(k, 11)
-    x = build.load(build.at(build.ref(0, F32, (m, k)), row, kk), row_ok)
-    panel = build.stage(build.mul(x, x), (kk, i), id=0)
-    total = build.reduce_ranges(build.load(build.at(panel, q, i)), monoid, (q,))
+def packed(m, k, rows, kind="UNROLL", space="PRIV"):
+    """o[m] = sum over k of x[m, k]^2 through a stage that is filled across its rows, read by
+    unrolled rows or by lanes."""
+    row, row_ok, (ir, i) = split(m, (rows, kind), ids=0, outer="PAR")
+    kk, q, across = build.range_(k, 10), build.range_(k, 11), build.range_(rows, 12, "UNROLL")
+    filled = [build.add(build.mul(ir, build.index_const(rows)), across), kk]
+    inside = build.lt(filled[0], build.index_const(m))
+    x = build.load(build.at(build.ref(0, F32, (m, k)), *filled), inside)
+    panel = build.stage(build.mul(x, x), (kk, across), 0, space)
+    total = build.reduce_ranges(build.load(build.at(panel, q, i)), ops.ADD, (q,))
     store = build.store(build.at(build.ref(1, F32, (m,)), row), total, row_ok)
-    return build.kernel([store], "packed", (0, 10, 11, 1))
+    return build.kernel([store], "packed", (0, 10, 12, 11, 1))
 
 
-@settings(deadline=None, max_examples=15)
-@given(m=st.integers(1, 30), k=st.integers(1, 50), rows=st.sampled_from([2, 4, 6, 14, 16]))
-def test_packed_rows(m, k, rows):
-    kernel = packed(m, k, rows)
+@settings(deadline=None, max_examples=30)
+@given(m=st.integers(1, 30), k=st.integers(1, 50) | st.sampled_from([255, 256, 320, 512]),
+       rows=st.sampled_from([2, 4, 6, 14, 16]), kind=st.sampled_from(["UNROLL", "VEC"]))
+def test_packed_rows(m, k, rows, kind):
+    kernel = packed(m, k, rows if kind == "UNROLL" else 16, kind)
     x = np.random.default_rng(k).integers(-3, 4, (m, k)).astype("f")
     mine, theirs = both(kernel, [x, np.zeros(m, "f")])
     assert same_bits(mine[1], theirs[1])
 
 
-def test_fills_are_blocked_and_mean_the_same():
+@pytest.mark.parametrize("k", [3 * 16 + 1, 511, 512])
+@pytest.mark.parametrize("kind,space,laid_out", [
+    ("UNROLL", "PRIV", ["SEQ", "SEQ", "VEC"]), ("UNROLL", "GLOBAL", ["SEQ", "VEC", "UNROLL"]),
+    ("VEC", "PRIV", ["SEQ", "VEC", "UNROLL"])])
+def test_fills_are_blocked_and_mean_the_same(k, kind, space, laid_out):
     target = llvm.host_target()
     lanes = target.lanes(4)
-    kernel = packed(2 * lanes + 3, 3 * lanes + 1, lanes)
+    kernel = packed(2 * lanes + 3, k, lanes, kind, space)
     blocked = block_fills(kernel, target)
     kinds = [[r.arg.kind for r in n.src[1:]] for n in toposort(blocked.src)
              if n.op is ops.STAGE]
-    assert kinds == [["SEQ", "VEC", "UNROLL"]]
+    assert kinds == [laid_out]
     assert block_fills(blocked, target) is blocked
-    x = np.random.default_rng(0).normal(size=(2 * lanes + 3, 3 * lanes + 1)).astype("f")
+    x = np.random.default_rng(0).normal(size=(2 * lanes + 3, k)).astype("f")
     outs = []
     for k in (kernel, blocked):
         out = np.zeros(len(x), "f")
@@ -214,6 +222,17 @@ def test_rows_of_the_source_are_vectors(rows, lanes):
         outs.append(np.zeros(3 * rows - 1, "f"))
         run_kernel(each, [x, outs[-1]], [])
     assert same_bits(*outs)
+
+
+def test_rows_of_whole_kilobytes_are_apart_by_more():
+    """Those that are read together lie in different sets of a cache."""
+    target = llvm.host_target()
+    stages = [n for k in (240, 256, 255)
+              for n in toposort(block_fills(packed(30, k, 14), target).src)
+              if n.op is ops.STAGE]
+    lengths = [[build.const_of(d) for d in parts.dims(n)] for n in stages]
+    blocks = 256 // target.lanes(4)
+    assert [n[1] for n in lengths] == [240 // target.lanes(4), blocks + 1, blocks + 1]
 
 
 @pytest.mark.parametrize("rows,k", [(2, 64), (16, 3)])

@@ -26,13 +26,13 @@ from fnx.core import build, dtypes, op_args, ops
 from fnx.core.errors import SpecError
 from fnx.core.target import Target
 from fnx.core.uop import UOp, inherit, substitute, toposort
+from fnx.lower.blockwise import products
 from fnx.lower.blockwise.blocks import ReduceKernel, RegionKernel
 from fnx.lower.blockwise.exchanged import Exchanged, exchanged
 from fnx.lower.blockwise.frame import Frame
-from fnx.lower.blockwise.region import Facts, Region, RegionReduce, may_be_product, regions
+from fnx.lower.blockwise.region import Facts, Region, RegionReduce, regions
 from fnx.lower.loops.cells import Unfit
 
-LEAST = 1 << 18    # elements of a matrix that is worth it: 512 rows and columns
 MEMORY = 1 << 29   # bytes of products from which on not writing them is worth some time
 WRITING = 1.25     # times the products: what they cost where they are written and read
 
@@ -49,12 +49,9 @@ def blockwise(fn: UOp, target: Target, tell: TellProduct | None = None, again: b
         tell: told of each region what becomes of it, and why.
         again: whether what is computed in two kernels has the same bits.
     """
-    if not any(n.op is ops.REDUCE and n.arg.monoid is ops.ADD and may_be_product(n, LEAST)
-               for n in toposort(fn.src)):
-        return fn
     facts = Facts(fn)
     found: list[RegionKernel | Exchanged] = []
-    for products, region in regions(facts, LEAST, again):
+    for together, region in regions(facts, products.LEAST, again):
         why = region if isinstance(region, str) else ""
         if isinstance(region, Region):
             try:
@@ -65,7 +62,7 @@ def blockwise(fn: UOp, target: Target, tell: TellProduct | None = None, again: b
             except Unfit as e:
                 why = str(e)
         if tell is not None:
-            tell(products[0], why)
+            tell(together[0], why)
     if not found:
         return fn
     made = [blocks.made() for blocks in found]

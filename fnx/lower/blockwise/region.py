@@ -18,13 +18,13 @@ from fnx.core.record import Record
 from fnx.core.rewriting.pattern import constant_of
 from fnx.core.uop import UOp, consumers, toposort
 from fnx.lower.blockwise.expression import MOVED, Walk
+from fnx.lower.blockwise.products import may_be_product
 from fnx.lower.factors import two_factors
 from fnx.lower.fusion import cost
 from fnx.lower.fusion.index_tokens import ZERO, Token, Tokens, identity_index
 from fnx.lower.fusion.kernelize import PROLOGUE_WEIGHT
 from fnx.lower.loops.cells import Unfit
 
-MAX_SUMMED = 256  # terms of a product that is computed again
 MAX_NODES = 256   # of a region
 _LANES = 500      # the first token of an axis that only a fold has
 
@@ -103,12 +103,6 @@ class Facts:
         spread = len(self.axes(node)) < sum(n > 1 for n in node.shape)
         return node.op.kind == "elementwise" and (
             spread or self.cost[node].weight <= PROLOGUE_WEIGHT)
-
-
-def may_be_product(sum_: UOp, least: int) -> bool:
-    """Whether a sum has at least so many elements, of few terms each."""
-    count = math.prod(sum_.shape)
-    return count >= least and math.prod(sum_.src[0].shape) <= MAX_SUMMED * count
 
 
 def regions(facts: Facts, least: int, again: bool) -> Iterator[tuple[list[UOp], Region | str]]:

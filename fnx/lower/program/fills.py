@@ -1,35 +1,47 @@
-"""fills: stages that are filled across their source are filled in blocks of vectors.
+"""fills: stages that are filled across their source are filled with vectors of it.
 
     before  A = STAGE(x[14*ir + i, k], ir, k, i)       i UNROLL 14: 14 numbers, 14 rows apart
+
+Where readers take one number at a time, rows are copied as they lie, by a loop over them:
+
+    after   A = STAGE(x[14*ir + i, 16*ko + kl], ir, i, ko, kl)             i SEQ 14, kl VEC 16
+            reads  A[ir, k, i]  ->  A[ir, i, k // 16, k % 16]         (the same place: K*i + k)
+
+Where lanes of a reader go along i, and in a GLOBAL stage, which is read from far away as it lies,
+blocks of vectors are transposed (stores.py):
+
     after   A = STAGE(x[14*ir + i, 16*ko + kl] where 16*ko + kl < K, ir, ko, kl, i)
-                                                       kl VEC 16: 14 vectors, to be transposed
             reads  A[ir, k, i]  ->  A[ir, k // 16, k % 16, i]         (the same place: 14*k + i)
 
-The lanes go along the range in which the source is contiguous; stores.py transposes the block.
-The stage is rounded up to whole blocks, zero where its source ends. GLOBAL stages, too: so this
-comes before each of them becomes a kernel. Where the source is contiguous along a short row of the
+The stage is rounded up to whole vectors, zero where its source ends. Rows of whole kilobytes get a
+vector more: else those that are read together would share few sets of the cache. This comes
+before each GLOBAL stage becomes a kernel. Where the source is contiguous along a short row of the
 stage, the row is one vector:
 
     before  A = STAGE(x[k, min(13*io + i, M - 1)], k, i)              i UNROLL 13: 13 numbers
     after   A = STAGE(x[k, 13*io + i] where 13*io + i < M, k, i)      i VEC 16
 
 >>> from fnx.core import dtypes
->>> i, k = build.range_(16, 0, "UNROLL"), build.range_(64, 1)
->>> x = build.load(build.at(build.ref(0, dtypes.float32, (16, 64)), i, k))
->>> r, c = build.range_(16, 2), build.range_(64, 3)
+>>> i, k = build.range_(14, 0, "UNROLL"), build.range_(64, 1)
+>>> x = build.load(build.at(build.ref(0, dtypes.float32, (14, 64)), i, k))
+>>> r, c = build.range_(14, 2), build.range_(64, 3)
 >>> read = build.load(build.at(build.stage(x, [k, i], 0), c, r))
->>> store = build.store(build.at(build.ref(1, dtypes.float32, (16, 64)), r, c), read)
+>>> store = build.store(build.at(build.ref(1, dtypes.float32, (14, 64)), r, c), read)
 >>> made = block_fills(build.kernel([store], "turn", (2, 3, 1, 0)), Target("cpu"))
->>> [d.arg.kind for n in toposort([made]) if n.op is ops.STAGE for d in n.src[1:]]
-['SEQ', 'VEC', 'UNROLL']
+>>> [(d.arg.kind, extent_of(d)) for n in toposort([made]) if n.op is ops.STAGE for d in n.src[1:]]
+[('SEQ', 14), ('SEQ', 4), ('VEC', 16)]
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
+from typing import TypeVar
 
 from fnx.core import build, dtypes, op_args, ops
+from fnx.core.expr import Expr, minimum
 from fnx.core.parts import buffer, closed, dims, extent, indices, value
+from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, substitute, toposort
@@ -38,14 +50,29 @@ from fnx.lower.program.roles import extent_of
 from fnx.lower.program.transpose import can_transpose
 from fnx.lower.schedule.loops import ScheduledLoop
 
-_LEAST = 4  # rows of a block from which on transposing pays
+_LEAST = 4  # rows from which on vectors pay
+_APART = 1 << 10  # bytes: rows apart by a multiple of it are in few sets of the cache
+
+T = TypeVar("T")
+
+
+class _Fill(Record):
+    """How a stage is filled: the range that is cut into ``lanes``, the one ``across`` the source,
+    and whether rows stay rows."""
+
+    along: UOp
+    across: UOp
+    lanes: int
+    rows: bool
 
 
 def block_fills(kernel: UOp, target: Target) -> UOp:
-    """The KERNEL with such stages filled in blocks; itself where there are none."""
+    """The KERNEL with such stages filled with vectors; itself where there are none."""
     nodes = toposort(kernel.src)
+    turned = {buffer(n) for n in nodes if n.op is ops.INDEX and buffer(n).op is ops.STAGE
+              and any(r.arg.kind == "VEC" for r in indices(n)[-1].ranges)}
     plans = {n: plan for n in nodes if n.op is ops.STAGE
-             and (plan := _along(n, target)) is not None}
+             and (plan := _plan(n, n not in turned, target)) is not None}
     rows = {n: lanes for n in nodes if n.op is ops.STAGE and n not in plans
             and (lanes := _row_lanes(n, target))}
     return _Blocks(kernel, nodes, plans, rows).kernel() if plans or rows else kernel
@@ -69,8 +96,8 @@ def _unclamped(filled: UOp, r: UOp) -> UOp:
     return rebuild([filled], visit)[0]
 
 
-def _along(stage: UOp, target: Target) -> tuple[UOp, int] | None:
-    """The range to cut into lanes, and how many."""
+def _plan(stage: UOp, singly: bool, target: Target) -> _Fill | None:
+    """``singly``: readers take one number at a time."""
     lanes = target.lanes(stage.dtype.itemsize)
     *others, across = closed(stage)
     if across.arg.kind != "UNROLL" or any(r.arg.kind == "VEC" for r in value(stage).ranges) or \
@@ -80,7 +107,9 @@ def _along(stage: UOp, target: Target) -> tuple[UOp, int] | None:
     for r in others:
         if r.arg.kind == "SEQ" and 2 * symbolic.bounds(extent(r))[1] > lanes and \
                 _loads_along(value(stage), r):
-            return r, lanes
+            one_stream = stage.arg.space == "GLOBAL"  # read from far away, as it lies
+            return _Fill(r, across, lanes,
+                         singly and not one_stream and extent(r).op is ops.CONST)
     return None
 
 
@@ -94,8 +123,8 @@ def _loads_along(filled: UOp, r: UOp) -> bool:
 
 
 class _Blocks:
-    def __init__(self, kernel: UOp, nodes: Sequence[UOp],
-                 plans: dict[UOp, tuple[UOp, int]], rows: dict[UOp, int]) -> None:
+    def __init__(self, kernel: UOp, nodes: Sequence[UOp], plans: dict[UOp, _Fill],
+                 rows: dict[UOp, int]) -> None:
         self.root, self.plans, self.rows = kernel, plans, rows
         self.cut: dict[UOp, ScheduledLoop] = {}
         self.order = list(kernel.arg.order)
@@ -142,27 +171,53 @@ class _Blocks:
         return UOp(ops.STAGE, stage.dtype, (*rebuild([filled], visit), *others, lane), stage.arg)
 
     def blocked(self, stage: UOp, src: tuple[UOp, ...]) -> UOp:
-        r, lanes = self.plans[stage]
-        name = r.arg.name
-        loop = self.cut[stage] = ScheduledLoop(name, extent(r))
-        outer, inner = loop.split(lanes, f"{name}s", f"{name}v")
-        inner.kind = "VEC"
-        pair = self.fresh(outer, r), self.fresh(inner, r)
+        plan = self.plans[stage]
+        loop = self.cut[stage] = ScheduledLoop(plan.along.arg.name, extent(plan.along))
+        at, guards = self.split(loop, plan, stage.dtype.itemsize)
         loops = {x: x.replace(arg=op_args.Range(x.arg.id, "SEQ", x.arg.name))
                  for x in src[1:-1] if x.arg.kind == "UNROLL"}  # a block is code enough
-        filled, = substitute(src[:1], {r: loop.value(), **loops})
-        for inside in loop.guards():
-            filled = _where_inside(filled, pair[1], inside)
-        ranges = [d for old in src[1:] for d in (pair if old is r else (loops.get(old, old),))]
+        if plan.rows:
+            loops[plan.across] = self.fresh(
+                ScheduledLoop(plan.across.arg.name, extent(plan.across)), loop.ranges()[0])
+        filled, = substitute(src[:1], {plan.along: at, **loops})
+        for inside in guards:
+            filled = _where_inside(filled, loop.ranges()[1], inside)
+        cut = {plan.along: loop.ranges()}
+        ranges = [d for old in self.laid_out(stage, src[1:])
+                  for d in cut.get(old, [loops.get(old, old)])]
         return UOp(ops.STAGE, stage.dtype, (filled, *ranges), stage.arg)
+
+    def split(self, loop: ScheduledLoop, plan: _Fill, itemsize: int) -> tuple[UOp, list[UOp]]:
+        """What stands for the range that is cut, and where it is inside."""
+        outer, inner = loop.split(plan.lanes, f"{loop.name}s", f"{loop.name}v")
+        inner.kind, blocks = "VEC", outer.extent
+        longer = plan.rows and build.const_of(blocks) * plan.lanes * itemsize % _APART == 0
+        if longer:
+            outer.extent = build.index_const(build.const_of(blocks) + 1)
+        self.fresh(outer, plan.along), self.fresh(inner, plan.along)
+        if not longer:
+            return loop.value(), list(loop.guards())
+        block = minimum(Expr(outer.value()), Expr(blocks) - 1)
+        at = block * plan.lanes + Expr(inner.value())
+        inside = symbolic.simplify((at < Expr(loop.extent)).node)
+        return symbolic.simplify(at.node), [] if inside.op is ops.CONST else [inside]
+
+    def laid_out(self, stage: UOp, old: Sequence[T]) -> list[T]:
+        """One thing for each of its dimensions, as they lie: where rows stay rows, the range along
+        them is last."""
+        plan = self.plans[stage]
+        if not plan.rows:
+            return list(old)
+        along = closed(stage).index(plan.along)
+        return [*old[:along], *old[along + 1:], old[along]]
 
     def place(self, index: UOp, src: tuple[UOp, ...]) -> UOp:
         """A place in such a stage: the index of the cut range becomes two."""
         stage = buffer(index)
-        r, _ = self.plans[stage]
-        return build.at(src[0], *[
-            digit for d, i in zip(closed(stage), src[1:])
-            for digit in (self.cut[stage].digits(i) if d is r else (i,))])
+        cut = closed(stage).index(self.plans[stage].along)
+        digits = [self.cut[stage].digits(i) if at == cut else [i]
+                  for at, i in enumerate(src[1:])]
+        return build.at(src[0], *chain(*self.laid_out(stage, digits)))
 
 
 def _where_inside(filled: UOp, lane: UOp, inside: UOp) -> UOp:

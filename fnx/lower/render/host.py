@@ -4,14 +4,15 @@
 
 buffers[slot] and scalars[slot] are read at the start (floats are bit patterns); lo..hi is a part
 of the PAR range (0, 1 without one); scratch is the worker's own memory. Buffers may alias (an
-output may be a donated input), so nothing is said about them.
+output may be a donated input), so nothing is said about them. The stack is aligned to lines, for
+vectors that no register is left for are kept there.
 
 >>> from fnx.core import build
 >>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(4)), 1)
 >>> p = UOp(ops.PROGRAM, dtypes.void, (i, UOp(ops.ENDFOR, dtypes.void, (i,))))
 >>> print(module("f", render(p)).splitlines()[0])
 define void @f(ptr noalias readonly %buffers, ptr noalias readonly %scalars, i64 %lo, i64 %hi,
-ptr noalias align 64 %scratch) nounwind {
+ptr noalias align 64 %scratch) nounwind alignstack(64) {
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def render(program: UOp) -> str:
     lines = body(program, _HOST)
     if any(n.op is ops.STORE and n.arg for n in program.src):
         lines.insert(-1, "  call void @llvm.x86.sse.sfence()")
-    return "\n".join([f"({_PARAMETERS}) nounwind {{", *lines, "}", ""])
+    return "\n".join([f"({_PARAMETERS}) nounwind alignstack(64) {{", *lines, "}", ""])
 
 
 def module(symbol: str, function: str) -> str:
