@@ -102,8 +102,8 @@ def gpt_step(torch: Any, params: Any, x: Any, y: Any, heads: int = 8) -> Run:
 
 
 def attention(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> Run:
-    f = torch.nn.functional.scaled_dot_product_attention
-    return lambda: f(q, k, v, is_causal=causal)
+    f, given = torch.nn.functional.scaled_dot_product_attention, [x[None] for x in (q, k, v)]
+    return lambda: f(*given, is_causal=causal)[0]  # of four axes it is one kernel
 
 
 def attention_grad(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> Run:
@@ -113,7 +113,8 @@ def attention_grad(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> Run:
 
     def run() -> Any:
         with torch.enable_grad():
-            return torch.autograd.grad(torch.sum(torch.sin(f(q, k, v, is_causal=causal))), given)
+            out = f(*[x[None] for x in given], is_causal=causal)
+            return torch.autograd.grad(torch.sum(torch.sin(out)), given)
     return run
 
 
