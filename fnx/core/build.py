@@ -401,11 +401,7 @@ def results(called: UOp) -> tuple[UOp, ...]:
 
 
 def index_const(n: int) -> UOp:
-    """A count of elements, or a place among them.
-
-    Raises:
-        OutOfMemoryError: no memory has as many.
-    """
+    """A count of elements, or a place among them; OutOfMemoryError where no memory has as many."""
     try:
         return const(n, dtypes.index)
     except OverflowedError:

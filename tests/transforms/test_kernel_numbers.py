@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,21 +10,7 @@ import pytest
 
 import fnx
 import fnx.kernel as k
-from fnx.core.config import override
-
-
-@pytest.fixture(params=["interp", "cpu"])
-def device(request: Any) -> Iterator[str]:
-    with override(device=request.param, check_spec=True):
-        yield request.param
-
-
-def normal(*shape: int) -> Any:
-    return np.random.default_rng(3).standard_normal(shape).astype("float32")
-
-
-def spec(*shape: int, dtype: str = "float32") -> Any:
-    return fnx.ShapeDtypeStruct(shape, dtype)
+from tests.transforms.arguments import normal, spec
 
 
 def test_ranges_are_numbers_beside_numbers(device: str) -> None:

@@ -1,0 +1,17 @@
+"""Devices of tests of hand-written kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fnx.core.config import override
+
+
+@pytest.fixture(params=["interp", "cpu"])
+def device(request: Any) -> Iterator[str]:
+    """The interpreter, and compiled code; what is built is checked."""
+    with override(device=request.param, check_spec=True):
+        yield request.param
