@@ -16,6 +16,7 @@ from fnx.backends.base import get_device
 from fnx.core import ops
 from fnx.core.config import override
 from fnx.core.levels import interp
+from fnx.core.parts import stop
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower.blockwise import blockwise as pass_
@@ -86,6 +87,34 @@ def heads_inside(q: Any, k: Any, v: Any) -> Any:
 SPELLINGS = [by_einsum, plain, divided_last, by_logsumexp, biased, window, batched, heads_inside]
 
 
+def segments(q: Any, k: Any, v: Any) -> Any:
+    i, j = jnp.arange(q.shape[1])[:, None], jnp.arange(k.shape[1])
+    seen = (j // 16 == i // 16) & (j <= i)
+    return nn.softmax(jnp.where(seen, q @ k.swapaxes(-1, -2), -jnp.inf)) @ v
+
+
+def padded(q: Any, k: Any, v: Any) -> Any:
+    i, j = jnp.arange(q.shape[1])[:, None], jnp.arange(k.shape[1])
+    length = abs(10 * q[:, 0, 0]).astype("int32")[:, None, None] + 9
+    seen = (j <= i) & (j < length) & (i < length)
+    return nn.softmax(jnp.where(seen, q @ k.swapaxes(-1, -2), -1e30)) @ v
+
+
+def added(q: Any, k: Any, v: Any) -> Any:
+    i, j = jnp.arange(q.shape[1])[:, None], jnp.arange(k.shape[1])
+    mask = jnp.triu(jnp.full((q.shape[1], k.shape[1]), -jnp.inf), 1) + jnp.where(i - j > 9, -1e9, 0)
+    return nn.softmax(q @ k.swapaxes(-1, -2) + mask) @ v
+
+
+def tril_of_ones(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ k.swapaxes(-1, -2)
+    seen = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+    return nn.softmax(jnp.where(jnp.broadcast_to(seen, scores.shape), scores, -jnp.inf)) @ v
+
+
+MASKED = [segments, padded, added, tril_of_ones]
+
+
 def arrays(*shapes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     return [rng.standard_normal(s).astype("float32") for s in shapes]
@@ -154,6 +183,32 @@ def test_nor_do_its_gradients(f: Function, device: str) -> None:
     fn, _ = lowered(attended(f), OPERANDS)
     assert largest(fn) == 2 * N * D
     agree(attended(f), OPERANDS, device)
+
+
+def of_blocks(fn: UOp) -> list[UOp]:
+    """The CALLs of kernels that compute products by blocks."""
+    return [n for n in toposort(fn.src) if n.op is ops.CALL
+            and n.arg.name.startswith(("online", "blocks"))]
+
+
+@pytest.mark.parametrize("f", [*MASKED, window, by_einsum], ids=lambda f: f.__name__)
+def test_masks_are_computed_where_they_are_read_and_leave_blocks_out(f: Function) -> None:
+    for function, args in ((f, OPERANDS[:3]), (attended(f), OPERANDS)):
+        calls = of_blocks(lowered(function, args)[0])
+        assert calls and max(math.prod(n.shape) for c in calls for n in c.src[1:]) <= 2 * N * D
+        loops = [n for c in calls for n in toposort(c.src[:1]) if n.op is ops.ITER]
+        assert f is added or all(stop(n) is not None for n in loops)
+        agree(function, args, "cpu", 1e-5)
+
+
+def test_what_factors_are_made_of_is_computed_once() -> None:
+    """Here cos(out), whose elements each block of keys reads."""
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return jnp.sin(by_einsum(jnp.tanh(q), k * 0.5, v)).sum()
+    fn, _ = lowered(fnx.grad(loss, (0, 1, 2)), OPERANDS[:3])
+    dear = {n.op for call in of_blocks(fn) for n in toposort(call.src[:1])}
+    assert ops.COS not in dear and ops.TANH not in dear
+    agree(fnx.grad(loss, (0, 1, 2)), OPERANDS[:3], "cpu", 1e-5)
 
 
 def test_of_gradients_three_kernels_go_by_blocks() -> None:

@@ -11,7 +11,7 @@ So a region can be computed by blocks of its products, which are never written.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from fnx.core import ops
 from fnx.core.record import Record
@@ -26,6 +26,8 @@ from fnx.lower.fusion.kernelize import PROLOGUE_WEIGHT
 from fnx.lower.loops.cells import Unfit
 
 MAX_NODES = 256   # of a region
+FAR = 16           # times as many elements as what a value is made of: a mask, by indices
+INDEX_WEIGHT = 48  # of an element of it, at most
 _LANES = 500      # the first token of an axis that only a fold has
 
 
@@ -75,14 +77,14 @@ class Facts:
         """The axes that a value varies along."""
         return frozenset([a for a in range(len(node.shape)) if self.varies[node] >> a & 1])
 
-    def _factors(self, product: UOp) -> tuple[UOp, UOp]:
+    def factors(self, product: UOp) -> tuple[UOp, UOp]:
         found = two_factors(product, self.axes, frozenset(product.arg.axes))
         assert found is not None
         return found
 
     def families(self, product: UOp) -> tuple[frozenset[int], frozenset[int]]:
         """The axes of a product that only one of its factors has, of each factor."""
-        found = self._factors(product)
+        found = self.factors(product)
         kept = [a for a in range(len(product.src[0].shape)) if a not in product.arg.axes]
         left, right = [frozenset([i for i, a in enumerate(kept) if a in along])
                        for along in map(self.axes, found)]
@@ -92,7 +94,7 @@ class Facts:
         """Whether a contraction has more elements than what it is made of."""
         lengths = node.src[0].shape
         most = 0
-        for factor in self._factors(node):
+        for factor in self.factors(node):
             most = max(most, math.prod([lengths[a] for a in self.axes(factor)]))
         return 2 * most <= math.prod(node.shape)
 
@@ -100,9 +102,37 @@ class Facts:
         """Whether a value is computed where it is read."""
         if node.op in (ops.CONST, ops.IOTA) or node.op in MOVED:
             return True
-        spread = len(self.axes(node)) < sum(n > 1 for n in node.shape)
         return node.op.kind == "elementwise" and (
-            spread or self.cost[node].weight <= PROLOGUE_WEIGHT)
+            self.is_spread(node) or self.cost[node].weight <= PROLOGUE_WEIGHT
+            or self._of_indices(node))
+
+    def _of_indices(self, node: UOp) -> bool:
+        """Whether a value is made of indices, and of what has far fewer elements, by less work
+        than writing and reading it takes: a mask."""
+        whole = self._count(node)
+        work = 0
+        for n in toposort([node], stop=self._is_read):
+            count = self._count(n)
+            if self._is_read(n):
+                if count * FAR > whole:
+                    return False
+            elif n.op.kind == "elementwise":
+                work += n.op.cost * count
+        return work <= INDEX_WEIGHT * whole
+
+    def _count(self, node: UOp) -> int:
+        """How many elements of a value may differ."""
+        return math.prod([node.shape[a] for a in self.axes(node)])
+
+    def _is_read(self, node: UOp) -> bool:
+        """Whether a node is in memory, or a part of what is."""
+        while node.op in MOVED:
+            node = node.src[0]
+        return node.op.kind != "elementwise" and node.op not in (ops.CONST, ops.IOTA)
+
+    def is_spread(self, node: UOp) -> bool:
+        """Whether a value is the same along an axis that it has."""
+        return len(self.axes(node)) < sum(n > 1 for n in node.shape)
 
 
 def regions(facts: Facts, least: int, again: bool) -> Iterator[tuple[list[UOp], Region | str]]:
@@ -165,14 +195,33 @@ def _region(facts: Facts, products: Sequence[UOp], inside: Sequence[UOp], again:
                 and any(s in after for s in node.src):
             after.add(node)
 
+    prepared = _prepared(facts, [factor for n in (*products, *folds)
+                                 if n in facts.contractions for factor in facts.factors(n)], own)
+
     def is_memory(node: UOp) -> bool:
         if node in stored or node.op is ops.REDUCE:
             return node in stored or node not in known
-        return node not in own and node not in after and not facts.is_light(node)
+        return node in prepared or (
+            node not in own and node not in after and not facts.is_light(node))
 
     walk = Walk(is_memory)
     found = [_fold(node, folds[node], products, walk) for node in facts.nodes if node in folds]
     return Region(tuple(products), own, tuple(found), walk)
+
+
+def _prepared(facts: Facts, factors: Sequence[UOp], own: Container[UOp]) -> frozenset[UOp]:
+    """What is computed for factors, each element of which is read by many blocks: once, before."""
+    out, seen, stack = set[UOp](), set[UOp](), list(factors)
+    while stack:
+        node = stack.pop()
+        if node in seen or node in own:
+            continue
+        seen.add(node)
+        if node.op in MOVED or node.op.kind == "elementwise" and facts.is_spread(node):
+            stack += node.src
+        elif node.op.kind == "elementwise" and facts.axes(node):
+            out.add(node)
+    return frozenset(out)
 
 
 def _stored(facts: Facts, fold: UOp) -> UOp:
