@@ -58,6 +58,7 @@ from tests.attack.agreement import (
 from tests.attack.calls import CALLS, VALUED
 from tests.attack.writer import Program, Writer, moderated, results
 
+_EXTREMES = re.compile(r"(?<![a-z])(a|nan|reduce_)?(max|min)\b|ptp")
 WORK, HANG = 100.0, 600.0  # seconds of work for a program, and of waiting on a busy machine
 
 
@@ -109,6 +110,7 @@ def check(program: Program) -> str:
 
 def compare(program: Program, way: str, got: list[list[Leaf]], want: list[list[Leaf]]) -> None:
     exact = [exact for exact, line in zip(program.exact, want) for _ in line]
+    folds_extremes = any(_EXTREMES.search(text) for text in program.lines)
     noisy: list[list[Leaf]] | None = None
     for i, (g, w) in enumerate(zip(flat(got), flat(want), strict=True)):
         if g.dtype != w.dtype or g.numbers.shape != w.numbers.shape:
@@ -116,6 +118,10 @@ def compare(program: Program, way: str, got: list[list[Leaf]], want: list[list[L
                         f"{w.dtype}{w.numbers.shape}")
         if same(g.numbers, w.numbers) or (not exact[i] and close(g, w, 1e-5)):
             continue
+        if folds_extremes and w.dtype.is_float and \
+                same(g.numbers + np.zeros((), g.numbers.dtype),
+                     w.numbers + np.zeros((), w.numbers.dtype)):
+            continue  # of +0 and -0 a fold takes either (docs/differences.md)
         if not exact[i]:
             if noisy is None:
                 noisy = [_noisy(program, seed) for seed in range(5)]
