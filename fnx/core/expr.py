@@ -196,6 +196,11 @@ def where(condition: Expr, a: Expr | float, b: Expr | float) -> Expr:
     return Expr(elementwise(ops.WHERE, condition.node, x._node_of(a), x._node_of(b)))
 
 
+def seldom(condition: Expr, a: Expr, b: Expr) -> Expr:
+    """``where``, of a condition that hardly ever holds: ``a`` is only computed where it does."""
+    return Expr(where(condition, a, b).node.replace(arg=ops.SELDOM))
+
+
 def mulacc(a: Expr, b: Expr | float, c: Expr | float) -> Expr:
     """a * b + c with one rounding, where the target can."""
     return Expr(elementwise(ops.MULACC, a.node, a._node_of(b), a._node_of(c)))

@@ -117,8 +117,9 @@ SHL = Op("SHL", "tkp", "elementwise", 2, accepts="i", symbol="({0} << {1})", mea
 SHR = Op("SHR", "tkp", "elementwise", 2, accepts="i", symbol="({0} >> {1})", meaning=m.shift_right)
 
 # elementwise, more operands
+SELDOM = "SELDOM"  # what a WHERE has whose condition hardly ever holds
 WHERE = Op("WHERE", "tkp", "elementwise", 3, accepts="fibk", result="where",
-           meaning=m.plain(np.where))
+           meaning=m.plain(np.where), arg=(str, type(None)))
 MULACC = Op("MULACC", "tkp", "elementwise", 3, accepts="f", meaning=m.multiply_add,
             exact=False)
 THREEFRY = Op("THREEFRY", "tkp", "elementwise", 4, accepts="w", arg=int, meaning=m.threefry,

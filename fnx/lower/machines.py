@@ -191,6 +191,7 @@ def host_extents(kernel: UOp) -> Mapping[str, UOp]:
 
 STAGED = frozenset({ops.STAGE})
 ended_lanes = deferred("fnx.lower.program.ended_lanes", "ended_lanes")
+seldom = deferred("fnx.lower.program.seldom", "seldom")
 stage_instances = deferred("fnx.lower.program.stage_instances", "stage_instances")
 stored = deferred("fnx.lower.program.stored", "stored")
 
@@ -207,6 +208,7 @@ HOST = Machine(
         Pass("inside", inside, "kernel", "kernel"),
         Pass("decompose", decompose, "kernel", "kernel", of_target=True),
         Pass("linearize", linearize, "kernel", "program", of_target=True),
+        Pass("seldom", seldom, "program", "program", frozenset({ops.WHERE})),
         Pass("render", host.render, "program", "text"),
     ),
     module=host.module,

@@ -41,8 +41,10 @@ def _float32_points(n: int = 1 << 17) -> Array:
     near = [np.nextafter(powers, np.float32(to)) for to in (np.inf, -np.inf)]
     usual = rng.uniform(-1, 1, n) * np.exp2(rng.uniform(-10, 7.5, n))
     quarter_turns = np.arange(1, 2000) * (np.pi / 4)
+    far_turns = np.rint(rng.uniform(1, 1 << 21, n)) * (np.pi / 2)
     return np.concatenate([patterns, powers, *near, usual.astype(np.float32),
-                           quarter_turns.astype(np.float32), SPECIAL.astype(np.float32)])
+                           quarter_turns.astype(np.float32), far_turns.astype(np.float32),
+                           SPECIAL.astype(np.float32)])
 
 
 @TARGETS
@@ -197,6 +199,14 @@ def test_float_remainder_is_exact(dtype: Any) -> None:
         scaled = rng.uniform(-1, 1, n) * np.exp2(rng.uniform(-20, 20, n))
         column += [rng.integers(0, np.iinfo(integer).max, n, integer, True).view(dtype),
                    scaled.astype(dtype), np.rint(scaled).astype(dtype)]
+    # close to multiples, of which a rounded quotient may be one too many; up to the largest numbers
+    quotients = np.rint(np.exp2(rng.uniform(0, info.nmant + 7, n)))
+    b = rng.integers(1, 1 << info.nmant, n).astype(dtype)
+    b[::2] = info.max / quotients[::2].astype(dtype)
+    with np.errstate(over="ignore"):
+        columns[0].append(np.nextafter(quotients.astype(dtype) * b, np.where(
+            rng.integers(0, 2, n) == 0, 0, info.max).astype(dtype)))
+    columns[1].append(b)
     corners = np.array([*SPECIAL, info.max, info.tiny, 3 * info.smallest_subnormal], dtype)
     a, b = (np.concatenate([*column, grid.ravel()])
             for column, grid in zip(columns, np.meshgrid(corners, corners)))

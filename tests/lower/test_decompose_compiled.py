@@ -57,7 +57,8 @@ def compiled(op: Op, xs: list[Array], dtype: DType, lanes: int, arg: Any) -> Arr
 
 
 def _operands(op: Op, dtype: DType) -> list[Array]:
-    """Random bit patterns and ordinary numbers, with corners in front."""
+    """Random bit patterns and ordinary numbers, with corners in front; then ordinary ones alone,
+    for which branches are passed by."""
     rng = np.random.default_rng(op.code)
     unsigned = np.dtype(f"u{dtype.itemsize}")
     corners = np.array([0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 0.5]) if dtype.is_float else \
@@ -67,7 +68,8 @@ def _operands(op: Op, dtype: DType) -> list[Array]:
         bits = rng.integers(0, np.iinfo(unsigned).max, N, unsigned, True)
         column = bits.view(dtype.np)
         if dtype.is_float:
-            column = np.where(np.arange(N) % 2 == 0, column, rng.uniform(-9, 9, N)).astype(dtype.np)
+            place, usual = np.arange(N), rng.uniform(-9, 9, N)
+            column = np.where((place % 2 == 0) & (place < N // 2), column, usual).astype(dtype.np)
             column[:64] = np.resize(np.repeat(corners, 8 ** i), 64)
         else:
             column[:64] = np.resize(np.repeat(corners, 8 ** i), 64).astype(unsigned).view(dtype.np)

@@ -130,6 +130,8 @@ _BITS = Clause((ops.CONST,), "a bit pattern no wider than its dtype",
 VALUES = (
     Clause(_PLAIN, "operands of one shape and one dtype that OP takes", _plain),
     Clause((ops.WHERE,), "a bool condition and two values of one shape", _where),
+    Clause((ops.WHERE,), "whether its condition hardly ever holds",
+           lambda n: n.arg in (None, ops.SELDOM)),
     Clause((ops.BITCAST,), "two dtypes of equal width, neither of them bool", _bitcast),
     Clause((ops.THREEFRY,), "the word 0 or 1 as arg", lambda n: n.arg in (0, 1)),
     Clause((ops.PAIR,), "a key and a whole number of one shape", spec_kernel.is_pair),

@@ -39,6 +39,7 @@ the mask is false; it may take until AWAIT |
 | EXTRACT | (vector,) | lane | one lane |
 | VECTOR | (scalar...) | | the lanes, one after the other |
 | MAX, MIN | (a, b) | ANY_ZERO? | alike; of +0 and -0 either, in folds |
+| WHERE | (bool, a, b) | SELDOM? | alike; of a condition that hardly ever holds |
 | EVERY | (bool vector,) | | whether it holds in all lanes |
 | PART | () | 2i, 2i + 1 | bounds lo and hi of range i of those whose parts are given out |
 | ID | () | GRID, THREAD | the number of this group of threads, or of this thread in it |

@@ -9,7 +9,8 @@ so short that word * x is exact, each product drops its integer part by itself, 
 taken away before anything is rounded, so that what is left has full relative precision however
 near x lies to a multiple of pi / 2.
 
-float32 computes in float64 with all of the 8 words that any argument needs. float64 needs up to
+float32 computes in float64 with all of the 8 words that any argument needs, where one is beyond
+2**19; up to there q * pi / 2 is taken away in two parts (Cody and Waite). float64 needs up to
 50 words, 9 at a time: a barrel shifter of WHEREs picks the window by the size of x.
 
     atan(x) = base + atan(t),   |t| <= 1/2
@@ -23,13 +24,14 @@ from functools import cache
 
 from fnx.core import dtypes, ops
 from fnx.core.dtypes import DType
-from fnx.core.expr import Expr, mulacc, polynomial, rint, sqrt, where
+from fnx.core.expr import Expr, mulacc, polynomial, rint, seldom, sqrt, where
 from fnx.core.ops import Op
 from fnx.lower.program.elementary.floats import (
     Double,
     as_integer,
     magnitude,
     pair,
+    rounder,
     split,
     times,
     two_sum,
@@ -134,6 +136,10 @@ _ATAN = {dtypes.float32: ATAN_32, dtypes.float64: ATAN_64}
 _ASIN = {dtypes.float32: ASIN_32, dtypes.float64: ASIN_64}
 _HALF_PI = {dtypes.float32: HALF_PI_32, dtypes.float64: HALF_PI_64}
 
+_INVERSE_HALF_PI = 0.6366197723675814
+# pi / 2 as a sum: 33 bits, so that times q below 2**20 they are exact, and the rest
+_HALF_PI_PARTS = (1.5707963267341256, 6.077100506506192e-11)
+_FAR_32 = 2.0 ** 19               # q of larger numbers may not be below 2**20
 _TINY = 2.0 ** -28                # sin(x) rounds to x; the parts of smaller products underflow
 _WORD_32, _WORDS_32 = 26, 8       # 24 + 26 bits are exact in 53; 8 * 26 >= 128 + 31 + 24
 _WORD_64, _WORDS_64 = 24, 9       # 27 + 24 bits, and the sum of two such products
@@ -154,13 +160,33 @@ def _fraction(x: Expr) -> Expr:
     return x - rint(x)
 
 
-def _turns_32(x: Expr) -> tuple[Expr, Expr]:
+def _quarters_32(x: Expr) -> Expr:
+    """q and r in float64 of a float32 x >= 0: r, with the two low bits of q for its own.
+
+    So they are one value, of which large numbers have another. Of others q * pi / 2 is taken away
+    in two parts, of which q times the first is exact.
+    """
+    wide = x.cast(dtypes.float64)
+    shifted = mulacc(wide, _INVERSE_HALF_PI, rounder(wide.dtype))
+    q = shifted - rounder(wide.dtype)
+    first, second = _HALF_PI_PARTS
+    near = mulacc(q, -second, mulacc(q, -first, wide))
+    far, angle = _turns_32(wide)
+    return seldom(x > _FAR_32, _with_quarters(angle, as_integer(far)),
+                  _with_quarters(near, shifted.bits()))
+
+
+def _with_quarters(r: Expr, q: Expr) -> Expr:
+    """r with the low bits of q."""
+    return ((r.bits() & ~3) | (q & 3)).bitcast(r.dtype)
+
+
+def _turns_32(wide: Expr) -> tuple[Expr, Expr]:
     """(4 u rounded, 2 pi (u - q / 4)) in float64, for a float32 x >= 0.
 
     Of the products at most three are not integers or negligible. The sum of the first two of
     them and q is exact, since all are multiples of 2**-52 or |x| is small.
     """
-    wide = x.cast(dtypes.float64)
     parts = [_fraction(wide * (w * 2.0 ** (-_WORD_32 * (i + 1))))
              for i, w in enumerate(_words(_WORD_32, _WORDS_32))]
     q = rint(4.0 * _sum(parts))
@@ -228,12 +254,13 @@ def _rotated(x: Expr, ahead: int) -> Expr:
     a = abs(x)
     dtype: DType = x.dtype
     if dtype is dtypes.float32:
-        q, angle = _turns_32(a)
+        angle = _quarters_32(a)
         sin, cos = _sin_cos_of(angle.cast(dtype), 0.0)
+        quadrant = angle.bits().cast(dtype.integer) + ahead
     else:
         q, parts = _turns_64(a)
         sin, cos = _sin_cos_of(*parts)
-    quadrant = as_integer(q).cast(dtype.integer) + ahead
+        quadrant = as_integer(q) + ahead
     odd = (quadrant & 1).ne(0)
     sign = quadrant >> 1 << dtype.mantissa + dtype.bias.bit_length() + 1
     return (where(odd, cos, sin).bits() ^ sign).bitcast(dtype)
