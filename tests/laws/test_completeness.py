@@ -18,7 +18,7 @@ from fnx.core.dtypes import DType
 from fnx.core.host import Handle
 from fnx.core.levels import interp, spec
 from fnx.core.ops import Op
-from fnx.core.uop import UOp, toposort
+from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
 from fnx.transforms.batching.bodies import BODIES
 from fnx.transforms.batching.collectives import COLLECTIVES
@@ -214,17 +214,28 @@ def test_every_op_of_the_tensor_level_has_a_batching_row() -> None:
         assert op in rows or op.batching in rows or op in READ_ELSEWHERE, op
 
 
+def together(nodes: list[UOp]) -> tuple[UOp, list[np.ndarray]]:
+    """One FUNCTION of all: a device takes longer for a program than for a kernel."""
+    given: list[np.ndarray] = []
+    results = []
+    for node in nodes:
+        args = values(node)
+        params = [n for n in toposort([node]) if n.op is ops.PARAM]
+        results += substitute([node], {
+            p: x(p.dtype, len(given) + p.arg.slot, p.shape) for p in params})
+        given += args
+    return build.function(results, len(given)), given
+
+
 @pytest.mark.parametrize("op", TENSOR, ids=repr)
 def test_every_op_is_legal_has_a_meaning_and_runs(op: Op) -> None:
     """Machine code gives what the interpreter says, within a few rounding errors."""
     device = get_device(MACHINE)
-    for node in examples(op):
-        args = values(node)
-        fn = build.function([node], len(args))
-        spec.check([fn], "tensor")
-        expected, = interp.apply(fn, args)
-        out, = link(fn, device).run([device.upload(a) for a in args])
-        got, expected = numbers(out.view(node.dtype.np, node.shape)), numbers(expected)
+    fn, args = together(examples(op))
+    spec.check([fn], "tensor")
+    outs = link(fn, device).run([device.upload(a) for a in args])
+    for node, out, meant in zip(fn.src, outs, interp.apply(fn, args), strict=True):
+        got, expected = numbers(out.view(node.dtype.np, node.shape)), numbers(meant)
         if node.dtype.is_float:
             tolerance = 4 * 2.0 ** -node.dtype.mantissa
             np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
