@@ -119,7 +119,7 @@ def constant(node: UOp) -> str:
 
 
 _OPAQUE = {"f": "bits(bitcast<u32>({0}))", "s": "({0} | zero)", "u": "({0} | u32(zero))",
-           "b": "({0} && zero == 0)", "w": "({0} | vec2<u32>(u32(zero)))"}
+           "b": "({0} & (zero == 0))", "w": "({0} | vec2<u32>(u32(zero)))"}
 
 
 class WgslPrinter(BracesPrinter):
@@ -177,14 +177,14 @@ _TEMPLATES: dict[Op, dict[str, str]] = {
     ops.TRUNC: {"f": "trunc({0})"}, ops.ROUND: {"f": "round({0})"},
     ops.ADD: {"fsu": "{0} + {1}"}, ops.SUB: {"fsu": "{0} - {1}"}, ops.MUL: {"fsu": "{0} * {1}"},
     ops.DIV: {"f": "{0} / {1}"}, ops.IDIV: {"su": "{0} / {1}"}, ops.REM: {"su": "{0} % {1}"},
-    ops.MAX: {"f": "larger({0}, {1})", "su": "max({0}, {1})", "b": "{0} || {1}"},
-    ops.MIN: {"f": "smaller({0}, {1})", "su": "min({0}, {1})", "b": "{0} && {1}"},
-    ops.CMPLT: {"f": "lt({0}, {1})", "su": "{0} < {1}", "b": "!{0} && {1}"},
-    ops.CMPLE: {"f": "le({0}, {1})", "su": "{0} <= {1}", "b": "!{0} || {1}"},
+    ops.MAX: {"f": "larger({0}, {1})", "su": "max({0}, {1})", "b": "{0} | {1}"},
+    ops.MIN: {"f": "smaller({0}, {1})", "su": "min({0}, {1})", "b": "{0} & {1}"},
+    ops.CMPLT: {"f": "lt({0}, {1})", "su": "{0} < {1}", "b": "!{0} & {1}"},
+    ops.CMPLE: {"f": "le({0}, {1})", "su": "{0} <= {1}", "b": "!{0} | {1}"},
     ops.CMPEQ: {"f": "eq({0}, {1})", "sub": "{0} == {1}", "w": "all({0} == {1})"},
     ops.CMPNE: {"f": "!eq({0}, {1})", "sub": "{0} != {1}", "w": "any({0} != {1})"},
-    ops.AND: {"suw": "{0} & {1}", "b": "{0} && {1}"},
-    ops.OR: {"suw": "{0} | {1}", "b": "{0} || {1}"},
+    ops.AND: {"suw": "{0} & {1}", "b": "{0} & {1}"},
+    ops.OR: {"suw": "{0} | {1}", "b": "{0} | {1}"},
     ops.XOR: {"suw": "{0} ^ {1}", "b": "{0} != {1}"},
     ops.SHL: {"s": "select(0, {0} << (u32({1}) & 31u), u32({1}) < {bits}u)",
               "u": "select(0u, {0} << (u32({1}) & 31u), u32({1}) < {bits}u)",

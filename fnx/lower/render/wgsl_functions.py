@@ -14,46 +14,47 @@ fn ord(x: f32) -> i32 {
   let b = bitcast<i32>(x);
   return select(b, -(b & 0x7fffffff), b < 0);
 }
-fn lt(a: f32, b: f32) -> bool { return !nan(a) && !nan(b) && ord(a) < ord(b); }
-fn le(a: f32, b: f32) -> bool { return !nan(a) && !nan(b) && ord(a) <= ord(b); }
-fn eq(a: f32, b: f32) -> bool { return !nan(a) && !nan(b) && ord(a) == ord(b); }
+fn lt(a: f32, b: f32) -> bool { return !nan(a) & !nan(b) & (ord(a) < ord(b)); }
+fn le(a: f32, b: f32) -> bool { return !nan(a) & !nan(b) & (ord(a) <= ord(b)); }
+fn eq(a: f32, b: f32) -> bool { return !nan(a) & !nan(b) & (ord(a) == ord(b)); }
 fn bits(b: u32) -> f32 { return bitcast<f32>(b | u32(P.w[0][0])); }
 fn larger(a: f32, b: f32) -> f32 {
-  if (nan(a) || nan(b)) { return bits(0x7fc00000u); }
-  if (ord(a) == ord(b)) { return bits(bitcast<u32>(a) & bitcast<u32>(b)); }
-  return select(b, a, ord(a) > ord(b));
+  let same = bits(bitcast<u32>(a) & bitcast<u32>(b));
+  let most = select(select(b, a, ord(a) > ord(b)), same, ord(a) == ord(b));
+  return select(most, bits(0x7fc00000u), nan(a) | nan(b));
 }
 fn smaller(a: f32, b: f32) -> f32 {
-  if (nan(a) || nan(b)) { return bits(0x7fc00000u); }
-  if (ord(a) == ord(b)) { return bits(bitcast<u32>(a) | bitcast<u32>(b)); }
-  return select(b, a, ord(a) < ord(b));
+  let same = bits(bitcast<u32>(a) | bitcast<u32>(b));
+  let least = select(select(b, a, ord(a) < ord(b)), same, ord(a) == ord(b));
+  return select(least, bits(0x7fc00000u), nan(a) | nan(b));
 }
 fn to_i32(x: f32) -> i32 {
   let b = bitcast<u32>(x);
-  if ((b & 0x7fffffffu) >= 0x4f000000u) {
-    return select(select(0x7fffffff, -0x7fffffff - 1, b >= 0x80000000u), 0, nan(x));
-  }
-  return i32(x);
+  let end = select(select(0x7fffffff, -0x7fffffff - 1, b >= 0x80000000u), 0, nan(x));
+  let inside = (b & 0x7fffffffu) < 0x4f000000u;
+  return select(end, i32(bitcast<f32>(select(0u, b, inside))), inside);
 }
 fn to_u32(x: f32) -> u32 {
   let b = bitcast<u32>(x);
-  if (nan(x) || b >= 0x80000000u) { return 0u; }
-  if (b >= 0x4f800000u) { return 0xffffffffu; }
-  return u32(x);
+  let inside = b < 0x4f800000u;
+  let end = select(0xffffffffu, 0u, nan(x) | (b >= 0x80000000u));
+  return select(end, u32(bitcast<f32>(select(0u, b, inside))), inside);
 }
 """
 
 PAIRS = """fn shifted_up(v: vec2<u32>, by: vec2<u32>) -> vec2<u32> {
-  if (by.y != 0u || by.x >= 64u) { return vec2<u32>(0u, 0u); }
-  if (by.x == 0u) { return v; }
-  if (by.x >= 32u) { return vec2<u32>(0u, v.x << (by.x & 31u)); }
-  return vec2<u32>(v.x << by.x, (v.y << by.x) | (v.x >> ((32u - by.x) & 31u)));
+  let above = select(v.x >> ((32u - by.x) & 31u), 0u, (by.x & 31u) == 0u);
+  let low = v.x << (by.x & 31u);
+  let made = select(vec2<u32>(low, (v.y << (by.x & 31u)) | above), vec2<u32>(0u, low),
+                    by.x >= 32u);
+  return select(made, vec2<u32>(0u, 0u), (by.y != 0u) | (by.x >= 64u));
 }
 fn shifted_down(v: vec2<u32>, by: vec2<u32>) -> vec2<u32> {
-  if (by.y != 0u || by.x >= 64u) { return vec2<u32>(0u, 0u); }
-  if (by.x == 0u) { return v; }
-  if (by.x >= 32u) { return vec2<u32>(v.y >> (by.x & 31u), 0u); }
-  return vec2<u32>((v.x >> by.x) | (v.y << ((32u - by.x) & 31u)), v.y >> by.x);
+  let below = select(v.y << ((32u - by.x) & 31u), 0u, (by.x & 31u) == 0u);
+  let high = v.y >> (by.x & 31u);
+  let made = select(vec2<u32>((v.x >> (by.x & 31u)) | below, high), vec2<u32>(high, 0u),
+                    by.x >= 32u);
+  return select(made, vec2<u32>(0u, 0u), (by.y != 0u) | (by.x >= 64u));
 }
 """
 
