@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from typing import Any
@@ -20,6 +21,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.config import override
 from fnx.core.errors import DeviceError, DTypeError, KernelError
 from fnx.lower.pipeline import lower
+from fnx.lower.render.wgsl_functions import HELPERS, PAIRS
 from tests.devices.conftest import found
 from tests.devices.test_opencl import EXAMPLES, FUNCTIONS, W, X, train
 from tests.graphs import Graph, assert_same, graphs
@@ -250,6 +252,14 @@ def test_random_numbers_are_those_of_the_cpu(jitted: bool, webgpu: Any) -> None:
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
         else:
             np.testing.assert_array_equal(got, want)
+
+
+def test_kernels_have_no_branch_on_values(webgpu: Any) -> None:
+    """Mesa follows the conditions of branches back to constants, each use of a value anew: for
+    the rounds of a random number that is without end."""
+    assert not re.search(r"\bif\b|&&|\|\|", HELPERS + PAIRS)
+    f = fnx.jit(lambda: fnx.random.normal(fnx.random.key(5), ()))
+    np.testing.assert_allclose(f(), on_the_cpu(f)[0], rtol=1e-5)
 
 
 @settings(max_examples=EXAMPLES)

@@ -151,6 +151,28 @@ def test_long_sums_with_few_results_are_of_many_groups(shape: tuple[int, int, in
     np.testing.assert_allclose(got, values[0].astype(np.float64) @ values[1], rtol=1e-3, atol=2e-3)
 
 
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.integers(8, 40), min_size=2, max_size=3), st.integers(16, 80),
+       st.integers(16, 80))
+def test_products_over_several_axes_are_never_written(
+        over: list[int], m: int, n: int) -> None:
+    """As the slope of a layer's weights, over the steps of a loop and the rows of a batch."""
+    x = build.param(0, dtypes.float32, (*over, m))
+    y = build.param(1, dtypes.float32, (*over, n))
+    shape = (*over, m, n)
+    terms = build.mul(build.expand(build.reshape(x, (*over, m, 1)), shape),
+                      build.expand(build.reshape(y, (*over, 1, n)), shape))
+    fn = build.function([build.reduce(terms, ops.ADD, range(len(over)))], 2)
+    parts = 64
+    arena = lower(fn, GROUPS.replace(chunks=parts)).block.arena
+    assert arena <= 4 * m * n * parts  # a sum of each part
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=p.shape).astype(np.float32) for p in (x, y)]
+    got, = interpreted(fn, values)
+    want = np.tensordot(*[v.astype(np.float64) for v in values], 2 * (range(len(over)),))
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=2e-3)
+
+
 def test_what_has_no_room_is_computed_where_it_is_read() -> None:
     def stages(columns: int) -> int:
         kernels = list(lowered(lambda x: softmax(x, 1), (4, columns)).code)

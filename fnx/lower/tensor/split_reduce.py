@@ -79,7 +79,9 @@ def _is_long(node: UOp) -> bool:
 def _split(node: UOp, most: int) -> UOp:
     """Fold chunks of the longest run of reduced axes, then the rest."""
     x, monoid = node.src[0], node.arg.monoid
-    shape, axes = _join_reduced(x.shape, node.arg.axes)
+    # a product whose axes are joined would be written: its loops are those of its factors
+    shape, axes = _join_reduced(x.shape, node.arg.axes) if x.op is not ops.MUL else \
+        (x.shape, [*node.arg.axes])
     axis = max(axes, key=lambda a: shape[a])
     n = shape[axis]
     chunks = _chunks(n, math.prod(x.shape), most)
