@@ -132,8 +132,9 @@ class RegionKernel:
         frame, length = self.frame, self.length
         first = 1 + max(r.arg.id for r in frame.loops.values())
         self.t = build.range_(-(-length // self.block), first, name="b")
-        self.jl, self.jj = (build.range_(self.block, first + 1 + i, name=name)
-                            for i, name in enumerate(("jl", "jj")))
+        self.jl, self.jx = (build.range_(self.block, first + 1 + i, name=name)
+                            for i, name in enumerate(("jl", "jx")))
+        self.kept: dict[UOp, UOp] = {}
         ends = self._ends()
         last = build.index_const(-(-length // self.block) - 1)
         at = build.sub(last, self.t) if ends is not None and ends.way > 0 else self.t
@@ -169,9 +170,22 @@ class RegionKernel:
             return None
         return build.lt(build.add(self.start, r), build.index_const(self.length))
 
-    def _within(self, value: UOp, otherwise: float, r: UOp | None = None) -> UOp:
+    def _kept(self, value: UOp, over: UOp, r: UOp) -> UOp:
+        """A value of the block, computed in one loop over it and read in another."""
+        kept = self.kept.setdefault(value, build.stage(value, [over], len(self.kept)))
+        return build.load(build.at(kept, r))
+
+    def _of_products(self, value: UOp) -> UOp:
+        """A value of the block whose products are computed before, a tile of them at a time."""
+        found = [n for n in toposort([value], stop=lambda n: n.op is ops.REDUCE)
+                 if n.op is ops.REDUCE and self.frame.j in n.ranges]
+        kept = [self._kept(self._placed(n, self.jl), self.jl, self.jx) for n in found]
+        return substitute([self._placed(value, self.jx)], dict(zip(
+            [self._placed(n, self.jx) for n in found], kept)))[0]
+
+    def _within(self, value: UOp, otherwise: float, r: UOp) -> UOp:
         """A value where the place of a block is one."""
-        inside = self._inside(self.jl if r is None else r)
+        inside = self._inside(r)
         return value if inside is None else build.where(inside, value, build.like(value, otherwise))
 
     def _carry(self, init: float, like: UOp, over: Iterable[UOp]) -> UOp:
@@ -190,29 +204,28 @@ class RegionKernel:
         if self.online:
             assert score is not None
             top = self._carry(-math.inf, score, score.ranges - {along})
-            here = self._within(self._placed(score, self.jl), -math.inf)
+            here = self._within(self._placed(score, self.jl), -math.inf, self.jl)
             most = build.maximum(top, build.reduce_ranges(here, ops.MAX, [self.jl]))
-            scale, power = build.exp(build.sub(top, _base(most))), build.sub(here, _base(most))
+            scale = build.exp(build.sub(top, _base(most)))
+            power = build.sub(self._kept(here, self.jl, self.jx), _base(most))
             nexts.append(most)
         for number, term in enumerate(self.terms):
             if scale is not None and term.weighed is None:
                 continue  # the largest score
             if term.weighed is not None:
                 assert power is not None
-                inner = tuple([(op, other if other is None else self._placed(other, self.jl), made)
+                inner = tuple([(op, other if other is None else self._of_products(other), made)
                                for op, other, made in term.weighed.inner])
                 weights = algebra.applied(inner, build.exp(power))
             else:
-                weights = self._placed(term.weights, self.jl)
-            weights = self._within(weights, term.identity)
-            fold, over = weights, self.jl
+                weights = self._of_products(term.weights)
+            fold, over = self._within(weights, term.identity, self.jx), self.jx
             if term.other is not None:
-                kept = build.stage(weights, [self.jl], number)
-                fold, = substitute([term.value], {term.weights: build.load(
-                    build.at(kept, self.jj))})
-                fold, over = self._placed(fold, self.jj), self.jj
+                over = build.range_(self.block, self.jx.arg.id + 1 + number, name=f"jj{number}")
+                fold, = substitute([term.value], {term.weights: self._kept(fold, self.jx, over)})
+                fold = self._placed(fold, over)
                 if term.other.op is not ops.LOAD:  # of nothing it may be no number
-                    fold = self._within(fold, 0, self.jj)
+                    fold = self._within(fold, 0, over)
             found = build.reduce_ranges(fold, term.monoid, [over])
             before = self._carry(term.identity, fold, term.value.ranges - {along})
             if scale is not None:
@@ -263,10 +276,9 @@ class RegionKernel:
         lengths = {names[a]: frame.shape[a] for a in frame.outer}
         schedule = self.tiles.schedule(list(lengths), [names[a] for a in frame.more], inner,
                                        lengths, stores)
-        position = {"b": 1, "jl": 3, "jj": 4, "c": 5}
+        position = {"b": 1, "k": 2, "jl": 3, "jx": 3, "jj": 4, "c": 5}
         found = [n for n in toposort(stores) if n.op is ops.RANGE]
-        found.sort(key=lambda r: (2 if name_of(r) in inner else position.get(name_of(r), 0),
-                                  r.arg.id))
+        found.sort(key=lambda r: (position.get(name_of(r).rstrip("0123456789"), 0), r.arg.id))
         kinds = dict.fromkeys(n.op.name.lower() for n in toposort(stores)
                               if n.op in (ops.EXP, ops.WHERE, ops.DIV))
         name = "_".join(["online" if self.online else "blocks", *kinds])

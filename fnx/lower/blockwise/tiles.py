@@ -1,9 +1,12 @@
 """The loops of kernels that go by blocks, for a machine.
 
-    h (PAR), i_o, b, k, jj, i_i (UNROLL), jl_u (UNROLL), c_u (UNROLL), jl_v (VEC), c_v (VEC)
+    h (PAR), i_o, b    jl_o, k, i_i (UNROLL), jl_u (UNROLL), jl_v (VEC)     products of a block
+                       jx_o, i_i (UNROLL), jx_v (VEC)                       what is computed of them
+                       jj, i_i (UNROLL), c_u (UNROLL), c_v (VEC)            sums
 
-A few rows share what is read of a block. Their sums, and the scores of a block while they are
-summed, each fill three quarters of the registers: one of them waits in the L1 cache meanwhile.
+A few rows share what is read of a block. Their sums, and the products of a tile while they are
+summed, each fill three quarters of the registers; between these loops all waits in the L1 cache,
+so what is computed of the products has the registers to itself.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from fnx.lower.schedule.loops import name_of
 from fnx.lower.schedule.workload import stride
 
 _MOST_ROWS = 8
+_TILES = 2   # of products in a block
 _SHARES = 4  # iterations of a loop that workers share, at least
 
 
@@ -41,7 +45,8 @@ class Tiles:
         self.rows = max(1, min(most // vectors, _MOST_ROWS, rows))
         most = max(1, most // self.rows)
         self.vectors = max(1, min(most, -(-length // self.lanes)))
-        self.block = self.vectors * self.lanes
+        tile = self.vectors * self.lanes
+        self.block = tile * max(1, min(_TILES, length // tile))
 
     def schedule(self, outer: Sequence[str], more: Sequence[str], inner: Sequence[str],
                  lengths: Mapping[str, int], stores: Sequence[UOp]) -> tuple[Transform, ...]:
@@ -49,18 +54,21 @@ class Tiles:
         nodes = toposort(stores)
         names = {name_of(n) for n in nodes if n.op is ops.RANGE}
         steps: list[Transform] = [tiling.split("i", self.rows, "i_o", "i_i")]
-        units, vectors = ["i_i"], []
-        for name in ("jl", "c"):
-            if name in names:
-                steps.append(tiling.split(name, self.lanes, f"{name}_u", f"{name}_v"))
-                units.append(f"{name}_u")
-                vectors.append(f"{name}_v")
+        steps += [tiling.split("jx", self.lanes, "jx_o", "jx_v"),
+                  tiling.split("jl", self.vectors * self.lanes, "jl_o", "jl_i")]
+        units, vectors = ["i_i"], ["jx_v"]
+        for name, lanes in (("jl_i", "jl"), ("c", "c")):
+            if lanes in names:
+                steps.append(tiling.split(name, self.lanes, f"{lanes}_u", f"{lanes}_v"))
+                units.append(f"{lanes}_u")
+                vectors.append(f"{lanes}_v")
         loops = [*outer, "i_o"]
         shared = next((name for name in outer if lengths[name] >= _SHARES), "i_o")
         loops.remove(shared)
         loops.insert(0, shared)
-        steps.append(tiling.order(*loops, *more, "b", *[x for x in inner if x in names],
-                                  *(["jj"] if "jj" in names else []), *units, *vectors))
+        inside = [*[x for x in inner if x in names],
+                  *sorted([x for x in names if x.startswith("jj")])]
+        steps.append(tiling.order(*loops, *more, "b", "jl_o", "jx_o", *inside, *units, *vectors))
         steps.append(tiling.parallel(shared))
         steps += [*map(tiling.unroll, units), *map(tiling.vectorize, vectors)]
         packed: dict[int, None] = {}
