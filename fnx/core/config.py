@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 from fnx.core.errors import ArgumentError, nearest_of, suggestion
@@ -224,10 +224,12 @@ class Config:
     mode: tuple[Any, ...]
     placing = False
     _sources: dict[str, str]
+    _listeners: dict[str, list[Callable[[], None]]]
     _modes: dict[tuple[Any, ...], tuple[Any, ...]]
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         object.__setattr__(self, "_sources", {})
+        object.__setattr__(self, "_listeners", {})
         object.__setattr__(self, "_modes", {})
         for name, field in FIELDS.items():
             text = None if field.variable is None else environment.get(field.variable)
@@ -297,6 +299,13 @@ class Config:
         if name in _OF_CALLS and len(self._sources) == len(FIELDS):
             mode = (*[getattr(self, n) for n in _OF_CALLS], self.placing)
             object.__setattr__(self, "mode", self._modes.setdefault(mode, mode))
+
+        for told in self._listeners.get(name, ()):
+            told()
+
+    def tell(self, name: str, told: Callable[[], None]) -> None:
+        """Call a function, for as long as the process lives, whenever a field was set."""
+        self._listeners.setdefault(name, []).append(told)
 
     def begin_placing(self) -> None:
         """From now on calls look where their arguments were placed."""

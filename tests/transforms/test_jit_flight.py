@@ -14,9 +14,16 @@ from hypothesis import strategies as st
 import fnx
 import fnx.numpy as jnp
 from fnx.backends.base import get_device
+from fnx.backends.cpu import device
 from fnx.core.config import override
 
-N = 600_000  # long enough that a call returns before its work is done
+N = 600_000
+
+
+@pytest.fixture(autouse=True)
+def queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call returns before its work is done."""
+    monkeypatch.setattr(device, "SHORT", 0.0)
 
 
 def numbers(seed: int, n: int = N) -> Any:

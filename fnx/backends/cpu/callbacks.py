@@ -68,7 +68,7 @@ class HostPlan:
 
     iterations = chunk = chunks = 1
     scratch, short = 0, False
-    work = float("inf")
+    work = span = idle = float("inf")
 
     def __init__(self, kernel: Caller) -> None:
         self.kernel = kernel

@@ -15,7 +15,7 @@ import functools
 import gc
 import math
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from fnx.backends.cost_estimate import nanoseconds
 from fnx.backends.cpu import callbacks, layout
 from fnx.backends.cpu.encoding import FOREVER, Encoder, Place, signed
 from fnx.backends.cpu.entry import MOST_WORDS
+from fnx.backends.cpu.layout import MOST_CHUNKS
 from fnx.backends.cpu.queue import CpuQueue, native
 from fnx.backends.cpu.recording import Recording
 from fnx.backends.hcq import (
@@ -52,12 +53,14 @@ from fnx.core.program import KernelCode, Recorded, known_by_key
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.uop import UOp, forget_dead, substitute
 
-# Estimated nanoseconds of work up to which a buffer runs where it is called: two workers that
-# have to be woken take longer.
-SHORT = 150_000.0
+# Estimated nanoseconds up to which a buffer runs where it is called: by the clock, and with idle
+# workers, for which the caller could do something else. Handing work over, and being told that it
+# is done, costs some 50,000.
+SHORT, IDLE = 2_000_000.0, 150_000.0
 TINY = 5_000.0  # ... and up to which releasing the GIL does not pay
-CHUNK = 30_000.0  # nanoseconds that a chunk should take at least
-AWAKE_CHUNK = 3_000.0  # ... where the workers are awake: in a loop, behind other kernels
+ALONE = 60_000.0  # nanoseconds of work up to which waking a worker does not pay
+CHUNK = 15_000.0  # nanoseconds that a chunk should take at least, where there are more than workers
+SHARE = 3_000.0  # ... where there are not
 LONG_CHUNK = 20_000_000.0  # ... and about at most: between chunks work can be aborted
 CHUNKS_PER_CORE = 16
 STEP, SLOT = 20.0, 8.0  # nanoseconds that an iteration costs, and each slot of its commands
@@ -69,16 +72,13 @@ _laying_out = fork_safe_lock()
 
 
 class _KernelPlan:
-    """How a kernel runs with some scalars: numbers in place of expressions.
+    """How a kernel runs with some scalars: numbers in place of expressions."""
 
-    Args:
-        awake: whether the workers are, for it runs in a loop or behind other kernels.
-    """
+    __slots__ = ("chunk", "chunks", "idle", "iterations", "kernel", "scratch", "short", "span",
+                 "work")
 
-    __slots__ = ("chunk", "chunks", "cores", "iterations", "kernel", "scratch", "short", "work")
-
-    def __init__(self, command: Command, code: KernelCode, kernel: LinkedKernel, cores: int,
-                 awake: bool) -> None:
+    def __init__(self, command: Command, code: KernelCode, kernel: LinkedKernel, cores: int
+                 ) -> None:
         self.kernel = kernel
         if command.kernel.op is ops.LINKED:
             arg = command.kernel.arg
@@ -88,19 +88,14 @@ class _KernelPlan:
             self.iterations = evaluate(code.extents["parallel"], env)
             self.scratch = evaluate(code.extents["scratch"], env)
             self.work = nanoseconds(command.kernel, env)
-        self.cores = cores
-        self.cut(awake)
-
-    def cut(self, awake: bool) -> None:
-        """Decide on chunks."""
-        balanced = max(self.cores * CHUNKS_PER_CORE, int(self.work / LONG_CHUNK))
-        worth = int(self.work / CHUNK)
-        if awake:
-            worth = max(worth, min(self.cores, int(self.work / AWAKE_CHUNK)))
-        most = min(self.iterations, balanced, worth)
+        rounds = min(CHUNKS_PER_CORE, int(self.work / (CHUNK * cores)))  # equal parts for all
+        most = min(int(self.work / SHARE), cores * max(1, rounds))
+        most = min(self.iterations, MOST_CHUNKS, max(most, int(self.work / LONG_CHUNK)))
         self.chunk = max(1, -(-self.iterations // max(1, most)))
         self.chunks = -(-self.iterations // self.chunk)
-        self.short = self.work < CHUNK * self.chunks
+        self.short = self.work < ALONE
+        self.span = self.work / max(1, min(cores, self.chunks))
+        self.idle = self.span - self.work / cores
 
 
 def _linked(command: Command, plan: _KernelPlan) -> UOp:
@@ -112,30 +107,20 @@ def _linked(command: Command, plan: _KernelPlan) -> UOp:
     return command.node.replace(src=(build_commands.linked(arg), *command.node.src[1:]))
 
 
-def _work(commands: Commands, plans: Mapping[Command, _KernelPlan | callbacks.HostPlan]) -> float:
-    """Estimated nanoseconds of commands; those of a loop that a condition ends: no bound."""
+def _sum(commands: Commands, of: Mapping[Command, float]) -> float:
+    """Nanoseconds of commands, each of so many; those of a loop that a condition ends: no bound."""
     total = 0.0
     for c in commands:
         if isinstance(c, Command):
-            total += plans[c].work
+            total += of[c]
         elif isinstance(c, QueuedBranch):
-            total += max([_work(branch, plans) for branch in c.branches])
+            total += max([_sum(branch, of) for branch in c.branches])
         elif c.trips is None:
             return math.inf
         else:
             count = len(memory_of(c.body))
-            total += c.trips * (STEP + SLOT * count + _work(c.body, plans))
+            total += c.trips * (STEP + SLOT * count + _sum(c.body, of))
     return total
-
-
-def _in_loops(commands: Commands) -> Iterator[Command]:
-    """The EXECs that are inside of a loop."""
-    for c in commands:
-        if isinstance(c, QueuedLoop):
-            yield from executions((*c.test, *c.body))
-        elif isinstance(c, QueuedBranch):
-            for branch in c.branches:
-                yield from _in_loops(branch)
 
 
 def _steps_here(commands: Commands, plans: Mapping[Command, _KernelPlan | callbacks.HostPlan]
@@ -144,11 +129,11 @@ def _steps_here(commands: Commands, plans: Mapping[Command, _KernelPlan | callba
 
     Of short work: all. Of a loop that a condition ends, which may be short: a short time's.
     """
-    work = _work(commands, plans)
-    if work <= SHORT:
+    span = _sum(commands, {c: plan.span for c, plan in plans.items()})
+    if span <= SHORT and _sum(commands, {c: plan.idle for c, plan in plans.items()}) <= IDLE:
         return FOREVER
     longest = _once(commands, plans)[1]
-    return max(1, int(SHORT / longest)) if math.isinf(work) and longest <= SHORT else 0
+    return max(1, int(IDLE / longest)) if math.isinf(span) and longest <= IDLE else 0
 
 
 def _once(commands: Commands, plans: Mapping[Command, _KernelPlan | callbacks.HostPlan]
@@ -173,7 +158,7 @@ class CpuCommandBuffer(Leasing):
 
     __slots__ = ("_commands", "_counts", "_encoded", "_enter", "_entries", "_entry", "_inline",
                  "_pack", "_plans", "_pool", "_private", "_program", "_queue", "_run", "_scratch",
-                 "_steps", "_temporary", "_words", "effects", "work")
+                 "_shared", "_steps", "_temporary", "_words", "effects", "work")
 
     def __init__(self, device: CpuDevice, commands: Commands,
                  plans: dict[Command, _KernelPlan | callbacks.HostPlan], arena: int) -> None:
@@ -181,9 +166,10 @@ class CpuCommandBuffer(Leasing):
         self._commands = commands
         self._plans = plans  # hold the kernels: their code lives as long as this does
         self.names = tuple([c.name for c in plans])
-        self.work = _work(commands, plans)
+        self.work = _sum(commands, {c: plan.work for c, plan in plans.items()})
         self.effects = any(c.kernel.op is ops.HOST for c in plans)
         self._steps = _steps_here(commands, plans)
+        self._shared = max([p.chunks for p in plans.values()], default=1) > 1
         self._entries = device.native.entries
         self._run = device.native.run_held if self.work <= TINY else device.native.run
         self._scratch = max([p.scratch for p in plans.values()], default=0)
@@ -234,10 +220,12 @@ class CpuCommandBuffer(Leasing):
             for storage in outs:
                 storage.timeline = 0
             run, block = self._run, lease[1]
+            if self._inline and self._shared:
+                queue.share(self._scratch)
             if begin is not None:  # as in ``CpuQueue.submit``: nothing comes in between
                 begin()
                 begin = None
-            if not run(self._program, block, self._steps):
+            if not run(self._program, block, self._steps, 0):
                 self.leases.append(lease)
                 return
         nbytes = sum([storage.nbytes for storage in outs], temporary.nbytes)
@@ -298,8 +286,10 @@ class CpuCommandBuffer(Leasing):
             self._pack = struct.Struct(f"{layout.ARGUMENTS + ins + outs}q").pack_into
             self._counts = (ins, outs)
             self._enter, self._entry = self._entries.enter(
-                self._program, ins, outs, self._words, self._private, self.work <= TINY)
-            self._inline = self.work <= SHORT and self._words <= MOST_WORDS and not self.effects
+                self._program, ins, outs, self._words, self._private, self.work <= TINY,
+                self._queue.home if self._shared else 0, self._scratch)
+            self._inline = self._steps == FOREVER and self._words <= MOST_WORDS and \
+                not self.effects
 
     @property
     def temporary(self) -> int:
@@ -309,7 +299,8 @@ class CpuCommandBuffer(Leasing):
     @property
     def scratch(self) -> int:
         """Bytes of the workers, where they run it."""
-        return 0 if self._steps else max(64, self._scratch) * self._queue.workers()
+        alone = self._steps and not (self._inline and self._shared)
+        return 0 if alone else max(64, self._scratch) * self._queue.workers()
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -359,21 +350,15 @@ class CpuDevice(HostDevice):
         codes = {c.kernel: known_by_key(c.kernel.arg.key) if c.kernel.op is ops.LINKED else
                  code[c.kernel] for c in executed if c.kernel.op is not ops.HOST}
         kernels = dict(zip(codes, self.kernels.get(list(codes.values()))))
-        looped = set(_in_loops(decoded))
         known: dict[Any, _KernelPlan | callbacks.HostPlan] = {}  # of equal commands
         plans: dict[Command, _KernelPlan | callbacks.HostPlan] = {}
         for c in executed:
-            key = c.kernel, c.scalars, c in looped
+            key = c.kernel, c.scalars
             if c.kernel.op is ops.HOST:
                 known[key] = callbacks.HostPlan(self.queue.caller)
             elif key not in known:
-                known[key] = _KernelPlan(c, codes[c.kernel], kernels[c.kernel], self.target.cores,
-                                         c in looped)
+                known[key] = _KernelPlan(c, codes[c.kernel], kernels[c.kernel], self.target.cores)
             plans[c] = known[key]
-        if len(plans) > 1 and _work(decoded, plans) > SHORT:
-            for plan in known.values():
-                if isinstance(plan, _KernelPlan):
-                    plan.cut(awake=True)
         return CpuCommandBuffer(self, decoded, plans, arena)
 
     def assembly(self, text: str) -> str:

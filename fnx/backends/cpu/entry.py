@@ -5,10 +5,12 @@
 A call through ctypes takes half a microsecond, and so does writing an argument block from Python.
 This function is one of Python's own kind (its C interface, in LLVM IR): it reads ``ptr`` of the
 storages itself, writes the block on the stack and runs the commands. So no block is leased, and no
-exception can come in between. Work that takes long lets other threads have the GIL.
+exception can come in between. Work that takes long lets other threads have the GIL. The workers
+help where there are some, they have the scratch that it takes, and nobody else leads them.
 
     entry     what it knows: program, storages in and out, words of the block, where scratch begins
-              in the temporary memory, whether it keeps the GIL, the name ``ptr``
+              in the temporary memory, whether it keeps the GIL, the name ``ptr``, where the address
+              of the queue is (0: workers are of no use), scratch of a worker
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fnx.backends.cpu import layout
+from fnx.backends.cpu.workers import call_c
 from fnx.backends.llvm.ir_builder import IRFunction
 
 # Functions of Python's stable interface: name, number of arguments.
 PYTHON = {"PyLong_AsSsize_t": 1, "PySequence_Size": 1, "PySequence_GetItem": 2,
           "PyObject_GetAttr": 2, "Py_DecRef": 1, "PyBool_FromLong": 1, "PyEval_SaveThread": 0,
           "PyEval_RestoreThread": 1, "PyErr_CheckSignals": 0}
-PROGRAM, INS, OUTS, WORDS, PRIVATE, KEEPS_GIL, NAME, ENTRY_WORDS = range(8)
+PROGRAM, INS, OUTS, WORDS, PRIVATE, KEEPS_GIL, NAME, HOME, ROOM, ENTRY_WORDS = range(10)
 MOST_WORDS = 2048  # of a block on the stack
 _FASTCALL = 0x80  # METH_FASTCALL
 _FOREVER = (1 << 62) - 1
@@ -42,7 +45,7 @@ def declarations() -> str:
 
 def functions() -> list[IRFunction]:
     """``enter`` and what it needs."""
-    return [_pointers(), _enter()]
+    return [_pointers(), _led(), _enter()]
 
 
 def _pointers() -> IRFunction:
@@ -64,6 +67,26 @@ def _pointers() -> IRFunction:
     return f
 
 
+def _led() -> IRFunction:
+    """The queue whose workers this thread leads from now on, or 0. It holds the GIL: who replaces
+    workers does so, too, and waits for who leads them."""
+    f = IRFunction("led", ("known",))
+    home = f.load(f["known"], HOME)
+    with f.when(f.compare("eq", home, 0)):
+        f.give(0)
+    queue = f.load(home)
+    with f.when(f.compare("eq", queue, 0)):
+        f.give(0)
+    with f.when(f.compare("ult", f.load(queue, layout.ROOM), f.load(f["known"], ROOM))):
+        f.give(0)
+    refused = call_c(f, "pthread_mutex_trylock", f.word(queue, layout.LEADER))
+    with f.when(f.line(f"icmp ne i32 {refused}, 0", "c")):
+        f.give(0)
+    f.fetch_add(queue, layout.LED, 1)
+    f.give(queue)
+    return f
+
+
 def _enter() -> IRFunction:
     """The builtin function: the object that it is bound to is the address of its entry."""
     f = IRFunction("enter", ("self", "arguments", "count"))
@@ -81,10 +104,13 @@ def _enter() -> IRFunction:
             f.give(f.call("PyBool_FromLong", 0))
         with f.when(f.compare("ne", failed, 0)):
             f.give(0)
-    state = f.variable(0)
+    queue, state = f.call("led", entry), f.variable(0)
     with f.when(f.compare("eq", f.load(entry, KEEPS_GIL), 0)):
         state.set(f.call("PyEval_SaveThread"))
-    f.call("run", f.load(entry, PROGRAM), block, _FOREVER)
+    f.call("run", f.load(entry, PROGRAM), block, _FOREVER, queue)
+    with f.when(f.compare("ne", queue, 0)):
+        call_c(f, "pthread_mutex_unlock", f.word(queue, layout.LEADER))
+        f.fetch_add(queue, layout.LED, -1)
     with f.when(f.compare("ne", state.get(), 0)):
         f.call("PyEval_RestoreThread", state.get())
     # Python may not have seen a signal: a thread that gave up the GIL resets, some time later,
@@ -112,10 +138,10 @@ class Entries:
                                             ctypes.c_void_p)(("PyCFunction_NewEx",
                                                               ctypes.pythonapi))
 
-    def enter(self, program: int, ins: int, outs: int, words: int, private: int, keeps_gil: bool
-              ) -> tuple[Enter, Any]:
+    def enter(self, program: int, ins: int, outs: int, words: int, private: int, keeps_gil: bool,
+              home: int, room: int) -> tuple[Enter, Any]:
         """The function of a program, and memory that has to live as long as it is called."""
         entry = (ctypes.c_int64 * ENTRY_WORDS)(program, ins, outs, words, private, keeps_gil,
-                                               id(_POINTER))
+                                               id(_POINTER), home, room)
         made: Enter = self._make(ctypes.addressof(self._method), ctypes.addressof(entry), None)
         return made, entry

@@ -13,7 +13,7 @@
               argument pointers, a register a loop that counts its iterations, then the resolved
               slots
     queue     ring of (program, block), timeline values, the open job, pthread objects, where
-              events are recorded (0: nowhere)
+              events are recorded (0: nowhere), who leads
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ QUEUE, PRIVATE, WORKER_WORDS = 0, 1, 8
 SUBMITTED, COMPLETED, ABORT, STOP, TICKET, DONE = 0, 16, 32, 40, 48, 64
 JOB_RECORD, JOB_SLOTS, JOB_NUMBER, JOB_TIME = 80, 81, 82, 83
 SLEEPERS, LEAD_SLEEPS, LEAD_WAITS, WAITERS, COMMAND, RETURNED = range(96, 102)
-ALONE, CAUTION, EVENTS = range(102, 105)
+ALONE, CAUTION, EVENTS, ROOM, LED, RECENT, WOKEN = range(102, 109)
 # events of a recording: how many, how many fit, then of each: submission, record, start, stop, and
 # the scratch of the worker, of a chunk that it ran; 0, of the record as a whole, after its chunks
 EVENT_COUNT, EVENT_LIMIT, FIRST_EVENT, EVENT_WORDS = 0, 1, 2, 5
-MUTEX, WORK, HELP, JOINED, FINISHED, RING = 112, 128, 144, 160, 176, 192
+MUTEX, WORK, HELP, JOINED, FINISHED, LEADER, RING = 112, 128, 144, 160, 176, 192, 208
 CAPACITY = 64
 QUEUE_WORDS = RING + 2 * CAPACITY
+# the ticket: job number, the first chunk that is left, how many are left
+NUMBER_SHIFT, FIRST_SHIFT, MOST_CHUNKS = 32, 16, (1 << 16) - 1

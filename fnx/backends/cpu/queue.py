@@ -12,6 +12,7 @@ Work submitted afterwards runs, on other threads where those of before do not co
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import os
@@ -30,7 +31,7 @@ from fnx.backends.hcq import HostStorage, InFlight, Leasing, Signal
 from fnx.backends.llvm.host import cores
 from fnx.backends.llvm.kernels import compiled_once
 from fnx.core.config import config
-from fnx.core.errors import DeviceError
+from fnx.core.errors import DeviceError, OutOfMemoryError
 from fnx.core.process import at_fork, fork_safe_lock, wait_for_the_end
 from fnx.core.record import Record
 from fnx.core.target import Target
@@ -56,8 +57,8 @@ class _Native:
         self.addresses = self.library.addresses
         word = ctypes.c_int64
         self.entries = Entries(self.addresses["enter"])
-        self.run = self._function(ctypes.CFUNCTYPE(word, word, word, word), "run")
-        self.run_held = self._function(ctypes.PYFUNCTYPE(word, word, word, word), "run")
+        self.run = self._function(ctypes.CFUNCTYPE(word, *[word] * 4), "run")
+        self.run_held = self._function(ctypes.PYFUNCTYPE(word, *[word] * 4), "run")
         self.submit = self._function(ctypes.PYFUNCTYPE(word, word, word, word), "submit")
         self.wait = self._function(ctypes.CFUNCTYPE(word, word, word, word), "wait")
         self.abort = self._function(ctypes.CFUNCTYPE(word, word), "abort")
@@ -92,7 +93,9 @@ class _Workers:
         self.address = ctypes.addressof(self._memory) + 8 * start
         self.words[layout.SUBMITTED] = self.words[layout.COMPLETED] = value
         self.words[layout.ABORT] = value
-        lib.mutex_init(self.address + 8 * layout.MUTEX, None)
+        self.words[layout.ROOM] = scratch
+        for mutex in (layout.MUTEX, layout.LEADER):
+            lib.mutex_init(self.address + 8 * mutex, None)
         for condition in (layout.WORK, layout.HELP, layout.JOINED, layout.FINISHED):
             lib.condition_init(self.address + 8 * condition, None)
         self._private = [PoolBlock(pool, max(64, scratch)) for _ in range(count)]
@@ -137,8 +140,8 @@ class _Workers:
         return self.words[layout.COMPLETED]
 
     def returned(self) -> bool:
-        """Whether all threads have ended, or are about to."""
-        return self.words[layout.RETURNED] >= self.count
+        """Whether all threads have ended, or are about to, and no caller leads them."""
+        return self.words[layout.RETURNED] >= self.count and not self.words[layout.LED]
 
     def stop(self, patience: float) -> bool:
         """End the threads; False where one is still in a kernel when patience is over."""
@@ -171,6 +174,7 @@ class CpuQueue(Signal):
         recording: where the workers note what they run.
         caller: what runs HOST commands.
         last_effect: timeline value of the last submission that has some.
+        home: address of a word, which is the address of the queue's memory; 0: no workers run.
     """
 
     def __init__(self, target: Target, pool: Pool) -> None:
@@ -178,6 +182,8 @@ class CpuQueue(Signal):
         self._before = 0  # timeline value of the last submission to the workers before these
         self._native, self._pool = native(target), pool
         self._lock = fork_safe_lock()
+        self._home = ctypes.c_int64(0)
+        self.home = ctypes.addressof(self._home)
         self._workers: _Workers | None = None
         self._flight = InFlight()
         self._flight_limit = memory() // 4
@@ -194,6 +200,7 @@ class CpuQueue(Signal):
         self._inside: list[Inside] = []
         atexit.register(self._at_exit)
         at_fork(self._before_fork, in_child=self._in_child)
+        config.tell("workers", self._look_again)
 
     # ---- submitting -------------------------------------------------------------------------
 
@@ -311,13 +318,30 @@ class CpuQueue(Signal):
         if workers is not None:
             self.wait_all()
             scratch = max(scratch, workers.scratch)
-            self._before, self._workers = self.submitted, None
+            self._forget_workers()
             workers.stop(float("inf"))
         made = _Workers(self._native, self._pool, count, scratch, self._before)
         if self.recording is not None:
             made.words[layout.EVENTS] = self.recording.address
         self._workers = made
+        self._home.value = made.address if made.count > 1 else 0
         return made
+
+    def share(self, scratch: int) -> None:
+        """See to it that workers, as many as asked for, can help a caller."""
+        if self.workers() > 1 and not (self._ended or self._given_up):
+            with self._lock, contextlib.suppress(DeviceError, OutOfMemoryError):
+                self._ready(scratch)
+
+    def _forget_workers(self) -> None:
+        """What is submitted next is for others; no caller leads these any more."""
+        self._home.value = 0
+        self._before, self._workers = self.submitted, None
+
+    def _look_again(self) -> None:
+        """Another number of workers is asked for."""
+        self._home.value = 0
+        self.clear = False
 
     def _refuse_if_stuck(self) -> None:
         """Each kernel that does not end keeps a processor: at most as many as there are."""
@@ -404,7 +428,7 @@ class CpuQueue(Signal):
                 self._native.stop(workers.address)  # for those that do come back
                 workers.running = self._running(workers)
                 self._given_up.append((workers, self._flight))
-                self._before, self._workers = self.submitted, None
+                self._forget_workers()
                 self._flight = InFlight()
 
     def check(self, value: int) -> None:
@@ -424,7 +448,8 @@ class CpuQueue(Signal):
         self._finish_effects()
         self._ended = True
         self.abort()  # what nobody waits for is not computed, and is not to be read
-        self._before, workers, self._workers = self.submitted, self._workers, None
+        workers = self._workers
+        self._forget_workers()
         if workers is not None and not workers.stop(_PATIENCE):
             self._given_up.append((workers, self._flight))
 
@@ -450,10 +475,10 @@ class CpuQueue(Signal):
     def _in_child(self) -> None:
         """The threads are gone; the memory of their queue is left as it was at the fork."""
         last, workers = self.submitted, self._workers
+        self._forget_workers()
         if self._done_at_fork < last:
             self._refused.append(_Refused(self._done_at_fork + 1, last,
                                           "was not done when the process forked"))
         self._lost = [*self._given_up, (workers, self._flight)]
-        self._before, self._workers, self._given_up = last, None, []
-        self._flight = InFlight()
-        self.clear = not self._refused
+        self._given_up, self._flight = [], InFlight()
+        self.clear = False  # looked at anew

@@ -10,9 +10,9 @@ from fnx.backends.cpu import entry, layout, workers
 from fnx.backends.cpu.workers import call_c, lock, unlock
 from fnx.backends.llvm.ir_builder import IRFunction
 
-_THREADS = {"pthread_mutex_lock": 1, "pthread_mutex_unlock": 1, "pthread_cond_wait": 2,
-            "pthread_cond_timedwait": 3, "pthread_cond_signal": 1, "pthread_cond_broadcast": 1,
-            "clock_gettime": 2}  # name: number of arguments
+_THREADS = {"pthread_mutex_lock": 1, "pthread_mutex_trylock": 1, "pthread_mutex_unlock": 1,
+            "pthread_cond_wait": 2, "pthread_cond_timedwait": 3, "pthread_cond_signal": 1,
+            "pthread_cond_broadcast": 1, "clock_gettime": 2}  # name: number of arguments
 IMPORTS = (*_THREADS, *entry.PYTHON)
 EXPORTS = ("run", "submit", "wait", "abort", "stop", "lead", "help", "execute", "enter")
 
@@ -26,6 +26,9 @@ _PROCESSORS = {
                 "declare void @llvm.aarch64.set.fpcr(i64)\n",
                 "call void @llvm.aarch64.hint(i32 1)", 0),
 }
+
+
+_NEVER = -1  # a timeline value that is never aborted: what a caller runs
 
 
 def _processor(triple: str) -> str:
@@ -163,8 +166,8 @@ def _go() -> IRFunction:
 
 def _run(mode: int) -> IRFunction:
     """A submission on the calling thread, of at most so many steps of loops; gives whether some
-    are left for the workers."""
-    f = IRFunction("run", ("program", "block", "steps"))
+    are left for the workers. ``queue``: whose workers help (the caller leads), or 0."""
+    f = IRFunction("run", ("program", "block", "steps", "queue"))
     f.line("fence acquire")  # the caller has looked at the timeline
     before = f.call("read_mode")
     f.call("write_mode", mode)
@@ -185,8 +188,15 @@ def _run(mode: int) -> IRFunction:
                     f.call("write_mode", before)
                     f.give(1)
             f.again()
-        f.call("kernel", record, pointers, 0, f.load(record, layout.ITERATIONS), scratch)
         at.set(f.add(i, 1))
+        with f.when(f.compare("ne", f["queue"], 0)):
+            chunks = f.call("chunks_of_call", f["queue"], record)
+            with f.when(f.compare("ugt", chunks, 1)):
+                f.call("open_job", f["queue"], record, pointers, _NEVER, scratch)
+                f.again()
+        f.call("kernel", record, pointers, 0, f.load(record, layout.ITERATIONS), scratch)
+    with f.when(f.compare("ne", f["queue"], 0)):
+        f.store(f["queue"], layout.RECENT, f.call("clock"))
     f.call("write_mode", before)
     f.give(0)
     return f

@@ -1,17 +1,20 @@
 """The cpu's worker threads: native loops, as LLVM IR.
 
-Worker 0 leads: it takes submissions in order, walks their commands and opens a *job* for each
-that has several chunks. The ticket word is (job number << 32 | chunks left): a worker takes a
-chunk by compare-and-swap, so one that is late can never take a chunk of another job, and a
-job's fields change only while its ticket shows no chunks. Sleepers announce themselves before
-they look a last time, publishers look for sleepers after publishing (both sequentially
-consistent), so no wake-up is lost. The abort word holds a timeline value: submissions up to it
-are skipped, tested before each command and chunk.
+Who leads walks the commands of a submission and opens a *job* for each that has several chunks:
+worker 0, which takes submissions in order, or the caller of a short one, which it runs itself
+while nothing is queued (a mutex says who; a caller that does not get it runs alone). The ticket
+word has the job's number, the first chunk that is left and how many are: a worker takes a chunk
+by compare-and-swap, so one that is late can never take a chunk of another job, and a job's fields
+change only while its ticket shows no chunks. The lead takes chunks from the front, the others
+from the back: from call to call each core has the same part of the data in its caches. Sleepers
+announce themselves before they look a last time, publishers look for sleepers after publishing
+(both sequentially consistent), so no wake-up is lost. The abort word holds a timeline value:
+submissions up to it are skipped, tested before each command and chunk.
 
-Steps of a loop have *short* jobs of a few microseconds. They pay while all workers have a
-processor each. Where one is held up in its chunk until the lead has to sleep, the lead runs the
-next short jobs alone: twice as many as after the last such time, less one for each job since
-that went well.
+Short jobs take less than waking a worker is worth. They pay while all workers are awake and have
+a processor each. A caller wakes workers for them only where calls follow one another. Where a
+worker is held up in its chunk until the lead has to sleep, the lead runs the next short jobs
+alone: twice as many as after the last such time, less one for each job since that went well.
 """
 
 from __future__ import annotations
@@ -19,16 +22,17 @@ from __future__ import annotations
 from fnx.backends.cpu import layout
 from fnx.backends.llvm.ir_builder import IRFunction, IRValue, Variable
 
-SPINS = 2000  # rounds of ``pause`` (some 20 to 100 us) before an idle worker sleeps
+SPINS = 10_000  # rounds of ``pause`` (some 200 to 500 us) before an idle worker sleeps
 _PATIENCE = 5000  # ... and the lead, which waits for the last chunks of a job
 _FIRST, _MOST = 32, 1 << 14  # short jobs that the lead runs alone after it had to sleep
-_LEFT = 0xFFFFFFFF
+_RECENT = 100_000  # nanoseconds within which calls follow one another
+_LEFT = layout.MOST_CHUNKS
 
 
 def functions(pause: str, mode: int) -> list[IRFunction]:
     """What runs on the workers; ``pause`` is an instruction, ``mode`` the float mode."""
-    return [_take(), _open_job(pause), _clock(), _record(), _execute(), _lead(pause, mode),
-            _help(pause, mode)]
+    return [_take(), _wake(), _open_job(pause), _clock(), _record(), _chunks(), _chunks_of_call(),
+            _execute(), _lead(pause, mode), _help(pause, mode)]
 
 
 # ---- pthreads ---------------------------------------------------------------------------------
@@ -54,9 +58,10 @@ def sleep(f: IRFunction, queue: str, condition: int) -> None:
 
 
 def _take() -> IRFunction:
-    """Take and run chunks of the open job until none is left."""
-    f = IRFunction("take", ("queue", "scratch"))
+    """Take and run chunks of the open job until none is left, from the front (1) or the back."""
+    f = IRFunction("take", ("queue", "scratch", "front"))
     queue = f["queue"]
+    before, behind = f.sub(f["front"], 1), f.mul(f["front"], 1 << layout.FIRST_SHIFT)
     with f.loop():
         ticket = f.load(queue, layout.TICKET, "acquire")
         left = f.binary("and", ticket, _LEFT)
@@ -64,9 +69,12 @@ def _take() -> IRFunction:
             f.give(0)
         record, pointers, time = (f.load(queue, word, "monotonic") for word in (
             layout.JOB_RECORD, layout.JOB_SLOTS, layout.JOB_TIME))
-        with f.when(f.swap_if(queue, layout.TICKET, ticket, f.sub(ticket, 1))):
+        taken = f.sub(f.add(ticket, behind), 1)
+        with f.when(f.swap_if(queue, layout.TICKET, ticket, taken)):
             chunks, chunk = f.load(record, layout.CHUNKS), f.load(record, layout.CHUNK)
-            low = f.mul(f.sub(chunks, left), chunk)
+            first = f.binary("and", f.binary("lshr", ticket, layout.FIRST_SHIFT), _LEFT)
+            last = f.binary("and", before, f.sub(left, 1))
+            low = f.mul(f.add(first, last), chunk)
             high = f.smaller(f.add(low, chunk), f.load(record, layout.ITERATIONS))
             with f.when(f.compare("ult", f.load(queue, layout.ABORT, "monotonic"), time)):
                 events, start = f.load(queue, layout.EVENTS, "monotonic"), f.variable(0)
@@ -87,8 +95,24 @@ def _take() -> IRFunction:
     return f
 
 
+def _wake() -> IRFunction:
+    """Wake sleepers, as many as there are and at most so many. They no longer count as asleep:
+    until they run nobody pays for waking them again."""
+    f = IRFunction("wake", ("queue", "most"))
+    queue = f["queue"]
+    lock(f, queue)
+    count = f.smaller(f.load(queue, layout.SLEEPERS), f["most"])
+    f.fetch_add(queue, layout.SLEEPERS, f.sub(0, count))
+    f.store(queue, layout.WOKEN, f.add(f.load(queue, layout.WOKEN), count))
+    unlock(f, queue)  # first: who is woken finds it unlocked
+    with f.count(count):
+        call_c(f, "pthread_cond_signal", f.word(queue, layout.HELP))
+    f.give(0)
+    return f
+
+
 def _open_job(pause: str) -> IRFunction:
-    """Run one command of several chunks on all workers (called by worker 0)."""
+    """Run one command of several chunks on all workers (called by who leads)."""
     f = IRFunction("open_job", ("queue", "record", "pointers", "time", "scratch"))
     queue, chunks = f["queue"], f.load(f["record"], layout.CHUNKS)
     for word, value in ((layout.JOB_RECORD, f["record"]), (layout.JOB_SLOTS, f["pointers"]),
@@ -97,15 +121,11 @@ def _open_job(pause: str) -> IRFunction:
     f.store(queue, layout.DONE, 0, "monotonic")
     number = f.add(f.load(queue, layout.JOB_NUMBER), 1)
     f.store(queue, layout.JOB_NUMBER, number)
-    ticket = f.binary("or", f.binary("shl", number, 32), chunks)
+    ticket = f.binary("or", f.binary("shl", number, layout.NUMBER_SHIFT), chunks)
     f.store(queue, layout.TICKET, ticket, "seq_cst")
-    sleepers = f.load(queue, layout.SLEEPERS, "seq_cst")
-    with f.when(f.compare("ne", sleepers, 0)):
-        lock(f, queue)
-        with f.count(f.smaller(sleepers, f.sub(chunks, 1))):
-            call_c(f, "pthread_cond_signal", f.word(queue, layout.HELP))
-        unlock(f, queue)
-    f.call("take", queue, f["scratch"])
+    with f.when(f.compare("ne", f.load(queue, layout.SLEEPERS, "seq_cst"), 0)):
+        f.call("wake", queue, f.sub(chunks, 1))
+    f.call("take", queue, f["scratch"], 1)
     spins = f.variable(0)
     with f.loop():
         with f.when(f.compare("eq", f.load(queue, layout.DONE, "acquire"), chunks)):
@@ -155,6 +175,35 @@ def _record() -> IRFunction:
     return f
 
 
+def _chunks() -> IRFunction:
+    """In how many chunks who leads runs a record now."""
+    f = IRFunction("chunks", ("queue", "record"))
+    chunks = f.load(f["record"], layout.CHUNKS)
+    with f.when(f.compare("ne", f.load(f["record"], layout.SHORT), 0)):
+        left = f.load(f["queue"], layout.ALONE)
+        with f.when(f.compare("ne", left, 0)):
+            f.store(f["queue"], layout.ALONE, f.sub(left, 1))
+            f.give(1)
+    f.give(chunks)
+    return f
+
+
+def _chunks_of_call() -> IRFunction:
+    """In how many chunks a caller runs a record: short ones are shared only where the others are
+    awake, or calls follow one another."""
+    f = IRFunction("chunks_of_call", ("queue", "record"))
+    queue, record = f["queue"], f["record"]
+    with f.when(f.compare("ule", f.load(record, layout.CHUNKS), 1)):
+        f.give(1)
+    short, sleepers = f.load(record, layout.SHORT), f.load(queue, layout.SLEEPERS, "monotonic")
+    with f.when(f.compare("ne", f.smaller(short, sleepers), 0)):
+        since = f.sub(f.call("clock"), f.load(queue, layout.RECENT))
+        with f.when(f.compare("ugt", since, _RECENT)):
+            f.give(1)
+    f.give(f.call("chunks", queue, record))
+    return f
+
+
 def _execute() -> IRFunction:
     """All commands of one submission."""
     f = IRFunction("execute", ("queue", "program", "block", "time", "scratch"))
@@ -180,15 +229,10 @@ def _execute() -> IRFunction:
         at.set(f.add(i, 1))
         with f.when(recorded):
             start.set(f.call("clock"))
-        chunks = f.variable(f.load(record, layout.CHUNKS))
-        with f.when(f.compare("ne", f.load(record, layout.SHORT), 0)):
-            left = f.load(queue, layout.ALONE)
-            with f.when(f.compare("ne", left, 0)):
-                f.store(queue, layout.ALONE, f.sub(left, 1))
-                chunks.set(1)
-        with f.when(f.compare("ugt", chunks.get(), 1)):
+        chunks = f.call("chunks", queue, record)
+        with f.when(f.compare("ugt", chunks, 1)):
             f.call("open_job", queue, record, pointers, f["time"], f["scratch"])
-        with f.when(f.compare("ule", chunks.get(), 1)):
+        with f.when(f.compare("ule", chunks, 1)):
             f.call("kernel", record, pointers, 0, f.load(record, layout.ITERATIONS), f["scratch"])
         with f.when(recorded):
             f.call("record", events, f["time"], i, start.get(), 0)
@@ -212,7 +256,9 @@ def _lead(pause: str, mode: int) -> IRFunction:
         entry = f.word(queue, f.mul(f.binary("urem", head, layout.CAPACITY), 2))
         time, scratch = f.add(head, 1), f.load(f["worker"], layout.PRIVATE)
         program, block = f.load(entry, layout.RING), f.load(entry, layout.RING + 1)
+        call_c(f, "pthread_mutex_lock", f.word(queue, layout.LEADER))
         f.call("execute", queue, program, block, time, scratch)
+        call_c(f, "pthread_mutex_unlock", f.word(queue, layout.LEADER))
         f.store(queue, layout.COMPLETED, time, "seq_cst")
         with f.when(f.compare("ne", f.load(queue, layout.WAITERS, "seq_cst"), 0)):
             lock(f, queue)
@@ -254,7 +300,7 @@ def _help(pause: str, mode: int) -> IRFunction:
     with f.loop():
         left = f.binary("and", f.load(queue, layout.TICKET, "acquire"), _LEFT)
         with f.when(f.compare("ne", left, 0)):
-            f.call("take", queue, f.load(f["worker"], layout.PRIVATE))
+            f.call("take", queue, f.load(f["worker"], layout.PRIVATE), 0)
             spins.set(0)
             f.again()
         _idle(f, queue, spins, pause)
@@ -267,12 +313,17 @@ def _help(pause: str, mode: int) -> IRFunction:
 def _helper_sleeps(f: IRFunction, queue: str) -> None:
     lock(f, queue)
     f.fetch_add(queue, layout.SLEEPERS, 1)
+    left = f.binary("and", f.load(queue, layout.TICKET, "seq_cst"), _LEFT)
+    with f.when(f.compare("ne", left, 0)):
+        f.fetch_add(queue, layout.SLEEPERS, -1)
+        unlock(f, queue)
+        f.again()
     with f.loop():
-        left = f.binary("and", f.load(queue, layout.TICKET, "seq_cst"), _LEFT)
-        with f.when(f.compare("ne", left, 0)):
-            f.leave()
         with f.when(f.compare("ne", f.load(queue, layout.STOP, "seq_cst"), 0)):
             f.leave()
+        woken = f.load(queue, layout.WOKEN)
+        with f.when(f.compare("ne", woken, 0)):
+            f.store(queue, layout.WOKEN, f.sub(woken, 1))
+            f.leave()
         sleep(f, queue, layout.HELP)
-    f.fetch_add(queue, layout.SLEEPERS, -1)
     unlock(f, queue)
